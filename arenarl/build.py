@@ -1,0 +1,102 @@
+"""From a config to the parts that scripts put together: environment, judges, queries, baselines, engine, LoRA.
+
+One plain function a part, so that a script reads as a list of what it uses. What does not fit the config (an empty split, an
+unknown subtask) is refused here, before any training.
+"""
+
+from functools import partial
+from pathlib import Path
+
+import torch
+from peft import LoraConfig
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from arenarl.config import Config, JudgeConfig, UserError
+from arenarl.environments import make_environment
+from arenarl.environments.travel import TravelEnvironment
+from arenarl.environments.travel_truth import examine
+from arenarl.environments.travel_world import build_world
+from arenarl.evaluation import CurveRecorder
+from arenarl.generation import TransformersGenerator
+from arenarl.judge import EmbeddedJudge, Examiner, Judge, cached_examiner
+from arenarl.policy import load_model
+from arenarl.queries import SUBTASKS
+from arenarl.rollouts import RolloutEngine
+from arenarl.seeds import stable_seed
+from arenarl.synthesis import HELD_OUT
+from arenarl.trajectory import Query, Trajectory, read_jsonl, read_queries
+
+
+def build_environment(config: Config) -> TravelEnvironment:
+    """The tool set that `environment.name` names."""
+    return make_environment(config.environment, config.data.language)
+
+
+def build_engine(config: Config, tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel | None = None) -> RolloutEngine:
+    """A rollout engine on the transformers back end; in RL the trainer lends it the model."""
+    generator = TransformersGenerator(model, tokenizer, config.rollout.batch_size)
+    environment = build_environment(config)
+    return RolloutEngine(generator, tokenizer, lambda: environment, config.rollout, config.environment.schemas_in_prompt)
+
+
+def build_examiner(config: Config) -> Examiner:
+    """(query, trajectory) → what is true of it in the embedded world."""
+    return cached_examiner(partial(examine, build_world(config.environment.world_seed)))
+
+
+def build_judge(config: Config, judge: JudgeConfig, examiner: Examiner, purpose: str = "train") -> Judge:
+    """A judge whose noise derives from the run's seed and its purpose."""
+    return EmbeddedJudge(judge, examiner, stable_seed(config.seed, "judge", purpose))
+
+
+def build_judges(config: Config, examiner: Examiner) -> list[Judge]:
+    """The judges of `judge.eval`."""
+    return [build_judge(config, judge, examiner, f"eval{index}") for index, judge in enumerate(config.judge.eval)]
+
+
+def load_policy(config: Config, path: str) -> PreTrainedModel:
+    """A checkpoint's model for generation, on the GPU if there is one."""
+    return load_model(path, config.policy.dtype).to("cuda" if torch.cuda.is_available() else "cpu").eval()
+
+
+def training_queries(config: Config) -> list[Query]:
+    """The RL split, without M-Day unless `rl.subtasks` names it."""
+    wanted = config.rl.subtasks or [subtask for subtask in SUBTASKS if subtask != HELD_OUT]
+    if unknown := sorted(set(wanted) - set(SUBTASKS)):
+        raise UserError(f"rl.subtasks: unknown {', '.join(unknown)}; known: {', '.join(SUBTASKS)}")
+    path = Path(config.data.folder) / "rl_queries.jsonl"
+    queries = [query for query in read_queries(path) if query.subtask in wanted]
+    if not queries:
+        raise UserError(f"{path} has no query of {', '.join(wanted)}; change rl.subtasks or prepare the data again")
+    return queries
+
+
+def test_set(config: Config) -> tuple[list[Query], dict[str, Trajectory]]:
+    """The test queries and their stored baselines by query id."""
+    folder = Path(config.data.folder)
+    queries = read_queries(folder / "test_queries.jsonl")
+    baselines = {record["query_id"]: Trajectory.from_record(record) for record in read_jsonl(folder / "test_baselines.jsonl")}
+    if missing := [query.query_id for query in queries if query.query_id not in baselines]:
+        raise UserError(f"{folder}/test_baselines.jsonl lacks {len(missing)} baselines, first {missing[0]}; prepare the data again")
+    return queries, baselines
+
+
+def build_curve(config: Config, engine: RolloutEngine, examiner: Examiner, folder: Path) -> CurveRecorder:
+    """The evaluation on `rl.eval_queries` test queries during RL."""
+    queries, baselines = test_set(config)
+    queries = spread_over_subtasks(queries, config.rl.eval_queries)
+    judges = build_judges(config, examiner)
+    return CurveRecorder(engine, queries, baselines, judges, examiner, config.rollout.temperature, config.seed, folder)
+
+
+def spread_over_subtasks(queries: list[Query], count: int) -> list[Query]:
+    """The first `count` queries, taken from the subtasks in turn."""
+    by_subtask = [[query for query in queries if query.subtask == subtask] for subtask in SUBTASKS]
+    turns = [members[index] for index in range(len(queries)) for members in by_subtask if index < len(members)]
+    return turns[:count]
+
+
+def lora_config(config: Config) -> LoraConfig | None:
+    """LoRA on all linear layers, or None for full fine-tuning."""
+    rank = config.policy.lora_rank
+    return LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM") if rank else None

@@ -1,0 +1,301 @@
+"""One YAML a run: a typed schema, one level of `base:`, and `--set key=value` from the command line.
+
+`layers` reads what was said, OmegaConf merges and types it; this module holds the schema (every key with its meaning and its
+source in the paper) and turns what can be wrong with a run's numbers into one line that says what to change. Nothing here
+imports torch: a typo costs milliseconds, not a model load.
+
+    python -m arenarl.config --config configs/quickstart.yaml [--set key=value ...] [--processes 2]
+
+prints the resolved YAML, or one line that says what is wrong with it.
+"""
+
+import argparse
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from arenarl.layers import UserError, assignments, read_layers
+
+
+@dataclass
+class ScratchConfig:
+    """A Qwen3-architecture policy trained from nothing, for runs without a download. Not in the paper."""
+
+    hidden_size: int = 128  # width of the residual stream
+    intermediate_size: int = 256  # width of the gated MLP
+    num_layers: int = 2  # two are the least that can copy from a tool's result
+    num_heads: int = 8  # query heads; more of them learn to copy sooner
+    num_kv_heads: int = 4  # grouped-query attention, as in Qwen3
+    head_dim: int = 32  # dimensions of a head
+    rope_theta: float = 300.0  # base of the rotary embedding: small, because sequences are
+    vocab_size: int = 1024  # byte-level BPE trained on the SFT split, added tokens included
+    max_positions: int = 2048  # longest sequence, in tokens
+
+
+@dataclass
+class PolicyConfig:
+    model: str | None = None  # hub id or local folder that SFT starts from; null builds `scratch` (paper: Qwen3-8B-Base)
+    scratch: ScratchConfig = field(default_factory=ScratchConfig)
+    dtype: Literal["float32", "bfloat16"] = "bfloat16"  # of weights and activations
+    lora_rank: int = 0  # 0 trains all weights (the paper); above 0, LoRA of this rank on all linear layers
+    gradient_checkpointing: bool = False  # recompute activations in the backward pass: slower, far less memory
+
+
+@dataclass
+class DataConfig:
+    folder: str = "data/travel"  # where prepare.py writes and the scripts read
+    seed: int = 0  # makes queries, trajectories and baselines; apart from `seed`, so that all seeds of a run share the test set
+    language: Literal["zh", "en"] = "zh"  # of queries, thoughts and answers (Table 1: Chinese)
+    sft_size: int = 2600  # trajectories for the cold start (Table 1)
+    rl_size: int = 1626  # queries for RL (Table 1)
+    test_per_subtask: int = 50  # test queries for each of the five subtasks (Section 5)
+    baseline_attempts: int = 5  # teacher trajectories a test query; the one of median quality is stored. Our choice
+    teacher_skill: float = 0.1  # chance that the teacher has each good habit in a trajectory; low leaves RL room. Our choice
+    careful_share: float = 0.3  # share of SFT trajectories in which the teacher is careful instead. Our choice
+    careful_skill: float = 0.9  # chance of each good habit then. Our choice
+    baseline_skill: float = 0.5  # the same for stored baselines: stronger, as the closed models of Section 5 are. Our choice
+
+
+@dataclass
+class EnvironmentConfig:
+    name: Literal["travel"] = "travel"  # the tool set
+    world_seed: int = 0  # makes the points of interest and timetables
+    results: Literal["full", "compact"] = "full"  # JSON with all fields, or a line a record for a tiny policy
+    schemas_in_prompt: bool = True  # tell the policy the tools' JSON schemas; a tiny policy learns them from SFT instead
+
+
+@dataclass
+class RolloutConfig:
+    group_size: int = 16  # N: trajectories a query, the anchor included (Appendix A)
+    temperature: float = 0.8  # of all but the anchor (4.2)
+    anchor: bool = True  # row 0 of a training group is decoded greedily (4.2)
+    max_turns: int = 12  # assistant turns a trajectory may take. Not in the paper; our choice
+    max_tokens: int = 16384  # tokens a trajectory may take after its prompt, observations included. Our choice
+    max_turn_tokens: int = 4096  # tokens a single assistant turn may take. Our choice
+    batch_size: int = 256  # trajectories generated at once in evaluation. Our choice
+
+
+@dataclass
+class JudgeConfig:
+    name: Literal["embedded"] = "embedded"  # scores against the world's truth, then adds the noise below
+    noise: Literal["none", "simulated"] = "simulated"  # `none` is the truth itself
+    sigma_independent: float = 1.0  # points of 10, drawn anew for every dimension score of every call
+    sigma_call: float = 1.0  # drawn once a call, shared by the two trajectories it shows: scoring drift
+    sigma_sticky: float = 0.3  # drawn once a trajectory, so that asking again does not average it out: taste
+    position_bias: float = 0.3  # added to whichever is shown first, taken from the second
+    length_bias: float = 0.3  # points for a natural-log unit of answer length above the query's typical one
+    rounding: float = 0.5  # scores come in steps of this many points
+
+
+@dataclass
+class JudgesConfig:
+    train: JudgeConfig = field(default_factory=JudgeConfig)  # gives the reward (paper: Qwen3-Max)
+    eval: list[JudgeConfig] = field(default_factory=lambda: [JudgeConfig()])  # win rate is their mean (5.3: two judges)
+
+
+@dataclass
+class TournamentConfig:
+    topology: Literal["seeded_single_elimination", "anchor", "round_robin"] = "seeded_single_elimination"  # Section 4, Table 2
+    placement: Literal["standard", "algorithm1"] = "standard"  # seeds in the bracket; algorithm1 is the paper's literal one
+    accumulate: Literal["mean", "sum"] = "mean"  # order inside a tier: 4.3's text says average, Algorithm 1 sums
+
+
+@dataclass
+class RewardConfig:
+    name: Literal["tournament", "pointwise_answer", "pointwise_trajectory"] = "tournament"
+    # tournament: Eqs. 3-6. pointwise_answer: the paper's GRPO and GSPO rows, the judge sees the answer only.
+    # pointwise_trajectory: the judge sees all that the tournament's judge sees. Not in the paper; our choice.
+
+
+@dataclass
+class SFTConfig:
+    epochs: float = 3.0  # Appendix A
+    learning_rate: float = 2e-5  # Appendix A
+    lr_scheduler: str = "cosine"  # any name transformers knows. Our choice
+    warmup_ratio: float = 0.03  # share of the steps. Our choice
+    weight_decay: float = 0.0  # our choice
+    batch_size: int = 1  # trajectories a process and step (Appendix A: 1 a GPU)
+    gradient_accumulation: int = 1  # steps summed before an update
+    max_length: int = 16384  # tokens; longer trajectories are cut, counted and reported. Our choice
+    save_steps: int = 200  # optimizer steps between checkpoints
+    deepspeed: str | None = "ds_config.json"  # ZeRO-3 (Appendix A); null trains without DeepSpeed
+
+
+@dataclass
+class RLConfig:
+    init: str | None = None  # folder or hub id that RL starts from; null takes this run's SFT policy
+    steps: int = 200  # optimizer steps. Our choice (Fig. 4c shows 160)
+    groups: int = 8  # K: queries a step, over all processes (Appendix A)
+    micro_batch_size: int = 1  # trajectories a process puts through the model at once
+    learning_rate: float = 1e-6  # Appendix A
+    lr_scheduler: str = "constant"  # any name transformers knows. Our choice
+    beta: float = 0.001  # weight of the KL term in Eq. 8; the paper gives no value. Our choice
+    epsilon: float = 0.2  # clip range of Eq. 8; the paper gives no value. Our choice
+    epsilon_high: float | None = None  # upper clip range, if it differs
+    importance_sampling_level: Literal["token", "sequence"] = "token"  # Eq. 8 is written per trajectory: sequence is GSPO
+    loss_type: Literal["grpo", "dr_grpo", "dapo"] = "grpo"  # how token losses are averaged: grpo per trajectory, as in Eq. 8
+    subtasks: list[str] | None = None  # train on these only; null means all but M-Day, which SFT does not see either
+    max_grad_norm: float = 1.0  # gradients are clipped to this norm. Our choice
+    save_steps: int = 20  # optimizer steps between checkpoints
+    eval_steps: int = 20  # optimizer steps between evaluations on a few held-out queries; 0 for none (Fig. 4c's curve)
+    eval_queries: int = 50  # how many, spread over the subtasks
+
+
+@dataclass
+class EvaluateConfig:
+    checkpoints: dict[str, str] = field(default_factory=dict)  # name -> folder or hub id; empty takes this run's sft and rl
+    decodings: list[str] = field(default_factory=lambda: ["sampled", "greedy"])  # at rollout.temperature, and at 0
+    bootstrap: int = 2000  # resamples for the 95 % intervals
+
+
+@dataclass
+class WandbConfig:
+    project: str = "arenarl"  # where runs are listed
+    mode: Literal["auto", "online", "offline", "disabled"] = "auto"  # auto: online with a login, else offline; never asks
+
+
+@dataclass
+class Config:
+    name: str = "run"  # names the folders runs/<name> and results/<name>
+    seed: int = 0  # everything random in training derives from it; other seeds than 0 get folders of their own
+    threads: int = 1  # CPU threads a process; results depend on it, so it belongs to the seed
+    policy: PolicyConfig = field(default_factory=PolicyConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    environment: EnvironmentConfig = field(default_factory=EnvironmentConfig)
+    rollout: RolloutConfig = field(default_factory=RolloutConfig)
+    judge: JudgesConfig = field(default_factory=JudgesConfig)
+    tournament: TournamentConfig = field(default_factory=TournamentConfig)
+    reward: RewardConfig = field(default_factory=RewardConfig)
+    sft: SFTConfig = field(default_factory=SFTConfig)
+    rl: RLConfig = field(default_factory=RLConfig)
+    evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
+    wandb: WandbConfig = field(default_factory=WandbConfig)
+
+    @property
+    def run_name(self) -> str:
+        return self.name if self.seed == 0 else f"{self.name}-seed{self.seed}"
+
+    @property
+    def run_dir(self) -> Path:
+        return Path("runs") / self.run_name
+
+    @property
+    def results_dir(self) -> Path:
+        return Path("results") / self.run_name
+
+
+def load_config(path: str | Path, overrides: list[str] | None = None) -> Config:
+    """Read a run's YAML, its `base:` and the `key=value` overrides into a checked `Config`.
+
+    Raises:
+        UserError: the file is missing or no YAML, a key is unknown, a value has the wrong type or cannot work.
+    """
+    merged = OmegaConf.structured(Config)
+    for where, layer in read_layers(Path(path), overrides or []):
+        for key, value in assignments(layer, Config, where):
+            try:
+                OmegaConf.update(merged, key, value)
+            except (OmegaConfBaseException, ValueError, TypeError) as error:
+                raise UserError(f"{where}: {key}: {str(error).splitlines()[0]}") from error
+    try:
+        config = OmegaConf.to_object(merged)
+        config_to_yaml(config)
+    except OmegaConfBaseException as error:  # a ${reference} to nothing, a list within a list
+        raise UserError(f"{path}: {error.full_key}: {str(error).splitlines()[0]}") from error
+    _check(config)
+    return config
+
+
+def config_to_yaml(config: Config) -> str:
+    """The resolved config as YAML, to be written beside a run's results; reads back to the same config."""
+    return OmegaConf.to_yaml(OmegaConf.structured(config))
+
+
+def parse_arguments(description: str, add_arguments=None) -> tuple[Config, argparse.Namespace]:
+    """The command line all scripts share: `--config FILE [--set key=value ...]`, and what `add_arguments(parser)` adds."""
+    parser = argparse.ArgumentParser(description=description.split("\n\n")[0])
+    parser.add_argument("--config", required=True, help="the run's YAML")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides", help="change one key; may be repeated")
+    if add_arguments:
+        add_arguments(parser)
+    arguments = parser.parse_args()
+    return load_config(arguments.config, arguments.overrides), arguments
+
+
+_ABOVE_0 = re.compile(
+    r"threads|rl\.(groups|steps|micro_batch_size)|sft\.(batch_size|gradient_accumulation|max_length)|judge\..*\.rounding"
+    r"|rollout\.(max_turns|max_tokens|max_turn_tokens|batch_size|temperature)|data\.(sft_size|rl_size|test_per_subtask|baseline_attempts)"
+)
+
+
+def _check(config: Config) -> None:
+    """Refuse numbers that no run can work with. What depends on the number of processes is checked by `check_groups`."""
+    if config.rollout.group_size < 2:
+        raise UserError(f"rollout.group_size={config.rollout.group_size}: a ranking needs at least 2 trajectories; set it to 2 or more")
+    if not config.judge.eval:
+        raise UserError("judge.eval is empty: name at least one judge")
+    for key, value in _numbers(asdict(config)):
+        if isinstance(value, float) and not math.isfinite(value):
+            raise UserError(f"{key}={value}: must be a finite number")
+        if value <= 0 and _ABOVE_0.fullmatch(key):
+            raise UserError(f"{key}={value}: must be above 0")
+        if value < 0 and ".sigma_" in key:
+            raise UserError(f"{key}={value}: must not be below 0")
+        if not 0 <= value <= 1 and key.endswith(("_skill", "_share")):
+            raise UserError(f"{key}={value}: must be from 0 to 1")
+    unknown = set(config.evaluate.decodings) - {"sampled", "greedy"}
+    if unknown or not config.evaluate.decodings:
+        raise UserError(f"evaluate.decodings={config.evaluate.decodings}: choose from sampled, greedy")
+
+
+def _numbers(value: Any, key: str = "") -> Iterator[tuple[str, float]]:
+    """(dotted key, value) of every number."""
+    if isinstance(value, dict | list):
+        for name, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _numbers(inner, f"{key}.{name}" if key else str(name))
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield key, value
+
+
+def check_groups(config: Config, processes: int) -> None:
+    """Refuse a layout that would split a rollout group over processes or steps: its ranks would be silently wrong.
+
+    Raises:
+        UserError: names the numbers to change.
+    """
+    n, k, micro = config.rollout.group_size, config.rl.groups, config.rl.micro_batch_size
+    if k % processes:
+        raise UserError(
+            f"rl.groups={k} cannot be shared by {processes} processes without splitting a group; "
+            f"set rl.groups to a multiple of {processes}, or start a number of processes that divides {k}"
+        )
+    per_process = k // processes * n
+    if per_process % micro:
+        raise UserError(
+            f"rl.micro_batch_size={micro} does not divide the {per_process} trajectories of a process "
+            f"(rl.groups={k} / {processes} processes x rollout.group_size={n}); "
+            f"set rl.micro_batch_size to one of {[d for d in range(1, per_process + 1) if per_process % d == 0]}"
+        )
+
+
+def main() -> None:
+    def add_processes(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--processes", type=int, help="also check that RL can use so many")
+
+    config, arguments = parse_arguments(__doc__, add_processes)
+    if arguments.processes:
+        check_groups(config, arguments.processes)
+    print(config_to_yaml(config), end="")
+
+
+if __name__ == "__main__":
+    from arenarl import config as module  # `guarded` knows this module's UserError, not the one of its copy __main__
+    from arenarl.runs import guarded
+
+    guarded(module.main)

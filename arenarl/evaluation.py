@@ -1,0 +1,165 @@
+"""Evaluates a policy on test queries: rollouts against stored baselines, judged and checked against the world's truth.
+
+`evaluate.py` and the curve during RL share this. A case is one query's trajectory with all that was found of it; `summarize`
+turns cases into the figures of a table. Invalid trajectories stay in: they lose, their quality is 0 (DESIGN, Definitions).
+"""
+
+import asyncio
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import wandb
+
+from arenarl import metrics
+from arenarl.environments.travel_truth import ANSWER_DIMENSIONS, PATH_DIMENSIONS, Truth, total_score
+from arenarl.judge import Examiner, Judge
+from arenarl.rollouts import Attempt, RolloutEngine
+from arenarl.seeds import stable_seed
+from arenarl.trajectory import Query, Trajectory, read_turns
+
+DIMENSIONS = PATH_DIMENSIONS + ANSWER_DIMENSIONS
+CURVE_FIGURES = ("win_rate", "quality", "valid_rate", "groundedness", "constraints_met", "tool_calls")
+
+
+@dataclass
+class Case:
+    """One test query, the policy's trajectory, and what was found of it.
+
+    `outcomes` is (judges, dimensions): 1 where the policy beats the baseline over both orders, 0 a tie, -1 a loss, NaN no verdict.
+    """
+
+    query: Query
+    trajectory: Trajectory
+    truth: Truth | None
+    outcomes: np.ndarray
+
+    @property
+    def quality(self) -> float:
+        """Noise-free total, 0 to 10; 0 if invalid."""
+        return total_score(self.truth.dimensions()) if self.truth else 0.0
+
+    def to_record(self) -> dict[str, Any]:
+        """A line of cases.jsonl."""
+        findings = {"quality": round(self.quality, 3)}
+        if self.truth:
+            findings |= {
+                "dimensions": {name: round(score, 2) for name, score in self.truth.dimensions().items()},
+                "groundedness": round(self.truth.groundedness, 3),
+                "constraints": self.truth.constraints,
+            }
+        outcomes = [[None if math.isnan(value) else int(value) for value in judge] for judge in self.outcomes.tolist()]
+        record = self.trajectory.to_record()
+        return {**record, "subtask": self.query.subtask, "query": self.query.query, "findings": findings, "outcomes": outcomes}
+
+
+def evaluate_policy(
+    engine: RolloutEngine,
+    queries: Sequence[Query],
+    baselines: dict[str, Trajectory],
+    judges: Sequence[Judge],
+    examine: Examiner,
+    temperature: float,
+    seed: int,
+) -> list[Case]:
+    """Roll out every query once at `temperature` (0 is greedy) and judge it against its stored baseline, both orders summed."""
+    attempts = [Attempt(query, temperature, stable_seed(seed, "evaluate", query.query_id)) for query in queries]
+    trajectories = engine.roll_out(attempts)
+
+    async def judge_all() -> list[Case]:
+        return await asyncio.gather(
+            *(
+                _judge_case(query, trajectory, baselines[query.query_id], judges, examine)
+                for query, trajectory in zip(queries, trajectories, strict=True)
+            )
+        )
+
+    return asyncio.run(judge_all())
+
+
+async def _judge_case(query: Query, trajectory: Trajectory, baseline: Trajectory, judges: Sequence[Judge], examine: Examiner) -> Case:
+    if not trajectory.valid:
+        return Case(query, trajectory, None, np.full((len(judges), len(DIMENSIONS)), -1.0))
+    outcomes = [await _outcomes(query, trajectory, baseline, judge) for judge in judges]
+    return Case(query, trajectory, examine(query, trajectory), np.array(outcomes))
+
+
+async def _outcomes(query: Query, trajectory: Trajectory, baseline: Trajectory, judge: Judge) -> list[float]:
+    one, other = await asyncio.gather(judge.compare(query, trajectory, baseline), judge.compare(query, baseline, trajectory))
+    if one is None or other is None:
+        return [math.nan] * len(DIMENSIONS)
+    lead = [
+        one.dimensions[0][name] + other.dimensions[1][name] - one.dimensions[1][name] - other.dimensions[0][name] for name in DIMENSIONS
+    ]
+    return [float(np.sign(round(points, 6))) for points in lead]
+
+
+def summarize(cases: Sequence[Case], resamples: int, seed: int) -> dict[str, Any]:
+    """The figures of a table: overall, by subtask, and the win rate and noise-free score of each dimension."""
+    summary = _figures(cases, resamples, seed)
+    summary["by_subtask"] = {
+        subtask: _figures([case for case in cases if case.query.subtask == subtask], resamples, seed)
+        for subtask in sorted({case.query.subtask for case in cases})
+    }
+    strata = [case.query.subtask for case in cases]
+    summary["by_dimension"] = {
+        name: {
+            "win_rate": metrics.win_rate(np.stack([case.outcomes for case in cases])[:, :, [index]], strata, resamples, seed),
+            "score": metrics.mean([case.truth.dimensions()[name] if case.truth else 0.0 for case in cases], strata, resamples, seed),
+        }
+        for index, name in enumerate(DIMENSIONS)
+    }
+    return summary
+
+
+def _figures(cases: Sequence[Case], resamples: int, seed: int) -> dict[str, Any]:
+    strata = [case.query.subtask for case in cases]
+    valid = [case for case in cases if case.trajectory.valid]
+    valid_strata = [case.query.subtask for case in valid]
+
+    def mean_of(value: Callable[[Case], float], of_valid: bool = False) -> dict[str, Any]:
+        return metrics.mean([value(case) for case in (valid if of_valid else cases)], valid_strata if of_valid else strata, resamples, seed)
+
+    def win_rate_of(chosen: Sequence[Case], chosen_strata: list[str]) -> dict[str, Any]:
+        outcomes = np.stack([case.outcomes for case in chosen]) if chosen else np.empty((0, 1, len(DIMENSIONS)))
+        return metrics.win_rate(outcomes, chosen_strata, resamples, seed)
+
+    return {
+        "cases": len(cases),
+        "win_rate": win_rate_of(cases, strata),
+        "win_rate_valid": win_rate_of(valid, valid_strata),
+        "valid_rate": mean_of(lambda case: 100.0 * case.trajectory.valid),
+        "quality": mean_of(lambda case: case.quality),
+        "quality_valid": mean_of(lambda case: case.quality, of_valid=True),
+        "groundedness": mean_of(lambda case: 100.0 * case.truth.groundedness if case.truth else 0.0),
+        "constraints_met": mean_of(lambda case: 100.0 * case.truth.constraints_met if case.truth else 0.0),
+        "tool_calls": mean_of(lambda case: sum(len(turn.tool_calls) for turn in read_turns(case.trajectory.messages))),
+        "policy_tokens": mean_of(lambda case: sum(case.trajectory.policy_mask_T)),
+        "answer_characters": mean_of(lambda case: len(case.trajectory.answer)),
+    }
+
+
+class CurveRecorder:
+    """The curve during RL: a few held-out queries every so many steps, sampled and greedy, to W&B and curve.jsonl (Fig. 4c)."""
+
+    def __init__(self, engine: RolloutEngine, queries: Sequence[Query], baselines: dict[str, Trajectory], judges: Sequence[Judge],
+                 examine: Examiner, temperature: float, seed: int, folder: Path):
+        self.evaluate = partial(evaluate_policy, engine, queries, baselines, judges, examine, seed=seed)
+        self.temperatures = {"sampled": temperature, "greedy": 0.0}
+        self.path = folder / "curve.jsonl"
+
+    def record(self, step: int) -> None:
+        point = {"step": step}
+        for decoding, temperature in self.temperatures.items():
+            cases = self.evaluate(temperature=temperature)
+            figures = _figures(cases, resamples=0, seed=0)
+            point |= {f"eval/{decoding}/{name}": figures[name]["mean"] for name in CURVE_FIGURES}
+        earlier = [line for line in self.path.read_text().splitlines() if json.loads(line)["step"] < step] if self.path.exists() else []
+        self.path.write_text("\n".join([*earlier, json.dumps(point)]) + "\n")  # a resumed run replaces what it repeats
+        if wandb.run is not None:
+            wandb.log({name: value for name, value in point.items() if name != "step"} | {"train/global_step": step})

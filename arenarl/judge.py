@@ -1,0 +1,96 @@
+"""Judges: who compares trajectories, by which dimensions, with what verdict.
+
+The embedded judge reads a trajectory as an LLM judge would (query, thoughts, calls, results, answer), scores it against the
+world's truth on the rubric's dimensions and adds a documented noise model; `noise: none` is the truth itself. It is a
+simulation: results from it are labelled so wherever they appear. Pairwise calls share one drift term between the two
+trajectories they show, pointwise calls do not share it with anyone: that is the paper's case against pointwise scores.
+"""
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Protocol
+
+import numpy as np
+
+from arenarl.config import JudgeConfig
+from arenarl.environments.travel_truth import ANSWER_DIMENSIONS, PATH_DIMENSIONS, Truth, total_score
+from arenarl.seeds import stable_seed
+from arenarl.trajectory import Query, Trajectory
+
+Examiner = Callable[[Query, Trajectory], Truth]
+
+_TYPICAL_ANSWER_CHARS = 90  # where the length bias is zero
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One judge call's scores: for each trajectory that it showed, in that order, dimension -> 0..10."""
+
+    dimensions: tuple[dict[str, float], ...]
+
+    @property
+    def totals(self) -> tuple[float, ...]:
+        """Weighted totals, 0..10, computed here and never read from a judge's arithmetic."""
+        return tuple(total_score(scores) for scores in self.dimensions)
+
+
+class Judge(Protocol):
+    async def compare(self, query: Query, first: Trajectory, second: Trajectory, repeat: int = 0) -> Verdict | None:
+        """One call that shows `first` before `second` (3.3). None if no verdict could be had."""
+
+    async def score(self, query: Query, trajectory: Trajectory, answer_only: bool = False, repeat: int = 0) -> Verdict | None:
+        """One pointwise call (3.2). None if no verdict could be had."""
+
+
+class EmbeddedJudge:
+    """Scores against the world's truth, plus noise that depends only on (seed, what was shown, repeat).
+
+    Args:
+        examine: (query, trajectory) -> Truth, from the environment.
+    """
+
+    def __init__(self, config: JudgeConfig, examine: Examiner, seed: int):
+        self.config = config
+        self.examine = examine
+        self.seed = seed
+
+    async def compare(self, query: Query, first: Trajectory, second: Trajectory, repeat: int = 0) -> Verdict | None:
+        return self._judge(query, [first, second], PATH_DIMENSIONS + ANSWER_DIMENSIONS, ("compare", repeat))
+
+    async def score(self, query: Query, trajectory: Trajectory, answer_only: bool = False, repeat: int = 0) -> Verdict | None:
+        dimensions = ANSWER_DIMENSIONS if answer_only else PATH_DIMENSIONS + ANSWER_DIMENSIONS
+        return self._judge(query, [trajectory], dimensions, ("score", answer_only, repeat))
+
+    def _judge(self, query: Query, shown: list[Trajectory], dimensions: tuple[str, ...], call: tuple) -> Verdict:
+        truths = [self.examine(query, trajectory).dimensions() for trajectory in shown]
+        if self.config.noise == "none":
+            return Verdict(tuple({name: truth[name] for name in dimensions} for truth in truths))
+        texts = [json.dumps(trajectory.messages, sort_keys=True) for trajectory in shown]
+        rng = np.random.default_rng(stable_seed(self.seed, query.query_id, call, texts))
+        drift = rng.normal(0.0, self.config.sigma_call)
+        scores = []
+        for position, (truth, text, trajectory) in enumerate(zip(truths, texts, shown, strict=True)):
+            taste = np.random.default_rng(stable_seed(self.seed, "taste", query.query_id, text)).normal(0.0, self.config.sigma_sticky)
+            lead = self.config.position_bias * (1 - 2 * position) if len(shown) == 2 else 0.0
+            length = self.config.length_bias * math.log(max(1, len(trajectory.answer)) / _TYPICAL_ANSWER_CHARS)
+            independent = rng.normal(0.0, self.config.sigma_independent, len(dimensions))
+            noisy = [truth[name] + drift + taste + lead + length + noise for name, noise in zip(dimensions, independent, strict=True)]
+            scores.append({name: self._rounded(score) for name, score in zip(dimensions, noisy, strict=True)})
+        return Verdict(tuple(scores))
+
+    def _rounded(self, score: float) -> float:
+        step = self.config.rounding
+        return float(min(10.0, max(0.0, round(score / step) * step)))
+
+
+def cached_examiner(examine: Callable[[Query, list[dict]], Truth], size: int = 4096) -> Examiner:
+    """Examine each trajectory once, however many matches it plays."""
+
+    @lru_cache(maxsize=size)
+    def by_text(query: Query, text: str) -> Truth:
+        return examine(query, json.loads(text))
+
+    return lambda query, trajectory: by_text(query, json.dumps(trajectory.messages))

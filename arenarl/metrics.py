@@ -1,0 +1,77 @@
+"""Statistics of evaluated cases: win rates and means with bootstrap intervals, stratified by subtask.
+
+Every figure is {"mean": …, "ci": [low, high]} with the 95 % percentile interval over resampled test queries; it says nothing of
+the spread between training seeds. A figure without cases is None.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+
+def win_rate(outcomes: np.ndarray, strata: Sequence[str], resamples: int, seed: int) -> dict[str, Any]:
+    """Win rate in percent over cases (DESIGN, Definitions).
+
+    The share of non-tied cases that are won, for each judge and dimension; mean over dimensions, judges, then strata.
+
+    Args:
+        outcomes: (cases, judges, dimensions) of 1 for a win, 0 for a tie, -1 for a loss, NaN for no verdict.
+        strata: (cases,) the subtask of each case.
+    """
+    wins, losses = (outcomes == 1).astype(float), (outcomes == -1).astype(float)
+
+    def statistic(weights: np.ndarray) -> np.ndarray:
+        """(resamples, cases) -> (resamples,)"""
+        won = np.tensordot(weights, wins, axes=1)
+        decided = won + np.tensordot(weights, losses, axes=1)
+        with np.errstate(invalid="ignore"):
+            share = np.where(decided > 0, won / decided, np.nan)
+        return 100 * _nanmean(share.reshape(len(weights), -1))
+
+    return _stratified(statistic, strata, resamples, seed)
+
+
+def mean(values: Sequence[float], strata: Sequence[str], resamples: int, seed: int) -> dict[str, Any]:
+    """Mean over cases within a stratum, then over strata; NaN values are left out."""
+    numbers = np.asarray(values, dtype=float)
+    known = np.isfinite(numbers)
+    filled = np.where(known, numbers, 0.0)
+
+    def statistic(weights: np.ndarray) -> np.ndarray:
+        count = weights @ known.astype(float)
+        with np.errstate(invalid="ignore"):
+            return np.where(count > 0, weights @ filled / count, np.nan)
+
+    return _stratified(statistic, strata, resamples, seed)
+
+
+def _stratified(statistic, strata: Sequence[str], resamples: int, seed: int) -> dict[str, Any]:
+    """Evaluate `statistic` per stratum on the data (weights 1) and on resamples (multinomial weights), mean over strata."""
+    strata = np.asarray(strata)
+    rng = np.random.default_rng(seed)
+    estimates = []
+    for stratum in sorted(set(strata)):
+        members = np.flatnonzero(strata == stratum)
+        weights = np.zeros((resamples + 1, len(strata)))
+        weights[0, members] = 1
+        weights[1:, members] = rng.multinomial(len(members), np.full(len(members), 1 / len(members)), size=resamples)
+        estimates.append(statistic(weights))
+    if not estimates:
+        return {"mean": None, "ci": [None, None]}
+    combined = _nanmean(np.stack(estimates, axis=1))
+    if np.isnan(combined[0]):
+        return {"mean": None, "ci": [None, None]}
+    low, high = np.nanpercentile(combined[1:], [2.5, 97.5]) if resamples else (np.nan, np.nan)
+    return {"mean": _rounded(combined[0]), "ci": [_rounded(low), _rounded(high)]}
+
+
+def _nanmean(values: np.ndarray) -> np.ndarray:
+    """Row means without NaN; NaN for a row of nothing else, without numpy's warning."""
+    known = np.isfinite(values)
+    count = known.sum(axis=1)
+    return np.where(count > 0, np.where(known, values, 0).sum(axis=1) / np.maximum(count, 1), np.nan)
+
+
+def _rounded(value: float) -> float | None:
+    return None if np.isnan(value) else round(float(value), 4)

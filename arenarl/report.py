@@ -1,0 +1,107 @@
+"""Results for readers: a run's summary, its table in the terminal and in the README, one trajectory turn by turn.
+
+    python -m arenarl.report --readme
+
+writes the README's results table, between its markers, from results/*/summary.json.
+"""
+
+import argparse
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from arenarl.config import Config
+from arenarl.runs import provenance
+from arenarl.trajectory import Query, Trajectory, assistant_text
+
+COLUMNS = {  # figure -> heading and unit
+    "win_rate": "win rate %",
+    "quality": "quality 0-10",
+    "valid_rate": "valid %",
+    "groundedness": "grounded %",
+    "constraints_met": "constraints %",
+    "tool_calls": "tool calls",
+}
+STAGES = ("data", "sft", "rl", "evaluate")
+ROWS = {  # folder of results/ (with -seedN appended for other seeds) -> what the row is, its config
+    "quickstart": ("ArenaRL, seeded single elimination", "configs/quickstart.yaml"),
+    "quickstart-grpo": ("GRPO, pointwise score of the answer (the paper's)", "configs/quickstart_grpo.yaml"),
+    "quickstart-gspo": ("GSPO, pointwise score of the answer (the paper's)", "configs/quickstart_gspo.yaml"),
+    "quickstart-grpo-trajectory": ("GRPO, pointwise score of the whole trajectory", "configs/quickstart_grpo_trajectory.yaml"),
+}
+
+
+def summary_of_run(config: Config, figures: dict[str, Any]) -> dict[str, Any]:
+    """What results/<run>/summary.json holds: figures by checkpoint and decoding, seconds and memory by stage, provenance."""
+    paths = {stage: config.run_dir / stage / "timing.json" for stage in STAGES}
+    timings = {stage: json.loads(path.read_text()) for stage, path in paths.items() if path.is_file()}
+    seconds = {stage: timing["seconds"] for stage, timing in timings.items()}
+    return {
+        "run": config.run_name,
+        "seed": config.seed,
+        "judge": "simulated" if all(judge.name == "embedded" for judge in config.judge.eval) else "model",
+        "seconds": {**seconds, "total": round(sum(seconds.values()), 1)},
+        "peak_memory_gb": max((timing["peak_memory_gb"] for timing in timings.values()), default=None),
+        "checkpoints": list(figures),
+        **figures,
+        "provenance": provenance(config),
+    }
+
+
+def print_table(summary: dict[str, Any]) -> None:
+    """Checkpoints x decodings, each figure with its 95 % interval over test queries."""
+    rows = [["", *COLUMNS.values()]]
+    for name in summary["checkpoints"]:
+        for decoding, figures in summary[name].items():
+            rows.append([f"{name} {decoding}", *(format_figure(figures[figure]) for figure in COLUMNS)])
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    print(f"win rate by the {summary['judge']} judge; quality, grounded and constraints are noise-free; [95 % over test queries], one seed")
+
+
+def format_figure(figure: dict[str, Any]) -> str:
+    """`mean [low, high]`, or a dash where there was no case."""
+    if figure["mean"] is None:
+        return "-"
+    low, high = figure["ci"]
+    return f"{figure['mean']:.1f}" + ("" if low is None else f" [{low:.1f}, {high:.1f}]")
+
+
+def print_trajectory(query: Query, trajectory: Trajectory) -> None:
+    """A trajectory as the policy saw it, turn by turn."""
+    print(f"query: {query.query}")
+    for message in trajectory.messages[1:]:
+        text = assistant_text(message) if message["role"] == "assistant" else message["content"]
+        print(f"\n[{message['role']}]\n{text}")
+    print(f"\nended: {trajectory.stop_reason}")
+
+
+def results_table(results: Path) -> str:
+    """The README's table in Markdown: a row a method, seed, checkpoint and decoding; 'not run' where there is no summary."""
+    lines = ["| method | config | seed | checkpoint | " + " | ".join(COLUMNS.values()) + " |", "|" + "---|" * (4 + len(COLUMNS))]
+    for folder, (method, config) in ROWS.items():
+        summaries = [json.loads(path.read_text()) for path in sorted(results.glob(f"{folder}/summary.json")) + sorted(results.glob(f"{folder}-seed*/summary.json"))]
+        if not summaries:
+            lines.append(f"| {method} | `{config}` | - | - |" + " not run |" * len(COLUMNS))
+        for summary in summaries:
+            for name in summary["checkpoints"]:
+                for decoding, figures in summary[name].items():
+                    cells = [method, f"`{config}`", str(summary["seed"]), f"{name}, {decoding}", *(format_figure(figures[figure]) for figure in COLUMNS)]
+                    lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def write_readme(readme: Path, results: Path) -> None:
+    """Replace what stands between the README's result markers."""
+    text = readme.read_text(encoding="utf-8")
+    table = results_table(results)
+    readme.write_text(re.sub(r"(?<=<!-- results -->\n).*?(?=<!-- /results -->)", lambda _: table + "\n", text, flags=re.DOTALL), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--readme", action="store_true", required=True, help="write the README's results table")
+    parser.parse_args()
+    write_readme(Path("README.md"), Path("results"))

@@ -1,0 +1,162 @@
+"""The rollout engine: query → Trajectory, query → RolloutGroup. Training and evaluation both use it.
+
+A trajectory is a coroutine that reads like the loop it is: generate a turn, run its tool calls, append what they returned,
+until an answer or a budget ends it. Token ids are only ever appended, never re-tokenised, so what the trainer sees is what
+the policy chose. This module alone decides who is the anchor (row 0 of a training group, greedy; 4.2).
+"""
+
+import asyncio
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase
+
+from arenarl.config import RolloutConfig
+from arenarl.environments.base import Environment
+from arenarl.generation import Generator, TurnRequest
+from arenarl.seeds import stable_seed
+from arenarl.trajectory import (
+    Query,
+    RolloutGroup,
+    StopReason,
+    ToolCall,
+    Trajectory,
+    assistant_message,
+    parse_turn,
+    prompt_messages,
+    tool_message,
+)
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One trajectory to roll out: greedily (temperature 0) or sampled with `seed`."""
+
+    query: Query
+    temperature: float
+    seed: int
+
+
+@dataclass
+class _Progress:
+    """A trajectory under way."""
+
+    messages: list[dict[str, Any]]
+    prompt_ids: list[int]
+    completion_ids: list[int] = field(default_factory=list)
+    policy_mask_T: list[int] = field(default_factory=list)
+    tool_calls: int = 0
+    tool_errors: int = 0
+
+    def append(self, token_ids: list[int], is_own: bool) -> None:
+        self.completion_ids += token_ids
+        self.policy_mask_T += [int(is_own)] * len(token_ids)
+
+    def end(self, query_id: str, stop_reason: StopReason) -> Trajectory:
+        length = len(self.policy_mask_T)
+        while length and not self.policy_mask_T[length - 1]:  # an observation that no turn followed teaches nothing
+            length -= 1
+        turns = sum(message["role"] == "assistant" for message in self.messages)
+        return Trajectory(
+            query_id,
+            self.messages,
+            stop_reason,
+            prompt_ids=self.prompt_ids,
+            completion_ids=self.completion_ids[:length],
+            policy_mask_T=self.policy_mask_T[:length],
+            meta={"turns": turns, "tool_calls": self.tool_calls, "tool_errors": self.tool_errors},
+        )
+
+
+class RolloutEngine:
+    """Rolls out queries with a generator, each trajectory in an environment of its own, within the budgets of `RolloutConfig`."""
+
+    def __init__(
+        self,
+        generator: Generator,
+        tokenizer: PreTrainedTokenizerBase,
+        make_environment: Callable[[], Environment],
+        config: RolloutConfig,
+        schemas_in_prompt: bool = True,
+    ):
+        self.generator = generator
+        self.tokenizer = tokenizer
+        self.make_environment = make_environment
+        self.config = config
+        self.tools = make_environment().tools if schemas_in_prompt else None
+
+    def roll_out_groups(self, queries: Sequence[Query], seed: int) -> list[RolloutGroup]:
+        """A group of `group_size` trajectories for every query; row 0 is the greedy anchor iff `rollout.anchor`."""
+        attempts = [
+            Attempt(query, 0.0 if self.config.anchor and row == 0 else self.config.temperature, stable_seed(seed, query.query_id, row))
+            for query in queries
+            for row in range(self.config.group_size)
+        ]
+        trajectories = self.roll_out(attempts)
+        n = self.config.group_size
+        groups = [RolloutGroup(query, trajectories[index * n : (index + 1) * n]) for index, query in enumerate(queries)]
+        for group in groups:
+            group.trajectories[0].is_anchor = self.config.anchor
+        return groups
+
+    def roll_out(self, attempts: Sequence[Attempt]) -> list[Trajectory]:
+        """Trajectories in the order of the attempts, all under way at once."""
+
+        async def run() -> list[Trajectory]:
+            return await asyncio.gather(*(self._run(attempt) for attempt in attempts))
+
+        return asyncio.run(run())
+
+    async def _run(self, attempt: Attempt) -> Trajectory:
+        """Thought and tool calls, observations, thought and tool calls, …, answer (Eq. 1)."""
+        query_id, environment = attempt.query.query_id, self.make_environment()
+        environment.reset(attempt.query)
+        progress = self._start(attempt.query)
+        for turn_number in range(self.config.max_turns):
+            budget = min(self.config.max_tokens - len(progress.completion_ids), self.config.max_turn_tokens)
+            if budget <= 0:
+                return progress.end(query_id, "max_tokens")
+            seed = stable_seed(attempt.seed, turn_number)
+            request = TurnRequest(progress.prompt_ids + progress.completion_ids, budget, attempt.temperature, seed)
+            turn_ids = await self.generator.generate(request)
+            turn = parse_turn(self._append_turn(progress, turn_ids))
+            if turn_ids[-1] != self.tokenizer.eos_token_id:
+                return progress.end(query_id, "max_tokens")
+            if not turn.tool_calls:
+                return progress.end(query_id, "answer" if turn.answer else "no_answer")
+            self._append_observations(progress, [await _call(environment, call) for call in turn.tool_calls])
+        return progress.end(query_id, "max_turns")
+
+    def _start(self, query: Query) -> _Progress:
+        messages = prompt_messages(query)
+        prompt_ids = self.tokenizer.apply_chat_template(messages, tools=self.tools, add_generation_prompt=True, return_dict=False)
+        return _Progress(messages, list(prompt_ids))
+
+    def _append_turn(self, progress: _Progress, turn_ids: list[int]) -> dict[str, Any]:
+        """The turn's message, without the end-of-turn token if the policy got to it."""
+        progress.append(turn_ids, is_own=True)
+        message = assistant_message(self.tokenizer.decode(turn_ids[:-1] if turn_ids[-1] == self.tokenizer.eos_token_id else turn_ids))
+        progress.messages.append(message)
+        return message
+
+    def _append_observations(self, progress: _Progress, observations: list[str]) -> None:
+        progress.tool_calls += len(observations)
+        progress.tool_errors += sum(observation.startswith("Error") for observation in observations)
+        messages = [tool_message(observation) for observation in observations]
+        progress.messages += messages
+        progress.append(self._observation_ids(messages), is_own=False)
+
+    def _observation_ids(self, tool_messages: list[dict[str, str]]) -> list[int]:
+        """The tokens between the end of one assistant turn and the start of the next, as the chat template renders them."""
+        head = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
+        before = self.tokenizer.apply_chat_template(head, tokenize=False)
+        after = self.tokenizer.apply_chat_template(head + tool_messages, tokenize=False, add_generation_prompt=True)
+        end = before.rindex(self.tokenizer.eos_token) + len(self.tokenizer.eos_token)
+        return self.tokenizer.encode(after[end:], add_special_tokens=False)
+
+
+async def _call(environment: Environment, call: ToolCall) -> str:
+    observation = environment.call(call.name, call.arguments)
+    return await observation if inspect.isawaitable(observation) else observation

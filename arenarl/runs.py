@@ -1,0 +1,114 @@
+"""What every script does around its work: threads and seeds, provenance beside the results, W&B without a login, one-line errors.
+
+`guarded` turns a `UserError` into one line and exit code 2. `start_stage` writes what the run was: resolved config, commit,
+library versions, seed. Stages are marked done by the files they write, so a finished one is not run again.
+"""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from arenarl.config import Config, UserError, config_to_yaml
+
+_LIBRARIES = ("torch", "transformers", "trl", "accelerate", "peft", "deepspeed", "datasets", "wandb")
+
+
+def guarded(main: Callable[[], None]) -> None:
+    """Run a script's main; what the user can fix ends as one line on stderr and exit code 2."""
+    try:
+        main()
+    except UserError as error:
+        sys.exit(_refuse(error))
+    except KeyboardInterrupt:
+        print("interrupted; the same command goes on from the last checkpoint", file=sys.stderr)
+        sys.exit(130)
+
+
+def _refuse(error: UserError) -> int:
+    if int(os.environ.get("RANK", "0")) == 0:
+        print(f"error: {error}", file=sys.stderr)
+    return 2
+
+
+def start_stage(config: Config, stage: str) -> Path:
+    """Make the stage's folder, fix threads, name the W&B run, write the provenance; returns runs/<run>/<stage>.
+
+    To be called before the first model is built. Only the main process writes.
+    """
+    import torch
+    from transformers import set_seed
+
+    warnings.filterwarnings("ignore", message=".*torch.distributed.* is deprecated", category=FutureWarning)  # DeepSpeed's, every step
+    torch.set_num_threads(config.threads)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # else TRL's half-gigabyte scratch buffer is filled every forward pass
+    set_seed(config.seed)
+    folder = config.run_dir / stage
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot write to {folder}: {error.strerror}; change the folder's permissions or `name`") from error
+    os.environ["WANDB_MODE"] = wandb_mode(config)
+    os.environ.setdefault("WANDB_PROJECT", config.wandb.project)
+    os.environ.setdefault("WANDB_DIR", str(config.run_dir))
+    os.environ["WANDB_NAME"] = f"{config.run_name}-{stage}"
+    os.environ.setdefault("WANDB_SILENT", "true")
+    if int(os.environ.get("RANK", "0")) == 0:
+        (folder / "config.yaml").write_text(config_to_yaml(config), encoding="utf-8")
+        write_json(folder / "provenance.json", provenance(config))
+    return folder
+
+
+def wandb_mode(config: Config) -> str:
+    """`auto` is online where there is a login, offline otherwise: a run never stops to ask."""
+    if config.wandb.mode != "auto":
+        return config.wandb.mode
+    if os.environ.get("WANDB_MODE"):
+        return os.environ["WANDB_MODE"]
+    netrc = Path.home() / ".netrc"
+    has_login = bool(os.environ.get("WANDB_API_KEY")) or (netrc.is_file() and "wandb" in netrc.read_text(errors="ignore"))
+    return "online" if has_login else "offline"
+
+
+def provenance(config: Config) -> dict[str, Any]:
+    """Commit, library versions, seeds and judges: what a result needs to be understood later."""
+    git = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
+    return {
+        "commit": git.stdout.strip() or None,
+        "versions": {name: version(name) for name in _LIBRARIES},
+        "python": sys.version.split()[0],
+        "seed": config.seed,
+        "data_seed": config.data.seed,
+        "judge_train": config.judge.train.name,
+        "judge_eval": [judge.name for judge in config.judge.eval],
+        "judge_is_simulated": config.judge.train.name == "embedded",
+    }
+
+
+@contextmanager
+def timed(folder: Path, stage: str) -> Iterator[None]:
+    """Write the stage's wall-clock seconds and peak memory (this process and its children) to `<folder>/timing.json`."""
+    start = time.perf_counter()
+    yield
+    peak_kb = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    if int(os.environ.get("RANK", "0")) == 0:
+        timing = {"stage": stage, "seconds": round(time.perf_counter() - start, 1), "peak_memory_gb": round(peak_kb * processes / 2**20, 2)}
+        write_json(folder / "timing.json", timing)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON; the file appears whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(path.suffix + ".partial")
+    partial.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    partial.replace(path)

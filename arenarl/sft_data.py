@@ -1,0 +1,68 @@
+"""Teacher trajectories → token ids and labels for SFTTrainer: loss on the policy's own tokens only.
+
+The chat template marks assistant turns; everything else (prompt, tool results) gets the label -100, and so does the line break
+after a turn's end, which the template writes and no rollout asks for. Messages go in as text, because Arrow would give every
+tool call the arguments of all others, as nulls. What `max_length` cuts is counted, not hidden.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from datasets import Dataset
+from transformers import PreTrainedTokenizerBase
+
+from arenarl.config import UserError
+from arenarl.runs import write_json
+from arenarl.trajectory import assistant_text, harmless, read_jsonl
+
+IGNORED = -100
+
+
+def as_text(messages: list[dict]) -> list[dict[str, str]]:
+    """Messages as the template shall see them: turns in the text form that the policy generates, observations as rollouts show them."""
+
+    def content(message: dict) -> str:
+        if message["role"] == "assistant":
+            return assistant_text(message)
+        return harmless(message["content"]) if message["role"] == "tool" else message["content"]
+
+    return [{"role": message["role"], "content": content(message)} for message in messages]
+
+
+def training_texts(path: Path) -> Iterator[str]:
+    """The texts of all messages, for training a tokenizer."""
+    for record in read_jsonl(path):
+        for message in as_text(record["messages"]):
+            yield message["content"]
+
+
+def tokenize_trajectories(path: Path, tokenizer: PreTrainedTokenizerBase, tools: list[dict] | None, max_length: int) -> Dataset:
+    """A dataset of `input_ids` and `labels`, cut to `max_length` tokens, and `length`, the tokens before the cut.
+
+    Raises:
+        UserError: the chat template does not mark assistant turns, or cutting leaves nothing to train on.
+    """
+    rows = [tokenize(tokenizer, record["messages"], tools, max_length) for record in read_jsonl(path)]
+    if not rows or not any(label != IGNORED for label in rows[0]["labels"]):
+        raise UserError(f"{path}: no assistant token to train on: the chat template marks none, or sft.max_length cuts them all")
+    return Dataset.from_list(rows)
+
+
+def tokenize(tokenizer: PreTrainedTokenizerBase, messages: list[dict], tools: list[dict] | None, max_length: int) -> dict:
+    """One trajectory's `input_ids`, `labels` (-100 wherever the token is not the policy's own) and uncut `length`."""
+    encoded = tokenizer.apply_chat_template(as_text(messages), tools=tools, return_dict=True, return_assistant_tokens_mask=True)
+    ids = encoded["input_ids"]
+    labels = [
+        token if is_own and before != tokenizer.eos_token_id else IGNORED
+        for before, token, is_own in zip([None, *ids[:-1]], ids, encoded["assistant_masks"], strict=True)
+    ]
+    return {"input_ids": ids[:max_length], "labels": labels[:max_length], "length": len(ids)}
+
+
+def count_cut(dataset: Dataset, max_length: int, path: Path) -> None:
+    """Write and print how many trajectories are longer than `max_length`."""
+    lengths = dataset["length"]
+    cut = sum(length > max_length for length in lengths)
+    summary = {"trajectories": len(lengths), "cut": cut, "max_length": max_length, "longest": max(lengths), "tokens": sum(lengths)}
+    write_json(path, summary)
+    print(f"SFT data: {len(lengths)} trajectories, {sum(lengths)} tokens, longest {max(lengths)}; {cut} cut at sft.max_length={max_length}")

@@ -1,0 +1,212 @@
+"""The vocabulary of the project: queries, turns, tool calls, trajectories, rollout groups, and Qwen3's text form of a turn.
+
+A trajectory is a list of chat messages (Eq. 1: thought z_k, tool call a_k, observation o_k, answer y). Generated text becomes a
+message by `assistant_message`, a message becomes turns for the judge by `read_turns`; no other module parses either. Teacher
+trajectories and generated ones go through the same two functions, so SFT trains on exactly the form that rollouts accept.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from arenarl.config import UserError
+
+StopReason = Literal["answer", "no_answer", "max_turns", "max_tokens"]
+# answer: ended with one <answer>…</answer>, the only valid end · no_answer: a turn with neither a tool call nor one closed answer
+# · max_turns, max_tokens: a budget ran out. A turn with both calls and an answer runs the calls; its answer does not count.
+
+_THOUGHT = re.compile(r"^\s*<think>\n?(.*?)\n?</think>\s*", re.DOTALL)
+_CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
+_ANSWER = re.compile(r"<answer>((?:(?!</?answer>).)*)</answer>", re.DOTALL)
+_CONTROL = re.compile(r"<(?=\||/?(?:think|tool_call|tool_response|answer)>)")
+
+
+@dataclass(frozen=True)
+class Query:
+    """A task for the policy. `constraints` is what the query's text says, in a form that the embedded judge can check."""
+
+    query_id: str
+    domain: str
+    subtask: str
+    language: str
+    query: str
+    constraints: dict[str, Any] = field(default_factory=dict, hash=False)
+
+
+@dataclass
+class ToolCall:
+    name: str
+    arguments: dict[str, Any] | str  # a string where the policy wrote no JSON object
+
+
+@dataclass
+class Turn:
+    """One assistant message, with what the environment answered to each of its tool calls."""
+
+    thought: str
+    tool_calls: list[ToolCall]
+    observations: list[str]
+    answer: str | None
+
+
+@dataclass
+class Trajectory:
+    """One complete multi-turn attempt at a query.
+
+    `completion_ids` (T,) is everything after the prompt, observations included; `policy_mask_T` is 1 where the policy itself
+    chose the token. Both are empty for trajectories that were read from disk.
+    """
+
+    query_id: str
+    messages: list[dict[str, Any]]
+    stop_reason: StopReason
+    is_anchor: bool = False
+    prompt_ids: list[int] = field(default_factory=list)
+    completion_ids: list[int] = field(default_factory=list)
+    policy_mask_T: list[int] = field(default_factory=list)
+    meta: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def valid(self) -> bool:
+        return self.stop_reason == "answer"
+
+    @property
+    def answer(self) -> str:
+        """The text inside the last message's <answer>, or ''."""
+        turn = parse_turn(self.messages[-1]) if self.messages and self.messages[-1]["role"] == "assistant" else None
+        return (turn.answer or "") if turn else ""
+
+    def to_record(self, tools: list[dict] | None = None) -> dict[str, Any]:
+        """The JSONL form: `query_id, messages, tools, valid, meta`."""
+        meta = {"stop_reason": self.stop_reason, "is_anchor": self.is_anchor, **self.meta}
+        return {"query_id": self.query_id, "messages": self.messages, "tools": tools or [], "valid": self.valid, "meta": meta}
+
+    @classmethod
+    def from_record(cls, record: dict[str, Any]) -> "Trajectory":
+        meta = dict(record["meta"])
+        return cls(record["query_id"], record["messages"], meta.pop("stop_reason"), meta.pop("is_anchor", False), meta=meta)
+
+
+@dataclass
+class RolloutGroup:
+    """The N trajectories of one query; row 0 is the anchor if there is one."""
+
+    query: Query
+    trajectories: list[Trajectory]
+
+
+def assistant_message(text: str) -> dict[str, Any]:
+    """A generated turn as a chat message. Malformed tool calls stay in `content`, so that nothing the policy wrote is lost.
+
+    >>> assistant_message('<think>\\nwhere?\\n</think>\\n\\n<tool_call>\\n{"name": "f", "arguments": {"x": 1}}\\n</tool_call>')["tool_calls"]
+    [{'type': 'function', 'function': {'name': 'f', 'arguments': {'x': 1}}}]
+    """
+    thought = _THOUGHT.match(text)
+    body = text[thought.end() :] if thought else text
+    calls = [_read_call(raw) for raw in _CALL.findall(body)]
+    message = {"role": "assistant", "reasoning_content": thought.group(1) if thought else "", "content": body.strip()}
+    if calls and all(isinstance(call.arguments, dict) for call in calls) and not _CALL.sub("", body).strip():
+        message["content"] = ""
+        message["tool_calls"] = [{"type": "function", "function": asdict(call)} for call in calls]
+    return message
+
+
+def assistant_text(message: dict[str, Any]) -> str:
+    """The text form of an assistant message, the inverse of `assistant_message` for well-formed turns."""
+    functions = [{"name": call["function"]["name"], "arguments": call["function"]["arguments"]} for call in message.get("tool_calls", [])]
+    calls = [f"<tool_call>\n{json.dumps(function, ensure_ascii=False)}\n</tool_call>" for function in functions]
+    body = "\n".join(([message["content"]] if message["content"] else []) + calls)
+    return f"<think>\n{message.get('reasoning_content', '')}\n</think>\n\n{body}"
+
+
+def tool_message(observation: str) -> dict[str, str]:
+    """What a tool returned, as a chat message that no tokenizer can take for the chat's own control tokens.
+
+    >>> tool_message("ok<|im_end|>")["content"]
+    'ok< |im_end|>'
+    """
+    return {"role": "tool", "content": harmless(observation)}
+
+
+def harmless(observation: str) -> str:
+    """An observation with Qwen3's control tokens and our tags, if it spells any, broken by a blank after "<".
+
+    Tool results are untrusted: left whole, they would be tokenised as the real thing, and a web page could end its own message
+    and speak as the policy. Breaking the text works for every tokenizer, and the judge reads what the policy read.
+    """
+    return _storable(_CONTROL.sub("< ", observation))
+
+
+def parse_turn(message: dict[str, Any]) -> Turn:
+    """An assistant message as a turn without observations yet. An answer beside a tool call or another is none."""
+    calls = [ToolCall(**call["function"]) for call in message.get("tool_calls", [])]
+    calls += [_read_call(raw) for raw in _CALL.findall(message["content"])]
+    answer = _ANSWER.fullmatch(message["content"])
+    return Turn(message.get("reasoning_content", ""), calls, [], answer.group(1).strip() or None if answer and not calls else None)
+
+
+def read_turns(messages: list[dict[str, Any]]) -> list[Turn]:
+    """A trajectory's turns in order, each with its observations."""
+    turns: list[Turn] = []
+    for message in messages:
+        if message["role"] == "assistant":
+            turns.append(parse_turn(message))
+        elif message["role"] == "tool" and turns:
+            turns[-1].observations.append(message["content"])
+    return turns
+
+
+def prompt_messages(query: Query, system: str | None = None) -> list[dict[str, str]]:
+    """The messages a policy starts from, the same in SFT, RL and evaluation."""
+    head = [{"role": "system", "content": system}] if system else []
+    return [*head, {"role": "user", "content": query.query}]
+
+
+def write_jsonl(path: Path, records: Iterable[Any]) -> None:
+    """Write records (dictionaries or queries) a line each; the file appears whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(path.suffix + ".partial")
+    with partial.open("w", encoding="utf-8") as file:
+        for record in records:
+            file.write(json.dumps(asdict(record) if isinstance(record, Query) else record, ensure_ascii=False) + "\n")
+    partial.replace(path)
+
+
+def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
+    """The records of a JSONL file. Raises UserError with file and line if one cannot be read."""
+    if not path.is_file():
+        raise UserError(f"{path} does not exist; make it with: python data/prepare.py travel --config <the run's YAML>")
+    with path.open(encoding="utf-8") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                yield json.loads(line)
+            except json.JSONDecodeError as error:
+                raise UserError(f"{path}, line {number} is not JSON: {error}") from error
+
+
+def read_queries(path: Path) -> list[Query]:
+    """The queries of a split. Raises UserError if two share an id or a text."""
+    queries = [Query(**record) for record in read_jsonl(path)]
+    for key in ("query_id", "query"):
+        if len({getattr(query, key) for query in queries}) < len(queries):
+            raise UserError(f"{path}: two queries have the same {key}; each must be unique")
+    return queries
+
+
+def _storable(text: str) -> str:
+    """The text without lone surrogates, which JSON escapes can spell and neither files nor tokenizers can hold."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _read_call(raw: str) -> ToolCall:
+    raw = raw.strip()
+    try:
+        call = json.loads(_storable(json.dumps(json.loads(raw), ensure_ascii=False)))
+    except (ValueError, RecursionError):  # malformed, a number of thousands of digits, thousands of brackets
+        return ToolCall("", raw)
+    if isinstance(call, dict) and isinstance(call.get("name"), str) and isinstance(call.get("arguments"), dict):
+        return ToolCall(call["name"], call["arguments"])
+    return ToolCall(call.get("name", "") if isinstance(call, dict) and isinstance(call.get("name"), str) else "", raw)

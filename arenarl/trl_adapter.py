@@ -1,0 +1,152 @@
+"""The only module that touches TRL's experimental interfaces: our rollouts and rewards behind `GRPOTrainer`.
+
+TRL hands `rollout_func` each prompt N times and hands reward functions the same rows; both are turned back into rollout groups
+here. Whole groups stay on one process (config.check_groups), so no collective is needed to rank one. Rollout seeds derive from
+the optimizer step, so a resumed run samples what the unbroken one would have.
+"""
+
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from datasets import Dataset
+from transformers import TrainerCallback
+from trl import GRPOConfig, GRPOTrainer
+from trl.models import unwrap_model_for_generation
+
+from arenarl.arena import GroupOutcome
+from arenarl.config import Config
+from arenarl.rollouts import RolloutEngine
+from arenarl.seeds import stable_seed
+from arenarl.trajectory import Query, RolloutGroup
+
+RewardGroups = Callable[[list[RolloutGroup]], list[GroupOutcome]]
+
+
+def grpo_arguments(config: Config, folder: Path, processes: int, use_cpu: bool) -> GRPOConfig:
+    """TRL's arguments for Eqs. 7 and 8: group-standardised advantages (ddof 1, eps 1e-4), clipped objective with KL."""
+    rl, rollout = config.rl, config.rollout
+    accumulation = rl.groups // processes * rollout.group_size // rl.micro_batch_size
+    return GRPOConfig(
+        output_dir=str(folder),
+        use_cpu=use_cpu,
+        bf16=config.policy.dtype == "bfloat16",
+        seed=config.seed,
+        max_steps=rl.steps,
+        learning_rate=rl.learning_rate,
+        lr_scheduler_type=rl.lr_scheduler,
+        optim="adamw_torch",
+        max_grad_norm=rl.max_grad_norm,
+        per_device_train_batch_size=rl.micro_batch_size,
+        gradient_accumulation_steps=accumulation,
+        steps_per_generation=accumulation,
+        num_iterations=1,
+        num_generations=rollout.group_size,
+        temperature=rollout.temperature,
+        max_completion_length=rollout.max_tokens,
+        beta=rl.beta,
+        epsilon=rl.epsilon,
+        epsilon_high=rl.epsilon_high,
+        importance_sampling_level=rl.importance_sampling_level,
+        loss_type=rl.loss_type,
+        scale_rewards="none" if rl.loss_type == "dr_grpo" else "group",
+        use_bias_correction_kl=False,
+        gradient_checkpointing=config.policy.gradient_checkpointing,
+        model_init_kwargs={"dtype": config.policy.dtype},
+        shuffle_dataset=False,
+        logging_steps=1,
+        save_steps=rl.save_steps,
+        save_total_limit=2,
+        report_to=[] if config.wandb.mode == "disabled" else ["wandb"],
+        disable_tqdm=processes > 1,
+    )
+
+
+def prompt_dataset(queries: Sequence[Query], config: Config) -> Dataset:
+    """All queries of the run in order, one a group: shuffled passes laid out in advance, so that resuming needs no sampler state."""
+    rng, order = random.Random(stable_seed(config.seed, "query order")), []
+    while len(order) < config.rl.steps * config.rl.groups:
+        order += rng.sample(list(queries), len(queries))
+    return Dataset.from_dict({"prompt": [query.query for query in order[: config.rl.steps * config.rl.groups]]})
+
+
+def rollout_function(engine: RolloutEngine, queries: Sequence[Query], config: Config) -> Callable[[list[str], GRPOTrainer], dict[str, Any]]:
+    """TRL's `rollout_func`: prompts, each N times in a row → token ids, the mask of the policy's own tokens, and the groups."""
+    by_text = {query.query: query for query in queries}
+    n = config.rollout.group_size
+
+    def roll_out(prompts: list[str], trainer: GRPOTrainer) -> dict[str, Any]:
+        firsts = prompts[::n]
+        if [first for first in firsts for _ in range(n)] != list(prompts):
+            raise RuntimeError(f"TRL did not hand over whole groups of {n} prompts; this version of TRL lays batches out differently")
+        start = time.perf_counter()
+        with generating(engine, trainer):
+            groups = engine.roll_out_groups([by_text[text] for text in firsts], stable_seed(config.seed, trainer.state.global_step))
+        trajectories = [trajectory for group in groups for trajectory in group.trajectories]
+        return {
+            "prompt_ids": [trajectory.prompt_ids for trajectory in trajectories],
+            "completion_ids": [trajectory.completion_ids for trajectory in trajectories],
+            "env_mask": [trajectory.policy_mask_T for trajectory in trajectories],
+            "logprobs": None,
+            "group": [group for group in groups for _ in range(n)],
+            "rollout_s": [time.perf_counter() - start] * len(trajectories),
+        }
+
+    return roll_out
+
+
+def reward_function(reward_groups: RewardGroups, log: Callable[[list[RolloutGroup], list[GroupOutcome]], dict[str, float]], config: Config):
+    """TRL's reward function: rows → groups → `reward_groups` → rows. `log` turns a step's groups into metrics."""
+    n = config.rollout.group_size
+
+    def reward(prompts: list[str], completions: list[str], group: list[RolloutGroup], rollout_s: list[float], log_metric, **_: Any):
+        groups = group[::n]
+        start = time.perf_counter()
+        outcomes = reward_groups(groups)
+        log_metric("time/judge_s", time.perf_counter() - start)
+        log_metric("time/rollout_s", rollout_s[0])
+        for name, value in log(groups, outcomes).items():
+            log_metric(name, value)
+        return [reward for outcome in outcomes for reward in outcome.rewards_G]
+
+    reward.__name__ = config.reward.name
+    return reward
+
+
+class EveryFewSteps(TrainerCallback):
+    """Calls `act(step)` before training and after every `interval` optimizer steps, on the main process.
+
+    All processes enter together, because under ZeRO-3 they must gather the weights together.
+    """
+
+    def __init__(self, interval: int, engine: RolloutEngine, act: Callable[[int], None]):
+        self.interval, self.engine, self.act = interval, engine, act
+        self.trainer: GRPOTrainer | None = None  # set once the trainer exists
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        if state.global_step == 0:
+            self._run(state)
+
+    def on_step_end(self, args, state, control, **kwargs):
+        self._run(state)
+
+    def _run(self, state) -> None:
+        if not self.interval or state.global_step % self.interval:
+            return
+        with generating(self.engine, self.trainer):
+            if state.is_world_process_zero:
+                self.act(state.global_step)
+
+
+@contextmanager
+def generating(engine: RolloutEngine, trainer: GRPOTrainer) -> Iterator[None]:
+    """Lend the trainer's model to the engine; under ZeRO-3 its weights are gathered once, not once a turn."""
+    with unwrap_model_for_generation(trainer.model_wrapped, trainer.accelerator) as model:
+        was_training = model.training
+        model.eval()
+        engine.generator.model = model
+        yield
+        model.train(was_training)

@@ -1,0 +1,74 @@
+"""Parts that several test files share: the embedded world, teacher trajectories in compact English, a tiny random policy."""
+
+import random
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from arenarl.environments.travel import TravelEnvironment
+from arenarl.environments.travel_world import World, build_world
+from arenarl.queries import SUBTASKS, make_queries
+from arenarl.synthesis import Teacher
+from arenarl.trajectory import Query, Trajectory, write_jsonl
+
+
+@pytest.fixture(scope="session")
+def world() -> World:
+    return build_world(0)
+
+
+@pytest.fixture(scope="session")
+def compact(world) -> TravelEnvironment:
+    return TravelEnvironment(world, "compact")
+
+
+@dataclass(frozen=True)
+class Taught:
+    """A query with a trajectory of the scripted teacher's."""
+
+    query: Query
+    trajectory: Trajectory
+
+
+@pytest.fixture(scope="session")
+def taught(world, compact) -> list[Taught]:
+    """40 trajectories for each subtask, of mixed quality."""
+    teacher, taken = Teacher(world, compact), set()
+    queries = [query for subtask in SUBTASKS for query in make_queries(world, subtask, "en", 40, "tests", taken)]
+    return [Taught(query, teacher.solve(query, random.Random(index), 0.5)) for index, query in enumerate(queries)]
+
+
+@pytest.fixture(scope="session")
+def sft_path(taught, tmp_path_factory) -> Path:
+    """The trajectories of `taught` as an SFT split."""
+    path = tmp_path_factory.mktemp("data") / "sft.jsonl"
+    write_jsonl(path, [one.trajectory.to_record() for one in taught])
+    return path
+
+
+@pytest.fixture(scope="session")
+def policy_path(sft_path, compact, tmp_path_factory) -> str:
+    """A folder with a random two-layer Qwen3 and a tokenizer trained on `taught`."""
+    from arenarl.config import PolicyConfig, ScratchConfig
+    from arenarl.policy import prepare_initial_policy
+    from arenarl.sft_data import training_texts
+
+    shape = ScratchConfig(hidden_size=32, intermediate_size=64, num_layers=2, num_heads=2, num_kv_heads=1, vocab_size=700)
+    folder = tmp_path_factory.mktemp("policy")
+    return prepare_initial_policy(PolicyConfig(scratch=shape), folder, training_texts(sft_path), compact.tools, seed=0)
+
+
+@pytest.fixture(scope="session")
+def tokenizer(policy_path) -> Any:
+    from arenarl.policy import load_tokenizer
+
+    return load_tokenizer(policy_path)
+
+
+@pytest.fixture(scope="session")
+def model(policy_path) -> Any:
+    from arenarl.policy import load_model
+
+    return load_model(policy_path, "float32").eval()

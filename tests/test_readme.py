@@ -1,0 +1,105 @@
+"""The README says what is there: stages, paths, metrics, files, and examples that run."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from arenarl import evaluation
+from arenarl.arena import GroupOutcome, outcome_metrics
+from arenarl.config import load_config
+from arenarl.environments.travel_truth import Truth
+from arenarl.tournament import run_tournament
+from arenarl.trajectory import Query, RolloutGroup, Trajectory
+
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+TEXTS = README + (ROOT / "data" / "README.md").read_text(encoding="utf-8")
+REPRODUCE = (ROOT / "reproduce.sh").read_text(encoding="utf-8")
+
+
+def section(title):
+    return README.split(f"\n## {title}\n")[1].split("\n## ")[0]
+
+
+def tree():
+    """The paths of the file tree."""
+    return [line.split()[0] for line in section("Files").split("\n###")[0].splitlines() if line.startswith("    ") and "──" not in line]
+
+
+def test_every_stage_in_the_readme_is_one_that_reproduce_sh_has():
+    stages = set(re.findall(r"\./reproduce\.sh (\w+)", TEXTS))
+    assert stages >= {"pipeline", "data", "sft", "rl", "evaluate", "baselines", "bench", "test"}
+    assert stages <= set(re.findall(r"^(\w+)\(\) *\{", REPRODUCE, re.MULTILINE))
+
+
+def test_every_stage_that_the_usage_names_is_in_the_readme():
+    usage = REPRODUCE.split("usage() {")[1].split("exit 2")[0]
+    stages = {word for names in re.findall(r'^ *echo "  (\w+(?: \| \w+)*)  ', usage, re.MULTILINE) for word in names.split(" | ")}
+    assert stages and stages <= set(re.findall(r"\./reproduce\.sh (\w+)", README))
+
+
+@pytest.mark.parametrize("path", sorted(set(re.findall(r"configs/[\w/]+\.yaml", TEXTS))))
+def test_every_config_in_the_readme_exists_and_loads(path):
+    assert load_config(ROOT / path).name
+
+
+def test_every_config_is_in_the_file_tree():
+    assert {str(path.relative_to(ROOT)) for path in (ROOT / "configs").rglob("*.yaml")} <= set(tree())
+
+
+def test_every_script_and_module_in_a_command_exists():
+    for script in re.findall(r"^ {4}(?:python|torchrun --nproc_per_node \d+) ([\w/]+\.py)", README, re.MULTILINE):
+        assert (ROOT / script).is_file(), script
+    for module in re.findall(r"python -m ([\w.]+)", TEXTS):
+        assert (ROOT / (module.replace(".", "/") + ".py")).is_file(), module
+
+
+def test_every_link_leads_to_a_file():
+    for target in re.findall(r"\]\((?!https?://)([^)]+)\)", README):
+        assert (ROOT / target).exists() or target.startswith("results/"), target
+
+
+def test_the_file_tree_lists_exactly_the_files_that_exist():
+    listed = tree()
+    assert len(listed) == len(set(listed)) and all((ROOT / path).exists() for path in listed), [p for p in listed if not (ROOT / p).exists()]
+    modules = {str(path.relative_to(ROOT)) for path in (ROOT / "arenarl").rglob("*.py")} - {"arenarl/__init__.py"}
+    assert modules <= set(listed), modules - set(listed)
+    assert {path.name for path in ROOT.glob("*.py")} | {path.name for path in ROOT.glob("*.sh")} <= set(listed)
+
+
+def test_every_logged_metric_is_explained():
+    explained = section("Logged metrics")
+    message = {"role": "assistant", "reasoning_content": "", "content": "<answer>\nx\n</answer>"}
+    trajectory = Trajectory("q", [message], "answer", meta={"tool_calls": 1, "tool_errors": 0, "turns": 1})
+
+    async def compare(i, j):
+        return 1.0, 2.0
+
+    outcome = GroupOutcome([0.5, 0.5], [0.5, 0.5], 2, 0, run_tournament("round_robin", 2, compare))
+    group = RolloutGroup(Query("q", "travel", "Search", "en", "x"), [trajectory, trajectory])
+    names = set(outcome_metrics([group], [outcome], lambda query, trajectory: Truth()))
+    assert {"judge/tie_rate", "judge/flip_rate"} < names
+    names |= set(evaluation.CURVE_FIGURES)
+    names |= set(re.findall(r'log_metric\("([^"]+)"', (ROOT / "arenarl" / "trl_adapter.py").read_text(encoding="utf-8")))
+    figures = re.findall(r'^        "(\w+)": (?:mean_of|win_rate_of)', (ROOT / "arenarl" / "evaluation.py").read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(figures) >= 9
+    assert [name for name in sorted(names | set(figures)) if f"`{name}`" not in explained] == []
+
+
+def test_the_markers_that_report_fills_are_there():
+    for marker in ("results", "quickstart"):
+        assert README.count(f"<!-- {marker} -->") == README.count(f"<!-- /{marker} -->") == 1
+    assert TEXTS.count("<!-- hashes -->") == TEXTS.count("<!-- /hashes -->") == 1
+
+
+@pytest.mark.parametrize("code", re.findall(r"```python\n(.*?)```", README, re.DOTALL), ids=["tournament", "environment"])
+def test_the_examples_run(code, capsys):
+    names = {}
+    exec(code, names)  # noqa: S102 - it is our own README
+    if "Weather" in names:
+        weather = names["Weather"]()
+        assert weather.call("forecast", {"city": "Xian"}) == "Xian: sunny, 21 °C"
+        assert weather.call("forcast", {}).startswith("Error: unknown tool")
+    else:
+        assert capsys.readouterr().out == "[3.0, 0.0, 2.0, 1.0] 10\n"

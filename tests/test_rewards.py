@@ -1,0 +1,53 @@
+import numpy as np
+import pytest
+
+from arenarl.rewards import pointwise_reward, rank_to_reward, standardize
+
+
+def test_ranks_become_quantile_rewards():
+    assert rank_to_reward([0, 1, 2, 3, 4]) == [1.0, 0.75, 0.5, 0.25, 0.0]  # Eq. 6, N = 5
+
+
+def test_quantiles_run_over_the_ranked_trajectories_only():
+    assert rank_to_reward([None, 0, 2, float("nan"), 1]) == [None, 1.0, 0.0, None, 0.5]
+
+
+def test_midranks_keep_the_mean_reward_at_one_half():
+    rewards = rank_to_reward([0.5, 0.5, 2.5, 2.5])
+    assert rewards[0] == rewards[1] == pytest.approx(5 / 6)
+    assert np.mean(rewards) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("ranks", [[None, None], [0, None, None]])
+def test_fewer_than_two_ranked_trajectories_get_no_reward(ranks):
+    assert rank_to_reward(ranks) == [None] * len(ranks)
+
+
+def test_advantages_are_standardized_as_trl_does():
+    # Eq. 7 by hand: mean .5, sum of squares .5 over N - 1 = 2, so the deviation is .5.
+    assert standardize([1.0, 0.5, 0.0]) == pytest.approx([0.5 / 0.5001, 0.0, -0.5 / 0.5001])
+    assert standardize([1.0, 0.0], ddof=0, eps=0.5) == pytest.approx([0.5, -0.5])
+
+
+def test_a_trajectory_without_reward_has_no_advantage_and_shifts_nobody():
+    assert standardize([1.0, None, 0.5, 0.0])[[0, 2, 3]] == pytest.approx(standardize([1.0, 0.5, 0.0]))
+    assert standardize([1.0, None, 0.5, 0.0])[1] == 0
+
+
+@pytest.mark.parametrize("rewards", [[0.5] * 4, [None] * 4, [None, 1.0]])
+def test_a_group_without_an_order_yields_no_gradient(rewards):
+    assert standardize(rewards).tolist() == [0.0] * len(rewards)
+
+
+def test_pointwise_scores_become_rewards_between_zero_and_one():
+    assert pointwise_reward([0, 10, None, 4]) == [0.0, 1.0, None, 0.4]
+
+
+def test_invalid_trajectories_get_zero_even_without_a_score():
+    assert pointwise_reward([8, None, 6], valid_G=[True, False, False]) == [0.8, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("score", [-1, 10.5, float("inf")])
+def test_scores_off_the_scale_are_an_error(score):
+    with pytest.raises(ValueError, match="0–10"):
+        pointwise_reward([5, score])

@@ -1,0 +1,303 @@
+"""Every script as a user runs it: real subprocesses, ZeRO-3 and GRPO on two processes, in a folder of their own."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from arenarl.config import load_config
+
+ROOT = Path(__file__).resolve().parent.parent
+CONFIG = str(ROOT / "configs" / "quickstart.yaml")
+TINY = {
+    "name": "tiny", "data.folder": "data", "data.sft_size": 200, "data.rl_size": 20, "data.test_per_subtask": 4,
+    "policy.scratch.hidden_size": 96, "sft.epochs": 8, "sft.batch_size": 8, "sft.learning_rate": 5e-3, "sft.deepspeed": str(ROOT / "ds_config.json"),
+    "rollout.group_size": 8, "rollout.max_tokens": 256, "rl.steps": 2, "rl.groups": 2, "rl.micro_batch_size": 8, "rl.save_steps": 2, "rl.eval_steps": 2,
+    "rl.eval_queries": 5, "evaluate.bootstrap": 100,
+}  # fmt: skip
+FIGURES = ("valid_rate", "win_rate", "quality", "groundedness", "constraints_met", "tool_calls")
+ENVIRONMENT = {
+    "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false",
+    "WANDB_MODE": "disabled", "TRL_EXPERIMENTAL_SILENCE": "1",
+}  # fmt: skip
+
+
+def command_of(script, *words, processes=None, config=CONFIG, **overrides):
+    """The command line of a script; `overrides` are keys with `__` for the dot."""
+    keys = TINY | {key.replace("__", "."): value for key, value in overrides.items()}
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(processes)] if processes else [sys.executable]
+    sets = [word for key, value in keys.items() for word in ("--set", f"{key}={json.dumps(value)}")]
+    return [*launcher, str(ROOT / script), *words, "--config", config, *sets]
+
+
+def run(folder, script, *words, extra_environment=None, **options):
+    environment = os.environ | ENVIRONMENT | (extra_environment or {})
+    command = command_of(script, *words, **options)
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=900, check=False)
+
+
+def run_well(folder, script, *words, **options):
+    done = run(folder, script, *words, **options)
+    assert done.returncode == 0, f"{script}: {done.stderr[-4000:]}"
+    return done.stdout
+
+
+def read(path):
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def weights(folder):
+    from safetensors.torch import load_file
+
+    return load_file(folder / "model.safetensors")
+
+
+def differ(one, other):
+    assert one.keys() == other.keys()
+    return [name for name in one if not one[name].equal(other[name])]
+
+
+@pytest.fixture(scope="session")
+def pipeline(tmp_path_factory):
+    """The folder in which data, SFT (ZeRO-3, two processes), RL (two processes) and evaluation ran, and what evaluation printed."""
+    folder = tmp_path_factory.mktemp("pipeline")
+    run_well(folder, "data/prepare.py", "travel")
+    run_well(folder, "train_sft.py", processes=2)
+    run_well(folder, "train_rl.py", processes=2)
+    return folder, run_well(folder, "evaluate.py")
+
+
+@pytest.fixture(scope="session")
+def folder(pipeline):
+    return pipeline[0]
+
+
+@pytest.fixture(scope="session")
+def summary(folder):
+    return read(folder / "results" / "tiny" / "summary.json")
+
+
+@pytest.mark.parametrize("stage", ["sft", "rl"])
+def test_a_checkpoint_is_an_ordinary_hugging_face_folder(folder, stage):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    path = folder / "runs" / "tiny" / stage
+    tokenizer = AutoTokenizer.from_pretrained(path)
+    model = AutoModelForCausalLM.from_pretrained(path)
+    assert model.config.architectures == ["Qwen3ForCausalLM"] and model.config.vocab_size == len(tokenizer)
+    assert "<|im_start|>assistant" in tokenizer.apply_chat_template([{"role": "user", "content": "hi"}], tokenize=False, add_generation_prompt=True)
+
+
+def test_sft_and_rl_each_change_all_the_weights(folder):
+    runs = folder / "runs" / "tiny"
+    initial, sft, rl = (weights(path) for path in (runs / "sft" / "initial", runs / "sft", runs / "rl"))
+    assert len(differ(initial, sft)) == len(differ(sft, rl)) == len(sft) > 10
+
+
+def test_sft_counts_its_trajectories(folder):
+    data = read(folder / "runs" / "tiny" / "sft" / "data.json")
+    assert data["trajectories"] == 200 and data["cut"] == 0 and 0 < data["longest"] <= data["max_length"]
+
+
+def test_every_stage_writes_the_config_that_it_ran_with(folder):
+    config = load_config(CONFIG, [f"{key}={json.dumps(value)}" for key, value in TINY.items()])
+    for stage in ("sft", "rl", "evaluate"):
+        assert load_config(folder / "runs" / "tiny" / stage / "config.yaml") == config
+        provenance = read(folder / "runs" / "tiny" / stage / "provenance.json")
+        assert provenance["seed"] == 0 and provenance["judge_is_simulated"] is True and provenance["versions"]["trl"]
+
+
+def test_the_summary_has_the_figures_of_both_checkpoints_and_decodings(summary):
+    assert summary["seed"] == 0 and summary["judge"] == "simulated" and 0 < summary["peak_memory_gb"] < 8
+    seconds = summary["seconds"]
+    assert set(seconds) == {"data", "sft", "rl", "evaluate", "total"} and all(value > 0 for value in seconds.values())
+    assert seconds["total"] == pytest.approx(sum(seconds.values()) - seconds["total"], abs=0.1)
+    for checkpoint in ("sft", "rl"):
+        for decoding in ("sampled", "greedy"):
+            for name in FIGURES:
+                figure = summary[checkpoint][decoding][name]
+                assert set(figure) == {"mean", "ci"}
+                assert figure["ci"][0] <= figure["mean"] <= figure["ci"][1], (checkpoint, decoding, name)
+
+
+def test_evaluation_prints_a_row_for_each_checkpoint_and_decoding_and_says_that_the_judge_is_simulated(pipeline):
+    _, output = pipeline
+    for row in ("sft sampled", "sft greedy", "rl sampled", "rl greedy"):
+        assert sum(line.startswith(row) for line in output.splitlines()) == 1
+    assert "simulated judge" in output and output.splitlines()[-1].startswith("written: results/tiny/summary.json")
+
+
+def test_evaluating_again_gives_the_same_bytes(folder, summary):
+    path = folder / "runs" / "tiny" / "evaluate"
+    before = {file.name: file.read_bytes() for file in path.glob("*.jsonl")}
+    run_well(folder, "evaluate.py")
+    assert len(before) == 4 and before == {file.name: file.read_bytes() for file in path.glob("*.jsonl")}
+    again = read(folder / "results" / "tiny" / "summary.json")
+    assert {name: again[name] for name in ("sft", "rl")} == {name: summary[name] for name in ("sft", "rl")}
+
+
+def test_one_query_is_answered_with_its_trajectory_printed(folder):
+    before = (folder / "results" / "tiny" / "summary.json").read_bytes()
+    output = run_well(folder, "evaluate.py", "--query", "Find a quiet cafe in Chengdu.")
+    assert output.startswith("query: Find a quiet cafe in Chengdu.\n\n[assistant]\n") and "\nended: " in output
+    assert (folder / "results" / "tiny" / "summary.json").read_bytes() == before
+
+
+def test_the_curve_has_a_point_every_so_many_steps(folder):
+    points = [json.loads(line) for line in (folder / "runs" / "tiny" / "rl" / "curve.jsonl").read_text().splitlines()]
+    assert [point["step"] for point in points] == [0, 2]
+    assert all({f"eval/{decoding}/{name}" for decoding in ("sampled", "greedy") for name in FIGURES} < point.keys() for point in points)
+
+
+@pytest.fixture(scope="session")
+def unbroken(folder):
+    """A single-process RL run of six steps, with W&B offline."""
+    options = {"name": "unbroken", "rl__init": "runs/tiny/sft", "rl__steps": 6, "rl__eval_steps": 3}
+    run_well(folder, "train_rl.py", **options, extra_environment={"WANDB_MODE": "offline"})
+    return folder / "runs" / "unbroken" / "rl", options
+
+
+def test_rl_runs_in_a_single_process_with_curves_offline(unbroken, folder):
+    path, _ = unbroken
+    assert differ(weights(path), weights(folder / "runs" / "tiny" / "sft"))
+    assert len(list((path.parent / "wandb").glob("offline-run-*/*.wandb"))) == 1
+
+
+def kill_after(folder, file, last, **options):
+    """Start RL, kill it the hard way as soon as `file` is there, and see that it did not get to `last`."""
+    with (folder / "killed.log").open("w") as log:
+        environment = os.environ | ENVIRONMENT
+        process = subprocess.Popen(command_of("train_rl.py", **options), cwd=folder, env=environment, stdout=log, stderr=log)
+        while not file.is_file():
+            assert process.poll() is None, (folder / "killed.log").read_text()[-4000:]
+            time.sleep(0.005)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert not last.exists()
+
+
+def test_a_killed_run_goes_on_and_ends_with_the_weights_of_an_unbroken_one(unbroken, folder):
+    path, options = unbroken
+    options = options | {"name": "broken"}
+    broken = folder / "runs" / "broken" / "rl"
+    kill_after(folder, broken / "checkpoint-2" / "trainer_state.json", broken / "checkpoint-6", **options)
+    assert not (broken / "model.safetensors").exists()
+    run_well(folder, "train_rl.py", **options)
+    assert differ(weights(broken), weights(path)) == []
+    steps = [entry["step"] for entry in read(broken / "checkpoint-6" / "trainer_state.json")["log_history"]]
+    assert sorted(set(steps)) == [1, 2, 3, 4, 5, 6]
+    assert (broken / "curve.jsonl").read_text() == (path / "curve.jsonl").read_text()
+
+
+def test_a_checkpoint_that_was_only_half_written_is_passed_over(unbroken, folder):
+    path, options = unbroken
+    half = folder / "runs" / "half" / "rl"
+    shutil.copytree(path, half, ignore=shutil.ignore_patterns("model.safetensors", "checkpoint-6"))
+    shutil.copytree(path / "checkpoint-4", half / "checkpoint-4", dirs_exist_ok=True)
+    (half / "checkpoint-5").mkdir()
+    (half / "checkpoint-5" / "config.json").write_text("{}")
+    run_well(folder, "train_rl.py", **options | {"name": "half"})
+    assert differ(weights(half), weights(path)) == []
+
+
+def test_a_finished_run_started_again_changes_nothing(unbroken, folder):
+    path, options = unbroken
+    before = weights(path)
+    run_well(folder, "train_rl.py", **options)
+    assert differ(weights(path), before) == []
+
+
+def refused(folder, script, *words, says, **options):
+    """The script ends with exit code 2 and one line on stderr, and made no checkpoint."""
+    before = set((folder / "runs").rglob("checkpoint-*"))
+    done = run(folder, script, *words, **options)
+    assert done.returncode == 2, done.stderr[-4000:]
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) == 1 and lines[0].startswith("error: "), done.stderr
+    assert says in lines[0]
+    assert set((folder / "runs").rglob("checkpoint-*")) == before
+
+
+SCRIPTS = ("data/prepare.py", "train_sft.py", "train_rl.py", "evaluate.py")
+
+
+def words_of(script):
+    return ("travel",) if script == "data/prepare.py" else ()
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_missing_config_is_refused(folder, script):
+    refused(folder, script, *words_of(script), config="configs/nowhere.yaml", says="configs/nowhere.yaml does not exist")
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_typo_in_a_key_is_refused_with_the_nearest_key(folder, script):
+    refused(folder, script, *words_of(script), rl__stpes=3, says="did you mean rl.steps?")
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_an_unknown_tool_set_is_refused(folder, script):
+    refused(folder, script, *words_of(script), environment__name="travle", says="travel")
+
+
+def test_a_group_of_one_is_refused(folder):
+    refused(folder, "train_rl.py", rollout__group_size=1, says="rollout.group_size=1")
+
+
+def test_a_group_that_would_split_is_refused_with_the_numbers_to_change(folder):
+    refused(folder, "train_rl.py", extra_environment={"WORLD_SIZE": "5", "RANK": "0"}, says="rl.groups=2 cannot be shared by 5 processes")
+    command = [sys.executable, "-m", "arenarl.config", "--config", CONFIG, "--set", "rl.groups=2", "--processes", "5"]
+    done = subprocess.run(command, cwd=folder, env=os.environ | ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and done.stderr.startswith("error: rl.groups=2 ") and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("script", ["train_sft.py", "train_rl.py", "evaluate.py"])
+def test_missing_data_is_refused_with_the_command_that_makes_it(folder, script):
+    refused(folder, script, data__folder="nowhere", says="python data/prepare.py travel")
+
+
+@pytest.fixture(scope="session")
+def without_template(folder):
+    """A copy of the SFT policy whose tokenizer has no chat template."""
+    copy = folder / "without-template"
+    shutil.copytree(folder / "runs" / "tiny" / "sft", copy, ignore=shutil.ignore_patterns("checkpoint-*", "initial", "chat_template.jinja"))
+    settings = read(copy / "tokenizer_config.json")
+    settings.pop("chat_template", None)
+    (copy / "tokenizer_config.json").write_text(json.dumps(settings))
+    return copy
+
+
+@pytest.mark.parametrize(("script", "key"), [("train_rl.py", "rl__init"), ("train_sft.py", "policy__model")])
+def test_a_checkpoint_without_a_chat_template_is_refused(folder, without_template, script, key):
+    options = {"name": "refused", "sft__deepspeed": None, key: str(without_template)}
+    refused(folder, script, **options, says=f"{without_template} has no chat template")
+
+
+def test_evaluation_refuses_a_checkpoint_without_a_chat_template(folder, without_template):
+    refused(folder, "evaluate.py", evaluate__checkpoints={"x": str(without_template)}, says=f"{without_template} has no chat template")
+
+
+@pytest.mark.parametrize("script", ["train_rl.py", "evaluate.py"])
+def test_a_missing_checkpoint_is_refused(folder, script):
+    refused(folder, script, name="never-trained", says="runs/never-trained/sft")
+
+
+@pytest.mark.parametrize(("script", "key"), [("train_rl.py", "rl__init"), ("train_sft.py", "policy__model")])
+def test_a_checkpoint_without_weights_is_refused(folder, tmp_path, script, key):
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "config.json"):
+        shutil.copy(folder / "runs" / "tiny" / "sft" / name, tmp_path)
+    refused(folder, script, **{"name": "refused", "sft__deepspeed": None, key: str(tmp_path)}, says=str(tmp_path))
+
+
+def test_zero_3_without_a_launcher_is_refused_with_the_command_that_starts_it(folder):
+    refused(folder, "train_sft.py", name="refused", says="torchrun --nproc_per_node")
+
+
+def test_a_missing_deepspeed_file_is_refused(folder):
+    refused(folder, "train_sft.py", sft__deepspeed="nowhere.json", says="sft.deepspeed=nowhere.json does not exist")

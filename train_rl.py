@@ -1,0 +1,65 @@
+"""Tournament-ranked RL (ArenaRL, Sections 4 and 6): every query's rollout group plays a tournament, its ranks are the advantages.
+
+    python train_rl.py --config configs/quickstart.yaml
+
+One optimizer step: K queries → for each a greedy anchor and N-1 samples, multi-turn with tools (arenarl/rollouts.py) → a seeded
+tournament of bidirectional judgements (arenarl/tournament.py, Eqs. 3-5) → ranks → rewards (Eq. 6) → TRL standardises them in the
+group and takes the clipped step with KL (Eqs. 7 and 8). Start it again after a crash: it goes on from the last checkpoint.
+"""
+
+import os
+
+from arenarl.config import check_groups, parse_arguments
+from arenarl.runs import guarded, start_stage, timed
+
+
+def main() -> None:
+    config, _ = parse_arguments(__doc__)
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    check_groups(config, processes)
+
+    import torch  # after the config is known to be sound: loading torch and TRL takes seconds
+    from transformers.trainer_utils import get_last_checkpoint
+    from trl import GRPOTrainer
+
+    from arenarl import trl_adapter as adapter
+    from arenarl.arena import outcome_metrics, reward_groups
+    from arenarl.build import build_curve, build_engine, build_examiner, build_judge, lora_config, training_queries
+    from arenarl.policy import load_tokenizer, save_policy
+
+    start = config.rl.init or str(config.run_dir / "sft")
+    tokenizer = load_tokenizer(start)
+    queries = training_queries(config)
+    folder = start_stage(config, "rl")
+
+    engine = build_engine(config, tokenizer)  # query → trajectories; the adapter lends it the trainer's model
+    examine = build_examiner(config)
+    judge = build_judge(config, config.judge.train, examine)
+
+    def reward(groups):
+        """N trajectories of each query → tournament → ranks → rewards (Eqs. 3-6); pointwise for the baselines."""
+        return reward_groups(groups, judge, config)
+
+    def log(groups, outcomes):
+        return outcome_metrics(groups, outcomes, examine)
+
+    curve = adapter.EveryFewSteps(config.rl.eval_steps, engine, build_curve(config, engine, examine, folder).record)
+    arguments = adapter.grpo_arguments(config, folder, processes, use_cpu=not torch.cuda.is_available())
+    with timed(folder, "rl"):
+        trainer = GRPOTrainer(
+            model=start,
+            args=arguments,
+            train_dataset=adapter.prompt_dataset(queries, config),
+            processing_class=tokenizer,
+            rollout_func=adapter.rollout_function(engine, queries, config),
+            reward_funcs=adapter.reward_function(reward, log, config),
+            callbacks=[curve],
+            peft_config=lora_config(config),
+        )
+        curve.trainer = trainer
+        trainer.train(resume_from_checkpoint=get_last_checkpoint(str(folder)))
+        save_policy(trainer, folder)
+
+
+if __name__ == "__main__":
+    guarded(main)
