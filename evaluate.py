@@ -13,7 +13,7 @@ from arenarl.runs import guarded, start_stage, timed, write_json
 
 def main() -> None:
     config, arguments = parse_arguments(__doc__, lambda parser: parser.add_argument("--query", help="answer this one query and print the trajectory"))
-    checkpoints = config.evaluate.checkpoints or {"sft": str(config.run_dir / "sft"), "rl": str(config.run_dir / "rl")}
+    checkpoints = config.evaluate.checkpoints or {"sft": config.sft_policy, "rl": str(config.run_dir / "rl")}
 
     from arenarl.build import build_engine, build_examiner, build_judges, load_policy, test_set
     from arenarl.evaluation import evaluate_policy, summarize

@@ -48,7 +48,7 @@ usage() {
 
 stage=${1:-}
 case "$stage" in
-  pipeline | data | sft | rl | evaluate | baselines) shift; environment; check "$@"; "$stage" "$@" ;;
-  readme | bench | test) shift; environment; "$stage" "$@" ;;
+  pipeline | data | sft | rl | baselines) shift; environment; check "$@"; "$stage" "$@" ;;
+  evaluate | readme | bench | test) shift; environment; "$stage" "$@" ;;
   *) usage ;;
 esac

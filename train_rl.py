@@ -10,7 +10,7 @@ group and takes the clipped step with KL (Eqs. 7 and 8). Start it again after a 
 import os
 
 from arenarl.config import check_groups, parse_arguments
-from arenarl.runs import guarded, start_stage, timed
+from arenarl.runs import guarded, is_done, last_checkpoint, start_stage, timed
 
 
 def main() -> None:
@@ -19,18 +19,19 @@ def main() -> None:
     check_groups(config, processes)
 
     import torch  # after the config is known to be sound: loading torch and TRL takes seconds
-    from transformers.trainer_utils import get_last_checkpoint
     from trl import GRPOTrainer
 
     from arenarl import trl_adapter as adapter
     from arenarl.arena import outcome_metrics, reward_groups
     from arenarl.build import build_curve, build_engine, build_examiner, build_judge, lora_config, training_queries
-    from arenarl.policy import load_tokenizer, save_policy
+    from arenarl.policy import load_tokenizer, require_model, save_policy
 
-    start = config.rl.init or str(config.run_dir / "sft")
+    start = require_model(config.sft_policy)
     tokenizer = load_tokenizer(start)
     queries = training_queries(config)
     folder = start_stage(config, "rl")
+    if is_done(folder):
+        return
 
     engine = build_engine(config, tokenizer)  # query → trajectories; the adapter lends it the trainer's model
     examine = build_examiner(config)
@@ -57,7 +58,7 @@ def main() -> None:
             peft_config=lora_config(config),
         )
         curve.trainer = trainer
-        trainer.train(resume_from_checkpoint=get_last_checkpoint(str(folder)))
+        trainer.train(resume_from_checkpoint=last_checkpoint(folder))
         save_policy(trainer, folder)
 
 

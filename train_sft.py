@@ -7,10 +7,11 @@ The policy lands in runs/<run>/sft as an ordinary Hugging Face folder. Start it 
 checkpoint.
 """
 
+import os
 from pathlib import Path
 
 from arenarl.config import Config, UserError, parse_arguments
-from arenarl.runs import guarded, start_stage, timed
+from arenarl.runs import guarded, is_done, last_checkpoint, start_stage, timed
 
 
 def main() -> None:
@@ -21,20 +22,24 @@ def main() -> None:
     if config.sft.deepspeed and not Path(config.sft.deepspeed).is_file():
         raise UserError(f"sft.deepspeed={config.sft.deepspeed} does not exist; name a DeepSpeed JSON or set it to null")
 
-    from transformers.trainer_utils import get_last_checkpoint  # after the checks: loading torch and TRL takes seconds
-    from trl import SFTTrainer
+    if config.sft.deepspeed and "RANK" not in os.environ:
+        raise UserError("ZeRO-3 needs a launcher: torchrun --nproc_per_node 2 train_sft.py …, or --set sft.deepspeed=null for one process")
+
+    from trl import SFTTrainer  # after the checks: loading torch and TRL takes seconds
 
     from arenarl.build import build_environment, lora_config
-    from arenarl.policy import load_tokenizer, prepare_initial_policy, save_policy
+    from arenarl.policy import load_tokenizer, prepare_initial_policy, require_model, save_policy
     from arenarl.sft_data import count_cut, tokenize_trajectories, training_texts
 
     folder = start_stage(config, "sft")
+    if is_done(folder):
+        return
     with timed(folder, "sft"):
         arguments = sft_arguments(config, folder)
         tools = build_environment(config).tools
         with arguments.main_process_first(local=False):  # one builds the tiny policy, the others read what it saved
             start = prepare_initial_policy(config.policy, folder / "initial", training_texts(data), tools, config.seed)
-        tokenizer = load_tokenizer(start)
+        tokenizer = load_tokenizer(require_model(start))
         dataset = tokenize_trajectories(data, tokenizer, tools if config.environment.schemas_in_prompt else None, config.sft.max_length)
         if arguments.process_index == 0:
             count_cut(dataset, config.sft.max_length, folder / "data.json")
@@ -45,7 +50,7 @@ def main() -> None:
             processing_class=tokenizer,
             peft_config=lora_config(config),
         )
-        trainer.train(resume_from_checkpoint=get_last_checkpoint(str(folder)))
+        trainer.train(resume_from_checkpoint=last_checkpoint(folder))
         save_policy(trainer, folder)
 
 

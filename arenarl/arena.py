@@ -105,6 +105,17 @@ def outcome_metrics(groups: Sequence[RolloutGroup], outcomes: Sequence[GroupOutc
     return {name: float(value) for name, value in metrics.items()}
 
 
+def rollout_table(groups: Sequence[RolloutGroup], outcomes: Sequence[GroupOutcome]) -> tuple[list[str], list[list]]:
+    """Columns and rows of the table of trajectories with their ranks that W&B shows."""
+    columns = ["query", "rank", "reward", "is_anchor", "stop_reason", "tool_calls", "answer"]
+    rows = [
+        [group.query.query, rank, reward, trajectory.is_anchor, trajectory.stop_reason, trajectory.meta["tool_calls"], trajectory.answer]
+        for group, outcome in zip(groups, outcomes, strict=True)
+        for trajectory, rank, reward in zip(group.trajectories, outcome.ranks_G, outcome.rewards_G, strict=True)
+    ]
+    return columns, rows
+
+
 def true_quality(examine: Examiner, query: Query, trajectory: Trajectory) -> float:
     """Noise-free total of the embedded judge, 0 to 10; 0 if the trajectory is invalid."""
     return total_score(examine(query, trajectory).dimensions()) if trajectory.valid else 0.0

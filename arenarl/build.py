@@ -66,8 +66,11 @@ def training_queries(config: Config) -> list[Query]:
         raise UserError(f"rl.subtasks: unknown {', '.join(unknown)}; known: {', '.join(SUBTASKS)}")
     path = Path(config.data.folder) / "rl_queries.jsonl"
     queries = [query for query in read_queries(path) if query.subtask in wanted]
-    if not queries:
-        raise UserError(f"{path} has no query of {', '.join(wanted)}; change rl.subtasks or prepare the data again")
+    if len(queries) < config.rl.groups:
+        raise UserError(
+            f"{path} has {len(queries)} queries of {', '.join(wanted)}, fewer than rl.groups={config.rl.groups}; "
+            "change rl.subtasks or rl.groups, or prepare more data"
+        )
     return queries
 
 

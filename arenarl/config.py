@@ -59,7 +59,7 @@ class DataConfig:
     teacher_skill: float = 0.1  # chance that the teacher has each good habit in a trajectory; low leaves RL room. Our choice
     careful_share: float = 0.3  # share of SFT trajectories in which the teacher is careful instead. Our choice
     careful_skill: float = 0.9  # chance of each good habit then. Our choice
-    baseline_skill: float = 0.5  # the same for stored baselines: stronger, as the closed models of Section 5 are. Our choice
+    baseline_skill: float = 0.4  # the same for stored baselines: stronger, as the closed models of Section 5 are. Our choice
 
 
 @dataclass
@@ -129,7 +129,8 @@ class SFTConfig:
 
 @dataclass
 class RLConfig:
-    init: str | None = None  # folder or hub id that RL starts from; null takes this run's SFT policy
+    init: str | None = None  # folder or hub id that RL starts from; null takes the SFT policy of `init_run`
+    init_run: str | None = None  # name of the run whose SFT policy of the same seed RL starts from; null is this run
     steps: int = 200  # optimizer steps. Our choice (Fig. 4c shows 160)
     groups: int = 8  # K: queries a step, over all processes (Appendix A)
     micro_batch_size: int = 1  # trajectories a process puts through the model at once
@@ -179,11 +180,19 @@ class Config:
 
     @property
     def run_name(self) -> str:
-        return self.name if self.seed == 0 else f"{self.name}-seed{self.seed}"
+        return self._with_seed(self.name)
 
     @property
     def run_dir(self) -> Path:
         return Path("runs") / self.run_name
+
+    @property
+    def sft_policy(self) -> str:
+        """What RL starts from and is compared with."""
+        return self.rl.init or str(Path("runs") / self._with_seed(self.rl.init_run or self.name) / "sft")
+
+    def _with_seed(self, name: str) -> str:
+        return name if self.seed == 0 else f"{name}-seed{self.seed}"
 
     @property
     def results_dir(self) -> Path:

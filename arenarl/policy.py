@@ -45,6 +45,14 @@ def load_tokenizer(path: str) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
+def require_model(path: str) -> str:
+    """The path itself, if it is a hub id or a folder with weights. Raises UserError for a folder without."""
+    folder = Path(path)
+    if folder.is_dir() and not any(folder.glob("*.safetensors*")) and not any(folder.glob("pytorch_model*.bin*")):
+        raise UserError(f"{path} holds no weights; train the stage that writes it first, or name another checkpoint")
+    return path
+
+
 def load_model(path: str, dtype: str) -> PreTrainedModel:
     """A checkpoint's causal language model. Raises UserError if there is none."""
     try:

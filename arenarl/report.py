@@ -82,13 +82,15 @@ def results_table(results: Path) -> str:
     """The README's table in Markdown: a row a method, seed, checkpoint and decoding; 'not run' where there is no summary."""
     lines = ["| method | config | seed | checkpoint | " + " | ".join(COLUMNS.values()) + " |", "|" + "---|" * (4 + len(COLUMNS))]
     for folder, (method, config) in ROWS.items():
-        summaries = [json.loads(path.read_text()) for path in sorted(results.glob(f"{folder}/summary.json")) + sorted(results.glob(f"{folder}-seed*/summary.json"))]
+        paths = [results / folder / "summary.json", *sorted(results.glob(f"{folder}-seed*/summary.json"))]
+        summaries = [json.loads(path.read_text(encoding="utf-8")) for path in paths if path.is_file()]
         if not summaries:
             lines.append(f"| {method} | `{config}` | - | - |" + " not run |" * len(COLUMNS))
         for summary in summaries:
             for name in summary["checkpoints"]:
                 for decoding, figures in summary[name].items():
-                    cells = [method, f"`{config}`", str(summary["seed"]), f"{name}, {decoding}", *(format_figure(figures[figure]) for figure in COLUMNS)]
+                    cells = [method, f"`{config}`", str(summary["seed"]), f"{name}, {decoding}"]
+                    cells += [format_figure(figures[figure]) for figure in COLUMNS]
                     lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
@@ -97,7 +99,8 @@ def write_readme(readme: Path, results: Path) -> None:
     """Replace what stands between the README's result markers."""
     text = readme.read_text(encoding="utf-8")
     table = results_table(results)
-    readme.write_text(re.sub(r"(?<=<!-- results -->\n).*?(?=<!-- /results -->)", lambda _: table + "\n", text, flags=re.DOTALL), encoding="utf-8")
+    between = re.compile(r"(?<=<!-- results -->\n).*?(?=<!-- /results -->)", re.DOTALL)
+    readme.write_text(between.sub(lambda _: table + "\n", text), encoding="utf-8")
 
 
 if __name__ == "__main__":

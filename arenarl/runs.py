@@ -17,8 +17,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from arenarl.config import Config, UserError, config_to_yaml
 
+_UNREAD_BY = {  # sections that a stage does not read
+    "sft": ("rollout", "judge", "tournament", "reward", "rl", "evaluate", "wandb"),
+    "rl": ("sft", "evaluate", "wandb"),
+}
 _LIBRARIES = ("torch", "transformers", "trl", "accelerate", "peft", "deepspeed", "datasets", "wandb")
 
 
@@ -57,6 +63,7 @@ def start_stage(config: Config, stage: str) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"cannot write to {folder}: {error.strerror}; change the folder's permissions or `name`") from error
+    _refuse_other_settings(config, folder)
     os.environ["WANDB_MODE"] = wandb_mode(config)
     os.environ.setdefault("WANDB_PROJECT", config.wandb.project)
     os.environ.setdefault("WANDB_DIR", str(config.run_dir))
@@ -66,6 +73,37 @@ def start_stage(config: Config, stage: str) -> Path:
         (folder / "config.yaml").write_text(config_to_yaml(config), encoding="utf-8")
         write_json(folder / "provenance.json", provenance(config))
     return folder
+
+
+def _refuse_other_settings(config: Config, folder: Path) -> None:
+    """A stage that was begun with other settings is neither resumed nor overwritten."""
+    unread = _UNREAD_BY.get(folder.name)
+    earlier = folder / "config.yaml"
+    if unread is None or not earlier.is_file():
+        return
+    before, now = yaml.safe_load(earlier.read_text(encoding="utf-8")), yaml.safe_load(config_to_yaml(config))
+    changed = [section for section in now if section not in unread and now[section] != before.get(section)]
+    if changed:
+        raise UserError(f"{folder} was made with other settings ({', '.join(changed)}); delete it, or give this run another `name`")
+
+
+def is_done(folder: Path) -> bool:
+    """Whether a stage has finished before; says so. Its last file decides."""
+    if not (folder / "timing.json").is_file():
+        return False
+    if int(os.environ.get("RANK", "0")) == 0:
+        print(f"{folder} is done already; delete it to run it again")
+    return True
+
+
+def last_checkpoint(folder: Path) -> str | None:
+    """The newest whole checkpoint to resume from: its trainer_state.json is written last."""
+    import torch
+
+    # Accelerate loads optimizer states onto "cpu:0", a place that torch's loader does not know.
+    torch.serialization.register_package(5, lambda storage: None, lambda storage, place: storage if place.startswith("cpu:") else None)
+    whole = [path.parent for path in folder.glob("checkpoint-*/trainer_state.json")]
+    return str(max(whole, key=lambda path: int(path.name.rpartition("-")[2]))) if whole else None
 
 
 def wandb_mode(config: Config) -> str:
@@ -81,7 +119,7 @@ def wandb_mode(config: Config) -> str:
 
 def provenance(config: Config) -> dict[str, Any]:
     """Commit, library versions, seeds and judges: what a result needs to be understood later."""
-    git = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
+    git = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
     return {
         "commit": git.stdout.strip() or None,
         "versions": {name: version(name) for name in _LIBRARIES},

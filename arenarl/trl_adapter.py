@@ -12,12 +12,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import wandb
 from datasets import Dataset
 from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 from trl.models import unwrap_model_for_generation
 
-from arenarl.arena import GroupOutcome
+from arenarl.arena import GroupOutcome, rollout_table
 from arenarl.config import Config
 from arenarl.rollouts import RolloutEngine
 from arenarl.seeds import stable_seed
@@ -67,10 +68,20 @@ def grpo_arguments(config: Config, folder: Path, processes: int, use_cpu: bool) 
 
 def prompt_dataset(queries: Sequence[Query], config: Config) -> Dataset:
     """All queries of the run in order, one a group: shuffled passes laid out in advance, so that resuming needs no sampler state."""
-    rng, order = random.Random(stable_seed(config.seed, "query order")), []
-    while len(order) < config.rl.steps * config.rl.groups:
-        order += rng.sample(list(queries), len(queries))
-    return Dataset.from_dict({"prompt": [query.query for query in order[: config.rl.steps * config.rl.groups]]})
+    rng = random.Random(stable_seed(config.seed, "query order"))
+    order: list[str] = []
+    waiting: list[str] = []
+    for _ in range(config.rl.steps):
+        step: list[str] = []
+        while len(step) < config.rl.groups:
+            waiting = waiting or [query.query for query in rng.sample(list(queries), len(queries))]
+            text = waiting.pop()
+            if text in step:  # where one pass ends and the next begins
+                waiting.insert(0, text)
+            else:
+                step.append(text)
+        order += step
+    return Dataset.from_dict({"prompt": order})
 
 
 def rollout_function(engine: RolloutEngine, queries: Sequence[Query], config: Config) -> Callable[[list[str], GRPOTrainer], dict[str, Any]]:
@@ -102,7 +113,7 @@ def reward_function(reward_groups: RewardGroups, log: Callable[[list[RolloutGrou
     """TRL's reward function: rows → groups → `reward_groups` → rows. `log` turns a step's groups into metrics."""
     n = config.rollout.group_size
 
-    def reward(prompts: list[str], completions: list[str], group: list[RolloutGroup], rollout_s: list[float], log_metric, **_: Any):
+    def reward(prompts, completions, group: list[RolloutGroup], rollout_s: list[float], log_metric, trainer_state, **_: Any):
         groups = group[::n]
         start = time.perf_counter()
         outcomes = reward_groups(groups)
@@ -110,6 +121,9 @@ def reward_function(reward_groups: RewardGroups, log: Callable[[list[RolloutGrou
         log_metric("time/rollout_s", rollout_s[0])
         for name, value in log(groups, outcomes).items():
             log_metric(name, value)
+        if wandb.run is not None and config.rl.eval_steps and trainer_state.global_step % config.rl.eval_steps == 0:
+            columns, rows = rollout_table(groups, outcomes)
+            wandb.log({"rollouts": wandb.Table(columns=columns, data=rows), "train/global_step": trainer_state.global_step})
         return [reward for outcome in outcomes for reward in outcome.rewards_G]
 
     reward.__name__ = config.reward.name

@@ -151,7 +151,7 @@ def test_a_steps_metrics_are_those_of_its_trajectories():
     outcome = GroupOutcome([0.0, 0.5, None, 1.0], [2, 1, None, 0], judge_calls=6, failed_calls=3)
     metrics = outcome_metrics([group], [outcome], truth_of)
     assert metrics["rollout/valid_rate"] == 0.75 and metrics["rollout/policy_tokens"] == 2 and metrics["rollout/tool_calls"] == 1
-    assert metrics["judge/calls"] == 6 and metrics["judge/failure_rate"] == 0.5
+    assert metrics["judge/calls_per_group"] == 6 and metrics["judge/failure_rate"] == 0.5
     assert true_quality(truth_of, QUERY, group.trajectories[2]) == 0.0 < true_quality(truth_of, QUERY, group.trajectories[0])
     assert metrics["true/rank_agreement"] == pytest.approx(1.0) and "judge/tie_rate" not in metrics
 

@@ -9,6 +9,7 @@ from arenarl import evaluation
 from arenarl.arena import GroupOutcome, outcome_metrics
 from arenarl.config import load_config
 from arenarl.environments.travel_truth import Truth
+from arenarl.report import results_table
 from arenarl.tournament import run_tournament
 from arenarl.trajectory import Query, RolloutGroup, Trajectory
 
@@ -103,3 +104,7 @@ def test_the_examples_run(code, capsys):
         assert weather.call("forcast", {}).startswith("Error: unknown tool")
     else:
         assert capsys.readouterr().out == "[3.0, 0.0, 2.0, 1.0] 10\n"
+
+
+def test_the_results_table_is_what_the_results_render():
+    assert README.split("<!-- results -->\n")[1].split("<!-- /results -->")[0] == results_table(ROOT / "results") + "\n"

@@ -301,3 +301,15 @@ def test_zero_3_without_a_launcher_is_refused_with_the_command_that_starts_it(fo
 
 def test_a_missing_deepspeed_file_is_refused(folder):
     refused(folder, "train_sft.py", sft__deepspeed="nowhere.json", says="sft.deepspeed=nowhere.json does not exist")
+
+
+@pytest.mark.parametrize("script", ["train_sft.py", "train_rl.py"])
+def test_a_run_on_two_processes_goes_on_from_its_checkpoint(folder, tmp_path, script):
+    """The last checkpoint is loaded by both processes, under ZeRO-3 (SFT) and without (RL), and the policy comes out the same."""
+    shutil.copytree(folder / "runs", tmp_path / "runs", ignore=shutil.ignore_patterns("unbroken", "broken", "half"))
+    shutil.copytree(folder / "data", tmp_path / "data")
+    saved = tmp_path / "runs" / "tiny" / script.removeprefix("train_").removesuffix(".py") / "model.safetensors"
+    before = weights(saved.parent)
+    saved.unlink()
+    run_well(tmp_path, script, processes=2)
+    assert differ(weights(saved.parent), before) == []

@@ -96,7 +96,7 @@ class Steps:
             train_dataset=adapter.prompt_dataset(QUERIES, self.config),
             processing_class=tokenizer,
             rollout_func=adapter.rollout_function(engine, QUERIES, self.config),
-            reward_funcs=adapter.reward_function(reward, lambda groups, outcomes: {"judge/calls": 7.0}, self.config),
+            reward_funcs=adapter.reward_function(reward, lambda groups, outcomes: {"judge/calls_per_group": 7.0}, self.config),
         )
         self.trainer.train()
 
@@ -178,7 +178,7 @@ def test_kl_is_zero_at_the_first_step_and_not_after_it(steps):
 
 def test_metrics_and_times_reach_the_log(steps):
     for entry in steps.trainer.state.log_history[:2]:
-        assert entry["judge/calls"] == 7.0 and entry["time/rollout_s"] > 0 and entry["time/judge_s"] >= 0
+        assert entry["judge/calls_per_group"] == 7.0 and entry["time/rollout_s"] > 0 and entry["time/judge_s"] >= 0
 
 
 def test_dr_grpo_does_not_divide_by_the_groups_spread(policy_path, tokenizer, compact, tmp_path):
