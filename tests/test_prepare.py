@@ -110,8 +110,11 @@ def test_what_the_script_wrote_is_what_the_other_scripts_read(prepared):
     queries, baselines = test_set(config)
     assert len(queries) == 10 and set(baselines) == {query.query_id for query in queries}
     assert {query.subtask for query in training_queries(config)} == {"Direction", "1-Day", "Compare", "Search"}
-    config.rl.subtasks = ["M-Day"]
+    config.rl.subtasks, config.rl.groups = ["M-Day"], 2
     assert {query.subtask for query in training_queries(config)} == {"M-Day"}
+    config.rl.groups = 3
+    with pytest.raises(UserError, match="fewer than rl.groups=3"):
+        training_queries(config)
     config.rl.subtasks = ["Serch"]
     with pytest.raises(UserError, match="unknown Serch"):
         training_queries(config)
@@ -136,3 +139,13 @@ def test_a_query_in_two_splits_is_refused_whatever_its_case_and_spacing(prepare,
     write_jsonl(tmp_path / "rl_queries.jsonl", [shared, *rl[1:]])
     with pytest.raises(UserError, match="test and RL share 1 queries"):
         prepare.module.check_disjoint(tmp_path)
+
+
+@pytest.mark.parametrize(("title", "config"), [("the paper's numbers", "travel/sft_qwen3_8b.yaml"), ("quickstart", "quickstart.yaml")])
+def test_the_readme_gives_the_hashes_of_the_data(title, config, tmp_path):
+    command = [sys.executable, str(ROOT / "data" / "prepare.py"), "travel", "--config", str(ROOT / "configs" / config)]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    manifest = next((tmp_path / "data").glob("*/manifest.json"))
+    readme = (ROOT / "data" / "README.md").read_text(encoding="utf-8")
+    for name, split in json.loads(manifest.read_text())["splits"].items():
+        assert f"| {title} | `{name}.jsonl` | {split['records']} | `{split['sha256'][:16]}` |" in readme, "run data/prepare.py and copy what it prints"
