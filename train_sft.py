@@ -31,6 +31,8 @@ def main() -> None:
     from arenarl.policy import load_tokenizer, prepare_initial_policy, require_model, save_policy
     from arenarl.sft_data import count_cut, tokenize_trajectories, training_texts
 
+    if config.policy.model:
+        require_model(config.policy.model)
     folder = start_stage(config, "sft")
     if is_done(folder):
         return
@@ -39,7 +41,7 @@ def main() -> None:
         tools = build_environment(config).tools
         with arguments.main_process_first(local=False):  # one builds the tiny policy, the others read what it saved
             start = prepare_initial_policy(config.policy, folder / "initial", training_texts(data), tools, config.seed)
-        tokenizer = load_tokenizer(require_model(start))
+        tokenizer = load_tokenizer(start)
         dataset = tokenize_trajectories(data, tokenizer, tools if config.environment.schemas_in_prompt else None, config.sft.max_length)
         if arguments.process_index == 0:
             count_cut(dataset, config.sft.max_length, folder / "data.json")

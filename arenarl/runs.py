@@ -22,8 +22,8 @@ import yaml
 from arenarl.config import Config, UserError, config_to_yaml
 
 _UNREAD_BY = {  # sections that a stage does not read
-    "sft": ("rollout", "judge", "tournament", "reward", "rl", "evaluate", "wandb"),
-    "rl": ("sft", "evaluate", "wandb"),
+    "sft": ("name", "rollout", "judge", "tournament", "reward", "rl", "evaluate", "wandb"),
+    "rl": ("name", "sft", "evaluate", "wandb"),
 }
 _LIBRARIES = ("torch", "transformers", "trl", "accelerate", "peft", "deepspeed", "datasets", "wandb")
 

@@ -198,7 +198,7 @@ def test_a_killed_run_goes_on_and_ends_with_the_weights_of_an_unbroken_one(unbro
 def test_a_checkpoint_that_was_only_half_written_is_passed_over(unbroken, folder):
     path, options = unbroken
     half = folder / "runs" / "half" / "rl"
-    shutil.copytree(path, half, ignore=shutil.ignore_patterns("model.safetensors", "checkpoint-6"))
+    shutil.copytree(path, half, ignore=shutil.ignore_patterns("timing.json", "checkpoint-6"))
     shutil.copytree(path / "checkpoint-4", half / "checkpoint-4", dirs_exist_ok=True)
     (half / "checkpoint-5").mkdir()
     (half / "checkpoint-5" / "config.json").write_text("{}")
@@ -209,7 +209,7 @@ def test_a_checkpoint_that_was_only_half_written_is_passed_over(unbroken, folder
 def test_a_finished_run_started_again_changes_nothing(unbroken, folder):
     path, options = unbroken
     before = weights(path)
-    run_well(folder, "train_rl.py", **options)
+    assert "is done already" in run_well(folder, "train_rl.py", **options)
     assert differ(weights(path), before) == []
 
 
@@ -311,5 +311,6 @@ def test_a_run_on_two_processes_goes_on_from_its_checkpoint(folder, tmp_path, sc
     saved = tmp_path / "runs" / "tiny" / script.removeprefix("train_").removesuffix(".py") / "model.safetensors"
     before = weights(saved.parent)
     saved.unlink()
+    (saved.parent / "timing.json").unlink()  # the mark of a finished stage
     run_well(tmp_path, script, processes=2)
     assert differ(weights(saved.parent), before) == []
