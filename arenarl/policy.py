@@ -33,7 +33,8 @@ def load_tokenizer(path: str) -> PreTrainedTokenizerBase:
     try:
         tokenizer = AutoTokenizer.from_pretrained(path)
     except (OSError, ValueError) as error:
-        raise UserError(f"no tokenizer at {path}: {str(error).splitlines()[0]}") from error
+        reason = str(error).splitlines()[0]
+        raise UserError(f"no tokenizer at {path}; train the stage that writes it, or name a folder or hub id that exists ({reason})") from error
     if not tokenizer.chat_template:
         raise UserError(f"{path} has no chat template; save one with its tokenizer, or start from a checkpoint that train_sft.py wrote")
     try:

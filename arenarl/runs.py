@@ -40,9 +40,13 @@ def guarded(main: Callable[[], None]) -> None:
 
 
 def _refuse(error: UserError) -> int:
-    if int(os.environ.get("RANK", "0")) == 0:
+    if _is_main_process():
         print(f"error: {error}", file=sys.stderr)
     return 2
+
+
+def _is_main_process() -> bool:
+    return int(os.environ.get("RANK", "0")) == 0
 
 
 def start_stage(config: Config, stage: str) -> Path:
@@ -69,7 +73,7 @@ def start_stage(config: Config, stage: str) -> Path:
     os.environ.setdefault("WANDB_DIR", str(config.run_dir))
     os.environ["WANDB_NAME"] = f"{config.run_name}-{stage}"
     os.environ.setdefault("WANDB_SILENT", "true")
-    if int(os.environ.get("RANK", "0")) == 0:
+    if _is_main_process():
         (folder / "config.yaml").write_text(config_to_yaml(config), encoding="utf-8")
         write_json(folder / "provenance.json", provenance(config))
     return folder
@@ -91,7 +95,7 @@ def is_done(folder: Path) -> bool:
     """Whether a stage has finished before; says so. Its last file decides."""
     if not (folder / "timing.json").is_file():
         return False
-    if int(os.environ.get("RANK", "0")) == 0:
+    if _is_main_process():
         print(f"{folder} is done already; delete it to run it again")
     return True
 
@@ -139,7 +143,7 @@ def timed(folder: Path, stage: str) -> Iterator[None]:
     yield
     peak_kb = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     processes = int(os.environ.get("WORLD_SIZE", "1"))
-    if int(os.environ.get("RANK", "0")) == 0:
+    if _is_main_process():
         timing = {"stage": stage, "seconds": round(time.perf_counter() - start, 1), "peak_memory_gb": round(peak_kb * processes / 2**20, 2)}
         write_json(folder / "timing.json", timing)
 
