@@ -6,9 +6,13 @@ cd "$(dirname "$0")"
 CONFIG=${CONFIG:-configs/quickstart.yaml}
 PROCESSES=${PROCESSES:-2}
 
-# Bad input is refused here, in one line and before torchrun starts anything.
+# Bad input is refused by the checks, in one line and with exit code 2; under torchrun that line would drown.
 check() { python -m arenarl.config --config "$CONFIG" --processes "$PROCESSES" "$@" > /dev/null; }
-train() { script=$1; shift; torchrun --nproc_per_node "$PROCESSES" "$script" --config "$CONFIG" "$@"; }
+train() {
+  script=$1; shift
+  python "$script" --check --config "$CONFIG" "$@"
+  torchrun --nproc_per_node "$PROCESSES" "$script" --config "$CONFIG" "$@"
+}
 
 data()      { python data/prepare.py travel --config "$CONFIG" "$@"; }
 sft()       { train train_sft.py "$@"; }

@@ -9,12 +9,12 @@ group and takes the clipped step with KL (Eqs. 7 and 8). Start it again after a 
 
 import os
 
-from arenarl.config import check_groups, parse_arguments
+from arenarl.config import add_check, check_groups, parse_arguments
 from arenarl.runs import guarded, is_done, last_checkpoint, start_stage, timed
 
 
 def main() -> None:
-    config, _ = parse_arguments(__doc__)
+    config, arguments = parse_arguments(__doc__, add_check)
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     check_groups(config, processes)
 
@@ -45,11 +45,12 @@ def main() -> None:
         return outcome_metrics(groups, outcomes, examine)
 
     curve = adapter.EveryFewSteps(config.rl.eval_steps, engine, build_curve(config, engine, examine, folder).record)
-    arguments = adapter.grpo_arguments(config, folder, processes, use_cpu=not torch.cuda.is_available())
+    if arguments.check:
+        return
     with timed(folder, "rl"):
         trainer = GRPOTrainer(
             model=start,
-            args=arguments,
+            args=adapter.grpo_arguments(config, folder, processes, use_cpu=not torch.cuda.is_available()),
             train_dataset=adapter.prompt_dataset(queries, config),
             processing_class=tokenizer,
             rollout_func=adapter.rollout_function(engine, queries, config),

@@ -10,19 +10,18 @@ checkpoint.
 import os
 from pathlib import Path
 
-from arenarl.config import Config, UserError, parse_arguments
+from arenarl.config import Config, UserError, add_check, parse_arguments
 from arenarl.runs import guarded, is_done, last_checkpoint, start_stage, timed
 
 
 def main() -> None:
-    config, _ = parse_arguments(__doc__)
+    config, arguments = parse_arguments(__doc__, add_check)
     data = Path(config.data.folder) / "sft.jsonl"
     if not data.is_file():
         raise UserError(f"{data} does not exist; make it with: python data/prepare.py travel --config <this YAML>")
     if config.sft.deepspeed and not Path(config.sft.deepspeed).is_file():
         raise UserError(f"sft.deepspeed={config.sft.deepspeed} does not exist; name a DeepSpeed JSON or set it to null")
-
-    if config.sft.deepspeed and "RANK" not in os.environ:
+    if config.sft.deepspeed and "RANK" not in os.environ and not arguments.check:
         raise UserError("ZeRO-3 needs a launcher: torchrun --nproc_per_node 2 train_sft.py …, or --set sft.deepspeed=null for one process")
 
     from trl import SFTTrainer  # after the checks: loading torch and TRL takes seconds
@@ -33,21 +32,22 @@ def main() -> None:
 
     if config.policy.model:
         require_model(config.policy.model)
+        load_tokenizer(config.policy.model)
     folder = start_stage(config, "sft")
-    if is_done(folder):
+    if is_done(folder) or arguments.check:
         return
     with timed(folder, "sft"):
-        arguments = sft_arguments(config, folder)
+        training = sft_arguments(config, folder)
         tools = build_environment(config).tools
-        with arguments.main_process_first(local=False):  # one builds the tiny policy, the others read what it saved
+        with training.main_process_first(local=False):  # one builds the tiny policy, the others read what it saved
             start = prepare_initial_policy(config.policy, folder / "initial", training_texts(data), tools, config.seed)
         tokenizer = load_tokenizer(start)
         dataset = tokenize_trajectories(data, tokenizer, tools if config.environment.schemas_in_prompt else None, config.sft.max_length)
-        if arguments.process_index == 0:
+        if training.process_index == 0:
             count_cut(dataset, config.sft.max_length, folder / "data.json")
         trainer = SFTTrainer(
             model=start,
-            args=arguments,
+            args=training,
             train_dataset=dataset,
             processing_class=tokenizer,
             peft_config=lora_config(config),
@@ -88,6 +88,7 @@ def sft_arguments(config: Config, folder: Path):
     if sft.deepspeed:
         import deepspeed
 
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # half a minute of compiling, for an inference-only collective
         deepspeed.init_distributed()  # before ZeRO-3 loads the model in parts: it must know how many processes there are
     return arguments
 

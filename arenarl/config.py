@@ -28,13 +28,13 @@ class ScratchConfig:
     """A Qwen3-architecture policy trained from nothing, for runs without a download. Not in the paper."""
 
     hidden_size: int = 128  # width of the residual stream
-    intermediate_size: int = 256  # width of the gated MLP
+    intermediate_size: int = 128  # width of the gated MLP
     num_layers: int = 2  # two are the least that can copy from a tool's result
     num_heads: int = 8  # query heads; more of them learn to copy sooner
     num_kv_heads: int = 4  # grouped-query attention, as in Qwen3
     head_dim: int = 32  # dimensions of a head
-    rope_theta: float = 300.0  # base of the rotary embedding: small, because sequences are
-    vocab_size: int = 1024  # byte-level BPE trained on the SFT split, added tokens included
+    rope_theta: float = 3000.0  # base of the rotary embedding: smaller than Qwen3's, because sequences are short
+    vocab_size: int = 1280  # at most; byte-level BPE trained on the SFT split, added tokens included
     max_positions: int = 2048  # longest sequence, in tokens
 
 
@@ -57,8 +57,7 @@ class DataConfig:
     test_per_subtask: int = 50  # test queries for each of the five subtasks (Section 5)
     baseline_attempts: int = 5  # teacher trajectories a test query; the one of median quality is stored. Our choice
     teacher_skill: float = 0.1  # chance that the teacher has each good habit in a trajectory; low leaves RL room. Our choice
-    careful_share: float = 0.3  # share of SFT trajectories in which the teacher is careful instead. Our choice
-    careful_skill: float = 0.9  # chance of each good habit then. Our choice
+    careful_share: float = 0.35  # share of SFT trajectories in which the teacher has all good habits instead. Our choice
     baseline_skill: float = 0.4  # the same for stored baselines: stronger, as the closed models of Section 5 are. Our choice
 
 
@@ -235,6 +234,11 @@ def parse_arguments(description: str, add_arguments=None) -> tuple[Config, argpa
         add_arguments(parser)
     arguments = parser.parse_args()
     return load_config(arguments.config, arguments.overrides), arguments
+
+
+def add_check(parser: argparse.ArgumentParser) -> None:
+    """The flag of the scripts that torchrun starts: torchrun would bury an error of one line and lose its exit code."""
+    parser.add_argument("--check", action="store_true", help="stop before any training, once all input is known to be sound")
 
 
 _ABOVE_0 = re.compile(

@@ -2,7 +2,7 @@
 
 Either way the result is an ordinary Hugging Face model and tokenizer with a chat template that keeps earlier thoughts (Qwen3's
 own template drops them, which would make a rollout's tokens differ from what SFT trained on). The tiny policy's tokenizer keeps
-JSON scaffolding and numbers whole, so that a trajectory of several tool calls takes some 200 tokens.
+JSON scaffolding whole and cuts numbers evenly, so that a trajectory of several tool calls takes some 200 tokens.
 """
 
 import re
@@ -20,8 +20,16 @@ from arenarl.config import PolicyConfig, ScratchConfig, UserError
 
 _SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 _TAGS = [f"<{slash}{tag}>" for tag in ("think", "tool_call", "tool_response", "answer") for slash in ("", "/")]
-_PIECES = r" ?[A-Za-z]+|\d{4}-\d\d-\d\d|[ -]?\d\d:\d\d| ?\d\.\d(?!\d)| ?¥?\d+|\.\d+[a-z]*|\s|[^\sA-Za-z\d]+?"
-# words, dates, times, ratings and short distances, other numbers, longer decimals with their unit, the rest one by one
+_PIECES = "|".join(  # whatever is to be copied from a tool's result has the same few tokens wherever it stands
+    [
+        r" ?[A-Za-z]+",
+        r" (?=\d{4}-)|\d{4}(?=-)|-\d\d(?![\d:])",  # dates: 2026 -05 -20
+        r"[ -]?\d\d:00|[ -]?\d\d(?=:\d\d)|:\d\d",  # times: 09:00 -21:00, 13 :30 -18 :05
+        r" \d\.\d(?!\d|km)|\.\d(?:km)?(?!\d)",  # ratings, and the decimals of a distance
+        r" ?¥?\d{1,2}(?=(?:\d\d)*(?!\d))",  # other numbers two digits at a time: ¥12 90
+        r"\s|[^\sA-Za-z\d]+?",
+    ]
+)
 
 
 def load_tokenizer(path: str) -> PreTrainedTokenizerBase:

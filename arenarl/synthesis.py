@@ -250,7 +250,7 @@ def travel_splits(world: World, environment: TravelEnvironment, config: DataConf
     yield "test_baselines", [baseline.to_record() for baseline in baselines]
     yield "rl_queries", rl
     rng = random.Random(f"{seed}-teacher")
-    skills = [config.careful_skill if rng.random() < config.careful_share else config.teacher_skill for _ in sft]
+    skills = [1.0 if rng.random() < config.careful_share else config.teacher_skill for _ in sft]
     yield "sft", [teacher.solve(query, rng, skill).to_record() for query, skill in zip(sft, skills, strict=True)]
 
 

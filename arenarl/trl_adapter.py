@@ -133,7 +133,8 @@ def reward_function(reward_groups: RewardGroups, log: Callable[[list[RolloutGrou
 class EveryFewSteps(TrainerCallback):
     """Calls `act(step)` before training and after every `interval` optimizer steps, on the main process.
 
-    All processes enter together, because under ZeRO-3 they must gather the weights together.
+    All processes enter together, because under ZeRO-3 they must gather the weights together. Also logs `time/update_s`, what
+    a step takes besides rollouts and judging.
     """
 
     def __init__(self, interval: int, engine: RolloutEngine, act: Callable[[int], None]):
@@ -145,6 +146,8 @@ class EveryFewSteps(TrainerCallback):
             self._run(state)
 
     def on_step_end(self, args, state, control, **kwargs):
+        seconds = self.trainer._metrics["train"]
+        seconds["time/update_s"].append(seconds["step_time"][-1] - seconds["time/rollout_s"][-1] - seconds["time/judge_s"][-1])
         self._run(state)
 
     def _run(self, state) -> None:

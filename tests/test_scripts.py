@@ -295,6 +295,17 @@ def test_a_checkpoint_without_weights_is_refused(folder, tmp_path, script, key):
     refused(folder, script, **{"name": "refused", "sft__deepspeed": None, key: str(tmp_path)}, says=str(tmp_path))
 
 
+@pytest.mark.parametrize("script", ["train_sft.py", "train_rl.py"])
+def test_a_check_needs_no_launcher_and_stops_before_training(folder, script):
+    """reproduce.sh checks so, before torchrun could bury the line and its exit code."""
+    before = {path: path.read_bytes() for path in (folder / "runs" / "tiny").rglob("model.safetensors")}
+    run_well(folder, script, "--check", name="tiny")
+    run_well(folder, script, "--check", name="checked", rl__init_run="tiny")
+    assert not list((folder / "runs" / "checked").rglob("checkpoint-*"))
+    assert all(path.read_bytes() == weights for path, weights in before.items())
+    refused(folder, script, "--check", data__folder="nowhere", says="python data/prepare.py travel")
+
+
 def test_zero_3_without_a_launcher_is_refused_with_the_command_that_starts_it(folder):
     refused(folder, "train_sft.py", name="refused", says="torchrun --nproc_per_node")
 

@@ -90,6 +90,7 @@ class Steps:
             self.outcomes.append(reward_groups(groups, ByNumber(silent_on), self.config))
             return self.outcomes[-1]
 
+        clock = adapter.EveryFewSteps(0, engine, act=lambda step: None)
         self.trainer = Recorder(
             model=policy_path,
             args=adapter.grpo_arguments(self.config, folder, processes=1, use_cpu=True),
@@ -97,7 +98,9 @@ class Steps:
             processing_class=tokenizer,
             rollout_func=adapter.rollout_function(engine, QUERIES, self.config),
             reward_funcs=adapter.reward_function(reward, lambda groups, outcomes: {"judge/calls_per_group": 7.0}, self.config),
+            callbacks=[clock],
         )
+        clock.trainer = self.trainer
         self.trainer.train()
 
     def trajectories(self, step):
@@ -178,7 +181,7 @@ def test_kl_is_zero_at_the_first_step_and_not_after_it(steps):
 
 def test_metrics_and_times_reach_the_log(steps):
     for entry in steps.trainer.state.log_history[:2]:
-        assert entry["judge/calls_per_group"] == 7.0 and entry["time/rollout_s"] > 0 and entry["time/judge_s"] >= 0
+        assert entry["judge/calls_per_group"] == 7.0 and entry["time/rollout_s"] > 0 and entry["time/judge_s"] >= 0 and entry["time/update_s"] > 0
 
 
 def test_dr_grpo_does_not_divide_by_the_groups_spread(policy_path, tokenizer, compact, tmp_path):
