@@ -19,7 +19,7 @@ sft()       { train train_sft.py "$@"; }
 rl()        { train train_rl.py "$@"; }
 evaluate()  { python evaluate.py --config "$CONFIG" "$@"; }
 pipeline()  { data "$@"; sft "$@"; rl "$@"; evaluate "$@"; }
-baselines() { for name in grpo gspo grpo_trajectory; do CONFIG=configs/quickstart_$name.yaml; rl "$@"; evaluate "$@"; done; }
+baselines() { for name in grpo gspo grpo_trajectory noise_free; do CONFIG=configs/quickstart_$name.yaml; rl "$@"; evaluate "$@"; done; }
 readme()    { python -m arenarl.report --readme; }
 bench()     { python -m arenarl.environments.benchmark; }
 test()      { python -m pytest -q --doctest-modules tests arenarl "$@"; }
@@ -43,7 +43,7 @@ usage() {
   echo "usage: ./reproduce.sh STAGE [--set key=value ...]"
   echo "  pipeline                      data, SFT, RL, evaluation → results/quickstart/summary.json"
   echo "  data | sft | rl | evaluate    one of its stages"
-  echo "  baselines                     GRPO and GSPO with pointwise rewards, from the same SFT policy"
+  echo "  baselines                     GRPO and GSPO with pointwise rewards, and a judge without errors, from the same SFT policy"
   echo "  readme                        the README's results from results/"
   echo "  bench                         tool calls per second"
   echo "  test                          all tests"

@@ -26,6 +26,7 @@ COLUMNS = {  # figure -> heading and unit
 STAGES = ("data", "sft", "rl", "evaluate")
 ROWS = {  # folder of results/ (with -seedN appended for other seeds) -> what the row is, its config
     "quickstart": ("ArenaRL, seeded single elimination", "configs/quickstart.yaml"),
+    "quickstart-noise-free": ("ArenaRL, trained with a judge that makes no errors", "configs/quickstart_noise_free.yaml"),
     "quickstart-grpo": ("GRPO, pointwise score of the answer (the paper's)", "configs/quickstart_grpo.yaml"),
     "quickstart-gspo": ("GSPO, pointwise score of the answer (the paper's)", "configs/quickstart_gspo.yaml"),
     "quickstart-grpo-trajectory": ("GRPO, pointwise score of the whole trajectory", "configs/quickstart_grpo_trajectory.yaml"),
