@@ -15,6 +15,7 @@ from scipy.stats import kendalltau
 
 from arenarl.config import Config
 from arenarl.environments.travel_truth import IMPORTANCE, total_score
+from arenarl.group_stage import GroupStageRanking
 from arenarl.judge import Examiner, Judge
 from arenarl.rewards import add_format_reward, min_max, pointwise_reward, rank_to_reward, rubric_mean, zero_invalid
 from arenarl.seeds import stable_seed
@@ -63,7 +64,8 @@ async def _win_rate_reward(group: RolloutGroup, judge: Judge, config: Config) ->
     """Share of matches won against all others, and Eq. 15, Tournament-GRPO. Both orders are asked (Eq. 3, ArenaRL)."""
     ranking = await _play(group, judge, config, "round_robin")
     valid_G = _valid(group)
-    return _outcome(add_format_reward(zero_invalid(ranking.scores_G, valid_G), valid_G), ranking)
+    won_G = ranking.scores_G if ranking.matches else [0.0] * len(valid_G)  # nobody to beat is no missing verdict
+    return _outcome(add_format_reward(zero_invalid(won_G, valid_G), valid_G), ranking)
 
 
 async def _play(group: RolloutGroup, judge: Judge, config: Config, topology: str, **options) -> Ranking:
@@ -76,7 +78,8 @@ async def _play(group: RolloutGroup, judge: Judge, config: Config, topology: str
 
     async def choose(indices: tuple[int, ...], winners: int) -> list[int] | None:
         positions = await judge.choose(group.query, [trajectories[g] for g in indices], winners)
-        return None if positions is None else [indices[position] for position in positions]
+        shown = dict(enumerate(indices))  # unlike a sequence it refuses a position of -1
+        return None if positions is None else [shown[position] for position in positions]
 
     return await play_tournament(
         topology,
@@ -90,8 +93,10 @@ async def _play(group: RolloutGroup, judge: Judge, config: Config, topology: str
 
 
 def _outcome(rewards_G: list[float | None], ranking: Ranking) -> GroupOutcome:
-    failed_calls = sum(call.scores is None for match in ranking.matches for call in match.calls)
-    failed_calls += sum(call.winners is None for call in getattr(ranking, "group_calls", []))
+    if isinstance(ranking, GroupStageRanking):
+        failed_calls = len(ranking.failed_matches)
+    else:
+        failed_calls = sum(call.scores is None for match in ranking.matches for call in match.calls)
     return GroupOutcome(rewards_G, ranking.ranks_G, ranking.judge_calls, failed_calls, ranking)
 
 

@@ -218,6 +218,12 @@ def test_the_group_stages_keys_reach_the_tournament():
     assert outcome.judge_calls == 3 * 7 and outcome.ranking.scores_G[7] == 3 * (1 + 5 + 5)
 
 
+@pytest.mark.parametrize(("method", "alone"), [("win_rate", 1.0), ("tournament_grpo", 1.0), ("pointwise_implicit", 1.4), ("pointwise_explicit", 0.7)])
+def test_a_single_valid_trajectory_has_nobody_to_beat_but_the_format_reward(method, alone):
+    outcome = rewards_of([-9.0, 5.0, -7.0], method)
+    assert outcome.rewards_G == pytest.approx([0.0, alone, 0.0]) and outcome.failed_calls == 0
+
+
 @pytest.mark.parametrize("method", REWARDS)
 def test_every_reward_works_with_a_noisy_judge_and_follows_quality(method):
     groups = [RolloutGroup(QUERY, [attempt((seed + 3 * i) % 10 + i / 100) for i in range(8)]) for seed in range(10)]
