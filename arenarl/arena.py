@@ -1,21 +1,23 @@
 """Rollout groups → rewards: the judge meets the topology here.
 
 For ArenaRL a group plays its tournament and the ranks become rewards (Eqs. 3-6); the paper's baselines ask the judge for a
-pointwise score instead (Section 6.1). All groups of a step run at once. A group without two ranked trajectories gets no reward.
+pointwise score instead (Section 6.1). Tournament-GRPO and the baselines of its Appendix F are further rows of `REWARDS`. All
+groups of a step run at once. A trajectory without a verdict gets no reward.
 """
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass, field
 
 import numpy as np
 from scipy.stats import kendalltau
 
 from arenarl.config import Config
-from arenarl.environments.travel_truth import total_score
+from arenarl.environments.travel_truth import IMPORTANCE, total_score
+from arenarl.group_stage import GroupStageRanking
 from arenarl.judge import Examiner, Judge
-from arenarl.rewards import pointwise_reward, rank_to_reward
+from arenarl.rewards import add_format_reward, min_max, pointwise_reward, rank_to_reward, rubric_mean, zero_invalid
 from arenarl.seeds import stable_seed
 from arenarl.tournament import Ranking, midranks, play_tournament
 from arenarl.trajectory import Query, RolloutGroup, Trajectory
@@ -36,47 +38,123 @@ def reward_groups(groups: Sequence[RolloutGroup], judge: Judge, config: Config) 
     """Reward every group by the method that `reward.name` names."""
 
     async def run() -> list[GroupOutcome]:
-        reward = _tournament_reward if config.reward.name == "tournament" else _pointwise_reward
-        return await asyncio.gather(*(reward(group, judge, config) for group in groups))
+        return await asyncio.gather(*(REWARDS[config.reward.name](group, judge, config) for group in groups))
 
     return asyncio.run(run())
 
 
 async def _tournament_reward(group: RolloutGroup, judge: Judge, config: Config) -> GroupOutcome:
-    """Eqs. 3-6, ArenaRL. Trajectories with the same messages enter once."""
+    """Eqs. 3-6, ArenaRL."""
+    options = asdict(config.tournament)
+    topology = options.pop("topology")
+    if topology != "seeded_single_elimination":
+        options = {}
+    ranking = await _play(group, judge, config, topology, **options)
+    return _outcome(rank_to_reward(ranking.ranks_G), ranking)
+
+
+async def _tournament_grpo_reward(group: RolloutGroup, judge: Judge, config: Config) -> GroupOutcome:
+    """Algorithm 1, Eqs. 8 and 9, Tournament-GRPO."""
+    ranking = await _play(group, judge, config, "group_stage", **asdict(config.group_stage))
+    valid_G = _valid(group)
+    return _outcome(add_format_reward(min_max(zero_invalid(ranking.scores_G, valid_G)), valid_G), ranking)
+
+
+async def _win_rate_reward(group: RolloutGroup, judge: Judge, config: Config) -> GroupOutcome:
+    """Share of matches won against all others, and Eq. 15, Tournament-GRPO. Both orders are asked (Eq. 3, ArenaRL)."""
+    ranking = await _play(group, judge, config, "round_robin")
+    valid_G = _valid(group)
+    won_G = ranking.scores_G if ranking.matches else [0.0] * len(valid_G)  # nobody to beat is no missing verdict
+    return _outcome(add_format_reward(zero_invalid(won_G, valid_G), valid_G), ranking)
+
+
+async def _play(group: RolloutGroup, judge: Judge, config: Config, topology: str, **options) -> Ranking:
+    """The group's tournament. Trajectories with the same messages enter once."""
     trajectories = group.trajectories
 
     async def compare(i: int, j: int) -> tuple[float, float, list[dict[str, float]]] | None:
         verdict = await judge.compare(group.query, trajectories[i], trajectories[j])
         return None if verdict is None else (*verdict.totals, list(verdict.dimensions))
 
-    options = asdict(config.tournament)
-    topology = options.pop("topology")
-    if topology != "seeded_single_elimination":
-        options = {}
-    ranking = await play_tournament(
+    async def choose(indices: tuple[int, ...], winners: int) -> list[int] | None:
+        positions = await judge.choose(group.query, [trajectories[g] for g in indices], winners)
+        shown = dict(enumerate(indices))  # unlike a sequence it refuses a position of -1
+        return None if positions is None else [shown[position] for position in positions]
+
+    return await play_tournament(
         topology,
         len(trajectories),
-        compare,
+        choose if topology == "group_stage" else compare,
         seed=stable_seed(config.seed, group.query.query_id),
         entrants=[repr(trajectory.messages) for trajectory in trajectories],
-        valid_G=[trajectory.valid for trajectory in trajectories],
+        valid_G=_valid(group),
         **options,
     )
-    failed_calls = sum(call.scores is None for match in ranking.matches for call in match.calls)
-    return GroupOutcome(rank_to_reward(ranking.ranks_G), ranking.ranks_G, ranking.judge_calls, failed_calls, ranking)
+
+
+def _outcome(rewards_G: list[float | None], ranking: Ranking) -> GroupOutcome:
+    if isinstance(ranking, GroupStageRanking):
+        failed_calls = len(ranking.failed_matches)
+    else:
+        failed_calls = sum(call.scores is None for match in ranking.matches for call in match.calls)
+    return GroupOutcome(rewards_G, ranking.ranks_G, ranking.judge_calls, failed_calls, ranking)
 
 
 async def _pointwise_reward(group: RolloutGroup, judge: Judge, config: Config) -> GroupOutcome:
     """One score a trajectory (3.2), of the answer alone as in the paper's GRPO and GSPO rows, or of all of it."""
-    answer_only = config.reward.name == "pointwise_answer"
-    valid = [trajectory for trajectory in group.trajectories if trajectory.valid]
-    verdicts = await asyncio.gather(*(judge.score(group.query, trajectory, answer_only) for trajectory in valid))
-    remaining = iter(verdicts)
-    scores_G = [verdict.totals[0] if trajectory.valid and (verdict := next(remaining)) else None for trajectory in group.trajectories]
-    rewards_G = pointwise_reward(scores_G, [trajectory.valid for trajectory in group.trajectories])
-    ranks_G = midranks(rewards_G)
-    return GroupOutcome(rewards_G, ranks_G, len(valid), sum(verdict is None for verdict in verdicts))
+
+    async def score(trajectory: Trajectory) -> float | None:
+        verdict = await judge.score(group.query, trajectory, answer_only=config.reward.name == "pointwise_answer")
+        return None if verdict is None else verdict.totals[0]
+
+    replies_G = await _ask(group, lambda trajectory: [score(trajectory)])
+    scores_G = [replies[0] if replies else None for replies in replies_G]
+    return _pointwise_outcome(pointwise_reward(scores_G, _valid(group)), replies_G)
+
+
+async def _implicit_reward(group: RolloutGroup, judge: Judge, config: Config) -> GroupOutcome:
+    """One number for the whole rubric. Eqs. 11 and 12, Tournament-GRPO."""
+    replies_G = await _ask(group, lambda trajectory: [judge.score_overall(group.query, trajectory)])
+    scores_G = [replies[0] if replies else None for replies in replies_G]
+    valid_G = _valid(group)
+    return _pointwise_outcome(add_format_reward(pointwise_reward(zero_invalid(scores_G, valid_G)), valid_G), replies_G)
+
+
+async def _explicit_reward(group: RolloutGroup, judge: Judge, config: Config) -> GroupOutcome:
+    """A call for every dimension; a trajectory that misses one has no score. Eqs. 13 and 14, Tournament-GRPO."""
+    replies_G = await _ask(group, lambda trajectory: [judge.score_dimension(group.query, trajectory, name) for name in IMPORTANCE])
+    scores_G = [rubric_mean(dict(zip(IMPORTANCE, replies, strict=True)), IMPORTANCE) if replies else None for replies in replies_G]
+    valid_G = _valid(group)
+    return _pointwise_outcome(add_format_reward(pointwise_reward(zero_invalid(scores_G, valid_G)), valid_G, scale=0.5), replies_G)
+
+
+async def _ask(group: RolloutGroup, calls: Callable[[Trajectory], list[Awaitable[float | None]]]) -> list[list[float | None]]:
+    """The judge's replies to each trajectory's `calls`, all made at once; an invalid trajectory is not judged and has none."""
+
+    async def replies(trajectory: Trajectory) -> list[float | None]:
+        return await asyncio.gather(*calls(trajectory)) if trajectory.valid else []
+
+    return await asyncio.gather(*map(replies, group.trajectories))
+
+
+def _pointwise_outcome(rewards_G: list[float | None], replies_G: list[list[float | None]]) -> GroupOutcome:
+    failed_calls = sum(reply is None for replies in replies_G for reply in replies)
+    return GroupOutcome(rewards_G, midranks(rewards_G), sum(map(len, replies_G)), failed_calls)
+
+
+def _valid(group: RolloutGroup) -> list[bool]:
+    return [trajectory.valid for trajectory in group.trajectories]
+
+
+REWARDS = {  # reward.name -> how a group is rewarded
+    "tournament": _tournament_reward,
+    "pointwise_answer": _pointwise_reward,
+    "pointwise_trajectory": _pointwise_reward,
+    "tournament_grpo": _tournament_grpo_reward,
+    "win_rate": _win_rate_reward,
+    "pointwise_implicit": _implicit_reward,
+    "pointwise_explicit": _explicit_reward,
+}
 
 
 def outcome_metrics(groups: Sequence[RolloutGroup], outcomes: Sequence[GroupOutcome], examine: Examiner) -> dict[str, float]:

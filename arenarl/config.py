@@ -20,6 +20,7 @@ from typing import Any, Literal
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from arenarl.group_stage import check_group_stage
 from arenarl.layers import UserError, assignments, read_layers
 
 
@@ -106,10 +107,30 @@ class TournamentConfig:
 
 
 @dataclass
+class GroupStageConfig:
+    """The tournament of `reward.name: tournament_grpo`. The defaults are the best row of Table 2, Tournament-GRPO."""
+
+    repeats: int = 8  # M: tournaments whose points are added up
+    group: int = 4  # G: trajectories that a call shows, at most
+    winners: int = 2  # K_win: how many of them go on
+    final: int = 2  # K_final: a tournament ends when no more are left
+    weights: list[float] = field(default_factory=lambda: [1.0])  # omega_t: points of a win by round, the last for all later (4.1: 1)
+
+
+RewardName = Literal[
+    "tournament", "pointwise_answer", "pointwise_trajectory", "tournament_grpo", "win_rate", "pointwise_implicit", "pointwise_explicit"
+]
+
+
+@dataclass
 class RewardConfig:
-    name: Literal["tournament", "pointwise_answer", "pointwise_trajectory"] = "tournament"
+    name: RewardName = "tournament"
     # tournament: Eqs. 3-6. pointwise_answer: the paper's GRPO and GSPO rows, the judge sees the answer only.
     # pointwise_trajectory: the judge sees all that the tournament's judge sees. Not in the paper; our choice.
+    # The others are Tournament-GRPO's, each with its format reward (3.2: 1 for a valid trajectory); the judge sees all of it.
+    # tournament_grpo: normalised points of the tournament that `group_stage` describes (Eqs. 8, 9). win_rate: share of all other
+    # trajectories that it beats (Eq. 15). pointwise_implicit: one score in one call (Eqs. 11, 12). pointwise_explicit: a call for
+    # every dimension of the rubric, weighted by importance (Eqs. 13, 14).
 
 
 @dataclass
@@ -171,6 +192,7 @@ class Config:
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
     judge: JudgesConfig = field(default_factory=JudgesConfig)
     tournament: TournamentConfig = field(default_factory=TournamentConfig)
+    group_stage: GroupStageConfig = field(default_factory=GroupStageConfig)
     reward: RewardConfig = field(default_factory=RewardConfig)
     sft: SFTConfig = field(default_factory=SFTConfig)
     rl: RLConfig = field(default_factory=RLConfig)
@@ -251,6 +273,12 @@ def _check(config: Config) -> None:
     """Refuse numbers that no run can work with. What depends on the number of processes is checked by `check_groups`."""
     if config.rollout.group_size < 2:
         raise UserError(f"rollout.group_size={config.rollout.group_size}: a ranking needs at least 2 trajectories; set it to 2 or more")
+    try:
+        check_group_stage(**asdict(config.group_stage))
+    except ValueError as error:
+        raise UserError(f"group_stage.{error}") from error
+    if config.reward.name == "tournament_grpo" and config.group_stage.final >= config.rollout.group_size:
+        raise UserError(f"group_stage.final={config.group_stage.final}: must be below rollout.group_size, or nothing would be played")
     if not config.judge.eval:
         raise UserError("judge.eval is empty: name at least one judge")
     for key, value in _numbers(asdict(config)):

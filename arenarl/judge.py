@@ -2,13 +2,13 @@
 
 The embedded judge reads a trajectory as an LLM judge would (query, thoughts, calls, results, answer), scores it against the
 world's truth on the rubric's dimensions and adds a documented noise model; `noise: none` is the truth itself. It is a
-simulation: results from it are labelled so wherever they appear. Pairwise calls share one drift term between the two
-trajectories they show, pointwise calls do not share it with anyone: that is the paper's case against pointwise scores.
+simulation: results from it are labelled so wherever they appear. A call that shows several trajectories has one drift term for
+all of them, pointwise calls do not share it with anyone: that is the paper's case against pointwise scores.
 """
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
@@ -44,6 +44,15 @@ class Judge(Protocol):
     async def score(self, query: Query, trajectory: Trajectory, answer_only: bool = False, repeat: int = 0) -> Verdict | None:
         """One pointwise call (3.2). None if no verdict could be had."""
 
+    async def choose(self, query: Query, trajectories: Sequence[Trajectory], winners: int, repeat: int = 0) -> list[int] | None:
+        """One call that shows all in this order: positions of the best `winners`. Eq. 4, Tournament-GRPO. None: no verdict."""
+
+    async def score_overall(self, query: Query, trajectory: Trajectory, repeat: int = 0) -> float | None:
+        """One call for one number, 0..10, that the judge itself weighs. Implicit scoring (Appendix E), Tournament-GRPO."""
+
+    async def score_dimension(self, query: Query, trajectory: Trajectory, dimension: str, repeat: int = 0) -> float | None:
+        """One call about one item of the rubric, 0..10. Explicit scoring (Appendix E), Tournament-GRPO."""
+
 
 class EmbeddedJudge:
     """Scores against the world's truth, plus noise that depends only on (seed, what was shown, repeat).
@@ -64,8 +73,23 @@ class EmbeddedJudge:
         dimensions = ANSWER_DIMENSIONS if answer_only else PATH_DIMENSIONS + ANSWER_DIMENSIONS
         return self._judge(query, [trajectory], dimensions, ("score", answer_only, repeat))
 
-    def _judge(self, query: Query, shown: list[Trajectory], dimensions: tuple[str, ...], call: tuple) -> Verdict:
+    async def choose(self, query: Query, trajectories: Sequence[Trajectory], winners: int, repeat: int = 0) -> list[int] | None:
+        """The highest totals of one call; of equal ones those shown first."""
+        totals = self._judge(query, trajectories, PATH_DIMENSIONS + ANSWER_DIMENSIONS, ("choose", repeat)).totals
+        return sorted(range(len(totals)), key=lambda position: -totals[position])[:winners]
+
+    async def score_overall(self, query: Query, trajectory: Trajectory, repeat: int = 0) -> float | None:
+        """The true total with the noise of a single score: nothing averages out, unlike in a total of seven scores."""
+        return self._judge(query, [trajectory], ("overall",), ("score_overall", repeat)).dimensions[0]["overall"]
+
+    async def score_dimension(self, query: Query, trajectory: Trajectory, dimension: str, repeat: int = 0) -> float | None:
+        """Every call drifts on its own, so a mean over dimensions averages the drift out as well, at as many calls."""
+        return self._judge(query, [trajectory], (dimension,), ("score_dimension", dimension, repeat)).dimensions[0][dimension]
+
+    def _judge(self, query: Query, shown: Sequence[Trajectory], dimensions: tuple[str, ...], call: tuple) -> Verdict:
+        """Position bias falls evenly from whoever is shown first to whoever is shown last; their mean is 0."""
         truths = [self.examine(query, trajectory).dimensions() for trajectory in shown]
+        truths = [{**truth, "overall": total_score(truth)} for truth in truths]
         if self.config.noise == "none":
             return Verdict(tuple({name: truth[name] for name in dimensions} for truth in truths))
         texts = [json.dumps(trajectory.messages, sort_keys=True) for trajectory in shown]
@@ -74,7 +98,7 @@ class EmbeddedJudge:
         scores = []
         for position, (truth, text, trajectory) in enumerate(zip(truths, texts, shown, strict=True)):
             taste = np.random.default_rng(stable_seed(self.seed, "taste", query.query_id, text)).normal(0.0, self.config.sigma_sticky)
-            lead = self.config.position_bias * (1 - 2 * position) if len(shown) == 2 else 0.0
+            lead = self.config.position_bias * (1 - 2 * position / (len(shown) - 1)) if len(shown) > 1 else 0.0
             length = self.config.length_bias * math.log(max(1, len(trajectory.answer)) / _TYPICAL_ANSWER_CHARS)
             independent = rng.normal(0.0, self.config.sigma_independent, len(dimensions))
             noisy = [truth[name] + drift + taste + lead + length + noise for name, noise in zip(dimensions, independent, strict=True)]

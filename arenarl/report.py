@@ -30,6 +30,10 @@ ROWS = {  # folder of results/ (with -seedN appended for other seeds) -> what th
     "quickstart-grpo": ("GRPO, pointwise score of the answer (the paper's)", "configs/quickstart_grpo.yaml"),
     "quickstart-gspo": ("GSPO, pointwise score of the answer (the paper's)", "configs/quickstart_gspo.yaml"),
     "quickstart-grpo-trajectory": ("GRPO, pointwise score of the whole trajectory", "configs/quickstart_grpo_trajectory.yaml"),
+    "quickstart-tournament-grpo": ("Tournament-GRPO, 8 tournaments of groups", "configs/quickstart_tournament_grpo.yaml"),
+    "quickstart-win-rate": ("GRPO, win rate over all pairs", "configs/quickstart_win_rate.yaml"),
+    "quickstart-pointwise-implicit": ("GRPO, one overall score (implicit)", "configs/quickstart_pointwise_implicit.yaml"),
+    "quickstart-pointwise-explicit": ("GRPO, a score for every rubric dimension (explicit)", "configs/quickstart_pointwise_explicit.yaml"),
 }
 
 

@@ -1,13 +1,16 @@
 """Rewards and advantages of one rollout group, as functions of arrays.
 
-Last stop before the trainer: ranks (from `tournament.py`) or pointwise scores in, one reward a trajectory out. A trajectory that
-could not be ranked has the reward None, which TRL understands as 'no reward', and takes no part in the group's statistics.
-Departs from the paper: Eq. 6 runs over the M ranked trajectories, not over all N, since verdicts can be missing.
+Last stop before the trainer: ranks and points (from `tournament.py`) or pointwise scores in, one reward a trajectory out. A
+trajectory that could not be judged has the reward None, which TRL understands as 'no reward', and takes no part in the group's
+statistics. Departs from the papers: Eq. 6 runs over the M ranked trajectories, not over all N, since verdicts can be missing;
+Tournament-GRPO's format reward is validity, and what is invalid is not judged.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
+
+IMPORTANCE_WEIGHTS = {"critical": 3, "important": 2, "nice_to_have": 1}  # w_k of Eq. 13, Tournament-GRPO (Appendix F)
 
 
 def rank_to_reward(ranks_G: Sequence[float | None]) -> list[float | None]:
@@ -50,6 +53,59 @@ def pointwise_reward(
     if np.any((scores < 0) | (scores > scale)):
         raise ValueError(f"scores must lie in 0–{scale:g}: {list(scores_G)}")
     return _to_list(scores / scale)
+
+
+def zero_invalid(scores_G: Sequence[float | None], valid_G: Sequence[bool]) -> list[float | None]:
+    """Scores (G,) in which an invalid trajectory has 0: it is not judged, so it wins nothing. Without any verdict all are None.
+
+    >>> zero_invalid([3.0, None, None], [True, False, True])
+    [3.0, 0.0, None]
+    >>> zero_invalid([None, None], [True, False])
+    [None, None]
+    """
+    if any(valid_G) and all(score is None for score, valid in zip(scores_G, valid_G, strict=True) if valid):
+        return [None] * len(scores_G)
+    return [score if valid else 0.0 for score, valid in zip(scores_G, valid_G, strict=True)]
+
+
+def min_max(points_G: Sequence[float | None], eps: float = 1e-6) -> list[float | None]:
+    """Points (G,) normalised to [0, 1] in the group; all 0 where they are equal, None stays None. Eq. 8, Tournament-GRPO.
+
+    The paper gives no `eps`; ours keeps the best within 1e-6 of 1, since points come in whole wins.
+
+    >>> min_max([3.0, 0.0, None, 1.5], eps=0)
+    [1.0, 0.0, None, 0.5]
+    """
+    points = _to_array(points_G)
+    known = points[np.isfinite(points)]
+    if not len(known) or known.min() == known.max():
+        return _to_list(0 * points)
+    return _to_list((points - known.min()) / (known.max() - known.min() + eps))
+
+
+def rubric_mean(scores: Mapping[str, float | None], importance: Mapping[str, str]) -> float | None:
+    """Mean of a trajectory's scores on the rubric's items, by the weight of their importance; None if one is missing.
+
+    Eq. 13, Tournament-GRPO.
+
+    >>> rubric_mean({"a": 9.0, "b": 3.0}, {"a": "important", "b": "nice_to_have"})
+    7.0
+    """
+    if None in scores.values():
+        return None
+    weights = {name: IMPORTANCE_WEIGHTS[importance[name]] for name in scores}
+    return sum(weights[name] * score for name, score in scores.items()) / sum(weights.values())
+
+
+def add_format_reward(judged_G: Sequence[float | None], valid_G: Sequence[bool], scale: float = 1.0) -> list[float | None]:
+    """Reward (G,): `scale` times the sum of what the judge gave, in [0, 1], and of 1 for a valid trajectory. None stays None.
+
+    Eqs. 9, 12 and 15, Tournament-GRPO; Eq. 14, the mean of the two, with `scale` 1/2.
+
+    >>> add_format_reward([0.5, 0.0, None], [True, False, True])
+    [1.5, 0.0, None]
+    """
+    return _to_list(scale * (_to_array(judged_G) + np.asarray(valid_G, dtype=float)))
 
 
 def _to_array(values_G: Sequence[float | None]) -> np.ndarray:

@@ -133,6 +133,10 @@ async def play_tournament(
 
     Raises ValueError for an unknown topology or parameter, a group below 2, a wrong length, or scores that are not finite.
     """
+    if topology == "group_stage":
+        from arenarl.group_stage import play_group_stage
+
+        return await play_group_stage(group_size, compare, seed, entrants=entrants, valid_G=valid_G, limit=limit, **params)
     members = _entrants(group_size, entrants, valid_G)
     schedule = build_topology(topology, len(members), seed, **params)
     if len(members) < 2:

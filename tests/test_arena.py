@@ -8,15 +8,17 @@ from typing import get_args, get_type_hints
 
 import pytest
 
-from arenarl.arena import GroupOutcome, outcome_metrics, reward_groups, true_quality
-from arenarl.config import Config, JudgeConfig, TournamentConfig
+from arenarl.arena import REWARDS, GroupOutcome, outcome_metrics, reward_groups, true_quality
+from arenarl.config import Config, GroupStageConfig, JudgeConfig, RewardConfig, TournamentConfig
 from arenarl.environments.travel_truth import Truth, examine, total_score
 from arenarl.judge import EmbeddedJudge, cached_examiner
 from arenarl.synthesis import Teacher
 from arenarl.trajectory import Query, RolloutGroup, Trajectory
 
 TOPOLOGIES = get_args(get_type_hints(TournamentConfig)["topology"])
-METHODS = [("tournament", topology) for topology in TOPOLOGIES] + [("pointwise_answer", None), ("pointwise_trajectory", None)]
+OTHERS = ["pointwise_answer", "pointwise_trajectory", "win_rate", "pointwise_implicit", "pointwise_explicit"]
+METHODS = [("tournament", topology) for topology in TOPOLOGIES] + [(name, None) for name in OTHERS]
+CALLS = {"win_rate": 6, "pointwise_explicit": 21}  # of three trajectories: three pairs in both orders, seven dimensions each
 QUERY = Query("q", "travel", "Search", "en", "Find a cafe.")
 
 
@@ -72,7 +74,7 @@ def test_invalid_trajectories_come_last_and_are_not_judged(method, topology):
         assert rewards == pytest.approx([1 - 3.5 / 4, 0.75, 1.0, 1 - 3.5 / 4, 0.5])
         assert all({match.i, match.j} <= {1, 2, 4} for match in outcome.ranking.matches)
     else:
-        assert rewards[0] == 0 and outcome.judge_calls == 3
+        assert rewards[0] == 0 and outcome.judge_calls == CALLS.get(method, 3)
 
 
 @pytest.mark.parametrize(("method", "topology"), METHODS)
@@ -85,7 +87,7 @@ def test_identical_trajectories_share_their_reward(method, topology):
         assert len(outcome.ranking.matches) <= 4  # three entrants
 
 
-@pytest.mark.parametrize(("method", "topology"), METHODS)
+@pytest.mark.parametrize(("method", "topology"), [*METHODS, ("tournament_grpo", None)])
 def test_a_group_of_nothing_but_invalid_trajectories_has_equal_rewards(method, topology):
     outcome = rewards_of([-1.0, -2.0, -3.0], method, topology)
     assert len(set(outcome.rewards_G)) == 1 and outcome.judge_calls == 0
@@ -130,7 +132,7 @@ def test_judge_calls_are_counted_in_both_orders(topology, calls):
 
 
 class Silent:
-    """A judge that never gives a verdict."""
+    """A judge that never gives a verdict, whatever it is asked."""
 
     async def compare(self, query, first, second, repeat=0):
         await asyncio.sleep(0)
@@ -138,8 +140,17 @@ class Silent:
     async def score(self, query, trajectory, answer_only=False, repeat=0):
         await asyncio.sleep(0)
 
+    async def choose(self, query, trajectories, winners, repeat=0):
+        await asyncio.sleep(0)
 
-@pytest.mark.parametrize(("method", "topology"), METHODS)
+    async def score_overall(self, query, trajectory, repeat=0):
+        await asyncio.sleep(0)
+
+    async def score_dimension(self, query, trajectory, dimension, repeat=0):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(("method", "topology"), [*METHODS, ("tournament_grpo", None)])
 def test_without_a_verdict_there_is_no_reward(method, topology):
     group = RolloutGroup(QUERY, [attempt(1.0), attempt(2.0), attempt(3.0)])
     outcome = reward_groups([group], Silent(), config_of(method, topology))[0]
@@ -159,3 +170,65 @@ def test_a_steps_metrics_are_those_of_its_trajectories():
 def test_agreement_is_unknown_where_the_rewards_are_all_equal():
     group = RolloutGroup(QUERY, [attempt(2.0), attempt(4.0)])
     assert math.isnan(outcome_metrics([group], [GroupOutcome([0.5, 0.5], [0.5, 0.5], 0, 0)], truth_of)["true/rank_agreement"])
+
+
+def test_every_reward_that_a_yaml_can_name_has_a_function():
+    assert set(REWARDS) == set(get_args(get_type_hints(RewardConfig)["name"])) == {"tournament", "tournament_grpo", *OTHERS}
+
+
+@pytest.mark.parametrize(
+    ("method", "expected"),
+    [
+        # Answers that state 2, 6, 6 and 8, and an invalid one. truth_of makes of x a total of .8x. A draw is a win for neither.
+        ("win_rate", [0 / 3 + 1, 1 / 3 + 1, 1 / 3 + 1, 3 / 3 + 1, 0]),  # Eq. 15
+        ("pointwise_implicit", [1.16, 1.48, 1.48, 1.64, 0]),  # Eqs. 11 and 12
+        ("pointwise_explicit", [0.58, 0.74, 0.74, 0.82, 0]),  # Eqs. 13 and 14
+    ],
+)
+def test_tournament_grpos_baselines_by_hand(method, expected):
+    group = RolloutGroup(QUERY, [attempt(2.0), attempt("6.0"), attempt("6.00"), attempt(8.0), attempt(9.0, "max_turns")])
+    outcome = reward_groups([group], EmbeddedJudge(JudgeConfig(noise="none"), truth_of, 0), config_of(method))[0]
+    assert outcome.rewards_G == pytest.approx(expected) and outcome.ranks_G == [3.0, 1.5, 1.5, 0.0, 4.0]
+
+
+@pytest.mark.parametrize("n", [3, 5, 8, 13, 16])
+def test_tournament_grpo_rewards_the_best_most_and_lies_between_one_and_two(n):
+    for seed in range(3):
+        qualities = random.Random(seed).sample(range(100), n)
+        rewards = rewards_of([quality / 10 for quality in qualities], "tournament_grpo").rewards_G
+        assert rewards[qualities.index(max(qualities))] == max(rewards) == pytest.approx(2, abs=1e-4)
+        assert min(rewards) >= 1
+
+
+def test_tournament_grpo_normalizes_points_and_adds_the_format_reward():
+    outcome = rewards_of([-9.0, 1.0, 7.0, 3.0, 5.0, 3.0, -8.0, 2.0, 9.0], "tournament_grpo")
+    points = outcome.ranking.scores_G
+    assert points[0] is points[6] is None and points[3] == points[5]
+    assert outcome.judge_calls == 8 * (2 + 1) and outcome.failed_calls == 0  # six entrants: 3 + 3, then 4
+    top = max(point for point in points if point is not None)
+    assert outcome.rewards_G == [0.0 if point is None else pytest.approx(1 + point / top, abs=1e-4) for point in points]
+    assert outcome.rewards_G[8] == max(outcome.rewards_G) and outcome.ranks_G[0] == outcome.ranks_G[6] == 7.5
+
+
+def test_the_group_stages_keys_reach_the_tournament():
+    group = RolloutGroup(QUERY, [attempt(float(quality)) for quality in range(8)])
+    config = config_of("tournament_grpo")
+    config.group_stage = GroupStageConfig(repeats=3, group=2, winners=1, final=1, weights=[1.0, 5.0])
+    outcome = reward_groups([group], EmbeddedJudge(JudgeConfig(noise="none"), truth_of, 0), config)[0]
+    assert outcome.judge_calls == 3 * 7 and outcome.ranking.scores_G[7] == 3 * (1 + 5 + 5)
+
+
+@pytest.mark.parametrize(("method", "alone"), [("win_rate", 1.0), ("tournament_grpo", 1.0), ("pointwise_implicit", 1.4), ("pointwise_explicit", 0.7)])
+def test_a_single_valid_trajectory_has_nobody_to_beat_but_the_format_reward(method, alone):
+    outcome = rewards_of([-9.0, 5.0, -7.0], method)
+    assert outcome.rewards_G == pytest.approx([0.0, alone, 0.0]) and outcome.failed_calls == 0
+
+
+@pytest.mark.parametrize("method", REWARDS)
+def test_every_reward_works_with_a_noisy_judge_and_follows_quality(method):
+    groups = [RolloutGroup(QUERY, [attempt((seed + 3 * i) % 10 + i / 100) for i in range(8)]) for seed in range(10)]
+    judge = EmbeddedJudge(JudgeConfig(), truth_of, 0)
+    outcomes = reward_groups(groups, judge, config_of(method))
+    assert [outcome.rewards_G for outcome in outcomes] == [outcome.rewards_G for outcome in reward_groups(groups, judge, config_of(method))]
+    assert all(0 <= reward <= 2 for outcome in outcomes for reward in outcome.rewards_G)
+    assert outcome_metrics(groups, outcomes, truth_of)["true/rank_agreement"] > 0.4

@@ -266,3 +266,14 @@ def test_every_key_has_a_comment(section):
         number = next(n for n, line in enumerate(lines[start:], start) if line.startswith(f"    {field.name}: "))
         if field.type not in SECTIONS:
             assert "  # " in lines[number] or lines[number + 1].startswith("    # "), f"{section.__name__}.{field.name} has no comment"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "named"),
+    [
+        ("repeats", "0", "group_stage.repeats=0"), ("winners", "4", "group_stage.winners=4"), ("final", "1", "group_stage.final=1"),
+        ("weights", "[]", "group_stage.weights"), ("weights", "[1,-1]", "group_stage.weights"), ("final", "16", "group_stage.final=16"),
+    ],
+)  # fmt: skip
+def test_a_group_stage_that_cannot_work_is_refused(refuse, key, value, named):
+    assert named in refuse("reward: {name: tournament_grpo}", f"group_stage.{key}={value}")

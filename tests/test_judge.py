@@ -8,12 +8,14 @@ import pytest
 from arenarl.config import JudgeConfig
 from arenarl.environments.travel_truth import (
     ANSWER_DIMENSIONS,
+    IMPORTANCE,
     PATH_DIMENSIONS,
     Truth,
     examine,
     total_score,
 )
 from arenarl.judge import EmbeddedJudge, Verdict, cached_examiner
+from arenarl.rewards import rubric_mean
 from arenarl.trajectory import Query, Trajectory
 
 ALL = PATH_DIMENSIONS + ANSWER_DIMENSIONS
@@ -158,3 +160,60 @@ def test_an_answer_only_verdict_holds_the_answers_dimensions_and_nothing_of_the_
     pathless = dataclasses.replace(HALF, needs=[0.0], usefulness=[0.0], evidence=[0.0])
     assert score(judge(truth=pathless), A, answer_only=True).totals == score(judge(), A, answer_only=True).totals == (5.0,)
     assert score(judge(truth=pathless), A).totals == pytest.approx((2.0,))
+
+
+def choose(judge, trajectories, winners, repeat=0):
+    return asyncio.run(judge.choose(QUERY, trajectories, winners, repeat))
+
+
+def stated(judge):
+    """The judge, to whom everything about a trajectory is as good as its answer says."""
+    judge.examine = lambda query, trajectory: Truth(*[[float(trajectory.answer) / 10]] * 4, {}, clarity=float(trajectory.answer) / 10)
+    return judge
+
+
+def test_the_best_are_chosen_by_position_and_of_equal_ones_those_shown_first():
+    group = [attempt("3"), attempt("8"), attempt("5"), attempt("8"), attempt("1")]
+    assert choose(stated(judge(sigma_call=5.0)), group, 1) == [1]
+    assert sorted(choose(stated(judge()), group, 3)) == [1, 2, 3]
+    assert choose(judge(), group, 2) == [0, 1]
+
+
+def test_in_a_group_position_bias_falls_evenly_from_first_to_last():
+    group = [attempt(text) for text in "abcde"]
+    verdict = judge(position_bias=0.4)._judge(QUERY, group, ALL, ())
+    assert verdict.totals == pytest.approx((5.4, 5.2, 5.0, 4.8, 4.6))
+
+
+def test_a_group_shares_one_drift_and_a_choice_is_noisy_but_reproducible():
+    noisy = judge(sigma_call=1.0)
+    totals = [noisy._judge(QUERY, [*pair, attempt("c")], ALL, ()).totals for pair in pairs(200)]
+    assert np.ptp(totals, axis=1).max() == pytest.approx(0, abs=1e-6) and np.std(totals) == pytest.approx(1.0, rel=0.2)
+    group = [attempt(text) for text in "abcdefgh"]
+    chosen = [choose(judge(sigma_independent=1.0), group, 2, repeat) for repeat in range(20)]
+    assert chosen == [choose(judge(sigma_independent=1.0), group, 2, repeat) for repeat in range(20)]
+    assert len({tuple(positions) for positions in chosen}) > 5
+
+
+def test_without_noise_an_overall_score_is_the_true_total_and_a_dimension_its_own():
+    quiet = EmbeddedJudge(JudgeConfig(noise="none"), lambda query, trajectory: dataclasses.replace(HALF, needs=[1.0]), 0)
+    assert asyncio.run(quiet.score_overall(QUERY, A)) == pytest.approx(0.6 * 20 / 3 + 0.4 * 5)
+    assert [asyncio.run(quiet.score_dimension(QUERY, A, name)) for name in ALL] == [10.0] + [5.0] * 6
+
+
+def test_an_overall_score_has_the_noise_of_one_score_and_explicit_scores_average_theirs_out():
+    noisy = judge(sigma_independent=1.0, sigma_call=1.0)
+    overall = [asyncio.run(noisy.score_overall(QUERY, first)) for first, _ in pairs(400)]
+    explicit = [
+        rubric_mean({name: asyncio.run(noisy.score_dimension(QUERY, first, name)) for name in ALL}, IMPORTANCE) for first, _ in pairs(400)
+    ]
+    # Weights .2 on three dimensions, .1 on four; drift and noise of every call are its own.
+    assert np.var(overall) == pytest.approx(2.0, rel=0.3) and np.mean(overall) == pytest.approx(5.0, abs=0.3)
+    assert np.var(explicit) == pytest.approx(2 * (3 * 0.2**2 + 4 * 0.1**2), rel=0.3) and np.mean(explicit) == pytest.approx(5.0, abs=0.2)
+
+
+def test_importance_gives_the_total_that_the_other_rewards_aim_at():
+    rng = np.random.default_rng(0)
+    for scores in rng.uniform(0, 10, (20, len(ALL))):
+        dimensions = dict(zip(ALL, scores, strict=True))
+        assert rubric_mean(dimensions, IMPORTANCE) == pytest.approx(total_score(dimensions))

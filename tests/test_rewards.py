@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from arenarl.rewards import pointwise_reward, rank_to_reward, standardize
+from arenarl.rewards import add_format_reward, min_max, pointwise_reward, rank_to_reward, rubric_mean, standardize, zero_invalid
 
 
 def test_ranks_become_quantile_rewards():
@@ -51,3 +51,36 @@ def test_invalid_trajectories_get_zero_even_without_a_score():
 def test_scores_off_the_scale_are_an_error(score):
     with pytest.raises(ValueError, match="0–10"):
         pointwise_reward([5, score])
+
+
+def test_points_are_normalized_within_the_group():
+    # Eq. 8 of Tournament-GRPO by hand: points 1 to 5, so (s - 1) / (4 + eps).
+    assert min_max([5, 1, 2, None], eps=1.0) == pytest.approx([4 / 5, 0, 1 / 5, None])
+    assert min_max([5, 1, 2]) == pytest.approx([1, 0, 0.25], abs=1e-6)
+
+
+@pytest.mark.parametrize("points", [[3.0] * 4, [0.0, 0.0], [None, 2.0], [None, None]])
+def test_equal_points_are_all_zero(points):
+    assert min_max(points, eps=0) == [None if point is None else 0.0 for point in points]
+
+
+def test_the_papers_case_study():
+    # Table 8, Tournament-GRPO: raw points 3 and 0, both valid, final rewards 2 and 1.
+    assert add_format_reward(min_max([3.0, 0.0]), [True, True]) == pytest.approx([2.0, 1.0], abs=1e-6)
+
+
+def test_importance_weights_are_three_two_one():
+    # Eq. 13: (3 * .9 + 2 * .6 + 1 * .3) / 6.
+    importance = {"a": "critical", "b": "important", "c": "nice_to_have"}
+    assert rubric_mean({"a": 0.9, "b": 0.6, "c": 0.3}, importance) == pytest.approx(0.7)
+    assert rubric_mean({"a": 0.9, "b": None, "c": 0.3}, importance) is None
+
+
+def test_the_explicit_reward_is_the_mean_of_rubric_and_format():
+    assert add_format_reward([0.7, 0.0, None], [True, False, True], scale=0.5) == [pytest.approx(0.85), 0.0, None]  # Eq. 14
+
+
+def test_invalid_ones_have_zero_where_anyone_has_a_verdict():
+    assert zero_invalid([2.0, None, None], [True, True, False]) == [2.0, None, 0.0]
+    assert zero_invalid([None, None, None], [True, True, False]) == [None] * 3
+    assert zero_invalid([None, None], [False, False]) == [0.0, 0.0]

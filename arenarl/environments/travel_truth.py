@@ -17,6 +17,9 @@ from arenarl.trajectory import Query, Turn, read_turns
 PATH_DIMENSIONS = ("path_breadth", "path_relevance", "path_detail")
 ANSWER_DIMENSIONS = ("answer_relevance", "answer_feasibility", "answer_details", "answer_clarity")
 PATH_WEIGHT = 0.6  # of the total; the answer has the rest (DESIGN: travel)
+# In the words of Tournament-GRPO's Appendix A. Their weights 2 and 1 give the three path dimensions .6 and the four answer
+# dimensions .4 together, so that a reward weighted by importance aims at the same total as all the others.
+IMPORTANCE = dict.fromkeys(PATH_DIMENSIONS, "important") | dict.fromkeys(ANSWER_DIMENSIONS, "nice_to_have")
 
 Fact = tuple[str, str]  # (kind, value), e.g. ("price", "20"), ("hours", "09:00-17:00")
 
