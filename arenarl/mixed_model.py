@@ -1,17 +1,19 @@
 """Qualities from single judge calls: what a match says beyond who won it.
 
-Stands beside the topologies: `tournament.py` hands over a group's calls, of whatever schedule, and ranks by what comes back. A call
-shows trajectories i and j and scores both:
+Stands beside the topologies: `tournament.py` hands over the calls of a group, whatever schedule chose them, and ranks by what comes
+back. A call shows trajectories i and j, in this order, and scores both; quality, position, shared and noise are normal:
 
-    score_i = mean + position + q_i + shared + noise_i        q ~ N(0, quality), one `shared` a call, one `noise` a score
-    score_j = mean            + q_j + shared + noise_j
+    score_i = mean + position/2 + q_i + shared + noise_i
+    score_j = mean - position/2 + q_j + shared + noise_j
 
-The difference of the two scores is free of `shared`, and independent of their sum: a call is two observations, d and t, each with an
-intercept of its own, so generalised least squares is ridge regression with two weights. Not in the paper; our choice.
+So the difference d and the sum t of the two scores are independent given q, `shared` is in t alone, the position in d alone, and
+generalised least squares is a ridge regression with one weight. Not in the paper; our choice. An effect of the pair, common to both of
+its calls, is not modelled: where matches close cycles it shows in the residuals and counts as noise, which is nearly as good.
 """
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,19 +21,19 @@ from arenarl.topologies import DECIMALS
 
 Calls = Sequence[tuple[int, int, float, float]]  # (first, second, score_first, score_second)
 
-PRIOR_DF = 4.0  # what the prior weighs against the degrees of freedom seen
-MIN_SHARE = 0.01  # of the scores' variance is quality at least: the ridge stays finite where the scores hold only noise
+PRIOR_DF = 4.0  # the prior's weight, in degrees of freedom
+MIN_QUALITY_SHARE = 0.01  # of the variance of a score: where the scores hold only noise the ridge stays finite
 
 
 @dataclass
 class JudgeVariances:
-    """Running estimate of the judge's variances over the groups of a run; `memory` is how many calls back it reaches.
+    """Running estimate of a judge's variances over the groups of a run; all of its state are sums, so JSON holds it.
 
-    Sums of squares with their degrees of freedom, each a `memory`-th forgotten a call, so the state is nine numbers. The prior,
-    a third of the scores' variance each, fades as degrees of freedom come in.
+    Each call fades what was seen before by exp(-1 / memory). The prior gives quality, shared and noise a third of the scores'
+    variance each; it is the estimate while there is no other and fades as degrees of freedom (`_df`) come in.
     """
 
-    memory: float = 2000.0
+    memory: float = 2000.0  # calls
     score_ss: float = 0.0
     score_df: float = 0.0
     difference_ss: float = 0.0
@@ -40,56 +42,54 @@ class JudgeVariances:
     sum_df: float = 0.0
     quality_ss: float = 0.0
     quality_df: float = 0.0
-    quality_error: float = 0.0  # the part of `quality_ss` that noise explains, in units of the variance of d
+    quality_error: float = 0.0  # var(d | q) times this is the noise in quality_ss
 
     def observe(self, size: int, calls: Calls) -> None:
         """Add the calls of one group of `size` entrants.
 
-        Least squares of d on e_i - e_j and of t on e_i + e_j: the residual sums of squares have expectation df · var(d | q) and
-        df · var(t | q). The fitted qualities q^ = G⁺Z'd have E|q^|² = rank · quality + var(d | q) · tr G⁺, with G = Z'Z, centred.
+        Regressing d and t on q leaves residuals with E[ss] = df · var(d | q) and df · var(t | q). With G = Z'Z, the centred design's,
+        d gives q^ = G⁺Z'd, whose square has the mean rank(G) · quality + tr(G⁺) · var(d | q).
         """
-        if not len(calls):
+        if not calls:
             return
-        first, second, scores = _read(calls)
-        shown_first, shown_second = np.eye(size)[first], np.eye(size)[second]
-        quality_ss, quality_df, error, difference_ss, difference_df = _least_squares(shown_first - shown_second, scores @ [1, -1])
-        _, _, _, sum_ss, sum_df = _least_squares(shown_first + shown_second, scores @ [1, 1])
-        new = {
+        _, d, t = _observations(size, calls)
+        scores = np.array(calls)[:, 2:]
+        from_d, from_t = _least_squares(*d), _least_squares(*t)
+        keep = np.exp(-len(calls) / self.memory)
+        for name, value in {
             "score_ss": np.square(scores - scores.mean()).sum(),
             "score_df": scores.size - 1,
-            "difference_ss": difference_ss,
-            "difference_df": difference_df,
-            "sum_ss": sum_ss,
-            "sum_df": sum_df,
-            "quality_ss": quality_ss,
-            "quality_df": quality_df,
-            "quality_error": error,
-        }
-        keep = np.exp(-len(calls) / self.memory)
-        for name, value in new.items():
+            "difference_ss": from_d.residual_ss,
+            "difference_df": from_d.residual_df,
+            "sum_ss": from_t.residual_ss,
+            "sum_df": from_t.residual_df,
+            "quality_ss": from_d.solution_ss,
+            "quality_df": from_d.rank,
+            "quality_error": from_d.solution_error,
+        }.items():
             setattr(self, name, float(keep * getattr(self, name) + value))
 
     @property
-    def prior(self) -> float:
-        """The variance of a score, in three equal parts."""
-        return self.score_ss / self.score_df / 3 if self.score_df else 0.0
-
-    @property
     def noise(self) -> float:
-        """Variance of a score's own noise: var(d | q) = 2 noise."""
-        return (PRIOR_DF * self.prior + self.difference_ss / 2) / (PRIOR_DF + self.difference_df)
+        """Variance of the noise in one score: var(d | q) = 2 noise."""
+        return (PRIOR_DF * self._prior + self.difference_ss / 2) / (PRIOR_DF + self.difference_df)
 
     @property
     def shared(self) -> float:
-        """Variance of what the two scores of a call share: var(t | q) = 4 shared + 2 noise."""
-        total = (PRIOR_DF * 6 * self.prior + self.sum_ss) / (PRIOR_DF + self.sum_df)
-        return max(0.0, total - 2 * self.noise) / 4
+        """Variance of what a call adds to both its scores: var(t | q) = 4 shared + 2 noise."""
+        var_t = (PRIOR_DF * 6 * self._prior + self.sum_ss) / (PRIOR_DF + self.sum_df)
+        return max(0.0, var_t - 2 * self.noise) / 4
 
     @property
     def quality(self) -> float:
-        """Variance of the qualities in a group: quality_ss less what noise explains of it."""
-        explained = self.quality_ss - 2 * self.noise * self.quality_error
-        return max(3 * MIN_SHARE * self.prior, (PRIOR_DF * self.prior + explained) / (PRIOR_DF + self.quality_df))
+        """Variance of the qualities in a group: the squares of q^ less the noise in them."""
+        noiseless_ss = self.quality_ss - 2 * self.noise * self.quality_error
+        estimate = (PRIOR_DF * self._prior + noiseless_ss) / (PRIOR_DF + self.quality_df)
+        return max(MIN_QUALITY_SHARE * 3 * self._prior, estimate)
+
+    @property
+    def _prior(self) -> float:
+        return self.score_ss / self.score_df / 3 if self.score_df else 0.0
 
     def to_dict(self) -> dict[str, float]:
         return asdict(self)
@@ -100,52 +100,65 @@ class JudgeVariances:
 
 
 def quality_from_calls(size: int, calls: Calls, variances: JudgeVariances | None = None) -> list[float | None]:
-    """Best linear unbiased predictions of `size` qualities, as the score to expect averaged over both positions.
+    """Best linear unbiased predictions of `size` qualities, each as the mean score to expect of its entrant from one call.
 
-    None for an entrant without a call. The variances are those of `variances` (left as it is) and of these calls together; without it
-    those of the calls, drawn to the prior. Equal evidence gives equal values: they are rounded to 9 decimals.
+    None for an entrant without a call. The calls count with `variances`, which stays as it is, towards the variances; alone, they
+    are drawn to the prior. Rounded to 9 decimals, so that equal evidence gives equal values.
+
+    >>> quality_from_calls(3, [(0, 1, 7, 4), (1, 0, 5, 7)])
+    [6.692622951, 4.807377049, None]
     """
-    if not len(calls):
+    if not calls:
         return [None] * size
     variances = replace(variances or JudgeVariances())
     variances.observe(size, calls)
-    first, second, scores = _read(calls)
-    centre = scores.mean()
+    judged, (design_d, d), (design_t, t) = _observations(size, calls)
+    mean_score, mean_design = t.mean() / 2, design_t.mean(0) / 2
     quality = np.zeros(size)
-    if variances.score_ss > 0:
-        quality = _solve(size, first, second, scores - centre, variances)
-    judged = {*first.tolist(), *second.tolist()}
-    return [round(float(centre + quality[i]), DECIMALS) if i in judged else None for i in range(size)]
+    if variances.score_ss:
+        quality = _solve(design_d, d, design_t - 2 * mean_design, t - 2 * mean_score, variances)
+    expected = mean_score - mean_design @ quality + quality
+    return [round(float(expected[i]), DECIMALS) if judged[i] else None for i in range(size)]
 
 
-def _solve(size: int, first: np.ndarray, second: np.ndarray, scores: np.ndarray, variances: JudgeVariances) -> np.ndarray:
-    """Henderson's mixed-model equations times var(d | q): (Zd'Zd + w Zt'Zt + r I) q = Zd'd + w Zt't, w = var(d|q) / var(t|q).
+def _solve(design_d: np.ndarray, d: np.ndarray, design_t: np.ndarray, t: np.ndarray, variances: JudgeVariances) -> np.ndarray:
+    """The qualities (size,): (D'D + w T'T + r I) q = D'd + w T't with w = var(d | q) / var(t | q) and r = var(d | q) / quality.
 
-    The position is an unknown of d, with the prior of a quality so that a single order still tells something; the mean is a free
-    one of t. Returns half the mean of t plus q, (size,).
+    These are Henderson's mixed-model equations times var(d | q); t is centred, which takes the mean out. The position is one more
+    unknown of d and has a quality's variance: a free one would leave nothing to a single order.
     """
     weight = variances.noise / (variances.noise + 2 * variances.shared)
-    calls = np.arange(len(first))
-    d, t = np.zeros((2, len(first), size + 2))
-    d[calls, first], d[calls, second], d[:, size] = 1, -1, 1
-    t[calls, first], t[calls, second], t[:, size + 1] = 1, 1, 1
-    ridge = np.full(size + 2, 2 * variances.noise / variances.quality)
-    ridge[-1] = 0
-    left = d.T @ d + weight * t.T @ t + np.diag(ridge)
-    solution = np.linalg.solve(left, d.T @ (scores @ [1, -1]) + weight * t.T @ (scores @ [1, 1]))
-    return solution[:size] + solution[-1] / 2
+    ridge = 2 * variances.noise / variances.quality
+    design_d = np.column_stack([design_d, np.ones(len(d))])
+    design_t = np.column_stack([design_t, np.zeros(len(t))])
+    left = design_d.T @ design_d + weight * design_t.T @ design_t + ridge * np.eye(design_d.shape[1])
+    return np.linalg.solve(left, design_d.T @ d + weight * design_t.T @ t)[:-1]
 
 
-def _least_squares(design: np.ndarray, y: np.ndarray) -> tuple[float, float, float, float, float]:
-    """Regression with an intercept: |coefficients|², their rank, tr G⁺, residual sum of squares and its degrees of freedom."""
+def _observations(size: int, calls: Calls) -> tuple[np.ndarray, tuple, tuple]:
+    """Who was judged (size,), then d and t (calls,), each behind its design: e_i - e_j and e_i + e_j, (calls, size)."""
+    table = np.array(calls, dtype=float)
+    first, second = np.eye(size)[table[:, :2].astype(int).T]
+    score_first, score_second = table[:, 2:].T
+    return (first + second).any(0), (first - second, score_first - score_second), (first + second, score_first + score_second)
+
+
+class Fit(NamedTuple):
+    """A regression's |q^|², the rank of its design, tr(G⁺), and its residual sum of squares with the degrees of freedom."""
+
+    solution_ss: float
+    rank: int
+    solution_error: float
+    residual_ss: float
+    residual_df: int
+
+
+def _least_squares(design: np.ndarray, y: np.ndarray) -> Fit:
+    """Regression of y (calls,) on the design (calls, size) and an intercept, of all solutions the shortest."""
     design, y = design - design.mean(0), y - y.mean()
-    inverse = np.linalg.pinv(design.T @ design, rcond=1e-9, hermitian=True)
-    coefficients = inverse @ (design.T @ y)
-    residual = y - design @ coefficients
-    rank = round(np.sum(inverse * (design.T @ design)))
-    return coefficients @ coefficients, rank, np.trace(inverse), residual @ residual, len(y) - 1 - rank
-
-
-def _read(calls: Calls) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    table = np.asarray(calls, dtype=float)
-    return table[:, 0].astype(int), table[:, 1].astype(int), table[:, 2:]
+    gram = design.T @ design
+    inverse = np.linalg.pinv(gram, rcond=1e-9, hermitian=True)
+    rank = round(np.sum(inverse * gram))
+    solution = inverse @ design.T @ y
+    residual = y - design @ solution
+    return Fit(solution @ solution, rank, np.trace(inverse), residual @ residual, len(y) - 1 - rank)
