@@ -7,7 +7,7 @@ pointwise score instead (Section 6.1). All groups of a step run at once. A group
 import asyncio
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
 import numpy as np
 from scipy.stats import kendalltau
@@ -17,6 +17,7 @@ from arenarl.environments.travel_truth import total_score
 from arenarl.judge import Examiner, Judge
 from arenarl.rewards import pointwise_reward, rank_to_reward
 from arenarl.seeds import stable_seed
+from arenarl.topologies import parameters_of
 from arenarl.tournament import Ranking, midranks, play_tournament
 from arenarl.trajectory import Query, RolloutGroup, Trajectory
 
@@ -50,18 +51,17 @@ async def _tournament_reward(group: RolloutGroup, judge: Judge, config: Config) 
         verdict = await judge.compare(group.query, trajectories[i], trajectories[j])
         return None if verdict is None else (*verdict.totals, list(verdict.dimensions))
 
-    options = asdict(config.tournament)
-    topology = options.pop("topology")
-    if topology != "seeded_single_elimination":
-        options = {}
+    tournament = config.tournament
     ranking = await play_tournament(
-        topology,
+        tournament.topology,
         len(trajectories),
         compare,
         seed=stable_seed(config.seed, group.query.query_id),
         entrants=[repr(trajectory.messages) for trajectory in trajectories],
         valid_G=[trajectory.valid for trajectory in trajectories],
-        **options,
+        timeout_s=tournament.timeout_s,
+        ranking=tournament.ranking,
+        **{name: getattr(tournament, name) for name in parameters_of(tournament.topology)},
     )
     failed_calls = sum(call.scores is None for match in ranking.matches for call in match.calls)
     return GroupOutcome(rank_to_reward(ranking.ranks_G), ranking.ranks_G, ranking.judge_calls, failed_calls, ranking)
