@@ -19,6 +19,7 @@ from arenarl.group_stage import GroupStageRanking
 from arenarl.judge import Examiner, Judge
 from arenarl.rewards import add_format_reward, min_max, pointwise_reward, rank_to_reward, rubric_mean, zero_invalid
 from arenarl.seeds import stable_seed
+from arenarl.topologies import parameters_of
 from arenarl.tournament import Ranking, midranks, play_tournament
 from arenarl.trajectory import Query, RolloutGroup, Trajectory
 
@@ -45,11 +46,9 @@ def reward_groups(groups: Sequence[RolloutGroup], judge: Judge, config: Config) 
 
 async def _tournament_reward(group: RolloutGroup, judge: Judge, config: Config) -> GroupOutcome:
     """Eqs. 3-6, ArenaRL."""
-    options = asdict(config.tournament)
-    topology = options.pop("topology")
-    if topology != "seeded_single_elimination":
-        options = {}
-    ranking = await _play(group, judge, config, topology, **options)
+    tournament = config.tournament
+    options = {name: getattr(tournament, name) for name in ("ranking", "timeout_s", *parameters_of(tournament.topology))}
+    ranking = await _play(group, judge, config, tournament.topology, **options)
     return _outcome(rank_to_reward(ranking.ranks_G), ranking)
 
 

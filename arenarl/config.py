@@ -22,6 +22,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from arenarl.group_stage import check_group_stage
 from arenarl.layers import UserError, assignments, read_layers
+from arenarl.schedules import parse_budget
+from arenarl.topologies import resolve_ranking
 
 
 @dataclass
@@ -101,9 +103,16 @@ class JudgesConfig:
 
 @dataclass
 class TournamentConfig:
-    topology: Literal["seeded_single_elimination", "anchor", "round_robin"] = "seeded_single_elimination"  # Section 4, Table 2
+    # Section 4, Table 2; single_elimination has random seeds; balanced is not in the paper: matches spread evenly
+    topology: Literal[
+        "seeded_single_elimination", "anchor", "round_robin", "single_elimination", "double_elimination", "swiss", "balanced"
+    ] = "seeded_single_elimination"
     placement: Literal["standard", "algorithm1"] = "standard"  # seeds in the bracket; algorithm1 is the paper's literal one
     accumulate: Literal["mean", "sum"] = "mean"  # order inside a tier: 4.3's text says average, Algorithm 1 sums
+    matches: str = "2n-2"  # of balanced: a number, or a multiple of the entrants n. Not in the paper; our choice
+    ranking: Literal["bracket", "scores"] | None = None  # the topology's rules (Section 4), or a mixed-effects model of all scores
+    # (not in the paper; our choice); null is bracket, and scores for balanced, which has no rules of its own
+    timeout_s: float | None = None  # a judge call that takes longer has failed; null waits. Not in the paper; our choice
 
 
 @dataclass
@@ -264,7 +273,7 @@ def add_check(parser: argparse.ArgumentParser) -> None:
 
 
 _ABOVE_0 = re.compile(
-    r"threads|rl\.(groups|steps|micro_batch_size)|sft\.(batch_size|gradient_accumulation|max_length)|judge\..*\.rounding"
+    r"threads|tournament\.timeout_s|rl\.(groups|steps|micro_batch_size)|sft\.(batch_size|gradient_accumulation|max_length)|judge\..*\.rounding"
     r"|rollout\.(max_turns|max_tokens|max_turn_tokens|batch_size|temperature)|data\.(sft_size|rl_size|test_per_subtask|baseline_attempts)"
 )
 
@@ -290,6 +299,11 @@ def _check(config: Config) -> None:
             raise UserError(f"{key}={value}: must not be below 0")
         if not 0 <= value <= 1 and key.endswith(("_skill", "_share")):
             raise UserError(f"{key}={value}: must be from 0 to 1")
+    try:
+        parse_budget(config.tournament.matches, config.rollout.group_size)
+        resolve_ranking(config.tournament.topology, config.tournament.ranking)
+    except ValueError as error:
+        raise UserError(f"tournament: {error}") from error
     unknown = set(config.evaluate.decodings) - {"sampled", "greedy"}
     if unknown or not config.evaluate.decodings:
         raise UserError(f"evaluate.decodings={config.evaluate.decodings}: choose from sampled, greedy")

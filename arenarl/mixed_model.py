@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from arenarl.topologies import DECIMALS
+from arenarl.schedules import DECIMALS
 
 Calls = Sequence[tuple[int, int, float, float]]  # (first, second, score_first, score_second)
 

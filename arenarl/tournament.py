@@ -3,29 +3,34 @@
 Stands between the judge (`compare`) and the rewards, and knows neither: it runs matches as soon as their entrants are known,
 both orders at once (Eq. 3, ArenaRL), never a pair twice, and turns the standings into ranks. Needs only the standard library.
 A match counts only if both orders got a verdict: a single order carries the judge's position bias, so its score is kept with
-the match but decides nothing.
+the match but decides nothing. A call that fails, for whatever reason, fails its match and nothing else.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from math import inf, isfinite
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from arenarl.topologies import DECIMALS, Pairing, Results, Standing, build_topology
+from arenarl.schedules import DECIMALS, Pairing, Results, Standing, Topology
+from arenarl.topologies import build_topology, resolve_ranking
+
+if TYPE_CHECKING:
+    from arenarl.mixed_model import JudgeVariances
 
 Compare = Callable[[int, int], Awaitable[tuple | None]]
 
 
 @dataclass(frozen=True)
 class Call:
-    """One judge call: `scores` of the trajectories shown first and second, None where no verdict could be had."""
+    """One judge call: `scores` of the trajectories shown first and second, None where it failed, and then `error` says why."""
 
     first: int
     second: int
     scores: tuple[float, float] | None
     detail: Any = None
+    error: str | None = None
 
 
 @dataclass(frozen=True)
@@ -120,18 +125,27 @@ async def play_tournament(
     valid_G: Sequence[bool] | None = None,
     bidirectional: bool = True,
     limit: asyncio.Semaphore | None = None,
+    timeout_s: float | None = None,
+    ranking: str | None = None,
+    variances: "JudgeVariances | None" = None,
     **params,
 ) -> Ranking:
     """Rank a group of `group_size` trajectories, of which trajectory 0 is the anchor.
 
-    `compare(i, j)` is one judge call with i shown first: it returns `(score_i, score_j)`, `(score_i, score_j, detail)`, or None
-    when no verdict could be had; what it raises stops the tournament and reaches the caller. `entrants` (G,): equal keys name
-    identical trajectories, which enter once and share the rank. `valid_G` (G,): invalid ones are not judged and share the last
-    midrank; if that is the anchor, the first valid trajectory takes its part. `limit` bounds the judge calls under way and can
-    be shared by groups. `seed` draws the topology's lots, `params` are its parameters. A group whose verdicts all failed has
-    no ranks.
+    `compare(i, j)` is one judge call with i shown first: it returns `(score_i, score_j)` or `(score_i, score_j, detail)`. If it
+    returns None or anything else, raises, or takes longer than `timeout_s`, its match has failed. `entrants` (G,): equal keys
+    name identical trajectories, which enter once and share the rank. `valid_G` (G,): invalid ones are not judged and share the
+    last midrank; if that is the anchor, the first valid trajectory takes its part. `limit` bounds the judge calls under way and
+    can be shared by groups. `seed` draws the topology's lots, `params` are its parameters.
 
-    Raises ValueError for an unknown topology or parameter, a group below 2, a wrong length, or scores that are not finite.
+    `ranking`: by the topology's own rules (`bracket`), or by the qualities that a mixed-effects model estimates from all scores
+    (`scores`; needs numpy); None takes the topology's default. `variances` is what the model learned from earlier groups, and
+    learns from this one once it is ranked.
+
+    A group whose verdicts all failed has no ranks. One whose verdicts all tied has equal ranks, whatever the scores: they differ
+    only from match to match, and nobody was preferred to anybody.
+
+    Raises ValueError for an unknown topology, parameter or ranking, a group below 2, or a wrong length.
     """
     if topology == "group_stage":
         from arenarl.group_stage import play_group_stage
@@ -139,40 +153,17 @@ async def play_tournament(
         return await play_group_stage(group_size, compare, seed, entrants=entrants, valid_G=valid_G, limit=limit, **params)
     members = _entrants(group_size, entrants, valid_G)
     schedule = build_topology(topology, len(members), seed, **params)
+    ranking = resolve_ranking(topology, ranking)
     if len(members) < 2:
         return _rank(group_size, members, [Standing((0.0,), None)] * len(members), [])
-    results: Results = {}
-    matches: dict[frozenset, Match | None] = {}  # None while the match is being played
-
-    async def call(first: int, second: int) -> Call:
-        async with limit or nullcontext():
-            return _read_reply(first, second, await compare(first, second))
-
-    async def play(pairing: Pairing) -> None:
-        a, b = pairing.i, pairing.j
-        i, j = members[a][0], members[b][0]
-        orders = [(i, j), (j, i)] if bidirectional else [(i, j)]
-        calls = [tasks.create_task(call(*order)) for order in orders]
-        match = Match(i, j, pairing.round, tuple([await task for task in calls]))
-        matches[frozenset((a, b))] = match
-        results[a, b] = match.scores
-        results[b, a] = match.scores and match.scores[::-1]
-        start_ready()
-
-    def start_ready() -> None:
-        for pairing in schedule.ready(results):
-            pair = frozenset(pairing[:2])
-            if pair not in matches:
-                matches[pair] = None
-                tasks.create_task(play(pairing))
-
-    try:
-        async with asyncio.TaskGroup() as tasks:
-            start_ready()
-    except ExceptionGroup as group:
-        raise group.exceptions[0] from None
-    played = sorted(matches.values(), key=lambda match: (match.round, match.i, match.j))
-    return _rank(group_size, members, schedule.standings(results), played)
+    results, matches = await _play(schedule, members, compare, bidirectional, limit or nullcontext(), timeout_s)
+    if ranking == "scores":
+        standings = _standings_by_scores(members, matches, variances)
+    else:
+        standings = schedule.standings(results)
+    if all(scores is None or scores[0] == scores[1] for scores in results.values()):
+        standings = [entrant and Standing((0.0,), entrant.score) for entrant in standings]
+    return _rank(group_size, members, standings, matches)
 
 
 def midranks(keys_G: Sequence[Any | None]) -> list[float | None]:
@@ -201,15 +192,94 @@ def _entrants(group_size: int, keys: Sequence[Hashable] | None, valid_G: Sequenc
     return list(members.values())
 
 
-def _read_reply(first: int, second: int, reply: tuple | None) -> Call:
+async def _play(
+    schedule: Topology,
+    members: list[list[int]],
+    compare: Compare,
+    bidirectional: bool,
+    limit: AbstractAsyncContextManager,
+    timeout_s: float | None,
+) -> tuple[Results, list[Match]]:
+    """Play all that the schedule names, each match as soon as it is named; results by entrant, matches by trajectory."""
+    results: Results = {}
+    calls: dict[frozenset[int], list[Call]] = {}  # by the two entrants, from the start of their match on
+    matches: list[Match] = []
+
+    async def judge(pairing: Pairing, first: int, second: int) -> None:
+        async with limit:
+            call = await _call(compare, first, second, timeout_s)
+        calls_so_far = calls[frozenset(pairing[:2])]
+        calls_so_far.append(call)
+        if len(calls_so_far) == 1 + bidirectional:
+            finish(pairing, calls_so_far)
+            start_ready()
+
+    def finish(pairing: Pairing, calls: list[Call]) -> None:
+        a, b, depth = pairing
+        i, j = members[a][0], members[b][0]
+        match = Match(i, j, depth, tuple(sorted(calls, key=lambda call: call.first != i)))
+        matches.append(match)
+        results[a, b] = match.scores
+        results[b, a] = match.scores and match.scores[::-1]
+
+    def start_ready() -> None:
+        for pairing in schedule.ready(results):
+            pair = frozenset(pairing[:2])
+            if pair not in calls:
+                calls[pair] = []
+                i, j = members[pairing.i][0], members[pairing.j][0]
+                tasks.create_task(judge(pairing, i, j))
+                if bidirectional:
+                    tasks.create_task(judge(pairing, j, i))
+
+    async with asyncio.TaskGroup() as tasks:
+        start_ready()
+    return results, sorted(matches, key=lambda match: (match.round, match.i, match.j))
+
+
+async def _call(compare: Compare, first: int, second: int, timeout_s: float | None) -> Call:
+    clock = asyncio.timeout(timeout_s)
+    try:
+        async with clock:
+            reply = await compare(first, second)
+        return Call(first, second, *_read_reply(reply))
+    except asyncio.CancelledError as error:
+        if asyncio.current_task().cancelling():  # it is the tournament that is cancelled, and not something inside compare
+            raise
+        return Call(first, second, None, error=repr(error))
+    except Exception as error:
+        return Call(first, second, None, error=f"no verdict within {timeout_s} s" if clock.expired() else repr(error))
+
+
+def _read_reply(reply: Any) -> tuple[tuple[float, float], Any]:
+    """(scores, detail). Raises ValueError for anything but two finite scores, with or without a detail."""
     if reply is None:
-        return Call(first, second, None)
+        raise ValueError("compare returned None: no verdict could be had")
     if not isinstance(reply, (tuple, list)) or len(reply) not in (2, 3):
-        raise ValueError(f"compare({first}, {second}) must return 2 scores, 2 scores and a detail, or None, not {reply!r}")
+        raise ValueError(f"compare must return 2 scores, or 2 scores and a detail, not {reply!r}")
     scores = float(reply[0]), float(reply[1])
     if not all(map(isfinite, scores)):
-        raise ValueError(f"compare({first}, {second}) returned scores that are not finite: {scores}")
-    return Call(first, second, scores, *reply[2:])
+        raise ValueError(f"compare returned scores that are not finite: {scores}")
+    return scores, reply[2] if len(reply) == 3 else None
+
+
+def _standings_by_scores(
+    members: list[list[int]], matches: list[Match], variances: "JudgeVariances | None"
+) -> list[Standing | None]:
+    """Entrants by their estimated quality."""
+    from arenarl.mixed_model import quality_from_calls  # only here: it needs numpy
+
+    entrant_of = {trajectories[0]: k for k, trajectories in enumerate(members)}
+    calls = [
+        (entrant_of[call.first], entrant_of[call.second], *call.scores)
+        for match in matches
+        if match.scores is not None
+        for call in match.calls
+    ]
+    qualities = quality_from_calls(len(members), calls, variances)
+    if variances is not None:
+        variances.observe(len(members), calls)
+    return [None if quality is None else Standing.of_score(round(quality, DECIMALS)) for quality in qualities]
 
 
 def _rank(
@@ -219,7 +289,7 @@ def _rank(
     is_unjudged = bool(standings) and not any(standings)
     keys_G: list[tuple | None] = [None if is_unjudged else (-inf,)] * group_size
     scores_G: list[float | None] = [None] * group_size
-    for trajectories, standing in zip(members, standings):
+    for trajectories, standing in zip(members, standings, strict=True):
         for g in trajectories:
             keys_G[g], scores_G[g] = standing or (None, None)
     return Ranking(midranks(keys_G), scores_G, matches)

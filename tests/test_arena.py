@@ -15,9 +15,9 @@ from arenarl.judge import EmbeddedJudge, cached_examiner
 from arenarl.synthesis import Teacher
 from arenarl.trajectory import Query, RolloutGroup, Trajectory
 
-TOPOLOGIES = get_args(get_type_hints(TournamentConfig)["topology"])
+TOPOLOGIES = get_args(get_type_hints(TournamentConfig)["topology"])  # the first three give the true order
 OTHERS = ["pointwise_answer", "pointwise_trajectory", "win_rate", "pointwise_implicit", "pointwise_explicit"]
-METHODS = [("tournament", topology) for topology in TOPOLOGIES] + [(name, None) for name in OTHERS]
+METHODS = [("tournament", topology) for topology in TOPOLOGIES[:3]] + [(name, None) for name in OTHERS]
 CALLS = {"win_rate": 6, "pointwise_explicit": 21}  # of three trajectories: three pairs in both orders, seven dimensions each
 QUERY = Query("q", "travel", "Search", "en", "Find a cafe.")
 
@@ -115,6 +115,30 @@ def test_real_trajectories_are_ranked_by_their_true_quality(method, topology, wo
                     assert outcome.rewards_G[i] > outcome.rewards_G[j]
                 if truth[i] == max(truth):
                     assert outcome.rewards_G[i] == max(outcome.rewards_G)
+
+
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+def test_every_topology_of_the_config_ranks_a_group(topology):
+    rewards = rewards_of([2.0, 9.0, 5.0, -1.0, 7.0, 3.0], "tournament", topology).rewards_G
+    assert None not in rewards and order(rewards)[0] == 1 and min(rewards) == rewards[3]
+
+
+def test_ranking_and_budget_reach_the_tournament():
+    qualities = [float(quality) for quality in range(8)]
+    assert rewards_of(qualities, "tournament", "balanced", matches="n").judge_calls == 16
+    by_scores = rewards_of(qualities, "tournament", "single_elimination", ranking="scores").ranking
+    assert by_scores.scores_G != rewards_of(qualities, "tournament", "single_elimination").ranking.scores_G
+
+
+def test_a_slow_judge_fails_the_call():
+    class Slow(Silent):
+        async def compare(self, query, first, second, repeat=0):
+            await asyncio.sleep(60)
+
+    group = RolloutGroup(QUERY, [attempt(1.0), attempt(2.0)])
+    outcome = reward_groups([group], Slow(), config_of("tournament", "anchor", timeout_s=0.01))[0]
+    assert outcome.rewards_G == [None] * 2 and outcome.failed_calls == 2
+    assert outcome.ranking.failed_matches[0].calls[0].error == "no verdict within 0.01 s"
 
 
 def test_the_brackets_parameters_reach_the_bracket():

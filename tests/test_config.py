@@ -105,6 +105,13 @@ def test_a_wrong_type_is_refused_by_its_key(refuse, key, value):
     assert key in refuse(nested)
 
 
+def test_a_tournament_that_cannot_be_is_refused(load, refuse):
+    assert "like 2n-2" in refuse("", "tournament.matches=lots")
+    assert "did you mean 'scores'" in refuse("tournament: {topology: balanced, ranking: bracket}")
+    assert "tournament.timeout_s" in refuse("", "tournament.timeout_s=0")
+    assert load("tournament: {topology: balanced, matches: 16, ranking: scores}").tournament.matches == "16"
+
+
 @pytest.mark.parametrize(
     ("key", "choice"),
     [

@@ -3,11 +3,13 @@ import subprocess
 import sys
 
 import pytest
+from judges import scripted
 
 from arenarl.topologies import TOPOLOGIES
 from arenarl.tournament import Call, Match, play_tournament, run_tournament
 
 each_topology = pytest.mark.parametrize("topology", TOPOLOGIES)
+each_that_orders = pytest.mark.parametrize("topology", ["round_robin", "anchor", "seeded_single_elimination"])
 
 
 def judge_of(qualities, calls=None, first_bonus=0.0):
@@ -26,7 +28,7 @@ def test_a_match_sums_the_scores_of_both_orders():
     assert match.is_flip
 
 
-@each_topology
+@each_that_orders
 def test_both_orders_cancel_a_position_bias(topology):
     ranking = run_tournament(topology, 4, judge_of([4, 3, 2, 1], first_bonus=5))
     assert ranking.ranks_G == [0.0, 1.0, 2.0, 3.0]
@@ -97,6 +99,12 @@ def test_a_group_whose_verdicts_all_failed_has_no_ranks_invalid_ones_included(to
 
 
 @each_topology
+def test_a_group_whose_verdicts_all_tied_still_puts_the_invalid_last(topology):
+    ranking = run_tournament(topology, 5, judge_of([5] * 5), valid_G=[True] * 4 + [False])
+    assert ranking.ranks_G == [1.5, 1.5, 1.5, 1.5, 4.0]
+
+
+@each_that_orders
 def test_identical_trajectories_enter_once_and_share_the_rank(topology):
     calls = []
     ranking = run_tournament(topology, 5, judge_of([3, 9, 3, 1, 9], calls), entrants=["a", "b", "a", "c", "b"])
@@ -112,7 +120,7 @@ def test_trajectories_that_are_all_identical_share_one_midrank_without_a_call(to
     assert (calls, ranking.judge_calls, ranking.critical_path) == ([], 0, 0)
 
 
-@each_topology
+@each_that_orders
 def test_invalid_trajectories_are_not_judged_and_share_the_last_midrank(topology):
     calls = []
     ranking = run_tournament(topology, 5, judge_of([9, 1, 8, 5, 7], calls), valid_G=[True, False, True, False, True])
@@ -137,31 +145,106 @@ def test_a_single_valid_trajectory_is_first_and_none_is_no_order(topology):
     assert one.matches == none.matches == []
 
 
+def failing(fail, pair=(1, 2)):
+    """A judge that does `await fail()` on one pair, shown in this order, and puts lower indices first on all others."""
+
+    async def compare(i, j):
+        return await fail() if (i, j) == pair else (9 - i, 9 - j)
+
+    return compare
+
+
+async def gone():
+    raise ConnectionError("judge is gone")
+
+
+async def slow():
+    await asyncio.sleep(60)
+
+
+async def cancelled_inside():
+    raise asyncio.CancelledError("not by the tournament")
+
+
+def replying(reply):
+    async def fail():
+        return reply
+
+    return fail
+
+
 @each_topology
-def test_what_compare_raises_reaches_the_caller_and_stops_the_other_calls(topology):
+@pytest.mark.parametrize(
+    ("fail", "reason"),
+    [
+        (gone, "ConnectionError('judge is gone')"),
+        (slow, "no verdict within 0.05 s"),
+        (cancelled_inside, "CancelledError('not by the tournament')"),
+        (replying(None), "no verdict could be had"),
+        (replying((1,)), "must return 2 scores"),
+        (replying(3), "must return 2 scores"),
+        (replying("ab cd"), "must return 2 scores"),
+        (replying(("a", "b")), "could not convert"),
+        (replying((1, float("nan"))), "not finite"),
+        (replying((float("inf"), 1)), "not finite"),
+    ],
+)
+def test_a_call_that_fails_fails_its_match_with_the_reason_and_the_rest_goes_on(topology, fail, reason):
+    played = False
+    for seed in range(3):  # by lot, 1 and 2 need not meet
+        ranking = run_tournament(topology, 3, failing(fail), timeout_s=0.05, seed=seed)
+        failed = [match for match in ranking.matches if {match.i, match.j} == {1, 2}]
+        assert ranking.failed_matches == failed
+        assert len(ranking.matches) >= 2
+        for match in failed:
+            played = True
+            errors = {(call.first, call.second): call.error for call in match.calls}
+            assert reason in errors[1, 2] and errors[2, 1] is None
+    assert played or topology == "anchor"
+
+
+def test_cancelling_the_tournament_cancels_its_calls():
     cancelled = []
 
     async def compare(i, j):
-        if (i, j) == (0, 2):
-            raise ConnectionError("judge is gone")
         try:
             await asyncio.sleep(60)
         except asyncio.CancelledError:
             cancelled.append((i, j))
             raise
 
-    with pytest.raises(ConnectionError, match="judge is gone"):
-        run_tournament(topology, 4, compare)
-    assert (2, 0) in cancelled
+    async def main():
+        task = asyncio.create_task(play_tournament("anchor", 3, compare, timeout_s=30))
+        await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    assert sorted(cancelled) == [(0, 1), (0, 2), (1, 0), (2, 0)]
 
 
-@pytest.mark.parametrize("reply", [(1,), 3, "ab cd", (1, float("nan"))])
-def test_a_reply_that_is_not_two_finite_scores_is_an_error(reply):
-    async def compare(i, j):
-        return reply
+@each_topology
+def test_a_keyboard_interrupt_stops_everything(topology):
+    async def interrupt():
+        raise KeyboardInterrupt
 
-    with pytest.raises(ValueError, match=r"compare\((0, 1|1, 0)\)"):
-        run_tournament("anchor", 2, compare)
+    with pytest.raises(KeyboardInterrupt):
+        run_tournament(topology, 2, failing(interrupt, (0, 1)))
+
+
+def test_ranking_by_scores_asks_the_mixed_model_and_then_teaches_it():
+    seen = []
+
+    class Variances:
+        def observe(self, size, calls):
+            seen.append((size, sorted(calls)))
+
+    compare = scripted({(0, 2): (6, 5), (0, 3): (4, 7)}, failed=[{0, 4}])
+    # Trajectory 1 is identical with 0: the entrants are 0, 2, 3 and 4.
+    ranking = run_tournament("anchor", 5, compare, entrants="aabcd", ranking="scores", variances=Variances())
+    assert seen == [(4, [(0, 1, 6, 5), (0, 2, 4, 7), (1, 0, 5, 6), (2, 0, 7, 4)])]
+    assert ranking.ranks_G[0] == ranking.ranks_G[1] and ranking.ranks_G[3] == 0.0 and ranking.ranks_G[4] is None
 
 
 def test_groups_that_share_a_limit_stay_within_it_together():
