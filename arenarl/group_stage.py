@@ -21,7 +21,7 @@ from math import isfinite
 from random import Random
 
 from arenarl.seeds import stable_seed
-from arenarl.topologies import DECIMALS, Standing
+from arenarl.schedules import DECIMALS, Standing
 from arenarl.tournament import Ranking, _entrants, _rank
 
 Choose = Callable[[tuple[int, ...], int], Awaitable[Sequence[int] | None]]
