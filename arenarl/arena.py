@@ -48,26 +48,26 @@ async def _tournament_reward(group: RolloutGroup, judge: Judge, config: Config) 
     """Eqs. 3-6, ArenaRL."""
     tournament = config.tournament
     options = {name: getattr(tournament, name) for name in ("ranking", "timeout_s", *parameters_of(tournament.topology))}
-    ranking = await _play(group, judge, config, tournament.topology, **options)
+    ranking = await _play(group, judge, config, tournament.topology, options)
     return _outcome(rank_to_reward(ranking.ranks_G), ranking)
 
 
 async def _tournament_grpo_reward(group: RolloutGroup, judge: Judge, config: Config) -> GroupOutcome:
     """Algorithm 1, Eqs. 8 and 9, Tournament-GRPO."""
-    ranking = await _play(group, judge, config, "group_stage", **asdict(config.group_stage))
+    ranking = await _play(group, judge, config, "group_stage", asdict(config.group_stage))
     valid_G = _valid(group)
     return _outcome(add_format_reward(min_max(zero_invalid(ranking.scores_G, valid_G)), valid_G), ranking)
 
 
 async def _win_rate_reward(group: RolloutGroup, judge: Judge, config: Config) -> GroupOutcome:
     """Share of matches won against all others, and Eq. 15, Tournament-GRPO. Both orders are asked (Eq. 3, ArenaRL)."""
-    ranking = await _play(group, judge, config, "round_robin")
+    ranking = await _play(group, judge, config, "round_robin", {})
     valid_G = _valid(group)
     won_G = ranking.scores_G if ranking.matches else [0.0] * len(valid_G)  # nobody to beat is no missing verdict
     return _outcome(add_format_reward(zero_invalid(won_G, valid_G), valid_G), ranking)
 
 
-async def _play(group: RolloutGroup, judge: Judge, config: Config, topology: str, **options) -> Ranking:
+async def _play(group: RolloutGroup, judge: Judge, config: Config, topology: str, options: dict) -> Ranking:
     """The group's tournament. Trajectories with the same messages enter once."""
     trajectories = group.trajectories
 
