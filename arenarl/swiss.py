@@ -2,19 +2,18 @@
 
 The rounds played are read off the results, which come in order: no round can start before the last one is over.
 The paper leaves open: draws (half a point each), byes (a point, and no opponent), failed matches (no point, and the round does
-not count for the two), and pairing inside a score group (by lot), floats and rematches (a
-maximum-weight matching decides, not a greedy loop).
+not count for the two), and whom to pair where score groups are odd or have met (a maximum-weight matching, lots among equals).
 """
 
 from arenarl.schedules import DECIMALS, Pairing, Results, Standing, Topology
 
 
 class Swiss(Topology):
-    """ceil(log2 N) rounds of floor(N/2) matches, ranked by share of points, then by the opponents' (Buchholz).
+    """ceil(log2 N) rounds of floor(N/2) matches, ranked by points, then by the sum of the opponents' (Buchholz).
 
     The best scores are paired with each other as far as that leaves everyone an opponent they have not met, which with so few
     rounds they all have. The bye goes to the lowest-scored that had none yet. A perfect judge puts the true best first, alone
-    with a full score. Points are the reported score.
+    with a full score. Where matches failed, both figures are taken per round that counts; points are the reported score.
     """
 
     @property
@@ -29,14 +28,13 @@ class Swiss(Topology):
         return [Pairing(i, j, done) for i, j in self._closest_pairs(results)]
 
     def standings(self, results: Results) -> list[Standing | None]:
-        points = self._points(results)
-        byes = self._byes(results)
+        points, byes = self._points(results), self._byes(results)
         standings: list[Standing | None] = []
         for i in range(self.size):
             met = [j for j in range(self.size) if results.get((i, j))]
+            totals = [points[i], sum(points[j] for j in met)]
             counted = len(met) + (i in byes)
-            buchholz = sum(points[j] for j in met)
-            key = (round(points[i] / counted, DECIMALS), round(buchholz / counted, DECIMALS)) if met else ()
+            key = tuple(round(total / counted, DECIMALS) for total in totals if met)
             standings.append(Standing(key, points[i]) if met else None)
         return standings
 
