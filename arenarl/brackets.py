@@ -169,8 +169,8 @@ class DoubleElimination(Bracket):
 
     Losers drop into a second bracket, whose winner meets the unbeaten one in a single final. Each round drops in reverse
     order, so that a pair meets again late and seldom; where it does, the first verdict stands: asking the judge again
-    buys no new opinion. So one verdict can cost both lives, and a perfect judge loses nothing by it: it puts the true best
-    first and the true second best second, and inside a tier the better before the worse.
+    buys no new opinion. So one verdict can cost both lives, and the final is mostly decided before it comes. A perfect judge
+    loses nothing by it: it puts the true best first and the true second best second, and inside a tier the better first.
     """
 
     def _walk(self, results: Results) -> BracketWalk:

@@ -103,8 +103,7 @@ class JudgesConfig:
 
 @dataclass
 class TournamentConfig:
-    # Section 4, Table 2; single_elimination has random seeds; balanced is not in the paper: matches spread evenly
-    topology: Literal[
+    topology: Literal[  # Section 4, Table 2; single_elimination has random seeds; balanced, not in the paper, spreads matches evenly
         "seeded_single_elimination", "anchor", "round_robin", "single_elimination", "double_elimination", "swiss", "balanced"
     ] = "seeded_single_elimination"
     placement: Literal["standard", "algorithm1"] = "standard"  # seeds in the bracket; algorithm1 is the paper's literal one

@@ -2,17 +2,18 @@
 
 The rounds played are read off the results, which come in order: no round can start before the last one is over.
 The paper leaves open: draws (half a point each), byes (a point, and no opponent), failed matches (no point, and the round does
-not count for the two), and pairing inside a score group (by lot).
+not count for the two), and whom to pair where score groups are odd or have met (a maximum-weight matching, lots among equals).
 """
 
 from arenarl.schedules import DECIMALS, Pairing, Results, Standing, Topology
 
 
 class Swiss(Topology):
-    """ceil(log2 N) rounds of floor(N/2) matches, ranked by share of points, then by the opponents' (Buchholz).
+    """ceil(log2 N) rounds of floor(N/2) matches, ranked by points, then by the sum of the opponents' (Buchholz).
 
-    The best scores are paired with each other as far as that leaves everyone an opponent they have not met: so a perfect judge
-    puts the true best first, alone with a full score. With so few rounds no pair ever has to meet again.
+    The best scores are paired with each other as far as that leaves everyone an opponent they have not met, which with so few
+    rounds they all have. The bye goes to the lowest-scored that had none yet. A perfect judge puts the true best first, alone
+    with a full score. Where matches failed, both figures are taken per round that counts; points are the reported score.
     """
 
     @property
@@ -24,20 +25,16 @@ class Swiss(Topology):
         done, has_begun = divmod(len(results) // 2, self.size // 2)
         if has_begun or done == self.rounds:
             return []
-        points = self._points(results)
-        resting = self._next_bye(results, points)
-        playing = [i for i in self.lots if i != resting]
-        return [Pairing(i, j, done) for i, j in closest_pairs(playing, points, results)]
+        return [Pairing(i, j, done) for i, j in self._closest_pairs(results)]
 
     def standings(self, results: Results) -> list[Standing | None]:
-        points = self._points(results)
-        byes = self._byes(results)
+        points, byes = self._points(results), self._byes(results)
         standings: list[Standing | None] = []
         for i in range(self.size):
             met = [j for j in range(self.size) if results.get((i, j))]
+            totals = [points[i], sum(points[j] for j in met)]
             counted = len(met) + (i in byes)
-            buchholz = sum(points[j] for j in met)
-            key = (round(points[i] / counted, DECIMALS), round(buchholz / counted, DECIMALS)) if met else ()
+            key = tuple(round(total / counted, DECIMALS) for total in totals if met)
             standings.append(Standing(key, points[i]) if met else None)
         return standings
 
@@ -58,22 +55,26 @@ class Swiss(Topology):
         rounds = [set(played[k : k + a_round]) for k in range(0, len(played), a_round)]
         return [next(i for i in self.lots if i not in playing) for playing in rounds]
 
-    def _next_bye(self, results: Results, points: list[float]) -> int | None:
-        """The lowest-scored that had no bye yet, by lot among equals; None where all can play."""
-        rested = self._byes(results)
-        return min((i for i in self.lots if i not in rested), key=points.__getitem__) if self.size % 2 else None
+    def _closest_pairs(self, results: Results) -> list[tuple[int, int]]:
+        """Pair off everyone with nobody they have met, and the closest in points; if one is left, with the next bye.
 
+        Gaps count by their square, twice for an entrant above the gap that had a bye, and any gap below a higher score counts
+        more than all those below lower ones.
+        """
+        import networkx  # only here: it takes half a second to load
 
-def closest_pairs(entrants: list[int], points: list[float], results: Results) -> list[tuple[int, int]]:
-    """Pair off all entrants, none that have met, with the least sum of squared differences in points."""
-    import networkx  # only here: it takes half a second to load
-
-    graph = networkx.Graph()
-    places = range(len(entrants))  # not the entrants themselves, so that renaming them changes nothing
-    for p in places:
-        for q in places[p + 1 :]:
-            i, j = entrants[p], entrants[q]
-            if (i, j) not in results:
-                graph.add_edge(p, q, weight=-((2 * (points[i] - points[j])) ** 2))
-    pairs = sorted(sorted(pair) for pair in networkx.max_weight_matching(graph, maxcardinality=True))
-    return [(entrants[p], entrants[q]) for p, q in pairs]
+        points, byes = self._points(results), self._byes(results)
+        bye = self.size  # one more node; the others are places in the lots, so that renaming entrants changes nothing
+        lowest = min(points[i] for i in self.lots if i not in byes)
+        graph = networkx.Graph()
+        for p, i in enumerate(self.lots):
+            if self.size % 2 and i not in byes and points[i] == lowest:
+                graph.add_edge(p, bye, weight=0)
+            for q, j in enumerate(self.lots[:p]):
+                if (i, j) not in results:
+                    higher = i if points[i] > points[j] else j
+                    gap = (points[i] - points[j]) ** 2 * (1 + (higher in byes))
+                    graph.add_edge(p, q, weight=-int(4 * gap) * (4 * self.size**3) ** int(2 * points[higher]))
+        matching = networkx.max_weight_matching(graph, maxcardinality=True)
+        pairs = sorted(sorted(pair) for pair in matching if bye not in pair)
+        return [(self.lots[p], self.lots[q]) for p, q in pairs]

@@ -83,7 +83,7 @@ def test_a_match_with_one_order_missing_has_failed_and_counts_no_score(topology)
     ranking = run_tournament(topology, 2, compare)
     assert ranking.ranks_G == ranking.scores_G == [None, None]
     (match,) = ranking.failed_matches
-    assert [call.scores for call in match.calls] == [(9.0, 8.0), None]
+    assert {(call.first, call.second): call.scores for call in match.calls} == {(0, 1): (9.0, 8.0), (1, 0): None}
     assert ranking.judge_calls == 2
 
 
@@ -233,18 +233,26 @@ def test_a_keyboard_interrupt_stops_everything(topology):
         run_tournament(topology, 2, failing(interrupt, (0, 1)))
 
 
-def test_ranking_by_scores_asks_the_mixed_model_and_then_teaches_it():
-    seen = []
+def test_ranking_by_scores_asks_the_mixed_model_and_then_teaches_it(monkeypatch):
+    happened = []
 
     class Variances:
         def observe(self, size, calls):
-            seen.append((size, sorted(calls)))
+            happened.append(("observe", size, sorted(calls)))
 
+    def quality_from_calls(size, calls, variances):
+        happened.append(("estimate", size, sorted(calls)))
+        assert isinstance(variances, Variances)
+        return [4.0, 4.0 + 1e-12, 5.0, None]
+
+    monkeypatch.setattr("arenarl.mixed_model.quality_from_calls", quality_from_calls)
     compare = scripted({(0, 2): (6, 5), (0, 3): (4, 7)}, failed=[{0, 4}])
     # Trajectory 1 is identical with 0: the entrants are 0, 2, 3 and 4.
     ranking = run_tournament("anchor", 5, compare, entrants="aabcd", ranking="scores", variances=Variances())
-    assert seen == [(4, [(0, 1, 6, 5), (0, 2, 4, 7), (1, 0, 5, 6), (2, 0, 7, 4)])]
-    assert ranking.ranks_G[0] == ranking.ranks_G[1] and ranking.ranks_G[3] == 0.0 and ranking.ranks_G[4] is None
+    calls = [(0, 1, 6, 5), (0, 2, 4, 7), (1, 0, 5, 6), (2, 0, 7, 4)]
+    assert happened == [("estimate", 4, calls), ("observe", 4, calls)]
+    assert ranking.ranks_G == [2.0, 2.0, 2.0, 0.0, None]
+    assert ranking.scores_G == [4.0, 4.0, 4.0, 5.0, None]
 
 
 def test_groups_that_share_a_limit_stay_within_it_together():
