@@ -22,7 +22,7 @@ def main() -> None:
     from trl import GRPOTrainer
 
     from arenarl import trl_adapter as adapter
-    from arenarl.arena import outcome_metrics, reward_groups
+    from arenarl.arena import Arena, outcome_metrics
     from arenarl.build import build_curve, build_engine, build_examiner, build_judge, lora_config, training_queries
     from arenarl.policy import load_tokenizer, require_model, save_policy
 
@@ -35,11 +35,7 @@ def main() -> None:
 
     engine = build_engine(config, tokenizer)  # query → trajectories; the adapter lends it the trainer's model
     examine = build_examiner(config)
-    judge = build_judge(config, config.judge.train, examine)
-
-    def reward(groups):
-        """N trajectories of each query → tournament → ranks → rewards (Eqs. 3-6); pointwise for the baselines."""
-        return reward_groups(groups, judge, config)
+    arena = Arena(build_judge(config, config.judge.train, examine), config)  # group → tournament → ranks → rewards (Eqs. 3-6)
 
     def log(groups, outcomes):
         return outcome_metrics(groups, outcomes, examine)
@@ -54,8 +50,8 @@ def main() -> None:
             train_dataset=adapter.prompt_dataset(queries, config),
             processing_class=tokenizer,
             rollout_func=adapter.rollout_function(engine, queries, config),
-            reward_funcs=adapter.reward_function(reward, log, config),
-            callbacks=[curve],
+            reward_funcs=adapter.reward_function(arena, log, config),
+            callbacks=[curve, adapter.KeptWithCheckpoint(arena)],
             peft_config=lora_config(config),
         )
         curve.trainer = trainer

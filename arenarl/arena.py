@@ -15,12 +15,13 @@ from scipy.stats import kendalltau
 
 from arenarl.config import Config
 from arenarl.environments.travel_truth import IMPORTANCE, total_score
-from arenarl.group_stage import GroupStageRanking
 from arenarl.judge import Examiner, Judge
+from arenarl.mixed_model import JudgeVariances
+from arenarl.ranking import Ranking, midranks, scored_calls
 from arenarl.rewards import add_format_reward, min_max, pointwise_reward, rank_to_reward, rubric_mean, zero_invalid
 from arenarl.seeds import stable_seed
 from arenarl.topologies import parameters_of
-from arenarl.tournament import Ranking, midranks, play_tournament
+from arenarl.tournament import play_tournament
 from arenarl.trajectory import Query, RolloutGroup, Trajectory
 
 
@@ -34,49 +35,77 @@ class GroupOutcome:
     failed_calls: int
     ranking: Ranking | None = field(default=None, repr=False)
 
-
-def reward_groups(groups: Sequence[RolloutGroup], judge: Judge, config: Config) -> list[GroupOutcome]:
-    """Reward every group by the method that `reward.name` names."""
-
-    async def run() -> list[GroupOutcome]:
-        return await asyncio.gather(*(REWARDS[config.reward.name](group, judge, config) for group in groups))
-
-    return asyncio.run(run())
+    @property
+    def scored_calls(self) -> list[tuple[int, int, float, float]]:
+        """(first, second, score_first, score_second) of the calls that compared two; none where scores are pointwise."""
+        return scored_calls(self.ranking.matches) if self.ranking else []
 
 
-async def _tournament_reward(group: RolloutGroup, judge: Judge, config: Config) -> GroupOutcome:
+class Arena:
+    """Where groups meet the judge: the method that `reward.name` names, and what all steps together tell of the judge.
+
+    A ranking by scores weighs them by the judge's `variances`. Rewarding only reads these, so that no group of a step depends on
+    which of the others was ranked before it; `learn` comes after.
+    """
+
+    def __init__(self, judge: Judge, config: Config):
+        self.judge = judge
+        self.config = config
+        self.variances = JudgeVariances()
+
+    def reward_groups(self, groups: Sequence[RolloutGroup]) -> list[GroupOutcome]:
+        """Rewards of all groups of a step, judged at once."""
+
+        async def run() -> list[GroupOutcome]:
+            return await asyncio.gather(*(REWARDS[self.config.reward.name](self, group) for group in groups))
+
+        return asyncio.run(run())
+
+    def learn(self, calls_by_group: Sequence[Sequence[tuple[int, int, float, float]]]) -> None:
+        """Add a step's scored calls, group by group in the order of the batch, to what is known of the judge."""
+        for calls in calls_by_group:
+            self.variances.observe(self.config.rollout.group_size, calls)
+
+    def judge_metrics(self) -> dict[str, float]:
+        """What the scores of the last few groups tell of the judge, as standard deviations; empty without matches."""
+        variances = self.variances
+        parts = {"quality": variances.quality, "noise": variances.noise, "shared": variances.shared}
+        return {f"judge/sigma_{name}": math.sqrt(value) for name, value in parts.items()} if variances.score_df else {}
+
+
+async def _tournament_reward(arena: Arena, group: RolloutGroup) -> GroupOutcome:
     """Eqs. 3-6, ArenaRL."""
-    tournament = config.tournament
-    options = {name: getattr(tournament, name) for name in ("ranking", "timeout_s", *parameters_of(tournament.topology))}
-    ranking = await _play(group, judge, config, tournament.topology, options)
+    tournament = arena.config.tournament
+    options = {name: getattr(tournament, name) for name in ("ranking", *parameters_of(tournament.topology))}
+    ranking = await _play(arena, group, tournament.topology, {**options, "variances": arena.variances})
     return _outcome(rank_to_reward(ranking.ranks_G), ranking)
 
 
-async def _tournament_grpo_reward(group: RolloutGroup, judge: Judge, config: Config) -> GroupOutcome:
+async def _tournament_grpo_reward(arena: Arena, group: RolloutGroup) -> GroupOutcome:
     """Algorithm 1, Eqs. 8 and 9, Tournament-GRPO."""
-    ranking = await _play(group, judge, config, "group_stage", asdict(config.group_stage))
+    ranking = await _play(arena, group, "group_stage", asdict(arena.config.group_stage))
     valid_G = _valid(group)
     return _outcome(add_format_reward(min_max(zero_invalid(ranking.scores_G, valid_G)), valid_G), ranking)
 
 
-async def _win_rate_reward(group: RolloutGroup, judge: Judge, config: Config) -> GroupOutcome:
+async def _win_rate_reward(arena: Arena, group: RolloutGroup) -> GroupOutcome:
     """Share of matches won against all others, and Eq. 15, Tournament-GRPO. Both orders are asked (Eq. 3, ArenaRL)."""
-    ranking = await _play(group, judge, config, "round_robin", {})
+    ranking = await _play(arena, group, "round_robin", {})
     valid_G = _valid(group)
     won_G = ranking.scores_G if ranking.matches else [0.0] * len(valid_G)  # nobody to beat is no missing verdict
     return _outcome(add_format_reward(zero_invalid(won_G, valid_G), valid_G), ranking)
 
 
-async def _play(group: RolloutGroup, judge: Judge, config: Config, topology: str, options: dict) -> Ranking:
+async def _play(arena: Arena, group: RolloutGroup, topology: str, options: dict) -> Ranking:
     """The group's tournament. Trajectories with the same messages enter once."""
     trajectories = group.trajectories
 
     async def compare(i: int, j: int) -> tuple[float, float, list[dict[str, float]]] | None:
-        verdict = await judge.compare(group.query, trajectories[i], trajectories[j])
+        verdict = await arena.judge.compare(group.query, trajectories[i], trajectories[j])
         return None if verdict is None else (*verdict.totals, list(verdict.dimensions))
 
     async def choose(indices: tuple[int, ...], winners: int) -> list[int] | None:
-        positions = await judge.choose(group.query, [trajectories[g] for g in indices], winners)
+        positions = await arena.judge.choose(group.query, [trajectories[g] for g in indices], winners)
         shown = dict(enumerate(indices))  # unlike a sequence it refuses a position of -1
         return None if positions is None else [shown[position] for position in positions]
 
@@ -84,26 +113,23 @@ async def _play(group: RolloutGroup, judge: Judge, config: Config, topology: str
         topology,
         len(trajectories),
         choose if topology == "group_stage" else compare,
-        seed=stable_seed(config.seed, group.query.query_id),
+        seed=stable_seed(arena.config.seed, group.query.query_id),
         entrants=[repr(trajectory.messages) for trajectory in trajectories],
         valid_G=_valid(group),
+        timeout_s=arena.config.tournament.timeout_s,
         **options,
     )
 
 
 def _outcome(rewards_G: list[float | None], ranking: Ranking) -> GroupOutcome:
-    if isinstance(ranking, GroupStageRanking):
-        failed_calls = len(ranking.failed_matches)
-    else:
-        failed_calls = sum(call.scores is None for match in ranking.matches for call in match.calls)
-    return GroupOutcome(rewards_G, ranking.ranks_G, ranking.judge_calls, failed_calls, ranking)
+    return GroupOutcome(rewards_G, ranking.ranks_G, ranking.judge_calls, ranking.failed_calls, ranking)
 
 
-async def _pointwise_reward(group: RolloutGroup, judge: Judge, config: Config) -> GroupOutcome:
+async def _pointwise_reward(arena: Arena, group: RolloutGroup) -> GroupOutcome:
     """One score a trajectory (3.2), of the answer alone as in the paper's GRPO and GSPO rows, or of all of it."""
 
     async def score(trajectory: Trajectory) -> float | None:
-        verdict = await judge.score(group.query, trajectory, answer_only=config.reward.name == "pointwise_answer")
+        verdict = await arena.judge.score(group.query, trajectory, answer_only=arena.config.reward.name == "pointwise_answer")
         return None if verdict is None else verdict.totals[0]
 
     replies_G = await _ask(group, lambda trajectory: [score(trajectory)])
@@ -111,17 +137,17 @@ async def _pointwise_reward(group: RolloutGroup, judge: Judge, config: Config) -
     return _pointwise_outcome(pointwise_reward(scores_G, _valid(group)), replies_G)
 
 
-async def _implicit_reward(group: RolloutGroup, judge: Judge, config: Config) -> GroupOutcome:
+async def _implicit_reward(arena: Arena, group: RolloutGroup) -> GroupOutcome:
     """One number for the whole rubric. Eqs. 11 and 12, Tournament-GRPO."""
-    replies_G = await _ask(group, lambda trajectory: [judge.score_overall(group.query, trajectory)])
+    replies_G = await _ask(group, lambda trajectory: [arena.judge.score_overall(group.query, trajectory)])
     scores_G = [replies[0] if replies else None for replies in replies_G]
     valid_G = _valid(group)
     return _pointwise_outcome(add_format_reward(pointwise_reward(zero_invalid(scores_G, valid_G)), valid_G), replies_G)
 
 
-async def _explicit_reward(group: RolloutGroup, judge: Judge, config: Config) -> GroupOutcome:
+async def _explicit_reward(arena: Arena, group: RolloutGroup) -> GroupOutcome:
     """A call for every dimension; a trajectory that misses one has no score. Eqs. 13 and 14, Tournament-GRPO."""
-    replies_G = await _ask(group, lambda trajectory: [judge.score_dimension(group.query, trajectory, name) for name in IMPORTANCE])
+    replies_G = await _ask(group, lambda trajectory: [arena.judge.score_dimension(group.query, trajectory, name) for name in IMPORTANCE])
     scores_G = [rubric_mean(dict(zip(IMPORTANCE, replies, strict=True)), IMPORTANCE) if replies else None for replies in replies_G]
     valid_G = _valid(group)
     return _pointwise_outcome(add_format_reward(pointwise_reward(zero_invalid(scores_G, valid_G)), valid_G, scale=0.5), replies_G)

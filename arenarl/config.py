@@ -20,7 +20,7 @@ from typing import Any, Literal
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from arenarl.group_stage import check_group_stage
+from arenarl.group_stage import GroupStage
 from arenarl.layers import UserError, assignments, read_layers
 from arenarl.schedules import parse_budget
 from arenarl.topologies import resolve_ranking
@@ -282,7 +282,7 @@ def _check(config: Config) -> None:
     if config.rollout.group_size < 2:
         raise UserError(f"rollout.group_size={config.rollout.group_size}: a ranking needs at least 2 trajectories; set it to 2 or more")
     try:
-        check_group_stage(**asdict(config.group_stage))
+        GroupStage(**asdict(config.group_stage))
     except ValueError as error:
         raise UserError(f"group_stage.{error}") from error
     if config.reward.name == "tournament_grpo" and config.group_stage.final >= config.rollout.group_size:

@@ -13,19 +13,71 @@ no second order: order bias is met by drawing who is shown where. Where the pape
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field, fields
 from itertools import accumulate, pairwise
 from math import isfinite
 from random import Random
 
+from arenarl.judge_call import attempt
+from arenarl.ranking import Ranking, rank_trajectories
+from arenarl.schedules import DECIMALS, Standing, check_parameters
 from arenarl.seeds import stable_seed
-from arenarl.schedules import DECIMALS, Standing
-from arenarl.tournament import Ranking, _entrants, _rank
 
 Choose = Callable[[tuple[int, ...], int], Awaitable[Sequence[int] | None]]
 Seat = tuple[int, int]  # (entrant, calls that its place waited for, one after the other)
+
+
+@dataclass(frozen=True)
+class GroupStage:
+    """The parameters M, G, K_win, K_final and omega of Algorithm 1, Tournament-GRPO; the defaults are the best row of Table 2.
+
+    A win in round t is worth `weights[t]`, in later rounds the last of them; the paper has 1 throughout (4.1). Raises ValueError
+    where Algorithm 1 says nothing or does not end.
+    """
+
+    repeats: int = 8
+    group: int = 4
+    winners: int = 2
+    final: int = 2
+    weights: Sequence[float] = (1.0,)
+
+    def __post_init__(self):
+        if self.repeats < 1:
+            raise ValueError(f"repeats={self.repeats}: play at least one tournament")
+        if not 1 <= self.winners < self.group:
+            raise ValueError(f"winners={self.winners}: must be from 1 to group-1={self.group - 1}, or a call would decide nothing")
+        if self.final < self.winners:
+            raise ValueError(f"final={self.final}: must be at least winners={self.winners}, or no round would ever be the last")
+        if not self.weights or not all(isfinite(weight) and weight > 0 for weight in self.weights):
+            raise ValueError(f"weights={list(self.weights)}: name the points of a win, above 0, for at least the first round")
+
+    def draw_rounds(self, size: int, seed: int) -> list[list[list[int]]]:
+        """The lots of one repeat: rounds of groups of places. Place p is entrant p, after the first round the last one's p-th winner.
+
+        >>> GroupStage(group=2, winners=1, final=1).draw_rounds(5, seed=0)
+        [[[3, 4], [0, 1], [2]], [[1, 2], [0]], [[1, 0]]]
+        """
+        rng = Random(seed)
+        rounds = []
+        while size > self.final:
+            lots = rng.sample(range(size), size)
+            cuts = accumulate(self.group_sizes(size), initial=0)
+            rounds.append([lots[start:stop] for start, stop in pairwise(cuts)])
+            size = sum(min(len(drawn), self.winners) for drawn in rounds[-1])
+        return rounds
+
+    def group_sizes(self, size: int) -> list[int]:
+        """As few groups as hold all, as even as possible; filled one by one if evenly none would be above `winners`.
+
+        >>> [GroupStage(group=4, winners=2).group_sizes(size) for size in (8, 9)], GroupStage(group=4, winners=3, final=3).group_sizes(6)
+        ([[4, 4], [3, 3, 3]], [4, 2])
+        """
+        count = -(-size // self.group)
+        even = [size // count + (k < size % count) for k in range(count)]
+        filled = [self.group] * (size // self.group) + [size % self.group]
+        return even if even[0] > self.winners else filled
 
 
 @dataclass(frozen=True)
@@ -61,52 +113,45 @@ class GroupStageRanking(Ranking):
     def failed_matches(self) -> list[GroupCall]:
         return [call for call in self.group_calls if call.winners is None]
 
+    @property
+    def failed_calls(self) -> int:
+        return len(self.failed_matches)
+
 
 async def play_group_stage(
     group_size: int,
+    members: list[list[int]],
     choose: Choose,
-    seed: int = 0,
-    *,
-    entrants: Sequence[Hashable] | None = None,
-    valid_G: Sequence[bool] | None = None,
-    limit: asyncio.Semaphore | None = None,
-    timeout_s: float | None = None,
-    repeats: int = 8,
-    group: int = 4,
-    winners: int = 2,
-    final: int = 2,
-    weights: Sequence[float] = (1.0,),
+    seed: int,
+    limit: AbstractAsyncContextManager,
+    timeout_s: float | None,
+    **params,
 ) -> GroupStageRanking:
-    """Rank a group of trajectories by the points that they win in `repeats` tournaments of groups. Algorithm 1, Tournament-GRPO.
+    """Rank a group of trajectories by the points that they win in repeated tournaments of groups. Algorithm 1, Tournament-GRPO.
 
     `choose(indices, winners)` is one judge call that shows the trajectories `indices` in that order and returns the indices of
     the best `winners` of them, in any order, or None. What it raises, a call longer than `timeout_s` and a wrong answer are no
-    verdict either; `failed_matches` keeps the reasons. `entrants`, `valid_G` and `limit` are those of `play_tournament`. At most
-    `final` entrants play nothing and tie, as Algorithm 1 has it.
+    verdict either; `failed_matches` keeps the reasons. `members` are the trajectories of each entrant (`group_entrants`), `params`
+    the fields of `GroupStage`. At most `final` entrants play nothing and tie, as Algorithm 1 has it.
 
-    `repeats`, `group`, `winners`, `final` are M, G, K_win, K_final: the defaults are the best row of Table 2. A win in round t is
-    worth `weights[t]`, in later rounds the last of them; the paper has 1 throughout (4.1).
+    Raises ValueError for parameters that do not exist or cannot work.
 
-    Raises ValueError for parameters that cannot work, a group below 2 or a wrong length.
-
+    >>> from arenarl.tournament import run_tournament
     >>> async def choose(indices, winners):
     ...     return sorted(indices)[:winners]
-    >>> asyncio.run(play_group_stage(4, choose, repeats=3, group=2, winners=1, final=1)).scores_G
+    >>> run_tournament("group_stage", 4, choose, repeats=3, group=2, winners=1, final=1).scores_G
     [6.0, 3.0, 0.0, 0.0]
     """
-    check_group_stage(repeats, group, winners, final, weights)
-    members = _entrants(group_size, entrants, valid_G)
+    check_parameters("group_stage", [field.name for field in fields(GroupStage)], params)
+    stage = GroupStage(**params)
     calls: list[GroupCall] = []
 
     async def judge(shown: tuple[int, ...], repeat: int, waited: int) -> GroupCall:
-        try:
-            async with limit or nullcontext(), asyncio.timeout(timeout_s):
-                reply = await choose(shown, winners)
-            if reply is None:
-                return GroupCall(shown, None, repeat, waited, "no verdict")
-            return GroupCall(shown, _read_winners(shown, winners, reply), repeat, waited)
-        except Exception as error:  # noqa: BLE001 - a judge may fail in any way; the call keeps how
-            return GroupCall(shown, None, repeat, waited, f"{type(error).__name__}: {error}")
+        async with limit:
+            winners, error = await attempt(
+                lambda: choose(shown, stage.winners), lambda reply: _read_winners(shown, stage.winners, reply), timeout_s
+            )
+        return GroupCall(shown, winners, repeat, waited, error)
 
     async def meet(places: list[tuple[asyncio.Future, int]], repeat: int) -> list[Seat] | None:
         """Who goes on from a group, once the groups that its members come from are decided; None without a verdict."""
@@ -114,7 +159,7 @@ async def play_group_stage(
         if None in before:
             return None
         seats = [sent_on[k] for sent_on, (_, k) in zip(before, places)]
-        if len(seats) <= winners:
+        if len(seats) <= stage.winners:
             return seats
         waited = max(waited for _, waited in seats)
         call = await judge(tuple(members[entrant][0] for entrant, _ in seats), repeat, waited)
@@ -126,57 +171,17 @@ async def play_group_stage(
         entry = asyncio.get_running_loop().create_future()
         entry.set_result([(entrant, 0) for entrant in range(len(members))])
         places, rounds = [(entry, k) for k in range(len(members))], []
-        for groups in draw_rounds(len(members), stable_seed(seed, repeat), group, winners, final):
+        for groups in stage.draw_rounds(len(members), stable_seed(seed, repeat)):
             rounds.append([tasks.create_task(meet([places[p] for p in drawn], repeat)) for drawn in groups])
-            places = [(task, k) for task, drawn in zip(rounds[-1], groups) for k in range(min(len(drawn), winners))]
+            places = [(task, k) for task, drawn in zip(rounds[-1], groups) for k in range(min(len(drawn), stage.winners))]
         return rounds
 
     async with asyncio.TaskGroup() as tasks:
-        played = [start(repeat) for repeat in range(repeats)]
+        played = [start(repeat) for repeat in range(stage.repeats)]
     results = [[[task.result() for task in groups] for groups in rounds] for rounds in played]
-    ranking = _rank(group_size, members, _standings(len(members), results, weights), [])
     calls.sort(key=lambda call: (call.repeat, call.round, call.shown))
-    return GroupStageRanking(ranking.ranks_G, ranking.scores_G, ranking.matches, group_calls=calls)
-
-
-def draw_rounds(size: int, seed: int, group: int, winners: int, final: int) -> list[list[list[int]]]:
-    """The lots of one repeat: rounds of groups of places. Place p is entrant p, after the first round the p-th winner of the last.
-
-    >>> draw_rounds(5, seed=0, group=2, winners=1, final=1)
-    [[[3, 4], [0, 1], [2]], [[1, 2], [0]], [[1, 0]]]
-    """
-    rng = Random(seed)
-    rounds = []
-    while size > final:
-        lots = rng.sample(range(size), size)
-        cuts = accumulate(group_sizes(size, group, winners), initial=0)
-        rounds.append([lots[start:stop] for start, stop in pairwise(cuts)])
-        size = sum(min(len(drawn), winners) for drawn in rounds[-1])
-    return rounds
-
-
-def group_sizes(size: int, group: int, winners: int) -> list[int]:
-    """Sizes of as few groups as hold all, as even as possible; filled one by one if evenly none would be above `winners`.
-
-    >>> group_sizes(8, group=4, winners=2), group_sizes(9, group=4, winners=2), group_sizes(6, group=4, winners=3)
-    ([4, 4], [3, 3, 3], [4, 2])
-    """
-    count = -(-size // group)
-    even = [size // count + (k < size % count) for k in range(count)]
-    filled = [group] * (size // group) + [size % group]
-    return even if even[0] > winners else filled
-
-
-def check_group_stage(repeats: int, group: int, winners: int, final: int, weights: Sequence[float]) -> None:
-    """Raises ValueError for parameters with which Algorithm 1 says nothing or does not end."""
-    if repeats < 1:
-        raise ValueError(f"repeats={repeats}: play at least one tournament")
-    if not 1 <= winners < group:
-        raise ValueError(f"winners={winners}: must be from 1 to group-1={group - 1}, or a call would decide nothing")
-    if final < winners:
-        raise ValueError(f"final={final}: must be at least winners={winners}, or no round would ever be the last")
-    if not weights or not all(isfinite(weight) and weight > 0 for weight in weights):
-        raise ValueError(f"weights={list(weights)}: name the points of a win, above 0, for at least the first round")
+    standings = _standings(len(members), results, stage.weights)
+    return GroupStageRanking(*rank_trajectories(group_size, members, standings), [], group_calls=calls)
 
 
 def _read_winners(shown: tuple[int, ...], winners: int, reply: Sequence[int]) -> tuple[int, ...]:

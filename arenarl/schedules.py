@@ -173,6 +173,11 @@ def mean_score(results: Results, i: int, opponents: Iterable[int]) -> float | No
     return round(fmean(scores), DECIMALS) if scores else None
 
 
+def check_parameters(name: str, known: Iterable[str], given: Iterable[str]) -> None:
+    if unknown := sorted(set(given) - set(known)):
+        raise ValueError(f"{name} has no parameter {', '.join(unknown)}; it has: {', '.join(known) or 'none'}")
+
+
 def check_choice(what: str, value: str, choices: Iterable[str]) -> None:
     if value not in choices:
         nearest = get_close_matches(str(value), choices, n=1, cutoff=0)[0]

@@ -1,12 +1,13 @@
-"""The topologies by name: five of the paper's, its single elimination without seeding, and `balanced`, ours.
+"""The topologies by name: five of ArenaRL's, its single elimination without seeding, Tournament-GRPO's, and `balanced`, ours.
 
-What each costs and promises is said in its docstring; `schedules.py` says what a topology is.
+What each costs and promises is said in its docstring; `schedules.py` says what a topology is. `group_stage` has no pairs and is
+none of them: it is listed here, and `group_stage.py` plays it.
 """
 
 from dataclasses import fields
 
 from arenarl.brackets import DoubleElimination, SeededSingleElimination, SingleElimination
-from arenarl.schedules import Anchor, Balanced, RoundRobin, Topology, check_choice
+from arenarl.schedules import Anchor, Balanced, RoundRobin, Topology, check_choice, check_parameters
 from arenarl.swiss import Swiss
 
 TOPOLOGIES: dict[str, type[Topology]] = {
@@ -21,22 +22,24 @@ TOPOLOGIES: dict[str, type[Topology]] = {
 
 
 def build_topology(name: str, size: int, seed: int = 0, **params) -> Topology:
-    """The schedule called `name` for `size` entrants. Raises ValueError for an unknown name, parameter or value."""
-    known = parameters_of(name)
-    if unknown := sorted(set(params) - set(known)):
-        raise ValueError(f"{name} has no parameter {', '.join(unknown)}; it has: {', '.join(known) or 'none'}")
+    """The schedule of pairs called `name` for `size` entrants. Raises ValueError for an unknown name, parameter or value."""
+    check_parameters(name, parameters_of(name), params)
     return TOPOLOGIES[name](size, seed, **params)
 
 
 def parameters_of(name: str) -> list[str]:
-    """The parameters of the topology called `name`. Raises ValueError for an unknown name."""
+    """The parameters of the schedule called `name`. Raises ValueError for an unknown name."""
     check_choice("topology", name, TOPOLOGIES)
     return [field.name for field in fields(TOPOLOGIES[name])][2:]
 
 
 def resolve_ranking(name: str, ranking: str | None) -> str:
-    """`ranking`, or the default of the topology called `name`. Raises ValueError for a ranking that it does not have."""
-    rankings = TOPOLOGIES[name].rankings
+    """`ranking`, or the default of the topology called `name`.
+
+    Raises ValueError for a topology that does not exist and a ranking that it does not have.
+    """
+    check_choice("topology", name, [*TOPOLOGIES, "group_stage"])
+    rankings = ("bracket",) if name == "group_stage" else TOPOLOGIES[name].rankings  # choices of winners hold no scores
     ranking = ranking or rankings[0]
     check_choice(f"ranking of {name}", ranking, rankings)
     return ranking

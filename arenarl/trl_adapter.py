@@ -13,18 +13,21 @@ from pathlib import Path
 from typing import Any
 
 import wandb
+from accelerate.utils import gather_object
 from datasets import Dataset
 from transformers import TrainerCallback
+from transformers.trainer_callback import ExportableState
 from trl import GRPOConfig, GRPOTrainer
 from trl.models import unwrap_model_for_generation
 
-from arenarl.arena import GroupOutcome, rollout_table
+from arenarl.arena import Arena, GroupOutcome, rollout_table
 from arenarl.config import Config
+from arenarl.mixed_model import JudgeVariances
 from arenarl.rollouts import RolloutEngine
 from arenarl.seeds import stable_seed
 from arenarl.trajectory import Query, RolloutGroup
 
-RewardGroups = Callable[[list[RolloutGroup]], list[GroupOutcome]]
+Log = Callable[[list[RolloutGroup], list[GroupOutcome]], dict[str, float]]
 
 
 def grpo_arguments(config: Config, folder: Path, processes: int, use_cpu: bool) -> GRPOConfig:
@@ -109,17 +112,21 @@ def rollout_function(engine: RolloutEngine, queries: Sequence[Query], config: Co
     return roll_out
 
 
-def reward_function(reward_groups: RewardGroups, log: Callable[[list[RolloutGroup], list[GroupOutcome]], dict[str, float]], config: Config):
-    """TRL's reward function: rows → groups → `reward_groups` → rows. `log` turns a step's groups into metrics."""
+def reward_function(arena: Arena, log: Log, config: Config):
+    """TRL's reward function: rows → groups → `arena` → rows. `log` turns a step's groups into metrics.
+
+    All processes learn from all groups of the step, so what they know of the judge stays the same everywhere.
+    """
     n = config.rollout.group_size
 
     def reward(prompts, completions, group: list[RolloutGroup], rollout_s: list[float], log_metric, trainer_state, **_: Any):
         groups = group[::n]
         start = time.perf_counter()
-        outcomes = reward_groups(groups)
+        outcomes = arena.reward_groups(groups)
+        arena.learn(gather_object([outcome.scored_calls for outcome in outcomes]))
         log_metric("time/judge_s", time.perf_counter() - start)
         log_metric("time/rollout_s", rollout_s[0])
-        for name, value in log(groups, outcomes).items():
+        for name, value in (log(groups, outcomes) | arena.judge_metrics()).items():
             log_metric(name, value)
         if wandb.run is not None and config.rl.eval_steps and trainer_state.global_step % config.rl.eval_steps == 0:
             columns, rows = rollout_table(groups, outcomes)
@@ -156,6 +163,20 @@ class EveryFewSteps(TrainerCallback):
         with generating(self.engine, self.trainer):
             if state.is_world_process_zero:
                 self.act(state.global_step)
+
+
+class KeptWithCheckpoint(TrainerCallback, ExportableState):
+    """Saves what is known of the judge in a checkpoint's trainer_state.json, and goes on from there."""
+
+    def __init__(self, arena: Arena):
+        self.arena = arena
+
+    def state(self) -> dict[str, Any]:
+        return {"args": {}, "attributes": self.arena.variances.to_dict()}
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        if state.global_step:
+            self.arena.variances = JudgeVariances.from_dict(state.stateful_callbacks[type(self).__name__]["attributes"])
 
 
 @contextmanager

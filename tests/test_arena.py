@@ -8,7 +8,7 @@ from typing import get_args, get_type_hints
 
 import pytest
 
-from arenarl.arena import REWARDS, GroupOutcome, outcome_metrics, reward_groups, true_quality
+from arenarl.arena import REWARDS, Arena, GroupOutcome, outcome_metrics, true_quality
 from arenarl.config import Config, GroupStageConfig, JudgeConfig, RewardConfig, TournamentConfig
 from arenarl.environments.travel_truth import Truth, examine, total_score
 from arenarl.judge import EmbeddedJudge, cached_examiner
@@ -46,7 +46,7 @@ def truth_of(query, trajectory):
 def rewards_of(qualities, method, topology=None, **tournament):
     trajectories = [attempt(abs(q), "answer" if q is not None and q >= 0 else "max_turns") for q in qualities]
     judge = EmbeddedJudge(JudgeConfig(noise="none"), truth_of, 0)
-    return reward_groups([RolloutGroup(QUERY, trajectories)], judge, config_of(method, topology, **tournament))[0]
+    return Arena(judge, config_of(method, topology, **tournament)).reward_groups([RolloutGroup(QUERY, trajectories)])[0]
 
 
 def order(values):
@@ -107,7 +107,7 @@ def test_real_trajectories_are_ranked_by_their_true_quality(method, topology, wo
         dimensions = examiner(query, trajectory).dimensions()
         return total_score({name: value for name, value in dimensions.items() if method != "pointwise_answer" or name.startswith("answer")})
 
-    for group, outcome in zip(groups, reward_groups(groups, judge, config_of(method, topology)), strict=True):
+    for group, outcome in zip(groups, Arena(judge, config_of(method, topology)).reward_groups(groups), strict=True):
         truth = [round(judged(group.query, trajectory), 6) for trajectory in group.trajectories]
         for i in range(8):
             for j in range(8):
@@ -136,9 +136,9 @@ def test_a_slow_judge_fails_the_call():
             await asyncio.sleep(60)
 
     group = RolloutGroup(QUERY, [attempt(1.0), attempt(2.0)])
-    outcome = reward_groups([group], Slow(), config_of("tournament", "anchor", timeout_s=0.01))[0]
+    outcome = Arena(Slow(), config_of("tournament", "anchor", timeout_s=0.01)).reward_groups([group])[0]
     assert outcome.rewards_G == [None] * 2 and outcome.failed_calls == 2
-    assert outcome.ranking.failed_matches[0].calls[0].error == "no verdict within 0.01 s"
+    assert outcome.ranking.failed_matches[0].error == "TimeoutError: no verdict within 0.01 s"
 
 
 def test_the_brackets_parameters_reach_the_bracket():
@@ -177,7 +177,7 @@ class Silent:
 @pytest.mark.parametrize(("method", "topology"), [*METHODS, ("tournament_grpo", None)])
 def test_without_a_verdict_there_is_no_reward(method, topology):
     group = RolloutGroup(QUERY, [attempt(1.0), attempt(2.0), attempt(3.0)])
-    outcome = reward_groups([group], Silent(), config_of(method, topology))[0]
+    outcome = Arena(Silent(), config_of(method, topology)).reward_groups([group])[0]
     assert outcome.rewards_G == [None] * 3 and outcome.failed_calls == outcome.judge_calls > 0
 
 
@@ -211,7 +211,7 @@ def test_every_reward_that_a_yaml_can_name_has_a_function():
 )
 def test_tournament_grpos_baselines_by_hand(method, expected):
     group = RolloutGroup(QUERY, [attempt(2.0), attempt("6.0"), attempt("6.00"), attempt(8.0), attempt(9.0, "max_turns")])
-    outcome = reward_groups([group], EmbeddedJudge(JudgeConfig(noise="none"), truth_of, 0), config_of(method))[0]
+    outcome = Arena(EmbeddedJudge(JudgeConfig(noise="none"), truth_of, 0), config_of(method)).reward_groups([group])[0]
     assert outcome.rewards_G == pytest.approx(expected) and outcome.ranks_G == [3.0, 1.5, 1.5, 0.0, 4.0]
 
 
@@ -238,7 +238,7 @@ def test_the_group_stages_keys_reach_the_tournament():
     group = RolloutGroup(QUERY, [attempt(float(quality)) for quality in range(8)])
     config = config_of("tournament_grpo")
     config.group_stage = GroupStageConfig(repeats=3, group=2, winners=1, final=1, weights=[1.0, 5.0])
-    outcome = reward_groups([group], EmbeddedJudge(JudgeConfig(noise="none"), truth_of, 0), config)[0]
+    outcome = Arena(EmbeddedJudge(JudgeConfig(noise="none"), truth_of, 0), config).reward_groups([group])[0]
     assert outcome.judge_calls == 3 * 7 and outcome.ranking.scores_G[7] == 3 * (1 + 5 + 5)
 
 
@@ -252,7 +252,7 @@ def test_a_single_valid_trajectory_has_nobody_to_beat_but_the_format_reward(meth
 def test_every_reward_works_with_a_noisy_judge_and_follows_quality(method):
     groups = [RolloutGroup(QUERY, [attempt((seed + 3 * i) % 10 + i / 100) for i in range(8)]) for seed in range(10)]
     judge = EmbeddedJudge(JudgeConfig(), truth_of, 0)
-    outcomes = reward_groups(groups, judge, config_of(method))
-    assert [outcome.rewards_G for outcome in outcomes] == [outcome.rewards_G for outcome in reward_groups(groups, judge, config_of(method))]
+    outcomes = Arena(judge, config_of(method)).reward_groups(groups)
+    assert [outcome.rewards_G for outcome in outcomes] == [outcome.rewards_G for outcome in Arena(judge, config_of(method)).reward_groups(groups)]
     assert all(0 <= reward <= 2 for outcome in outcomes for reward in outcome.rewards_G)
     assert outcome_metrics(groups, outcomes, truth_of)["true/rank_agreement"] > 0.4

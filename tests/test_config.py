@@ -11,7 +11,7 @@ from arenarl.config import Config, UserError, check_groups, config_to_yaml, load
 
 ROOT = Path(__file__).resolve().parent.parent
 YAMLS = sorted((ROOT / "configs").rglob("*.yaml"))
-SECTIONS = [value for value in vars(config_module).values() if dataclasses.is_dataclass(value)]
+SECTIONS = [value for value in vars(config_module).values() if dataclasses.is_dataclass(value) and value.__module__ == config_module.__name__]
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from arenarl.group_stage import GroupCall, check_group_stage, draw_rounds, group_sizes, play_group_stage
-from arenarl.tournament import run_tournament
+from arenarl.group_stage import GroupCall, GroupStage
+from arenarl.tournament import play_tournament, run_tournament
 
 PAIRS = {"group": 2, "winners": 1, "final": 1}  # the two structures of Section 4.1
 FOURS = {"group": 4, "winners": 2, "final": 2}
@@ -90,7 +90,7 @@ def test_the_defaults_are_the_papers_best_row():
 @pytest.mark.parametrize("size", range(2, 18))
 def test_every_size_is_drawn_into_groups_that_end(size, structure):
     left = size
-    for groups in draw_rounds(size, 7, **structure):
+    for groups in GroupStage(**structure).draw_rounds(size, 7):
         assert left > structure["final"]
         assert sorted(place for drawn in groups for place in drawn) == list(range(left))
         sizes = [len(drawn) for drawn in groups]
@@ -119,10 +119,10 @@ def test_repeats_bring_the_order_near_the_true_one():
 
 
 def test_groups_are_as_even_as_possible_unless_nobody_would_be_judged():
-    assert group_sizes(10, group=4, winners=2) == [4, 3, 3]
-    assert group_sizes(5, group=4, winners=2) == [3, 2]
-    assert group_sizes(5, group=4, winners=3) == [4, 1]
-    assert group_sizes(3, group=2, winners=1) == [2, 1]
+    assert GroupStage(group=4, winners=2).group_sizes(10) == [4, 3, 3]
+    assert GroupStage(group=4, winners=2).group_sizes(5) == [3, 2]
+    assert GroupStage(group=4, winners=3, final=3).group_sizes(5) == [4, 1]
+    assert GroupStage(group=2, winners=1).group_sizes(3) == [2, 1]
 
 
 def test_a_group_that_passes_whole_scores_without_a_call():
@@ -152,7 +152,7 @@ def test_one_call_at_a_time_gives_what_all_at_once_give(size, structure):
         return await noisy(3)(indices, winners)
 
     async def one_by_one():
-        return await play_group_stage(size, slow, 4, limit=asyncio.Semaphore(1), **structure)
+        return await play_tournament("group_stage", size, slow, 4, limit=asyncio.Semaphore(1), **structure)
 
     assert asyncio.run(one_by_one()) == play(size, slow, 4, **structure) == play(size, noisy(3), 4, **structure)
 
@@ -180,7 +180,7 @@ def test_the_first_round_of_all_repeats_is_judged_at_once_and_never_more_than_th
     assert most == 10 and not ranking.failed_matches
 
     async def limited():
-        return await play_group_stage(8, choose, limit=asyncio.Semaphore(3))
+        return await play_tournament("group_stage", 8, choose, limit=asyncio.Semaphore(3))
 
     most = 0
     assert not asyncio.run(limited()).failed_matches and most == 3
@@ -269,13 +269,12 @@ def test_at_most_final_entrants_play_nothing_and_tie():
     [
         ({"repeats": 0}, "repeats=0"), ({"winners": 4}, "winners=4"), ({"winners": 0}, "winners=0"), ({"final": 1}, "final=1"),
         ({"weights": []}, "weights"), ({"weights": [1, 0]}, "weights"), ({"weights": [float("nan")]}, "weights"),
+        ({"matches": 3}, "no parameter matches; it has: repeats, group"), ({"ranking": "scores"}, "ranking of group_stage"),
     ],
 )  # fmt: skip
 def test_parameters_that_cannot_work_are_refused_by_name(wrong, named):
     with pytest.raises(ValueError, match=named):
         play(8, perfect(range(8)), **wrong)
-    with pytest.raises(ValueError, match=named):
-        check_group_stage(**{"repeats": 8, "weights": [1.0], **FOURS, **wrong})
 
 
 def test_the_group_stage_imports_neither_torch_nor_trl_nor_numpy():

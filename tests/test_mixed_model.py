@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arenarl.mixed_model import JudgeVariances, quality_from_calls
-from arenarl.tournament import midranks
+from arenarl.ranking import midranks
 
 QUALITY, NOISE, SHARED = 1.2, 0.6, 0.4
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from arenarl import evaluation
-from arenarl.arena import GroupOutcome, outcome_metrics
-from arenarl.config import load_config
+from arenarl.arena import Arena, GroupOutcome, outcome_metrics
+from arenarl.config import Config, RolloutConfig, load_config
 from arenarl.environments.travel_truth import Truth
 from arenarl.report import results_table
 from arenarl.tournament import run_tournament
@@ -81,7 +81,9 @@ def test_every_logged_metric_is_explained():
     group = RolloutGroup(Query("q", "travel", "Search", "en", "x"), [trajectory, trajectory])
     names = set(outcome_metrics([group], [outcome], lambda query, trajectory: Truth()))
     assert {"judge/tie_rate", "judge/flip_rate"} < names
-    names |= set(evaluation.CURVE_FIGURES)
+    arena = Arena(judge=None, config=Config(rollout=RolloutConfig(group_size=2)))
+    arena.learn([outcome.scored_calls])
+    names |= set(arena.judge_metrics()) | set(evaluation.CURVE_FIGURES)
     names |= set(re.findall(r'log_metric\("([^"]+)"', (ROOT / "arenarl" / "trl_adapter.py").read_text(encoding="utf-8")))
     figures = re.findall(r'^        "(\w+)": (?:mean_of|win_rate_of)', (ROOT / "arenarl" / "evaluation.py").read_text(encoding="utf-8"), re.MULTILINE)
     assert len(figures) >= 9

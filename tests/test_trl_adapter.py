@@ -5,10 +5,11 @@ import pytest
 from trl import GRPOTrainer
 
 from arenarl import trl_adapter as adapter
-from arenarl.arena import reward_groups
+from arenarl.arena import Arena
 from arenarl.config import Config
 from arenarl.environments.travel_truth import ANSWER_DIMENSIONS, PATH_DIMENSIONS
 from arenarl.judge import Verdict
+from arenarl.mixed_model import JudgeVariances
 from arenarl.rewards import standardize
 from arenarl.rollouts import RolloutEngine
 from arenarl.trajectory import Query
@@ -80,15 +81,18 @@ class Recorder(GRPOTrainer):
 class Steps:
     """Two optimizer steps: the trainer, and for each step its groups and outcomes."""
 
-    def __init__(self, policy_path, tokenizer, compact, folder, silent_on=(), **overrides):
+    def __init__(self, policy_path, tokenizer, compact, folder, silent_on=(), resume=None, topology="seeded_single_elimination", **overrides):
         self.config = config_of(**overrides)
+        self.config.tournament.topology = topology
         self.groups, self.outcomes = [], []
         engine = RolloutEngine(Playback(tokenizer), tokenizer, lambda: compact, self.config.rollout, schemas_in_prompt=False)
 
-        def reward(groups):
+        self.arena = Arena(ByNumber(silent_on), self.config)
+
+        def log(groups, outcomes):
             self.groups.append(groups)
-            self.outcomes.append(reward_groups(groups, ByNumber(silent_on), self.config))
-            return self.outcomes[-1]
+            self.outcomes.append(outcomes)
+            return {"judge/calls_per_group": 7.0}
 
         clock = adapter.EveryFewSteps(0, engine, act=lambda step: None)
         self.trainer = Recorder(
@@ -97,11 +101,11 @@ class Steps:
             train_dataset=adapter.prompt_dataset(QUERIES, self.config),
             processing_class=tokenizer,
             rollout_func=adapter.rollout_function(engine, QUERIES, self.config),
-            reward_funcs=adapter.reward_function(reward, lambda groups, outcomes: {"judge/calls_per_group": 7.0}, self.config),
-            callbacks=[clock],
+            reward_funcs=adapter.reward_function(self.arena, log, self.config),
+            callbacks=[clock, adapter.KeptWithCheckpoint(self.arena)],
         )
         clock.trainer = self.trainer
-        self.trainer.train()
+        self.trainer.train(resume_from_checkpoint=resume)
 
     def trajectories(self, step):
         return [trajectory for group in self.groups[step] for trajectory in group.trajectories]
@@ -177,6 +181,23 @@ def test_a_group_without_a_verdict_gets_no_advantage_and_disturbs_no_other(polic
 def test_kl_is_zero_at_the_first_step_and_not_after_it(steps):
     kl = [entry["kl"] for entry in steps.trainer.state.log_history if "kl" in entry]
     assert kl[0] == 0 and kl[1] > 0
+
+
+def test_what_is_known_of_the_judge_comes_from_all_groups_in_their_order(steps):
+    expected = JudgeVariances()
+    for outcome in steps.outcomes[0] + steps.outcomes[1]:
+        expected.observe(4, outcome.scored_calls)
+    assert steps.arena.variances == expected and expected.score_df > 0
+
+
+def test_what_is_known_of_the_judge_is_kept_with_the_checkpoint(policy_path, tokenizer, compact, tmp_path):
+    """Resumed after the first of two steps, the run is the unbroken one: same rewards, same knowledge."""
+    options = {"save_steps": 1, "topology": "balanced"}
+    whole = Steps(policy_path, tokenizer, compact, tmp_path, **options)
+    resumed = Steps(policy_path, tokenizer, compact, tmp_path, resume=str(tmp_path / "checkpoint-1"), **options)
+    assert [outcome.rewards_G for outcome in resumed.outcomes[0]] == [outcome.rewards_G for outcome in whole.outcomes[1]]
+    assert resumed.arena.variances == whole.arena.variances
+    assert whole.trainer.state.log_history[1]["judge/sigma_noise"] > 0
 
 
 def test_metrics_and_times_reach_the_log(steps):
