@@ -22,6 +22,7 @@ pipeline()  { data "$@"; sft "$@"; rl "$@"; evaluate "$@"; }
 baselines() { for name in grpo gspo grpo_trajectory noise_free; do CONFIG=configs/quickstart_$name.yaml; rl "$@"; evaluate "$@"; done; }
 readme()    { python -m arenarl.report --readme; }
 bench()     { python -m arenarl.environments.benchmark; }
+fidelity()  { python -m arenarl.fidelity "$@"; }
 test()      { python -m pytest -q --doctest-modules tests arenarl "$@"; }
 
 environment() {
@@ -46,6 +47,7 @@ usage() {
   echo "  baselines                     GRPO and GSPO with pointwise rewards, and a judge without errors, from the same SFT policy"
   echo "  readme                        the README's results from results/"
   echo "  bench                         tool calls per second"
+  echo "  fidelity                      how true each topology's ranking is, and what it costs; simulated, with the truth known"
   echo "  test                          all tests"
   exit 2
 }
@@ -53,6 +55,6 @@ usage() {
 stage=${1:-}
 case "$stage" in
   pipeline | data | sft | rl | baselines) shift; environment; check "$@"; "$stage" "$@" ;;
-  evaluate | readme | bench | test) shift; environment; "$stage" "$@" ;;
+  evaluate | readme | bench | fidelity | test) shift; environment; "$stage" "$@" ;;
   *) usage ;;
 esac

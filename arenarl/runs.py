@@ -121,11 +121,16 @@ def wandb_mode(config: Config) -> str:
     return "online" if has_login else "offline"
 
 
+def commit() -> str | None:
+    """The tree that runs, `-dirty` if it is not as committed; None outside git."""
+    git = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
+    return git.stdout.strip() or None
+
+
 def provenance(config: Config) -> dict[str, Any]:
     """Commit, library versions, seeds and judges: what a result needs to be understood later."""
-    git = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
     return {
-        "commit": git.stdout.strip() or None,
+        "commit": commit(),
         "versions": {name: version(name) for name in _LIBRARIES},
         "python": sys.version.split()[0],
         "seed": config.seed,
@@ -150,7 +155,12 @@ def timed(folder: Path, stage: str) -> Iterator[None]:
 
 def write_json(path: Path, value: Any) -> None:
     """Write JSON; the file appears whole or not at all."""
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file that appears whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(path.suffix + ".partial")
-    partial.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    partial.write_text(text, encoding="utf-8")
     partial.replace(path)
