@@ -118,8 +118,8 @@ def midranks(keys_G: Sequence[Any | None]) -> list[float | None]:
 
 def group_entrants(group_size: int, keys: Sequence[Hashable] | None, valid_G: Sequence[bool] | None) -> list[list[int]]:
     """The valid trajectories, identical ones together, in the order of their first member."""
-    if group_size < 2:
-        raise ValueError(f"a tournament needs group_size >= 2, not {group_size}")
+    if group_size < 1:
+        raise ValueError(f"a tournament needs group_size >= 1, not {group_size}")
     for name, given in (("entrants", keys), ("valid_G", valid_G)):
         if given is not None and len(given) != group_size:
             raise ValueError(f"{name} has {len(given)} items for group_size {group_size}")

@@ -73,7 +73,7 @@ async def play_tournament(
     A group whose verdicts all failed has no ranks. One whose verdicts all tied has equal ranks, whatever the scores: they differ
     only from match to match, and nobody was preferred to anybody.
 
-    Raises ValueError for an unknown topology, parameter or ranking, a group below 2, or a wrong length.
+    Raises ValueError for an unknown topology, parameter or ranking, a group without trajectories, or a wrong length.
     """
     ranking = resolve_ranking(topology, ranking)
     members = group_entrants(group_size, entrants, valid_G)

@@ -32,15 +32,6 @@ seeds = given(seed=st.integers(0, 2**32))
 few = settings(max_examples=6, deadline=None, derandomize=True)
 
 
-def play(topology, size, compare, **options):
-    """A tournament of `size` entrants; a single one has an invalid trajectory beside it."""
-    return run_tournament(topology, max(2, size), compare, valid_G=[True] * size + [False] * (2 - size), **options)
-
-
-def ranks_of(ranking, size):
-    return ranking.ranks_G[:size]
-
-
 def qualities_of(size, seed):
     return [10 * (k + 1) / size for k in Random(seed).sample(range(size), size)]
 
@@ -52,7 +43,7 @@ def qualities_of(size, seed):
 def test_a_perfect_judge_gives_the_true_order(topology, size, seed):
     qualities = qualities_of(size, seed)
     expected = [float(sum(other > quality for other in qualities)) for quality in qualities]
-    assert ranks_of(play(topology, size, perfect(qualities), seed=seed), size) == expected
+    assert run_tournament(topology, size, perfect(qualities), seed=seed).ranks_G == expected
 
 
 @pytest.mark.parametrize("topology", GIVE_THE_TRUE_BEST)
@@ -61,7 +52,7 @@ def test_a_perfect_judge_gives_the_true_order(topology, size, seed):
 @seeds
 def test_a_perfect_judge_puts_the_true_best_first(topology, size, seed):
     qualities = qualities_of(size, seed)
-    ranks = ranks_of(play(topology, size, perfect(qualities), seed=seed), size)
+    ranks = run_tournament(topology, size, perfect(qualities), seed=seed).ranks_G
     assert ranks.index(0.0) == qualities.index(max(qualities))
 
 
@@ -70,7 +61,7 @@ def test_a_perfect_judge_puts_the_true_best_first(topology, size, seed):
 @few
 @seeds
 def test_no_pair_is_judged_twice_and_matches_stay_within_the_formula(topology, size, seed):
-    ranking = play(topology, size, noisy(range(size), seed), seed=seed)
+    ranking = run_tournament(topology, size, noisy(range(size), seed), seed=seed)
     pairs = Counter(frozenset((match.i, match.j)) for match in ranking.matches)
     assert set(pairs.values()) <= {1}
     assert len(pairs) <= MOST_MATCHES[topology](size)
@@ -86,7 +77,7 @@ def test_no_pair_is_judged_twice_and_matches_stay_within_the_formula(topology, s
 def test_midranks_sum_to_those_of_a_permutation(topology, size, ranking, seed):
     if ranking in TOPOLOGIES[topology].rankings:
         coarse = Random(seed).choices([4, 5, 6], k=size)
-        ranks = ranks_of(play(topology, size, perfect(coarse), seed=seed, ranking=ranking), size)
+        ranks = run_tournament(topology, size, perfect(coarse), seed=seed, ranking=ranking).ranks_G
         assert sum(ranks) == size * (size - 1) / 2
 
 
@@ -104,10 +95,10 @@ def test_relabelling_trajectories_relabels_ranks_if_the_lots_are_relabelled_too(
     if topology in ("round_robin", "anchor"):
         relabelled_lots = None
     relabelled = type("Relabelled", (TOPOLOGIES[topology],), {"lots": relabelled_lots})
-    expected = play(topology, size, noisy(range(size), seed), seed=seed)
+    expected = run_tournament(topology, size, noisy(range(size), seed), seed=seed)
     with patch.dict(TOPOLOGIES, {topology: relabelled}):
-        ranking = play(topology, size, noisy(names, seed), seed=seed)
-    assert ranks_of(ranking, size) == [expected.ranks_G[name] for name in names]
+        ranking = run_tournament(topology, size, noisy(names, seed), seed=seed)
+    assert ranking.ranks_G == [expected.ranks_G[name] for name in names]
     assert {frozenset((names[match.i], names[match.j])) for match in ranking.matches} == {
         frozenset((match.i, match.j)) for match in expected.matches
     }
@@ -119,12 +110,12 @@ def test_relabelling_trajectories_relabels_ranks_if_the_lots_are_relabelled_too(
 @seeds
 def test_the_same_seed_plays_the_same_tournament(topology, size, seed):
     coarse = Random(seed).choices([7, 8, 9], k=size)
-    assert play(topology, size, perfect(coarse), seed=seed) == play(topology, size, perfect(coarse), seed=seed)
+    assert run_tournament(topology, size, perfect(coarse), seed=seed) == run_tournament(topology, size, perfect(coarse), seed=seed)
 
 
 @pytest.mark.parametrize("topology", ["single_elimination", "double_elimination", "swiss", "balanced"])
 def test_another_seed_draws_other_lots(topology):
-    drawn = {tuple((match.i, match.j) for match in play(topology, 8, noisy(range(8)), seed=seed).matches) for seed in range(10)}
+    drawn = {tuple((match.i, match.j) for match in run_tournament(topology, 8, noisy(range(8)), seed=seed).matches) for seed in range(10)}
     assert len(drawn) > 5
 
 
@@ -137,8 +128,8 @@ def test_verdicts_that_all_tie_give_one_shared_midrank_whatever_their_level(topo
         level = Random(f"{seed} {i} {j}").uniform(0, 10)
         return level, level
 
-    ranking = play(topology, size, compare, seed=seed)
-    assert ranks_of(ranking, size) == [(size - 1) / 2] * size
+    ranking = run_tournament(topology, size, compare, seed=seed)
+    assert ranking.ranks_G == [(size - 1) / 2] * size
 
 
 @each_topology
@@ -147,7 +138,7 @@ def test_verdicts_that_all_tie_give_one_shared_midrank_whatever_their_level(topo
 @seeds
 def test_failures_at_random_fail_their_matches_and_nothing_else(topology, size, seed):
     failure_rate = Random(seed).choice([0.1, 0.3, 0.6])
-    ranking = play(topology, size, noisy(range(size), seed, failure_rate), seed=seed)
+    ranking = run_tournament(topology, size, noisy(range(size), seed, failure_rate), seed=seed)
     has_verdict = {i for match in ranking.matches if match.scores for i in (match.i, match.j)}
     assert all((match.scores is None) == any(call.error for call in match.calls) for match in ranking.matches)
     assert len(ranking.matches) <= MOST_MATCHES[topology](size)
@@ -175,7 +166,7 @@ def test_the_order_in_which_verdicts_arrive_decides_nothing(topology, size, seed
 
         return compare
 
-    assert play(topology, size, delayed(Random(1)), seed=seed) == play(topology, size, delayed(Random(2)), seed=seed)
+    assert run_tournament(topology, size, delayed(Random(1)), seed=seed) == run_tournament(topology, size, delayed(Random(2)), seed=seed)
 
 
 @each_topology

@@ -290,9 +290,9 @@ def test_run_tournament_inside_a_loop_says_what_to_await():
         asyncio.run(main())
 
 
-def test_a_group_below_two_and_wrong_lengths_are_errors():
-    with pytest.raises(ValueError, match="group_size >= 2, not 1"):
-        run_tournament("anchor", 1, judge_of([1]))
+def test_an_empty_group_and_wrong_lengths_are_errors():
+    with pytest.raises(ValueError, match="group_size >= 1, not 0"):
+        run_tournament("anchor", 0, judge_of([1]))
     with pytest.raises(ValueError, match="valid_G has 3 items for group_size 4"):
         run_tournament("anchor", 4, judge_of([1]), valid_G=[True] * 3)
     with pytest.raises(ValueError, match="entrants has 2 items"):
