@@ -14,7 +14,7 @@ import argparse
 import asyncio
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from itertools import product
@@ -40,6 +40,7 @@ WARM_UP = 10  # groups before the first that counts: the judge is not new in a t
 STRENGTHS = (0.5, 1.0, 1.5)
 MODELS = (("independent", 1.0), ("mixed", 1.0), ("shared", 1.5))  # of DESIGN's table
 SIZES = (2, 3, 4, 6, 8, 12, 16)
+PAIRED_SIZES = (8, 16)
 
 TOPOLOGIES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("round_robin", {}),
@@ -182,10 +183,10 @@ def reach_rows(kind: str, strength: float, size: int, groups: int, seed: int) ->
     return [{"noise": kind, "strength": strength, "group_size": size} | reached | {"groups": groups}]
 
 
-def run(groups: int, paired_groups: int, seed: int, processes: int) -> dict[str, Any]:
+def run(sizes: Sequence[int], groups: int, paired_groups: int, seed: int, processes: int) -> dict[str, Any]:
     """`rows`, `paired` and `reach` of the summary. Every cell has its own seed, so the order of work changes nothing."""
-    grid = [(grid_rows, *cell, groups, seed) for cell in product(NOISE, STRENGTHS, SIZES)]
-    models = [(*model, size, paired_groups, seed) for model, size in product(MODELS, (8, 16))]
+    grid = [(grid_rows, *cell, groups, seed) for cell in product(NOISE, STRENGTHS, sizes)]
+    models = [(*model, size, paired_groups, seed) for model, size in product(MODELS, PAIRED_SIZES) if size in sizes]
     jobs = [(reach_rows, *cell) for cell in models] + [(paired_rows, *cell) for cell in models] + grid[::-1]  # the longest first
     with ProcessPoolExecutor(processes) as pool:
         futures = [pool.submit(*job) for job in jobs]
@@ -212,8 +213,13 @@ def rows_of_model(summary: dict[str, Any], kind: str, strength: float, size: int
     return {(row["topology"], row["params"], row["ranking"]): row for row in rows}
 
 
-def markdown_table(summary: dict[str, Any], size: int = 16) -> str:
-    """The README's table: tau by a topology's own rules / by the scores of its matches / by as many pointwise calls."""
+def largest(summary: dict[str, Any]) -> int:
+    return max(row["group_size"] for row in summary["rows"])
+
+
+def markdown_table(summary: dict[str, Any]) -> str:
+    """The README's table, of the largest groups: tau by a topology's own rules / by the scores of its matches / by as many pointwise calls."""
+    size = largest(summary)
     models = [rows_of_model(summary, *model, size) for model in MODELS]
     heads = ["topology", "matches", "judge calls", "critical path", *(f"{kind} noise, {strength:g}" for kind, strength in MODELS)]
     lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
@@ -229,17 +235,21 @@ def markdown_table(summary: dict[str, Any], size: int = 16) -> str:
     return "\n".join(lines)
 
 
-def print_summary(summary: dict[str, Any]) -> None:
-    print(f"Kendall's tau at N=16: a topology's own rules / the scores of its matches / as many pointwise calls\n{markdown_table(summary)}\n")
-    for row in summary["paired"]:
-        low, high = row["ci"]
-        print(f"{row['noise']:12}N={row['group_size']:<3}{row['a']} - {row['b']}: {row['difference']:+.3f} [{low:+.3f}, {high:+.3f}]")
-    for row in summary["reach"]:
-        print(f"{row['noise']:12}N={row['group_size']:<3}balanced is within .02 of round robin's tau with {row['matches']} of {row['of']} matches")
-    print(f"groups and judges are simulated; {summary['seconds']} s")
+def markdown_differences(summary: dict[str, Any]) -> str:
+    """Differences in tau over the same groups, and the matches that `balanced` needs to come within .02 of round robin by wins."""
+    sizes = dict.fromkeys((row["noise"], row["strength"], row["group_size"]) for row in summary["paired"])
+    heads = [f"{kind} {strength:g}, N={size}" for kind, strength, size in sizes]
+    lines = ["| tau of … less tau of … | " + " | ".join(heads) + " |", "|" + "---|" * (1 + len(heads))]
+    for a, b in dict.fromkeys((row["a"], row["b"]) for row in summary["paired"]):
+        rows = [row for row in summary["paired"] if (row["a"], row["b"]) == (a, b)]
+        cells = [f"{row['difference']:+.3f} [{row['ci'][0]:+.3f}, {row['ci'][1]:+.3f}]" for row in rows]
+        lines.append("| " + " | ".join([f"{a} less {b}", *cells]) + " |")
+    reach = [f"{row['matches']} of {row['of']}" for row in summary["reach"]]
+    lines.append("| " + " | ".join(["matches with which `balanced` comes within .02 of round robin by wins", *reach]) + " |")
+    return "\n".join(lines)
 
 
-def draw(summary: dict[str, Any], folder: Path, size: int = 16) -> None:
+def draw(summary: dict[str, Any], folder: Path) -> None:
     """Tau against judge calls: each topology by its own rules and by the scores of the same matches, beside pointwise means."""
     import matplotlib
 
@@ -247,6 +257,7 @@ def draw(summary: dict[str, Any], folder: Path, size: int = 16) -> None:
     from matplotlib import pyplot
 
     matplotlib.rcParams["svg.hashsalt"] = "arenarl"  # the same figure is the same file
+    size = largest(summary)
     figure, panels = pyplot.subplots(1, len(MODELS), figsize=(11, 3.8), sharey=True, layout="constrained")
     by_ranking = {"bracket": "white", "scores": "black"}
     for panel, (kind, strength) in zip(panels, MODELS):
@@ -288,20 +299,23 @@ MARKERS = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES), help="of the groups")
     parser.add_argument("--groups", type=int, default=300, help="in a cell of the grid")
     parser.add_argument("--paired-groups", type=int, default=2000, help="for differences and for the matches that reach round robin")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--out", type=Path, default=Path("results/ranking_fidelity"))
     arguments = parser.parse_args()
-    if min(arguments.groups, arguments.paired_groups) < 2 or arguments.processes < 1:
-        parser.error("--groups and --paired-groups must be at least 2, --processes at least 1")
+    if min(arguments.groups, arguments.paired_groups, *arguments.sizes) < 2 or arguments.processes < 1:
+        parser.error("--sizes, --groups and --paired-groups must be at least 2, --processes at least 1")
     start = time.perf_counter()
-    results = run(arguments.groups, arguments.paired_groups, arguments.seed, arguments.processes)
+    results = run(arguments.sizes, arguments.groups, arguments.paired_groups, arguments.seed, arguments.processes)
     summary = {"judge": "simulated", "seed": arguments.seed, "commit": commit(), "seconds": round(time.perf_counter() - start), **results}
     write_text(arguments.out / "summary.json", one_row_a_line(summary))
     draw(summary, arguments.out)
-    print_summary(summary)
+    print("Kendall's tau, largest groups: a topology's own rules / the scores of its matches / as many pointwise calls")
+    print(markdown_table(summary), markdown_differences(summary), sep="\n\n")
+    print(f"groups and judges are simulated; {summary['seconds']} s; written: {arguments.out}/summary.json, tau_by_calls.png and .svg")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
     python -m arenarl.report --readme
 
-writes the README's results table, between its markers, from results/*/summary.json.
+writes the README's tables, between their markers, from results/*/summary.json.
 """
 
 import argparse
@@ -11,6 +11,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from arenarl import fidelity
 from arenarl.config import Config
 from arenarl.runs import provenance
 from arenarl.trajectory import Query, Trajectory, assistant_text
@@ -100,16 +101,27 @@ def results_table(results: Path) -> str:
     return "\n".join(lines)
 
 
+def fidelity_tables(results: Path) -> str:
+    """The README's tables of the ranking study."""
+    summary = json.loads((results / "ranking_fidelity" / "summary.json").read_text(encoding="utf-8"))
+    return fidelity.markdown_table(summary) + "\n\n" + fidelity.markdown_differences(summary)
+
+
+GENERATED = {"results": results_table, "fidelity": fidelity_tables}  # marker in the README -> what stands between it and its end
+
+
 def write_readme(readme: Path, results: Path) -> None:
-    """Replace what stands between the README's result markers."""
+    """Replace what stands between the README's markers."""
     text = readme.read_text(encoding="utf-8")
-    table = results_table(results)
-    between = re.compile(r"(?<=<!-- results -->\n).*?(?=<!-- /results -->)", re.DOTALL)
-    readme.write_text(between.sub(lambda _: table + "\n", text), encoding="utf-8")
+    for marker, render in GENERATED.items():
+        between = re.compile(rf"(?<=<!-- {marker} -->\n).*?(?=<!-- /{marker} -->)", re.DOTALL)
+        table = render(results)
+        text = between.sub(lambda _, table=table: table + "\n", text)
+    readme.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--readme", action="store_true", required=True, help="write the README's results table")
+    parser.add_argument("--readme", action="store_true", required=True, help="write the README's tables")
     parser.parse_args()
     write_readme(Path("README.md"), Path("results"))

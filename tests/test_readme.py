@@ -9,7 +9,7 @@ from arenarl import evaluation
 from arenarl.arena import Arena, GroupOutcome, outcome_metrics
 from arenarl.config import Config, RolloutConfig, load_config
 from arenarl.environments.travel_truth import Truth
-from arenarl.report import results_table
+from arenarl.report import GENERATED
 from arenarl.tournament import run_tournament
 from arenarl.trajectory import Query, RolloutGroup, Trajectory
 
@@ -91,7 +91,7 @@ def test_every_logged_metric_is_explained():
 
 
 def test_the_markers_that_report_fills_are_there():
-    for marker in ("results", "quickstart"):
+    for marker in (*GENERATED, "quickstart"):
         assert README.count(f"<!-- {marker} -->") == README.count(f"<!-- /{marker} -->") == 1
     assert TEXTS.count("<!-- hashes -->") == TEXTS.count("<!-- /hashes -->") == 1
 
@@ -108,5 +108,6 @@ def test_the_examples_run(code, capsys):
         assert capsys.readouterr().out == "[3.0, 0.0, 2.0, 1.0] 10\n"
 
 
-def test_the_results_table_is_what_the_results_render():
-    assert README.split("<!-- results -->\n")[1].split("<!-- /results -->")[0] == results_table(ROOT / "results") + "\n"
+@pytest.mark.parametrize("marker", GENERATED)
+def test_the_tables_are_what_the_results_render(marker):
+    assert README.split(f"<!-- {marker} -->\n")[1].split(f"<!-- /{marker} -->")[0] == GENERATED[marker](ROOT / "results") + "\n"
