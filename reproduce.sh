@@ -22,6 +22,7 @@ pipeline()  { data "$@"; sft "$@"; rl "$@"; evaluate "$@"; }
 baselines() { for name in grpo gspo grpo_trajectory noise_free; do CONFIG=configs/quickstart_$name.yaml; rl "$@"; evaluate "$@"; done; }
 readme()    { python -m arenarl.report --readme; }
 bench()     { python -m arenarl.environments.benchmark; }
+bench_tournament() { python -m arenarl.bench_tournament "$@"; }
 test()      { python -m pytest -q --doctest-modules tests arenarl "$@"; }
 
 environment() {
@@ -46,6 +47,7 @@ usage() {
   echo "  baselines                     GRPO and GSPO with pointwise rewards, and a judge without errors, from the same SFT policy"
   echo "  readme                        the README's results from results/"
   echo "  bench                         tool calls per second"
+  echo "  bench_tournament              seconds to rank 8 groups of 16 against the bound; --help tells the flags"
   echo "  test                          all tests"
   exit 2
 }
@@ -53,6 +55,6 @@ usage() {
 stage=${1:-}
 case "$stage" in
   pipeline | data | sft | rl | baselines) shift; environment; check "$@"; "$stage" "$@" ;;
-  evaluate | readme | bench | test) shift; environment; "$stage" "$@" ;;
+  evaluate | readme | bench | bench_tournament | test) shift; environment; "$stage" "$@" ;;
   *) usage ;;
 esac
