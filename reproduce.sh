@@ -23,6 +23,7 @@ baselines() { for name in grpo gspo grpo_trajectory noise_free; do CONFIG=config
 readme()    { python -m arenarl.report --readme; }
 bench()     { python -m arenarl.environments.benchmark; }
 fidelity()  { python -m arenarl.fidelity "$@"; }
+bench_tournament() { python -m arenarl.bench_tournament "$@"; }
 test()      { python -m pytest -q --doctest-modules tests arenarl "$@"; }
 
 environment() {
@@ -48,6 +49,7 @@ usage() {
   echo "  readme                        the README's results from results/"
   echo "  bench                         tool calls per second"
   echo "  fidelity                      how true each topology's ranking is, and what it costs; simulated, with the truth known"
+  echo "  bench_tournament              seconds to rank 8 groups of 16 against the bound; --help tells the flags"
   echo "  test                          all tests"
   exit 2
 }
@@ -55,6 +57,6 @@ usage() {
 stage=${1:-}
 case "$stage" in
   pipeline | data | sft | rl | baselines) shift; environment; check "$@"; "$stage" "$@" ;;
-  evaluate | readme | bench | fidelity | test) shift; environment; "$stage" "$@" ;;
+  evaluate | readme | bench | fidelity | bench_tournament | test) shift; environment; "$stage" "$@" ;;
   *) usage ;;
 esac

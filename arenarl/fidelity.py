@@ -15,7 +15,7 @@ import asyncio
 import json
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
@@ -189,9 +189,9 @@ def run(sizes: Sequence[int], groups: int, paired_groups: int, seed: int, proces
     models = [(*model, size, paired_groups, seed) for model, size in product(MODELS, PAIRED_SIZES) if size in sizes]
     jobs = [(reach_rows, *cell) for cell in models] + [(paired_rows, *cell) for cell in models] + grid[::-1]  # the longest first
     with ProcessPoolExecutor(processes) as pool:
-        futures = [pool.submit(*job) for job in jobs]
-        done = [future.result() for future in tqdm(futures, desc="fidelity", unit="cell", smoothing=0)]
-    rows_of = {job: rows for job, rows in zip(jobs, done)}
+        futures = {pool.submit(*job): job for job in jobs}
+        finished = tqdm(as_completed(futures), total=len(jobs), desc="fidelity", unit="cell", smoothing=0)
+        rows_of = {futures[future]: future.result() for future in finished}
     return {
         "rows": [row for job in grid for row in rows_of[job]],
         "paired": [row for job in jobs if job[0] is paired_rows for row in rows_of[job]],

@@ -2,13 +2,12 @@
 
 import asyncio
 from random import Random
-from time import perf_counter
 
 import pytest
 from virtual_clock import run_on_virtual_clock
 
 from arenarl.topologies import TOPOLOGIES
-from arenarl.tournament import play_tournament, run_tournament
+from arenarl.tournament import play_tournament
 
 each_topology = pytest.mark.parametrize("topology", TOPOLOGIES)
 
@@ -62,7 +61,6 @@ def bound(rankings, slots, delay):
 @each_topology
 def test_eight_groups_of_16_at_concurrency_8_end_within_a_twentieth_of_the_bound(topology):
     rankings, seconds = rank_groups(topology, 8, 16, 8, lambda lot: 1.0)
-    print(topology, seconds / bound(rankings, 8, 1.0))
     assert seconds <= 1.05 * bound(rankings, 8, 1.0)
 
 
@@ -83,22 +81,3 @@ def test_the_brackets_of_double_elimination_interleave():
     """Four rounds of winners, six of losers and the final would be 11 in a row; the longest chain of 16 entrants is 8."""
     ((ranking,), seconds) = rank_groups("double_elimination", 1, 16, 1000, lambda lot: 1.0)
     assert seconds <= 8
-
-
-@each_topology
-def test_our_own_overhead_for_a_group_of_16_is_below_5_ms(topology):
-    async def compare(i, j):
-        return 20 - i, 20 - j
-
-    async def seconds():
-        start = perf_counter()
-        await play_tournament(topology, 16, compare, limit=asyncio.Semaphore(8))
-        return perf_counter() - start
-
-    async def main():
-        return min([await seconds() for _ in range(40)])
-
-    run_tournament(topology, 16, compare)  # loads what is loaded on first use
-    best = asyncio.run(main())
-    print(topology, f"{1000 * best:.2f} ms")
-    assert best < 0.005
