@@ -1,8 +1,10 @@
 """Results for readers: a run's summary, its table in the terminal and in the README, one trajectory turn by turn.
 
+    python -m arenarl.report quickstart
     python -m arenarl.report --readme
 
-writes the README's results table, between its markers, from results/*/summary.json.
+The first draws the figures of a run (its name, or its folder in runs/) and writes its page, results/<run>/report.html; figures.py and
+report_page/ do that. The second writes the README's results table, between its markers, from results/*/summary.json.
 """
 
 import argparse
@@ -12,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from arenarl.config import Config
-from arenarl.runs import provenance
+from arenarl.runs import guarded, provenance
 from arenarl.trajectory import Query, Trajectory, assistant_text
 
 COLUMNS = {  # figure -> heading and unit
@@ -108,8 +110,21 @@ def write_readme(readme: Path, results: Path) -> None:
     readme.write_text(between.sub(lambda _: table + "\n", text), encoding="utf-8")
 
 
-if __name__ == "__main__":
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--readme", action="store_true", required=True, help="write the README's results table")
-    parser.parse_args()
-    write_readme(Path("README.md"), Path("results"))
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("run", nargs="?", help="the run's name, or its folder in runs/")
+    what.add_argument("--readme", action="store_true", help="write the README's results table")
+    arguments = parser.parse_args()
+    if arguments.readme:
+        write_readme(Path("README.md"), Path("results"))
+        return
+
+    from arenarl.report_page import write_page  # only here: it needs matplotlib
+
+    name = Path(arguments.run).name
+    print(f"written: {write_page(Path('runs') / name, Path('results') / name)}")
+
+
+if __name__ == "__main__":
+    guarded(main)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from arenarl.group_stage import Choose, play_group_stage
 from arenarl.judge_call import attempt
 from arenarl.ranking import Call, Match, Ranking, group_entrants, rank_trajectories, scored_calls
-from arenarl.schedules import Pairing, Results, Standing, Topology
+from arenarl.schedules import Pairing, Place, Results, Standing, Topology
 from arenarl.topologies import build_topology, resolve_ranking
 
 if TYPE_CHECKING:
@@ -89,7 +89,9 @@ async def play_tournament(
         standings = schedule.standings(results)
     if all(scores is None or scores[0] == scores[1] for scores in results.values()):
         standings = [entrant and Standing((0.0,), entrant.score) for entrant in standings]
-    return Ranking(*rank_trajectories(group_size, members, standings), matches)
+    bracket = [[Place(*(None if entrant is None else members[entrant][0] for entrant in place)) for place in places]
+               for places in schedule.bracket(results)]
+    return Ranking(*rank_trajectories(group_size, members, standings), matches, bracket)
 
 
 async def _play(
