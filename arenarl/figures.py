@@ -55,18 +55,23 @@ def draw_figures(run_dirs: Sequence[Path], summary: dict[str, Any], folder: Path
     Args:
         run_dirs: the run's folder, and those of the same run with other seeds.
     """
-    captions = {}
     curves = [_read_lines(path) for run_dir in run_dirs if (path := run_dir / "rl" / "curve.jsonl").is_file()]
     log = training_log(run_dirs[0] / "rl")
+    judge = f"the {summary['judge']} judge"
+    captions = {}
     with mpl.rc_context(STYLE):
         if curves:
-            figure, band = learning_curves(curves)
-            captions[f"Learning curves on held-out queries, win rate by the {summary['judge']} judge. {band}"] = _save(figure, folder / "learning_curves")
-        caption = f"Win rate against the stored baseline by the {summary['judge']} judge. Bars: 95 % over test queries; one seed."
-        captions[caption] = _save(win_rate_by_subtask(summary), folder / "win_rate_by_subtask")
+            figure, bands = learning_curves(curves)
+            captions[f"Learning curves on held-out queries; win rate by {judge}. {bands}"] = _save(figure, folder / "learning_curves")
+        figure = win_rate_by_subtask(summary)
+        captions[f"Win rate against the stored baseline by {judge}. Bars: 95 % over test queries; one seed."] = _save(
+            figure, folder / "win_rate_by_subtask"
+        )
         if any("true/quality_spread" in entry for entry in log):
-            caption = "Standard deviations within a group, in points of 10, by optimizer step: thin lines are single steps, thick ones a running mean."
-            captions[caption] = _save(noise_against_spread(log), folder / "noise_against_spread")
+            figure = noise_against_spread(log)
+            captions[f"What there is to rank in a group, and the noise of {judge}. Thin: single steps; thick: mean of the last ten."] = _save(
+                figure, folder / "noise_against_spread"
+            )
     return captions
 
 
@@ -100,7 +105,7 @@ def win_rate_by_subtask(summary: dict[str, Any]) -> Figure:
     """A point with its interval for each checkpoint and decoding, subtask by subtask."""
     policies = [(name, decoding) for name in summary["checkpoints"] for decoding in summary[name]]
     subtasks = list(summary[policies[0][0]][policies[0][1]]["by_subtask"])
-    figure = Figure(figsize=(8, 3.6), layout="constrained")
+    figure = Figure(figsize=(9.5, 3.8), layout="constrained")
     axes = figure.subplots()
     for k, (name, decoding) in enumerate(policies):
         figures = [summary[name][decoding]["by_subtask"][subtask]["win_rate"] for subtask in subtasks]
@@ -114,19 +119,19 @@ def win_rate_by_subtask(summary: dict[str, Any]) -> Figure:
     axes.set_xticks(range(len(subtasks)), subtasks)
     axes.set_title("win rate, % (50: as good as the stored baseline)")
     axes.grid(visible=False, axis="x")
-    axes.legend(ncols=min(4, len(policies)), loc="upper center", bbox_to_anchor=(0.5, -0.1))
+    _legend_below(axes, offset=-0.08)
     return figure
 
 
 def noise_against_spread(log: Sequence[dict[str, Any]]) -> Figure:
     """What there is to rank, and what blurs it: the true spread, and the judge's noise as its own scores tell it."""
-    figure = Figure(figsize=(8, 3.6), layout="constrained")
+    figure = Figure(figsize=(9.5, 3.8), layout="constrained")
     axes = figure.subplots()
     names = {
-        "true/quality_spread": "true quality (noise-free)",
-        "judge/sigma_quality": "quality, estimated from the scores",
+        "true/quality_spread": "quality in a group, noise-free",
+        "judge/sigma_quality": "the same, estimated from the scores",
         "judge/sigma_noise": "noise of one score",
-        "judge/sigma_shared": "drift of a call, shared by its two scores",
+        "judge/sigma_shared": "drift that a call's two scores share",
     }
     for (key, label), line in zip(names.items(), LINES, strict=False):
         points = [(entry["step"], entry[key]) for entry in log if key in entry]
@@ -134,15 +139,19 @@ def noise_against_spread(log: Sequence[dict[str, Any]]) -> Figure:
             _plot_smoothed(axes, *map(np.array, zip(*points, strict=True)), label=label, **line)
     axes.set_ylim(bottom=0)
     axes.set_xlabel("optimizer step")
-    axes.set_title("standard deviation within a group, points of 10")
-    axes.legend()
+    axes.set_title("standard deviation, points of 10")
+    _legend_below(axes, offset=-0.16)
     return figure
 
 
 def _plot_smoothed(axes: Axes, steps: np.ndarray, values: np.ndarray, label: str, window: int = 10, **line: Any) -> None:
     means = [values[max(0, k - window + 1) : k + 1].mean() for k in range(len(values))]
-    axes.plot(steps, values, color=line["color"], linewidth=0.6, alpha=0.4)
+    axes.plot(steps, values, color=line["color"], linewidth=0.6, alpha=0.3)
     axes.plot(steps, means, label=label, markevery=max(1, len(steps) // 8), **line)
+
+
+def _legend_below(axes: Axes, offset: float) -> None:
+    axes.legend(ncols=4, loc="upper center", bbox_to_anchor=(0.5, offset))
 
 
 def training_log(folder: Path) -> list[dict[str, Any]]:

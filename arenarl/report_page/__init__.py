@@ -18,19 +18,12 @@ import yaml
 
 from arenarl.config import UserError
 from arenarl.figures import draw_figures
-from arenarl.report_page.data import compressed, evaluated_items, pack, training_items
+from arenarl.report import COLUMNS
+from arenarl.report_page.data import compressed, evaluated_items, pack, sample_name, training_items
 from arenarl.trajectory import read_jsonl
 
 HERE = Path(__file__).parent
 SCRIPTS = ("dom.js", "store.js", "list.js", "tournament.js", "item.js", "app.js")
-COLUMNS = {  # figure -> heading and unit
-    "win_rate": "win rate %",
-    "quality": "quality 0-10",
-    "valid_rate": "valid %",
-    "groundedness": "grounded %",
-    "constraints_met": "constraints %",
-    "tool_calls": "tool calls",
-}
 
 
 def write_page(run_dir: Path, results_dir: Path) -> Path:
@@ -77,7 +70,7 @@ def _sets(run_dir: Path, evaluation: Path, summary: dict[str, Any]) -> list[dict
         is_tournament = config["reward"]["name"] == "tournament"
         topology = config["tournament"]["topology"] if is_tournament else config["reward"]["name"]
         size = len(next(read_jsonl(groups))["trajectories"])
-        names = ["anchor" if config["rollout"]["anchor"] else "sample 0", *(f"sample {g}" for g in range(1, size))]
+        names = [sample_name(g, config["rollout"]["anchor"] and g == 0) for g in range(size)]
         simulated = json.loads((run_dir / "rl" / "provenance.json").read_text(encoding="utf-8"))["judge_is_simulated"]
         sets.append({"key": "training", "title": "Training groups", "isTraining": True, "judge": _label(simulated), "names": names,
                      "left": 0, "right": None, "items": training_items(groups, topology)})  # fmt: skip
@@ -104,7 +97,7 @@ def _summary(summary: dict[str, Any], figures: dict[str, Path], evaluation: Path
     by = {key: list(policies[0][1][key]) for key in ("by_subtask", "by_dimension")}
     parts = [
         "<h2>Results</h2>",
-        _table(f"Win rate against the stored baseline by the {judge}; quality, grounded and constraints are noise-free. [95 % over test queries], one seed.",
+        _table(f"Win rate against the stored baseline by the {judge}; the rest is noise-free. [95 % over test queries], one seed.",
                ["", *COLUMNS.values()], [[name, *(_cell(values[figure]) for figure in COLUMNS)] for name, values in policies]),  # fmt: skip
         *(_figure(caption, path) for caption, path in figures.items()),
         "<h2>By subtask</h2>",
@@ -114,7 +107,7 @@ def _summary(summary: dict[str, Any], figures: dict[str, Path], evaluation: Path
         _table(f"Win rate in percent by the {judge}.", ["", *(key.replace("_", " ") for key in by["by_dimension"])],
                [[name, *(_cell(values["by_dimension"][key]["win_rate"]) for key in by["by_dimension"])] for name, values in policies]),  # fmt: skip
         "<h2>The run</h2>",
-        _table("Seconds of each stage.", list(summary["seconds"]), [[escape(str(value)) for value in summary["seconds"].values()]]),
+        _table("Seconds of each stage.", ["", *summary["seconds"]], [["seconds", *(f"{value:.0f}" for value in summary["seconds"].values())]]),
         f"<details><summary>Configuration</summary><pre>{escape((evaluation / 'config.yaml').read_text(encoding='utf-8'))}</pre></details>",
         f"<details><summary>Provenance</summary><pre>{escape(json.dumps(summary['provenance'], indent=2))}</pre></details>",
     ]
@@ -129,13 +122,13 @@ def _cell(figure: dict[str, Any]) -> str:
 
 
 def _table(caption: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Heads and first cells are text, the other cells HTML."""
-    head = "".join(f'<th scope="col"{" class=number" if k or not any(heads[:1]) else ""}>{escape(text)}</th>' for k, text in enumerate(heads))
+    """Heads and the first cell of each row are text, the other cells HTML."""
+    head = "".join(f'<th scope="col" class="number">{escape(text)}</th>' for text in heads)
     body = "".join(
-        "<tr>" + "".join(f'<td class="number">{cell}</td>' if k or heads[0] else f'<th scope="row">{escape(cell)}</th>' for k, cell in enumerate(row)) + "</tr>"
-        for row in rows
+        f'<tr><th scope="row">{escape(name)}</th>' + "".join(f'<td class="number">{cell}</td>' for cell in cells) + "</tr>"
+        for name, *cells in rows
     )
-    return (f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}"><table><caption>{escape(caption)}</caption>'
+    return (f'<p class="caption">{escape(caption)}</p><div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}"><table>'
             f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>")  # fmt: skip
 
 

@@ -7,6 +7,7 @@ for (const set of report.sets) {
   Object.assign(set, { view: fresh(set), visible: [], selected: null });
 }
 let set = null; // the one in sight; null is the summary
+let listScroll = 0; // on a narrow screen the list and the item take turns, and the list is found again where it was left
 let drawing = 0; // only the newest of several drawings that wait for their data is drawn
 
 const isNarrow = () => matchMedia('(max-width: 760px)').matches;
@@ -42,15 +43,16 @@ function focusPath() {
   return match != null ? `[data-match="${match}"]` : label ? `[aria-label="${CSS.escape(label)}"]` : ':not(*)';
 }
 
-function open(row, push = true) {
+async function open(row, push = true) {
+  if (isNarrow() && row && !set.selected) listScroll = scrollY;
   set.selected = row;
   set.view.match = null;
   const address = `#${set.key}${row ? `/${encodeURIComponent(row.key)}` : ''}`;
   if (push && location.hash !== address) history.pushState(null, '', address);
   row?.link?.scrollIntoView({ block: 'nearest' });
   byId('detail').scrollTop = 0;
-  if (isNarrow()) scrollTo(0, 0);
-  return show();
+  await show();
+  if (isNarrow()) scrollTo(0, row ? 0 : listScroll);
 }
 
 const actions = {

@@ -10,11 +10,13 @@ import gzip
 import json
 from collections.abc import Iterator
 from dataclasses import asdict
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from arenarl.config import UserError
 from arenarl.ranking import Call, Match
+from arenarl.schedules import Place
 from arenarl.trajectory import Trajectory, read_jsonl, read_turns
 
 BLOCK_CHARACTERS = 250_000  # of JSON in a block: opened in a few milliseconds, and long enough to compress well
@@ -47,11 +49,18 @@ def training_items(path: Path, topology: str) -> Iterator[Item]:
             **_heading(record),
             "step": record["step"],
             "entrants": [
-                {"name": "anchor" if trajectory["meta"]["is_anchor"] else f"sample {g}", **_trajectory(trajectory), "quality": quality, "reward": reward}
-                for g, (trajectory, quality, reward) in enumerate(zip(record["trajectories"], record["quality"], record["rewards"], strict=True))
+                {"name": sample_name(g, trajectory["meta"]["is_anchor"]), **_trajectory(trajectory), "quality": quality, "reward": reward}
+                for g, trajectory, quality, reward in zip(
+                    count(), record["trajectories"], record["quality"], record["rewards"], strict=False
+                )
             ],
             "tournaments": [_tournament(ranking, "", topology)],
         }
+
+
+def sample_name(g: int, is_anchor: bool) -> str:
+    """What the page calls trajectory g of a training group."""
+    return "anchor" if is_anchor else f"sample {g}"
 
 
 def _heading(record: dict[str, Any]) -> Item:
@@ -79,7 +88,7 @@ def _tournament(ranking: dict[str, Any], judge: str, topology: str) -> dict[str,
         "ranks": ranking["ranks_G"],
         "scores": ranking["scores_G"],
         "matches": matches,
-        "bracket": ranking.get("bracket", []),
+        "bracket": [[Place(*place)._asdict() for place in places] for places in ranking.get("bracket", [])],
         "group_calls": ranking.get("group_calls", []),
     }
 

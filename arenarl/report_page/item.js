@@ -30,8 +30,8 @@ function drawStandings(set, item, view, actions) {
   const chooser = (index, side, sign) => el('button', { type: 'button', class: 'side-button', 'aria-pressed': String(view[side] === index),
     'aria-label': `${item.entrants[index].name} on the ${side}`, onclick: () => actions.show(side, index) }, sign);
   const columns = ['rank', 'trajectory', 'quality', set.isTraining ? 'reward' : 'baseline', 'ended', 'show'];
-  return el('section', {}, el('div', { class: 'scroll' }, el('table', { class: 'standings' },
-    el('caption', {}, 'Ranks by the ', el('span', { class: 'label' }, set.judge), '; quality is noise-free, 0 to 10.'),
+  return el('section', {}, el('p', { class: 'caption' }, 'Ranks by the ', el('span', { class: 'label' }, set.judge), '; quality is noise-free, 0 to 10.'),
+    el('div', { class: 'scroll' }, el('table', { class: 'standings', 'aria-label': 'Standings' },
     el('thead', {}, el('tr', {}, columns.map((text) => el('th', { scope: 'col' }, text)))),
     el('tbody', {}, order.map((index) => {
       const entrant = item.entrants[index];
@@ -58,10 +58,10 @@ function drawComparison(entrants) {
     ['constraints met, %', entrants.map((entrant) => met(entrant) && share(Object.values(met(entrant)).filter(Boolean).length / Object.keys(met(entrant)).length))],
     ['tool calls', entrants.map(calls)],
   ].filter(([, values]) => values.some((value) => value != null));
-  return el('div', { class: 'scroll' }, el('table', { class: 'comparison' }, el('caption', {}, 'Noise-free, from the world’s truth.'),
+  return [el('p', { class: 'caption' }, 'Noise-free, from the world’s truth.'), el('div', { class: 'scroll' }, el('table', { class: 'comparison', 'aria-label': 'Comparison' },
     el('thead', {}, el('tr', {}, el('td', {}), entrants.map((entrant) => el('th', { scope: 'col', class: 'number' }, entrant.name)), el('th', { scope: 'col', class: 'number' }, 'left − right'))),
     el('tbody', {}, rows.map(([name, [a, b]]) => el('tr', {}, el('th', { scope: 'row' }, name), el('td', { class: 'number' }, number(a)), el('td', { class: 'number' }, number(b)),
-      el('td', { class: 'number' }, a == null || b == null ? '–' : `${a > b ? '+' : ''}${number(a - b)}`))))));
+      el('td', { class: 'number' }, a == null || b == null ? '–' : `${a > b ? '+' : ''}${number(a - b)}`))))))];
 }
 
 function drawTrajectory(item, entrant, alone) {

@@ -2,28 +2,31 @@
 
 const BOX = { width: 176, height: 46, gap: 10, between: 34 };
 
-const sidesOf = (item, tournament, match) => [match.i, match.j].map((index, side) => ({
+const sidesOf = (item, match) => [match.i, match.j].map((index, side) => ({
   name: nameOf(item, index), score: match.scores?.[side], wins: match.scores ? match.scores[side] > match.scores[1 - side] : false,
 }));
 
-// Identical trajectories enter once, under all their names.
+// Identical trajectories enter once: the first one's name stands for all, the full name has them all.
+const namesOf = (item, index) => item.entrants.filter((entrant) => entrant.same_as === index).map((entrant) => entrant.name);
+const fullName = (item, index) => namesOf(item, index).join(' = ');
 function nameOf(item, index) {
-  const names = item.entrants.filter((entrant) => entrant.same_as === index).map((entrant) => entrant.name);
-  return names.length > 1 ? `${names[0]} +${names.length - 1}` : item.entrants[index].name;
+  const names = namesOf(item, index);
+  const more = names.length > 1 ? ` +${names.length - 1}` : '';
+  return (names[0].length > 20 ? `${names[0].slice(0, 19)}…` : names[0]) + more;
 }
 
 const between = (tournament, i, j) => tournament.matches.findIndex((match) => (match.i === i && match.j === j) || (match.i === j && match.j === i));
 
-function describe(item, tournament, match) {
-  const [one, other] = sidesOf(item, tournament, match);
-  if (!match.scores) return `${one.name} against ${other.name}: no verdict`;
-  return `${one.name} ${number(one.score)}, ${other.name} ${number(other.score)}${match.is_flip ? ', the orders disagree' : ''}`;
+function describe(item, match) {
+  const [one, other] = [match.i, match.j].map((index) => fullName(item, index));
+  if (!match.scores) return `${one} against ${other}: no verdict`;
+  return `${one} ${number(match.scores[0])}, ${other} ${number(match.scores[1])}${match.is_flip ? ', the orders disagree' : ''}`;
 }
 
 function drawTournament(set, item, tournament, chosen, choose) {
   const inTree = new Set(tournament.bracket.flat().filter((place) => place.i != null && place.j != null).map((place) => between(tournament, place.i, place.j)));
   const rounds = Map.groupBy(tournament.matches.map((match, index) => ({ ...match, index })), (match) => match.round);
-  const groups = [...rounds].filter(([round, matches]) => !tournament.bracket.length || round === 0 || matches.some((match) => !inTree.has(match.index)));
+  const groups = [...rounds].filter(([, matches]) => !tournament.bracket.length || matches.some((match) => !inTree.has(match.index)));
   const heading = (round) => (tournament.bracket.length ? 'Seeding: matches with the anchor' : rounds.size > 1 ? `Round ${round + 1}` : 'Matches');
   return el('section', { class: 'tournament' },
     el('h3', {}, `Tournament${tournament.judge && `, ${tournament.judge}`}: ${words(tournament.topology)}`, el('span', { class: 'label' }, set.judge)),
@@ -34,8 +37,8 @@ function drawTournament(set, item, tournament, chosen, choose) {
 }
 
 function matchButton(item, tournament, match, chosen, choose) {
-  const sides = sidesOf(item, tournament, match);
-  return el('button', { type: 'button', class: 'match', 'data-match': match.index, 'aria-pressed': String(chosen === match.index), title: describe(item, tournament, match),
+  const sides = sidesOf(item, match);
+  return el('button', { type: 'button', class: 'match', 'data-match': match.index, 'aria-pressed': String(chosen === match.index), title: describe(item, match),
     onclick: () => choose(match.index) },
   sides.map((side) => el('span', { class: side.wins ? 'side wins' : 'side' }, el('span', {}, side.name), el('span', {}, number(side.score)))));
 }
@@ -76,12 +79,12 @@ function drawBox(item, tournament, place, x, y, chosen, choose) {
     : [svg('text', { class: entrant === place.winner ? 'wins' : '', x: 10, y: dy }, `${entrant === place.winner ? '▸ ' : ''}${nameOf(item, entrant)}`),
       svg('text', { class: 'score', x: BOX.width - 10, y: dy }, match ? number(score(entrant)) : '')]);
   const behaviour = match ? {
-    role: 'button', tabindex: 0, 'data-match': index, 'aria-pressed': String(chosen === index), 'aria-label': describe(item, tournament, match),
+    role: 'button', tabindex: 0, 'data-match': index, 'aria-pressed': String(chosen === index), 'aria-label': describe(item, match),
     onclick: () => choose(index),
     onkeydown: (event) => { if (event.key === 'Enter' || event.key === ' ') { event.preventDefault(); choose(index); } },
   } : {};
   return svg('g', { ...behaviour, class: match ? 'box' : 'box idle', transform: `translate(${x} ${y})` },
-    svg('rect', { width: BOX.width, height: BOX.height, rx: 6 }), svg('path', { class: 'split', d: `M0 ${BOX.height / 2}h${BOX.width}` }),
+    match && svg('title', {}, describe(item, match)), svg('rect', { width: BOX.width, height: BOX.height, rx: 6 }), svg('path', { class: 'split', d: `M0 ${BOX.height / 2}h${BOX.width}` }),
     side(place.i, 16), side(place.j, BOX.height - 8));
 }
 
@@ -90,9 +93,10 @@ function drawMatch(set, item, tournament, index, close) {
   const match = tournament.matches[index];
   const [one, other] = [match.i, match.j];
   const names = [nameOf(item, one), nameOf(item, other)];
+  const title = `${fullName(item, one)} against ${fullName(item, other)}`;
   const seen = match.calls.map((call) => (entrant) => (call.first === entrant ? 0 : 1));
   const detailed = match.calls.filter((call) => call.detail);
-  const dimensions = detailed.length ? Object.keys(detailed[0].detail[0]) : [];
+  const dimensions = Object.entries(detailed[0]?.detail[0] ?? {}).filter(([, score]) => typeof score === 'number').map(([name]) => name);
   const value = (k, dimension, entrant) => {
     const call = match.calls[k];
     return dimension == null ? call.scores?.[seen[k](entrant)] : call.detail?.[seen[k](entrant)][dimension];
@@ -105,8 +109,8 @@ function drawMatch(set, item, tournament, index, close) {
   const row = (dimension) => el('tr', { class: dimension == null ? 'total' : '' }, el('th', { scope: 'row' }, dimension == null ? 'total' : words(dimension)),
     match.calls.map((_, k) => pair(value(k, dimension, one), value(k, dimension, other))), match.calls.length > 1 && pair(both(dimension, one), both(dimension, other)));
   const heads = [...match.calls.map((call) => `${nameOf(item, call.first)} shown first`), ...(match.calls.length > 1 ? ['both orders'] : [])];
-  return el('section', { id: 'match', class: 'card match-detail', tabindex: -1, 'aria-label': `Match: ${names.join(' against ')}` },
-    el('header', {}, el('h4', {}, `${names[0]} against ${names[1]}`, el('span', { class: 'label' }, set.judge)),
+  return el('section', { id: 'match', class: 'card match-detail', tabindex: -1, 'aria-label': `Match: ${title}` },
+    el('header', {}, el('h4', {}, title, el('span', { class: 'label' }, set.judge)),
       el('button', { type: 'button', class: 'close', 'aria-label': 'Close the match', onclick: close }, '✕')),
     el('p', {}, verdict(match, names)),
     match.calls.filter((call) => call.error).map((call) => el('p', { class: 'error' }, `Call without a verdict: ${call.error}`)),
