@@ -119,7 +119,7 @@ def win_rate_by_subtask(summary: dict[str, Any]) -> Figure:
     axes.set_xticks(range(len(subtasks)), subtasks)
     axes.set_title("win rate, % (50: as good as the stored baseline)")
     axes.grid(visible=False, axis="x")
-    _legend_below(axes, offset=-0.08)
+    _legend_below(axes, offset=-0.08, columns=min(5, len(policies)))
     return figure
 
 
@@ -128,8 +128,8 @@ def noise_against_spread(log: Sequence[dict[str, Any]]) -> Figure:
     figure = Figure(figsize=(9.5, 3.8), layout="constrained")
     axes = figure.subplots()
     names = {
-        "true/quality_spread": "quality in a group, noise-free",
-        "judge/sigma_quality": "the same, estimated from the scores",
+        "true/quality_spread": "quality in a group, noise-free (what there is to rank)",
+        "judge/sigma_quality": "quality, estimated from the scores",
         "judge/sigma_noise": "noise of one score",
         "judge/sigma_shared": "drift that a call's two scores share",
     }
@@ -140,7 +140,7 @@ def noise_against_spread(log: Sequence[dict[str, Any]]) -> Figure:
     axes.set_ylim(bottom=0)
     axes.set_xlabel("optimizer step")
     axes.set_title("standard deviation, points of 10")
-    _legend_below(axes, offset=-0.16)
+    _legend_below(axes, offset=-0.16, columns=2)
     return figure
 
 
@@ -150,8 +150,8 @@ def _plot_smoothed(axes: Axes, steps: np.ndarray, values: np.ndarray, label: str
     axes.plot(steps, means, label=label, markevery=max(1, len(steps) // 8), **line)
 
 
-def _legend_below(axes: Axes, offset: float) -> None:
-    axes.legend(ncols=4, loc="upper center", bbox_to_anchor=(0.5, offset))
+def _legend_below(axes: Axes, offset: float, columns: int) -> None:
+    axes.legend(ncols=columns, loc="upper center", bbox_to_anchor=(0.5, offset))
 
 
 def training_log(folder: Path) -> list[dict[str, Any]]:

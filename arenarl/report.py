@@ -3,7 +3,7 @@
     python -m arenarl.report quickstart
     python -m arenarl.report --readme
 
-The first draws the figures of a run (its name, or its folder in runs/) and writes its page, results/<run>/report.html; figures.py and
+The first draws the figures of a run (its name, its folder in runs/, or --config with its YAML) and writes its page, results/<run>/report.html; figures.py and
 report_page/ do that. The second writes the README's results table, between its markers, from results/*/summary.json.
 """
 
@@ -13,7 +13,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from arenarl.config import Config
+from arenarl.config import Config, load_config
 from arenarl.runs import guarded, provenance
 from arenarl.trajectory import Query, Trajectory, assistant_text
 
@@ -114,7 +114,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("run", nargs="?", help="the run's name, or its folder in runs/")
+    what.add_argument("--config", help="the run's YAML instead of its name")
     what.add_argument("--readme", action="store_true", help="write the README's results table")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides", help="with --config: change one key")
     arguments = parser.parse_args()
     if arguments.readme:
         write_readme(Path("README.md"), Path("results"))
@@ -122,7 +124,7 @@ def main() -> None:
 
     from arenarl.report_page import write_page  # only here: it needs matplotlib
 
-    name = Path(arguments.run).name
+    name = load_config(arguments.config, arguments.overrides).run_name if arguments.config else Path(arguments.run).name
     print(f"written: {write_page(Path('runs') / name, Path('results') / name)}")
 
 

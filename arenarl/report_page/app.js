@@ -14,6 +14,7 @@ const isNarrow = () => matchMedia('(max-width: 760px)').matches;
 
 async function change(values) {
   Object.assign(set.view, values);
+  if (set.view.inside && !set.texts) byId('count').textContent = 'reading all trajectories …';
   if (set.view.inside) await readTexts(set);
   set.visible = visibleRows(set, set.view);
   drawRows(set, set.visible, set.view, set.selected, open);

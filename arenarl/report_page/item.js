@@ -38,7 +38,7 @@ function drawStandings(set, item, view, actions) {
       const twin = entrant.same_as !== index ? ` = ${item.entrants[entrant.same_as].name}` : '';
       return el('tr', {},
         el('td', { class: 'number' }, ranks[index] == null ? '–' : String(ranks[index] + 1)),
-        el('th', { scope: 'row' }, el('kbd', { class: 'quiet' }, String(index + 1)), ` ${entrant.name}`, el('span', { class: 'quiet' }, twin)),
+        el('th', { scope: 'row' }, el('kbd', { class: 'quiet' }, String(index + 1)), ` ${entrant.name}`, el('span', { class: 'quiet twin' }, twin)),
         el('td', { class: 'number' }, number(entrant.quality)),
         el('td', {}, set.isTraining ? number(entrant.reward, 2) : index > 0 && mark(view.outcomes[index])),
         el('td', {}, STOPS[entrant.stop_reason]),

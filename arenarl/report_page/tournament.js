@@ -20,7 +20,7 @@ const between = (tournament, i, j) => tournament.matches.findIndex((match) => (m
 function describe(item, match) {
   const [one, other] = [match.i, match.j].map((index) => fullName(item, index));
   if (!match.scores) return `${one} against ${other}: no verdict`;
-  return `${one} ${number(match.scores[0])}, ${other} ${number(match.scores[1])}${match.is_flip ? ', the orders disagree' : ''}`;
+  return `${one} ${number(match.scores[0], 2)}, ${other} ${number(match.scores[1], 2)}${match.is_flip ? ', the orders disagree' : ''}`;
 }
 
 function drawTournament(set, item, tournament, chosen, choose) {
@@ -40,7 +40,7 @@ function matchButton(item, tournament, match, chosen, choose) {
   const sides = sidesOf(item, match);
   return el('button', { type: 'button', class: 'match', 'data-match': match.index, 'aria-pressed': String(chosen === match.index), title: describe(item, match),
     onclick: () => choose(match.index) },
-  sides.map((side) => el('span', { class: side.wins ? 'side wins' : 'side' }, el('span', {}, side.name), el('span', {}, number(side.score)))));
+  sides.map((side) => el('span', { class: side.wins ? 'side wins' : 'side' }, el('span', {}, side.name), el('span', {}, number(side.score, 2)))));
 }
 
 function drawGroupCalls(item, tournament) {
@@ -77,7 +77,7 @@ function drawBox(item, tournament, place, x, y, chosen, choose) {
   const side = (entrant, dy) => (entrant == null
     ? svg('text', { class: 'bye', x: 10, y: dy }, 'bye')
     : [svg('text', { class: entrant === place.winner ? 'wins' : '', x: 10, y: dy }, `${entrant === place.winner ? '▸ ' : ''}${nameOf(item, entrant)}`),
-      svg('text', { class: 'score', x: BOX.width - 10, y: dy }, match ? number(score(entrant)) : '')]);
+      svg('text', { class: 'score', x: BOX.width - 10, y: dy }, match ? number(score(entrant), 2) : '')]);
   const behaviour = match ? {
     role: 'button', tabindex: 0, 'data-match': index, 'aria-pressed': String(chosen === index), 'aria-label': describe(item, match),
     onclick: () => choose(index),
@@ -105,9 +105,11 @@ function drawMatch(set, item, tournament, index, close) {
     const values = match.calls.map((_, k) => value(k, dimension, entrant));
     return values.some((score) => score == null) ? null : values.reduce((sum, score) => sum + score, 0);
   };
-  const pair = (a, b) => [a, b].map((score, side) => el('td', { class: score > (side ? a : b) + 1e-6 ? 'number wins' : 'number' }, number(score)));
+  const pair = (dimension, a, b) => [a, b].map((score, side) =>
+    el('td', { class: score > (side ? a : b) + 1e-6 ? 'number wins' : 'number' }, number(score, dimension == null ? 2 : 1)));
   const row = (dimension) => el('tr', { class: dimension == null ? 'total' : '' }, el('th', { scope: 'row' }, dimension == null ? 'total' : words(dimension)),
-    match.calls.map((_, k) => pair(value(k, dimension, one), value(k, dimension, other))), match.calls.length > 1 && pair(both(dimension, one), both(dimension, other)));
+    match.calls.map((_, k) => pair(dimension, value(k, dimension, one), value(k, dimension, other))),
+    match.calls.length > 1 && pair(dimension, both(dimension, one), both(dimension, other)));
   const heads = [...match.calls.map((call) => `${nameOf(item, call.first)} shown first`), ...(match.calls.length > 1 ? ['both orders'] : [])];
   return el('section', { id: 'match', class: 'card match-detail', tabindex: -1, 'aria-label': `Match: ${title}` },
     el('header', {}, el('h4', {}, title, el('span', { class: 'label' }, set.judge)),
