@@ -14,6 +14,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from arenarl.trajectory import read_jsonl
+
 STYLE = {
     "font.family": "DejaVu Sans",  # comes with matplotlib, so that every machine draws the same
     "font.size": 9,
@@ -55,7 +57,7 @@ def draw_figures(run_dirs: Sequence[Path], summary: dict[str, Any], folder: Path
     Args:
         run_dirs: the run's folder, and those of the same run with other seeds.
     """
-    curves = [_read_lines(path) for run_dir in run_dirs if (path := run_dir / "rl" / "curve.jsonl").is_file()]
+    curves = _read_curves(run_dirs)
     log = training_log(run_dirs[0] / "rl")
     judge = f"the {summary['judge']} judge"
     captions = {}
@@ -76,9 +78,9 @@ def draw_figures(run_dirs: Sequence[Path], summary: dict[str, Any], folder: Path
 
 
 def learning_curves(curves: Sequence[list[dict[str, Any]]]) -> tuple[Figure, str]:
-    """The curves during RL, one list of points a seed, and what the bands are."""
+    """The curves during RL, one list of points a seed, all at the same steps; and what the bands are."""
     figure = Figure(figsize=(9.5, 5.2), layout="constrained")
-    steps = sorted(set.intersection(*({point["step"] for point in points} for points in curves)))
+    steps = [point["step"] for point in curves[0]]
     by_seed = [{point["step"]: point for point in points} for points in curves]
     for axes, (name, title) in zip(figure.subplots(2, 3, sharex=True).flat, PANELS.items(), strict=True):
         for decoding, line in zip(("sampled", "greedy"), LINES, strict=False):
@@ -168,8 +170,11 @@ def _save(figure: Figure, path: Path) -> Path:
     return path.with_suffix(".svg")
 
 
-def _read_lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+def _read_curves(run_dirs: Sequence[Path]) -> list[list[dict[str, Any]]]:
+    """The first run's curve, and those of the others that have come as far."""
+    paths = [run_dir / "rl" / "curve.jsonl" for run_dir in run_dirs]
+    curves = [list(read_jsonl(path)) for path in paths if path.is_file()] if paths[0].is_file() else []
+    return [curve for curve in curves if [point["step"] for point in curve] == [point["step"] for point in curves[0]]]
 
 
 def _number(value: float | None) -> float:

@@ -3,8 +3,9 @@
     python -m arenarl.report quickstart
     python -m arenarl.report --readme
 
-The first draws the figures of a run (its name, its folder in runs/, or --config with its YAML) and writes its page, results/<run>/report.html; figures.py and
-report_page/ do that. The second writes the README's results table, between its markers, from results/*/summary.json.
+The first draws the figures of a run (its name, its folder in runs/, or --config with its YAML) and writes its page,
+results/<run>/report.html; figures.py and report_page/ do that. The second writes the README's results table, between its markers,
+from results/*/summary.json.
 """
 
 import argparse

@@ -89,9 +89,7 @@ async def play_tournament(
         standings = schedule.standings(results)
     if all(scores is None or scores[0] == scores[1] for scores in results.values()):
         standings = [entrant and Standing((0.0,), entrant.score) for entrant in standings]
-    bracket = [[Place(*(None if entrant is None else members[entrant][0] for entrant in place)) for place in places]
-               for places in schedule.bracket(results)]
-    return Ranking(*rank_trajectories(group_size, members, standings), matches, bracket)
+    return Ranking(*rank_trajectories(group_size, members, standings), matches, _bracket(schedule.bracket(results), members))
 
 
 async def _play(
@@ -137,6 +135,11 @@ async def _play(
     async with asyncio.TaskGroup() as tasks:
         start_ready()
     return results, sorted(matches, key=lambda match: (match.round, match.i, match.j))
+
+
+def _bracket(rounds: list[list[Place]], members: list[list[int]]) -> list[list[Place]]:
+    """The rounds with trajectories in place of entrants."""
+    return [[Place(*(None if entrant is None else members[entrant][0] for entrant in place)) for place in places] for places in rounds]
 
 
 def _read_scores(reply: Any) -> tuple[tuple[float, float], Any]:

@@ -22,6 +22,7 @@ from arenarl.judge import EmbeddedJudge, cached_examiner
 from arenarl.playoffs import play_offs
 from arenarl.report import summary_of_run
 from arenarl.report_page import write_page
+from arenarl.report_page.data import pack, training_items
 from arenarl.runs import provenance, write_json
 from arenarl.synthesis import Teacher
 from arenarl.trajectory import RolloutGroup, Trajectory, append_step, read_jsonl, write_jsonl
@@ -151,6 +152,19 @@ def test_the_training_groups_are_in_the_page(run, page):
         assert len(item["tournaments"][0]["matches"]) == len(record["ranking"]["matches"]) > 0
 
 
+@pytest.mark.parametrize("reward", ["tournament_grpo", "win_rate", "pointwise_trajectory"])
+def test_groups_of_every_kind_of_reward_can_be_shown(run, tmp_path, reward):
+    config = load_config("configs/quickstart.yaml", [f"reward.name={reward}", "rollout.group_size=4"])
+    group = RolloutGroup(run.queries[1], [run.solve(f"sample {g}", 0.5)[run.queries[1].query_id] for g in range(4)])
+    outcomes = Arena(EmbeddedJudge(config.judge.train, run.examine, 0), config).reward_groups([group])
+    append_step(tmp_path / "groups.jsonl", 0, group_records(0, [group], outcomes, run.examine))
+    (row,), (block,) = pack(training_items(tmp_path / "groups.jsonl", reward))
+    ((item,),) = [json.loads(gzip.decompress(base64.b64decode(block)))]
+    (tournament,) = item["tournaments"]
+    assert len(row["qualities"]) == 4 and tournament["ranks"] == outcomes[0].ranks_G
+    assert bool(tournament["matches"]) == (reward == "win_rate") and bool(tournament["group_calls"]) == (reward == "tournament_grpo")
+
+
 def test_the_outcome_is_that_of_both_orders_together(page):
     sets, items = unpacked(page)
     seen = set()
@@ -216,10 +230,10 @@ def test_bands_are_the_intervals_of_one_seed_or_the_range_of_several(run, tmp_pa
     captions = list(draw_figures([run.dir], summary, tmp_path / "one"))
     assert "95 % over test queries; one seed" in captions[0] and len(captions) == 3
     other = tmp_path / "small-seed1"
-    for step in (0, 2):
-        append_step(other / "rl" / "curve.jsonl", step, [Run.point(step, shift=3.0)])
-    captions = list(draw_figures([run.dir, other], summary, tmp_path / "two"))
-    assert "Mean of 2 seeds" in captions[0]
+    append_step(other / "rl" / "curve.jsonl", 0, [Run.point(0, shift=3.0)])
+    assert list(draw_figures([run.dir, other], summary, tmp_path / "unfinished")) == captions
+    append_step(other / "rl" / "curve.jsonl", 2, [Run.point(2, shift=3.0)])
+    assert "Mean of 2 seeds" in list(draw_figures([run.dir, other], summary, tmp_path / "two"))[0]
 
 
 def test_figures_read_in_grey(run, page):
@@ -242,7 +256,7 @@ def opened(run, page, request):
         yield browser
         assert browser.complaints() == []
         assert browser.run("return window.hacked") is None
-        assert browser.run("return document.documentElement.scrollWidth <= innerWidth"), "the page can be moved sideways"
+        assert browser.run("return document.documentElement.scrollWidth") <= width, "the page can be moved sideways"
     finally:
         browser.close()
 
