@@ -1,10 +1,10 @@
 // What is shown, and how keys and clicks change it. The address after # names it, so that it can be sent to somebody.
 
 const report = await unpack('index');
-const fresh = (set) => ({ text: '', inside: false, subtask: '', step: '', outcome: '', order: 'given', left: set.left, right: set.right, match: null });
+const NOTHING_CHOSEN = { text: '', inside: false, subtask: '', step: '', outcome: '', order: 'given', match: null };
 for (const set of report.sets) {
   set.rows.forEach((row, number) => Object.assign(row, { number, key: row.step == null ? row.id : `${row.step}-${row.id}` }));
-  Object.assign(set, { view: fresh(set), visible: [], selected: null });
+  Object.assign(set, { view: { ...NOTHING_CHOSEN, left: set.left, right: set.right }, visible: [], selected: null });
 }
 let set = null; // the one in sight; null is the summary
 let listScroll = 0; // on a narrow screen the list and the item take turns, and the list is found again where it was left
@@ -46,6 +46,7 @@ function focusPath() {
 
 async function open(row, push = true) {
   if (isNarrow() && row && !set.selected) listScroll = scrollY;
+  const before = set.selected;
   set.selected = row;
   set.view.match = null;
   const address = `#${set.key}${row ? `/${encodeURIComponent(row.key)}` : ''}`;
@@ -53,7 +54,10 @@ async function open(row, push = true) {
   row?.link?.scrollIntoView({ block: 'nearest' });
   byId('detail').scrollTop = 0;
   await show();
-  if (isNarrow()) scrollTo(0, row ? 0 : listScroll);
+  if (isNarrow() && row !== before) {
+    (row ? byId('detail') : before.link).focus({ preventScroll: true });
+    scrollTo(0, row ? 0 : listScroll);
+  }
 }
 
 const actions = {
@@ -132,7 +136,7 @@ function press(event) {
   const arrow = { ArrowDown: 'j', ArrowUp: 'k' }[event.key];
   const digit = /^Digit([1-9])$/.exec(event.code)?.[1];
   const isOnList = event.target === document.body || byId('list').contains(event.target);
-  if (!set && !['?'].includes(event.key)) return;
+  if (!set && event.key !== '?') return;
   if (digit && set.selected) {
     if (digit <= set.names.length) actions.show(event.shiftKey ? 'right' : 'left', digit - 1);
   } else if (arrow && isOnList) KEYS[arrow]();

@@ -10,7 +10,6 @@ import gzip
 import json
 from collections.abc import Iterator
 from dataclasses import asdict
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -45,14 +44,13 @@ def training_items(path: Path, topology: str) -> Iterator[Item]:
     """The groups of runs/<run>/rl/groups.jsonl."""
     for record in read_jsonl(path):
         ranking = record["ranking"] or {"ranks_G": record["ranks"], "scores_G": record["rewards"], "matches": []}
+        given = zip(record["trajectories"], record["quality"], record["rewards"], strict=True)
         yield {
             **_heading(record),
             "step": record["step"],
             "entrants": [
                 {"name": sample_name(g, trajectory["meta"]["is_anchor"]), **_trajectory(trajectory), "quality": quality, "reward": reward}
-                for g, trajectory, quality, reward in zip(
-                    count(), record["trajectories"], record["quality"], record["rewards"], strict=False
-                )
+                for g, (trajectory, quality, reward) in enumerate(given)
             ],
             "tournaments": [_tournament(ranking, "", topology)],
         }

@@ -19,6 +19,15 @@ const svg = (tag, properties, ...children) => fill(document.createElementNS(SVG,
 const number = (value, digits = 1) => (value == null ? '–' : value.toFixed(digits));
 const words = (name) => name.replaceAll('_', ' ');
 
+const head = (text, properties) => el('th', { scope: 'col', ...properties }, text);
+const figure = (text, properties) => el('td', { class: 'number', ...properties }, text);
+
+// A table that scrolls by itself where it is too wide; `heads` are the cells of its first row.
+function table(name, label, heads, rows) {
+  return el('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': label },
+    el('table', { class: name }, el('thead', {}, el('tr', {}, heads)), el('tbody', {}, rows)));
+}
+
 function choices(label, value, options, onchange, properties = {}) {
   const menu = el('select', { ...properties, onchange: (event) => onchange(event.target.value) },
     options.map(([key, text]) => el('option', { value: key, selected: key === String(value) }, text)));

@@ -27,10 +27,12 @@ function drawFilters(set, view, change) {
   const distinct = (key) => [...new Set(set.rows.map((row) => row[key]))];
   const put = (key) => (value) => change({ [key]: value });
   const putEntrant = (key) => (value) => change({ [key]: value === '' ? null : Number(value) });
+  const outcomes = [['', 'anything'], ...Object.entries(MARKS).map(([key, [sign, text]]) => [key, `${sign} ${text}`])];
   const entrants = set.names.map((name, index) => [String(index), name]);
   const search = el('input', { id: 'search', type: 'search', value: view.text, placeholder: 'words, or an id', 'aria-keyshortcuts': '/',
     oninput: (event) => change({ text: event.target.value }) });
-  const inside = el('input', { id: 'inside', type: 'checkbox', checked: view.inside, onchange: (event) => change({ inside: event.target.checked }) });
+  const inside = el('input', { id: 'inside', type: 'checkbox', checked: view.inside,
+    onchange: (event) => change({ inside: event.target.checked }) });
   byId('filters').replaceChildren(...[
     el('label', { class: 'wide' }, el('span', {}, 'search'), search),
     el('label', { class: 'wide check' }, inside, ' in thoughts, tool calls, results and answers too'),
@@ -38,8 +40,7 @@ function drawFilters(set, view, change) {
     set.isTraining && choices('step', view.step, any(distinct('step'), 'all'), put('step'), { id: 'step' }),
     !set.isTraining && choices('left', view.left, entrants, putEntrant('left'), { id: 'left' }),
     !set.isTraining && choices('right', view.right ?? '', [['', 'nothing'], ...entrants], putEntrant('right'), { id: 'right' }),
-    !set.isTraining && choices('left is', view.outcome, [['', 'anything'], ...Object.entries(MARKS).map(([key, [mark, text]]) => [key, `${mark} ${text}`])],
-      put('outcome'), { id: 'outcome' }),
+    !set.isTraining && choices('left is', view.outcome, outcomes, put('outcome'), { id: 'outcome' }),
     choices('order', view.order, Object.entries(ordersOf(set)).map(([key, [text]]) => [key, text]), put('order'), { id: 'order' }),
   ].filter(Boolean));
 }
@@ -76,7 +77,8 @@ function rowFigures(set, row, view) {
 function drawRows(set, rows, view, selected, open) {
   const items = rows.map((row) => {
     row.link ??= el('a', { href: `#${set.key}/${encodeURIComponent(row.key)}`, onclick: (event) => { event.preventDefault(); open(row); } });
-    row.link.replaceChildren(el('span', { class: 'text' }, row.query), el('span', { class: 'figures' }, el('span', {}, row.subtask), ...rowFigures(set, row, view)));
+    row.link.replaceChildren(el('span', { class: 'text' }, row.query),
+      el('span', { class: 'figures' }, el('span', {}, row.subtask), rowFigures(set, row, view)));
     row.element ??= el('li', {}, row.link);
     return row.element;
   });

@@ -27,9 +27,8 @@ async function readTexts(set) {
   const blocks = new Set(set.rows.map((row) => row.block));
   for (const index of blocks) {
     const items = await unpack(`${set.key}-${index}`);
-    for (const row of set.rows) {
-      if (row.block === index) texts.set(row, items[row.position].entrants.flatMap((entrant) => entrant.turns.flatMap(textsOf)).join('\n').toLowerCase());
-    }
+    const said = items.map((item) => item.entrants.flatMap((entrant) => entrant.turns.flatMap(textsOf)).join('\n').toLowerCase());
+    for (const row of set.rows) if (row.block === index) texts.set(row, said[row.position]);
   }
   set.texts = texts;
 }
