@@ -42,7 +42,7 @@ LINES = [  # dark and light by turns, none told apart by its colour alone
     {"color": "#555555", "linestyle": (0, (5, 1, 1, 1, 1, 1)), "marker": "v"},
 ]
 PANELS = {  # of the learning curves: figure -> title
-    "win_rate": "win rate, %",
+    "win_rate": "win rate, {judge}, %",
     "quality": "true quality, 0 to 10",
     "valid_rate": "valid, %",
     "groundedness": "facts grounded, %",
@@ -59,25 +59,25 @@ def draw_figures(run_dirs: Sequence[Path], summary: dict[str, Any], folder: Path
     """
     curves = _read_curves(run_dirs)
     log = training_log(run_dirs[0] / "rl")
-    judge = f"the {summary['judge']} judge"
+    judge = f"{summary['judge']} judge"
     captions = {}
     with mpl.rc_context(STYLE):
         if curves:
-            figure, bands = learning_curves(curves)
-            captions[f"Learning curves on held-out queries; win rate by {judge}. {bands}"] = _save(figure, folder / "learning_curves")
-        figure = win_rate_by_subtask(summary)
-        captions[f"Win rate against the stored baseline by {judge}. Bars: 95 % over test queries; one seed."] = _save(
+            figure, bands = learning_curves(curves, judge)
+            captions[f"Learning curves on held-out queries; win rate by the {judge}. {bands}"] = _save(figure, folder / "learning_curves")
+        figure = win_rate_by_subtask(summary, judge)
+        captions[f"Win rate against the stored baseline by the {judge}. Bars: 95 % over test queries; one seed."] = _save(
             figure, folder / "win_rate_by_subtask"
         )
         if any("true/quality_spread" in entry for entry in log):
-            figure = noise_against_spread(log)
-            captions[f"What there is to rank in a group, and the noise of {judge}. Thin: single steps; thick: mean of the last ten."] = _save(
+            figure = noise_against_spread(log, judge)
+            captions[f"What there is to rank in a group, and the noise of the {judge}. Thin: single steps; thick: mean of the last ten."] = _save(
                 figure, folder / "noise_against_spread"
             )
     return captions
 
 
-def learning_curves(curves: Sequence[list[dict[str, Any]]]) -> tuple[Figure, str]:
+def learning_curves(curves: Sequence[list[dict[str, Any]]], judge: str) -> tuple[Figure, str]:
     """The curves during RL, one list of points a seed, all at the same steps; and what the bands are."""
     figure = Figure(figsize=(9.5, 5.2), layout="constrained")
     steps = [point["step"] for point in curves[0]]
@@ -89,7 +89,7 @@ def learning_curves(curves: Sequence[list[dict[str, Any]]]) -> tuple[Figure, str
             axes.plot(steps, values.mean(axis=0), label=decoding, **line)
             low, high = (values.min(axis=0), values.max(axis=0)) if len(curves) > 1 else _interval(by_seed[0], steps, key)
             axes.fill_between(steps, low, high, color=line["color"], alpha=0.18, linewidth=0)
-        axes.set_title(title)
+        axes.set_title(title.format(judge=judge))
     for axes in figure.axes[3:]:
         axes.set_xlabel("optimizer step")
     figure.axes[0].legend()
@@ -103,7 +103,7 @@ def _interval(points: dict[int, dict[str, Any]], steps: list[int], key: str) -> 
     return np.array([[_number(bound) for bound in points[step].get("ci", {}).get(key, (None, None))] for step in steps]).T
 
 
-def win_rate_by_subtask(summary: dict[str, Any]) -> Figure:
+def win_rate_by_subtask(summary: dict[str, Any], judge: str) -> Figure:
     """A point with its interval for each checkpoint and decoding, subtask by subtask."""
     policies = [(name, decoding) for name in summary["checkpoints"] for decoding in summary[name]]
     subtasks = list(summary[policies[0][0]][policies[0][1]]["by_subtask"])
@@ -119,13 +119,13 @@ def win_rate_by_subtask(summary: dict[str, Any]) -> Figure:
                       label=f"{name} {decoding}")  # fmt: skip
     axes.axhline(50, color="#666666", linewidth=0.8, linestyle=":")
     axes.set_xticks(range(len(subtasks)), subtasks)
-    axes.set_title("win rate, % (50: as good as the stored baseline)")
+    axes.set_title(f"win rate, {judge}, % (50: as good as the stored baseline)")
     axes.grid(visible=False, axis="x")
     _legend_below(axes, offset=-0.08, columns=min(5, len(policies)))
     return figure
 
 
-def noise_against_spread(log: Sequence[dict[str, Any]]) -> Figure:
+def noise_against_spread(log: Sequence[dict[str, Any]], judge: str) -> Figure:
     """What there is to rank, and what blurs it: the true spread, and the judge's noise as its own scores tell it."""
     figure = Figure(figsize=(9.5, 3.8), layout="constrained")
     axes = figure.subplots()
@@ -141,7 +141,7 @@ def noise_against_spread(log: Sequence[dict[str, Any]]) -> Figure:
             _plot_smoothed(axes, *map(np.array, zip(*points, strict=True)), label=label, **line)
     axes.set_ylim(bottom=0)
     axes.set_xlabel("optimizer step")
-    axes.set_title("standard deviation, points of 10")
+    axes.set_title(f"standard deviation, {judge}, points of 10")
     _legend_below(axes, offset=-0.16, columns=2)
     return figure
 
