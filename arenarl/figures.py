@@ -60,21 +60,18 @@ def draw_figures(run_dirs: Sequence[Path], summary: dict[str, Any], folder: Path
     curves = _read_curves(run_dirs)
     log = training_log(run_dirs[0] / "rl")
     judge = f"{summary['judge']} judge"
-    captions = {}
+    drawn = []
     with mpl.rc_context(STYLE):
         if curves:
             figure, bands = learning_curves(curves, judge)
-            captions[f"Learning curves on held-out queries; win rate by the {judge}. {bands}"] = _save(figure, folder / "learning_curves")
-        figure = win_rate_by_subtask(summary, judge)
-        captions[f"Win rate against the stored baseline by the {judge}. Bars: 95 % over test queries; one seed."] = _save(
-            figure, folder / "win_rate_by_subtask"
-        )
+            drawn.append(("learning_curves", figure, f"Learning curves on held-out queries; win rate by the {judge}. {bands}"))
+        caption = f"Win rate against the stored baseline by the {judge}. Bars: 95 % over test queries; one seed."
+        drawn.append(("win_rate_by_subtask", win_rate_by_subtask(summary, judge), caption))
         if any("true/quality_spread" in entry for entry in log):
-            figure = noise_against_spread(log, judge)
-            captions[f"What there is to rank in a group, and the noise of the {judge}. Thin: single steps; thick: mean of the last ten."] = _save(
-                figure, folder / "noise_against_spread"
-            )
-    return captions
+            trainer = "simulated judge" if summary["provenance"]["judge_is_simulated"] else "model judge"
+            caption = f"What there is to rank in a group, and the noise of the {trainer}. Thin: single steps; thick: mean of the last ten."
+            drawn.append(("noise_against_spread", noise_against_spread(log, trainer), caption))
+        return {caption: _save(figure, folder / name) for name, figure, caption in drawn}
 
 
 def learning_curves(curves: Sequence[list[dict[str, Any]]], judge: str) -> tuple[Figure, str]:

@@ -13,9 +13,13 @@ let drawing = 0; // only the newest of several drawings that wait for their data
 const isNarrow = () => matchMedia('(max-width: 760px)').matches;
 
 async function change(values) {
+  const mine = set;
   Object.assign(set.view, values);
-  if (set.view.inside && !set.texts) byId('count').textContent = 'reading all trajectories …';
-  if (set.view.inside) await readTexts(set);
+  if (set.view.inside && !set.texts) {
+    byId('count').textContent = 'reading all trajectories …';
+    await readTexts(set);
+    if (set !== mine) return;
+  }
   set.visible = visibleRows(set, set.view);
   drawRows(set, set.visible, set.view, set.selected, open);
   if ('left' in values || 'right' in values) await show();
@@ -55,7 +59,7 @@ async function open(row, push = true) {
   byId('detail').scrollTop = 0;
   await show();
   if (isNarrow() && row !== before) {
-    (row ? byId('detail') : before.link).focus({ preventScroll: true });
+    (row ? byId('detail') : before.link)?.focus({ preventScroll: true });
     scrollTo(0, row ? 0 : listScroll);
   }
 }
