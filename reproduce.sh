@@ -18,7 +18,8 @@ data()      { python data/prepare.py travel --config "$CONFIG" "$@"; }
 sft()       { train train_sft.py "$@"; }
 rl()        { train train_rl.py "$@"; }
 evaluate()  { python evaluate.py --config "$CONFIG" "$@"; }
-pipeline()  { data "$@"; sft "$@"; rl "$@"; evaluate "$@"; }
+report()    { python -m arenarl.report --config "$CONFIG" "$@"; }
+pipeline()  { data "$@"; sft "$@"; rl "$@"; evaluate "$@"; report "$@"; }
 baselines() { for name in grpo gspo grpo_trajectory noise_free; do CONFIG=configs/quickstart_$name.yaml; rl "$@"; evaluate "$@"; done; }
 readme()    { python -m arenarl.report --readme; }
 bench()     { python -m arenarl.environments.benchmark; }
@@ -43,8 +44,8 @@ environment() {
 
 usage() {
   echo "usage: ./reproduce.sh STAGE [--set key=value ...]"
-  echo "  pipeline                      data, SFT, RL, evaluation → results/quickstart/summary.json"
-  echo "  data | sft | rl | evaluate    one of its stages"
+  echo "  pipeline                      data, SFT, RL, evaluation, report → results/quickstart/"
+  echo "  data | sft | rl | evaluate | report    one of its stages"
   echo "  baselines                     GRPO and GSPO with pointwise rewards, and a judge without errors, from the same SFT policy"
   echo "  readme                        the README's results from results/"
   echo "  bench                         tool calls per second"
@@ -57,6 +58,6 @@ usage() {
 stage=${1:-}
 case "$stage" in
   pipeline | data | sft | rl | baselines) shift; environment; check "$@"; "$stage" "$@" ;;
-  evaluate | readme | bench | fidelity | bench_tournament | test) shift; environment; "$stage" "$@" ;;
+  evaluate | report | readme | bench | fidelity | bench_tournament | test) shift; environment; "$stage" "$@" ;;
   *) usage ;;
 esac

@@ -22,9 +22,10 @@ def main() -> None:
     from trl import GRPOTrainer
 
     from arenarl import trl_adapter as adapter
-    from arenarl.arena import Arena, outcome_metrics
+    from arenarl.arena import Arena, group_records, outcome_metrics
     from arenarl.build import build_curve, build_engine, build_examiner, build_judge, lora_config, training_queries
     from arenarl.policy import load_tokenizer, require_model, save_policy
+    from arenarl.trajectory import append_step
 
     start = require_model(config.sft_policy)
     tokenizer = load_tokenizer(start)
@@ -40,6 +41,9 @@ def main() -> None:
     def log(groups, outcomes):
         return outcome_metrics(groups, outcomes, examine)
 
+    def keep(step, groups, outcomes):
+        append_step(folder / "groups.jsonl", step, group_records(step, groups, outcomes, examine))
+
     curve = adapter.EveryFewSteps(config.rl.eval_steps, engine, build_curve(config, engine, examine, folder).record)
     if arguments.check:
         return
@@ -50,7 +54,7 @@ def main() -> None:
             train_dataset=adapter.prompt_dataset(queries, config),
             processing_class=tokenizer,
             rollout_func=adapter.rollout_function(engine, queries, config),
-            reward_funcs=adapter.reward_function(arena, log, config),
+            reward_funcs=adapter.reward_function(arena, log, keep, config),
             callbacks=[curve, adapter.KeptWithCheckpoint(arena)],
             peft_config=lora_config(config),
         )

@@ -15,7 +15,7 @@ from scipy.stats import kendalltau
 
 from arenarl.config import Config
 from arenarl.environments.travel_truth import IMPORTANCE, total_score
-from arenarl.judge import Examiner, Judge
+from arenarl.judge import Examiner, Judge, Verdict
 from arenarl.mixed_model import JudgeVariances
 from arenarl.ranking import Ranking, midranks, scored_calls
 from arenarl.rewards import add_format_reward, min_max, pointwise_reward, rank_to_reward, rubric_mean, zero_invalid
@@ -100,9 +100,8 @@ async def _play(arena: Arena, group: RolloutGroup, topology: str, options: dict)
     """The group's tournament. Trajectories with the same messages enter once."""
     trajectories = group.trajectories
 
-    async def compare(i: int, j: int) -> tuple[float, float, list[dict[str, float]]] | None:
-        verdict = await arena.judge.compare(group.query, trajectories[i], trajectories[j])
-        return None if verdict is None else (*verdict.totals, list(verdict.dimensions))
+    async def compare(i: int, j: int) -> tuple | None:
+        return scores_and_detail(await arena.judge.compare(group.query, trajectories[i], trajectories[j]))
 
     async def choose(indices: tuple[int, ...], winners: int) -> list[int] | None:
         positions = await arena.judge.choose(group.query, [trajectories[g] for g in indices], winners)
@@ -119,6 +118,11 @@ async def _play(arena: Arena, group: RolloutGroup, topology: str, options: dict)
         timeout_s=arena.config.tournament.timeout_s,
         **options,
     )
+
+
+def scores_and_detail(verdict: Verdict | None) -> tuple | None:
+    """A verdict on two as a tournament takes it: their totals, and the scores by dimension to keep with the match."""
+    return None if verdict is None else (*verdict.totals, list(verdict.dimensions))
 
 
 def _outcome(rewards_G: list[float | None], ranking: Ranking) -> GroupOutcome:
@@ -217,6 +221,24 @@ def rollout_table(groups: Sequence[RolloutGroup], outcomes: Sequence[GroupOutcom
         for trajectory, rank, reward in zip(group.trajectories, outcome.ranks_G, outcome.rewards_G, strict=True)
     ]
     return columns, rows
+
+
+def group_records(step: int, groups: Sequence[RolloutGroup], outcomes: Sequence[GroupOutcome], examine: Examiner) -> list[dict]:
+    """A step's groups as lines of runs/<run>/rl/groups.jsonl, for the report: trajectories, rewards, ranks, every match."""
+    return [
+        {
+            "step": step,
+            "query_id": group.query.query_id,
+            "subtask": group.query.subtask,
+            "query": group.query.query,
+            "trajectories": [trajectory.to_record() for trajectory in group.trajectories],
+            "quality": [round(true_quality(examine, group.query, trajectory), 3) for trajectory in group.trajectories],
+            "rewards": outcome.rewards_G,
+            "ranks": outcome.ranks_G,
+            "ranking": asdict(outcome.ranking) if outcome.ranking else None,
+        }
+        for group, outcome in zip(groups, outcomes, strict=True)
+    ]
 
 
 def true_quality(examine: Examiner, query: Query, trajectory: Trajectory) -> float:

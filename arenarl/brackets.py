@@ -17,6 +17,7 @@ from typing import NamedTuple
 from arenarl.schedules import (
     DECIMALS,
     Pairing,
+    Place,
     Results,
     Standing,
     Topology,
@@ -51,6 +52,7 @@ class BracketWalk:
         self.waits = dict.fromkeys(order, 1 if met else 0)
         self.ready: list[Pairing] = []
         self.outs: list[Out] = []
+        self.rounds: list[list[Place]] = []
         self.champion: int | None = None
         self.is_void = False
 
@@ -103,6 +105,9 @@ class Bracket(Topology):
             tiers[out.loser] = tiers[out.winner] if out.is_by_lot else out.depth
         scores = self._scores(results, walk)
         return [None if score is None else Standing((tiers[i], score), score) for i, score in enumerate(scores)]
+
+    def bracket(self, results: Results) -> list[list[Place]]:
+        return self._walk(results).rounds
 
     def _walk(self, results: Results) -> BracketWalk:
         raise NotImplementedError
@@ -193,10 +198,16 @@ def play_single(walk: BracketWalk, places: list[int | None]) -> BracketWalk:
     while len(places) > 1:
         if len(places) % 2:
             places.insert(1, BYE)
-        places, _ = walk.play_round(places, depth)
+        winners, _ = walk.play_round(places, depth)
+        walk.rounds.append([Place(*map(_or_none, match)) for match in zip(places[::2], places[1::2], winners, strict=True)])
+        places = winners
         depth += 1
     walk.champion = places[0]
     return walk
+
+
+def _or_none(entrant: int | None) -> int | None:
+    return None if entrant == BYE else entrant
 
 
 def filled(placement: str, seeds: list[int]) -> list[int | None]:

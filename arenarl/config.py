@@ -181,6 +181,8 @@ class EvaluateConfig:
     checkpoints: dict[str, str] = field(default_factory=dict)  # name -> folder or hub id; empty takes this run's sft and rl
     decodings: list[str] = field(default_factory=lambda: ["sampled", "greedy"])  # at rollout.temperature, and at 0
     bootstrap: int = 2000  # resamples for the 95 % intervals
+    bracket: bool = False  # after the matches with the baseline, play each query's tournament to its end, for the report; costs at most 2n-2
+    # calls a query for n trajectories, with the first of judge.eval, and changes no figure. Not in the paper; our choice
 
 
 @dataclass

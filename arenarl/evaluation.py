@@ -5,10 +5,9 @@ turns cases into the figures of a table. Invalid trajectories stay in: they lose
 """
 
 import asyncio
-import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,10 +17,10 @@ import wandb
 
 from arenarl import metrics
 from arenarl.environments.travel_truth import ANSWER_DIMENSIONS, PATH_DIMENSIONS, Truth, total_score
-from arenarl.judge import Examiner, Judge
+from arenarl.judge import Examiner, Judge, Verdict
 from arenarl.rollouts import Attempt, RolloutEngine
 from arenarl.seeds import stable_seed
-from arenarl.trajectory import Query, Trajectory, read_turns
+from arenarl.trajectory import Query, Trajectory, append_step, read_turns
 
 DIMENSIONS = PATH_DIMENSIONS + ANSWER_DIMENSIONS
 CURVE_FIGURES = ("win_rate", "quality", "valid_rate", "groundedness", "constraints_met", "tool_calls")
@@ -32,12 +31,15 @@ class Case:
     """One test query, the policy's trajectory, and what was found of it.
 
     `outcomes` is (judges, dimensions): 1 where the policy beats the baseline over both orders, 0 a tie, -1 a loss, NaN no verdict.
+    `calls` are the verdicts that they come from, two a judge: the trajectory shown first, the baseline shown first. An invalid
+    trajectory has none.
     """
 
     query: Query
     trajectory: Trajectory
     truth: Truth | None
     outcomes: np.ndarray
+    calls: list[tuple[Verdict | None, Verdict | None]] = field(default_factory=list)
 
     @property
     def quality(self) -> float:
@@ -45,7 +47,7 @@ class Case:
         return total_score(self.truth.dimensions()) if self.truth else 0.0
 
     def to_record(self) -> dict[str, Any]:
-        """A line of cases.jsonl."""
+        """A line of runs/<run>/evaluate/<checkpoint>_<decoding>.jsonl."""
         findings = {"quality": round(self.quality, 3)}
         if self.truth:
             findings |= {
@@ -85,18 +87,29 @@ def evaluate_policy(
 async def _judge_case(query: Query, trajectory: Trajectory, baseline: Trajectory, judges: Sequence[Judge], examine: Examiner) -> Case:
     if not trajectory.valid:
         return Case(query, trajectory, None, np.full((len(judges), len(DIMENSIONS)), -1.0))
-    outcomes = [await _outcomes(query, trajectory, baseline, judge) for judge in judges]
-    return Case(query, trajectory, examine(query, trajectory), np.array(outcomes))
+    calls = [
+        await asyncio.gather(judge.compare(query, trajectory, baseline), judge.compare(query, baseline, trajectory)) for judge in judges
+    ]
+    return Case(query, trajectory, examine(query, trajectory), np.array([_outcomes(*pair) for pair in calls]), calls)
 
 
-async def _outcomes(query: Query, trajectory: Trajectory, baseline: Trajectory, judge: Judge) -> list[float]:
-    one, other = await asyncio.gather(judge.compare(query, trajectory, baseline), judge.compare(query, baseline, trajectory))
+def _outcomes(one: Verdict | None, other: Verdict | None) -> list[float]:
+    """By dimension; `one` showed the trajectory first, `other` the baseline."""
     if one is None or other is None:
         return [math.nan] * len(DIMENSIONS)
     lead = [
         one.dimensions[0][name] + other.dimensions[1][name] - one.dimensions[1][name] - other.dimensions[0][name] for name in DIMENSIONS
     ]
     return [float(np.sign(round(points, 6))) for points in lead]
+
+
+def baseline_cases(queries: Sequence[Query], baselines: dict[str, Trajectory], examine: Examiner) -> list[Case]:
+    """The stored baselines as cases, with what is true of them; nobody judged them against anything."""
+    trajectories = [baselines[query.query_id] for query in queries]
+    return [
+        Case(query, trajectory, examine(query, trajectory) if trajectory.valid else None, np.empty((0, len(DIMENSIONS))))
+        for query, trajectory in zip(queries, trajectories, strict=True)
+    ]
 
 
 def summarize(cases: Sequence[Case], resamples: int, seed: int) -> dict[str, Any]:
@@ -154,12 +167,12 @@ class CurveRecorder:
         self.path = folder / "curve.jsonl"
 
     def record(self, step: int) -> None:
-        point = {"step": step}
+        point, intervals = {}, {}
         for decoding, temperature in self.temperatures.items():
             cases = self.evaluate(temperature=temperature)
-            figures = _figures(cases, resamples=0, seed=0)
+            figures = _figures(cases, resamples=1000, seed=0)
             point |= {f"eval/{decoding}/{name}": figures[name]["mean"] for name in CURVE_FIGURES}
-        earlier = [line for line in self.path.read_text().splitlines() if json.loads(line)["step"] < step] if self.path.exists() else []
-        self.path.write_text("\n".join([*earlier, json.dumps(point)]) + "\n")  # a resumed run replaces what it repeats
+            intervals |= {f"eval/{decoding}/{name}": figures[name]["ci"] for name in CURVE_FIGURES}
+        append_step(self.path, step, [{"step": step, **point, "ci": intervals}])
         if wandb.run is not None:
-            wandb.log({name: value for name, value in point.items() if name != "step"} | {"train/global_step": step})
+            wandb.log(point | {"train/global_step": step})

@@ -22,10 +22,14 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import matplotlib as mpl
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from scipy.stats import kendalltau
 from tqdm import tqdm
 
+from arenarl.figures import STYLE, save_figure
 from arenarl.mixed_model import JudgeVariances, quality_from_calls
 from arenarl.ranking import Ranking, midranks, scored_calls
 from arenarl.runs import commit, write_text
@@ -249,40 +253,33 @@ def markdown_differences(summary: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def draw(summary: dict[str, Any], folder: Path) -> None:
+def draw(summary: dict[str, Any]) -> Figure:
     """Tau against judge calls: each topology by its own rules and by the scores of the same matches, beside pointwise means."""
-    import matplotlib
-
-    matplotlib.use("agg")
-    from matplotlib import pyplot
-
-    matplotlib.rcParams["svg.hashsalt"] = "arenarl"  # the same figure is the same file
     size = largest(summary)
-    figure, panels = pyplot.subplots(1, len(MODELS), figsize=(11, 3.8), sharey=True, layout="constrained")
-    by_ranking = {"bracket": "white", "scores": "black"}
+    figure = Figure(figsize=(11, 3.9), layout="constrained")
+    panels = figure.subplots(1, len(MODELS), sharey=True)
     for panel, (kind, strength) in zip(panels, MODELS):
         rows = list(rows_of_model(summary, kind, strength, size).values())
         pointwise = sorted((row["judge_calls"], row["tau"]) for row in rows if row["topology"] == "pointwise")
         panel.plot(*zip(*pointwise), color="0.6", linestyle="--", label="pointwise, mean score", zorder=0)
         for topology, marker in MARKERS.items():
-            for ranking, face in by_ranking.items():
-                found = [row for row in rows if row["topology"] == topology and row["ranking"] == ranking and "placement" not in row["params"]]
+            for ranking, face in (("bracket", "white"), ("scores", "black")):
+                found = [row for row in rows if (row["topology"], row["ranking"]) == (topology, ranking) and "placement" not in row["params"]]
                 if found:
-                    x, y = [row["judge_calls"] for row in found], [row["tau"] for row in found]
-                    errors = [[row["tau"] - row["tau_ci"][0] for row in found], [row["tau_ci"][1] - row["tau"] for row in found]]
                     name = topology.replace("_", " ") + (", by scores" if ranking == "scores" and topology != "balanced" else "")
-                    style = {"marker": marker, "markerfacecolor": face, "color": "black", "elinewidth": 0.8, "markersize": 6, "linestyle": "none"}
-                    panel.errorbar(x, y, errors, label=name, **style)
-        panel.set(xscale="log", xlabel="judge calls a group", title=f"{kind} noise, {strength:g}")
+                    _plot_points(panel, found, label=name, marker=marker, markerfacecolor=face)
+        panel.set(xscale="log", xlabel="judge calls a group", title=f"{kind} noise, {strength:g} (simulated)")
         panel.set_xticks([30, 60, 120, 240], ["30", "60", "120", "240"])
         panel.minorticks_off()
-        panel.grid(color="0.9", linewidth=0.6)
-        panel.spines[["top", "right"]].set_visible(False)
     panels[0].set_ylabel(f"Kendall's tau to the true order, N={size}")
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=5, frameon=False, fontsize=8)
-    for suffix, metadata in (("png", {"Software": None}), ("svg", {"Date": None})):
-        figure.savefig(folder / f"tau_by_calls.{suffix}", dpi=160, metadata=metadata)
-    pyplot.close(figure)
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=5, fontsize=8)
+    return figure
+
+
+def _plot_points(panel: Axes, rows: list[dict[str, Any]], **style: Any) -> None:
+    x, y = [row["judge_calls"] for row in rows], [row["tau"] for row in rows]
+    errors = [[row["tau"] - row["tau_ci"][0] for row in rows], [row["tau_ci"][1] - row["tau"] for row in rows]]
+    panel.errorbar(x, y, errors, color="black", elinewidth=0.8, markersize=6, linestyle="none", **style)
 
 
 MARKERS = {
@@ -312,7 +309,8 @@ def main() -> None:
     results = run(arguments.sizes, arguments.groups, arguments.paired_groups, arguments.seed, arguments.processes)
     summary = {"judge": "simulated", "seed": arguments.seed, "commit": commit(), "seconds": round(time.perf_counter() - start), **results}
     write_text(arguments.out / "summary.json", one_row_a_line(summary))
-    draw(summary, arguments.out)
+    with mpl.rc_context(STYLE):
+        save_figure(draw(summary), arguments.out / "tau_by_calls")
     print("Kendall's tau, largest groups: a topology's own rules / the scores of its matches / as many pointwise calls")
     print(markdown_table(summary), markdown_differences(summary), sep="\n\n")
     print(f"groups and judges are simulated; {summary['seconds']} s; written: {arguments.out}/summary.json, tau_by_calls.png and .svg")

@@ -5,11 +5,11 @@ share its rank. `tournament.py` (pairs) and `group_stage.py` (groups judged whol
 """
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
-from arenarl.schedules import DECIMALS, Standing
+from arenarl.schedules import DECIMALS, Place, Standing
 
 
 @dataclass(frozen=True)
@@ -60,12 +60,14 @@ class Ranking:
     """The outcome of one group: `ranks_G` and `scores_G` are (G,), indexed as the trajectories.
 
     Rank 0 is best, equal evidence shares a midrank, None marks a trajectory without a single verdict. Scores are the topology's
-    own (win share, mean score), None also where nothing was judged. Matches are sorted by round.
+    own (win share, mean score), None also where nothing was judged. Matches are sorted by round. `bracket` holds the rounds of a
+    single knockout, byes and pairs that had met before included; other topologies have none.
     """
 
     ranks_G: list[float | None]
     scores_G: list[float | None]
     matches: list[Match]
+    bracket: list[list[Place]] = field(default_factory=list)
 
     @property
     def judge_calls(self) -> int:

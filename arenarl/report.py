@@ -1,8 +1,11 @@
 """Results for readers: a run's summary, its table in the terminal and in the README, one trajectory turn by turn.
 
+    python -m arenarl.report quickstart
     python -m arenarl.report --readme
 
-writes the README's tables, between their markers, from results/*/summary.json.
+The first draws the figures of a run (its name, its folder in runs/, or --config with its YAML) and writes its page,
+results/<run>/report.html; figures.py and report_page/ do that. The second writes the README's tables, between their markers,
+from results/*/summary.json.
 """
 
 import argparse
@@ -11,9 +14,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from arenarl import fidelity
-from arenarl.config import Config
-from arenarl.runs import provenance
+from arenarl.config import Config, load_config
+from arenarl.runs import guarded, provenance
 from arenarl.trajectory import Query, Trajectory, assistant_text
 
 COLUMNS = {  # figure -> heading and unit
@@ -103,6 +105,8 @@ def results_table(results: Path) -> str:
 
 def fidelity_tables(results: Path) -> str:
     """The README's tables of the ranking study."""
+    from arenarl import fidelity  # only here: it needs matplotlib
+
     summary = json.loads((results / "ranking_fidelity" / "summary.json").read_text(encoding="utf-8"))
     return fidelity.markdown_table(summary) + "\n\n" + fidelity.markdown_differences(summary)
 
@@ -120,8 +124,23 @@ def write_readme(readme: Path, results: Path) -> None:
     readme.write_text(text, encoding="utf-8")
 
 
-if __name__ == "__main__":
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--readme", action="store_true", required=True, help="write the README's tables")
-    parser.parse_args()
-    write_readme(Path("README.md"), Path("results"))
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("run", nargs="?", help="the run's name, or its folder in runs/")
+    what.add_argument("--config", help="the run's YAML instead of its name")
+    what.add_argument("--readme", action="store_true", help="write the README's tables")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides", help="with --config: change one key")
+    arguments = parser.parse_args()
+    if arguments.readme:
+        write_readme(Path("README.md"), Path("results"))
+        return
+
+    from arenarl.report_page import write_page  # only here: it needs matplotlib
+
+    name = load_config(arguments.config, arguments.overrides).run_name if arguments.config else Path(arguments.run).name
+    print(f"written: {write_page(Path('runs') / name, Path('results') / name)}")
+
+
+if __name__ == "__main__":
+    guarded(main)

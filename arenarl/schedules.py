@@ -32,6 +32,14 @@ class Pairing(NamedTuple):
     round: int
 
 
+class Place(NamedTuple):
+    """A match's place in a bracket. `i` or `j` is None for a bye, `winner` goes on to the next round."""
+
+    i: int | None
+    j: int | None
+    winner: int | None
+
+
 class Standing(NamedTuple):
     """What an entrant is ranked by (`key`: higher is better, compared item by item) and the score to report."""
 
@@ -64,6 +72,10 @@ class Topology:
     def standings(self, results: Results) -> list[Standing | None]:
         """One standing an entrant, None where no match of it got a verdict."""
         raise NotImplementedError
+
+    def bracket(self, results: Results) -> list[list[Place]]:
+        """For a single knockout: its rounds, to be drawn as a tree. Empty for everything else."""
+        return []
 
 
 class RoundRobin(Topology):

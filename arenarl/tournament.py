@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from arenarl.group_stage import Choose, play_group_stage
 from arenarl.judge_call import attempt
 from arenarl.ranking import Call, Match, Ranking, group_entrants, rank_trajectories, scored_calls
-from arenarl.schedules import Pairing, Results, Standing, Topology
+from arenarl.schedules import Pairing, Place, Results, Standing, Topology
 from arenarl.topologies import build_topology, resolve_ranking
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ async def play_tournament(
         standings = schedule.standings(results)
     if all(scores is None or scores[0] == scores[1] for scores in results.values()):
         standings = [entrant and Standing((0.0,), entrant.score) for entrant in standings]
-    return Ranking(*rank_trajectories(group_size, members, standings), matches)
+    return Ranking(*rank_trajectories(group_size, members, standings), matches, _bracket(schedule.bracket(results), members))
 
 
 async def _play(
@@ -135,6 +135,11 @@ async def _play(
     async with asyncio.TaskGroup() as tasks:
         start_ready()
     return results, sorted(matches, key=lambda match: (match.round, match.i, match.j))
+
+
+def _bracket(rounds: list[list[Place]], members: list[list[int]]) -> list[list[Place]]:
+    """The rounds with trajectories in place of entrants."""
+    return [[Place(*(None if entrant is None else members[entrant][0] for entrant in place)) for place in places] for places in rounds]
 
 
 def _read_scores(reply: Any) -> tuple[tuple[float, float], Any]:

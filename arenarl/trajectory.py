@@ -175,6 +175,12 @@ def write_jsonl(path: Path, records: Iterable[Any]) -> None:
     partial.replace(path)
 
 
+def append_step(path: Path, step: int, records: Iterable[dict[str, Any]]) -> None:
+    """Append the records of an optimizer step, each with its `step`. A resumed run replaces what it repeats."""
+    earlier = [record for record in read_jsonl(path) if record["step"] < step] if path.is_file() else []
+    write_jsonl(path, [*earlier, *records])
+
+
 def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
     """The records of a JSONL file. Raises UserError with file and line if one cannot be read."""
     if not path.is_file():

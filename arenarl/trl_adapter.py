@@ -28,6 +28,7 @@ from arenarl.seeds import stable_seed
 from arenarl.trajectory import Query, RolloutGroup
 
 Log = Callable[[list[RolloutGroup], list[GroupOutcome]], dict[str, float]]
+Keep = Callable[[int, list[RolloutGroup], list[GroupOutcome]], None]
 
 
 def grpo_arguments(config: Config, folder: Path, processes: int, use_cpu: bool) -> GRPOConfig:
@@ -112,8 +113,10 @@ def rollout_function(engine: RolloutEngine, queries: Sequence[Query], config: Co
     return roll_out
 
 
-def reward_function(arena: Arena, log: Log, config: Config):
+def reward_function(arena: Arena, log: Log, keep: Keep, config: Config):
     """TRL's reward function: rows → groups → `arena` → rows. `log` turns a step's groups into metrics.
+
+    Every `rl.eval_steps` steps `keep` gets the main process's groups, and W&B a table of them.
 
     All processes learn from all groups of the step, so what they know of the judge stays the same everywhere.
     """
@@ -128,9 +131,11 @@ def reward_function(arena: Arena, log: Log, config: Config):
         log_metric("time/rollout_s", rollout_s[0])
         for name, value in (log(groups, outcomes) | arena.judge_metrics()).items():
             log_metric(name, value)
-        if wandb.run is not None and config.rl.eval_steps and trainer_state.global_step % config.rl.eval_steps == 0:
-            columns, rows = rollout_table(groups, outcomes)
-            wandb.log({"rollouts": wandb.Table(columns=columns, data=rows), "train/global_step": trainer_state.global_step})
+        if trainer_state.is_world_process_zero and config.rl.eval_steps and trainer_state.global_step % config.rl.eval_steps == 0:
+            keep(trainer_state.global_step, groups, outcomes)
+            if wandb.run is not None:
+                columns, rows = rollout_table(groups, outcomes)
+                wandb.log({"rollouts": wandb.Table(columns=columns, data=rows), "train/global_step": trainer_state.global_step})
         return [reward for outcome in outcomes for reward in outcome.rewards_G]
 
     reward.__name__ = config.reward.name

@@ -137,9 +137,19 @@ def test_evaluating_again_gives_the_same_bytes(folder, summary):
     path = folder / "runs" / "tiny" / "evaluate"
     before = {file.name: file.read_bytes() for file in path.glob("*.jsonl")}
     run_well(folder, "evaluate.py")
-    assert len(before) == 4 and before == {file.name: file.read_bytes() for file in path.glob("*.jsonl")}
+    assert len(before) == 6 and before == {file.name: file.read_bytes() for file in path.glob("*.jsonl")}
     again = read(folder / "results" / "tiny" / "summary.json")
     assert {name: again[name] for name in ("sft", "rl")} == {name: summary[name] for name in ("sft", "rl")}
+
+
+def test_the_report_of_the_run_has_its_queries_groups_and_figures(folder):
+    command = [sys.executable, "-m", "arenarl.report", "tiny"]
+    done = subprocess.run(command, cwd=folder, env=os.environ | ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "written: results/tiny/report.html\n"), done.stderr
+    page = (folder / "results" / "tiny" / "report.html").read_text()
+    assert "Queries <small>20</small>" in page and "Training groups <small>1</small>" in page
+    figures = {path.stem for path in (folder / "results" / "tiny" / "figures").iterdir()}
+    assert figures == {"learning_curves", "win_rate_by_subtask", "noise_against_spread"}
 
 
 def test_one_query_is_answered_with_its_trajectory_printed(folder):
@@ -192,7 +202,9 @@ def test_a_killed_run_goes_on_and_ends_with_the_weights_of_an_unbroken_one(unbro
     assert differ(weights(broken), weights(path)) == []
     steps = [entry["step"] for entry in read(broken / "checkpoint-6" / "trainer_state.json")["log_history"]]
     assert sorted(set(steps)) == [1, 2, 3, 4, 5, 6]
-    assert (broken / "curve.jsonl").read_text() == (path / "curve.jsonl").read_text()
+    for name in ("curve.jsonl", "groups.jsonl"):
+        assert (broken / name).read_text() == (path / name).read_text()
+    assert [json.loads(line)["step"] for line in (path / "groups.jsonl").read_text().splitlines()] == [0, 0, 3, 3]
 
 
 def test_a_checkpoint_that_was_only_half_written_is_passed_over(unbroken, folder):

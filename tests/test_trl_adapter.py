@@ -84,7 +84,7 @@ class Steps:
     def __init__(self, policy_path, tokenizer, compact, folder, silent_on=(), resume=None, topology="seeded_single_elimination", **overrides):
         self.config = config_of(**overrides)
         self.config.tournament.topology = topology
-        self.groups, self.outcomes = [], []
+        self.groups, self.outcomes, self.kept = [], [], []
         engine = RolloutEngine(Playback(tokenizer), tokenizer, lambda: compact, self.config.rollout, schemas_in_prompt=False)
 
         self.arena = Arena(ByNumber(silent_on), self.config)
@@ -101,7 +101,7 @@ class Steps:
             train_dataset=adapter.prompt_dataset(QUERIES, self.config),
             processing_class=tokenizer,
             rollout_func=adapter.rollout_function(engine, QUERIES, self.config),
-            reward_funcs=adapter.reward_function(self.arena, log, self.config),
+            reward_funcs=adapter.reward_function(self.arena, log, lambda *step: self.kept.append(step), self.config),
             callbacks=[clock, adapter.KeptWithCheckpoint(self.arena)],
         )
         clock.trainer = self.trainer
@@ -203,6 +203,10 @@ def test_what_is_known_of_the_judge_is_kept_with_the_checkpoint(policy_path, tok
 def test_metrics_and_times_reach_the_log(steps):
     for entry in steps.trainer.state.log_history[:2]:
         assert entry["judge/calls_per_group"] == 7.0 and entry["time/rollout_s"] > 0 and entry["time/judge_s"] >= 0 and entry["time/update_s"] > 0
+
+
+def test_the_groups_of_every_few_steps_are_kept(steps):
+    assert steps.kept == [(0, steps.groups[0], steps.outcomes[0])]
 
 
 def test_dr_grpo_does_not_divide_by_the_groups_spread(policy_path, tokenizer, compact, tmp_path):

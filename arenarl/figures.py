@@ -1,0 +1,178 @@
+"""Figures of a run in one style, as PNG and SVG: learning curves, win rate by subtask, the judge's noise against the spread.
+
+Made by `python -m arenarl.report RUN` into results/<run>/figures. Markers and line styles differ as colours do, so that they read
+in grey. The same data gives the same bytes.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from arenarl.trajectory import read_jsonl
+
+STYLE = {
+    "font.family": "DejaVu Sans",  # comes with matplotlib, so that every machine draws the same
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#666666",
+    "axes.grid": True,
+    "grid.color": "#dddddd",
+    "grid.linewidth": 0.6,
+    "lines.linewidth": 1.6,
+    "lines.markersize": 4.5,
+    "legend.frameon": False,
+    "figure.dpi": 110,
+    "savefig.dpi": 160,
+    "svg.hashsalt": "arenarl",  # else ids in the SVG are random
+}
+LINES = [  # dark and light by turns, none told apart by its colour alone
+    {"color": "#0b4f8a", "linestyle": "-", "marker": "o"},
+    {"color": "#d9730d", "linestyle": "--", "marker": "s"},
+    {"color": "#4a9a7c", "linestyle": "-.", "marker": "^"},
+    {"color": "#8e4585", "linestyle": ":", "marker": "D"},
+    {"color": "#555555", "linestyle": (0, (5, 1, 1, 1, 1, 1)), "marker": "v"},
+]
+PANELS = {  # of the learning curves: figure -> title
+    "win_rate": "win rate, {judge}, %",
+    "quality": "true quality, 0 to 10",
+    "valid_rate": "valid, %",
+    "groundedness": "facts grounded, %",
+    "constraints_met": "constraints met, %",
+    "tool_calls": "tool calls",
+}
+
+
+def draw_figures(run_dirs: Sequence[Path], summary: dict[str, Any], folder: Path) -> dict[str, Path]:
+    """Draw what the run has data for; caption -> SVG, in the order of the report.
+
+    Args:
+        run_dirs: the run's folder, and those of the same run with other seeds.
+    """
+    curves = _read_curves(run_dirs)
+    log = training_log(run_dirs[0] / "rl")
+    judge = f"{summary['judge']} judge"
+    drawn = []
+    with mpl.rc_context(STYLE):
+        if curves:
+            figure, bands = learning_curves(curves, judge)
+            drawn.append(("learning_curves", figure, f"Learning curves on held-out queries; win rate by the {judge}. {bands}"))
+        caption = f"Win rate against the stored baseline by the {judge}. Bars: 95 % over test queries; one seed."
+        drawn.append(("win_rate_by_subtask", win_rate_by_subtask(summary, judge), caption))
+        if any("true/quality_spread" in entry for entry in log):
+            trainer = "simulated judge" if summary["provenance"]["judge_is_simulated"] else "model judge"
+            caption = f"What there is to rank in a group, and the noise of the {trainer}. Thin: single steps; thick: mean of the last ten."
+            drawn.append(("noise_against_spread", noise_against_spread(log, trainer), caption))
+        return {caption: save_figure(figure, folder / name) for name, figure, caption in drawn}
+
+
+def learning_curves(curves: Sequence[list[dict[str, Any]]], judge: str) -> tuple[Figure, str]:
+    """The curves during RL, one list of points a seed, all at the same steps; and what the bands are."""
+    figure = Figure(figsize=(9.5, 5.2), layout="constrained")
+    steps = [point["step"] for point in curves[0]]
+    by_seed = [{point["step"]: point for point in points} for points in curves]
+    for axes, (name, title) in zip(figure.subplots(2, 3, sharex=True).flat, PANELS.items(), strict=True):
+        for decoding, line in zip(("sampled", "greedy"), LINES, strict=False):
+            key = f"eval/{decoding}/{name}"
+            values = np.array([[_number(points[step][key]) for step in steps] for points in by_seed])
+            axes.plot(steps, values.mean(axis=0), label=decoding, **line)
+            low, high = (values.min(axis=0), values.max(axis=0)) if len(curves) > 1 else _interval(by_seed[0], steps, key)
+            axes.fill_between(steps, low, high, color=line["color"], alpha=0.18, linewidth=0)
+        axes.set_title(title.format(judge=judge))
+    for axes in figure.axes[3:]:
+        axes.set_xlabel("optimizer step")
+    figure.axes[0].legend()
+    if len(curves) > 1:
+        return figure, f"Mean of {len(curves)} seeds, bands from the lowest to the highest."
+    return figure, "Bands: 95 % over test queries; one seed." if "ci" in curves[0][0] else "One seed."
+
+
+def _interval(points: dict[int, dict[str, Any]], steps: list[int], key: str) -> np.ndarray:
+    """(2, steps) the bounds of each point's interval, NaN where it has none."""
+    return np.array([[_number(bound) for bound in points[step].get("ci", {}).get(key, (None, None))] for step in steps]).T
+
+
+def win_rate_by_subtask(summary: dict[str, Any], judge: str) -> Figure:
+    """A point with its interval for each checkpoint and decoding, subtask by subtask."""
+    policies = [(name, decoding) for name in summary["checkpoints"] for decoding in summary[name]]
+    subtasks = list(summary[policies[0][0]][policies[0][1]]["by_subtask"])
+    figure = Figure(figsize=(9.5, 3.8), layout="constrained")
+    axes = figure.subplots()
+    for k, (name, decoding) in enumerate(policies):
+        figures = [summary[name][decoding]["by_subtask"][subtask]["win_rate"] for subtask in subtasks]
+        means = np.array([_number(value["mean"]) for value in figures])
+        bounds = np.array([[_number(bound) for bound in value["ci"]] for value in figures]).T
+        places = np.arange(len(subtasks)) + (k - (len(policies) - 1) / 2) * 0.16
+        style = LINES[k % len(LINES)]
+        axes.errorbar(places, means, abs(bounds - means), color=style["color"], marker=style["marker"], linestyle="", markersize=6, capsize=2,
+                      label=f"{name} {decoding}")  # fmt: skip
+    axes.axhline(50, color="#666666", linewidth=0.8, linestyle=":")
+    axes.set_xticks(range(len(subtasks)), subtasks)
+    axes.set_title(f"win rate, {judge}, % (50: as good as the stored baseline)")
+    axes.grid(visible=False, axis="x")
+    _legend_below(axes, offset=-0.08, columns=min(5, len(policies)))
+    return figure
+
+
+def noise_against_spread(log: Sequence[dict[str, Any]], judge: str) -> Figure:
+    """What there is to rank, and what blurs it: the true spread, and the judge's noise as its own scores tell it."""
+    figure = Figure(figsize=(9.5, 3.8), layout="constrained")
+    axes = figure.subplots()
+    names = {
+        "true/quality_spread": "quality in a group, noise-free (what there is to rank)",
+        "judge/sigma_quality": "quality, estimated from the scores",
+        "judge/sigma_noise": "noise of one score",
+        "judge/sigma_shared": "drift that a call's two scores share",
+    }
+    for (key, label), line in zip(names.items(), LINES, strict=False):
+        points = [(entry["step"], entry[key]) for entry in log if key in entry]
+        if points:
+            _plot_smoothed(axes, *map(np.array, zip(*points, strict=True)), label=label, **line)
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("optimizer step")
+    axes.set_title(f"standard deviation, {judge}, points of 10")
+    _legend_below(axes, offset=-0.16, columns=2)
+    return figure
+
+
+def _plot_smoothed(axes: Axes, steps: np.ndarray, values: np.ndarray, label: str, window: int = 10, **line: Any) -> None:
+    means = [values[max(0, k - window + 1) : k + 1].mean() for k in range(len(values))]
+    axes.plot(steps, values, color=line["color"], linewidth=0.6, alpha=0.3)
+    axes.plot(steps, means, label=label, markevery=max(1, len(steps) // 8), **line)
+
+
+def _legend_below(axes: Axes, offset: float, columns: int) -> None:
+    axes.legend(ncols=columns, loc="upper center", bbox_to_anchor=(0.5, offset))
+
+
+def training_log(folder: Path) -> list[dict[str, Any]]:
+    """What the trainer logged, step by step, from the newest checkpoint in `folder`; empty without one."""
+    states = sorted(folder.glob("checkpoint-*/trainer_state.json"), key=lambda path: int(path.parent.name.rpartition("-")[2]))
+    return json.loads(states[-1].read_text(encoding="utf-8"))["log_history"] if states else []
+
+
+def save_figure(figure: Figure, path: Path) -> Path:
+    """Write <path>.png and <path>.svg without dates or version strings; returns the SVG."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path.with_suffix(".png"), metadata={"Software": None})
+    figure.savefig(path.with_suffix(".svg"), metadata={"Date": None, "Creator": None})
+    return path.with_suffix(".svg")
+
+
+def _read_curves(run_dirs: Sequence[Path]) -> list[list[dict[str, Any]]]:
+    """The first run's curve, and those of the others that have come as far."""
+    paths = [run_dir / "rl" / "curve.jsonl" for run_dir in run_dirs]
+    curves = [list(read_jsonl(path)) for path in paths if path.is_file()] if paths[0].is_file() else []
+    return [curve for curve in curves if [point["step"] for point in curve] == [point["step"] for point in curves[0]]]
+
+
+def _number(value: float | None) -> float:
+    return float("nan") if value is None else value
