@@ -3,12 +3,15 @@
     python evaluate.py --config configs/quickstart.yaml
     python evaluate.py --config configs/quickstart.yaml --query "Find a quiet cafe within 3 km of Lotus Park in Chengdu."
 
-Writes every judged trajectory to runs/<run>/evaluate and the table to results/<run>/summary.json. With --query it answers that
-one query with the last checkpoint and prints the trajectory. Rollout, judge and parsing code are those of training.
+Writes every judged trajectory to runs/<run>/evaluate and the table to results/<run>/summary.json. What it has evaluated before, a
+checkpoint and a decoding at a time, is not evaluated again unless the weights, the settings or the code changed. With --query it
+answers that one query with the last checkpoint and prints the trajectory. Rollout, judge and parsing code are those of training.
 """
 
 from arenarl.config import parse_arguments
-from arenarl.runs import guarded, start_stage, timed, write_json
+from arenarl.errors import guarded
+from arenarl.files import write_json
+from arenarl.runs import start_stage, timed
 
 
 def main() -> None:
@@ -16,12 +19,14 @@ def main() -> None:
     checkpoints = config.evaluate.checkpoints or {"sft": config.sft_policy, "rl": str(config.run_dir / "rl")}
 
     from arenarl.build import build_engine, build_examiner, build_judges, load_policy, test_set
-    from arenarl.evaluation import evaluate_policy, summarize
+    from arenarl.evaluation import Part, evaluate_policy, fingerprint, summarize
     from arenarl.policy import load_tokenizer
     from arenarl.report import print_table, print_trajectory, summary_of_run
     from arenarl.rollouts import Attempt
-    from arenarl.trajectory import Query, write_jsonl
+    from arenarl.terminal import Bar, quiet_libraries
+    from arenarl.trajectory import Query
 
+    quiet_libraries()
     tokenizers = {name: load_tokenizer(path) for name, path in checkpoints.items()}
     if arguments.query:
         name = list(checkpoints)[-1]
@@ -35,15 +40,20 @@ def main() -> None:
     examine = build_examiner(config)
     judges = build_judges(config, examine)
     temperatures = {"sampled": config.rollout.temperature, "greedy": 0.0}
-    figures = {}
-    with timed(folder, "evaluate"):
-        for name, path in checkpoints.items():
-            engine = build_engine(config, tokenizers[name], load_policy(config, path))
-            figures[name] = {}
-            for decoding in config.evaluate.decodings:
-                cases = evaluate_policy(engine, queries, baselines, judges, examine, temperatures[decoding], config.seed)
-                write_jsonl(folder / f"{name}_{decoding}.jsonl", [case.to_record() for case in cases])
-                figures[name][decoding] = summarize(cases, config.evaluate.bootstrap, config.seed)
+    parts = {
+        (name, decoding): Part(folder / f"{name}_{decoding}.jsonl", fingerprint(config, path, decoding))
+        for name, path in checkpoints.items()
+        for decoding in config.evaluate.decodings
+    }
+    missing = [key for key, part in parts.items() if part.figures is None]
+    if missing or not (folder / "timing.json").is_file():
+        with timed(folder, "evaluate") as stopwatch, Bar("evaluate", len(parts) * len(queries), (len(parts) - len(missing)) * len(queries)) as bar:
+            for name, decoding in missing:
+                engine = build_engine(config, tokenizers[name], load_policy(config, checkpoints[name]))
+                cases = evaluate_policy(engine, queries, baselines, judges, examine, temperatures[decoding], config.seed, bar.update)
+                parts[name, decoding].write(cases, summarize(cases, config.evaluate.bootstrap, config.seed))
+                stopwatch.lap()
+    figures = {name: {decoding: parts[name, decoding].figures for decoding in config.evaluate.decodings} for name in checkpoints}
     summary = summary_of_run(config, figures)
     write_json(config.results_dir / "summary.json", summary)
     print_table(summary)

@@ -1,22 +1,18 @@
 #!/usr/bin/env bash
 # One line a stage or table: ./reproduce.sh STAGE [--set key=value ...]. Sets up .venv on first use.
-# CONFIG=configs/... takes another YAML, PROCESSES=8 another number of training processes.
+# CONFIG=configs/... takes another YAML, PROCESSES=8 another number of training processes, PYTHON=python3.12 another Python.
+# Killed or interrupted at any moment, the same command goes on from what is done.
 set -euo pipefail
 cd "$(dirname "$0")"
 CONFIG=${CONFIG:-configs/quickstart.yaml}
 PROCESSES=${PROCESSES:-2}
 
-# Bad input is refused by the checks, in one line and with exit code 2; under torchrun that line would drown.
 check() { python -m arenarl.config --config "$CONFIG" --processes "$PROCESSES" "$@" > /dev/null; }
-train() {
-  script=$1; shift
-  python "$script" --check --config "$CONFIG" "$@"
-  torchrun --nproc_per_node "$PROCESSES" "$script" --config "$CONFIG" "$@"
-}
+train() { python -m arenarl.launch --nproc_per_node "$PROCESSES" "$@"; }
 
 data()      { python data/prepare.py travel --config "$CONFIG" "$@"; }
-sft()       { train train_sft.py "$@"; }
-rl()        { train train_rl.py "$@"; }
+sft()       { train train_sft.py --config "$CONFIG" "$@"; }
+rl()        { train train_rl.py --config "$CONFIG" "$@"; }
 evaluate()  { python evaluate.py --config "$CONFIG" "$@"; }
 pipeline()  { data "$@"; sft "$@"; rl "$@"; evaluate "$@"; }
 baselines() { for name in grpo gspo grpo_trajectory noise_free; do CONFIG=configs/quickstart_$name.yaml; rl "$@"; evaluate "$@"; done; }
@@ -24,13 +20,31 @@ readme()    { python -m arenarl.report --readme; }
 bench()     { python -m arenarl.environments.benchmark; }
 test()      { python -m pytest -q --doctest-modules tests arenarl "$@"; }
 
+quickstart() {
+  pipeline "$@"
+  run=$(python -m arenarl.config --config "$CONFIG" --run-name "$@")
+  python -m arenarl.report "$run"
+  python -m arenarl.conclusion "$run"
+}
+
+fail() { echo "error: $1" >&2; exit 2; }
+
+# The CPU build of torch has an index of its own; where that cannot be reached, what the usual one has will do.
+install() {
+  local index=()
+  nvidia-smi -L > /dev/null 2>&1 || index=(--extra-index-url https://download.pytorch.org/whl/cpu)
+  "${PYTHON:-python3}" -m venv .venv \
+    && .venv/bin/pip install --quiet --no-deps ${index[@]+"${index[@]}"} "$(grep '^torch==' requirements.txt)" \
+    && .venv/bin/pip install --quiet -r requirements.txt \
+    && cp requirements.txt .venv/installed.txt
+}
+
 environment() {
   if ! cmp -s requirements.txt .venv/installed.txt; then
-    echo "setting up .venv (once)"
-    python3 -m venv .venv
-    .venv/bin/pip install --quiet "$(grep '^torch==' requirements.txt)"
-    .venv/bin/pip install --quiet -r requirements.txt
-    cp requirements.txt .venv/installed.txt
+    "${PYTHON:-python3}" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || fail "Python 3.11 or later is needed: PYTHON=<where it is> ./reproduce.sh ..."
+    echo "setting up .venv, once: 2 GB, some minutes"
+    mkdir -p .venv && install > .venv/install.log 2>&1 \
+      || fail "the packages could not be installed (.venv/install.log says why); check the network and the disk; the same command goes on"
   fi
   export PATH="$PWD/.venv/bin:$PATH" PYTHONPATH="$PWD"
   export TRL_EXPERIMENTAL_SILENCE=1 TOKENIZERS_PARALLELISM=false HF_HUB_DISABLE_TELEMETRY=1
@@ -41,6 +55,7 @@ environment() {
 
 usage() {
   echo "usage: ./reproduce.sh STAGE [--set key=value ...]"
+  echo "  quickstart                    all of the stages below, figures and report → results/quickstart/"
   echo "  pipeline                      data, SFT, RL, evaluation → results/quickstart/summary.json"
   echo "  data | sft | rl | evaluate    one of its stages"
   echo "  baselines                     GRPO and GSPO with pointwise rewards, and a judge without errors, from the same SFT policy"
@@ -52,7 +67,7 @@ usage() {
 
 stage=${1:-}
 case "$stage" in
-  pipeline | data | sft | rl | baselines) shift; environment; check "$@"; "$stage" "$@" ;;
+  quickstart | pipeline | data | sft | rl | baselines) shift; environment; check "$@"; "$stage" "$@" ;;
   evaluate | readme | bench | test) shift; environment; "$stage" "$@" ;;
   *) usage ;;
 esac

@@ -8,7 +8,7 @@ import asyncio
 import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,13 @@ import numpy as np
 import wandb
 
 from arenarl import metrics
+from arenarl.config import Config
 from arenarl.environments.travel_truth import ANSWER_DIMENSIONS, PATH_DIMENSIONS, Truth, total_score
+from arenarl.files import hash_files, read_json, write_json, write_text
 from arenarl.judge import Examiner, Judge
 from arenarl.rollouts import Attempt, RolloutEngine
 from arenarl.seeds import stable_seed
-from arenarl.trajectory import Query, Trajectory, read_turns
+from arenarl.trajectory import Query, Trajectory, read_turns, write_jsonl
 
 DIMENSIONS = PATH_DIMENSIONS + ANSWER_DIMENSIONS
 CURVE_FIGURES = ("win_rate", "quality", "valid_rate", "groundedness", "constraints_met", "tool_calls")
@@ -58,6 +60,30 @@ class Case:
         return {**record, "subtask": self.query.subtask, "query": self.query.query, "findings": findings, "outcomes": outcomes}
 
 
+class Part:
+    """One checkpoint with one decoding, as it lies on the disk: the cases, then their figures, which say that it is finished."""
+
+    def __init__(self, cases: Path, fingerprint: str):
+        self.cases, self.path, self.fingerprint = cases, cases.with_suffix(".json"), fingerprint
+        finished = read_json(self.path) if cases.is_file() else None
+        self.figures = finished["figures"] if finished and finished["fingerprint"] == fingerprint else None
+
+    def write(self, cases: Sequence[Case], figures: dict[str, Any]) -> None:
+        self.path.unlink(missing_ok=True)  # the cases are about to differ from it
+        write_jsonl(self.cases, [case.to_record() for case in cases])
+        write_json(self.path, {"fingerprint": self.fingerprint, "figures": figures})
+        self.figures = figures
+
+
+def fingerprint(config: Config, checkpoint: str, decoding: str) -> str:
+    """Hash of all that cases and figures depend on: weights, data, settings, code. A hub id stands for its weights."""
+    data, package = Path(config.data.folder), Path(__file__).parent
+    paths = [*Path(checkpoint).glob("*.safetensors"), *Path(checkpoint).glob("*.bin"), *data.glob("test_*.jsonl"), *package.rglob("*.py")]
+    settings = asdict(config)
+    read = {key: settings[key] for key in ("seed", "threads", "policy", "data", "environment", "rollout", "judge")}
+    return str(stable_seed(hash_files(sorted(paths)), checkpoint, decoding, read, config.evaluate.bootstrap))
+
+
 def evaluate_policy(
     engine: RolloutEngine,
     queries: Sequence[Query],
@@ -66,10 +92,11 @@ def evaluate_policy(
     examine: Examiner,
     temperature: float,
     seed: int,
+    tick: Callable[[], None] = lambda: None,
 ) -> list[Case]:
     """Roll out every query once at `temperature` (0 is greedy) and judge it against its stored baseline, both orders summed."""
     attempts = [Attempt(query, temperature, stable_seed(seed, "evaluate", query.query_id)) for query in queries]
-    trajectories = engine.roll_out(attempts)
+    trajectories = engine.roll_out(attempts, tick)
 
     async def judge_all() -> list[Case]:
         return await asyncio.gather(
@@ -160,6 +187,6 @@ class CurveRecorder:
             figures = _figures(cases, resamples=0, seed=0)
             point |= {f"eval/{decoding}/{name}": figures[name]["mean"] for name in CURVE_FIGURES}
         earlier = [line for line in self.path.read_text().splitlines() if json.loads(line)["step"] < step] if self.path.exists() else []
-        self.path.write_text("\n".join([*earlier, json.dumps(point)]) + "\n")  # a resumed run replaces what it repeats
+        write_text(self.path, "\n".join([*earlier, json.dumps(point)]) + "\n")  # a resumed run replaces what it repeats
         if wandb.run is not None:
             wandb.log({name: value for name, value in point.items() if name != "step"} | {"train/global_step": step})
