@@ -4,12 +4,15 @@
     python evaluate.py --config configs/quickstart.yaml --query "Find a quiet cafe within 3 km of Lotus Park in Chengdu."
 
 Writes every judged trajectory and match to runs/<run>/evaluate and the table to results/<run>/summary.json; `python -m arenarl.report
-<run>` makes a page of them. With --query it answers that
-one query with the last checkpoint and prints the trajectory. Rollout, judge and parsing code are those of training.
+<run>` makes a page of them. What was generated before, a checkpoint and a decoding at a time, is not generated again unless the
+weights, the settings or the code changed. With --query it answers that one query with the last checkpoint and prints the
+trajectory. Rollout, judge and parsing code are those of training.
 """
 
 from arenarl.config import parse_arguments
-from arenarl.runs import guarded, start_stage, timed, write_json
+from arenarl.errors import guarded
+from arenarl.files import write_json
+from arenarl.runs import start_stage, timed
 
 
 def main() -> None:
@@ -17,13 +20,15 @@ def main() -> None:
     checkpoints = config.evaluate.checkpoints or {"sft": config.sft_policy, "rl": str(config.run_dir / "rl")}
 
     from arenarl.build import build_engine, build_examiner, build_judges, load_policy, test_set
-    from arenarl.evaluation import baseline_cases, evaluate_policy, summarize
+    from arenarl.evaluation import Part, baseline_cases, evaluate_policy, fingerprint, judge_trajectories, summarize
     from arenarl.playoffs import play_offs
     from arenarl.policy import load_tokenizer
     from arenarl.report import print_table, print_trajectory, summary_of_run
     from arenarl.rollouts import Attempt
+    from arenarl.terminal import Bar, quiet_libraries
     from arenarl.trajectory import Query, write_jsonl
 
+    quiet_libraries()
     tokenizers = {name: load_tokenizer(path) for name, path in checkpoints.items()}
     if arguments.query:
         name = list(checkpoints)[-1]
@@ -37,18 +42,31 @@ def main() -> None:
     examine = build_examiner(config)
     judges = build_judges(config, examine)
     temperatures = {"sampled": config.rollout.temperature, "greedy": 0.0}
-    figures, cases = {}, {}
-    with timed(folder, "evaluate"):
-        for name, path in checkpoints.items():
-            engine = build_engine(config, tokenizers[name], load_policy(config, path))
-            figures[name] = {}
-            for decoding in config.evaluate.decodings:
-                found = evaluate_policy(engine, queries, baselines, judges, examine, temperatures[decoding], config.seed)
-                write_jsonl(folder / f"{name}_{decoding}.jsonl", [case.to_record() for case in found])
-                figures[name][decoding] = summarize(found, config.evaluate.bootstrap, config.seed)
-                cases[f"{name} {decoding}"] = found
+    parts = {
+        (name, decoding): Part(folder / f"{name}_{decoding}.jsonl", fingerprint(config, path, decoding))
+        for name, path in checkpoints.items()
+        for decoding in config.evaluate.decodings
+    }
+    missing = [key for key, part in parts.items() if part.trajectories is None]
+    total = len(parts) * len(queries)
+    cases = {}
+    with timed(folder, "evaluate", is_new=bool(missing)) as stopwatch, Bar("evaluate", total, total - len(missing) * len(queries)) as bar:
+        for (name, decoding), part in parts.items():
+            if part.trajectories is not None:
+                cases[name, decoding] = judge_trajectories(queries, part.trajectories, baselines, judges, examine)
+                continue
+            engine = build_engine(config, tokenizers[name], load_policy(config, checkpoints[name]))
+            found = evaluate_policy(engine, queries, baselines, judges, examine, temperatures[decoding], config.seed, bar.update)
+            cases[name, decoding] = found
+            part.write(found)
+            stopwatch.lap()
         write_jsonl(folder / "baseline.jsonl", [case.to_record() for case in baseline_cases(queries, baselines, examine)])
-        write_jsonl(folder / "tournaments.jsonl", play_offs(queries, baselines, cases, judges, config.evaluate.bracket, config.seed))
+        entrants = {f"{name} {decoding}": found for (name, decoding), found in cases.items()}
+        write_jsonl(folder / "tournaments.jsonl", play_offs(queries, baselines, entrants, judges, config.evaluate.bracket, config.seed))
+    figures = {
+        name: {decoding: summarize(cases[name, decoding], config.evaluate.bootstrap, config.seed) for decoding in config.evaluate.decodings}
+        for name in checkpoints
+    }
     summary = summary_of_run(config, figures)
     write_json(config.results_dir / "summary.json", summary)
     print_table(summary)

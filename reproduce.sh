@@ -1,22 +1,18 @@
 #!/usr/bin/env bash
 # One line a stage or table: ./reproduce.sh STAGE [--set key=value ...]. Sets up .venv on first use.
-# CONFIG=configs/... takes another YAML, PROCESSES=8 another number of training processes.
+# CONFIG=configs/... takes another YAML, PROCESSES=8 another number of training processes, PYTHON=python3.12 another Python.
+# Killed or interrupted at any moment, the same command goes on from what is done.
 set -euo pipefail
 cd "$(dirname "$0")"
 CONFIG=${CONFIG:-configs/quickstart.yaml}
 PROCESSES=${PROCESSES:-2}
 
-# Bad input is refused by the checks, in one line and with exit code 2; under torchrun that line would drown.
 check() { python -m arenarl.config --config "$CONFIG" --processes "$PROCESSES" "$@" > /dev/null; }
-train() {
-  script=$1; shift
-  python "$script" --check --config "$CONFIG" "$@"
-  torchrun --nproc_per_node "$PROCESSES" "$script" --config "$CONFIG" "$@"
-}
+train() { python -m arenarl.launch --nproc_per_node "$PROCESSES" "$@"; }
 
 data()      { python data/prepare.py travel --config "$CONFIG" "$@"; }
-sft()       { train train_sft.py "$@"; }
-rl()        { train train_rl.py "$@"; }
+sft()       { train train_sft.py --config "$CONFIG" "$@"; }
+rl()        { train train_rl.py --config "$CONFIG" "$@"; }
 evaluate()  { python evaluate.py --config "$CONFIG" "$@"; }
 report()    { python -m arenarl.report --config "$CONFIG" "$@"; }
 pipeline()  { data "$@"; sft "$@"; rl "$@"; evaluate "$@"; report "$@"; }
@@ -27,13 +23,29 @@ fidelity()  { python -m arenarl.fidelity "$@"; }
 bench_tournament() { python -m arenarl.bench_tournament "$@"; }
 test()      { python -m pytest -q --doctest-modules tests arenarl "$@"; }
 
+quickstart() {
+  pipeline "$@"
+  python -m arenarl.conclusion "$(python -m arenarl.config --config "$CONFIG" --run-name "$@")"
+}
+
+fail() { echo "error: $1" >&2; exit 2; }
+
+# uv finds the build of torch for this machine, CPU or the CUDA of its driver; where it cannot, pip takes the usual one.
+install() {
+  local torch; torch=$(grep '^torch==' requirements.txt)
+  "${PYTHON:-python3}" -m venv .venv \
+    && .venv/bin/pip install --quiet uv==0.13.9 \
+    && { .venv/bin/uv pip install --python .venv/bin/python --torch-backend auto "$torch" || .venv/bin/pip install --quiet "$torch"; } \
+    && .venv/bin/pip install --quiet -r requirements.txt \
+    && cp requirements.txt .venv/installed.txt
+}
+
 environment() {
   if ! cmp -s requirements.txt .venv/installed.txt; then
-    echo "setting up .venv (once)"
-    python3 -m venv .venv
-    .venv/bin/pip install --quiet "$(grep '^torch==' requirements.txt)"
-    .venv/bin/pip install --quiet -r requirements.txt
-    cp requirements.txt .venv/installed.txt
+    "${PYTHON:-python3}" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || fail "Python 3.11 or later is needed: PYTHON=<where it is> ./reproduce.sh ..."
+    echo "setting up .venv, once: 2 GB, some minutes"
+    mkdir -p .venv && install > .venv/install.log 2>&1 \
+      || fail "the packages could not be installed (.venv/install.log says why); check the network and the disk; the same command goes on"
   fi
   export PATH="$PWD/.venv/bin:$PATH" PYTHONPATH="$PWD"
   export TRL_EXPERIMENTAL_SILENCE=1 TOKENIZERS_PARALLELISM=false HF_HUB_DISABLE_TELEMETRY=1
@@ -44,6 +56,7 @@ environment() {
 
 usage() {
   echo "usage: ./reproduce.sh STAGE [--set key=value ...]"
+  echo "  quickstart                    all of the stages below, and what came out → results/quickstart/"
   echo "  pipeline                      data, SFT, RL, evaluation, report → results/quickstart/"
   echo "  data | sft | rl | evaluate | report    one of its stages"
   echo "  baselines                     GRPO and GSPO with pointwise rewards, and a judge without errors, from the same SFT policy"
@@ -57,7 +70,7 @@ usage() {
 
 stage=${1:-}
 case "$stage" in
-  pipeline | data | sft | rl | baselines) shift; environment; check "$@"; "$stage" "$@" ;;
+  quickstart | pipeline | data | sft | rl | baselines) shift; environment; check "$@"; "$stage" "$@" ;;
   evaluate | report | readme | bench | fidelity | bench_tournament | test) shift; environment; "$stage" "$@" ;;
   *) usage ;;
 esac

@@ -10,7 +10,8 @@ group and takes the clipped step with KL (Eqs. 7 and 8). Start it again after a 
 import os
 
 from arenarl.config import add_check, check_groups, parse_arguments
-from arenarl.runs import guarded, is_done, last_checkpoint, start_stage, timed
+from arenarl.errors import guarded
+from arenarl.runs import is_done, start_stage, timed
 
 
 def main() -> None:
@@ -24,6 +25,7 @@ def main() -> None:
     from arenarl import trl_adapter as adapter
     from arenarl.arena import Arena, group_records, outcome_metrics
     from arenarl.build import build_curve, build_engine, build_examiner, build_judge, lora_config, training_queries
+    from arenarl.checkpoints import Survival, TrainingBar, last_checkpoint
     from arenarl.policy import load_tokenizer, require_model, save_policy
     from arenarl.trajectory import append_step
 
@@ -36,7 +38,8 @@ def main() -> None:
 
     engine = build_engine(config, tokenizer)  # query → trajectories; the adapter lends it the trainer's model
     examine = build_examiner(config)
-    arena = Arena(build_judge(config, config.judge.train, examine), config)  # group → tournament → ranks → rewards (Eqs. 3-6)
+    bar = TrainingBar("rl")
+    arena = Arena(build_judge(config, config.judge.train, examine), config, bar.note)  # group → tournament → ranks → rewards (Eqs. 3-6)
 
     def log(groups, outcomes):
         return outcome_metrics(groups, outcomes, examine)
@@ -47,7 +50,7 @@ def main() -> None:
     curve = adapter.EveryFewSteps(config.rl.eval_steps, engine, build_curve(config, engine, examine, folder).record)
     if arguments.check:
         return
-    with timed(folder, "rl"):
+    with timed(folder, "rl") as stopwatch:
         trainer = GRPOTrainer(
             model=start,
             args=adapter.grpo_arguments(config, folder, processes, use_cpu=not torch.cuda.is_available()),
@@ -55,10 +58,11 @@ def main() -> None:
             processing_class=tokenizer,
             rollout_func=adapter.rollout_function(engine, queries, config),
             reward_funcs=adapter.reward_function(arena, log, keep, config),
-            callbacks=[curve, adapter.KeptWithCheckpoint(arena)],
+            callbacks=[curve, adapter.KeptWithCheckpoint(arena), Survival(stopwatch)],
             peft_config=lora_config(config),
         )
         curve.trainer = trainer
+        bar.attach(trainer)
         trainer.train(resume_from_checkpoint=last_checkpoint(folder))
         save_policy(trainer, folder)
 

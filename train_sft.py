@@ -7,11 +7,13 @@ The policy lands in runs/<run>/sft as an ordinary Hugging Face folder. Start it 
 checkpoint.
 """
 
+import math
 import os
 from pathlib import Path
 
 from arenarl.config import Config, UserError, add_check, parse_arguments
-from arenarl.runs import guarded, is_done, last_checkpoint, start_stage, timed
+from arenarl.errors import guarded
+from arenarl.runs import is_done, start_stage, timed
 
 
 def main() -> None:
@@ -27,8 +29,9 @@ def main() -> None:
     from trl import SFTTrainer  # after the checks: loading torch and TRL takes seconds
 
     from arenarl.build import build_environment, lora_config
+    from arenarl.checkpoints import Survival, TrainingBar, last_checkpoint
     from arenarl.policy import load_tokenizer, prepare_initial_policy, require_model, save_policy
-    from arenarl.sft_data import count_cut, tokenize_trajectories, training_texts
+    from arenarl.sft_data import count_cut, in_training_order, tokenize_trajectories, training_texts
 
     if config.policy.model:
         require_model(config.policy.model)
@@ -36,7 +39,7 @@ def main() -> None:
     folder = start_stage(config, "sft")
     if is_done(folder) or arguments.check:
         return
-    with timed(folder, "sft"):
+    with timed(folder, "sft") as stopwatch:
         training = sft_arguments(config, folder)
         tools = build_environment(config).tools
         with training.main_process_first(local=False):  # one builds the tiny policy, the others read what it saved
@@ -48,10 +51,12 @@ def main() -> None:
         trainer = SFTTrainer(
             model=start,
             args=training,
-            train_dataset=dataset,
+            train_dataset=in_training_order(dataset, config.sft.epochs, config.sft.batch_size * config.sft.gradient_accumulation, config.seed),
             processing_class=tokenizer,
+            callbacks=[Survival(stopwatch)],
             peft_config=lora_config(config),
         )
+        TrainingBar("sft").attach(trainer)
         trainer.train(resume_from_checkpoint=last_checkpoint(folder))
         save_policy(trainer, folder)
 
@@ -67,7 +72,7 @@ def sft_arguments(config: Config, folder: Path):
         use_cpu=not torch.cuda.is_available(),
         bf16=config.policy.dtype == "bfloat16",
         seed=config.seed,
-        num_train_epochs=sft.epochs,
+        num_train_epochs=1,  # the dataset holds all passes
         learning_rate=sft.learning_rate,
         lr_scheduler_type=sft.lr_scheduler,
         warmup_steps=sft.warmup_ratio,  # below 1 it is a share
@@ -75,14 +80,15 @@ def sft_arguments(config: Config, folder: Path):
         optim="adamw_torch",
         per_device_train_batch_size=sft.batch_size,
         gradient_accumulation_steps=sft.gradient_accumulation,
-        train_sampling_strategy="group_by_length",
-        max_length=sft.max_length,
+        train_sampling_strategy="sequential",
+        dataset_kwargs={"skip_prepare_dataset": True},  # it is tokenized and cut
         model_init_kwargs={"dtype": config.policy.dtype},
         gradient_checkpointing=config.policy.gradient_checkpointing,
         deepspeed=sft.deepspeed,
-        logging_steps=10,
+        logging_steps=math.gcd(10, sft.save_steps),  # a mean over steps must not begin before a checkpoint and end after it
         save_steps=sft.save_steps,
         save_total_limit=2,
+        disable_tqdm=True,
         report_to=[] if config.wandb.mode == "disabled" else ["wandb"],
     )
     if sft.deepspeed:

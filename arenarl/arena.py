@@ -8,7 +8,7 @@ groups of a step run at once. A trajectory without a verdict gets no reward.
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, astuple, dataclass, field
 
 import numpy as np
 from scipy.stats import kendalltau
@@ -18,11 +18,34 @@ from arenarl.environments.travel_truth import IMPORTANCE, total_score
 from arenarl.judge import Examiner, Judge, Verdict
 from arenarl.mixed_model import JudgeVariances
 from arenarl.ranking import Ranking, midranks, scored_calls
-from arenarl.rewards import add_format_reward, min_max, pointwise_reward, rank_to_reward, rubric_mean, zero_invalid
+from arenarl.rewards import (
+    add_format_reward,
+    min_max,
+    pointwise_reward,
+    rank_to_reward,
+    rubric_mean,
+    zero_invalid,
+)
 from arenarl.seeds import stable_seed
 from arenarl.topologies import parameters_of
 from arenarl.tournament import play_tournament
 from arenarl.trajectory import Query, RolloutGroup, Trajectory
+
+
+@dataclass(frozen=True)
+class Tally:
+    """How much has been judged: the line that is shown during RL."""
+
+    groups: int = 0
+    matches: int = 0
+    ties: int = 0
+    failed_calls: int = 0
+
+    def __add__(self, other: "Tally") -> "Tally":
+        return Tally(*(one + another for one, another in zip(astuple(self), astuple(other), strict=True)))
+
+    def __str__(self) -> str:
+        return f"{self.groups} groups, {self.matches} matches, {self.ties} ties, {self.failed_calls} failed calls"
 
 
 @dataclass
@@ -40,6 +63,12 @@ class GroupOutcome:
         """(first, second, score_first, score_second) of the calls that compared two; none where scores are pointwise."""
         return scored_calls(self.ranking.matches) if self.ranking else []
 
+    @property
+    def tally(self) -> Tally:
+        matches = self.ranking.matches if self.ranking else []
+        ties = sum(match.scores is not None and match.scores[0] == match.scores[1] for match in matches)
+        return Tally(1, len(matches), ties, self.failed_calls)
+
 
 class Arena:
     """Where groups meet the judge: the method that `reward.name` names, and what all steps together tell of the judge.
@@ -48,18 +77,33 @@ class Arena:
     which of the others was ranked before it; `learn` comes after.
     """
 
-    def __init__(self, judge: Judge, config: Config):
+    def __init__(self, judge: Judge, config: Config, watch: Callable[[Tally], None] = lambda tally: None):
         self.judge = judge
         self.config = config
+        self.watch = watch
         self.variances = JudgeVariances()
+        self._tally = Tally()
 
     def reward_groups(self, groups: Sequence[RolloutGroup]) -> list[GroupOutcome]:
-        """Rewards of all groups of a step, judged at once."""
+        """Rewards of all groups of a step, judged at once; `watch` is told whenever one is."""
+        tally = self._tally
+
+        async def reward(group: RolloutGroup) -> GroupOutcome:
+            nonlocal tally
+            outcome = await REWARDS[self.config.reward.name](self, group)
+            tally += outcome.tally
+            self.watch(tally)
+            return outcome
 
         async def run() -> list[GroupOutcome]:
-            return await asyncio.gather(*(REWARDS[self.config.reward.name](self, group) for group in groups))
+            return await asyncio.gather(*map(reward, groups))
 
         return asyncio.run(run())
+
+    def count(self, tallies: Sequence[Tally]) -> None:
+        """Add a step's groups, those of all processes, to the tally."""
+        self._tally = sum(tallies, self._tally)
+        self.watch(self._tally)
 
     def learn(self, calls_by_group: Sequence[Sequence[tuple[int, int, float, float]]]) -> None:
         """Add a step's scored calls, group by group in the order of the batch, to what is known of the judge."""

@@ -20,9 +20,9 @@ from typing import Any
 from aiohttp import ClientSession, ClientTimeout, TCPConnector
 
 from arenarl.delayed_judge import delayed_judge
+from arenarl.errors import guarded
 from arenarl.layers import UserError
 from arenarl.ranking import Ranking
-from arenarl.runs import guarded
 from arenarl.schedules import check_choice
 from arenarl.topologies import TOPOLOGIES
 from arenarl.tournament import Choose, Compare, play_tournament

@@ -341,17 +341,20 @@ def check_groups(config: Config, processes: int) -> None:
 
 
 def main() -> None:
-    def add_processes(parser: argparse.ArgumentParser) -> None:
+    def add_options(parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--processes", type=int, help="also check that RL can use so many")
+        parser.add_argument("--run-name", action="store_true", help="print only what the run's folders are called")
 
-    config, arguments = parse_arguments(__doc__, add_processes)
+    config, arguments = parse_arguments(__doc__, add_options)
     if arguments.processes:
         check_groups(config, arguments.processes)
-    print(config_to_yaml(config), end="")
+    print(config.run_name if arguments.run_name else config_to_yaml(config).rstrip("\n"))
 
 
 if __name__ == "__main__":
-    from arenarl import config as module  # `guarded` knows this module's UserError, not the one of its copy __main__
-    from arenarl.runs import guarded
+    from arenarl import (
+        config as module,  # `guarded` knows this module's UserError, not the one of its copy __main__
+    )
+    from arenarl.errors import guarded
 
     guarded(module.main)

@@ -7,7 +7,7 @@ turns cases into the figures of a table. Invalid trajectories stay in: they lose
 import asyncio
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,25 @@ import numpy as np
 import wandb
 
 from arenarl import metrics
-from arenarl.environments.travel_truth import ANSWER_DIMENSIONS, PATH_DIMENSIONS, Truth, total_score
+from arenarl.config import Config
+from arenarl.environments.travel_truth import (
+    ANSWER_DIMENSIONS,
+    PATH_DIMENSIONS,
+    Truth,
+    total_score,
+)
+from arenarl.files import hash_files, read_json, write_json
 from arenarl.judge import Examiner, Judge, Verdict
 from arenarl.rollouts import Attempt, RolloutEngine
 from arenarl.seeds import stable_seed
-from arenarl.trajectory import Query, Trajectory, append_step, read_turns
+from arenarl.trajectory import (
+    Query,
+    Trajectory,
+    append_step,
+    read_jsonl,
+    read_turns,
+    write_jsonl,
+)
 
 DIMENSIONS = PATH_DIMENSIONS + ANSWER_DIMENSIONS
 CURVE_FIGURES = ("win_rate", "quality", "valid_rate", "groundedness", "constraints_met", "tool_calls")
@@ -60,6 +74,32 @@ class Case:
         return {**record, "subtask": self.query.subtask, "query": self.query.query, "findings": findings, "outcomes": outcomes}
 
 
+class Part:
+    """One checkpoint with one decoding, as it lies on the disk: its cases, then the fingerprint that says they are all there.
+
+    `trajectories` are what a finished part need not generate again; the verdicts on them come again by themselves.
+    """
+
+    def __init__(self, cases: Path, fingerprint: str):
+        self.cases, self.path, self.fingerprint = cases, cases.with_suffix(".json"), fingerprint
+        is_whole = cases.is_file() and read_json(self.path) == {"fingerprint": fingerprint}
+        self.trajectories = [Trajectory.from_record(record) for record in read_jsonl(cases)] if is_whole else None
+
+    def write(self, cases: Sequence[Case]) -> None:
+        self.path.unlink(missing_ok=True)  # the cases are about to differ from it
+        write_jsonl(self.cases, [case.to_record() for case in cases])
+        write_json(self.path, {"fingerprint": self.fingerprint})
+
+
+def fingerprint(config: Config, checkpoint: str, decoding: str) -> str:
+    """Hash of all that cases and figures depend on: weights, data, settings, code. A hub id stands for its weights."""
+    data, package = Path(config.data.folder), Path(__file__).parent
+    paths = [*Path(checkpoint).glob("*.safetensors"), *Path(checkpoint).glob("*.bin"), *data.glob("test_*.jsonl"), *package.rglob("*.py")]
+    settings = asdict(config)
+    read = {key: settings[key] for key in ("seed", "threads", "policy", "data", "environment", "rollout", "judge")}
+    return str(stable_seed(hash_files(sorted(paths)), checkpoint, decoding, read, config.evaluate.bootstrap))
+
+
 def evaluate_policy(
     engine: RolloutEngine,
     queries: Sequence[Query],
@@ -68,18 +108,25 @@ def evaluate_policy(
     examine: Examiner,
     temperature: float,
     seed: int,
+    tick: Callable[[], None] = lambda: None,
 ) -> list[Case]:
     """Roll out every query once at `temperature` (0 is greedy) and judge it against its stored baseline, both orders summed."""
     attempts = [Attempt(query, temperature, stable_seed(seed, "evaluate", query.query_id)) for query in queries]
-    trajectories = engine.roll_out(attempts)
+    return judge_trajectories(queries, engine.roll_out(attempts, tick), baselines, judges, examine)
+
+
+def judge_trajectories(
+    queries: Sequence[Query],
+    trajectories: Sequence[Trajectory],
+    baselines: dict[str, Trajectory],
+    judges: Sequence[Judge],
+    examine: Examiner,
+) -> list[Case]:
+    """One trajectory a query, in their order."""
 
     async def judge_all() -> list[Case]:
-        return await asyncio.gather(
-            *(
-                _judge_case(query, trajectory, baselines[query.query_id], judges, examine)
-                for query, trajectory in zip(queries, trajectories, strict=True)
-            )
-        )
+        pairs = zip(queries, trajectories, strict=True)
+        return await asyncio.gather(*(_judge_case(query, trajectory, baselines[query.query_id], judges, examine) for query, trajectory in pairs))
 
     return asyncio.run(judge_all())
 
@@ -152,7 +199,7 @@ def _figures(cases: Sequence[Case], resamples: int, seed: int) -> dict[str, Any]
         "groundedness": mean_of(lambda case: 100.0 * case.truth.groundedness if case.truth else 0.0),
         "constraints_met": mean_of(lambda case: 100.0 * case.truth.constraints_met if case.truth else 0.0),
         "tool_calls": mean_of(lambda case: sum(len(turn.tool_calls) for turn in read_turns(case.trajectory.messages))),
-        "policy_tokens": mean_of(lambda case: sum(case.trajectory.policy_mask_T)),
+        "policy_tokens": mean_of(lambda case: case.trajectory.meta["policy_tokens"]),
         "answer_characters": mean_of(lambda case: len(case.trajectory.answer)),
     }
 

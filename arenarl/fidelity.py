@@ -30,9 +30,10 @@ from scipy.stats import kendalltau
 from tqdm import tqdm
 
 from arenarl.figures import STYLE, save_figure
+from arenarl.files import write_text
 from arenarl.mixed_model import JudgeVariances, quality_from_calls
 from arenarl.ranking import Ranking, midranks, scored_calls
-from arenarl.runs import commit, write_text
+from arenarl.runs import commit
 from arenarl.seeds import stable_seed
 from arenarl.simulation import NOISE, Group, Noise
 from arenarl.tournament import play_tournament

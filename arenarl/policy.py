@@ -11,12 +11,32 @@ from pathlib import Path
 
 import torch
 from peft import AutoPeftModelForCausalLM, PeftModel
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, Qwen3Config, Qwen3ForCausalLM, Trainer
+from tokenizers import (
+    AddedToken,
+    Regex,
+    Tokenizer,
+    decoders,
+    models,
+    pre_tokenizers,
+    trainers,
+)
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+    Trainer,
+)
 from transformers import PreTrainedTokenizerFast as FastTokenizer
-from trl.chat_template_utils import get_training_chat_template, qwen3_training_chat_template
+from trl.chat_template_utils import (
+    get_training_chat_template,
+    qwen3_training_chat_template,
+)
 
 from arenarl.config import PolicyConfig, ScratchConfig, UserError
+from arenarl.files import appearing
 
 _SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 _TAGS = [f"<{slash}{tag}>" for tag in ("think", "tool_call", "tool_response", "answer") for slash in ("", "/")]
@@ -55,8 +75,10 @@ def load_tokenizer(path: str) -> PreTrainedTokenizerBase:
 
 
 def require_model(path: str) -> str:
-    """The path itself, if it is a hub id or a folder with weights. Raises UserError for a folder without."""
+    """The path itself, if it is a hub id or a folder with weights. Raises UserError for a folder without, or of an unfinished stage."""
     folder = Path(path)
+    if (folder / "provenance.json").is_file() and not (folder / "timing.json").is_file():
+        raise UserError(f"{path} is not finished; run the stage that writes it again, it goes on from its last checkpoint")
     if folder.is_dir() and not any(folder.glob("*.safetensors*")) and not any(folder.glob("pytorch_model*.bin*")):
         raise UserError(f"{path} holds no weights; train the stage that writes it first, or name another checkpoint")
     return path
@@ -86,13 +108,12 @@ def prepare_initial_policy(config: PolicyConfig, folder: Path, texts: Iterable[s
     """The path that SFT starts from: `policy.model`, or a scratch policy, built once and saved into `folder`."""
     if config.model is not None:
         return config.model
-    if (folder / "tokenizer.json").is_file():
-        return str(folder)
-    tokenizer = train_tokenizer(texts, tools, config.scratch.vocab_size)
-    torch.manual_seed(seed)
-    model = build_scratch_model(config.scratch, tokenizer)
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)  # last: its file says that the folder is whole
+    if not (folder / "tokenizer.json").is_file():
+        tokenizer = train_tokenizer(texts, tools, config.scratch.vocab_size)
+        torch.manual_seed(seed)
+        with appearing(folder) as partial:
+            build_scratch_model(config.scratch, tokenizer).save_pretrained(partial)
+            tokenizer.save_pretrained(partial)
     return str(folder)
 
 

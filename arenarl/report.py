@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from arenarl.config import Config, load_config
-from arenarl.runs import guarded, provenance
+from arenarl.errors import guarded
+from arenarl.runs import provenance
 from arenarl.trajectory import Query, Trajectory, assistant_text
 
 COLUMNS = {  # figure -> heading and unit

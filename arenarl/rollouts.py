@@ -66,7 +66,12 @@ class _Progress:
             prompt_ids=self.prompt_ids,
             completion_ids=self.completion_ids[:length],
             policy_mask_T=self.policy_mask_T[:length],
-            meta={"turns": turns, "tool_calls": self.tool_calls, "tool_errors": self.tool_errors},
+            meta={
+                "turns": turns,
+                "tool_calls": self.tool_calls,
+                "tool_errors": self.tool_errors,
+                "policy_tokens": sum(self.policy_mask_T),
+            },
         )
 
 
@@ -101,11 +106,16 @@ class RolloutEngine:
             group.trajectories[0].is_anchor = self.config.anchor
         return groups
 
-    def roll_out(self, attempts: Sequence[Attempt]) -> list[Trajectory]:
-        """Trajectories in the order of the attempts, all under way at once."""
+    def roll_out(self, attempts: Sequence[Attempt], tick: Callable[[], None] = lambda: None) -> list[Trajectory]:
+        """Trajectories in the order of the attempts, all under way at once; `tick` is called as each ends."""
+
+        async def run_one(attempt: Attempt) -> Trajectory:
+            trajectory = await self._run(attempt)
+            tick()
+            return trajectory
 
         async def run() -> list[Trajectory]:
-            return await asyncio.gather(*(self._run(attempt) for attempt in attempts))
+            return await asyncio.gather(*map(run_one, attempts))
 
         return asyncio.run(run())
 

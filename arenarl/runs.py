@@ -1,52 +1,33 @@
-"""What every script does around its work: threads and seeds, provenance beside the results, W&B without a login, one-line errors.
+"""What every script does around its work: threads and seeds, provenance beside the results, W&B without a login, time spent.
 
-`guarded` turns a `UserError` into one line and exit code 2. `start_stage` writes what the run was: resolved config, commit,
-library versions, seed. Stages are marked done by the files they write, so a finished one is not run again.
+`start_stage` writes what the run was: resolved config, commit, library versions, seed. A stage is done when its timing.json, written
+last, and its policy are there: then it is not run again. `runs/` alone decides that, never `results/`.
 """
 
-import json
+import fcntl
 import os
 import resource
 import subprocess
 import sys
 import time
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import yaml
 
 from arenarl.config import Config, UserError, config_to_yaml
+from arenarl.files import read_json, write_json, write_text
+from arenarl.terminal import is_main_process, quiet_libraries, say
 
 _UNREAD_BY = {  # sections that a stage does not read
     "sft": ("name", "rollout", "judge", "tournament", "reward", "rl", "evaluate", "wandb"),
     "rl": ("name", "sft", "evaluate", "wandb"),
 }
+_CLAIMS: list[IO] = []  # open files whose locks this process holds
 _LIBRARIES = ("torch", "transformers", "trl", "accelerate", "peft", "deepspeed", "datasets", "wandb")
-
-
-def guarded(main: Callable[[], None]) -> None:
-    """Run a script's main; what the user can fix ends as one line on stderr and exit code 2."""
-    try:
-        main()
-    except UserError as error:
-        sys.exit(_refuse(error))
-    except KeyboardInterrupt:
-        print("interrupted; the same command goes on from the last checkpoint", file=sys.stderr)
-        sys.exit(130)
-
-
-def _refuse(error: UserError) -> int:
-    if _is_main_process():
-        print(f"error: {error}", file=sys.stderr)
-    return 2
-
-
-def _is_main_process() -> bool:
-    return int(os.environ.get("RANK", "0")) == 0
 
 
 def start_stage(config: Config, stage: str) -> Path:
@@ -57,26 +38,36 @@ def start_stage(config: Config, stage: str) -> Path:
     import torch
     from transformers import set_seed
 
-    warnings.filterwarnings("ignore", message=".*torch.distributed.* is deprecated", category=FutureWarning)  # DeepSpeed's, every step
+    quiet_libraries()
     torch.set_num_threads(config.threads)
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.utils.deterministic.fill_uninitialized_memory = False  # else TRL's half-gigabyte scratch buffer is filled every forward pass
     set_seed(config.seed)
     folder = config.run_dir / stage
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"cannot write to {folder}: {error.strerror}; change the folder's permissions or `name`") from error
+    folder.mkdir(parents=True, exist_ok=True)
     _refuse_other_settings(config, folder)
     os.environ["WANDB_MODE"] = wandb_mode(config)
     os.environ.setdefault("WANDB_PROJECT", config.wandb.project)
     os.environ.setdefault("WANDB_DIR", str(config.run_dir))
     os.environ["WANDB_NAME"] = f"{config.run_name}-{stage}"
     os.environ.setdefault("WANDB_SILENT", "true")
-    if _is_main_process():
-        (folder / "config.yaml").write_text(config_to_yaml(config), encoding="utf-8")
+    if is_main_process() and not _has_finished(folder):
+        _claim(folder)
+        write_text(folder / "config.yaml", config_to_yaml(config))
         write_json(folder / "provenance.json", provenance(config))
     return folder
+
+
+def _claim(folder: Path) -> None:
+    """Hold the stage's folder until this process ends, however it ends: two runs would write over each other's checkpoints."""
+    lock = (folder / ".lock").open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise UserError(f"{folder} is being written by another run; wait until it ends or stop it, or give this run another `name`") from None
+    except OSError:
+        say(f"{folder} lies on a file system without locks: take care not to start this stage twice at once")
+    _CLAIMS.append(lock)
 
 
 def _refuse_other_settings(config: Config, folder: Path) -> None:
@@ -92,22 +83,18 @@ def _refuse_other_settings(config: Config, folder: Path) -> None:
 
 
 def is_done(folder: Path) -> bool:
-    """Whether a stage has finished before; says so. Its last file decides."""
-    if not (folder / "timing.json").is_file():
-        return False
-    if _is_main_process():
-        print(f"{folder} is done already; delete it to run it again")
-    return True
+    """Whether a training stage has finished before; says so."""
+    if _has_finished(folder):
+        say(f"{folder} is done already; delete it to run it again")
+        return True
+    if is_main_process():
+        (folder / "timing.json").unlink(missing_ok=True)  # of a policy that is gone
+    return False
 
 
-def last_checkpoint(folder: Path) -> str | None:
-    """The newest whole checkpoint to resume from: its trainer_state.json is written last."""
-    import torch
-
-    # Accelerate loads optimizer states onto "cpu:0", a place that torch's loader does not know.
-    torch.serialization.register_package(5, lambda storage: None, lambda storage, place: storage if place.startswith("cpu:") else None)
-    whole = [path.parent for path in folder.glob("checkpoint-*/trainer_state.json")]
-    return str(max(whole, key=lambda path: int(path.name.rpartition("-")[2]))) if whole else None
+def _has_finished(folder: Path) -> bool:
+    """Its last file is there, and so are the weights."""
+    return (folder / "timing.json").is_file() and any(folder.glob("*.safetensors"))
 
 
 def wandb_mode(config: Config) -> str:
@@ -141,26 +128,34 @@ def provenance(config: Config) -> dict[str, Any]:
     }
 
 
+class Stopwatch:
+    """Seconds spent on a stage over all the times it was started; what a kill undid is not counted."""
+
+    def __init__(self, folder: Path):
+        self.path = folder / "elapsed.json"
+        self._before = (read_json(self.path) or {"seconds": 0.0})["seconds"]
+        self._start = time.perf_counter()
+
+    @property
+    def seconds(self) -> float:
+        return round(self._before + time.perf_counter() - self._start, 1)
+
+    def lap(self) -> None:
+        """Keep the time up to here, where a resumed run will go on."""
+        write_json(self.path, {"seconds": self.seconds})
+
+
 @contextmanager
-def timed(folder: Path, stage: str) -> Iterator[None]:
-    """Write the stage's wall-clock seconds and peak memory (this process and its children) to `<folder>/timing.json`."""
-    start = time.perf_counter()
-    yield
+def timed(folder: Path, stage: str, is_new: bool = True) -> Iterator[Stopwatch]:
+    """Write the stage's seconds and peak memory (this process and its children) to `<folder>/timing.json`, when it is done.
+
+    Where nothing is new, what an earlier run took stays.
+    """
+    stopwatch = Stopwatch(folder)
+    yield stopwatch
     peak_kb = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     processes = int(os.environ.get("WORLD_SIZE", "1"))
-    if _is_main_process():
-        timing = {"stage": stage, "seconds": round(time.perf_counter() - start, 1), "peak_memory_gb": round(peak_kb * processes / 2**20, 2)}
+    if is_main_process() and (is_new or not (folder / "timing.json").is_file()):
+        timing = {"stage": stage, "seconds": stopwatch.seconds, "peak_memory_gb": round(peak_kb * processes / 2**20, 2)}
         write_json(folder / "timing.json", timing)
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Write JSON; the file appears whole or not at all."""
-    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file that appears whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(path.suffix + ".partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
+        stopwatch.path.unlink(missing_ok=True)

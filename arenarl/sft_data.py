@@ -5,14 +5,17 @@ after a turn's end, which the template writes and no rollout asks for. Messages 
 tool call the arguments of all others, as nulls. What `max_length` cuts is counted, not hidden.
 """
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
+import torch
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
+from transformers.trainer_pt_utils import get_length_grouped_indices
 
 from arenarl.config import UserError
-from arenarl.runs import write_json
+from arenarl.files import write_json
 from arenarl.trajectory import assistant_text, harmless, read_jsonl
 
 IGNORED = -100
@@ -43,9 +46,28 @@ def tokenize_trajectories(path: Path, tokenizer: PreTrainedTokenizerBase, tools:
         UserError: the chat template does not mark assistant turns, or cutting leaves nothing to train on.
     """
     rows = [tokenize(tokenizer, record["messages"], tools, max_length) for record in read_jsonl(path)]
-    if not rows or not any(label != IGNORED for label in rows[0]["labels"]):
+    if not any(_has_target(row["labels"]) for row in rows):
         raise UserError(f"{path}: no assistant token to train on: the chat template marks none, or sft.max_length cuts them all")
     return Dataset.from_list(rows)
+
+
+def in_training_order(dataset: Dataset, epochs: float, batch_size: int, seed: int) -> Dataset:
+    """All passes one after the other, so that resuming needs no sampler state; each shuffled, with rows of like length together.
+
+    Rows that were cut before the first token to train on are left out: alone in a batch, their loss would be NaN.
+    """
+    rows = [row for row, labels in enumerate(dataset["labels"]) if _has_target(labels)]
+    lengths = dataset.select(rows)["length"]
+    generator = torch.Generator().manual_seed(seed)
+    order: list[int] = []
+    for _ in range(math.ceil(epochs)):
+        torch.empty((), dtype=torch.int64).random_(generator=generator)  # a data loader draws so before each pass: Trainer's own order
+        order += [rows[index] for index in get_length_grouped_indices(lengths, batch_size, generator=generator)]
+    return dataset.select(order[: round(epochs * len(rows))])
+
+
+def _has_target(labels: list[int]) -> bool:
+    return any(label != IGNORED for label in labels)
 
 
 def tokenize(tokenizer: PreTrainedTokenizerBase, messages: list[dict], tools: list[dict] | None, max_length: int) -> dict:

@@ -6,7 +6,7 @@ same form as rollouts. The paper builds its data with closed models and experts;
 """
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -230,8 +230,13 @@ _SOLVERS: dict[str, Callable[[_Attempt], list[str]]] = {
 }
 
 
-def travel_splits(world: World, environment: TravelEnvironment, config: DataConfig) -> Iterator[tuple[str, list[Any]]]:
-    """The splits of Open-Travel by file name (Table 1): test queries, stored baselines, RL queries, SFT trajectories."""
+def travel_splits(
+    world: World, environment: TravelEnvironment, config: DataConfig, watch: Callable[[list], Iterable] = iter
+) -> Iterator[tuple[str, list[Any]]]:
+    """The splits of Open-Travel by file name (Table 1): test queries, stored baselines, RL queries, SFT trajectories.
+
+    `watch` hands on the queries that the teacher solves, one by one, which is what takes the time.
+    """
     teacher, taken, seed = Teacher(world, environment), set(), f"travel{config.seed}"
     tasks = [subtask for subtask in SUBTASKS if subtask != HELD_OUT]
 
@@ -246,12 +251,12 @@ def travel_splits(world: World, environment: TravelEnvironment, config: DataConf
     sft = draw("sft", _spread(config.sft_size, tasks))
     yield "test_queries", test
     rng = random.Random(f"{seed}-baselines")
-    baselines = [teacher.median(query, rng, config.baseline_skill, config.baseline_attempts) for query in test]
+    baselines = [teacher.median(query, rng, config.baseline_skill, config.baseline_attempts) for query in watch(test)]
     yield "test_baselines", [baseline.to_record() for baseline in baselines]
     yield "rl_queries", rl
     rng = random.Random(f"{seed}-teacher")
     skills = [1.0 if rng.random() < config.careful_share else config.teacher_skill for _ in sft]
-    yield "sft", [teacher.solve(query, rng, skill).to_record() for query, skill in zip(sft, skills, strict=True)]
+    yield "sft", [teacher.solve(query, rng, skill).to_record() for query, skill in zip(watch(sft), skills, strict=True)]
 
 
 def _spread(total: int, subtasks: list[str] | tuple[str, ...]) -> dict[str, int]:

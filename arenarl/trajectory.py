@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from arenarl.config import UserError
+from arenarl.files import write_lines
 
 StopReason = Literal["answer", "no_answer", "max_turns", "max_tokens"]
 # answer: ended with one <answer>…</answer>, the only valid end · no_answer: a turn with neither a tool call nor one closed answer
@@ -166,13 +167,8 @@ def prompt_messages(query: Query, system: str | None = None) -> list[dict[str, s
 
 
 def write_jsonl(path: Path, records: Iterable[Any]) -> None:
-    """Write records (dictionaries or queries) a line each; the file appears whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(path.suffix + ".partial")
-    with partial.open("w", encoding="utf-8") as file:
-        for record in records:
-            file.write(json.dumps(asdict(record) if isinstance(record, Query) else record, ensure_ascii=False) + "\n")
-    partial.replace(path)
+    """Write records (dictionaries or queries) a line each."""
+    write_lines(path, (asdict(record) if isinstance(record, Query) else record for record in records))
 
 
 def append_step(path: Path, step: int, records: Iterable[dict[str, Any]]) -> None:

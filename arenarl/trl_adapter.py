@@ -66,7 +66,8 @@ def grpo_arguments(config: Config, folder: Path, processes: int, use_cpu: bool) 
         save_steps=rl.save_steps,
         save_total_limit=2,
         report_to=[] if config.wandb.mode == "disabled" else ["wandb"],
-        disable_tqdm=processes > 1,
+        disable_tqdm=True,
+        ddp_find_unused_parameters=False,
     )
 
 
@@ -127,6 +128,7 @@ def reward_function(arena: Arena, log: Log, keep: Keep, config: Config):
         start = time.perf_counter()
         outcomes = arena.reward_groups(groups)
         arena.learn(gather_object([outcome.scored_calls for outcome in outcomes]))
+        arena.count(gather_object([outcome.tally for outcome in outcomes]))
         log_metric("time/judge_s", time.perf_counter() - start)
         log_metric("time/rollout_s", rollout_s[0])
         for name, value in (log(groups, outcomes) | arena.judge_metrics()).items():

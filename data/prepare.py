@@ -8,7 +8,6 @@ is left alone.
 """
 
 import argparse
-import hashlib
 import json
 import sys
 from dataclasses import asdict
@@ -20,8 +19,12 @@ sys.path.insert(0, str(ROOT))
 from arenarl.config import Config, UserError, load_config  # noqa: E402
 from arenarl.environments import make_environment  # noqa: E402
 from arenarl.environments.travel_world import build_world  # noqa: E402
-from arenarl.runs import guarded, timed, write_json  # noqa: E402
+from arenarl.errors import guarded  # noqa: E402
+from arenarl.files import hash_files, read_json, write_json  # noqa: E402
+from arenarl.queries import SUBTASKS  # noqa: E402
+from arenarl.runs import timed  # noqa: E402
 from arenarl.synthesis import travel_splits  # noqa: E402
+from arenarl.terminal import Bar  # noqa: E402
 from arenarl.trajectory import read_queries, write_jsonl  # noqa: E402
 
 
@@ -49,10 +52,11 @@ def prepare(config: Config, folder: Path, settings: dict) -> dict:
     """Write all splits; returns the manifest with counts and hashes, which is written last."""
     splits = {}
     environment = make_environment(config.environment, config.data.language)
-    for name, records in travel_splits(build_world(config.environment.world_seed), environment, config.data):
-        path = folder / f"{name}.jsonl"
-        write_jsonl(path, records)
-        splits[name] = {"records": len(records), "sha256": file_hash(path)}
+    with Bar("data", len(SUBTASKS) * config.data.test_per_subtask + config.data.sft_size) as bar:
+        for name, records in travel_splits(build_world(config.environment.world_seed), environment, config.data, bar.over):
+            path = folder / f"{name}.jsonl"
+            write_jsonl(path, records)
+            splits[name] = {"records": len(records), "sha256": file_hash(path)}
     check_disjoint(folder)
     manifest = {**settings, "splits": splits}
     write_json(folder / "manifest.json", manifest)
@@ -73,8 +77,7 @@ def check_disjoint(folder: Path) -> None:
 
 def read_manifest(folder: Path, settings: dict) -> dict | None:
     """The folder's manifest, if the folder holds exactly what these settings made."""
-    path = folder / "manifest.json"
-    manifest = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"splits": {}}
+    manifest = read_json(folder / "manifest.json") or {"splits": {}}
     files = {folder / f"{name}.jsonl": split["sha256"] for name, split in manifest["splits"].items()}
     has_settings = all(manifest.get(key) == value for key, value in settings.items())
     return manifest if has_settings and all(file.is_file() and file_hash(file) == sha256 for file, sha256 in files.items()) else None
@@ -84,11 +87,11 @@ def code_hash() -> str:
     """Of the sources that decide what is generated, so that data made by other code counts as out of date."""
     package = ROOT / "arenarl"
     sources = [package / "queries.py", package / "synthesis.py", *sorted((package / "environments").glob("*.py"))]
-    return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
+    return hash_files(sources)
 
 
 def file_hash(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    return hash_files([path])
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ ENVIRONMENT = {
 def command_of(script, *words, processes=None, config=CONFIG, **overrides):
     """The command line of a script; `overrides` are keys with `__` for the dot."""
     keys = TINY | {key.replace("__", "."): value for key, value in overrides.items()}
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(processes)] if processes else [sys.executable]
+    launcher = [sys.executable, "-m", "arenarl.launch", "--nproc_per_node", str(processes)] if processes else [sys.executable]
     sets = [word for key, value in keys.items() for word in ("--set", f"{key}={json.dumps(value)}")]
     return [*launcher, str(ROOT / script), *words, "--config", config, *sets]
 
@@ -136,6 +136,8 @@ def test_evaluation_prints_a_row_for_each_checkpoint_and_decoding_and_says_that_
 def test_evaluating_again_gives_the_same_bytes(folder, summary):
     path = folder / "runs" / "tiny" / "evaluate"
     before = {file.name: file.read_bytes() for file in path.glob("*.jsonl")}
+    for file in path.glob("*_*.json*"):
+        file.unlink()
     run_well(folder, "evaluate.py")
     assert len(before) == 6 and before == {file.name: file.read_bytes() for file in path.glob("*.jsonl")}
     again = read(folder / "results" / "tiny" / "summary.json")
@@ -150,6 +152,18 @@ def test_the_report_of_the_run_has_its_queries_groups_and_figures(folder):
     assert "Queries <small>20</small>" in page and "Training groups <small>1</small>" in page
     figures = {path.stem for path in (folder / "results" / "tiny" / "figures").iterdir()}
     assert figures == {"learning_curves", "win_rate_by_subtask", "noise_against_spread"}
+def test_only_what_changed_is_evaluated_again(folder, summary, tmp_path):
+    shutil.copytree(folder / "runs" / "tiny", tmp_path / "runs" / "tiny")
+    shutil.copytree(folder / "data", tmp_path / "data")
+    path = tmp_path / "runs" / "tiny" / "evaluate"
+    times = {file.name: file.stat().st_mtime_ns for file in path.glob("*_*.json*")}
+    shutil.copy(folder / "runs" / "tiny" / "sft" / "initial" / "model.safetensors", tmp_path / "runs" / "tiny" / "rl")
+    (path / "sft_greedy.jsonl").unlink()
+    run_well(tmp_path, "evaluate.py")
+    changed = {file.name for file in path.glob("*_*.json*") if file.stat().st_mtime_ns != times[file.name]}
+    assert changed == {f"{name}.{kind}" for name in ("rl_sampled", "rl_greedy", "sft_greedy") for kind in ("json", "jsonl")}
+    again = read(tmp_path / "results" / "tiny" / "summary.json")
+    assert again["sft"] == summary["sft"] and again["rl"]["greedy"]["valid_rate"]["mean"] == 0
 
 
 def test_one_query_is_answered_with_its_trajectory_printed(folder):
@@ -216,6 +230,21 @@ def test_a_checkpoint_that_was_only_half_written_is_passed_over(unbroken, folder
     (half / "checkpoint-5" / "config.json").write_text("{}")
     run_well(folder, "train_rl.py", **options | {"name": "half"})
     assert differ(weights(half), weights(path)) == []
+
+
+def test_a_run_whose_policy_is_gone_is_not_done(unbroken, folder):
+    path, options = unbroken
+    before = weights(path)
+    (path / "model.safetensors").unlink()
+    refused(folder, "train_rl.py", **options | {"name": "on-top", "rl__init": str(path)}, says="holds no weights")
+    assert "is done already" not in run_well(folder, "train_rl.py", **options)
+    assert differ(weights(path), before) == []
+
+
+def test_a_stage_that_has_not_finished_is_not_built_upon(unbroken, folder):
+    path, options = unbroken
+    shutil.copytree(path, folder / "runs" / "unfinished" / "sft", ignore=shutil.ignore_patterns("timing.json", "checkpoint-*"))
+    refused(folder, "train_rl.py", **options | {"name": "unfinished", "rl__init": None}, says="is not finished")
 
 
 def test_a_finished_run_started_again_changes_nothing(unbroken, folder):

@@ -7,6 +7,7 @@ from arenarl.sft_data import (
     IGNORED,
     as_text,
     count_cut,
+    in_training_order,
     tokenize,
     tokenize_trajectories,
     training_texts,
@@ -125,3 +126,44 @@ def test_an_empty_split_is_refused(tmp_path, tokenizer):
     (tmp_path / "sft.jsonl").write_text("")
     with pytest.raises(UserError):
         tokenize_trajectories(tmp_path / "sft.jsonl", tokenizer, None, 4096)
+
+
+def test_the_training_order_holds_every_pass_whole_and_differs_between_passes(sft_path, tokenizer):
+    dataset = tokenize_trajectories(sft_path, tokenizer, None, 4096)
+    ids = [tuple(row) for row in dataset["input_ids"]]
+    ordered = [tuple(row) for row in in_training_order(dataset, 2.5, 4, seed=0)["input_ids"]]
+    first, second, half = ordered[: len(ids)], ordered[len(ids) : 2 * len(ids)], ordered[2 * len(ids) :]
+    assert sorted(first) == sorted(second) == sorted(ids) and first != second and len(half) == len(ids) // 2
+    assert ordered == [tuple(row) for row in in_training_order(dataset, 2.5, 4, seed=0)["input_ids"]]
+    assert ordered != [tuple(row) for row in in_training_order(dataset, 2.5, 4, seed=1)["input_ids"]]
+
+
+def test_the_training_order_is_the_one_that_the_trainer_would_draw(sft_path, tokenizer, policy_path, tmp_path):
+    """Two epochs of Trainer's own sampling by length see the rows in the same order."""
+    from trl import SFTConfig, SFTTrainer
+
+    class Seen(SFTTrainer):
+        batches = []
+
+        def training_step(self, model, inputs, *rest):
+            self.batches += [row[row != self.processing_class.pad_token_id].tolist() for row in inputs["input_ids"]]
+            return super().training_step(model, inputs, *rest)
+
+    dataset = tokenize_trajectories(sft_path, tokenizer, None, 4096).select(range(64))
+    arguments = {"use_cpu": True, "report_to": [], "save_strategy": "no", "per_device_train_batch_size": 4, "seed": 3, "bf16": False}
+    trainer = Seen(
+        model=policy_path,
+        args=SFTConfig(str(tmp_path), num_train_epochs=2, train_sampling_strategy="group_by_length", **arguments),
+        train_dataset=dataset,
+        processing_class=tokenizer,
+    )
+    trainer.train()
+    assert Seen.batches == [list(row) for row in in_training_order(dataset, 2, 4, seed=3)["input_ids"]]
+
+
+def test_rows_without_a_token_to_train_on_are_left_out(sft_path, tokenizer):
+    starts = [next(n for n, label in enumerate(row) if label != IGNORED) for row in tokenize_trajectories(sft_path, tokenizer, None, 4096)["labels"]]
+    dataset = tokenize_trajectories(sft_path, tokenizer, None, sorted(starts)[len(starts) // 2])
+    ordered = in_training_order(dataset, 1, 4, seed=0)
+    assert 0 < len(ordered) < len(dataset)
+    assert all(any(label != IGNORED for label in labels) for labels in ordered["labels"])

@@ -1,0 +1,61 @@
+"""Files that appear whole or not at all, so that a run killed at any moment leaves only files that can be read."""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+
+@contextmanager
+def appearing(path: Path) -> Iterator[Path]:
+    """Lend a path beside `path` to write a file or folder to; it takes the place of `path` at the end, or goes if writing failed."""
+    partial = path.with_name(path.name + ".partial")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _remove(partial)
+    try:
+        yield partial
+    except BaseException:
+        _remove(partial)
+        raise
+    partial.replace(path)
+
+
+def write_text(path: Path, text: str) -> None:
+    with appearing(path) as partial:
+        partial.write_text(text, encoding="utf-8")
+
+
+def write_json(path: Path, value: Any) -> None:
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def write_lines(path: Path, records: Iterable[Any]) -> None:
+    """A JSON line for each record."""
+    with appearing(path) as partial, partial.open("w", encoding="utf-8") as file:
+        for record in records:
+            file.write(json.dumps(record, ensure_ascii=False) + "\n")
+
+
+def read_json(path: Path) -> Any | None:
+    """What a JSON file holds, None if there is no such file."""
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+
+
+def hash_files(paths: Iterable[Path]) -> str:
+    """sha256 of the files' bytes, one after the other."""
+    digest = hashlib.sha256()
+    for path in paths:
+        with path.open("rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+    return digest.hexdigest()
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
