@@ -43,7 +43,7 @@ def killed(unbroken, tmp_path_factory):
     _, seconds = unbroken
     folder, rng, log = tmp_path_factory.mktemp("killed"), random.Random(SEED), [f"ARENARL_KILL_SEED={SEED}"]
     for stage, (script, words, processes, place) in STAGES.items():
-        moments = [rng.uniform(0, seconds[stage]) for _ in range(KILLS if processes else KILLS + 1)] + ["saving"] * bool(processes)
+        moments = ["saving"] * bool(processes) + [rng.uniform(0, 0.8 * seconds[stage]) for _ in range(KILLS if processes else KILLS + 1)]
         for moment in moments:
             log.append(f"{stage}, {kill(folder, script, words, processes, folder / place, moment)}")
             print(log[-1])
@@ -100,15 +100,15 @@ def assert_a_whole_checkpoint_is_left(place):
 def content(path):
     """A file's content without the times in it."""
     if path.name == "summary.json":
-        return {key: value for key, value in read(path).items() if key not in ("seconds", "peak_memory_gb")}
+        return {key: value for key, value in read(path).items() if key not in ("seconds", "peak_memory_gb", "provenance")}
     if path.name == "trainer_state.json":
         return [{key: value for key, value in entry.items() if not key.startswith(TIMES)} for entry in read(path)["log_history"]]
     return path.read_bytes()
 
 
 def files(folder):
-    """Relative path -> content of everything a run leaves, but for measured times and what TRL writes differently every time."""
-    unequal = ("timing.json", "training_args.bin", "README.md", "killed.log")
+    """Relative path -> content of everything a run leaves, but for measured times, the commit, and what TRL writes differently every time."""
+    unequal = ("timing.json", "provenance.json", "training_args.bin", "README.md", "killed.log")
     return {str(path.relative_to(folder)): content(path) for path in sorted(folder.rglob("*")) if path.is_file() and path.name not in unequal}
 
 
