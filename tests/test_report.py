@@ -35,7 +35,7 @@ class Played:
     def __init__(self, trajectories):
         self.trajectories = trajectories
 
-    def roll_out(self, attempts):
+    def roll_out(self, attempts, tick):
         return [self.trajectories[attempt.query.query_id] for attempt in attempts]
 
 
