@@ -18,14 +18,7 @@ from arenarl.environments.travel_truth import IMPORTANCE, total_score
 from arenarl.judge import Examiner, Judge, Verdict
 from arenarl.mixed_model import JudgeVariances
 from arenarl.ranking import Ranking, midranks, scored_calls
-from arenarl.rewards import (
-    add_format_reward,
-    min_max,
-    pointwise_reward,
-    rank_to_reward,
-    rubric_mean,
-    zero_invalid,
-)
+from arenarl.rewards import add_format_reward, min_max, pointwise_reward, rank_to_reward, rubric_mean, zero_invalid
 from arenarl.seeds import stable_seed
 from arenarl.topologies import parameters_of
 from arenarl.tournament import play_tournament

@@ -14,18 +14,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple
 
-from arenarl.schedules import (
-    DECIMALS,
-    Pairing,
-    Place,
-    Results,
-    Standing,
-    Topology,
-    anchor_matches,
-    anchor_scores,
-    check_choice,
-    mean_score,
-)
+from arenarl.schedules import DECIMALS, Pairing, Place, Results, Standing, Topology, anchor_matches, anchor_scores, check_choice, mean_score
 
 BYE = -1
 

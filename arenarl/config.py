@@ -352,9 +352,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    from arenarl import (
-        config as module,  # `guarded` knows this module's UserError, not the one of its copy __main__
-    )
+    from arenarl import config as module  # `guarded` knows this module's UserError, not the one of its copy __main__
     from arenarl.errors import guarded
 
     guarded(module.main)

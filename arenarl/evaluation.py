@@ -17,24 +17,12 @@ import wandb
 
 from arenarl import metrics
 from arenarl.config import Config
-from arenarl.environments.travel_truth import (
-    ANSWER_DIMENSIONS,
-    PATH_DIMENSIONS,
-    Truth,
-    total_score,
-)
+from arenarl.environments.travel_truth import ANSWER_DIMENSIONS, PATH_DIMENSIONS, Truth, total_score
 from arenarl.files import hash_files, read_json, write_json
 from arenarl.judge import Examiner, Judge, Verdict
 from arenarl.rollouts import Attempt, RolloutEngine
 from arenarl.seeds import stable_seed
-from arenarl.trajectory import (
-    Query,
-    Trajectory,
-    append_step,
-    read_jsonl,
-    read_turns,
-    write_jsonl,
-)
+from arenarl.trajectory import Query, Trajectory, append_step, read_jsonl, read_turns, write_jsonl
 
 DIMENSIONS = PATH_DIMENSIONS + ANSWER_DIMENSIONS
 CURVE_FIGURES = ("win_rate", "quality", "valid_rate", "groundedness", "constraints_met", "tool_calls")

@@ -16,12 +16,7 @@ from typing import Protocol
 import numpy as np
 
 from arenarl.config import JudgeConfig
-from arenarl.environments.travel_truth import (
-    ANSWER_DIMENSIONS,
-    PATH_DIMENSIONS,
-    Truth,
-    total_score,
-)
+from arenarl.environments.travel_truth import ANSWER_DIMENSIONS, PATH_DIMENSIONS, Truth, total_score
 from arenarl.seeds import stable_seed
 from arenarl.trajectory import Query, Trajectory
 

@@ -10,20 +10,10 @@ import signal
 import sys
 
 from torch.distributed.elastic.multiprocessing.api import SignalException
-from torch.distributed.elastic.multiprocessing.errors import (
-    ChildFailedError,
-    ProcessFailure,
-)
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.run import parse_args, run
 
-from arenarl.errors import (
-    GO_ON,
-    INTERRUPTED,
-    LOST_CONNECTION,
-    OUT_OF_MEMORY,
-    explain,
-    show,
-)
+from arenarl.errors import GO_ON, INTERRUPTED, LOST_CONNECTION, OUT_OF_MEMORY, explain, show
 
 
 def main() -> int:

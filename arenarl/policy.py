@@ -11,29 +11,10 @@ from pathlib import Path
 
 import torch
 from peft import AutoPeftModelForCausalLM, PeftModel
-from tokenizers import (
-    AddedToken,
-    Regex,
-    Tokenizer,
-    decoders,
-    models,
-    pre_tokenizers,
-    trainers,
-)
-from transformers import (
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-    Trainer,
-)
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, Qwen3Config, Qwen3ForCausalLM, Trainer
 from transformers import PreTrainedTokenizerFast as FastTokenizer
-from trl.chat_template_utils import (
-    get_training_chat_template,
-    qwen3_training_chat_template,
-)
+from trl.chat_template_utils import get_training_chat_template, qwen3_training_chat_template
 
 from arenarl.config import PolicyConfig, ScratchConfig, UserError
 from arenarl.files import appearing

@@ -17,17 +17,7 @@ from arenarl.config import RolloutConfig
 from arenarl.environments.base import Environment
 from arenarl.generation import Generator, TurnRequest
 from arenarl.seeds import stable_seed
-from arenarl.trajectory import (
-    Query,
-    RolloutGroup,
-    StopReason,
-    ToolCall,
-    Trajectory,
-    assistant_message,
-    parse_turn,
-    prompt_messages,
-    tool_message,
-)
+from arenarl.trajectory import Query, RolloutGroup, StopReason, ToolCall, Trajectory, assistant_message, parse_turn, prompt_messages, tool_message
 
 
 @dataclass(frozen=True)

@@ -6,19 +6,8 @@ none of them: it is listed here, and `group_stage.py` plays it.
 
 from dataclasses import fields
 
-from arenarl.brackets import (
-    DoubleElimination,
-    SeededSingleElimination,
-    SingleElimination,
-)
-from arenarl.schedules import (
-    Anchor,
-    Balanced,
-    RoundRobin,
-    Topology,
-    check_choice,
-    check_parameters,
-)
+from arenarl.brackets import DoubleElimination, SeededSingleElimination, SingleElimination
+from arenarl.schedules import Anchor, Balanced, RoundRobin, Topology, check_choice, check_parameters
 from arenarl.swiss import Swiss
 
 TOPOLOGIES: dict[str, type[Topology]] = {

@@ -14,14 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from arenarl.group_stage import Choose, play_group_stage
 from arenarl.judge_call import attempt
-from arenarl.ranking import (
-    Call,
-    Match,
-    Ranking,
-    group_entrants,
-    rank_trajectories,
-    scored_calls,
-)
+from arenarl.ranking import Call, Match, Ranking, group_entrants, rank_trajectories, scored_calls
 from arenarl.schedules import Pairing, Place, Results, Standing, Topology
 from arenarl.topologies import build_topology, resolve_ranking
 

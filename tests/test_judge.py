@@ -6,14 +6,7 @@ import numpy as np
 import pytest
 
 from arenarl.config import JudgeConfig
-from arenarl.environments.travel_truth import (
-    ANSWER_DIMENSIONS,
-    IMPORTANCE,
-    PATH_DIMENSIONS,
-    Truth,
-    examine,
-    total_score,
-)
+from arenarl.environments.travel_truth import ANSWER_DIMENSIONS, IMPORTANCE, PATH_DIMENSIONS, Truth, examine, total_score
 from arenarl.judge import EmbeddedJudge, Verdict, cached_examiner
 from arenarl.rewards import rubric_mean
 from arenarl.trajectory import Query, Trajectory

@@ -3,15 +3,7 @@ import json
 import pytest
 
 from arenarl.config import UserError
-from arenarl.sft_data import (
-    IGNORED,
-    as_text,
-    count_cut,
-    in_training_order,
-    tokenize,
-    tokenize_trajectories,
-    training_texts,
-)
+from arenarl.sft_data import IGNORED, as_text, count_cut, in_training_order, tokenize, tokenize_trajectories, training_texts
 from arenarl.trajectory import assistant_text, read_jsonl
 
 

@@ -12,13 +12,7 @@ from arenarl.config import DataConfig
 from arenarl.environments.travel import TravelEnvironment
 from arenarl.queries import SUBTASKS, make_queries
 from arenarl.synthesis import HABITS, HELD_OUT, Teacher, travel_splits
-from arenarl.trajectory import (
-    Query,
-    Trajectory,
-    assistant_message,
-    assistant_text,
-    read_turns,
-)
+from arenarl.trajectory import Query, Trajectory, assistant_message, assistant_text, read_turns
 
 ROOT = Path(__file__).resolve().parent.parent
 SMALL = {"sft_size": 22, "rl_size": 23, "test_per_subtask": 4, "baseline_attempts": 3}

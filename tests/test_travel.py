@@ -7,13 +7,7 @@ from arenarl.environments.base import check_call
 from arenarl.environments.benchmark import sample_calls
 from arenarl.environments.travel import TravelEnvironment
 from arenarl.environments.travel_search import PoiIndex, guide_words
-from arenarl.environments.travel_world import (
-    CATEGORIES,
-    PREFERENCES,
-    TAGS,
-    build_world,
-    distance_km,
-)
+from arenarl.environments.travel_world import CATEGORIES, PREFERENCES, TAGS, build_world, distance_km
 
 WORLD = build_world(0)
 CHINESE = TravelEnvironment(WORLD, "full", "zh")

@@ -3,14 +3,7 @@ import random
 import pytest
 
 from arenarl.environments.travel import TravelEnvironment
-from arenarl.environments.travel_truth import (
-    ANSWER_DIMENSIONS,
-    PATH_DIMENSIONS,
-    Truth,
-    examine,
-    read_lines,
-    total_score,
-)
+from arenarl.environments.travel_truth import ANSWER_DIMENSIONS, PATH_DIMENSIONS, Truth, examine, read_lines, total_score
 from arenarl.environments.travel_world import build_world, distance_km
 from arenarl.queries import SUBTASKS, make_queries
 from arenarl.synthesis import Teacher

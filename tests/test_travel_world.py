@@ -6,13 +6,7 @@ from itertools import permutations
 
 import pytest
 
-from arenarl.environments.travel_world import (
-    CATEGORIES,
-    PREFERENCES,
-    PREFIXES,
-    build_world,
-    distance_km,
-)
+from arenarl.environments.travel_world import CATEGORIES, PREFERENCES, PREFIXES, build_world, distance_km
 
 WORLD = build_world(0)
 GROUPS = [(city, category) for city in WORLD.cities for category in CATEGORIES]

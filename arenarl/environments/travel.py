@@ -13,22 +13,8 @@ from typing import Any
 
 from arenarl.environments.base import ToolError, check_call, quoted
 from arenarl.environments.travel_schemas import Language, Results, travel_schemas
-from arenarl.environments.travel_search import (
-    PoiIndex,
-    address_words,
-    guide_words,
-    query_tokens,
-)
-from arenarl.environments.travel_world import (
-    CATEGORIES,
-    TAGS,
-    City,
-    Journey,
-    Poi,
-    Point,
-    Route,
-    World,
-)
+from arenarl.environments.travel_search import PoiIndex, address_words, guide_words, query_tokens
+from arenarl.environments.travel_world import CATEGORIES, TAGS, City, Journey, Poi, Point, Route, World
 
 DEFAULT_YEAR = 2026  # of dates written without one
 DEFAULT_RADIUS_M = 3000.0

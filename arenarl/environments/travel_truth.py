@@ -11,14 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from arenarl.environments.travel_world import (
-    CATEGORIES,
-    PREFIXES,
-    Journey,
-    Poi,
-    World,
-    distance_km,
-)
+from arenarl.environments.travel_world import CATEGORIES, PREFIXES, Journey, Poi, World, distance_km
 from arenarl.trajectory import Query, Turn, read_turns
 
 PATH_DIMENSIONS = ("path_breadth", "path_relevance", "path_detail")

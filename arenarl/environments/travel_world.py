@@ -11,15 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import asin, cos, pi, radians, sin, sqrt
 
-from arenarl.environments.travel_names import (
-    CATEGORIES,
-    CITY_ROWS,
-    PREFERENCES,
-    PREFIXES,
-    PRICES_YUAN,
-    STREETS,
-    TAGS,
-)
+from arenarl.environments.travel_names import CATEGORIES, CITY_ROWS, PREFERENCES, PREFIXES, PRICES_YUAN, STREETS, TAGS
 
 __all__ = ["CATEGORIES", "PREFERENCES", "PREFIXES", "TAGS", "City", "Journey", "Poi", "Route", "World", "build_world", "distance_km"]
 

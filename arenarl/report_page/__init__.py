@@ -19,13 +19,7 @@ import yaml
 from arenarl.config import UserError
 from arenarl.figures import draw_figures
 from arenarl.report import COLUMNS
-from arenarl.report_page.data import (
-    compressed,
-    evaluated_items,
-    pack,
-    sample_name,
-    training_items,
-)
+from arenarl.report_page.data import compressed, evaluated_items, pack, sample_name, training_items
 from arenarl.trajectory import read_jsonl
 
 HERE = Path(__file__).parent
