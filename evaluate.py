@@ -15,7 +15,8 @@ def main() -> None:
     config, arguments = parse_arguments(__doc__, lambda parser: parser.add_argument("--query", help="answer this one query and print the trajectory"))
     checkpoints = config.evaluate.checkpoints or {"sft": config.sft_policy, "rl": str(config.run_dir / "rl")}
 
-    from arenarl.build import build_engine, build_examiner, build_judges, load_policy, test_set
+    from arenarl.build import build_client, build_engine, build_examiner, build_judges, load_policy, test_set
+    from arenarl.estimate import print_estimate
     from arenarl.evaluation import evaluate_policy, summarize
     from arenarl.policy import load_tokenizer
     from arenarl.report import print_table, print_trajectory, summary_of_run
@@ -33,7 +34,9 @@ def main() -> None:
     queries, baselines = test_set(config)
     folder = start_stage(config, "evaluate")
     examine = build_examiner(config)
-    judges = build_judges(config, examine)
+    client = build_client(config, "evaluate", folder)
+    judges = build_judges(config, examine, client)
+    print_estimate(config, "evaluate")
     temperatures = {"sampled": config.rollout.temperature, "greedy": 0.0}
     figures = {}
     with timed(folder, "evaluate"):
@@ -42,6 +45,8 @@ def main() -> None:
             figures[name] = {}
             for decoding in config.evaluate.decodings:
                 cases = evaluate_policy(engine, queries, baselines, judges, examine, temperatures[decoding], config.seed)
+                if client:
+                    client.check()
                 write_jsonl(folder / f"{name}_{decoding}.jsonl", [case.to_record() for case in cases])
                 figures[name][decoding] = summarize(cases, config.evaluate.bootstrap, config.seed)
     summary = summary_of_run(config, figures)

@@ -23,7 +23,8 @@ def main() -> None:
 
     from arenarl import trl_adapter as adapter
     from arenarl.arena import Arena, outcome_metrics
-    from arenarl.build import build_curve, build_engine, build_examiner, build_judge, lora_config, training_queries
+    from arenarl.build import build_client, build_curve, build_engine, build_examiner, build_judge, lora_config, training_queries
+    from arenarl.estimate import print_estimate
     from arenarl.policy import load_tokenizer, require_model, save_policy
 
     start = require_model(config.sft_policy)
@@ -35,12 +36,13 @@ def main() -> None:
 
     engine = build_engine(config, tokenizer)  # query → trajectories; the adapter lends it the trainer's model
     examine = build_examiner(config)
-    arena = Arena(build_judge(config, config.judge.train, examine), config)  # group → tournament → ranks → rewards (Eqs. 3-6)
+    client = build_client(config, "rl", folder)  # the way to LLM judges, with its limits and its store of replies
+    arena = Arena(build_judge(config, config.judge.train, examine, client), config, client)  # group → tournament → ranks → rewards (Eqs. 3-6)
 
     def log(groups, outcomes):
         return outcome_metrics(groups, outcomes, examine)
 
-    curve = adapter.EveryFewSteps(config.rl.eval_steps, engine, build_curve(config, engine, examine, folder).record)
+    curve = adapter.EveryFewSteps(config.rl.eval_steps, engine, build_curve(config, engine, examine, folder, client).record)
     if arguments.check:
         return
     with timed(folder, "rl"):
@@ -55,7 +57,9 @@ def main() -> None:
             peft_config=lora_config(config),
         )
         curve.trainer = trainer
-        trainer.train(resume_from_checkpoint=last_checkpoint(folder))
+        print_estimate(config, "rl")
+        with adapter.saved_if_stopped(trainer):
+            trainer.train(resume_from_checkpoint=last_checkpoint(folder))
         save_policy(trainer, folder)
 
 

@@ -19,6 +19,7 @@ import wandb
 from arenarl import metrics
 from arenarl.environments.travel_truth import ANSWER_DIMENSIONS, PATH_DIMENSIONS, Truth, total_score
 from arenarl.judge import Examiner, Judge
+from arenarl.llm_client import LLMClient
 from arenarl.rollouts import Attempt, RolloutEngine
 from arenarl.seeds import stable_seed
 from arenarl.trajectory import Query, Trajectory, read_turns
@@ -93,10 +94,9 @@ async def _outcomes(query: Query, trajectory: Trajectory, baseline: Trajectory, 
     one, other = await asyncio.gather(judge.compare(query, trajectory, baseline), judge.compare(query, baseline, trajectory))
     if one is None or other is None:
         return [math.nan] * len(DIMENSIONS)
-    lead = [
-        one.dimensions[0][name] + other.dimensions[1][name] - one.dimensions[1][name] - other.dimensions[0][name] for name in DIMENSIONS
-    ]
-    return [float(np.sign(round(points, 6))) for points in lead]
+    shown = [*one.dimensions, *other.dimensions[::-1]]  # policy, baseline, policy, baseline
+    leads = [sum(sign * scores.get(name, math.nan) for sign, scores in zip((1, -1, 1, -1), shown, strict=True)) for name in DIMENSIONS]
+    return [float(np.sign(round(lead, 6))) for lead in leads]  # NaN of a dimension that this judge is not asked about
 
 
 def summarize(cases: Sequence[Case], resamples: int, seed: int) -> dict[str, Any]:
@@ -107,9 +107,13 @@ def summarize(cases: Sequence[Case], resamples: int, seed: int) -> dict[str, Any
         for subtask in sorted({case.query.subtask for case in cases})
     }
     strata = [case.query.subtask for case in cases]
+    outcomes = np.stack([case.outcomes for case in cases])
+    summary["by_judge"] = [metrics.win_rate(outcomes[:, [judge]], strata, resamples, seed) for judge in range(outcomes.shape[1])]
+    summary["judges_agree"] = metrics.agreement(outcomes[:, 0], outcomes[:, 1]) if outcomes.shape[1] == 2 else None
+    summary["missing_verdicts"] = sum(bool(np.isnan(judged).all()) for case in cases for judged in case.outcomes)
     summary["by_dimension"] = {
         name: {
-            "win_rate": metrics.win_rate(np.stack([case.outcomes for case in cases])[:, :, [index]], strata, resamples, seed),
+            "win_rate": metrics.win_rate(outcomes[:, :, [index]], strata, resamples, seed),
             "score": metrics.mean([case.truth.dimensions()[name] if case.truth else 0.0 for case in cases], strata, resamples, seed),
         }
         for index, name in enumerate(DIMENSIONS)
@@ -148,10 +152,11 @@ class CurveRecorder:
     """The curve during RL: a few held-out queries every so many steps, sampled and greedy, to W&B and curve.jsonl (Fig. 4c)."""
 
     def __init__(self, engine: RolloutEngine, queries: Sequence[Query], baselines: dict[str, Trajectory], judges: Sequence[Judge],
-                 examine: Examiner, temperature: float, seed: int, folder: Path):
+                 examine: Examiner, temperature: float, seed: int, folder: Path, client: LLMClient | None = None):
         self.evaluate = partial(evaluate_policy, engine, queries, baselines, judges, examine, seed=seed)
         self.temperatures = {"sampled": temperature, "greedy": 0.0}
         self.path = folder / "curve.jsonl"
+        self.client = client
 
     def record(self, step: int) -> None:
         point = {"step": step}
@@ -159,6 +164,8 @@ class CurveRecorder:
             cases = self.evaluate(temperature=temperature)
             figures = _figures(cases, resamples=0, seed=0)
             point |= {f"eval/{decoding}/{name}": figures[name]["mean"] for name in CURVE_FIGURES}
+        if self.client and self.client.stop_reason:  # verdicts are missing; the next step stops the run
+            return
         earlier = [line for line in self.path.read_text().splitlines() if json.loads(line)["step"] < step] if self.path.exists() else []
         self.path.write_text("\n".join([*earlier, json.dumps(point)]) + "\n")  # a resumed run replaces what it repeats
         if wandb.run is not None:

@@ -19,13 +19,14 @@ from typing import Any
 
 import yaml
 
-from arenarl.config import Config, UserError, config_to_yaml
+from arenarl.config import Config, JudgeConfig, UserError, config_to_yaml
 
 _UNREAD_BY = {  # sections that a stage does not read
     "sft": ("name", "rollout", "judge", "tournament", "reward", "rl", "evaluate", "wandb"),
     "rl": ("name", "sft", "evaluate", "wandb"),
 }
-_LIBRARIES = ("torch", "transformers", "trl", "accelerate", "peft", "deepspeed", "datasets", "wandb")
+_FREE_ON_RESUMING = {"concurrency", "store", "store_only", "max_calls", "max_cost", "max_failure_share"}  # of `judge`: they change no verdict
+_LIBRARIES = ("torch", "transformers", "trl", "accelerate", "peft", "deepspeed", "datasets", "openai", "wandb")
 
 
 def guarded(main: Callable[[], None]) -> None:
@@ -86,6 +87,8 @@ def _refuse_other_settings(config: Config, folder: Path) -> None:
     if unread is None or not earlier.is_file():
         return
     before, now = yaml.safe_load(earlier.read_text(encoding="utf-8")), yaml.safe_load(config_to_yaml(config))
+    for settings in (before, now):
+        settings["judge"] = {name: value for name, value in settings["judge"].items() if name not in _FREE_ON_RESUMING}
     changed = [section for section in now if section not in unread and now[section] != before.get(section)]
     if changed:
         raise UserError(f"{folder} was made with other settings ({', '.join(changed)}); delete it, or give this run another `name`")
@@ -130,10 +133,22 @@ def provenance(config: Config) -> dict[str, Any]:
         "python": sys.version.split()[0],
         "seed": config.seed,
         "data_seed": config.data.seed,
-        "judge_train": config.judge.train.name,
-        "judge_eval": [judge.name for judge in config.judge.eval],
-        "judge_is_simulated": config.judge.train.name == "embedded",
+        "judge_train": _judge_provenance(config, config.judge.train),
+        "judge_eval": [_judge_provenance(config, judge) for judge in config.judge.eval],
+        "judge_is_simulated": config.judge.train.is_simulated,
     }
+
+
+def _judge_provenance(config: Config, judge: JudgeConfig) -> str | dict[str, Any]:
+    """An LLM judge by model, endpoint and prompt, and when: models behind an API change."""
+    if judge.name == "embedded":
+        return judge.name
+    from arenarl.judge_prompts import prompt_hash
+    from arenarl.rubrics import domain_rubric
+
+    rubric = domain_rubric(config.environment.name, config.data.language)
+    prompt = prompt_hash(rubric, config.data.language)
+    return {"model": judge.model, "base_url": judge.base_url, "prompt": prompt, "date": time.strftime("%Y-%m-%d")}
 
 
 @contextmanager

@@ -158,6 +158,9 @@ def test_judge_calls_are_counted_in_both_orders(topology, calls):
 class Silent:
     """A judge that never gives a verdict, whatever it is asked."""
 
+    def weights(self, query):
+        return {"answer_relevance": 1.0}
+
     async def compare(self, query, first, second, repeat=0):
         await asyncio.sleep(0)
 
