@@ -26,7 +26,7 @@ def main() -> None:
     tokenizers = {name: load_tokenizer(path) for name, path in checkpoints.items()}
     if arguments.query:
         name = list(checkpoints)[-1]
-        engine = build_engine(config, tokenizers[name], load_policy(config, checkpoints[name]))
+        engine = build_engine(config, tokenizers[name], load_policy(config, checkpoints[name]), build_client(config, "query"))
         query = Query("command-line", "travel", "", config.data.language, arguments.query)
         print_trajectory(query, engine.roll_out([Attempt(query, temperature=0.0, seed=config.seed)])[0])
         return
@@ -41,7 +41,7 @@ def main() -> None:
     figures = {}
     with timed(folder, "evaluate"):
         for name, path in checkpoints.items():
-            engine = build_engine(config, tokenizers[name], load_policy(config, path))
+            engine = build_engine(config, tokenizers[name], load_policy(config, path), client)
             figures[name] = {}
             for decoding in config.evaluate.decodings:
                 cases = evaluate_policy(engine, queries, baselines, judges, examine, temperatures[decoding], config.seed)

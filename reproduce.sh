@@ -21,6 +21,8 @@ evaluate()  { python evaluate.py --config "$CONFIG" "$@"; }
 pipeline()  { data "$@"; sft "$@"; rl "$@"; evaluate "$@"; }
 baselines() { for name in grpo gspo grpo_trajectory noise_free; do CONFIG=configs/quickstart_$name.yaml; rl "$@"; evaluate "$@"; done; }
 readme()    { python -m arenarl.report --readme; }
+judge_check()  { data; python -m arenarl.judge_check --config "$CONFIG" "$@"; }
+judge_faults() { data; sft; python -m arenarl.judge_faults --config "$CONFIG" "$@"; }
 bench()     { python -m arenarl.environments.benchmark; }
 test()      { python -m pytest -q --doctest-modules tests arenarl "$@"; }
 
@@ -45,6 +47,8 @@ usage() {
   echo "  data | sft | rl | evaluate    one of its stages"
   echo "  baselines                     GRPO and GSPO with pointwise rewards, and a judge without errors, from the same SFT policy"
   echo "  readme                        the README's results from results/"
+  echo "  judge_check                   how good a judge is: --judge configs/judges/x.yaml"
+  echo "  judge_faults                  RL against a judge server that fails in every way"
   echo "  bench                         tool calls per second"
   echo "  test                          all tests"
   exit 2
@@ -53,6 +57,6 @@ usage() {
 stage=${1:-}
 case "$stage" in
   pipeline | data | sft | rl | baselines) shift; environment; check "$@"; "$stage" "$@" ;;
-  evaluate | readme | bench | test) shift; environment; "$stage" "$@" ;;
+  evaluate | judge_check | judge_faults | readme | bench | test) shift; environment; "$stage" "$@" ;;
   *) usage ;;
 esac

@@ -34,9 +34,9 @@ def main() -> None:
     if is_done(folder):
         return
 
-    engine = build_engine(config, tokenizer)  # query → trajectories; the adapter lends it the trainer's model
+    client = build_client(config, "rl", folder)  # the way to LLMs, with its limits and its store of replies; None without any
+    engine = build_engine(config, tokenizer, client=client)  # query → trajectories; the adapter lends it the trainer's model
     examine = build_examiner(config)
-    client = build_client(config, "rl", folder)  # the way to LLM judges, with its limits and its store of replies
     arena = Arena(build_judge(config, config.judge.train, examine, client), config, client)  # group → tournament → ranks → rewards (Eqs. 3-6)
 
     def log(groups, outcomes):

@@ -25,20 +25,23 @@ from arenarl.llm_judge import LLMJudge
 from arenarl.policy import load_model
 from arenarl.queries import SUBTASKS
 from arenarl.rollouts import RolloutEngine
+from arenarl.rubrics import Rubric
 from arenarl.seeds import stable_seed
 from arenarl.synthesis import HELD_OUT
 from arenarl.trajectory import Query, Trajectory, read_jsonl, read_queries
 
 
-def build_environment(config: Config) -> TravelEnvironment:
-    """The tool set that `environment.name` names."""
-    return make_environment(config.environment, config.data.language)
+def build_environment(config: Config, client: LLMClient | None = None) -> TravelEnvironment:
+    """The tool set that `environment.name` names; simulated tools that ask an LLM need the client."""
+    return make_environment(config.environment, config.data.language, client)
 
 
-def build_engine(config: Config, tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel | None = None) -> RolloutEngine:
+def build_engine(
+    config: Config, tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel | None = None, client: LLMClient | None = None
+) -> RolloutEngine:
     """A rollout engine on the transformers back end; in RL the trainer lends it the model."""
     generator = TransformersGenerator(model, tokenizer, config.rollout.batch_size)
-    environment = build_environment(config)
+    environment = build_environment(config, client)
     return RolloutEngine(generator, tokenizer, lambda: environment, config.rollout, config.environment.schemas_in_prompt)
 
 
@@ -53,8 +56,8 @@ def build_client(config: Config, stage: str, folder: Path | None = None) -> LLMC
     Raises:
         UserError: a key's environment variable is not set.
     """
-    judges = config.judge.eval if stage == "evaluate" else [config.judge.train, *config.judge.eval]
-    llms = [judge for judge in judges if judge.name == "llm"]
+    judges = {"rl": [config.judge.train, *config.judge.eval], "evaluate": config.judge.eval}.get(stage, [config.judge.train])
+    llms = [llm for llm in [*judges, config.environment.tickets] if llm.name == "llm"]
     if not llms:
         return None
     processes, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
@@ -66,8 +69,19 @@ def build_client(config: Config, stage: str, folder: Path | None = None) -> LLMC
 def build_judge(config: Config, judge: JudgeConfig, examiner: Examiner, client: LLMClient | None = None, purpose: str = "train") -> Judge:
     """A judge; an embedded one's noise derives from the run's seed and its purpose."""
     if judge.name == "llm":
-        return LLMJudge(judge, client)
+        return LLMJudge(judge, client, _query_rubrics(config, judge) if judge.query_rubrics else None)
     return EmbeddedJudge(judge, examiner, stable_seed(config.seed, "judge", purpose))
+
+
+def _query_rubrics(config: Config, judge: JudgeConfig) -> dict[str, Rubric]:
+    """Raises UserError if a query of the RL split has none."""
+    from arenarl.query_rubrics import read_query_rubrics  # which builds its client here
+
+    rubrics = read_query_rubrics(Path(judge.query_rubrics))
+    missing = [query.query_id for query in read_queries(Path(config.data.folder) / "rl_queries.jsonl") if query.query_id not in rubrics]
+    if missing:
+        raise UserError(f"{judge.query_rubrics} lacks {len(missing)} rubrics, first {missing[0]}; write them with python -m arenarl.query_rubrics")
+    return rubrics
 
 
 def build_judges(config: Config, examiner: Examiner, client: LLMClient | None = None) -> list[Judge]:

@@ -68,28 +68,10 @@ class DataConfig:
 
 
 @dataclass
-class EnvironmentConfig:
-    name: Literal["travel"] = "travel"  # the tool set
-    world_seed: int = 0  # makes the points of interest and timetables
-    results: Literal["full", "compact"] = "full"  # JSON with all fields, or a line a record for a tiny policy
-    schemas_in_prompt: bool = True  # tell the policy the tools' JSON schemas; a tiny policy learns them from SFT instead
-
-
-@dataclass
-class RolloutConfig:
-    group_size: int = 16  # N: trajectories a query, the anchor included (Appendix A)
-    temperature: float = 0.8  # of all but the anchor (4.2)
-    anchor: bool = True  # row 0 of a training group is decoded greedily (4.2)
-    max_turns: int = 12  # assistant turns a trajectory may take. Not in the paper; our choice
-    max_tokens: int = 16384  # tokens a trajectory may take after its prompt, observations included. Our choice
-    max_turn_tokens: int = 4096  # tokens a single assistant turn may take. Our choice
-    batch_size: int = 256  # trajectories generated at once in evaluation. Our choice
-
-
-@dataclass
 class LLMConfig:
     """How an LLM behind an OpenAI-compatible API is called. A key never stands in a config, only the name of its variable."""
 
+    name: Literal["embedded", "llm"] = "embedded"  # embedded: this project's own stand-in, and nothing below counts. llm: the model
     model: str | None = None  # as the API names it (paper: Qwen3-Max judges)
     base_url: str | None = None  # of the API, /v1 included; null is OpenAI's
     api_key_variable: str | None = "OPENAI_API_KEY"  # the environment variable that holds the key; null where none is wanted
@@ -105,8 +87,29 @@ class LLMConfig:
 
 
 @dataclass
+class EnvironmentConfig:
+    name: Literal["travel"] = "travel"  # the tool set
+    world_seed: int = 0  # makes the points of interest and timetables
+    results: Literal["full", "compact"] = "full"  # JSON with all fields, or a line a record for a tiny policy
+    tickets: LLMConfig = field(default_factory=LLMConfig)
+    # who invents flights and trains in rollouts: the embedded world, or an LLM as in the paper (Appendix C), for runs with LLM judges
+    schemas_in_prompt: bool = True  # tell the policy the tools' JSON schemas; a tiny policy learns them from SFT instead
+
+
+@dataclass
+class RolloutConfig:
+    group_size: int = 16  # N: trajectories a query, the anchor included (Appendix A)
+    temperature: float = 0.8  # of all but the anchor (4.2)
+    anchor: bool = True  # row 0 of a training group is decoded greedily (4.2)
+    max_turns: int = 12  # assistant turns a trajectory may take. Not in the paper; our choice
+    max_tokens: int = 16384  # tokens a trajectory may take after its prompt, observations included. Our choice
+    max_turn_tokens: int = 4096  # tokens a single assistant turn may take. Our choice
+    batch_size: int = 256  # trajectories generated at once in evaluation. Our choice
+
+
+@dataclass
 class JudgeConfig(LLMConfig):
-    name: Literal["embedded", "llm"] = "embedded"  # embedded: the world's truth plus the noise below. llm: the model above
+    # embedded: the world's truth, plus the noise below
     process_aware: bool = True  # false: the judge sees the answers only (3.3 argues for the whole trajectory)
     show_tool_results: bool = True  # false: thoughts, calls and answer only (3.3 names these). An embedded judge then believes the answer
     max_result_chars: int = 2000  # a longer tool result is shown to an LLM with its middle left out. Our choice
@@ -312,7 +315,7 @@ def add_check(parser: argparse.ArgumentParser) -> None:
 
 _ABOVE_0 = re.compile(
     r"threads|tournament\.timeout_s|judge\.(concurrency|max_calls|max_cost)"
-    r"|judge\..*\.(timeout_s|patience_s|max_reply_tokens|max_(result|text)_chars)|rl\.(groups|steps|micro_batch_size)|sft\.(batch_size|gradient_accumulation|max_length)|judge\..*\.rounding"
+    r"|(judge|environment)\..*\.(timeout_s|patience_s|max_reply_tokens|max_(result|text)_chars)|rl\.(groups|steps|micro_batch_size)|sft\.(batch_size|gradient_accumulation|max_length)|judge\..*\.rounding"
     r"|rollout\.(max_turns|max_tokens|max_turn_tokens|batch_size|temperature)|data\.(sft_size|rl_size|test_per_subtask|baseline_attempts)"
 )
 
@@ -352,14 +355,17 @@ def _check(config: Config) -> None:
 def _check_llms(config: Config) -> None:
     judges = {"judge.train": config.judge.train} | {f"judge.eval.{index}": judge for index, judge in enumerate(config.judge.eval)}
     for key, judge in judges.items():
-        if judge.name != "llm":
+        if judge.query_rubrics and (judge.name != "llm" or key != "judge.train"):
+            raise UserError(f"{key}.query_rubrics: only an LLM judge in training takes them; evaluation compares by the domain's dimensions")
+    for key, llm in (judges | {"environment.tickets": config.environment.tickets}).items():
+        if llm.name != "llm":
             continue
-        if not judge.model:
+        if not llm.model:
             raise UserError(f"{key}.model is missing: name the model, or take a file of configs/judges as {key}.base")
-        url = urlsplit(judge.base_url or "https://api.openai.com")
+        url = urlsplit(llm.base_url or "https://api.openai.com")
         if url.scheme not in ("http", "https") or url.username or url.query:
             raise UserError(f"{key}.base_url must be an http(s) address without a key in it; a key belongs into the environment variable")
-        if config.judge.max_cost is not None and None in (judge.price_in, judge.price_out):
+        if config.judge.max_cost is not None and None in (llm.price_in, llm.price_out):
             raise UserError(f"judge.max_cost needs {key}.price_in and {key}.price_out")
 
 

@@ -71,7 +71,7 @@ def judge_messages(
     """The messages of one judge call. What many calls share stands first, where servers cache prefixes."""
     texts = prompt_texts("judge", query.language)
     blocks = ["# Rubric", *(f"- {item.name}: {quotable(item.description)}" for item in rubric.items)]
-    blocks += ["# Query", _quote(query.query, judge.max_text_chars)]
+    blocks += ["# Query", quoted(query.query, judge.max_text_chars)]
     for number, trajectory in enumerate(trajectories, start=1):
         blocks += [f"# Agent {number}", *_shown(trajectory, judge, answer_only)]
     blocks += ["# Task", texts[reply.task].format(**reply.words).strip(), texts["reply"].strip(), reply.form]
@@ -83,25 +83,25 @@ def _shown(trajectory: Trajectory, judge: JudgeConfig, answer_only: bool) -> Ite
     for number, turn in enumerate([Turn("", [], [], trajectory.answer)] if answer_only else read_turns(trajectory.messages), start=1):
         yield f"## Turn {number}"
         if turn.thought:
-            yield f"[thought]\n{_quote(turn.thought, judge.max_text_chars)}"
+            yield f"[thought]\n{quoted(turn.thought, judge.max_text_chars)}"
         for index, call in enumerate(turn.tool_calls):
-            yield f"[call]\n{_quote(_call_text(call), judge.max_text_chars)}"
+            yield f"[call]\n{quoted(_call_text(call), judge.max_text_chars)}"
             if judge.show_tool_results and index < len(turn.observations):
-                yield f"[result]\n{_quote(turn.observations[index], judge.max_result_chars)}"
+                yield f"[result]\n{quoted(turn.observations[index], judge.max_result_chars)}"
         if turn.answer is not None:
-            yield f"[answer]\n{_quote(turn.answer, judge.max_text_chars)}"
+            yield f"[answer]\n{quoted(turn.answer, judge.max_text_chars)}"
 
 
 def _call_text(call: ToolCall) -> str:
     return json.dumps({"name": call.name, "arguments": call.arguments}, ensure_ascii=False)
 
 
-def _quote(text: str, limit: int) -> str:
-    """Every line behind "| "; of a text above `limit` characters the first two thirds and the last third."""
+def quoted(text: str, limit: int) -> str:
+    """Foreign text as it stands in a prompt: every line behind "| "; of a text above `limit` characters the first two thirds and the last third."""
     if len(text) <= limit:
         return _QUOTE + quotable(text).replace("\n", f"\n{_QUOTE}")
     head, tail = text[: limit * 2 // 3], text[len(text) - limit // 3 :]
-    return f"{_quote(head, limit)}\n[{len(text) - len(head) - len(tail)} characters left out]\n{_quote(tail, limit)}"
+    return f"{quoted(head, limit)}\n[{len(text) - len(head) - len(tail)} characters left out]\n{quoted(tail, limit)}"
 
 
 def quotable(text: str) -> str:
@@ -149,8 +149,8 @@ def _read_turns(lines: Sequence[str]) -> list[Turn]:
             parts[-1][2].append(line)
         else:
             raise ValueError(f"outside of any part: {line[:80]!r}")
-    for turn, kind, quoted in parts:
-        text = "\n".join(_unquote(quoted))
+    for turn, kind, lines in parts:
+        text = "\n".join(_unquote(lines))
         if kind == "call":
             turn.tool_calls.append(_read_call(text))
         elif kind == "result":

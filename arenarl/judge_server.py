@@ -12,8 +12,13 @@ import asyncio
 import json
 import random
 import re
+import socket
+import subprocess
+import sys
+import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +37,18 @@ FAULTS = ("rate_limit", "error_500", "hang", "cut", "truncated", "prose", "wrong
 # rate_limit: 429 with Retry-After · hang: no reply for `hang_s` · cut: the connection closes within the body · and in the reply's
 # text: truncated JSON, prose around whole JSON (which can still be read), a score out of range, a missing number
 _OVERALL = "overall"
+RUBRIC = {  # what it replies to a request for a query's rubric, whatever the query
+    "rubrics": [
+        {"dimension": dimension, "title": title, "description": f"Does the answer do well on {title}?", "importance": importance}
+        for dimension, title, importance in (
+            ("Coverage / Completeness", "all parts of the query", "critical"),
+            ("Instruction / Context Alignment", "every constraint named", "critical"),
+            ("Grounding / Citation Quality", "facts that the tools returned", "important"),
+            ("Depth / Insight / Explanation", "reasons for the choice", "nice_to_have"),
+            ("Communication Quality", "a clear order", "nice_to_have"),
+        )
+    ]
+}
 
 
 class JudgeServer:
@@ -78,8 +95,10 @@ class JudgeServer:
         name = messages_hash(body["messages"])
         fault = self._rng.choice(self.kinds) if self._rng.random() < self.faults else None
         try:
-            shown = read_prompt(body["messages"])
-            verdict = await self._verdict(shown, self.seen[name] if body.get("temperature") else 0)
+            if body["messages"][1]["content"].startswith("# Query\n"):
+                verdict = RUBRIC
+            else:
+                verdict = await self._verdict(read_prompt(body["messages"]), self.seen[name] if body.get("temperature") else 0)
         except (ValueError, LookupError) as error:
             return _refusal(400, f"not a prompt of ours: {error}")
         self.seen[name] += 1
@@ -175,6 +194,33 @@ def queries_by_text(config: Config) -> dict[str, Query]:
     """All queries of the run's data that a judge may be asked about."""
     folder = Path(config.data.folder)
     return {query.query: query for name in ("rl_queries", "test_queries") for query in read_queries(folder / f"{name}.jsonl")}
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+@contextmanager
+def running_server(config: str, overrides: Sequence[str], port: int, *options: str) -> Iterator[str]:
+    """The address of a server in a process of its own."""
+    sets = [word for override in overrides for word in ("--set", override)]
+    process = subprocess.Popen([sys.executable, "-m", "arenarl.judge_server", "--config", config, *sets, "--port", str(port), *options])
+    try:
+        while not _answers(port):
+            if process.poll() is not None:
+                raise UserError(f"the judge server ended with exit code {process.returncode}")
+            time.sleep(0.1)
+        yield f"http://127.0.0.1:{port}/v1"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _answers(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def main() -> None:

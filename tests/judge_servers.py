@@ -1,21 +1,15 @@
 """Real judge servers on localhost, for tests, and clients that ask them."""
 
 import asyncio
-import socket
 import threading
 from contextlib import contextmanager
 
 from aiohttp import web
 
 from arenarl.config import SIMULATED_MODEL, JudgeConfig, JudgesConfig
+from arenarl.judge_server import free_port
 from arenarl.llm_client import LLMClient
 from arenarl.llm_judge import LLMJudge
-
-
-def free_port():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
 
 
 @contextmanager

@@ -294,7 +294,7 @@ def test_a_group_stage_that_cannot_work_is_refused(refuse, key, value, named):
 @pytest.mark.parametrize("path", JUDGES, ids=lambda path: path.stem)
 def test_every_judge_file_makes_a_judge_for_training_and_for_evaluation(path, load):
     config = load("", f"judge.train.base={path}", f"judge.eval=[{{base: {path}}}, {{}}]")
-    assert config.judge.train == config.judge.eval[0] and config.judge.train.name == "llm" and config.judge.train.model
+    assert config.judge.train == config.judge.eval[0] and config.judge.train.name == ("embedded" if path.stem == "embedded" else "llm")
     assert config.judge.eval[1] == config_module.JudgeConfig()
     assert load(config_to_yaml(config)) == config
     text = path.read_text(encoding="utf-8")

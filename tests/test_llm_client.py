@@ -8,9 +8,10 @@ import time
 import openai
 import pytest
 from aiohttp import web
-from judge_servers import client_of, free_port, serving
+from judge_servers import client_of, serving
 
 from arenarl.config import LLMConfig, UserError
+from arenarl.judge_server import free_port
 from arenarl.llm_client import RunStopped, parse_reply, read_keys
 from arenarl.llm_judge import OneScore, scores_reply, winners_reply
 from arenarl.reply_store import Spent
@@ -72,7 +73,8 @@ def test_the_one_json_object_of_a_reply_is_read(text):
     "", "7", "I prefer Agent 1.", GOOD[:-1], GOOD[:40], f"{GOOD} or rather {GOOD}", f"<think>{GOOD}",
     GOOD.replace("2.5", "10.5"), GOOD.replace("2.5", "-1"),
     GOOD.replace("2.5", "NaN"), GOOD.replace("2.5", "1e999"), GOOD.replace("2.5", "null"), GOOD.replace("2.5", '"7"'), GOOD.replace("2.5", "true"),
-    GOOD.replace('"b"', '"c"'), GOOD.replace("agent_2", "agent_3"), GOOD.replace('"b": 2.5', '"b": 2.5, "b": 9'), f"[{GOOD}, {GOOD}]", '{"a":' * 100_000,
+    GOOD.replace('"b"', '"c"'), GOOD.replace("agent_2", "agent_3"), GOOD.replace('"b": 2.5', '"b": 2.5, "b": 9'),
+    f"[{GOOD}, {GOOD}]", '{"a":' * 100_000,
 ])  # fmt: skip
 def test_anything_else_is_no_reply_and_never_repaired(text):
     with pytest.raises(ValueError, match=r"."):
