@@ -25,7 +25,7 @@ from arenarl.llm_judge import LLMJudge
 from arenarl.policy import load_model
 from arenarl.queries import SUBTASKS
 from arenarl.rollouts import RolloutEngine
-from arenarl.rubrics import Rubric
+from arenarl.rubrics import Rubric, domain_rubric
 from arenarl.seeds import stable_seed
 from arenarl.synthesis import HELD_OUT
 from arenarl.trajectory import Query, Trajectory, read_jsonl, read_queries
@@ -69,6 +69,7 @@ def build_client(config: Config, stage: str, folder: Path | None = None) -> LLMC
 def build_judge(config: Config, judge: JudgeConfig, examiner: Examiner, client: LLMClient | None = None, purpose: str = "train") -> Judge:
     """A judge; an embedded one's noise derives from the run's seed and its purpose."""
     if judge.name == "llm":
+        domain_rubric(config.environment.name, config.data.language)  # or this run could not be judged
         return LLMJudge(judge, client, _query_rubrics(config, judge) if judge.query_rubrics else None)
     return EmbeddedJudge(judge, examiner, stable_seed(config.seed, "judge", purpose))
 

@@ -177,7 +177,8 @@ class LLMClient:
         self._last_reply_at = time.monotonic()
         usage = completion.usage
         tokens = (usage.prompt_tokens, usage.completion_tokens) if usage else (0, 0)
-        return StoredReply(completion.choices[0].message.content or "", completion.model or llm.model, *tokens)
+        text = (completion.choices[0].message.content or "").encode("utf-8", "replace").decode()  # JSON can spell half surrogates
+        return StoredReply(text, completion.model or llm.model, *tokens)
 
     def _pause_after(self, llm: LLMConfig, error: Exception, pause_s: float) -> float | None:
         """Seconds until the next attempt, as the server says or else `pause_s`; None if none can help."""

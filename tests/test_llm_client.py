@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import threading
 import time
 
@@ -267,6 +268,14 @@ def test_the_processes_share_one_limit_of_calls_under_way(tmp_path, processes, r
     assert counts["most"] == most
 
 
+def test_a_reply_with_half_a_surrogate_is_paid_for_once_like_any_other(tmp_path):
+    script = Script('\ud83d {"score": 5}')
+    with serving(script.app) as url:
+        client = client_of(tmp_path)
+        assert ask(client, llm(url)).score == ask(client, llm(url)).score == 5
+    assert len(script.requests) == 1
+
+
 def test_it_works_from_one_event_loop_after_another(tmp_path):
     script = Script('{"score": 5}')
     with serving(script.app) as url:
@@ -281,3 +290,28 @@ def test_the_client_retries_by_itself_and_not_through_the_library(tmp_path):
         ask(client, llm(url))
     (api,) = client._apis.values()
     assert isinstance(api, openai.AsyncOpenAI) and api.max_retries == 0
+
+
+def test_a_thousand_verdicts_of_half_a_second_take_little_more_than_their_share_of_the_limit(tmp_path):
+    """64 at once: 1000 / 64 x 0.5 s. On a machine with other work to do, only that memory stays flat."""
+    import resource
+
+    script = Script(0.5)
+    with serving(script.app) as url:
+        client = client_of(tmp_path)
+
+        def seconds(first):
+            async def many():
+                replies = await asyncio.gather(*(client.ask(llm(url, timeout_s=30), MESSAGES, OneScore, AGAIN, first + n) for n in range(1000)))
+                assert all(reply.score == 1 for reply in replies)
+
+            started = time.monotonic()
+            asyncio.run(many())
+            return time.monotonic() - started
+
+        seconds(0)
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        is_busy = os.getloadavg()[0] > os.cpu_count()
+        took = seconds(1000)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20 * 1024  # kilobytes
+    assert is_busy or took <= 1.15 * 1000 / 64 * 0.5

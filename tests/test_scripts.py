@@ -340,8 +340,10 @@ def test_rl_and_evaluation_with_llm_judges_are_paid_for_once_stop_at_their_budge
         LLM.read_text(encoding="utf-8").replace("8765", str(port)).replace("api_key_variable: null", "api_key_variable: JUDGE_KEY"), encoding="utf-8"
     )
     judges = {"judge.train": {"base": "judge.yaml"}, "judge.eval": [{"base": "judge.yaml"}, {"base": "judge.yaml", "process_aware": False}]}
-    options = {"extra_environment": {"JUDGE_KEY": KEY}, "name": "llm", "rl.init_run": "tiny", "wandb.mode": "offline", **judges}
-    outputs = [run(work, "train_rl.py", **{**options, "extra_environment": {}})]
+    without_key = {"name": "llm", "rl.init_run": "tiny", "wandb.mode": "offline", **judges}
+    options = {"extra_environment": {"JUDGE_KEY": KEY}, **without_key}
+    from_store = {**without_key, "judge.store_only": True}
+    outputs = [run(work, "train_rl.py", **without_key)]
     assert outputs[0].returncode == 2 and "set the environment variable JUDGE_KEY" in outputs[0].stderr
     data = work / "data"
     with running_server(CONFIG, [f"data.folder={data}"], port, "--log", str(tmp_path / "served.jsonl")):
@@ -363,13 +365,12 @@ def test_rl_and_evaluation_with_llm_judges_are_paid_for_once_stop_at_their_budge
     assert state["log_history"][-2]["judge/total_calls"] <= len(served)
 
     shutil.rmtree(stopped)
-    outputs.append(run(work, "train_rl.py", processes=2, **{**options, "extra_environment": {}}, **{"judge.store_only": True}))
-    outputs.append(run(work, "evaluate.py", **{**options, "extra_environment": {}}, **{"judge.store_only": True}))
+    outputs.append(run(work, "train_rl.py", processes=2, **from_store))
+    outputs.append(run(work, "evaluate.py", **from_store))
     assert [done.returncode for done in outputs[-2:]] == [0, 0], outputs[-1].stderr[-3000:]
     again = read(work / "results" / "llm" / "summary.json")
     assert again["rl"]["sampled"]["win_rate"] == figures["win_rate"] and again["sft"] == summary["sft"]
-    other = {"judge.store_only": True, "judge.eval": [{"base": "judge.yaml", "temperature": 1.0}]}
-    outputs.append(run(work, "evaluate.py", **{**options, "extra_environment": {}}, **other))
+    outputs.append(run(work, "evaluate.py", **{**from_store, "judge.eval": [{"base": "judge.yaml", "temperature": 1.0}]}))
     assert outputs[-1].returncode == 2 and "lacks a reply of simulated-travel-judge" in outputs[-1].stderr
 
     assert all(KEY not in done.stdout + done.stderr for done in outputs)
