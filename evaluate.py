@@ -52,6 +52,8 @@ def main() -> None:
     summary = summary_of_run(config, figures)
     write_json(config.results_dir / "summary.json", summary)
     print_table(summary)
+    if client:
+        print(client.report())
     print(f"written: {config.results_dir / 'summary.json'}, trajectories in {folder}")
 
 

@@ -214,8 +214,7 @@ def check(config: Config, name: str, groups: Sequence[RolloutGroup], labels: Pat
     for figure, value in found.items():
         print(f"  {figure:16} {value}")
     if client:
-        usage, _ = client.take_usage()
-        print(f"  {usage.calls} calls paid for, {usage.from_store} replies from the store, cost {usage.cost:.2f}")
+        print(client.report())
     draw(scores, found, title, FOLDER / f"{name}.png")
     write_json(FOLDER / f"{name}.json", {"judge": name, "simulated": is_simulated, **found, "provenance": provenance(config)})
     print(f"written: {FOLDER / name}.json and .png")

@@ -14,16 +14,17 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 import openai
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from arenarl.config import JudgesConfig, LLMConfig, UserError
+from arenarl.json_reply import parse_reply
 from arenarl.reply_store import ReplyStore, Spent, StoredReply, reply_key
 
 Message = dict[str, str]
@@ -101,6 +102,13 @@ class LLMClient:
             return taken, self.store.spent(self.run)
 
         return asyncio.run_coroutine_threadsafe(take(), self._loop).result()
+
+    def report(self) -> str:
+        """What `take_usage` says, as a line for the terminal."""
+        usage, spent = self.take_usage()
+        tokens = f"{usage.tokens_in:,} tokens in, {usage.tokens_out:,} out, cost {usage.cost:.2f}"
+        now = f"LLM calls: {usage.calls:,} paid for ({tokens}), {usage.from_store:,} replies from the store, {usage.failed:,} verdicts failed"
+        return f"{now}; {self.run} so far: {spent.calls:,} calls, cost {spent.cost:.2f}"
 
     def check(self) -> None:
         """Raises RunStopped if the run is to stop: verdicts have been missing since."""
@@ -280,42 +288,6 @@ def _request(llm: LLMConfig, messages: list[Message], reply_type: type[BaseModel
 
 
 _schema = lru_cache(lambda reply_type: reply_type.model_json_schema())
-
-
-def parse_reply(text: str, reply_type: type[Parsed]) -> Parsed:
-    """The one JSON object in a reply, its thinking left out; prose and code fences around it do no harm.
-
-    Raises:
-        ValueError: no object, several, or one that does not fit; says why. A reply is never repaired.
-    """
-    found = list(_json_objects(text.rpartition("</think>")[2].partition("<think>")[0]))
-    if len(found) != 1:
-        raise ValueError(f"it holds {len(found) or 'no'} complete JSON object{'s' * (len(found) > 1)} where one was asked for")
-    try:
-        return reply_type.model_validate(found[0])
-    except ValidationError as error:
-        problems = [f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in error.errors(include_url=False)]
-        raise ValueError("; ".join(problems[:3])) from error
-
-
-def _json_objects(text: str) -> Iterator[dict[str, Any]]:
-    """The outermost objects. Only the first hundred braces are tried: each that opens nothing costs time in the length of the text."""
-    decoder, start = json.JSONDecoder(object_pairs_hook=_without_repeats), text.find("{")
-    for _ in range(100):
-        if start < 0:
-            return
-        try:
-            found, end = decoder.raw_decode(text, start)
-            yield found
-        except (ValueError, RecursionError):
-            end = start + 1
-        start = text.find("{", end)
-
-
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len({key for key, _ in pairs}) < len(pairs):
-        raise ValueError("a key stands twice")
-    return dict(pairs)
 
 
 def messages_hash(messages: Sequence[Message]) -> str:

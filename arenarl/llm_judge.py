@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, create_model
+from pydantic import AfterValidator, BaseModel, Field, create_model
 
 from arenarl.config import JudgeConfig
+from arenarl.json_reply import JSONReply
 from arenarl.judge import Verdict
 from arenarl.judge_prompts import Reply, judge_messages, prompt_texts
 from arenarl.llm_client import LLMClient
@@ -18,12 +19,6 @@ from arenarl.rubrics import Rubric, domain_rubric
 from arenarl.trajectory import Query, Trajectory
 
 Score = Annotated[float, Field(ge=0, le=10, strict=True, allow_inf_nan=False)]
-
-
-class JSONReply(BaseModel):
-    """Whatever else a reply holds is ignored, but a server that keeps to schemas shall not write it."""
-
-    model_config = ConfigDict(json_schema_extra={"additionalProperties": False})
 
 
 class OneScore(JSONReply):

@@ -16,9 +16,9 @@ from pydantic import AfterValidator, Field, StringConstraints
 
 from arenarl.build import build_client
 from arenarl.config import LLMConfig, UserError, load_config
+from arenarl.json_reply import JSONReply
 from arenarl.judge_prompts import Message, prompt_texts, quoted
 from arenarl.llm_client import LLMClient
-from arenarl.llm_judge import JSONReply
 from arenarl.rewards import IMPORTANCE_WEIGHTS
 from arenarl.rubrics import Item, Rubric
 from arenarl.runs import guarded
@@ -97,8 +97,8 @@ def main() -> None:
     written = asyncio.run(write_rubrics(client, config.judge.train, [query for query in queries if query.query_id not in known]))
     records = known | {record["query_id"]: record for record in written}
     write_jsonl(path, [records[query.query_id] for query in queries if query.query_id in records])
-    usage, _ = client.take_usage()
-    print(f"{len(written)} rubrics written to {path}, {len(known)} were there; {usage.calls} calls paid for, cost {usage.cost:.2f}")
+    print(f"{len(written)} rubrics written to {path}, {len(known)} were there")
+    print(client.report())
     client.check()
     if missing := len(queries) - len(records):
         raise UserError(f"{missing} queries are still without a rubric: no reply kept to the rules; start it again, or take another model")

@@ -12,8 +12,9 @@ from aiohttp import web
 from judge_servers import client_of, serving
 
 from arenarl.config import LLMConfig, UserError
+from arenarl.json_reply import parse_reply
 from arenarl.judge_server import free_port
-from arenarl.llm_client import RunStopped, parse_reply, read_keys
+from arenarl.llm_client import RunStopped, read_keys
 from arenarl.llm_judge import OneScore, scores_reply, winners_reply
 from arenarl.reply_store import Spent
 

@@ -10,7 +10,7 @@ from arenarl.config import EnvironmentConfig
 from arenarl.environments.llm_timetable import Flights, LLMTimetable, Trains
 from arenarl.environments.travel import TravelEnvironment
 from arenarl.environments.travel_truth import read_lines
-from arenarl.llm_client import parse_reply
+from arenarl.json_reply import parse_reply
 
 FLIGHT = {
     "number": "CA1234", "departure_terminal": "Capital Airport", "arrival_terminal": "Hongqiao Airport", "departure_time": "08:00",

@@ -9,9 +9,9 @@ from arenarl.arena import Arena
 from arenarl.build import build_judge
 from arenarl.config import Config, JudgeConfig, RolloutConfig, UserError
 from arenarl.environments.travel_truth import examine
+from arenarl.json_reply import parse_reply
 from arenarl.judge import cached_examiner
 from arenarl.judge_server import RUBRIC, JudgeServer
-from arenarl.llm_client import parse_reply
 from arenarl.llm_judge import LLMJudge
 from arenarl.query_rubrics import QueryRubric, read_query_rubrics, rubric_messages, write_rubrics
 from arenarl.trajectory import Query, RolloutGroup, write_jsonl

@@ -375,3 +375,14 @@ def test_rl_and_evaluation_with_llm_judges_are_paid_for_once_stop_at_their_budge
 
     assert all(KEY not in done.stdout + done.stderr for done in outputs)
     assert [path for path in tmp_path.rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()] == []
+
+
+def test_under_faults_no_score_is_invented_and_running_again_makes_no_call(folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "run")
+    command = [sys.executable, "-m", "arenarl.judge_faults", "--config", CONFIG, "--steps", "3", "--faults", "0.3"]
+    command += [word for key, value in TINY.items() for word in ("--set", f"{key}={json.dumps(value)}")]
+    done = subprocess.run(command, cwd=tmp_path / "run", env=os.environ | ENVIRONMENT, capture_output=True, text=True, timeout=900, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    figures = json.loads(done.stdout.splitlines()[-1])
+    assert list(figures) == ["fault_share", "invented_scores", "failed_verdicts", "throughput_ratio", "calls_on_rerun"]
+    assert 0.1 < figures["fault_share"] < 0.5 and figures["invented_scores"] == figures["calls_on_rerun"] == 0 < figures["throughput_ratio"]

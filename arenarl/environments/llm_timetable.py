@@ -10,9 +10,9 @@ from pydantic import AfterValidator, Field, StringConstraints
 
 from arenarl.config import LLMConfig
 from arenarl.environments.travel_world import Journey, World
+from arenarl.json_reply import JSONReply
 from arenarl.judge_prompts import prompt_texts, quotable
 from arenarl.llm_client import LLMClient
-from arenarl.llm_judge import JSONReply
 
 Clock = Annotated[str, StringConstraints(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")]
 Terminal = Annotated[str, StringConstraints(min_length=2, max_length=60), AfterValidator(lambda text: quotable(" ".join(text.split())))]
