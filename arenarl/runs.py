@@ -25,7 +25,10 @@ _UNREAD_BY = {  # sections that a stage does not read
     "sft": ("name", "rollout", "judge", "tournament", "reward", "rl", "evaluate", "wandb"),
     "rl": ("name", "sft", "evaluate", "wandb"),
 }
-_FREE_ON_RESUMING = {"concurrency", "store", "store_only", "max_calls", "max_cost", "max_failure_share"}  # of `judge`: they change no verdict
+_FREE_ON_RESUMING = {  # keys of LLM calls that change no verdict: a run that they stopped goes on with others
+    "concurrency", "store", "store_only", "max_calls", "max_cost", "max_failure_share", "timeout_s", "patience_s", "api_key_variable",
+    "price_in", "price_out",
+}  # fmt: skip
 _LIBRARIES = ("torch", "transformers", "trl", "accelerate", "peft", "deepspeed", "datasets", "openai", "wandb")
 
 
@@ -88,10 +91,18 @@ def _refuse_other_settings(config: Config, folder: Path) -> None:
         return
     before, now = yaml.safe_load(earlier.read_text(encoding="utf-8")), yaml.safe_load(config_to_yaml(config))
     for settings in (before, now):
-        settings["judge"] = {name: value for name, value in settings["judge"].items() if name not in _FREE_ON_RESUMING}
+        settings |= {section: _without_free_keys(settings[section]) for section in ("judge", "environment")}
     changed = [section for section in now if section not in unread and now[section] != before.get(section)]
     if changed:
         raise UserError(f"{folder} was made with other settings ({', '.join(changed)}); delete it, or give this run another `name`")
+
+
+def _without_free_keys(settings: Any) -> Any:
+    if isinstance(settings, list):
+        return [_without_free_keys(item) for item in settings]
+    if isinstance(settings, dict):
+        return {name: _without_free_keys(value) for name, value in settings.items() if name not in _FREE_ON_RESUMING}
+    return settings
 
 
 def is_done(folder: Path) -> bool:
