@@ -19,7 +19,8 @@ def main() -> None:
     config, arguments = parse_arguments(__doc__, lambda parser: parser.add_argument("--query", help="answer this one query and print the trajectory"))
     checkpoints = config.evaluate.checkpoints or {"sft": config.sft_policy, "rl": str(config.run_dir / "rl")}
 
-    from arenarl.build import build_engine, build_examiner, build_judges, load_policy, test_set
+    from arenarl.build import build_client, build_engine, build_examiner, build_judges, load_policy, test_set
+    from arenarl.estimate import print_estimate
     from arenarl.evaluation import Part, baseline_cases, evaluate_policy, fingerprint, judge_trajectories, summarize
     from arenarl.playoffs import play_offs
     from arenarl.policy import load_tokenizer
@@ -32,7 +33,7 @@ def main() -> None:
     tokenizers = {name: load_tokenizer(path) for name, path in checkpoints.items()}
     if arguments.query:
         name = list(checkpoints)[-1]
-        engine = build_engine(config, tokenizers[name], load_policy(config, checkpoints[name]))
+        engine = build_engine(config, tokenizers[name], load_policy(config, checkpoints[name]), build_client(config, "query"))
         query = Query("command-line", "travel", "", config.data.language, arguments.query)
         print_trajectory(query, engine.roll_out([Attempt(query, temperature=0.0, seed=config.seed)])[0])
         return
@@ -40,7 +41,9 @@ def main() -> None:
     queries, baselines = test_set(config)
     folder = start_stage(config, "evaluate")
     examine = build_examiner(config)
-    judges = build_judges(config, examine)
+    client = build_client(config, "evaluate", folder)
+    judges = build_judges(config, examine, client)
+    print_estimate(config, "evaluate")
     temperatures = {"sampled": config.rollout.temperature, "greedy": 0.0}
     parts = {
         (name, decoding): Part(folder / f"{name}_{decoding}.jsonl", fingerprint(config, path, decoding))
@@ -55,14 +58,18 @@ def main() -> None:
             if part.trajectories is not None:
                 cases[name, decoding] = judge_trajectories(queries, part.trajectories, baselines, judges, examine)
                 continue
-            engine = build_engine(config, tokenizers[name], load_policy(config, checkpoints[name]))
+            engine = build_engine(config, tokenizers[name], load_policy(config, checkpoints[name]), client)
             found = evaluate_policy(engine, queries, baselines, judges, examine, temperatures[decoding], config.seed, bar.update)
+            if client:
+                client.check()
             cases[name, decoding] = found
             part.write(found)
             stopwatch.lap()
         write_jsonl(folder / "baseline.jsonl", [case.to_record() for case in baseline_cases(queries, baselines, examine)])
         entrants = {f"{name} {decoding}": found for (name, decoding), found in cases.items()}
         write_jsonl(folder / "tournaments.jsonl", play_offs(queries, baselines, entrants, judges, config.evaluate.bracket, config.seed))
+        if client:
+            client.check()
     figures = {
         name: {decoding: summarize(cases[name, decoding], config.evaluate.bootstrap, config.seed) for decoding in config.evaluate.decodings}
         for name in checkpoints
@@ -70,6 +77,8 @@ def main() -> None:
     summary = summary_of_run(config, figures)
     write_json(config.results_dir / "summary.json", summary)
     print_table(summary)
+    if client:
+        print(client.report())
     print(f"written: {config.results_dir / 'summary.json'}, trajectories in {folder}")
 
 

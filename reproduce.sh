@@ -18,6 +18,8 @@ report()    { python -m arenarl.report --config "$CONFIG" "$@"; }
 pipeline()  { data "$@"; sft "$@"; rl "$@"; evaluate "$@"; report "$@"; }
 baselines() { for name in grpo gspo grpo_trajectory noise_free; do CONFIG=configs/quickstart_$name.yaml; rl "$@"; evaluate "$@"; done; }
 readme()    { python -m arenarl.report --readme; }
+judge_check()  { data; python -m arenarl.judge_check --config "$CONFIG" "$@"; }
+judge_faults() { data; sft; python -m arenarl.judge_faults --config "$CONFIG" "$@"; }
 bench()     { python -m arenarl.environments.benchmark; }
 fidelity()  { python -m arenarl.fidelity "$@"; }
 bench_tournament() { python -m arenarl.bench_tournament "$@"; }
@@ -61,6 +63,8 @@ usage() {
   echo "  data | sft | rl | evaluate | report    one of its stages"
   echo "  baselines                     GRPO and GSPO with pointwise rewards, and a judge without errors, from the same SFT policy"
   echo "  readme                        the README's results from results/"
+  echo "  judge_check                   how good a judge is: --judge configs/judges/x.yaml"
+  echo "  judge_faults                  RL against a judge server that fails in every way"
   echo "  bench                         tool calls per second"
   echo "  fidelity                      how true each topology's ranking is, and what it costs; simulated, with the truth known"
   echo "  bench_tournament              seconds to rank 8 groups of 16 against the bound; --help tells the flags"
@@ -71,6 +75,6 @@ usage() {
 stage=${1:-}
 case "$stage" in
   quickstart | pipeline | data | sft | rl | baselines) shift; environment; check "$@"; "$stage" "$@" ;;
-  evaluate | report | readme | bench | fidelity | bench_tournament | test) shift; environment; "$stage" "$@" ;;
+  evaluate | report | readme | judge_check | judge_faults | bench | fidelity | bench_tournament | test) shift; environment; "$stage" "$@" ;;
   *) usage ;;
 esac

@@ -24,8 +24,9 @@ def main() -> None:
 
     from arenarl import trl_adapter as adapter
     from arenarl.arena import Arena, group_records, outcome_metrics
-    from arenarl.build import build_curve, build_engine, build_examiner, build_judge, lora_config, training_queries
+    from arenarl.build import build_client, build_curve, build_engine, build_examiner, build_judge, lora_config, training_queries
     from arenarl.checkpoints import Survival, TrainingBar, last_checkpoint
+    from arenarl.estimate import print_estimate
     from arenarl.policy import load_tokenizer, require_model, save_policy
     from arenarl.trajectory import append_step
 
@@ -36,10 +37,12 @@ def main() -> None:
     if is_done(folder):
         return
 
-    engine = build_engine(config, tokenizer)  # query → trajectories; the adapter lends it the trainer's model
+    client = build_client(config, "rl", folder)  # the way to LLMs, with its limits and its store of replies; None without any
+    engine = build_engine(config, tokenizer, client=client)  # query → trajectories; the adapter lends it the trainer's model
     examine = build_examiner(config)
     bar = TrainingBar("rl")
-    arena = Arena(build_judge(config, config.judge.train, examine), config, bar.note)  # group → tournament → ranks → rewards (Eqs. 3-6)
+    judge = build_judge(config, config.judge.train, examine, client)
+    arena = Arena(judge, config, client, bar.note)  # group → tournament → ranks → rewards (Eqs. 3-6)
 
     def log(groups, outcomes):
         return outcome_metrics(groups, outcomes, examine)
@@ -47,7 +50,7 @@ def main() -> None:
     def keep(step, groups, outcomes):
         append_step(folder / "groups.jsonl", step, group_records(step, groups, outcomes, examine))
 
-    curve = adapter.EveryFewSteps(config.rl.eval_steps, engine, build_curve(config, engine, examine, folder).record)
+    curve = adapter.EveryFewSteps(config.rl.eval_steps, engine, build_curve(config, engine, examine, folder, client).record)
     if arguments.check:
         return
     with timed(folder, "rl") as stopwatch:
@@ -63,7 +66,9 @@ def main() -> None:
         )
         curve.trainer = trainer
         bar.attach(trainer)
-        trainer.train(resume_from_checkpoint=last_checkpoint(folder))
+        print_estimate(config, "rl")
+        with adapter.saved_if_stopped(trainer):
+            trainer.train(resume_from_checkpoint=last_checkpoint(folder))
         save_policy(trainer, folder)
 
 

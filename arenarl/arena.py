@@ -14,11 +14,12 @@ import numpy as np
 from scipy.stats import kendalltau
 
 from arenarl.config import Config
-from arenarl.environments.travel_truth import IMPORTANCE, total_score
+from arenarl.environments.travel_truth import total_score
 from arenarl.judge import Examiner, Judge, Verdict
+from arenarl.llm_client import LLMClient
 from arenarl.mixed_model import JudgeVariances
 from arenarl.ranking import Ranking, midranks, scored_calls
-from arenarl.rewards import add_format_reward, min_max, pointwise_reward, rank_to_reward, rubric_mean, zero_invalid
+from arenarl.rewards import add_format_reward, min_max, pointwise_reward, rank_to_reward, weighted_mean, zero_invalid
 from arenarl.seeds import stable_seed
 from arenarl.topologies import parameters_of
 from arenarl.tournament import play_tournament
@@ -70,9 +71,12 @@ class Arena:
     which of the others was ranked before it; `learn` comes after.
     """
 
-    def __init__(self, judge: Judge, config: Config, watch: Callable[[Tally], None] = lambda tally: None):
+    def __init__(
+        self, judge: Judge, config: Config, client: LLMClient | None = None, watch: Callable[[Tally], None] = lambda tally: None
+    ):
         self.judge = judge
         self.config = config
+        self.client = client  # through which the judge asks, if it is an LLM
         self.watch = watch
         self.variances = JudgeVariances()
         self._tally = Tally()
@@ -153,6 +157,7 @@ async def _play(arena: Arena, group: RolloutGroup, topology: str, options: dict)
         entrants=[repr(trajectory.messages) for trajectory in trajectories],
         valid_G=_valid(group),
         timeout_s=arena.config.tournament.timeout_s,
+        bidirectional=arena.config.tournament.bidirectional,
         **options,
     )
 
@@ -188,8 +193,9 @@ async def _implicit_reward(arena: Arena, group: RolloutGroup) -> GroupOutcome:
 
 async def _explicit_reward(arena: Arena, group: RolloutGroup) -> GroupOutcome:
     """A call for every dimension; a trajectory that misses one has no score. Eqs. 13 and 14, Tournament-GRPO."""
-    replies_G = await _ask(group, lambda trajectory: [arena.judge.score_dimension(group.query, trajectory, name) for name in IMPORTANCE])
-    scores_G = [rubric_mean(dict(zip(IMPORTANCE, replies, strict=True)), IMPORTANCE) if replies else None for replies in replies_G]
+    weights = arena.judge.weights(group.query)
+    replies_G = await _ask(group, lambda trajectory: [arena.judge.score_dimension(group.query, trajectory, name) for name in weights])
+    scores_G = [weighted_mean(dict(zip(weights, replies, strict=True)), weights) if replies else None for replies in replies_G]
     valid_G = _valid(group)
     return _pointwise_outcome(add_format_reward(pointwise_reward(zero_invalid(scores_G, valid_G)), valid_G, scale=0.5), replies_G)
 

@@ -4,6 +4,7 @@ One plain function a part, so that a script reads as a list of what it uses. Wha
 unknown subtask) is refused here, before any training.
 """
 
+import os
 from functools import partial
 from pathlib import Path
 
@@ -19,23 +20,28 @@ from arenarl.environments.travel_world import build_world
 from arenarl.evaluation import CurveRecorder
 from arenarl.generation import TransformersGenerator
 from arenarl.judge import EmbeddedJudge, Examiner, Judge, cached_examiner
+from arenarl.llm_client import LLMClient, read_keys
+from arenarl.llm_judge import LLMJudge
 from arenarl.policy import load_model
 from arenarl.queries import SUBTASKS
 from arenarl.rollouts import RolloutEngine
+from arenarl.rubrics import Rubric, domain_rubric
 from arenarl.seeds import stable_seed
 from arenarl.synthesis import HELD_OUT
 from arenarl.trajectory import Query, Trajectory, read_jsonl, read_queries
 
 
-def build_environment(config: Config) -> TravelEnvironment:
-    """The tool set that `environment.name` names."""
-    return make_environment(config.environment, config.data.language)
+def build_environment(config: Config, client: LLMClient | None = None) -> TravelEnvironment:
+    """The tool set that `environment.name` names; simulated tools that ask an LLM need the client."""
+    return make_environment(config.environment, config.data.language, client)
 
 
-def build_engine(config: Config, tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel | None = None) -> RolloutEngine:
+def build_engine(
+    config: Config, tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel | None = None, client: LLMClient | None = None
+) -> RolloutEngine:
     """A rollout engine on the transformers back end; in RL the trainer lends it the model."""
     generator = TransformersGenerator(model, tokenizer, config.rollout.batch_size)
-    environment = build_environment(config)
+    environment = build_environment(config, client)
     return RolloutEngine(generator, tokenizer, lambda: environment, config.rollout, config.environment.schemas_in_prompt)
 
 
@@ -44,14 +50,44 @@ def build_examiner(config: Config) -> Examiner:
     return cached_examiner(partial(examine, build_world(config.environment.world_seed)))
 
 
-def build_judge(config: Config, judge: JudgeConfig, examiner: Examiner, purpose: str = "train") -> Judge:
-    """A judge whose noise derives from the run's seed and its purpose."""
+def build_client(config: Config, stage: str, folder: Path | None = None) -> LLMClient | None:
+    """The way to all LLMs of a stage; None if it asks none. With a `folder`, every verdict is logged there.
+
+    Raises:
+        UserError: a key's environment variable is not set.
+    """
+    judges = {"rl": [config.judge.train, *config.judge.eval], "evaluate": config.judge.eval}.get(stage, [config.judge.train])
+    llms = [llm for llm in [*judges, config.environment.tickets] if llm.name == "llm"]
+    if not llms:
+        return None
+    processes, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
+    keys = {} if config.judge.store_only else read_keys(llms)
+    log = folder / f"verdicts-{rank}.jsonl" if folder else None
+    return LLMClient(config.judge, f"{config.run_name}/{stage}", keys, processes, rank, log)
+
+
+def build_judge(config: Config, judge: JudgeConfig, examiner: Examiner, client: LLMClient | None = None, purpose: str = "train") -> Judge:
+    """A judge; an embedded one's noise derives from the run's seed and its purpose."""
+    if judge.name == "llm":
+        domain_rubric(config.environment.name, config.data.language)  # or this run could not be judged
+        return LLMJudge(judge, client, _query_rubrics(config, judge) if judge.query_rubrics else None)
     return EmbeddedJudge(judge, examiner, stable_seed(config.seed, "judge", purpose))
 
 
-def build_judges(config: Config, examiner: Examiner) -> list[Judge]:
+def _query_rubrics(config: Config, judge: JudgeConfig) -> dict[str, Rubric]:
+    """Raises UserError if a query of the RL split has none."""
+    from arenarl.query_rubrics import read_query_rubrics  # which builds its client here
+
+    rubrics = read_query_rubrics(Path(judge.query_rubrics))
+    missing = [query.query_id for query in read_queries(Path(config.data.folder) / "rl_queries.jsonl") if query.query_id not in rubrics]
+    if missing:
+        raise UserError(f"{judge.query_rubrics} lacks {len(missing)} rubrics, first {missing[0]}; write them with python -m arenarl.query_rubrics")
+    return rubrics
+
+
+def build_judges(config: Config, examiner: Examiner, client: LLMClient | None = None) -> list[Judge]:
     """The judges of `judge.eval`."""
-    return [build_judge(config, judge, examiner, f"eval{index}") for index, judge in enumerate(config.judge.eval)]
+    return [build_judge(config, judge, examiner, client, f"eval{index}") for index, judge in enumerate(config.judge.eval)]
 
 
 def load_policy(config: Config, path: str) -> PreTrainedModel:
@@ -84,12 +120,12 @@ def test_set(config: Config) -> tuple[list[Query], dict[str, Trajectory]]:
     return queries, baselines
 
 
-def build_curve(config: Config, engine: RolloutEngine, examiner: Examiner, folder: Path) -> CurveRecorder:
+def build_curve(config: Config, engine: RolloutEngine, examiner: Examiner, folder: Path, client: LLMClient | None = None) -> CurveRecorder:
     """The evaluation on `rl.eval_queries` test queries during RL."""
     queries, baselines = test_set(config)
     queries = spread_over_subtasks(queries, config.rl.eval_queries)
-    judges = build_judges(config, examiner)
-    return CurveRecorder(engine, queries, baselines, judges, examiner, config.rollout.temperature, config.seed, folder)
+    judges = build_judges(config, examiner, client)
+    return CurveRecorder(engine, queries, baselines, judges, examiner, config.rollout.temperature, config.seed, folder, client)
 
 
 def spread_over_subtasks(queries: list[Query], count: int) -> list[Query]:

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -24,6 +25,8 @@ from arenarl.group_stage import GroupStage
 from arenarl.layers import UserError, assignments, read_layers
 from arenarl.schedules import parse_budget
 from arenarl.topologies import resolve_ranking
+
+SIMULATED_MODEL = "simulated-travel-judge"  # what judge_server calls its model
 
 
 @dataclass
@@ -65,10 +68,31 @@ class DataConfig:
 
 
 @dataclass
+class LLMConfig:
+    """How an LLM behind an OpenAI-compatible API is called. A key never stands in a config, only the name of its variable."""
+
+    name: Literal["embedded", "llm"] = "embedded"  # embedded: this project's own stand-in, and nothing below counts. llm: the model
+    model: str | None = None  # as the API names it (paper: Qwen3-Max judges)
+    base_url: str | None = None  # of the API, /v1 included; null is OpenAI's
+    api_key_variable: str | None = "OPENAI_API_KEY"  # the environment variable that holds the key; null where none is wanted
+    temperature: float | None = 0.0  # null sends none, for models that refuse it. Our choice
+    max_reply_tokens: int = 2048  # tokens of a reply, thinking included. Our choice
+    token_limit_name: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"  # what the API calls that limit
+    reply_format: Literal["json_schema", "json_object", "none"] = "json_schema"  # what it can be made to reply; checked here anyway
+    extra_body: dict[str, Any] = field(default_factory=dict)  # further fields of a request, as they are: {enable_thinking: false}
+    timeout_s: float = 120.0  # an attempt that takes longer is made again
+    patience_s: float = 600.0  # for so long a call is tried again on timeouts, 429 and 5xx; then it has failed
+    price_in: float | None = None  # of a million prompt tokens, in any currency, the same for all models of a run; null: not known
+    price_out: float | None = None  # of a million reply tokens
+
+
+@dataclass
 class EnvironmentConfig:
     name: Literal["travel"] = "travel"  # the tool set
     world_seed: int = 0  # makes the points of interest and timetables
     results: Literal["full", "compact"] = "full"  # JSON with all fields, or a line a record for a tiny policy
+    tickets: LLMConfig = field(default_factory=LLMConfig)
+    # who invents flights and trains in rollouts: the embedded world, or an LLM as in the paper (Appendix C), for runs with LLM judges
     schemas_in_prompt: bool = True  # tell the policy the tools' JSON schemas; a tiny policy learns them from SFT instead
 
 
@@ -84,8 +108,13 @@ class RolloutConfig:
 
 
 @dataclass
-class JudgeConfig:
-    name: Literal["embedded"] = "embedded"  # scores against the world's truth, then adds the noise below
+class JudgeConfig(LLMConfig):
+    # embedded: the world's truth, plus the noise below
+    process_aware: bool = True  # false: the judge sees the answers only (3.3 argues for the whole trajectory)
+    show_tool_results: bool = True  # false: thoughts, calls and answer only (3.3 names these). An embedded judge then believes the answer
+    max_result_chars: int = 2000  # a longer tool result is shown to an LLM with its middle left out. Our choice
+    max_text_chars: int = 20000  # the same for a thought, a call or an answer. Our choice
+    query_rubrics: str | None = None  # JSONL of rubrics written for each query (Appendix A, Tournament-GRPO); null: the domain's rubric
     noise: Literal["none", "simulated"] = "simulated"  # `none` is the truth itself
     sigma_independent: float = 1.0  # points of 10, drawn anew for every dimension score of every call
     sigma_call: float = 1.0  # drawn once a call, shared by the two trajectories it shows: scoring drift
@@ -94,11 +123,23 @@ class JudgeConfig:
     length_bias: float = 0.3  # points for a natural-log unit of answer length above the query's typical one
     rounding: float = 0.5  # scores come in steps of this many points
 
+    @property
+    def is_simulated(self) -> bool:
+        """Whether verdicts come from the embedded world, here or through `arenarl.judge_server`."""
+        return self.name == "embedded" or self.model == SIMULATED_MODEL
+
 
 @dataclass
 class JudgesConfig:
     train: JudgeConfig = field(default_factory=JudgeConfig)  # gives the reward (paper: Qwen3-Max)
     eval: list[JudgeConfig] = field(default_factory=lambda: [JudgeConfig()])  # win rate is their mean (5.3: two judges)
+    # What follows bounds the LLM calls of a run, over all its judges and processes, and changes no verdict. Our choices.
+    concurrency: int = 64  # calls under way at once
+    store: str = "runs/replies.sqlite"  # every reply is kept here and never paid for twice; runs can share it
+    store_only: bool = False  # take replies from the store alone: no key, no call; a missing reply stops the run
+    max_calls: int | None = None  # calls that a run may pay for, over all its restarts; then it stops, its checkpoint saved
+    max_cost: float | None = None  # the same in money, by price_in and price_out
+    max_failure_share: float = 0.2  # of the last 200 verdicts; above it the run stops, its checkpoint saved
 
 
 @dataclass
@@ -107,6 +148,7 @@ class TournamentConfig:
         "seeded_single_elimination", "anchor", "round_robin", "single_elimination", "double_elimination", "swiss", "balanced"
     ] = "seeded_single_elimination"
     placement: Literal["standard", "algorithm1"] = "standard"  # seeds in the bracket; algorithm1 is the paper's literal one
+    bidirectional: bool = True  # ask about a pair in both orders (Eq. 3); false asks once, and the position bias stays
     accumulate: Literal["mean", "sum"] = "mean"  # order inside a tier: 4.3's text says average, Algorithm 1 sums
     matches: str = "2n-2"  # of balanced: a number, or a multiple of the entrants n. Not in the paper; our choice
     ranking: Literal["bracket", "scores"] | None = None  # the topology's rules (Section 4), or a mixed-effects model of all scores
@@ -237,8 +279,8 @@ def load_config(path: str | Path, overrides: list[str] | None = None) -> Config:
         UserError: the file is missing or no YAML, a key is unknown, a value has the wrong type or cannot work.
     """
     merged = OmegaConf.structured(Config)
-    for where, layer in read_layers(Path(path), overrides or []):
-        for key, value in assignments(layer, Config, where):
+    for where, folder, layer in read_layers(Path(path), overrides or []):
+        for key, value in assignments(layer, Config, where, folder):
             try:
                 OmegaConf.update(merged, key, value)
             except (OmegaConfBaseException, ValueError, TypeError) as error:
@@ -274,7 +316,8 @@ def add_check(parser: argparse.ArgumentParser) -> None:
 
 
 _ABOVE_0 = re.compile(
-    r"threads|tournament\.timeout_s|rl\.(groups|steps|micro_batch_size)|sft\.(batch_size|gradient_accumulation|max_length)|judge\..*\.rounding"
+    r"threads|tournament\.timeout_s|judge\.(concurrency|max_calls|max_cost)"
+    r"|(judge|environment)\..*\.(timeout_s|patience_s|max_reply_tokens|max_(result|text)_chars)|rl\.(groups|steps|micro_batch_size)|sft\.(batch_size|gradient_accumulation|max_length)|judge\..*\.rounding"
     r"|rollout\.(max_turns|max_tokens|max_turn_tokens|batch_size|temperature)|data\.(sft_size|rl_size|test_per_subtask|baseline_attempts)"
 )
 
@@ -291,6 +334,7 @@ def _check(config: Config) -> None:
         raise UserError(f"group_stage.final={config.group_stage.final}: must be below rollout.group_size, or nothing would be played")
     if not config.judge.eval:
         raise UserError("judge.eval is empty: name at least one judge")
+    _check_llms(config)
     for key, value in _numbers(asdict(config)):
         if isinstance(value, float) and not math.isfinite(value):
             raise UserError(f"{key}={value}: must be a finite number")
@@ -308,6 +352,23 @@ def _check(config: Config) -> None:
     unknown = set(config.evaluate.decodings) - {"sampled", "greedy"}
     if unknown or not config.evaluate.decodings:
         raise UserError(f"evaluate.decodings={config.evaluate.decodings}: choose from sampled, greedy")
+
+
+def _check_llms(config: Config) -> None:
+    judges = {"judge.train": config.judge.train} | {f"judge.eval.{index}": judge for index, judge in enumerate(config.judge.eval)}
+    for key, judge in judges.items():
+        if judge.query_rubrics and (judge.name != "llm" or key != "judge.train"):
+            raise UserError(f"{key}.query_rubrics: only an LLM judge in training takes them; evaluation compares by the domain's dimensions")
+    for key, llm in (judges | {"environment.tickets": config.environment.tickets}).items():
+        if llm.name != "llm":
+            continue
+        if not llm.model:
+            raise UserError(f"{key}.model is missing: name the model, or take a file of configs/judges as {key}.base")
+        url = urlsplit(llm.base_url or "https://api.openai.com")
+        if url.scheme not in ("http", "https") or url.username or url.query:
+            raise UserError(f"{key}.base_url must be an http(s) address without a key in it; a key belongs into the environment variable")
+        if config.judge.max_cost is not None and None in (llm.price_in, llm.price_out):
+            raise UserError(f"judge.max_cost needs {key}.price_in and {key}.price_out")
 
 
 def _numbers(value: Any, key: str = "") -> Iterator[tuple[str, float]]:

@@ -20,6 +20,7 @@ from arenarl.config import Config
 from arenarl.environments.travel_truth import ANSWER_DIMENSIONS, PATH_DIMENSIONS, Truth, total_score
 from arenarl.files import hash_files, read_json, write_json
 from arenarl.judge import Examiner, Judge, Verdict
+from arenarl.llm_client import LLMClient
 from arenarl.rollouts import Attempt, RolloutEngine
 from arenarl.seeds import stable_seed
 from arenarl.trajectory import Query, Trajectory, append_step, read_jsonl, read_turns, write_jsonl
@@ -132,10 +133,9 @@ def _outcomes(one: Verdict | None, other: Verdict | None) -> list[float]:
     """By dimension; `one` showed the trajectory first, `other` the baseline."""
     if one is None or other is None:
         return [math.nan] * len(DIMENSIONS)
-    lead = [
-        one.dimensions[0][name] + other.dimensions[1][name] - one.dimensions[1][name] - other.dimensions[0][name] for name in DIMENSIONS
-    ]
-    return [float(np.sign(round(points, 6))) for points in lead]
+    shown = [*one.dimensions, *other.dimensions[::-1]]  # policy, baseline, policy, baseline
+    leads = [sum(sign * scores.get(name, math.nan) for sign, scores in zip((1, -1, 1, -1), shown, strict=True)) for name in DIMENSIONS]
+    return [float(np.sign(round(lead, 6))) for lead in leads]  # NaN of a dimension that this judge is not asked about
 
 
 def baseline_cases(queries: Sequence[Query], baselines: dict[str, Trajectory], examine: Examiner) -> list[Case]:
@@ -155,9 +155,13 @@ def summarize(cases: Sequence[Case], resamples: int, seed: int) -> dict[str, Any
         for subtask in sorted({case.query.subtask for case in cases})
     }
     strata = [case.query.subtask for case in cases]
+    outcomes = np.stack([case.outcomes for case in cases])
+    summary["by_judge"] = [metrics.win_rate(outcomes[:, [judge]], strata, resamples, seed) for judge in range(outcomes.shape[1])]
+    summary["judges_agree"] = metrics.agreement(outcomes[:, 0], outcomes[:, 1]) if outcomes.shape[1] == 2 else None
+    summary["missing_verdicts"] = sum(bool(np.isnan(judged).all()) for case in cases for judged in case.outcomes)
     summary["by_dimension"] = {
         name: {
-            "win_rate": metrics.win_rate(np.stack([case.outcomes for case in cases])[:, :, [index]], strata, resamples, seed),
+            "win_rate": metrics.win_rate(outcomes[:, :, [index]], strata, resamples, seed),
             "score": metrics.mean([case.truth.dimensions()[name] if case.truth else 0.0 for case in cases], strata, resamples, seed),
         }
         for index, name in enumerate(DIMENSIONS)
@@ -196,10 +200,11 @@ class CurveRecorder:
     """The curve during RL: a few held-out queries every so many steps, sampled and greedy, to W&B and curve.jsonl (Fig. 4c)."""
 
     def __init__(self, engine: RolloutEngine, queries: Sequence[Query], baselines: dict[str, Trajectory], judges: Sequence[Judge],
-                 examine: Examiner, temperature: float, seed: int, folder: Path):
+                 examine: Examiner, temperature: float, seed: int, folder: Path, client: LLMClient | None = None):
         self.evaluate = partial(evaluate_policy, engine, queries, baselines, judges, examine, seed=seed)
         self.temperatures = {"sampled": temperature, "greedy": 0.0}
         self.path = folder / "curve.jsonl"
+        self.client = client
 
     def record(self, step: int) -> None:
         point, intervals = {}, {}
@@ -208,6 +213,8 @@ class CurveRecorder:
             figures = _figures(cases, resamples=1000, seed=0)
             point |= {f"eval/{decoding}/{name}": figures[name]["mean"] for name in CURVE_FIGURES}
             intervals |= {f"eval/{decoding}/{name}": figures[name]["ci"] for name in CURVE_FIGURES}
+        if self.client and self.client.stop_reason:  # verdicts are missing; the next step stops the run
+            return
         append_step(self.path, step, [{"step": step, **point, "ci": intervals}])
         if wandb.run is not None:
             wandb.log(point | {"train/global_step": step})

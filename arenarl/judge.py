@@ -1,4 +1,4 @@
-"""Judges: who compares trajectories, by which dimensions, with what verdict.
+"""Judges: who compares trajectories, by which dimensions, with what verdict; and the embedded one. `llm_judge.py` has the LLM judge.
 
 The embedded judge reads a trajectory as an LLM judge would (query, thoughts, calls, results, answer), scores it against the
 world's truth on the rubric's dimensions and adds a documented noise model; `noise: none` is the truth itself. It is a
@@ -8,15 +8,16 @@ all of them, pointwise calls do not share it with anyone: that is the paper's ca
 
 import json
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
 
 from arenarl.config import JudgeConfig
-from arenarl.environments.travel_truth import ANSWER_DIMENSIONS, PATH_DIMENSIONS, Truth, total_score
+from arenarl.environments.travel_truth import ANSWER_DIMENSIONS, IMPORTANCE, PATH_DIMENSIONS, Truth, total_score
+from arenarl.rewards import IMPORTANCE_WEIGHTS, weighted_mean
 from arenarl.seeds import stable_seed
 from arenarl.trajectory import Query, Trajectory
 
@@ -30,14 +31,20 @@ class Verdict:
     """One judge call's scores: for each trajectory that it showed, in that order, dimension -> 0..10."""
 
     dimensions: tuple[dict[str, float], ...]
+    weights: Mapping[str, float] | None = None  # of the dimensions; None takes the travel rubric's
 
     @property
     def totals(self) -> tuple[float, ...]:
         """Weighted totals, 0..10, computed here and never read from a judge's arithmetic."""
-        return tuple(total_score(scores) for scores in self.dimensions)
+        if self.weights is None:
+            return tuple(total_score(scores) for scores in self.dimensions)
+        return tuple(weighted_mean(scores, self.weights) for scores in self.dimensions)
 
 
 class Judge(Protocol):
+    def weights(self, query: Query) -> dict[str, float]:
+        """What each dimension of this query's rubric weighs in the total."""
+
     async def compare(self, query: Query, first: Trajectory, second: Trajectory, repeat: int = 0) -> Verdict | None:
         """One call that shows `first` before `second` (3.3). None if no verdict could be had."""
 
@@ -51,7 +58,7 @@ class Judge(Protocol):
         """One call for one number, 0..10, that the judge itself weighs. Implicit scoring (Appendix E), Tournament-GRPO."""
 
     async def score_dimension(self, query: Query, trajectory: Trajectory, dimension: str, repeat: int = 0) -> float | None:
-        """One call about one item of the rubric, 0..10. Explicit scoring (Appendix E), Tournament-GRPO."""
+        """One call about one dimension of the rubric, 0..10. Explicit scoring (Appendix E), Tournament-GRPO."""
 
 
 class EmbeddedJudge:
@@ -66,30 +73,40 @@ class EmbeddedJudge:
         self.examine = examine
         self.seed = seed
 
+    def weights(self, query: Query) -> dict[str, float]:
+        return {name: float(IMPORTANCE_WEIGHTS[IMPORTANCE[name]]) for name in self._dimensions}
+
+    @property
+    def _dimensions(self) -> tuple[str, ...]:
+        """Who does not see the way to the answer is not asked about it."""
+        return PATH_DIMENSIONS + ANSWER_DIMENSIONS if self.config.process_aware else ANSWER_DIMENSIONS
+
     async def compare(self, query: Query, first: Trajectory, second: Trajectory, repeat: int = 0) -> Verdict | None:
-        return self._judge(query, [first, second], PATH_DIMENSIONS + ANSWER_DIMENSIONS, ("compare", repeat))
+        return self.verdict(query, [first, second], self._dimensions, ("compare", repeat))
 
     async def score(self, query: Query, trajectory: Trajectory, answer_only: bool = False, repeat: int = 0) -> Verdict | None:
-        dimensions = ANSWER_DIMENSIONS if answer_only else PATH_DIMENSIONS + ANSWER_DIMENSIONS
-        return self._judge(query, [trajectory], dimensions, ("score", answer_only, repeat))
+        dimensions = ANSWER_DIMENSIONS if answer_only else self._dimensions
+        return self.verdict(query, [trajectory], dimensions, ("score", answer_only, repeat))
 
     async def choose(self, query: Query, trajectories: Sequence[Trajectory], winners: int, repeat: int = 0) -> list[int] | None:
         """The highest totals of one call; of equal ones those shown first."""
-        totals = self._judge(query, trajectories, PATH_DIMENSIONS + ANSWER_DIMENSIONS, ("choose", repeat)).totals
+        totals = self.verdict(query, trajectories, self._dimensions, ("choose", repeat)).totals
         return sorted(range(len(totals)), key=lambda position: -totals[position])[:winners]
 
     async def score_overall(self, query: Query, trajectory: Trajectory, repeat: int = 0) -> float | None:
         """The true total with the noise of a single score: nothing averages out, unlike in a total of seven scores."""
-        return self._judge(query, [trajectory], ("overall",), ("score_overall", repeat)).dimensions[0]["overall"]
+        return self.verdict(query, [trajectory], ("overall",), ("score_overall", repeat)).dimensions[0]["overall"]
 
     async def score_dimension(self, query: Query, trajectory: Trajectory, dimension: str, repeat: int = 0) -> float | None:
         """Every call drifts on its own, so a mean over dimensions averages the drift out as well, at as many calls."""
-        return self._judge(query, [trajectory], (dimension,), ("score_dimension", dimension, repeat)).dimensions[0][dimension]
+        return self.verdict(query, [trajectory], (dimension,), ("score_dimension", dimension, repeat)).dimensions[0][dimension]
 
-    def _judge(self, query: Query, shown: Sequence[Trajectory], dimensions: tuple[str, ...], call: tuple) -> Verdict:
-        """Position bias falls evenly from whoever is shown first to whoever is shown last; their mean is 0."""
-        truths = [self.examine(query, trajectory).dimensions() for trajectory in shown]
-        truths = [{**truth, "overall": total_score(truth)} for truth in truths]
+    def verdict(self, query: Query, shown: Sequence[Trajectory], dimensions: tuple[str, ...], call: tuple) -> Verdict:
+        """Scores on `dimensions`, of which `overall` is the total; `call` tells apart calls that show the same.
+
+        Position bias falls evenly from whoever is shown first to whoever is shown last; their mean is 0.
+        """
+        truths = [self._truth(query, trajectory) for trajectory in shown]
         if self.config.noise == "none":
             return Verdict(tuple({name: truth[name] for name in dimensions} for truth in truths))
         texts = [json.dumps(trajectory.messages, sort_keys=True) for trajectory in shown]
@@ -104,6 +121,14 @@ class EmbeddedJudge:
             noisy = [truth[name] + drift + taste + lead + length + noise for name, noise in zip(dimensions, independent, strict=True)]
             scores.append({name: self._rounded(score) for name, score in zip(dimensions, noisy, strict=True)})
         return Verdict(tuple(scores))
+
+    def _truth(self, query: Query, trajectory: Trajectory) -> dict[str, float]:
+        """The dimensions and their total. A judge that does not see the tool results has to believe the facts that an answer states."""
+        truth = self.examine(query, trajectory)
+        if not self.config.show_tool_results:
+            truth = replace(truth, facts_grounded=truth.facts_stated)
+        dimensions = truth.dimensions()
+        return {**dimensions, "overall": total_score({name: dimensions[name] for name in self._dimensions})}
 
     def _rounded(self, score: float) -> float:
         step = self.config.rounding

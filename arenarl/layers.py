@@ -1,6 +1,8 @@
 """What a run's YAML, its `base:` and the command line set, key by key, each with the place that says so.
 
-`config` puts the keys into its schema. A key that the schema does not have is refused here, with the nearest that it has.
+A section can have a `base:` too, as in `judge: {train: {base: judges/qwen3_max.yaml}}`: the file holds keys of that section, and
+what they leave out is the default. `config` puts the keys into its schema. A key that the schema does not have is refused here,
+with the nearest that it has.
 """
 
 import difflib
@@ -16,20 +18,25 @@ class UserError(Exception):
     """Something the user can fix; scripts print it as one line and exit with code 2."""
 
 
-def read_layers(path: Path, overrides: list[str]) -> list[tuple[str, dict[str, Any]]]:
-    """(where it stands, nested values) of the base, the file and every `key=value` override, in the order in which they count.
+def read_layers(path: Path, overrides: list[str]) -> list[tuple[str, Path, dict[str, Any]]]:
+    """(where it stands, the folder that its paths start from, nested values) of the base, the file and every `key=value` override.
+
+    In the order in which they count.
 
     Raises:
         UserError: a file is missing or holds no YAML mapping, a base has a base, an override is no assignment.
     """
     values = _read_yaml(path)
     base = values.pop("base", None)
-    layers = [(str(path), values), *((f"--set {override}", _read_override(override)) for override in overrides)]
-    return layers if base is None else [_read_base(path, base), *layers]
+    layers = [(str(path), path.parent, values)]
+    layers += [(f"--set {override}", Path(), _read_override(override)) for override in overrides]
+    return layers if base is None else [_read_base(str(path), path.parent, base), *layers]
 
 
-def assignments(value: Any, hint: Any, where: str, key: str = "") -> Iterator[tuple[str, Any]]:
+def assignments(value: Any, hint: Any, where: str, folder: Path, key: str = "") -> Iterator[tuple[str, Any]]:
     """(dotted key, value) of all that `value` sets in a section of type `hint`, items of a list of sections as `list.0.key`.
+
+    The path of a section's base starts from `folder`, where the file stands that names it.
 
     Raises:
         UserError: a key that a section does not have, or something else where a section or a list of them belongs.
@@ -44,12 +51,16 @@ def assignments(value: Any, hint: Any, where: str, key: str = "") -> Iterator[tu
     if not isinstance(value, dict):
         raise UserError(f"{where}: {key} is a {'list of sections' if item else 'section'} with keys of its own, not {value!r}")
     value = {str(name): inner for name, inner in value.items()}
+    if key and item is None and "base" in value:
+        yield key, hint()
+        base_where, base_folder, base = _read_base(where, folder, value.pop("base"))
+        yield from assignments(base, hint, base_where, base_folder, key)
     hints = {"0": item} | {name: item for name in value if name.isdigit()} if item else get_type_hints(hint)
     prefix = f"{key}." if key else ""
     for name, inner in value.items():
         if name not in hints:
             raise UserError(f"{where}: unknown key {prefix}{name}{_nearest(name, list(hints), prefix)}")
-        yield from assignments(inner, hints[name], where, f"{prefix}{name}")
+        yield from assignments(inner, hints[name], where, folder, f"{prefix}{name}")
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
@@ -65,13 +76,14 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     return values
 
 
-def _read_base(path: Path, base: Any) -> tuple[str, dict[str, Any]]:
+def _read_base(where: str, folder: Path, base: Any) -> tuple[str, Path, dict[str, Any]]:
     if not isinstance(base, str):
-        raise UserError(f"{path}: base must be the path of a YAML, not {base!r}")
-    values = _read_yaml(path.parent / base)
+        raise UserError(f"{where}: base must be the path of a YAML, not {base!r}")
+    path = folder / base
+    values = _read_yaml(path)
     if "base" in values:
-        raise UserError(f"{path}: its base {base} has a base of its own; one level of inheritance is allowed")
-    return str(path.parent / base), values
+        raise UserError(f"{where}: its base {base} has a base of its own; one level of inheritance is allowed")
+    return str(path), path.parent, values
 
 
 def _read_override(override: str) -> dict[str, Any]:

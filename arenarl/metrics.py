@@ -46,6 +46,26 @@ def mean(values: Sequence[float], strata: Sequence[str], resamples: int, seed: i
     return _stratified(statistic, strata, resamples, seed)
 
 
+def agreement(one: np.ndarray, other: np.ndarray) -> dict[str, Any]:
+    """How far two judges, or a judge and labels, agree on outcomes of 1, 0 and -1, where both have one (Fig. 4b).
+
+    `agreement` is the share of equal outcomes, `kappa` Cohen's: 0 is what chance gives, 1 full agreement; None where chance alone
+    would agree fully. `confusion` counts, rows by `one`, columns by `other`, each from win over tie to loss.
+
+    >>> agreement(np.array([1, 1, -1, 0]), np.array([1, -1, -1, 0]))
+    {'agreement': 0.75, 'kappa': 0.6364, 'confusion': [[1, 0, 1], [0, 1, 0], [0, 0, 1]], 'cases': 4}
+    """
+    known = np.isfinite(one) & np.isfinite(other)
+    confusion = np.array([[int(np.sum((one[known] == row) & (other[known] == column))) for column in (1, 0, -1)] for row in (1, 0, -1)])
+    cases = int(confusion.sum())
+    if not cases:
+        return {"agreement": None, "kappa": None, "confusion": confusion.tolist(), "cases": 0}
+    observed = np.trace(confusion) / cases
+    chance = float(confusion.sum(axis=1) @ confusion.sum(axis=0)) / cases**2
+    kappa = None if chance == 1 else _rounded((observed - chance) / (1 - chance))
+    return {"agreement": _rounded(observed), "kappa": kappa, "confusion": confusion.tolist(), "cases": cases}
+
+
 def _stratified(statistic, strata: Sequence[str], resamples: int, seed: int) -> dict[str, Any]:
     """Evaluate `statistic` per stratum on the data (weights 1) and on resamples (multinomial weights), mean over strata."""
     strata = np.asarray(strata)

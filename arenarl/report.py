@@ -46,10 +46,11 @@ def summary_of_run(config: Config, figures: dict[str, Any]) -> dict[str, Any]:
     paths = {stage: config.run_dir / stage / "timing.json" for stage in STAGES}
     timings = {stage: json.loads(path.read_text()) for stage, path in paths.items() if path.is_file()}
     seconds = {stage: timing["seconds"] for stage, timing in timings.items()}
+    judges = config.judge.eval
     return {
         "run": config.run_name,
         "seed": config.seed,
-        "judge": "simulated" if all(judge.name == "embedded" for judge in config.judge.eval) else "model",
+        "judge": "simulated" if any(judge.is_simulated for judge in judges) else " and ".join(str(judge.model) for judge in judges),
         "seconds": {**seconds, "total": round(sum(seconds.values()), 1)},
         "peak_memory_gb": max((timing["peak_memory_gb"] for timing in timings.values()), default=None),
         "checkpoints": list(figures),
@@ -67,6 +68,12 @@ def print_table(summary: dict[str, Any]) -> None:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    agreements = [figures["judges_agree"] for name in summary["checkpoints"] for figures in summary[name].values()]
+    if all(agreements):
+        shares = ", ".join(f"{one['agreement']:.0%} (kappa {one['kappa']})" for one in agreements)
+        print(f"the two judges agree, row by row, on {shares} of the outcomes")
+    if missing := sum(figures["missing_verdicts"] for name in summary["checkpoints"] for figures in summary[name].values()):
+        print(f"{missing} cases lack a verdict and count in no win rate")
     print(f"win rate by the {summary['judge']} judge; quality, grounded and constraints are noise-free; [95 % over test queries], one seed")
 
 

@@ -91,10 +91,14 @@ def rubric_mean(scores: Mapping[str, float | None], importance: Mapping[str, str
     >>> rubric_mean({"a": 9.0, "b": 3.0}, {"a": "important", "b": "nice_to_have"})
     7.0
     """
+    return weighted_mean(scores, {name: IMPORTANCE_WEIGHTS[importance[name]] for name in scores})
+
+
+def weighted_mean(scores: Mapping[str, float | None], weights: Mapping[str, float]) -> float | None:
+    """Mean of the scores by their weights; None if one is missing. Eq. 13, Tournament-GRPO, for any weights."""
     if None in scores.values():
         return None
-    weights = {name: IMPORTANCE_WEIGHTS[importance[name]] for name in scores}
-    return sum(weights[name] * score for name, score in scores.items()) / sum(weights.values())
+    return sum(weights[name] * score for name, score in scores.items()) / sum(weights[name] for name in scores)
 
 
 def add_format_reward(judged_G: Sequence[float | None], valid_G: Sequence[bool], scale: float = 1.0) -> list[float | None]:

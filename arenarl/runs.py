@@ -18,7 +18,7 @@ from typing import IO, Any
 
 import yaml
 
-from arenarl.config import Config, UserError, config_to_yaml
+from arenarl.config import Config, JudgeConfig, UserError, config_to_yaml
 from arenarl.files import read_json, write_json, write_text
 from arenarl.terminal import is_main_process, quiet_libraries, say
 
@@ -27,7 +27,11 @@ _UNREAD_BY = {  # sections that a stage does not read
     "rl": ("name", "sft", "evaluate", "wandb"),
 }
 _CLAIMS: list[IO] = []  # open files whose locks this process holds
-_LIBRARIES = ("torch", "transformers", "trl", "accelerate", "peft", "deepspeed", "datasets", "wandb")
+_FREE_ON_RESUMING = {  # keys of LLM calls that change no verdict: a run that they stopped goes on with others
+    "concurrency", "store", "store_only", "max_calls", "max_cost", "max_failure_share", "timeout_s", "patience_s", "api_key_variable",
+    "price_in", "price_out",
+}  # fmt: skip
+_LIBRARIES = ("torch", "transformers", "trl", "accelerate", "peft", "deepspeed", "datasets", "openai", "wandb")
 
 
 def start_stage(config: Config, stage: str) -> Path:
@@ -77,9 +81,19 @@ def _refuse_other_settings(config: Config, folder: Path) -> None:
     if unread is None or not earlier.is_file():
         return
     before, now = yaml.safe_load(earlier.read_text(encoding="utf-8")), yaml.safe_load(config_to_yaml(config))
+    for settings in (before, now):
+        settings |= {section: _without_free_keys(settings[section]) for section in ("judge", "environment")}
     changed = [section for section in now if section not in unread and now[section] != before.get(section)]
     if changed:
         raise UserError(f"{folder} was made with other settings ({', '.join(changed)}); delete it, or give this run another `name`")
+
+
+def _without_free_keys(settings: Any) -> Any:
+    if isinstance(settings, list):
+        return [_without_free_keys(item) for item in settings]
+    if isinstance(settings, dict):
+        return {name: _without_free_keys(value) for name, value in settings.items() if name not in _FREE_ON_RESUMING}
+    return settings
 
 
 def is_done(folder: Path) -> bool:
@@ -122,10 +136,22 @@ def provenance(config: Config) -> dict[str, Any]:
         "python": sys.version.split()[0],
         "seed": config.seed,
         "data_seed": config.data.seed,
-        "judge_train": config.judge.train.name,
-        "judge_eval": [judge.name for judge in config.judge.eval],
-        "judge_is_simulated": config.judge.train.name == "embedded",
+        "judge_train": _judge_provenance(config, config.judge.train),
+        "judge_eval": [_judge_provenance(config, judge) for judge in config.judge.eval],
+        "judge_is_simulated": config.judge.train.is_simulated,
     }
+
+
+def _judge_provenance(config: Config, judge: JudgeConfig) -> str | dict[str, Any]:
+    """An LLM judge by model, endpoint and prompt, and when: models behind an API change."""
+    if judge.name == "embedded":
+        return judge.name
+    from arenarl.judge_prompts import prompt_hash
+    from arenarl.rubrics import domain_rubric
+
+    rubric = domain_rubric(config.environment.name, config.data.language)
+    prompt = prompt_hash(rubric, config.data.language)
+    return {"model": judge.model, "base_url": judge.base_url, "prompt": prompt, "date": time.strftime("%Y-%m-%d")}
 
 
 class Stopwatch:

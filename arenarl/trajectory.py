@@ -96,7 +96,7 @@ class RolloutGroup:
     """The N trajectories of one query; row 0 is the anchor if there is one."""
 
     query: Query
-    trajectories: list[Trajectory]
+    trajectories: list[Trajectory] = field(repr=False)  # TRL prints a row that has no reward
 
 
 def assistant_message(text: str) -> dict[str, Any]:

@@ -21,7 +21,8 @@ from trl import GRPOConfig, GRPOTrainer
 from trl.models import unwrap_model_for_generation
 
 from arenarl.arena import Arena, GroupOutcome, rollout_table
-from arenarl.config import Config
+from arenarl.config import Config, UserError
+from arenarl.llm_client import LLMClient, RunStopped, Usage
 from arenarl.mixed_model import JudgeVariances
 from arenarl.rollouts import RolloutEngine
 from arenarl.seeds import stable_seed
@@ -127,11 +128,12 @@ def reward_function(arena: Arena, log: Log, keep: Keep, config: Config):
         groups = group[::n]
         start = time.perf_counter()
         outcomes = arena.reward_groups(groups)
+        usage = llm_usage(arena.client) if arena.client else {}
         arena.learn(gather_object([outcome.scored_calls for outcome in outcomes]))
         arena.count(gather_object([outcome.tally for outcome in outcomes]))
         log_metric("time/judge_s", time.perf_counter() - start)
         log_metric("time/rollout_s", rollout_s[0])
-        for name, value in (log(groups, outcomes) | arena.judge_metrics()).items():
+        for name, value in (log(groups, outcomes) | arena.judge_metrics() | usage).items():
             log_metric(name, value)
         if trainer_state.is_world_process_zero and config.rl.eval_steps and trainer_state.global_step % config.rl.eval_steps == 0:
             keep(trainer_state.global_step, groups, outcomes)
@@ -142,6 +144,43 @@ def reward_function(arena: Arena, log: Log, keep: Keep, config: Config):
 
     reward.__name__ = config.reward.name
     return reward
+
+
+def llm_usage(client: LLMClient) -> dict[str, float]:
+    """What the LLM calls since the last step took, over all processes, and in total so far.
+
+    Raises:
+        RunStopped: on all processes, if one of them is to stop.
+    """
+    usage, spent = client.take_usage()
+    reports = gather_object([(client.stop_reason, usage, spent)])
+    if reasons := [reason for reason, _, _ in reports if reason]:
+        raise RunStopped(reasons[0])
+    total = sum((one for _, one, _ in reports), start=Usage())
+    spent = max((one for _, _, one in reports), key=lambda one: one.calls)  # read last
+    return {
+        "judge/failed_verdicts": total.failed,
+        "judge/paid_calls": total.calls,
+        "judge/stored_replies": total.from_store,
+        "judge/retries": total.retries,
+        "judge/tokens_in": total.tokens_in,
+        "judge/tokens_out": total.tokens_out,
+        "judge/cost": total.cost,
+        "judge/total_calls": spent.calls,
+        "judge/total_cost": spent.cost,
+    }
+
+
+@contextmanager
+def saved_if_stopped(trainer: GRPOTrainer) -> Iterator[None]:
+    """Save a checkpoint of the last whole step if the LLM calls stop the run, so that the same command goes on from there."""
+    try:
+        yield
+    except RunStopped as stop:
+        trainer._save_checkpoint(trainer.model, trial=None)  # TRL saves at the end of a step only
+        trainer.callback_handler.on_save(trainer.args, trainer.state, trainer.control)
+        checkpoint = f"{trainer.args.output_dir}/checkpoint-{trainer.state.global_step}"
+        raise UserError(f"{stop}; saved {checkpoint}, from which the same command goes on") from stop
 
 
 class EveryFewSteps(TrainerCallback):

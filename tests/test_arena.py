@@ -158,6 +158,9 @@ def test_judge_calls_are_counted_in_both_orders(topology, calls):
 class Silent:
     """A judge that never gives a verdict, whatever it is asked."""
 
+    def weights(self, query):
+        return {"answer_relevance": 1.0}
+
     async def compare(self, query, first, second, repeat=0):
         await asyncio.sleep(0)
 
@@ -256,3 +259,8 @@ def test_every_reward_works_with_a_noisy_judge_and_follows_quality(method):
     assert [outcome.rewards_G for outcome in outcomes] == [outcome.rewards_G for outcome in Arena(judge, config_of(method)).reward_groups(groups)]
     assert all(0 <= reward <= 2 for outcome in outcomes for reward in outcome.rewards_G)
     assert outcome_metrics(groups, outcomes, truth_of)["true/rank_agreement"] > 0.4
+
+
+def test_asked_in_one_order_only_a_tournament_takes_half_the_calls_and_keeps_the_order():
+    both, one = (rewards_of([1, 9, 5, 7], "tournament", bidirectional=order) for order in (True, False))
+    assert one.rewards_G == both.rewards_G and 2 * one.judge_calls == both.judge_calls

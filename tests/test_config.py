@@ -10,7 +10,9 @@ from arenarl import config as config_module
 from arenarl.config import Config, UserError, check_groups, config_to_yaml, load_config
 
 ROOT = Path(__file__).resolve().parent.parent
-YAMLS = sorted((ROOT / "configs").rglob("*.yaml"))
+PARTS = {"judges", "prompts", "rubrics"}  # folders of configs/ that hold parts of runs
+YAMLS = sorted(path for path in (ROOT / "configs").rglob("*.yaml") if path.parent.name not in PARTS)
+JUDGES = sorted((ROOT / "configs" / "judges").glob("*.yaml"))
 SECTIONS = [value for value in vars(config_module).values() if dataclasses.is_dataclass(value) and value.__module__ == config_module.__name__]
 
 
@@ -268,8 +270,11 @@ def test_other_seeds_get_folders_of_their_own():
 def test_every_key_has_a_comment(section):
     """On its line, or on the next. A key that holds a section of its own is explained there."""
     lines = Path(config_module.__file__).read_text(encoding="utf-8").splitlines()
-    start = lines.index(f"class {section.__name__}:")
+    start = next(n for n, line in enumerate(lines) if line.startswith((f"class {section.__name__}:", f"class {section.__name__}(")))
+    inherited = {field.name for parent in section.__mro__[1:-1] for field in dataclasses.fields(parent)}
     for field in dataclasses.fields(section):
+        if field.name in inherited:
+            continue
         number = next(n for n, line in enumerate(lines[start:], start) if line.startswith(f"    {field.name}: "))
         if field.type not in SECTIONS:
             assert "  # " in lines[number] or lines[number + 1].startswith("    # "), f"{section.__name__}.{field.name} has no comment"
@@ -284,3 +289,50 @@ def test_every_key_has_a_comment(section):
 )  # fmt: skip
 def test_a_group_stage_that_cannot_work_is_refused(refuse, key, value, named):
     assert named in refuse("reward: {name: tournament_grpo}", f"group_stage.{key}={value}")
+
+
+@pytest.mark.parametrize("path", JUDGES, ids=lambda path: path.stem)
+def test_every_judge_file_makes_a_judge_for_training_and_for_evaluation(path, load):
+    config = load("", f"judge.train.base={path}", f"judge.eval=[{{base: {path}}}, {{}}]")
+    assert config.judge.train == config.judge.eval[0] and config.judge.train.name == ("embedded" if path.stem == "embedded" else "llm")
+    assert config.judge.eval[1] == config_module.JudgeConfig()
+    assert load(config_to_yaml(config)) == config
+    text = path.read_text(encoding="utf-8")
+    assert "sk-" not in text and (config.judge.train.api_key_variable is None or config.judge.train.api_key_variable.endswith("_API_KEY"))
+
+
+def test_a_sections_base_comes_before_its_own_keys_and_clears_what_was_set_before(load):
+    judge = "name: llm\nmodel: a\ntemperature: null\nextra_body: {x: 1}\n"
+    config = load("judge: {train: {model: b, base: part.yaml}}", part=judge)
+    assert (config.judge.train.model, config.judge.train.temperature, config.judge.train.extra_body) == ("b", None, {"x": 1})
+    config = load("base: first.yaml\njudge: {train: {base: part.yaml}}", first="judge: {train: {noise: none, rounding: 1}}", part=judge)
+    assert (config.judge.train.model, config.judge.train.noise, config.judge.train.rounding) == ("a", "simulated", 0.5)
+
+
+def test_a_wrong_section_base_is_refused(refuse):
+    assert "does not exist" in refuse("judge: {train: {base: nowhere.yaml}}")
+    assert "part.yaml: unknown key judge.train.modle; did you mean judge.train.model?" in refuse("judge: {train: {base: part.yaml}}", part="modle: a")
+    assert "has a base of its own" in refuse("judge: {train: {base: part.yaml}}", part="base: run.yaml")
+    assert "base must be the path" in refuse("judge: {train: {base: 5}}")
+
+
+@pytest.mark.parametrize(
+    ("judge", "wrong"),
+    [
+        ("{name: llm}", "judge.train.model is missing"),
+        ("{name: llm, model: m, base_url: 'https://user:secret@host/v1'}", "judge.train.base_url"),
+        ("{name: llm, model: m, base_url: 'https://host/v1?api-key=secret'}", "judge.train.base_url"),
+        ("{name: llm, model: m, base_url: host}", "judge.train.base_url"),
+        ("{timeout_s: 0}", "judge.train.timeout_s"),
+    ],
+)
+def test_an_llm_judge_that_cannot_work_is_refused_and_no_key_is_repeated(refuse, judge, wrong):
+    message = refuse(f"judge: {{train: {judge}}}")
+    assert wrong in message and "secret" not in message
+
+
+def test_limits_of_a_run_are_checked(refuse):
+    assert "judge.concurrency=0" in refuse("", "judge.concurrency=0")
+    assert "judge.max_failure_share=2" in refuse("", "judge.max_failure_share=2")
+    judge = "judge: {max_cost: 1, train: {name: llm, model: m}}"
+    assert "judge.max_cost needs judge.train.price_in and judge.train.price_out" in refuse(judge)

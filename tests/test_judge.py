@@ -174,13 +174,13 @@ def test_the_best_are_chosen_by_position_and_of_equal_ones_those_shown_first():
 
 def test_in_a_group_position_bias_falls_evenly_from_first_to_last():
     group = [attempt(text) for text in "abcde"]
-    verdict = judge(position_bias=0.4)._judge(QUERY, group, ALL, ())
+    verdict = judge(position_bias=0.4).verdict(QUERY, group, ALL, ())
     assert verdict.totals == pytest.approx((5.4, 5.2, 5.0, 4.8, 4.6))
 
 
 def test_a_group_shares_one_drift_and_a_choice_is_noisy_but_reproducible():
     noisy = judge(sigma_call=1.0)
-    totals = [noisy._judge(QUERY, [*pair, attempt("c")], ALL, ()).totals for pair in pairs(200)]
+    totals = [noisy.verdict(QUERY, [*pair, attempt("c")], ALL, ()).totals for pair in pairs(200)]
     assert np.ptp(totals, axis=1).max() == pytest.approx(0, abs=1e-6) and np.std(totals) == pytest.approx(1.0, rel=0.2)
     group = [attempt(text) for text in "abcdefgh"]
     chosen = [choose(judge(sigma_independent=1.0), group, 2, repeat) for repeat in range(20)]

@@ -3,7 +3,7 @@ import warnings
 import numpy as np
 import pytest
 
-from arenarl.metrics import mean, win_rate
+from arenarl.metrics import agreement, mean, win_rate
 
 W, T, L, N = 1.0, 0.0, -1.0, np.nan
 
@@ -113,3 +113,12 @@ def test_nothing_gives_none():
     assert win_rate(np.empty((0, 1, 7)), [], 100, 0) == nothing
     assert win_rate(np.zeros((3, 1, 7)), ["a"] * 3, 100, 0) == nothing
     assert win_rate(np.full((3, 2, 7), np.nan), ["a"] * 3, 100, 0) == nothing
+
+
+def test_agreement_counts_only_cases_that_both_judged_and_kappa_takes_chance_out():
+    one = np.array([1.0, 1.0, -1.0, 0.0, np.nan, 1.0])
+    assert agreement(one, one)["kappa"] == 1 and agreement(one, one)["cases"] == 5
+    half = agreement(np.array([1, 1, -1, -1]), np.array([1, -1, 1, -1]))
+    assert half["agreement"] == 0.5 and half["kappa"] == 0 and half["confusion"] == [[1, 0, 1], [0, 0, 0], [1, 0, 1]]
+    assert agreement(np.ones(3), np.ones(3)) == {"agreement": 1.0, "kappa": None, "confusion": [[3, 0, 0], [0, 0, 0], [0, 0, 0]], "cases": 3}
+    assert agreement(np.full(2, np.nan), np.ones(2))["agreement"] is None

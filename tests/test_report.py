@@ -18,12 +18,13 @@ from arenarl.config import UserError, config_to_yaml, load_config
 from arenarl.environments.travel_truth import examine
 from arenarl.evaluation import CURVE_FIGURES, baseline_cases, evaluate_policy, summarize
 from arenarl.figures import LINES, draw_figures
+from arenarl.files import write_json
 from arenarl.judge import EmbeddedJudge, cached_examiner
 from arenarl.playoffs import play_offs
 from arenarl.report import summary_of_run
 from arenarl.report_page import write_page
 from arenarl.report_page.data import pack, training_items
-from arenarl.runs import provenance, write_json
+from arenarl.runs import provenance
 from arenarl.synthesis import Teacher
 from arenarl.trajectory import RolloutGroup, Trajectory, append_step, read_jsonl, write_jsonl
 

@@ -366,3 +366,64 @@ def test_a_run_on_two_processes_goes_on_from_its_checkpoint(folder, tmp_path, sc
     (saved.parent / "timing.json").unlink()  # the mark of a finished stage
     run_well(tmp_path, script, processes=2)
     assert differ(weights(saved.parent), before) == []
+
+
+LLM = ROOT / "configs" / "judges" / "local_server.yaml"
+KEY = "sk-MARKED-2f9c"
+
+
+def test_rl_and_evaluation_with_llm_judges_are_paid_for_once_stop_at_their_budget_and_never_tell_the_key(folder, tmp_path):
+    from arenarl.judge_server import free_port, running_server
+
+    shutil.copytree(folder, tmp_path / "run", dirs_exist_ok=True)
+    work, port = tmp_path / "run", free_port()
+    (work / "judge.yaml").write_text(
+        LLM.read_text(encoding="utf-8").replace("8765", str(port)).replace("api_key_variable: null", "api_key_variable: JUDGE_KEY"), encoding="utf-8"
+    )
+    judges = {"judge.train": {"base": "judge.yaml"}, "judge.eval": [{"base": "judge.yaml"}, {"base": "judge.yaml", "process_aware": False}]}
+    without_key = {"name": "llm", "rl.init_run": "tiny", "wandb.mode": "offline", **judges}
+    options = {"extra_environment": {"JUDGE_KEY": KEY}, **without_key}
+    from_store = {**without_key, "judge.store_only": True}
+    outputs = [run(work, "train_rl.py", **without_key)]
+    assert outputs[0].returncode == 2 and "set the environment variable JUDGE_KEY" in outputs[0].stderr
+    data = work / "data"
+    with running_server(CONFIG, [f"data.folder={data}"], port, "--log", str(tmp_path / "served.jsonl")):
+        outputs.append(run(work, "train_rl.py", processes=2, **options, **{"judge.max_calls": 60}))
+        assert outputs[-1].returncode != 0 and "judge.max_calls=60 is used up: llm/rl has paid for 60 calls" in outputs[-1].stderr
+        stopped = work / "runs" / "llm" / "rl"
+        assert "saved runs/llm/rl/checkpoint-" in outputs[-1].stderr and list(stopped.glob("checkpoint-*/trainer_state.json"))
+        outputs.append(run(work, "train_rl.py", processes=2, **options))
+        outputs.append(run(work, "evaluate.py", **options))
+        assert [done.returncode for done in outputs[2:]] == [0, 0], outputs[-1].stderr[-3000:]
+        assert "estimate for rl: at most" in outputs[2].stdout and "the two judges agree" in outputs[-1].stdout
+    served = [json.loads(line) for line in (tmp_path / "served.jsonl").read_text().splitlines()]
+    summary = read(work / "results" / "llm" / "summary.json")
+    assert summary["judge"] == "simulated" and summary["provenance"]["judge_eval"][0]["model"] == "simulated-travel-judge"
+    assert len(summary["provenance"]["judge_train"]["prompt"]) == 12
+    figures = summary["rl"]["sampled"]
+    assert len(figures["by_judge"]) == 2 and 0 <= figures["judges_agree"]["agreement"] <= 1 and figures["missing_verdicts"] == 0
+    state = read(max(stopped.glob("checkpoint-*"), key=lambda path: int(path.name[11:])) / "trainer_state.json")
+    assert state["log_history"][-2]["judge/total_calls"] <= len(served)
+
+    shutil.rmtree(stopped)
+    outputs.append(run(work, "train_rl.py", processes=2, **from_store))
+    outputs.append(run(work, "evaluate.py", **from_store))
+    assert [done.returncode for done in outputs[-2:]] == [0, 0], outputs[-1].stderr[-3000:]
+    again = read(work / "results" / "llm" / "summary.json")
+    assert again["rl"]["sampled"]["win_rate"] == figures["win_rate"] and again["sft"] == summary["sft"]
+    outputs.append(run(work, "evaluate.py", **{**from_store, "judge.eval": [{"base": "judge.yaml", "temperature": 1.0}]}))
+    assert outputs[-1].returncode == 2 and "lacks a reply of simulated-travel-judge" in outputs[-1].stderr
+
+    assert all(KEY not in done.stdout + done.stderr for done in outputs)
+    assert [path for path in tmp_path.rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()] == []
+
+
+def test_under_faults_no_score_is_invented_and_running_again_makes_no_call(folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "run")
+    command = [sys.executable, "-m", "arenarl.judge_faults", "--config", CONFIG, "--steps", "3", "--faults", "0.3"]
+    command += [word for key, value in TINY.items() for word in ("--set", f"{key}={json.dumps(value)}")]
+    done = subprocess.run(command, cwd=tmp_path / "run", env=os.environ | ENVIRONMENT, capture_output=True, text=True, timeout=900, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    figures = json.loads(done.stdout.splitlines()[-1])
+    assert list(figures) == ["fault_share", "invented_scores", "failed_verdicts", "throughput_ratio", "calls_on_rerun"]
+    assert 0.1 < figures["fault_share"] < 0.5 and figures["invented_scores"] == figures["calls_on_rerun"] == 0 < figures["throughput_ratio"]

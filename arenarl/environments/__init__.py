@@ -3,12 +3,22 @@
 `base` defines what the rollout engine needs from one. `travel` offers the six Open-Travel tools over `travel_world`.
 """
 
+from typing import TYPE_CHECKING
+
 from arenarl.config import EnvironmentConfig
 from arenarl.environments.travel import TravelEnvironment
 from arenarl.environments.travel_schemas import Language
 from arenarl.environments.travel_world import build_world
 
+if TYPE_CHECKING:
+    from arenarl.llm_client import LLMClient
 
-def make_environment(config: EnvironmentConfig, language: Language) -> TravelEnvironment:
-    """The tool set that `environment.name` names."""
-    return TravelEnvironment(build_world(config.world_seed), config.results, language)
+
+def make_environment(config: EnvironmentConfig, language: Language, client: "LLMClient | None" = None) -> TravelEnvironment:
+    """The tool set that `environment.name` names. With a `client`, tickets come from an LLM if `environment.tickets` says so."""
+    world, timetable = build_world(config.world_seed), None
+    if client and config.tickets.name == "llm":
+        from arenarl.environments.llm_timetable import LLMTimetable
+
+        timetable = LLMTimetable(config.tickets, client, world, language)
+    return TravelEnvironment(world, config.results, language, timetable)

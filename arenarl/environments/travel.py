@@ -7,14 +7,17 @@ English, a line a record, and takes names, for a policy too small to copy coordi
 
 import datetime
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from difflib import get_close_matches
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from arenarl.environments.base import ToolError, check_call, quoted
 from arenarl.environments.travel_schemas import Language, Results, travel_schemas
 from arenarl.environments.travel_search import PoiIndex, address_words, guide_words, query_tokens
 from arenarl.environments.travel_world import CATEGORIES, TAGS, City, Journey, Poi, Point, Route, World
+
+if TYPE_CHECKING:
+    from arenarl.environments.llm_timetable import LLMTimetable
 
 DEFAULT_YEAR = 2026  # of dates written without one
 DEFAULT_RADIUS_M = 3000.0
@@ -26,7 +29,8 @@ NO_RESULTS = "no results"  # compact form
 class TravelEnvironment:
     """An `Environment`. It keeps no state between calls, so trajectories can share it."""
 
-    def __init__(self, world: World, results: Results = "full", language: Language = "zh"):
+    def __init__(self, world: World, results: Results = "full", language: Language = "zh", timetable: "LLMTimetable | None" = None):
+        """`timetable` answers for flights and trains instead of the world; their calls then return awaitables."""
         self.world = world
         self.results = results
         self.language: Language = "en" if results == "compact" else language
@@ -34,6 +38,7 @@ class TravelEnvironment:
         self.tools = travel_schemas(results, self.language)
         self._guide = PoiIndex(world, guide_words)
         self._addresses = PoiIndex(world, address_words)
+        self.timetable = timetable
         self._handlers: dict[str, Callable[..., str]] = {
             "search_poi": self._search_poi,
             "around_search": self._around_search,
@@ -50,7 +55,7 @@ class TravelEnvironment:
     def reset(self, query: Any) -> None:
         pass
 
-    def call(self, name: str, arguments: dict[str, Any] | str) -> str:
+    def call(self, name: str, arguments: dict[str, Any] | str) -> str | Awaitable[str]:
         try:
             checked = check_call(self.tools, name, arguments)
             return self._handlers[name](**checked)
@@ -90,13 +95,23 @@ class TravelEnvironment:
         return _to_json({"results": [{"title": self._name(poi), "text": self._describe(poi)} for poi in pois]})
 
     def _search_flights(self, date: str, from_city: str, to_city: str) -> str:
-        flights = self.world.flights(*self._check_leg(date, from_city, to_city))
+        leg = self._check_leg(date, from_city, to_city)
+        return self._invented("flight", leg, self._show_flights) if self.timetable else self._show_flights(self.world.flights(*leg))
+
+    def _show_flights(self, flights: list[Journey]) -> str:
         if self.is_compact:
             return _show_best(flights)
         return _to_json({"flights": [self._show_journey(flight, "flight_number", "airport") for flight in flights]})
 
     def _search_train_tickets(self, date: str, from_city: str, to_city: str) -> str:
-        trains = self.world.trains(*self._check_leg(date, from_city, to_city))
+        leg = self._check_leg(date, from_city, to_city)
+        return self._invented("train", leg, self._show_trains) if self.timetable else self._show_trains(self.world.trains(*leg))
+
+    async def _invented(self, kind: str, leg: tuple[str, str, str], show: Callable[[list[Journey]], str]) -> str:
+        journeys = await self.timetable.journeys(kind, *leg)
+        return "Error: the ticket service does not answer." if journeys is None else show(journeys)
+
+    def _show_trains(self, trains: list[Journey]) -> str:
         if self.is_compact:
             return _show_best(trains)
         direct = [self._show_journey(train, "train_number", "station") for train in trains if train.via is None]

@@ -1,0 +1,54 @@
+"""Reads an LLM's reply: the one JSON object that was asked for, as a pydantic model, or an error that says what is wrong with it.
+
+Nothing is repaired or guessed: a reply cut short may end in the middle of a score.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+Parsed = TypeVar("Parsed", bound=BaseModel)
+
+
+class JSONReply(BaseModel):
+    """Whatever else a reply holds is ignored, but a server that keeps to schemas shall not write it."""
+
+    model_config = ConfigDict(json_schema_extra={"additionalProperties": False})
+
+
+def parse_reply(text: str, reply_type: type[Parsed]) -> Parsed:
+    """The one JSON object in a reply, its thinking left out; prose and code fences around it do no harm.
+
+    Raises:
+        ValueError: no object, several, or one that does not fit; says why. A reply is never repaired.
+    """
+    found = list(_json_objects(text.rpartition("</think>")[2].partition("<think>")[0]))
+    if len(found) != 1:
+        raise ValueError(f"it holds {len(found) or 'no'} complete JSON object{'s' * (len(found) > 1)} where one was asked for")
+    try:
+        return reply_type.model_validate(found[0])
+    except ValidationError as error:
+        problems = [f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in error.errors(include_url=False)]
+        raise ValueError("; ".join(problems[:3])) from error
+
+
+def _json_objects(text: str) -> Iterator[dict[str, Any]]:
+    """The outermost objects. Only the first hundred braces are tried: each that opens nothing costs time in the length of the text."""
+    decoder, start = json.JSONDecoder(object_pairs_hook=_without_repeats), text.find("{")
+    for _ in range(100):
+        if start < 0:
+            return
+        try:
+            found, end = decoder.raw_decode(text, start)
+            yield found
+        except (ValueError, RecursionError):
+            end = start + 1
+        start = text.find("{", end)
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len({key for key, _ in pairs}) < len(pairs):
+        raise ValueError("a key stands twice")
+    return dict(pairs)

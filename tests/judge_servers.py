@@ -1,0 +1,47 @@
+"""Real judge servers on localhost, for tests, and clients that ask them."""
+
+import asyncio
+import threading
+from contextlib import contextmanager
+
+from aiohttp import web
+
+from arenarl.config import SIMULATED_MODEL, JudgeConfig, JudgesConfig
+from arenarl.judge_server import free_port
+from arenarl.llm_client import LLMClient
+from arenarl.llm_judge import LLMJudge
+
+
+@contextmanager
+def serving(app, port=0):
+    """The address of an aiohttp application that runs in a thread of its own."""
+    port, loop, is_up = port or free_port(), asyncio.new_event_loop(), threading.Event()
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+
+    def run():
+        async def start():
+            await runner.setup()
+            await web.TCPSite(runner, "127.0.0.1", port).start()
+            is_up.set()
+
+        loop.run_until_complete(start())
+        loop.run_forever()
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    assert is_up.wait(10)
+    try:
+        yield f"http://127.0.0.1:{port}/v1"
+    finally:
+        asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result(10)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(10)
+
+
+def client_of(folder, run="run", keys=None, log=None, processes=1, rank=0, **limits):
+    return LLMClient(JudgesConfig(store=str(folder / "replies.sqlite"), **limits), run, keys or {}, processes, rank, log)
+
+
+def judge_of(url, client, **keys):
+    settings = {"timeout_s": 5.0, "patience_s": 20.0, "api_key_variable": None} | keys
+    return LLMJudge(JudgeConfig(name="llm", model=SIMULATED_MODEL, base_url=url, **settings), client)
