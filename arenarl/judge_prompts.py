@@ -164,7 +164,7 @@ def _read_call(text: str) -> ToolCall:
     """A call that was shortened is no JSON any more: its text stands for its arguments."""
     try:
         return ToolCall(**json.loads(text))
-    except ValueError:
+    except (ValueError, TypeError):
         return ToolCall("", text)
 
 
