@@ -36,8 +36,8 @@ fail() { echo "error: $1" >&2; exit 2; }
 install() {
   local torch; torch=$(grep '^torch==' requirements.txt)
   "${PYTHON:-python3}" -m venv .venv \
-    && .venv/bin/pip install --quiet uv==0.13.9 \
-    && { .venv/bin/uv pip install --python .venv/bin/python --torch-backend auto "$torch" || .venv/bin/pip install --quiet "$torch"; } \
+    && { { .venv/bin/pip install --quiet uv==0.13.9 && .venv/bin/uv pip install --python .venv/bin/python --torch-backend auto "$torch"; } \
+      || .venv/bin/pip install --quiet "$torch"; } \
     && .venv/bin/pip install --quiet -r requirements.txt \
     && cp requirements.txt .venv/installed.txt
 }

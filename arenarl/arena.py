@@ -241,7 +241,7 @@ def outcome_metrics(groups: Sequence[RolloutGroup], outcomes: Sequence[GroupOutc
         "rollout/tool_calls": calls / len(trajectories),
         "rollout/tool_error_rate": sum(trajectory.meta["tool_errors"] for trajectory in trajectories) / max(1, calls),
         "rollout/turns": np.mean([trajectory.meta["turns"] for trajectory in trajectories]),
-        "rollout/policy_tokens": np.mean([sum(trajectory.policy_mask_T) for trajectory in trajectories]),
+        "rollout/policy_tokens": np.mean([trajectory.policy_tokens for trajectory in trajectories]),
         "judge/calls_per_group": judged / len(groups),
         "judge/failure_rate": sum(outcome.failed_calls for outcome in outcomes) / max(1, judged),
         "true/quality": np.mean(quality),

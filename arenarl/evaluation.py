@@ -191,7 +191,7 @@ def _figures(cases: Sequence[Case], resamples: int, seed: int) -> dict[str, Any]
         "groundedness": mean_of(lambda case: 100.0 * case.truth.groundedness if case.truth else 0.0),
         "constraints_met": mean_of(lambda case: 100.0 * case.truth.constraints_met if case.truth else 0.0),
         "tool_calls": mean_of(lambda case: sum(len(turn.tool_calls) for turn in read_turns(case.trajectory.messages))),
-        "policy_tokens": mean_of(lambda case: case.trajectory.meta["policy_tokens"]),
+        "policy_tokens": mean_of(lambda case: case.trajectory.policy_tokens),
         "answer_characters": mean_of(lambda case: len(case.trajectory.answer)),
     }
 

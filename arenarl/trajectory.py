@@ -80,6 +80,11 @@ class Trajectory:
         turn = parse_turn(self.messages[-1]) if self.messages and self.messages[-1]["role"] == "assistant" else None
         return (turn.answer or "") if turn else ""
 
+    @property
+    def policy_tokens(self) -> int:
+        """How many tokens the policy wrote itself; a stored trajectory has lost the tokens, but keeps their number."""
+        return self.meta.get("policy_tokens", sum(self.policy_mask_T))
+
     def to_record(self, tools: list[dict] | None = None) -> dict[str, Any]:
         """The JSONL form: `query_id, messages, tools, valid, meta`."""
         meta = {"stop_reason": self.stop_reason, "is_anchor": self.is_anchor, **self.meta}
