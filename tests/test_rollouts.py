@@ -140,7 +140,8 @@ def test_token_ids_are_those_of_the_whole_conversation(tokenizer, compact, taugh
         token_ids = trajectory.prompt_ids + trajectory.completion_ids
         assert token_ids == whole[: len(token_ids)]
         assert tokenizer.decode(whole[len(token_ids) :]) == "\n"
-        assert trajectory.meta == {"turns": len(scripts[one.query.query]), "tool_calls": len(scripts[one.query.query]) - 1, "tool_errors": 0}
+        turns, own = len(scripts[one.query.query]), sum(trajectory.policy_mask_T)
+        assert trajectory.meta == {"turns": turns, "tool_calls": turns - 1, "tool_errors": 0, "policy_tokens": own}
 
 
 def test_a_random_policys_tokens_are_kept_as_it_chose_them(tokenizer, model, compact):
