@@ -60,8 +60,7 @@ class GroupOutcome:
     @property
     def tally(self) -> Tally:
         matches = self.ranking.matches if self.ranking else []
-        ties = sum(match.scores is not None and match.scores[0] == match.scores[1] for match in matches)
-        return Tally(1, len(matches), ties, self.failed_calls)
+        return Tally(1, len(matches), sum(match.is_tie for match in matches), self.failed_calls)
 
 
 class Arena:

@@ -24,13 +24,12 @@ from arenarl.errors import guarded
 from arenarl.layers import UserError
 from arenarl.ranking import Ranking
 from arenarl.schedules import check_choice
-from arenarl.topologies import TOPOLOGIES
+from arenarl.topologies import ALL_TOPOLOGIES
 from arenarl.tournament import Choose, Compare, play_tournament
 
 PLAYS = 50  # of which the fastest is our overhead: what else the machine does can only slow a play down
 GRACE_S = 60  # that a call may take above the judge's delay before it is given up
 
-ALL_TOPOLOGIES = [*TOPOLOGIES, "group_stage"]
 Ask = Callable[[Sequence[int]], Awaitable[list[float]]]
 
 

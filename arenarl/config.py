@@ -85,6 +85,10 @@ class LLMConfig:
     price_in: float | None = None  # of a million prompt tokens, in any currency, the same for all models of a run; null: not known
     price_out: float | None = None  # of a million reply tokens
 
+    def cost(self, tokens_in: int, tokens_out: int) -> float:
+        """By the prices; a price that is not known counts as 0."""
+        return (tokens_in * (self.price_in or 0.0) + tokens_out * (self.price_out or 0.0)) / 1e6
+
 
 @dataclass
 class EnvironmentConfig:

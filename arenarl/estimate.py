@@ -6,7 +6,6 @@ baseline. Thinking and asking again are not in it.
 
 import asyncio
 import json
-import os
 import random
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -19,6 +18,7 @@ from arenarl.build import test_set
 from arenarl.config import Config, LLMConfig
 from arenarl.llm_client import Message, Usage
 from arenarl.llm_judge import LLMJudge
+from arenarl.terminal import is_main_process
 from arenarl.trajectory import Query, RolloutGroup, Trajectory
 
 
@@ -33,8 +33,7 @@ class _CountingClient:
         reply = reply_type.model_validate(self._invent(reply_type))
         tokens_in = sum(_tokens(message["content"]) for message in messages)
         tokens_out = _tokens(json.dumps(reply.model_dump()))
-        cost = (tokens_in * (llm.price_in or 0.0) + tokens_out * (llm.price_out or 0.0)) / 1e6
-        self.usage += Usage(calls=1, tokens_in=tokens_in, tokens_out=tokens_out, cost=cost)
+        self.usage += Usage(calls=1, tokens_in=tokens_in, tokens_out=tokens_out, cost=llm.cost(tokens_in, tokens_out))
         return reply
 
     def _invent(self, reply_type: type[BaseModel]) -> dict[str, Any]:
@@ -96,7 +95,7 @@ def _tokens(text: str) -> int:
 def print_estimate(config: Config, stage: str) -> None:
     """The estimate as a line, if the stage asks an LLM; on the main process only."""
     judges = config.judge.eval if stage == "evaluate" else [config.judge.train, *config.judge.eval]
-    if int(os.environ.get("RANK", "0")) or all(judge.name == "embedded" for judge in judges):
+    if not is_main_process() or all(judge.name == "embedded" for judge in judges):
         return
     queries, baselines = test_set(config)
     if stage == "rl":

@@ -27,7 +27,6 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy.stats import kendalltau
-from tqdm import tqdm
 
 from arenarl.figures import STYLE, save_figure
 from arenarl.files import write_text
@@ -36,6 +35,7 @@ from arenarl.ranking import Ranking, midranks, scored_calls
 from arenarl.runs import commit
 from arenarl.seeds import stable_seed
 from arenarl.simulation import NOISE, Group, Noise
+from arenarl.terminal import Bar
 from arenarl.tournament import play_tournament
 
 Key = tuple[str, str, str]  # topology, its parameters, ranking
@@ -195,8 +195,8 @@ def run(sizes: Sequence[int], groups: int, paired_groups: int, seed: int, proces
     jobs = [(reach_rows, *cell) for cell in models] + [(paired_rows, *cell) for cell in models] + grid[::-1]  # the longest first
     with ProcessPoolExecutor(processes) as pool:
         futures = {pool.submit(*job): job for job in jobs}
-        finished = tqdm(as_completed(futures), total=len(jobs), desc="fidelity", unit="cell", smoothing=0)
-        rows_of = {futures[future]: future.result() for future in finished}
+        with Bar("fidelity", len(jobs)) as bar:
+            rows_of = {futures[future]: future.result() for future in bar.over(as_completed(futures))}
     return {
         "rows": [row for job in grid for row in rows_of[job]],
         "paired": [row for job in jobs if job[0] is paired_rows for row in rows_of[job]],

@@ -19,7 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import matplotlib as mpl
 import numpy as np
+from matplotlib.figure import Figure
 
 from arenarl import metrics
 from arenarl.arena import true_quality
@@ -27,6 +29,7 @@ from arenarl.build import build_client, build_environment, build_examiner, build
 from arenarl.config import Config, UserError, load_config
 from arenarl.environments.travel_world import build_world
 from arenarl.errors import guarded
+from arenarl.figures import STYLE, save_figure
 from arenarl.files import write_json
 from arenarl.judge import Examiner, Judge
 from arenarl.judge_server import free_port, running_server
@@ -167,14 +170,10 @@ def _rounded(value: float) -> float | None:
     return None if math.isnan(value) else round(float(value), 3)
 
 
-def draw(scores: Scores, found: dict[str, Any], title: str, path: Path) -> None:
+def draw(scores: Scores, found: dict[str, Any], title: str) -> Figure:
     """One group's scores with their noise beside the spread of the group (Fig. 1a), and the confusion matrix (Fig. 4b)."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(10, 4))
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    left, right = figure.subplots(1, 2)
     group = scores.points_GNR[int(np.nanargmax(np.isfinite(scores.points_GNR).sum(axis=(1, 2))))]
     left.plot(group[:, 0], "o", label="one round")
     mean, noise = np.nanmean(group, axis=1), np.nanstd(group, axis=1, ddof=1)
@@ -190,9 +189,9 @@ def draw(scores: Scores, found: dict[str, Any], title: str, path: Path) -> None:
     names = list(OUTCOMES)
     right.set(title=f"agreement {found['agreement']}, kappa {found['kappa']}", xlabel="label", ylabel="judge")
     right.set(xticks=range(3), xticklabels=names, yticks=range(3), yticklabels=names)
+    right.grid(visible=False)
     figure.suptitle(title)
-    figure.tight_layout()
-    figure.savefig(path, dpi=120)
+    return figure
 
 
 def check(config: Config, name: str, groups: Sequence[RolloutGroup], labels: Path | None, repeats: int) -> dict[str, Any]:
@@ -217,9 +216,10 @@ def check(config: Config, name: str, groups: Sequence[RolloutGroup], labels: Pat
         print(f"  {figure:16} {value}")
     if client:
         print(client.report())
-    draw(scores, found, title, FOLDER / f"{name}.png")
+    with mpl.rc_context(STYLE):
+        save_figure(draw(scores, found, title), FOLDER / name)
     write_json(FOLDER / f"{name}.json", {"judge": name, "simulated": is_simulated, **found, "provenance": provenance(config)})
-    print(f"written: {FOLDER / name}.json and .png")
+    print(f"written: {FOLDER / name}.json, .png and .svg")
     return found
 
 

@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from arenarl.config import UserError, load_config
+from arenarl.files import read_json
 from arenarl.judge_server import free_port, running_server
+from arenarl.trajectory import read_jsonl
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = Path("runs") / "judge-faults"
@@ -36,12 +38,8 @@ def train(config: str, name: str, init_run: str, steps: int, port: int, override
     if done.returncode:
         raise UserError(f"training {name} ended with exit code {done.returncode}")
     folder = run.run_dir / "rl"
-    state = json.loads((folder / f"checkpoint-{steps}" / "trainer_state.json").read_text(encoding="utf-8"))
-    return json.loads((folder / "timing.json").read_text(encoding="utf-8"))["seconds"], state["log_history"]
-
-
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    state = read_json(folder / f"checkpoint-{steps}" / "trainer_state.json")
+    return read_json(folder / "timing.json")["seconds"], state["log_history"]
 
 
 def invented_scores(used: list[dict[str, Any]], served: list[dict[str, Any]]) -> int:
@@ -69,7 +67,7 @@ def main() -> None:
     seconds_without, _ = run("judge-faults-none", 0.0, FOLDER / "none.jsonl")
     seconds, steps = run("judge-faults-some", arguments.faults, FOLDER / "some.jsonl")
     some = load_config(arguments.config, [*arguments.overrides, "name=judge-faults-some"]).run_dir
-    used, served = read_lines(some / "rl" / "verdicts-0.jsonl"), read_lines(FOLDER / "some.jsonl")
+    used, served = list(read_jsonl(some / "rl" / "verdicts-0.jsonl")), list(read_jsonl(FOLDER / "some.jsonl"))
     run("judge-faults-some", arguments.faults, FOLDER / "again.jsonl")
     print(f"{len(used)} verdicts used, {len(served)} requests served; logs in {FOLDER}; curves of both runs in {some}/wandb")
     figures = {
@@ -77,7 +75,7 @@ def main() -> None:
         "invented_scores": invented_scores(used, served),
         "failed_verdicts": int(sum(step.get("judge/failed_verdicts", 0) for step in steps)),
         "throughput_ratio": round(seconds / seconds_without, 2),
-        "calls_on_rerun": len(read_lines(FOLDER / "again.jsonl")),
+        "calls_on_rerun": len(list(read_jsonl(FOLDER / "again.jsonl"))),
     }
     print(json.dumps(figures))
 

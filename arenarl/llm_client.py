@@ -212,7 +212,7 @@ class LLMClient:
             self._stop(f"no reply from {llm.base_url or OPENAI_URL} for {llm.patience_s:g} s; the last error: {self._last_error}")
 
     def _keep(self, llm: LLMConfig, key: str, reply: StoredReply) -> StoredReply:
-        cost = (reply.tokens_in * (llm.price_in or 0.0) + reply.tokens_out * (llm.price_out or 0.0)) / 1e6
+        cost = llm.cost(reply.tokens_in, reply.tokens_out)
         self.usage += Usage(calls=1, tokens_in=reply.tokens_in, tokens_out=reply.tokens_out, cost=cost)
         self.store.charge(self.run, reply, cost)
         return self.store.put(key, reply)

@@ -47,6 +47,11 @@ class Match:
         return next((call.error for call in self.calls if call.error), None)
 
     @property
+    def is_tie(self) -> bool:
+        """Whether both have the same score; a failed match is no tie."""
+        return self.scores is not None and self.scores[0] == self.scores[1]
+
+    @property
     def is_flip(self) -> bool:
         """Whether the two orders name different winners."""
         if len(self.calls) < 2 or self.scores is None:
@@ -90,7 +95,7 @@ class Ranking:
     @property
     def tie_rate(self) -> float | None:
         """Share of drawn matches among those with a verdict, None without any."""
-        return self._share(lambda match: match.scores[0] == match.scores[1])
+        return self._share(lambda match: match.is_tie)
 
     @property
     def flip_rate(self) -> float | None:

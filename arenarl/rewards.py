@@ -83,19 +83,12 @@ def min_max(points_G: Sequence[float | None], eps: float = 1e-6) -> list[float |
     return _to_list((points - known.min()) / (known.max() - known.min() + eps))
 
 
-def rubric_mean(scores: Mapping[str, float | None], importance: Mapping[str, str]) -> float | None:
-    """Mean of a trajectory's scores on the rubric's items, by the weight of their importance; None if one is missing.
+def weighted_mean(scores: Mapping[str, float | None], weights: Mapping[str, float]) -> float | None:
+    """Mean of a trajectory's scores on the rubric's items by their weights; None if one is missing. Eq. 13, Tournament-GRPO.
 
-    Eq. 13, Tournament-GRPO.
-
-    >>> rubric_mean({"a": 9.0, "b": 3.0}, {"a": "important", "b": "nice_to_have"})
+    >>> weighted_mean({"a": 9.0, "b": 3.0}, {"a": IMPORTANCE_WEIGHTS["important"], "b": IMPORTANCE_WEIGHTS["nice_to_have"]})
     7.0
     """
-    return weighted_mean(scores, {name: IMPORTANCE_WEIGHTS[importance[name]] for name in scores})
-
-
-def weighted_mean(scores: Mapping[str, float | None], weights: Mapping[str, float]) -> float | None:
-    """Mean of the scores by their weights; None if one is missing. Eq. 13, Tournament-GRPO, for any weights."""
     if None in scores.values():
         return None
     return sum(weights[name] * score for name, score in scores.items()) / sum(weights[name] for name in scores)

@@ -19,6 +19,7 @@ TOPOLOGIES: dict[str, type[Topology]] = {
     "swiss": Swiss,
     "balanced": Balanced,
 }
+ALL_TOPOLOGIES = [*TOPOLOGIES, "group_stage"]
 
 
 def build_topology(name: str, size: int, seed: int = 0, **params) -> Topology:
@@ -38,7 +39,7 @@ def resolve_ranking(name: str, ranking: str | None) -> str:
 
     Raises ValueError for a topology that does not exist and a ranking that it does not have.
     """
-    check_choice("topology", name, [*TOPOLOGIES, "group_stage"])
+    check_choice("topology", name, ALL_TOPOLOGIES)
     rankings = ("bracket",) if name == "group_stage" else TOPOLOGIES[name].rankings  # choices of winners hold no scores
     ranking = ranking or rankings[0]
     check_choice(f"ranking of {name}", ranking, rankings)

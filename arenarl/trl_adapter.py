@@ -129,8 +129,9 @@ def reward_function(arena: Arena, log: Log, keep: Keep, config: Config):
         start = time.perf_counter()
         outcomes = arena.reward_groups(groups)
         usage = llm_usage(arena.client) if arena.client else {}
-        arena.learn(gather_object([outcome.scored_calls for outcome in outcomes]))
-        arena.count(gather_object([outcome.tally for outcome in outcomes]))
+        judged = gather_object([(outcome.scored_calls, outcome.tally) for outcome in outcomes])
+        arena.learn([calls for calls, _ in judged])
+        arena.count([tally for _, tally in judged])
         log_metric("time/judge_s", time.perf_counter() - start)
         log_metric("time/rollout_s", rollout_s[0])
         for name, value in (log(groups, outcomes) | arena.judge_metrics() | usage).items():

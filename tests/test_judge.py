@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from arenarl.config import JudgeConfig
-from arenarl.environments.travel_truth import ANSWER_DIMENSIONS, IMPORTANCE, PATH_DIMENSIONS, Truth, examine, total_score
+from arenarl.environments.travel_truth import ANSWER_DIMENSIONS, PATH_DIMENSIONS, Truth, examine, total_score
 from arenarl.judge import EmbeddedJudge, Verdict, cached_examiner
-from arenarl.rewards import rubric_mean
+from arenarl.rewards import weighted_mean
 from arenarl.trajectory import Query, Trajectory
 
 ALL = PATH_DIMENSIONS + ANSWER_DIMENSIONS
@@ -198,7 +198,7 @@ def test_an_overall_score_has_the_noise_of_one_score_and_explicit_scores_average
     noisy = judge(sigma_independent=1.0, sigma_call=1.0)
     overall = [asyncio.run(noisy.score_overall(QUERY, first)) for first, _ in pairs(400)]
     explicit = [
-        rubric_mean({name: asyncio.run(noisy.score_dimension(QUERY, first, name)) for name in ALL}, IMPORTANCE) for first, _ in pairs(400)
+        weighted_mean({name: asyncio.run(noisy.score_dimension(QUERY, first, name)) for name in ALL}, noisy.weights(QUERY)) for first, _ in pairs(400)
     ]
     # Weights .2 on three dimensions, .1 on four; drift and noise of every call are its own.
     assert np.var(overall) == pytest.approx(2.0, rel=0.3) and np.mean(overall) == pytest.approx(5.0, abs=0.3)
@@ -209,4 +209,4 @@ def test_importance_gives_the_total_that_the_other_rewards_aim_at():
     rng = np.random.default_rng(0)
     for scores in rng.uniform(0, 10, (20, len(ALL))):
         dimensions = dict(zip(ALL, scores, strict=True))
-        assert rubric_mean(dimensions, IMPORTANCE) == pytest.approx(total_score(dimensions))
+        assert weighted_mean(dimensions, judge().weights(QUERY)) == pytest.approx(total_score(dimensions))

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from arenarl.rewards import add_format_reward, min_max, pointwise_reward, rank_to_reward, rubric_mean, standardize, zero_invalid
+from arenarl.rewards import IMPORTANCE_WEIGHTS, add_format_reward, min_max, pointwise_reward, rank_to_reward, standardize, weighted_mean, zero_invalid
 
 
 def test_ranks_become_quantile_rewards():
@@ -71,9 +71,9 @@ def test_the_papers_case_study():
 
 def test_importance_weights_are_three_two_one():
     # Eq. 13: (3 * .9 + 2 * .6 + 1 * .3) / 6.
-    importance = {"a": "critical", "b": "important", "c": "nice_to_have"}
-    assert rubric_mean({"a": 0.9, "b": 0.6, "c": 0.3}, importance) == pytest.approx(0.7)
-    assert rubric_mean({"a": 0.9, "b": None, "c": 0.3}, importance) is None
+    weights = dict(zip("abc", map(IMPORTANCE_WEIGHTS.get, ("critical", "important", "nice_to_have")), strict=True))
+    assert weighted_mean({"a": 0.9, "b": 0.6, "c": 0.3}, weights) == pytest.approx(0.7)
+    assert weighted_mean({"a": 0.9, "b": None, "c": 0.3}, weights) is None
 
 
 def test_the_explicit_reward_is_the_mean_of_rubric_and_format():

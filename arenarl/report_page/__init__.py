@@ -18,6 +18,7 @@ import yaml
 
 from arenarl.config import UserError
 from arenarl.figures import draw_figures
+from arenarl.files import read_json, write_text
 from arenarl.report import COLUMNS
 from arenarl.report_page.data import compressed, evaluated_items, pack, sample_name, training_items
 from arenarl.trajectory import read_jsonl
@@ -35,7 +36,7 @@ def write_page(run_dir: Path, results_dir: Path) -> Path:
     evaluation = run_dir / "evaluate"
     if not (results_dir / "summary.json").is_file() or not (evaluation / "tournaments.jsonl").is_file():
         raise UserError(f"{run_dir} has not been evaluated; run: python evaluate.py --config <its YAML>")
-    summary = json.loads((results_dir / "summary.json").read_text(encoding="utf-8"))
+    summary = read_json(results_dir / "summary.json")
     sets, blocks = [], {}
     for one in _sets(run_dir, evaluation, summary):
         rows, blocks[one["key"]] = pack(one.pop("items"))
@@ -55,7 +56,7 @@ def write_page(run_dir: Path, results_dir: Path) -> Path:
         data="\n".join(f'<script type="text/plain" id="{name}">{text}</script>' for name, text in data.items()),
     )
     path = results_dir / "report.html"
-    path.write_text(page, encoding="utf-8")
+    write_text(path, page)
     return path
 
 
@@ -71,7 +72,7 @@ def _sets(run_dir: Path, evaluation: Path, summary: dict[str, Any]) -> list[dict
         topology = config["tournament"]["topology"] if is_tournament else config["reward"]["name"]
         size = len(next(read_jsonl(groups))["trajectories"])
         names = [sample_name(g, config["rollout"]["anchor"] and g == 0) for g in range(size)]
-        simulated = json.loads((run_dir / "rl" / "provenance.json").read_text(encoding="utf-8"))["judge_is_simulated"]
+        simulated = read_json(run_dir / "rl" / "provenance.json")["judge_is_simulated"]
         sets.append({"key": "training", "title": "Training groups", "isTraining": True, "judge": _label(simulated), "names": names,
                      "left": 0, "right": None, "items": training_items(groups, topology)})  # fmt: skip
     return sets
