@@ -9,6 +9,8 @@ weights, the settings or the code changed. With --query it answers that one quer
 trajectory. Rollout, judge and parsing code are those of training.
 """
 
+from functools import lru_cache
+
 from arenarl.config import parse_arguments
 from arenarl.errors import guarded
 from arenarl.files import write_json
@@ -45,11 +47,15 @@ def main() -> None:
     judges = build_judges(config, examine, client)
     print_estimate(config, "evaluate")
     temperatures = {"sampled": config.rollout.temperature, "greedy": 0.0}
+    prints = {name: fingerprint(config, path) for name, path in checkpoints.items()}
     parts = {
-        (name, decoding): Part(folder / f"{name}_{decoding}.jsonl", fingerprint(config, path, decoding))
-        for name, path in checkpoints.items()
-        for decoding in config.evaluate.decodings
+        (name, decoding): Part(folder / f"{name}_{decoding}.jsonl", prints[name]) for name in checkpoints for decoding in config.evaluate.decodings
     }
+
+    @lru_cache(maxsize=1)  # both decodings of a checkpoint share its weights
+    def engine_of(name):
+        return build_engine(config, tokenizers[name], load_policy(config, checkpoints[name]), client)
+
     missing = [key for key, part in parts.items() if part.trajectories is None]
     total = len(parts) * len(queries)
     cases = {}
@@ -58,8 +64,7 @@ def main() -> None:
             if part.trajectories is not None:
                 cases[name, decoding] = judge_trajectories(queries, part.trajectories, baselines, judges, examine)
                 continue
-            engine = build_engine(config, tokenizers[name], load_policy(config, checkpoints[name]), client)
-            found = evaluate_policy(engine, queries, baselines, judges, examine, temperatures[decoding], config.seed, bar.update)
+            found = evaluate_policy(engine_of(name), queries, baselines, judges, examine, temperatures[decoding], config.seed, bar.update)
             if client:
                 client.check()
             cases[name, decoding] = found
@@ -70,10 +75,9 @@ def main() -> None:
         write_jsonl(folder / "tournaments.jsonl", play_offs(queries, baselines, entrants, judges, config.evaluate.bracket, config.seed))
         if client:
             client.check()
-    figures = {
-        name: {decoding: summarize(cases[name, decoding], config.evaluate.bootstrap, config.seed) for decoding in config.evaluate.decodings}
-        for name in checkpoints
-    }
+        figures = {name: {} for name in checkpoints}
+        for (name, decoding), found in cases.items():
+            figures[name][decoding] = summarize(found, config.evaluate.bootstrap, config.seed)
     summary = summary_of_run(config, figures)
     write_json(config.results_dir / "summary.json", summary)
     print_table(summary)

@@ -80,13 +80,13 @@ class Part:
         write_json(self.path, {"fingerprint": self.fingerprint})
 
 
-def fingerprint(config: Config, checkpoint: str, decoding: str) -> str:
-    """Hash of all that cases and figures depend on: weights, data, settings, code. A hub id stands for its weights."""
+def fingerprint(config: Config, checkpoint: str) -> str:
+    """Hash of all that a checkpoint's cases depend on: weights, data, settings, code. A hub id stands for its weights."""
     data, package = Path(config.data.folder), Path(__file__).parent
     paths = [*Path(checkpoint).glob("*.safetensors"), *Path(checkpoint).glob("*.bin"), *data.glob("test_*.jsonl"), *package.rglob("*.py")]
     settings = asdict(config)
     read = {key: settings[key] for key in ("seed", "threads", "policy", "data", "environment", "rollout", "judge")}
-    return str(stable_seed(hash_files(sorted(paths)), checkpoint, decoding, read, config.evaluate.bootstrap))
+    return str(stable_seed(hash_files(sorted(paths)), checkpoint, read))
 
 
 def evaluate_policy(

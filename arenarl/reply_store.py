@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
+
 from arenarl.config import UserError
 
 _SCHEMA = """
@@ -56,9 +58,10 @@ class ReplyStore:
             path.parent.mkdir(parents=True, exist_ok=True)
             # Autocommit: every statement is a transaction of its own, and waits for those of other processes.
             self._db = sqlite3.connect(path, timeout=60, isolation_level=None, check_same_thread=False)
-            self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=NORMAL")  # a power cut may cost the last replies, never the file
-            self._db.executescript(_SCHEMA)
+            with FileLock(f"{path}.lock"):  # what makes the file does not wait for other processes: sqlite calls it locked at once
+                self._db.execute("PRAGMA journal_mode=WAL")
+                self._db.executescript(_SCHEMA)
         except (OSError, sqlite3.Error) as error:
             raise UserError(f"cannot use {path} as the reply store: {error}; change judge.store") from error
 

@@ -65,3 +65,26 @@ def test_four_processes_can_write_at_once_and_agree(tmp_path):
     won = [json.loads(writer.communicate(timeout=120)[0]) for writer in writers]
     assert sum(won) == 200
     assert ReplyStore(tmp_path / "s").spent("run") == Spent(500, 1000, 1500, 125.0)
+
+
+OPENERS = """
+import multiprocessing, pathlib, sys
+from arenarl.reply_store import ReplyStore
+
+def open_all(folder, barrier):
+    for number in range(100):
+        barrier.wait(60)
+        ReplyStore(pathlib.Path(folder, str(number)))
+
+context = multiprocessing.get_context("fork")
+barrier = context.Barrier(4)
+openers = [context.Process(target=open_all, args=(sys.argv[1], barrier)) for _ in range(4)]
+[opener.start() for opener in openers]
+[opener.join() for opener in openers]
+print([opener.exitcode for opener in openers])
+"""
+
+
+def test_processes_that_open_a_new_store_at_the_same_moment_all_get_it(tmp_path):
+    done = subprocess.run([sys.executable, "-c", OPENERS, str(tmp_path)], capture_output=True, text=True, timeout=300)
+    assert done.stdout == "[0, 0, 0, 0]\n", done.stderr
