@@ -17,7 +17,7 @@ evaluate()  { python evaluate.py --config "$CONFIG" "$@"; }
 report()    { python -m arenarl.report --config "$CONFIG" "$@"; }
 pipeline()  { data "$@"; sft "$@"; rl "$@"; evaluate "$@"; report "$@"; }
 baselines() { for name in grpo gspo grpo_trajectory noise_free; do CONFIG=configs/quickstart_$name.yaml; rl "$@"; evaluate "$@"; done; }
-readme()    { python -m arenarl.report --readme; }
+readme()    { python -m arenarl.report --readme; python -m arenarl.memory --readme; }
 judge_check()  { data; python -m arenarl.judge_check --config "$CONFIG" "$@"; }
 judge_faults() { data; sft; python -m arenarl.judge_faults --config "$CONFIG" "$@"; }
 bench()     { python -m arenarl.environments.benchmark; }

@@ -119,7 +119,15 @@ def fidelity_tables(results: Path) -> str:
     return fidelity.markdown_table(summary) + "\n\n" + fidelity.markdown_differences(summary)
 
 
-GENERATED = {"results": results_table, "fidelity": fidelity_tables}  # marker in the README -> what stands between it and its end
+def scale_table(results: Path) -> str:
+    """The README's estimates of the runs at the paper's scale."""
+    from arenarl import scale  # only here: it needs the judge's prompts
+
+    return scale.scale_table(results)
+
+
+# marker in the README -> what stands between it and its end
+GENERATED = {"results": results_table, "fidelity": fidelity_tables, "scale": scale_table}
 
 
 def write_readme(readme: Path, results: Path) -> None:
