@@ -13,7 +13,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from arenarl.memory import ADAM, BF16, FP32, Shape, activations, kv_bytes, layer_activations, markdown, rotations
 
-SMALL = Shape(layers=6, hidden=512, intermediate=1536, heads=8, kv_heads=2, head_dim=64, vocabulary=16_000)  # 36 million parameters
+SMALL = Shape(layers=6, hidden=512, intermediate=1536, heads=8, kv_heads=2, head_dim=64, vocabulary=16_000)  # 34 million parameters
 TOKENS = 192
 TOLERANCE = 0.02  # by which activations may differ; states may not differ at all
 

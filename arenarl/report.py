@@ -88,9 +88,10 @@ def format_figure(figure: dict[str, Any]) -> str:
 def print_trajectory(query: Query, trajectory: Trajectory) -> None:
     """A trajectory as the policy saw it, turn by turn."""
     print(f"query: {query.query}")
-    for message in trajectory.messages[1:]:
-        text = assistant_text(message) if message["role"] == "assistant" else message["content"]
-        print(f"\n[{message['role']}]\n{text}")
+    for message in trajectory.messages:
+        if message["role"] in ("assistant", "tool"):
+            text = assistant_text(message) if message["role"] == "assistant" else message["content"]
+            print(f"\n[{message['role']}]\n{text}")
     print(f"\nended: {trajectory.stop_reason}")
 
 

@@ -5,9 +5,10 @@ import json
 import pytest
 from aiohttp import web
 from judge_servers import client_of, serving
-from test_scripts import read, run, run_well
+from test_scripts import ROOT, read, run_well
 
 from arenarl.api_policy import ApiRolloutEngine, reply_message, system_prompt
+from arenarl.build import build_client
 from arenarl.config import LLMConfig, RolloutConfig, UserError, load_config
 from arenarl.llm_client import RunStopped
 from arenarl.rollouts import Attempt
@@ -234,9 +235,6 @@ def test_evaluate_judges_a_closed_model_like_a_checkpoint_and_again_from_the_sto
     assert "LLM calls: 0 paid for" in run_well(prepared, "evaluate.py", **again)
     assert read(prepared / "results" / "closed" / "summary.json")["one"] == summary["one"]
     assert all(KEY.encode() not in path.read_bytes() for path in prepared.rglob("*") if path.is_file())
-    refused = run(prepared, "evaluate.py", evaluate__api={"one": model}, **(options | {"name": "other", "extra_environment": {}}))
-    assert refused.returncode == 2 and refused.stderr.strip().endswith("error: set the environment variable POLICY_KEY to the key for "
-                                                                       f"{url}, for closed")
 
 
 @pytest.mark.parametrize(("override", "said"), [
@@ -249,12 +247,27 @@ def test_evaluate_judges_a_closed_model_like_a_checkpoint_and_again_from_the_sto
 ])  # fmt: skip
 def test_what_cannot_work_is_refused_before_anything_starts(override, said):
     with pytest.raises(UserError, match=r"^[^\n]+$") as error:
-        load_config("configs/travel/closed_models.yaml", [override])
+        load_config(ROOT / "configs/travel/closed_models.yaml", [override])
     assert said in str(error.value)
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / "configs" / "policies").glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_file_of_policies_is_a_policy_that_a_budget_can_bound(path):
+    model = load_config(ROOT / "configs/quickstart.yaml", [f"evaluate.api.x.base={path}", "judge.max_cost=1"]).evaluated["x"]
+    assert model.model and model.api_key_variable and model.price_in and model.price_out
+
+
+def test_a_key_that_is_not_set_is_asked_for_before_anything_starts(monkeypatch):
+    config = load_config(ROOT / "configs/travel/closed_models.yaml")
+    for stage in ("evaluate", "query"):
+        monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+        with pytest.raises(UserError, match="set the environment variable OPENAI_API_KEY to the key for .*, for gpt-4o"):
+            build_client(config, stage)
+    assert build_client(config, "rl") is None  # training never asks them
+
+
 def test_the_closed_models_of_table_3_are_a_config():
-    config = load_config("configs/travel/closed_models.yaml", ["evaluate.api.gpt-4o.timeout_s=7"])
+    config = load_config(ROOT / "configs/travel/closed_models.yaml", ["evaluate.api.gpt-4o.timeout_s=7"])
     assert list(config.evaluated) == ["gpt-4o", "grok-4", "gemini-2_5-pro", "claude-3_7-sonnet"]
     assert (config.evaluated["gpt-4o"].model, config.evaluated["gpt-4o"].timeout_s) == ("gpt-4o", 7.0)
-    assert load_config("configs/travel/closed_models.yaml", ["evaluate.checkpoints={mine: here}"]).evaluated["mine"] == "here"
+    assert load_config(ROOT / "configs/travel/closed_models.yaml", ["evaluate.checkpoints={mine: here}"]).evaluated["mine"] == "here"
