@@ -6,7 +6,9 @@ prints computed against measured, part by part. Activations are what autograd's 
 the parameters; the states of parameters, gradients and optimizer are those of a real ZeRO-3 engine (one process, whose share is all).
 """
 
+import json
 import os
+from pathlib import Path
 
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
@@ -15,6 +17,7 @@ from arenarl.memory import ADAM, BF16, FP32, Shape, activations, kv_bytes, layer
 
 SMALL = Shape(layers=6, hidden=512, intermediate=1536, heads=8, kv_heads=2, head_dim=64, vocabulary=16_000)  # 34 million parameters
 TOKENS = 192
+ZERO3 = Path(__file__).resolve().parent.parent / "configs" / "launch" / "zero3_gpu.json"
 TOLERANCE = 0.02  # by which activations may differ; states may not differ at all
 
 
@@ -83,17 +86,14 @@ def measured_cache(shape: Shape, tokens: int) -> int:
 
 
 def measured_states(shape: Shape) -> dict[str, int]:
-    """Bytes of a ZeRO-3 engine of one process after one step."""
+    """Bytes of a ZeRO-3 engine of one process after one step, by configs/launch/zero3_gpu.json."""
     os.environ |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
     import deepspeed
 
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # half a minute of compiling
     deepspeed.init_distributed(dist_backend="gloo", verbose=False)
     model = build_model(shape)
-    config = {
-        "train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": True}, "data_types": {"grad_accum_dtype": "fp32"},
-        "zero_optimization": {"stage": 3, "overlap_comm": False}, "zero_allow_untested_optimizer": True,
-    }  # fmt: skip
+    config = _without_auto(json.loads(ZERO3.read_text(encoding="utf-8"))) | {"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": True}}
     engine, *_ = deepspeed.initialize(model=model, optimizer=torch.optim.AdamW(model.parameters(), lr=1e-6), config=config)
     engine.backward(engine(input_ids=torch.arange(8)[None], labels=torch.arange(8)[None]).loss)
     engine.step()
@@ -105,6 +105,11 @@ def measured_states(shape: Shape) -> dict[str, int]:
         "float32 copy for the optimizer": sum(group.nbytes for group in zero.fp32_partitioned_groups_flat),
         "Adam's two moments": sum(tensor.nbytes for tensor in moments),
     }
+
+
+def _without_auto(values: dict) -> dict:
+    """A DeepSpeed config without what a trainer would fill in."""
+    return {key: _without_auto(value) if isinstance(value, dict) else value for key, value in values.items() if value != "auto"}
 
 
 def _free_port() -> int:
