@@ -224,7 +224,7 @@ class RLConfig:
 
 @dataclass
 class EvaluateConfig:
-    checkpoints: dict[str, str] = field(default_factory=dict)  # name -> folder or hub id; empty, with `api`, takes this run's sft and rl
+    checkpoints: dict[str, str] = field(default_factory=dict)  # name -> folder or hub id; none here nor in `api`: this run's sft and rl
     api: dict[str, LLMConfig] = field(default_factory=dict)  # name -> a closed model that is evaluated beside them with the same tools
     # and budgets (Table 3's first rows), as {gpt-4o: {base: ../policies/gpt_4o.yaml}}. The turn budgets and temperature are those of
     # `rollout`: max_reply_tokens and reply_format count for judges only, temperature only where null, which sends none
