@@ -95,7 +95,7 @@ def judge_calls(config: Config) -> dict[str, int]:
     return {
         "rewards": config.rl.steps * config.rl.groups * most_calls(config),
         "curve": points * config.rl.eval_queries * 2 * both_orders,
-        "evaluation": queries * len(config.evaluate.decodings) * len(config.evaluated) * both_orders,
+        "evaluation": queries * len(config.evaluate.attempts) * len(config.evaluated) * both_orders,
     }
 
 
