@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, Literal, get_args
 from urllib.parse import urlsplit
 
@@ -92,7 +93,8 @@ class LLMConfig:
 
 @dataclass
 class EnvironmentConfig:
-    name: Literal["travel"] = "travel"  # the tool set
+    name: str = "travel"  # the tool set: travel, or one of your own as package.module:Class
+    domain: str = "travel"  # whose rubric an LLM judge takes: configs/rubrics/<domain>_<language>.yaml
     world_seed: int = 0  # makes the points of interest and timetables
     results: Literal["full", "compact"] = "full"  # JSON with all fields, or a line a record for a tiny policy
     tickets: LLMConfig = field(default_factory=LLMConfig)
@@ -113,7 +115,7 @@ class RolloutConfig:
 
 @dataclass
 class JudgeConfig(LLMConfig):
-    # embedded: the world's truth, plus the noise below
+    name: str = "embedded"  # embedded: the world's truth, plus the noise below. llm: the model. package.module:Class: a judge of your own
     process_aware: bool = True  # false: the judge sees the answers only (3.3 argues for the whole trajectory)
     show_tool_results: bool = True  # false: thoughts, calls and answer only (3.3 names these). An embedded judge then believes the answer
     max_result_chars: int = 2000  # a longer tool result is shown to an LLM with its middle left out. Our choice
@@ -336,6 +338,18 @@ def add_check(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--check", action="store_true", help="stop before any training, once all input is known to be sound")
 
 
+def named_class(name: str, key: str) -> Any:
+    """What `package.module:Class` names: judges and environments that are not part of this package.
+
+    Raises:
+        UserError: it cannot be imported.
+    """
+    try:
+        return resolve_name(name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UserError(f"{key}: {name} cannot be imported ({error}); name a class as package.module:Class, its module in this folder") from error
+
+
 _ABOVE_0 = re.compile(
     r"threads|tournament\.timeout_s|judge\.(concurrency|max_calls|max_cost)"
     r"|(judge|environment)\..*\.(timeout_s|patience_s|max_reply_tokens|max_(result|text)_chars)|rl\.(groups|steps|micro_batch_size|updates_per_rollout)|sft\.(batch_size|gradient_accumulation|max_length)|judge\..*\.rounding"
@@ -371,6 +385,8 @@ def _check(config: Config) -> None:
         resolve_ranking(config.tournament.topology, config.tournament.ranking)
     except ValueError as error:
         raise UserError(f"tournament: {error}") from error
+    if config.environment.name != "travel" and ":" not in config.environment.name:
+        raise UserError(f"environment.name={config.environment.name}: choose travel, or a class of your own as package.module:Class")
     unknown = set(config.evaluate.decodings) - {"sampled", "greedy"}
     if unknown or not config.evaluate.decodings:
         raise UserError(f"evaluate.decodings={config.evaluate.decodings}: choose from sampled, greedy")
@@ -381,6 +397,8 @@ def _check_llms(config: Config) -> None:
     for key, judge in judges.items():
         if judge.query_rubrics and (judge.name != "llm" or key != "judge.train"):
             raise UserError(f"{key}.query_rubrics: only an LLM judge in training takes them; evaluation compares by the domain's dimensions")
+        if judge.name not in ("embedded", "llm") and ":" not in judge.name:
+            raise UserError(f"{key}.name={judge.name}: choose embedded, llm, or a class of your own as package.module:Class")
     for key, llm in (judges | {"environment.tickets": config.environment.tickets}).items():
         if llm.name != "llm":
             continue

@@ -95,7 +95,7 @@ def _tokens(text: str) -> int:
 def print_estimate(config: Config, stage: str) -> None:
     """The estimate as a line, if the stage asks an LLM; on the main process only."""
     judges = config.judge.eval if stage == "evaluate" else [config.judge.train, *config.judge.eval]
-    if not is_main_process() or all(judge.name == "embedded" for judge in judges):
+    if not is_main_process() or all(judge.name != "llm" for judge in judges):
         return
     queries, baselines = test_set(config)
     if stage == "rl":

@@ -63,7 +63,7 @@ def summary_of_run(config: Config, figures: dict[str, Any]) -> dict[str, Any]:
     return {
         "run": config.run_name,
         "seed": config.seed,
-        "judge": "simulated" if any(judge.is_simulated for judge in judges) else " and ".join(str(judge.model) for judge in judges),
+        "judge": "simulated" if any(judge.is_simulated for judge in judges) else " and ".join(judge.model or judge.name for judge in judges),
         "seconds": {**seconds, "total": round(sum(seconds.values()), 1)},
         "peak_memory_gb": max((timing["peak_memory_gb"] for timing in timings.values()), default=None),
         "checkpoints": list(figures),

@@ -220,8 +220,8 @@ def test_advantages_and_loss_are_those_worked_out_by_hand(method, name):
 
     rl, own = made.config.rl, made.own
     logps = made.logps(made.initial)
-    drift = np.random.default_rng(0).normal(scale=2 * rl.epsilon, size=logps.shape) + 1.5 * rl.epsilon * np.arange(-3.5, 4)[:, None] / 3.5
-    old, ref = logps - drift, logps + drift[::-1] * 0.3 / rl.epsilon
+    drift = rl.epsilon * (np.random.default_rng(0).normal(size=logps.shape) + 2 * (-1) ** np.arange(8)[:, None])  # some tokens and rows clipped
+    old, ref = logps - drift, logps + drift[::-1] / (4 * rl.epsilon)
     by_hand = loss_by_hand(rl, made.config.rollout.max_tokens, logps, old, ref, own, expected.reshape(8))
     assert made.loss(logps, old, ref) == pytest.approx(by_hand, rel=1e-5, abs=3e-6)
     metrics = made.trainer._metrics["train"]
