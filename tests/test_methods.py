@@ -17,7 +17,6 @@ from arenarl.build import lora_config
 from arenarl.config import UserError, check_groups, load_config
 from arenarl.environments.travel_truth import ANSWER_DIMENSIONS, PATH_DIMENSIONS
 from arenarl.judge import Verdict
-from arenarl.policy import load_model
 from arenarl.report import ROWS
 from arenarl.rollouts import RolloutEngine
 from arenarl.trajectory import Query
@@ -77,10 +76,10 @@ class Scorer:
 class Method:
     """A config's trainer, with its rollouts made and scored: `batch` is what TRL puts into its loss."""
 
-    def __init__(self, policy_path, tokenizer, compact, folder, name, *overrides, scores=SCORES):
+    def __init__(self, policy_path, model, tokenizer, compact, folder, name, *overrides, scores=SCORES):
+        self.initial = model  # which nobody trains
         self.config = load_config(ROOT / "configs" / f"{name}.yaml", [*TINY, *overrides])
         engine = RolloutEngine(Playback(tokenizer), tokenizer, lambda: compact, self.config.rollout, schemas_in_prompt=False)
-        self.initial = load_model(policy_path, "float32").eval()
         self.outcomes = []
         clock = adapter.EveryFewSteps(0, engine, act=lambda step: None)
         self.trainer = GRPOTrainer(
@@ -135,9 +134,9 @@ class Method:
 
 
 @pytest.fixture
-def method(policy_path, tokenizer, compact, tmp_path):
+def method(policy_path, model, tokenizer, compact, tmp_path):
     def make(name, *overrides, **options):
-        return Method(policy_path, tokenizer, compact, tmp_path, name, *overrides, **options)
+        return Method(policy_path, model, tokenizer, compact, tmp_path, name, *overrides, **options)
 
     return make
 
@@ -280,9 +279,12 @@ def test_with_lora_the_reference_is_the_policy_with_its_adapter_off(method):
     assert made.trainer._metrics["train"]["kl"][-1] == pytest.approx(np.mean(np.exp(away) - away - 1), rel=1e-3)
 
 
+SEVERAL = "quickstart_gspo", "rl.updates_per_rollout=2", "rl.micro_batch_size=4", "rl.learning_rate=1e-2", "rl.steps=4"
+
+
 def test_several_updates_share_a_rollout_and_its_old_policy(method):
     """What GSPO and DAPO clip: from the second update on, the policy is no longer the one that was rolled out."""
-    made = method("quickstart_gspo", "rl.updates_per_rollout=2", "rl.micro_batch_size=4", "rl.learning_rate=1e-2")
+    made = method(*SEVERAL)
     batches, losses = [], made.trainer._compute_loss
 
     def compute_loss(model, inputs):
@@ -291,16 +293,27 @@ def test_several_updates_share_a_rollout_and_its_old_policy(method):
 
     made.trainer._compute_loss = compute_loss
     made.trainer.train()
-    assert made.trainer.state.global_step == len(batches) == 2 and len(made.outcomes) == 2  # both groups, once
-    for batch in batches:
+    assert made.trainer.state.global_step == len(batches) == 4 and len(made.outcomes) == 2 * 2  # both groups, twice
+    for batch in batches[:2]:
         made.batch = batch
         rolled_out_with = made.logps(made.initial)
         assert batch["old_per_token_logps"].numpy()[made.own] == pytest.approx(rolled_out_with[made.own], abs=1e-4)
         assert np.abs(made.logps(made.trainer.model) - rolled_out_with)[made.own].max() > 1e-3
-    advantages = torch.cat([batch["advantages"] for batch in batches]).tolist()  # in the order that TRL shuffled them into
+    advantages = torch.cat([batch["advantages"] for batch in batches[:2]]).tolist()  # in the order that TRL shuffled them into
     assert sorted(advantages) == pytest.approx(sorted(zero_missing(STANDARDISED).reshape(8)), abs=2e-5)
-    assert ["time/update_s" in entry for entry in made.trainer.state.log_history[:2]] == [True, True]
-    assert ["time/rollout_s" in entry for entry in made.trainer.state.log_history[:2]] == [True, False]
+    log = made.trainer.state.log_history
+    assert ["time/update_s" in entry for entry in log[:4]] == [True] * 4
+    assert ["time/rollout_s" in entry for entry in log[:4]] == [True, False, True, False]
+
+
+def test_a_run_with_several_updates_goes_on_from_its_checkpoint_as_if_it_had_not_stopped(method, tmp_path):
+    whole = method(*SEVERAL)
+    whole.trainer.train()
+    resumed = method(*SEVERAL)
+    resumed.trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+    assert len(resumed.outcomes) == 2 and resumed.trainer.state.global_step == 4
+    weights = resumed.trainer.model.state_dict()
+    assert all(weight.equal(weights[name]) for name, weight in whole.trainer.model.state_dict().items())
 
 
 @pytest.mark.parametrize("path", YAMLS, ids=lambda path: path.stem)
