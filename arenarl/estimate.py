@@ -101,7 +101,7 @@ def print_estimate(config: Config, stage: str) -> None:
     if stage == "rl":
         usage = estimate_rl(config, queries[:5], baselines)
     else:
-        cases = len(queries) * len(config.evaluate.decodings) * max(2, len(config.evaluate.checkpoints))
+        cases = len(queries) * len(config.evaluate.attempts) * max(2, len(config.evaluate.checkpoints))
         usage = _estimate_cases(config, queries[:5], baselines, _CountingClient(), cases)
     tokens = f"{usage.tokens_in / 1e6:.2f}M tokens in, {usage.tokens_out / 1e6:.2f}M out"
     cost = f"cost {usage.cost:.2f} by the config's prices; thinking is extra"

@@ -1,8 +1,8 @@
 """The only module that touches TRL's experimental interfaces: our rollouts and rewards behind `GRPOTrainer`.
 
 TRL hands `rollout_func` each prompt N times and hands reward functions the same rows; both are turned back into rollout groups
-here. Whole groups stay on one process (config.check_groups), so no collective is needed to rank one. Rollout seeds derive from
-the optimizer step, so a resumed run samples what the unbroken one would have.
+here. Whole groups stay on one process (config.check_groups), so no collective is needed to rank one. Rollout seeds and horizons
+derive from the optimizer step, so a resumed run samples what the unbroken one would have.
 """
 
 import random
@@ -122,8 +122,9 @@ def rollout_function(engine: RolloutEngine, queries: Sequence[Query], config: Co
         if [first for first in firsts for _ in range(n)] != list(prompts):
             raise RuntimeError(f"TRL did not hand over whole groups of {n} prompts; this version of TRL lays batches out differently")
         start = time.perf_counter()
+        step = trainer.state.global_step
         with generating(engine, trainer):
-            groups = engine.roll_out_groups([by_text[text] for text in firsts], stable_seed(config.seed, trainer.state.global_step))
+            groups = engine.roll_out_groups([by_text[text] for text in firsts], stable_seed(config.seed, step), config.turns.at(step))
         trajectories = [trajectory for group in groups for trajectory in group.trajectories]
         return {
             "prompt_ids": [trajectory.prompt_ids for trajectory in trajectories],
@@ -175,6 +176,7 @@ def reward_function(arena: Arena, log: Log, keep: Keep, config: Config):
         arena.count([tally for _, tally in judged])
         log_metric("time/judge_s", time.perf_counter() - start)
         log_metric("time/rollout_s", rollout_s[0])
+        log_metric("rollout/max_turns", config.turns.at(trainer_state.global_step))
         for name, value in (log(groups, outcomes) | arena.judge_metrics() | usage).items():
             log_metric(name, value)
         if trainer_state.is_world_process_zero and config.rl.eval_steps and trainer_state.global_step % config.rl.eval_steps == 0:
