@@ -3,9 +3,10 @@
     python -m arenarl.scale [--share 0.3] [--utilisation 0.35] [--tflops 148] [--bandwidth 4.0]
 
 Upper bounds by arithmetic, nothing of it measured: every trajectory takes its whole token budget. Training takes 6 FLOPs a parameter and
-token, 2 more to recompute under gradient checkpointing, 2 for the reference policy, and as much again for attention as its length makes
-it, at an assumed utilisation. Rollouts are bound by memory: each decoding step reads the weights once and every trajectory's cache, at an
-assumed share of the bandwidth; all of a GPU's trajectories decode at once. Judging is taken to be hidden behind generation.
+token, 2 more to recompute under gradient checkpointing, 2 for the reference policy, 2 for old logprobs where updates share rollouts, and
+for attention what the length makes it, at an assumed utilisation. Rollouts are bound by memory: each decoding step reads the weights once
+and every trajectory's cache, at an assumed share of the bandwidth; all of a GPU's trajectories decode at once. Judging is taken to be
+hidden behind generation.
 """
 
 import argparse
@@ -67,8 +68,8 @@ def decoding_bytes(shape: Shape, tokens: int, at_once: int) -> float:
 
 
 def trajectories_of(config: Config, stage: str) -> int:
-    """That a stage trains on."""
-    return round(config.data.sft_size * config.sft.epochs) if stage == "sft" else config.rl.steps * config.rl.groups * config.rollout.group_size
+    """That a stage trains on; several updates share a step's rollouts out among them."""
+    return round(config.data.sft_size * config.sft.epochs) if stage == "sft" else config.rl.rollouts * config.rl.groups * config.rollout.group_size
 
 
 def length_of(config: Config, stage: str) -> int:
@@ -81,7 +82,8 @@ def hours(config: Config, stage: str, gpus: int, hardware: Hardware, share: floa
     shape, tokens = shape_of(config.policy.model), round(share * length_of(config, stage))
     flops, read = training_flops(config, shape, tokens), 0.0
     if stage == "rl":
-        flops += forward_flops(shape, tokens) * (config.rl.beta > 0)
+        old_logprobs = config.rl.updates_per_rollout > 1  # else they are those of the update itself
+        flops += forward_flops(shape, tokens) * ((config.rl.beta > 0) + old_logprobs)
         read = decoding_bytes(shape, tokens, at_once=config.rl.groups * config.rollout.group_size // gpus)
     seconds = flops / (hardware.tflops * 1e12 * hardware.utilisation) + read / (hardware.bandwidth_tb_s * 1e12 * hardware.bandwidth_share)
     return trajectories_of(config, stage) * seconds / gpus / 3600
@@ -93,7 +95,7 @@ def judge_calls(config: Config) -> dict[str, int]:
     both_orders = 2 * len(config.judge.eval)
     queries = config.data.test_per_subtask * len(SUBTASKS)
     return {
-        "rewards": config.rl.steps * config.rl.groups * most_calls(config),
+        "rewards": config.rl.rollouts * config.rl.groups * most_calls(config),
         "curve": points * config.rl.eval_queries * 2 * both_orders,
         "evaluation": queries * len(config.evaluate.attempts) * len(config.evaluated) * both_orders,
     }

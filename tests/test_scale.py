@@ -53,6 +53,10 @@ def test_hours_are_flops_and_bytes_over_what_the_gpus_do():
     assert hours(load(), "rl", 8, hardware) == pytest.approx(trajectories * seconds / 8 / 3600)
     assert hours(load("rl.beta=0"), "rl", 8, hardware) < hours(load(), "rl", 8, hardware)
     assert hours(load("rl.steps=100"), "rl", 8, hardware) == pytest.approx(hours(load(), "rl", 8, hardware) / 2)
+    shared = ["rl.updates_per_rollout=4", "rl.steps=800", "rl.save_steps=80", "rl.eval_steps=80"]  # as many rollouts, and old logprobs
+    seconds += forward_flops(QWEN3_8B, tokens) / 40e12
+    assert hours(load(*shared), "rl", 8, hardware) == pytest.approx(trajectories * seconds / 8 / 3600)
+    assert judge_calls(load(*shared)) == judge_calls(load())
     sft = load(path="configs/travel/sft_qwen3_8b.yaml")
     assert hours(sft, "sft", 32, hardware) == pytest.approx(2600 * 3 * 4 * forward_flops(QWEN3_8B, tokens) / 40e12 / 32 / 3600)
 
