@@ -101,7 +101,7 @@ def evaluate_policy(
 ) -> list[Case]:
     """Roll out every query once at `temperature` (0 is greedy) and judge it against its stored baseline, both orders summed."""
     attempts = [Attempt(query, temperature, stable_seed(seed, "evaluate", query.query_id)) for query in queries]
-    return judge_trajectories(queries, engine.roll_out(attempts, tick), baselines, judges, examine)
+    return judge_trajectories(queries, engine.roll_out(attempts, lambda *_: tick()), baselines, judges, examine)
 
 
 def judge_trajectories(

@@ -100,7 +100,7 @@ class Steps:
             args=adapter.grpo_arguments(self.config, folder, processes=1, use_cpu=True),
             train_dataset=adapter.prompt_dataset(QUERIES, self.config),
             processing_class=tokenizer,
-            rollout_func=adapter.rollout_function(engine, QUERIES, self.config),
+            rollout_func=adapter.rollout_function(engine, self.arena, QUERIES, self.config),
             reward_funcs=adapter.reward_function(self.arena, log, lambda *step: self.kept.append(step), self.config),
             callbacks=[clock, adapter.KeptWithCheckpoint(self.arena)],
         )
@@ -236,6 +236,6 @@ def test_the_order_of_queries_follows_from_the_seed():
 def test_a_batch_that_splits_a_group_is_refused(tokenizer, compact):
     config = config_of()
     engine = RolloutEngine(Playback(tokenizer), tokenizer, lambda: compact, config.rollout, schemas_in_prompt=False)
-    roll_out = adapter.rollout_function(engine, QUERIES, config)
+    roll_out = adapter.rollout_function(engine, Arena(ByNumber(), config), QUERIES, config)
     with pytest.raises(RuntimeError, match="whole groups of 4"):
         roll_out([QUERIES[0].query] * 3 + [QUERIES[1].query] * 5, trainer=None)
