@@ -3,8 +3,9 @@
     python train_rl.py --config configs/quickstart.yaml
 
 One optimizer step: K queries → for each a greedy anchor and N-1 samples, multi-turn with tools (arenarl/rollouts.py) → a seeded
-tournament of bidirectional judgements (arenarl/tournament.py, Eqs. 3-5), begun while others still generate → ranks → rewards
-(Eq. 6) → TRL standardises them in the group and takes the clipped step with KL (Eqs. 7 and 8). Start it again after a crash: it goes on from the last checkpoint.
+tournament of bidirectional judgements (arenarl/tournament.py, Eqs. 3-5), begun while others still generate → ranks → rewards (Eq. 6)
+→ TRL standardises them in the group and takes the clipped step with KL (Eqs. 7 and 8). Start it again after a crash: it goes on from
+the last checkpoint.
 """
 
 import os

@@ -22,7 +22,8 @@ class IncomingGroup:
 
     def __init__(self, query: Query, size: int):
         self.query = query
-        self.calls: list[tuple[float, float]] = []  # (start, end) of each judge call, by perf_counter
+        self.ended_G: list[float | None] = [None] * size  # when each was handed over, by perf_counter
+        self.calls: list[tuple[float, float]] = []  # (start, end) of each judge call, likewise
         self._trajectories: list[Future[Trajectory]] = [Future() for _ in range(size)]
         for trajectory in self._trajectories:
             trajectory.set_running_or_notify_cancel()  # judging that ends early must not cancel it: it will still be handed over
@@ -31,6 +32,7 @@ class IncomingGroup:
         return len(self._trajectories)
 
     def hand_over(self, row: int, trajectory: Trajectory) -> None:
+        self.ended_G[row] = perf_counter()
         self._trajectories[row].set_result(trajectory)
 
     async def trajectory(self, row: int) -> Trajectory:
