@@ -25,7 +25,7 @@ from aiohttp import ClientSession, ClientTimeout, TCPConnector
 from arenarl.bench_tournament import GRACE_S
 from arenarl.judge import Verdict
 from arenarl.judging import Judging
-from arenarl.ranking import Ranking
+from arenarl.ranking import Match, Ranking
 from arenarl.seeds import stable_seed
 from arenarl.topologies import TOPOLOGIES
 from arenarl.trajectory import Query, Trajectory
@@ -72,17 +72,31 @@ def least_end_s(
 ) -> float:
     """No scheduler is through with the groups' calls before, if trajectory g of group k ends at `ended[k][g]`.
 
-    Whatever can start at `t` or later takes `delay_s` for every `concurrency` calls of it, from `t` on.
+    Calls that can start at `t` or later take `delay_s` for every `concurrency` of them, from `t` on; and if each has `k` others after it,
+    one by one, these come on top. This holds for every `t` and `k`.
     """
     is_sure = TOPOLOGIES[topology].surely_meets != "nobody"
-    starts = []
+    calls: list[tuple[float, int]] = []  # (earliest start, calls that come after it, one by one)
     for ended_G, ranking in zip(ended, rankings, strict=True):
-        for match in ranking.matches:
+        for match, after in zip(ranking.matches, chains_after(ranking.matches), strict=True):
             waits_for_two = is_sure and match.round == 0
-            known = max(ended_G[match.i], ended_G[match.j]) if waits_for_two else max(ended_G) + match.round * delay_s
-            starts += [known] * len(match.calls)
-    latest_first = sorted(starts, reverse=True)
-    return max(start + delay_s * ceil(count / concurrency) for count, start in enumerate(latest_first, start=1))
+            start = max(ended_G[match.i], ended_G[match.j]) if waits_for_two else max(ended_G) + match.round * delay_s
+            calls += [(start, after)] * len(match.calls)
+    ends = []
+    for after in {after for _, after in calls}:
+        latest_first = sorted((start for start, others in calls if others >= after), reverse=True)
+        ends += [start + delay_s * (ceil(count / concurrency) + after) for count, start in enumerate(latest_first, start=1)]
+    return max(ends)
+
+
+def chains_after(matches: Sequence[Match]) -> list[int]:
+    """For each match, the longest chain of later ones that wait for it: an entrant plays its matches one by one. Sorted by round."""
+    after = [0] * len(matches)
+    for k in reversed(range(len(matches))):
+        one = matches[k]
+        waiting = [n for n in range(k + 1, len(matches)) if matches[n].round > one.round and {one.i, one.j} & {matches[n].i, matches[n].j}]
+        after[k] = max((1 + after[n] for n in waiting), default=0)
+    return after
 
 
 class HTTPJudge:

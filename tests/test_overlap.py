@@ -10,7 +10,7 @@ from virtual_clock import run_on_virtual_clock
 from arenarl.delayed_judge import delayed_judge, noisy_scores
 from arenarl.early_calls import EarlyCalls
 from arenarl.judging import IncomingGroup, Judging
-from arenarl.overlap import HTTPJudge, Overlap, least_end_s, measure_overlap
+from arenarl.overlap import HTTPJudge, Overlap, chains_after, least_end_s, measure_overlap
 from arenarl.ranking import Call, Match, Ranking
 from arenarl.seeds import stable_seed
 from arenarl.topologies import TOPOLOGIES
@@ -40,6 +40,14 @@ def test_what_starts_late_needs_its_slots_from_then_on():
     rankings = [ranking_of((0, 1, 0), (0, 2, 0), (1, 2, 0)), ranking_of((0, 1, 0), (0, 2, 0), (1, 2, 0))]
     assert least_end_s(ended, rankings, "round_robin", concurrency=4, delay_s=1.0) == 5 + 3
     assert least_end_s([[0.0] * 3] * 2, rankings, "round_robin", concurrency=4, delay_s=1.0) == 3
+
+
+def test_a_final_cannot_fill_the_slots():
+    """Six calls fit into three slots in 2 s, and the chain is 2 long. But two semi-finals are four calls, and the final comes after."""
+    finals = ranking_of((0, 1, 0), (2, 3, 0), (0, 2, 1))
+    assert chains_after(finals.matches) == [1, 1, 0]
+    assert least_end_s([[0.0] * 4], [finals], "single_elimination", concurrency=3, delay_s=1.0) == 2 + 1
+    assert least_end_s([[0.0] * 4], [finals], "single_elimination", concurrency=4, delay_s=1.0) == 1 + 1
 
 
 @pytest.mark.parametrize("topology", TOPOLOGIES)
