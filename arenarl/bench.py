@@ -39,7 +39,7 @@ from arenarl import trl_adapter as adapter
 from arenarl.arena import Arena, outcome_metrics
 from arenarl.build import build_engine, build_environment, build_examiner, lora_config
 from arenarl.checkpoints import TrainingBar
-from arenarl.config import Config, ScratchConfig, UserError, parse_arguments
+from arenarl.config import Config, EnvironmentConfig, ScratchConfig, UserError, parse_arguments
 from arenarl.delayed_judge import delayed_judge
 from arenarl.errors import guarded
 from arenarl.generation import TurnRequest
@@ -281,7 +281,7 @@ def main() -> None:
             raise UserError(f"--{name} {getattr(arguments, name)}: must be at least {least}")
     config.rl.groups, config.rollout.group_size = arguments.groups, arguments.group_size
     config.rl.micro_batch_size = math.gcd(config.rl.micro_batch_size, arguments.groups * arguments.group_size)
-    config.reward.name, config.environment.schemas_in_prompt, config.environment.results = "tournament", False, "compact"
+    config.reward.name, config.environment = "tournament", EnvironmentConfig(results="compact", schemas_in_prompt=False)
     fix_randomness(config)
     has_gpu = torch.cuda.is_available()
     rows = []

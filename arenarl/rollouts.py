@@ -28,11 +28,12 @@ def ignore(index: int, trajectory: Trajectory) -> None:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One trajectory to roll out: greedily (temperature 0) or sampled with `seed`."""
+    """One trajectory to roll out: greedily (temperature 0) or sampled with `seed`; `max_turns` None takes `rollout.max_turns`."""
 
     query: Query
     temperature: float
     seed: int
+    max_turns: int | None = None
 
 
 @dataclass
@@ -88,7 +89,7 @@ class RolloutEngine:
         self.config = config
         self.tools = make_environment().tools if schemas_in_prompt else None
 
-    def roll_out_groups(self, queries: Sequence[Query], seed: int, tick: Tick = ignore) -> list[RolloutGroup]:
+    def roll_out_groups(self, queries: Sequence[Query], seed: int, max_turns: int | None = None, tick: Tick = ignore) -> list[RolloutGroup]:
         """A group of `group_size` trajectories for every query; row 0 is the greedy anchor iff `rollout.anchor`.
 
         `tick` is called as each trajectory ends, with its index counted over all groups.
@@ -100,7 +101,7 @@ class RolloutEngine:
             tick(index, trajectory)
 
         attempts = [
-            Attempt(query, 0.0 if self.config.anchor and row == 0 else self.config.temperature, stable_seed(seed, query.query_id, row))
+            Attempt(query, 0.0 if self.config.anchor and row == 0 else self.config.temperature, stable_seed(seed, query.query_id, row), max_turns)
             for query in queries
             for row in range(n)
         ]
@@ -125,7 +126,7 @@ class RolloutEngine:
         query_id, environment = attempt.query.query_id, self.make_environment()
         environment.reset(attempt.query)
         progress = self._start(attempt.query)
-        for turn_number in range(self.config.max_turns):
+        for turn_number in range(attempt.max_turns or self.config.max_turns):
             budget = min(self.config.max_tokens - len(progress.completion_ids), self.config.max_turn_tokens)
             if budget <= 0:
                 return progress.end(query_id, "max_tokens")

@@ -1,9 +1,10 @@
 """The only module that touches TRL's experimental interfaces: our rollouts and rewards behind `GRPOTrainer`.
 
 TRL hands `rollout_func` each prompt N times and hands reward functions the same rows; both are turned back into rollout groups
-here. Whole groups stay on one process (config.check_groups), so no collective is needed to rank one. Rollout seeds derive from
-the optimizer step, so a resumed run samples what the unbroken one would have. TRL generates, then computes the reference's and the
-old log-probabilities, then asks for rewards: judging begins with the first of these, in a thread, and is waited for in the last.
+here. Whole groups stay on one process (config.check_groups), so no collective is needed to rank one. Rollout seeds and horizons
+derive from the optimizer step, so a resumed run samples what the unbroken one would have. TRL generates, then computes the
+reference's and the old log-probabilities, then asks for rewards: judging begins with the first of these, in a thread, and is waited
+for in the last.
 """
 
 import random
@@ -109,6 +110,7 @@ def rollout_function(
             raise RuntimeError(f"TRL did not hand over whole groups of {n} prompts; this version of TRL lays batches out differently")
         step_queries = [by_text[text] for text in firsts]
         start = time.perf_counter()
+        step = trainer.state.global_step
         judging = arena.begin(step_queries, n)
 
         def hand_over(index: int, trajectory: Trajectory) -> None:
@@ -120,7 +122,7 @@ def rollout_function(
         groups, stop = [], None
         with generating(engine, trainer):
             try:
-                groups = engine.roll_out_groups(step_queries, stable_seed(config.seed, trainer.state.global_step), hand_over)
+                groups = engine.roll_out_groups(step_queries, stable_seed(config.seed, step), config.turns.at(step), hand_over)
             except RunStopped as error:  # the others must learn of it, and the model must go back to the trainer, before it is raised
                 stop = str(error)
         if arena.client:
@@ -162,6 +164,7 @@ def reward_function(arena: Arena, log: Log, keep: Keep, config: Config):
         log_metric("time/forward_s", start - rollout_end)
         log_metric("time/judge_s", time.perf_counter() - start)
         log_metric("time/judge_hidden_s", judging[0].busy_s(until=start))
+        log_metric("rollout/max_turns", config.turns.at(trainer_state.global_step))
         for name, value in (log(groups, outcomes) | arena.judge_metrics() | usage).items():
             log_metric(name, value)
         if trainer_state.is_world_process_zero and config.rl.eval_steps and trainer_state.global_step % config.rl.eval_steps == 0:
