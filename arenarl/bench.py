@@ -258,7 +258,8 @@ def show(row: dict[str, Any], overlap: Overlap, given: argparse.Namespace) -> No
         f"  {row['tokens_per_s']:.0f} tokens a second of the rollout; {row['peak_memory_gb']:.2f} GB at most",
         f"  {overlap.calls} judge calls of {given.delay_s:g} s, {row['concurrency']} at once: {overlap.total_s:.2f} s if nothing were hidden; "
         f"waited {overlap.wait_s:.2f} s, and at least {overlap.least_wait_s:.2f} s in any case; trajectories ended over {overlap.generation_s:.2f} s",
-        f"  judge_hidden_possible {overlap.possible:.3f}, judge_hidden_share {overlap.share or math.nan:.3f}",
+        f"  judge_hidden_possible {overlap.possible:.3f}: the share of the judging that the dependency graph allows before rewards are asked for",
+        f"  judge_hidden_share    {'-' if overlap.share is None else f'{overlap.share:.3f}'}: how much of that share was done by then",
         sep="\n",
         flush=True,
     )
