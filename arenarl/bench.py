@@ -282,7 +282,8 @@ def main() -> None:
             raise UserError(f"--{name} {getattr(arguments, name)}: must be at least {least}")
     config.rl.groups, config.rollout.group_size = arguments.groups, arguments.group_size
     config.rl.micro_batch_size = math.gcd(config.rl.micro_batch_size, arguments.groups * arguments.group_size)
-    config.reward.name, config.environment = "tournament", EnvironmentConfig(results="compact", schemas_in_prompt=False)
+    config.reward.name, config.rl.updates_per_rollout = "tournament", 1
+    config.environment = EnvironmentConfig(results="compact", schemas_in_prompt=False)
     fix_randomness(config)
     has_gpu = torch.cuda.is_available()
     rows = []
