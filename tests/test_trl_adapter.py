@@ -18,6 +18,7 @@ from arenarl.rollouts import RolloutEngine
 from arenarl.trajectory import Query
 
 QUERIES = [Query(f"q{index}", "travel", "Search", "en", f"Find a quiet cafe, please, number {index}.") for index in range(6)]
+TOPOLOGY = "seeded_single_elimination"
 SEARCH = '<think>\nlook\n</think>\n\n<tool_call>\n{"name": "universal_search", "arguments": {"query": "quiet cafe in Chengdu"}}\n</tool_call>'
 
 
@@ -103,7 +104,7 @@ class Recorder(GRPOTrainer):
 class Steps:
     """Two optimizer steps: the trainer, and for each step its groups and outcomes."""
 
-    def __init__(self, policy_path, tokenizer, compact, folder, silent_on=(), resume=None, topology="seeded_single_elimination", judge=None, **overrides):
+    def __init__(self, policy_path, tokenizer, compact, folder, silent_on=(), resume=None, topology=TOPOLOGY, judge=None, **overrides):
         self.config = config_of(**overrides)
         self.config.tournament.topology = topology
         self.groups, self.outcomes, self.kept = [], [], []
