@@ -115,7 +115,7 @@ def evaluate_policy(
     """
     again = (sample,) if sample else ()
     attempts = [Attempt(query, temperature, stable_seed(seed, "evaluate", query.query_id, *again), max_turns) for query in queries]
-    return judge_trajectories(queries, engine.roll_out(attempts, tick), baselines, judges, examine)
+    return judge_trajectories(queries, engine.roll_out(attempts, lambda *_: tick()), baselines, judges, examine)
 
 
 def judge_trajectories(

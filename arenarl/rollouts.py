@@ -19,6 +19,12 @@ from arenarl.generation import Generator, TurnRequest
 from arenarl.seeds import stable_seed
 from arenarl.trajectory import Query, RolloutGroup, StopReason, ToolCall, Trajectory, assistant_message, parse_turn, prompt_messages, tool_message
 
+Tick = Callable[[int, Trajectory], None]  # told of the index of an attempt and the trajectory that it became
+
+
+def ignore(index: int, trajectory: Trajectory) -> None:
+    """The tick of those who wait for all."""
+
 
 @dataclass(frozen=True)
 class Attempt:
@@ -100,30 +106,35 @@ class RolloutEngine:
         self.config = config
         self.tools = make_environment().tools if schemas_in_prompt else None
 
-    def roll_out_groups(self, queries: Sequence[Query], seed: int, max_turns: int | None = None) -> list[RolloutGroup]:
-        """A group of `group_size` trajectories for every query; row 0 is the greedy anchor iff `rollout.anchor`."""
+    def roll_out_groups(self, queries: Sequence[Query], seed: int, max_turns: int | None = None, tick: Tick = ignore) -> list[RolloutGroup]:
+        """A group of `group_size` trajectories for every query; row 0 is the greedy anchor iff `rollout.anchor`.
+
+        `tick` is called as each trajectory ends, with its index counted over all groups.
+        """
+        n = self.config.group_size
+
+        def mark_anchor(index: int, trajectory: Trajectory) -> None:
+            trajectory.is_anchor = self.config.anchor and index % n == 0
+            tick(index, trajectory)
+
         attempts = [
             Attempt(query, 0.0 if self.config.anchor and row == 0 else self.config.temperature, stable_seed(seed, query.query_id, row), max_turns)
             for query in queries
-            for row in range(self.config.group_size)
+            for row in range(n)
         ]
-        trajectories = self.roll_out(attempts)
-        n = self.config.group_size
-        groups = [RolloutGroup(query, trajectories[index * n : (index + 1) * n]) for index, query in enumerate(queries)]
-        for group in groups:
-            group.trajectories[0].is_anchor = self.config.anchor
-        return groups
+        trajectories = self.roll_out(attempts, mark_anchor)
+        return [RolloutGroup(query, trajectories[index * n : (index + 1) * n]) for index, query in enumerate(queries)]
 
-    def roll_out(self, attempts: Sequence[Attempt], tick: Callable[[], None] = lambda: None) -> list[Trajectory]:
-        """Trajectories in the order of the attempts, all under way at once; `tick` is called as each ends."""
+    def roll_out(self, attempts: Sequence[Attempt], tick: Tick = ignore) -> list[Trajectory]:
+        """Trajectories in the order of the attempts, all under way at once; `tick` is called as each ends. What it raises ends all."""
 
-        async def run_one(attempt: Attempt) -> Trajectory:
+        async def run_one(index: int, attempt: Attempt) -> Trajectory:
             trajectory = await self._run(attempt)
-            tick()
+            tick(index, trajectory)
             return trajectory
 
         async def run() -> list[Trajectory]:
-            return await asyncio.gather(*map(run_one, attempts))
+            return await asyncio.gather(*(run_one(index, attempt) for index, attempt in enumerate(attempts)))
 
         return asyncio.run(run())
 

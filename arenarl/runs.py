@@ -39,14 +39,7 @@ def start_stage(config: Config, stage: str) -> Path:
 
     To be called before the first model is built. Only the main process writes.
     """
-    import torch
-    from transformers import set_seed
-
-    quiet_libraries()
-    torch.set_num_threads(config.threads)
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # else TRL's half-gigabyte scratch buffer is filled every forward pass
-    set_seed(config.seed)
+    fix_randomness(config)
     folder = config.run_dir / stage
     folder.mkdir(parents=True, exist_ok=True)
     _refuse_other_settings(config, folder)
@@ -60,6 +53,18 @@ def start_stage(config: Config, stage: str) -> Path:
         write_text(folder / "config.yaml", config_to_yaml(config))
         write_json(folder / "provenance.json", provenance(config))
     return folder
+
+
+def fix_randomness(config: Config) -> None:
+    """Threads, algorithms and seeds, so that a run can be repeated; and what libraries say on every run is silenced."""
+    import torch
+    from transformers import set_seed
+
+    quiet_libraries()
+    torch.set_num_threads(config.threads)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # else TRL's half-gigabyte scratch buffer is filled every forward pass
+    set_seed(config.seed)
 
 
 def _claim(folder: Path) -> None:

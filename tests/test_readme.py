@@ -33,7 +33,7 @@ def tree():
 
 def test_every_stage_in_the_readme_is_one_that_reproduce_sh_has():
     stages = set(re.findall(r"\./reproduce\.sh (\w+)", TEXTS))
-    assert stages >= {"pipeline", "data", "sft", "rl", "evaluate", "baselines", "bench", "bench_tournament", "test"}
+    assert stages >= {"pipeline", "data", "sft", "rl", "evaluate", "baselines", "bench", "bench_tools", "bench_tournament", "test"}
     assert stages <= set(re.findall(r"^(\w+)\(\) *\{", REPRODUCE, re.MULTILINE))
 
 
