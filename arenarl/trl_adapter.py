@@ -27,16 +27,20 @@ from arenarl.mixed_model import JudgeVariances
 from arenarl.rollouts import RolloutEngine
 from arenarl.seeds import stable_seed
 from arenarl.trajectory import Query, RolloutGroup
+from arenarl.zero3 import LONGEST_WAIT_S, start_deepspeed
 
-Log = Callable[[list[RolloutGroup], list[GroupOutcome]], dict[str, float]]
+Log = Callable[[list[RolloutGroup], list[GroupOutcome]], dict[str, list[float]]]
 Keep = Callable[[int, list[RolloutGroup], list[GroupOutcome]], None]
 
 
 def grpo_arguments(config: Config, folder: Path, processes: int, use_cpu: bool) -> GRPOConfig:
-    """TRL's arguments for Eqs. 7 and 8: group-standardised advantages (ddof 1, eps 1e-4), clipped objective with KL."""
+    """TRL's arguments for Eqs. 7 and 8: group-standardised advantages (ddof 1, eps 1e-4), clipped objective with KL.
+
+    Starts the process group. The mean over processes of TRL's losses is the mean over all trajectories (`dapo`: all tokens) of the step.
+    """
     rl, rollout = config.rl, config.rollout
     accumulation = rl.groups // processes * rollout.group_size // rl.micro_batch_size
-    return GRPOConfig(
+    arguments = GRPOConfig(
         output_dir=str(folder),
         use_cpu=use_cpu,
         bf16=config.policy.dtype == "bfloat16",
@@ -69,7 +73,12 @@ def grpo_arguments(config: Config, folder: Path, processes: int, use_cpu: bool) 
         report_to=[] if config.wandb.mode == "disabled" else ["wandb"],
         disable_tqdm=True,
         ddp_find_unused_parameters=False,
+        ddp_timeout=LONGEST_WAIT_S,
+        deepspeed=rl.deepspeed,
     )
+    if rl.deepspeed:
+        start_deepspeed()
+    return arguments
 
 
 def prompt_dataset(queries: Sequence[Query], config: Config) -> Dataset:
@@ -116,9 +125,10 @@ def rollout_function(engine: RolloutEngine, queries: Sequence[Query], config: Co
 
 
 def reward_function(arena: Arena, log: Log, keep: Keep, config: Config):
-    """TRL's reward function: rows → groups → `arena` → rows. `log` turns a step's groups into metrics.
+    """TRL's reward function: rows → groups → `arena` → rows. `log` turns this process's groups into the values of metrics, of which
+    TRL takes the mean over all processes.
 
-    Every `rl.eval_steps` steps `keep` gets the main process's groups, and W&B a table of them.
+    Every `rl.eval_steps` steps `keep` gets the groups of all processes, on the main one, and W&B a table of them.
 
     All processes learn from all groups of the step, so what they know of the judge stays the same everywhere.
     """
@@ -129,19 +139,27 @@ def reward_function(arena: Arena, log: Log, keep: Keep, config: Config):
         start = time.perf_counter()
         outcomes = arena.reward_groups(groups)
         usage = llm_usage(arena.client) if arena.client else {}
-        judged = gather_object([(outcome.scored_calls, outcome.tally) for outcome in outcomes])
-        arena.learn([calls for calls, _ in judged])
-        arena.count([tally for _, tally in judged])
-        log_metric("time/judge_s", time.perf_counter() - start)
-        log_metric("time/rollout_s", rollout_s[0])
-        for name, value in (log(groups, outcomes) | arena.judge_metrics() | usage).items():
-            log_metric(name, value)
-        if trainer_state.is_world_process_zero and config.rl.eval_steps and trainer_state.global_step % config.rl.eval_steps == 0:
-            keep(trainer_state.global_step, groups, outcomes)
-            if wandb.run is not None:
-                columns, rows = rollout_table(groups, outcomes)
-                wandb.log({"rollouts": wandb.Table(columns=columns, data=rows), "train/global_step": trainer_state.global_step})
+        seconds = (time.perf_counter() - start, rollout_s[0])
+        judged = gather_object([(outcome.scored_calls, outcome.tally, seconds) for outcome in outcomes])
+        arena.learn([calls for calls, _, _ in judged])
+        arena.count([tally for _, tally, _ in judged])
+        log_metric("time/judge_s", max(judge_s for _, _, (judge_s, _) in judged))  # all wait for the slowest
+        log_metric("time/rollout_s", max(rollout_s for _, _, (_, rollout_s) in judged))
+        known = arena.judge_metrics() | usage  # the same on all processes
+        for name, values in (log(groups, outcomes) | {name: [value] for name, value in known.items()}).items():
+            for value in values:
+                log_metric(name, value)
+        if config.rl.eval_steps and trainer_state.global_step % config.rl.eval_steps == 0:
+            kept = gather_object(list(zip(groups, outcomes, strict=True)))
+            if trainer_state.is_world_process_zero:
+                show(trainer_state.global_step, *map(list, zip(*kept, strict=True)))
         return [reward for outcome in outcomes for reward in outcome.rewards_G]
+
+    def show(step: int, groups: list[RolloutGroup], outcomes: list[GroupOutcome]) -> None:
+        keep(step, groups, outcomes)
+        if wandb.run is not None:
+            columns, rows = rollout_table(groups, outcomes)
+            wandb.log({"rollouts": wandb.Table(columns=columns, data=rows), "train/global_step": step})
 
     reward.__name__ = config.reward.name
     return reward
@@ -185,10 +203,8 @@ def saved_if_stopped(trainer: GRPOTrainer) -> Iterator[None]:
 
 
 class EveryFewSteps(TrainerCallback):
-    """Calls `act(step)` before training and after every `interval` optimizer steps, on the main process.
-
-    All processes enter together, because under ZeRO-3 they must gather the weights together. Also logs `time/update_s`, what
-    a step takes besides rollouts and judging.
+    """Calls `act(step)` before training and after every `interval` optimizer steps, on all processes: each has its share to do, and
+    under ZeRO-3 they must gather the weights together. Also logs `time/update_s`, what a step takes besides rollouts and judging.
     """
 
     def __init__(self, interval: int, engine: RolloutEngine, act: Callable[[int], None]):
@@ -208,8 +224,7 @@ class EveryFewSteps(TrainerCallback):
         if not self.interval or state.global_step % self.interval:
             return
         with generating(self.engine, self.trainer):
-            if state.is_world_process_zero:
-                self.act(state.global_step)
+            self.act(state.global_step)
 
 
 class KeptWithCheckpoint(TrainerCallback, ExportableState):
