@@ -13,17 +13,19 @@ import sys
 
 import psutil
 import pytest
+import torch
 from replay import METHODS, TURNS
 from safetensors.torch import load_file
 from test_errors import ends, start
-from test_scripts import ENVIRONMENT, ROOT, command_of, differ, read, run_well, weights
+from test_scripts import ENVIRONMENT, ROOT, differ, read, run_well, weights
 
 from arenarl.sft_data import IGNORED, tokenize
 from arenarl.synthesis import Teacher
 from arenarl.trajectory import prompt_messages, read_turns, write_jsonl
 
 ZERO_3 = str(ROOT / "ds_config.json")
-TOLERANCE = 1e-6  # float32; a step of AdamW moves a weight by up to 1e-3 here
+# float32: a step of AdamW moves a weight by up to 1e-3 here. Where a gradient is almost 0, its rounding errors decide how far.
+TOLERANCE, SHARE_BEYOND_1E6 = 5e-5, 1e-3
 
 
 def recorded(taught, tokenizer, teacher):
@@ -72,30 +74,34 @@ def came_from(folder, layout, method):
 @pytest.mark.parametrize("method", METHODS)
 def test_two_processes_give_exactly_the_rewards_and_advantages_of_one(replayed, method, layout):
     one, two = came_from(replayed, "one", method), came_from(replayed, layout, method)
-    assert two["advantages"] == one["advantages"] and max(map(abs, one["advantages"][1])) > 0.1
-    assert two["kept"] == one["kept"]  # the groups of all processes, their trajectories, matches, ranks and rewards
+    assert repr(two["advantages"]) == repr(one["advantages"]) and max(map(abs, one["advantages"][1])) > 0.1
+    assert json.dumps(two["kept"]) == json.dumps(one["kept"])  # the groups of all processes, their trajectories, matches, ranks and rewards
     assert [len(step) for step in one["kept"]] == [4, 4]
 
 
 @pytest.mark.parametrize("layout", ["two", "zero3"])
 @pytest.mark.parametrize("method", METHODS)
 def test_two_processes_make_the_update_of_one(replayed, method, layout):
-    start = load_file(replayed / "policy" / "model.safetensors")
-    one, two = (load_file(replayed / name / method / "model.safetensors") for name in ("one", layout))
-    assert one.keys() == two.keys() == start.keys()
-    for name in start:
-        assert (one[name] - start[name]).abs().max() > 1e-4, name
-        assert (two[name] - one[name]).abs().max() < TOLERANCE, name
+    assert_the_same_update(replayed / "policy", replayed / "one" / method, replayed / layout / method)
+
+
+def assert_the_same_update(start, one, other):
+    """Within the tolerance; and every tensor has moved by much more."""
+    start, one, other = (load_file(folder / "model.safetensors") for folder in (start, one, other))
+    assert start.keys() == one.keys() == other.keys()
+    assert [name for name in start if (one[name] - start[name]).abs().max() < 20 * TOLERANCE] == []
+    differences = torch.cat([(other[name] - one[name]).abs().flatten() for name in start])
+    assert differences.max() < TOLERANCE and (differences > 1e-6).float().mean() < SHARE_BEYOND_1E6
 
 
 def test_processes_with_different_numbers_of_turns_end_together_with_one_policy(replayed):
     """In rollouts and in the curve's evaluation: those of one process end after a turn, those of the other after six."""
-    ddp, zero3 = (load_file(replayed / name / "ragged" / "model.safetensors") for name in ("two", "zero3"))
-    start = load_file(replayed / "policy" / "model.safetensors")
-    for name in start:
-        assert (ddp[name] - start[name]).abs().max() > 1e-4 and (zero3[name] - ddp[name]).abs().max() < TOLERANCE, name
+    assert_the_same_update(replayed / "policy", replayed / "two" / "ragged", replayed / "zero3" / "ragged")
     for step in came_from(replayed, "zero3", "ragged")["kept"]:
         assert [{trajectory["meta"]["turns"] for trajectory in group["trajectories"]} for group in step] == [{TURNS[0]}] * 2 + [{TURNS[1]}] * 2
+
+
+BY_MICRO_BATCH = ("kl", "entropy")  # TRL takes the mean over micro batches of token means, and who shares one is by lot
 
 
 def logged(folder, layout, method):
@@ -110,7 +116,7 @@ def test_what_is_logged_is_over_all_processes(replayed, method, layout):
     one, two = logged(replayed, "one", method), logged(replayed, layout, method)
     assert {"rollout/tool_error_rate", "judge/tie_rate", "true/rank_agreement", "kl", "judge/sigma_noise"} < one[0].keys()
     for step, other in zip(one, two, strict=True):
-        assert other == {name: pytest.approx(value, rel=1e-4, abs=1e-6) for name, value in step.items()}
+        assert other == {name: pytest.approx(value, rel=0.02 if name in BY_MICRO_BATCH else 1e-4, abs=1e-6) for name, value in step.items()}
 
 
 def test_the_time_of_a_step_is_that_of_the_slowest_process(replayed):

@@ -1,4 +1,3 @@
-import json
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
         ("{", "no DeepSpeed JSON"),
         ('{"bf16": {}}', "no DeepSpeed JSON"),
         ('{"zero_optimization": {"stage": 3}}', "set stage3_gather_16bit_weights_on_model_save to true"),
-        (json.dumps({"zero_optimization": {"stage": 3, "stage3_gather_16bit_weights_on_model_save": True}}), "torchrun --nproc_per_node 2 train_rl.py"),
+        ((ROOT / "ds_config.json").read_text(), "torchrun --nproc_per_node 2 train_rl.py"),
     ],
 )
 def test_a_deepspeed_json_that_cannot_be_used_is_refused_with_what_to_change(tmp_path, monkeypatch, text, says):
