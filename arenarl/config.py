@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -25,6 +26,7 @@ from arenarl.group_stage import GroupStage
 from arenarl.layers import UserError, assignments, read_layers
 from arenarl.schedules import parse_budget
 from arenarl.topologies import resolve_ranking
+from arenarl.turn_schedule import TurnSchedule, turn_schedule
 
 SIMULATED_MODEL = "simulated-travel-judge"  # what judge_server calls its model
 
@@ -92,7 +94,8 @@ class LLMConfig:
 
 @dataclass
 class EnvironmentConfig:
-    name: Literal["travel"] = "travel"  # the tool set
+    name: str = "travel"  # the tool set: travel, or one of your own as package.module:Class
+    domain: str = "travel"  # whose rubric an LLM judge takes: configs/rubrics/<domain>_<language>.yaml
     world_seed: int = 0  # makes the points of interest and timetables
     results: Literal["full", "compact"] = "full"  # JSON with all fields, or a line a record for a tiny policy
     tickets: LLMConfig = field(default_factory=LLMConfig)
@@ -106,6 +109,8 @@ class RolloutConfig:
     temperature: float = 0.8  # of all but the anchor (4.2)
     anchor: bool = True  # row 0 of a training group is decoded greedily (4.2)
     max_turns: int = 12  # assistant turns a trajectory may take. Not in the paper; our choice
+    turn_schedule: list[int] | None = None  # fewer in RL, stage by stage: h_1 < h_2 < … (3.3, AgentGym-RL: ScalingInter-RL); null: max_turns
+    turns_every: int | None = None  # optimizer steps of a stage (Delta, 3.3, AgentGym-RL); null shares rl.steps evenly
     max_tokens: int = 16384  # tokens a trajectory may take after its prompt, observations included. Our choice
     max_turn_tokens: int = 4096  # tokens a single assistant turn may take. Our choice
     batch_size: int = 256  # trajectories generated at once in evaluation. Our choice
@@ -113,7 +118,7 @@ class RolloutConfig:
 
 @dataclass
 class JudgeConfig(LLMConfig):
-    # embedded: the world's truth, plus the noise below
+    name: str = "embedded"  # embedded: the world's truth, plus the noise below. llm: the model. package.module:Class: a judge of your own
     process_aware: bool = True  # false: the judge sees the answers only (3.3 argues for the whole trajectory)
     show_tool_results: bool = True  # false: thoughts, calls and answer only (3.3 names these). An embedded judge then believes the answer
     max_result_chars: int = 2000  # a longer tool result is shown to an LLM with its middle left out. Our choice
@@ -228,9 +233,17 @@ class RLConfig:
 class EvaluateConfig:
     checkpoints: dict[str, str] = field(default_factory=dict)  # name -> folder or hub id; empty takes this run's sft and rl
     decodings: list[str] = field(default_factory=lambda: ["sampled", "greedy"])  # at rollout.temperature, and at 0
+    samples: int = 1  # trajectories a query when sampled: of more than one, pass@k (Fig. 9, AgentGym-RL); all else counts the first
+    max_turns: list[int] | None = None  # test-time turns: figures for each of these budgets (Fig. 8, AgentGym-RL), the table by the largest;
+    # null is rollout.max_turns
     bootstrap: int = 2000  # resamples for the 95 % intervals
     bracket: bool = False  # after the matches with the baseline, play each query's tournament to its end, for the report; costs at most 2n-2
     # calls a query for n trajectories, with the first of judge.eval, and changes no figure. Not in the paper; our choice
+
+    @property
+    def attempts(self) -> list[tuple[str, int]]:
+        """(decoding, number) of each trajectory of a query; a greedy one is the same however often it is tried."""
+        return [(decoding, number) for decoding in self.decodings for number in range(self.samples if decoding == "sampled" else 1)]
 
 
 @dataclass
@@ -269,6 +282,16 @@ class Config:
     def sft_policy(self) -> str:
         """What RL starts from and is compared with."""
         return self.rl.init or str(Path("runs") / self._with_seed(self.rl.init_run or self.name) / "sft")
+
+    @property
+    def turns(self) -> TurnSchedule:
+        """Optimizer step → turns that a training trajectory may take."""
+        return turn_schedule(self.rollout.turn_schedule, self.rollout.turns_every, self.rollout.max_turns, self.rl.steps)
+
+    @property
+    def test_turns(self) -> int:
+        """Turns that an evaluated trajectory may take."""
+        return self.evaluate.max_turns[-1] if self.evaluate.max_turns else self.rollout.max_turns
 
     def _with_seed(self, name: str) -> str:
         return name if self.seed == 0 else f"{name}-seed{self.seed}"
@@ -321,8 +344,20 @@ def add_check(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--check", action="store_true", help="stop before any training, once all input is known to be sound")
 
 
+def named_class(name: str, key: str) -> Any:
+    """What `package.module:Class` names: judges and environments that are not part of this package.
+
+    Raises:
+        UserError: it cannot be imported.
+    """
+    try:
+        return resolve_name(name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UserError(f"{key}: {name} cannot be imported ({error}); name a class as package.module:Class, its module in this folder") from error
+
+
 _ABOVE_0 = re.compile(
-    r"threads|tournament\.timeout_s|judge\.(concurrency|max_calls|max_cost)"
+    r"threads|evaluate\.samples|tournament\.timeout_s|judge\.(concurrency|max_calls|max_cost)"
     r"|(judge|environment)\..*\.(timeout_s|patience_s|max_reply_tokens|max_(result|text)_chars)|rl\.(groups|steps|micro_batch_size)|sft\.(batch_size|gradient_accumulation|max_length)|judge\..*\.rounding"
     r"|rollout\.(max_turns|max_tokens|max_turn_tokens|batch_size|temperature)|data\.(sft_size|rl_size|test_per_subtask|baseline_attempts)"
 )
@@ -355,9 +390,24 @@ def _check(config: Config) -> None:
         resolve_ranking(config.tournament.topology, config.tournament.ranking)
     except ValueError as error:
         raise UserError(f"tournament: {error}") from error
+    if config.environment.name != "travel" and ":" not in config.environment.name:
+        raise UserError(f"environment.name={config.environment.name}: choose travel, or a class of your own as package.module:Class")
     unknown = set(config.evaluate.decodings) - {"sampled", "greedy"}
     if unknown or not config.evaluate.decodings:
         raise UserError(f"evaluate.decodings={config.evaluate.decodings}: choose from sampled, greedy")
+    _check_turns(config)
+
+
+def _check_turns(config: Config) -> None:
+    try:
+        config.turns  # noqa: B018 - building it checks it
+    except ValueError as error:
+        raise UserError(f"rollout.{error}") from error
+    turns = config.evaluate.max_turns
+    if turns is not None and (not turns or turns[0] < 1 or turns != sorted(set(turns))):
+        raise UserError(f"evaluate.max_turns={turns}: must name turns above 0, each larger than the one before; null takes rollout.max_turns")
+    if config.evaluate.samples > 1 and "sampled" not in config.evaluate.decodings:
+        raise UserError(f"evaluate.samples={config.evaluate.samples}: only sampled trajectories differ; add sampled to evaluate.decodings")
 
 
 def _check_llms(config: Config) -> None:
@@ -365,6 +415,8 @@ def _check_llms(config: Config) -> None:
     for key, judge in judges.items():
         if judge.query_rubrics and (judge.name != "llm" or key != "judge.train"):
             raise UserError(f"{key}.query_rubrics: only an LLM judge in training takes them; evaluation compares by the domain's dimensions")
+        if judge.name not in ("embedded", "llm") and ":" not in judge.name:
+            raise UserError(f"{key}.name={judge.name}: choose embedded, llm, or a class of your own as package.module:Class")
     for key, llm in (judges | {"environment.tickets": config.environment.tickets}).items():
         if llm.name != "llm":
             continue

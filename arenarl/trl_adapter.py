@@ -1,8 +1,8 @@
 """The only module that touches TRL's experimental interfaces: our rollouts and rewards behind `GRPOTrainer`.
 
 TRL hands `rollout_func` each prompt N times and hands reward functions the same rows; both are turned back into rollout groups
-here. Whole groups stay on one process (config.check_groups), so no collective is needed to rank one. Rollout seeds derive from
-the optimizer step, so a resumed run samples what the unbroken one would have.
+here. Whole groups stay on one process (config.check_groups), so no collective is needed to rank one. Rollout seeds and horizons
+derive from the optimizer step, so a resumed run samples what the unbroken one would have.
 """
 
 import random
@@ -109,8 +109,9 @@ def rollout_function(engine: RolloutEngine, queries: Sequence[Query], config: Co
         if [first for first in firsts for _ in range(n)] != list(prompts):
             raise RuntimeError(f"TRL did not hand over whole groups of {n} prompts; this version of TRL lays batches out differently")
         start = time.perf_counter()
+        step = trainer.state.global_step
         with generating(engine, trainer):
-            groups = engine.roll_out_groups([by_text[text] for text in firsts], stable_seed(config.seed, trainer.state.global_step))
+            groups = engine.roll_out_groups([by_text[text] for text in firsts], stable_seed(config.seed, step), config.turns.at(step))
         trajectories = [trajectory for group in groups for trajectory in group.trajectories]
         return {
             "prompt_ids": [trajectory.prompt_ids for trajectory in trajectories],
@@ -145,6 +146,7 @@ def reward_function(arena: Arena, log: Log, keep: Keep, config: Config):
         arena.count([tally for _, tally, _ in judged])
         log_metric("time/judge_s", max(judge_s for _, _, (judge_s, _) in judged))  # all wait for the slowest
         log_metric("time/rollout_s", max(rollout_s for _, _, (_, rollout_s) in judged))
+        log_metric("rollout/max_turns", config.turns.at(trainer_state.global_step))
         known = arena.judge_metrics() | usage  # the same on all processes
         for name, values in (log(groups, outcomes) | {name: [value] for name, value in known.items()}).items():
             for value in values:
