@@ -43,7 +43,7 @@ class Recorded:
         for record in read_jsonl(path):
             self.trajectories.setdefault(record["query_id"], []).append(Trajectory(**record))
 
-    def roll_out_groups(self, queries, seed):
+    def roll_out_groups(self, queries, seed, max_turns):
         return [RolloutGroup(query, self.trajectories[query.query_id]) for query in queries]
 
 
@@ -108,9 +108,11 @@ def train(folder, target, config, engine, act=None):
         callbacks=[curve],
     )
     trainer.train()
+    held = gather_object([sum(parameter.numel() for parameter in trainer.model.parameters())])
     trainer.save_model(str(target))
     if trainer.is_world_process_zero():
-        write_json(target / "came_from.json", {"advantages": trainer.advantages, "kept": kept, "log": trainer.state.log_history})
+        came_from = {"advantages": trainer.advantages, "kept": kept, "log": trainer.state.log_history, "weights_held": held}
+        write_json(target / "came_from.json", came_from)
 
 
 def main():

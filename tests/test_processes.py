@@ -17,13 +17,12 @@ import torch
 from replay import METHODS, TURNS
 from safetensors.torch import load_file
 from test_errors import ends, start
-from test_scripts import ENVIRONMENT, ROOT, differ, read, run_well, weights
+from test_scripts import ENVIRONMENT, ROOT, differ, read, run_well, weights, zero_3
 
 from arenarl.sft_data import IGNORED, tokenize
 from arenarl.synthesis import Teacher
 from arenarl.trajectory import prompt_messages, read_turns, write_jsonl
 
-ZERO_3 = str(ROOT / "ds_config.json")
 # float32: a step of AdamW moves a weight by up to 1e-3 here. Where a gradient is almost 0, its rounding errors decide how far.
 TOLERANCE, SHARE_BEYOND_1E6 = 5e-5, 1e-3
 
@@ -34,14 +33,14 @@ def recorded(taught, tokenizer, teacher):
         for row in range(4):
             trajectory = teacher.solve(one.query, random.Random(7 * index + row), 0.2 + 0.2 * row)
             encoded = tokenize(tokenizer, trajectory.messages, None, 2048)
-            start = len(tokenizer.apply_chat_template(prompt_messages(one.query), add_generation_prompt=True, return_dict=False))
+            prompt_length = len(tokenizer.apply_chat_template(prompt_messages(one.query), add_generation_prompt=True, return_dict=False))
             own = [int(label != IGNORED) for label in encoded["labels"]]
             end = max(position for position, is_own in enumerate(own) if is_own) + 1
             turns = read_turns(trajectory.messages)
             trajectory.meta = {"turns": len(turns), "tool_calls": sum(len(turn.tool_calls) for turn in turns), "tool_errors": row % 2}
             trajectory.stop_reason = "max_turns" if (index + row) % 5 == 0 else "answer"
-            trajectory.prompt_ids, trajectory.completion_ids = encoded["input_ids"][:start], encoded["input_ids"][start:end]
-            trajectory.policy_mask_T = own[start:end]
+            trajectory.prompt_ids, trajectory.completion_ids = encoded["input_ids"][:prompt_length], encoded["input_ids"][prompt_length:end]
+            trajectory.policy_mask_T = own[prompt_length:end]
             yield vars(trajectory)
 
 
@@ -62,7 +61,7 @@ def replayed(taught, tokenizer, policy_path, world, compact, tmp_path_factory):
     write_jsonl(folder / "recorded.jsonl", recorded(chosen, tokenizer, Teacher(world, compact)))
     replay(folder, "one", 1)
     replay(folder, "two", 2)
-    replay(folder, "zero3", 2, ZERO_3)
+    replay(folder, "zero3", 2, zero_3(folder))
     return folder
 
 
@@ -104,6 +103,11 @@ def test_processes_with_different_numbers_of_turns_end_together_with_one_policy(
 BY_MICRO_BATCH = ("kl", "entropy")  # TRL takes the mean over micro batches of token means, and who shares one is by lot
 
 
+def test_under_zero_3_no_process_holds_the_weights_between_steps(replayed):
+    held = {layout: came_from(replayed, layout, "ragged")["weights_held"] for layout in ("two", "zero3")}
+    assert held["zero3"] == [0, 0] and min(held["two"]) > 10_000
+
+
 def logged(folder, layout, method):
     """The metrics of each step, without times."""
     log = came_from(folder, layout, method)["log"]
@@ -124,13 +128,14 @@ def test_the_time_of_a_step_is_that_of_the_slowest_process(replayed):
         assert 0 < step["time/rollout_s"] < step["step_time"] and step["time/update_s"] > 0
 
 
-RL = {"name": "zero3", "rl__init_run": "tiny", "rl__deepspeed": ZERO_3, "rl__steps": 4, "rl__save_steps": 2}
+RL = {"processes": 2, "name": "zero3", "rl__init_run": "tiny", "rl__deepspeed": "zero_3.json", "rl__steps": 4, "rl__save_steps": 2}
 
 
 @pytest.fixture(scope="module")
 def unbroken(folder):
     """RL under ZeRO-3 on two processes, from the policy of the pipeline."""
-    run_well(folder, "train_rl.py", processes=2, **RL)
+    zero_3(folder)
+    run_well(folder, "train_rl.py", **RL)
     return folder / "runs" / "zero3" / "rl"
 
 
@@ -148,7 +153,7 @@ def test_a_policy_trained_under_zero_3_is_whole(unbroken, folder):
 
 
 def test_after_a_process_was_killed_in_a_step_under_zero_3_the_same_command_ends_with_the_unbroken_runs_policy(unbroken, folder):
-    options = RL | {"name": "killed3", "processes": 2}
+    options = RL | {"name": "killed3"}
     broken = folder / "runs" / "killed3" / "rl"
     process = start(folder, "train_rl.py", "runs/killed3/rl/checkpoint-2/whole.json", **options)
     psutil.Process(process.pid).children()[1].kill()
@@ -162,7 +167,8 @@ def test_after_a_process_was_killed_in_a_step_under_zero_3_the_same_command_ends
 
 
 def test_lora_under_zero_3_leaves_an_ordinary_policy_with_its_weights_merged(folder):
-    run_well(folder, "train_rl.py", processes=2, **RL | {"name": "lora3", "rl__steps": 2, "policy__lora_rank": 4})
+    zero_3(folder)
+    run_well(folder, "train_rl.py", **RL | {"name": "lora3", "rl__steps": 2, "policy__lora_rank": 4})
     path = folder / "runs" / "lora3" / "rl"
     before, after = weights(folder / "runs" / "tiny" / "sft"), weights(path)
     assert differ(before, after) == [name for name in before if "_proj." in name]
