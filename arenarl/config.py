@@ -113,7 +113,7 @@ class RolloutConfig:
     turns_every: int | None = None  # optimizer steps of a stage (Delta, 3.3, AgentGym-RL); null shares rl.steps evenly
     max_tokens: int = 16384  # tokens a trajectory may take after its prompt, observations included. Our choice
     max_turn_tokens: int = 4096  # tokens a single assistant turn may take. Our choice
-    batch_size: int = 256  # trajectories generated at once in evaluation. Our choice
+    batch_size: int = 256  # trajectories that a process generates at once. Our choice
 
 
 @dataclass

@@ -43,12 +43,13 @@ _BY_TEXT = {  # torch, safetensors and the collectives raise errors of their own
     "os error 13": _BY_NUMBER[errno.EACCES],
     "file write failed": f"a checkpoint could not be written, most likely because the disk is full; {_DISK}",
     "inline_container.cc": f"a checkpoint could not be written, most likely because the disk is full; {_DISK}",
-    **dict.fromkeys(("CUDA out of memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDA OOM"), GPU_OUT_OF_MEMORY),
+    **dict.fromkeys(("CUDA out of memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "'out of memory'"), GPU_OUT_OF_MEMORY),
     "allocate memory": OUT_OF_MEMORY,
     "out of memory": OUT_OF_MEMORY,
     "EADDRINUSE": _BY_NUMBER[errno.EADDRINUSE],
     "Connection closed by peer": LOST_CONNECTION,
     "Connection reset by peer": LOST_CONNECTION,
+    "ncclRemoteError": LOST_CONNECTION,
 }
 
 

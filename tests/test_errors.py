@@ -211,6 +211,7 @@ def test_an_interrupted_download_of_packages_ends_with_one_line_and_the_same_com
         (MemoryError(), f"error: {OUT_OF_MEMORY}"),
         (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), f"error: {GPU_OUT_OF_MEMORY}"),
         (RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be"), f"error: {GPU_OUT_OF_MEMORY}"),
+        (RuntimeError("ncclUnhandledCudaError: Call to CUDA function failed.\nCuda failure 2 'out of memory'"), f"error: {GPU_OUT_OF_MEMORY}"),
         (RuntimeError("[enforce fail at alloc_cpu.cpp:124] . DefaultCPUAllocator: can't allocate memory"), f"error: {OUT_OF_MEMORY}"),
         (RuntimeError("[gloo] Connection closed by peer [127.0.0.1]:1"), f"error: {LOST_CONNECTION}"),
         (FileNotFoundError(2, "No such file", "x"), None),
