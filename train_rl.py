@@ -13,12 +13,14 @@ import os
 from arenarl.config import add_check, check_groups, parse_arguments
 from arenarl.errors import guarded
 from arenarl.runs import is_done, start_stage, timed
+from arenarl.zero3 import check_deepspeed
 
 
 def main() -> None:
     config, arguments = parse_arguments(__doc__, add_check)
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     check_groups(config, processes)
+    check_deepspeed("rl.deepspeed", config.rl.deepspeed, "train_rl.py", arguments.check)
 
     import torch  # after the config is known to be sound: loading torch and TRL takes seconds
     from trl import GRPOTrainer

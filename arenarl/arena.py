@@ -7,7 +7,7 @@ groups of a step run at once, each from its first trajectory on. A trajectory wi
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import asdict, astuple, dataclass, field
 
 import numpy as np
@@ -256,32 +256,35 @@ REWARDS = {  # reward.name -> how a group is rewarded
 }
 
 
-def outcome_metrics(groups: Sequence[RolloutGroup], outcomes: Sequence[GroupOutcome], examine: Examiner) -> dict[str, float]:
-    """A step's `area/quantity` metrics; `true/` ones need the embedded world and are never seen by the policy."""
+def outcome_metrics(groups: Sequence[RolloutGroup], outcomes: Sequence[GroupOutcome], examine: Examiner) -> dict[str, list[float]]:
+    """A step's `area/quantity` metrics, each as the values whose mean it is: one a trajectory, group or call. So the mean over the
+    values of all processes is that over all groups of the step. `true/` ones need the embedded world and are never seen by the policy.
+    """
     trajectories = [trajectory for group in groups for trajectory in group.trajectories]
-    calls = sum(trajectory.meta["tool_calls"] for trajectory in trajectories)
     quality = [[true_quality(examine, group.query, trajectory) for trajectory in group.trajectories] for group in groups]
     taus = [_agreement(outcome.rewards_G, truth_G) for outcome, truth_G in zip(outcomes, quality, strict=True)]
-    judged = sum(outcome.judge_calls for outcome in outcomes)
-    rewards = [reward for outcome in outcomes for reward in outcome.rewards_G if reward is not None]
+    rankings = [outcome.ranking for outcome in outcomes if outcome.ranking]
     metrics = {
-        "rollout/valid_rate": np.mean([trajectory.valid for trajectory in trajectories]),
-        "rollout/tool_calls": calls / len(trajectories),
-        "rollout/tool_error_rate": sum(trajectory.meta["tool_errors"] for trajectory in trajectories) / max(1, calls),
-        "rollout/turns": np.mean([trajectory.meta["turns"] for trajectory in trajectories]),
-        "rollout/policy_tokens": np.mean([trajectory.policy_tokens for trajectory in trajectories]),
-        "rollout/reward": np.mean(rewards) if rewards else math.nan,
-        "judge/calls_per_group": judged / len(groups),
-        "judge/failure_rate": sum(outcome.failed_calls for outcome in outcomes) / max(1, judged),
-        "true/quality": np.mean(quality),
-        "true/quality_spread": np.mean(np.std(quality, axis=1)),
-        "true/rank_agreement": np.nanmean(taus) if np.isfinite(taus).any() else math.nan,
+        "rollout/valid_rate": [trajectory.valid for trajectory in trajectories],
+        "rollout/tool_calls": [trajectory.meta["tool_calls"] for trajectory in trajectories],
+        "rollout/tool_error_rate": _flags((one.meta["tool_errors"], one.meta["tool_calls"]) for one in trajectories),
+        "rollout/turns": [trajectory.meta["turns"] for trajectory in trajectories],
+        "rollout/policy_tokens": [trajectory.policy_tokens for trajectory in trajectories],
+        "rollout/reward": [reward for outcome in outcomes for reward in outcome.rewards_G if reward is not None],
+        "judge/calls_per_group": [outcome.judge_calls for outcome in outcomes],
+        "judge/failure_rate": _flags((outcome.failed_calls, outcome.judge_calls) for outcome in outcomes),
+        "judge/tie_rate": [ranking.tie_rate for ranking in rankings if ranking.tie_rate is not None],
+        "judge/flip_rate": [ranking.flip_rate for ranking in rankings if ranking.flip_rate is not None],
+        "true/quality": [total for truth_G in quality for total in truth_G],
+        "true/quality_spread": [np.std(truth_G) for truth_G in quality],
+        "true/rank_agreement": [tau for tau in taus if not math.isnan(tau)],
     }
-    for name in ("tie_rate", "flip_rate"):
-        rates = [rate for outcome in outcomes if outcome.ranking and (rate := getattr(outcome.ranking, name)) is not None]
-        if rates:
-            metrics[f"judge/{name}"] = np.mean(rates)
-    return {name: float(value) for name, value in metrics.items()}
+    return {name: [float(value) for value in values] for name, values in metrics.items()}
+
+
+def _flags(counts: Iterable[tuple[int, int]]) -> list[float]:
+    """(hits, of how many) each as so many ones and zeros."""
+    return [flag for hits, total in counts for flag in [1.0] * hits + [0.0] * (total - hits)]
 
 
 def rollout_table(groups: Sequence[RolloutGroup], outcomes: Sequence[GroupOutcome]) -> tuple[list[str], list[list]]:

@@ -113,7 +113,7 @@ class RolloutConfig:
     turns_every: int | None = None  # optimizer steps of a stage (Delta, 3.3, AgentGym-RL); null shares rl.steps evenly
     max_tokens: int = 16384  # tokens a trajectory may take after its prompt, observations included. Our choice
     max_turn_tokens: int = 4096  # tokens a single assistant turn may take. Our choice
-    batch_size: int = 256  # trajectories generated at once in evaluation. Our choice
+    batch_size: int = 256  # trajectories that a process generates at once. Our choice
 
 
 @dataclass
@@ -143,7 +143,7 @@ class JudgesConfig:
     train: JudgeConfig = field(default_factory=JudgeConfig)  # gives the reward (paper: Qwen3-Max)
     eval: list[JudgeConfig] = field(default_factory=lambda: [JudgeConfig()])  # win rate is their mean (5.3: two judges)
     # What follows bounds the LLM calls of a run, over all its judges and processes, and changes no verdict. Our choices.
-    concurrency: int = 64  # calls under way at once
+    concurrency: int = 64  # calls under way at once; the processes of RL share them evenly
     store: str = "runs/replies.sqlite"  # every reply is kept here and never paid for twice; runs can share it
     store_only: bool = False  # take replies from the store alone: no key, no call; a missing reply stops the run
     max_calls: int | None = None  # calls that a run may pay for, over all its restarts; then it stops, its checkpoint saved
@@ -237,6 +237,8 @@ class RLConfig:
     save_steps: int = 20  # optimizer steps between checkpoints
     eval_steps: int = 20  # optimizer steps between evaluations on a few held-out queries; 0 for none (Fig. 4c's curve)
     eval_queries: int = 50  # how many, spread over the subtasks
+    deepspeed: str | None = None  # a DeepSpeed JSON: ZeRO-3 shares parameters, gradients and optimizer over the processes, as full fine-tuning
+    # of Qwen3-8B needs; null: each process holds them all. The paper names ZeRO-3 for SFT only; our choice
 
     @property
     def rollouts(self) -> int:
@@ -504,12 +506,18 @@ def _numbers(value: Any, key: str = "") -> Iterator[tuple[str, float]]:
 
 
 def check_groups(config: Config, processes: int) -> None:
-    """Refuse a layout that would split a rollout group over processes or steps: its ranks would be silently wrong.
+    """Refuse a layout that would split a rollout group over processes or steps: its ranks would be silently wrong. And one that leaves a
+    process without a judge call.
 
     Raises:
         UserError: names the numbers to change.
     """
     n, k, micro = config.rollout.group_size, config.rl.groups, config.rl.micro_batch_size
+    if config.judge.concurrency < processes:
+        raise UserError(
+            f"judge.concurrency={config.judge.concurrency} cannot be shared by {processes} processes; "
+            f"set it to {processes} or more, or start fewer processes"
+        )
     if k % processes:
         raise UserError(
             f"rl.groups={k} cannot be shared by {processes} processes without splitting a group; "

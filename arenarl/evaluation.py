@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 import wandb
+from accelerate import PartialState
+from accelerate.utils import gather_object
 
 from arenarl import metrics
 from arenarl.config import Config, LLMConfig
@@ -216,20 +218,28 @@ class CurveRecorder:
 
     def __init__(self, engine: RolloutEngine, queries: Sequence[Query], baselines: dict[str, Trajectory], judges: Sequence[Judge],
                  examine: Examiner, temperature: float, seed: int, folder: Path, client: LLMClient | None = None):
-        self.evaluate = partial(evaluate_policy, engine, queries, baselines, judges, examine, seed=seed)
+        self.evaluate = partial(evaluate_policy, engine, baselines=baselines, judges=judges, examine=examine, seed=seed)
+        self.queries = queries
         self.temperatures = {"sampled": temperature, "greedy": 0.0}
         self.path = folder / "curve.jsonl"
         self.client = client
 
     def record(self, step: int) -> None:
+        """To be called on all processes: they share the queries, and the main one writes."""
+        state = PartialState()
+        mine = self.queries[state.process_index :: state.num_processes]
+        cases = {decoding: self.evaluate(queries=mine, temperature=temperature) for decoding, temperature in self.temperatures.items()}
+        shares = gather_object([(cases, self.client and self.client.stop_reason)])
+        if state.is_main_process and not any(stop_reason for _, stop_reason in shares):  # else verdicts are missing; the next step stops the run
+            self._write(step, [share for share, _ in shares])
+
+    def _write(self, step: int, shares: Sequence[dict[str, list[Case]]]) -> None:
         point, intervals = {}, {}
-        for decoding, temperature in self.temperatures.items():
-            cases = self.evaluate(temperature=temperature)
-            figures = figures_of(cases, resamples=1000, seed=0)
+        for decoding in self.temperatures:
+            by_id = {case.query.query_id: case for share in shares for case in share[decoding]}
+            figures = figures_of([by_id[query.query_id] for query in self.queries], resamples=1000, seed=0)
             point |= {f"eval/{decoding}/{name}": figures[name]["mean"] for name in CURVE_FIGURES}
             intervals |= {f"eval/{decoding}/{name}": figures[name]["ci"] for name in CURVE_FIGURES}
-        if self.client and self.client.stop_reason:  # verdicts are missing; the next step stops the run
-            return
         append_step(self.path, step, [{"step": step, **point, "ci": intervals}])
         if wandb.run is not None:
             wandb.log(point | {"train/global_step": step})

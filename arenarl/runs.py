@@ -27,9 +27,12 @@ _UNREAD_BY = {  # sections that a stage does not read
     "rl": ("name", "sft", "evaluate", "wandb"),
 }
 _CLAIMS: list[IO] = []  # open files whose locks this process holds
-_FREE_ON_RESUMING = {  # keys of LLM calls that change no verdict: a run that they stopped goes on with others
+_OF_CALLS = {
     "concurrency", "store", "store_only", "max_calls", "max_cost", "max_failure_share", "timeout_s", "patience_s", "api_key_variable",
     "price_in", "price_out",
+}  # fmt: skip
+_FREE_ON_RESUMING = {  # keys that change no verdict, and the policy by rounding errors only: a run that they stopped goes on with others
+    "judge": _OF_CALLS, "environment": _OF_CALLS, "rl": {"micro_batch_size"}, "rollout": {"batch_size"}, "policy": {"gradient_checkpointing"},
 }  # fmt: skip
 _LIBRARIES = ("torch", "transformers", "trl", "accelerate", "peft", "deepspeed", "datasets", "openai", "wandb")
 
@@ -87,17 +90,17 @@ def _refuse_other_settings(config: Config, folder: Path) -> None:
         return
     before, now = yaml.safe_load(earlier.read_text(encoding="utf-8")), yaml.safe_load(config_to_yaml(config))
     for settings in (before, now):
-        settings |= {section: _without_free_keys(settings[section]) for section in ("judge", "environment")}
+        settings |= {section: _without(free, settings[section]) for section, free in _FREE_ON_RESUMING.items()}
     changed = [section for section in now if section not in unread and now[section] != before.get(section)]
     if changed:
         raise UserError(f"{folder} was made with other settings ({', '.join(changed)}); delete it, or give this run another `name`")
 
 
-def _without_free_keys(settings: Any) -> Any:
+def _without(keys: set[str], settings: Any) -> Any:
     if isinstance(settings, list):
-        return [_without_free_keys(item) for item in settings]
+        return [_without(keys, item) for item in settings]
     if isinstance(settings, dict):
-        return {name: _without_free_keys(value) for name, value in settings.items() if name not in _FREE_ON_RESUMING}
+        return {name: _without(keys, value) for name, value in settings.items() if name not in keys}
     return settings
 
 

@@ -32,17 +32,21 @@ from arenarl.rewards import center, leave_one_out, standardize
 from arenarl.rollouts import RolloutEngine
 from arenarl.seeds import stable_seed
 from arenarl.trajectory import Query, RolloutGroup, Trajectory
+from arenarl.zero3 import LONGEST_WAIT_S, start_deepspeed
 
-Log = Callable[[list[RolloutGroup], list[GroupOutcome]], dict[str, float]]
+Log = Callable[[list[RolloutGroup], list[GroupOutcome]], dict[str, list[float]]]
 Keep = Callable[[int, list[RolloutGroup], list[GroupOutcome]], None]
 
 
 def grpo_arguments(config: Config, folder: Path, processes: int, use_cpu: bool) -> GRPOConfig:
-    """TRL's arguments for Eqs. 7 and 8, or what `rl` makes of them: advantages, ratios, clip range, KL, how token losses are averaged."""
+    """TRL's arguments for Eqs. 7 and 8, or what `rl` makes of them: advantages, ratios, clip range, KL, how token losses are averaged.
+
+    Starts the process group. The mean over processes of TRL's losses is the mean over all trajectories (`dapo`: all tokens) of the step.
+    """
     rl, rollout = config.rl, config.rollout
     micro_batches = rl.groups // processes * rollout.group_size // rl.micro_batch_size
     scale_rewards, _ = advantage_by_trl(rl)
-    return GRPOConfig(
+    arguments = GRPOConfig(
         output_dir=str(folder),
         use_cpu=use_cpu,
         bf16=config.policy.dtype == "bfloat16",
@@ -76,7 +80,12 @@ def grpo_arguments(config: Config, folder: Path, processes: int, use_cpu: bool) 
         report_to=[] if config.wandb.mode == "disabled" else ["wandb"],
         disable_tqdm=True,
         ddp_find_unused_parameters=False,
+        ddp_timeout=LONGEST_WAIT_S,
+        deepspeed=rl.deepspeed,
     )
+    if rl.deepspeed:
+        start_deepspeed()
+    return arguments
 
 
 def advantage_by_trl(rl: RLConfig) -> tuple[str, Callable[[Sequence[float | None]], Sequence[float | None]]]:
@@ -168,7 +177,7 @@ def reward_functions(arena: Arena, log: Log, keep: Keep, config: Config) -> list
     n = config.rollout.group_size
     judged: list[GroupOutcome] = []
 
-    def remember(groups: list[RolloutGroup], outcomes: list[GroupOutcome]) -> dict[str, float]:
+    def remember(groups: list[RolloutGroup], outcomes: list[GroupOutcome]) -> dict[str, list[float]]:
         judged[:] = outcomes
         return log(groups, outcomes)
 
@@ -182,9 +191,10 @@ def reward_functions(arena: Arena, log: Log, keep: Keep, config: Config) -> list
 
 
 def reward_function(arena: Arena, log: Log, keep: Keep, config: Config):
-    """TRL's reward function: rows → groups → `arena` → rows. `log` turns a step's groups into metrics.
+    """TRL's reward function: rows → groups → `arena` → rows. `log` turns this process's groups into the values of metrics, of which
+    TRL takes the mean over all processes.
 
-    Every `rl.eval_steps` steps `keep` gets the main process's groups, and W&B a table of them.
+    Every `rl.eval_steps` steps `keep` gets the groups of all processes, on the main one, and W&B a table of them.
 
     All processes learn from all groups of the step, so what they know of the judge stays the same everywhere.
     """
@@ -198,22 +208,30 @@ def reward_function(arena: Arena, log: Log, keep: Keep, config: Config):
         (rollout_start, rollout_end), start = rollout[0], time.perf_counter()
         outcomes = judging[0].outcomes()
         usage = llm_usage(arena.client) if arena.client else {}
-        judged = gather_object([(outcome.scored_calls, outcome.tally) for outcome in outcomes])
-        arena.learn([calls for calls, _ in judged])
-        arena.count([tally for _, tally in judged])
-        log_metric("time/rollout_s", rollout_end - rollout_start)
-        log_metric("time/forward_s", start - rollout_end)
-        log_metric("time/judge_s", time.perf_counter() - start)
+        seconds = (rollout_end - rollout_start, start - rollout_end, time.perf_counter() - start)
+        judged = gather_object([(outcome.scored_calls, outcome.tally, seconds) for outcome in outcomes])
+        arena.learn([calls for calls, _, _ in judged])
+        arena.count([tally for _, tally, _ in judged])
+        slowest = max((seconds for _, _, seconds in judged), key=sum)  # all wait for it
+        known = arena.judge_metrics() | usage | {  # the same on all processes
+            **dict(zip(("time/rollout_s", "time/forward_s", "time/judge_s"), slowest, strict=True)),
+            "rollout/max_turns": config.turns.at(trainer_state.global_step),
+        }
         log_metric("time/judge_hidden_s", judging[0].busy_s(until=start))
-        log_metric("rollout/max_turns", config.turns.at(trainer_state.global_step))
-        for name, value in (log(groups, outcomes) | arena.judge_metrics() | usage).items():
-            log_metric(name, value)
-        if trainer_state.is_world_process_zero and config.rl.eval_steps and trainer_state.global_step % config.rl.eval_steps == 0:
-            keep(trainer_state.global_step, groups, outcomes)
-            if wandb.run is not None:
-                columns, rows = rollout_table(groups, outcomes)
-                wandb.log({"rollouts": wandb.Table(columns=columns, data=rows), "train/global_step": trainer_state.global_step})
+        for name, values in (log(groups, outcomes) | {name: [value] for name, value in known.items()}).items():
+            for value in values:
+                log_metric(name, value)
+        if config.rl.eval_steps and trainer_state.global_step % config.rl.eval_steps == 0:
+            kept = gather_object(list(zip(groups, outcomes, strict=True)))
+            if trainer_state.is_world_process_zero:
+                show(trainer_state.global_step, *map(list, zip(*kept, strict=True)))
         return [reward for outcome in outcomes for reward in hand_over(outcome.rewards_G)]
+
+    def show(step: int, groups: list[RolloutGroup], outcomes: list[GroupOutcome]) -> None:
+        keep(step, groups, outcomes)
+        if wandb.run is not None:
+            columns, rows = rollout_table(groups, outcomes)
+            wandb.log({"rollouts": wandb.Table(columns=columns, data=rows), "train/global_step": step})
 
     reward.__name__ = config.reward.name
     return reward
@@ -262,10 +280,9 @@ def saved_if_stopped(trainer: GRPOTrainer) -> Iterator[None]:
 
 
 class EveryFewSteps(TrainerCallback):
-    """Calls `act(step)` before training and after every `interval` optimizer steps, on the main process.
-
-    All processes enter together, because under ZeRO-3 they must gather the weights together. Also logs `time/update_s`, what
-    a step takes besides rollouts, log-probabilities before the update, and waiting for the judge.
+    """Calls `act(step)` before training and after every `interval` optimizer steps, on all processes: each has its share to do, and
+    under ZeRO-3 they must gather the weights together. Also logs `time/update_s`, what a step takes besides rollouts,
+    log-probabilities before the update, and waiting for the judge.
     """
 
     def __init__(self, interval: int, engine: RolloutEngine, act: Callable[[int], None]):
@@ -287,8 +304,7 @@ class EveryFewSteps(TrainerCallback):
         if not self.interval or state.global_step % self.interval:
             return
         with generating(self.engine, self.trainer):
-            if state.is_world_process_zero:
-                self.act(state.global_step)
+            self.act(state.global_step)
 
 
 class KeptWithCheckpoint(TrainerCallback, ExportableState):

@@ -268,6 +268,14 @@ def test_a_split_group_is_refused_with_the_numbers_to_change():
         check_groups(config, 2)
 
 
+def test_a_judge_limit_that_leaves_a_process_without_a_call_is_refused():
+    config = Config()
+    config.judge.concurrency = 5
+    check_groups(config, 4)
+    with pytest.raises(UserError, match=re.escape("judge.concurrency=5 cannot be shared by 8 processes; set it to 8 or more")):
+        check_groups(config, 8)
+
+
 def test_other_seeds_get_folders_of_their_own():
     assert [Config(name="a", seed=seed).run_name for seed in (0, 1, 2)] == ["a", "a-seed1", "a-seed2"]
     assert str(Config(name="a", seed=1).run_dir) == "runs/a-seed1" and str(Config(name="a").results_dir) == "results/a"

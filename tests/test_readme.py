@@ -87,7 +87,7 @@ def test_every_logged_metric_is_explained():
     arena = Arena(judge=None, config=Config(rollout=RolloutConfig(group_size=2)))
     arena.learn([outcome.scored_calls])
     names |= set(arena.judge_metrics()) | set(evaluation.CURVE_FIGURES)
-    names |= set(re.findall(r'log_metric\("([^"]+)"', (ROOT / "arenarl" / "trl_adapter.py").read_text(encoding="utf-8")))
+    names |= set(re.findall(r'"((?:time|rollout|judge)/\w+)"', (ROOT / "arenarl" / "trl_adapter.py").read_text(encoding="utf-8")))
     figures = re.findall(r'^        "(\w+)": (?:mean_of|win_rate_of)', (ROOT / "arenarl" / "evaluation.py").read_text(encoding="utf-8"), re.MULTILINE)
     assert len(figures) >= 9
     assert [name for name in sorted(names | set(figures)) if f"`{name}`" not in explained] == []
