@@ -17,12 +17,13 @@ from arenarl.judge_server import free_port
 ROOT = Path(__file__).resolve().parent.parent
 LAUNCH = ROOT / "configs" / "launch"
 PROBE = """
-import os, sys, torch
+import os, pathlib, sys, torch
 torch.distributed.init_process_group("gloo")
 total = torch.tensor([int(os.environ["RANK"]) + 1])
 torch.distributed.all_reduce(total)
 assert os.environ.get("ACCELERATE_USE_DEEPSPEED", "false") == "false" and sys.argv[1:3] == ["--config", "x.yaml"]
-print(f"rank {os.environ['RANK']} of {os.environ['WORLD_SIZE']}: {total.item()}", flush=True)
+said = pathlib.Path(__file__).with_name(f"rank-{os.environ['RANK']}")
+said.write_text(f"rank {os.environ['RANK']} of {os.environ['WORLD_SIZE']}: {total.item()}")
 torch.distributed.destroy_process_group()
 """
 ENVIRONMENT = {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
@@ -30,7 +31,7 @@ ENVIRONMENT = {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THR
 
 @pytest.fixture
 def probe(tmp_path):
-    """A script that says who it is, once it has met all others."""
+    """A script that says who it is, in a file beside it, once it has met all others."""
     path = tmp_path / "probe.py"
     path.write_text(PROBE)
     return path
@@ -42,11 +43,11 @@ def start(*command, **environment):
     )
 
 
-def said_of(*processes):
-    """The lines of the probes, sorted, once all processes have ended well."""
+def said_by(probe, *processes):
+    """What the processes of a probe said, in their order, once all launchers have ended well."""
     outputs = [process.communicate(timeout=600) for process in processes]
     assert all(process.returncode == 0 for process in processes), outputs
-    return sorted(line for output, _ in outputs for line in output.splitlines() if line.startswith("rank"))
+    return [path.read_text() for path in sorted(probe.parent.glob("rank-*"))]
 
 
 @pytest.mark.parametrize(("name", "machines", "processes"), [("accelerate_8_gpus", 1, 8), ("accelerate_4x8_gpus", 4, 32)])
@@ -66,7 +67,7 @@ def test_accelerate_reads_its_configs(name, machines, processes):
 def test_accelerate_really_starts_its_processes(probe):
     config = str(LAUNCH / "accelerate_8_gpus.yaml")
     command = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", config, "--num_processes", "2", str(probe), "--config", "x.yaml"]
-    assert said_of(start(*command)) == ["rank 0 of 2: 3", "rank 1 of 2: 3"]
+    assert said_by(probe, start(*command)) == ["rank 0 of 2: 3", "rank 1 of 2: 3"]
 
 
 def test_two_machines_meet_at_the_rendezvous(probe):
@@ -75,7 +76,7 @@ def test_two_machines_meet_at_the_rendezvous(probe):
         sys.executable, "-m", "arenarl.launch", "--nnodes", "2", "--nproc_per_node", "1", "--rdzv_backend", "c10d", "--rdzv_endpoint", endpoint,
         "--rdzv_id", "x", "--local_addr", "127.0.0.1", str(probe), "--config", "x.yaml",
     ]  # fmt: skip
-    assert said_of(start(*command), start(*command)) == ["rank 0 of 2: 3", "rank 1 of 2: 3"]
+    assert said_by(probe, start(*command), start(*command)) == ["rank 0 of 2: 3", "rank 1 of 2: 3"]
 
 
 def test_the_slurm_script_starts_a_launcher_on_every_machine(probe, tmp_path):
@@ -89,7 +90,8 @@ def test_the_slurm_script_starts_a_launcher_on_every_machine(probe, tmp_path):
         "PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_NODELIST": "a[1-2]", "SLURM_JOB_NUM_NODES": "1", "SLURM_JOB_ID": "7", "GPUS": "2",
         "PORT": str(free_port()),
     }  # fmt: skip
-    assert said_of(start("bash", str(LAUNCH / "slurm.sh"), str(probe), "x.yaml", **environment)) == ["rank 0 of 2: 3", "rank 1 of 2: 3"]
+    launcher = start("bash", str(LAUNCH / "slurm.sh"), str(probe), "x.yaml", **environment)
+    assert said_by(probe, launcher) == ["rank 0 of 2: 3", "rank 1 of 2: 3"]
 
 
 @pytest.mark.parametrize("name", ["ds_config.json", "configs/launch/zero3_gpu.json"])
