@@ -321,6 +321,7 @@ def test_a_run_with_several_updates_goes_on_from_its_checkpoint_as_if_it_had_not
 def test_every_yaml_becomes_arguments_of_the_trainer(path, tmp_path):
     config = load_config(path, ["wandb.mode=disabled"])
     check_groups(config, processes=2)
+    config.rl.deepspeed = None  # it would start its process group
     arguments = adapter.grpo_arguments(config, tmp_path, processes=1, use_cpu=True)
     rl, rows = config.rl, config.rl.groups * config.rollout.group_size
     assert arguments.generation_batch_size == rows and arguments.num_generations == config.rollout.group_size
