@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 from urllib.parse import urlsplit
 
 from omegaconf import OmegaConf
@@ -179,6 +179,7 @@ class GroupStageConfig:
 RewardName = Literal[
     "tournament", "pointwise_answer", "pointwise_trajectory", "tournament_grpo", "win_rate", "pointwise_implicit", "pointwise_explicit"
 ]
+WITH_FORMAT_REWARD = {"tournament_grpo", "win_rate", "pointwise_implicit", "pointwise_explicit"}  # Tournament-GRPO's
 
 
 @dataclass
@@ -211,15 +212,26 @@ class RLConfig:
     init: str | None = None  # folder or hub id that RL starts from; null takes the SFT policy of `init_run`
     init_run: str | None = None  # name of the run whose SFT policy of the same seed RL starts from; null is this run
     steps: int = 200  # optimizer steps. Our choice (Fig. 4c shows 160)
-    groups: int = 8  # K: queries a step, over all processes (Appendix A)
+    groups: int = 8  # K: queries that are rolled out at once, over all processes (Appendix A)
     micro_batch_size: int = 1  # trajectories a process puts through the model at once
     learning_rate: float = 1e-6  # Appendix A
     lr_scheduler: str = "constant"  # any name transformers knows. Our choice
-    beta: float = 0.001  # weight of the KL term in Eq. 8; the paper gives no value. Our choice
-    epsilon: float = 0.2  # clip range of Eq. 8; the paper gives no value. Our choice
-    epsilon_high: float | None = None  # upper clip range, if it differs
+    # What makes the method, with `reward.name`. configs/quickstart_*.yaml spell each one out.
+    advantage: Literal["group_std", "center", "leave_one_out", "batch_std", "decoupled"] = "group_std"
+    # of a trajectory in its group. group_std: reward less the mean, by the standard deviation (Eq. 7; GRPO, GSPO, DAPO). center: less
+    # the mean (Dr.GRPO). leave_one_out: less the mean of the others (RLOO). batch_std: less the mean, by the standard deviation of all
+    # that over the step (REINFORCE++ with baseline). decoupled: reward and validity, each as in group_std, summed and standardised
+    # over the step (GDPO)
+    advantage_ddof: int = 1  # of group_std: the variance divides by N - ddof, 0 or 1; the paper does not say which. TRL's choice
+    advantage_epsilon: float = 1.0e-4  # of group_std: added to the standard deviation in Eq. 7; the paper gives no value. TRL's choice
     importance_sampling_level: Literal["token", "sequence"] = "token"  # Eq. 8 is written per trajectory: sequence is GSPO
-    loss_type: Literal["grpo", "dr_grpo", "dapo"] = "grpo"  # how token losses are averaged: grpo per trajectory, as in Eq. 8
+    loss_type: Literal["grpo", "dr_grpo", "dapo"] = "grpo"  # token losses are averaged by trajectory and then over them (grpo, as in
+    # Eq. 8), over all of the update's tokens (dapo), or summed and divided by a constant, rollout.max_tokens (dr_grpo)
+    epsilon: float = 0.2  # clip range of Eq. 8; the paper gives no value. Our choice
+    epsilon_high: float | None = None  # upper clip range, if it differs (DAPO: clip-higher)
+    updates_per_rollout: int = 1  # optimizer steps that share a step's rollouts; at 1 every ratio of Eq. 8 is 1, so that neither its clip
+    # range nor its level counts. The paper does not say; our choice
+    beta: float = 0.001  # weight of the KL term in Eq. 8, 0 without one; the paper gives no value. Our choice
     subtasks: list[str] | None = None  # train on these only; null means all but M-Day, which SFT does not see either
     max_grad_norm: float = 1.0  # gradients are clipped to this norm. Our choice
     save_steps: int = 20  # optimizer steps between checkpoints
@@ -227,6 +239,11 @@ class RLConfig:
     eval_queries: int = 50  # how many, spread over the subtasks
     deepspeed: str | None = None  # a DeepSpeed JSON: ZeRO-3 shares parameters, gradients and optimizer over the processes, as full fine-tuning
     # of Qwen3-8B needs; null: each process holds them all. The paper names ZeRO-3 for SFT only; our choice
+
+    @property
+    def rollouts(self) -> int:
+        """How many times `groups` queries are rolled out."""
+        return math.ceil(self.steps / self.updates_per_rollout)
 
 
 @dataclass
@@ -358,7 +375,7 @@ def named_class(name: str, key: str) -> Any:
 
 _ABOVE_0 = re.compile(
     r"threads|evaluate\.samples|tournament\.timeout_s|judge\.(concurrency|max_calls|max_cost)"
-    r"|(judge|environment)\..*\.(timeout_s|patience_s|max_reply_tokens|max_(result|text)_chars)|rl\.(groups|steps|micro_batch_size)|sft\.(batch_size|gradient_accumulation|max_length)|judge\..*\.rounding"
+    r"|(judge|environment)\..*\.(timeout_s|patience_s|max_reply_tokens|max_(result|text)_chars)|rl\.(groups|steps|micro_batch_size|updates_per_rollout)|sft\.(batch_size|gradient_accumulation|max_length)|judge\..*\.rounding"
     r"|rollout\.(max_turns|max_tokens|max_turn_tokens|batch_size|temperature)|data\.(sft_size|rl_size|test_per_subtask|baseline_attempts)"
 )
 
@@ -376,12 +393,13 @@ def _check(config: Config) -> None:
     if not config.judge.eval:
         raise UserError("judge.eval is empty: name at least one judge")
     _check_llms(config)
+    _check_method(config)
     for key, value in _numbers(asdict(config)):
         if isinstance(value, float) and not math.isfinite(value):
             raise UserError(f"{key}={value}: must be a finite number")
         if value <= 0 and _ABOVE_0.fullmatch(key):
             raise UserError(f"{key}={value}: must be above 0")
-        if value < 0 and ".sigma_" in key:
+        if value < 0 and (".sigma_" in key or key in ("rl.beta", "rl.advantage_epsilon")):
             raise UserError(f"{key}={value}: must not be below 0")
         if not 0 <= value <= 1 and key.endswith(("_skill", "_share")):
             raise UserError(f"{key}={value}: must be from 0 to 1")
@@ -429,6 +447,31 @@ def _check_llms(config: Config) -> None:
             raise UserError(f"judge.max_cost needs {key}.price_in and {key}.price_out")
 
 
+def _check_method(config: Config) -> None:
+    """Refuse keys of `rl` that contradict each other: a run would be half of one method and half of another."""
+    rl, default = config.rl, RLConfig()
+    if rl.advantage_ddof not in (0, 1):
+        raise UserError(f"rl.advantage_ddof={rl.advantage_ddof}: must be 0 or 1")
+    changed = (rl.advantage_ddof, rl.advantage_epsilon) != (default.advantage_ddof, default.advantage_epsilon)
+    if changed and rl.advantage != "group_std":
+        raise UserError(f"rl.advantage_ddof and rl.advantage_epsilon are of rl.advantage=group_std, not of {rl.advantage}; leave them out")
+    if rl.loss_type == "dr_grpo" and rl.advantage not in ("center", "leave_one_out"):
+        raise UserError(
+            f"rl.loss_type=dr_grpo is for advantages without a standard deviation, not rl.advantage={rl.advantage}; "
+            "set rl.advantage=center for Dr.GRPO, leave_one_out for RLOO"
+        )
+    if rl.importance_sampling_level == "sequence" and rl.loss_type != "grpo":
+        raise UserError(f"rl.loss_type={rl.loss_type} would weight a sequence's ratio by its length; set rl.loss_type=grpo for GSPO")
+    if rl.advantage == "decoupled" and config.reward.name in WITH_FORMAT_REWARD:
+        raise UserError(
+            f"rl.advantage=decoupled keeps validity apart, but reward.name={config.reward.name} has it in its sum already; "
+            f"take one of {', '.join(sorted(set(get_args(RewardName)) - WITH_FORMAT_REWARD))}"
+        )
+    for key in ("save_steps", "eval_steps"):
+        if rl.updates_per_rollout > 0 and getattr(rl, key) % rl.updates_per_rollout:
+            raise UserError(f"rl.{key}={getattr(rl, key)}: must be a multiple of rl.updates_per_rollout={rl.updates_per_rollout}")
+
+
 def _numbers(value: Any, key: str = "") -> Iterator[tuple[str, float]]:
     """(dotted key, value) of every number."""
     if isinstance(value, dict | list):
@@ -456,12 +499,18 @@ def check_groups(config: Config, processes: int) -> None:
             f"rl.groups={k} cannot be shared by {processes} processes without splitting a group; "
             f"set rl.groups to a multiple of {processes}, or start a number of processes that divides {k}"
         )
-    per_process = k // processes * n
-    if per_process % micro:
+    per_process, updates = k // processes * n, config.rl.updates_per_rollout
+    if per_process % updates:
         raise UserError(
-            f"rl.micro_batch_size={micro} does not divide the {per_process} trajectories of a process "
-            f"(rl.groups={k} / {processes} processes x rollout.group_size={n}); "
-            f"set rl.micro_batch_size to one of {[d for d in range(1, per_process + 1) if per_process % d == 0]}"
+            f"rl.updates_per_rollout={updates} does not divide the {per_process} trajectories of a process "
+            f"(rl.groups={k} / {processes} processes x rollout.group_size={n}); change one of them"
+        )
+    per_update = per_process // updates
+    if per_update % micro:
+        raise UserError(
+            f"rl.micro_batch_size={micro} does not divide the {per_update} trajectories of a process and update "
+            f"(rl.groups={k} / {processes} processes x rollout.group_size={n} / rl.updates_per_rollout={updates}); "
+            f"set rl.micro_batch_size to one of {[d for d in range(1, per_update + 1) if per_update % d == 0]}"
         )
 
 

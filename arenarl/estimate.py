@@ -54,7 +54,7 @@ def estimate_rl(config: Config, queries: Sequence[Query], baselines: dict[str, T
     if config.judge.train.name == "llm":
         groups = [_group(query, baselines[query.query_id], config.rollout.group_size) for query in queries]
         Arena(LLMJudge(config.judge.train, client), config).reward_groups(groups)
-        total += _times(client, config.rl.steps * config.rl.groups / len(groups))
+        total += _times(client, config.rl.rollouts * config.rl.groups / len(groups))
     points = config.rl.steps // config.rl.eval_steps + 1 if config.rl.eval_steps else 0
     return total + _estimate_cases(config, queries, baselines, client, points * config.rl.eval_queries * 2)
 

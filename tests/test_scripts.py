@@ -218,6 +218,17 @@ def test_rl_runs_in_a_single_process_with_curves_offline(unbroken, folder):
     assert len(list((path.parent / "wandb").glob("offline-run-*/*.wandb"))) == 1
 
 
+def test_rl_with_lora_trains_an_adapter_and_leaves_an_ordinary_policy(folder):
+    """The adapter moves away from the reference policy, which is the same model without it; saved, it is part of the linear layers."""
+    run_well(folder, "train_rl.py", name="lora", rl__init_run="tiny", policy__lora_rank=4)
+    path = folder / "runs" / "lora" / "rl"
+    changed = differ(weights(folder / "runs" / "tiny" / "sft"), weights(path))
+    assert len(changed) == 2 * 7 and all("_proj." in name for name in changed)
+    log = read(path / "checkpoint-2" / "trainer_state.json")["log_history"]
+    assert log[0]["kl"] == 0 < log[1]["kl"]
+    assert not (path / "checkpoint-2" / "model.safetensors").exists() and (path / "checkpoint-2" / "adapter_model.safetensors").is_file()
+
+
 def kill_after(folder, file, last, **options):
     """Start RL, kill it the hard way as soon as `file` is there, and see that it did not get to `last`."""
     with (folder / "killed.log").open("w") as log:
