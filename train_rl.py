@@ -3,8 +3,9 @@
     python train_rl.py --config configs/quickstart.yaml
 
 One optimizer step: K queries → for each a greedy anchor and N-1 samples, multi-turn with tools (arenarl/rollouts.py) → a seeded
-tournament of bidirectional judgements (arenarl/tournament.py, Eqs. 3-5) → ranks → rewards (Eq. 6) → TRL standardises them in the
-group and takes the clipped step with KL (Eqs. 7 and 8). Start it again after a crash: it goes on from the last checkpoint.
+tournament of bidirectional judgements (arenarl/tournament.py, Eqs. 3-5), begun while others still generate → ranks → rewards (Eq. 6)
+→ TRL standardises them in the group and takes the clipped step with KL (Eqs. 7 and 8). Start it again after a crash: it goes on from
+the last checkpoint.
 """
 
 import os
@@ -61,7 +62,7 @@ def main() -> None:
             args=adapter.grpo_arguments(config, folder, processes, use_cpu=not torch.cuda.is_available()),
             train_dataset=adapter.prompt_dataset(queries, config),
             processing_class=tokenizer,
-            rollout_func=adapter.rollout_function(engine, queries, config),
+            rollout_func=adapter.rollout_function(engine, arena, queries, config),
             reward_funcs=adapter.reward_functions(arena, log, keep, config),
             callbacks=[curve, adapter.KeptWithCheckpoint(arena), Survival(stopwatch)],
             peft_config=lora_config(config),

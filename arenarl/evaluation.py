@@ -18,7 +18,7 @@ from accelerate import PartialState
 from accelerate.utils import gather_object
 
 from arenarl import metrics
-from arenarl.config import Config
+from arenarl.config import Config, LLMConfig
 from arenarl.environments.travel_truth import ANSWER_DIMENSIONS, PATH_DIMENSIONS, Truth, total_score
 from arenarl.files import hash_files, read_json, write_json
 from arenarl.judge import Examiner, Judge, Verdict
@@ -89,13 +89,14 @@ class Part:
         write_json(self.path, {"fingerprint": self.fingerprint})
 
 
-def fingerprint(config: Config, checkpoint: str) -> str:
-    """Hash of all that a checkpoint's cases depend on: weights, data, settings, code. A hub id stands for its weights."""
+def fingerprint(config: Config, policy: str | LLMConfig) -> str:
+    """Hash of all that a policy's cases depend on: weights, data, settings, code. A hub id or a model's name stands for its weights."""
     data, package = Path(config.data.folder), Path(__file__).parent
-    paths = [*Path(checkpoint).glob("*.safetensors"), *Path(checkpoint).glob("*.bin"), *data.glob("test_*.jsonl"), *package.rglob("*.py")]
+    weights = [*Path(policy).glob("*.safetensors"), *Path(policy).glob("*.bin")] if isinstance(policy, str) else []
+    paths = [*weights, *data.glob("test_*.jsonl"), *package.rglob("*.py")]
     settings = asdict(config)
     read = {key: settings[key] for key in ("seed", "threads", "policy", "data", "environment", "rollout", "judge")}
-    return str(stable_seed(hash_files(sorted(paths)), checkpoint, read, config.test_turns))
+    return str(stable_seed(hash_files(sorted(paths)), policy if isinstance(policy, str) else asdict(policy), read, config.test_turns))
 
 
 def evaluate_policy(
@@ -116,7 +117,7 @@ def evaluate_policy(
     """
     again = (sample,) if sample else ()
     attempts = [Attempt(query, temperature, stable_seed(seed, "evaluate", query.query_id, *again), max_turns) for query in queries]
-    return judge_trajectories(queries, engine.roll_out(attempts, tick), baselines, judges, examine)
+    return judge_trajectories(queries, engine.roll_out(attempts, lambda *_: tick()), baselines, judges, examine)
 
 
 def judge_trajectories(

@@ -18,7 +18,7 @@ from typing import IO, Any
 
 import yaml
 
-from arenarl.config import Config, JudgeConfig, UserError, config_to_yaml
+from arenarl.config import Config, JudgeConfig, LLMConfig, UserError, config_to_yaml
 from arenarl.files import read_json, write_json, write_text
 from arenarl.terminal import is_main_process, quiet_libraries, say
 
@@ -42,14 +42,7 @@ def start_stage(config: Config, stage: str) -> Path:
 
     To be called before the first model is built. Only the main process writes.
     """
-    import torch
-    from transformers import set_seed
-
-    quiet_libraries()
-    torch.set_num_threads(config.threads)
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # else TRL's half-gigabyte scratch buffer is filled every forward pass
-    set_seed(config.seed)
+    fix_randomness(config)
     folder = config.run_dir / stage
     folder.mkdir(parents=True, exist_ok=True)
     _refuse_other_settings(config, folder)
@@ -63,6 +56,18 @@ def start_stage(config: Config, stage: str) -> Path:
         write_text(folder / "config.yaml", config_to_yaml(config))
         write_json(folder / "provenance.json", provenance(config))
     return folder
+
+
+def fix_randomness(config: Config) -> None:
+    """Threads, algorithms and seeds, so that a run can be repeated; and what libraries say on every run is silenced."""
+    import torch
+    from transformers import set_seed
+
+    quiet_libraries()
+    torch.set_num_threads(config.threads)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # else TRL's half-gigabyte scratch buffer is filled every forward pass
+    set_seed(config.seed)
 
 
 def _claim(folder: Path) -> None:
@@ -141,6 +146,7 @@ def provenance(config: Config) -> dict[str, Any]:
         "data_seed": config.data.seed,
         "judge_train": _judge_provenance(config, config.judge.train),
         "judge_eval": [_judge_provenance(config, judge) for judge in config.judge.eval],
+        "api_policies": {name: _policy_provenance(config, llm) for name, llm in config.evaluate.api.items()},
         "judge_is_simulated": config.judge.train.is_simulated,
     }
 
@@ -153,8 +159,17 @@ def _judge_provenance(config: Config, judge: JudgeConfig) -> str | dict[str, Any
     from arenarl.rubrics import domain_rubric
 
     rubric = domain_rubric(config.environment.domain, config.data.language)
-    prompt = prompt_hash(rubric, config.data.language)
-    return {"model": judge.model, "base_url": judge.base_url, "prompt": prompt, "date": time.strftime("%Y-%m-%d")}
+    return _model_provenance(judge, prompt_hash(rubric, config.data.language))
+
+
+def _policy_provenance(config: Config, llm: LLMConfig) -> dict[str, Any]:
+    from arenarl.api_policy import prompt_hash
+
+    return _model_provenance(llm, prompt_hash(config.data.language))
+
+
+def _model_provenance(llm: LLMConfig, prompt: str) -> dict[str, Any]:
+    return {"model": llm.model, "base_url": llm.base_url, "prompt": prompt, "date": time.strftime("%Y-%m-%d")}
 
 
 class Stopwatch:
