@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from aiohttp import web
 
 from arenarl.config import SIMULATED_MODEL, JudgeConfig, JudgesConfig
-from arenarl.judge_server import free_port
 from arenarl.llm_client import LLMClient
 from arenarl.llm_judge import LLMJudge
 
@@ -15,7 +14,7 @@ from arenarl.llm_judge import LLMJudge
 @contextmanager
 def serving(app, port=0):
     """The address of an aiohttp application that runs in a thread of its own."""
-    port, loop, is_up = port or free_port(), asyncio.new_event_loop(), threading.Event()
+    loop, is_up = asyncio.new_event_loop(), threading.Event()
     runner = web.AppRunner(app, shutdown_timeout=0.1)
 
     def run():
@@ -29,13 +28,13 @@ def serving(app, port=0):
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    assert is_up.wait(10)
+    assert is_up.wait(60)
     try:
-        yield f"http://127.0.0.1:{port}/v1"
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
     finally:
-        asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result(10)
+        asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result(60)
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(10)
+        thread.join(60)
 
 
 def client_of(folder, run="run", keys=None, log=None, processes=1, rank=0, **limits):
@@ -43,5 +42,5 @@ def client_of(folder, run="run", keys=None, log=None, processes=1, rank=0, **lim
 
 
 def judge_of(url, client, **keys):
-    settings = {"timeout_s": 5.0, "patience_s": 20.0, "api_key_variable": None} | keys
+    settings = {"timeout_s": 60.0, "patience_s": 120.0, "api_key_variable": None} | keys
     return LLMJudge(JudgeConfig(name="llm", model=SIMULATED_MODEL, base_url=url, **settings), client)

@@ -56,7 +56,7 @@ def start(folder, script, until, **options):
 
 def ends(process, folder):
     """The exit code of a run that was disturbed, and its last line on stderr."""
-    code = process.wait(timeout=60)
+    code = process.wait(timeout=300)
     text = (folder / "stderr.txt").read_text()
     assert "Traceback" not in text, text[-4000:]
     return code, text.strip().splitlines()[-1]
@@ -160,7 +160,7 @@ def test_processes_end_when_their_launcher_is_killed(folder):
     workers = psutil.Process(process.pid).children()
     process.kill()
     process.wait()
-    _, alive = psutil.wait_procs(workers, timeout=10)
+    _, alive = psutil.wait_procs(workers, timeout=60)
     assert len(workers) == 2 and alive == []
 
 

