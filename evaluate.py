@@ -21,7 +21,7 @@ def main() -> None:
     config, arguments = parse_arguments(__doc__, lambda parser: parser.add_argument("--query", help="answer this one query and print the trajectory"))
     checkpoints = config.evaluate.checkpoints or {"sft": config.sft_policy, "rl": str(config.run_dir / "rl")}
 
-    from arenarl.build import build_client, build_engine, build_examiner, build_judges, load_policy, test_set
+    from arenarl.build import build_client, build_engine, build_examiner, build_judges, load_policy, require_backend, test_set
     from arenarl.estimate import print_estimate
     from arenarl.evaluation import Part, baseline_cases, evaluate_policy, fingerprint, judge_trajectories, summarize
     from arenarl.playoffs import play_offs
@@ -33,6 +33,8 @@ def main() -> None:
 
     quiet_libraries()
     tokenizers = {name: load_tokenizer(path) for name, path in checkpoints.items()}
+    for path in checkpoints.values():
+        require_backend(config, path)
     if arguments.query:
         name = list(checkpoints)[-1]
         engine = build_engine(config, tokenizers[name], load_policy(config, checkpoints[name]), build_client(config, "query"))

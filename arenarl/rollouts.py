@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerBase
 
 from arenarl.config import RolloutConfig
 from arenarl.environments.base import Environment
-from arenarl.generation import Generator, TurnRequest
+from arenarl.generation import GeneratedTurn, Generator, TurnRequest
 from arenarl.seeds import stable_seed
 from arenarl.trajectory import Query, RolloutGroup, StopReason, ToolCall, Trajectory, assistant_message, parse_turn, prompt_messages, tool_message
 
@@ -37,12 +37,14 @@ class _Progress:
     prompt_ids: list[int]
     completion_ids: list[int] = field(default_factory=list)
     policy_mask_T: list[int] = field(default_factory=list)
+    logprobs_T: list[float | None] = field(default_factory=list)
     tool_calls: int = 0
     tool_errors: int = 0
 
-    def append(self, token_ids: list[int], is_own: bool) -> None:
+    def append(self, token_ids: list[int], is_own: bool, logprobs_T: list[float] | None = None) -> None:
         self.completion_ids += token_ids
         self.policy_mask_T += [int(is_own)] * len(token_ids)
+        self.logprobs_T += logprobs_T or [None] * len(token_ids)
 
     def end(self, query_id: str, stop_reason: StopReason) -> Trajectory:
         length = len(self.policy_mask_T)
@@ -56,6 +58,7 @@ class _Progress:
             prompt_ids=self.prompt_ids,
             completion_ids=self.completion_ids[:length],
             policy_mask_T=self.policy_mask_T[:length],
+            logprobs_T=self.logprobs_T[:length],
             meta={
                 "turns": turns,
                 "tool_calls": self.tool_calls,
@@ -113,30 +116,34 @@ class RolloutEngine:
         """Thought and tool calls, observations, thought and tool calls, …, answer (Eq. 1)."""
         query_id, environment = attempt.query.query_id, self.make_environment()
         environment.reset(attempt.query)
-        progress = self._start(attempt.query)
+        progress = _Progress(prompt_messages(attempt.query), self.prompt_ids(attempt.query))
         for turn_number in range(self.config.max_turns):
             budget = min(self.config.max_tokens - len(progress.completion_ids), self.config.max_turn_tokens)
             if budget <= 0:
                 return progress.end(query_id, "max_tokens")
             seed = stable_seed(attempt.seed, turn_number)
             request = TurnRequest(progress.prompt_ids + progress.completion_ids, budget, attempt.temperature, seed)
-            turn_ids = await self.generator.generate(request)
-            turn = parse_turn(self._append_turn(progress, turn_ids))
-            if turn_ids[-1] != self.tokenizer.eos_token_id:
+            generated = await self.generator.generate(request)
+            turn = parse_turn(self._append_turn(progress, generated, is_greedy=attempt.temperature == 0))
+            if generated.token_ids[-1] != self.tokenizer.eos_token_id:
                 return progress.end(query_id, "max_tokens")
             if not turn.tool_calls:
                 return progress.end(query_id, "answer" if turn.answer else "no_answer")
             self._append_observations(progress, [await _call(environment, call) for call in turn.tool_calls])
         return progress.end(query_id, "max_turns")
 
-    def _start(self, query: Query) -> _Progress:
+    def prompt_ids(self, query: Query) -> list[int]:
+        """The tokens that every trajectory of the query starts from."""
         messages = prompt_messages(query)
-        prompt_ids = self.tokenizer.apply_chat_template(messages, tools=self.tools, add_generation_prompt=True, return_dict=False)
-        return _Progress(messages, list(prompt_ids))
+        return list(self.tokenizer.apply_chat_template(messages, tools=self.tools, add_generation_prompt=True, return_dict=False))
 
-    def _append_turn(self, progress: _Progress, turn_ids: list[int]) -> dict[str, Any]:
-        """The turn's message, without the end-of-turn token if the policy got to it."""
-        progress.append(turn_ids, is_own=True)
+    def _append_turn(self, progress: _Progress, generated: GeneratedTurn, is_greedy: bool) -> dict[str, Any]:
+        """The turn's message, without the end-of-turn token if the policy got to it.
+
+        A greedy turn was not drawn from the distribution that its logprobs are of: they say nothing of how far the back end is off.
+        """
+        turn_ids = generated.token_ids
+        progress.append(turn_ids, is_own=True, logprobs_T=None if is_greedy else generated.logprobs_T)
         message = assistant_message(self.tokenizer.decode(turn_ids[:-1] if turn_ids[-1] == self.tokenizer.eos_token_id else turn_ids))
         progress.messages.append(message)
         return message

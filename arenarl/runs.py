@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.metadata import version
+from importlib.metadata import packages_distributions, version
 from pathlib import Path
 from typing import IO, Any
 
@@ -27,9 +27,9 @@ _UNREAD_BY = {  # sections that a stage does not read
     "rl": ("name", "sft", "evaluate", "wandb"),
 }
 _CLAIMS: list[IO] = []  # open files whose locks this process holds
-_FREE_ON_RESUMING = {  # keys of LLM calls that change no verdict: a run that they stopped goes on with others
+_FREE_ON_RESUMING = {  # keys of LLM calls and of vLLM that change no result: a run that they stopped goes on with others
     "concurrency", "store", "store_only", "max_calls", "max_cost", "max_failure_share", "timeout_s", "patience_s", "api_key_variable",
-    "price_in", "price_out",
+    "price_in", "price_out", "vllm_memory", "server_url", "server_weights", "parity_steps", "parity_bound",
 }  # fmt: skip
 _LIBRARIES = ("torch", "transformers", "trl", "accelerate", "peft", "deepspeed", "datasets", "openai", "wandb")
 
@@ -44,7 +44,8 @@ def start_stage(config: Config, stage: str) -> Path:
 
     quiet_libraries()
     torch.set_num_threads(config.threads)
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    if stage == "sft" or config.rollout.backend != "vllm":  # vLLM in the same process brings kernels that no seed makes repeatable
+        torch.use_deterministic_algorithms(True, warn_only=True)
     torch.utils.deterministic.fill_uninitialized_memory = False  # else TRL's half-gigabyte scratch buffer is filled every forward pass
     set_seed(config.seed)
     folder = config.run_dir / stage
@@ -82,7 +83,7 @@ def _refuse_other_settings(config: Config, folder: Path) -> None:
         return
     before, now = yaml.safe_load(earlier.read_text(encoding="utf-8")), yaml.safe_load(config_to_yaml(config))
     for settings in (before, now):
-        settings |= {section: _without_free_keys(settings[section]) for section in ("judge", "environment")}
+        settings |= {section: _without_free_keys(settings[section]) for section in ("judge", "environment", "rollout")}
     changed = [section for section in now if section not in unread and now[section] != before.get(section)]
     if changed:
         raise UserError(f"{folder} was made with other settings ({', '.join(changed)}); delete it, or give this run another `name`")
@@ -132,7 +133,7 @@ def provenance(config: Config) -> dict[str, Any]:
     """Commit, library versions, seeds and judges: what a result needs to be understood later."""
     return {
         "commit": commit(),
-        "versions": {name: version(name) for name in _LIBRARIES},
+        "versions": {name: version(name) for name in _LIBRARIES} | _vllm_version(config),
         "python": sys.version.split()[0],
         "seed": config.seed,
         "data_seed": config.data.seed,
@@ -140,6 +141,12 @@ def provenance(config: Config) -> dict[str, Any]:
         "judge_eval": [_judge_provenance(config, judge) for judge in config.judge.eval],
         "judge_is_simulated": config.judge.train.is_simulated,
     }
+
+
+def _vllm_version(config: Config) -> dict[str, str]:
+    """Of the package that provides it, if it generates here: with a GPU it has another name than without."""
+    names = packages_distributions().get("vllm", []) if config.rollout.backend == "vllm" else []
+    return {name: version(name) for name in names}
 
 
 def _judge_provenance(config: Config, judge: JudgeConfig) -> str | dict[str, Any]:

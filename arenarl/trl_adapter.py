@@ -27,6 +27,7 @@ from arenarl.mixed_model import JudgeVariances
 from arenarl.rollouts import RolloutEngine
 from arenarl.seeds import stable_seed
 from arenarl.trajectory import Query, RolloutGroup
+from arenarl.weight_sync import VLLMWeights
 
 Log = Callable[[list[RolloutGroup], list[GroupOutcome]], dict[str, float]]
 Keep = Callable[[int, list[RolloutGroup], list[GroupOutcome]], None]
@@ -57,6 +58,7 @@ def grpo_arguments(config: Config, folder: Path, processes: int, use_cpu: bool) 
         epsilon=rl.epsilon,
         epsilon_high=rl.epsilon_high,
         importance_sampling_level=rl.importance_sampling_level,
+        vllm_importance_sampling_mode="token_truncate",  # a sequence's product of ratios would zero long trajectories
         loss_type=rl.loss_type,
         scale_rewards="none" if rl.loss_type == "dr_grpo" else "group",
         use_bias_correction_kl=False,
@@ -107,7 +109,7 @@ def rollout_function(engine: RolloutEngine, queries: Sequence[Query], config: Co
             "prompt_ids": [trajectory.prompt_ids for trajectory in trajectories],
             "completion_ids": [trajectory.completion_ids for trajectory in trajectories],
             "env_mask": [trajectory.policy_mask_T for trajectory in trajectories],
-            "logprobs": None,
+            "logprobs": [trajectory.logprobs_T for trajectory in trajectories] if trainer.use_vllm else None,
             "group": [group for group in groups for _ in range(n)],
             "rollout_s": [time.perf_counter() - start] * len(trajectories),
         }
@@ -226,9 +228,19 @@ class KeptWithCheckpoint(TrainerCallback, ExportableState):
             self.arena.variances = JudgeVariances.from_dict(state.stateful_callbacks[type(self).__name__]["attributes"])
 
 
+def connect(trainer: GRPOTrainer, engine: RolloutEngine, queries: Sequence[Query], config: Config) -> None:
+    """Keep vLLM, if that is what generates, at the trainer's weights."""
+    if config.rollout.backend != "transformers":
+        trainer.vllm_weights = VLLMWeights(trainer, engine, queries, config)
+
+
 @contextmanager
 def generating(engine: RolloutEngine, trainer: GRPOTrainer) -> Iterator[None]:
-    """Lend the trainer's model to the engine; under ZeRO-3 its weights are gathered once, not once a turn."""
+    """Lend the trainer's model to the engine; under ZeRO-3 its weights are gathered once, not once a turn. vLLM gets the weights."""
+    if trainer.use_vllm:
+        trainer.vllm_weights.bring_up_to_date()
+        yield
+        return
     with unwrap_model_for_generation(trainer.model_wrapped, trainer.accelerator) as model:
         was_training = model.training
         model.eval()

@@ -6,7 +6,7 @@ import pytest
 
 from arenarl.config import RolloutConfig
 from arenarl.environments.travel import TravelEnvironment
-from arenarl.generation import TransformersGenerator
+from arenarl.generation import GeneratedTurn, TransformersGenerator
 from arenarl.rollouts import Attempt, RolloutEngine
 from arenarl.seeds import stable_seed
 from arenarl.sft_data import as_text, tokenize
@@ -49,7 +49,7 @@ class Scripted:
         prompt = self.tokenizer.decode(request.token_ids)
         script = next(turns for text, turns in self.scripts.items() if text in prompt)
         token_ids = self.tokenizer.encode(script[prompt.count("<|im_start|>assistant") - 1]) + [self.tokenizer.eos_token_id]
-        return token_ids[: request.max_tokens]
+        return GeneratedTurn(token_ids[: request.max_tokens])
 
 
 class Spy:
@@ -60,7 +60,7 @@ class Spy:
 
     async def generate(self, request):
         turn = await self.generator.generate(request)
-        self.turns.append((request, turn))
+        self.turns.append((request, turn.token_ids))
         return turn
 
 
