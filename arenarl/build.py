@@ -30,7 +30,7 @@ from arenarl.rubrics import Rubric, domain_rubric
 from arenarl.seeds import stable_seed
 from arenarl.synthesis import HELD_OUT
 from arenarl.trajectory import Query, Trajectory, read_jsonl, read_queries
-from arenarl.vllm_generation import VLLMGenerator, open_engine, require_vllm
+from arenarl.vllm_generation import VLLMGenerator, load_engine, require_vllm
 from arenarl.vllm_server import ServerGenerator, VLLMServer
 
 
@@ -112,7 +112,7 @@ def build_judges(config: Config, examiner: Examiner, client: LLMClient | None = 
 def load_policy(config: Config, path: str) -> Any:
     """A checkpoint for generation: the model, on the GPU if there is one, or vLLM's engine, or None where a server now serves it."""
     if config.rollout.backend == "vllm":
-        return open_engine(path, config, config.rollout.batch_size, beside_trainer=False)
+        return load_engine(path, config)
     if config.rollout.backend == "vllm_server":
         VLLMServer(config.rollout.server_url).load(str(Path(path).resolve()) if Path(path).is_dir() else path)
         return None

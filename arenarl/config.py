@@ -116,7 +116,7 @@ class RolloutConfig:
     server_weights: str | None = None  # of `vllm_server`: the folder through which it gets each step's weights, on a disk that it sees
     # too, such as /dev/shm/policy on one machine; null is the run's own folder
     parity_steps: int = 20  # optimizer steps between checks that vLLM agrees with the trainer, the first before step 1. Our choice
-    parity_bound: float = 0.1  # nats: a larger mean difference of the logprobs of vLLM's greedy tokens stops the run. Our choice
+    parity_bound: float = 0.05  # nats: a larger mean difference of the logprobs of vLLM's greedy tokens stops the run. Our choice
 
 
 @dataclass

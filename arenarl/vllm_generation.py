@@ -11,16 +11,21 @@ import asyncio
 import importlib.util
 import itertools
 import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
+from transformers import AutoConfig
 
 from arenarl.config import Config, UserError
 from arenarl.errors import GO_ON, OUT_OF_MEMORY
 from arenarl.generation import GeneratedTurn, TurnRequest
 
 _ALONE_MEMORY = 0.85  # share of the GPU: nothing else is there
-_OPEN: list[Any] = []  # the engine that this process has open, unless a trainer owns it
+_OPEN: list[Any] = []  # the engine of this process, unless a trainer owns it: there is no sure way to free one's memory
+_SHAPE = ("model_type", "vocab_size", "hidden_size", "num_hidden_layers")  # what tells a wrong model apart
 
 
 def require_vllm() -> None:
@@ -36,48 +41,77 @@ def require_vllm() -> None:
 
 
 def open_engine(path: str, config: Config, rows: int, beside_trainer: bool) -> Any:
-    """vLLM's `LLM` on a checkpoint folder or hub id, for at most `rows` requests at once.
-
-    Beside a trainer it computes in this process, where the trainer can write into its weights, and each process has one. Else it is
-    the only one of this process, takes most of the GPU and closes the one before.
+    """vLLM's `LLM` on a checkpoint folder or hub id, in this process, for at most `rows` requests at once.
 
     Raises:
         UserError: vLLM cannot start, for want of memory or because it does not know the model.
     """
     require_vllm()
-    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0" if beside_trainer else "1"
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # in another process nobody could write into its weights
     from vllm import LLM
 
-    if beside_trainer and not torch.cuda.is_available():
-        keep_weights_loadable()
-    while _OPEN and not beside_trainer:
-        _OPEN.pop().llm_engine.engine_core.shutdown()
     try:
-        llm = LLM(
-            model=path,
-            dtype=config.policy.dtype,
-            seed=config.seed,
-            max_num_seqs=rows,
-            max_num_batched_tokens=4096,  # of prompts in one step; vLLM's own default is larger, and its memory profile goes by it
-            gpu_memory_utilization=config.rollout.vllm_memory if beside_trainer else _ALONE_MEMORY,
-            enable_prefix_caching=True,
-            logprobs_mode="processed_logprobs",  # of the distribution that tokens are drawn from, temperature included
-            distributed_executor_backend="external_launcher" if beside_trainer else None,
-            enforce_eager=not torch.cuda.is_available(),  # compiling takes longer on a CPU than it saves
-            disable_log_stats=True,
-        )
+        with bearing_with_cpu():
+            return LLM(
+                model=path,
+                dtype=config.policy.dtype,
+                seed=config.seed,
+                max_num_seqs=rows,
+                max_num_batched_tokens=4096,  # of prompts in one step; vLLM's own default is larger, and its memory profile goes by it
+                gpu_memory_utilization=config.rollout.vllm_memory if beside_trainer else _ALONE_MEMORY,
+                enable_prefix_caching=True,
+                logprobs_mode="processed_logprobs",  # of the distribution that tokens are drawn from, temperature included
+                distributed_executor_backend="external_launcher" if beside_trainer else None,
+                enforce_eager=not torch.cuda.is_available(),  # compiling takes longer on a CPU than it saves
+                disable_log_stats=True,
+                use_tqdm_on_load=False,
+            )
     except Exception as error:
         raise UserError(f"vLLM could not start on {path}: {_what_to_do(error)}") from error
-    if not beside_trainer:
-        _OPEN.append(llm)
+
+
+def load_engine(path: str, config: Config) -> Any:
+    """The engine of this process with a checkpoint's weights: opened for the first checkpoint, and kept for the others.
+
+    Raises:
+        UserError: a model of another shape than the first.
+    """
+    if not _OPEN:
+        _OPEN.append(open_engine(path, config, config.rollout.batch_size, beside_trainer=False))
+        return _OPEN[0]
+    (llm,) = _OPEN
+    if other := other_shape(path, llm.llm_engine.model_config.hf_config.to_dict()):
+        raise UserError(f"{path} is another model than the first checkpoint ({', '.join(other)}); name it alone in evaluate.checkpoints")
+    llm.collective_rpc("reload_weights", kwargs={"weights_path": path})
+    llm.reset_prefix_cache()
     return llm
 
 
-def keep_weights_loadable() -> None:
-    """Without a GPU vLLM packs the weights for oneDNN, and packed ones cannot be loaded again: no packing, so that syncing works."""
+def other_shape(path: str, served: dict[str, Any]) -> list[str]:
+    """In what the policy at `path` is not the model that a config describes, if in anything."""
+    wanted = AutoConfig.from_pretrained(path).to_dict()
+    return [f"{key} {served.get(key)} instead of {wanted[key]}" for key in _SHAPE if served.get(key) != wanted[key]]
+
+
+@contextmanager
+def bearing_with_cpu() -> Iterator[None]:
+    """What vLLM 0.31 cannot bear without a GPU, while it starts; where there is one, nothing.
+
+    It packs weights for oneDNN, and packed ones cannot be loaded again: no packing. It looks into all that was imported, and stumbles
+    over a module of llvmlite's that bm25s brings: hidden meanwhile.
+    """
+    if torch.cuda.is_available():
+        yield
+        return
     import vllm._custom_ops as custom_ops
 
     custom_ops._supports_onednn = False
+    hidden = sys.modules.pop("llvmlite.binding.ffi", None)
+    try:
+        yield
+    finally:
+        if hidden is not None:
+            sys.modules["llvmlite.binding.ffi"] = hidden
 
 
 def sampling_of(request: TurnRequest, eos_id: int) -> dict[str, Any]:
@@ -108,12 +142,13 @@ class VLLMGenerator:
 
     async def generate(self, request: TurnRequest) -> GeneratedTurn:
         from vllm import SamplingParams
+        from vllm.exceptions import VLLMValidationError
 
         name, engine = str(next(self._numbers)), self.llm.llm_engine
         parameters = SamplingParams(**sampling_of(request, self.eos_id), detokenize=False)
         try:
             engine.add_request(name, {"prompt_token_ids": request.token_ids}, parameters)
-        except ValueError as error:  # longer than the model can read
+        except VLLMValidationError as error:  # longer than the model can read
             raise UserError(f"vLLM refused a prompt of {len(request.token_ids)} tokens: {_first_line(error)}; lower rollout.max_tokens") from error
         future = self._waiting[name] = asyncio.get_running_loop().create_future()
         if self._stepper is None or self._stepper.done():

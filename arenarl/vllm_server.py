@@ -16,15 +16,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
-from transformers import AutoConfig
 
 from arenarl.config import Config, UserError, parse_arguments
 from arenarl.errors import GO_ON, guarded
 from arenarl.generation import GeneratedTurn, TurnRequest
-from arenarl.vllm_generation import keep_weights_loadable, require_vllm, sampling_of
+from arenarl.vllm_generation import bearing_with_cpu, other_shape, require_vllm, sampling_of
 
 _TURN_S, _LOAD_S, _ASK_S = 3600.0, 1800.0, 30.0  # seconds after which a turn, a load of weights, any other request has failed
-_SHAPE = ("model_type", "vocab_size", "hidden_size", "num_hidden_layers")  # what tells a wrong model apart
 
 
 class VLLMServer:
@@ -41,8 +39,7 @@ class VLLMServer:
             raise UserError(f"the vLLM server at {self.url} gives {info['logprobs_mode']}, not the logprobs it samples with; {start}")
         if dtype not in str(info["dtype"]):
             raise UserError(f"the vLLM server at {self.url} computes in {info['dtype']}, the trainer in {dtype} (policy.dtype); {start}")
-        wanted, served = AutoConfig.from_pretrained(policy).to_dict(), info["hf_config"]
-        if other := [f"{key} {served.get(key)} instead of {wanted[key]}" for key in _SHAPE if served.get(key) != wanted[key]]:
+        if other := other_shape(policy, info["hf_config"]):
             raise UserError(f"the vLLM server at {self.url} serves another model ({info['model']}) than {policy}: {', '.join(other)}; {start}")
 
     def load(self, folder: str) -> None:
@@ -102,13 +99,11 @@ def main() -> None:
     config, arguments = parse_arguments(__doc__, lambda parser: parser.add_argument("flags", nargs="*", help="after --, vLLM's own flags"))
     require_vllm()
     os.environ["VLLM_SERVER_DEV_MODE"] = "1"  # vLLM hides what loads weights behind it
-    import torch
     from vllm.entrypoints.cli.main import main as vllm
 
-    if not torch.cuda.is_available():
-        keep_weights_loadable()
     sys.argv = ["vllm", *serve_arguments(config, arguments.flags)]
-    vllm()
+    with bearing_with_cpu():
+        vllm()
 
 
 if __name__ == "__main__":
