@@ -4,8 +4,8 @@
     python evaluate.py --config configs/quickstart.yaml --query "Find a quiet cafe within 3 km of Lotus Park in Chengdu."
 
 Writes every judged trajectory and match to runs/<run>/evaluate and the table to results/<run>/summary.json; `python -m arenarl.report
-<run>` makes a page of them. What was generated before, a checkpoint and a decoding at a time, is not generated again unless the
-weights, the settings or the code changed. With --query it answers that one query with the last checkpoint and prints the
+<run>` makes a page of them. What was generated before, a checkpoint, a decoding and a sample at a time, is not generated again unless
+the weights, the settings or the code changed. With --query it answers that one query with the last checkpoint and prints the
 trajectory. Rollout, judge and parsing code are those of training.
 """
 
@@ -24,6 +24,7 @@ def main() -> None:
     from arenarl.build import build_client, build_engine, build_examiner, build_judges, load_policy, require_backend, test_set
     from arenarl.estimate import print_estimate
     from arenarl.evaluation import Part, baseline_cases, evaluate_policy, fingerprint, judge_trajectories, summarize
+    from arenarl.inference_scaling import scaling_figures
     from arenarl.playoffs import play_offs
     from arenarl.policy import load_tokenizer
     from arenarl.report import print_table, print_trajectory, summary_of_run
@@ -51,10 +52,12 @@ def main() -> None:
     temperatures = {"sampled": config.rollout.temperature, "greedy": 0.0}
     prints = {name: fingerprint(config, path) for name, path in checkpoints.items()}
     parts = {
-        (name, decoding): Part(folder / f"{name}_{decoding}.jsonl", prints[name]) for name in checkpoints for decoding in config.evaluate.decodings
+        (name, decoding, sample): Part(folder / f"{name}_{decoding}{f'_{sample + 1}' if sample else ''}.jsonl", prints[name])
+        for name in checkpoints
+        for decoding, sample in config.evaluate.attempts
     }
 
-    @lru_cache(maxsize=1)  # both decodings of a checkpoint share its weights
+    @lru_cache(maxsize=1)  # all parts of a checkpoint share its weights
     def engine_of(name):
         return build_engine(config, tokenizers[name], load_policy(config, checkpoints[name]), client)
 
@@ -62,24 +65,29 @@ def main() -> None:
     total = len(parts) * len(queries)
     cases = {}
     with timed(folder, "evaluate", is_new=bool(missing)) as stopwatch, Bar("evaluate", total, total - len(missing) * len(queries)) as bar:
-        for (name, decoding), part in parts.items():
+        for (name, decoding, sample), part in parts.items():
+            samples = cases.setdefault((name, decoding), [])
             if part.trajectories is not None:
-                cases[name, decoding] = judge_trajectories(queries, part.trajectories, baselines, judges, examine)
+                samples.append(judge_trajectories(queries, part.trajectories, baselines, judges, examine))
                 continue
-            found = evaluate_policy(engine_of(name), queries, baselines, judges, examine, temperatures[decoding], config.seed, bar.update)
+            found = evaluate_policy(
+                engine_of(name), queries, baselines, judges, examine, temperatures[decoding], config.seed, bar.update, sample, config.test_turns
+            )
             if client:
                 client.check()
-            cases[name, decoding] = found
+            samples.append(found)
             part.write(found)
             stopwatch.lap()
         write_jsonl(folder / "baseline.jsonl", [case.to_record() for case in baseline_cases(queries, baselines, examine)])
-        entrants = {f"{name} {decoding}": found for (name, decoding), found in cases.items()}
+        entrants = {f"{name} {decoding}": samples[0] for (name, decoding), samples in cases.items()}
         write_jsonl(folder / "tournaments.jsonl", play_offs(queries, baselines, entrants, judges, config.evaluate.bracket, config.seed))
         if client:
             client.check()
         figures = {name: {} for name in checkpoints}
-        for (name, decoding), found in cases.items():
-            figures[name][decoding] = summarize(found, config.evaluate.bootstrap, config.seed)
+        for (name, decoding), samples in cases.items():
+            resamples, seed = config.evaluate.bootstrap, config.seed
+            more = scaling_figures(samples, config.evaluate.max_turns, resamples, seed)
+            figures[name][decoding] = summarize(samples[0], resamples, seed) | more
     summary = summary_of_run(config, figures)
     write_json(config.results_dir / "summary.json", summary)
     print_table(summary)

@@ -17,6 +17,7 @@ evaluate()  { python evaluate.py --config "$CONFIG" "$@"; }
 report()    { python -m arenarl.report --config "$CONFIG" "$@"; }
 pipeline()  { data "$@"; sft "$@"; rl "$@"; evaluate "$@"; report "$@"; }
 baselines() { for name in grpo gspo grpo_trajectory noise_free; do CONFIG=configs/quickstart_$name.yaml; rl "$@"; evaluate "$@"; done; }
+turns()     { for name in short long scaling; do CONFIG=configs/quickstart_${name}_turns.yaml; rl "$@"; evaluate "$@"; report "$@"; done; }
 readme()    { python -m arenarl.report --readme; }
 judge_check()  { data; python -m arenarl.judge_check --config "$CONFIG" "$@"; }
 judge_faults() { data; sft; python -m arenarl.judge_faults --config "$CONFIG" "$@"; }
@@ -87,6 +88,7 @@ usage() {
   echo "  pipeline                      data, SFT, RL, evaluation, report → results/quickstart/"
   echo "  data | sft | rl | evaluate | report    one of its stages"
   echo "  baselines                     GRPO and GSPO with pointwise rewards, and a judge without errors, from the same SFT policy"
+  echo "  turns                         few turns in RL, many, and from few to many (ScalingInter-RL), with pass@k and test-time turns"
   echo "  readme                        the README's results from results/"
   echo "  judge_check                   how good a judge is: --judge configs/judges/x.yaml"
   echo "  judge_faults                  RL against a judge server that fails in every way"
@@ -100,7 +102,7 @@ usage() {
 
 stage=${1:-}
 case "$stage" in
-  quickstart | pipeline | data | sft | rl | baselines) shift; environment; check "$@"; "$stage" "$@" ;;
+  quickstart | pipeline | data | sft | rl | baselines | turns) shift; environment; check "$@"; "$stage" "$@" ;;
   evaluate | report | readme | judge_check | judge_faults | bench | fidelity | bench_tournament | test) shift; environment; "$stage" "$@" ;;
   test_vllm) shift; test_vllm "$@" ;;
   *) usage ;;

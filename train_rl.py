@@ -61,7 +61,7 @@ def main() -> None:
             train_dataset=adapter.prompt_dataset(queries, config),
             processing_class=tokenizer,
             rollout_func=adapter.rollout_function(engine, queries, config),
-            reward_funcs=adapter.reward_function(arena, log, keep, config),
+            reward_funcs=adapter.reward_functions(arena, log, keep, config),
             callbacks=[curve, adapter.KeptWithCheckpoint(arena), Survival(stopwatch)],
             peft_config=lora_config(config),
         )

@@ -235,12 +235,14 @@ def outcome_metrics(groups: Sequence[RolloutGroup], outcomes: Sequence[GroupOutc
     quality = [[true_quality(examine, group.query, trajectory) for trajectory in group.trajectories] for group in groups]
     taus = [_agreement(outcome.rewards_G, truth_G) for outcome, truth_G in zip(outcomes, quality, strict=True)]
     judged = sum(outcome.judge_calls for outcome in outcomes)
+    rewards = [reward for outcome in outcomes for reward in outcome.rewards_G if reward is not None]
     metrics = {
         "rollout/valid_rate": np.mean([trajectory.valid for trajectory in trajectories]),
         "rollout/tool_calls": calls / len(trajectories),
         "rollout/tool_error_rate": sum(trajectory.meta["tool_errors"] for trajectory in trajectories) / max(1, calls),
         "rollout/turns": np.mean([trajectory.meta["turns"] for trajectory in trajectories]),
         "rollout/policy_tokens": np.mean([trajectory.policy_tokens for trajectory in trajectories]),
+        "rollout/reward": np.mean(rewards) if rewards else math.nan,
         "judge/calls_per_group": judged / len(groups),
         "judge/failure_rate": sum(outcome.failed_calls for outcome in outcomes) / max(1, judged),
         "true/quality": np.mean(quality),

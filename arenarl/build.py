@@ -13,9 +13,9 @@ import torch
 from peft import LoraConfig
 from transformers import PreTrainedTokenizerBase
 
-from arenarl.config import Config, JudgeConfig, UserError
+from arenarl.config import Config, JudgeConfig, UserError, named_class
 from arenarl.environments import make_environment
-from arenarl.environments.travel import TravelEnvironment
+from arenarl.environments.base import Environment
 from arenarl.environments.travel_truth import examine
 from arenarl.environments.travel_world import build_world
 from arenarl.evaluation import CurveRecorder
@@ -34,7 +34,7 @@ from arenarl.vllm_generation import VLLMGenerator, load_engine, require_vllm
 from arenarl.vllm_server import ServerGenerator, VLLMServer
 
 
-def build_environment(config: Config, client: LLMClient | None = None) -> TravelEnvironment:
+def build_environment(config: Config, client: LLMClient | None = None) -> Environment:
     """The tool set that `environment.name` names; simulated tools that ask an LLM need the client."""
     return make_environment(config.environment, config.data.language, client)
 
@@ -86,11 +86,17 @@ def build_client(config: Config, stage: str, folder: Path | None = None) -> LLMC
 
 
 def build_judge(config: Config, judge: JudgeConfig, examiner: Examiner, client: LLMClient | None = None, purpose: str = "train") -> Judge:
-    """A judge; an embedded one's noise derives from the run's seed and its purpose."""
+    """A judge; an embedded one's noise derives from the run's seed and its purpose.
+
+    Raises:
+        UserError: the class that `name` names cannot be had, or the domain has no rubric.
+    """
     if judge.name == "llm":
-        domain_rubric(config.environment.name, config.data.language)  # or this run could not be judged
+        domain_rubric(config.environment.domain, config.data.language)  # or this run could not be judged
         return LLMJudge(judge, client, _query_rubrics(config, judge) if judge.query_rubrics else None)
-    return EmbeddedJudge(judge, examiner, stable_seed(config.seed, "judge", purpose))
+    if judge.name == "embedded":
+        return EmbeddedJudge(judge, examiner, stable_seed(config.seed, "judge", purpose))
+    return named_class(judge.name, "judge")(judge)
 
 
 def _query_rubrics(config: Config, judge: JudgeConfig) -> dict[str, Rubric]:

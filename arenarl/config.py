@@ -15,7 +15,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from pkgutil import resolve_name
+from typing import Any, Literal, get_args
 from urllib.parse import urlsplit
 
 from omegaconf import OmegaConf
@@ -25,6 +26,7 @@ from arenarl.group_stage import GroupStage
 from arenarl.layers import UserError, assignments, read_layers
 from arenarl.schedules import parse_budget
 from arenarl.topologies import resolve_ranking
+from arenarl.turn_schedule import TurnSchedule, turn_schedule
 
 SIMULATED_MODEL = "simulated-travel-judge"  # what judge_server calls its model
 
@@ -92,7 +94,8 @@ class LLMConfig:
 
 @dataclass
 class EnvironmentConfig:
-    name: Literal["travel"] = "travel"  # the tool set
+    name: str = "travel"  # the tool set: travel, or one of your own as package.module:Class
+    domain: str = "travel"  # whose rubric an LLM judge takes: configs/rubrics/<domain>_<language>.yaml
     world_seed: int = 0  # makes the points of interest and timetables
     results: Literal["full", "compact"] = "full"  # JSON with all fields, or a line a record for a tiny policy
     tickets: LLMConfig = field(default_factory=LLMConfig)
@@ -106,6 +109,8 @@ class RolloutConfig:
     temperature: float = 0.8  # of all but the anchor (4.2)
     anchor: bool = True  # row 0 of a training group is decoded greedily (4.2)
     max_turns: int = 12  # assistant turns a trajectory may take. Not in the paper; our choice
+    turn_schedule: list[int] | None = None  # fewer in RL, stage by stage: h_1 < h_2 < … (3.3, AgentGym-RL: ScalingInter-RL); null: max_turns
+    turns_every: int | None = None  # optimizer steps of a stage (Delta, 3.3, AgentGym-RL); null shares rl.steps evenly
     max_tokens: int = 16384  # tokens a trajectory may take after its prompt, observations included. Our choice
     max_turn_tokens: int = 4096  # tokens a single assistant turn may take. Our choice
     batch_size: int = 256  # trajectories generated at once in evaluation. Our choice
@@ -121,7 +126,7 @@ class RolloutConfig:
 
 @dataclass
 class JudgeConfig(LLMConfig):
-    # embedded: the world's truth, plus the noise below
+    name: str = "embedded"  # embedded: the world's truth, plus the noise below. llm: the model. package.module:Class: a judge of your own
     process_aware: bool = True  # false: the judge sees the answers only (3.3 argues for the whole trajectory)
     show_tool_results: bool = True  # false: thoughts, calls and answer only (3.3 names these). An embedded judge then believes the answer
     max_result_chars: int = 2000  # a longer tool result is shown to an LLM with its middle left out. Our choice
@@ -182,6 +187,7 @@ class GroupStageConfig:
 RewardName = Literal[
     "tournament", "pointwise_answer", "pointwise_trajectory", "tournament_grpo", "win_rate", "pointwise_implicit", "pointwise_explicit"
 ]
+WITH_FORMAT_REWARD = {"tournament_grpo", "win_rate", "pointwise_implicit", "pointwise_explicit"}  # Tournament-GRPO's
 
 
 @dataclass
@@ -214,29 +220,53 @@ class RLConfig:
     init: str | None = None  # folder or hub id that RL starts from; null takes the SFT policy of `init_run`
     init_run: str | None = None  # name of the run whose SFT policy of the same seed RL starts from; null is this run
     steps: int = 200  # optimizer steps. Our choice (Fig. 4c shows 160)
-    groups: int = 8  # K: queries a step, over all processes (Appendix A)
+    groups: int = 8  # K: queries that are rolled out at once, over all processes (Appendix A)
     micro_batch_size: int = 1  # trajectories a process puts through the model at once
     learning_rate: float = 1e-6  # Appendix A
     lr_scheduler: str = "constant"  # any name transformers knows. Our choice
-    beta: float = 0.001  # weight of the KL term in Eq. 8; the paper gives no value. Our choice
-    epsilon: float = 0.2  # clip range of Eq. 8; the paper gives no value. Our choice
-    epsilon_high: float | None = None  # upper clip range, if it differs
+    # What makes the method, with `reward.name`. configs/quickstart_*.yaml spell each one out.
+    advantage: Literal["group_std", "center", "leave_one_out", "batch_std", "decoupled"] = "group_std"
+    # of a trajectory in its group. group_std: reward less the mean, by the standard deviation (Eq. 7; GRPO, GSPO, DAPO). center: less
+    # the mean (Dr.GRPO). leave_one_out: less the mean of the others (RLOO). batch_std: less the mean, by the standard deviation of all
+    # that over the step (REINFORCE++ with baseline). decoupled: reward and validity, each as in group_std, summed and standardised
+    # over the step (GDPO)
+    advantage_ddof: int = 1  # of group_std: the variance divides by N - ddof, 0 or 1; the paper does not say which. TRL's choice
+    advantage_epsilon: float = 1.0e-4  # of group_std: added to the standard deviation in Eq. 7; the paper gives no value. TRL's choice
     importance_sampling_level: Literal["token", "sequence"] = "token"  # Eq. 8 is written per trajectory: sequence is GSPO
-    loss_type: Literal["grpo", "dr_grpo", "dapo"] = "grpo"  # how token losses are averaged: grpo per trajectory, as in Eq. 8
+    loss_type: Literal["grpo", "dr_grpo", "dapo"] = "grpo"  # token losses are averaged by trajectory and then over them (grpo, as in
+    # Eq. 8), over all of the update's tokens (dapo), or summed and divided by a constant, rollout.max_tokens (dr_grpo)
+    epsilon: float = 0.2  # clip range of Eq. 8; the paper gives no value. Our choice
+    epsilon_high: float | None = None  # upper clip range, if it differs (DAPO: clip-higher)
+    updates_per_rollout: int = 1  # optimizer steps that share a step's rollouts; at 1 every ratio of Eq. 8 is 1, so that neither its clip
+    # range nor its level counts. The paper does not say; our choice
+    beta: float = 0.001  # weight of the KL term in Eq. 8, 0 without one; the paper gives no value. Our choice
     subtasks: list[str] | None = None  # train on these only; null means all but M-Day, which SFT does not see either
     max_grad_norm: float = 1.0  # gradients are clipped to this norm. Our choice
     save_steps: int = 20  # optimizer steps between checkpoints
     eval_steps: int = 20  # optimizer steps between evaluations on a few held-out queries; 0 for none (Fig. 4c's curve)
     eval_queries: int = 50  # how many, spread over the subtasks
 
+    @property
+    def rollouts(self) -> int:
+        """How many times `groups` queries are rolled out."""
+        return math.ceil(self.steps / self.updates_per_rollout)
+
 
 @dataclass
 class EvaluateConfig:
     checkpoints: dict[str, str] = field(default_factory=dict)  # name -> folder or hub id; empty takes this run's sft and rl
     decodings: list[str] = field(default_factory=lambda: ["sampled", "greedy"])  # at rollout.temperature, and at 0
+    samples: int = 1  # trajectories a query when sampled: of more than one, pass@k (Fig. 9, AgentGym-RL); all else counts the first
+    max_turns: list[int] | None = None  # test-time turns: figures for each of these budgets (Fig. 8, AgentGym-RL), the table by the largest;
+    # null is rollout.max_turns
     bootstrap: int = 2000  # resamples for the 95 % intervals
     bracket: bool = False  # after the matches with the baseline, play each query's tournament to its end, for the report; costs at most 2n-2
     # calls a query for n trajectories, with the first of judge.eval, and changes no figure. Not in the paper; our choice
+
+    @property
+    def attempts(self) -> list[tuple[str, int]]:
+        """(decoding, number) of each trajectory of a query; a greedy one is the same however often it is tried."""
+        return [(decoding, number) for decoding in self.decodings for number in range(self.samples if decoding == "sampled" else 1)]
 
 
 @dataclass
@@ -275,6 +305,16 @@ class Config:
     def sft_policy(self) -> str:
         """What RL starts from and is compared with."""
         return self.rl.init or str(Path("runs") / self._with_seed(self.rl.init_run or self.name) / "sft")
+
+    @property
+    def turns(self) -> TurnSchedule:
+        """Optimizer step → turns that a training trajectory may take."""
+        return turn_schedule(self.rollout.turn_schedule, self.rollout.turns_every, self.rollout.max_turns, self.rl.steps)
+
+    @property
+    def test_turns(self) -> int:
+        """Turns that an evaluated trajectory may take."""
+        return self.evaluate.max_turns[-1] if self.evaluate.max_turns else self.rollout.max_turns
 
     def _with_seed(self, name: str) -> str:
         return name if self.seed == 0 else f"{name}-seed{self.seed}"
@@ -327,9 +367,21 @@ def add_check(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--check", action="store_true", help="stop before any training, once all input is known to be sound")
 
 
+def named_class(name: str, key: str) -> Any:
+    """What `package.module:Class` names: judges and environments that are not part of this package.
+
+    Raises:
+        UserError: it cannot be imported.
+    """
+    try:
+        return resolve_name(name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UserError(f"{key}: {name} cannot be imported ({error}); name a class as package.module:Class, its module in this folder") from error
+
+
 _ABOVE_0 = re.compile(
-    r"threads|tournament\.timeout_s|judge\.(concurrency|max_calls|max_cost)"
-    r"|(judge|environment)\..*\.(timeout_s|patience_s|max_reply_tokens|max_(result|text)_chars)|rl\.(groups|steps|micro_batch_size)|sft\.(batch_size|gradient_accumulation|max_length)|judge\..*\.rounding"
+    r"threads|evaluate\.samples|tournament\.timeout_s|judge\.(concurrency|max_calls|max_cost)"
+    r"|(judge|environment)\..*\.(timeout_s|patience_s|max_reply_tokens|max_(result|text)_chars)|rl\.(groups|steps|micro_batch_size|updates_per_rollout)|sft\.(batch_size|gradient_accumulation|max_length)|judge\..*\.rounding"
     r"|rollout\.(max_turns|max_tokens|max_turn_tokens|batch_size|temperature|vllm_memory|parity_steps|parity_bound)|data\.(sft_size|rl_size|test_per_subtask|baseline_attempts)"
 )
 
@@ -347,12 +399,13 @@ def _check(config: Config) -> None:
     if not config.judge.eval:
         raise UserError("judge.eval is empty: name at least one judge")
     _check_llms(config)
+    _check_method(config)
     for key, value in _numbers(asdict(config)):
         if isinstance(value, float) and not math.isfinite(value):
             raise UserError(f"{key}={value}: must be a finite number")
         if value <= 0 and _ABOVE_0.fullmatch(key):
             raise UserError(f"{key}={value}: must be above 0")
-        if value < 0 and ".sigma_" in key:
+        if value < 0 and (".sigma_" in key or key in ("rl.beta", "rl.advantage_epsilon")):
             raise UserError(f"{key}={value}: must not be below 0")
         if not 0 <= value <= 1 and key.endswith(("_skill", "_share", "vllm_memory")):
             raise UserError(f"{key}={value}: must be from 0 to 1")
@@ -363,9 +416,24 @@ def _check(config: Config) -> None:
         resolve_ranking(config.tournament.topology, config.tournament.ranking)
     except ValueError as error:
         raise UserError(f"tournament: {error}") from error
+    if config.environment.name != "travel" and ":" not in config.environment.name:
+        raise UserError(f"environment.name={config.environment.name}: choose travel, or a class of your own as package.module:Class")
     unknown = set(config.evaluate.decodings) - {"sampled", "greedy"}
     if unknown or not config.evaluate.decodings:
         raise UserError(f"evaluate.decodings={config.evaluate.decodings}: choose from sampled, greedy")
+    _check_turns(config)
+
+
+def _check_turns(config: Config) -> None:
+    try:
+        config.turns  # noqa: B018 - building it checks it
+    except ValueError as error:
+        raise UserError(f"rollout.{error}") from error
+    turns = config.evaluate.max_turns
+    if turns is not None and (not turns or turns[0] < 1 or turns != sorted(set(turns))):
+        raise UserError(f"evaluate.max_turns={turns}: must name turns above 0, each larger than the one before; null takes rollout.max_turns")
+    if config.evaluate.samples > 1 and "sampled" not in config.evaluate.decodings:
+        raise UserError(f"evaluate.samples={config.evaluate.samples}: only sampled trajectories differ; add sampled to evaluate.decodings")
 
 
 def _check_llms(config: Config) -> None:
@@ -373,6 +441,8 @@ def _check_llms(config: Config) -> None:
     for key, judge in judges.items():
         if judge.query_rubrics and (judge.name != "llm" or key != "judge.train"):
             raise UserError(f"{key}.query_rubrics: only an LLM judge in training takes them; evaluation compares by the domain's dimensions")
+        if judge.name not in ("embedded", "llm") and ":" not in judge.name:
+            raise UserError(f"{key}.name={judge.name}: choose embedded, llm, or a class of your own as package.module:Class")
     for key, llm in (judges | {"environment.tickets": config.environment.tickets}).items():
         if llm.name != "llm":
             continue
@@ -383,6 +453,31 @@ def _check_llms(config: Config) -> None:
             raise UserError(f"{key}.base_url must be an http(s) address without a key in it; a key belongs into the environment variable")
         if config.judge.max_cost is not None and None in (llm.price_in, llm.price_out):
             raise UserError(f"judge.max_cost needs {key}.price_in and {key}.price_out")
+
+
+def _check_method(config: Config) -> None:
+    """Refuse keys of `rl` that contradict each other: a run would be half of one method and half of another."""
+    rl, default = config.rl, RLConfig()
+    if rl.advantage_ddof not in (0, 1):
+        raise UserError(f"rl.advantage_ddof={rl.advantage_ddof}: must be 0 or 1")
+    changed = (rl.advantage_ddof, rl.advantage_epsilon) != (default.advantage_ddof, default.advantage_epsilon)
+    if changed and rl.advantage != "group_std":
+        raise UserError(f"rl.advantage_ddof and rl.advantage_epsilon are of rl.advantage=group_std, not of {rl.advantage}; leave them out")
+    if rl.loss_type == "dr_grpo" and rl.advantage not in ("center", "leave_one_out"):
+        raise UserError(
+            f"rl.loss_type=dr_grpo is for advantages without a standard deviation, not rl.advantage={rl.advantage}; "
+            "set rl.advantage=center for Dr.GRPO, leave_one_out for RLOO"
+        )
+    if rl.importance_sampling_level == "sequence" and rl.loss_type != "grpo":
+        raise UserError(f"rl.loss_type={rl.loss_type} would weight a sequence's ratio by its length; set rl.loss_type=grpo for GSPO")
+    if rl.advantage == "decoupled" and config.reward.name in WITH_FORMAT_REWARD:
+        raise UserError(
+            f"rl.advantage=decoupled keeps validity apart, but reward.name={config.reward.name} has it in its sum already; "
+            f"take one of {', '.join(sorted(set(get_args(RewardName)) - WITH_FORMAT_REWARD))}"
+        )
+    for key in ("save_steps", "eval_steps"):
+        if rl.updates_per_rollout > 0 and getattr(rl, key) % rl.updates_per_rollout:
+            raise UserError(f"rl.{key}={getattr(rl, key)}: must be a multiple of rl.updates_per_rollout={rl.updates_per_rollout}")
 
 
 def _numbers(value: Any, key: str = "") -> Iterator[tuple[str, float]]:
@@ -406,12 +501,18 @@ def check_groups(config: Config, processes: int) -> None:
             f"rl.groups={k} cannot be shared by {processes} processes without splitting a group; "
             f"set rl.groups to a multiple of {processes}, or start a number of processes that divides {k}"
         )
-    per_process = k // processes * n
-    if per_process % micro:
+    per_process, updates = k // processes * n, config.rl.updates_per_rollout
+    if per_process % updates:
         raise UserError(
-            f"rl.micro_batch_size={micro} does not divide the {per_process} trajectories of a process "
-            f"(rl.groups={k} / {processes} processes x rollout.group_size={n}); "
-            f"set rl.micro_batch_size to one of {[d for d in range(1, per_process + 1) if per_process % d == 0]}"
+            f"rl.updates_per_rollout={updates} does not divide the {per_process} trajectories of a process "
+            f"(rl.groups={k} / {processes} processes x rollout.group_size={n}); change one of them"
+        )
+    per_update = per_process // updates
+    if per_update % micro:
+        raise UserError(
+            f"rl.micro_batch_size={micro} does not divide the {per_update} trajectories of a process and update "
+            f"(rl.groups={k} / {processes} processes x rollout.group_size={n} / rl.updates_per_rollout={updates}); "
+            f"set rl.micro_batch_size to one of {[d for d in range(1, per_update + 1) if per_update % d == 0]}"
         )
 
 

@@ -54,7 +54,7 @@ def estimate_rl(config: Config, queries: Sequence[Query], baselines: dict[str, T
     if config.judge.train.name == "llm":
         groups = [_group(query, baselines[query.query_id], config.rollout.group_size) for query in queries]
         Arena(LLMJudge(config.judge.train, client), config).reward_groups(groups)
-        total += _times(client, config.rl.steps * config.rl.groups / len(groups))
+        total += _times(client, config.rl.rollouts * config.rl.groups / len(groups))
     points = config.rl.steps // config.rl.eval_steps + 1 if config.rl.eval_steps else 0
     return total + _estimate_cases(config, queries, baselines, client, points * config.rl.eval_queries * 2)
 
@@ -95,13 +95,13 @@ def _tokens(text: str) -> int:
 def print_estimate(config: Config, stage: str) -> None:
     """The estimate as a line, if the stage asks an LLM; on the main process only."""
     judges = config.judge.eval if stage == "evaluate" else [config.judge.train, *config.judge.eval]
-    if not is_main_process() or all(judge.name == "embedded" for judge in judges):
+    if not is_main_process() or all(judge.name != "llm" for judge in judges):
         return
     queries, baselines = test_set(config)
     if stage == "rl":
         usage = estimate_rl(config, queries[:5], baselines)
     else:
-        cases = len(queries) * len(config.evaluate.decodings) * max(2, len(config.evaluate.checkpoints))
+        cases = len(queries) * len(config.evaluate.attempts) * max(2, len(config.evaluate.checkpoints))
         usage = _estimate_cases(config, queries[:5], baselines, _CountingClient(), cases)
     tokens = f"{usage.tokens_in / 1e6:.2f}M tokens in, {usage.tokens_out / 1e6:.2f}M out"
     cost = f"cost {usage.cost:.2f} by the config's prices; thinking is extra"

@@ -49,6 +49,12 @@ class Case:
         """Noise-free total, 0 to 10; 0 if invalid."""
         return total_score(self.truth.dimensions()) if self.truth else 0.0
 
+    @property
+    def leads(self) -> list[float | None]:
+        """By judge: points of the total by which the policy leads the baseline, both orders summed; None without a verdict."""
+        totals = [None if None in pair else (*pair[0].totals, *pair[1].totals[::-1]) for pair in self.calls]
+        return [None if four is None else round(four[0] - four[1] + four[2] - four[3], 6) for four in totals]
+
     def to_record(self) -> dict[str, Any]:
         """A line of runs/<run>/evaluate/<checkpoint>_<decoding>.jsonl."""
         findings = {"quality": round(self.quality, 3)}
@@ -64,7 +70,8 @@ class Case:
 
 
 class Part:
-    """One checkpoint with one decoding, as it lies on the disk: its cases, then the fingerprint that says they are all there.
+    """A trajectory a query of one checkpoint with one decoding, as it lies on the disk: the cases, then the fingerprint that says
+    they are all there.
 
     `trajectories` are what a finished part need not generate again; the verdicts on them come again by themselves.
     """
@@ -86,7 +93,7 @@ def fingerprint(config: Config, checkpoint: str) -> str:
     paths = [*Path(checkpoint).glob("*.safetensors"), *Path(checkpoint).glob("*.bin"), *data.glob("test_*.jsonl"), *package.rglob("*.py")]
     settings = asdict(config)
     read = {key: settings[key] for key in ("seed", "threads", "policy", "data", "environment", "rollout", "judge")}
-    return str(stable_seed(hash_files(sorted(paths)), checkpoint, read))
+    return str(stable_seed(hash_files(sorted(paths)), checkpoint, read, config.test_turns))
 
 
 def evaluate_policy(
@@ -98,9 +105,15 @@ def evaluate_policy(
     temperature: float,
     seed: int,
     tick: Callable[[], None] = lambda: None,
+    sample: int = 0,
+    max_turns: int | None = None,
 ) -> list[Case]:
-    """Roll out every query once at `temperature` (0 is greedy) and judge it against its stored baseline, both orders summed."""
-    attempts = [Attempt(query, temperature, stable_seed(seed, "evaluate", query.query_id)) for query in queries]
+    """Roll out every query once at `temperature` (0 is greedy) and judge it against its stored baseline, both orders summed.
+
+    `sample` numbers the trajectories of a query; `max_turns` None takes `rollout.max_turns`.
+    """
+    again = (sample,) if sample else ()
+    attempts = [Attempt(query, temperature, stable_seed(seed, "evaluate", query.query_id, *again), max_turns) for query in queries]
     return judge_trajectories(queries, engine.roll_out(attempts, tick), baselines, judges, examine)
 
 
@@ -149,9 +162,9 @@ def baseline_cases(queries: Sequence[Query], baselines: dict[str, Trajectory], e
 
 def summarize(cases: Sequence[Case], resamples: int, seed: int) -> dict[str, Any]:
     """The figures of a table: overall, by subtask, and the win rate and noise-free score of each dimension."""
-    summary = _figures(cases, resamples, seed)
+    summary = figures_of(cases, resamples, seed)
     summary["by_subtask"] = {
-        subtask: _figures([case for case in cases if case.query.subtask == subtask], resamples, seed)
+        subtask: figures_of([case for case in cases if case.query.subtask == subtask], resamples, seed)
         for subtask in sorted({case.query.subtask for case in cases})
     }
     strata = [case.query.subtask for case in cases]
@@ -169,7 +182,8 @@ def summarize(cases: Sequence[Case], resamples: int, seed: int) -> dict[str, Any
     return summary
 
 
-def _figures(cases: Sequence[Case], resamples: int, seed: int) -> dict[str, Any]:
+def figures_of(cases: Sequence[Case], resamples: int, seed: int) -> dict[str, Any]:
+    """The figures that a table has a column for, and more; each with its interval."""
     strata = [case.query.subtask for case in cases]
     valid = [case for case in cases if case.trajectory.valid]
     valid_strata = [case.query.subtask for case in valid]
@@ -210,7 +224,7 @@ class CurveRecorder:
         point, intervals = {}, {}
         for decoding, temperature in self.temperatures.items():
             cases = self.evaluate(temperature=temperature)
-            figures = _figures(cases, resamples=1000, seed=0)
+            figures = figures_of(cases, resamples=1000, seed=0)
             point |= {f"eval/{decoding}/{name}": figures[name]["mean"] for name in CURVE_FIGURES}
             intervals |= {f"eval/{decoding}/{name}": figures[name]["ci"] for name in CURVE_FIGURES}
         if self.client and self.client.stop_reason:  # verdicts are missing; the next step stops the run

@@ -1,4 +1,5 @@
-"""Figures of a run in one style, as PNG and SVG: learning curves, win rate by subtask, the judge's noise against the spread.
+"""Figures of a run in one style, as PNG and SVG: learning curves, win rate by subtask, the judge's noise against the spread, and
+what more turns and samples buy at test time.
 
 Made by `python -m arenarl.report RUN` into results/<run>/figures. Markers and line styles differ as colours do, so that they read
 in grey. The same data gives the same bytes.
@@ -51,6 +52,9 @@ PANELS = {  # of the learning curves: figure -> title
 }
 
 
+Panels = dict[tuple[str, str], dict[str, tuple[list[int], list[dict[str, Any]]]]]  # (title, unit of x) -> policy -> (x, figures)
+
+
 def draw_figures(run_dirs: Sequence[Path], summary: dict[str, Any], folder: Path) -> dict[str, Path]:
     """Draw what the run has data for; caption -> SVG, in the order of the report.
 
@@ -67,6 +71,9 @@ def draw_figures(run_dirs: Sequence[Path], summary: dict[str, Any], folder: Path
             drawn.append(("learning_curves", figure, f"Learning curves on held-out queries; win rate by the {judge}. {bands}"))
         caption = f"Win rate against the stored baseline by the {judge}. Bars: 95 % over test queries; one seed."
         drawn.append(("win_rate_by_subtask", win_rate_by_subtask(summary, judge), caption))
+        if panels := scaling_panels(summary, judge):
+            caption = "What more turns and samples buy at test time; a win is one over the stored baseline. Bars: 95 % over test queries; one seed."
+            drawn.append(("inference_scaling", inference_scaling(panels), caption))
         if any("true/quality_spread" in entry for entry in log):
             trainer = "simulated judge" if summary["provenance"]["judge_is_simulated"] else "model judge"
             caption = f"What there is to rank in a group, and the noise of the {trainer}. Thin: single steps; thick: mean of the last ten."
@@ -119,6 +126,42 @@ def win_rate_by_subtask(summary: dict[str, Any], judge: str) -> Figure:
     axes.set_title(f"win rate, {judge}, % (50: as good as the stored baseline)")
     axes.grid(visible=False, axis="x")
     _legend_below(axes, offset=-0.08, columns=min(5, len(policies)))
+    return figure
+
+
+def scaling_panels(summary: dict[str, Any], judge: str) -> Panels:
+    """What `evaluate.max_turns` and `evaluate.samples` left in the summary; empty where they are not set."""
+    panels: Panels = {}
+    for name in summary["checkpoints"]:
+        for decoding, figures in summary[name].items():
+            policy = f"{name} {decoding}"
+            if by_turns := figures.get("by_turns"):
+                curve = list(map(int, by_turns)), [values["win_rate"] for values in by_turns.values()]
+                panels.setdefault((f"win rate, {judge}, %", "turns, at most"), {})[policy] = curve
+            if pass_at_k := figures.get("pass_at_k"):
+                for passed, title in {"win": f"pass@k, win, {judge}, %", "constraints": "pass@k, all constraints met, %"}.items():
+                    curve = list(range(1, len(pass_at_k[passed]) + 1)), pass_at_k[passed]
+                    panels.setdefault((title, "k, samples"), {})[policy] = curve
+    return panels
+
+
+def inference_scaling(panels: Panels) -> Figure:
+    """Side by side: win rate by test-time turns (Fig. 8, AgentGym-RL) and pass@k (its Fig. 9). A policy has one style in all."""
+    figure = Figure(figsize=(9.5, 3.8), layout="constrained")
+    policies = list(dict.fromkeys(policy for curves in panels.values() for policy in curves))
+    for axes, ((title, unit), curves) in zip(np.atleast_1d(figure.subplots(1, len(panels))), panels.items(), strict=True):
+        for policy, (places, values) in curves.items():
+            means = np.array([_number(value["mean"]) for value in values])
+            bounds = np.array([[_number(bound) for bound in value["ci"]] for value in values]).T
+            style = LINES[policies.index(policy) % len(LINES)]
+            axes.errorbar(places, means, abs(bounds - means), label=policy, capsize=2, elinewidth=0.8, **style)
+        axes.set_xscale("log", base=2)
+        ticks = places if len(places) <= 6 else [k for k in places if k & (k - 1) == 0]
+        axes.set_xticks(ticks, map(str, ticks), minor=False)
+        axes.minorticks_off()
+        axes.set_title(title)
+        axes.set_xlabel(unit)
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), ncols=min(5, len(policies)), loc="outside lower center")
     return figure
 
 

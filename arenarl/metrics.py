@@ -4,6 +4,7 @@ Every figure is {"mean": …, "ci": [low, high]} with the 95 % percentile interv
 the spread between training seeds. A figure without cases is None.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,7 +28,7 @@ def win_rate(outcomes: np.ndarray, strata: Sequence[str], resamples: int, seed: 
         decided = won + np.tensordot(weights, losses, axes=1)
         with np.errstate(invalid="ignore"):
             share = np.where(decided > 0, won / decided, np.nan)
-        return 100 * _nanmean(share.reshape(len(weights), -1))
+        return 100 * nanmean(share.reshape(len(weights), -1))
 
     return _stratified(statistic, strata, resamples, seed)
 
@@ -66,6 +67,17 @@ def agreement(one: np.ndarray, other: np.ndarray) -> dict[str, Any]:
     return {"agreement": _rounded(observed), "kappa": kappa, "confusion": confusion.tolist(), "cases": cases}
 
 
+def pass_at_k(samples: int, passed: int, k: int) -> float:
+    """Chance that at least one of k samples passes, given that `passed` of `samples` did; NaN of fewer than k samples.
+
+    Without bias: the share of all ways to draw k of the samples that hold one that passed. Eq. 1, Chen et al. 2021 (arXiv 2107.03374).
+
+    >>> [pass_at_k(4, 1, k) for k in (1, 2, 4)]
+    [0.25, 0.5, 1.0]
+    """
+    return 1 - math.comb(samples - passed, k) / math.comb(samples, k) if samples >= k else math.nan
+
+
 def _stratified(statistic, strata: Sequence[str], resamples: int, seed: int) -> dict[str, Any]:
     """Evaluate `statistic` per stratum on the data (weights 1) and on resamples (multinomial weights), mean over strata."""
     strata = np.asarray(strata)
@@ -79,14 +91,14 @@ def _stratified(statistic, strata: Sequence[str], resamples: int, seed: int) -> 
         estimates.append(statistic(weights))
     if not estimates:
         return {"mean": None, "ci": [None, None]}
-    combined = _nanmean(np.stack(estimates, axis=1))
+    combined = nanmean(np.stack(estimates, axis=1))
     if np.isnan(combined[0]):
         return {"mean": None, "ci": [None, None]}
     low, high = np.nanpercentile(combined[1:], [2.5, 97.5]) if resamples else (np.nan, np.nan)
     return {"mean": _rounded(combined[0]), "ci": [_rounded(low), _rounded(high)]}
 
 
-def _nanmean(values: np.ndarray) -> np.ndarray:
+def nanmean(values: np.ndarray) -> np.ndarray:
     """Row means without NaN; NaN for a row of nothing else, without numpy's warning."""
     known = np.isfinite(values)
     count = known.sum(axis=1)

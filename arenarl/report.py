@@ -27,17 +27,34 @@ COLUMNS = {  # figure -> heading and unit
     "constraints_met": "constraints %",
     "tool_calls": "tool calls",
 }
+PASSES = {"win": "beats the baseline", "constraints": "meets all constraints"}  # what pass@k counts
 STAGES = ("data", "sft", "rl", "evaluate")
 ROWS = {  # folder of results/ (with -seedN appended for other seeds) -> what the row is, its config
     "quickstart": ("ArenaRL, seeded single elimination", "configs/quickstart.yaml"),
     "quickstart-noise-free": ("ArenaRL, trained with a judge that makes no errors", "configs/quickstart_noise_free.yaml"),
+    "quickstart-anchor": ("ArenaRL, anchor-based ranking", "configs/quickstart_anchor.yaml"),
+    "quickstart-round-robin": ("ArenaRL, round robin", "configs/quickstart_round_robin.yaml"),
+    "quickstart-single-elimination": ("ArenaRL, single elimination, seeds by lot", "configs/quickstart_single_elimination.yaml"),
+    "quickstart-double-elimination": ("ArenaRL, double elimination", "configs/quickstart_double_elimination.yaml"),
+    "quickstart-swiss": ("ArenaRL, Swiss system", "configs/quickstart_swiss.yaml"),
+    "quickstart-balanced": ("ArenaRL, balanced matches, ranked by scores (ours)", "configs/quickstart_balanced.yaml"),
+    "quickstart-no-kl": ("ArenaRL without the KL term", "configs/quickstart_no_kl.yaml"),
+    "quickstart-lora": ("ArenaRL with LoRA", "configs/quickstart_lora.yaml"),
     "quickstart-grpo": ("GRPO, pointwise score of the answer (the paper's)", "configs/quickstart_grpo.yaml"),
     "quickstart-gspo": ("GSPO, pointwise score of the answer (the paper's)", "configs/quickstart_gspo.yaml"),
     "quickstart-grpo-trajectory": ("GRPO, pointwise score of the whole trajectory", "configs/quickstart_grpo_trajectory.yaml"),
+    "quickstart-dr-grpo": ("Dr.GRPO, pointwise score of the answer", "configs/quickstart_dr_grpo.yaml"),
+    "quickstart-rloo": ("RLOO, pointwise score of the answer", "configs/quickstart_rloo.yaml"),
+    "quickstart-reinforce-plus-plus": ("REINFORCE++ with baseline, pointwise score of the answer", "configs/quickstart_reinforce_plus_plus.yaml"),
+    "quickstart-gdpo": ("GDPO, pointwise score of the answer and validity", "configs/quickstart_gdpo.yaml"),
+    "quickstart-dapo": ("DAPO without dynamic sampling, pointwise score of the answer", "configs/quickstart_dapo.yaml"),
     "quickstart-tournament-grpo": ("Tournament-GRPO, 8 tournaments of groups", "configs/quickstart_tournament_grpo.yaml"),
     "quickstart-win-rate": ("GRPO, win rate over all pairs", "configs/quickstart_win_rate.yaml"),
     "quickstart-pointwise-implicit": ("GRPO, one overall score (implicit)", "configs/quickstart_pointwise_implicit.yaml"),
     "quickstart-pointwise-explicit": ("GRPO, a score for every rubric dimension (explicit)", "configs/quickstart_pointwise_explicit.yaml"),
+    "quickstart-short-turns": ("ArenaRL, 3 turns in RL", "configs/quickstart_short_turns.yaml"),
+    "quickstart-long-turns": ("ArenaRL, 8 turns in RL", "configs/quickstart_long_turns.yaml"),
+    "quickstart-scaling-turns": ("ArenaRL, ScalingInter-RL: 3, 5, 8 turns", "configs/quickstart_scaling_turns.yaml"),
 }
 
 
@@ -50,7 +67,7 @@ def summary_of_run(config: Config, figures: dict[str, Any]) -> dict[str, Any]:
     return {
         "run": config.run_name,
         "seed": config.seed,
-        "judge": "simulated" if any(judge.is_simulated for judge in judges) else " and ".join(str(judge.model) for judge in judges),
+        "judge": "simulated" if any(judge.is_simulated for judge in judges) else " and ".join(judge.model or judge.name for judge in judges),
         "seconds": {**seconds, "total": round(sum(seconds.values()), 1)},
         "peak_memory_gb": max((timing["peak_memory_gb"] for timing in timings.values()), default=None),
         "checkpoints": list(figures),
@@ -61,20 +78,49 @@ def summary_of_run(config: Config, figures: dict[str, Any]) -> dict[str, Any]:
 
 def print_table(summary: dict[str, Any]) -> None:
     """Checkpoints x decodings, each figure with its 95 % interval over test queries."""
-    rows = [["", *COLUMNS.values()]]
-    for name in summary["checkpoints"]:
-        for decoding, figures in summary[name].items():
-            rows.append([f"{name} {decoding}", *(format_figure(figures[figure]) for figure in COLUMNS)])
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-    agreements = [figures["judges_agree"] for name in summary["checkpoints"] for figures in summary[name].values()]
+    policies = {f"{name} {decoding}": figures for name in summary["checkpoints"] for decoding, figures in summary[name].items()}
+    _print_rows([["", *COLUMNS.values()], *([name, *(format_figure(figures[figure]) for figure in COLUMNS)] for name, figures in policies.items())])
+    for rows in (turns_rows(policies), pass_rows(policies)):
+        if rows:
+            _print_rows(rows)
+    agreements = [figures["judges_agree"] for figures in policies.values()]
     if all(agreements):
         shares = ", ".join(f"{one['agreement']:.0%} (kappa {one['kappa']})" for one in agreements)
         print(f"the two judges agree, row by row, on {shares} of the outcomes")
-    if missing := sum(figures["missing_verdicts"] for name in summary["checkpoints"] for figures in summary[name].values()):
+    if missing := sum(figures["missing_verdicts"] for figures in policies.values()):
         print(f"{missing} cases lack a verdict and count in no win rate")
     print(f"win rate by the {summary['judge']} judge; quality, grounded and constraints are noise-free; [95 % over test queries], one seed")
+
+
+def _print_rows(rows: list[list[str]]) -> None:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def turns_rows(policies: dict[str, dict[str, Any]]) -> list[list[str]]:
+    """Heads and rows: each policy with each budget of test-time turns (`evaluate.max_turns`); empty without any."""
+    rows = [
+        [f"{name}, {turns} turns", *(format_figure(figures[figure]) for figure in COLUMNS)]
+        for name, found in policies.items()
+        for turns, figures in found.get("by_turns", {}).items()
+    ]
+    return [["at most", *COLUMNS.values()], *rows] if rows else []
+
+
+def pass_rows(policies: dict[str, dict[str, Any]]) -> list[list[str]]:
+    """Heads and rows: pass@k of each policy that was sampled more than once, k doubling up to all samples; empty without any."""
+    found = {name: figures["pass_at_k"] for name, figures in policies.items() if "pass_at_k" in figures}
+    if not found:
+        return []
+    samples = max(len(curve) for curves in found.values() for curve in curves.values())
+    shown = sorted({2**power for power in range(samples.bit_length())} | {samples})
+    rows = [
+        [f"{name}: {PASSES[passed]}", *(format_figure(curve[k - 1]) for k in shown)]
+        for name, curves in found.items()
+        for passed, curve in curves.items()
+    ]
+    return [["", *(f"pass@{k} %" for k in shown)], *rows]
 
 
 def format_figure(figure: dict[str, Any]) -> str:

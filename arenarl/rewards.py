@@ -27,16 +27,38 @@ def rank_to_reward(ranks_G: Sequence[float | None]) -> list[float | None]:
 def standardize(rewards_G: Sequence[float | None], ddof: int = 1, eps: float = 1e-4) -> np.ndarray:
     """Advantage (G,): rewards minus their mean, by their standard deviation plus `eps`; 0 where there is no reward.
 
-    The defaults are TRL's; the paper names neither. Eq. 7, ArenaRL.
+    All 0 where the rewards are equal. The defaults are TRL's; the paper names neither. Eq. 7, ArenaRL.
 
     >>> standardize([1.0, 0.0, None, 0.5], eps=0).tolist()
     [1.0, -1.0, 0.0, 0.0]
     """
     rewards = _to_array(rewards_G)
     known = rewards[np.isfinite(rewards)]
-    if len(known) < 2:
+    if not len(known) or known.min() == known.max():
         return np.zeros_like(rewards)
     return np.nan_to_num((rewards - known.mean()) / (known.std(ddof=ddof) + eps))
+
+
+def center(rewards_G: Sequence[float | None]) -> list[float | None]:
+    """Rewards (G,) less the mean of those there are; None stays None. Dr.GRPO's advantage; REINFORCE++'s, before the batch's scale.
+
+    >>> center([1.0, 0.0, None, 0.5])
+    [0.5, -0.5, None, 0.0]
+    """
+    rewards = _to_array(rewards_G)
+    return _to_list(rewards - np.nanmean(rewards)) if np.isfinite(rewards).any() else list(rewards_G)
+
+
+def leave_one_out(rewards_G: Sequence[float | None]) -> list[float | None]:
+    """Each reward (G,) less the mean of the others; None stays None, and where there are no others it is 0. RLOO.
+
+    Of M rewards this is the distance from the mean of all, times M / (M - 1).
+
+    >>> leave_one_out([1.0, 0.0, None, 0.5])
+    [0.75, -0.75, None, 0.0]
+    """
+    known = np.isfinite(_to_array(rewards_G)).sum()
+    return [None if reward is None else float(reward * known / max(1, known - 1)) for reward in center(rewards_G)]
 
 
 def pointwise_reward(

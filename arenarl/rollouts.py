@@ -22,11 +22,12 @@ from arenarl.trajectory import Query, RolloutGroup, StopReason, ToolCall, Trajec
 
 @dataclass(frozen=True)
 class Attempt:
-    """One trajectory to roll out: greedily (temperature 0) or sampled with `seed`."""
+    """One trajectory to roll out: greedily (temperature 0) or sampled with `seed`; `max_turns` None takes `rollout.max_turns`."""
 
     query: Query
     temperature: float
     seed: int
+    max_turns: int | None = None
 
 
 @dataclass
@@ -85,10 +86,10 @@ class RolloutEngine:
         self.config = config
         self.tools = make_environment().tools if schemas_in_prompt else None
 
-    def roll_out_groups(self, queries: Sequence[Query], seed: int) -> list[RolloutGroup]:
+    def roll_out_groups(self, queries: Sequence[Query], seed: int, max_turns: int | None = None) -> list[RolloutGroup]:
         """A group of `group_size` trajectories for every query; row 0 is the greedy anchor iff `rollout.anchor`."""
         attempts = [
-            Attempt(query, 0.0 if self.config.anchor and row == 0 else self.config.temperature, stable_seed(seed, query.query_id, row))
+            Attempt(query, 0.0 if self.config.anchor and row == 0 else self.config.temperature, stable_seed(seed, query.query_id, row), max_turns)
             for query in queries
             for row in range(self.config.group_size)
         ]
@@ -117,7 +118,7 @@ class RolloutEngine:
         query_id, environment = attempt.query.query_id, self.make_environment()
         environment.reset(attempt.query)
         progress = _Progress(prompt_messages(attempt.query), self.prompt_ids(attempt.query))
-        for turn_number in range(self.config.max_turns):
+        for turn_number in range(attempt.max_turns or self.config.max_turns):
             budget = min(self.config.max_tokens - len(progress.completion_ids), self.config.max_turn_tokens)
             if budget <= 0:
                 return progress.end(query_id, "max_tokens")

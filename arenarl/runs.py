@@ -151,12 +151,12 @@ def _vllm_version(config: Config) -> dict[str, str]:
 
 def _judge_provenance(config: Config, judge: JudgeConfig) -> str | dict[str, Any]:
     """An LLM judge by model, endpoint and prompt, and when: models behind an API change."""
-    if judge.name == "embedded":
+    if judge.name != "llm":
         return judge.name
     from arenarl.judge_prompts import prompt_hash
     from arenarl.rubrics import domain_rubric
 
-    rubric = domain_rubric(config.environment.name, config.data.language)
+    rubric = domain_rubric(config.environment.domain, config.data.language)
     prompt = prompt_hash(rubric, config.data.language)
     return {"model": judge.model, "base_url": judge.base_url, "prompt": prompt, "date": time.strftime("%Y-%m-%d")}
 

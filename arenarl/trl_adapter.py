@@ -1,14 +1,15 @@
 """The only module that touches TRL's experimental interfaces: our rollouts and rewards behind `GRPOTrainer`.
 
 TRL hands `rollout_func` each prompt N times and hands reward functions the same rows; both are turned back into rollout groups
-here. Whole groups stay on one process (config.check_groups), so no collective is needed to rank one. Rollout seeds derive from
-the optimizer step, so a resumed run samples what the unbroken one would have.
+here. Whole groups stay on one process (config.check_groups), so no collective is needed to rank one. Rollout seeds and horizons
+derive from the optimizer step, so a resumed run samples what the unbroken one would have.
 """
 
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,10 @@ from trl import GRPOConfig, GRPOTrainer
 from trl.models import unwrap_model_for_generation
 
 from arenarl.arena import Arena, GroupOutcome, rollout_table
-from arenarl.config import Config, UserError
+from arenarl.config import Config, RLConfig, UserError
 from arenarl.llm_client import LLMClient, RunStopped, Usage
 from arenarl.mixed_model import JudgeVariances
+from arenarl.rewards import center, leave_one_out, standardize
 from arenarl.rollouts import RolloutEngine
 from arenarl.seeds import stable_seed
 from arenarl.trajectory import Query, RolloutGroup
@@ -34,9 +36,10 @@ Keep = Callable[[int, list[RolloutGroup], list[GroupOutcome]], None]
 
 
 def grpo_arguments(config: Config, folder: Path, processes: int, use_cpu: bool) -> GRPOConfig:
-    """TRL's arguments for Eqs. 7 and 8: group-standardised advantages (ddof 1, eps 1e-4), clipped objective with KL."""
+    """TRL's arguments for Eqs. 7 and 8, or what `rl` makes of them: advantages, ratios, clip range, KL, how token losses are averaged."""
     rl, rollout = config.rl, config.rollout
-    accumulation = rl.groups // processes * rollout.group_size // rl.micro_batch_size
+    micro_batches = rl.groups // processes * rollout.group_size // rl.micro_batch_size
+    scale_rewards, _ = advantage_by_trl(rl)
     return GRPOConfig(
         output_dir=str(folder),
         use_cpu=use_cpu,
@@ -48,8 +51,8 @@ def grpo_arguments(config: Config, folder: Path, processes: int, use_cpu: bool) 
         optim="adamw_torch",
         max_grad_norm=rl.max_grad_norm,
         per_device_train_batch_size=rl.micro_batch_size,
-        gradient_accumulation_steps=accumulation,
-        steps_per_generation=accumulation,
+        gradient_accumulation_steps=micro_batches // rl.updates_per_rollout,
+        steps_per_generation=micro_batches,
         num_iterations=1,
         num_generations=rollout.group_size,
         temperature=rollout.temperature,
@@ -60,7 +63,8 @@ def grpo_arguments(config: Config, folder: Path, processes: int, use_cpu: bool) 
         importance_sampling_level=rl.importance_sampling_level,
         vllm_importance_sampling_mode="token_truncate",  # a sequence's product of ratios would zero long trajectories
         loss_type=rl.loss_type,
-        scale_rewards="none" if rl.loss_type == "dr_grpo" else "group",
+        scale_rewards=scale_rewards,
+        multi_objective_aggregation="normalize_then_sum" if rl.advantage == "decoupled" else "sum_then_normalize",
         use_bias_correction_kl=False,
         gradient_checkpointing=config.policy.gradient_checkpointing,
         model_init_kwargs={"dtype": config.policy.dtype},
@@ -74,12 +78,30 @@ def grpo_arguments(config: Config, folder: Path, processes: int, use_cpu: bool) 
     )
 
 
+def advantage_by_trl(rl: RLConfig) -> tuple[str, Callable[[Sequence[float | None]], Sequence[float | None]]]:
+    """TRL's `scale_rewards`, and what of a group's rewards (G,) to hand over, so that TRL's advantages are those of `rl.advantage`.
+
+    TRL takes off the group's mean and divides by a standard deviation (ddof 1, plus 1e-4) of what it was handed: the group's, the
+    batch's, or none. It leaves None out and gives it advantage 0. Where that is not the method, it is handed the advantage itself,
+    of which the mean is 0.
+    """
+    if rl.advantage == "group_std" and (rl.advantage_ddof, rl.advantage_epsilon) != (1, 1e-4):
+        return "none", partial(standardize, ddof=rl.advantage_ddof, eps=rl.advantage_epsilon)
+    return {
+        "group_std": ("group", list),
+        "center": ("none", list),
+        "leave_one_out": ("none", leave_one_out),
+        "batch_std": ("batch", center),  # the standard deviation is that of centred rewards, not of rewards as TRL's alone would be
+        "decoupled": ("group", list),  # TRL's normalize_then_sum does not look at the first
+    }[rl.advantage]
+
+
 def prompt_dataset(queries: Sequence[Query], config: Config) -> Dataset:
     """All queries of the run in order, one a group: shuffled passes laid out in advance, so that resuming needs no sampler state."""
     rng = random.Random(stable_seed(config.seed, "query order"))
     order: list[str] = []
     waiting: list[str] = []
-    for _ in range(config.rl.steps):
+    for _ in range(config.rl.rollouts):
         step: list[str] = []
         while len(step) < config.rl.groups:
             waiting = waiting or [query.query for query in rng.sample(list(queries), len(queries))]
@@ -102,8 +124,9 @@ def rollout_function(engine: RolloutEngine, queries: Sequence[Query], config: Co
         if [first for first in firsts for _ in range(n)] != list(prompts):
             raise RuntimeError(f"TRL did not hand over whole groups of {n} prompts; this version of TRL lays batches out differently")
         start = time.perf_counter()
+        step = trainer.state.global_step
         with generating(engine, trainer):
-            groups = engine.roll_out_groups([by_text[text] for text in firsts], stable_seed(config.seed, trainer.state.global_step))
+            groups = engine.roll_out_groups([by_text[text] for text in firsts], stable_seed(config.seed, step), config.turns.at(step))
         trajectories = [trajectory for group in groups for trajectory in group.trajectories]
         return {
             "prompt_ids": [trajectory.prompt_ids for trajectory in trajectories],
@@ -117,6 +140,24 @@ def rollout_function(engine: RolloutEngine, queries: Sequence[Query], config: Co
     return roll_out
 
 
+def reward_functions(arena: Arena, log: Log, keep: Keep, config: Config) -> list[Callable[..., list[float | None]]]:
+    """What TRL calls for rewards, one function a column: the reward, and for `rl.advantage: decoupled` (GDPO) whether it is valid."""
+    n = config.rollout.group_size
+    judged: list[GroupOutcome] = []
+
+    def remember(groups: list[RolloutGroup], outcomes: list[GroupOutcome]) -> dict[str, float]:
+        judged[:] = outcomes
+        return log(groups, outcomes)
+
+    def valid(group: list[RolloutGroup], **_: Any) -> list[float | None]:
+        """1 or 0; None where the reward is, so that TRL leaves the trajectory out of both columns."""
+        pairs = [pair for one, outcome in zip(group[::n], judged) for pair in zip(one.trajectories, outcome.rewards_G)]
+        return [None if reward is None else float(trajectory.valid) for trajectory, reward in pairs]
+
+    reward = reward_function(arena, remember, keep, config)
+    return [reward, valid] if config.rl.advantage == "decoupled" else [reward]
+
+
 def reward_function(arena: Arena, log: Log, keep: Keep, config: Config):
     """TRL's reward function: rows → groups → `arena` → rows. `log` turns a step's groups into metrics.
 
@@ -125,6 +166,7 @@ def reward_function(arena: Arena, log: Log, keep: Keep, config: Config):
     All processes learn from all groups of the step, so what they know of the judge stays the same everywhere.
     """
     n = config.rollout.group_size
+    _, hand_over = advantage_by_trl(config.rl)
 
     def reward(prompts, completions, group: list[RolloutGroup], rollout_s: list[float], log_metric, trainer_state, **_: Any):
         groups = group[::n]
@@ -136,6 +178,7 @@ def reward_function(arena: Arena, log: Log, keep: Keep, config: Config):
         arena.count([tally for _, tally in judged])
         log_metric("time/judge_s", time.perf_counter() - start)
         log_metric("time/rollout_s", rollout_s[0])
+        log_metric("rollout/max_turns", config.turns.at(trainer_state.global_step))
         for name, value in (log(groups, outcomes) | arena.judge_metrics() | usage).items():
             log_metric(name, value)
         if trainer_state.is_world_process_zero and config.rl.eval_steps and trainer_state.global_step % config.rl.eval_steps == 0:
@@ -143,7 +186,7 @@ def reward_function(arena: Arena, log: Log, keep: Keep, config: Config):
             if wandb.run is not None:
                 columns, rows = rollout_table(groups, outcomes)
                 wandb.log({"rollouts": wandb.Table(columns=columns, data=rows), "train/global_step": trainer_state.global_step})
-        return [reward for outcome in outcomes for reward in outcome.rewards_G]
+        return [reward for outcome in outcomes for reward in hand_over(outcome.rewards_G)]
 
     reward.__name__ = config.reward.name
     return reward
@@ -203,7 +246,8 @@ class EveryFewSteps(TrainerCallback):
 
     def on_step_end(self, args, state, control, **kwargs):
         seconds = self.trainer._metrics["train"]
-        seconds["time/update_s"].append(seconds["step_time"][-1] - seconds["time/rollout_s"][-1] - seconds["time/judge_s"][-1])
+        before = sum(seconds[name][-1] for name in ("time/rollout_s", "time/judge_s") if name in seconds)  # not if an earlier step's serve
+        seconds["time/update_s"].append(seconds["step_time"][-1] - before)
         self._run(state)
 
     def _run(self, state) -> None:

@@ -259,6 +259,13 @@ def test_a_split_group_is_refused_with_the_numbers_to_change():
     with pytest.raises(UserError, match=re.escape("rl.micro_batch_size=10 does not divide the 24 trajectories")) as caught:
         check_groups(config, 2)
     assert "[1, 2, 3, 4, 6, 8, 12, 24]" in str(caught.value)
+    config.rl.updates_per_rollout = 4
+    with pytest.raises(UserError, match=re.escape("does not divide the 6 trajectories of a process and update")) as caught:
+        check_groups(config, 2)
+    assert "[1, 2, 3, 6]" in str(caught.value)
+    config.rl.updates_per_rollout = 5
+    with pytest.raises(UserError, match=re.escape("rl.updates_per_rollout=5 does not divide the 24 trajectories of a process")):
+        check_groups(config, 2)
 
 
 def test_other_seeds_get_folders_of_their_own():

@@ -1,9 +1,11 @@
+import itertools
+import math
 import warnings
 
 import numpy as np
 import pytest
 
-from arenarl.metrics import agreement, mean, win_rate
+from arenarl.metrics import agreement, mean, pass_at_k, win_rate
 
 W, T, L, N = 1.0, 0.0, -1.0, np.nan
 
@@ -122,3 +124,18 @@ def test_agreement_counts_only_cases_that_both_judged_and_kappa_takes_chance_out
     assert half["agreement"] == 0.5 and half["kappa"] == 0 and half["confusion"] == [[1, 0, 1], [0, 0, 0], [1, 0, 1]]
     assert agreement(np.ones(3), np.ones(3)) == {"agreement": 1.0, "kappa": None, "confusion": [[3, 0, 0], [0, 0, 0], [0, 0, 0]], "cases": 3}
     assert agreement(np.full(2, np.nan), np.ones(2))["agreement"] is None
+
+
+def test_pass_at_k_by_hand():
+    assert pass_at_k(5, 2, 2) == pytest.approx(0.7)  # of the 10 pairs, 3 hold none of the two that passed
+    assert pass_at_k(10, 3, 5) == pytest.approx(1 - 21 / 252)
+    assert [pass_at_k(6, 0, k) for k in (1, 3, 6)] == [0, 0, 0] and [pass_at_k(6, 6, k) for k in (1, 3, 6)] == [1, 1, 1]
+    assert pass_at_k(200, 1, 100) == 0.5 and pass_at_k(6, 4, 3) == 1
+    assert math.isnan(pass_at_k(2, 1, 3)) and math.isnan(pass_at_k(0, 0, 1))
+
+
+@pytest.mark.parametrize("passed", range(6))
+def test_pass_at_k_is_the_share_of_draws_that_hold_a_pass(passed):
+    samples = [1] * passed + [0] * (5 - passed)
+    for k in range(1, 6):
+        assert pass_at_k(5, passed, k) == pytest.approx(np.mean([max(drawn) for drawn in itertools.combinations(samples, k)]))

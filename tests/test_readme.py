@@ -1,5 +1,6 @@
 """The README says what is there: stages, paths, metrics, files, and examples that run."""
 
+import asyncio
 import re
 from pathlib import Path
 
@@ -7,7 +8,9 @@ import pytest
 
 from arenarl import evaluation
 from arenarl.arena import Arena, GroupOutcome, outcome_metrics
-from arenarl.config import Config, RolloutConfig, load_config
+from arenarl.build import build_judge
+from arenarl.config import Config, EnvironmentConfig, JudgeConfig, JudgesConfig, RolloutConfig, UserError, load_config
+from arenarl.environments import make_environment
 from arenarl.environments.travel_truth import Truth
 from arenarl.parity import Parity
 from arenarl.report import GENERATED
@@ -98,16 +101,55 @@ def test_the_markers_that_report_fills_are_there():
     assert TEXTS.count("<!-- hashes -->") == TEXTS.count("<!-- /hashes -->") == 1
 
 
-@pytest.mark.parametrize("code", re.findall(r"```python\n(.*?)```", README, re.DOTALL), ids=["tournament", "environment"])
-def test_the_examples_run(code, capsys):
-    names = {}
-    exec(code, names)  # noqa: S102 - it is our own README
-    if "Weather" in names:
-        weather = names["Weather"]()
-        assert weather.call("forecast", {"city": "Xian"}) == "Xian: sunny, 21 °C"
-        assert weather.call("forcast", {}).startswith("Error: unknown tool")
-    else:
-        assert capsys.readouterr().out == "[3.0, 0.0, 2.0, 1.0] 10\n"
+EXAMPLES = dict(zip(("tournament", "judge", "tools", "environment"), re.findall(r"```python\n(.*?)```", README, re.DOTALL), strict=True))
+
+
+def test_the_tournament_example_ranks(capsys):
+    exec(EXAMPLES["tournament"], {})  # noqa: S102 - it is our own README
+    assert capsys.readouterr().out == "[3.0, 0.0, 2.0, 1.0] 10\n"
+
+
+@pytest.fixture
+def saved(tmp_path, monkeypatch):
+    """Saves an example as a user would; the name of its class in a config."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def save(example, name):
+        (tmp_path / f"readme_{example}.py").write_text(EXAMPLES[example], encoding="utf-8")
+        return f"readme_{example}:{name}"
+
+    return save
+
+
+def test_the_judge_example_judges(saved):
+    config = Config(judge=JudgesConfig(train=JudgeConfig(name=saved("judge", "Brief"))))
+    judge = build_judge(config, config.judge.train, None)
+    query = Query("q", "travel", "Search", "en", "x")
+    short, long = (Trajectory("q", [{"role": "assistant", "content": f"<answer>\n{'x' * size}\n</answer>"}], "answer") for size in (40, 200))
+    assert asyncio.run(judge.compare(query, short, long)).totals == pytest.approx((9.0, 5.0))
+    assert asyncio.run(judge.score(query, short)) is None
+
+
+def test_the_tools_example_adds_a_tool(saved):
+    environment = make_environment(EnvironmentConfig(name=saved("tools", "WithHolidays"), results="compact"), "en")
+    assert len(environment.tools) == 7
+    assert environment.call("is_holiday", {"date": "2026-05-01"}) == "yes"
+    assert environment.call("search_poi", {"query": "museum"}) and environment.call("is_holiday", {}).startswith("Error: is_holiday needs")
+
+
+def test_the_environment_example_answers(saved):
+    weather = make_environment(EnvironmentConfig(name=saved("environment", "Weather")), "en")
+    assert weather.call("forecast", {"city": "Xian"}) == "Xian: sunny, 21 °C"
+    assert weather.call("forcast", {}).startswith("Error: unknown tool")
+
+
+def test_a_class_that_is_not_there_is_refused_in_one_line():
+    with pytest.raises(UserError, match="environment.name: nowhere:Weather cannot be imported"):
+        make_environment(EnvironmentConfig(name="nowhere:Weather"), "en")
+    with pytest.raises(UserError, match="choose embedded, llm, or a class"):
+        load_config(ROOT / "configs" / "quickstart.yaml", ["judge.train.name=Brief"])
+    with pytest.raises(UserError, match="choose travel, or a class"):
+        load_config(ROOT / "configs" / "quickstart.yaml", ["environment.name=weather"])
 
 
 @pytest.mark.parametrize("marker", GENERATED)

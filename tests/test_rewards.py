@@ -1,7 +1,18 @@
 import numpy as np
 import pytest
 
-from arenarl.rewards import IMPORTANCE_WEIGHTS, add_format_reward, min_max, pointwise_reward, rank_to_reward, standardize, weighted_mean, zero_invalid
+from arenarl.rewards import (
+    IMPORTANCE_WEIGHTS,
+    add_format_reward,
+    center,
+    leave_one_out,
+    min_max,
+    pointwise_reward,
+    rank_to_reward,
+    standardize,
+    weighted_mean,
+    zero_invalid,
+)
 
 
 def test_ranks_become_quantile_rewards():
@@ -37,6 +48,24 @@ def test_a_trajectory_without_reward_has_no_advantage_and_shifts_nobody():
 @pytest.mark.parametrize("rewards", [[0.5] * 4, [None] * 4, [None, 1.0]])
 def test_a_group_without_an_order_yields_no_gradient(rewards):
     assert standardize(rewards).tolist() == [0.0] * len(rewards)
+
+
+@pytest.mark.parametrize("reward", [0.1, 0.7, 1 / 3])
+@pytest.mark.parametrize("ddof", [0, 1])
+def test_equal_rewards_have_no_advantage_even_without_epsilon(reward, ddof):
+    assert standardize([reward] * 7 + [None], ddof=ddof, eps=0).tolist() == [0.0] * 8  # though their mean is not quite their value
+
+
+def test_a_reward_against_the_others_is_a_larger_distance_from_the_mean():
+    # RLOO by hand: 1 - (0 + .5) / 2, 0 - (1 + .5) / 2, .5 - (1 + 0) / 2.
+    assert leave_one_out([1.0, 0.0, None, 0.5]) == [pytest.approx(0.75), pytest.approx(-0.75), None, pytest.approx(0.0)]
+    assert center([1.0, 0.0, None, 0.5]) == [0.5, -0.5, None, 0.0]
+
+
+@pytest.mark.parametrize("function", [center, leave_one_out])
+def test_a_reward_alone_has_nothing_to_be_compared_with(function):
+    assert function([None, 0.7, None]) == [None, 0.0, None]
+    assert function([None, None]) == [None, None]
 
 
 def test_pointwise_scores_become_rewards_between_zero_and_one():

@@ -178,6 +178,16 @@ def test_stop_reasons(tokenizer, compact):
         assert trajectory.meta["turns"] == len(turns) == sum(message["role"] == "assistant" for message in trajectory.messages)
 
 
+def test_an_own_horizon_goes_before_the_configs(tokenizer, compact):
+    """Of an attempt, and of a group with its anchor; where it ends a trajectory, that is without an answer and invalid."""
+    generator = Scripted(tokenizer, {query().query: [call(query="Lotus Park")] * 5 + [ANSWER]})
+    engine = RolloutEngine(generator, tokenizer, lambda: compact, RolloutConfig(group_size=2, max_turns=4, max_tokens=2000), False)
+    for horizon, ends in ((1, (1, "max_turns")), (3, (3, "max_turns")), (6, (6, "answer")), (None, (4, "max_turns"))):
+        (group,) = engine.roll_out_groups([query()], 0, horizon)
+        for trajectory in (*engine.roll_out([Attempt(query(), 0.0, 1, horizon)]), *group.trajectories):
+            assert (trajectory.meta["turns"], trajectory.stop_reason) == ends
+
+
 def test_an_answer_that_a_budget_cut_short_is_not_valid(tokenizer, compact):
     length = len(tokenizer.encode(ANSWER))  # without the end of the turn
     for limits in ({"max_turn_tokens": length}, {"max_tokens": length}):

@@ -152,6 +152,38 @@ def test_the_report_of_the_run_has_its_queries_groups_and_figures(folder):
     assert "Queries <small>20</small>" in page and "Training groups <small>1</small>" in page
     figures = {path.stem for path in (folder / "results" / "tiny" / "figures").iterdir()}
     assert figures == {"learning_curves", "win_rate_by_subtask", "noise_against_spread"}
+
+
+def test_pass_at_k_and_figures_by_test_time_turns(folder, summary):
+    """Three samples and two budgets; the table is that of the first sample, and a sample that is there is not generated again."""
+    options = {"name": "scaled", "evaluate__checkpoints": {"sft": "runs/tiny/sft"}, "evaluate__samples": 3}
+    output = run_well(folder, "evaluate.py", **options, evaluate__max_turns=[2, 8])
+    results, path = folder / "results" / "scaled" / "summary.json", folder / "runs" / "scaled" / "evaluate"
+    scaled = read(results)
+    figures = scaled["sft"]["sampled"]
+    assert {name: figures[name] for name in summary["sft"]["sampled"]} == summary["sft"]["sampled"]
+    assert {path.name for path in path.glob("sft_*.jsonl")} == {"sft_sampled.jsonl", "sft_sampled_2.jsonl", "sft_sampled_3.jsonl", "sft_greedy.jsonl"}
+    for passed in ("win", "constraints"):
+        means = [figure["mean"] for figure in figures["pass_at_k"][passed]]
+        assert len(means) == 3 and means == sorted(means) and figures["by_turns"]["8"]["pass_at_k"][passed] == figures["pass_at_k"][passed]
+    assert figures["by_turns"]["8"]["win_rate"] == figures["win_rate"] and "pass_at_k" not in scaled["sft"]["greedy"]
+    for row in ("sft sampled, 2 turns", "sft greedy, 8 turns", "sft sampled: beats the baseline", "sft sampled: meets all constraints"):
+        assert sum(line.startswith(row) for line in output.splitlines()) == 1
+
+    samples = {file.name: file.read_bytes() for file in path.glob("sft_*.jsonl")}
+    times = {file.name: file.stat().st_mtime_ns for file in path.glob("sft_*")}
+    (path / "sft_sampled_2.json").unlink()
+    run_well(folder, "evaluate.py", **options, evaluate__max_turns=[2, 8])
+    assert samples == {file.name: file.read_bytes() for file in path.glob("sft_*.jsonl")} and len(set(samples.values())) == 4
+    written = {file.name for file in path.glob("sft_*") if file.stat().st_mtime_ns != times[file.name]}
+    assert written == {"sft_sampled_2.json", "sft_sampled_2.jsonl"} and read(results)["sft"] == scaled["sft"]
+    command = [sys.executable, "-m", "arenarl.report", "scaled"]
+    done = subprocess.run(command, cwd=folder, env=os.environ | ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and (folder / "results" / "scaled" / "figures" / "inference_scaling.svg").is_file(), done.stderr
+    page = (folder / "results" / "scaled" / "report.html").read_text()
+    assert "sft greedy, 2 turns</th>" in page and "sft sampled: meets all constraints</th>" in page
+
+
 def test_only_what_changed_is_evaluated_again(folder, summary, tmp_path):
     shutil.copytree(folder / "runs" / "tiny", tmp_path / "runs" / "tiny")
     shutil.copytree(folder / "data", tmp_path / "data")
@@ -193,6 +225,17 @@ def test_rl_runs_in_a_single_process_with_curves_offline(unbroken, folder):
     assert len(list((path.parent / "wandb").glob("offline-run-*/*.wandb"))) == 1
 
 
+def test_rl_with_lora_trains_an_adapter_and_leaves_an_ordinary_policy(folder):
+    """The adapter moves away from the reference policy, which is the same model without it; saved, it is part of the linear layers."""
+    run_well(folder, "train_rl.py", name="lora", rl__init_run="tiny", policy__lora_rank=4)
+    path = folder / "runs" / "lora" / "rl"
+    changed = differ(weights(folder / "runs" / "tiny" / "sft"), weights(path))
+    assert len(changed) == 2 * 7 and all("_proj." in name for name in changed)
+    log = read(path / "checkpoint-2" / "trainer_state.json")["log_history"]
+    assert log[0]["kl"] == 0 < log[1]["kl"]
+    assert not (path / "checkpoint-2" / "model.safetensors").exists() and (path / "checkpoint-2" / "adapter_model.safetensors").is_file()
+
+
 def kill_after(folder, file, last, **options):
     """Start RL, kill it the hard way as soon as `file` is there, and see that it did not get to `last`."""
     with (folder / "killed.log").open("w") as log:
@@ -219,6 +262,25 @@ def test_a_killed_run_goes_on_and_ends_with_the_weights_of_an_unbroken_one(unbro
     for name in ("curve.jsonl", "groups.jsonl"):
         assert (broken / name).read_text() == (path / name).read_text()
     assert [json.loads(line)["step"] for line in (path / "groups.jsonl").read_text().splitlines()] == [0, 0, 3, 3]
+
+
+def test_a_run_killed_at_the_end_of_a_stage_of_turns_goes_on_with_the_next(folder):
+    """Every checkpoint lies on a boundary of the schedule, so the run is resumed exactly there; no stage is skipped or played twice."""
+    options = {"rl__init": "runs/tiny/sft", "rl__steps": 6, "rl__eval_steps": 1, "rl__eval_queries": 1, "rl__save_steps": 2,
+               "rollout__turn_schedule": [1, 2, 8], "rollout__turns_every": 2}  # fmt: skip
+    run_well(folder, "train_rl.py", **options, name="staged")
+    whole, broken = (folder / "runs" / name / "rl" for name in ("staged", "staged-broken"))
+    kill_after(folder, broken / "checkpoint-2" / "whole.json", broken / "checkpoint-6", **options, name="staged-broken")
+    run_well(folder, "train_rl.py", **options, name="staged-broken")
+    horizons = [1, 1, 2, 2, 8, 8]
+    groups = [json.loads(line) for line in (whole / "groups.jsonl").read_text().splitlines()]
+    assert [json.loads(line) for line in (broken / "groups.jsonl").read_text().splitlines()] == groups
+    assert differ(weights(broken), weights(whole)) == []
+    for path in (whole, broken):
+        log = read(path / "checkpoint-6" / "trainer_state.json")["log_history"]
+        assert [entry["rollout/max_turns"] for entry in log if "rollout/max_turns" in entry] == horizons
+    turns = {step: [one["meta"]["turns"] for group in groups if group["step"] == step for one in group["trajectories"]] for step in range(6)}
+    assert all(max(turns[step]) <= horizon for step, horizon in enumerate(horizons)) and max(turns[1]) == 1 < max(turns[2])
 
 
 def test_a_checkpoint_that_was_only_half_written_is_passed_over(unbroken, folder):

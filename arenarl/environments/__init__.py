@@ -5,7 +5,8 @@
 
 from typing import TYPE_CHECKING
 
-from arenarl.config import EnvironmentConfig
+from arenarl.config import EnvironmentConfig, named_class
+from arenarl.environments.base import Environment
 from arenarl.environments.travel import TravelEnvironment
 from arenarl.environments.travel_schemas import Language
 from arenarl.environments.travel_world import build_world
@@ -14,8 +15,14 @@ if TYPE_CHECKING:
     from arenarl.llm_client import LLMClient
 
 
-def make_environment(config: EnvironmentConfig, language: Language, client: "LLMClient | None" = None) -> TravelEnvironment:
-    """The tool set that `environment.name` names. With a `client`, tickets come from an LLM if `environment.tickets` says so."""
+def make_environment(config: EnvironmentConfig, language: Language, client: "LLMClient | None" = None) -> Environment:
+    """The tool set that `environment.name` names. With a `client`, tickets come from an LLM if `environment.tickets` says so.
+
+    Raises:
+        UserError: the class that `name` names cannot be had.
+    """
+    if config.name != "travel":
+        return named_class(config.name, "environment.name")(config, language)
     world, timetable = build_world(config.world_seed), None
     if client and config.tickets.name == "llm":
         from arenarl.environments.llm_timetable import LLMTimetable

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from arenarl.environments.base import ToolError, check_call, quoted
+from arenarl.environments.base import Schema, ToolError, check_call, quoted
 from arenarl.environments.travel_schemas import Language, Results, travel_schemas
 from arenarl.environments.travel_search import PoiIndex, address_words, guide_words, query_tokens
 from arenarl.environments.travel_world import CATEGORIES, TAGS, City, Journey, Poi, Point, Route, World
@@ -47,6 +47,11 @@ class TravelEnvironment:
             "search_flights": self._search_flights,
             "search_train_tickets": self._search_train_tickets,
         }
+
+    def add_tool(self, schema: Schema, answer: Callable[..., str]) -> None:
+        """One more tool: `answer` takes the schema's arguments by name, and raises ToolError for what it cannot carry out."""
+        self.tools = [*self.tools, schema]
+        self._handlers[schema["function"]["name"]] = answer
 
     @property
     def is_compact(self) -> bool:

@@ -1,0 +1,54 @@
+"""ScalingInter-RL: how many turns a trajectory may take, stage by stage (3.3, AgentGym-RL).
+
+RL begins with a small horizon and widens it every so many optimizer steps. The horizon is a function of the step alone: a run
+that is resumed, at a stage's boundary or elsewhere, needs no state to be in the right stage.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+
+@dataclass(frozen=True)
+class TurnSchedule:
+    """Horizons h_1 < h_2 < …, each for `every` optimizer steps, the last for all that are left.
+
+    >>> schedule = TurnSchedule((2, 4, 8), every=50)
+    >>> [schedule.at(step) for step in (0, 49, 50, 99, 100, 1000)]
+    [2, 2, 4, 4, 8, 8]
+    """
+
+    horizons: tuple[int, ...]
+    every: int
+
+    def at(self, step: int) -> int:
+        """Assistant turns that a trajectory of the optimizer step after `step` finished ones may take."""
+        return self.horizons[min(step // self.every, len(self.horizons) - 1)]
+
+
+def turn_schedule(horizons: Sequence[int] | None, every: int | None, max_turns: int, steps: int) -> TurnSchedule:
+    """The schedule of a run of `steps` optimizer steps; without `horizons` it is `max_turns` throughout.
+
+    Without `every` the stages share the steps evenly, and the last has the remainder.
+
+    Raises:
+        ValueError: begins with the name of the key to change.
+    """
+    if horizons is None:
+        if every is not None:
+            raise ValueError(f"turns_every={every}: there are no stages without a turn_schedule; name the horizons")
+        return TurnSchedule((max_turns,), steps)
+    if not horizons or horizons[0] < 1 or any(after <= before for before, after in pairwise(horizons)):
+        raise ValueError(f"turn_schedule={list(horizons)}: must name horizons above 0, each larger than the one before")
+    if horizons[-1] > max_turns:
+        raise ValueError(f"turn_schedule={list(horizons)}: {horizons[-1]} is above max_turns={max_turns}; raise max_turns, or end the schedule there")
+    if every is not None and every < 1:
+        raise ValueError(f"turns_every={every}: must be above 0")
+    schedule = TurnSchedule(tuple(horizons), every or max(1, steps // len(horizons)))
+    begin = schedule.every * (len(horizons) - 1)
+    if begin >= steps:
+        raise ValueError(
+            f"turn_schedule={list(horizons)}: its last stage would begin at step {begin}, and the run ends at rl.steps={steps}; "
+            "lower turns_every, take out a stage, or raise rl.steps"
+        )
+    return schedule
