@@ -51,7 +51,8 @@ def open_engine(path: str, config: Config, rows: int, beside_trainer: bool) -> A
     from vllm import LLM
 
     try:
-        with bearing_with_cpu():
+        bear_with_cpu()
+        with _out_of_sight("llvmlite.binding.ffi"):
             return LLM(
                 model=path,
                 dtype=config.policy.dtype,
@@ -93,25 +94,23 @@ def other_shape(path: str, served: dict[str, Any]) -> list[str]:
     return [f"{key} {served.get(key)} instead of {wanted[key]}" for key in _SHAPE if served.get(key) != wanted[key]]
 
 
+def bear_with_cpu() -> None:
+    """Without a GPU vLLM 0.31 packs weights for oneDNN, and packed ones cannot be loaded again: here it does not, in this process."""
+    if not torch.cuda.is_available():
+        import vllm._custom_ops as custom_ops
+
+        custom_ops._supports_onednn = False
+
+
 @contextmanager
-def bearing_with_cpu() -> Iterator[None]:
-    """What vLLM 0.31 cannot bear without a GPU, while it starts; where there is one, nothing.
-
-    It packs weights for oneDNN, and packed ones cannot be loaded again: no packing. It looks into all that was imported, and stumbles
-    over a module of llvmlite's that bm25s brings: hidden meanwhile.
-    """
-    if torch.cuda.is_available():
-        yield
-        return
-    import vllm._custom_ops as custom_ops
-
-    custom_ops._supports_onednn = False
-    hidden = sys.modules.pop("llvmlite.binding.ffi", None)
+def _out_of_sight(module: str) -> Iterator[None]:
+    """Without a GPU vLLM 0.31 looks into all that was imported when it starts, and stumbles over a module of llvmlite's, which bm25s brings."""
+    hidden = None if torch.cuda.is_available() else sys.modules.pop(module, None)
     try:
         yield
     finally:
         if hidden is not None:
-            sys.modules["llvmlite.binding.ffi"] = hidden
+            sys.modules[module] = hidden
 
 
 def sampling_of(request: TurnRequest, eos_id: int) -> dict[str, Any]:

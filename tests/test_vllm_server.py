@@ -125,7 +125,7 @@ def test_the_server_is_started_on_what_rl_starts_from():
     config = Config(name="x")
     config.rollout.server_url = "http://10.0.0.5:9000"
     words = serve_arguments(config, ["--tensor-parallel-size", "2"])
-    assert words[:2] == ["serve", "runs/x/sft"] and words[-2:] == ["--tensor-parallel-size", "2"]
+    assert words[:2] == ["--model", "runs/x/sft"] and words[-2:] == ["--tensor-parallel-size", "2"]
     options = dict(zip(words[2::2], words[3::2], strict=True))
     assert options["--host"] == "10.0.0.5" and options["--port"] == "9000" and options["--dtype"] == "bfloat16"
     assert options["--logprobs-mode"] == "processed_logprobs"
