@@ -12,10 +12,12 @@ import asyncio
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
+from transformers import AutoConfig
 
 from arenarl.config import Config, UserError, parse_arguments
 from arenarl.errors import GO_ON, guarded
@@ -39,7 +41,11 @@ class VLLMServer:
             raise UserError(f"the vLLM server at {self.url} gives {info['logprobs_mode']}, not the logprobs it samples with; {start}")
         if dtype not in str(info["dtype"]):
             raise UserError(f"the vLLM server at {self.url} computes in {info['dtype']}, the trainer in {dtype} (policy.dtype); {start}")
-        if other := other_shape(policy, info["hf_config"]):
+        try:
+            other = other_shape(policy, AutoConfig.from_pretrained(info["model"]).to_dict())
+        except (OSError, ValueError) as error:
+            raise UserError(f"the vLLM server at {self.url} serves {info['model']}, whose config cannot be read here; {start}") from error
+        if other:
             raise UserError(f"the vLLM server at {self.url} serves another model ({info['model']}) than {policy}: {', '.join(other)}; {start}")
 
     def load(self, folder: str) -> None:
@@ -92,7 +98,8 @@ def serve_arguments(config: Config, more: Sequence[str] = ()) -> list[str]:
     """vLLM's for the policy that RL starts from."""
     url = urlsplit(config.rollout.server_url)
     address = ["--host", url.hostname or "127.0.0.1", "--port", str(url.port or 8000)]
-    return ["--model", config.sft_policy, *address, "--dtype", config.policy.dtype, "--logprobs-mode", "processed_logprobs", *more]
+    policy = str(Path(config.sft_policy).resolve()) if Path(config.sft_policy).is_dir() else config.sft_policy  # found from elsewhere too
+    return ["--model", policy, *address, "--dtype", config.policy.dtype, "--logprobs-mode", "processed_logprobs", *more]
 
 
 def main() -> None:

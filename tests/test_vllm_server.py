@@ -4,6 +4,7 @@ import asyncio
 import json
 import threading
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from aiohttp import web
@@ -49,45 +50,40 @@ def serving(replies, status=200):
         thread.join()
 
 
-def info_of(policy_path, **changes):
-    """What /server_info says of a server that fits the policy, but for the changes."""
-    shape = json.loads((policy_path / "config.json").read_text())
-    model = {"model": "served", "dtype": "torch.float32", "logprobs_mode": "processed_logprobs", "hf_config": shape}
-    model["hf_config"] |= {key: changes.pop(key) for key in ("hidden_size", "vocab_size") if key in changes}
-    return {"/server_info": {"vllm_config": {"model_config": model | changes}}}
+def info_of(folder, policy_path, **changes):
+    """What /server_info says of a server that fits the policy, but for the changes; the model that it serves is in `folder`."""
+    shape = json.loads((Path(policy_path) / "config.json").read_text())
+    shape |= {key: changes.pop(key) for key in ("hidden_size", "vocab_size") if key in changes}
+    (folder / "config.json").write_text(json.dumps(shape))
+    model = {"model": str(folder), "dtype": "torch.float32", "logprobs_mode": "processed_logprobs"} | changes
+    return {"/server_info": {"vllm_config": {"model_config": model}}}
 
 
-@pytest.fixture
-def policy(policy_path, tmp_path):
-    from pathlib import Path
-
-    return Path(policy_path)
-
-
-def test_a_server_that_serves_the_policys_model_is_accepted(policy):
-    with serving(info_of(policy)) as (url, _):
-        VLLMServer(url + "/").require(str(policy), "float32")
+def test_a_server_that_serves_the_policys_model_is_accepted(policy_path, tmp_path):
+    with serving(info_of(tmp_path, policy_path)) as (url, _):
+        VLLMServer(url + "/").require(policy_path, "float32")
 
 
 @pytest.mark.parametrize(("changes", "message"), [
-    ({"hidden_size": 4096}, "serves another model .served. than .*: hidden_size 4096 instead of 32; start it with"),
+    ({"hidden_size": 4096}, "serves another model .* than .*: hidden_size 4096 instead of 32; start it with"),
     ({"vocab_size": 151936}, "vocab_size 151936 instead of"),
     ({"dtype": "torch.bfloat16"}, r"computes in torch.bfloat16, the trainer in float32 .policy.dtype"),
+    ({"model": "/nowhere"}, "serves /nowhere, whose config cannot be read here"),
     ({"logprobs_mode": "raw_logprobs"}, "gives raw_logprobs, not the logprobs it samples with"),
 ])  # fmt: skip
-def test_a_server_that_does_not_fit_is_refused_with_what_is_wrong(policy, changes, message):
-    with serving(info_of(policy, **changes)) as (url, _), pytest.raises(UserError, match=message):
-        VLLMServer(url).require(str(policy), "float32")
+def test_a_server_that_does_not_fit_is_refused_with_what_is_wrong(policy_path, tmp_path, changes, message):
+    with serving(info_of(tmp_path, policy_path, **changes)) as (url, _), pytest.raises(UserError, match=message):
+        VLLMServer(url).require(policy_path, "float32")
 
 
-def test_a_server_that_is_not_there_is_refused_with_the_command_that_starts_it(policy):
+def test_a_server_that_is_not_there_is_refused_with_the_command_that_starts_it(policy_path):
     with pytest.raises(UserError, match="the vLLM server at http://127.0.0.1:1 cannot be reached .*; start it with: python -m arenarl.vllm_server"):
-        VLLMServer("http://127.0.0.1:1").require(str(policy), "float32")
+        VLLMServer("http://127.0.0.1:1").require(policy_path, "float32")
 
 
-def test_a_server_without_the_way_in_for_weights_is_refused(policy):
+def test_a_server_without_the_way_in_for_weights_is_refused(policy_path):
     with serving({}) as (url, _), pytest.raises(UserError, match="is no vLLM server that takes weights; start one with"):
-        VLLMServer(url).require(str(policy), "float32")
+        VLLMServer(url).require(policy_path, "float32")
 
 
 def test_token_ids_go_in_and_token_ids_and_logprobs_come_out():
