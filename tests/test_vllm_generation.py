@@ -1,6 +1,9 @@
 """What can be said of the vLLM back end where vLLM is not installed; tests/test_vllm.py has the rest."""
 
 import importlib.util
+import os
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -42,3 +45,11 @@ def test_every_request_has_a_sampling_of_its_own_and_only_its_own_end():
 def test_settings_that_cannot_work_are_refused(setting, message):
     with pytest.raises(UserError, match=message):
         load_config(ROOT / "configs" / "quickstart.yaml", ["rollout.backend=vllm_server", setting])
+
+
+def test_where_vllm_is_not_to_be_had_its_tests_are_skipped_and_say_so(tmp_path):
+    for name in ("reproduce.sh", "requirements.txt"):
+        shutil.copy(ROOT / name, tmp_path)
+    environment = os.environ | {"PYTHON": "/bin/false"}  # cannot set up an environment
+    done = subprocess.run(["./reproduce.sh", "test_vllm"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and done.stdout.splitlines()[-1].startswith("skipped: vLLM 0.31.0 is not to be had for this machine")
