@@ -4,9 +4,9 @@
     python evaluate.py --config configs/quickstart.yaml --query "Find a quiet cafe within 3 km of Lotus Park in Chengdu."
 
 Writes every judged trajectory and match to runs/<run>/evaluate and the table to results/<run>/summary.json; `python -m arenarl.report
-<run>` makes a page of them. What was generated before, a checkpoint, a decoding and a sample at a time, is not generated again unless
-the weights, the settings or the code changed. With --query it answers that one query with the last checkpoint and prints the
-trajectory. Rollout, judge and parsing code are those of training.
+<run>` makes a page of them. Models behind an API stand beside checkpoints (`evaluate.api`). What was generated before, a checkpoint, a
+decoding and a sample at a time, is not generated again unless the weights, the settings or the code changed. With --query it answers that one query
+with the last of them and prints the trajectory. Rollout, judge and parsing code are those of training.
 """
 
 from functools import lru_cache
@@ -19,9 +19,9 @@ from arenarl.runs import start_stage, timed
 
 def main() -> None:
     config, arguments = parse_arguments(__doc__, lambda parser: parser.add_argument("--query", help="answer this one query and print the trajectory"))
-    checkpoints = config.evaluate.checkpoints or {"sft": config.sft_policy, "rl": str(config.run_dir / "rl")}
+    policies = config.evaluated
 
-    from arenarl.build import build_client, build_engine, build_examiner, build_judges, load_policy, require_backend, test_set
+    from arenarl.build import build_client, build_examiner, build_judges, build_policy_engine, require_backend, test_set
     from arenarl.estimate import print_estimate
     from arenarl.evaluation import Part, baseline_cases, evaluate_policy, fingerprint, judge_trajectories, summarize
     from arenarl.inference_scaling import scaling_figures
@@ -33,12 +33,13 @@ def main() -> None:
     from arenarl.trajectory import Query, write_jsonl
 
     quiet_libraries()
-    tokenizers = {name: load_tokenizer(path) for name, path in checkpoints.items()}
-    for path in checkpoints.values():
-        require_backend(config, path)
+    tokenizers = {name: load_tokenizer(policy) if isinstance(policy, str) else None for name, policy in policies.items()}
+    for policy in policies.values():
+        if isinstance(policy, str):
+            require_backend(config, policy)
     if arguments.query:
-        name = list(checkpoints)[-1]
-        engine = build_engine(config, tokenizers[name], load_policy(config, checkpoints[name]), build_client(config, "query"))
+        name = list(policies)[-1]
+        engine = build_policy_engine(config, policies[name], tokenizers[name], build_client(config, "query"))
         query = Query("command-line", "travel", "", config.data.language, arguments.query)
         print_trajectory(query, engine.roll_out([Attempt(query, temperature=0.0, seed=config.seed)])[0])
         return
@@ -50,16 +51,16 @@ def main() -> None:
     judges = build_judges(config, examine, client)
     print_estimate(config, "evaluate")
     temperatures = {"sampled": config.rollout.temperature, "greedy": 0.0}
-    prints = {name: fingerprint(config, path) for name, path in checkpoints.items()}
+    prints = {name: fingerprint(config, policy) for name, policy in policies.items()}
     parts = {
         (name, decoding, sample): Part(folder / f"{name}_{decoding}{f'_{sample + 1}' if sample else ''}.jsonl", prints[name])
-        for name in checkpoints
+        for name in policies
         for decoding, sample in config.evaluate.attempts
     }
 
     @lru_cache(maxsize=1)  # all parts of a checkpoint share its weights
     def engine_of(name):
-        return build_engine(config, tokenizers[name], load_policy(config, checkpoints[name]), client)
+        return build_policy_engine(config, policies[name], tokenizers[name], client)
 
     missing = [key for key, part in parts.items() if part.trajectories is None]
     total = len(parts) * len(queries)
@@ -83,7 +84,7 @@ def main() -> None:
         write_jsonl(folder / "tournaments.jsonl", play_offs(queries, baselines, entrants, judges, config.evaluate.bracket, config.seed))
         if client:
             client.check()
-        figures = {name: {} for name in checkpoints}
+        figures = {name: {} for name in policies}
         for (name, decoding), samples in cases.items():
             resamples, seed = config.evaluate.bootstrap, config.seed
             more = scaling_figures(samples, config.evaluate.max_turns, resamples, seed)

@@ -18,10 +18,11 @@ report()    { python -m arenarl.report --config "$CONFIG" "$@"; }
 pipeline()  { data "$@"; sft "$@"; rl "$@"; evaluate "$@"; report "$@"; }
 baselines() { for name in grpo gspo grpo_trajectory noise_free; do CONFIG=configs/quickstart_$name.yaml; rl "$@"; evaluate "$@"; done; }
 turns()     { for name in short long scaling; do CONFIG=configs/quickstart_${name}_turns.yaml; rl "$@"; evaluate "$@"; report "$@"; done; }
-readme()    { python -m arenarl.report --readme; }
+readme()    { python -m arenarl.report --readme; python -m arenarl.memory --readme; }
 judge_check()  { data; python -m arenarl.judge_check --config "$CONFIG" "$@"; }
 judge_faults() { data; sft; python -m arenarl.judge_faults --config "$CONFIG" "$@"; }
-bench()     { python -m arenarl.environments.benchmark; }
+bench()     { python -m arenarl.bench --config "$CONFIG" "$@"; }
+bench_tools() { python -m arenarl.environments.benchmark; }
 fidelity()  { python -m arenarl.fidelity "$@"; }
 bench_tournament() { python -m arenarl.bench_tournament "$@"; }
 test()      { python -m pytest -q --doctest-modules tests arenarl "$@"; }
@@ -92,7 +93,8 @@ usage() {
   echo "  readme                        the README's results from results/"
   echo "  judge_check                   how good a judge is: --judge configs/judges/x.yaml"
   echo "  judge_faults                  RL against a judge server that fails in every way"
-  echo "  bench                         tool calls per second"
+  echo "  bench                         a training step beside plain TRL's, and how much of the judging is hidden; --help tells the flags"
+  echo "  bench_tools                   tool calls per second"
   echo "  fidelity                      how true each topology's ranking is, and what it costs; simulated, with the truth known"
   echo "  bench_tournament              seconds to rank 8 groups of 16 against the bound; --help tells the flags"
   echo "  test                          all tests"
@@ -103,7 +105,7 @@ usage() {
 stage=${1:-}
 case "$stage" in
   quickstart | pipeline | data | sft | rl | baselines | turns) shift; environment; check "$@"; "$stage" "$@" ;;
-  evaluate | report | readme | judge_check | judge_faults | bench | fidelity | bench_tournament | test) shift; environment; "$stage" "$@" ;;
+  evaluate | report | readme | judge_check | judge_faults | bench | bench_tools | fidelity | bench_tournament | test) shift; environment; "$stage" "$@" ;;
   test_vllm) shift; test_vllm "$@" ;;
   *) usage ;;
 esac

@@ -3,8 +3,9 @@
     python train_rl.py --config configs/quickstart.yaml
 
 One optimizer step: K queries → for each a greedy anchor and N-1 samples, multi-turn with tools (arenarl/rollouts.py) → a seeded
-tournament of bidirectional judgements (arenarl/tournament.py, Eqs. 3-5) → ranks → rewards (Eq. 6) → TRL standardises them in the
-group and takes the clipped step with KL (Eqs. 7 and 8). Start it again after a crash: it goes on from the last checkpoint.
+tournament of bidirectional judgements (arenarl/tournament.py, Eqs. 3-5), begun while others still generate → ranks → rewards (Eq. 6)
+→ TRL standardises them in the group and takes the clipped step with KL (Eqs. 7 and 8). Start it again after a crash: it goes on from
+the last checkpoint.
 """
 
 import os
@@ -12,12 +13,14 @@ import os
 from arenarl.config import add_check, check_groups, parse_arguments
 from arenarl.errors import guarded
 from arenarl.runs import is_done, start_stage, timed
+from arenarl.zero3 import check_deepspeed
 
 
 def main() -> None:
     config, arguments = parse_arguments(__doc__, add_check)
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     check_groups(config, processes)
+    check_deepspeed("rl.deepspeed", config.rl.deepspeed, "train_rl.py", arguments.check)
 
     import torch  # after the config is known to be sound: loading torch and TRL takes seconds
     from trl import GRPOTrainer
@@ -60,7 +63,7 @@ def main() -> None:
             args=adapter.grpo_arguments(config, folder, processes, use_cpu=not torch.cuda.is_available()),
             train_dataset=adapter.prompt_dataset(queries, config),
             processing_class=tokenizer,
-            rollout_func=adapter.rollout_function(engine, queries, config),
+            rollout_func=adapter.rollout_function(engine, arena, queries, config),
             reward_funcs=adapter.reward_functions(arena, log, keep, config),
             callbacks=[curve, adapter.KeptWithCheckpoint(arena), Survival(stopwatch)],
             peft_config=lora_config(config),

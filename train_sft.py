@@ -8,12 +8,12 @@ checkpoint.
 """
 
 import math
-import os
 from pathlib import Path
 
 from arenarl.config import Config, UserError, add_check, parse_arguments
 from arenarl.errors import guarded
 from arenarl.runs import is_done, start_stage, timed
+from arenarl.zero3 import LONGEST_WAIT_S, check_deepspeed, start_deepspeed
 
 
 def main() -> None:
@@ -21,10 +21,7 @@ def main() -> None:
     data = Path(config.data.folder) / "sft.jsonl"
     if not data.is_file():
         raise UserError(f"{data} does not exist; make it with: python data/prepare.py travel --config <this YAML>")
-    if config.sft.deepspeed and not Path(config.sft.deepspeed).is_file():
-        raise UserError(f"sft.deepspeed={config.sft.deepspeed} does not exist; name a DeepSpeed JSON or set it to null")
-    if config.sft.deepspeed and "RANK" not in os.environ and not arguments.check:
-        raise UserError("ZeRO-3 needs a launcher: torchrun --nproc_per_node 2 train_sft.py …, or --set sft.deepspeed=null for one process")
+    check_deepspeed("sft.deepspeed", config.sft.deepspeed, "train_sft.py", arguments.check)
 
     from trl import SFTTrainer  # after the checks: loading torch and TRL takes seconds
 
@@ -85,6 +82,7 @@ def sft_arguments(config: Config, folder: Path):
         model_init_kwargs={"dtype": config.policy.dtype},
         gradient_checkpointing=config.policy.gradient_checkpointing,
         deepspeed=sft.deepspeed,
+        ddp_timeout=LONGEST_WAIT_S,
         logging_steps=math.gcd(10, sft.save_steps),  # a mean over steps must not begin before a checkpoint and end after it
         save_steps=sft.save_steps,
         save_total_limit=2,
@@ -92,10 +90,7 @@ def sft_arguments(config: Config, folder: Path):
         report_to=[] if config.wandb.mode == "disabled" else ["wandb"],
     )
     if sft.deepspeed:
-        import deepspeed
-
-        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # half a minute of compiling, for an inference-only collective
-        deepspeed.init_distributed()  # before ZeRO-3 loads the model in parts: it must know how many processes there are
+        start_deepspeed()
     return arguments
 
 

@@ -2,26 +2,28 @@
 
 For ArenaRL a group plays its tournament and the ranks become rewards (Eqs. 3-6); the paper's baselines ask the judge for a
 pointwise score instead (Section 6.1). Tournament-GRPO and the baselines of its Appendix F are further rows of `REWARDS`. All
-groups of a step run at once. A trajectory without a verdict gets no reward.
+groups of a step run at once, each from its first trajectory on. A trajectory without a verdict gets no reward.
 """
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import asdict, astuple, dataclass, field
 
 import numpy as np
 from scipy.stats import kendalltau
 
 from arenarl.config import Config
+from arenarl.early_calls import EarlyCalls
 from arenarl.environments.travel_truth import total_score
 from arenarl.judge import Examiner, Judge, Verdict
+from arenarl.judging import IncomingGroup, Judging
 from arenarl.llm_client import LLMClient
 from arenarl.mixed_model import JudgeVariances
 from arenarl.ranking import Ranking, midranks, scored_calls
 from arenarl.rewards import add_format_reward, min_max, pointwise_reward, rank_to_reward, weighted_mean, zero_invalid
 from arenarl.seeds import stable_seed
-from arenarl.topologies import parameters_of
+from arenarl.topologies import TOPOLOGIES, parameters_of
 from arenarl.tournament import play_tournament
 from arenarl.trajectory import Query, RolloutGroup, Trajectory
 
@@ -80,21 +82,29 @@ class Arena:
         self.variances = JudgeVariances()
         self._tally = Tally()
 
-    def reward_groups(self, groups: Sequence[RolloutGroup]) -> list[GroupOutcome]:
-        """Rewards of all groups of a step, judged at once; `watch` is told whenever one is."""
+    def begin(self, queries: Sequence[Query], group_size: int) -> Judging[GroupOutcome]:
+        """Judge a step's groups, all at once and from now on, as their trajectories are handed over; `watch` is told of each group.
+
+        Outcomes are those of judging the complete groups.
+        """
         tally = self._tally
 
-        async def reward(group: RolloutGroup) -> GroupOutcome:
+        async def reward(group: IncomingGroup) -> GroupOutcome:
             nonlocal tally
             outcome = await REWARDS[self.config.reward.name](self, group)
             tally += outcome.tally
             self.watch(tally)
             return outcome
 
-        async def run() -> list[GroupOutcome]:
-            return await asyncio.gather(*map(reward, groups))
+        return Judging([IncomingGroup(query, group_size) for query in queries], reward)
 
-        return asyncio.run(run())
+    def reward_groups(self, groups: Sequence[RolloutGroup]) -> list[GroupOutcome]:
+        """Rewards of complete groups of one size."""
+        judging = self.begin([group.query for group in groups], len(groups[0].trajectories))
+        for incoming, group in zip(judging.groups, groups, strict=True):
+            for row, trajectory in enumerate(group.trajectories):
+                incoming.hand_over(row, trajectory)
+        return judging.outcomes()
 
     def count(self, tallies: Sequence[Tally]) -> None:
         """Add a step's groups, those of all processes, to the tally."""
@@ -113,52 +123,67 @@ class Arena:
         return {f"judge/sigma_{name}": math.sqrt(value) for name, value in parts.items()} if variances.score_df else {}
 
 
-async def _tournament_reward(arena: Arena, group: RolloutGroup) -> GroupOutcome:
+async def _tournament_reward(arena: Arena, incoming: IncomingGroup) -> GroupOutcome:
     """Eqs. 3-6, ArenaRL."""
     tournament = arena.config.tournament
     options = {name: getattr(tournament, name) for name in ("ranking", *parameters_of(tournament.topology))}
-    ranking = await _play(arena, group, tournament.topology, {**options, "variances": arena.variances})
+    _, ranking = await _play(arena, incoming, tournament.topology, {**options, "variances": arena.variances})
     return _outcome(rank_to_reward(ranking.ranks_G), ranking)
 
 
-async def _tournament_grpo_reward(arena: Arena, group: RolloutGroup) -> GroupOutcome:
+async def _tournament_grpo_reward(arena: Arena, incoming: IncomingGroup) -> GroupOutcome:
     """Algorithm 1, Eqs. 8 and 9, Tournament-GRPO."""
-    ranking = await _play(arena, group, "group_stage", asdict(arena.config.group_stage))
-    valid_G = _valid(group)
+    valid_G, ranking = await _play(arena, incoming, "group_stage", asdict(arena.config.group_stage))
     return _outcome(add_format_reward(min_max(zero_invalid(ranking.scores_G, valid_G)), valid_G), ranking)
 
 
-async def _win_rate_reward(arena: Arena, group: RolloutGroup) -> GroupOutcome:
+async def _win_rate_reward(arena: Arena, incoming: IncomingGroup) -> GroupOutcome:
     """Share of matches won against all others, and Eq. 15, Tournament-GRPO. Both orders are asked (Eq. 3, ArenaRL)."""
-    ranking = await _play(arena, group, "round_robin", {})
-    valid_G = _valid(group)
+    valid_G, ranking = await _play(arena, incoming, "round_robin", {})
     won_G = ranking.scores_G if ranking.matches else [0.0] * len(valid_G)  # nobody to beat is no missing verdict
     return _outcome(add_format_reward(zero_invalid(won_G, valid_G), valid_G), ranking)
 
 
-async def _play(arena: Arena, group: RolloutGroup, topology: str, options: dict) -> Ranking:
-    """The group's tournament. Trajectories with the same messages enter once."""
-    trajectories = group.trajectories
+async def _play(arena: Arena, incoming: IncomingGroup, topology: str, options: dict) -> tuple[list[bool], Ranking]:
+    """(valid_G, the group's tournament). Trajectories with the same messages enter once.
 
-    async def compare(i: int, j: int) -> tuple | None:
-        return scores_and_detail(await arena.judge.compare(group.query, trajectories[i], trajectories[j]))
+    Calls that are sure to be made start as soon as their trajectories are there, all others with the complete group.
+    """
+    query, tournament = incoming.query, arena.config.tournament
+
+    async def ask(i: int, j: int) -> tuple | None:
+        first, second = await incoming.trajectory(i), await incoming.trajectory(j)
+        with incoming.calling():
+            return scores_and_detail(await arena.judge.compare(query, first, second))
 
     async def choose(indices: tuple[int, ...], winners: int) -> list[int] | None:
-        positions = await arena.judge.choose(group.query, [trajectories[g] for g in indices], winners)
+        trajectories = [await incoming.trajectory(row) for row in indices]
+        with incoming.calling():
+            positions = await arena.judge.choose(query, trajectories, winners)
         shown = dict(enumerate(indices))  # unlike a sequence it refuses a position of -1
         return None if positions is None else [shown[position] for position in positions]
 
-    return await play_tournament(
+    async def enter(row: int) -> None:
+        trajectory = await incoming.trajectory(row)
+        calls.enter(row, repr(trajectory.messages) if trajectory.valid else None)
+
+    surely_meets = TOPOLOGIES[topology].surely_meets if topology in TOPOLOGIES else "nobody"
+    calls = EarlyCalls(surely_meets, ask, tournament.bidirectional, tournament.timeout_s)
+    await asyncio.gather(*map(enter, range(len(incoming))))
+    entrants_G = [calls.entered[row] for row in range(len(incoming))]
+    valid_G = [entrant is not None for entrant in entrants_G]
+    ranking = await play_tournament(
         topology,
-        len(trajectories),
-        choose if topology == "group_stage" else compare,
-        seed=stable_seed(arena.config.seed, group.query.query_id),
-        entrants=[repr(trajectory.messages) for trajectory in trajectories],
-        valid_G=_valid(group),
-        timeout_s=arena.config.tournament.timeout_s,
-        bidirectional=arena.config.tournament.bidirectional,
+        len(incoming),
+        choose if topology == "group_stage" else calls.compare,
+        seed=stable_seed(arena.config.seed, query.query_id),
+        entrants=entrants_G,
+        valid_G=valid_G,
+        timeout_s=tournament.timeout_s,
+        bidirectional=tournament.bidirectional,
         **options,
     )
+    return valid_G, ranking
 
 
 def scores_and_detail(verdict: Verdict | None) -> tuple | None:
@@ -170,51 +195,54 @@ def _outcome(rewards_G: list[float | None], ranking: Ranking) -> GroupOutcome:
     return GroupOutcome(rewards_G, ranking.ranks_G, ranking.judge_calls, ranking.failed_calls, ranking)
 
 
-async def _pointwise_reward(arena: Arena, group: RolloutGroup) -> GroupOutcome:
+async def _pointwise_reward(arena: Arena, incoming: IncomingGroup) -> GroupOutcome:
     """One score a trajectory (3.2), of the answer alone as in the paper's GRPO and GSPO rows, or of all of it."""
 
     async def score(trajectory: Trajectory) -> float | None:
-        verdict = await arena.judge.score(group.query, trajectory, answer_only=arena.config.reward.name == "pointwise_answer")
+        verdict = await arena.judge.score(incoming.query, trajectory, answer_only=arena.config.reward.name == "pointwise_answer")
         return None if verdict is None else verdict.totals[0]
 
-    replies_G = await _ask(group, lambda trajectory: [score(trajectory)])
+    valid_G, replies_G = await _ask(incoming, lambda trajectory: [score(trajectory)])
     scores_G = [replies[0] if replies else None for replies in replies_G]
-    return _pointwise_outcome(pointwise_reward(scores_G, _valid(group)), replies_G)
+    return _pointwise_outcome(pointwise_reward(scores_G, valid_G), replies_G)
 
 
-async def _implicit_reward(arena: Arena, group: RolloutGroup) -> GroupOutcome:
+async def _implicit_reward(arena: Arena, incoming: IncomingGroup) -> GroupOutcome:
     """One number for the whole rubric. Eqs. 11 and 12, Tournament-GRPO."""
-    replies_G = await _ask(group, lambda trajectory: [arena.judge.score_overall(group.query, trajectory)])
+    valid_G, replies_G = await _ask(incoming, lambda trajectory: [arena.judge.score_overall(incoming.query, trajectory)])
     scores_G = [replies[0] if replies else None for replies in replies_G]
-    valid_G = _valid(group)
     return _pointwise_outcome(add_format_reward(pointwise_reward(zero_invalid(scores_G, valid_G)), valid_G), replies_G)
 
 
-async def _explicit_reward(arena: Arena, group: RolloutGroup) -> GroupOutcome:
+async def _explicit_reward(arena: Arena, incoming: IncomingGroup) -> GroupOutcome:
     """A call for every dimension; a trajectory that misses one has no score. Eqs. 13 and 14, Tournament-GRPO."""
-    weights = arena.judge.weights(group.query)
-    replies_G = await _ask(group, lambda trajectory: [arena.judge.score_dimension(group.query, trajectory, name) for name in weights])
+    query, weights = incoming.query, arena.judge.weights(incoming.query)
+    valid_G, replies_G = await _ask(incoming, lambda trajectory: [arena.judge.score_dimension(query, trajectory, name) for name in weights])
     scores_G = [weighted_mean(dict(zip(weights, replies, strict=True)), weights) if replies else None for replies in replies_G]
-    valid_G = _valid(group)
     return _pointwise_outcome(add_format_reward(pointwise_reward(zero_invalid(scores_G, valid_G)), valid_G, scale=0.5), replies_G)
 
 
-async def _ask(group: RolloutGroup, calls: Callable[[Trajectory], list[Awaitable[float | None]]]) -> list[list[float | None]]:
-    """The judge's replies to each trajectory's `calls`, all made at once; an invalid trajectory is not judged and has none."""
+async def _ask(
+    incoming: IncomingGroup, calls: Callable[[Trajectory], list[Awaitable[float | None]]]
+) -> tuple[list[bool], list[list[float | None]]]:
+    """(valid_G, the judge's replies to each trajectory's `calls`), asked as soon as it is there; of an invalid one, nothing is."""
 
-    async def replies(trajectory: Trajectory) -> list[float | None]:
-        return await asyncio.gather(*calls(trajectory)) if trajectory.valid else []
+    async def reply(call: Awaitable[float | None]) -> float | None:
+        with incoming.calling():
+            return await call
 
-    return await asyncio.gather(*map(replies, group.trajectories))
+    async def replies(row: int) -> list[float | None]:
+        trajectory = await incoming.trajectory(row)
+        return await asyncio.gather(*map(reply, calls(trajectory))) if trajectory.valid else []
+
+    replies_G = await asyncio.gather(*map(replies, range(len(incoming))))
+    group = await incoming.complete()
+    return [trajectory.valid for trajectory in group.trajectories], replies_G
 
 
 def _pointwise_outcome(rewards_G: list[float | None], replies_G: list[list[float | None]]) -> GroupOutcome:
     failed_calls = sum(reply is None for replies in replies_G for reply in replies)
     return GroupOutcome(rewards_G, midranks(rewards_G), sum(map(len, replies_G)), failed_calls)
-
-
-def _valid(group: RolloutGroup) -> list[bool]:
-    return [trajectory.valid for trajectory in group.trajectories]
 
 
 REWARDS = {  # reward.name -> how a group is rewarded
@@ -228,32 +256,35 @@ REWARDS = {  # reward.name -> how a group is rewarded
 }
 
 
-def outcome_metrics(groups: Sequence[RolloutGroup], outcomes: Sequence[GroupOutcome], examine: Examiner) -> dict[str, float]:
-    """A step's `area/quantity` metrics; `true/` ones need the embedded world and are never seen by the policy."""
+def outcome_metrics(groups: Sequence[RolloutGroup], outcomes: Sequence[GroupOutcome], examine: Examiner) -> dict[str, list[float]]:
+    """A step's `area/quantity` metrics, each as the values whose mean it is: one a trajectory, group or call. So the mean over the
+    values of all processes is that over all groups of the step. `true/` ones need the embedded world and are never seen by the policy.
+    """
     trajectories = [trajectory for group in groups for trajectory in group.trajectories]
-    calls = sum(trajectory.meta["tool_calls"] for trajectory in trajectories)
     quality = [[true_quality(examine, group.query, trajectory) for trajectory in group.trajectories] for group in groups]
     taus = [_agreement(outcome.rewards_G, truth_G) for outcome, truth_G in zip(outcomes, quality, strict=True)]
-    judged = sum(outcome.judge_calls for outcome in outcomes)
-    rewards = [reward for outcome in outcomes for reward in outcome.rewards_G if reward is not None]
+    rankings = [outcome.ranking for outcome in outcomes if outcome.ranking]
     metrics = {
-        "rollout/valid_rate": np.mean([trajectory.valid for trajectory in trajectories]),
-        "rollout/tool_calls": calls / len(trajectories),
-        "rollout/tool_error_rate": sum(trajectory.meta["tool_errors"] for trajectory in trajectories) / max(1, calls),
-        "rollout/turns": np.mean([trajectory.meta["turns"] for trajectory in trajectories]),
-        "rollout/policy_tokens": np.mean([trajectory.policy_tokens for trajectory in trajectories]),
-        "rollout/reward": np.mean(rewards) if rewards else math.nan,
-        "judge/calls_per_group": judged / len(groups),
-        "judge/failure_rate": sum(outcome.failed_calls for outcome in outcomes) / max(1, judged),
-        "true/quality": np.mean(quality),
-        "true/quality_spread": np.mean(np.std(quality, axis=1)),
-        "true/rank_agreement": np.nanmean(taus) if np.isfinite(taus).any() else math.nan,
+        "rollout/valid_rate": [trajectory.valid for trajectory in trajectories],
+        "rollout/tool_calls": [trajectory.meta["tool_calls"] for trajectory in trajectories],
+        "rollout/tool_error_rate": _flags((one.meta["tool_errors"], one.meta["tool_calls"]) for one in trajectories),
+        "rollout/turns": [trajectory.meta["turns"] for trajectory in trajectories],
+        "rollout/policy_tokens": [trajectory.policy_tokens for trajectory in trajectories],
+        "rollout/reward": [reward for outcome in outcomes for reward in outcome.rewards_G if reward is not None],
+        "judge/calls_per_group": [outcome.judge_calls for outcome in outcomes],
+        "judge/failure_rate": _flags((outcome.failed_calls, outcome.judge_calls) for outcome in outcomes),
+        "judge/tie_rate": [ranking.tie_rate for ranking in rankings if ranking.tie_rate is not None],
+        "judge/flip_rate": [ranking.flip_rate for ranking in rankings if ranking.flip_rate is not None],
+        "true/quality": [total for truth_G in quality for total in truth_G],
+        "true/quality_spread": [np.std(truth_G) for truth_G in quality],
+        "true/rank_agreement": [tau for tau in taus if not math.isnan(tau)],
     }
-    for name in ("tie_rate", "flip_rate"):
-        rates = [rate for outcome in outcomes if outcome.ranking and (rate := getattr(outcome.ranking, name)) is not None]
-        if rates:
-            metrics[f"judge/{name}"] = np.mean(rates)
-    return {name: float(value) for name, value in metrics.items()}
+    return {name: [float(value) for value in values] for name, values in metrics.items()}
+
+
+def _flags(counts: Iterable[tuple[int, int]]) -> list[float]:
+    """(hits, of how many) each as so many ones and zeros."""
+    return [flag for hits, total in counts for flag in [1.0] * hits + [0.0] * (total - hits)]
 
 
 def rollout_table(groups: Sequence[RolloutGroup], outcomes: Sequence[GroupOutcome]) -> tuple[list[str], list[list]]:

@@ -12,7 +12,7 @@ Ranked by depth of survival, inside a tier by the mean of an entrant's match sco
 
 from dataclasses import dataclass
 from math import inf
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from arenarl.schedules import DECIMALS, Pairing, Place, Results, Standing, Topology, anchor_matches, anchor_scores, check_choice, mean_score
 
@@ -126,6 +126,8 @@ class SeededSingleElimination(Bracket):
     `placement: algorithm1` is the paper's filling from front and back, defined there for powers of two. Elsewhere a round with
     an odd number of places gives the bye to the place of seed 1, whoever holds it by then.
     """
+
+    surely_meets: ClassVar = "anchor"
 
     accumulate: str = "mean"
     placement: str = "standard"

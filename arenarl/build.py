@@ -13,7 +13,8 @@ import torch
 from peft import LoraConfig
 from transformers import PreTrainedTokenizerBase
 
-from arenarl.config import Config, JudgeConfig, UserError, named_class
+from arenarl.api_policy import ApiRolloutEngine
+from arenarl.config import Config, JudgeConfig, LLMConfig, UserError, named_class
 from arenarl.environments import make_environment
 from arenarl.environments.base import Environment
 from arenarl.environments.travel_truth import examine
@@ -64,6 +65,16 @@ def require_backend(config: Config, path: str) -> None:
         VLLMServer(config.rollout.server_url).require(path, config.policy.dtype)
 
 
+def build_policy_engine(
+    config: Config, policy: str | LLMConfig, tokenizer: PreTrainedTokenizerBase | None, client: LLMClient | None
+) -> RolloutEngine:
+    """The engine of a policy to evaluate: a checkpoint with its tokenizer, or a model behind an API."""
+    if isinstance(policy, str):
+        return build_engine(config, tokenizer, load_policy(config, policy), client)
+    environment = build_environment(config, client)
+    return ApiRolloutEngine(policy, client, lambda: environment, config.rollout, config.data.language)
+
+
 def build_examiner(config: Config) -> Examiner:
     """(query, trajectory) → what is true of it in the embedded world."""
     return cached_examiner(partial(examine, build_world(config.environment.world_seed)))
@@ -76,7 +87,8 @@ def build_client(config: Config, stage: str, folder: Path | None = None) -> LLMC
         UserError: a key's environment variable is not set.
     """
     judges = {"rl": [config.judge.train, *config.judge.eval], "evaluate": config.judge.eval}.get(stage, [config.judge.train])
-    llms = [llm for llm in [*judges, config.environment.tickets] if llm.name == "llm"]
+    policies = config.evaluate.api.values() if stage in ("evaluate", "query") else []
+    llms = [llm for llm in [*judges, config.environment.tickets, *policies] if llm.name == "llm"]
     if not llms:
         return None
     processes, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))

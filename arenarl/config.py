@@ -113,7 +113,7 @@ class RolloutConfig:
     turns_every: int | None = None  # optimizer steps of a stage (Delta, 3.3, AgentGym-RL); null shares rl.steps evenly
     max_tokens: int = 16384  # tokens a trajectory may take after its prompt, observations included. Our choice
     max_turn_tokens: int = 4096  # tokens a single assistant turn may take. Our choice
-    batch_size: int = 256  # trajectories generated at once in evaluation. Our choice
+    batch_size: int = 256  # trajectories that a process generates at once. Our choice
     backend: Literal["transformers", "vllm", "vllm_server"] = "transformers"  # what generates; the paper does not say. Our choice
     # vllm: an engine in every training process, on the same GPU. vllm_server: `python -m arenarl.vllm_server`, on GPUs of its own.
     vllm_memory: float = 0.3  # of `vllm`: share of the GPU's memory that its weights and cache take in training. Our choice
@@ -151,7 +151,7 @@ class JudgesConfig:
     train: JudgeConfig = field(default_factory=JudgeConfig)  # gives the reward (paper: Qwen3-Max)
     eval: list[JudgeConfig] = field(default_factory=lambda: [JudgeConfig()])  # win rate is their mean (5.3: two judges)
     # What follows bounds the LLM calls of a run, over all its judges and processes, and changes no verdict. Our choices.
-    concurrency: int = 64  # calls under way at once
+    concurrency: int = 64  # calls under way at once; the processes of RL share them evenly
     store: str = "runs/replies.sqlite"  # every reply is kept here and never paid for twice; runs can share it
     store_only: bool = False  # take replies from the store alone: no key, no call; a missing reply stops the run
     max_calls: int | None = None  # calls that a run may pay for, over all its restarts; then it stops, its checkpoint saved
@@ -245,6 +245,8 @@ class RLConfig:
     save_steps: int = 20  # optimizer steps between checkpoints
     eval_steps: int = 20  # optimizer steps between evaluations on a few held-out queries; 0 for none (Fig. 4c's curve)
     eval_queries: int = 50  # how many, spread over the subtasks
+    deepspeed: str | None = None  # a DeepSpeed JSON: ZeRO-3 shares parameters, gradients and optimizer over the processes, as full fine-tuning
+    # of Qwen3-8B needs; null: each process holds them all. The paper names ZeRO-3 for SFT only; our choice
 
     @property
     def rollouts(self) -> int:
@@ -254,7 +256,10 @@ class RLConfig:
 
 @dataclass
 class EvaluateConfig:
-    checkpoints: dict[str, str] = field(default_factory=dict)  # name -> folder or hub id; empty takes this run's sft and rl
+    checkpoints: dict[str, str] = field(default_factory=dict)  # name -> folder or hub id; none here nor in `api`: this run's sft and rl
+    api: dict[str, LLMConfig] = field(default_factory=dict)  # name -> a closed model that is evaluated beside them with the same tools
+    # and budgets (Table 3's first rows), as {gpt-4o: {base: ../policies/gpt_4o.yaml}}. The turn budgets and temperature are those of
+    # `rollout`: max_reply_tokens and reply_format count for judges only, temperature only where null, which sends none
     decodings: list[str] = field(default_factory=lambda: ["sampled", "greedy"])  # at rollout.temperature, and at 0
     samples: int = 1  # trajectories a query when sampled: of more than one, pass@k (Fig. 9, AgentGym-RL); all else counts the first
     max_turns: list[int] | None = None  # test-time turns: figures for each of these budgets (Fig. 8, AgentGym-RL), the table by the largest;
@@ -292,6 +297,11 @@ class Config:
     rl: RLConfig = field(default_factory=RLConfig)
     evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
     wandb: WandbConfig = field(default_factory=WandbConfig)
+
+    @property
+    def evaluated(self) -> dict[str, "str | LLMConfig"]:
+        """What evaluate.py evaluates: name -> folder or hub id, or a closed model."""
+        return {**self.evaluate.checkpoints, **self.evaluate.api} or {"sft": self.sft_policy, "rl": str(self.run_dir / "rl")}
 
     @property
     def run_name(self) -> str:
@@ -381,7 +391,7 @@ def named_class(name: str, key: str) -> Any:
 
 _ABOVE_0 = re.compile(
     r"threads|evaluate\.samples|tournament\.timeout_s|judge\.(concurrency|max_calls|max_cost)"
-    r"|(judge|environment)\..*\.(timeout_s|patience_s|max_reply_tokens|max_(result|text)_chars)|rl\.(groups|steps|micro_batch_size|updates_per_rollout)|sft\.(batch_size|gradient_accumulation|max_length)|judge\..*\.rounding"
+    r"|(judge|environment|evaluate\.api)\..*\.(timeout_s|patience_s|max_reply_tokens|max_(result|text)_chars)|rl\.(groups|steps|micro_batch_size|updates_per_rollout)|sft\.(batch_size|gradient_accumulation|max_length)|judge\..*\.rounding"
     r"|rollout\.(max_turns|max_tokens|max_turn_tokens|batch_size|temperature|vllm_memory|parity_steps|parity_bound)|data\.(sft_size|rl_size|test_per_subtask|baseline_attempts)"
 )
 
@@ -396,6 +406,7 @@ def _check(config: Config) -> None:
         raise UserError(f"group_stage.{error}") from error
     if config.reward.name == "tournament_grpo" and config.group_stage.final >= config.rollout.group_size:
         raise UserError(f"group_stage.final={config.group_stage.final}: must be below rollout.group_size, or nothing would be played")
+    _check_policies(config)
     if not config.judge.eval:
         raise UserError("judge.eval is empty: name at least one judge")
     _check_llms(config)
@@ -436,6 +447,18 @@ def _check_turns(config: Config) -> None:
         raise UserError(f"evaluate.samples={config.evaluate.samples}: only sampled trajectories differ; add sampled to evaluate.decodings")
 
 
+def _check_policies(config: Config) -> None:
+    """What is behind an API can be evaluated, but there are no weights to train."""
+    for key, path in {"policy.model": config.policy.model, "rl.init": config.rl.init}.items():
+        if path and path.endswith((".yaml", ".yml")):
+            raise UserError(f"{key}={path}: a model behind an API cannot be trained, its weights are not here; evaluate it with evaluate.api")
+    for name, path in config.evaluate.checkpoints.items():
+        if path.endswith((".yaml", ".yml")):
+            raise UserError(f"evaluate.checkpoints.{name}={path}: name a model behind an API as evaluate.api={{{name}: {{base: {path}}}}}")
+        if name in config.evaluate.api:
+            raise UserError(f"evaluate.api.{name}: a checkpoint has this name already; choose another")
+
+
 def _check_llms(config: Config) -> None:
     judges = {"judge.train": config.judge.train} | {f"judge.eval.{index}": judge for index, judge in enumerate(config.judge.eval)}
     for key, judge in judges.items():
@@ -443,8 +466,11 @@ def _check_llms(config: Config) -> None:
             raise UserError(f"{key}.query_rubrics: only an LLM judge in training takes them; evaluation compares by the domain's dimensions")
         if judge.name not in ("embedded", "llm") and ":" not in judge.name:
             raise UserError(f"{key}.name={judge.name}: choose embedded, llm, or a class of your own as package.module:Class")
-    for key, llm in (judges | {"environment.tickets": config.environment.tickets}).items():
+    policies = {f"evaluate.api.{name}": llm for name, llm in config.evaluate.api.items()}
+    for key, llm in (judges | {"environment.tickets": config.environment.tickets} | policies).items():
         if llm.name != "llm":
+            if key in policies:
+                raise UserError(f"{key}: set its name to llm, and model and base_url to those of an API; files of configs/policies do")
             continue
         if not llm.model:
             raise UserError(f"{key}.model is missing: name the model, or take a file of configs/judges as {key}.base")
@@ -490,12 +516,18 @@ def _numbers(value: Any, key: str = "") -> Iterator[tuple[str, float]]:
 
 
 def check_groups(config: Config, processes: int) -> None:
-    """Refuse a layout that would split a rollout group over processes or steps: its ranks would be silently wrong.
+    """Refuse a layout that would split a rollout group over processes or steps: its ranks would be silently wrong. And one that leaves a
+    process without a judge call.
 
     Raises:
         UserError: names the numbers to change.
     """
     n, k, micro = config.rollout.group_size, config.rl.groups, config.rl.micro_batch_size
+    if config.judge.concurrency < processes:
+        raise UserError(
+            f"judge.concurrency={config.judge.concurrency} cannot be shared by {processes} processes; "
+            f"set it to {processes} or more, or start fewer processes"
+        )
     if k % processes:
         raise UserError(
             f"rl.groups={k} cannot be shared by {processes} processes without splitting a group; "

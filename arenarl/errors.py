@@ -19,6 +19,11 @@ from arenarl.layers import UserError
 GO_ON = "the same command then goes on from what is done"
 INTERRUPTED = "interrupted; the same command goes on from what is done"
 OUT_OF_MEMORY = f"memory ran out; lower rl.micro_batch_size, sft.batch_size or rollout.batch_size, or close other programs; {GO_ON}"
+GPU_OUT_OF_MEMORY = (
+    f"the GPU's memory ran out; lower rl.micro_batch_size or rollout.batch_size, or set policy.gradient_checkpointing=true; {GO_ON}. "
+    "If that is not enough, a run with another `name` can lower sft.batch_size or rollout.max_tokens, share the model over "
+    "more GPUs (rl.deepspeed=ds_config.json), or train LoRA weights only (policy.lora_rank=32)"
+)
 LOST_CONNECTION = "the connection to another process of this run was lost"
 _DISK = f"free some space; {GO_ON}"
 _BY_NUMBER = {
@@ -38,11 +43,13 @@ _BY_TEXT = {  # torch, safetensors and the collectives raise errors of their own
     "os error 13": _BY_NUMBER[errno.EACCES],
     "file write failed": f"a checkpoint could not be written, most likely because the disk is full; {_DISK}",
     "inline_container.cc": f"a checkpoint could not be written, most likely because the disk is full; {_DISK}",
+    **dict.fromkeys(("CUDA out of memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "'out of memory'"), GPU_OUT_OF_MEMORY),
     "allocate memory": OUT_OF_MEMORY,
     "out of memory": OUT_OF_MEMORY,
     "EADDRINUSE": _BY_NUMBER[errno.EADDRINUSE],
     "Connection closed by peer": LOST_CONNECTION,
     "Connection reset by peer": LOST_CONNECTION,
+    "ncclRemoteError": LOST_CONNECTION,
 }
 
 

@@ -14,10 +14,12 @@ from typing import Any
 from pydantic import BaseModel
 
 from arenarl.arena import Arena
+from arenarl.bench_tournament import paper_calls
 from arenarl.build import test_set
-from arenarl.config import Config, LLMConfig
+from arenarl.config import Config, JudgeConfig, LLMConfig
 from arenarl.llm_client import Message, Usage
 from arenarl.llm_judge import LLMJudge
+from arenarl.schedules import parse_budget
 from arenarl.terminal import is_main_process
 from arenarl.trajectory import Query, RolloutGroup, Trajectory
 
@@ -59,6 +61,18 @@ def estimate_rl(config: Config, queries: Sequence[Query], baselines: dict[str, T
     return total + _estimate_cases(config, queries, baselines, client, points * config.rl.eval_queries * 2)
 
 
+def most_calls(config: Config) -> int:
+    """Judge calls that the reward of one group takes at most, if all its trajectories differ and are valid."""
+    size, tournament = config.rollout.group_size, config.tournament
+    if config.reward.name != "tournament":  # each of these asks as often for every group
+        trajectory = Trajectory("", [{"role": "assistant", "content": "<answer>\n\n</answer>"}], "answer")
+        client = _CountingClient()
+        Arena(LLMJudge(JudgeConfig(), client), config).reward_groups([_group(Query("", "travel", "", "en", ""), trajectory, size)])
+        return client.usage.calls
+    both_orders = paper_calls(tournament.topology, size) or 2 * parse_budget(tournament.matches, size)
+    return both_orders if tournament.bidirectional else both_orders // 2
+
+
 def _estimate_cases(config: Config, queries: Sequence[Query], baselines: dict[str, Trajectory], client: _CountingClient, cases: int) -> Usage:
     """Policy against baseline in both orders, by every judge of `judge.eval`."""
 
@@ -95,13 +109,16 @@ def _tokens(text: str) -> int:
 def print_estimate(config: Config, stage: str) -> None:
     """The estimate as a line, if the stage asks an LLM; on the main process only."""
     judges = config.judge.eval if stage == "evaluate" else [config.judge.train, *config.judge.eval]
+    if stage == "evaluate" and config.evaluate.api and is_main_process():
+        trajectories = len(test_set(config)[0]) * len(config.evaluate.attempts) * len(config.evaluate.api)
+        print(f"closed models: {trajectories:,} trajectories, at most {trajectories * config.test_turns:,} calls", flush=True)
     if not is_main_process() or all(judge.name != "llm" for judge in judges):
         return
     queries, baselines = test_set(config)
     if stage == "rl":
         usage = estimate_rl(config, queries[:5], baselines)
     else:
-        cases = len(queries) * len(config.evaluate.attempts) * max(2, len(config.evaluate.checkpoints))
+        cases = len(queries) * len(config.evaluate.attempts) * len(config.evaluated)
         usage = _estimate_cases(config, queries[:5], baselines, _CountingClient(), cases)
     tokens = f"{usage.tokens_in / 1e6:.2f}M tokens in, {usage.tokens_out / 1e6:.2f}M out"
     cost = f"cost {usage.cost:.2f} by the config's prices; thinking is extra"

@@ -14,9 +14,11 @@ from typing import Any
 
 import numpy as np
 import wandb
+from accelerate import PartialState
+from accelerate.utils import gather_object
 
 from arenarl import metrics
-from arenarl.config import Config
+from arenarl.config import Config, LLMConfig
 from arenarl.environments.travel_truth import ANSWER_DIMENSIONS, PATH_DIMENSIONS, Truth, total_score
 from arenarl.files import hash_files, read_json, write_json
 from arenarl.judge import Examiner, Judge, Verdict
@@ -87,13 +89,14 @@ class Part:
         write_json(self.path, {"fingerprint": self.fingerprint})
 
 
-def fingerprint(config: Config, checkpoint: str) -> str:
-    """Hash of all that a checkpoint's cases depend on: weights, data, settings, code. A hub id stands for its weights."""
+def fingerprint(config: Config, policy: str | LLMConfig) -> str:
+    """Hash of all that a policy's cases depend on: weights, data, settings, code. A hub id or a model's name stands for its weights."""
     data, package = Path(config.data.folder), Path(__file__).parent
-    paths = [*Path(checkpoint).glob("*.safetensors"), *Path(checkpoint).glob("*.bin"), *data.glob("test_*.jsonl"), *package.rglob("*.py")]
+    weights = [*Path(policy).glob("*.safetensors"), *Path(policy).glob("*.bin")] if isinstance(policy, str) else []
+    paths = [*weights, *data.glob("test_*.jsonl"), *package.rglob("*.py")]
     settings = asdict(config)
     read = {key: settings[key] for key in ("seed", "threads", "policy", "data", "environment", "rollout", "judge")}
-    return str(stable_seed(hash_files(sorted(paths)), checkpoint, read, config.test_turns))
+    return str(stable_seed(hash_files(sorted(paths)), policy if isinstance(policy, str) else asdict(policy), read, config.test_turns))
 
 
 def evaluate_policy(
@@ -114,7 +117,7 @@ def evaluate_policy(
     """
     again = (sample,) if sample else ()
     attempts = [Attempt(query, temperature, stable_seed(seed, "evaluate", query.query_id, *again), max_turns) for query in queries]
-    return judge_trajectories(queries, engine.roll_out(attempts, tick), baselines, judges, examine)
+    return judge_trajectories(queries, engine.roll_out(attempts, lambda *_: tick()), baselines, judges, examine)
 
 
 def judge_trajectories(
@@ -215,20 +218,28 @@ class CurveRecorder:
 
     def __init__(self, engine: RolloutEngine, queries: Sequence[Query], baselines: dict[str, Trajectory], judges: Sequence[Judge],
                  examine: Examiner, temperature: float, seed: int, folder: Path, client: LLMClient | None = None):
-        self.evaluate = partial(evaluate_policy, engine, queries, baselines, judges, examine, seed=seed)
+        self.evaluate = partial(evaluate_policy, engine, baselines=baselines, judges=judges, examine=examine, seed=seed)
+        self.queries = queries
         self.temperatures = {"sampled": temperature, "greedy": 0.0}
         self.path = folder / "curve.jsonl"
         self.client = client
 
     def record(self, step: int) -> None:
+        """To be called on all processes: they share the queries, and the main one writes."""
+        state = PartialState()
+        mine = self.queries[state.process_index :: state.num_processes]
+        cases = {decoding: self.evaluate(queries=mine, temperature=temperature) for decoding, temperature in self.temperatures.items()}
+        shares = gather_object([(cases, self.client and self.client.stop_reason)])
+        if state.is_main_process and not any(stop_reason for _, stop_reason in shares):  # else verdicts are missing; the next step stops the run
+            self._write(step, [share for share, _ in shares])
+
+    def _write(self, step: int, shares: Sequence[dict[str, list[Case]]]) -> None:
         point, intervals = {}, {}
-        for decoding, temperature in self.temperatures.items():
-            cases = self.evaluate(temperature=temperature)
-            figures = figures_of(cases, resamples=1000, seed=0)
+        for decoding in self.temperatures:
+            by_id = {case.query.query_id: case for share in shares for case in share[decoding]}
+            figures = figures_of([by_id[query.query_id] for query in self.queries], resamples=1000, seed=0)
             point |= {f"eval/{decoding}/{name}": figures[name]["mean"] for name in CURVE_FIGURES}
             intervals |= {f"eval/{decoding}/{name}": figures[name]["ci"] for name in CURVE_FIGURES}
-        if self.client and self.client.stop_reason:  # verdicts are missing; the next step stops the run
-            return
         append_step(self.path, step, [{"step": step, **point, "ci": intervals}])
         if wandb.run is not None:
             wandb.log(point | {"train/global_step": step})

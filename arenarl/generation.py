@@ -99,6 +99,7 @@ class TransformersGenerator:
                 max_new_tokens=max_tokens, do_sample=False, eos_token_id=self.eos_id, pad_token_id=self.pad_id, use_cache=True
             ),
             logits_processor=LogitsProcessorList([PerRowSampling(requests, max_tokens, longest, device)]),
+            synced_gpus=False,  # the default under ZeRO-3 keeps processes in step token by token: one with fewer turns would hold all up
         )
         return [self._cut(row, request) for row, request in zip(output[:, longest:].tolist(), requests, strict=True)]
 

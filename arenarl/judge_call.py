@@ -14,15 +14,24 @@ async def attempt(
     ask: Callable[[], Awaitable[Any]], read: Callable[[Any], Verdict], timeout_s: float | None
 ) -> tuple[Verdict | None, str | None]:
     """(`read(await ask())`, None), or (None, the reason) if either raises, `ask` returns None or takes longer than `timeout_s`."""
-    clock = asyncio.timeout(timeout_s)
     try:
-        async with clock:
-            reply = await ask()
+        reply = await within(timeout_s, ask)
         return (None, "the judge returned None: no verdict could be had") if reply is None else (read(reply), None)
     except asyncio.CancelledError as error:
         if asyncio.current_task().cancelling():  # it is the tournament that is cancelled, and not something inside the judge
             raise
         return None, f"CancelledError: {error}"
     except Exception as error:  # noqa: BLE001 - a judge may fail in any way; the match keeps how
-        reason = f"no verdict within {timeout_s} s" if clock.expired() else error
-        return None, f"{type(error).__name__}: {reason}"
+        return None, f"{type(error).__name__}: {error}"
+
+
+async def within(timeout_s: float | None, ask: Callable[[], Awaitable[Any]]) -> Any:
+    """`await ask()`. Raises TimeoutError, which says so, if that takes longer than `timeout_s`."""
+    clock = asyncio.timeout(timeout_s)
+    try:
+        async with clock:
+            return await ask()
+    except TimeoutError:
+        if clock.expired():
+            raise TimeoutError(f"no verdict within {timeout_s} s") from None
+        raise

@@ -6,10 +6,11 @@ with the nearest that it has.
 """
 
 import difflib
+import re
 from collections.abc import Iterator
 from dataclasses import is_dataclass
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 import yaml
 
@@ -34,28 +35,36 @@ def read_layers(path: Path, overrides: list[str]) -> list[tuple[str, Path, dict[
 
 
 def assignments(value: Any, hint: Any, where: str, folder: Path, key: str = "") -> Iterator[tuple[str, Any]]:
-    """(dotted key, value) of all that `value` sets in a section of type `hint`, items of a list of sections as `list.0.key`.
+    """(dotted key, value) of all that `value` sets in a section of type `hint`, items of a list of sections as `list.0.key`,
+    sections with names of their own as `mapping.name.key`.
 
     The path of a section's base starts from `folder`, where the file stands that names it.
 
     Raises:
         UserError: a key that a section does not have, or something else where a section or a list of them belongs.
     """
-    item = next((argument for argument in get_args(hint) if is_dataclass(argument)), None)  # in a list of sections
+    item = next((argument for argument in get_args(hint) if is_dataclass(argument)), None)  # in a list or mapping of sections
     if item is None and not is_dataclass(hint):
         yield key, value
         return
-    if item and isinstance(value, list):
+    if item and get_origin(hint) is not dict and isinstance(value, list):
         yield key, [{} for _ in value]
         value = dict(enumerate(value))
     if not isinstance(value, dict):
-        raise UserError(f"{where}: {key} is a {'list of sections' if item else 'section'} with keys of its own, not {value!r}")
+        kind = "section" if item is None else "mapping from names to sections" if get_origin(hint) is dict else "list of sections"
+        raise UserError(f"{where}: {key} is a {kind} with keys of its own, not {value!r}")
     value = {str(name): inner for name, inner in value.items()}
     if key and item is None and "base" in value:
         yield key, hint()
         base_where, base_folder, base = _read_base(where, folder, value.pop("base"))
         yield from assignments(base, hint, base_where, base_folder, key)
-    hints = {"0": item} | {name: item for name in value if name.isdigit()} if item else get_type_hints(hint)
+    if get_origin(hint) is dict:
+        if odd := [name for name in value if not re.fullmatch(r"[\w-]+", name)]:
+            raise UserError(f"{where}: {key}: the name {odd[0]!r} may hold letters, digits, - and _ only")
+        hints = dict.fromkeys(value, item)
+        yield key, {name: {} for name in value}  # what they hold already stays
+    else:
+        hints = {"0": item} | {name: item for name in value if name.isdigit()} if item else get_type_hints(hint)
     prefix = f"{key}." if key else ""
     for name, inner in value.items():
         if name not in hints:

@@ -1,9 +1,10 @@
-"""Calls LLMs behind OpenAI-compatible APIs: for judges, query rubrics and simulated tools alike.
+"""Calls LLMs behind OpenAI-compatible APIs: for judges, query rubrics, simulated tools and closed policies alike.
 
-A call asks for JSON by a pydantic model and ends as an instance of it, or as None: never as a guess. A reply that does not parse is
-asked for once more with the error. Timeouts, 429 and 5xx are tried again with growing pauses for `patience_s`. All calls of a process
-share one limit; replies are kept in the store, so the same call is paid for once. What no further call can mend (a refused key,
-a spent budget, an outage, too many failures) sets `stop_reason`: from then on every call is None, and the run saves and stops.
+`ask` wants JSON by a pydantic model and ends as an instance of it, or as None: never as a guess. A reply that does not parse is
+asked for once more with the error. `complete` takes whatever a policy replies. Timeouts, 429 and 5xx are tried again with growing pauses
+for `patience_s`. All calls of a process share one limit; replies are kept in the store, so the same call is paid for once. What no
+further call can mend (a refused key, a spent budget, an outage, too many failures) sets `stop_reason`: from then on no call is made, and
+the run saves and stops.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
@@ -27,7 +28,7 @@ from arenarl.config import JudgesConfig, LLMConfig, UserError
 from arenarl.json_reply import parse_reply
 from arenarl.reply_store import ReplyStore, Spent, StoredReply, reply_key
 
-Message = dict[str, str]
+Message = dict[str, Any]
 Parsed = TypeVar("Parsed", bound=BaseModel)
 
 OPENAI_URL = "https://api.openai.com/v1"
@@ -41,12 +42,20 @@ class RunStopped(UserError):
     """The run cannot go on with its LLMs; what it has so far is sound."""
 
 
+@dataclass(frozen=True)
+class NoReply:
+    """Why a call brought none. A refusal is the API's answer to this very request: too long, filtered, malformed."""
+
+    reason: str
+    is_refusal: bool = False
+
+
 @dataclass
 class Usage:
     """Counts of one process since they were last taken."""
 
-    verdicts: int = 0  # asked for, from the store or not
-    failed: int = 0  # of these without a reply that parses
+    verdicts: int = 0  # and other replies asked for, from the store or not
+    failed: int = 0  # of these without a reply, or without one that parses
     from_store: int = 0  # replies that had been paid for before
     calls: int = 0  # replies paid for
     retries: int = 0  # attempts that ended in a timeout, 429, 5xx or a cut connection
@@ -77,7 +86,7 @@ class LLMClient:
         self._slots = asyncio.Semaphore(max(1, limits.concurrency // processes + (rank < limits.concurrency % processes)))
         self._stopped = asyncio.Event()
         self._apis: dict[tuple[str, str | None], openai.AsyncOpenAI] = {}
-        self._under_way: dict[str, asyncio.Task[StoredReply | None]] = {}
+        self._under_way: dict[str, asyncio.Task[StoredReply | NoReply]] = {}
         self._has_failed: deque[bool] = deque(maxlen=_WINDOW)
         self._last_reply_at = time.monotonic()
         self._last_error = ""
@@ -93,6 +102,10 @@ class LLMClient:
         nothing else; `about` names the call in the log.
         """
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._ask(llm, messages, reply_type, again, repeat, about), self._loop))
+
+    async def complete(self, llm: LLMConfig, request: dict[str, Any], repeat: int = 0) -> StoredReply | NoReply:
+        """The reply to a `chat_request`, whatever it says; its text is the API's message as JSON, with `finish_reason`."""
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._complete(llm, request, repeat), self._loop))
 
     def take_usage(self) -> tuple[Usage, Spent]:
         """What this process used since this was last called, and what the run has paid, over all its processes and restarts."""
@@ -117,10 +130,11 @@ class LLMClient:
 
     async def _ask(self, llm, messages, reply_type, again, repeat, about) -> Any:
         self.usage.verdicts += 1
-        conversation, error = list(messages), "no reply"
+        conversation, error = list(messages), ""
         for _ in range(2):
-            reply = await self._reply(llm, conversation, reply_type, repeat)
-            if reply is None:
+            reply = await self._reply(llm, _verdict_request(llm, conversation, reply_type), repeat, _content)
+            if isinstance(reply, NoReply):
+                error = reply.reason
                 break
             try:
                 parsed = parse_reply(reply.text, reply_type)
@@ -132,14 +146,20 @@ class LLMClient:
                 self._note(False)
                 self._write_log(about, conversation, parsed)
                 return parsed
-        if not self.stop_reason:  # what comes after the stop tells nothing of the judge
-            self.usage.failed += 1
-            self._note(True, error)
+        self._note_failure(error)
         return None
 
-    async def _reply(self, llm: LLMConfig, messages: list[Message], reply_type: type[BaseModel], repeat: int) -> StoredReply | None:
-        """The reply from the store, from a call under way, or from a call of its own."""
-        request = _request(llm, messages, reply_type)
+    async def _complete(self, llm: LLMConfig, request: dict[str, Any], repeat: int) -> StoredReply | NoReply:
+        self.usage.verdicts += 1
+        reply = await self._reply(llm, request, repeat, _whole_message)
+        if isinstance(reply, NoReply):
+            self._note_failure(reply.reason)
+        else:
+            self._note(False)
+        return reply
+
+    async def _reply(self, llm: LLMConfig, request: dict[str, Any], repeat: int, read: Callable[[Any], str]) -> StoredReply | NoReply:
+        """The reply from the store, from a call under way, or from a call of its own, whose first choice `read` makes a text of."""
         key = reply_key(llm.base_url or OPENAI_URL, request, repeat)
         if stored := self.store.get(key):
             self.usage.from_store += 1
@@ -147,29 +167,31 @@ class LLMClient:
         if self.limits.store_only:
             self._stop(f"judge.store_only: {self.limits.store} lacks a reply of {llm.model}; run it once without store_only, with a key")
         if self.stop_reason:
-            return None
+            return NoReply(self.stop_reason)
         if key not in self._under_way:
-            self._under_way[key] = asyncio.create_task(self._call(llm, request, key))
+            self._under_way[key] = asyncio.create_task(self._call(llm, request, key, read))
             self._under_way[key].add_done_callback(lambda _: self._under_way.pop(key))
         return await asyncio.shield(self._under_way[key])  # who gives up waiting leaves the call, which is paid for, to the store
 
-    async def _call(self, llm: LLMConfig, request: dict[str, Any], key: str) -> StoredReply | None:
-        """Attempts until there is a reply. None if the API refuses this call, `patience_s` is over or the run is to stop."""
+    async def _call(self, llm: LLMConfig, request: dict[str, Any], key: str, read: Callable[[Any], str]) -> StoredReply | NoReply:
+        """Attempts until there is a reply. None comes if the API refuses this call, `patience_s` is over or the run is to stop."""
         started, pause_s = time.monotonic(), _FIRST_PAUSE_S
         while True:
             async with self._slots:
                 if self.stop_reason or not self._reserve():
-                    return None
+                    return NoReply(self.stop_reason)
                 try:
-                    reply = await self._attempt(llm, request)
+                    reply = await self._attempt(llm, request, read)
                     return self._keep(llm, key, reply)
                 except Exception as error:  # noqa: BLE001 - sorted below; what the run cannot go on with sets stop_reason
                     self.store.release(self.run)
                     wait_s = self._pause_after(llm, error, pause_s * random.uniform(0.75, 1.25))
+                    reason = self._last_error
             if wait_s is None:
-                return None
+                return NoReply(reason, is_refusal=not self.stop_reason)
             if time.monotonic() + wait_s - started > llm.patience_s:
-                return self._give_up(llm, started)
+                self._give_up(llm, started)
+                return NoReply(reason)
             self.usage.retries += 1
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
             try:
@@ -177,7 +199,7 @@ class LLMClient:
             except TimeoutError:
                 pass
 
-    async def _attempt(self, llm: LLMConfig, request: dict[str, Any]) -> StoredReply:
+    async def _attempt(self, llm: LLMConfig, request: dict[str, Any], read: Callable[[Any], str]) -> StoredReply:
         async with asyncio.timeout(llm.timeout_s):
             completion = await self._api(llm).chat.completions.create(**request)
         if not completion.choices:  # some gateways put an error into a reply with status 200
@@ -185,8 +207,7 @@ class LLMClient:
         self._last_reply_at = time.monotonic()
         usage = completion.usage
         tokens = (usage.prompt_tokens, usage.completion_tokens) if usage else (0, 0)
-        text = (completion.choices[0].message.content or "").encode("utf-8", "replace").decode()  # JSON can spell half surrogates
-        return StoredReply(text, completion.model or llm.model, *tokens)
+        return StoredReply(read(completion.choices[0]), completion.model or llm.model, *tokens)
 
     def _pause_after(self, llm: LLMConfig, error: Exception, pause_s: float) -> float | None:
         """Seconds until the next attempt, as the server says or else `pause_s`; None if none can help."""
@@ -232,6 +253,11 @@ class LLMClient:
             limit = f"judge.max_failure_share={self.limits.max_failure_share}"
             self._stop(f"{share:.0%} of the last {len(self._has_failed)} verdicts failed, above {limit}; the last: {self._without_keys(error)[:300]}")
 
+    def _note_failure(self, error: str) -> None:
+        if not self.stop_reason:  # what comes after the stop tells nothing of the model
+            self.usage.failed += 1
+            self._note(True, error)
+
     def _stop(self, reason: str) -> None:
         if not self.stop_reason:
             self.stop_reason = " ".join(reason.split())[:600]
@@ -272,19 +298,32 @@ def read_keys(llms: Sequence[LLMConfig]) -> dict[str, str]:
     return keys
 
 
-def _request(llm: LLMConfig, messages: list[Message], reply_type: type[BaseModel]) -> dict[str, Any]:
-    """The body of a chat completion, and with it all that the reply depends on."""
-    request: dict[str, Any] = {"model": llm.model, "messages": messages, llm.token_limit_name: llm.max_reply_tokens}
+def chat_request(llm: LLMConfig, messages: Sequence[Message], max_tokens: int, temperature: float | None, **fields: Any) -> dict[str, Any]:
+    """The body of a chat completion, and with it all that the reply depends on. A model whose temperature is null is sent none."""
+    request: dict[str, Any] = {"model": llm.model, "messages": list(messages), llm.token_limit_name: max_tokens, **fields}
     if llm.temperature is not None:
-        request["temperature"] = llm.temperature
-    if llm.reply_format == "json_object":
-        request["response_format"] = {"type": "json_object"}
-    elif llm.reply_format == "json_schema":
-        schema = {"name": reply_type.__name__, "strict": True, "schema": _schema(reply_type)}
-        request["response_format"] = {"type": "json_schema", "json_schema": schema}
+        request["temperature"] = temperature
     if llm.extra_body:
         request["extra_body"] = llm.extra_body
     return request
+
+
+def _verdict_request(llm: LLMConfig, messages: list[Message], reply_type: type[BaseModel]) -> dict[str, Any]:
+    form = {}
+    if llm.reply_format == "json_object":
+        form = {"response_format": {"type": "json_object"}}
+    elif llm.reply_format == "json_schema":
+        schema = {"name": reply_type.__name__, "strict": True, "schema": _schema(reply_type)}
+        form = {"response_format": {"type": "json_schema", "json_schema": schema}}
+    return chat_request(llm, messages, llm.max_reply_tokens, llm.temperature, **form)
+
+
+def _content(choice: Any) -> str:
+    return (choice.message.content or "").encode("utf-8", "replace").decode()  # JSON can spell half surrogates
+
+
+def _whole_message(choice: Any) -> str:
+    return json.dumps({"finish_reason": choice.finish_reason, **choice.message.to_dict(warnings=False)})
 
 
 _schema = lru_cache(lambda reply_type: reply_type.model_json_schema())

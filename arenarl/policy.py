@@ -14,6 +14,7 @@ from peft import AutoPeftModelForCausalLM, PeftModel
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, Qwen3Config, Qwen3ForCausalLM, Trainer
 from transformers import PreTrainedTokenizerFast as FastTokenizer
+from transformers.integrations import unset_hf_deepspeed_config
 from trl.chat_template_utils import get_training_chat_template, qwen3_training_chat_template
 
 from arenarl.config import PolicyConfig, ScratchConfig, UserError
@@ -80,6 +81,7 @@ def save_policy(trainer: Trainer, folder: Path) -> None:
         return
     trainer.save_model(str(folder / "adapter"))
     if trainer.is_world_process_zero():
+        unset_hf_deepspeed_config()  # under ZeRO-3 the base model would be loaded in parts, which takes all processes
         merged = AutoPeftModelForCausalLM.from_pretrained(folder / "adapter", dtype=trainer.model.dtype).merge_and_unload()
         merged.save_pretrained(folder)
         trainer.processing_class.save_pretrained(folder)

@@ -134,9 +134,10 @@ def format_figure(figure: dict[str, Any]) -> str:
 def print_trajectory(query: Query, trajectory: Trajectory) -> None:
     """A trajectory as the policy saw it, turn by turn."""
     print(f"query: {query.query}")
-    for message in trajectory.messages[1:]:
-        text = assistant_text(message) if message["role"] == "assistant" else message["content"]
-        print(f"\n[{message['role']}]\n{text}")
+    for message in trajectory.messages:
+        if message["role"] in ("assistant", "tool"):
+            text = assistant_text(message) if message["role"] == "assistant" else message["content"]
+            print(f"\n[{message['role']}]\n{text}")
     print(f"\nended: {trajectory.stop_reason}")
 
 
@@ -165,7 +166,15 @@ def fidelity_tables(results: Path) -> str:
     return fidelity.markdown_table(summary) + "\n\n" + fidelity.markdown_differences(summary)
 
 
-GENERATED = {"results": results_table, "fidelity": fidelity_tables}  # marker in the README -> what stands between it and its end
+def scale_table(results: Path) -> str:
+    """The README's estimates of the runs at the paper's scale."""
+    from arenarl import scale  # only here: it needs the judge's prompts
+
+    return scale.scale_table(results)
+
+
+# marker in the README -> what stands between it and its end
+GENERATED = {"results": results_table, "fidelity": fidelity_tables, "scale": scale_table}
 
 
 def write_readme(readme: Path, results: Path) -> None:

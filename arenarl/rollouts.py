@@ -15,9 +15,15 @@ from transformers import PreTrainedTokenizerBase
 
 from arenarl.config import RolloutConfig
 from arenarl.environments.base import Environment
-from arenarl.generation import GeneratedTurn, Generator, TurnRequest
+from arenarl.generation import Generator, TurnRequest
 from arenarl.seeds import stable_seed
 from arenarl.trajectory import Query, RolloutGroup, StopReason, ToolCall, Trajectory, assistant_message, parse_turn, prompt_messages, tool_message
+
+Tick = Callable[[int, Trajectory], None]  # told of the index of an attempt and the trajectory that it became
+
+
+def ignore(index: int, trajectory: Trajectory) -> None:
+    """The tick of those who wait for all."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +37,7 @@ class Attempt:
 
 
 @dataclass
-class _Progress:
+class Progress:
     """A trajectory under way."""
 
     messages: list[dict[str, Any]]
@@ -42,10 +48,27 @@ class _Progress:
     tool_calls: int = 0
     tool_errors: int = 0
 
+    @property
+    def length(self) -> int:
+        """Tokens after the prompt so far, observations included."""
+        return len(self.completion_ids)
+
+    @property
+    def policy_tokens(self) -> int:
+        return sum(self.policy_mask_T)
+
     def append(self, token_ids: list[int], is_own: bool, logprobs_T: list[float] | None = None) -> None:
         self.completion_ids += token_ids
         self.policy_mask_T += [int(is_own)] * len(token_ids)
         self.logprobs_T += logprobs_T or [None] * len(token_ids)
+
+    def note(self, observations: list[str]) -> list[dict[str, str]]:
+        """Count what the calls of a turn returned; the messages that say it."""
+        self.tool_calls += len(observations)
+        self.tool_errors += sum(observation.startswith("Error") for observation in observations)
+        messages = [tool_message(observation) for observation in observations]
+        self.messages += messages
+        return messages
 
     def end(self, query_id: str, stop_reason: StopReason) -> Trajectory:
         length = len(self.policy_mask_T)
@@ -64,7 +87,7 @@ class _Progress:
                 "turns": turns,
                 "tool_calls": self.tool_calls,
                 "tool_errors": self.tool_errors,
-                "policy_tokens": sum(self.policy_mask_T),
+                "policy_tokens": self.policy_tokens,
             },
         )
 
@@ -86,30 +109,35 @@ class RolloutEngine:
         self.config = config
         self.tools = make_environment().tools if schemas_in_prompt else None
 
-    def roll_out_groups(self, queries: Sequence[Query], seed: int, max_turns: int | None = None) -> list[RolloutGroup]:
-        """A group of `group_size` trajectories for every query; row 0 is the greedy anchor iff `rollout.anchor`."""
+    def roll_out_groups(self, queries: Sequence[Query], seed: int, max_turns: int | None = None, tick: Tick = ignore) -> list[RolloutGroup]:
+        """A group of `group_size` trajectories for every query; row 0 is the greedy anchor iff `rollout.anchor`.
+
+        `tick` is called as each trajectory ends, with its index counted over all groups.
+        """
+        n = self.config.group_size
+
+        def mark_anchor(index: int, trajectory: Trajectory) -> None:
+            trajectory.is_anchor = self.config.anchor and index % n == 0
+            tick(index, trajectory)
+
         attempts = [
             Attempt(query, 0.0 if self.config.anchor and row == 0 else self.config.temperature, stable_seed(seed, query.query_id, row), max_turns)
             for query in queries
-            for row in range(self.config.group_size)
+            for row in range(n)
         ]
-        trajectories = self.roll_out(attempts)
-        n = self.config.group_size
-        groups = [RolloutGroup(query, trajectories[index * n : (index + 1) * n]) for index, query in enumerate(queries)]
-        for group in groups:
-            group.trajectories[0].is_anchor = self.config.anchor
-        return groups
+        trajectories = self.roll_out(attempts, mark_anchor)
+        return [RolloutGroup(query, trajectories[index * n : (index + 1) * n]) for index, query in enumerate(queries)]
 
-    def roll_out(self, attempts: Sequence[Attempt], tick: Callable[[], None] = lambda: None) -> list[Trajectory]:
-        """Trajectories in the order of the attempts, all under way at once; `tick` is called as each ends."""
+    def roll_out(self, attempts: Sequence[Attempt], tick: Tick = ignore) -> list[Trajectory]:
+        """Trajectories in the order of the attempts, all under way at once; `tick` is called as each ends. What it raises ends all."""
 
-        async def run_one(attempt: Attempt) -> Trajectory:
+        async def run_one(index: int, attempt: Attempt) -> Trajectory:
             trajectory = await self._run(attempt)
-            tick()
+            tick(index, trajectory)
             return trajectory
 
         async def run() -> list[Trajectory]:
-            return await asyncio.gather(*map(run_one, attempts))
+            return await asyncio.gather(*(run_one(index, attempt) for index, attempt in enumerate(attempts)))
 
         return asyncio.run(run())
 
@@ -117,16 +145,14 @@ class RolloutEngine:
         """Thought and tool calls, observations, thought and tool calls, …, answer (Eq. 1)."""
         query_id, environment = attempt.query.query_id, self.make_environment()
         environment.reset(attempt.query)
-        progress = _Progress(prompt_messages(attempt.query), self.prompt_ids(attempt.query))
+        progress = self._start(attempt.query)
         for turn_number in range(attempt.max_turns or self.config.max_turns):
-            budget = min(self.config.max_tokens - len(progress.completion_ids), self.config.max_turn_tokens)
+            budget = min(self.config.max_tokens - progress.length, self.config.max_turn_tokens)
             if budget <= 0:
                 return progress.end(query_id, "max_tokens")
-            seed = stable_seed(attempt.seed, turn_number)
-            request = TurnRequest(progress.prompt_ids + progress.completion_ids, budget, attempt.temperature, seed)
-            generated = await self.generator.generate(request)
-            turn = parse_turn(self._append_turn(progress, generated, is_greedy=attempt.temperature == 0))
-            if generated.token_ids[-1] != self.tokenizer.eos_token_id:
+            is_whole = await self._take_turn(progress, attempt, turn_number, budget)
+            turn = parse_turn(progress.messages[-1])
+            if not is_whole:
                 return progress.end(query_id, "max_tokens")
             if not turn.tool_calls:
                 return progress.end(query_id, "answer" if turn.answer else "no_answer")
@@ -138,22 +164,25 @@ class RolloutEngine:
         messages = prompt_messages(query)
         return list(self.tokenizer.apply_chat_template(messages, tools=self.tools, add_generation_prompt=True, return_dict=False))
 
-    def _append_turn(self, progress: _Progress, generated: GeneratedTurn, is_greedy: bool) -> dict[str, Any]:
-        """The turn's message, without the end-of-turn token if the policy got to it.
+    def _start(self, query: Query) -> Progress:
+        return Progress(prompt_messages(query), self.prompt_ids(query))
+
+    async def _take_turn(self, progress: Progress, attempt: Attempt, turn_number: int, budget: int) -> bool:
+        """Append the policy's next message; whether it ended the turn itself.
 
         A greedy turn was not drawn from the distribution that its logprobs are of: they say nothing of how far the back end is off.
         """
+        seed = stable_seed(attempt.seed, turn_number)
+        request = TurnRequest(progress.prompt_ids + progress.completion_ids, budget, attempt.temperature, seed)
+        generated = await self.generator.generate(request)
         turn_ids = generated.token_ids
-        progress.append(turn_ids, is_own=True, logprobs_T=None if is_greedy else generated.logprobs_T)
-        message = assistant_message(self.tokenizer.decode(turn_ids[:-1] if turn_ids[-1] == self.tokenizer.eos_token_id else turn_ids))
-        progress.messages.append(message)
-        return message
+        is_whole = turn_ids[-1] == self.tokenizer.eos_token_id
+        progress.append(turn_ids, is_own=True, logprobs_T=generated.logprobs_T if attempt.temperature else None)
+        progress.messages.append(assistant_message(self.tokenizer.decode(turn_ids[:-1] if is_whole else turn_ids)))
+        return is_whole
 
-    def _append_observations(self, progress: _Progress, observations: list[str]) -> None:
-        progress.tool_calls += len(observations)
-        progress.tool_errors += sum(observation.startswith("Error") for observation in observations)
-        messages = [tool_message(observation) for observation in observations]
-        progress.messages += messages
+    def _append_observations(self, progress: Progress, observations: list[str]) -> None:
+        messages = progress.note(observations)
         progress.append(self._observation_ids(messages), is_own=False)
 
     def _observation_ids(self, tool_messages: list[dict[str, str]]) -> list[int]:

@@ -18,7 +18,7 @@ from typing import IO, Any
 
 import yaml
 
-from arenarl.config import Config, JudgeConfig, UserError, config_to_yaml
+from arenarl.config import Config, JudgeConfig, LLMConfig, UserError, config_to_yaml
 from arenarl.files import read_json, write_json, write_text
 from arenarl.terminal import is_main_process, quiet_libraries, say
 
@@ -27,9 +27,14 @@ _UNREAD_BY = {  # sections that a stage does not read
     "rl": ("name", "sft", "evaluate", "wandb"),
 }
 _CLAIMS: list[IO] = []  # open files whose locks this process holds
-_FREE_ON_RESUMING = {  # keys of LLM calls and of vLLM that change no result: a run that they stopped goes on with others
+_OF_CALLS = {
     "concurrency", "store", "store_only", "max_calls", "max_cost", "max_failure_share", "timeout_s", "patience_s", "api_key_variable",
-    "price_in", "price_out", "vllm_memory", "server_url", "server_weights", "parity_steps", "parity_bound",
+    "price_in", "price_out",
+}  # fmt: skip
+_OF_VLLM = {"vllm_memory", "server_url", "server_weights", "parity_steps", "parity_bound"}
+_FREE_ON_RESUMING = {  # keys that change no verdict, and the policy by rounding errors only: a run that they stopped goes on with others
+    "judge": _OF_CALLS, "environment": _OF_CALLS, "rl": {"micro_batch_size"}, "rollout": _OF_VLLM | {"batch_size"},
+    "policy": {"gradient_checkpointing"},
 }  # fmt: skip
 _LIBRARIES = ("torch", "transformers", "trl", "accelerate", "peft", "deepspeed", "datasets", "openai", "wandb")
 
@@ -39,15 +44,7 @@ def start_stage(config: Config, stage: str) -> Path:
 
     To be called before the first model is built. Only the main process writes.
     """
-    import torch
-    from transformers import set_seed
-
-    quiet_libraries()
-    torch.set_num_threads(config.threads)
-    if stage == "sft" or config.rollout.backend != "vllm":  # vLLM in the same process brings kernels that no seed makes repeatable
-        torch.use_deterministic_algorithms(True, warn_only=True)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # else TRL's half-gigabyte scratch buffer is filled every forward pass
-    set_seed(config.seed)
+    fix_randomness(config)
     folder = config.run_dir / stage
     folder.mkdir(parents=True, exist_ok=True)
     _refuse_other_settings(config, folder)
@@ -61,6 +58,19 @@ def start_stage(config: Config, stage: str) -> Path:
         write_text(folder / "config.yaml", config_to_yaml(config))
         write_json(folder / "provenance.json", provenance(config))
     return folder
+
+
+def fix_randomness(config: Config) -> None:
+    """Threads, algorithms and seeds, so that a run can be repeated; and what libraries say on every run is silenced."""
+    import torch
+    from transformers import set_seed
+
+    quiet_libraries()
+    torch.set_num_threads(config.threads)
+    if config.rollout.backend != "vllm":  # which brings kernels into this process that no seed makes repeatable
+        torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # else TRL's half-gigabyte scratch buffer is filled every forward pass
+    set_seed(config.seed)
 
 
 def _claim(folder: Path) -> None:
@@ -83,17 +93,17 @@ def _refuse_other_settings(config: Config, folder: Path) -> None:
         return
     before, now = yaml.safe_load(earlier.read_text(encoding="utf-8")), yaml.safe_load(config_to_yaml(config))
     for settings in (before, now):
-        settings |= {section: _without_free_keys(settings[section]) for section in ("judge", "environment", "rollout")}
+        settings |= {section: _without(free, settings[section]) for section, free in _FREE_ON_RESUMING.items()}
     changed = [section for section in now if section not in unread and now[section] != before.get(section)]
     if changed:
         raise UserError(f"{folder} was made with other settings ({', '.join(changed)}); delete it, or give this run another `name`")
 
 
-def _without_free_keys(settings: Any) -> Any:
+def _without(keys: set[str], settings: Any) -> Any:
     if isinstance(settings, list):
-        return [_without_free_keys(item) for item in settings]
+        return [_without(keys, item) for item in settings]
     if isinstance(settings, dict):
-        return {name: _without_free_keys(value) for name, value in settings.items() if name not in _FREE_ON_RESUMING}
+        return {name: _without(keys, value) for name, value in settings.items() if name not in keys}
     return settings
 
 
@@ -139,6 +149,7 @@ def provenance(config: Config) -> dict[str, Any]:
         "data_seed": config.data.seed,
         "judge_train": _judge_provenance(config, config.judge.train),
         "judge_eval": [_judge_provenance(config, judge) for judge in config.judge.eval],
+        "api_policies": {name: _policy_provenance(config, llm) for name, llm in config.evaluate.api.items()},
         "judge_is_simulated": config.judge.train.is_simulated,
     }
 
@@ -157,8 +168,17 @@ def _judge_provenance(config: Config, judge: JudgeConfig) -> str | dict[str, Any
     from arenarl.rubrics import domain_rubric
 
     rubric = domain_rubric(config.environment.domain, config.data.language)
-    prompt = prompt_hash(rubric, config.data.language)
-    return {"model": judge.model, "base_url": judge.base_url, "prompt": prompt, "date": time.strftime("%Y-%m-%d")}
+    return _model_provenance(judge, prompt_hash(rubric, config.data.language))
+
+
+def _policy_provenance(config: Config, llm: LLMConfig) -> dict[str, Any]:
+    from arenarl.api_policy import prompt_hash
+
+    return _model_provenance(llm, prompt_hash(config.data.language))
+
+
+def _model_provenance(llm: LLMConfig, prompt: str) -> dict[str, Any]:
+    return {"model": llm.model, "base_url": llm.base_url, "prompt": prompt, "date": time.strftime("%Y-%m-%d")}
 
 
 class Stopwatch:

@@ -16,7 +16,7 @@ from itertools import chain, combinations
 from math import gcd
 from random import Random
 from statistics import fmean
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 # results[i, j] is (score_i, score_j), or None for a failed match. In the order of the verdicts, [i, j] and [j, i] together.
 Results = dict[tuple[int, int], tuple[float, float] | None]
@@ -56,6 +56,7 @@ class Topology:
     """Base of all schedules; `seed` draws the lots where a schedule needs any, further fields are its parameters."""
 
     rankings: ClassVar[tuple[str, ...]] = ("bracket", "scores")  # what its matches can be ranked by, the default first
+    surely_meets: ClassVar[Literal["nobody", "anchor", "everyone"]] = "nobody"  # whom an entrant meets whoever else enters
 
     size: int
     seed: int = 0
@@ -84,6 +85,8 @@ class RoundRobin(Topology):
     A draw is a win for neither, and failed matches leave the share. A perfect judge gives the true order. Eq. 4, ArenaRL.
     """
 
+    surely_meets: ClassVar = "everyone"
+
     def ready(self, results: Results) -> list[Pairing]:
         return [] if results else [Pairing(i, j, 0) for i, j in combinations(range(self.size), 2)]
 
@@ -100,6 +103,8 @@ class Anchor(Topology):
 
     A perfect judge gives the true order. Section 4.2, ArenaRL.
     """
+
+    surely_meets: ClassVar = "anchor"
 
     def ready(self, results: Results) -> list[Pairing]:
         return [] if results else anchor_matches(self.size)

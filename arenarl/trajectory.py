@@ -145,7 +145,7 @@ def harmless(observation: str) -> str:
     Tool results are untrusted: left whole, they would be tokenised as the real thing, and a web page could end its own message
     and speak as the policy. Breaking the text works for every tokenizer, and the judge reads what the policy read.
     """
-    return _storable(_CONTROL.sub("< ", observation))
+    return storable(_CONTROL.sub("< ", observation))
 
 
 def parse_turn(message: dict[str, Any]) -> Turn:
@@ -205,15 +205,28 @@ def read_queries(path: Path) -> list[Query]:
     return queries
 
 
-def _storable(text: str) -> str:
+def storable(text: str) -> str:
     """The text without lone surrogates, which JSON escapes can spell and neither files nor tokenizers can hold."""
     return text.encode("utf-8", "replace").decode()
+
+
+def native_call(name: str, arguments: str) -> ToolCall:
+    """A tool call as APIs give it, apart from the text: arguments are JSON in a string, kept as they are where they hold no object.
+
+    >>> native_call("f", '{"x": 1}'), native_call("f", '{"x"')
+    (ToolCall(name='f', arguments={'x': 1}), ToolCall(name='f', arguments='{"x"'))
+    """
+    try:
+        given = json.loads(arguments or "{}")
+    except (ValueError, RecursionError):
+        given = None
+    return _read_call(json.dumps({"name": name, "arguments": given})) if isinstance(given, dict) else ToolCall(storable(name), storable(arguments))
 
 
 def _read_call(raw: str) -> ToolCall:
     raw = raw.strip()
     try:
-        call = json.loads(_storable(json.dumps(json.loads(raw), ensure_ascii=False)))
+        call = json.loads(storable(json.dumps(json.loads(raw), ensure_ascii=False)))
     except (ValueError, RecursionError):  # malformed, a number of thousands of digits, thousands of brackets
         return ToolCall("", raw)
     if isinstance(call, dict) and isinstance(call.get("name"), str) and isinstance(call.get("arguments"), dict):

@@ -2,7 +2,9 @@
 
 TRL hands `rollout_func` each prompt N times and hands reward functions the same rows; both are turned back into rollout groups
 here. Whole groups stay on one process (config.check_groups), so no collective is needed to rank one. Rollout seeds and horizons
-derive from the optimizer step, so a resumed run samples what the unbroken one would have.
+derive from the optimizer step, so a resumed run samples what the unbroken one would have. TRL generates, then computes the
+reference's and the old log-probabilities, then asks for rewards: judging begins with the first of these, in a thread, and is waited
+for in the last.
 """
 
 import random
@@ -23,24 +25,29 @@ from trl.models import unwrap_model_for_generation
 
 from arenarl.arena import Arena, GroupOutcome, rollout_table
 from arenarl.config import Config, RLConfig, UserError
+from arenarl.judging import Judging
 from arenarl.llm_client import LLMClient, RunStopped, Usage
 from arenarl.mixed_model import JudgeVariances
 from arenarl.rewards import center, leave_one_out, standardize
 from arenarl.rollouts import RolloutEngine
 from arenarl.seeds import stable_seed
-from arenarl.trajectory import Query, RolloutGroup
+from arenarl.trajectory import Query, RolloutGroup, Trajectory
 from arenarl.weight_sync import VLLMWeights
+from arenarl.zero3 import LONGEST_WAIT_S, start_deepspeed
 
-Log = Callable[[list[RolloutGroup], list[GroupOutcome]], dict[str, float]]
+Log = Callable[[list[RolloutGroup], list[GroupOutcome]], dict[str, list[float]]]
 Keep = Callable[[int, list[RolloutGroup], list[GroupOutcome]], None]
 
 
 def grpo_arguments(config: Config, folder: Path, processes: int, use_cpu: bool) -> GRPOConfig:
-    """TRL's arguments for Eqs. 7 and 8, or what `rl` makes of them: advantages, ratios, clip range, KL, how token losses are averaged."""
+    """TRL's arguments for Eqs. 7 and 8, or what `rl` makes of them: advantages, ratios, clip range, KL, how token losses are averaged.
+
+    Starts the process group. The mean over processes of TRL's losses is the mean over all trajectories (`dapo`: all tokens) of the step.
+    """
     rl, rollout = config.rl, config.rollout
     micro_batches = rl.groups // processes * rollout.group_size // rl.micro_batch_size
     scale_rewards, _ = advantage_by_trl(rl)
-    return GRPOConfig(
+    arguments = GRPOConfig(
         output_dir=str(folder),
         use_cpu=use_cpu,
         bf16=config.policy.dtype == "bfloat16",
@@ -75,7 +82,12 @@ def grpo_arguments(config: Config, folder: Path, processes: int, use_cpu: bool) 
         report_to=[] if config.wandb.mode == "disabled" else ["wandb"],
         disable_tqdm=True,
         ddp_find_unused_parameters=False,
+        ddp_timeout=LONGEST_WAIT_S,
+        deepspeed=rl.deepspeed,
     )
+    if rl.deepspeed:
+        start_deepspeed()
+    return arguments
 
 
 def advantage_by_trl(rl: RLConfig) -> tuple[str, Callable[[Sequence[float | None]], Sequence[float | None]]]:
@@ -114,8 +126,14 @@ def prompt_dataset(queries: Sequence[Query], config: Config) -> Dataset:
     return Dataset.from_dict({"prompt": order})
 
 
-def rollout_function(engine: RolloutEngine, queries: Sequence[Query], config: Config) -> Callable[[list[str], GRPOTrainer], dict[str, Any]]:
-    """TRL's `rollout_func`: prompts, each N times in a row → token ids, the mask of the policy's own tokens, and the groups."""
+def rollout_function(
+    engine: RolloutEngine, arena: Arena, queries: Sequence[Query], config: Config
+) -> Callable[[list[str], GRPOTrainer], dict[str, Any]]:
+    """TRL's `rollout_func`: prompts, each N times in a row → token ids, the mask of the policy's own tokens, and the groups.
+
+    `arena` gets each trajectory as it ends. What ends its judging ends the rollout too: RunStopped on all processes, once all are
+    through with theirs.
+    """
     by_text = {query.query: query for query in queries}
     n = config.rollout.group_size
 
@@ -123,10 +141,25 @@ def rollout_function(engine: RolloutEngine, queries: Sequence[Query], config: Co
         firsts = prompts[::n]
         if [first for first in firsts for _ in range(n)] != list(prompts):
             raise RuntimeError(f"TRL did not hand over whole groups of {n} prompts; this version of TRL lays batches out differently")
+        step_queries = [by_text[text] for text in firsts]
         start = time.perf_counter()
         step = trainer.state.global_step
+        judging = arena.begin(step_queries, n)
+
+        def hand_over(index: int, trajectory: Trajectory) -> None:
+            judging.groups[index // n].hand_over(index % n, trajectory)
+            judging.check()
+            if arena.client:
+                arena.client.check()
+
+        groups, stop = [], None
         with generating(engine, trainer):
-            groups = engine.roll_out_groups([by_text[text] for text in firsts], stable_seed(config.seed, step), config.turns.at(step))
+            try:
+                groups = engine.roll_out_groups(step_queries, stable_seed(config.seed, step), config.turns.at(step), hand_over)
+            except RunStopped as error:  # the others must learn of it, and the model must go back to the trainer, before it is raised
+                stop = str(error)
+        if arena.client:
+            stop_together(gather_object([stop]))
         trajectories = [trajectory for group in groups for trajectory in group.trajectories]
         return {
             "prompt_ids": [trajectory.prompt_ids for trajectory in trajectories],
@@ -134,7 +167,8 @@ def rollout_function(engine: RolloutEngine, queries: Sequence[Query], config: Co
             "env_mask": [trajectory.policy_mask_T for trajectory in trajectories],
             "logprobs": [trajectory.logprobs_T for trajectory in trajectories] if trainer.use_vllm else None,
             "group": [group for group in groups for _ in range(n)],
-            "rollout_s": [time.perf_counter() - start] * len(trajectories),
+            "judging": [judging] * len(trajectories),
+            "rollout": [(start, time.perf_counter())] * len(trajectories),
         }
 
     return roll_out
@@ -145,7 +179,7 @@ def reward_functions(arena: Arena, log: Log, keep: Keep, config: Config) -> list
     n = config.rollout.group_size
     judged: list[GroupOutcome] = []
 
-    def remember(groups: list[RolloutGroup], outcomes: list[GroupOutcome]) -> dict[str, float]:
+    def remember(groups: list[RolloutGroup], outcomes: list[GroupOutcome]) -> dict[str, list[float]]:
         judged[:] = outcomes
         return log(groups, outcomes)
 
@@ -159,34 +193,47 @@ def reward_functions(arena: Arena, log: Log, keep: Keep, config: Config) -> list
 
 
 def reward_function(arena: Arena, log: Log, keep: Keep, config: Config):
-    """TRL's reward function: rows → groups → `arena` → rows. `log` turns a step's groups into metrics.
+    """TRL's reward function: rows → groups → `arena` → rows. `log` turns this process's groups into the values of metrics, of which
+    TRL takes the mean over all processes.
 
-    Every `rl.eval_steps` steps `keep` gets the main process's groups, and W&B a table of them.
+    Every `rl.eval_steps` steps `keep` gets the groups of all processes, on the main one, and W&B a table of them.
 
     All processes learn from all groups of the step, so what they know of the judge stays the same everywhere.
     """
     n = config.rollout.group_size
     _, hand_over = advantage_by_trl(config.rl)
 
-    def reward(prompts, completions, group: list[RolloutGroup], rollout_s: list[float], log_metric, trainer_state, **_: Any):
+    def reward(
+        prompts, completions, group: list[RolloutGroup], judging: list[Judging], rollout: list[tuple], log_metric, trainer_state, **_: Any
+    ):
         groups = group[::n]
-        start = time.perf_counter()
-        outcomes = arena.reward_groups(groups)
+        (rollout_start, rollout_end), start = rollout[0], time.perf_counter()
+        outcomes = judging[0].outcomes()
         usage = llm_usage(arena.client) if arena.client else {}
-        judged = gather_object([(outcome.scored_calls, outcome.tally) for outcome in outcomes])
-        arena.learn([calls for calls, _ in judged])
-        arena.count([tally for _, tally in judged])
-        log_metric("time/judge_s", time.perf_counter() - start)
-        log_metric("time/rollout_s", rollout_s[0])
-        log_metric("rollout/max_turns", config.turns.at(trainer_state.global_step))
-        for name, value in (log(groups, outcomes) | arena.judge_metrics() | usage).items():
-            log_metric(name, value)
-        if trainer_state.is_world_process_zero and config.rl.eval_steps and trainer_state.global_step % config.rl.eval_steps == 0:
-            keep(trainer_state.global_step, groups, outcomes)
-            if wandb.run is not None:
-                columns, rows = rollout_table(groups, outcomes)
-                wandb.log({"rollouts": wandb.Table(columns=columns, data=rows), "train/global_step": trainer_state.global_step})
+        seconds = (rollout_end - rollout_start, start - rollout_end, time.perf_counter() - start)
+        judged = gather_object([(outcome.scored_calls, outcome.tally, seconds) for outcome in outcomes])
+        arena.learn([calls for calls, _, _ in judged])
+        arena.count([tally for _, tally, _ in judged])
+        slowest = max((seconds for _, _, seconds in judged), key=sum)  # all wait for it
+        known = arena.judge_metrics() | usage | {  # the same on all processes
+            **dict(zip(("time/rollout_s", "time/forward_s", "time/judge_s"), slowest, strict=True)),
+            "rollout/max_turns": config.turns.at(trainer_state.global_step),
+        }
+        log_metric("time/judge_hidden_s", judging[0].busy_s(until=start))
+        for name, values in (log(groups, outcomes) | {name: [value] for name, value in known.items()}).items():
+            for value in values:
+                log_metric(name, value)
+        if config.rl.eval_steps and trainer_state.global_step % config.rl.eval_steps == 0:
+            kept = gather_object(list(zip(groups, outcomes, strict=True)))
+            if trainer_state.is_world_process_zero:
+                show(trainer_state.global_step, *map(list, zip(*kept, strict=True)))
         return [reward for outcome in outcomes for reward in hand_over(outcome.rewards_G)]
+
+    def show(step: int, groups: list[RolloutGroup], outcomes: list[GroupOutcome]) -> None:
+        keep(step, groups, outcomes)
+        if wandb.run is not None:
+            columns, rows = rollout_table(groups, outcomes)
+            wandb.log({"rollouts": wandb.Table(columns=columns, data=rows), "train/global_step": step})
 
     reward.__name__ = config.reward.name
     return reward
@@ -200,8 +247,7 @@ def llm_usage(client: LLMClient) -> dict[str, float]:
     """
     usage, spent = client.take_usage()
     reports = gather_object([(client.stop_reason, usage, spent)])
-    if reasons := [reason for reason, _, _ in reports if reason]:
-        raise RunStopped(reasons[0])
+    stop_together([reason for reason, _, _ in reports])
     total = sum((one for _, one, _ in reports), start=Usage())
     spent = max((one for _, _, one in reports), key=lambda one: one.calls)  # read last
     return {
@@ -217,6 +263,12 @@ def llm_usage(client: LLMClient) -> dict[str, float]:
     }
 
 
+def stop_together(reasons: Sequence[str | None]) -> None:
+    """Raises RunStopped if a process has a reason to stop; `reasons` are those of all, so that none goes on alone and waits for ever."""
+    if reasons := [reason for reason in reasons if reason]:
+        raise RunStopped(reasons[0])
+
+
 @contextmanager
 def saved_if_stopped(trainer: GRPOTrainer) -> Iterator[None]:
     """Save a checkpoint of the last whole step if the LLM calls stop the run, so that the same command goes on from there."""
@@ -230,10 +282,9 @@ def saved_if_stopped(trainer: GRPOTrainer) -> Iterator[None]:
 
 
 class EveryFewSteps(TrainerCallback):
-    """Calls `act(step)` before training and after every `interval` optimizer steps, on the main process.
-
-    All processes enter together, because under ZeRO-3 they must gather the weights together. Also logs `time/update_s`, what
-    a step takes besides rollouts and judging.
+    """Calls `act(step)` before training and after every `interval` optimizer steps, on all processes: each has its share to do, and
+    under ZeRO-3 they must gather the weights together. Also logs `time/update_s`, what a step takes besides rollouts,
+    log-probabilities before the update, and waiting for the judge.
     """
 
     def __init__(self, interval: int, engine: RolloutEngine, act: Callable[[int], None]):
@@ -246,7 +297,8 @@ class EveryFewSteps(TrainerCallback):
 
     def on_step_end(self, args, state, control, **kwargs):
         seconds = self.trainer._metrics["train"]
-        before = sum(seconds[name][-1] for name in ("time/rollout_s", "time/judge_s") if name in seconds)  # not if an earlier step's serve
+        parts = [f"time/{part}_s" for part in ("rollout", "forward", "judge")]
+        before = sum(seconds[part][-1] for part in parts if part in seconds)  # not if an earlier step's serve
         seconds["time/update_s"].append(seconds["step_time"][-1] - before)
         self._run(state)
 
@@ -254,8 +306,7 @@ class EveryFewSteps(TrainerCallback):
         if not self.interval or state.global_step % self.interval:
             return
         with generating(self.engine, self.trainer):
-            if state.is_world_process_zero:
-                self.act(state.global_step)
+            self.act(state.global_step)
 
 
 class KeptWithCheckpoint(TrainerCallback, ExportableState):

@@ -72,3 +72,20 @@ def model(policy_path) -> Any:
     from arenarl.policy import load_model
 
     return load_model(policy_path, "float32").eval()
+
+
+@pytest.fixture(scope="session")
+def pipeline(tmp_path_factory):
+    """The folder in which data, SFT (ZeRO-3, two processes), RL (two processes) and evaluation ran, and what evaluation printed."""
+    from test_scripts import run_well
+
+    folder = tmp_path_factory.mktemp("pipeline")
+    run_well(folder, "data/prepare.py", "travel")
+    run_well(folder, "train_sft.py", processes=2)
+    run_well(folder, "train_rl.py", processes=2)
+    return folder, run_well(folder, "evaluate.py")
+
+
+@pytest.fixture(scope="session")
+def folder(pipeline):
+    return pipeline[0]

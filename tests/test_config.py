@@ -10,7 +10,7 @@ from arenarl import config as config_module
 from arenarl.config import Config, UserError, check_groups, config_to_yaml, load_config
 
 ROOT = Path(__file__).resolve().parent.parent
-PARTS = {"judges", "prompts", "rubrics"}  # folders of configs/ that hold parts of runs
+PARTS = {"judges", "policies", "prompts", "rubrics", "launch"}  # folders of configs/ that hold parts of runs
 YAMLS = sorted(path for path in (ROOT / "configs").rglob("*.yaml") if path.parent.name not in PARTS)
 JUDGES = sorted((ROOT / "configs" / "judges").glob("*.yaml"))
 SECTIONS = [value for value in vars(config_module).values() if dataclasses.is_dataclass(value) and value.__module__ == config_module.__name__]
@@ -266,6 +266,14 @@ def test_a_split_group_is_refused_with_the_numbers_to_change():
     config.rl.updates_per_rollout = 5
     with pytest.raises(UserError, match=re.escape("rl.updates_per_rollout=5 does not divide the 24 trajectories of a process")):
         check_groups(config, 2)
+
+
+def test_a_judge_limit_that_leaves_a_process_without_a_call_is_refused():
+    config = Config()
+    config.judge.concurrency = 5
+    check_groups(config, 4)
+    with pytest.raises(UserError, match=re.escape("judge.concurrency=5 cannot be shared by 8 processes; set it to 8 or more")):
+        check_groups(config, 8)
 
 
 def test_other_seeds_get_folders_of_their_own():

@@ -16,7 +16,7 @@ import torch
 from test_scripts import ENVIRONMENT, ROOT, command_of, run, run_well
 
 from arenarl.conclusion import meaning
-from arenarl.errors import INTERRUPTED, LOST_CONNECTION, OUT_OF_MEMORY, explain
+from arenarl.errors import GPU_OUT_OF_MEMORY, INTERRUPTED, LOST_CONNECTION, OUT_OF_MEMORY, explain
 from arenarl.layers import UserError
 
 TWO = {"processes": 2, "sft__deepspeed": None, "sft__save_steps": 5}
@@ -133,6 +133,28 @@ def test_a_process_killed_for_its_memory_ends_the_run_with_one_line(folder):
     assert code == 128 + signal.SIGKILL and "a training process was killed" in line and OUT_OF_MEMORY in line
 
 
+FULL = """
+import os, torch
+from arenarl.errors import guarded
+
+def main():
+    torch.distributed.init_process_group("gloo")
+    if os.environ["RANK"] == "1":
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 1 has a total capacity of 139.81 GiB")
+    torch.distributed.barrier()
+
+guarded(main)
+"""
+
+
+def test_a_gpu_without_memory_ends_the_run_with_one_line_of_the_process_that_had_none(tmp_path):
+    """There is none here: the real exception is raised in a process of its own, while the other waits for it."""
+    (tmp_path / "full.py").write_text(FULL)
+    command = [sys.executable, "-m", "arenarl.launch", "--nproc_per_node", "2", "full.py"]
+    done = subprocess.run(command, cwd=tmp_path, env=os.environ | ENVIRONMENT, capture_output=True, text=True, timeout=300, check=False)
+    assert last_line(done) == f"error: {GPU_OUT_OF_MEMORY}"
+
+
 def test_processes_end_when_their_launcher_is_killed(folder):
     process = start(folder, "train_sft.py", "runs/tiny/sft/checkpoint-5/whole.json", sft__epochs=100, **TWO)
     workers = psutil.Process(process.pid).children()
@@ -187,7 +209,10 @@ def test_an_interrupted_download_of_packages_ends_with_one_line_and_the_same_com
         (UserError("change x"), "error: change x"),
         (KeyboardInterrupt(), INTERRUPTED),
         (MemoryError(), f"error: {OUT_OF_MEMORY}"),
-        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), f"error: {OUT_OF_MEMORY}"),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), f"error: {GPU_OUT_OF_MEMORY}"),
+        (RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be"), f"error: {GPU_OUT_OF_MEMORY}"),
+        (RuntimeError("ncclUnhandledCudaError: Call to CUDA function failed.\nCuda failure 2 'out of memory'"), f"error: {GPU_OUT_OF_MEMORY}"),
+        (RuntimeError("[enforce fail at alloc_cpu.cpp:124] . DefaultCPUAllocator: can't allocate memory"), f"error: {OUT_OF_MEMORY}"),
         (RuntimeError("[gloo] Connection closed by peer [127.0.0.1]:1"), f"error: {LOST_CONNECTION}"),
         (FileNotFoundError(2, "No such file", "x"), None),
         (ValueError("a bug"), None),

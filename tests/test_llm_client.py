@@ -271,6 +271,45 @@ def test_the_processes_share_one_limit_of_calls_under_way(tmp_path, processes, r
     assert counts["most"] == most
 
 
+def ask_as_one_of_two(rank, url, folder):
+    """A process of its own, with 30 calls to make."""
+    client = client_of(folder, processes=2, rank=rank, concurrency=5, max_calls=40)
+
+    async def many():
+        config = llm(url, timeout_s=60.0)
+        await asyncio.gather(*(client.ask(config, MESSAGES, OneScore, AGAIN, 100 * rank + repeat) for repeat in range(30)))
+
+    asyncio.run(many())
+
+
+def test_two_processes_together_keep_to_the_limit_and_spend_the_budget_to_the_last_call(tmp_path):
+    """The first calls wait for each other, so that both processes are seen at work at once."""
+    counts, is_full = {"now": 0, "most": 0, "all": 0}, asyncio.Event()
+
+    async def reply(request):
+        counts["now"] += 1
+        counts["all"] += 1
+        counts["most"] = max(counts["most"], counts["now"])
+        if counts["now"] == 5:
+            is_full.set()
+        await is_full.wait()
+        await asyncio.sleep(0.01)
+        counts["now"] -= 1
+        return completion('{"score": 1}')
+
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", reply)
+    with serving(app) as url:
+        context = multiprocessing.get_context("spawn")
+        both = [context.Process(target=ask_as_one_of_two, args=(rank, url, tmp_path)) for rank in range(2)]
+        for process in both:
+            process.start()
+        for process in both:
+            process.join(120)
+        assert [process.exitcode for process in both] == [0, 0]
+    assert counts == {"now": 0, "most": 5, "all": 40} and client_of(tmp_path).take_usage()[1].calls == 40
+
+
 def test_a_reply_with_half_a_surrogate_is_paid_for_once_like_any_other(tmp_path):
     script = Script('\ud83d {"score": 5}')
     with serving(script.app) as url:

@@ -81,15 +81,15 @@ class Method:
         self.initial = model  # which nobody trains
         self.config = load_config(ROOT / "configs" / f"{name}.yaml", [*TINY, *overrides])
         engine = RolloutEngine(Playback(tokenizer), tokenizer, lambda: compact, self.config.rollout, schemas_in_prompt=False)
-        self.outcomes = []
+        arena, self.outcomes = Arena(Scorer(scores), self.config), []
         clock = adapter.EveryFewSteps(0, engine, act=lambda step: None)
         self.trainer = GRPOTrainer(
             model=policy_path,
             args=adapter.grpo_arguments(self.config, folder, processes=1, use_cpu=True),
             train_dataset=adapter.prompt_dataset(QUERIES, self.config),
             processing_class=tokenizer,
-            rollout_func=adapter.rollout_function(engine, QUERIES, self.config),
-            reward_funcs=adapter.reward_functions(Arena(Scorer(scores), self.config), self._log, lambda *step: None, self.config),
+            rollout_func=adapter.rollout_function(engine, arena, QUERIES, self.config),
+            reward_funcs=adapter.reward_functions(arena, self._log, lambda *step: None, self.config),
             callbacks=[clock],
             peft_config=lora_config(self.config),
         )
@@ -322,6 +322,7 @@ def test_a_run_with_several_updates_goes_on_from_its_checkpoint_as_if_it_had_not
 def test_every_yaml_becomes_arguments_of_the_trainer(path, tmp_path):
     config = load_config(path, ["wandb.mode=disabled"])
     check_groups(config, processes=2)
+    config.rl.deepspeed = None  # it would start its process group
     arguments = adapter.grpo_arguments(config, tmp_path, processes=1, use_cpu=True)
     rl, rows = config.rl, config.rl.groups * config.rollout.group_size
     assert arguments.generation_batch_size == rows and arguments.num_generations == config.rollout.group_size

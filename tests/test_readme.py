@@ -34,7 +34,7 @@ def tree():
 
 def test_every_stage_in_the_readme_is_one_that_reproduce_sh_has():
     stages = set(re.findall(r"\./reproduce\.sh (\w+)", TEXTS))
-    assert stages >= {"pipeline", "data", "sft", "rl", "evaluate", "baselines", "bench", "bench_tournament", "test"}
+    assert stages >= {"pipeline", "data", "sft", "rl", "evaluate", "baselines", "bench", "bench_tools", "bench_tournament", "test"}
     assert stages <= set(re.findall(r"^(\w+)\(\) *\{", REPRODUCE, re.MULTILINE))
 
 
@@ -44,7 +44,7 @@ def test_every_stage_that_the_usage_names_is_in_the_readme():
     assert stages and stages <= set(re.findall(r"\./reproduce\.sh (\w+)", README))
 
 
-@pytest.mark.parametrize("path", sorted(set(re.findall(r"configs/(?!judges/|prompts/|rubrics/)[\w/]+\.yaml", TEXTS))))
+@pytest.mark.parametrize("path", sorted(set(re.findall(r"configs/(?!judges/|policies/|launch/|prompts/|rubrics/)[\w/]+\.yaml", TEXTS))))
 def test_every_config_in_the_readme_exists_and_loads(path):
     assert load_config(ROOT / path).name
 
@@ -89,7 +89,7 @@ def test_every_logged_metric_is_explained():
     arena.learn([outcome.scored_calls])
     names |= set(arena.judge_metrics()) | set(evaluation.CURVE_FIGURES)
     names |= set(Parity(0.0, 0.0, 1.0).metrics)
-    names |= set(re.findall(r'log_metric\("([^"]+)"', (ROOT / "arenarl" / "trl_adapter.py").read_text(encoding="utf-8")))
+    names |= set(re.findall(r'"((?:time|rollout|judge)/\w+)"', (ROOT / "arenarl" / "trl_adapter.py").read_text(encoding="utf-8")))
     figures = re.findall(r'^        "(\w+)": (?:mean_of|win_rate_of)', (ROOT / "arenarl" / "evaluation.py").read_text(encoding="utf-8"), re.MULTILINE)
     assert len(figures) >= 9
     assert [name for name in sorted(names | set(figures)) if f"`{name}`" not in explained] == []

@@ -48,6 +48,14 @@ def run_well(folder, script, *words, **options):
     return done.stdout
 
 
+def zero_3(folder):
+    """ds_config.json for models as small as these: every weight is shared over the processes, not only tensors above a million numbers."""
+    settings = read(ROOT / "ds_config.json")
+    settings["zero_optimization"]["stage3_param_persistence_threshold"] = 0
+    (folder / "zero_3.json").write_text(json.dumps(settings))
+    return str(folder / "zero_3.json")
+
+
 def read(path):
     return json.loads(path.read_text(encoding="utf-8"))
 
@@ -61,21 +69,6 @@ def weights(folder):
 def differ(one, other):
     assert one.keys() == other.keys()
     return [name for name in one if not one[name].equal(other[name])]
-
-
-@pytest.fixture(scope="session")
-def pipeline(tmp_path_factory):
-    """The folder in which data, SFT (ZeRO-3, two processes), RL (two processes) and evaluation ran, and what evaluation printed."""
-    folder = tmp_path_factory.mktemp("pipeline")
-    run_well(folder, "data/prepare.py", "travel")
-    run_well(folder, "train_sft.py", processes=2)
-    run_well(folder, "train_rl.py", processes=2)
-    return folder, run_well(folder, "evaluate.py")
-
-
-@pytest.fixture(scope="session")
-def folder(pipeline):
-    return pipeline[0]
 
 
 @pytest.fixture(scope="session")
@@ -149,7 +142,7 @@ def test_the_report_of_the_run_has_its_queries_groups_and_figures(folder):
     done = subprocess.run(command, cwd=folder, env=os.environ | ENVIRONMENT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "written: results/tiny/report.html\n"), done.stderr
     page = (folder / "results" / "tiny" / "report.html").read_text()
-    assert "Queries <small>20</small>" in page and "Training groups <small>1</small>" in page
+    assert "Queries <small>20</small>" in page and "Training groups <small>2</small>" in page
     figures = {path.stem for path in (folder / "results" / "tiny" / "figures").iterdir()}
     assert figures == {"learning_curves", "win_rate_by_subtask", "noise_against_spread"}
 
@@ -410,11 +403,13 @@ def test_a_check_needs_no_launcher_and_stops_before_training(folder, script):
 
 
 def test_zero_3_without_a_launcher_is_refused_with_the_command_that_starts_it(folder):
-    refused(folder, "train_sft.py", name="refused", says="torchrun --nproc_per_node")
+    refused(folder, "train_sft.py", name="refused", says="torchrun --nproc_per_node 2 train_sft.py")
+    refused(folder, "train_rl.py", name="refused", rl__deepspeed=TINY["sft.deepspeed"], says="torchrun --nproc_per_node 2 train_rl.py")
 
 
-def test_a_missing_deepspeed_file_is_refused(folder):
-    refused(folder, "train_sft.py", sft__deepspeed="nowhere.json", says="sft.deepspeed=nowhere.json does not exist")
+@pytest.mark.parametrize("stage", ["sft", "rl"])
+def test_a_missing_deepspeed_file_is_refused(folder, stage):
+    refused(folder, f"train_{stage}.py", says=f"{stage}.deepspeed=nowhere.json does not exist", **{f"{stage}__deepspeed": "nowhere.json"})
 
 
 @pytest.mark.parametrize("script", ["train_sft.py", "train_rl.py"])
@@ -444,17 +439,18 @@ def test_rl_and_evaluation_with_llm_judges_are_paid_for_once_stop_at_their_budge
     )
     judges = {"judge.train": {"base": "judge.yaml"}, "judge.eval": [{"base": "judge.yaml"}, {"base": "judge.yaml", "process_aware": False}]}
     without_key = {"name": "llm", "rl.init_run": "tiny", "wandb.mode": "offline", **judges}
+    zero3 = {"processes": 2, "rl.deepspeed": zero_3(work)}
     options = {"extra_environment": {"JUDGE_KEY": KEY}, **without_key}
     from_store = {**without_key, "judge.store_only": True}
     outputs = [run(work, "train_rl.py", **without_key)]
     assert outputs[0].returncode == 2 and "set the environment variable JUDGE_KEY" in outputs[0].stderr
     data = work / "data"
     with running_server(CONFIG, [f"data.folder={data}"], port, "--log", str(tmp_path / "served.jsonl")):
-        outputs.append(run(work, "train_rl.py", processes=2, **options, **{"judge.max_calls": 60}))
+        outputs.append(run(work, "train_rl.py", **zero3, **options, **{"judge.max_calls": 60}))
         assert outputs[-1].returncode != 0 and "judge.max_calls=60 is used up: llm/rl has paid for 60 calls" in outputs[-1].stderr
         stopped = work / "runs" / "llm" / "rl"
         assert "saved runs/llm/rl/checkpoint-" in outputs[-1].stderr and list(stopped.glob("checkpoint-*/trainer_state.json"))
-        outputs.append(run(work, "train_rl.py", processes=2, **options))
+        outputs.append(run(work, "train_rl.py", **zero3, **options))
         outputs.append(run(work, "evaluate.py", **options))
         assert [done.returncode for done in outputs[2:]] == [0, 0], outputs[-1].stderr[-3000:]
         assert "estimate for rl: at most" in outputs[2].stdout and "the two judges agree" in outputs[-1].stdout
@@ -468,7 +464,7 @@ def test_rl_and_evaluation_with_llm_judges_are_paid_for_once_stop_at_their_budge
     assert state["log_history"][-2]["judge/total_calls"] <= len(served)
 
     shutil.rmtree(stopped)
-    outputs.append(run(work, "train_rl.py", processes=2, **from_store))
+    outputs.append(run(work, "train_rl.py", **zero3, **from_store))
     outputs.append(run(work, "evaluate.py", **from_store))
     assert [done.returncode for done in outputs[-2:]] == [0, 0], outputs[-1].stderr[-3000:]
     again = read(work / "results" / "llm" / "summary.json")

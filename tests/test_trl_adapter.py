@@ -1,5 +1,8 @@
 """What TRL does with our rollouts and rewards: a real GRPOTrainer takes steps on a tiny random policy and is looked at inside."""
 
+import asyncio
+import threading
+
 import numpy as np
 import pytest
 from trl import GRPOTrainer
@@ -16,6 +19,7 @@ from arenarl.rollouts import RolloutEngine
 from arenarl.trajectory import Query
 
 QUERIES = [Query(f"q{index}", "travel", "Search", "en", f"Find a quiet cafe, please, number {index}.") for index in range(6)]
+TOPOLOGY = "seeded_single_elimination"
 SEARCH = '<think>\nlook\n</think>\n\n<tool_call>\n{"name": "universal_search", "arguments": {"query": "quiet cafe in Chengdu"}}\n</tool_call>'
 
 
@@ -57,12 +61,26 @@ class ByNumber:
         return None if query.query_id in self.silent_on else Verdict(tuple(dict.fromkeys(PATH_DIMENSIONS + ANSWER_DIMENSIONS, s) for s in scores))
 
 
+class Patient(ByNumber):
+    """Gives no verdict before the reference's log-probabilities of the step were asked for."""
+
+    def __init__(self):
+        super().__init__()
+        self.may_judge = threading.Event()
+
+    async def compare(self, query, first, second, repeat=0):
+        if not await asyncio.to_thread(self.may_judge.wait, 120):
+            raise TimeoutError("the log-probabilities wait for the judge")
+        return await super().compare(query, first, second, repeat)
+
+
 class Recorder(GRPOTrainer):
     """GRPOTrainer that keeps what it trains on and which positions got a gradient: their last hidden states, before the head."""
 
     def __init__(self, **arguments):
         super().__init__(**arguments)
         self.generated, self.batches, self.gradients = [], [], []
+        self.on_reference = lambda: None
         self.model.base_model.norm.register_forward_hook(self._watch)
 
     def _watch(self, module, inputs, hidden):
@@ -74,6 +92,11 @@ class Recorder(GRPOTrainer):
         self.generated.append(([row["prompt"] for row in inputs], dict(output)))
         return output
 
+    def _get_per_token_logps_and_entropies(self, model, *arguments, **options):
+        if model is self.ref_model:
+            self.on_reference()
+        return super()._get_per_token_logps_and_entropies(model, *arguments, **options)
+
     def _compute_loss(self, model, inputs):
         self.batches.append(dict(inputs))
         return super()._compute_loss(model, inputs)
@@ -82,18 +105,18 @@ class Recorder(GRPOTrainer):
 class Steps:
     """Two optimizer steps: the trainer, and for each step its groups and outcomes."""
 
-    def __init__(self, policy_path, tokenizer, compact, folder, silent_on=(), resume=None, topology="seeded_single_elimination", **overrides):
+    def __init__(self, policy_path, tokenizer, compact, folder, silent_on=(), resume=None, topology=TOPOLOGY, judge=None, **overrides):
         self.config = config_of(**overrides)
         self.config.tournament.topology = topology
         self.groups, self.outcomes, self.kept = [], [], []
         engine = RolloutEngine(Playback(tokenizer), tokenizer, lambda: compact, self.config.rollout, schemas_in_prompt=False)
 
-        self.arena = Arena(ByNumber(silent_on), self.config)
+        self.arena = Arena(judge or ByNumber(silent_on), self.config)
 
         def log(groups, outcomes):
             self.groups.append(groups)
             self.outcomes.append(outcomes)
-            return {"judge/calls_per_group": 7.0}
+            return {"judge/calls_per_group": [6.0, 8.0]}
 
         clock = adapter.EveryFewSteps(0, engine, act=lambda step: None)
         self.trainer = Recorder(
@@ -101,11 +124,13 @@ class Steps:
             args=adapter.grpo_arguments(self.config, folder, processes=1, use_cpu=True),
             train_dataset=adapter.prompt_dataset(QUERIES, self.config),
             processing_class=tokenizer,
-            rollout_func=adapter.rollout_function(engine, QUERIES, self.config),
+            rollout_func=adapter.rollout_function(engine, self.arena, QUERIES, self.config),
             reward_funcs=adapter.reward_function(self.arena, log, lambda *step: self.kept.append(step), self.config),
             callbacks=[clock, adapter.KeptWithCheckpoint(self.arena)],
         )
         clock.trainer = self.trainer
+        if judge:
+            self.trainer.on_reference = judge.may_judge.set
         self.trainer.train(resume_from_checkpoint=resume)
 
     def trajectories(self, step):
@@ -206,6 +231,18 @@ def test_metrics_and_times_reach_the_log(steps):
         assert entry["judge/calls_per_group"] == 7.0 and entry["time/rollout_s"] > 0 and entry["time/judge_s"] >= 0 and entry["time/update_s"] > 0
 
 
+def test_the_seconds_of_a_step_add_up(steps):
+    for entry in steps.trainer.state.log_history[:2]:
+        parts = [entry[f"time/{part}_s"] for part in ("rollout", "forward", "judge", "update")]
+        assert min(parts) >= 0 and sum(parts) == pytest.approx(entry["step_time"])
+        assert 0 <= entry["time/judge_hidden_s"] <= parts[0] + parts[1]
+
+
+def test_log_probabilities_do_not_wait_for_the_judge(policy_path, tokenizer, compact, tmp_path):
+    run = Steps(policy_path, tokenizer, compact, tmp_path, judge=Patient(), steps=1)
+    assert [outcome.failed_calls for outcome in run.outcomes[0]] == [0, 0, 0] and sum(outcome.judge_calls for outcome in run.outcomes[0])
+
+
 def test_the_groups_of_every_few_steps_are_kept(steps):
     assert steps.kept == [(0, steps.groups[0], steps.outcomes[0])]
 
@@ -231,6 +268,6 @@ def test_the_order_of_queries_follows_from_the_seed():
 def test_a_batch_that_splits_a_group_is_refused(tokenizer, compact):
     config = config_of()
     engine = RolloutEngine(Playback(tokenizer), tokenizer, lambda: compact, config.rollout, schemas_in_prompt=False)
-    roll_out = adapter.rollout_function(engine, QUERIES, config)
+    roll_out = adapter.rollout_function(engine, Arena(ByNumber(), config), QUERIES, config)
     with pytest.raises(RuntimeError, match="whole groups of 4"):
         roll_out([QUERIES[0].query] * 3 + [QUERIES[1].query] * 5, trainer=None)

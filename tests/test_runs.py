@@ -1,0 +1,30 @@
+from dataclasses import replace
+
+import pytest
+
+from arenarl.config import Config, UserError, config_to_yaml
+from arenarl.runs import _refuse_other_settings
+
+
+@pytest.fixture
+def begun(tmp_path):
+    """The folder of an RL stage that was begun with the default settings."""
+    folder = tmp_path / "rl"
+    folder.mkdir()
+    (folder / "config.yaml").write_text(config_to_yaml(Config()))
+    return folder
+
+
+def test_a_run_that_lacked_memory_goes_on_with_smaller_batches(begun):
+    config = Config()
+    config.rl = replace(config.rl, micro_batch_size=2)
+    config.rollout.batch_size, config.policy.gradient_checkpointing, config.judge.concurrency = 8, True, 4
+    _refuse_other_settings(config, begun)
+
+
+@pytest.mark.parametrize(("section", "key", "value"), [("rl", "beta", 0.5), ("rollout", "max_turns", 3), ("rl", "deepspeed", "ds_config.json")])
+def test_a_run_does_not_go_on_with_what_would_change_its_policy(begun, section, key, value):
+    config = Config()
+    setattr(getattr(config, section), key, value)
+    with pytest.raises(UserError, match=rf"made with other settings \({section}\)"):
+        _refuse_other_settings(config, begun)
