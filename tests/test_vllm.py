@@ -18,7 +18,7 @@ import pytest
 import torch
 from test_resume import assert_a_whole_checkpoint_is_left
 from test_rollouts import ANSWER, Echo, HalfScripted, Scripted, call, query
-from test_scripts import CONFIG, ENVIRONMENT, TINY, command_of, differ, read, run, run_well, weights
+from test_scripts import CONFIG, ENVIRONMENT, ROOT, TINY, command_of, differ, read, run, run_well, weights
 
 from arenarl.config import Config, RolloutConfig, UserError
 from arenarl.generation import TransformersGenerator, TurnRequest
@@ -181,8 +181,9 @@ def checks(steps):
     return [step["parity/max_difference"] for step in steps if "parity/max_difference" in step]
 
 
-def test_20_steps_on_two_processes_stay_in_parity(folder):
-    steps = rl(folder, "beside", processes=2, rl__steps=20, rl__save_steps=20, rl__eval_steps=10, rollout__parity_steps=4, rollout__backend="vllm")
+def test_20_steps_under_zero_3_on_two_processes_stay_in_parity(folder):
+    sizes = {"rl__steps": 20, "rl__save_steps": 20, "rl__eval_steps": 10, "rl__deepspeed": str(ROOT / "ds_config.json")}
+    steps = rl(folder, "beside", processes=2, rollout__parity_steps=4, rollout__backend="vllm", **sizes)
     assert len(steps) == 20 and len(checks(steps)) >= 5 and max(checks(steps)) < 1e-3
     assert all(step["parity/equal_greedy"] > 0.9 for step in steps if "parity/equal_greedy" in step)
     assert all(abs(step["sampling/importance_sampling_ratio/mean"] - 1) < 1e-3 for step in steps)
