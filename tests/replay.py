@@ -43,8 +43,11 @@ class Recorded:
         for record in read_jsonl(path):
             self.trajectories.setdefault(record["query_id"], []).append(Trajectory(**record))
 
-    def roll_out_groups(self, queries, seed, max_turns):
-        return [RolloutGroup(query, self.trajectories[query.query_id]) for query in queries]
+    def roll_out_groups(self, queries, seed, max_turns, tick):
+        groups = [RolloutGroup(query, self.trajectories[query.query_id]) for query in queries]
+        for index, trajectory in enumerate(trajectory for group in groups for trajectory in group.trajectories):
+            tick(index, trajectory)
+        return groups
 
 
 class Ragged(TransformersGenerator):
@@ -98,7 +101,7 @@ def train(folder, target, config, engine, act=None):
         args=adapter.grpo_arguments(config, target, PROCESSES, use_cpu=True),
         train_dataset=adapter.prompt_dataset(queries, config),
         processing_class=load_tokenizer(str(folder / "policy")),
-        rollout_func=adapter.rollout_function(engine, queries, config),
+        rollout_func=adapter.rollout_function(engine, arena, queries, config),
         reward_funcs=adapter.reward_function(
             arena,
             lambda groups, outcomes: outcome_metrics(groups, outcomes, examine),

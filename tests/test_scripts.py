@@ -442,7 +442,7 @@ def test_rl_and_evaluation_with_llm_judges_are_paid_for_once_stop_at_their_budge
     zero3 = {"processes": 2, "rl.deepspeed": zero_3(work)}
     options = {"extra_environment": {"JUDGE_KEY": KEY}, **without_key}
     from_store = {**without_key, "judge.store_only": True}
-    outputs = [run(work, "train_rl.py", **without_key)]
+    outputs = [run(work, "train_rl.py", **zero3, **without_key)]
     assert outputs[0].returncode == 2 and "set the environment variable JUDGE_KEY" in outputs[0].stderr
     data = work / "data"
     with running_server(CONFIG, [f"data.folder={data}"], port, "--log", str(tmp_path / "served.jsonl")):
