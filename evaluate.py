@@ -21,7 +21,7 @@ def main() -> None:
     config, arguments = parse_arguments(__doc__, lambda parser: parser.add_argument("--query", help="answer this one query and print the trajectory"))
     policies = config.evaluated
 
-    from arenarl.build import build_client, build_examiner, build_judges, build_policy_engine, test_set
+    from arenarl.build import build_client, build_examiner, build_judges, build_policy_engine, require_backend, test_set
     from arenarl.estimate import print_estimate
     from arenarl.evaluation import Part, baseline_cases, evaluate_policy, fingerprint, judge_trajectories, summarize
     from arenarl.inference_scaling import scaling_figures
@@ -34,6 +34,9 @@ def main() -> None:
 
     quiet_libraries()
     tokenizers = {name: load_tokenizer(policy) if isinstance(policy, str) else None for name, policy in policies.items()}
+    for policy in policies.values():
+        if isinstance(policy, str):
+            require_backend(config, policy)
     if arguments.query:
         name = list(policies)[-1]
         engine = build_policy_engine(config, policies[name], tokenizers[name], build_client(config, "query"))

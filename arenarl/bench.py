@@ -42,7 +42,7 @@ from arenarl.checkpoints import TrainingBar
 from arenarl.config import Config, EnvironmentConfig, ScratchConfig, UserError, parse_arguments
 from arenarl.delayed_judge import delayed_judge
 from arenarl.errors import guarded
-from arenarl.generation import TurnRequest
+from arenarl.generation import GeneratedTurn, TurnRequest
 from arenarl.judge import Judge, Verdict
 from arenarl.overlap import HTTPJudge, Overlap, measure_overlap
 from arenarl.policy import build_scratch_model, load_tokenizer, train_tokenizer
@@ -73,7 +73,7 @@ class InstantJudge:
 class Script:
     """Writes over a generated turn, whose length it keeps: some of the policy's tokens as a thought, then a tool call or an answer."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, generate: Callable[[TurnRequest], Awaitable[list[int]]], turns: int):
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, generate: Callable[[TurnRequest], Awaitable[GeneratedTurn]], turns: int):
         def encode(text: str) -> list[int]:
             return tokenizer.encode(text, add_special_tokens=False)
 
@@ -85,13 +85,13 @@ class Script:
         self.header = tokenizer.convert_tokens_to_ids("<|im_start|>assistant\n")
         self.ordinary = set(range(len(tokenizer))) - set(tokenizer.added_tokens_decoder)
 
-    async def __call__(self, request: TurnRequest) -> list[int]:
-        turn_ids = await self.generate(request)
+    async def __call__(self, request: TurnRequest) -> GeneratedTurn:
+        turn_ids = (await self.generate(request)).token_ids
         is_last = request.token_ids.count(self.header) == self.turns
         goes_on = not is_last and random.Random(request.seed).random() < GOING_ON
         tail = [*(self.search if goes_on else self.answer), self.end]
         thought = turn_ids[len(self.head) : len(turn_ids) - len(tail)]
-        return [*self.head, *(token if token in self.ordinary else self.filler for token in thought), *tail]
+        return GeneratedTurn([*self.head, *(token if token in self.ordinary else self.filler for token in thought), *tail])
 
 
 class TurnAbout(TrainerCallback):

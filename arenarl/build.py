@@ -7,10 +7,11 @@ unknown subtask) is refused here, before any training.
 import os
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from peft import LoraConfig
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from arenarl.api_policy import ApiRolloutEngine
 from arenarl.config import Config, JudgeConfig, LLMConfig, UserError, named_class
@@ -19,7 +20,7 @@ from arenarl.environments.base import Environment
 from arenarl.environments.travel_truth import examine
 from arenarl.environments.travel_world import build_world
 from arenarl.evaluation import CurveRecorder
-from arenarl.generation import TransformersGenerator
+from arenarl.generation import Generator, TransformersGenerator
 from arenarl.judge import EmbeddedJudge, Examiner, Judge, cached_examiner
 from arenarl.llm_client import LLMClient, read_keys
 from arenarl.llm_judge import LLMJudge
@@ -30,6 +31,8 @@ from arenarl.rubrics import Rubric, domain_rubric
 from arenarl.seeds import stable_seed
 from arenarl.synthesis import HELD_OUT
 from arenarl.trajectory import Query, Trajectory, read_jsonl, read_queries
+from arenarl.vllm_generation import VLLMGenerator, load_engine, require_vllm
+from arenarl.vllm_server import ServerGenerator, VLLMServer
 
 
 def build_environment(config: Config, client: LLMClient | None = None) -> Environment:
@@ -38,12 +41,28 @@ def build_environment(config: Config, client: LLMClient | None = None) -> Enviro
 
 
 def build_engine(
-    config: Config, tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel | None = None, client: LLMClient | None = None
+    config: Config, tokenizer: PreTrainedTokenizerBase, model: Any = None, client: LLMClient | None = None
 ) -> RolloutEngine:
-    """A rollout engine on the transformers back end; in RL the trainer lends it the model."""
-    generator = TransformersGenerator(model, tokenizer, config.rollout.batch_size)
+    """A rollout engine on the back end that `rollout.backend` names; in RL the trainer lends it the model."""
+    generator = _build_generator(config, tokenizer, model)
     environment = build_environment(config, client)
     return RolloutEngine(generator, tokenizer, lambda: environment, config.rollout, config.environment.schemas_in_prompt)
+
+
+def _build_generator(config: Config, tokenizer: PreTrainedTokenizerBase, model: Any) -> Generator:
+    if config.rollout.backend == "vllm":
+        return VLLMGenerator(tokenizer.eos_token_id, model)
+    if config.rollout.backend == "vllm_server":
+        return ServerGenerator(VLLMServer(config.rollout.server_url), tokenizer.eos_token_id)
+    return TransformersGenerator(model, tokenizer, config.rollout.batch_size)
+
+
+def require_backend(config: Config, path: str) -> None:
+    """Raises UserError if what `rollout.backend` names is not there, or serves another model than the policy at `path`."""
+    if config.rollout.backend == "vllm":
+        require_vllm()
+    elif config.rollout.backend == "vllm_server":
+        VLLMServer(config.rollout.server_url).require(path, config.policy.dtype)
 
 
 def build_policy_engine(
@@ -108,8 +127,13 @@ def build_judges(config: Config, examiner: Examiner, client: LLMClient | None = 
     return [build_judge(config, judge, examiner, client, f"eval{index}") for index, judge in enumerate(config.judge.eval)]
 
 
-def load_policy(config: Config, path: str) -> PreTrainedModel:
-    """A checkpoint's model for generation, on the GPU if there is one."""
+def load_policy(config: Config, path: str) -> Any:
+    """A checkpoint for generation: the model, on the GPU if there is one, or vLLM's engine, or None where a server now serves it."""
+    if config.rollout.backend == "vllm":
+        return load_engine(path, config)
+    if config.rollout.backend == "vllm_server":
+        VLLMServer(config.rollout.server_url).load(str(Path(path).resolve()) if Path(path).is_dir() else path)
+        return None
     return load_model(path, config.policy.dtype).to("cuda" if torch.cuda.is_available() else "cpu").eval()
 
 

@@ -114,6 +114,14 @@ class RolloutConfig:
     max_tokens: int = 16384  # tokens a trajectory may take after its prompt, observations included. Our choice
     max_turn_tokens: int = 4096  # tokens a single assistant turn may take. Our choice
     batch_size: int = 256  # trajectories that a process generates at once. Our choice
+    backend: Literal["transformers", "vllm", "vllm_server"] = "transformers"  # what generates; the paper does not say. Our choice
+    # vllm: an engine in every training process, on the same GPU. vllm_server: `python -m arenarl.vllm_server`, on GPUs of its own.
+    vllm_memory: float = 0.3  # of `vllm`: share of the GPU's memory that its weights and cache take in training. Our choice
+    server_url: str = "http://127.0.0.1:8000"  # of `vllm_server`
+    server_weights: str | None = None  # of `vllm_server`: the folder through which it gets each step's weights, on a disk that it sees
+    # too, such as /dev/shm/policy on one machine; null is the run's own folder
+    parity_steps: int = 20  # optimizer steps between checks that vLLM agrees with the trainer, the first before step 1. Our choice
+    parity_bound: float = 0.05  # nats: a larger mean difference of the logprobs of vLLM's greedy tokens stops the run. Our choice
 
 
 @dataclass
@@ -384,7 +392,7 @@ def named_class(name: str, key: str) -> Any:
 _ABOVE_0 = re.compile(
     r"threads|evaluate\.samples|tournament\.timeout_s|judge\.(concurrency|max_calls|max_cost)"
     r"|(judge|environment|evaluate\.api)\..*\.(timeout_s|patience_s|max_reply_tokens|max_(result|text)_chars)|rl\.(groups|steps|micro_batch_size|updates_per_rollout)|sft\.(batch_size|gradient_accumulation|max_length)|judge\..*\.rounding"
-    r"|rollout\.(max_turns|max_tokens|max_turn_tokens|batch_size|temperature)|data\.(sft_size|rl_size|test_per_subtask|baseline_attempts)"
+    r"|rollout\.(max_turns|max_tokens|max_turn_tokens|batch_size|temperature|vllm_memory|parity_steps|parity_bound)|data\.(sft_size|rl_size|test_per_subtask|baseline_attempts)"
 )
 
 
@@ -410,8 +418,10 @@ def _check(config: Config) -> None:
             raise UserError(f"{key}={value}: must be above 0")
         if value < 0 and (".sigma_" in key or key in ("rl.beta", "rl.advantage_epsilon")):
             raise UserError(f"{key}={value}: must not be below 0")
-        if not 0 <= value <= 1 and key.endswith(("_skill", "_share")):
+        if not 0 <= value <= 1 and key.endswith(("_skill", "_share", "vllm_memory")):
             raise UserError(f"{key}={value}: must be from 0 to 1")
+    if config.rollout.backend == "vllm_server" and urlsplit(config.rollout.server_url).scheme not in ("http", "https"):
+        raise UserError(f"rollout.server_url={config.rollout.server_url}: must be an http(s) address, such as http://127.0.0.1:8000")
     try:
         parse_budget(config.tournament.matches, config.rollout.group_size)
         resolve_ranking(config.tournament.topology, config.tournament.ranking)

@@ -2,7 +2,7 @@
 
 The rollout engine runs every trajectory as a task of its own and awaits `generate` turn by turn; a back end decides how requests
 are batched. `TransformersGenerator` batches whatever is waiting once no trajectory can go on without it, so a trajectory
-whose tool is slow joins a later batch and holds nobody up. vLLM and API back ends take the same protocol.
+whose tool is slow joins a later batch and holds nobody up. vLLM's (`vllm_generation`, `vllm_server`) take the same protocol.
 """
 
 import asyncio
@@ -24,9 +24,21 @@ class TurnRequest:
     seed: int
 
 
+@dataclass(frozen=True)
+class GeneratedTurn:
+    """At most `max_tokens` token ids, ending with the end-of-turn token if the policy ended the turn itself.
+
+    `logprobs_T` are theirs under the distribution that they were drawn from (a greedy turn's at temperature 1), one a token; None
+    from a back end that computes with the trainer's own model.
+    """
+
+    token_ids: list[int]
+    logprobs_T: list[float] | None = None
+
+
 class Generator(Protocol):
-    async def generate(self, request: TurnRequest) -> list[int]:
-        """The turn's token ids, at most `max_tokens`, ending with the end-of-turn token if the policy ended it itself."""
+    async def generate(self, request: TurnRequest) -> GeneratedTurn:
+        """The turn that the policy goes on with."""
 
 
 class TransformersGenerator:
@@ -40,7 +52,7 @@ class TransformersGenerator:
         self._waiting: list[tuple[TurnRequest, asyncio.Future]] = []
         self._flusher: asyncio.Task | None = None
 
-    async def generate(self, request: TurnRequest) -> list[int]:
+    async def generate(self, request: TurnRequest) -> GeneratedTurn:
         future = asyncio.get_running_loop().create_future()
         self._waiting.append((request, future))
         if self._flusher is None or self._flusher.done():
@@ -61,7 +73,7 @@ class TransformersGenerator:
                 future.set_exception(error)
             return
         for (_, future), turn in zip(batch, turns, strict=True):
-            future.set_result(turn)
+            future.set_result(GeneratedTurn(turn))
 
     def _generate_all(self, requests: list[TurnRequest]) -> list[list[int]]:
         """Longest prompts first, so that a batch holds rows of like length."""

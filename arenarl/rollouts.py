@@ -44,6 +44,7 @@ class Progress:
     prompt_ids: list[int]
     completion_ids: list[int] = field(default_factory=list)
     policy_mask_T: list[int] = field(default_factory=list)
+    logprobs_T: list[float | None] = field(default_factory=list)
     tool_calls: int = 0
     tool_errors: int = 0
 
@@ -56,9 +57,10 @@ class Progress:
     def policy_tokens(self) -> int:
         return sum(self.policy_mask_T)
 
-    def append(self, token_ids: list[int], is_own: bool) -> None:
+    def append(self, token_ids: list[int], is_own: bool, logprobs_T: list[float] | None = None) -> None:
         self.completion_ids += token_ids
         self.policy_mask_T += [int(is_own)] * len(token_ids)
+        self.logprobs_T += logprobs_T or [None] * len(token_ids)
 
     def note(self, observations: list[str]) -> list[dict[str, str]]:
         """Count what the calls of a turn returned; the messages that say it."""
@@ -80,6 +82,7 @@ class Progress:
             prompt_ids=self.prompt_ids,
             completion_ids=self.completion_ids[:length],
             policy_mask_T=self.policy_mask_T[:length],
+            logprobs_T=self.logprobs_T[:length],
             meta={
                 "turns": turns,
                 "tool_calls": self.tool_calls,
@@ -156,17 +159,25 @@ class RolloutEngine:
             self._append_observations(progress, [await _call(environment, call) for call in turn.tool_calls])
         return progress.end(query_id, "max_turns")
 
-    def _start(self, query: Query) -> Progress:
+    def prompt_ids(self, query: Query) -> list[int]:
+        """The tokens that every trajectory of the query starts from."""
         messages = prompt_messages(query)
-        prompt_ids = self.tokenizer.apply_chat_template(messages, tools=self.tools, add_generation_prompt=True, return_dict=False)
-        return Progress(messages, list(prompt_ids))
+        return list(self.tokenizer.apply_chat_template(messages, tools=self.tools, add_generation_prompt=True, return_dict=False))
+
+    def _start(self, query: Query) -> Progress:
+        return Progress(prompt_messages(query), self.prompt_ids(query))
 
     async def _take_turn(self, progress: Progress, attempt: Attempt, turn_number: int, budget: int) -> bool:
-        """Append the policy's next message; whether it ended the turn itself."""
+        """Append the policy's next message; whether it ended the turn itself.
+
+        A greedy turn was not drawn from the distribution that its logprobs are of: they say nothing of how far the back end is off.
+        """
         seed = stable_seed(attempt.seed, turn_number)
-        turn_ids = await self.generator.generate(TurnRequest(progress.prompt_ids + progress.completion_ids, budget, attempt.temperature, seed))
+        request = TurnRequest(progress.prompt_ids + progress.completion_ids, budget, attempt.temperature, seed)
+        generated = await self.generator.generate(request)
+        turn_ids = generated.token_ids
         is_whole = turn_ids[-1] == self.tokenizer.eos_token_id
-        progress.append(turn_ids, is_own=True)
+        progress.append(turn_ids, is_own=True, logprobs_T=generated.logprobs_T if attempt.temperature else None)
         progress.messages.append(assistant_message(self.tokenizer.decode(turn_ids[:-1] if is_whole else turn_ids)))
         return is_whole
 

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.metadata import version
+from importlib.metadata import packages_distributions, version
 from pathlib import Path
 from typing import IO, Any
 
@@ -31,8 +31,10 @@ _OF_CALLS = {
     "concurrency", "store", "store_only", "max_calls", "max_cost", "max_failure_share", "timeout_s", "patience_s", "api_key_variable",
     "price_in", "price_out",
 }  # fmt: skip
+_OF_VLLM = {"vllm_memory", "server_url", "server_weights", "parity_steps", "parity_bound"}
 _FREE_ON_RESUMING = {  # keys that change no verdict, and the policy by rounding errors only: a run that they stopped goes on with others
-    "judge": _OF_CALLS, "environment": _OF_CALLS, "rl": {"micro_batch_size"}, "rollout": {"batch_size"}, "policy": {"gradient_checkpointing"},
+    "judge": _OF_CALLS, "environment": _OF_CALLS, "rl": {"micro_batch_size"}, "rollout": _OF_VLLM | {"batch_size"},
+    "policy": {"gradient_checkpointing"},
 }  # fmt: skip
 _LIBRARIES = ("torch", "transformers", "trl", "accelerate", "peft", "deepspeed", "datasets", "openai", "wandb")
 
@@ -65,7 +67,8 @@ def fix_randomness(config: Config) -> None:
 
     quiet_libraries()
     torch.set_num_threads(config.threads)
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    if config.rollout.backend != "vllm":  # which brings kernels into this process that no seed makes repeatable
+        torch.use_deterministic_algorithms(True, warn_only=True)
     torch.utils.deterministic.fill_uninitialized_memory = False  # else TRL's half-gigabyte scratch buffer is filled every forward pass
     set_seed(config.seed)
 
@@ -140,7 +143,7 @@ def provenance(config: Config) -> dict[str, Any]:
     """Commit, library versions, seeds and judges: what a result needs to be understood later."""
     return {
         "commit": commit(),
-        "versions": {name: version(name) for name in _LIBRARIES},
+        "versions": {name: version(name) for name in _LIBRARIES} | _vllm_version(config),
         "python": sys.version.split()[0],
         "seed": config.seed,
         "data_seed": config.data.seed,
@@ -149,6 +152,12 @@ def provenance(config: Config) -> dict[str, Any]:
         "api_policies": {name: _policy_provenance(config, llm) for name, llm in config.evaluate.api.items()},
         "judge_is_simulated": config.judge.train.is_simulated,
     }
+
+
+def _vllm_version(config: Config) -> dict[str, str]:
+    """Of the package that provides it, if it generates here: with a GPU it has another name than without."""
+    names = packages_distributions().get("vllm", []) if config.rollout.backend == "vllm" else []
+    return {name: version(name) for name in names}
 
 
 def _judge_provenance(config: Config, judge: JudgeConfig) -> str | dict[str, Any]:

@@ -58,7 +58,8 @@ class Trajectory:
     """One complete multi-turn attempt at a query.
 
     `completion_ids` (T,) is everything after the prompt, observations included; `policy_mask_T` is 1 where the policy itself
-    chose the token. Both are empty for trajectories that were read from disk.
+    chose the token; `logprobs_T` is the token's logprob where the back end tells what it was sampled with, else None. All three
+    are empty for trajectories that were read from disk.
     """
 
     query_id: str
@@ -68,6 +69,7 @@ class Trajectory:
     prompt_ids: list[int] = field(default_factory=list)
     completion_ids: list[int] = field(default_factory=list)
     policy_mask_T: list[int] = field(default_factory=list)
+    logprobs_T: list[float | None] = field(default_factory=list)
     meta: dict[str, Any] = field(default_factory=dict)
 
     @property

@@ -32,6 +32,7 @@ from arenarl.rewards import center, leave_one_out, standardize
 from arenarl.rollouts import RolloutEngine
 from arenarl.seeds import stable_seed
 from arenarl.trajectory import Query, RolloutGroup, Trajectory
+from arenarl.weight_sync import VLLMWeights
 from arenarl.zero3 import LONGEST_WAIT_S, start_deepspeed
 
 Log = Callable[[list[RolloutGroup], list[GroupOutcome]], dict[str, list[float]]]
@@ -67,6 +68,7 @@ def grpo_arguments(config: Config, folder: Path, processes: int, use_cpu: bool) 
         epsilon=rl.epsilon,
         epsilon_high=rl.epsilon_high,
         importance_sampling_level=rl.importance_sampling_level,
+        vllm_importance_sampling_mode="token_truncate",  # a sequence's product of ratios would zero long trajectories
         loss_type=rl.loss_type,
         scale_rewards=scale_rewards,
         multi_objective_aggregation="normalize_then_sum" if rl.advantage == "decoupled" else "sum_then_normalize",
@@ -163,7 +165,7 @@ def rollout_function(
             "prompt_ids": [trajectory.prompt_ids for trajectory in trajectories],
             "completion_ids": [trajectory.completion_ids for trajectory in trajectories],
             "env_mask": [trajectory.policy_mask_T for trajectory in trajectories],
-            "logprobs": None,
+            "logprobs": [trajectory.logprobs_T for trajectory in trajectories] if trainer.use_vllm else None,
             "group": [group for group in groups for _ in range(n)],
             "judging": [judging] * len(trajectories),
             "rollout": [(start, time.perf_counter())] * len(trajectories),
@@ -321,9 +323,19 @@ class KeptWithCheckpoint(TrainerCallback, ExportableState):
             self.arena.variances = JudgeVariances.from_dict(state.stateful_callbacks[type(self).__name__]["attributes"])
 
 
+def connect(trainer: GRPOTrainer, engine: RolloutEngine, queries: Sequence[Query], config: Config) -> None:
+    """Keep vLLM, if that is what generates, at the trainer's weights."""
+    if config.rollout.backend != "transformers":
+        trainer.vllm_weights = VLLMWeights(trainer, engine, queries, config)
+
+
 @contextmanager
 def generating(engine: RolloutEngine, trainer: GRPOTrainer) -> Iterator[None]:
-    """Lend the trainer's model to the engine; under ZeRO-3 its weights are gathered once, not once a turn."""
+    """Lend the trainer's model to the engine; under ZeRO-3 its weights are gathered once, not once a turn. vLLM gets the weights."""
+    if trainer.use_vllm:
+        trainer.vllm_weights.bring_up_to_date()
+        yield
+        return
     with unwrap_model_for_generation(trainer.model_wrapped, trainer.accelerator) as model:
         was_training = model.training
         model.eval()

@@ -21,7 +21,7 @@ from arenarl.build import build_environment, build_examiner, build_judge
 from arenarl.config import Config
 from arenarl.errors import guarded
 from arenarl.files import write_json
-from arenarl.generation import TransformersGenerator
+from arenarl.generation import GeneratedTurn, TransformersGenerator
 from arenarl.policy import load_tokenizer
 from arenarl.rollouts import Attempt, RolloutEngine
 from arenarl.trajectory import RolloutGroup, Trajectory, read_jsonl, read_queries
@@ -61,7 +61,7 @@ class Ragged(TransformersGenerator):
         await super().generate(replace(request, max_tokens=2))
         turn = self.tokenizer.decode(request.token_ids).count("<|im_start|>assistant")
         text = SEARCH if turn < self.turns else f"<think>\ndone\n</think>\n\n<answer>\nplace {request.seed % 1000}\n</answer>"
-        return [*self.tokenizer.encode(text), self.tokenizer.eos_token_id]
+        return GeneratedTurn([*self.tokenizer.encode(text), self.tokenizer.eos_token_id])
 
 
 class Watched(GRPOTrainer):

@@ -27,7 +27,7 @@ def generate(generator, requests):
     async def run():
         return await asyncio.gather(*(generator.generate(request) for request in requests))
 
-    return asyncio.run(run())
+    return [turn.token_ids for turn in asyncio.run(run())]
 
 
 @pytest.fixture
@@ -178,4 +178,4 @@ def test_a_generator_works_again_after_a_rollout_was_broken_off(generator):
 
     with pytest.raises(ConnectionError):
         asyncio.run(fail())
-    assert asyncio.run(asyncio.wait_for(generator.generate(request), timeout=60))
+    assert asyncio.run(asyncio.wait_for(generator.generate(request), timeout=60)).token_ids

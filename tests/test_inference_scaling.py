@@ -8,6 +8,7 @@ import pytest
 from arenarl.config import Config, EvaluateConfig, RolloutConfig
 from arenarl.environments.travel_truth import ANSWER_DIMENSIONS, PATH_DIMENSIONS, Truth
 from arenarl.evaluation import Case, fingerprint
+from arenarl.generation import GeneratedTurn
 from arenarl.inference_scaling import estimates, pass_at_k, scaling_figures, within
 from arenarl.judge import Verdict
 from arenarl.report import pass_rows, turns_rows
@@ -28,7 +29,7 @@ class Wanderer:
     async def generate(self, request):
         turn = self.tokenizer.decode(request.token_ids).count("<|im_start|>assistant")
         text = f"<think>\ndone\n</think>\n\n<answer>\nplace {request.seed % 1000}\n</answer>" if turn > 4 or request.seed % 3 == 0 else SEARCH
-        return [*self.tokenizer.encode(text), self.tokenizer.eos_token_id]
+        return GeneratedTurn([*self.tokenizer.encode(text), self.tokenizer.eos_token_id])
 
 
 def case(query, turns=2, leads=(1.0,), meets=True):

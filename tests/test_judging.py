@@ -13,6 +13,7 @@ from test_arena import METHODS, QUERY, TOPOLOGIES, attempt, config_of, truth_of
 from arenarl import trl_adapter as adapter
 from arenarl.arena import Arena
 from arenarl.config import JudgeConfig, RolloutConfig
+from arenarl.generation import GeneratedTurn
 from arenarl.judge import EmbeddedJudge
 from arenarl.judging import IncomingGroup, Judging
 from arenarl.llm_client import RunStopped
@@ -130,7 +131,8 @@ class TwoThenNone:
             await asyncio.sleep(0.01)
         if number > 2:
             await asyncio.sleep(LONG_S)
-        return [*self.tokenizer.encode(f"<think>\ndone\n</think>\n\n<answer>\n{number}\n</answer>"), self.tokenizer.eos_token_id]
+        text = f"<think>\ndone\n</think>\n\n<answer>\n{number}\n</answer>"
+        return GeneratedTurn([*self.tokenizer.encode(text), self.tokenizer.eos_token_id])
 
 
 class Stopping:

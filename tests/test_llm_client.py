@@ -128,7 +128,7 @@ def test_what_may_pass_is_tried_again_and_retry_after_is_kept_to(tmp_path):
     script = Script(*refusals, 30.0, (200, "{}", {}), (200, '{"choi', {}), '{"score": 4}')
     with serving(script.app) as url:
         client = client_of(tmp_path)
-        assert ask(client, llm(url, timeout_s=3.0)).score == 4
+        assert ask(client, llm(url, timeout_s=3.0, patience_s=120.0)).score == 4
     assert client.take_usage()[0].retries == 6 and script.times[1] - script.times[0] >= 0.7
     assert client.stop_reason is None
 

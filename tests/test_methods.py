@@ -16,6 +16,7 @@ from arenarl.arena import Arena
 from arenarl.build import lora_config
 from arenarl.config import UserError, check_groups, load_config
 from arenarl.environments.travel_truth import ANSWER_DIMENSIONS, PATH_DIMENSIONS
+from arenarl.generation import GeneratedTurn
 from arenarl.judge import Verdict
 from arenarl.report import ROWS
 from arenarl.rollouts import RolloutEngine
@@ -53,7 +54,7 @@ class Playback:
             text = f"<think>\nlook {row}\n</think>\n\n<tool_call>\n{SEARCH}\n</tool_call>"
         else:
             text = "no idea" if row == INVALID else f"<think>\n{'so ' * row}\n</think>\n\n<answer>\nplace {row}\n</answer>"
-        return [*self.tokenizer.encode(text), self.tokenizer.eos_token_id]
+        return GeneratedTurn([*self.tokenizer.encode(text), self.tokenizer.eos_token_id])
 
 
 class Scorer:

@@ -12,6 +12,7 @@ from arenarl.build import build_judge
 from arenarl.config import Config, EnvironmentConfig, JudgeConfig, JudgesConfig, RolloutConfig, UserError, load_config
 from arenarl.environments import make_environment
 from arenarl.environments.travel_truth import Truth
+from arenarl.parity import Parity
 from arenarl.report import GENERATED
 from arenarl.tournament import run_tournament
 from arenarl.trajectory import Query, RolloutGroup, Trajectory
@@ -87,6 +88,7 @@ def test_every_logged_metric_is_explained():
     arena = Arena(judge=None, config=Config(rollout=RolloutConfig(group_size=2)))
     arena.learn([outcome.scored_calls])
     names |= set(arena.judge_metrics()) | set(evaluation.CURVE_FIGURES)
+    names |= set(Parity(0.0, 0.0, 1.0).metrics)
     names |= set(re.findall(r'"((?:time|rollout|judge)/\w+)"', (ROOT / "arenarl" / "trl_adapter.py").read_text(encoding="utf-8")))
     figures = re.findall(r'^        "(\w+)": (?:mean_of|win_rate_of)', (ROOT / "arenarl" / "evaluation.py").read_text(encoding="utf-8"), re.MULTILINE)
     assert len(figures) >= 9

@@ -6,7 +6,7 @@ import pytest
 
 from arenarl.config import RolloutConfig
 from arenarl.environments.travel import TravelEnvironment
-from arenarl.generation import TransformersGenerator
+from arenarl.generation import GeneratedTurn, TransformersGenerator
 from arenarl.rollouts import Attempt, RolloutEngine
 from arenarl.seeds import stable_seed
 from arenarl.sft_data import as_text, tokenize
@@ -49,7 +49,7 @@ class Scripted:
         prompt = self.tokenizer.decode(request.token_ids)
         script = next(turns for text, turns in self.scripts.items() if text in prompt)
         token_ids = self.tokenizer.encode(script[prompt.count("<|im_start|>assistant") - 1]) + [self.tokenizer.eos_token_id]
-        return token_ids[: request.max_tokens]
+        return GeneratedTurn(token_ids[: request.max_tokens])
 
 
 class Spy:
@@ -60,7 +60,7 @@ class Spy:
 
     async def generate(self, request):
         turn = await self.generator.generate(request)
-        self.turns.append((request, turn))
+        self.turns.append((request, turn.token_ids))
         return turn
 
 
@@ -363,3 +363,27 @@ def test_sft_shows_hostile_observations_as_rollouts_do(tokenizer):
     raw = [message | {"content": Hostile.text} if message["role"] == "tool" else message for message in trajectory.messages]
     ids = trajectory.prompt_ids + trajectory.completion_ids
     assert tokenize(tokenizer, raw, None, 4096)["input_ids"][: len(ids)] == ids
+
+
+class Sure(Scripted):
+    """Says of its n-th token that its logprob was -n."""
+
+    async def generate(self, request):
+        turn = await super().generate(request)
+        return GeneratedTurn(turn.token_ids, [-float(n) for n in range(len(turn.token_ids))])
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_sampled_tokens_keep_their_logprobs_and_observations_and_greedy_tokens_have_none(tokenizer, compact, temperature):
+    generator = Sure(tokenizer, {query().query: [call(query="Lotus Park"), ANSWER]})
+    engine = RolloutEngine(generator, tokenizer, lambda: compact, LIMITS, schemas_in_prompt=False)
+    (trajectory,) = engine.roll_out([Attempt(query(), temperature, 1)])
+    first, second = (len(tokenizer.encode(text)) + 1 for text in (call(query="Lotus Park"), ANSWER))
+    own = [-float(n) for turn in (first, second) for n in range(turn)] if temperature else [None] * (first + second)
+    assert [logprob for logprob, is_own in zip(trajectory.logprobs_T, trajectory.policy_mask_T, strict=True) if is_own] == own
+    assert {logprob for logprob, is_own in zip(trajectory.logprobs_T, trajectory.policy_mask_T, strict=True) if not is_own} == {None}
+
+
+def test_a_back_end_that_tells_no_logprobs_leaves_none(tokenizer, compact):
+    trajectory = roll_out(tokenizer, [call(query="Lotus Park"), ANSWER], compact)
+    assert trajectory.logprobs_T == [None] * len(trajectory.completion_ids)

@@ -11,6 +11,7 @@ from arenarl import trl_adapter as adapter
 from arenarl.arena import Arena
 from arenarl.config import Config
 from arenarl.environments.travel_truth import ANSWER_DIMENSIONS, PATH_DIMENSIONS
+from arenarl.generation import GeneratedTurn
 from arenarl.judge import Verdict
 from arenarl.mixed_model import JudgeVariances
 from arenarl.rewards import standardize
@@ -46,7 +47,7 @@ class Playback:
             text = SEARCH
         else:
             text = "no idea" if request.seed % 4 == 1 else f"<think>\ndone\n</think>\n\n<answer>\nplace {request.seed % 1000}\n</answer>"
-        return [*self.tokenizer.encode(text), self.tokenizer.eos_token_id]
+        return GeneratedTurn([*self.tokenizer.encode(text), self.tokenizer.eos_token_id])
 
 
 class ByNumber:
