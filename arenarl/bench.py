@@ -35,6 +35,7 @@ from transformers import PreTrainedTokenizerBase, Qwen3ForCausalLM, TrainerCallb
 from transformers.trainer_utils import SaveStrategy
 from trl import GRPOTrainer
 
+from arenarl import memory
 from arenarl import trl_adapter as adapter
 from arenarl.arena import Arena, outcome_metrics
 from arenarl.build import build_engine, build_environment, build_examiner, lora_config
@@ -54,11 +55,10 @@ from arenarl.sft_data import as_text
 from arenarl.synthesis import Teacher
 from arenarl.trajectory import Query, Trajectory, prompt_messages
 
-SHAPES = {  # beside `tiny`, which is the YAML's policy.scratch
-    "qwen3-1.7b": ScratchConfig(2048, 6144, 28, 16, 8, 128, 1e6, 1280, 40960),
-    "qwen3-8b": ScratchConfig(4096, 12288, 36, 32, 8, 128, 1e6, 1280, 40960),
+SHAPES = {  # beside `tiny`, which is the YAML's policy.scratch. Their tokenizer knows fewer tokens, and thinks nothing of the rest
+    "qwen3-1.7b": memory.SHAPES["Qwen/Qwen3-1.7B"],
+    "qwen3-8b": memory.SHAPES["Qwen/Qwen3-8B"],
 }
-QWEN3_VOCABULARY = 151936  # of these shapes; the tokenizer knows fewer, and thinks nothing of the rest
 TURNS = 8  # of the second measurement, at most
 GOING_ON = 0.6  # share of its turns, but for the last, that call a tool; the others answer
 
@@ -127,13 +127,19 @@ def build_policy(config: Config, shape: str, queries: list[Query], folder: Path)
     texts = [message["content"] for trajectory in taught for message in as_text(trajectory.messages)]
     tokenizer = train_tokenizer(texts, environment.tools, config.policy.scratch.vocab_size)
     torch.manual_seed(config.seed)
-    model = build_scratch_model(SHAPES.get(shape, config.policy.scratch), tokenizer).to(getattr(torch, config.policy.dtype))
+    scratch = _scratch_of(SHAPES[shape]) if shape in SHAPES else config.policy.scratch
+    model = build_scratch_model(scratch, tokenizer).to(getattr(torch, config.policy.dtype))
     if shape in SHAPES:
-        model.resize_token_embeddings(QWEN3_VOCABULARY, mean_resizing=False)
+        model.resize_token_embeddings(SHAPES[shape].vocabulary, mean_resizing=False)
     _never_end(model, tokenizer.eos_token_id)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return str(folder), model.num_parameters()
+
+
+def _scratch_of(shape: memory.Shape) -> ScratchConfig:
+    sizes = (shape.hidden, shape.intermediate, shape.layers, shape.heads, shape.kv_heads, shape.head_dim)
+    return ScratchConfig(*sizes, rope_theta=1e6, max_positions=40960)
 
 
 @torch.no_grad()
@@ -294,7 +300,7 @@ def main() -> None:
             row |= bench.measure_step(arguments.pairs, arguments.tokens)
             overlap = bench.measure_hidden(arguments.delay_s, arguments.turn_tokens)
         row |= {"judge_hidden_share": overlap.share, "judge_hidden_possible": overlap.possible}
-        row |= {"backend": getattr(config.rollout, "backend", "transformers"), "device": torch.cuda.get_device_name() if has_gpu else "cpu"}
+        row |= {"backend": config.rollout.backend, "device": torch.cuda.get_device_name() if has_gpu else "cpu"}
         show(row, overlap, arguments)
         rows.append({name: round(value, 4) if isinstance(value, float) else value for name, value in row.items()})
     print(json.dumps(summary(rows)))

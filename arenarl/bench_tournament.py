@@ -24,35 +24,13 @@ from arenarl.errors import guarded
 from arenarl.layers import UserError
 from arenarl.ranking import Ranking
 from arenarl.schedules import check_choice
-from arenarl.topologies import ALL_TOPOLOGIES
+from arenarl.topologies import ALL_TOPOLOGIES, paper_calls
 from arenarl.tournament import Choose, Compare, play_tournament
 
 PLAYS = 50  # of which the fastest is our overhead: what else the machine does can only slow a play down
 GRACE_S = 60  # that a call may take above the judge's delay before it is given up
 
 Ask = Callable[[Sequence[int]], Awaitable[list[float]]]
-
-
-def paper_calls(topology: str, group_size: int) -> int | None:
-    """Judge calls that the paper counts for a group: two a comparison (Eq. 3). None for a topology that is not the paper's.
-
-    Comparisons are the 'Comparison Cost' of Table 2, ArenaRL, with two exceptions. For Swiss the table has the complexity
-    N log N; Section 4.5 counts log2 N rounds (here rounded up) of N/2 (here down) matches. Single elimination without seeding is
-    not in the table: the N-1 that Section 4.3 counts for the bracket.
-
-    >>> [paper_calls(name, 16) for name in ("anchor", "seeded_single_elimination", "swiss", "round_robin", "balanced")]
-    [30, 60, 64, 240, None]
-    """
-    n = group_size
-    comparisons = {
-        "round_robin": n * (n - 1) // 2,
-        "anchor": n - 1,
-        "seeded_single_elimination": 2 * n - 2,
-        "single_elimination": n - 1,
-        "double_elimination": 2 * n - 2,
-        "swiss": (n - 1).bit_length() * (n // 2),
-    }
-    return 2 * comparisons[topology] if topology in comparisons else None
 
 
 def least_seconds(rankings: Sequence[Ranking], concurrency: int, delay_s: float) -> float:

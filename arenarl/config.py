@@ -253,6 +253,11 @@ class RLConfig:
         """How many times `groups` queries are rolled out."""
         return math.ceil(self.steps / self.updates_per_rollout)
 
+    @property
+    def curve_points(self) -> int:
+        """How many times the curve is evaluated, before the first step included."""
+        return self.steps // self.eval_steps + 1 if self.eval_steps else 0
+
 
 @dataclass
 class EvaluateConfig:

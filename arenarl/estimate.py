@@ -14,13 +14,13 @@ from typing import Any
 from pydantic import BaseModel
 
 from arenarl.arena import Arena
-from arenarl.bench_tournament import paper_calls
 from arenarl.build import test_set
 from arenarl.config import Config, JudgeConfig, LLMConfig
 from arenarl.llm_client import Message, Usage
 from arenarl.llm_judge import LLMJudge
 from arenarl.schedules import parse_budget
 from arenarl.terminal import is_main_process
+from arenarl.topologies import paper_calls
 from arenarl.trajectory import Query, RolloutGroup, Trajectory
 
 
@@ -57,8 +57,7 @@ def estimate_rl(config: Config, queries: Sequence[Query], baselines: dict[str, T
         groups = [_group(query, baselines[query.query_id], config.rollout.group_size) for query in queries]
         Arena(LLMJudge(config.judge.train, client), config).reward_groups(groups)
         total += _times(client, config.rl.rollouts * config.rl.groups / len(groups))
-    points = config.rl.steps // config.rl.eval_steps + 1 if config.rl.eval_steps else 0
-    return total + _estimate_cases(config, queries, baselines, client, points * config.rl.eval_queries * 2)
+    return total + _estimate_cases(config, queries, baselines, client, config.rl.curve_points * config.rl.eval_queries * 2)
 
 
 def most_calls(config: Config) -> int:

@@ -8,10 +8,10 @@ libraries (1-2 GB), what the allocator cannot use, buffers of collectives.
 """
 
 import argparse
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from arenarl import markdown
 from arenarl.config import Config, UserError, load_config
 
 GIB = 2**30
@@ -193,7 +193,7 @@ def training_table(plans: dict[str, Plan]) -> str:
     columns = [plan.training() for plan in plans.values()]
     rows = [[name, *(gib(column[name]) for column in columns)] for name in columns[0]]
     rows.append(["**sum**", *(f"**{gib(sum(column.values()))}**" for column in columns)])
-    return markdown(["GiB on each GPU", *plans], rows)
+    return markdown.table(["GiB on each GPU", *plans], rows)
 
 
 def sequence_table(shape: Shape, lengths: list[int]) -> str:
@@ -206,7 +206,7 @@ def sequence_table(shape: Shape, lengths: list[int]) -> str:
         ["output head in tiles, as TRL 1.16 does it", *(gib(head_memory(shape, length)) for length in lengths)],
         ["key-value cache of one trajectory", *(gib(kv_bytes(shape) * length) for length in lengths)],
     ]
-    return markdown(["GiB for one trajectory of", *(f"{length:,} tokens" for length in lengths)], rows)
+    return markdown.table(["GiB for one trajectory of", *(f"{length:,} tokens" for length in lengths)], rows)
 
 
 def vllm_table(shape: Shape, memories: dict[str, int], share: float, length: int) -> str:
@@ -216,11 +216,7 @@ def vllm_table(shape: Shape, memories: dict[str, int], share: float, length: int
         cache = share * memory * 1e9 - BF16 * shape.parameters
         tokens = int(cache / kv_bytes(shape))
         rows.append([f"{name}, {memory} GB", gib(BF16 * shape.parameters), gib(cache), f"{tokens:,}", str(tokens // length)])
-    return markdown(["GPU", "weights, GiB", "left for the cache, GiB", "tokens in it", f"trajectories of {length:,} tokens at once"], rows)
-
-
-def markdown(head: list[str], rows: list[list[str]]) -> str:
-    return "\n".join("| " + " | ".join(row) + " |" for row in [head, ["---"] * len(head), *rows])
+    return markdown.table(["GPU", "weights, GiB", "left for the cache, GiB", "tokens in it", f"trajectories of {length:,} tokens at once"], rows)
 
 
 GPUS = {"H800 or H100": 80, "H20 (the paper's)": 96, "H200": 141}
@@ -238,14 +234,6 @@ def document_tables() -> dict[str, str]:
     }
 
 
-def fill_in(text: str, tables: dict[str, str]) -> str:
-    """The text with each table between its markers."""
-    for marker, table in tables.items():
-        between = re.compile(rf"(?<=<!-- {marker} -->\n).*?(?=<!-- /{marker} -->)", re.DOTALL)
-        text = between.sub(lambda _, table=table: table + "\n", text)
-    return text
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     what = parser.add_mutually_exclusive_group(required=True)
@@ -258,8 +246,7 @@ def main() -> None:
     if arguments.readme:
         from arenarl.memory_check import comparison, table
 
-        tables = document_tables() | {"check": table(comparison())}
-        DOCUMENT.write_text(fill_in(DOCUMENT.read_text(encoding="utf-8"), tables), encoding="utf-8")
+        markdown.fill_in(DOCUMENT, document_tables() | {"check": table(comparison())})
         return
     config = load_config(arguments.config, arguments.overrides)
     if config.policy.model is None:

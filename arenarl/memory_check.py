@@ -13,7 +13,10 @@ from pathlib import Path
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from arenarl.memory import ADAM, BF16, FP32, Shape, activations, kv_bytes, layer_activations, markdown, rotations
+from arenarl import markdown
+from arenarl.judge_server import free_port
+from arenarl.memory import ADAM, BF16, FP32, Shape, activations, kv_bytes, layer_activations, rotations
+from arenarl.zero3 import start_deepspeed
 
 SMALL = Shape(layers=6, hidden=512, intermediate=1536, heads=8, kv_heads=2, head_dim=64, vocabulary=16_000)  # 34 million parameters
 TOKENS = 192
@@ -87,11 +90,10 @@ def measured_cache(shape: Shape, tokens: int) -> int:
 
 def measured_states(shape: Shape) -> dict[str, int]:
     """Bytes of a ZeRO-3 engine of one process after one step, by configs/launch/zero3_gpu.json."""
-    os.environ |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
+    os.environ |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     import deepspeed
 
-    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # half a minute of compiling
-    deepspeed.init_distributed(dist_backend="gloo", verbose=False)
+    start_deepspeed()
     model = build_model(shape)
     config = _without_auto(json.loads(ZERO3.read_text(encoding="utf-8"))) | {"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": True}}
     engine, *_ = deepspeed.initialize(model=model, optimizer=torch.optim.AdamW(model.parameters(), lr=1e-6), config=config)
@@ -112,12 +114,6 @@ def _without_auto(values: dict) -> dict:
     return {key: _without_auto(value) if isinstance(value, dict) else value for key, value in values.items() if value != "auto"}
 
 
-def _free_port() -> int:
-    from arenarl.judge_server import free_port
-
-    return free_port()
-
-
 def comparison(shape: Shape = SMALL, tokens: int = TOKENS) -> dict[str, tuple[int, int]]:
     """Part -> (computed, measured) bytes."""
     p, states = shape.parameters, measured_states(shape)
@@ -134,7 +130,7 @@ def comparison(shape: Shape = SMALL, tokens: int = TOKENS) -> dict[str, tuple[in
 def table(found: dict[str, tuple[int, int]]) -> str:
     """As Markdown."""
     rows = [[name, f"{computed:,}", f"{measured:,}", f"{measured / computed - 1:+.2%}"] for name, (computed, measured) in found.items()]
-    return markdown(["bytes", "computed", "measured", "difference"], rows)
+    return markdown.table(["bytes", "computed", "measured", "difference"], rows)
 
 
 if __name__ == "__main__":

@@ -10,10 +10,10 @@ from results/*/summary.json.
 
 import argparse
 import json
-import re
 from pathlib import Path
 from typing import Any
 
+from arenarl import markdown
 from arenarl.config import Config, load_config
 from arenarl.errors import guarded
 from arenarl.runs import provenance
@@ -179,12 +179,7 @@ GENERATED = {"results": results_table, "fidelity": fidelity_tables, "scale": sca
 
 def write_readme(readme: Path, results: Path) -> None:
     """Replace what stands between the README's markers."""
-    text = readme.read_text(encoding="utf-8")
-    for marker, render in GENERATED.items():
-        between = re.compile(rf"(?<=<!-- {marker} -->\n).*?(?=<!-- /{marker} -->)", re.DOTALL)
-        table = render(results)
-        text = between.sub(lambda _, table=table: table + "\n", text)
-    readme.write_text(text, encoding="utf-8")
+    markdown.fill_in(readme, {marker: render(results) for marker, render in GENERATED.items()})
 
 
 def main() -> None:

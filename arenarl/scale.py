@@ -14,9 +14,10 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from arenarl import markdown
 from arenarl.config import Config, load_config
 from arenarl.estimate import most_calls
-from arenarl.memory import BF16, Shape, kv_bytes, markdown, shape_of
+from arenarl.memory import BF16, Shape, kv_bytes, shape_of
 from arenarl.queries import SUBTASKS
 
 
@@ -91,12 +92,11 @@ def hours(config: Config, stage: str, gpus: int, hardware: Hardware, share: floa
 
 def judge_calls(config: Config) -> dict[str, int]:
     """Calls that a run makes at most: for rewards, for the curve, for the evaluation of its policies, by each of `judge.eval`."""
-    points = config.rl.steps // config.rl.eval_steps + 1 if config.rl.eval_steps else 0
     both_orders = 2 * len(config.judge.eval)
     queries = config.data.test_per_subtask * len(SUBTASKS)
     return {
         "rewards": config.rl.rollouts * config.rl.groups * most_calls(config),
-        "curve": points * config.rl.eval_queries * 2 * both_orders,
+        "curve": config.rl.curve_points * config.rl.eval_queries * 2 * both_orders,
         "evaluation": queries * len(config.evaluate.attempts) * len(config.evaluated) * both_orders,
     }
 
@@ -104,7 +104,7 @@ def judge_calls(config: Config) -> dict[str, int]:
 def scale_table(results: Path, hardware: Hardware = Hardware(), share: float = 1.0) -> str:  # noqa: B008 - frozen
     """The README's table: figures where somebody ran it, and the estimates, as Markdown."""
     head = ["run", "config", "win rate %", "quality 0-10", "valid %", "GPUs", "tokens, million", "hours", "judge calls"]
-    return markdown(head, [_row(row, results, hardware, share) for row in ROWS])
+    return markdown.table(head, [_row(row, results, hardware, share) for row in ROWS])
 
 
 def _row(row: Row, results: Path, hardware: Hardware, share: float) -> list[str]:

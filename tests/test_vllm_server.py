@@ -2,10 +2,10 @@
 
 import asyncio
 import json
-import threading
 from contextlib import contextmanager
 from pathlib import Path
 
+import judge_servers
 import pytest
 from aiohttp import web
 
@@ -17,8 +17,7 @@ from arenarl.vllm_server import ServerGenerator, VLLMServer, serve_arguments
 @contextmanager
 def serving(replies, status=200):
     """(url, requests): an HTTP server that answers each path with what `replies` says, the rest with 404."""
-    requests, ready, loop = [], threading.Event(), asyncio.new_event_loop()
-    address = []
+    requests = []
 
     async def answer(request):
         requests.append((request.path, await request.json() if request.can_read_body else None))
@@ -26,28 +25,10 @@ def serving(replies, status=200):
             return web.Response(status=404, text="Not Found")
         return web.json_response(replies[request.path], status=status)
 
-    async def start():
-        app = web.Application()
-        app.router.add_route("*", "/{path:.*}", answer)
-        runner = web.AppRunner(app)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        address.append(f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}")
-        ready.set()
-
-    def run():
-        loop.run_until_complete(start())
-        loop.run_forever()
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    assert ready.wait(30)
-    try:
-        yield address[0], requests
-    finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    with judge_servers.serving(app) as url:
+        yield url.removesuffix("/v1"), requests
 
 
 def info_of(folder, policy_path, **changes):

@@ -1,0 +1,18 @@
+"""Markdown that commands write: tables, and the places in a document where they stand."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    return "\n".join("| " + " | ".join(row) + " |" for row in [head, ["---"] * len(head), *rows])
+
+
+def fill_in(document: Path, tables: Mapping[str, str]) -> None:
+    """Replace what stands between `<!-- marker -->` and `<!-- /marker -->` by each marker's table."""
+    text = document.read_text(encoding="utf-8")
+    for marker, content in tables.items():
+        between = re.compile(rf"(?<=<!-- {marker} -->\n).*?(?=<!-- /{marker} -->)", re.DOTALL)
+        text = between.sub(lambda _, content=content: content + "\n", text)
+    document.write_text(text, encoding="utf-8")
