@@ -2,7 +2,7 @@
 
     python -m arenarl.bench --config configs/quickstart.yaml [--set key=value ...] [--groups 8] [--group_size 16] [--pairs 6] …
 
-The policy has random weights and never ends a turn by itself, so that every back end generates just as many tokens; what a turn says
+The policy has random weights and never ends a turn by itself, so that both steps generate just as many tokens; what a turn says
 is written over it afterwards (`Script`). Two measurements for each `--shape`, on one process:
 
 1. One GRPOTrainer takes our step and TRL's own in turn, on the same prompts, with `--tokens` in every completion. TRL's step is
@@ -286,6 +286,8 @@ def main() -> None:
     for name, least in (("groups", 1), ("group_size", 3), ("tokens", 64), ("pairs", 1), ("turn_tokens", 64), ("delay_s", 1e-3)):
         if getattr(arguments, name) < least:
             raise UserError(f"--{name} {getattr(arguments, name)}: must be at least {least}")
+    if config.rollout.backend != "transformers":
+        raise UserError(f"rollout.backend={config.rollout.backend}: the benchmark does not know how to give vLLM its weights yet; leave the key out")
     config.rl.groups, config.rollout.group_size = arguments.groups, arguments.group_size
     config.rl.micro_batch_size = math.gcd(config.rl.micro_batch_size, arguments.groups * arguments.group_size)
     config.reward.name, config.rl.updates_per_rollout = "tournament", 1

@@ -42,6 +42,12 @@ def test_a_size_that_cannot_work_is_refused_in_one_line(monkeypatch, flag, value
         bench.main()
 
 
+def test_a_back_end_that_cannot_be_compared_is_refused_before_any_work(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["bench", *CONFIG, "--set", "rollout.backend=vllm"])
+    with pytest.raises(UserError, match="^rollout.backend=vllm: the benchmark"):
+        bench.main()
+
+
 def test_a_script_keeps_a_turns_length_and_makes_it_a_tool_call_or_an_answer(tokenizer):
     async def generate(request):
         return GeneratedTurn([(request.seed * 31 + k) % len(tokenizer) for k in range(70)])  # control tokens among them
