@@ -9,6 +9,7 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import asdict, astuple, dataclass, field
+from statistics import fmean
 
 import numpy as np
 from scipy.stats import kendalltau
@@ -196,14 +197,16 @@ def _outcome(rewards_G: list[float | None], ranking: Ranking) -> GroupOutcome:
 
 
 async def _pointwise_reward(arena: Arena, incoming: IncomingGroup) -> GroupOutcome:
-    """One score a trajectory (3.2), of the answer alone as in the paper's GRPO and GSPO rows, or of all of it."""
+    """A score of the answer alone (3.2), as in the paper's GRPO and GSPO rows, or of the whole trajectory; the mean of several calls."""
+    reward = arena.config.reward
 
-    async def score(trajectory: Trajectory) -> float | None:
-        verdict = await arena.judge.score(incoming.query, trajectory, answer_only=arena.config.reward.name == "pointwise_answer")
+    async def score(trajectory: Trajectory, repeat: int) -> float | None:
+        verdict = await arena.judge.score(incoming.query, trajectory, reward.name == "pointwise_answer", repeat)
         return None if verdict is None else verdict.totals[0]
 
-    valid_G, replies_G = await _ask(incoming, lambda trajectory: [score(trajectory)])
-    scores_G = [replies[0] if replies else None for replies in replies_G]
+    valid_G, replies_G = await _ask(incoming, lambda trajectory: [score(trajectory, repeat) for repeat in range(reward.repeats)])
+    known_G = [[reply for reply in replies if reply is not None] for replies in replies_G]
+    scores_G = [fmean(known) if known else None for known in known_G]
     return _pointwise_outcome(pointwise_reward(scores_G, valid_G), replies_G)
 
 

@@ -199,6 +199,8 @@ class RewardConfig:
     # tournament_grpo: normalised points of the tournament that `group_stage` describes (Eqs. 8, 9). win_rate: share of all other
     # trajectories that it beats (Eq. 15). pointwise_implicit: one score in one call (Eqs. 11, 12). pointwise_explicit: a call for
     # every dimension of the rubric, weighted by importance (Eqs. 13, 14).
+    repeats: int = 1  # of pointwise_answer and pointwise_trajectory: calls a trajectory, whose mean it gets; a control that pays for as many
+    # calls as a tournament. Not in the papers; our choice
 
 
 @dataclass
@@ -288,6 +290,7 @@ class WandbConfig:
 @dataclass
 class Config:
     name: str = "run"  # names the folders runs/<name> and results/<name>
+    results: str = "results"  # where results/<name> lies
     seed: int = 0  # everything random in training derives from it; other seeds than 0 get folders of their own
     threads: int = 1  # CPU threads a process; results depend on it, so it belongs to the seed
     policy: PolicyConfig = field(default_factory=PolicyConfig)
@@ -336,7 +339,7 @@ class Config:
 
     @property
     def results_dir(self) -> Path:
-        return Path("results") / self.run_name
+        return Path(self.results) / self.run_name
 
 
 def load_config(path: str | Path, overrides: list[str] | None = None) -> Config:
@@ -395,7 +398,7 @@ def named_class(name: str, key: str) -> Any:
 
 
 _ABOVE_0 = re.compile(
-    r"threads|evaluate\.samples|tournament\.timeout_s|judge\.(concurrency|max_calls|max_cost)"
+    r"threads|reward\.repeats|evaluate\.samples|tournament\.timeout_s|judge\.(concurrency|max_calls|max_cost)"
     r"|(judge|environment|evaluate\.api)\..*\.(timeout_s|patience_s|max_reply_tokens|max_(result|text)_chars)|rl\.(groups|steps|micro_batch_size|updates_per_rollout)|sft\.(batch_size|gradient_accumulation|max_length)|judge\..*\.rounding"
     r"|rollout\.(max_turns|max_tokens|max_turn_tokens|batch_size|temperature|vllm_memory|parity_steps|parity_bound)|data\.(sft_size|rl_size|test_per_subtask|baseline_attempts)"
 )
@@ -411,6 +414,8 @@ def _check(config: Config) -> None:
         raise UserError(f"group_stage.{error}") from error
     if config.reward.name == "tournament_grpo" and config.group_stage.final >= config.rollout.group_size:
         raise UserError(f"group_stage.final={config.group_stage.final}: must be below rollout.group_size, or nothing would be played")
+    if config.reward.repeats > 1 and config.reward.name not in ("pointwise_answer", "pointwise_trajectory"):
+        raise UserError(f"reward.repeats={config.reward.repeats} is of pointwise_answer and pointwise_trajectory, not of {config.reward.name}")
     _check_policies(config)
     if not config.judge.eval:
         raise UserError("judge.eval is empty: name at least one judge")

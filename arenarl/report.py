@@ -196,8 +196,12 @@ def main() -> None:
 
     from arenarl.report_page import write_page  # only here: it needs matplotlib
 
-    name = load_config(arguments.config, arguments.overrides).run_name if arguments.config else Path(arguments.run).name
-    print(f"written: {write_page(Path('runs') / name, Path('results') / name)}")
+    if arguments.config:
+        config = load_config(arguments.config, arguments.overrides)
+        run_dir, results_dir = config.run_dir, config.results_dir
+    else:
+        run_dir, results_dir = (Path(folder) / Path(arguments.run).name for folder in ("runs", "results"))
+    print(f"written: {write_page(run_dir, results_dir)}")
 
 
 if __name__ == "__main__":

@@ -23,8 +23,8 @@ from arenarl.files import read_json, write_json, write_text
 from arenarl.terminal import is_main_process, quiet_libraries, say
 
 _UNREAD_BY = {  # sections that a stage does not read
-    "sft": ("name", "rollout", "judge", "tournament", "reward", "rl", "evaluate", "wandb"),
-    "rl": ("name", "sft", "evaluate", "wandb"),
+    "sft": ("name", "results", "rollout", "judge", "tournament", "reward", "rl", "evaluate", "wandb"),
+    "rl": ("name", "results", "sft", "evaluate", "wandb"),
 }
 _CLAIMS: list[IO] = []  # open files whose locks this process holds
 _OF_CALLS = {

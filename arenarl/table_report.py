@@ -1,0 +1,167 @@
+"""What a table's runs say: results/<table>/table.json, its figure, and the README's tables.
+
+A row's figures are means over seeds with 95 % t intervals; differences are paired over the seeds that both rows have, and Holm's
+method corrects for their number. `mean` is the win rate of sampled trajectories by the evaluating judge.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from arenarl import markdown
+from arenarl.evaluation import CURVE_FIGURES
+from arenarl.files import read_json, write_json
+from arenarl.metrics import mean_over_seeds, paired_differences
+from arenarl.queries import SUBTASKS
+from arenarl.table_figures import draw
+from arenarl.tables import FOLDER, TABLES, Row, Table, read_table
+
+Seeds = dict[int, dict[str, Any]]  # seed -> what its run found
+
+
+def write_table(name: str, table: Table, results: Path) -> str:
+    """Make table.json and the figure of what is finished; returns the table for the terminal."""
+    found = {row: _read_seeds(results / name / row) for row in table.rows}
+    rows = [_row_figures(row_name, row, table, found[row_name]) for row_name, row in table.rows.items()]
+    summary = {
+        "table": name,
+        "title": table.title,
+        "judge": sorted({run["judge"] for seeds in found.values() for run in seeds.values()}),
+        "seeds": sorted({seed for seeds in found.values() for seed in seeds}),
+        "rows": rows,
+        "comparisons": _comparisons(table, found),
+    }
+    write_json(results / name / "table.json", summary)
+    if any(seeds for seeds in found.values()):
+        draw(summary, table, found, results / name)
+    return markdown_table(table, summary)
+
+
+def _read_seeds(folder: Path) -> Seeds:
+    runs = [read_json(path) for path in folder.glob("seed*.json")]
+    return {run["seed"]: run for run in sorted(runs, key=lambda run: run["seed"])}
+
+
+def _row_figures(name: str, row: Row, table: Table, seeds: Seeds) -> dict[str, Any]:
+    runs = list(seeds.values())
+    win_rates = [run["figures"]["win_rate"] for run in runs]
+    none = {"mean": None, "ci": [None, None], "prediction": [None, None]}
+    return {
+        "row": name,
+        "label": row.label,
+        "config": row.config,
+        "overrides": [*table.set, *row.set],
+        "seeds": list(seeds),
+        **(mean_over_seeds(win_rates) if runs else none),
+        "judge_calls": round(sum(run["judge_calls"] for run in runs) / len(runs)) if runs else None,
+        "seconds": round(sum(run["seconds"]["total"] for run in runs) / len(runs), 1) if runs else None,
+        "paper": dict(zip(table.paper_columns, row.paper, strict=True)) if row.paper else None,
+        "figures": {figure: mean_over_seeds([run["figures"][figure] for run in runs]) for figure in CURVE_FIGURES} if runs else {},
+        "by_subtask": {subtask: mean_over_seeds([run["by_subtask"][subtask] for run in runs]) for subtask in SUBTASKS} if runs else {},
+        "curve": {step: _curve_point(runs, step) for step in table.curve_steps} if runs else {},
+    }
+
+
+def _curve_point(runs: Sequence[dict[str, Any]], step: int) -> dict[str, Any]:
+    """Win rate on the curve's queries at a step."""
+    return mean_over_seeds([point["eval/sampled/win_rate"] for run in runs for point in run["curve"] if point["step"] == step])
+
+
+def _comparisons(table: Table, found: dict[str, Seeds]) -> list[dict[str, Any]]:
+    """Of win rates, over the seeds that both rows have."""
+    shared = {pair: sorted(set(found[pair[0]]) & set(found[pair[1]])) for pair in table.pairs}
+    win_rates = {
+        pair: tuple([found[row][seed]["figures"]["win_rate"] for seed in seeds] for row in pair) for pair, seeds in shared.items() if seeds
+    }
+    differences = paired_differences(win_rates)
+    return [{"rows": list(pair), "seeds": shared[pair], **figures} for pair, figures in differences.items()]
+
+
+def markdown_table(table: Table, summary: dict[str, Any]) -> str:
+    """The table of this scale, and the same rows at the paper's beside its figures."""
+    differences = {row: figures for figures in summary["comparisons"] for row, other in [figures["rows"]] if other == table.reference}
+    head = ["row", "win rate %", *(f"{subtask} %" for subtask in SUBTASKS), "quality 0-10", "valid %", "judge calls", "seeds"]
+    head += [f"less {table.rows[table.reference].label}"] if table.compare_with_reference else []
+    head += [f"curve, step {step} %" for step in table.curve_steps]
+    lines = []
+    for row in summary["rows"]:
+        if not table.rows[row["row"]].config and table.rows[row["row"]].checkpoint == "rl":
+            continue
+        cells = [f"{row['label']} (`{row['row']}`)", _figure(row)]
+        cells += [_mean(row["by_subtask"].get(subtask)) for subtask in SUBTASKS]
+        cells += [_figure(row["figures"].get("quality")), _mean(row["figures"].get("valid_rate"))]
+        cells += [f"{row['judge_calls']:,}" if row["seeds"] else "-", str(len(row["seeds"])) if row["seeds"] else "not run"]
+        cells += [_difference(differences.get(row["row"]))] if table.compare_with_reference else []
+        cells += [_mean(row["curve"].get(step)) for step in table.curve_steps]
+        lines.append(cells)
+    parts = [markdown.table(head, lines)]
+    pairs = [figures for figures in summary["comparisons"] if not table.compare_with_reference or figures["rows"][1] != table.reference]
+    if pairs:
+        labels = [" less ".join(table.rows[row].label for row in figures["rows"]) for figures in pairs]
+        parts.append(markdown.table(["compared", "win rate"], [[label, _difference(figures)] for label, figures in zip(labels, pairs, strict=True)]))
+    if table.paper_columns:
+        parts.append(scale_table(table))
+    return "\n\n".join(parts)
+
+
+def scale_table(table: Table) -> str:
+    """The paper's figures, ours at that scale, and the options of train_rl.py and evaluate.py that run it."""
+    head = ["at the paper's scale", *(f"paper: {column}" for column in table.paper_columns), "ours", "options of train_rl.py and evaluate.py"]
+    unknown = ["-"] * len(table.paper_columns)
+    rows = [
+        [row.label, *([f"{value:g}" for value in row.paper] if row.paper else unknown), "not run", f"`{_named(name, row)}`"]
+        for name, row in table.rows.items()
+        if row.at_scale
+    ]
+    return markdown.table(head, rows)
+
+
+def _named(name: str, row: Row) -> str:
+    """A run of its own name, that starts from the paper-scale SFT policy, where it changes a config."""
+    return f"{row.at_scale} --set name=travel-{name} --set rl.init_run=travel-qwen3-8b" if "--set" in row.at_scale else row.at_scale
+
+
+def compare_with_stored(name: str, again: Path, stored: Path) -> str:
+    """A line for each row and seed that was run again: beside the stored figure of the same seed, or the interval for a new one."""
+    table = read_json(stored / name / "table.json") or {"rows": []}
+    rows = {row["row"]: row for row in table["rows"]}
+    lines = []
+    for path in sorted((again / name).glob("*/seed*.json")):
+        run, earlier = read_json(path), read_json(stored / name / path.parent.name / path.name)
+        line = f"{name}, {run['row']}, seed {run['seed']}: win rate {run['figures']['win_rate']:.4f} %"
+        if earlier:
+            same = earlier["figures"] == run["figures"]
+            lines.append(f"{line}, stored {earlier['figures']['win_rate']:.4f} %: {'all figures are the same' if same else 'different'}")
+        elif (bounds := rows.get(run["row"], {}).get("prediction")) and bounds[0] is not None:
+            inside = bounds[0] <= run["figures"]["win_rate"] <= bounds[1]
+            lines.append(f"{line}, 95 % prediction interval {bounds[0]:.1f} to {bounds[1]:.1f}: {'inside' if inside else 'outside'}")
+        else:
+            lines.append(f"{line}, nothing stored to compare with")
+    return "\n".join(lines)
+
+
+def readme_tables(results: Path) -> dict[str, str]:
+    """Marker in the README -> the table, of those that there are results of."""
+    tables = {name: read_json(results / name / "table.json") for name in TABLES}
+    return {name: markdown_table(read_table(name, FOLDER), summary) for name, summary in tables.items() if summary}
+
+
+def _figure(figure: dict[str, Any] | None) -> str:
+    """`mean [low, high]`."""
+    if not figure or figure["mean"] is None:
+        return "not run"
+    low, high = figure["ci"]
+    return f"{figure['mean']:.1f}" + ("" if low is None else f" [{low:.1f}, {high:.1f}]")
+
+
+def _mean(figure: dict[str, Any] | None) -> str:
+    return f"{figure['mean']:.1f}" if figure else "-"
+
+
+def _difference(figures: dict[str, Any] | None) -> str:
+    """`difference [low, high]`, with a star where it is beyond chance."""
+    if figures is None:
+        return "-"
+    low, high = figures["ci"]
+    interval = "" if low is None else f" [{low:+.1f}, {high:+.1f}]"
+    return f"{figures['difference']:+.1f}{interval}{' *' if figures['is_beyond_chance'] else ''}"

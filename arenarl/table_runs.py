@@ -1,0 +1,120 @@
+"""Runs the rows of tables: SFT once a seed, then RL and evaluation of every row, a process each and several at once.
+
+The scripts do the work, as subprocesses, and resume by themselves; a row is finished when its seed<k>.json is there. That of another
+table with the same settings serves as well.
+"""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from arenarl.evaluation import CURVE_FIGURES
+from arenarl.figures import training_log
+from arenarl.files import read_json, write_json
+from arenarl.tables import Run
+from arenarl.terminal import Bar, say
+from arenarl.trajectory import read_jsonl
+
+
+class _RunFailed(Exception):
+    """A script ended with an error; the message is its last line."""
+
+
+def run_all(runs: Sequence[Run], results: Path, workers: int, processes: int) -> list[str]:
+    """Finish all runs, seed by seed; what failed, in a line each, after the others are through."""
+    failures = []
+    missing = [run for run in runs if finished(run, results) is None]
+    with Bar("runs", len(runs), len(runs) - len(missing)) as bar, ThreadPoolExecutor(workers) as pool:
+        for cold_start, of_seed in groupby(sorted(missing, key=lambda run: (run.seed, run.cold_start)), key=lambda run: run.cold_start):
+            of_seed = list(of_seed)
+            try:
+                _cold_start(cold_start, processes, Path("runs") / f"cold-start-{of_seed[0].seed}.log")
+            except _RunFailed as error:
+                failures.append(str(error))
+                continue
+            by_settings = {json.dumps(run.settings, sort_keys=True): run for run in of_seed}  # tables share rows
+            futures = {pool.submit(_train_and_evaluate, run): run for run in by_settings.values()}
+            for future in as_completed(futures):
+                run = futures[future]
+                try:
+                    found = future.result()
+                except _RunFailed as error:
+                    failures.append(f"{run.row}, seed {run.seed}: {error}")
+                    continue
+                write_json(path_of(run, results), found)
+                say(f"{run.row}, seed {run.seed}: win rate {found['figures']['win_rate']:.1f} % after {found['seconds']['total']:.0f} s")
+                bar.update()
+            for run in of_seed:
+                finished(run, results)
+    return failures
+
+
+def path_of(run: Run, results: Path) -> Path:
+    return results / run.table / run.row / f"seed{run.seed}.json"
+
+
+def finished(run: Run, results: Path) -> dict[str, Any] | None:
+    """What a run found if it is finished; taken over from another table that has the same row."""
+    own = path_of(run, results)
+    for path in (own, *results.glob(f"*/{run.row}/seed{run.seed}.json")):
+        found = read_json(path)
+        if found and found["settings"] == json.loads(json.dumps(run.settings)) and (run.measure is None or run.measure in found):
+            if path != own:
+                write_json(own, found)
+            return found
+    return None
+
+
+def _cold_start(options: Sequence[str], processes: int, log: Path) -> None:
+    """Data and SFT policy of a seed, unless they are there."""
+    _call([sys.executable, "data/prepare.py", "travel", *options], log)
+    _call([sys.executable, "-m", "arenarl.launch", "--nproc_per_node", str(processes), "train_sft.py", *options], log)
+
+
+def _train_and_evaluate(run: Run) -> dict[str, Any]:
+    """RL and evaluation of one row and seed, and what came out."""
+    config = run.load()
+    log = config.run_dir / "log.txt"
+    if run.checkpoint == "rl":
+        _call([sys.executable, "train_rl.py", *run.options], log)
+    _call([sys.executable, "evaluate.py", *run.options], log)
+    summary = read_json(config.results_dir / "summary.json")
+    figures = summary[run.checkpoint]["sampled"]
+    steps = [entry for entry in training_log(config.run_dir / "rl") if "judge/calls_per_group" in entry]
+    curve = config.run_dir / "rl" / "curve.jsonl"
+    found = {
+        "row": run.row,
+        "seed": run.seed,
+        "config": run.config,
+        "settings": run.settings,
+        "figures": {name: figures[name]["mean"] for name in CURVE_FIGURES},
+        "by_subtask": {subtask: found["win_rate"]["mean"] for subtask, found in figures["by_subtask"].items()},
+        "judge_calls": round(sum(step["judge/calls_per_group"] for step in steps) * config.rl.groups),
+        "curve": [{name: value for name, value in point.items() if name != "ci"} for point in read_jsonl(curve)] if curve.is_file() else [],
+        "seconds": summary["seconds"],
+        "peak_memory_gb": summary["peak_memory_gb"],
+        "judge": summary["judge"],
+        "date": time.strftime("%Y-%m-%d"),
+        "provenance": summary["provenance"],
+    }
+    if run.measure == "discrimination":
+        from arenarl.discrimination import measure
+
+        found["discrimination"] = measure(config)
+    return found
+
+
+def _call(command: Sequence[str], log: Path) -> None:
+    """Run a script, what it says goes to `log`."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("a", encoding="utf-8") as file:
+        code = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, check=False).returncode
+    if code:
+        lines = log.read_text(encoding="utf-8").strip().splitlines()
+        raise _RunFailed(f"{lines[-1] if lines else f'exit code {code}'} ({log})")

@@ -1,0 +1,192 @@
+"""The papers' tables and figures on a laptop: a file of configs/tables lists the rows, each a run for every seed.
+
+    python -m arenarl.tables table2 [table3 ...] [--quick] [--row NAME ...] [--seed 5 ...] [--again]
+
+Every row trains from the same SFT policy of its seed with the three scripts, so that rows are paired over seeds. A finished seed is
+written at once to results/<table>/<row>/seed<k>.json, and a row that several tables have is run once. `table_report` makes of them
+table.json, a figure and the README's tables. `--again` runs rows whatever is stored, and says how the figures compare.
+"""
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from omegaconf import MISSING, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from arenarl.config import Config, UserError, load_config
+
+FOLDER = Path("configs/tables")
+TABLES = ("table2", "table3", "fig1", "fig4a", "fig4c", "ablations", "noise", "tournament_grpo")
+
+
+@dataclass
+class Quick:
+    seeds: list[int] = field(default_factory=list)
+    set: list[str] = field(default_factory=list)  # comes last, for the cold start too
+
+
+@dataclass
+class Row:
+    """One line of a table; without a config it has only the paper's figures."""
+
+    label: str = MISSING
+    config: str | None = None  # of the run; null: nothing is run here
+    set: list[str] = field(default_factory=list)  # keys that it changes in its config, after those of the whole table
+    checkpoint: Literal["rl", "sft"] = "rl"  # what is evaluated; sft trains nothing
+    paper: list[float] | None = None  # its figures in the paper, under `paper_columns`
+    at_scale: str | None = None  # options of the scripts that run it at the paper's scale
+
+
+@dataclass
+class Table:
+    title: str = MISSING
+    claims: list[str] = field(default_factory=list)  # the paper's, that this table puts to the test, with their section
+    paper_columns: list[str] = field(default_factory=list)
+    cold_start: str = MISSING  # config of the SFT policies that all rows start from
+    seeds: list[int] = field(default_factory=list)
+    set: list[str] = field(default_factory=list)  # keys that all rows change
+    quick: Quick = field(default_factory=Quick)
+    reference: str = MISSING  # the row that all others are compared with ...
+    compare_with_reference: bool = True  # ... or none, and only the pairs below are compared
+    comparisons: list[list[str]] = field(default_factory=list)  # further pairs of rows
+    curve_steps: list[int] = field(default_factory=list)  # steps at which the learning curve is part of the table
+    measure: Literal["discrimination"] | None = None  # what else is measured of each run
+    rows: dict[str, Row] = field(default_factory=dict)
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """The rows that are compared, each with the one that it is compared to."""
+        runs = [name for name, row in self.rows.items() if row.config or row.checkpoint == "sft"]
+        against = [(name, self.reference) for name in runs if name != self.reference] if self.compare_with_reference else []
+        return [*against, *((one, other) for one, other in self.comparisons)]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One row with one seed: what is trained and evaluated."""
+
+    table: str
+    row: str
+    seed: int
+    config: str  # its YAML
+    overrides: tuple[str, ...]  # `--set` of all its stages
+    cold_start: tuple[str, ...]  # the command line of the SFT that it starts from, after the script's name
+    checkpoint: str
+    measure: str | None
+
+    @property
+    def options(self) -> list[str]:
+        return ["--config", self.config, *(word for override in self.overrides for word in ("--set", override))]
+
+    def load(self) -> Config:
+        return load_config(self.config, list(self.overrides))
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """All that its figures depend on, as keys that differ from their defaults; what folders are called is left out."""
+        settings = dict(_changed(asdict(self.load()), asdict(Config())))
+        return {key: value for key, value in settings.items() if key not in ("name", "results") and not key.startswith("wandb.")} | {
+            "evaluate.checkpoints": self.checkpoint
+        }
+
+
+def read_table(name: str, folder: Path = FOLDER) -> Table:
+    """A table's YAML over its base.
+
+    Raises:
+        UserError: no such table, an unknown key, a pair of rows that it does not have.
+    """
+    path = folder / f"{name}.yaml"
+    if not path.is_file():
+        raise UserError(f"there is no table {name} in {folder}; known: {', '.join(TABLES)}")
+    layers = [OmegaConf.load(path)]
+    if base := layers[0].pop("base", None):
+        layers.insert(0, OmegaConf.load(folder / base))
+    try:
+        table = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Table), *layers))
+    except OmegaConfBaseException as error:
+        raise UserError(f"{path}: {error.full_key}: {str(error).splitlines()[0]}") from error
+    for pair in table.pairs:
+        if missing := [row for row in pair if row not in table.rows]:
+            raise UserError(f"{path}: compares {' with '.join(pair)}, but has no row {missing[0]}")
+    return table
+
+
+def runs_of(name: str, table: Table, rows: list[str], seeds: list[int], folder: str = "tables", quick: bool = False) -> list[Run]:
+    """A run for each seed and row, all rows of a seed in a row; `folder` lies in runs/ and takes what they write.
+
+    Raises:
+        UserError: a row that the table does not have, or a row's config that cannot work.
+    """
+    if unknown := sorted(set(rows) - set(table.rows)):
+        raise UserError(f"{name} has no row {', '.join(unknown)}; known: {', '.join(table.rows)}")
+    last = table.quick.set if quick else []
+    runs = []
+    for seed in seeds or (table.quick.seeds if quick else table.seeds):
+        cold_start = [*last, f"seed={seed}"]
+        sft = load_config(table.cold_start, cold_start)
+        for row_name in rows or table.rows:
+            row = table.rows[row_name]
+            if row.checkpoint == "rl" and not row.config:
+                continue
+            overrides = [*table.set, *row.set, *last, f"seed={seed}", f"name={folder}/{row_name}", "results=runs", f"rl.init_run={sft.name}"]
+            config = load_config(row.config or table.cold_start, overrides)
+            checkpoint = config.sft_policy if row.checkpoint == "sft" else f"{config.run_dir}/rl"
+            overrides.append(f"evaluate.checkpoints={{{row.checkpoint}: {checkpoint}}}")
+            start = ("--config", table.cold_start, *(word for override in cold_start for word in ("--set", override)))
+            run = Run(name, row_name, seed, row.config or table.cold_start, tuple(overrides), start, row.checkpoint, table.measure)
+            run.load()
+            runs.append(run)
+    return runs
+
+
+def _changed(settings: dict[str, Any], defaults: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """(dotted key, value) of what differs."""
+    for name, value in settings.items():
+        if isinstance(value, dict) and isinstance(defaults.get(name), dict) and defaults[name]:
+            yield from _changed(value, defaults[name], f"{prefix}{name}.")
+        elif name not in defaults or value != defaults[name]:
+            yield f"{prefix}{name}", value
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("tables", nargs="+", metavar="TABLE", help=f"of {', '.join(TABLES)}, or all")
+    parser.add_argument("--row", action="append", default=[], dest="rows", help="this row only; may be repeated")
+    parser.add_argument("--seed", action="append", default=[], type=int, dest="seeds", help="this seed instead of the table's; may be repeated")
+    parser.add_argument("--quick", action="store_true", help="one seed, a few steps: minutes, to see that it runs; into runs/quick")
+    parser.add_argument("--again", action="store_true", help="run the rows whatever is stored, and compare; into runs/again")
+    parser.add_argument("--workers", type=int, default=2, help="runs at once, a core each (default: 2)")
+    parser.add_argument("--processes", type=int, default=2, help="of SFT (default: 2)")
+    arguments = parser.parse_args()
+
+    from arenarl.table_report import compare_with_stored, write_table  # which load scipy and matplotlib
+    from arenarl.table_runs import run_all
+
+    names = list(TABLES) if arguments.tables == ["all"] else arguments.tables
+    tables = {name: read_table(name) for name in names}
+    folder = "quick" if arguments.quick else "again" if arguments.again else "tables"
+    results = Path("runs") / folder if folder != "tables" else Path("results")
+    runs = []
+    for name, table in tables.items():
+        rows = [row for row in arguments.rows if row in table.rows or len(tables) == 1]
+        if rows or not arguments.rows:
+            runs += runs_of(name, table, rows, arguments.seeds, folder, arguments.quick)
+    failures = run_all(runs, results, arguments.workers, arguments.processes)
+    for name, table in tables.items():
+        if arguments.again:
+            print(compare_with_stored(name, results, Path("results")))
+        else:
+            print(write_table(name, table, results))
+    if failures:
+        raise UserError("; ".join(failures))
+
+
+if __name__ == "__main__":
+    from arenarl.errors import guarded
+
+    guarded(main)
