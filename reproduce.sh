@@ -18,6 +18,16 @@ report()    { python -m arenarl.report --config "$CONFIG" "$@"; }
 pipeline()  { data "$@"; sft "$@"; rl "$@"; evaluate "$@"; report "$@"; }
 baselines() { for name in grpo gspo grpo_trajectory noise_free; do CONFIG=configs/quickstart_$name.yaml; rl "$@"; evaluate "$@"; done; }
 turns()     { for name in short long scaling; do CONFIG=configs/quickstart_${name}_turns.yaml; rl "$@"; evaluate "$@"; report "$@"; done; }
+tables()    { python -m arenarl.tables --processes "$PROCESSES" "$@"; }
+table2()    { tables table2 "$@"; }
+table3()    { tables table3 "$@"; }
+fig1()      { tables fig1 "$@"; }
+fig4a()     { tables fig4a "$@"; }
+fig4c()     { tables fig4c "$@"; }
+ablations() { tables ablations "$@"; }
+noise()     { tables noise "$@"; }
+tournament_grpo() { tables tournament_grpo "$@"; }
+all()       { tables all "$@"; }
 readme()    { python -m arenarl.report --readme; python -m arenarl.memory --readme; }
 judge_check()  { data; python -m arenarl.judge_check --config "$CONFIG" "$@"; }
 judge_faults() { data; sft; python -m arenarl.judge_faults --config "$CONFIG" "$@"; }
@@ -90,6 +100,8 @@ usage() {
   echo "  data | sft | rl | evaluate | report    one of its stages"
   echo "  baselines                     GRPO and GSPO with pointwise rewards, and a judge without errors, from the same SFT policy"
   echo "  turns                         few turns in RL, many, and from few to many (ScalingInter-RL), with pass@k and test-time turns"
+  echo "  table2 | table3 | fig1 | fig4a | fig4c | ablations | noise | tournament_grpo    a table or figure of the papers → results/<its name>"
+  echo "  all                           all of them; --quick, --row, --seed, --again (--help tells)"
   echo "  readme                        the README's results from results/"
   echo "  judge_check                   how good a judge is: --judge configs/judges/x.yaml"
   echo "  judge_faults                  RL against a judge server that fails in every way"
@@ -105,6 +117,7 @@ usage() {
 stage=${1:-}
 case "$stage" in
   quickstart | pipeline | data | sft | rl | baselines | turns) shift; environment; check "$@"; "$stage" "$@" ;;
+  table2 | table3 | fig1 | fig4a | fig4c | ablations | noise | tournament_grpo | all) shift; environment; "$stage" "$@" ;;
   evaluate | report | readme | judge_check | judge_faults | bench | bench_tools | fidelity | bench_tournament | test) shift; environment; "$stage" "$@" ;;
   test_vllm) shift; test_vllm "$@" ;;
   *) usage ;;

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from arenarl.layers import UserError
 
+OWNED = "ARENARL_OWNED"  # set in the environment of a script that a command of ours has started
 GO_ON = "the same command then goes on from what is done"
 INTERRUPTED = "interrupted; the same command goes on from what is done"
 OUT_OF_MEMORY = f"memory ran out; lower rl.micro_batch_size, sft.batch_size or rollout.batch_size, or close other programs; {GO_ON}"
@@ -55,8 +56,7 @@ _BY_TEXT = {  # torch, safetensors and the collectives raise errors of their own
 
 def guarded(main: Callable[[], None]) -> None:
     """Run a script's main; what the user can mend ends as one line on stderr and exit code 2, Ctrl-C as one and 130."""
-    if "TORCHELASTIC_RUN_ID" in os.environ:
-        threading.Thread(target=_end_with_launcher, args=(os.getppid(),), daemon=True).start()
+    end_with_parent()
     try:
         main()
     except (Exception, KeyboardInterrupt) as error:
@@ -90,9 +90,14 @@ def show(line: str) -> None:
     print(("\n" if sys.stderr.isatty() else "") + line, file=sys.stderr)
 
 
-def _end_with_launcher(launcher: int) -> None:
-    """torchrun gives each process a session of its own; without this they would train on after it was killed."""
-    while os.getppid() == launcher:
+def end_with_parent() -> None:
+    """Under torchrun, or started by a table (`OWNED`): train on no longer than whoever started this process, even if that is killed."""
+    if "TORCHELASTIC_RUN_ID" in os.environ or OWNED in os.environ:
+        threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+
+
+def _end_with(parent: int) -> None:
+    while os.getppid() == parent:
         time.sleep(0.5)
     os._exit(1)
 

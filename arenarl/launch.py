@@ -13,10 +13,11 @@ from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.run import parse_args, run
 
-from arenarl.errors import GO_ON, INTERRUPTED, LOST_CONNECTION, OUT_OF_MEMORY, explain, show
+from arenarl.errors import GO_ON, INTERRUPTED, LOST_CONNECTION, OUT_OF_MEMORY, end_with_parent, explain, show
 
 
 def main() -> int:
+    end_with_parent()
     logging.disable(logging.ERROR)  # what torchrun says of signals and exit codes; the line below says what was the matter
     try:
         run(parse_args(sys.argv[1:]))

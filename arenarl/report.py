@@ -29,29 +29,14 @@ COLUMNS = {  # figure -> heading and unit
 }
 PASSES = {"win": "beats the baseline", "constraints": "meets all constraints"}  # what pass@k counts
 STAGES = ("data", "sft", "rl", "evaluate")
-ROWS = {  # folder of results/ (with -seedN appended for other seeds) -> what the row is, its config
+ROWS = {  # folder of results/ (with -seedN appended for other seeds) -> what the row is, its config; what a table has is not here
     "quickstart": ("ArenaRL, seeded single elimination", "configs/quickstart.yaml"),
     "quickstart-noise-free": ("ArenaRL, trained with a judge that makes no errors", "configs/quickstart_noise_free.yaml"),
-    "quickstart-anchor": ("ArenaRL, anchor-based ranking", "configs/quickstart_anchor.yaml"),
-    "quickstart-round-robin": ("ArenaRL, round robin", "configs/quickstart_round_robin.yaml"),
-    "quickstart-single-elimination": ("ArenaRL, single elimination, seeds by lot", "configs/quickstart_single_elimination.yaml"),
-    "quickstart-double-elimination": ("ArenaRL, double elimination", "configs/quickstart_double_elimination.yaml"),
-    "quickstart-swiss": ("ArenaRL, Swiss system", "configs/quickstart_swiss.yaml"),
-    "quickstart-balanced": ("ArenaRL, balanced matches, ranked by scores (ours)", "configs/quickstart_balanced.yaml"),
-    "quickstart-no-kl": ("ArenaRL without the KL term", "configs/quickstart_no_kl.yaml"),
     "quickstart-lora": ("ArenaRL with LoRA", "configs/quickstart_lora.yaml"),
-    "quickstart-grpo": ("GRPO, pointwise score of the answer (the paper's)", "configs/quickstart_grpo.yaml"),
-    "quickstart-gspo": ("GSPO, pointwise score of the answer (the paper's)", "configs/quickstart_gspo.yaml"),
-    "quickstart-grpo-trajectory": ("GRPO, pointwise score of the whole trajectory", "configs/quickstart_grpo_trajectory.yaml"),
-    "quickstart-dr-grpo": ("Dr.GRPO, pointwise score of the answer", "configs/quickstart_dr_grpo.yaml"),
     "quickstart-rloo": ("RLOO, pointwise score of the answer", "configs/quickstart_rloo.yaml"),
     "quickstart-reinforce-plus-plus": ("REINFORCE++ with baseline, pointwise score of the answer", "configs/quickstart_reinforce_plus_plus.yaml"),
     "quickstart-gdpo": ("GDPO, pointwise score of the answer and validity", "configs/quickstart_gdpo.yaml"),
     "quickstart-dapo": ("DAPO without dynamic sampling, pointwise score of the answer", "configs/quickstart_dapo.yaml"),
-    "quickstart-tournament-grpo": ("Tournament-GRPO, 8 tournaments of groups", "configs/quickstart_tournament_grpo.yaml"),
-    "quickstart-win-rate": ("GRPO, win rate over all pairs", "configs/quickstart_win_rate.yaml"),
-    "quickstart-pointwise-implicit": ("GRPO, one overall score (implicit)", "configs/quickstart_pointwise_implicit.yaml"),
-    "quickstart-pointwise-explicit": ("GRPO, a score for every rubric dimension (explicit)", "configs/quickstart_pointwise_explicit.yaml"),
     "quickstart-short-turns": ("ArenaRL, 3 turns in RL", "configs/quickstart_short_turns.yaml"),
     "quickstart-long-turns": ("ArenaRL, 8 turns in RL", "configs/quickstart_long_turns.yaml"),
     "quickstart-scaling-turns": ("ArenaRL, ScalingInter-RL: 3, 5, 8 turns", "configs/quickstart_scaling_turns.yaml"),
@@ -179,7 +164,9 @@ GENERATED = {"results": results_table, "fidelity": fidelity_tables, "scale": sca
 
 def write_readme(readme: Path, results: Path) -> None:
     """Replace what stands between the README's markers."""
-    markdown.fill_in(readme, {marker: render(results) for marker, render in GENERATED.items()})
+    from arenarl.table_report import readme_tables  # only here: it needs matplotlib
+
+    markdown.fill_in(readme, {marker: render(results) for marker, render in GENERATED.items()} | readme_tables(results))
 
 
 def main() -> None:

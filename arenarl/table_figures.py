@@ -11,12 +11,14 @@ from arenarl.figures import LINES, STYLE, save_figure
 from arenarl.tables import Table
 
 
-def draw(summary: dict[str, Any], table: Table, found: dict[str, dict[int, dict[str, Any]]], folder: Path) -> None:
-    """Write <folder>/win_rates.png and .svg, and curves where there are any."""
+def draw(summary: dict[str, Any], table: Table, found: dict[str, dict[int, dict[str, Any]]], folder: Path) -> list[str]:
+    """Write the figures into `folder`, as PNG and SVG; their names."""
+    curves = {row: [run["curve"] for run in seeds.values() if run["curve"]] for row, seeds in found.items()}
     with mpl.rc_context(STYLE):
-        save_figure(win_rates(summary, found), folder / "win_rates")
-        if curves := {row: [run["curve"] for run in seeds.values()] for row, seeds in found.items() if any(run["curve"] for run in seeds.values())}:
-            save_figure(learning_curves(curves, table, summary), folder / "curves")
+        figures = {"win_rates": win_rates(summary, found), "curves": learning_curves({row: of for row, of in curves.items() if of}, table, summary)}
+        for name, figure in figures.items():
+            save_figure(figure, folder / name)
+    return list(figures)
 
 
 def win_rates(summary: dict[str, Any], found: dict[str, dict[int, dict[str, Any]]]) -> Figure:

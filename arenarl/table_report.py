@@ -1,4 +1,4 @@
-"""What a table's runs say: results/<table>/table.json, its figure, and the README's tables.
+"""What a table's runs say: results/<table>/table.json, its figures and page, and the README's tables.
 
 A row's figures are means over seeds with 95 % t intervals; differences are paired over the seeds that both rows have, and Holm's
 method corrects for their number. `mean` is the win rate of sampled trajectories by the evaluating judge.
@@ -10,7 +10,7 @@ from typing import Any
 
 from arenarl import markdown
 from arenarl.evaluation import CURVE_FIGURES
-from arenarl.files import read_json, write_json
+from arenarl.files import read_json, write_json, write_text
 from arenarl.metrics import mean_over_seeds, paired_differences
 from arenarl.queries import SUBTASKS
 from arenarl.table_figures import draw
@@ -20,7 +20,7 @@ Seeds = dict[int, dict[str, Any]]  # seed -> what its run found
 
 
 def write_table(name: str, table: Table, results: Path) -> str:
-    """Make table.json and the figure of what is finished; returns the table for the terminal."""
+    """Make table.json, figures and a page of what is finished; returns the README's table."""
     found = {row: _read_seeds(results / name / row) for row in table.rows}
     rows = [_row_figures(row_name, row, table, found[row_name]) for row_name, row in table.rows.items()]
     summary = {
@@ -32,9 +32,9 @@ def write_table(name: str, table: Table, results: Path) -> str:
         "comparisons": _comparisons(table, found),
     }
     write_json(results / name / "table.json", summary)
-    if any(seeds for seeds in found.values()):
-        draw(summary, table, found, results / name)
-    return markdown_table(table, summary)
+    figures = draw(summary, table, found, results / name) if summary["seeds"] else []
+    write_text(results / name / "README.md", page(name, table, summary, figures))
+    return short_table(table, summary)
 
 
 def _read_seeds(folder: Path) -> Seeds:
@@ -77,36 +77,47 @@ def _comparisons(table: Table, found: dict[str, Seeds]) -> list[dict[str, Any]]:
     return [{"rows": list(pair), "seeds": shared[pair], **figures} for pair, figures in differences.items()]
 
 
-def markdown_table(table: Table, summary: dict[str, Any]) -> str:
-    """The table of this scale, and the same rows at the paper's beside its figures."""
-    differences = {row: figures for figures in summary["comparisons"] for row, other in [figures["rows"]] if other == table.reference}
-    head = ["row", "win rate %", *(f"{subtask} %" for subtask in SUBTASKS), "quality 0-10", "valid %", "judge calls", "seeds"]
-    head += [f"less {table.rows[table.reference].label}"] if table.compare_with_reference else []
+def short_table(table: Table, summary: dict[str, Any]) -> str:
+    """What the README shows: a row's win rate, its difference from the reference, what it cost, and the paper's figure."""
+    head = ["method", "row", "win rate %", *([_less(table)] if table.compare_with_reference else []), "quality 0-10", "judge calls", "seeds"]
+    head += [f"paper, {table.paper_columns[-1]}"] if table.paper_columns else []
+    differences = _from_reference(table, summary)
+    lines = []
+    for row in _run_rows(table, summary):
+        cells = [row["label"], f"`{row['row']}`", _figure(row), *([_difference(differences.get(row["row"]))] if table.compare_with_reference else [])]
+        cells += [_figure(row["figures"].get("quality")), _calls(row), str(len(row["seeds"]))]
+        lines.append(cells + ([_paper(row["paper"])[-1]] if table.paper_columns else []))
+    return "\n\n".join([markdown.table(head, lines), *_pairs_table(table, summary)])
+
+
+def page(name: str, table: Table, summary: dict[str, Any], figures: Sequence[str]) -> str:
+    """results/<table>/README.md: all figures, and the same rows at the paper's scale."""
+    head = ["row", "win rate %", *(f"{subtask} %" for subtask in SUBTASKS), "valid %", "grounded %", "constraints %", "tool calls", "minutes"]
     head += [f"curve, step {step} %" for step in table.curve_steps]
     lines = []
-    for row in summary["rows"]:
-        if not table.rows[row["row"]].config and table.rows[row["row"]].checkpoint == "rl":
-            continue
-        cells = [f"{row['label']} (`{row['row']}`)", _figure(row)]
-        cells += [_mean(row["by_subtask"].get(subtask)) for subtask in SUBTASKS]
-        cells += [_figure(row["figures"].get("quality")), _mean(row["figures"].get("valid_rate"))]
-        cells += [f"{row['judge_calls']:,}" if row["seeds"] else "-", str(len(row["seeds"])) if row["seeds"] else "not run"]
-        cells += [_difference(differences.get(row["row"]))] if table.compare_with_reference else []
-        cells += [_mean(row["curve"].get(step)) for step in table.curve_steps]
+    for row in _run_rows(table, summary):
+        cells = [row["label"], _figure(row), *(_mean(row["by_subtask"].get(subtask)) for subtask in SUBTASKS)]
+        cells += [_mean(row["figures"].get(name)) for name in ("valid_rate", "groundedness", "constraints_met", "tool_calls")]
+        cells += ["-" if row["seconds"] is None else f"{row['seconds'] / 60:.1f}", *(_mean(row["curve"].get(step)) for step in table.curve_steps)]
         lines.append(cells)
-    parts = [markdown.table(head, lines)]
-    pairs = [figures for figures in summary["comparisons"] if not table.compare_with_reference or figures["rows"][1] != table.reference]
-    if pairs:
-        labels = [" less ".join(table.rows[row].label for row in figures["rows"]) for figures in pairs]
-        parts.append(markdown.table(["compared", "win rate"], [[label, _difference(figures)] for label, figures in zip(labels, pairs, strict=True)]))
-    if table.paper_columns:
-        parts.append(scale_table(table))
-    return "\n\n".join(parts)
+    parts = [
+        f"# {table.title}",
+        "Made by `./reproduce.sh " + name + f"`; do not edit. The paper says: {' '.join(table.claims)}",
+        f"Win rates of sampled trajectories by the {' and '.join(summary['judge']) or 'evaluating'} judge, means over seeds with 95 % intervals (t).",
+        "Differences are paired over seeds; * is beyond chance at 5 % after Holm's correction for all comparisons of the table. Judge calls are "
+        "those for the rewards of a run.",
+        short_table(table, summary),
+        markdown.table(head, lines),
+        *(f"![{figure}]({figure}.png)" for figure in figures),
+        f"One row with one seed again, beside what is stored here: `./reproduce.sh {name} --again --row ROW --seed SEED`.",
+    ]
+    return "\n\n".join([*parts, *([scale_table(table)] if table.paper_columns else [])]) + "\n"
 
 
 def scale_table(table: Table) -> str:
     """The paper's figures, ours at that scale, and the options of train_rl.py and evaluate.py that run it."""
-    head = ["at the paper's scale", *(f"paper: {column}" for column in table.paper_columns), "ours", "options of train_rl.py and evaluate.py"]
+    paper = [f"paper: {column}" for column in table.paper_columns]
+    head = ["at the paper's scale", *paper, "ours", "options of train_rl.py and evaluate.py"]
     unknown = ["-"] * len(table.paper_columns)
     rows = [
         [row.label, *([f"{value:g}" for value in row.paper] if row.paper else unknown), "not run", f"`{_named(name, row)}`"]
@@ -119,6 +130,34 @@ def scale_table(table: Table) -> str:
 def _named(name: str, row: Row) -> str:
     """A run of its own name, that starts from the paper-scale SFT policy, where it changes a config."""
     return f"{row.at_scale} --set name=travel-{name} --set rl.init_run=travel-qwen3-8b" if "--set" in row.at_scale else row.at_scale
+
+
+def _run_rows(table: Table, summary: dict[str, Any]) -> list[dict[str, Any]]:
+    """Rows that have something to run here."""
+    return [row for row in summary["rows"] if table.rows[row["row"]].is_run]
+
+
+def _from_reference(table: Table, summary: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {figures["rows"][0]: figures for figures in summary["comparisons"] if figures["rows"][1] == table.reference}
+
+
+def _pairs_table(table: Table, summary: dict[str, Any]) -> list[str]:
+    """The comparisons that are not with the reference, if there are any."""
+    pairs = [figures for figures in summary["comparisons"] if tuple(figures["rows"]) in {tuple(pair) for pair in table.comparisons}]
+    lines = [[" less ".join(table.rows[row].label for row in figures["rows"]), _difference(figures)] for figures in pairs]
+    return [markdown.table(["compared", "win rate %"], lines)] if lines else []
+
+
+def _less(table: Table) -> str:
+    return f"less {table.rows[table.reference].label}"
+
+
+def _calls(row: dict[str, Any]) -> str:
+    return f"{row['judge_calls']:,}" if row["seeds"] else "-"
+
+
+def _paper(figures: dict[str, Any] | None) -> list[str]:
+    return [f"{value:g}" for value in figures.values()] if figures else ["-"]
 
 
 def compare_with_stored(name: str, again: Path, stored: Path) -> str:
@@ -143,7 +182,7 @@ def compare_with_stored(name: str, again: Path, stored: Path) -> str:
 def readme_tables(results: Path) -> dict[str, str]:
     """Marker in the README -> the table, of those that there are results of."""
     tables = {name: read_json(results / name / "table.json") for name in TABLES}
-    return {name: markdown_table(read_table(name, FOLDER), summary) for name, summary in tables.items() if summary}
+    return {name: short_table(read_table(name, FOLDER), summary) for name, summary in tables.items() if summary}
 
 
 def _figure(figure: dict[str, Any] | None) -> str:

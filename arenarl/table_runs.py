@@ -5,6 +5,7 @@ table with the same settings serves as well.
 """
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from arenarl.errors import OWNED
 from arenarl.evaluation import CURVE_FIGURES
 from arenarl.figures import training_log
 from arenarl.files import read_json, write_json
@@ -79,7 +81,7 @@ def _cold_start(options: Sequence[str], processes: int, log: Path) -> None:
 
 def _train_and_evaluate(run: Run) -> dict[str, Any]:
     """RL and evaluation of one row and seed, and what came out."""
-    config = run.load()
+    config = run.loaded
     log = config.run_dir / "log.txt"
     if run.checkpoint == "rl":
         _call([sys.executable, "train_rl.py", *run.options], log)
@@ -111,10 +113,10 @@ def _train_and_evaluate(run: Run) -> dict[str, Any]:
 
 
 def _call(command: Sequence[str], log: Path) -> None:
-    """Run a script, what it says goes to `log`."""
+    """Run a script that ends when this process does, however that ends; what it says goes to `log`."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("a", encoding="utf-8") as file:
-        code = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, check=False).returncode
+        code = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, env=os.environ | {OWNED: "1"}, check=False).returncode
     if code:
         lines = log.read_text(encoding="utf-8").strip().splitlines()
         raise _RunFailed(f"{lines[-1] if lines else f'exit code {code}'} ({log})")

@@ -40,13 +40,19 @@ class Row:
     paper: list[float] | None = None  # its figures in the paper, under `paper_columns`
     at_scale: str | None = None  # options of the scripts that run it at the paper's scale
 
+    @property
+    def is_run(self) -> bool:
+        """Whether there is anything to run here: a row of a closed model has only the paper's figures."""
+        return self.config is not None or self.checkpoint == "sft"
+
 
 @dataclass
 class Table:
     title: str = MISSING
     claims: list[str] = field(default_factory=list)  # the paper's, that this table puts to the test, with their section
     paper_columns: list[str] = field(default_factory=list)
-    cold_start: str = MISSING  # config of the SFT policies that all rows start from
+    cold_start: str = MISSING  # config of the SFT policies that all rows start from ...
+    cold_start_set: list[str] = field(default_factory=list)  # ... and keys that it changes
     seeds: list[int] = field(default_factory=list)
     set: list[str] = field(default_factory=list)  # keys that all rows change
     quick: Quick = field(default_factory=Quick)
@@ -60,7 +66,7 @@ class Table:
     @property
     def pairs(self) -> list[tuple[str, str]]:
         """The rows that are compared, each with the one that it is compared to."""
-        runs = [name for name, row in self.rows.items() if row.config or row.checkpoint == "sft"]
+        runs = [name for name, row in self.rows.items() if row.is_run]
         against = [(name, self.reference) for name in runs if name != self.reference] if self.compare_with_reference else []
         return [*against, *((one, other) for one, other in self.comparisons)]
 
@@ -82,13 +88,14 @@ class Run:
     def options(self) -> list[str]:
         return ["--config", self.config, *(word for override in self.overrides for word in ("--set", override))]
 
-    def load(self) -> Config:
+    @cached_property
+    def loaded(self) -> Config:
         return load_config(self.config, list(self.overrides))
 
     @cached_property
     def settings(self) -> dict[str, Any]:
         """All that its figures depend on, as keys that differ from their defaults; what folders are called is left out."""
-        settings = dict(_changed(asdict(self.load()), asdict(Config())))
+        settings = dict(_changed(asdict(self.loaded), asdict(Config())))
         return {key: value for key, value in settings.items() if key not in ("name", "results") and not key.startswith("wandb.")} | {
             "evaluate.checkpoints": self.checkpoint
         }
@@ -127,20 +134,19 @@ def runs_of(name: str, table: Table, rows: list[str], seeds: list[int], folder: 
     last = table.quick.set if quick else []
     runs = []
     for seed in seeds or (table.quick.seeds if quick else table.seeds):
-        cold_start = [*last, f"seed={seed}"]
+        cold_start = [*table.cold_start_set, *last, f"seed={seed}"]
         sft = load_config(table.cold_start, cold_start)
         for row_name in rows or table.rows:
             row = table.rows[row_name]
-            if row.checkpoint == "rl" and not row.config:
+            if not row.is_run:
                 continue
-            overrides = [*table.set, *row.set, *last, f"seed={seed}", f"name={folder}/{row_name}", "results=runs", f"rl.init_run={sft.name}"]
-            config = load_config(row.config or table.cold_start, overrides)
-            checkpoint = config.sft_policy if row.checkpoint == "sft" else f"{config.run_dir}/rl"
+            here = Config(name=f"{folder}/{row_name}", seed=seed)
+            checkpoint = sft.sft_policy if row.checkpoint == "sft" else here.run_dir / "rl"
+            overrides = [*table.set, *row.set, *last, f"seed={seed}", f"name={here.name}", "results=runs", f"rl.init_run={sft.name}"]
             overrides.append(f"evaluate.checkpoints={{{row.checkpoint}: {checkpoint}}}")
             start = ("--config", table.cold_start, *(word for override in cold_start for word in ("--set", override)))
-            run = Run(name, row_name, seed, row.config or table.cold_start, tuple(overrides), start, row.checkpoint, table.measure)
-            run.load()
-            runs.append(run)
+            runs.append(Run(name, row_name, seed, row.config or table.cold_start, tuple(overrides), start, row.checkpoint, table.measure))
+            runs[-1].loaded  # noqa: B018 - loading it checks it
     return runs
 
 

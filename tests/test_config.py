@@ -10,7 +10,7 @@ from arenarl import config as config_module
 from arenarl.config import Config, UserError, check_groups, config_to_yaml, load_config
 
 ROOT = Path(__file__).resolve().parent.parent
-PARTS = {"judges", "policies", "prompts", "rubrics", "launch"}  # folders of configs/ that hold parts of runs
+PARTS = {"judges", "policies", "prompts", "rubrics", "launch", "tables"}  # folders of configs/ that hold parts of runs
 YAMLS = sorted(path for path in (ROOT / "configs").rglob("*.yaml") if path.parent.name not in PARTS)
 JUDGES = sorted((ROOT / "configs" / "judges").glob("*.yaml"))
 SECTIONS = [value for value in vars(config_module).values() if dataclasses.is_dataclass(value) and value.__module__ == config_module.__name__]

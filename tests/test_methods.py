@@ -20,6 +20,7 @@ from arenarl.generation import GeneratedTurn
 from arenarl.judge import Verdict
 from arenarl.report import ROWS
 from arenarl.rollouts import RolloutEngine
+from arenarl.tables import TABLES, read_table
 from arenarl.trajectory import Query
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -333,7 +334,8 @@ def test_every_yaml_becomes_arguments_of_the_trainer(path, tmp_path):
 @pytest.mark.parametrize("path", [path for path in YAMLS if path.parent.name == "configs"], ids=lambda path: path.stem)
 def test_every_laptop_run_has_its_row_among_the_results_and_starts_from_the_same_policy(path):
     config = load_config(path)
-    assert ROWS[config.name][1] == f"configs/{path.name}"
+    in_tables = {row.config for name in TABLES for row in read_table(name).rows.values()}
+    assert ROWS.get(config.name, ("", None))[1] == f"configs/{path.name}" or f"configs/{path.name}" in in_tables
     assert config.sft_policy == "runs/quickstart/sft"
     assert config.rl.rollouts == 150
 

@@ -14,6 +14,7 @@ from arenarl.environments import make_environment
 from arenarl.environments.travel_truth import Truth
 from arenarl.parity import Parity
 from arenarl.report import GENERATED
+from arenarl.tables import TABLES
 from arenarl.tournament import run_tournament
 from arenarl.trajectory import Query, RolloutGroup, Trajectory
 
@@ -44,7 +45,7 @@ def test_every_stage_that_the_usage_names_is_in_the_readme():
     assert stages and stages <= set(re.findall(r"\./reproduce\.sh (\w+)", README))
 
 
-@pytest.mark.parametrize("path", sorted(set(re.findall(r"configs/(?!judges/|policies/|launch/|prompts/|rubrics/)[\w/]+\.yaml", TEXTS))))
+@pytest.mark.parametrize("path", sorted(set(re.findall(r"configs/(?!judges/|policies/|launch/|prompts/|rubrics/|tables/)[\w/]+\.yaml", TEXTS))))
 def test_every_config_in_the_readme_exists_and_loads(path):
     assert load_config(ROOT / path).name
 
@@ -96,7 +97,7 @@ def test_every_logged_metric_is_explained():
 
 
 def test_the_markers_that_report_fills_are_there():
-    for marker in (*GENERATED, "quickstart"):
+    for marker in (*GENERATED, *TABLES, "quickstart"):
         assert README.count(f"<!-- {marker} -->") == README.count(f"<!-- /{marker} -->") == 1
     assert TEXTS.count("<!-- hashes -->") == TEXTS.count("<!-- /hashes -->") == 1
 

@@ -1,0 +1,249 @@
+"""Tables: what their YAMLs list, how rows are run and kept, and what is made of the seeds."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from arenarl import table_report, table_runs, tables
+from arenarl.config import UserError, check_groups
+from arenarl.files import read_json, write_json
+from arenarl.metrics import mean_over_seeds, paired_differences
+from arenarl.tables import TABLES, read_table, runs_of
+
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("quick", [False, True])
+def test_every_row_of_every_table_can_run_on_one_process(name, quick):
+    for run in runs_of(name, read_table(name), [], [1], quick=quick):
+        config = run.loaded
+        check_groups(config, processes=1)
+        assert config.seed == 1 and config.run_dir == Path(f"runs/tables/{run.row}-seed1")
+        assert list(config.evaluate.checkpoints) == [run.checkpoint]
+
+
+def test_a_row_that_several_tables_have_has_the_same_settings_in_each():
+    settings = {}
+    for name in TABLES:
+        for run in runs_of(name, read_table(name), [], [0]):
+            assert settings.setdefault(run.row, run.settings) == run.settings, run.row
+    assert len(settings) > 30
+
+
+def test_rows_with_different_names_differ():
+    settings = [json.dumps(run.settings) for name in TABLES for run in {run.row: run for run in runs_of(name, read_table(name), [], [0])}.values()]
+    rows = {run.row for name in TABLES for run in runs_of(name, read_table(name), [], [0])}
+    assert len(set(settings)) == len(rows)
+
+
+def test_all_tables_but_one_start_from_the_quickstarts_policies():
+    starts = {name: {run.loaded.sft_policy for run in runs_of(name, read_table(name), [], [2])} for name in TABLES}
+    assert starts.pop("fig4c") == {"runs/quickstart-stopped-seed2/sft"}
+    assert all(policies == {"runs/quickstart-seed2/sft"} for policies in starts.values())
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A table of two rows and of one that only the paper has."""
+    (tmp_path / "own.yaml").write_text(
+        "title: own\ncold_start: configs/quickstart.yaml\nseeds: [0, 1, 2]\npaper_columns: [mean]\nreference: one\n"
+        "rows:\n  one: {label: One, config: configs/quickstart.yaml, paper: [32.5]}\n"
+        "  other: {label: Other, config: configs/quickstart_swiss.yaml, at_scale: --config x.yaml}\n"
+        "  closed: {label: Closed, paper: [2.6]}\n",
+        encoding="utf-8",
+    )
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("rows: {x: {lable: X}}", "lable"),
+        ("seeds: many", "seeds"),
+        ("title: x\ncold_start: c.yaml\nreference: nobody\nrows: {x: {label: X, config: c.yaml}}", "has no row nobody"),
+    ],
+)
+def test_a_table_that_cannot_work_is_refused_in_a_line(text, message, tmp_path):
+    (tmp_path / "bad.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(UserError, match=message) as error:
+        read_table("bad", tmp_path)
+    assert "\n" not in str(error.value)
+
+
+def test_an_unknown_table_or_row_is_refused_with_those_there_are(folder):
+    with pytest.raises(UserError, match="known: table2"):
+        read_table("table9")
+    with pytest.raises(UserError, match="has no row swis; known: one, other, closed"):
+        runs_of("own", read_table("own", folder), ["swis"], [])
+
+
+def result(run, win_rate):
+    figures = dict.fromkeys(("win_rate", "quality", "valid_rate", "groundedness", "constraints_met", "tool_calls"), win_rate)
+    curve = [{"step": step, "eval/sampled/win_rate": win_rate, "eval/sampled/quality": 5.0} for step in (0, 20)]
+    about = {"row": run.row, "seed": run.seed, "config": run.config, "settings": json.loads(json.dumps(run.settings)), "judge": "simulated"}
+    by_subtask = dict.fromkeys(table_report.SUBTASKS, win_rate)
+    return about | {"figures": figures, "by_subtask": by_subtask, "judge_calls": 1000, "curve": curve, "seconds": {"total": 60.0}}
+
+
+def store(folder, results, win_rates):
+    runs = runs_of("own", read_table("own", folder), [], [])
+    for run in runs:
+        if run.seed < len(win_rates[run.row]):
+            write_json(table_runs.path_of(run, results), result(run, win_rates[run.row][run.seed]))
+    return runs
+
+
+def test_a_table_says_means_intervals_and_which_differences_are_beyond_chance(folder, tmp_path):
+    store(folder, tmp_path / "results", {"one": [50.0, 51.0, 52.0], "other": [61.0, 63.0, 62.0]})
+    table = read_table("own", folder)
+    text = table_report.write_table("own", table, tmp_path / "results")
+    summary = read_json(tmp_path / "results" / "own" / "table.json")
+    one, other, closed = summary["rows"]
+    assert {"row", "config", "overrides", "seeds", "mean", "ci", "judge_calls", "seconds", "paper"} <= set(one)
+    assert (one["mean"], one["ci"], one["prediction"]) == tuple(mean_over_seeds([50.0, 51.0, 52.0]).values())
+    assert one["paper"] == {"mean": 32.5} and closed["seeds"] == [] and closed["mean"] is None
+    difference = {"difference": 11.0, "ci": [8.5159, 13.4841], "p": 0.0027, "p_holm": 0.0027, "is_beyond_chance": True}
+    assert summary["comparisons"] == [{"rows": ["other", "one"], "seeds": [0, 1, 2], **difference}]
+    assert "| Other | `other` | 62.0 [59.5, 64.5] | +11.0 [+8.5, +13.5] * |" in text and "Closed" not in text
+    page = (tmp_path / "results" / "own" / "README.md").read_text(encoding="utf-8")
+    assert text in page and "| Other | - | not run | `--config x.yaml` |" in page
+    assert (tmp_path / "results" / "own" / "win_rates.svg").is_file()
+
+
+def test_differences_are_paired_over_the_seeds_that_both_rows_have(folder, tmp_path):
+    store(folder, tmp_path / "results", {"one": [50.0, 51.0, 52.0], "other": [61.0, 63.0]})
+    table_report.write_table("own", read_table("own", folder), tmp_path / "results")
+    comparison = read_json(tmp_path / "results" / "own" / "table.json")["comparisons"][0]
+    assert comparison["seeds"] == [0, 1] and comparison["difference"] == 11.5
+
+
+def test_a_table_without_runs_says_not_run(folder, tmp_path):
+    assert "not run" in table_report.write_table("own", read_table("own", folder), tmp_path)
+
+
+def test_one_seed_has_no_interval_and_no_test():
+    assert mean_over_seeds([60.0]) == {"mean": 60.0, "ci": [None, None], "prediction": [None, None]}
+    assert paired_differences({"x": ([61.0], [60.0])})["x"] == {
+        "difference": 1.0, "ci": [None, None], "p": None, "p_holm": None, "is_beyond_chance": False
+    }  # fmt: skip
+
+
+def test_holm_corrects_for_all_comparisons():
+    one = [1.0, 2.0, 3.0, 4.0]
+    pairs = {name: ([value + difference + wobble for value, wobble in zip(one, (0.1, -0.1, 0.2, -0.2), strict=True)], one) for name, difference in
+             (("large", 1.0), ("middle", 0.5), ("none", 0.0))}  # fmt: skip
+    found = paired_differences(pairs)
+    assert found["large"]["p_holm"] == pytest.approx(3 * found["large"]["p"], abs=2e-4)
+    assert found["middle"]["p_holm"] == pytest.approx(2 * found["middle"]["p"], abs=2e-4)
+    assert found["none"]["p_holm"] == pytest.approx(found["none"]["p"]) and not found["none"]["is_beyond_chance"]
+
+
+def test_a_finished_row_is_not_run_again_whichever_table_it_was_run_for(folder, tmp_path):
+    run, *_ = runs_of("own", read_table("own", folder), [], [0])
+    assert table_runs.finished(run, tmp_path) is None
+    write_json(tmp_path / "another" / run.row / "seed0.json", result(run, 50.0))
+    assert table_runs.finished(run, tmp_path)["figures"]["win_rate"] == 50.0
+    assert table_runs.path_of(run, tmp_path).is_file()
+    changed = result(run, 50.0) | {"settings": {**run.settings, "rl.beta": 0.5}}
+    write_json(table_runs.path_of(run, tmp_path), changed)
+    write_json(tmp_path / "another" / run.row / "seed0.json", changed)
+    assert table_runs.finished(run, tmp_path) is None
+
+
+def test_again_compares_with_the_same_seed_or_with_the_prediction_interval(folder, tmp_path):
+    stored, again = tmp_path / "results", tmp_path / "again"
+    store(folder, stored, {"one": [50.0, 51.0, 52.0], "other": []})
+    table_report.write_table("own", read_table("own", folder), stored)
+    for seed, win_rate in ((0, 50.0), (1, 53.0), (7, 51.5), (8, 70.0)):
+        [run] = runs_of("own", read_table("own", folder), ["one"], [seed])
+        write_json(table_runs.path_of(run, again), result(run, win_rate))
+    lines = table_report.compare_with_stored("own", again, stored).splitlines()
+    assert [line.rpartition(": ")[2] for line in lines] == ["all figures are the same", "different", "inside", "outside"]
+
+
+def test_the_readmes_tables_equal_what_results_render():
+    for name, text in table_report.readme_tables(ROOT / "results").items():
+        assert f"<!-- {name} -->\n{text}\n<!-- /{name} -->" in README, f"{name}: ./reproduce.sh readme"
+
+
+def test_the_pages_equal_what_results_render(tmp_path):
+    for name in TABLES:
+        if (ROOT / "results" / name).is_dir():
+            shutil.copytree(ROOT / "results" / name, tmp_path / name)
+            table_report.write_table(name, read_table(name), tmp_path)
+            for file in ("table.json", "README.md"):
+                assert (tmp_path / name / file).read_bytes() == (ROOT / "results" / name / file).read_bytes(), f"./reproduce.sh {name}"
+
+
+def test_a_run_that_fails_is_named_and_the_others_go_on(folder, tmp_path, monkeypatch):
+    """The scripts are stood in for by one that fails for one row; `.ci/run` runs a table for real."""
+    (tmp_path / "fails.py").write_text("import sys\nprint('error: no luck')\nsys.exit('swiss' in ' '.join(sys.argv))\n", encoding="utf-8")
+    asked = []
+
+    def train_and_evaluate(run):
+        asked.append(run.row)
+        table_runs._call([sys.executable, str(tmp_path / "fails.py"), run.config], tmp_path / f"{run.row}.txt")
+        return result(run, 60.0)
+
+    monkeypatch.setattr(table_runs, "_train_and_evaluate", train_and_evaluate)
+    monkeypatch.setattr(table_runs, "_cold_start", lambda *_: None)
+    runs = runs_of("own", read_table("own", folder), [], [0, 1])
+    failures = table_runs.run_all(runs, tmp_path / "results", workers=2, processes=1)
+    assert failures == [f"other, seed {seed}: error: no luck ({tmp_path / 'other.txt'})" for seed in (0, 1)]
+    assert sorted(asked) == ["one", "one", "other", "other"]
+    assert table_runs.run_all([run for run in runs if run.row == "one"], tmp_path / "results", 2, 1) == [] and len(asked) == 4
+
+
+def test_a_script_that_a_table_started_ends_when_the_table_is_killed(tmp_path):
+    """Else it would hold the folder that the next try needs."""
+    (tmp_path / "long.py").write_text(
+        "import os, pathlib, time\nfrom arenarl.errors import guarded\n"
+        f"def main():\n    pathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(os.getpid()))\n    time.sleep(600)\nguarded(main)\n",
+        encoding="utf-8",
+    )
+    paths = f"[sys.executable, {str(tmp_path / 'long.py')!r}], Path({str(tmp_path / 'log')!r})"
+    call = f"import sys; from pathlib import Path; from arenarl.table_runs import _call; _call({paths})"
+    table = subprocess.Popen([sys.executable, "-c", call], cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)})
+    wait_until(lambda: (tmp_path / "pid").is_file() and (tmp_path / "pid").read_text())
+    table.kill()
+    table.wait()
+    script = int((tmp_path / "pid").read_text())
+    wait_until(lambda: not is_running(script))
+
+
+def wait_until(happened, timeout_s=120):
+    deadline = time.monotonic() + timeout_s
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def is_running(pid):
+    try:
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+
+
+def test_the_command_refuses_an_unknown_row_before_any_work():
+    command = [sys.executable, "-m", "arenarl.tables", "table2", "--row", "swis"]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ended.returncode == 2 and ended.stderr.count("\n") == 1 and "has no row swis" in ended.stderr
+
+
+def test_a_changed_key_is_part_of_the_settings_and_a_folder_is_not():
+    table = read_table("table2")
+    [run] = runs_of("table2", table, ["swiss"], [0])
+    [quick] = runs_of("table2", table, ["swiss"], [0], folder="quick", quick=True)
+    assert run.settings["tournament.topology"] == "swiss" and run.settings["rl.steps"] == 40
+    assert "name" not in run.settings and "results" not in run.settings
+    assert dict(tables._changed({"a": {"b": 1, "c": 2}, "d": 3}, {"a": {"b": 1, "c": 0}, "d": 4})) == {"a.c": 2, "d": 3}
+    assert quick.settings["rl.steps"] == 4
