@@ -130,7 +130,7 @@ def _heatmap(panel: Axes, rows: list[list[dict[str, Any]]], limit: float) -> Axe
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--size", type=int, default=8, help="of the groups")
-    parser.add_argument("--groups", type=int, default=1000, help="in a cell")
+    parser.add_argument("--groups", type=int, default=300, help="in a cell")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--out", type=Path, default=Path("results/ranking_fidelity"))
