@@ -33,7 +33,7 @@ judge_check()  { data; python -m arenarl.judge_check --config "$CONFIG" "$@"; }
 judge_faults() { data; sft; python -m arenarl.judge_faults --config "$CONFIG" "$@"; }
 bench()     { python -m arenarl.bench --config "$CONFIG" "$@"; }
 bench_tools() { python -m arenarl.environments.benchmark; }
-fidelity()  { python -m arenarl.fidelity "$@"; }
+fidelity()  { if [ "${1:-}" = --grid ]; then python -m arenarl.noise_grid "${@:2}"; else python -m arenarl.fidelity "$@"; fi; }
 bench_tournament() { python -m arenarl.bench_tournament "$@"; }
 test()      { python -m pytest -q --doctest-modules tests arenarl "$@"; }
 
@@ -107,7 +107,7 @@ usage() {
   echo "  judge_faults                  RL against a judge server that fails in every way"
   echo "  bench                         a training step beside plain TRL's, and how much of the judging is hidden; --help tells the flags"
   echo "  bench_tools                   tool calls per second"
-  echo "  fidelity                      how true each topology's ranking is, and what it costs; simulated, with the truth known"
+  echo "  fidelity                      how true each topology's ranking is, and what it costs; simulated, with the truth known. --grid: against as many pointwise calls"
   echo "  bench_tournament              seconds to rank 8 groups of 16 against the bound; --help tells the flags"
   echo "  test                          all tests"
   echo "  test_vllm                     vLLM, ZeRO-3 and LoRA, in an environment of its own"

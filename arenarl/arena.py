@@ -265,7 +265,7 @@ def outcome_metrics(groups: Sequence[RolloutGroup], outcomes: Sequence[GroupOutc
     """
     trajectories = [trajectory for group in groups for trajectory in group.trajectories]
     quality = [[true_quality(examine, group.query, trajectory) for trajectory in group.trajectories] for group in groups]
-    taus = [_agreement(outcome.rewards_G, truth_G) for outcome, truth_G in zip(outcomes, quality, strict=True)]
+    taus = [rank_correlation(outcome.rewards_G, truth_G) for outcome, truth_G in zip(outcomes, quality, strict=True)]
     rankings = [outcome.ranking for outcome in outcomes if outcome.ranking]
     metrics = {
         "rollout/valid_rate": [trajectory.valid for trajectory in trajectories],
@@ -324,9 +324,10 @@ def true_quality(examine: Examiner, query: Query, trajectory: Trajectory) -> flo
     return total_score(examine(query, trajectory).dimensions()) if trajectory.valid else 0.0
 
 
-def _agreement(rewards_G: list[float | None], truth_G: list[float]) -> float:
-    """Kendall's tau-b between rewards and true quality over the rewarded; NaN where either is constant."""
-    pairs = [(reward, truth) for reward, truth in zip(rewards_G, truth_G, strict=True) if reward is not None]
-    if len({reward for reward, _ in pairs}) < 2 or len({truth for _, truth in pairs}) < 2:
+def rank_correlation(one_G: Sequence[float | None], other_G: Sequence[float | None]) -> float:
+    """Kendall's tau-b over those that have both values; NaN where either is constant."""
+    one, other = np.array(one_G, dtype=float), np.array(other_G, dtype=float)
+    known = np.isfinite(one) & np.isfinite(other)
+    if np.unique(one[known]).size < 2 or np.unique(other[known]).size < 2:
         return math.nan
-    return kendalltau(*zip(*pairs, strict=True)).statistic
+    return float(kendalltau(one[known], other[known]).statistic)

@@ -88,6 +88,12 @@ def interval(values: list[float]) -> list[float]:
     return [round(fmean(values) - margin, 4), round(fmean(values) + margin, 4)]
 
 
+def difference(a: Tally, b: Tally) -> dict[str, Any]:
+    """Tau of a less tau of b, over the same groups."""
+    differences = [tau_a - tau_b for tau_a, tau_b in zip(a.tau, b.tau, strict=True)]
+    return {"difference": round(fmean(differences), 4), "ci": interval(differences), "groups": len(differences)}
+
+
 def simulate(kind: str, strength: float, size: int, groups: int, seed: int, topologies=TOPOLOGIES) -> dict[Key, Tally]:
     """Rank the same `groups` groups by every topology, and by pointwise means of as many calls."""
     topologies = [entry for entry in topologies if size > 2 or entry[0] != "group_stage"]  # whose final is 2: it would play nothing
@@ -158,11 +164,10 @@ def paired_rows(kind: str, strength: float, size: int, groups: int, seed: int) -
     tallies = simulate(kind, strength, size, groups, seed, wanted)
     rows = []
     for a, b in PAIRED:
-        differences = [tau_a - tau_b for tau_a, tau_b in zip(tallies[a].tau, tallies[b].tau)]
         rows.append(
             {"noise": kind, "strength": strength, "group_size": size, "a": " ".join(filter(None, a)), "b": " ".join(filter(None, b))}
             | {"tau_a": round(fmean(tallies[a].tau), 4), "tau_b": round(fmean(tallies[b].tau), 4)}
-            | {"difference": round(fmean(differences), 4), "ci": interval(differences), "groups": groups}
+            | difference(tallies[a], tallies[b])
         )
     return rows
 
@@ -193,15 +198,20 @@ def run(sizes: Sequence[int], groups: int, paired_groups: int, seed: int, proces
     grid = [(grid_rows, *cell, groups, seed) for cell in product(NOISE, STRENGTHS, sizes)]
     models = [(*model, size, paired_groups, seed) for model, size in product(MODELS, PAIRED_SIZES) if size in sizes]
     jobs = [(reach_rows, *cell) for cell in models] + [(paired_rows, *cell) for cell in models] + grid[::-1]  # the longest first
-    with ProcessPoolExecutor(processes) as pool:
-        futures = {pool.submit(*job): job for job in jobs}
-        with Bar("fidelity", len(jobs)) as bar:
-            rows_of = {futures[future]: future.result() for future in bar.over(as_completed(futures))}
+    rows_of = run_jobs("fidelity", jobs, processes)
     return {
         "rows": [row for job in grid for row in rows_of[job]],
         "paired": [row for job in jobs if job[0] is paired_rows for row in rows_of[job]],
         "reach": [row for job in jobs if job[0] is reach_rows for row in rows_of[job]],
     }
+
+
+def run_jobs(title: str, jobs: Sequence[tuple], processes: int) -> dict[tuple, Any]:
+    """What each job, (function, *arguments), returned; begun in the order given."""
+    with ProcessPoolExecutor(processes) as pool:
+        futures = {pool.submit(*job): job for job in jobs}
+        with Bar(title, len(jobs)) as bar:
+            return {futures[future]: future.result() for future in bar.over(as_completed(futures))}
 
 
 def one_row_a_line(summary: dict[str, Any]) -> str:

@@ -90,9 +90,8 @@ def learning_curves(curves: Sequence[list[dict[str, Any]]], judge: str) -> tuple
         for decoding, line in zip(("sampled", "greedy"), LINES, strict=False):
             key = f"eval/{decoding}/{name}"
             values = np.array([[_number(points[step][key]) for step in steps] for points in by_seed])
-            axes.plot(steps, values.mean(axis=0), label=decoding, **line)
-            low, high = (values.min(axis=0), values.max(axis=0)) if len(curves) > 1 else _interval(by_seed[0], steps, key)
-            axes.fill_between(steps, low, high, color=line["color"], alpha=0.18, linewidth=0)
+            bounds = (values.min(axis=0), values.max(axis=0)) if len(curves) > 1 else _interval(by_seed[0], steps, key)
+            plot_band(axes, steps, values.mean(axis=0), bounds, label=decoding, **line)
         axes.set_title(title.format(judge=judge))
     for axes in figure.axes[3:]:
         axes.set_xlabel("optimizer step")
@@ -100,6 +99,12 @@ def learning_curves(curves: Sequence[list[dict[str, Any]]], judge: str) -> tuple
     if len(curves) > 1:
         return figure, f"Mean of {len(curves)} seeds, bands from the lowest to the highest."
     return figure, "Bands: 95 % over test queries; one seed." if "ci" in curves[0][0] else "One seed."
+
+
+def plot_band(axes: Axes, x: Sequence[float], values: np.ndarray, bounds: Sequence[np.ndarray], **line: Any) -> None:
+    """A line with a band from the lower to the upper of `bounds`."""
+    axes.plot(x, values, **line)
+    axes.fill_between(x, *bounds, color=line["color"], alpha=0.18, linewidth=0)
 
 
 def _interval(points: dict[int, dict[str, Any]], steps: list[int], key: str) -> np.ndarray:

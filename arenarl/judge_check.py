@@ -13,7 +13,7 @@ import asyncio
 import json
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,32 +100,55 @@ def read_labels(path: Path) -> tuple[list[Pair], np.ndarray]:
     return pairs, np.array(labels)
 
 
+async def pointwise_scores(judge: Judge, groups: Sequence[RolloutGroup], repeats: int, answer_only: bool = False) -> list[np.ndarray]:
+    """Of each group (trajectories, repeats) totals of pointwise calls, all made at once; NaN where there was no verdict."""
+
+    async def score(query: Query, trajectory: Trajectory, repeat: int) -> float:
+        verdict = await judge.score(query, trajectory, answer_only, repeat)
+        return math.nan if verdict is None else verdict.totals[0]
+
+    async def scores(group: RolloutGroup) -> np.ndarray:
+        asked = [score(group.query, trajectory, repeat) for trajectory in group.trajectories for repeat in range(repeats)]
+        return np.array(await asyncio.gather(*asked)).reshape(-1, repeats)
+
+    return await asyncio.gather(*map(scores, groups))
+
+
+def sigmas(groups: Iterable[np.ndarray]) -> tuple[float, float]:
+    """(sigma_group, sigma_noise) of pointwise scores, (trajectories, repeats) of each group; both are roots of mean variances.
+
+    sigma_group is the standard deviation of a single round's scores within a group, so it holds the noise as well; sigma_noise that
+    of a trajectory's scores over repeats, NaN of a single one. Fig. 1a, ArenaRL.
+
+    >>> sigmas([np.array([[1.0, 3.0], [5.0, 7.0]])])  # rounds (1, 5) and (3, 7); trajectories (1, 3) and (5, 7)
+    (2.8284271247461903, 1.4142135623730951)
+    """
+    groups = list(groups)
+    sigma_group = _root_mean([np.nanvar(points, axis=0, ddof=1) for points in groups])
+    sigma_noise = _root_mean([np.nanvar(points, axis=1, ddof=1) for points in groups]) if groups[0].shape[1] > 1 else math.nan
+    return sigma_group, sigma_noise
+
+
 async def judge_all(judge: Judge, groups: Sequence[RolloutGroup], pairs: Sequence[Pair], repeats: int) -> Scores:
     """All calls of a check, made at once."""
-
-    async def points(query: Query, trajectory: Trajectory, repeat: int) -> float:
-        verdict = await judge.score(query, trajectory, repeat=repeat)
-        return math.nan if verdict is None else verdict.totals[0]
 
     async def call(query: Query, first: Trajectory, second: Trajectory, repeat: int) -> tuple[float, ...]:
         verdict = await judge.compare(query, first, second, repeat)
         return (math.nan, math.nan) if verdict is None else verdict.totals
 
-    asked = [points(group.query, trajectory, repeat) for group in groups for trajectory in group.trajectories for repeat in range(repeats)]
     orders = [(query, *pair) for query, one, other in pairs for pair in ((one, other), (other, one))]
     compared = [call(query, first, second, repeat) for query, first, second in orders for repeat in range(repeats)]
-    replies = await asyncio.gather(*asked, *compared)
-    calls = np.array(replies[len(asked) :]).reshape(len(pairs), 2, repeats, 2).swapaxes(1, 2)
-    return Scores(np.array(replies[: len(asked)]).reshape(len(groups), -1, repeats), calls)
+    points, *calls = await asyncio.gather(pointwise_scores(judge, groups, repeats), *compared)
+    return Scores(np.array(points), np.array(calls).reshape(len(pairs), 2, repeats, 2).swapaxes(1, 2))
 
 
 def findings(scores: Scores, truth_GN: np.ndarray, length_GN: np.ndarray, labels_P: np.ndarray) -> dict[str, Any]:
     """The figures of a check.
 
     `flip_rate`: share of matches whose winner depends on who is shown first. `tie_rate`: drawn over both orders. `consistency`: share of
-    repeats of a match, two by two, with the same outcome. `first_lead`: points that being shown first is worth. `sigma_group`: standard
-    deviation of a single round's scores within a group. `sigma_noise`: of a trajectory's scores over repeats. `snr`: their ratio.
-    `length_bias`: points that an answer e times as long gets beyond what its true quality explains.
+    repeats of a match, two by two, with the same outcome. `first_lead`: points that being shown first is worth. `sigma_group` and
+    `sigma_noise`: see `sigmas`. `snr`: their ratio. `length_bias`: points that an answer e times as long gets beyond what its true
+    quality explains.
     """
     points, leads = scores.points_GNR, scores.leads_PR
     first_leads = scores.calls_PRO[..., 0] - scores.calls_PRO[..., 1]  # (pairs, repeats, orders)
@@ -133,8 +156,7 @@ def findings(scores: Scores, truth_GN: np.ndarray, length_GN: np.ndarray, labels
     outcomes = np.where(judged, np.sign(leads), np.nan)
     upper = np.triu_indices(leads.shape[1], 1)
     agreeing = (outcomes[:, upper[0]] == outcomes[:, upper[1]])[judged[:, upper[0]] & judged[:, upper[1]]]
-    sigma_group = _root_mean(np.nanvar(points, axis=1, ddof=1))
-    sigma_noise = _root_mean(np.nanvar(points, axis=2, ddof=1)) if points.shape[2] > 1 else math.nan
+    sigma_group, sigma_noise = sigmas(points)
     return {
         "flip_rate": _share(first_leads.prod(axis=2)[judged] > 0),
         "tie_rate": _share(leads[judged] == 0),
@@ -158,8 +180,8 @@ def _length_bias(points_GN: np.ndarray, truth_GN: np.ndarray, length_GN: np.ndar
     return _rounded(np.linalg.lstsq(np.stack(centred[:2], axis=1)[known], centred[2][known], rcond=None)[0][1])
 
 
-def _root_mean(variances: np.ndarray) -> float:
-    return float(np.sqrt(np.nanmean(variances)))
+def _root_mean(variances: Sequence[np.ndarray]) -> float:
+    return float(np.sqrt(np.nanmean(np.concatenate(variances))))
 
 
 def _share(conditions: np.ndarray) -> float | None:

@@ -151,6 +151,13 @@ def fidelity_tables(results: Path) -> str:
     return fidelity.markdown_table(summary) + "\n\n" + fidelity.markdown_differences(summary)
 
 
+def noise_grid_table(results: Path) -> str:
+    """The README's table of tournaments against as many pointwise calls."""
+    from arenarl import noise_grid  # only here: it needs matplotlib
+
+    return noise_grid.markdown_table(json.loads((results / "ranking_fidelity" / "grid.json").read_text(encoding="utf-8")))
+
+
 def scale_table(results: Path) -> str:
     """The README's estimates of the runs at the paper's scale."""
     from arenarl import scale  # only here: it needs the judge's prompts
@@ -159,7 +166,7 @@ def scale_table(results: Path) -> str:
 
 
 # marker in the README -> what stands between it and its end
-GENERATED = {"results": results_table, "fidelity": fidelity_tables, "scale": scale_table}
+GENERATED = {"results": results_table, "fidelity": fidelity_tables, "noise_grid": noise_grid_table, "scale": scale_table}
 
 
 def write_readme(readme: Path, results: Path) -> None:

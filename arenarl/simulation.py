@@ -66,5 +66,14 @@ class Group:
 
     def pointwise(self, calls: int) -> list[float]:
         """Mean scores (size,) of `calls` pointwise calls spread evenly over the group."""
-        each, more = divmod(calls, len(self.quality_G))
-        return [float(scores[: each + (g < more)].mean()) for g, scores in enumerate(self.point_scores)]
+        return mean_of_calls(self.point_scores, calls)
+
+
+def mean_of_calls(scores: np.ndarray, calls: int) -> list[float]:
+    """Mean scores (size,) of `calls` of the calls in `scores` (size, calls of each), spread evenly over the group.
+
+    >>> mean_of_calls(np.array([[1.0, 3.0, 9.0], [2.0, 6.0, 9.0]]), 3)
+    [2.0, 2.0]
+    """
+    each, more = divmod(calls, len(scores))
+    return [float(row[: each + (g < more)].mean()) for g, row in enumerate(scores)]
