@@ -7,6 +7,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
+from arenarl import discrimination
 from arenarl.figures import LINES, STYLE, save_figure
 from arenarl.tables import Table
 
@@ -18,7 +19,13 @@ def draw(summary: dict[str, Any], table: Table, found: dict[str, dict[int, dict[
         figures = {"win_rates": win_rates(summary, found), "curves": learning_curves({row: of for row, of in curves.items() if of}, table, summary)}
         for name, figure in figures.items():
             save_figure(figure, folder / name)
-    return list(figures)
+    names = list(figures)
+    if table.measure == "discrimination":
+        for row, seeds in found.items():
+            if seeds:
+                discrimination.draw([run["discrimination"] for run in seeds.values()], folder / f"signal_{row}")
+                names.append(f"signal_{row}")
+    return names
 
 
 def win_rates(summary: dict[str, Any], found: dict[str, dict[int, dict[str, Any]]]) -> Figure:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from arenarl import markdown
+from arenarl.discrimination import SIGNALS
 from arenarl.evaluation import CURVE_FIGURES
 from arenarl.files import read_json, write_json, write_text
 from arenarl.metrics import mean_over_seeds, paired_differences
@@ -16,6 +17,7 @@ from arenarl.queries import SUBTASKS
 from arenarl.table_figures import draw
 from arenarl.tables import FOLDER, TABLES, Row, Table, read_table
 
+TOLD = ("ranks", "as_many_calls", "one_round", "answer_one_round")  # the signals of discrimination.SIGNALS that a table shows
 Seeds = dict[int, dict[str, Any]]  # seed -> what its run found
 
 
@@ -59,12 +61,25 @@ def _row_figures(name: str, row: Row, table: Table, seeds: Seeds) -> dict[str, A
         "figures": {figure: mean_over_seeds([run["figures"][figure] for run in runs]) for figure in CURVE_FIGURES} if runs else {},
         "by_subtask": {subtask: mean_over_seeds([run["by_subtask"][subtask] for run in runs]) for subtask in SUBTASKS} if runs else {},
         "curve": {step: _curve_point(runs, step) for step in table.curve_steps} if runs else {},
+        "discrimination": _mean_signals([run["discrimination"] for run in runs]) if runs and table.measure == "discrimination" else [],
     }
 
 
 def _curve_point(runs: Sequence[dict[str, Any]], step: int) -> dict[str, Any]:
     """Win rate on the curve's queries at a step."""
     return mean_over_seeds([point["eval/sampled/win_rate"] for run in runs for point in run["curve"] if point["step"] == step])
+
+
+def _mean_signals(rows_by_seed: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """By step: spread and noise of scores of whole trajectories, and Kendall's tau to the truth, each with its interval over seeds."""
+    steps = sorted(set.intersection(*({row["step"] for row in rows} for rows in rows_by_seed)))
+    at = {step: [row for rows in rows_by_seed for row in rows if row["step"] == step] for step in steps}
+    return [
+        {"step": step}
+        | {name: mean_over_seeds([row["trajectory"][name] for row in rows]) for name in ("sigma_group", "sigma_noise", "snr")}
+        | {"tau": {signal: mean_over_seeds([row["tau"][signal]["quality"] for row in rows]) for signal in TOLD}}
+        for step, rows in at.items()
+    ]
 
 
 def _comparisons(table: Table, found: dict[str, Seeds]) -> list[dict[str, Any]]:
@@ -87,7 +102,7 @@ def short_table(table: Table, summary: dict[str, Any]) -> str:
         cells = [row["label"], f"`{row['row']}`", _figure(row), *([_difference(differences.get(row["row"]))] if table.compare_with_reference else [])]
         cells += [_figure(row["figures"].get("quality")), _calls(row), str(len(row["seeds"]))]
         lines.append(cells + ([_paper(row["paper"])[-1]] if table.paper_columns else []))
-    return "\n\n".join([markdown.table(head, lines), *_pairs_table(table, summary)])
+    return "\n\n".join([markdown.table(head, lines), *_pairs_table(table, summary), *_signals_table(table, summary)])
 
 
 def page(name: str, table: Table, summary: dict[str, Any], figures: Sequence[str]) -> str:
@@ -148,6 +163,17 @@ def _pairs_table(table: Table, summary: dict[str, Any]) -> list[str]:
     return [markdown.table(["compared", "win rate %"], lines)] if lines else []
 
 
+def _signals_table(table: Table, summary: dict[str, Any]) -> list[str]:
+    """What `discrimination` measured, a line a row and step."""
+    head = ["groups of", "step", "sigma_group", "sigma_noise", "SNR", *(f"tau: {SIGNALS[signal]}" for signal in TOLD)]
+    lines = [
+        [row["label"], str(at["step"]), *(_figure(figure, 2) for figure in (at["sigma_group"], at["sigma_noise"], at["snr"], *at["tau"].values()))]
+        for row in summary["rows"]
+        for at in row["discrimination"]
+    ]
+    return [markdown.table(head, lines)] if lines else []
+
+
 def _less(table: Table) -> str:
     return f"less {table.rows[table.reference].label}"
 
@@ -185,12 +211,12 @@ def readme_tables(results: Path) -> dict[str, str]:
     return {name: short_table(read_table(name, FOLDER), summary) for name, summary in tables.items() if summary}
 
 
-def _figure(figure: dict[str, Any] | None) -> str:
+def _figure(figure: dict[str, Any] | None, digits: int = 1) -> str:
     """`mean [low, high]`."""
     if not figure or figure["mean"] is None:
         return "not run"
     low, high = figure["ci"]
-    return f"{figure['mean']:.1f}" + ("" if low is None else f" [{low:.1f}, {high:.1f}]")
+    return f"{figure['mean']:.{digits}f}" + ("" if low is None else f" [{low:.{digits}f}, {high:.{digits}f}]")
 
 
 def _mean(figure: dict[str, Any] | None) -> str:

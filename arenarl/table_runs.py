@@ -15,6 +15,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from arenarl.discrimination import measure
 from arenarl.errors import OWNED
 from arenarl.evaluation import CURVE_FIGURES
 from arenarl.figures import training_log
@@ -106,8 +107,6 @@ def _train_and_evaluate(run: Run) -> dict[str, Any]:
         "provenance": summary["provenance"],
     }
     if run.measure == "discrimination":
-        from arenarl.discrimination import measure
-
         found["discrimination"] = measure(config)
     return found
 

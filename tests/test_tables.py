@@ -12,6 +12,7 @@ import pytest
 
 from arenarl import table_report, table_runs, tables
 from arenarl.config import UserError, check_groups
+from arenarl.discrimination import PROPERTIES, SIGNALS
 from arenarl.files import read_json, write_json
 from arenarl.metrics import mean_over_seeds, paired_differences
 from arenarl.tables import TABLES, read_table, runs_of
@@ -156,6 +157,19 @@ def test_a_finished_row_is_not_run_again_whichever_table_it_was_run_for(folder, 
     write_json(table_runs.path_of(run, tmp_path), changed)
     write_json(tmp_path / "another" / run.row / "seed0.json", changed)
     assert table_runs.finished(run, tmp_path) is None
+
+
+def test_fig1_shows_the_signals_of_each_step_as_means_over_seeds(folder, tmp_path):
+    path = folder / "own.yaml"
+    path.write_text(path.read_text(encoding="utf-8") + "measure: discrimination\n", encoding="utf-8")
+    spread = {"sigma_group": 2.0, "sigma_noise": 1.0, "snr": 2.0}
+    for run in runs_of("own", read_table("own", folder), ["one"], [0, 1]):
+        tau = {signal: dict.fromkeys(PROPERTIES, 0.25 + 0.5 * run.seed) for signal in SIGNALS}
+        rows = [{"step": step, "sigma_quality": 1.5, "trajectory": spread, "answer": spread, "tau": tau} for step in (0, 10)]
+        write_json(table_runs.path_of(run, tmp_path), result(run, 60.0 + run.seed) | {"discrimination": rows})
+    text = table_report.write_table("own", read_table("own", folder), tmp_path)
+    assert "| One | 10 | 2.00 [2.00, 2.00] | 1.00 [1.00, 1.00] | 2.00 [2.00, 2.00] | 0.50 [-2.68, 3.68] |" in text
+    assert (tmp_path / "own" / "signal_one.svg").is_file() and "signal_one.png" in (tmp_path / "own" / "README.md").read_text(encoding="utf-8")
 
 
 def test_again_compares_with_the_same_seed_or_with_the_prediction_interval(folder, tmp_path):
