@@ -122,8 +122,10 @@ class SearchTools:
             return [hit.snapshot]
         texts = await asyncio.to_thread(chunks, page.text, self.config.search_chunk_tokens)
         by_query = await asyncio.to_thread(best_by_terms, query, texts, self.config.bm25_chunks)
+        if not hit.snapshot:
+            return by_query
         by_snapshot = await asyncio.to_thread(best_by_terms, hit.snapshot, texts, self.config.snapshot_chunks or 0)
-        return list(dict.fromkeys([*by_query, *by_snapshot, *filter(None, [hit.snapshot])]))
+        return list(dict.fromkeys([*by_query, *by_snapshot, hit.snapshot]))
 
     async def _browse_chunk(self, page: Page) -> list[str]:
         """The page's best chunk by its title, or all of it."""
