@@ -26,7 +26,7 @@ def index(request, tmp_path_factory):
 
 
 @pytest.mark.parametrize(("query", "title"), [
-    ("Who wrote The Long Tide?", "Mara Velden"), ("novel about a city", "The Long Tide"), ("people in Oslo", "Oslo"), ("北京的图书馆", "朝阳图书馆"),
+    ("Who won the Holm Prize?", "Mara Velden"), ("The Long Tide", "The Long Tide"), ("novel about a city", "The Long Tide"), ("people in Oslo", "Oslo"), ("北京的图书馆", "朝阳图书馆"),
     ("nothing", "Nothing yet"),
 ])  # fmt: skip
 def test_the_page_that_answers_comes_first(index, query, title):
@@ -107,6 +107,7 @@ def test_a_snippet_answers_and_leaves_out_what_does_not():
     assert extract_snippet("born", texts, 60) == "She was born in Oslo in 1921."
     assert extract_snippet("cities", texts, 60) == "Oslo is a city of 600,000 people."
     assert extract_snippet("藏书", [PAGES[3].text], 60) == "它有两百万册藏书。"
+    assert extract_snippet("Mara Velden born", [PAGES[0].text], 8, "Mara Velden") == "She was born in Oslo in 1921."
     assert extract_snippet("zebra", texts, 5) == "Mara Velden is a writer."
 
 

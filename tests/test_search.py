@@ -1,5 +1,3 @@
-"""Search and browse as a whole: a web search API and a web site on this machine, the cache, models, LLM snippets, the environment."""
-
 import asyncio
 import json
 import threading
@@ -14,6 +12,7 @@ from test_llm_client import Script, llm
 from arenarl.config import Config, EnvironmentConfig, RolloutConfig, SearchConfig, UserError, WebConfig, load_config
 from arenarl.environments import make_environment
 from arenarl.environments.base import ToolError
+from arenarl.generation import GeneratedTurn
 from arenarl.research.cache import Cache
 from arenarl.research.engines import Hit, LocalEngine
 from arenarl.research.environment import ResearchEnvironment
@@ -22,7 +21,8 @@ from arenarl.research.page_index import PageIndex
 from arenarl.research.pages import Page
 from arenarl.research.search import SearchTools, best_by_terms
 from arenarl.research.web import WebEngine
-from arenarl.rollouts import RolloutEngine
+from arenarl.rollouts import Attempt, RolloutEngine
+from arenarl.trajectory import Query
 
 PAGES = [
     Page("https://encyclopedia.example/mara-velden", "Mara Velden", "Mara Velden is a writer. She was born in Oslo in 1921.\n\nShe won the Holm Prize in 1955."),
@@ -39,13 +39,10 @@ def ask(target, name, **arguments):
     return asyncio.run(target.call(name, arguments))
 
 
-# --- the two tools over local pages
-
-
 def test_full_results_are_json_with_url_title_and_snippet():
     environment = ResearchEnvironment(local())
     first, *_ = json.loads(ask(environment, "search", query="Where was Mara Velden born?"))
-    assert first == {"url": PAGES[0].url, "title": "Mara Velden", "snippet": PAGES[0].text.partition("\n")[0]}
+    assert first == {"url": PAGES[0].url, "title": "Mara Velden", "snippet": "She was born in Oslo in 1921."}
     assert json.loads(ask(environment, "browse", url=PAGES[0].url)) == {"url": PAGES[0].url, "text": PAGES[0].text}
 
 
@@ -110,9 +107,6 @@ def test_the_event_loop_of_the_rollouts_goes_on_while_a_search_works():
     assert asyncio.run(rollouts())[0].title == "Oslo"
 
 
-# --- the web
-
-
 class API:
     """A search API in Serper's form that knows a site's pages; `replies` come first, as (status, text)."""
 
@@ -154,16 +148,12 @@ def test_a_search_of_the_web_reads_the_pages_and_falls_back_on_their_snapshots(m
 
 def test_results_on_disk_serve_other_processes(monkeypatch, tmp_path):
     with site() as (one, url):
-        api = API(results=[(f"{url}/good", "Tide pools", "A novel.")])
-        rates = []
-        for _ in range(2):  # tools of their own, as another process has
-            with web_tools(monkeypatch, api, cache=tmp_path / "cache.sqlite", endpoint_name=None) if False else web_tools(
-                monkeypatch, api, cache=tmp_path / "cache.sqlite"
-            ) as tools:
-                tools.engine.name = "one API"  # its port is another each time
-                asyncio.run(tools.search("The Long Tide"))
-                asyncio.run(tools.browse(f"{url}/good"))
-                rates.append(tools.take_metrics()["search/hit_rate"])
+        api, rates = API(results=[(f"{url}/good", "Tide pools", "A novel.")]), []
+        with web_tools(monkeypatch, api, cache=tmp_path / "cache.sqlite") as tools:
+            for own in (tools, SearchTools(tools.config, tools.engine)):  # tools of its own, as another process has
+                asyncio.run(own.search("The Long Tide"))
+                asyncio.run(own.browse(f"{url}/good"))
+                rates.append(own.take_metrics()["search/hit_rate"])
     assert len(api.requests) == len(one.requests) == 1
     assert sum(rates[0]) == 1 and sum(rates[1]) == len(rates[1]) - 2  # the page is browsed; then all but the two answers themselves
 
@@ -218,16 +208,9 @@ def test_a_rollout_goes_on_after_every_fault(monkeypatch, tokenizer):
         generator = Scripted(tokenizer, [*texts, "<think>\n\n</think>\n\n<answer>\ndone\n</answer>"])
         environment = ResearchEnvironment(tools)
         engine = RolloutEngine(generator, tokenizer, lambda: environment, RolloutConfig(max_turns=8, max_tokens=50_000, max_turn_tokens=5_000), False)
-        trajectory = engine.roll_out([attempt()])[0]
+        trajectory = engine.roll_out([Attempt(Query("q", "research", "synthetic_qa", "en", "When?"), 0.0, 0)])[0]
         assert trajectory.stop_reason == "answer" and trajectory.meta["tool_errors"] == 5 and trajectory.meta["tool_calls"] == 6
         assert len(engine.tool_metrics()["search/call_s"]) == 6
-
-
-def attempt():
-    from arenarl.rollouts import Attempt
-    from arenarl.trajectory import Query
-
-    return Attempt(Query("q", "research", "synthetic_qa", "en", "When?"), 0.0, 0)
 
 
 class Scripted:
@@ -237,12 +220,7 @@ class Scripted:
         self.turns = [tokenizer.encode(text, add_special_tokens=False) + [tokenizer.eos_token_id] for text in texts]
 
     async def generate(self, request):
-        from arenarl.generation import Generated
-
-        return Generated(self.turns.pop(0))
-
-
-# --- stages
+        return GeneratedTurn(self.turns.pop(0))
 
 
 def test_candidates_are_the_best_by_query_then_by_snapshot_then_the_snapshot_itself(monkeypatch):
@@ -282,7 +260,7 @@ def test_without_a_reply_the_pages_own_sentences_serve(tmp_path):
     script = Script("no JSON")
     with serving(script.app) as url:
         tools = local(client_of(tmp_path), results=1, snippet=llm(url, name="llm"))
-        assert asyncio.run(tools.search("Where was Mara Velden born?"))[0].snippet == PAGES[0].text.partition("\n")[0]
+        assert asyncio.run(tools.search("Where was Mara Velden born?"))[0].snippet == "She was born in Oslo in 1921."
 
 
 def test_models_that_are_not_installed_are_named_with_the_command(monkeypatch):
@@ -331,9 +309,6 @@ def test_a_model_that_cannot_be_loaded_is_named(tmp_path):
         local(cache=None, reranker=str(tmp_path / "empty"))
 
 
-# --- the cache
-
-
 def test_the_cache_makes_a_result_once_and_keeps_no_failure(tmp_path):
     made = []
 
@@ -363,9 +338,6 @@ def test_a_cache_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(UserError, match="change environment.search.cache"):
         Cache(tmp_path / "file" / "c.sqlite")
-
-
-# --- the config
 
 
 @pytest.mark.parametrize(("setting", "message"), [

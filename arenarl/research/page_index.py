@@ -1,7 +1,7 @@
 """BM25 over the chunks of many pages: in memory for the embedded corpus, memory-mapped from a folder for documents on disk.
 
 bm25s scores all chunks at once; `top` finds the best without sorting them, which took most of a query's time. A page counts by its
-best chunk. A chunk is indexed with its page's title, so that one that says "she" is found by her name.
+best chunk. A chunk is indexed with its page's title, so that one that says "she" is found by her name, and a page by what it is about.
 """
 
 import json
@@ -18,6 +18,7 @@ from arenarl.research.passages import chunk_spans, terms
 from arenarl.seeds import stable_seed
 
 _BLOCK = 64  # chunks that `top` looks at together
+_EMPHASIS = 3  # how often the title counts. Our choice
 
 
 class StoredPages(Sequence[Page]):
@@ -72,7 +73,7 @@ class PageIndex:
         vocabulary: dict[str, int] = {}
         spans, first_chunk, names, ids = [], [0], [], []
         for page in pages:
-            title = terms(page.title)
+            title = terms(page.title) * _EMPHASIS
             for start, end in chunk_spans(page.text, chunk_tokens) or [(0, 0)]:
                 spans.append((start, end))
                 ids.append([vocabulary.setdefault(term, len(vocabulary)) for term in title + terms(page.text[start:end])])

@@ -102,16 +102,17 @@ def _pieces(text: str, max_tokens: int) -> Iterator[tuple[int, int, int]]:
             start = start if is_last else part[-1]
 
 
-def extract_snippet(query: str, texts: Sequence[str], max_words: int) -> str:
+def extract_snippet(query: str, texts: Sequence[str], max_words: int, title: str = "") -> str:
     """The sentences that say most of the query, in their order, within `max_words`; the first ones if none says any of it.
 
-    A query's term weighs less the more sentences have it: what all say of a page's subject is no answer.
+    What the page's title says already does not count, and a term weighs less the more sentences have it: neither is an answer.
     """
     text = "\n".join(texts)
     spans = list(sentence_spans(text))
     starts, lowered = [start for start, _ in spans], text.lower()
     scores = [0.0] * len(spans)  # by sentence
-    for term in dict.fromkeys(terms(query)):
+    said = set(terms(title))
+    for term in (term for term in dict.fromkeys(terms(query)) if term not in said):
         having = {bisect_right(starts, place) - 1 for place in _places(term, lowered)}
         for index in having:
             scores[index] += math.log(1 + len(spans) / len(having))
