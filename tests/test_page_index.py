@@ -8,7 +8,11 @@ from arenarl.research.pages import Page
 from arenarl.research.passages import CUT, chunk_spans, chunks, count_tokens, cut, extract_snippet, extract_summary, sentences, terms
 
 PAGES = [
-    Page("https://x.example/mara", "Mara Velden", "Mara Velden is a writer. She was born in Oslo in 1921.\n\nShe wrote The Long Tide, and won the Holm Prize."),
+    Page(
+        "https://x.example/mara",
+        "Mara Velden",
+        "Mara Velden is a writer. She was born in Oslo in 1921.\n\nShe wrote The Long Tide, and won the Holm Prize.",
+    ),
     Page("https://x.example/oslo", "Oslo", "Oslo is a city of 600,000 people.\n\nIts mayors are elected every four years."),
     Page("https://x.example/tide", "The Long Tide", "The Long Tide is a novel of 1950. It is about tides, pools and cities."),
     Page("https://x.example/chaoyang", "朝阳图书馆", "朝阳图书馆位于北京。它有两百万册藏书。"),
@@ -26,8 +30,8 @@ def index(request, tmp_path_factory):
 
 
 @pytest.mark.parametrize(("query", "title"), [
-    ("Who won the Holm Prize?", "Mara Velden"), ("The Long Tide", "The Long Tide"), ("novel about a city", "The Long Tide"), ("people in Oslo", "Oslo"), ("北京的图书馆", "朝阳图书馆"),
-    ("nothing", "Nothing yet"),
+    ("Who won the Holm Prize?", "Mara Velden"), ("The Long Tide", "The Long Tide"), ("novel about a city", "The Long Tide"),
+    ("people in Oslo", "Oslo"), ("北京的图书馆", "朝阳图书馆"), ("nothing", "Nothing yet"),
 ])  # fmt: skip
 def test_the_page_that_answers_comes_first(index, query, title):
     assert index.search(query, 3)[0][0].title == title
@@ -65,7 +69,8 @@ def test_pages_without_a_word_cannot_be_indexed():
 
 
 def test_as_many_pages_as_wanted_are_found_though_one_has_many_good_chunks():
-    pages = [Page("long", "Long", "\n\n".join(["Tide tide tide tide."] * 300)), *(Page(f"{i}", f"Short {i}", "One tide among many other words.") for i in range(9))]
+    short = [Page(f"{number}", f"Short {number}", "One tide among many other words.") for number in range(9)]
+    pages = [Page("long", "Long", "\n\n".join(["Tide tide tide tide."] * 300)), *short]
     found = PageIndex.build(pages, 4).search("tide", 5)
     assert len(found) == 5 and found[0][0].url == "long" and len(found[0][1]) == 300
 

@@ -25,7 +25,11 @@ from arenarl.rollouts import Attempt, RolloutEngine
 from arenarl.trajectory import Query
 
 PAGES = [
-    Page("https://encyclopedia.example/mara-velden", "Mara Velden", "Mara Velden is a writer. She was born in Oslo in 1921.\n\nShe won the Holm Prize in 1955."),
+    Page(
+        "https://encyclopedia.example/mara-velden",
+        "Mara Velden",
+        "Mara Velden is a writer. She was born in Oslo in 1921.\n\nShe won the Holm Prize in 1955.",
+    ),
     Page("https://encyclopedia.example/oslo", "Oslo", "Oslo is a city of 600,000 people. " + "It has many streets and parks. " * 200),
     Page("https://encyclopedia.example/the-long-tide", "The Long Tide", "The Long Tide is a novel by Mara Velden. It is about tide pools."),
 ]
@@ -286,13 +290,14 @@ def tiny_bert(tmp_path_factory):
     special = dict(pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]")
     PreTrainedTokenizerFast(tokenizer_object=inner, model_max_length=128, **special).save_pretrained(folder)
     torch.manual_seed(0)
-    shape = BertConfig(len(vocabulary), 32, 2, 2, 64, max_position_embeddings=128, num_labels=1)
+    sizes = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, max_position_embeddings=128)
+    shape = BertConfig(vocab_size=len(vocabulary), num_labels=1, **sizes)
     BertForSequenceClassification(shape).save_pretrained(folder)
     return folder
 
 
 def test_real_models_narrow_the_chunks_down(tiny_bert, tmp_path):
-    tools = local(search_chunk_tokens=128, embedder=tiny_bert, embedded_chunks=3, reranker=tiny_bert, reranked_chunks=2, cache=str(tmp_path / "c.sqlite"))
+    tools = local(embedder=tiny_bert, embedded_chunks=3, reranker=tiny_bert, reranked_chunks=2, cache=str(tmp_path / "c.sqlite"))
     texts = [f"She was born in {place}." for place in ("oslo", "parks", "streets", "pools", "1921")]
     nearest = tools._embedder.best("She was born in oslo.", texts, 3)
     assert nearest[0] == texts[0] and len(nearest) == 3

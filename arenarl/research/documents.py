@@ -1,7 +1,8 @@
 """A local folder of documents as pages, indexed on disk once for all processes and runs.
 
-Text, Markdown and HTML files are a page each, JSONL dumps a page a line: `text` (or `contents`), `title` (or the first line) and `url`. The index lies in a folder named by a hash of what it was made from, so a changed document makes another one. It appears
-whole or not at all; who finds it missing builds it, and the others wait.
+Text, Markdown and HTML files are a page each, JSONL dumps a page a line: `text` (or `contents`), `title` (or the first line) and `url`.
+The index lies in a folder named by a hash of what it was made from, so a changed document makes another one. It appears whole or not
+at all; who finds it missing builds it, and the others wait.
 """
 
 import hashlib

@@ -3,11 +3,14 @@
 Pages come from anywhere: whatever a parser makes of one, the result is a page or None.
 """
 
+import logging
 import re
 
 from trafilatura import bare_extraction, load_html
 
 from arenarl.research.pages import Page
+
+logging.getLogger("trafilatura").setLevel(logging.CRITICAL)  # it prints what is wrong with each page; the policy is told
 
 
 def read_html(html: bytes, url: str, charset: str | None = None) -> Page | None:
