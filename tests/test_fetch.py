@@ -193,8 +193,8 @@ HOSTILE = [  # {port} is that of a server which must never be asked
     "http://224.0.0.1/", "http://255.255.255.255/", "http://user@127.0.0.1:{port}/secret", "http://example.com@127.0.0.1:{port}/secret",
     "http://user:word@93.184.216.34/", "http://127.0.0.1:{port}\\@93.184.216.34/secret", "http://①②⑦.⓪.⓪.①:{port}/secret",
     "http://127。0。0。1:{port}/secret", "http://127.0.0.1%00.example.com:{port}/secret", "file:///etc/passwd", "file://localhost/etc/passwd",
-    "ftp://127.0.0.1/", "gopher://127.0.0.1:{port}/_GET", "data:text/html,<p>x", "javascript:alert(1)", "//127.0.0.1:{port}/secret", "/etc/passwd", "",
-    "http://", "http:///secret", "http://[::1", "http://127.0.0.1:{port}:80/secret", "http://127.0.0.1:99999/", "http://\n127.0.0.1:{port}/secret",
+    "ftp://127.0.0.1/", "gopher://127.0.0.1:{port}/_GET", "data:text/html,<p>x", "javascript:alert(1)", "//127.0.0.1:{port}/secret", "/etc/passwd",
+    "", "http://", "http:///secret", "http://[::1", "http://127.0.0.1:{port}:80/secret", "http://127.0.0.1:99999/", "http://\n127.0.0.1:{port}/secret",
 ]  # fmt: skip
 
 
