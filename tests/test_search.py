@@ -384,6 +384,14 @@ def test_the_environment_is_made_by_its_name(tmp_path):
     assert Config().environment.name == "travel"
 
 
+def test_a_page_of_the_embedded_corpus_is_found_by_its_title():
+    pytest.importorskip("arenarl.research.corpus")
+    environment = make_environment(EnvironmentConfig(name="research", results="compact", search=SearchConfig(corpus_size=300)), "en")
+    titles = [page.title for page in environment.search_tools.engine.index.pages[::10]]
+    assert [ask(environment, "search", query=title).partition(":")[0] for title in titles] == titles
+    assert not any(ask(environment, "browse", url=title).startswith("Error") for title in titles)
+
+
 def test_the_benchmark_measures_what_it_says(tmp_path):
     from arenarl.research import benchmark
 
