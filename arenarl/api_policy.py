@@ -16,7 +16,18 @@ from arenarl.environments.base import Environment
 from arenarl.judge_prompts import prompt_texts
 from arenarl.llm_client import LLMClient, Message, NoReply, RunStopped, chat_request
 from arenarl.rollouts import Attempt, Progress, RolloutEngine
-from arenarl.trajectory import Query, RolloutGroup, StopReason, ToolCall, Trajectory, assistant_message, native_call, prompt_messages, storable
+from arenarl.trajectory import (
+    Query,
+    RolloutGroup,
+    StopReason,
+    ToolCall,
+    Trajectory,
+    assistant_message,
+    native_calls,
+    prompt_messages,
+    reply_message,
+    text_of,
+)
 
 
 @dataclass
@@ -83,7 +94,7 @@ class ApiRolloutEngine(RolloutEngine):
         if isinstance(reply, NoReply):
             return self._without_reply(progress, reply)
         said = json.loads(reply.text)
-        calls = list(_native_calls(said, turn_number))
+        calls = [(call_id or f"call_{turn_number}_{number}", call) for number, (call_id, call) in enumerate(native_calls(said))]
         progress.count(reply.tokens_in, reply.tokens_out)
         progress.meta["model"] = reply.model
         progress.messages.append(reply_message(said, [call for _, call in calls]))
@@ -108,29 +119,9 @@ class ApiRolloutEngine(RolloutEngine):
             progress.sent.append({"role": "user", "content": "\n".join(texts)})
 
 
-def reply_message(said: dict[str, Any], native: Sequence[ToolCall] = ()) -> dict[str, Any]:
-    """An API's message as `trajectory` keeps a turn: thought, text, calls; first the native ones, then those in the text."""
-    message = assistant_message(_text(said.get("content")))
-    if thought := _text(said.get("reasoning_content") or said.get("reasoning")):
-        message["reasoning_content"] = thought
-    if native:
-        calls = [{"type": "function", "function": {"name": call.name, "arguments": call.arguments}} for call in native]
-        message["tool_calls"] = calls + message.get("tool_calls", [])
-    return message
-
-
-def _native_calls(said: dict[str, Any], turn_number: int):
-    """(id, call) of each tool call that the API has taken out of the text."""
-    for number, call in enumerate(said.get("tool_calls") or []):
-        function = call.get("function") or {}
-        arguments = function.get("arguments")
-        arguments = arguments if isinstance(arguments, str) else json.dumps(arguments or {})
-        yield call.get("id") or f"call_{turn_number}_{number}", native_call(str(function.get("name") or ""), arguments)
-
-
 def _sent_back(said: dict[str, Any], calls: Sequence[tuple[str, ToolCall]]) -> Message:
     """The reply as the next request repeats it: without its thoughts, and with arguments that servers can read as JSON."""
-    message: Message = {"role": "assistant", "content": _text(said.get("content")) or None}
+    message: Message = {"role": "assistant", "content": text_of(said.get("content")) or None}
     if calls:
         message["tool_calls"] = [
             {"id": call_id, "type": "function", "function": {"name": call.name or "unknown", "arguments": _as_json(call.arguments)}}
@@ -141,10 +132,6 @@ def _sent_back(said: dict[str, Any], calls: Sequence[tuple[str, ToolCall]]) -> M
 
 def _as_json(arguments: dict[str, Any] | str) -> str:
     return json.dumps(arguments if isinstance(arguments, dict) else {"malformed": arguments}, ensure_ascii=False)
-
-
-def _text(value: Any) -> str:
-    return storable(value) if isinstance(value, str) else ""
 
 
 def system_prompt(language: str) -> str:

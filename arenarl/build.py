@@ -101,12 +101,15 @@ def build_judge(config: Config, judge: JudgeConfig, examiner: Examiner, client: 
     """A judge; an embedded one's noise derives from the run's seed and its purpose.
 
     Raises:
-        UserError: the class that `name` names cannot be had, or the domain has no rubric.
+        UserError: the class that `name` names cannot be had, the domain has no rubric, or the embedded judge has no truth to go by.
     """
     if judge.name == "llm":
         domain_rubric(config.environment.domain, config.data.language)  # or this run could not be judged
         return LLMJudge(judge, client, _query_rubrics(config, judge) if judge.query_rubrics else None)
     if judge.name == "embedded":
+        if config.data.source:
+            judge_file = "configs/judges/qwen3_max.yaml"
+            raise UserError(f"judge: published queries (data.source) have no truth for the embedded judge; take an LLM judge, such as {judge_file}")
         return EmbeddedJudge(judge, examiner, stable_seed(config.seed, "judge", purpose))
     return named_class(judge.name, "judge")(judge)
 
@@ -139,11 +142,13 @@ def load_policy(config: Config, path: str) -> Any:
 
 def training_queries(config: Config) -> list[Query]:
     """The RL split, without M-Day unless `rl.subtasks` names it."""
-    wanted = config.rl.subtasks or [subtask for subtask in SUBTASKS if subtask != HELD_OUT]
-    if unknown := sorted(set(wanted) - set(SUBTASKS)):
-        raise UserError(f"rl.subtasks: unknown {', '.join(unknown)}; known: {', '.join(SUBTASKS)}")
     path = Path(config.data.folder) / "rl_queries.jsonl"
-    queries = [query for query in read_queries(path) if query.subtask in wanted]
+    queries = read_queries(path)
+    subtasks = sorted({*SUBTASKS, *(query.subtask for query in queries)})  # published queries may not state one
+    wanted = config.rl.subtasks or [subtask for subtask in subtasks if subtask != HELD_OUT]
+    if unknown := sorted(set(wanted) - set(subtasks)):
+        raise UserError(f"rl.subtasks: unknown {', '.join(unknown)}; known: {', '.join(subtasks)}")
+    queries = [query for query in queries if query.subtask in wanted]
     if len(queries) < config.rl.groups:
         raise UserError(
             f"{path} has {len(queries)} queries of {', '.join(wanted)}, fewer than rl.groups={config.rl.groups}; "
@@ -172,7 +177,8 @@ def build_curve(config: Config, engine: RolloutEngine, examiner: Examiner, folde
 
 def spread_over_subtasks(queries: list[Query], count: int) -> list[Query]:
     """The first `count` queries, taken from the subtasks in turn."""
-    by_subtask = [[query for query in queries if query.subtask == subtask] for subtask in SUBTASKS]
+    subtasks = [*SUBTASKS, *sorted({query.subtask for query in queries} - set(SUBTASKS))]
+    by_subtask = [[query for query in queries if query.subtask == subtask] for subtask in subtasks]
     turns = [members[index] for index in range(len(queries)) for members in by_subtask if index < len(members)]
     return turns[:count]
 

@@ -58,6 +58,8 @@ class PolicyConfig:
 @dataclass
 class DataConfig:
     folder: str = "data/travel"  # where prepare.py writes and the scripts read
+    source: list[str] = field(default_factory=list)  # published data instead of generated: folders, JSONL files, data sets of the hub
+    # (owner/name, or owner/name@revision), read together. Then only `folder` and `language` count beside it, and judges must be LLMs
     seed: int = 0  # makes queries, trajectories and baselines; apart from `seed`, so that all seeds of a run share the test set
     language: Literal["zh", "en"] = "zh"  # of queries, thoughts and answers (Table 1: Chinese)
     sft_size: int = 2600  # trajectories for the cold start (Table 1)

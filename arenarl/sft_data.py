@@ -42,10 +42,12 @@ def training_texts(path: Path) -> Iterator[str]:
 def tokenize_trajectories(path: Path, tokenizer: PreTrainedTokenizerBase, tools: list[dict] | None, max_length: int) -> Dataset:
     """A dataset of `input_ids` and `labels`, cut to `max_length` tokens, and `length`, the tokens before the cut.
 
+    A trajectory that brings tools of its own is shown with them instead of `tools`; with `tools` None the prompt tells of none.
+
     Raises:
         UserError: the chat template does not mark assistant turns, or cutting leaves nothing to train on.
     """
-    rows = [tokenize(tokenizer, record["messages"], tools, max_length) for record in read_jsonl(path)]
+    rows = [tokenize(tokenizer, record["messages"], tools and (record["tools"] or tools), max_length) for record in read_jsonl(path)]
     if not any(_has_target(row["labels"]) for row in rows):
         raise UserError(f"{path}: no assistant token to train on: the chat template marks none, or sft.max_length cuts them all")
     return Dataset.from_list(rows)

@@ -7,7 +7,7 @@ trajectories and generated ones go through the same two functions, so SFT trains
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -122,6 +122,27 @@ def assistant_message(text: str) -> dict[str, Any]:
     return message
 
 
+def reply_message(said: dict[str, Any], native: Sequence[ToolCall] = ()) -> dict[str, Any]:
+    """An API's message as a turn is kept here: thought, text, calls; first the `native` ones, then those in the text."""
+    message = assistant_message(text_of(said.get("content")))
+    if thought := text_of(said.get("reasoning_content") or said.get("reasoning")):
+        message["reasoning_content"] = thought
+    if native:
+        calls = [{"type": "function", "function": asdict(call)} for call in native]
+        message["tool_calls"] = calls + message.get("tool_calls", [])
+    return message
+
+
+def answer_text(text: str) -> str:
+    """A final text in the form that counts as an answer. Of one that has an <answer> already, only that is kept.
+
+    >>> answer_text("Take the train.") == answer_text("Done. <answer>Take the train.</answer>") == "<answer>\\nTake the train.\\n</answer>"
+    True
+    """
+    inner = _ANSWER.search(text)
+    return f"<answer>\n{harmless(inner.group(1) if inner else text).strip()}\n</answer>"
+
+
 def assistant_text(message: dict[str, Any]) -> str:
     """The text form of an assistant message, the inverse of `assistant_message` for well-formed turns."""
     functions = [{"name": call["function"]["name"], "arguments": call["function"]["arguments"]} for call in message.get("tool_calls", [])]
@@ -187,7 +208,7 @@ def append_step(path: Path, step: int, records: Iterable[dict[str, Any]]) -> Non
 def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
     """The records of a JSONL file. Raises UserError with file and line if one cannot be read."""
     if not path.is_file():
-        raise UserError(f"{path} does not exist; make it with: python data/prepare.py travel --config <the run's YAML>")
+        raise UserError(f"{path} does not exist; make it with: python data/prepare.py --config <the run's YAML>")
     with path.open(encoding="utf-8") as file:
         for number, line in enumerate(file, start=1):
             try:
@@ -205,9 +226,34 @@ def read_queries(path: Path) -> list[Query]:
     return queries
 
 
+def same_query(text: str) -> str:
+    """What two queries have in common that count as one: the text, whatever its case and spacing."""
+    return " ".join(text.lower().split())
+
+
+def text_of(content: Any) -> str:
+    """The text of an API's message, which is a string, a list of parts, or nothing.
+
+    >>> text_of("a"), text_of([{"type": "text", "text": "a"}, {"type": "image_url"}]), text_of(None)
+    ('a', 'a', '')
+    """
+    if isinstance(content, list):
+        return "".join(text_of(part.get("text")) for part in content if isinstance(part, dict))
+    return storable(content) if isinstance(content, str) else ""
+
+
 def storable(text: str) -> str:
     """The text without lone surrogates, which JSON escapes can spell and neither files nor tokenizers can hold."""
     return text.encode("utf-8", "replace").decode()
+
+
+def native_calls(said: dict[str, Any]) -> Iterator[tuple[str | None, ToolCall]]:
+    """(id, call) of each tool call of an API's message that stands apart from its text."""
+    for call in said.get("tool_calls") or []:
+        function = call.get("function") or {}
+        arguments = function.get("arguments")
+        arguments = arguments if isinstance(arguments, str) else json.dumps(arguments or {})
+        yield call.get("id"), native_call(str(function.get("name") or ""), arguments)
 
 
 def native_call(name: str, arguments: str) -> ToolCall:

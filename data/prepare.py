@@ -1,15 +1,17 @@
 """Writes a domain's splits into `data.folder`: SFT trajectories, RL queries, test queries, stored baselines (Section 5, Table 1).
 
-    python data/prepare.py travel                                     the paper's numbers, Chinese, full results
-    python data/prepare.py travel --config configs/quickstart.yaml    what a run's YAML asks for
+    python data/prepare.py travel                              the paper's numbers, Chinese, full results
+    python data/prepare.py --config configs/quickstart.yaml    what a run's YAML asks for
+    python data/prepare.py travel --from Alibaba-NLP/Open-Travel --set data.folder=data/open-travel    published data
 
-Deterministic: the same `data.seed` writes the same bytes. What is there already, made from the same settings by the same code,
-is left alone.
+Deterministic: the same `data.seed` writes the same bytes. What is there already, made from the same settings and sources by the
+same code, is left alone.
 """
 
 import argparse
 import json
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -21,22 +23,31 @@ from arenarl.environments import make_environment  # noqa: E402
 from arenarl.environments.travel_world import build_world  # noqa: E402
 from arenarl.errors import guarded  # noqa: E402
 from arenarl.files import hash_files, read_json, write_json  # noqa: E402
+from arenarl.public_data import PublicData, find_source, local_path, read_public_data  # noqa: E402
 from arenarl.queries import SUBTASKS  # noqa: E402
 from arenarl.runs import timed  # noqa: E402
 from arenarl.synthesis import travel_splits  # noqa: E402
 from arenarl.terminal import Bar  # noqa: E402
-from arenarl.trajectory import read_queries, write_jsonl  # noqa: E402
+from arenarl.trajectory import read_jsonl, read_queries, same_query, write_jsonl  # noqa: E402
+
+PAPER = {"travel": "configs/travel/sft_qwen3_8b.yaml"}  # domain -> the run with the paper's numbers
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("domain", choices=["travel"])
-    parser.add_argument("--config", help="the run's YAML; without it the paper's numbers")
+    parser.add_argument("domain", nargs="?", choices=PAPER, help="whose data of the paper's size, if there is no --config")
+    parser.add_argument("--config", help="the run's YAML, which names its domain")
+    parser.add_argument("--from", nargs="+", metavar="SOURCE", dest="sources", help="published data instead: the same as data.source")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides", help="change one key; may be repeated")
     arguments = parser.parse_args()
-    config = load_config(arguments.config or "configs/travel/sft_qwen3_8b.yaml", arguments.overrides)
+    if not (arguments.domain or arguments.config):
+        parser.error(f"name a domain ({', '.join(PAPER)}) or a --config")
+    sources = [f"data.source={json.dumps(arguments.sources)}"] if arguments.sources else []
+    config = load_config(arguments.config or PAPER[arguments.domain], [*sources, *arguments.overrides])
+    if arguments.domain not in (None, config.environment.domain):
+        raise UserError(f"{arguments.config} is of the domain {config.environment.domain}, not {arguments.domain}; leave the domain out")
     folder = Path(config.data.folder)
-    settings = {"data": asdict(config.data), "environment": asdict(config.environment), "code": code_hash()}
+    settings = {"data": asdict(config.data), "environment": asdict(config.environment), "code": code_hash(), "sources": local_hashes(config)}
     manifest = read_manifest(folder, settings)
     if manifest:
         print(f"{folder} is up to date")
@@ -50,25 +61,49 @@ def main() -> None:
 
 def prepare(config: Config, folder: Path, settings: dict) -> dict:
     """Write all splits; returns the manifest with counts and hashes, which is written last."""
+    public = load_public(config, folder) if config.data.source else None
     splits = {}
-    environment = make_environment(config.environment, config.data.language)
-    with Bar("data", len(SUBTASKS) * config.data.test_per_subtask + config.data.sft_size) as bar:
-        for name, records in travel_splits(build_world(config.environment.world_seed), environment, config.data, bar.over):
-            path = folder / f"{name}.jsonl"
-            write_jsonl(path, records)
-            splits[name] = {"records": len(records), "sha256": file_hash(path)}
+    for name, records in public.splits.items() if public else generate(config):
+        path = folder / f"{name}.jsonl"
+        write_jsonl(path, records)
+        splits[name] = {"records": len(records), "sha256": file_hash(path)}
     check_disjoint(folder)
-    manifest = {**settings, "splits": splits}
+    manifest = {**settings, "origin": public.origin if public else "generated", "splits": splits}
     write_json(folder / "manifest.json", manifest)
     return manifest
 
 
+def generate(config: Config) -> Iterator[tuple[str, list]]:
+    """The splits of the embedded world, by name, with a bar for the queries that the teacher solves."""
+    if config.environment.domain != "travel":
+        raise UserError(f"environment.domain={config.environment.domain}: only travel can be generated here; name published data with data.source")
+    environment = make_environment(config.environment, config.data.language)
+    with Bar("data", len(SUBTASKS) * config.data.test_per_subtask + config.data.sft_size) as bar:
+        yield from travel_splits(build_world(config.environment.world_seed), environment, config.data, bar.over)
+
+
+def load_public(config: Config, folder: Path) -> PublicData:
+    """What `data.source` names, with its notes printed. Raises UserError if its splits would stand beside another data set's."""
+    environment = make_environment(config.environment, config.data.language)
+    public = read_public_data(config.data.source, config.environment.domain, environment.tools)
+    if "sft" not in public.splits and (folder / "sft.jsonl").is_file():
+        raise UserError(f"{folder}/sft.jsonl is not of data.source, which has no SFT trajectories; add it to data.source or set another data.folder")
+    for note in public.notes:
+        print(note)
+    return public
+
+
+def local_hashes(config: Config) -> list[str | None]:
+    """Of each local source's content. A data set of the hub stands for itself, so that what is prepared needs no network."""
+    return [hash_files(find_source(source).files) if local_path(source) else None for source in config.data.source]
+
+
 def check_disjoint(folder: Path) -> None:
     """No query text is in two splits, whatever its case and spacing. Raises UserError naming one that is."""
-    test = {" ".join(query.query.lower().split()) for query in read_queries(folder / "test_queries.jsonl")}
-    rl = {" ".join(query.query.lower().split()) for query in read_queries(folder / "rl_queries.jsonl")}
-    with (folder / "sft.jsonl").open(encoding="utf-8") as file:
-        sft = {" ".join(json.loads(line)["messages"][0]["content"].lower().split()) for line in file}
+    test = {same_query(query.query) for query in read_queries(folder / "test_queries.jsonl")}
+    rl = {same_query(query.query) for query in read_queries(folder / "rl_queries.jsonl")}
+    trajectories = read_jsonl(folder / "sft.jsonl") if (folder / "sft.jsonl").is_file() else []
+    sft = {same_query(trajectory["messages"][0]["content"]) for trajectory in trajectories}
     for one, other, names in ((test, rl, "test and RL"), (test, sft, "test and SFT"), (rl, sft, "RL and SFT")):
         if shared := sorted(one & other):
             raise UserError(f"{folder}: {names} share {len(shared)} queries, first: {shared[0]}")
@@ -86,7 +121,8 @@ def read_manifest(folder: Path, settings: dict) -> dict | None:
 def code_hash() -> str:
     """Of the sources that decide what is generated, so that data made by other code counts as out of date."""
     package = ROOT / "arenarl"
-    sources = [package / "queries.py", package / "synthesis.py", *sorted((package / "environments").glob("*.py"))]
+    names = ("queries", "synthesis", "public_data", "published_records", "trajectory")
+    sources = [*(package / f"{name}.py" for name in names), *sorted((package / "environments").glob("*.py"))]
     return hash_files(sources)
 
 

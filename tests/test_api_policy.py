@@ -7,12 +7,12 @@ from aiohttp import web
 from judge_servers import client_of, serving
 from test_scripts import ROOT, read, run_well
 
-from arenarl.api_policy import ApiRolloutEngine, reply_message, system_prompt
+from arenarl.api_policy import ApiRolloutEngine, system_prompt
 from arenarl.build import build_client
 from arenarl.config import LLMConfig, RolloutConfig, UserError, load_config
 from arenarl.llm_client import RunStopped
 from arenarl.rollouts import Attempt
-from arenarl.trajectory import Query, native_call, parse_turn, read_turns
+from arenarl.trajectory import Query, native_call, parse_turn, read_turns, reply_message
 
 KEY = "sk-secret-of-the-tests"
 LIMITS = RolloutConfig(max_turns=3, max_tokens=900, max_turn_tokens=300)
