@@ -462,8 +462,8 @@ def named_class(name: str, key: str) -> Any:
 
 
 _ABOVE_0 = re.compile(
-    r"threads|environment\.search\.(\w+|web\.\w+)|evaluate\.samples|tournament\.timeout_s|judge\.(concurrency|max_calls|max_cost)"
-    r"|(judge|environment|evaluate\.api)\..*\.(timeout_s|patience_s|max_reply_tokens|max_(result|text)_chars)|rl\.(groups|steps|micro_batch_size|updates_per_rollout)|sft\.(batch_size|gradient_accumulation|max_length)|judge\..*\.rounding"
+    r"threads|data\.research\.(max_clues|retriever_results|max_tool_calls|branching\..*)|environment\.search\.(\w+|web\.\w+)|evaluate\.samples|tournament\.timeout_s|judge\.(concurrency|max_calls|max_cost)"
+    r"|(judge|environment|evaluate\.api|data\.research)\..*\.(timeout_s|patience_s|max_reply_tokens|max_(result|text)_chars)|rl\.(groups|steps|micro_batch_size|updates_per_rollout)|sft\.(batch_size|gradient_accumulation|max_length)|judge\..*\.rounding"
     r"|rollout\.(max_turns|max_tokens|max_turn_tokens|batch_size|temperature|vllm_memory|parity_steps|parity_bound)|data\.(sft_size|rl_size|test_per_subtask|baseline_attempts)"
 )
 
@@ -552,7 +552,8 @@ def _check_llms(config: Config) -> None:
             raise UserError(f"{key}.name={judge.name}: choose embedded, llm, or a class of your own as package.module:Class")
     policies = {f"evaluate.api.{name}": llm for name, llm in config.evaluate.api.items()}
     tools = {f"environment.{name}": llm for name, llm in config.environment.llms.items()}
-    for key, llm in (judges | tools | policies).items():
+    synthesis = {"data.research.rephraser": config.data.research.rephraser}
+    for key, llm in (judges | tools | policies | synthesis).items():
         if llm.name != "llm":
             if key in policies:
                 raise UserError(f"{key}: set its name to llm, and model and base_url to those of an API; files of configs/policies do")

@@ -77,7 +77,11 @@ class Corpus:
         >>> corpus.read(f"As we know: {fact.sentence}") == [], corpus.read(f"I looked it up. {fact.sentence}") == [fact]
         (True, True)
         """
-        return [fact for sentence in _SENTENCE_END.split(text) for fact in self._by_sentence.get(sentence.strip(), [])]
+        return [fact for sentence in self.sentences(text) for fact in self._by_sentence.get(sentence, [])]
+
+    @staticmethod
+    def sentences(text: str) -> list[str]:
+        return [sentence.strip() for sentence in _SENTENCE_END.split(text)]
 
 
 @lru_cache(maxsize=4)

@@ -62,7 +62,7 @@ def make_questions(
             if failures > _PATIENCE:
                 raise UserError(
                     f"{len(queries)} of {count} questions could be made: the corpus is too small, or data.research asks for too much; "
-                    "raise environment.search.corpus_size or data.research.max_tool_calls, or lower data.research.hop_weights for many hops"
+                    "raise environment.search.corpus_size or data.research.max_tool_calls, or lower data.research.hop_weights for many entities"
                 )
     return queries
 
