@@ -25,11 +25,12 @@ ROOT = Path(__file__).resolve().parent.parent
 PLAIN = ResearchDataConfig(plain_share=1.0, hop_weights=[1.0, 1.0, 1.0], max_tool_calls=6)
 SCRIPT = """
 import hashlib
-from arenarl.config import EnvironmentConfig, ResearchDataConfig
+from arenarl.config import EnvironmentConfig, ResearchDataConfig, SearchConfig
 from arenarl.research.corpus import build_corpus
 from arenarl.research.environment import ResearchEnvironment
 from arenarl.research.questions import make_questions
-queries = make_questions(build_corpus(0), ResearchEnvironment.from_config(EnvironmentConfig(), "en"), ResearchDataConfig(plain_share=0.5), "s", 8)
+environment = ResearchEnvironment.from_config(EnvironmentConfig(search=SearchConfig(corpus_size=400)), "en")
+queries = make_questions(build_corpus(0, 400), environment, ResearchDataConfig(plain_share=0.5), "s", 6)
 print(hashlib.sha256(repr(queries).encode()).hexdigest())
 """
 
