@@ -16,7 +16,7 @@ from arenarl.config import RolloutConfig
 from arenarl.environments.base import Environment, observe
 from arenarl.generation import Generator, TurnRequest
 from arenarl.seeds import stable_seed
-from arenarl.trajectory import Query, RolloutGroup, StopReason, ToolCall, Trajectory, assistant_message, parse_turn, prompt_messages, tool_message
+from arenarl.trajectory import Query, RolloutGroup, StopReason, Trajectory, assistant_message, parse_turn, prompt_messages, tool_message
 
 Tick = Callable[[int, Trajectory], None]  # told of the index of an attempt and the trajectory that it became
 
