@@ -56,22 +56,6 @@ class PolicyConfig:
 
 
 @dataclass
-class DataConfig:
-    folder: str = "data/travel"  # where prepare.py writes and the scripts read
-    source: list[str] = field(default_factory=list)  # published data instead of generated: folders, JSONL files, data sets of the hub
-    # (owner/name, or owner/name@revision), read together. Then only `folder` and `language` count beside it, and judges must be LLMs
-    seed: int = 0  # makes queries, trajectories and baselines; apart from `seed`, so that all seeds of a run share the test set
-    language: Literal["zh", "en"] = "zh"  # of queries, thoughts and answers (Table 1: Chinese)
-    sft_size: int = 2600  # trajectories for the cold start (Table 1)
-    rl_size: int = 1626  # queries for RL (Table 1)
-    test_per_subtask: int = 50  # test queries for each of the five subtasks (Section 5)
-    baseline_attempts: int = 5  # teacher trajectories a test query; the one of median quality is stored. Our choice
-    teacher_skill: float = 0.1  # chance that the teacher has each good habit in a trajectory; low leaves RL room. Our choice
-    careful_share: float = 0.35  # share of SFT trajectories in which the teacher has all good habits instead. Our choice
-    baseline_skill: float = 0.4  # the same for stored baselines: stronger, as the closed models of Section 5 are. Our choice
-
-
-@dataclass
 class LLMConfig:
     """How an LLM behind an OpenAI-compatible API is called. A key never stands in a config, only the name of its variable."""
 
@@ -92,6 +76,39 @@ class LLMConfig:
     def cost(self, tokens_in: int, tokens_out: int) -> float:
         """By the prices; a price that is not known counts as 0."""
         return (tokens_in * (self.price_in or 0.0) + tokens_out * (self.price_out or 0.0)) / 1e6
+
+
+@dataclass
+class ResearchDataConfig:
+    """How the research domain's queries are made: open-ended ones (5.1), and closed ones by InfoAgent's pipeline (3.1)."""
+
+    corpus: str | None = None  # JSONL of your own pages, which environment.search must search too; null is the embedded encyclopedia
+    open_share: float = 0.5  # share of open-ended queries; the others are closed. Our choice
+    plain_share: float = 0.0  # share of closed queries that name the leaves of their trees, for small policies; InfoAgent names none
+    hop_weights: list[float] = field(default_factory=lambda: [1.0, 1.0, 1.0, 1.0])
+    # of closed queries over 1, 2, … entities, in proportion: the budget of Algorithm 1. InfoAgent gives none; our choice
+    branching: list[int] = field(default_factory=lambda: [3, 2, 1])  # Theta: children of a tree's node, by depth; our choice
+    max_clues: int = 3  # vague facts told of one entity. Our choice
+    retriever_results: int = 5  # pages by which BM25, p(K) of Eq. 3, tries to find an entity. Our choice; InfoAgent asks o3
+    max_tool_calls: int = 40  # a closed query is kept if the scripted solver needs at most so many (3.1: filtering). Our choice
+    rephraser: LLMConfig = field(default_factory=LLMConfig)  # f_llm of Eq. 2: an LLM that words closed queries; embedded leaves them
+
+
+@dataclass
+class DataConfig:
+    folder: str = "data/travel"  # where prepare.py writes and the scripts read
+    source: list[str] = field(default_factory=list)  # published data instead of generated: folders, JSONL files, data sets of the hub
+    # (owner/name, or owner/name@revision), read together. Then only `folder` and `language` count beside it, and judges must be LLMs
+    seed: int = 0  # makes queries, trajectories and baselines; apart from `seed`, so that all seeds of a run share the test set
+    language: Literal["zh", "en"] = "zh"  # of queries, thoughts and answers (Table 1: Chinese)
+    sft_size: int = 2600  # trajectories for the cold start (Table 1)
+    rl_size: int = 1626  # queries for RL (Table 1)
+    test_per_subtask: int = 50  # test queries for each of the five subtasks (Section 5)
+    baseline_attempts: int = 5  # teacher trajectories a test query; the one of median quality is stored. Our choice
+    teacher_skill: float = 0.1  # chance that the teacher has each good habit in a trajectory; low leaves RL room. Our choice
+    careful_share: float = 0.35  # share of SFT trajectories in which the teacher has all good habits instead. Our choice
+    baseline_skill: float = 0.4  # the same for stored baselines: stronger, as the closed models of Section 5 are. Our choice
+    research: ResearchDataConfig = field(default_factory=ResearchDataConfig)  # of the research domain
 
 
 @dataclass
@@ -450,8 +467,8 @@ def named_class(name: str, key: str) -> Any:
 
 
 _ABOVE_0 = re.compile(
-    r"threads|reward\.repeats|environment\.search\.(\w+|web\.\w+)|evaluate\.samples|tournament\.timeout_s|judge\.(concurrency|max_calls|max_cost)"
-    r"|(judge|environment|evaluate\.api)\..*\.(timeout_s|patience_s|max_reply_tokens|max_(result|text)_chars)|rl\.(groups|steps|micro_batch_size|updates_per_rollout)|sft\.(batch_size|gradient_accumulation|max_length)|judge\..*\.rounding"
+    r"threads|reward\.repeats|data\.research\.(max_clues|retriever_results|max_tool_calls|branching\..*)|environment\.search\.(\w+|web\.\w+)|evaluate\.samples|tournament\.timeout_s|judge\.(concurrency|max_calls|max_cost)"
+    r"|(judge|environment|evaluate\.api|data\.research)\..*\.(timeout_s|patience_s|max_reply_tokens|max_(result|text)_chars)|rl\.(groups|steps|micro_batch_size|updates_per_rollout)|sft\.(batch_size|gradient_accumulation|max_length)|judge\..*\.rounding"
     r"|rollout\.(max_turns|max_tokens|max_turn_tokens|batch_size|temperature|vllm_memory|parity_steps|parity_bound)|data\.(sft_size|rl_size|test_per_subtask|baseline_attempts)"
 )
 
@@ -497,6 +514,19 @@ def _check(config: Config) -> None:
     if unknown or not config.evaluate.decodings:
         raise UserError(f"evaluate.decodings={config.evaluate.decodings}: choose from sampled, greedy")
     _check_turns(config)
+    _check_research(config.data.research)
+
+
+def _check_research(research: ResearchDataConfig) -> None:
+    weights = research.hop_weights
+    if min(weights, default=-1) < 0 or not sum(weights):
+        raise UserError(f"data.research.hop_weights={weights}: name a weight for 1, 2, … entities, none below 0 and one above it")
+    nodes, level = 1, 1
+    for children in research.branching:
+        level *= children
+        nodes += level
+    if len(weights) > nodes:
+        raise UserError(f"data.research.hop_weights={weights}: a tree by data.research.branching={research.branching} has at most {nodes} entities")
 
 
 def _check_search(environment: EnvironmentConfig) -> None:
@@ -542,7 +572,8 @@ def _check_llms(config: Config) -> None:
             raise UserError(f"{key}.name={judge.name}: choose embedded, llm, or a class of your own as package.module:Class")
     policies = {f"evaluate.api.{name}": llm for name, llm in config.evaluate.api.items()}
     tools = {f"environment.{name}": llm for name, llm in config.environment.llms.items()}
-    for key, llm in (judges | tools | policies).items():
+    synthesis = {"data.research.rephraser": config.data.research.rephraser}
+    for key, llm in (judges | tools | policies | synthesis).items():
         if llm.name != "llm":
             if key in policies:
                 raise UserError(f"{key}: set its name to llm, and model and base_url to those of an API; files of configs/policies do")
