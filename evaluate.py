@@ -21,7 +21,7 @@ def main() -> None:
     config, arguments = parse_arguments(__doc__, lambda parser: parser.add_argument("--query", help="answer this one query and print the trajectory"))
     policies = config.evaluated
 
-    from arenarl.build import build_client, build_examiner, build_judges, build_policy_engine, require_backend, test_set
+    from arenarl.build import build_client, build_domain, build_examiner, build_judges, build_policy_engine, require_backend, test_set
     from arenarl.estimate import print_estimate
     from arenarl.evaluation import Part, baseline_cases, evaluate_policy, fingerprint, judge_trajectories, summarize
     from arenarl.inference_scaling import scaling_figures
@@ -40,7 +40,7 @@ def main() -> None:
     if arguments.query:
         name = list(policies)[-1]
         engine = build_policy_engine(config, policies[name], tokenizers[name], build_client(config, "query"))
-        query = Query("command-line", "travel", "", config.data.language, arguments.query)
+        query = Query("command-line", build_domain(config).name, "", config.data.language, arguments.query)
         print_trajectory(query, engine.roll_out([Attempt(query, temperature=0.0, seed=config.seed)])[0])
         return
 

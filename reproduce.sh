@@ -10,7 +10,7 @@ PROCESSES=${PROCESSES:-2}
 check() { python -m arenarl.config --config "$CONFIG" --processes "$PROCESSES" "$@" > /dev/null; }
 train() { python -m arenarl.launch --nproc_per_node "$PROCESSES" "$@"; }
 
-data()      { python data/prepare.py travel --config "$CONFIG" "$@"; }
+data()      { python data/prepare.py --config "$CONFIG" "$@"; }
 sft()       { train train_sft.py --config "$CONFIG" "$@"; }
 rl()        { train train_rl.py --config "$CONFIG" "$@"; }
 evaluate()  { python evaluate.py --config "$CONFIG" "$@"; }

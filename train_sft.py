@@ -20,7 +20,7 @@ def main() -> None:
     config, arguments = parse_arguments(__doc__, add_check)
     data = Path(config.data.folder) / "sft.jsonl"
     if not data.is_file():
-        raise UserError(f"{data} does not exist; make it with: python data/prepare.py travel --config <this YAML>")
+        raise UserError(f"{data} does not exist; make it with: python data/prepare.py --config <this YAML>")
     check_deepspeed("sft.deepspeed", config.sft.deepspeed, "train_sft.py", arguments.check)
 
     from trl import SFTTrainer  # after the checks: loading torch and TRL takes seconds

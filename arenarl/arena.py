@@ -15,8 +15,7 @@ from scipy.stats import kendalltau
 
 from arenarl.config import Config
 from arenarl.early_calls import EarlyCalls
-from arenarl.environments.travel_truth import total_score
-from arenarl.judge import Examiner, Judge, Verdict
+from arenarl.judge import Examiner, Judge, Verdict, true_quality
 from arenarl.judging import IncomingGroup, Judging
 from arenarl.llm_client import LLMClient
 from arenarl.mixed_model import JudgeVariances
@@ -256,13 +255,13 @@ REWARDS = {  # reward.name -> how a group is rewarded
 }
 
 
-def outcome_metrics(groups: Sequence[RolloutGroup], outcomes: Sequence[GroupOutcome], examine: Examiner) -> dict[str, list[float]]:
+def outcome_metrics(
+    groups: Sequence[RolloutGroup], outcomes: Sequence[GroupOutcome], examine: Examiner | None
+) -> dict[str, list[float]]:
     """A step's `area/quantity` metrics, each as the values whose mean it is: one a trajectory, group or call. So the mean over the
-    values of all processes is that over all groups of the step. `true/` ones need the embedded world and are never seen by the policy.
+    values of all processes is that over all groups of the step. `true/` ones need the domain's truth and are never seen by the policy.
     """
     trajectories = [trajectory for group in groups for trajectory in group.trajectories]
-    quality = [[true_quality(examine, group.query, trajectory) for trajectory in group.trajectories] for group in groups]
-    taus = [_agreement(outcome.rewards_G, truth_G) for outcome, truth_G in zip(outcomes, quality, strict=True)]
     rankings = [outcome.ranking for outcome in outcomes if outcome.ranking]
     metrics = {
         "rollout/valid_rate": [trajectory.valid for trajectory in trajectories],
@@ -275,11 +274,23 @@ def outcome_metrics(groups: Sequence[RolloutGroup], outcomes: Sequence[GroupOutc
         "judge/failure_rate": _flags((outcome.failed_calls, outcome.judge_calls) for outcome in outcomes),
         "judge/tie_rate": [ranking.tie_rate for ranking in rankings if ranking.tie_rate is not None],
         "judge/flip_rate": [ranking.flip_rate for ranking in rankings if ranking.flip_rate is not None],
+    }
+    if examine:
+        metrics |= _true_metrics([_quality(examine, group) for group in groups], outcomes)
+    return {name: [float(value) for value in values] for name, values in metrics.items()}
+
+
+def _true_metrics(quality: Sequence[list[float]], outcomes: Sequence[GroupOutcome]) -> dict[str, list[float]]:
+    taus = [_agreement(outcome.rewards_G, truth_G) for outcome, truth_G in zip(outcomes, quality, strict=True)]
+    return {
         "true/quality": [total for truth_G in quality for total in truth_G],
         "true/quality_spread": [np.std(truth_G) for truth_G in quality],
         "true/rank_agreement": [tau for tau in taus if not math.isnan(tau)],
     }
-    return {name: [float(value) for value in values] for name, values in metrics.items()}
+
+
+def _quality(examine: Examiner, group: RolloutGroup) -> list[float]:
+    return [true_quality(examine, group.query, trajectory) for trajectory in group.trajectories]
 
 
 def _flags(counts: Iterable[tuple[int, int]]) -> list[float]:
@@ -298,8 +309,11 @@ def rollout_table(groups: Sequence[RolloutGroup], outcomes: Sequence[GroupOutcom
     return columns, rows
 
 
-def group_records(step: int, groups: Sequence[RolloutGroup], outcomes: Sequence[GroupOutcome], examine: Examiner) -> list[dict]:
-    """A step's groups as lines of runs/<run>/rl/groups.jsonl, for the report: trajectories, rewards, ranks, every match."""
+def group_records(step: int, groups: Sequence[RolloutGroup], outcomes: Sequence[GroupOutcome], examine: Examiner | None) -> list[dict]:
+    """A step's groups as lines of runs/<run>/rl/groups.jsonl, for the report: trajectories, rewards, ranks, every match.
+
+    `quality` is None without a truth.
+    """
     return [
         {
             "step": step,
@@ -307,18 +321,13 @@ def group_records(step: int, groups: Sequence[RolloutGroup], outcomes: Sequence[
             "subtask": group.query.subtask,
             "query": group.query.query,
             "trajectories": [trajectory.to_record() for trajectory in group.trajectories],
-            "quality": [round(true_quality(examine, group.query, trajectory), 3) for trajectory in group.trajectories],
+            "quality": [round(quality, 3) for quality in _quality(examine, group)] if examine else None,
             "rewards": outcome.rewards_G,
             "ranks": outcome.ranks_G,
             "ranking": asdict(outcome.ranking) if outcome.ranking else None,
         }
         for group, outcome in zip(groups, outcomes, strict=True)
     ]
-
-
-def true_quality(examine: Examiner, query: Query, trajectory: Trajectory) -> float:
-    """Noise-free total of the embedded judge, 0 to 10; 0 if the trajectory is invalid."""
-    return total_score(examine(query, trajectory).dimensions()) if trajectory.valid else 0.0
 
 
 def _agreement(rewards_G: list[float | None], truth_G: list[float]) -> float:

@@ -95,7 +95,8 @@ class LLMConfig:
 @dataclass
 class EnvironmentConfig:
     name: str = "travel"  # the tool set: travel, or one of your own as package.module:Class
-    domain: str = "travel"  # whose rubric an LLM judge takes: configs/rubrics/<domain>_<language>.yaml
+    domain: str = "travel"  # of the queries: travel, one of your own as package.module:Class, or a name that has nothing but a rubric,
+    # configs/rubrics/<domain>_<language>.yaml, for LLM judges and your own (arenarl/domains.py)
     world_seed: int = 0  # makes the points of interest and timetables
     results: Literal["full", "compact"] = "full"  # JSON with all fields, or a line a record for a tiny policy
     tickets: LLMConfig = field(default_factory=LLMConfig)

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from arenarl.arena import Arena
-from arenarl.build import test_set
+from arenarl.build import build_domain, test_set
 from arenarl.config import Config, JudgeConfig, LLMConfig
 from arenarl.llm_client import Message, Usage
 from arenarl.llm_judge import LLMJudge
@@ -66,7 +66,7 @@ def most_calls(config: Config) -> int:
     if config.reward.name != "tournament":  # each of these asks as often for every group
         trajectory = Trajectory("", [{"role": "assistant", "content": "<answer>\n\n</answer>"}], "answer")
         client = _CountingClient()
-        Arena(LLMJudge(JudgeConfig(), client), config).reward_groups([_group(Query("", "travel", "", "en", ""), trajectory, size)])
+        Arena(LLMJudge(JudgeConfig(), client), config).reward_groups([_group(Query("", build_domain(config).name, "", "en", ""), trajectory, size)])
         return client.usage.calls
     both_orders = paper_calls(tournament.topology, size) or 2 * parse_budget(tournament.matches, size)
     return both_orders if tournament.bidirectional else both_orders // 2

@@ -16,10 +16,11 @@ from typing import Any
 from arenarl import markdown
 from arenarl.config import Config, load_config
 from arenarl.errors import guarded
+from arenarl.metrics import shown_figures
 from arenarl.runs import provenance
 from arenarl.trajectory import Query, Trajectory, assistant_text
 
-COLUMNS = {  # figure -> heading and unit
+HEADS = {  # figure -> heading and unit; a figure without one goes by its name
     "win_rate": "win rate %",
     "quality": "quality 0-10",
     "valid_rate": "valid %",
@@ -28,6 +29,7 @@ COLUMNS = {  # figure -> heading and unit
     "tool_calls": "tool calls",
 }
 PASSES = {"win": "beats the baseline", "constraints": "meets all constraints"}  # what pass@k counts
+TRAVEL = ("win_rate", "quality", "valid_rate", "groundedness", "constraints_met", "tool_calls")  # the columns of the README's table
 STAGES = ("data", "sft", "rl", "evaluate")
 ROWS = {  # folder of results/ (with -seedN appended for other seeds) -> what the row is, its config
     "quickstart": ("ArenaRL, seeded single elimination", "configs/quickstart.yaml"),
@@ -79,7 +81,8 @@ def summary_of_run(config: Config, figures: dict[str, Any]) -> dict[str, Any]:
 def print_table(summary: dict[str, Any]) -> None:
     """Checkpoints x decodings, each figure with its 95 % interval over test queries."""
     policies = {f"{name} {decoding}": figures for name in summary["checkpoints"] for decoding, figures in summary[name].items()}
-    _print_rows([["", *COLUMNS.values()], *([name, *(format_figure(figures[figure]) for figure in COLUMNS)] for name, figures in policies.items())])
+    columns = columns_of(policies)
+    _print_rows([["", *columns.values()], *([name, *(format_figure(figures[figure]) for figure in columns)] for name, figures in policies.items())])
     for rows in (turns_rows(policies), pass_rows(policies)):
         if rows:
             _print_rows(rows)
@@ -89,7 +92,10 @@ def print_table(summary: dict[str, Any]) -> None:
         print(f"the two judges agree, row by row, on {shares} of the outcomes")
     if missing := sum(figures["missing_verdicts"] for figures in policies.values()):
         print(f"{missing} cases lack a verdict and count in no win rate")
-    print(f"win rate by the {summary['judge']} judge; quality, grounded and constraints are noise-free; [95 % over test queries], one seed")
+    true = [name for name in columns if name not in ("win_rate", "valid_rate", "tool_calls")]
+    names = [columns[name].split(" %")[0].split(" 0-10")[0] for name in true]
+    noise_free = f"; {' and '.join(filter(None, (', '.join(names[:-1]), names[-1])))} are noise-free" if names else ""
+    print(f"win rate by the {summary['judge']} judge{noise_free}; [95 % over test queries], one seed")
 
 
 def _print_rows(rows: list[list[str]]) -> None:
@@ -98,14 +104,18 @@ def _print_rows(rows: list[list[str]]) -> None:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
+def columns_of(policies: dict[str, dict[str, Any]]) -> dict[str, str]:
+    """Figures that all policies have, with their headings."""
+    return {name: HEADS.get(name, name) for name in shown_figures(next(iter(policies.values())))}
+
+
 def turns_rows(policies: dict[str, dict[str, Any]]) -> list[list[str]]:
     """Heads and rows: each policy with each budget of test-time turns (`evaluate.max_turns`); empty without any."""
-    rows = [
-        [f"{name}, {turns} turns", *(format_figure(figures[figure]) for figure in COLUMNS)]
-        for name, found in policies.items()
-        for turns, figures in found.get("by_turns", {}).items()
-    ]
-    return [["at most", *COLUMNS.values()], *rows] if rows else []
+    found = {f"{name}, {turns} turns": figures for name, found in policies.items() for turns, figures in found.get("by_turns", {}).items()}
+    if not found:
+        return []
+    columns = columns_of(found)
+    return [["at most", *columns.values()], *([name, *(format_figure(figures[figure]) for figure in columns)] for name, figures in found.items())]
 
 
 def pass_rows(policies: dict[str, dict[str, Any]]) -> list[list[str]]:
@@ -116,7 +126,7 @@ def pass_rows(policies: dict[str, dict[str, Any]]) -> list[list[str]]:
     samples = max(len(curve) for curves in found.values() for curve in curves.values())
     shown = sorted({2**power for power in range(samples.bit_length())} | {samples})
     rows = [
-        [f"{name}: {PASSES[passed]}", *(format_figure(curve[k - 1]) for k in shown)]
+        [f"{name}: {PASSES.get(passed, passed)}", *(format_figure(curve[k - 1]) for k in shown)]
         for name, curves in found.items()
         for passed, curve in curves.items()
     ]
@@ -143,17 +153,17 @@ def print_trajectory(query: Query, trajectory: Trajectory) -> None:
 
 def results_table(results: Path) -> str:
     """The README's table in Markdown: a row a method, seed, checkpoint and decoding; 'not run' where there is no summary."""
-    lines = ["| method | config | seed | checkpoint | " + " | ".join(COLUMNS.values()) + " |", "|" + "---|" * (4 + len(COLUMNS))]
+    lines = ["| method | config | seed | checkpoint | " + " | ".join(HEADS[name] for name in TRAVEL) + " |", "|" + "---|" * (4 + len(TRAVEL))]
     for folder, (method, config) in ROWS.items():
         paths = [results / folder / "summary.json", *sorted(results.glob(f"{folder}-seed*/summary.json"))]
         summaries = [json.loads(path.read_text(encoding="utf-8")) for path in paths if path.is_file()]
         if not summaries:
-            lines.append(f"| {method} | `{config}` | - | - |" + " not run |" * len(COLUMNS))
+            lines.append(f"| {method} | `{config}` | - | - |" + " not run |" * len(TRAVEL))
         for summary in summaries:
             for name in summary["checkpoints"]:
                 for decoding, figures in summary[name].items():
                     cells = [method, f"`{config}`", str(summary["seed"]), f"{name}, {decoding}"]
-                    cells += [format_figure(figures[figure]) for figure in COLUMNS]
+                    cells += [format_figure(figures[figure]) for figure in TRAVEL]
                     lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 

@@ -187,7 +187,7 @@ def append_step(path: Path, step: int, records: Iterable[dict[str, Any]]) -> Non
 def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
     """The records of a JSONL file. Raises UserError with file and line if one cannot be read."""
     if not path.is_file():
-        raise UserError(f"{path} does not exist; make it with: python data/prepare.py travel --config <the run's YAML>")
+        raise UserError(f"{path} does not exist; make it with: python data/prepare.py --config <the run's YAML>")
     with path.open(encoding="utf-8") as file:
         for number, line in enumerate(file, start=1):
             try:

@@ -1,7 +1,7 @@
 """Writes a domain's splits into `data.folder`: SFT trajectories, RL queries, test queries, stored baselines (Section 5, Table 1).
 
-    python data/prepare.py travel                                     the paper's numbers, Chinese, full results
-    python data/prepare.py travel --config configs/quickstart.yaml    what a run's YAML asks for
+    python data/prepare.py travel                              the paper's numbers, Chinese, full results
+    python data/prepare.py --config configs/quickstart.yaml    what a run's YAML asks for
 
 Deterministic: the same `data.seed` writes the same bytes. What is there already, made from the same settings by the same code,
 is left alone.
@@ -17,43 +17,48 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from arenarl.config import Config, UserError, load_config  # noqa: E402
+from arenarl.domains import Domain, make_domain, needs  # noqa: E402
 from arenarl.environments import make_environment  # noqa: E402
-from arenarl.environments.travel_world import build_world  # noqa: E402
 from arenarl.errors import guarded  # noqa: E402
 from arenarl.files import hash_files, read_json, write_json  # noqa: E402
-from arenarl.queries import SUBTASKS  # noqa: E402
 from arenarl.runs import timed  # noqa: E402
-from arenarl.synthesis import travel_splits  # noqa: E402
 from arenarl.terminal import Bar  # noqa: E402
 from arenarl.trajectory import read_queries, write_jsonl  # noqa: E402
+
+PAPER = {"travel": "configs/travel/sft_qwen3_8b.yaml"}  # domain -> the run with the paper's numbers
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("domain", choices=["travel"])
-    parser.add_argument("--config", help="the run's YAML; without it the paper's numbers")
+    parser.add_argument("domain", nargs="?", choices=PAPER, help="whose data of the paper's size, if there is no --config")
+    parser.add_argument("--config", help="the run's YAML, which names its domain")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides", help="change one key; may be repeated")
     arguments = parser.parse_args()
-    config = load_config(arguments.config or "configs/travel/sft_qwen3_8b.yaml", arguments.overrides)
-    folder = Path(config.data.folder)
-    settings = {"data": asdict(config.data), "environment": asdict(config.environment), "code": code_hash()}
+    if not (arguments.domain or arguments.config):
+        parser.error(f"name a domain ({', '.join(PAPER)}) or a --config")
+    config = load_config(arguments.config or PAPER[arguments.domain], arguments.overrides)
+    domain, folder = make_domain(config.environment, config.data.language), Path(config.data.folder)
+    if arguments.domain not in (None, domain.name):
+        raise UserError(f"{arguments.config} is of the domain {domain.name}, not {arguments.domain}; leave the domain out")
+    needs(domain, "splits", "makes its data; or write the four files that data/README.md describes yourself")
+    settings = {"data": asdict(config.data), "environment": asdict(config.environment), "code": hash_files(domain.sources)}
     manifest = read_manifest(folder, settings)
     if manifest:
         print(f"{folder} is up to date")
     timing = config.run_dir / "data"
     if not manifest or not (timing / "timing.json").is_file():
         with timed(timing, "data"):
-            manifest = manifest or prepare(config, folder, settings)
+            manifest = manifest or prepare(domain, config, folder, settings)
     for name, split in manifest["splits"].items():
         print(f"{folder / name}.jsonl  {split['records']:>6} records  sha256 {split['sha256'][:16]}")
 
 
-def prepare(config: Config, folder: Path, settings: dict) -> dict:
+def prepare(domain: Domain, config: Config, folder: Path, settings: dict) -> dict:
     """Write all splits; returns the manifest with counts and hashes, which is written last."""
     splits = {}
     environment = make_environment(config.environment, config.data.language)
-    with Bar("data", len(SUBTASKS) * config.data.test_per_subtask + config.data.sft_size) as bar:
-        for name, records in travel_splits(build_world(config.environment.world_seed), environment, config.data, bar.over):
+    with Bar("data", len(domain.subtasks) * config.data.test_per_subtask + config.data.sft_size) as bar:
+        for name, records in domain.splits(config.data, environment, bar.over):
             path = folder / f"{name}.jsonl"
             write_jsonl(path, records)
             splits[name] = {"records": len(records), "sha256": file_hash(path)}
@@ -81,13 +86,6 @@ def read_manifest(folder: Path, settings: dict) -> dict | None:
     files = {folder / f"{name}.jsonl": split["sha256"] for name, split in manifest["splits"].items()}
     has_settings = all(manifest.get(key) == value for key, value in settings.items())
     return manifest if has_settings and all(file.is_file() and file_hash(file) == sha256 for file, sha256 in files.items()) else None
-
-
-def code_hash() -> str:
-    """Of the sources that decide what is generated, so that data made by other code counts as out of date."""
-    package = ROOT / "arenarl"
-    sources = [package / "queries.py", package / "synthesis.py", *sorted((package / "environments").glob("*.py"))]
-    return hash_files(sources)
 
 
 def file_hash(path: Path) -> str:

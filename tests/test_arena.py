@@ -9,10 +9,13 @@ import pytest
 
 from arenarl.arena import REWARDS, Arena, GroupOutcome, outcome_metrics, true_quality
 from arenarl.config import Config, GroupStageConfig, JudgeConfig, RewardConfig, TournamentConfig
-from arenarl.environments.travel_truth import Truth, examine, total_score
+from arenarl.environments.travel_truth import TravelTruth, examine
 from arenarl.judge import EmbeddedJudge, cached_examiner
+from arenarl.rubrics import domain_rubric
 from arenarl.synthesis import Teacher
 from arenarl.trajectory import Query, RolloutGroup, Trajectory
+
+total_score = domain_rubric("travel", "en").total
 
 TOPOLOGIES = get_args(get_type_hints(TournamentConfig)["topology"])  # the first three give the true order
 OTHERS = ["pointwise_answer", "pointwise_trajectory", "win_rate", "pointwise_implicit", "pointwise_explicit"]
@@ -39,7 +42,7 @@ def truth_of(query, trajectory):
     """Every dimension has the quality that the answer states."""
     share = float(trajectory.answer) / 10
     shares = [share]
-    return Truth(shares, shares, shares, shares, {}, clarity=share)
+    return TravelTruth(shares, shares, shares, shares, {}, clarity=share)
 
 
 def rewards_of(qualities, method, topology=None, **tournament):

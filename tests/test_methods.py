@@ -20,7 +20,10 @@ from arenarl.generation import GeneratedTurn
 from arenarl.judge import Verdict
 from arenarl.report import ROWS
 from arenarl.rollouts import RolloutEngine
+from arenarl.rubrics import domain_rubric
 from arenarl.trajectory import Query
+
+TOTAL = domain_rubric("travel", "en").total
 
 ROOT = Path(__file__).resolve().parent.parent
 YAMLS = sorted(path for path in (ROOT / "configs").rglob("*.yaml") if path.parent.name in ("configs", "travel"))
@@ -71,7 +74,7 @@ class Scorer:
 
     def _verdict(self, *trajectories):
         scores = [self.scores[int(trajectory.answer.split()[-1])] for trajectory in trajectories]
-        return None if None in scores else Verdict(tuple(dict.fromkeys(PATH_DIMENSIONS + ANSWER_DIMENSIONS, score) for score in scores))
+        return None if None in scores else Verdict(tuple(dict.fromkeys(PATH_DIMENSIONS + ANSWER_DIMENSIONS, score) for score in scores), TOTAL)
 
 
 class Method:
