@@ -49,7 +49,7 @@ def main() -> None:
     arena = Arena(judge, config, client, bar.note)  # group → tournament → ranks → rewards (Eqs. 3-6)
 
     def log(groups, outcomes):
-        return outcome_metrics(groups, outcomes, examine)
+        return outcome_metrics(groups, outcomes, examine) | engine.tool_metrics()
 
     def keep(step, groups, outcomes):
         append_step(folder / "groups.jsonl", step, group_records(step, groups, outcomes, examine))

@@ -91,7 +91,7 @@ def build_client(config: Config, stage: str, folder: Path | None = None) -> LLMC
     """
     judges = {"rl": [config.judge.train, *config.judge.eval], "evaluate": config.judge.eval}.get(stage, [config.judge.train])
     policies = config.evaluate.api.values() if stage in ("evaluate", "query") else []
-    llms = [llm for llm in [*judges, config.environment.tickets, *policies] if llm.name == "llm"]
+    llms = [llm for llm in [*judges, *config.environment.llms.values(), *policies] if llm.name == "llm"]
     if not llms:
         return None
     processes, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))

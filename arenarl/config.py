@@ -93,15 +93,65 @@ class LLMConfig:
 
 
 @dataclass
+class WebConfig:
+    """How the web is searched and its pages are fetched (B.1, InfoAgent)."""
+
+    api: Literal["serper", "brave", "searxng"] = "serper"  # the search API: Serper (Google), Brave, or a SearXNG of one's own
+    endpoint: str | None = None  # its address, which may be a local one; null is the API's own, searxng has none
+    api_key_variable: str | None = "SEARCH_API_KEY"  # the environment variable that holds the API's key
+    parameters: dict[str, Any] = field(default_factory=dict)  # further fields of a request, as they are: {gl: us, hl: en} (B.1: us-en)
+    timeout_s: float = 20.0  # that a search or a page may take, redirects included. Our choice
+    max_page_bytes: int = 5_000_000  # a larger page is not read. Our choice
+    concurrency: int = 32  # searches and fetches under way at once, of each. Our choice
+
+
+@dataclass
+class SearchConfig:
+    """The research domain's `search` and `browse` (3.2, B.2, InfoAgent); null leaves a stage out. The paper: Qwen3-Embedding-0.6B,
+    Qwen3-Reranker-0.6B, GPT-4o-mini for snippets."""
+
+    engine: Literal["corpus", "folder", "web"] = "corpus"  # where pages come from: embedded, documents on disk, a web search API
+    corpus_size: int = 3000  # entities, a page each, of the embedded encyclopedia, made from environment.world_seed
+    folder: str | None = None  # of `folder`: text, Markdown, HTML and JSONL files, at any depth
+    indexes: str = "runs/search"  # where the index of a folder is kept, for all runs and processes
+    web: WebConfig = field(default_factory=WebConfig)
+    results: int = 5  # pages that a search shows
+    search_chunk_tokens: int = 128  # of the chunks that a search looks at; a token is a word, or a Chinese character
+    browse_chunk_tokens: int | None = 2048  # of the chunk that browsing shows; null shows the page
+    bm25_chunks: int | None = 40  # a page's best chunks by the query; null takes all
+    snapshot_chunks: int | None = 3  # and by what the web search shows of it (Eq. 5)
+    embedder: str | None = None  # hub id or local folder of an embedding model; needs sentence-transformers
+    embedded_chunks: int = 8  # that it leaves
+    reranker: str | None = None  # the same of a cross-encoder
+    reranked_chunks: int = 3  # that it leaves, or BM25 without it, for a snippet; browsing shows the first
+    device: str = "cpu"  # where these two run; the GPU is the policy's. Our choice
+    snippet: LLMConfig = field(default_factory=LLMConfig)  # who writes snippets: embedded takes whole sentences of the page
+    snippet_words: int = 60  # of a snippet, at most
+    summary: LLMConfig = field(default_factory=LLMConfig)  # who shortens what browsing shows: embedded takes its first sentences
+    summary_above_chars: int | None = 2500  # what is longer is shortened to that (Appendix C, ArenaRL); null: never (InfoAgent)
+    cache: str | None = "runs/search/cache.sqlite"  # what web and models gave, for all runs and processes (B.3); null keeps it in memory
+
+    @property
+    def llms(self) -> dict[str, LLMConfig]:
+        return {"snippet": self.snippet, "summary": self.summary}
+
+
+@dataclass
 class EnvironmentConfig:
-    name: str = "travel"  # the tool set: travel, or one of your own as package.module:Class
-    domain: str = "travel"  # of the queries: travel, one of your own as package.module:Class, or a name that has nothing but a rubric,
-    # configs/rubrics/<domain>_<language>.yaml, for LLM judges and your own (arenarl/domains.py)
+    name: str = "travel"  # the tool set: travel, research, or one of your own as package.module:Class
+    domain: str = "travel"  # of the queries: travel, research, one of your own as package.module:Class, or a name that has nothing but a
+    # rubric, configs/rubrics/<domain>_<language>.yaml, for LLM judges and your own (arenarl/domains.py)
     world_seed: int = 0  # makes the points of interest and timetables
     results: Literal["full", "compact"] = "full"  # JSON with all fields, or a line a record for a tiny policy
     tickets: LLMConfig = field(default_factory=LLMConfig)
     # who invents flights and trains in rollouts: the embedded world, or an LLM as in the paper (Appendix C), for runs with LLM judges
+    search: SearchConfig = field(default_factory=SearchConfig)  # of `research`
     schemas_in_prompt: bool = True  # tell the policy the tools' JSON schemas; a tiny policy learns them from SFT instead
+
+    @property
+    def llms(self) -> dict[str, LLMConfig]:
+        """All that its tools may ask, by key."""
+        return {"tickets": self.tickets} | {f"search.{name}": llm for name, llm in self.search.llms.items()}
 
 
 @dataclass
@@ -396,7 +446,7 @@ def named_class(name: str, key: str) -> Any:
 
 
 _ABOVE_0 = re.compile(
-    r"threads|evaluate\.samples|tournament\.timeout_s|judge\.(concurrency|max_calls|max_cost)"
+    r"threads|environment\.search\.(\w+|web\.\w+)|evaluate\.samples|tournament\.timeout_s|judge\.(concurrency|max_calls|max_cost)"
     r"|(judge|environment|evaluate\.api)\..*\.(timeout_s|patience_s|max_reply_tokens|max_(result|text)_chars)|rl\.(groups|steps|micro_batch_size|updates_per_rollout)|sft\.(batch_size|gradient_accumulation|max_length)|judge\..*\.rounding"
     r"|rollout\.(max_turns|max_tokens|max_turn_tokens|batch_size|temperature|vllm_memory|parity_steps|parity_bound)|data\.(sft_size|rl_size|test_per_subtask|baseline_attempts)"
 )
@@ -433,12 +483,24 @@ def _check(config: Config) -> None:
         resolve_ranking(config.tournament.topology, config.tournament.ranking)
     except ValueError as error:
         raise UserError(f"tournament: {error}") from error
-    if config.environment.name != "travel" and ":" not in config.environment.name:
-        raise UserError(f"environment.name={config.environment.name}: choose travel, or a class of your own as package.module:Class")
+    if config.environment.name not in ("travel", "research") and ":" not in config.environment.name:
+        raise UserError(f"environment.name={config.environment.name}: choose travel, research, or a class of your own as package.module:Class")
+    if config.environment.name == "research":
+        _check_search(config.environment)
     unknown = set(config.evaluate.decodings) - {"sampled", "greedy"}
     if unknown or not config.evaluate.decodings:
         raise UserError(f"evaluate.decodings={config.evaluate.decodings}: choose from sampled, greedy")
     _check_turns(config)
+
+
+def _check_search(environment: EnvironmentConfig) -> None:
+    search = environment.search
+    if search.engine == "folder" and not Path(search.folder or "").is_dir():
+        raise UserError(f"environment.search.folder={search.folder}: name the folder of the documents")
+    if search.engine == "web" and environment.results == "compact":
+        raise UserError("environment.results=compact names pages by their titles, which the web cannot find; set environment.results=full")
+    if search.engine == "web" and search.web.api == "searxng" and not search.web.endpoint:
+        raise UserError("environment.search.web.endpoint is missing: name the address of your SearXNG, such as http://127.0.0.1:8888/search")
 
 
 def _check_turns(config: Config) -> None:
@@ -473,7 +535,8 @@ def _check_llms(config: Config) -> None:
         if judge.name not in ("embedded", "llm") and ":" not in judge.name:
             raise UserError(f"{key}.name={judge.name}: choose embedded, llm, or a class of your own as package.module:Class")
     policies = {f"evaluate.api.{name}": llm for name, llm in config.evaluate.api.items()}
-    for key, llm in (judges | {"environment.tickets": config.environment.tickets} | policies).items():
+    tools = {f"environment.{name}": llm for name, llm in config.environment.llms.items()}
+    for key, llm in (judges | tools | policies).items():
         if llm.name != "llm":
             if key in policies:
                 raise UserError(f"{key}: set its name to llm, and model and base_url to those of an API; files of configs/policies do")

@@ -6,15 +6,12 @@ it means is read from it anew each time. On a network file system several machin
 
 import hashlib
 import json
-import sqlite3
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
-
-from arenarl.config import UserError
+from arenarl.shared_database import open_database
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS replies (
@@ -54,16 +51,7 @@ class ReplyStore:
     """Replies by key and spending by run. To be used from one thread."""
 
     def __init__(self, path: Path):
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            # Autocommit: every statement is a transaction of its own, and waits for those of other processes.
-            self._db = sqlite3.connect(path, timeout=60, isolation_level=None, check_same_thread=False)
-            self._db.execute("PRAGMA synchronous=NORMAL")  # a power cut may cost the last replies, never the file
-            with FileLock(f"{path}.lock"):  # what makes the file does not wait for other processes: sqlite calls it locked at once
-                self._db.execute("PRAGMA journal_mode=WAL")
-                self._db.executescript(_SCHEMA)
-        except (OSError, sqlite3.Error) as error:
-            raise UserError(f"cannot use {path} as the reply store: {error}; change judge.store") from error
+        self._db = open_database(path, _SCHEMA, "judge.store")
 
     def get(self, key: str) -> StoredReply | None:
         row = self._db.execute("SELECT text, model, tokens_in, tokens_out FROM replies WHERE key = ?", (key,)).fetchone()

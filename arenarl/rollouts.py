@@ -159,6 +159,11 @@ class RolloutEngine:
             self._append_observations(progress, [await _call(environment, call) for call in turn.tool_calls])
         return progress.end(query_id, "max_turns")
 
+    def tool_metrics(self) -> dict[str, list[float]]:
+        """What the tools themselves have to log since this was last called, each as the values whose mean it is; most have nothing."""
+        take = getattr(self.make_environment(), "take_metrics", None)
+        return take() if take else {}
+
     def prompt_ids(self, query: Query) -> list[int]:
         """The tokens that every trajectory of the query starts from."""
         messages = prompt_messages(query)

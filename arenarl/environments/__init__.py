@@ -1,6 +1,7 @@
 """Environments: tools with JSON schemas and the worlds behind them, all seeded and without network access.
 
-`base` defines what the rollout engine needs from one. `travel` offers the six Open-Travel tools over `travel_world`.
+`base` defines what the rollout engine needs from one. `travel` offers the six Open-Travel tools over `travel_world`; `research`, a
+package of its own, searches and reads pages.
 """
 
 from typing import TYPE_CHECKING
@@ -16,11 +17,15 @@ if TYPE_CHECKING:
 
 
 def make_environment(config: EnvironmentConfig, language: Language, client: "LLMClient | None" = None) -> Environment:
-    """The tool set that `environment.name` names. With a `client`, tickets come from an LLM if `environment.tickets` says so.
+    """The tool set that `environment.name` names. With a `client`, an LLM invents tickets or writes snippets where the config says so.
 
     Raises:
-        UserError: the class that `name` names cannot be had.
+        UserError: the class that `name` names, or what its search needs, cannot be had.
     """
+    if config.name == "research":
+        from arenarl.research.environment import ResearchEnvironment
+
+        return ResearchEnvironment.from_config(config, language, client)
     if config.name != "travel":
         return named_class(config.name, "environment.name")(config, language)
     world, timetable = build_world(config.world_seed), None

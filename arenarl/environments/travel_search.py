@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 import bm25s
 
 from arenarl.environments.travel_world import CATEGORIES, TAGS, Poi, World
+from arenarl.words import pairs, singular
 
 _WORD = re.compile(r"[a-z0-9]+|[\u4e00-\u9fff]+")
 _EMPHASIS = 4  # how often city and category are repeated, so that they outweigh any mix of tags
@@ -55,25 +56,15 @@ def query_tokens(text: str) -> list[str]:
         if word.isascii():
             tokens[word] = None
         else:
-            tokens |= dict.fromkeys(word) | dict.fromkeys(_pairs(word))
+            tokens |= dict.fromkeys(word) | dict.fromkeys(pairs(word))
     return list(tokens)
 
 
 def _document_tokens(words: Iterable[str]) -> list[str]:
     """Like a query's, but single characters only where they are a word: else 安 would match both 西安 and 安静."""
-    return [token for text in words for word in _words(text) for token in ([word] if word.isascii() or len(word) == 1 else _pairs(word))]
+    return [token for text in words for word in _words(text) for token in ([word] if word.isascii() or len(word) == 1 else pairs(word))]
 
 
 def _words(text: str) -> list[str]:
     words = _WORD.findall(text.lower().replace("'", "").replace("’", ""))
-    return [_singular(word) for word in words]
-
-
-def _singular(word: str) -> str:
-    if word.endswith("ies") and len(word) > 4:
-        return word[:-3] + "y"
-    return word[:-1] if word.endswith("s") and len(word) > 3 else word
-
-
-def _pairs(word: str) -> list[str]:
-    return [word[index : index + 2] for index in range(len(word) - 1)]
+    return [singular(word) for word in words]
