@@ -1,26 +1,28 @@
 """Rollout groups → rewards: the judge meets the topology here.
 
 For ArenaRL a group plays its tournament and the ranks become rewards (Eqs. 3-6); the paper's baselines ask the judge for a
-pointwise score instead (Section 6.1). Tournament-GRPO and the baselines of its Appendix F are further rows of `REWARDS`. All
+pointwise score instead (Section 6.1). Tournament-GRPO and the baselines of its Appendix F are further rows of `REWARDS`, and so is the
+correctness of an answer that is known (InfoAgent). All
 groups of a step run at once, each from its first trajectory on. A trajectory without a verdict gets no reward.
 """
 
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import asdict, astuple, dataclass, field
+from dataclasses import asdict, astuple, dataclass, field, replace
 
 import numpy as np
 from scipy.stats import kendalltau
 
 from arenarl.config import Config
+from arenarl.correctness import Verifier, entity_recall, has_answer
 from arenarl.early_calls import EarlyCalls
 from arenarl.judge import Examiner, Judge, Verdict, true_quality
 from arenarl.judging import IncomingGroup, Judging
 from arenarl.llm_client import LLMClient
 from arenarl.mixed_model import JudgeVariances
 from arenarl.ranking import Ranking, midranks, scored_calls
-from arenarl.rewards import add_format_reward, min_max, pointwise_reward, rank_to_reward, weighted_mean, zero_invalid
+from arenarl.rewards import add_format_reward, correctness_reward, min_max, pointwise_reward, rank_to_reward, weighted_mean, zero_invalid
 from arenarl.seeds import stable_seed
 from arenarl.topologies import TOPOLOGIES, parameters_of
 from arenarl.tournament import play_tournament
@@ -45,13 +47,15 @@ class Tally:
 
 @dataclass
 class GroupOutcome:
-    """What judging gave one group: `rewards_G` and `ranks_G` are (G,), None where there was no verdict."""
+    """What judging gave one group: `rewards_G` and `ranks_G` are (G,), None where there was no verdict; `correct_G` too, where the answer
+    is known, else it is empty."""
 
     rewards_G: list[float | None]
     ranks_G: list[float | None]
     judge_calls: int
     failed_calls: int
     ranking: Ranking | None = field(default=None, repr=False)
+    correct_G: list[bool | None] = field(default_factory=list)
 
     @property
     def scored_calls(self) -> list[tuple[int, int, float, float]]:
@@ -77,6 +81,7 @@ class Arena:
         self.judge = judge
         self.config = config
         self.client = client  # through which the judge asks, if it is an LLM
+        self.verifier = Verifier(config.judge.verifier, client)
         self.watch = watch
         self.variances = JudgeVariances()
         self._tally = Tally()
@@ -239,6 +244,22 @@ async def _ask(
     return [trajectory.valid for trajectory in group.trajectories], replies_G
 
 
+async def _correctness_reward(arena: Arena, incoming: IncomingGroup) -> GroupOutcome:
+    """1 for the known answer (C.1, InfoAgent); Eq. 8 with `reward.entity_recall`. What is invalid has 0, whatever it found."""
+    query, weight = incoming.query, arena.config.reward.entity_recall
+    valid_G, replies_G = await _ask(incoming, lambda trajectory: [arena.verifier.is_correct(query, trajectory)])
+    correct_G = [replies[0] if replies else False for replies in replies_G]
+    trajectories = (await incoming.complete()).trajectories
+    recall_G = [valid * entity_recall(query, trajectory.messages) for valid, trajectory in zip(valid_G, trajectories, strict=True)]
+    outcome = _pointwise_outcome(correctness_reward(correct_G, recall_G, weight), replies_G if arena.verifier.is_llm else [])
+    return replace(outcome, correct_G=correct_G)
+
+
+async def _correctness_or_tournament_reward(arena: Arena, incoming: IncomingGroup) -> GroupOutcome:
+    """A query with a known answer needs no judge."""
+    return await (_correctness_reward if has_answer(incoming.query) else _tournament_reward)(arena, incoming)
+
+
 def _pointwise_outcome(rewards_G: list[float | None], replies_G: list[list[float | None]]) -> GroupOutcome:
     failed_calls = sum(reply is None for replies in replies_G for reply in replies)
     return GroupOutcome(rewards_G, midranks(rewards_G), sum(map(len, replies_G)), failed_calls)
@@ -252,6 +273,8 @@ REWARDS = {  # reward.name -> how a group is rewarded
     "win_rate": _win_rate_reward,
     "pointwise_implicit": _implicit_reward,
     "pointwise_explicit": _explicit_reward,
+    "correctness": _correctness_reward,
+    "correctness_or_tournament": _correctness_or_tournament_reward,
 }
 
 
@@ -270,6 +293,7 @@ def outcome_metrics(
         "rollout/turns": [trajectory.meta["turns"] for trajectory in trajectories],
         "rollout/policy_tokens": [trajectory.policy_tokens for trajectory in trajectories],
         "rollout/reward": [reward for outcome in outcomes for reward in outcome.rewards_G if reward is not None],
+        "rollout/accuracy": [correct for outcome in outcomes for correct in outcome.correct_G if correct is not None],
         "judge/calls_per_group": [outcome.judge_calls for outcome in outcomes],
         "judge/failure_rate": _flags((outcome.failed_calls, outcome.judge_calls) for outcome in outcomes),
         "judge/tie_rate": [ranking.tie_rate for ranking in rankings if ranking.tie_rate is not None],

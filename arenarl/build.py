@@ -15,6 +15,7 @@ from transformers import PreTrainedTokenizerBase
 
 from arenarl.api_policy import ApiRolloutEngine
 from arenarl.config import Config, JudgeConfig, LLMConfig, UserError, named_class
+from arenarl.correctness import Verifier, has_answer
 from arenarl.domains import Domain, make_domain, needs
 from arenarl.environments import make_environment
 from arenarl.environments.base import Environment
@@ -89,7 +90,10 @@ def build_client(config: Config, stage: str, folder: Path | None = None) -> LLMC
     Raises:
         UserError: a key's environment variable is not set.
     """
-    judges = {"rl": [config.judge.train, *config.judge.eval], "evaluate": config.judge.eval}.get(stage, [config.judge.train])
+    judge = config.judge
+    judges = {
+        "rl": [judge.train, *judge.eval, judge.verifier], "evaluate": [*judge.eval, judge.verifier], "difficulty": [judge.verifier]
+    }.get(stage, [judge.train])  # fmt: skip
     policies = config.evaluate.api.values() if stage in ("evaluate", "query") else []
     llms = [llm for llm in [*judges, *config.environment.llms.values(), *policies] if llm.name == "llm"]
     if not llms:
@@ -127,6 +131,11 @@ def _query_rubrics(config: Config, judge: JudgeConfig) -> dict[str, Rubric]:
     return rubrics
 
 
+def build_verifier(config: Config, client: LLMClient | None) -> Verifier | None:
+    """The LLM that compares known answers; None if they are compared exactly, which the truth does."""
+    return Verifier(config.judge.verifier, client) if config.judge.verifier.name == "llm" else None
+
+
 def build_judges(config: Config, examiner: Examiner | None, client: LLMClient | None = None) -> list[Judge]:
     """The judges of `judge.eval`."""
     return [build_judge(config, judge, examiner, client, f"eval{index}") for index, judge in enumerate(config.judge.eval)]
@@ -143,7 +152,7 @@ def load_policy(config: Config, path: str) -> Any:
 
 
 def training_queries(config: Config) -> list[Query]:
-    """The RL split, without what the domain holds out (travel: M-Day) unless `rl.subtasks` names it."""
+    """The RL split, without what the domain holds out (travel: M-Day) unless `rl.subtasks` names it, and without what `rl.difficulty` leaves out."""
     domain, path = build_domain(config), Path(config.data.folder) / "rl_queries.jsonl"
     queries = _queries_of(domain, path)
     known = domain.subtasks_of(queries)
@@ -151,12 +160,41 @@ def training_queries(config: Config) -> list[Query]:
     if unknown := sorted(set(wanted) - set(known)):
         raise UserError(f"rl.subtasks: unknown {', '.join(unknown)}; known: {', '.join(known)}")
     queries = [query for query in queries if query.subtask in wanted]
+    if config.reward.name == "correctness" and (open_ended := [query for query in queries if not has_answer(query)]):
+        raise UserError(
+            f"reward.name=correctness needs a known answer, and {path} has {len(open_ended)} queries without, first {open_ended[0].query_id} of "
+            f"{open_ended[0].subtask}; set rl.subtasks, or reward.name=correctness_or_tournament"
+        )
+    if config.rl.difficulty.filter:
+        queries = of_right_difficulty(config, queries)
     if len(queries) < config.rl.groups:
         raise UserError(
-            f"{path} has {len(queries)} queries of {', '.join(wanted)}, fewer than rl.groups={config.rl.groups}; "
-            "change rl.subtasks or rl.groups, or prepare more data"
+            f"{path} has {len(queries)} queries of {', '.join(wanted)}{' of the right difficulty' * config.rl.difficulty.filter}, fewer than "
+            f"rl.groups={config.rl.groups}; change rl.subtasks, rl.difficulty or rl.groups, or prepare more data"
         )
     return queries
+
+
+def difficulty_path(config: Config) -> Path:
+    """Where `arenarl.difficulty` leaves the pass rates of the policy that RL starts from."""
+    return config.run_dir / "difficulty" / "pass_rates.jsonl"
+
+
+def of_right_difficulty(config: Config, queries: list[Query]) -> list[Query]:
+    """Those without a known answer, and those that the SFT policy answers neither never nor always (4.1, InfoAgent).
+
+    Raises:
+        UserError: pass rates are missing.
+    """
+    bounds, path = config.rl.difficulty, difficulty_path(config)
+    rates = {record["query_id"]: record["pass_rate"] for record in read_jsonl(path)} if path.is_file() else {}
+    closed = [query for query in queries if has_answer(query)]
+    if missing := [query for query in closed if query.query_id not in rates]:
+        raise UserError(
+            f"rl.difficulty.filter: {path} lacks {len(missing)} of {len(closed)} pass rates; python -m arenarl.difficulty --config <this YAML> finds them"
+        )
+    kept = {query.query_id for query in closed if rates[query.query_id] is not None and bounds.low <= rates[query.query_id] <= bounds.high}
+    return [query for query in queries if not has_answer(query) or query.query_id in kept]
 
 
 def _queries_of(domain: Domain, path: Path) -> list[Query]:
@@ -184,8 +222,8 @@ def build_curve(
     """The evaluation on `rl.eval_queries` test queries during RL."""
     queries, baselines = test_set(config)
     queries = spread_over_subtasks(queries, config.rl.eval_queries, build_domain(config).subtasks_of(queries))
-    judges = build_judges(config, examiner, client)
-    return CurveRecorder(engine, queries, baselines, judges, examiner, config.rollout.temperature, config.seed, folder, client)
+    judges, verifier = build_judges(config, examiner, client), build_verifier(config, client)
+    return CurveRecorder(engine, queries, baselines, judges, examiner, config.rollout.temperature, config.seed, folder, client, verifier)
 
 
 def spread_over_subtasks(queries: list[Query], count: int, subtasks: Iterable[str]) -> list[Query]:

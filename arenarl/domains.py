@@ -14,7 +14,7 @@ from arenarl.environments.base import Environment
 from arenarl.rubrics import domain_rubric
 from arenarl.trajectory import Query, Trajectory
 
-DOMAINS = {"travel": "arenarl.travel:TravelDomain"}
+DOMAINS = {"travel": "arenarl.travel:TravelDomain", "research": "arenarl.research.domain:ResearchDomain"}
 
 
 class Truth:
@@ -35,6 +35,10 @@ class Truth:
     def findings(self) -> dict[str, Any]:
         """For the record of an evaluated trajectory, as JSON."""
         return {"figures": {name: round(value, 1) for name, value in self.figures().items()}}
+
+    def verified(self, is_correct: bool | None) -> "Truth":
+        """The same with what an LLM says of a known answer in place of the exact comparison; None: no verdict could be had."""
+        return self
 
     def believed(self) -> "Truth":
         """The same as it looks to who does not see the tool results, and has to believe what the answer states."""

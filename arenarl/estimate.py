@@ -61,9 +61,11 @@ def estimate_rl(config: Config, queries: Sequence[Query], baselines: dict[str, T
 
 
 def most_calls(config: Config) -> int:
-    """Judge calls that the reward of one group takes at most, if all its trajectories differ and are valid."""
+    """Judge calls that the reward of one group takes at most, if all its trajectories differ and are valid; verifying answers is not in it."""
     size, tournament = config.rollout.group_size, config.tournament
-    if config.reward.name != "tournament":  # each of these asks as often for every group
+    if config.reward.name == "correctness":
+        return 0
+    if config.reward.name not in ("tournament", "correctness_or_tournament"):  # each of these asks as often for every group
         trajectory = Trajectory("", [{"role": "assistant", "content": "<answer>\n\n</answer>"}], "answer")
         client = _CountingClient()
         Arena(LLMJudge(JudgeConfig(), client), config).reward_groups([_group(Query("", build_domain(config).name, "", "en", ""), trajectory, size)])

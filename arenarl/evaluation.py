@@ -19,6 +19,7 @@ from accelerate.utils import gather_object
 
 from arenarl import metrics
 from arenarl.config import Config, LLMConfig
+from arenarl.correctness import Verifier, has_answer
 from arenarl.domains import Truth
 from arenarl.files import hash_files, read_json, write_json
 from arenarl.judge import Examiner, Judge, Verdict, rubric_of
@@ -115,6 +116,7 @@ def evaluate_policy(
     tick: Callable[[], None] = lambda: None,
     sample: int = 0,
     max_turns: int | None = None,
+    verifier: Verifier | None = None,
 ) -> list[Case]:
     """Roll out every query once at `temperature` (0 is greedy) and judge it against its stored baseline, both orders summed.
 
@@ -122,7 +124,7 @@ def evaluate_policy(
     """
     again = (sample,) if sample else ()
     attempts = [Attempt(query, temperature, stable_seed(seed, "evaluate", query.query_id, *again), max_turns) for query in queries]
-    return judge_trajectories(queries, engine.roll_out(attempts, lambda *_: tick()), baselines, judges, examine)
+    return judge_trajectories(queries, engine.roll_out(attempts, lambda *_: tick()), baselines, judges, examine, verifier)
 
 
 def judge_trajectories(
@@ -131,20 +133,24 @@ def judge_trajectories(
     baselines: dict[str, Trajectory],
     judges: Sequence[Judge],
     examine: Examiner | None,
+    verifier: Verifier | None = None,
 ) -> list[Case]:
-    """One trajectory a query, in their order."""
+    """One trajectory a query, in their order. With a `verifier`, known answers are what it says, else as the truth compares them."""
 
     async def judge_all() -> list[Case]:
         pairs = zip(queries, trajectories, strict=True)
-        return await asyncio.gather(*(_judge_case(query, trajectory, baselines[query.query_id], judges, examine) for query, trajectory in pairs))
+        cases = (_judge_case(query, trajectory, baselines[query.query_id], judges, examine, verifier) for query, trajectory in pairs)
+        return await asyncio.gather(*cases)
 
     return asyncio.run(judge_all())
 
 
 async def _judge_case(
-    query: Query, trajectory: Trajectory, baseline: Trajectory, judges: Sequence[Judge], examine: Examiner | None
+    query: Query, trajectory: Trajectory, baseline: Trajectory, judges: Sequence[Judge], examine: Examiner | None, verifier: Verifier | None
 ) -> Case:
     names, truth = rubric_of(query).names, examine and examine(query, trajectory)
+    if truth and verifier and has_answer(query):
+        truth = truth.verified(await verifier.is_correct(query, trajectory))
     if not trajectory.valid:
         return Case(query, trajectory, truth, np.full((len(judges), len(names)), -1.0))
     calls = [
@@ -225,8 +231,9 @@ class CurveRecorder:
     """The curve during RL: a few held-out queries every so many steps, sampled and greedy, to W&B and curve.jsonl (Fig. 4c)."""
 
     def __init__(self, engine: RolloutEngine, queries: Sequence[Query], baselines: dict[str, Trajectory], judges: Sequence[Judge],
-                 examine: Examiner | None, temperature: float, seed: int, folder: Path, client: LLMClient | None = None):
-        self.evaluate = partial(evaluate_policy, engine, baselines=baselines, judges=judges, examine=examine, seed=seed)
+                 examine: Examiner | None, temperature: float, seed: int, folder: Path, client: LLMClient | None = None,
+                 verifier: Verifier | None = None):
+        self.evaluate = partial(evaluate_policy, engine, baselines=baselines, judges=judges, examine=examine, seed=seed, verifier=verifier)
         self.queries = queries
         self.temperatures = {"sampled": temperature, "greedy": 0.0}
         self.path = folder / "curve.jsonl"

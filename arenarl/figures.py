@@ -50,6 +50,9 @@ PANELS = {  # of the learning curves: figure -> title; a figure without one goes
     "groundedness": "facts grounded, %",
     "constraints_met": "constraints met, %",
     "tool_calls": "tool calls",
+    "accuracy": "accuracy on closed questions, %",
+    "entity_recall": "entities found, closed questions, %",
+    "facts_covered": "facts covered, open-ended queries, %",
 }
 
 
@@ -145,7 +148,7 @@ def scaling_panels(summary: dict[str, Any], judge: str) -> Panels:
                 curve = list(map(int, by_turns)), [values["win_rate"] for values in by_turns.values()]
                 panels.setdefault((f"win rate, {judge}, %", "turns, at most"), {})[policy] = curve
             if pass_at_k := figures.get("pass_at_k"):
-                titles = {"win": f"pass@k, win, {judge}, %", "constraints": "pass@k, all constraints met, %"}
+                titles = {"win": f"pass@k, win, {judge}, %", "constraints": "pass@k, all constraints met, %", "accuracy": "pass@k, accuracy, %"}
                 for passed, values in pass_at_k.items():
                     curve = list(range(1, len(values) + 1)), values
                     panels.setdefault((titles.get(passed, f"pass@k, {passed}, %"), "k, samples"), {})[policy] = curve

@@ -25,6 +25,8 @@ def scaling_figures(samples: Sequence[Sequence[Case]], budgets: Sequence[int] | 
     found: dict[str, Any] = {}
     if len(samples) > 1:
         found["pass_at_k"] = pass_at_k(samples, resamples, seed)
+        if len(samples) >= 4 and "accuracy" in found["pass_at_k"]:
+            found["pass_at_4"] = found["pass_at_k"]["accuracy"][3]  # Table 6, InfoAgent
     if budgets:
         found["by_turns"] = {str(budget): _at_budget(samples, budget, resamples, seed) for budget in budgets}
     return found

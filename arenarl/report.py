@@ -27,8 +27,12 @@ HEADS = {  # figure -> heading and unit; a figure without one goes by its name
     "groundedness": "grounded %",
     "constraints_met": "constraints %",
     "tool_calls": "tool calls",
+    "accuracy": "accuracy %",
+    "pass_at_4": "pass@4 %",
+    "entity_recall": "entities %",
+    "facts_covered": "facts %",
 }
-PASSES = {"win": "beats the baseline", "constraints": "meets all constraints"}  # what pass@k counts
+PASSES = {"win": "beats the baseline", "constraints": "meets all constraints", "accuracy": "answers correctly"}  # what pass@k counts
 TRAVEL = ("win_rate", "quality", "valid_rate", "groundedness", "constraints_met", "tool_calls")  # the columns of the README's table
 STAGES = ("data", "sft", "rl", "evaluate")
 ROWS = {  # folder of results/ (with -seedN appended for other seeds) -> what the row is, its config
@@ -82,7 +86,7 @@ def print_table(summary: dict[str, Any]) -> None:
     """Checkpoints x decodings, each figure with its 95 % interval over test queries."""
     policies = {f"{name} {decoding}": figures for name in summary["checkpoints"] for decoding, figures in summary[name].items()}
     columns = columns_of(policies)
-    _print_rows([["", *columns.values()], *([name, *(format_figure(figures[figure]) for figure in columns)] for name, figures in policies.items())])
+    _print_rows([["", *columns.values()], *([name, *(format_figure(figures.get(figure)) for figure in columns)] for name, figures in policies.items())])
     for rows in (turns_rows(policies), pass_rows(policies)):
         if rows:
             _print_rows(rows)
@@ -105,8 +109,9 @@ def _print_rows(rows: list[list[str]]) -> None:
 
 
 def columns_of(policies: dict[str, dict[str, Any]]) -> dict[str, str]:
-    """Figures that all policies have, with their headings."""
-    return {name: HEADS.get(name, name) for name in shown_figures(next(iter(policies.values())))}
+    """Figures that some policy has, with their headings."""
+    names = shown_figures({name: figure for figures in policies.values() for name, figure in figures.items()})
+    return {name: HEADS.get(name, name) for name in names}
 
 
 def turns_rows(policies: dict[str, dict[str, Any]]) -> list[list[str]]:
@@ -115,7 +120,7 @@ def turns_rows(policies: dict[str, dict[str, Any]]) -> list[list[str]]:
     if not found:
         return []
     columns = columns_of(found)
-    return [["at most", *columns.values()], *([name, *(format_figure(figures[figure]) for figure in columns)] for name, figures in found.items())]
+    return [["at most", *columns.values()], *([name, *(format_figure(figures.get(figure)) for figure in columns)] for name, figures in found.items())]
 
 
 def pass_rows(policies: dict[str, dict[str, Any]]) -> list[list[str]]:
@@ -133,9 +138,9 @@ def pass_rows(policies: dict[str, dict[str, Any]]) -> list[list[str]]:
     return [["", *(f"pass@{k} %" for k in shown)], *rows]
 
 
-def format_figure(figure: dict[str, Any]) -> str:
-    """`mean [low, high]`, or a dash where there was no case."""
-    if figure["mean"] is None:
+def format_figure(figure: dict[str, Any] | None) -> str:
+    """`mean [low, high]`, or a dash where there is no figure or was no case."""
+    if figure is None or figure["mean"] is None:
         return "-"
     low, high = figure["ci"]
     return f"{figure['mean']:.1f}" + ("" if low is None else f" [{low:.1f}, {high:.1f}]")

@@ -77,6 +77,20 @@ def pointwise_reward(
     return _to_list(scores / scale)
 
 
+def correctness_reward(
+    correct_G: Sequence[bool | None], recall_G: Sequence[float | None] | None = None, weight: float = 0.0
+) -> list[float | None]:
+    """Reward (G,) in [0, 1]: 1 for a correct answer, else `weight` times the share of the entities found. None stays None.
+
+    Eq. 8, InfoAgent, with min for its max: as the text wants it, no trajectory but one with a correct answer has the highest reward.
+
+    >>> correctness_reward([True, False, None], [0.5, 0.5, 1.0], weight=0.5)
+    [1.0, 0.25, None]
+    """
+    recall = np.zeros(len(correct_G)) if recall_G is None else _to_array(recall_G)
+    return _to_list(np.minimum(_to_array(correct_G) + weight * recall, 1.0))
+
+
 def zero_invalid(scores_G: Sequence[float | None], valid_G: Sequence[bool]) -> list[float | None]:
     """Scores (G,) in which an invalid trajectory has 0: it is not judged, so it wins nothing. Without any verdict all are None.
 

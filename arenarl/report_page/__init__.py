@@ -104,7 +104,7 @@ def _summary(summary: dict[str, Any], figures: dict[str, Path], evaluation: Path
     parts = [
         "<h2>Results</h2>",
         _table(f"Win rate against the stored baseline by the {judge}; the rest is noise-free. [95 % over test queries], one seed.",
-               ["", *columns.values()], [[name, *(_cell(values[figure]) for figure in columns)] for name, values in policies]),  # fmt: skip
+               ["", *columns.values()], [[name, *(_cell(values.get(figure)) for figure in columns)] for name, values in policies]),  # fmt: skip
         *(_table(caption, rows[0], rows[1:]) for caption, rows in scaling.items() if rows),
         *(_figure(caption, path) for caption, path in figures.items()),
         "<h2>By subtask</h2>",
@@ -121,8 +121,8 @@ def _summary(summary: dict[str, Any], figures: dict[str, Path], evaluation: Path
     return "\n".join(parts)
 
 
-def _cell(figure: dict[str, Any]) -> str:
-    if figure["mean"] is None:
+def _cell(figure: dict[str, Any] | None) -> str:
+    if figure is None or figure["mean"] is None:
         return "–"
     low, high = figure["ci"]
     return f"{figure['mean']:.1f}" + ("" if low is None else f'<span class="interval">[{low:.1f}, {high:.1f}]</span>')
