@@ -75,7 +75,7 @@ def build_policy_engine(
 
 def build_domain(config: Config) -> Domain:
     """What `environment.domain` names."""
-    return make_domain(config.environment, config.data.language)
+    return make_domain(config)
 
 
 def build_examiner(config: Config) -> Examiner | None:
@@ -152,7 +152,7 @@ def load_policy(config: Config, path: str) -> Any:
 
 
 def training_queries(config: Config) -> list[Query]:
-    """The RL split, without what the domain holds out (travel: M-Day) unless `rl.subtasks` names it, and without what `rl.difficulty` leaves out."""
+    """The RL split, without what the domain holds out (travel: M-Day) unless `rl.subtasks` names it, nor what `rl.difficulty` leaves out."""
     domain, path = build_domain(config), Path(config.data.folder) / "rl_queries.jsonl"
     queries = _queries_of(domain, path)
     known = domain.subtasks_of(queries)

@@ -56,20 +56,6 @@ class PolicyConfig:
 
 
 @dataclass
-class DataConfig:
-    folder: str = "data/travel"  # where prepare.py writes and the scripts read
-    seed: int = 0  # makes queries, trajectories and baselines; apart from `seed`, so that all seeds of a run share the test set
-    language: Literal["zh", "en"] = "zh"  # of queries, thoughts and answers (Table 1: Chinese)
-    sft_size: int = 2600  # trajectories for the cold start (Table 1)
-    rl_size: int = 1626  # queries for RL (Table 1)
-    test_per_subtask: int = 50  # test queries for each of the five subtasks (Section 5)
-    baseline_attempts: int = 5  # teacher trajectories a test query; the one of median quality is stored. Our choice
-    teacher_skill: float = 0.1  # chance that the teacher has each good habit in a trajectory; low leaves RL room. Our choice
-    careful_share: float = 0.35  # share of SFT trajectories in which the teacher has all good habits instead. Our choice
-    baseline_skill: float = 0.4  # the same for stored baselines: stronger, as the closed models of Section 5 are. Our choice
-
-
-@dataclass
 class LLMConfig:
     """How an LLM behind an OpenAI-compatible API is called. A key never stands in a config, only the name of its variable."""
 
@@ -90,6 +76,37 @@ class LLMConfig:
     def cost(self, tokens_in: int, tokens_out: int) -> float:
         """By the prices; a price that is not known counts as 0."""
         return (tokens_in * (self.price_in or 0.0) + tokens_out * (self.price_out or 0.0)) / 1e6
+
+
+@dataclass
+class ResearchDataConfig:
+    """How the research domain's queries are made: open-ended ones (5.1), and closed ones by InfoAgent's pipeline (3.1)."""
+
+    corpus: str | None = None  # JSONL of your own pages, which environment.search must search too; null is the embedded encyclopedia
+    open_share: float = 0.5  # share of open-ended queries; the others are closed. Our choice
+    plain_share: float = 0.0  # share of closed queries that name the leaves of their trees, for small policies; InfoAgent names none
+    hop_weights: list[float] = field(default_factory=lambda: [1.0, 1.0, 1.0, 1.0])
+    # of closed queries over 1, 2, … entities, in proportion: the budget of Algorithm 1. InfoAgent gives none; our choice
+    branching: list[int] = field(default_factory=lambda: [3, 2, 1])  # Theta: children of a tree's node, by depth; our choice
+    max_clues: int = 3  # vague facts told of one entity. Our choice
+    retriever_results: int = 5  # pages by which BM25, p(K) of Eq. 3, tries to find an entity. Our choice; InfoAgent asks o3
+    max_tool_calls: int = 40  # a closed query is kept if the scripted solver needs at most so many (3.1: filtering). Our choice
+    rephraser: LLMConfig = field(default_factory=LLMConfig)  # f_llm of Eq. 2: an LLM that words closed queries; embedded leaves them
+
+
+@dataclass
+class DataConfig:
+    folder: str = "data/travel"  # where prepare.py writes and the scripts read
+    seed: int = 0  # makes queries, trajectories and baselines; apart from `seed`, so that all seeds of a run share the test set
+    language: Literal["zh", "en"] = "zh"  # of queries, thoughts and answers (Table 1: Chinese)
+    sft_size: int = 2600  # trajectories for the cold start (Table 1)
+    rl_size: int = 1626  # queries for RL (Table 1)
+    test_per_subtask: int = 50  # test queries for each of the five subtasks (Section 5)
+    baseline_attempts: int = 5  # teacher trajectories a test query; the one of median quality is stored. Our choice
+    teacher_skill: float = 0.1  # chance that the teacher has each good habit in a trajectory; low leaves RL room. Our choice
+    careful_share: float = 0.35  # share of SFT trajectories in which the teacher has all good habits instead. Our choice
+    baseline_skill: float = 0.4  # the same for stored baselines: stronger, as the closed models of Section 5 are. Our choice
+    research: ResearchDataConfig = field(default_factory=ResearchDataConfig)  # of the research domain
 
 
 @dataclass
@@ -465,8 +482,8 @@ def named_class(name: str, key: str) -> Any:
 
 
 _ABOVE_0 = re.compile(
-    r"threads|environment\.search\.(\w+|web\.\w+)|evaluate\.samples|tournament\.timeout_s|judge\.(concurrency|max_calls|max_cost)"
-    r"|(judge|environment|evaluate\.api)\..*\.(timeout_s|patience_s|max_reply_tokens|max_(result|text)_chars)|rl\.(groups|steps|micro_batch_size|updates_per_rollout|difficulty\.samples)|sft\.(batch_size|gradient_accumulation|max_length)|judge\..*\.rounding"
+    r"threads|data\.research\.(max_clues|retriever_results|max_tool_calls|branching\..*)|environment\.search\.(\w+|web\.\w+)|evaluate\.samples|tournament\.timeout_s|judge\.(concurrency|max_calls|max_cost)"
+    r"|(judge|environment|evaluate\.api|data\.research)\..*\.(timeout_s|patience_s|max_reply_tokens|max_(result|text)_chars)|rl\.(groups|steps|micro_batch_size|updates_per_rollout|difficulty\.samples)|sft\.(batch_size|gradient_accumulation|max_length)|judge\..*\.rounding"
     r"|rollout\.(max_turns|max_tokens|max_turn_tokens|batch_size|temperature|vllm_memory|parity_steps|parity_bound)|data\.(sft_size|rl_size|test_per_subtask|baseline_attempts)"
 )
 
@@ -531,7 +548,7 @@ def _check_turns(config: Config) -> None:
     if turns is not None and (not turns or turns[0] < 1 or turns != sorted(set(turns))):
         raise UserError(f"evaluate.max_turns={turns}: must name turns above 0, each larger than the one before; null takes rollout.max_turns")
     if turns and config.rollout.force_answer:
-        raise UserError("evaluate.max_turns cuts trajectories afterwards, which says nothing of answers that were forced; leave rollout.force_answer out")
+        raise UserError("evaluate.max_turns cuts trajectories afterwards, where no answer could be forced; leave rollout.force_answer out")
     if config.evaluate.samples > 1 and "sampled" not in config.evaluate.decodings:
         raise UserError(f"evaluate.samples={config.evaluate.samples}: only sampled trajectories differ; add sampled to evaluate.decodings")
 
@@ -556,7 +573,8 @@ def _check_llms(config: Config) -> None:
         if judge.name not in ("embedded", "llm") and ":" not in judge.name:
             raise UserError(f"{key}.name={judge.name}: choose embedded, llm, or a class of your own as package.module:Class")
     policies = {f"evaluate.api.{name}": llm for name, llm in config.evaluate.api.items()}
-    others = {f"environment.{name}": llm for name, llm in config.environment.llms.items()} | {"judge.verifier": config.judge.verifier}
+    others = {f"environment.{name}": llm for name, llm in config.environment.llms.items()}
+    others |= {"judge.verifier": config.judge.verifier, "data.research.rephraser": config.data.research.rephraser}
     for key, llm in (judges | others | policies).items():
         if llm.name != "llm":
             if key in policies:
@@ -592,7 +610,7 @@ def _check_method(config: Config) -> None:
             f"take one of {', '.join(sorted(set(get_args(RewardName)) - WITH_FORMAT_REWARD))}"
         )
     if not 0 <= config.reward.entity_recall < 1:
-        raise UserError(f"reward.entity_recall={config.reward.entity_recall}: must be from 0 to below 1, or a wrong answer could be worth a correct one")
+        raise UserError(f"reward.entity_recall={config.reward.entity_recall}: must be from 0 to below 1, so that a wrong answer is worth less")
     if config.reward.entity_recall and config.reward.name not in BY_ANSWER:
         raise UserError(f"reward.entity_recall is of reward.name={' or '.join(sorted(BY_ANSWER))}, not of {config.reward.name}")
     for key in ("save_steps", "eval_steps"):

@@ -79,6 +79,7 @@ def verifier_messages(query: Query, answer: str) -> list[Message]:
     """What the LLM is shown, foreign text quoted line by line, so that an answer cannot speak as the one who asks."""
     texts = prompt_texts("verifier", query.language)
     known = " OR ".join([query.constraints["answer"], *query.constraints.get("answer_aliases", ())])
-    blocks = [f"# {head}\n{quoted(text, _MOST_CHARACTERS)}" for head, text in (("Question", query.query), ("Response", answer), ("Correct answer", known))]
+    shown = {"Question": query.query, "Response": answer, "Correct answer": known}
+    blocks = [f"# {head}\n{quoted(text, _MOST_CHARACTERS)}" for head, text in shown.items()]
     user = "\n".join([*blocks, "# Task", texts["task"].strip(), texts["reply"].strip()])
     return [{"role": "system", "content": texts["system"].strip()}, {"role": "user", "content": user}]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from arenarl.config import DataConfig, EnvironmentConfig, UserError, named_class
+from arenarl.config import Config, UserError, named_class
 from arenarl.environments.base import Environment
 from arenarl.rubrics import domain_rubric
 from arenarl.trajectory import Query, Trajectory
@@ -47,10 +47,6 @@ class Truth:
 
 class Domain:
     """A rubric, and nothing else. What a domain has more, a class of its own says: its name and those below that it has.
-
-    Args:
-        config: the keys under `environment`.
-        language: `data.language`.
     """
 
     name = ""
@@ -58,13 +54,13 @@ class Domain:
     held_out: tuple[str, ...] = ()  # of these, tested only, unless `rl.subtasks` names them
     sources: tuple[Path, ...] = ()  # code that decides what `splits` makes; data that other code made is out of date
 
-    def __init__(self, config: EnvironmentConfig, language: str):
-        self.config, self.language = config, language
+    def __init__(self, config: Config):
+        self.config = config
 
     # (query, messages) -> what is true of the trajectory
     examine: Callable[[Query, list[dict[str, Any]]], Truth] | None = None
-    # (data config, environment, watch) -> (file name, records) of each split; `watch` hands on what takes time, one by one
-    splits: Callable[[DataConfig, Environment, Callable[[list], Iterable]], Iterator[tuple[str, list[Any]]]] | None = None
+    # (environment, watch) -> (file name, records) of each split; `watch` hands on what takes time, one by one
+    splits: Callable[[Environment, Callable[[list], Iterable]], Iterator[tuple[str, list[Any]]]] | None = None
     # (query, environment, rng, skill) -> a trajectory of a scripted teacher's
     solve: Callable[..., Trajectory] | None = None
 
@@ -72,18 +68,19 @@ class Domain:
         return self.subtasks or tuple(dict.fromkeys(query.subtask for query in queries))
 
 
-def make_domain(config: EnvironmentConfig, language: str) -> Domain:
+def make_domain(config: Config) -> Domain:
     """What `environment.domain` names: a domain of this project, a class as package.module:Class, or a rubric.
 
     Raises:
         UserError: there is no such class, or no rubric.
     """
-    if config.domain in DOMAINS or ":" in config.domain:
-        domain = named_class(DOMAINS.get(config.domain, config.domain), "environment.domain")(config, language)
+    name = config.environment.domain
+    if name in DOMAINS or ":" in name:
+        domain = named_class(DOMAINS.get(name, name), "environment.domain")(config)
     else:
-        domain = Domain(config, language)
-        domain.name = config.domain
-    domain_rubric(domain.name, language)
+        domain = Domain(config)
+        domain.name = name
+    domain_rubric(domain.name, config.data.language)
     return domain
 
 

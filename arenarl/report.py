@@ -86,7 +86,8 @@ def print_table(summary: dict[str, Any]) -> None:
     """Checkpoints x decodings, each figure with its 95 % interval over test queries."""
     policies = {f"{name} {decoding}": figures for name in summary["checkpoints"] for decoding, figures in summary[name].items()}
     columns = columns_of(policies)
-    _print_rows([["", *columns.values()], *([name, *(format_figure(figures.get(figure)) for figure in columns)] for name, figures in policies.items())])
+    rows = [[name, *(format_figure(figures.get(figure)) for figure in columns)] for name, figures in policies.items()]
+    _print_rows([["", *columns.values()], *rows])
     for rows in (turns_rows(policies), pass_rows(policies)):
         if rows:
             _print_rows(rows)
@@ -120,7 +121,8 @@ def turns_rows(policies: dict[str, dict[str, Any]]) -> list[list[str]]:
     if not found:
         return []
     columns = columns_of(found)
-    return [["at most", *columns.values()], *([name, *(format_figure(figures.get(figure)) for figure in columns)] for name, figures in found.items())]
+    rows = [[name, *(format_figure(figures.get(figure)) for figure in columns)] for name, figures in found.items()]
+    return [["at most", *columns.values()], *rows]
 
 
 def pass_rows(policies: dict[str, dict[str, Any]]) -> list[list[str]]:

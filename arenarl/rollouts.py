@@ -6,7 +6,6 @@ the policy chose. This module alone decides who is the anchor (row 0 of a traini
 """
 
 import asyncio
-import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,10 +13,10 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from arenarl.config import RolloutConfig
-from arenarl.environments.base import Environment
+from arenarl.environments.base import Environment, observe
 from arenarl.generation import Generator, TurnRequest
 from arenarl.seeds import stable_seed
-from arenarl.trajectory import Query, RolloutGroup, StopReason, ToolCall, Trajectory, assistant_message, parse_turn, prompt_messages, tool_message
+from arenarl.trajectory import Query, RolloutGroup, StopReason, Trajectory, assistant_message, parse_turn, prompt_messages, tool_message
 
 ANSWER_BEGUN = "<think>\n\n</think>\n\n<answer>\n"
 Tick = Callable[[int, Trajectory], None]  # told of the index of an attempt and the trajectory that it became
@@ -159,7 +158,7 @@ class RolloutEngine:
                 return progress.end(query_id, "max_tokens")
             if not turn.tool_calls:
                 return progress.end(query_id, "answer" if turn.answer else "no_answer")
-            self._append_observations(progress, [await _call(environment, call) for call in turn.tool_calls])
+            self._append_observations(progress, [await observe(environment, call.name, call.arguments) for call in turn.tool_calls])
         return progress.end(query_id, "max_turns")
 
     def tool_metrics(self) -> dict[str, list[float]]:
@@ -206,8 +205,3 @@ class RolloutEngine:
         after = self.tokenizer.apply_chat_template(head + tool_messages, tokenize=False, add_generation_prompt=True)
         end = before.rindex(self.tokenizer.eos_token) + len(self.tokenizer.eos_token)
         return self.tokenizer.encode(after[end:], add_special_tokens=False)
-
-
-async def _call(environment: Environment, call: ToolCall) -> str:
-    observation = environment.call(call.name, call.arguments)
-    return await observation if inspect.isawaitable(observation) else observation

@@ -168,7 +168,7 @@ def _judge_provenance(config: Config, judge: JudgeConfig) -> str | dict[str, Any
     from arenarl.judge_prompts import prompt_hash
     from arenarl.rubrics import domain_rubric
 
-    rubric = domain_rubric(make_domain(config.environment, config.data.language).name, config.data.language)
+    rubric = domain_rubric(make_domain(config).name, config.data.language)
     return _model_provenance(judge, prompt_hash(rubric, config.data.language))
 
 

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from arenarl.config import DataConfig
 from arenarl.domains import Domain
 from arenarl.environments.travel import TravelEnvironment
 from arenarl.environments.travel_truth import TravelTruth, examine
@@ -25,7 +24,7 @@ class TravelDomain(Domain):
 
     @property
     def world(self) -> World:
-        return build_world(self.config.world_seed)
+        return build_world(self.config.environment.world_seed)
 
     def examine(self, query: Query, messages: list[dict[str, Any]]) -> TravelTruth:
         return examine(self.world, query, messages)
@@ -33,7 +32,5 @@ class TravelDomain(Domain):
     def solve(self, query: Query, environment: TravelEnvironment, rng: random.Random, skill: float) -> Trajectory:
         return Teacher(self.world, environment).solve(query, rng, skill)
 
-    def splits(
-        self, config: DataConfig, environment: TravelEnvironment, watch: Callable[[list], Iterable] = iter
-    ) -> Iterator[tuple[str, list[Any]]]:
-        return travel_splits(self.world, environment, config, watch)
+    def splits(self, environment: TravelEnvironment, watch: Callable[[list], Iterable] = iter) -> Iterator[tuple[str, list[Any]]]:
+        return travel_splits(self.world, environment, self.config.data, watch)

@@ -25,7 +25,7 @@ from arenarl.runs import timed  # noqa: E402
 from arenarl.terminal import Bar  # noqa: E402
 from arenarl.trajectory import read_queries, write_jsonl  # noqa: E402
 
-PAPER = {"travel": "configs/travel/sft_qwen3_8b.yaml"}  # domain -> the run with the paper's numbers
+PAPER = {"travel": "configs/travel/sft_qwen3_8b.yaml", "research": "configs/research/sft_qwen3_8b.yaml"}  # domain -> the run with the paper's numbers
 
 
 def main() -> None:
@@ -37,7 +37,7 @@ def main() -> None:
     if not (arguments.domain or arguments.config):
         parser.error(f"name a domain ({', '.join(PAPER)}) or a --config")
     config = load_config(arguments.config or PAPER[arguments.domain], arguments.overrides)
-    domain, folder = make_domain(config.environment, config.data.language), Path(config.data.folder)
+    domain, folder = make_domain(config), Path(config.data.folder)
     if arguments.domain not in (None, domain.name):
         raise UserError(f"{arguments.config} is of the domain {domain.name}, not {arguments.domain}; leave the domain out")
     needs(domain, "splits", "makes its data; or write the four files that data/README.md describes yourself")
@@ -58,7 +58,7 @@ def prepare(domain: Domain, config: Config, folder: Path, settings: dict) -> dic
     splits = {}
     environment = make_environment(config.environment, config.data.language)
     with Bar("data", len(domain.subtasks) * config.data.test_per_subtask + config.data.sft_size) as bar:
-        for name, records in domain.splits(config.data, environment, bar.over):
+        for name, records in domain.splits(environment, bar.over):
             path = folder / f"{name}.jsonl"
             write_jsonl(path, records)
             splits[name] = {"records": len(records), "sha256": file_hash(path)}

@@ -48,7 +48,7 @@ def config_of(folder, domain="writing", **keys):
 
 @pytest.mark.parametrize("name", DOMAINS)
 def test_a_domain_of_this_project_says_its_name_and_has_all_parts(name):
-    domain = make_domain(EnvironmentConfig(domain=name), "en")
+    domain = make_domain(config_of("", name))
     assert domain.name == name and set(domain.held_out) < set(domain.subtasks) and all(path.is_file() for path in domain.sources)
     assert None not in (domain.examine, domain.splits, domain.solve)
 
@@ -64,9 +64,9 @@ def test_the_truth_has_the_dimensions_of_the_rubric(taught):
 def test_a_name_with_a_rubric_is_a_domain_without_a_truth_and_one_without_is_none():
     assert build_examiner(config_of("")) is None
     with pytest.raises(UserError, match="no rubric for the domain travle"):
-        make_domain(EnvironmentConfig(domain="travle"), "en")
+        make_domain(config_of("", "travle"))
     with pytest.raises(UserError, match="environment.domain: nowhere:Weather cannot be imported"):
-        make_domain(EnvironmentConfig(domain="nowhere:Weather"), "en")
+        make_domain(config_of("", "nowhere:Weather"))
 
 
 def test_the_embedded_judge_is_refused_where_there_is_no_truth():

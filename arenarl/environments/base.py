@@ -3,6 +3,7 @@
 A wrong call is an observation like any other: it starts with "Error: " and says what is wrong, so that the policy can mend it.
 """
 
+import inspect
 import json
 from difflib import get_close_matches
 from typing import Any, Protocol
@@ -21,6 +22,12 @@ class Environment(Protocol):
 
     def call(self, name: str, arguments: dict[str, Any] | str) -> str:
         """The observation; never raises for a wrong call. May also be async: the rollout engine awaits awaitables."""
+
+
+async def observe(environment: Environment, name: str, arguments: dict[str, Any] | str) -> str:
+    """What a call returns, whether the environment's `call` is async or not."""
+    observation = environment.call(name, arguments)
+    return await observation if inspect.isawaitable(observation) else observation
 
 
 class ToolError(Exception):
