@@ -15,6 +15,7 @@ sft()       { train train_sft.py --config "$CONFIG" "$@"; }
 rl()        { train train_rl.py --config "$CONFIG" "$@"; }
 evaluate()  { python evaluate.py --config "$CONFIG" "$@"; }
 report()    { python -m arenarl.report --config "$CONFIG" "$@"; }
+difficulty() { python -m arenarl.difficulty --config "$CONFIG" "$@"; }
 pipeline()  { data "$@"; sft "$@"; rl "$@"; evaluate "$@"; report "$@"; }
 baselines() { for name in grpo gspo grpo_trajectory noise_free; do CONFIG=configs/quickstart_$name.yaml; rl "$@"; evaluate "$@"; done; }
 turns()     { for name in short long scaling; do CONFIG=configs/quickstart_${name}_turns.yaml; rl "$@"; evaluate "$@"; report "$@"; done; }
@@ -29,6 +30,12 @@ test()      { python -m pytest -q --doctest-modules tests arenarl "$@"; }
 
 quickstart() {
   pipeline "$@"
+  python -m arenarl.conclusion "$(python -m arenarl.config --config "$CONFIG" --run-name "$@")"
+}
+
+research() {
+  CONFIG=configs/research/quickstart.yaml
+  data "$@"; sft "$@"; difficulty "$@"; rl "$@"; evaluate "$@"; report "$@"
   python -m arenarl.conclusion "$(python -m arenarl.config --config "$CONFIG" --run-name "$@")"
 }
 
@@ -88,6 +95,8 @@ usage() {
   echo "  quickstart                    all of the stages below, and what came out → results/quickstart/"
   echo "  pipeline                      data, SFT, RL, evaluation, report → results/quickstart/"
   echo "  data | sft | rl | evaluate | report    one of its stages"
+  echo "  research                      the same for Open-DeepResearch: closed questions and open-ended queries → results/research/"
+  echo "  difficulty                    how often the SFT policy answers each closed query, before RL"
   echo "  baselines                     GRPO and GSPO with pointwise rewards, and a judge without errors, from the same SFT policy"
   echo "  turns                         few turns in RL, many, and from few to many (ScalingInter-RL), with pass@k and test-time turns"
   echo "  readme                        the README's results from results/"
@@ -104,7 +113,7 @@ usage() {
 
 stage=${1:-}
 case "$stage" in
-  quickstart | pipeline | data | sft | rl | baselines | turns) shift; environment; check "$@"; "$stage" "$@" ;;
+  quickstart | research | pipeline | data | sft | difficulty | rl | baselines | turns) shift; environment; check "$@"; "$stage" "$@" ;;
   evaluate | report | readme | judge_check | judge_faults | bench | bench_tools | fidelity | bench_tournament | test) shift; environment; "$stage" "$@" ;;
   test_vllm) shift; test_vllm "$@" ;;
   *) usage ;;

@@ -191,7 +191,7 @@ def of_right_difficulty(config: Config, queries: list[Query]) -> list[Query]:
     closed = [query for query in queries if has_answer(query)]
     if missing := [query for query in closed if query.query_id not in rates]:
         raise UserError(
-            f"rl.difficulty.filter: {path} lacks {len(missing)} of {len(closed)} pass rates; python -m arenarl.difficulty --config <this YAML> finds them"
+            f"rl.difficulty.filter: {path} lacks {len(missing)} of {len(closed)} pass rates; python -m arenarl.difficulty finds them"
         )
     kept = {query.query_id for query in closed if rates[query.query_id] is not None and bounds.low <= rates[query.query_id] <= bounds.high}
     return [query for query in queries if not has_answer(query) or query.query_id in kept]

@@ -189,9 +189,13 @@ def summarize(cases: Sequence[Case], resamples: int, seed: int) -> dict[str, Any
     summary["by_judge"] = [metrics.win_rate(outcomes[:, [judge]], strata, resamples, seed) for judge in range(outcomes.shape[1])]
     summary["judges_agree"] = metrics.agreement(outcomes[:, 0], outcomes[:, 1]) if outcomes.shape[1] == 2 else None
     summary["missing_verdicts"] = sum(bool(np.isnan(judged).all()) for case in cases for judged in case.outcomes)
+    valid = np.array([case.trajectory.valid for case in cases])
     summary["by_dimension"] = {}
     for index, name in enumerate(rubric_of(cases[0].query).names):
-        summary["by_dimension"][name] = {"win_rate": metrics.win_rate(outcomes[:, :, [index]], strata, resamples, seed)}
+        summary["by_dimension"][name] = {
+            "win_rate": metrics.win_rate(outcomes[:, :, [index]], strata, resamples, seed),
+            "win_rate_valid": metrics.win_rate(outcomes[valid][:, :, [index]], [strata[k] for k in np.flatnonzero(valid)], resamples, seed),
+        }
         if cases[0].truth:
             summary["by_dimension"][name]["score"] = metrics.mean([case.dimensions[name] for case in cases], strata, resamples, seed)
     return summary

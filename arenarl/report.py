@@ -27,6 +27,7 @@ HEADS = {  # figure -> heading and unit; a figure without one goes by its name
     "groundedness": "grounded %",
     "constraints_met": "constraints %",
     "tool_calls": "tool calls",
+    "win_rate_valid": "win rate % of valid",
     "accuracy": "accuracy %",
     "pass_at_4": "pass@4 %",
     "entity_recall": "entities %",
@@ -34,6 +35,7 @@ HEADS = {  # figure -> heading and unit; a figure without one goes by its name
 }
 PASSES = {"win": "beats the baseline", "constraints": "meets all constraints", "accuracy": "answers correctly"}  # what pass@k counts
 TRAVEL = ("win_rate", "quality", "valid_rate", "groundedness", "constraints_met", "tool_calls")  # the columns of the README's table
+RESEARCH = ("win_rate_valid", "valid_rate", "accuracy", "pass_at_4", "entity_recall", "facts_covered", "quality", "tool_calls")  # and of research's
 STAGES = ("data", "sft", "rl", "evaluate")
 ROWS = {  # folder of results/ (with -seedN appended for other seeds) -> what the row is, its config
     "quickstart": ("ArenaRL, seeded single elimination", "configs/quickstart.yaml"),
@@ -61,6 +63,14 @@ ROWS = {  # folder of results/ (with -seedN appended for other seeds) -> what th
     "quickstart-short-turns": ("ArenaRL, 3 turns in RL", "configs/quickstart_short_turns.yaml"),
     "quickstart-long-turns": ("ArenaRL, 8 turns in RL", "configs/quickstart_long_turns.yaml"),
     "quickstart-scaling-turns": ("ArenaRL, ScalingInter-RL: 3, 5, 8 turns", "configs/quickstart_scaling_turns.yaml"),
+}
+
+
+RESEARCH_ROWS = {
+    "research": ("closed by correctness, open-ended by tournament", "configs/research/quickstart.yaml"),
+    "research-correctness": ("closed questions only, by correctness", "configs/research/quickstart_correctness.yaml"),
+    "research-recall": ("closed questions only, with entity recall", "configs/research/quickstart_recall.yaml"),
+    "research-tournament": ("open-ended queries only, by tournament", "configs/research/quickstart_tournament.yaml"),
 }
 
 
@@ -158,19 +168,19 @@ def print_trajectory(query: Query, trajectory: Trajectory) -> None:
     print(f"\nended: {trajectory.stop_reason}")
 
 
-def results_table(results: Path) -> str:
-    """The README's table in Markdown: a row a method, seed, checkpoint and decoding; 'not run' where there is no summary."""
-    lines = ["| method | config | seed | checkpoint | " + " | ".join(HEADS[name] for name in TRAVEL) + " |", "|" + "---|" * (4 + len(TRAVEL))]
-    for folder, (method, config) in ROWS.items():
+def results_table(results: Path, rows: dict[str, tuple[str, str]] = ROWS, columns: tuple[str, ...] = TRAVEL) -> str:
+    """A table of the README in Markdown: a row a method, seed, checkpoint and decoding; 'not run' where there is no summary."""
+    lines = ["| method | config | seed | checkpoint | " + " | ".join(HEADS[name] for name in columns) + " |", "|" + "---|" * (4 + len(columns))]
+    for folder, (method, config) in rows.items():
         paths = [results / folder / "summary.json", *sorted(results.glob(f"{folder}-seed*/summary.json"))]
         summaries = [json.loads(path.read_text(encoding="utf-8")) for path in paths if path.is_file()]
         if not summaries:
-            lines.append(f"| {method} | `{config}` | - | - |" + " not run |" * len(TRAVEL))
+            lines.append(f"| {method} | `{config}` | - | - |" + " not run |" * len(columns))
         for summary in summaries:
             for name in summary["checkpoints"]:
                 for decoding, figures in summary[name].items():
                     cells = [method, f"`{config}`", str(summary["seed"]), f"{name}, {decoding}"]
-                    cells += [format_figure(figures[figure]) for figure in TRAVEL]
+                    cells += [format_figure(figures.get(figure)) for figure in columns]
                     lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
@@ -190,8 +200,13 @@ def scale_table(results: Path) -> str:
     return scale.scale_table(results)
 
 
+def research_table(results: Path) -> str:
+    """The same of the research domain."""
+    return results_table(results, RESEARCH_ROWS, RESEARCH)
+
+
 # marker in the README -> what stands between it and its end
-GENERATED = {"results": results_table, "fidelity": fidelity_tables, "scale": scale_table}
+GENERATED = {"results": results_table, "research": research_table, "fidelity": fidelity_tables, "scale": scale_table}
 
 
 def write_readme(readme: Path, results: Path) -> None:

@@ -118,7 +118,7 @@ def test_without_a_truth_nothing_of_it_is_in_the_figures_and_records():
     cases = baseline_cases([query("a")], {"a": written("a")}, None)
     cases[0].outcomes = np.ones((1, 4))
     summary = summarize(cases, 0, 0)
-    assert not {"quality", "quality_valid"} & set(summary) and set(summary["by_dimension"]["answer_style"]) == {"win_rate"}
+    assert not {"quality", "quality_valid"} & set(summary) and set(summary["by_dimension"]["answer_style"]) == {"win_rate", "win_rate_valid"}
     assert cases[0].to_record()["findings"] == {}
 
 

@@ -349,7 +349,7 @@ def test_every_laptop_run_has_its_row_among_the_results_and_starts_from_the_same
         (["rl.loss_type=dapo", "rl.importance_sampling_level=sequence"], "set rl.loss_type=grpo for GSPO"),
         (["rl.advantage=center", "rl.advantage_ddof=0"], "rl.advantage_ddof and rl.advantage_epsilon are of rl.advantage=group_std"),
         (["rl.advantage=decoupled", "rl.advantage_epsilon=0"], "rl.advantage_ddof and rl.advantage_epsilon are of rl.advantage=group_std"),
-        (["rl.advantage=decoupled", "reward.name=win_rate"], "reward.name=win_rate has it in its sum already; take one of pointwise_answer"),
+        (["rl.advantage=decoupled", "reward.name=win_rate"], "reward.name=win_rate has it in its sum already; take one of correctness"),
         (["rl.advantage_ddof=2"], "rl.advantage_ddof=2: must be 0 or 1"),
         (["rl.advantage_epsilon=-1"], "rl.advantage_epsilon=-1.0: must not be below 0"),
         (["rl.beta=-0.1"], "rl.beta=-0.1: must not be below 0"),
