@@ -24,6 +24,7 @@ judge_check()  { data; python -m arenarl.judge_check --config "$CONFIG" "$@"; }
 judge_faults() { data; sft; python -m arenarl.judge_faults --config "$CONFIG" "$@"; }
 bench()     { python -m arenarl.bench --config "$CONFIG" "$@"; }
 bench_tools() { python -m arenarl.environments.benchmark; }
+bench_search() { python -m arenarl.research.benchmark "$@"; }
 fidelity()  { python -m arenarl.fidelity "$@"; }
 bench_tournament() { python -m arenarl.bench_tournament "$@"; }
 test()      { python -m pytest -q --doctest-modules tests arenarl "$@"; }
@@ -104,6 +105,7 @@ usage() {
   echo "  judge_faults                  RL against a judge server that fails in every way"
   echo "  bench                         a training step beside plain TRL's, and how much of the judging is hidden; --help tells the flags"
   echo "  bench_tools                   tool calls per second"
+  echo "  bench_search                  search queries per second on one core, over 100,000 pages; --pages for fewer"
   echo "  fidelity                      how true each topology's ranking is, and what it costs; simulated, with the truth known"
   echo "  bench_tournament              seconds to rank 8 groups of 16 against the bound; --help tells the flags"
   echo "  test                          all tests"
@@ -114,7 +116,7 @@ usage() {
 stage=${1:-}
 case "$stage" in
   quickstart | research | pipeline | data | sft | difficulty | rl | baselines | turns) shift; environment; check "$@"; "$stage" "$@" ;;
-  evaluate | report | readme | judge_check | judge_faults | bench | bench_tools | fidelity | bench_tournament | test) shift; environment; "$stage" "$@" ;;
+  evaluate | report | readme | judge_check | judge_faults | bench | bench_tools | bench_search | fidelity | bench_tournament | test) shift; environment; "$stage" "$@" ;;
   test_vllm) shift; test_vllm "$@" ;;
   *) usage ;;
 esac

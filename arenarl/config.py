@@ -531,7 +531,7 @@ def _check(config: Config) -> None:
 
 def _check_search(environment: EnvironmentConfig) -> None:
     search = environment.search
-    if search.engine == "folder" and not Path(search.folder or "").is_dir():
+    if search.engine == "folder" and not (search.folder and Path(search.folder).is_dir()):
         raise UserError(f"environment.search.folder={search.folder}: name the folder of the documents")
     if search.engine == "web" and environment.results == "compact":
         raise UserError("environment.results=compact names pages by their titles, which the web cannot find; set environment.results=full")

@@ -90,7 +90,9 @@ def test_every_logged_metric_is_explained():
     arena.learn([outcome.scored_calls])
     names |= set(arena.judge_metrics()) | set(TRAVEL)
     names |= set(Parity(0.0, 0.0, 1.0).metrics)
-    names |= set(re.findall(r'"((?:time|rollout|judge)/\w+)"', (ROOT / "arenarl" / "trl_adapter.py").read_text(encoding="utf-8")))
+    for module in ("trl_adapter.py", "research/search.py"):
+        names |= set(re.findall(r'"((?:time|rollout|judge|search)/\w+)"', (ROOT / "arenarl" / module).read_text(encoding="utf-8")))
+    assert "search/hit_rate" in names
     assert [name for name in sorted(names | metrics.COMMON) if f"`{name}`" not in explained] == []
 
 

@@ -1,8 +1,8 @@
 """A local folder of documents as pages, indexed on disk once for all processes and runs.
 
-Text, Markdown and HTML files are a page each, JSONL dumps a page a line: `text` (or `contents`), and `title` and `url` where they are
-known. The index lies in a folder named by a hash of what it was made from, so a changed document makes another one. It appears
-whole or not at all; who finds it missing builds it, and the others wait.
+Text, Markdown and HTML files are a page each, JSONL dumps a page a line: `text` (or `contents`), `title` (or the first line) and `url`.
+The index lies in a folder named by a hash of what it was made from, so a changed document makes another one. It appears whole or not
+at all; who finds it missing builds it, and the others wait.
 """
 
 import hashlib
@@ -98,7 +98,8 @@ def _read_jsonl(path: Path, name: str) -> Iterator[Page]:
                 text = str(record.get("text") or record["contents"])
             except (ValueError, AttributeError, KeyError) as error:
                 raise UserError(f"{path}, record {number}: must be a JSON object with a text; {error!r}") from error
-            title = record.get("title") or text.partition("\n")[0].strip(' "')[:120]
+            head, _, rest = text.partition("\n")
+            title, text = (record["title"], text) if record.get("title") else (head.strip(' "')[:120], rest.strip() or text)
             yield Page(str(record.get("url") or f"{name}#{number}"), str(title), text)
 
 

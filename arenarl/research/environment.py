@@ -23,7 +23,7 @@ class ResearchEnvironment:
     """An `Environment`. It keeps no state between calls, so trajectories can share it."""
 
     def __init__(self, tools: SearchTools, results: Literal["full", "compact"] = "full"):
-        self._search_tools, self.is_compact = tools, results == "compact"
+        self.search_tools, self.is_compact = tools, results == "compact"
         page = "title of a result" if self.is_compact else "address of a page"
         self.tools = [
             tool_schema("search", "Finds pages on a topic.", {"query": {"type": "string", "description": "what to look for"}}),
@@ -47,16 +47,16 @@ class ResearchEnvironment:
 
     def take_metrics(self) -> dict[str, list[float]]:
         """What the calls since this was last called were like, each metric as the values whose mean it is."""
-        return self._search_tools.take_metrics()
+        return self.search_tools.take_metrics()
 
     async def _search(self, query: str) -> str:
-        results = await self._search_tools.search(query)
+        results = await self.search_tools.search(query)
         if self.is_compact:
             return "\n".join(f"{result.title}: {_one_line(result.snippet)}" for result in results) or NO_RESULTS
         return json.dumps([asdict(result) for result in results], ensure_ascii=False)
 
     async def _browse(self, url: str) -> str:
-        text = await self._search_tools.browse(url)
+        text = await self.search_tools.browse(url)
         return _one_line(text) if self.is_compact else json.dumps({"url": url, "text": text}, ensure_ascii=False)
 
 

@@ -3,22 +3,27 @@
 Pages come from anywhere: whatever a parser makes of one, the result is a page or None.
 """
 
+import logging
 import re
 
-from trafilatura import bare_extraction
+from trafilatura import bare_extraction, load_html
 
 from arenarl.research.pages import Page
+
+logging.getLogger("trafilatura").setLevel(logging.CRITICAL)  # it prints what is wrong with each page; the policy is told
 
 
 def read_html(html: bytes, url: str, charset: str | None = None) -> Page | None:
     """None where there is no main text. `charset` is what the server says; a wrong one is noticed and detected anew."""
     try:
-        found = bare_extraction(_decoded(html, charset), url=url, include_comments=False)
+        tree = load_html(_decoded(html, charset))
+        title = None if tree is None else tree.findtext(".//title")
+        found = None if tree is None else bare_extraction(tree, url=url, include_comments=False)
     except Exception:  # noqa: BLE001 - trafilatura and its parsers raise what they like on broken pages; one page is not worth a run
         return None
     if found is None or not (found.text or "").strip():
         return None
-    return Page(url, " ".join((found.title or url).split()), paragraphs(found.text))
+    return Page(url, " ".join((title or url).split()), paragraphs(found.text))
 
 
 def paragraphs(text: str) -> str:

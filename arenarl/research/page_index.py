@@ -1,7 +1,7 @@
 """BM25 over the chunks of many pages: in memory for the embedded corpus, memory-mapped from a folder for documents on disk.
 
 bm25s scores all chunks at once; `top` finds the best without sorting them, which took most of a query's time. A page counts by its
-best chunk. A chunk is indexed with its page's title, so that one that says "she" is found by her name.
+best chunk. A chunk is indexed with its page's title, so that one that says "she" is found by her name, and a page by what it is about.
 """
 
 import json
@@ -17,7 +17,8 @@ from arenarl.research.pages import Page
 from arenarl.research.passages import chunk_spans, terms
 from arenarl.seeds import stable_seed
 
-_BLOCK = 256  # chunks that `top` looks at together
+_BLOCK = 64  # chunks that `top` looks at together
+_EMPHASIS = 3  # how often the title counts. Our choice
 
 
 class StoredPages(Sequence[Page]):
@@ -25,7 +26,7 @@ class StoredPages(Sequence[Page]):
 
     def __init__(self, folder: Path):
         self._file = (folder / "pages.jsonl").open("rb")
-        self._starts = np.load(folder / "page_starts.npy", mmap_mode="r")
+        self._starts = np.asarray(np.load(folder / "page_starts.npy", mmap_mode="r"))
 
     @staticmethod
     def write(pages: Iterable[Page], folder: Path) -> "StoredPages":
@@ -72,7 +73,7 @@ class PageIndex:
         vocabulary: dict[str, int] = {}
         spans, first_chunk, names, ids = [], [0], [], []
         for page in pages:
-            title = terms(page.title)
+            title = terms(page.title) * _EMPHASIS
             for start, end in chunk_spans(page.text, chunk_tokens) or [(0, 0)]:
                 spans.append((start, end))
                 ids.append([vocabulary.setdefault(term, len(vocabulary)) for term in title + terms(page.text[start:end])])
@@ -94,8 +95,10 @@ class PageIndex:
 
     @classmethod
     def open(cls, folder: Path) -> "PageIndex":
+        """What is read of the arrays comes from the disk when it is first needed, and all processes share it."""
         bm25 = bm25s.BM25.load(folder / "bm25", mmap=True, show_progress=False)
-        return cls(StoredPages(folder), bm25, *(np.load(folder / f"{name}.npy", mmap_mode="r") for name in cls.ARRAYS))
+        bm25.scores = {name: np.asarray(value) if isinstance(value, np.memmap) else value for name, value in bm25.scores.items()}
+        return cls(StoredPages(folder), bm25, *(np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r")) for name in cls.ARRAYS))
 
     def search(self, text: str, limit: int) -> list[tuple[Page, list[str]]]:
         """The best pages, best first, each with its chunks, best first; none that has no term of the query."""
@@ -112,13 +115,13 @@ class PageIndex:
         return self.pages[int(self.names[1, place])] if place < self.names.shape[1] and self.names[0, place] == wanted else None
 
     def _best_pages(self, scores_C: np.ndarray, limit: int) -> list[int]:
-        count = 8 * limit
+        count = 4 * limit
         while True:
             best = top(scores_C, count)
             found = list(dict.fromkeys((np.searchsorted(self.first_chunk, best, side="right") - 1).tolist()))
             if len(found) >= limit or len(best) < count:
                 return found[:limit]
-            count *= 8
+            count *= 4
 
     def _chunks(self, number: int, page: Page, scores_C: np.ndarray) -> list[str]:
         first, last = self.first_chunk[number : number + 2].tolist()
@@ -131,11 +134,10 @@ def top(scores: np.ndarray, count: int) -> np.ndarray:
 
     The best of each block are enough to bound the last place from below; only what reaches it is sorted.
     """
-    least = np.finfo(scores.dtype).tiny
-    blocks = scores[: len(scores) // _BLOCK * _BLOCK].reshape(-1, _BLOCK).max(axis=1)
-    if len(blocks) > count:
-        least = max(least, np.partition(blocks, -count)[-count])
-    reached = np.flatnonzero(scores >= least)
+    blocks = scores[: len(scores) // _BLOCK * _BLOCK].reshape(_BLOCK, -1).max(axis=0)
+    bounds = blocks if len(blocks) > count else scores
+    least = np.partition(bounds, -count)[-count] if len(bounds) > count else 0
+    reached = np.flatnonzero(scores >= max(least, np.finfo(scores.dtype).tiny))
     return reached[np.argsort(-scores[reached], kind="stable")][:count]
 
 

@@ -6,9 +6,8 @@ not said. Chunks end where sentences do.
 
 import math
 import re
-from collections import Counter
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 
 from bm25s.stopwords import STOPWORDS_EN
 
@@ -17,9 +16,10 @@ from arenarl.words import pairs, singular
 _HAN = "\u3400-\u4dbf\u4e00-\u9fff"
 _TOKEN = re.compile(rf"[^\W_{_HAN}]+|[{_HAN}]")
 _WORD = re.compile(rf"[^\W_{_HAN}]+|[{_HAN}]+")
-# Where a sentence ends: not after an initial or a title, nor inside a number.
-_END = re.compile(r"(?:(?<=[.!?])|(?<=[.!?][\"”)]))(?<!\b[A-Z]\.)(?<!\b(?:Mr|Dr|St|Mt|No)\.)\s+(?=[^a-z])|(?<=[。！？])|\s*\n\s*")
-_STOP = frozenset(STOPWORDS_EN) | {"what", "which", "who", "when", "where", "how", "did", "does", "do", "from", "has", "have", "had", "s"}
+_END = re.compile(r"""([.!?。！？\n](?:(?<=[.!?])["”)]?(?=\s+[^a-z])|(?<=[。！？])[」』”]?|(?<=\n)))\s*""")
+_NO_END = re.compile(r"\b(?:[A-Z]|Mr|Mrs|Ms|Dr|St|Mt|No)\.$")  # an initial, a title
+STOP = {*STOPWORDS_EN, "what", "which", "who", "when", "where", "how", "did", "does", "do", "from", "has", "have", "had", "s"}
+_LAST_LETTER = "\u33ff"  # Chinese characters come after it
 CUT = "…"
 
 
@@ -31,15 +31,15 @@ def terms(text: str) -> list[str]:
     """
     found = []
     for word in _WORD.findall(text.lower().replace("'", "").replace("’", "")):
-        if word[0] > "\u33ff" and len(word) > 1:
+        if word[0] > _LAST_LETTER and len(word) > 1:
             found += pairs(word)
-        elif word not in _STOP:
+        elif word not in STOP:
             found.append(singular(word))
     return found
 
 
 def count_tokens(text: str) -> int:
-    return sum(1 for _ in _TOKEN.finditer(text))
+    return len(_TOKEN.findall(text))
 
 
 def cut(text: str, max_tokens: int) -> str:
@@ -56,9 +56,11 @@ def sentence_spans(text: str) -> Iterator[tuple[int, int]]:
     """(start, end) of each sentence, blanks around it left out."""
     start = 0
     for gap in _END.finditer(text):
-        if gap.start() > start:
-            yield start, gap.start()
-        start = gap.end()
+        if not _NO_END.search(text, max(start, gap.end(1) - 4), gap.end(1)):
+            end = start + len(text[start : gap.end(1)].rstrip())
+            if end > start:
+                yield start, end
+            start = gap.end()
     if len(text.rstrip()) > start:
         yield start, len(text.rstrip())
 
@@ -74,9 +76,9 @@ def sentences(text: str) -> list[str]:
 def chunk_spans(text: str, max_tokens: int) -> list[tuple[int, int]]:
     """(start, end) of chunks of at most `max_tokens`, of whole sentences; a longer sentence is cut."""
     spans: list[tuple[int, int]] = []
-    size = max_tokens  # of the chunk under way: full, so that the first sentence opens one
+    size = 0  # of the chunk under way
     for start, end, tokens in _pieces(text, max_tokens):
-        if size + tokens > max_tokens:
+        if not spans or size + tokens > max_tokens:
             spans.append((start, end))
             size = tokens
         else:
@@ -100,31 +102,40 @@ def _pieces(text: str, max_tokens: int) -> Iterator[tuple[int, int, int]]:
             start = start if is_last else part[-1]
 
 
-def extract_snippet(query: str, texts: Sequence[str], max_words: int) -> str:
+def extract_snippet(query: str, texts: Sequence[str], max_words: int, title: str = "") -> str:
     """The sentences that say most of the query, in their order, within `max_words`; the first ones if none says any of it.
 
-    A query's term weighs less the more sentences have it: what all say of a page's subject is no answer.
+    What the page's title says already does not count, and a term weighs less the more sentences have it: neither is an answer.
     """
-    known = [(sentence, *_known(sentence)) for text in texts for sentence in sentences(text)]
-    wanted = set(terms(query))
-    frequency = Counter(term for _, _, has in known for term in wanted & has)
-    weight = {term: math.log(1 + len(known) / count) for term, count in frequency.items()}
-    scores = [sum(weight[term] for term in sorted(wanted & has)) for _, _, has in known]
+    text = "\n".join(texts)
+    spans = list(sentence_spans(text))
+    starts, lowered = [start for start, _ in spans], text.lower()
+    scores = [0.0] * len(spans)  # by sentence
+    said = set(terms(title))
+    for term in (term for term in dict.fromkeys(terms(query)) if term not in said):
+        having = {bisect_right(starts, place) - 1 for place in _places(term, lowered)}
+        for index in having:
+            scores[index] += math.log(1 + len(spans) / len(having))
     chosen, left = [], max_words
-    for index in sorted(range(len(known)), key=lambda index: -scores[index]):
-        sentence, words, _ = known[index]
-        if not chosen and words > left:
-            return cut(sentence, max_words)
-        if words <= left and (scores[index] or not frequency):
+    for index in sorted(range(len(spans)), key=lambda index: -scores[index]):
+        if chosen and (left <= 0 or not scores[index] and scores[chosen[0]]):
+            break
+        words = count_tokens(text[slice(*spans[index])])
+        if words <= left or not chosen:
             chosen.append(index)
             left -= words
-    return " ".join(known[index][0] for index in sorted(chosen))
+    return cut(" ".join(text[slice(*spans[index])] for index in sorted(chosen)), max_words)
 
 
-@lru_cache(maxsize=50_000)
-def _known(sentence: str) -> tuple[int, frozenset[str]]:
-    """Length in tokens, and terms."""
-    return count_tokens(sentence), frozenset(terms(sentence))
+def _places(term: str, lowered: str) -> Iterator[int]:
+    """Where a text in lower case has a term. Looking for a few terms is far quicker than splitting pages into all of theirs."""
+    stem = term[:-1] if term.endswith("y") else term  # as in cities
+    place = lowered.find(stem)
+    while place >= 0:
+        word = _WORD.match(lowered, place)
+        if term[0] > _LAST_LETTER or singular(word[0]) == term and not (place and lowered[place - 1].isalnum()):
+            yield place
+        place = lowered.find(stem, place + 1)
 
 
 def extract_summary(text: str, max_chars: int) -> str:

@@ -103,7 +103,7 @@ class SearchTools:
 
     async def _result(self, query: str, hit: Hit) -> Result:
         texts = await self._kept("chunks", (query, hit.url, hit.snapshot, self._stages), lambda: self._search_chunks(query, hit))
-        return Result(hit.url, hit.title, await self._snippet(query, texts))
+        return Result(hit.url, hit.title, await self._snippet(query, hit.title, texts))
 
     async def _browse(self, url: str) -> str:
         page = await self._page(url)
@@ -122,8 +122,10 @@ class SearchTools:
             return [hit.snapshot]
         texts = await asyncio.to_thread(chunks, page.text, self.config.search_chunk_tokens)
         by_query = await asyncio.to_thread(best_by_terms, query, texts, self.config.bm25_chunks)
+        if not hit.snapshot:
+            return by_query
         by_snapshot = await asyncio.to_thread(best_by_terms, hit.snapshot, texts, self.config.snapshot_chunks or 0)
-        return list(dict.fromkeys([*by_query, *by_snapshot, *filter(None, [hit.snapshot])]))
+        return list(dict.fromkeys([*by_query, *by_snapshot, hit.snapshot]))
 
     async def _browse_chunk(self, page: Page) -> list[str]:
         """The page's best chunk by its title, or all of it."""
@@ -148,13 +150,13 @@ class SearchTools:
 
         return Page(*await self._kept("page", (url,), fetch))
 
-    async def _snippet(self, query: str, texts: list[str]) -> str:
+    async def _snippet(self, query: str, title: str, texts: list[str]) -> str:
         if self._asks(self.config.snippet):
             words = {"words": self.config.snippet_words}
             reply = await self._ask(self.config.snippet, "snippet", Snippet, words, "\n".join(texts), f"\n{quoted(query, 1000)}")
             if reply:
                 return cut(reply.snippet, self.config.snippet_words)
-        return extract_snippet(query, texts, self.config.snippet_words)
+        return extract_snippet(query, texts, self.config.snippet_words, title)
 
     async def _summary(self, text: str) -> str:
         limit = self.config.summary_above_chars
