@@ -20,7 +20,7 @@ class TravelDomain(Domain):
     name = "travel"
     subtasks = SUBTASKS
     held_out = (HELD_OUT,)
-    sources = (HERE / "queries.py", HERE / "synthesis.py", *sorted((HERE / "environments").glob("*.py")))
+    sources = (HERE / "queries.py", HERE / "rubrics.py", HERE / "synthesis.py", *sorted((HERE / "environments").glob("*.py")))
 
     @property
     def world(self) -> World:
