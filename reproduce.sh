@@ -35,7 +35,6 @@ quickstart() {
 }
 
 research() {
-  CONFIG=configs/research/quickstart.yaml
   data "$@"; sft "$@"; difficulty "$@"; rl "$@"; evaluate "$@"; report "$@"
   python -m arenarl.conclusion "$(python -m arenarl.config --config "$CONFIG" --run-name "$@")"
 }
@@ -114,6 +113,7 @@ usage() {
 }
 
 stage=${1:-}
+[ "$stage" != research ] || CONFIG=configs/research/quickstart.yaml
 case "$stage" in
   quickstart | research | pipeline | data | sft | difficulty | rl | baselines | turns) shift; environment; check "$@"; "$stage" "$@" ;;
   evaluate | report | readme | judge_check | judge_faults | bench | bench_tools | bench_search | fidelity | bench_tournament | test) shift; environment; "$stage" "$@" ;;

@@ -176,8 +176,9 @@ def training_queries(config: Config) -> list[Query]:
 
 
 def difficulty_path(config: Config) -> Path:
-    """Where `arenarl.difficulty` leaves the pass rates of the policy that RL starts from."""
-    return config.run_dir / "difficulty" / "pass_rates.jsonl"
+    """Where `arenarl.difficulty` leaves the pass rates of the policy that RL starts from: beside it, for all runs that do."""
+    folder = config.run_dir if config.rl.init else Path(config.sft_policy).parent
+    return folder / "difficulty" / "pass_rates.jsonl"
 
 
 def of_right_difficulty(config: Config, queries: list[Query]) -> list[Query]:

@@ -3,8 +3,8 @@
     python -m arenarl.difficulty --config configs/research/quickstart.yaml
 
 Samples `rl.difficulty.samples` trajectories of every query with a known answer and writes the share that is correct to
-runs/<run>/difficulty/pass_rates.jsonl. RL then trains on those from `low` to `high` if `rl.difficulty.filter` says so. Killed, it goes on
-from the last whole batch; with another policy or other settings it starts anew.
+runs/<run>/difficulty/pass_rates.jsonl, where <run> is the SFT policy's. RL then trains on those from `low` to `high` if
+`rl.difficulty.filter` says so. Killed, it goes on from the last whole batch; with another policy or other settings it starts anew.
 """
 
 import asyncio
