@@ -118,7 +118,7 @@ class WebConfig:
     api_key_variable: str | None = "SEARCH_API_KEY"  # the environment variable that holds the API's key
     parameters: dict[str, Any] = field(default_factory=dict)  # further fields of a request, as they are: {gl: us, hl: en} (B.1: us-en)
     timeout_s: float = 20.0  # that a search or a page may take, redirects included. Our choice
-    max_page_bytes: int = 5_000_000  # a larger page is not read. Our choice
+    max_page_bytes: int = 2_000_000  # a larger page is not read: its main text would take many seconds to find. Our choice
     concurrency: int = 32  # searches and fetches under way at once, of each. Our choice
 
 

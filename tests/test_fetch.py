@@ -21,7 +21,7 @@ class Site:
     def __init__(self):
         self.requests, self.bytes_sent = [], 0
         self.app = web.Application()
-        pages = "good slow loop hop cut large declared bomb gzip_garbage misdeclared klingon pdf empty plain broken"
+        pages = "good slow loop hop cut large declared bomb gzip_garbage misdeclared klingon pdf empty plain broken once cookie"
         for path in pages.split():
             self.app.router.add_get(f"/{path}", getattr(self, path))
         self.app.router.add_get("/status/{status}", self.status)
@@ -83,6 +83,16 @@ class Site:
     async def broken(self, request):
         return web.Response(body=b"<" * 3000 + b"\x00\xff</table><p" + b"<div>" * 3000, content_type="text/html")
 
+    async def once(self, request):
+        self.requests.append("once")
+        return web.Response(status=500) if self.requests == ["once"] else await self.good(request)
+
+    async def cookie(self, request):
+        response = await self.good(request)
+        self.requests.append(dict(request.cookies))
+        response.set_cookie("name", "value")
+        return response
+
     async def plain(self, request):
         return web.Response(text="One.\nTwo.", content_type="text/plain")
 
@@ -120,6 +130,16 @@ def test_a_page_is_its_main_text_and_title():
         assert "\n\n" in page.text and "\n\n\n" not in page.text
         assert fetch(f"{url}/hop?to=/good").text == page.text
         assert fetch(f"{url}/plain").text == "One.\n\nTwo."
+
+
+def test_a_site_cannot_tell_that_it_was_asked_before():
+    async def twice(url):
+        fetcher = Fetcher(WebConfig(), on_loopback)
+        return [await fetcher.fetch(url), await fetcher.fetch(url)]
+
+    with site() as (one, url):
+        asyncio.run(twice(f"{url}/cookie"))
+        assert [seen for seen in one.requests if isinstance(seen, dict)] == [{}, {}]
 
 
 @pytest.mark.parametrize(("path", "reason"), [
@@ -173,8 +193,8 @@ HOSTILE = [  # {port} is that of a server which must never be asked
     "http://224.0.0.1/", "http://255.255.255.255/", "http://user@127.0.0.1:{port}/secret", "http://example.com@127.0.0.1:{port}/secret",
     "http://user:word@93.184.216.34/", "http://127.0.0.1:{port}\\@93.184.216.34/secret", "http://①②⑦.⓪.⓪.①:{port}/secret",
     "http://127。0。0。1:{port}/secret", "http://127.0.0.1%00.example.com:{port}/secret", "file:///etc/passwd", "file://localhost/etc/passwd",
-    "ftp://127.0.0.1/", "gopher://127.0.0.1:{port}/_GET", "data:text/html,<p>x", "javascript:alert(1)", "//127.0.0.1:{port}/secret", "/etc/passwd", "",
-    "http://", "http:///secret", "http://[::1", "http://127.0.0.1:{port}:80/secret", "http://127.0.0.1:99999/", "http://\n127.0.0.1:{port}/secret",
+    "ftp://127.0.0.1/", "gopher://127.0.0.1:{port}/_GET", "data:text/html,<p>x", "javascript:alert(1)", "//127.0.0.1:{port}/secret", "/etc/passwd",
+    "", "http://", "http:///secret", "http://[::1", "http://127.0.0.1:{port}:80/secret", "http://127.0.0.1:99999/", "http://\n127.0.0.1:{port}/secret",
 ]  # fmt: skip
 
 

@@ -13,7 +13,10 @@ MAX_QUOTED = 80  # characters of a wrong value that an error repeats
 
 
 class Environment(Protocol):
-    """Tools a policy may call during a trajectory. One environment serves many trajectories at once."""
+    """Tools a policy may call during a trajectory. One environment serves many trajectories at once.
+
+    It may also have `take_metrics()`: by name, what is to be logged of the calls since it was last asked, as the values whose mean it is.
+    """
 
     tools: list[Schema]  # JSON schemas in OpenAI's function form, ready for a chat template
 

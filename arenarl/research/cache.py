@@ -15,7 +15,7 @@ from typing import Any
 from arenarl.shared_database import open_database
 
 _SCHEMA = "CREATE TABLE IF NOT EXISTS results (key TEXT PRIMARY KEY, stage TEXT, value TEXT);"
-_IN_MEMORY = 20_000  # results; the oldest go first
+_IN_MEMORY = 5_000  # results, some of them pages; the oldest go first
 
 
 class Cache:

@@ -3,6 +3,7 @@
 Local engines know their pages' chunks already, so they hand them over in BM25's order, and nothing they do is worth keeping on disk.
 """
 
+import hashlib
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -74,4 +75,5 @@ def open_engine(config: EnvironmentConfig) -> Engine:
 def _corpus_engine(seed: int, size: int, chunk_tokens: int) -> LocalEngine:
     from arenarl.research.corpus import build_corpus
 
-    return LocalEngine(PageIndex.build(build_corpus(seed, size).pages, chunk_tokens), f"corpus-{seed}-{size}")
+    pages = build_corpus(seed, size).pages
+    return LocalEngine(PageIndex.build(pages, chunk_tokens), hashlib.sha256(repr(pages).encode()).hexdigest())

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from arenarl.config import EnvironmentConfig
 from arenarl.environments.base import ToolError, check_call, tool_schema
 from arenarl.research.search import SearchTools, build_search_tools
+from arenarl.trajectory import storable
 
 if TYPE_CHECKING:
     from arenarl.llm_client import LLMClient
@@ -41,7 +42,7 @@ class ResearchEnvironment:
     async def call(self, name: str, arguments: dict[str, Any] | str) -> str:
         try:
             checked = check_call(self.tools, name, arguments)
-            return await (self._search(**checked) if name == "search" else self._browse(**checked))
+            return storable(await (self._search(**checked) if name == "search" else self._browse(**checked)))
         except ToolError as error:
             return f"Error: {error}"
 

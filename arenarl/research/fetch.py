@@ -8,6 +8,7 @@ redirects are bounded; proxies of the surroundings are not used, because they wo
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
 import httpx
@@ -67,7 +68,8 @@ class Fetcher:
     def __init__(self, config: WebConfig, is_allowed: Callable[[str, int], bool] = is_public, resolve: Resolve = resolve):
         self.config, self._is_allowed, self._resolve = config, is_allowed, resolve
         limits = httpx.Limits(max_keepalive_connections=0)  # a connection kept for one name would serve another of the same address
-        self._client = httpx.AsyncClient(trust_env=False, limits=limits, timeout=config.timeout_s, headers=_HEADERS)
+        no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=()))
+        self._client = httpx.AsyncClient(trust_env=False, limits=limits, timeout=config.timeout_s, headers=_HEADERS, cookies=no_cookies)
         self._slots = asyncio.Semaphore(config.concurrency)
 
     async def fetch(self, url: str) -> Page:

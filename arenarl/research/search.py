@@ -60,10 +60,9 @@ class SearchTools:
     def __init__(self, config: SearchConfig, engine: Engine, client: LLMClient | None = None, language: str = "en"):
         """Without a `client` no LLM is asked. Raises UserError if a model or the cache cannot be had."""
         self.config, self.engine, self.client, self.language = config, engine, client, language
-        # A local engine without models is quicker than the disk; what an LLM replies is kept by its client.
-        self._is_costly = not engine.is_local or bool(config.embedder or config.reranker)
         self._stages = tuple(getattr(config, key) for key in _STAGES)
-        self.cache = Cache(Path(config.cache) if config.cache and self._is_costly else None)
+        self._is_quick = engine.is_local and not (config.embedder or config.reranker)
+        self.cache = Cache(Path(config.cache) if config.cache and not self._is_quick else None)
         self._seconds: list[float] = []  # of each call since they were last taken
         self._embedder = Embedder(config.embedder, config.device) if config.embedder else None
         self._reranker = Reranker(config.reranker, config.device) if config.reranker else None
@@ -98,33 +97,38 @@ class SearchTools:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(answer(), self._loop))
 
     async def _search(self, query: str) -> list[Result]:
-        hits = await self._kept("hits", (query, self.config.results), lambda: self.engine.search(query, self.config.results))
+        limit = self.config.results
+        hits = await self._fetched("hits", (query, limit), lambda: self.engine.search(query, limit))
         return list(await asyncio.gather(*(self._result(query, Hit(*hit)) for hit in hits)))
 
     async def _result(self, query: str, hit: Hit) -> Result:
-        texts = await self._kept("chunks", (query, hit.url, hit.snapshot, self._stages), lambda: self._search_chunks(query, hit))
-        return Result(hit.url, hit.title, await self._snippet(query, hit.title, texts))
+        return Result(hit.url, hit.title, await self._snippet(query, hit.title, await self._search_chunks(query, hit)))
 
     async def _browse(self, url: str) -> str:
         page = await self._page(url)
-        texts = await self._kept("chunk", (url, self._stages), lambda: self._browse_chunk(page))
+        texts = await self._chosen("chunk", (page.url,), lambda: self._browse_chunk(page))
         return await self._summary("\n\n".join(texts))
 
     async def _search_chunks(self, query: str, hit: Hit) -> list[str]:
-        candidates = hit.chunks[: self.config.bm25_chunks] if hit.chunks is not None else await self._candidates(query, hit)
-        return await self._narrow(query, candidates, self.config.reranked_chunks)
-
-    async def _candidates(self, query: str, hit: Hit) -> list[str]:
-        """A fetched page's chunks by the query, those by the snapshot, and the snapshot itself. Eq. 5, InfoAgent."""
+        """A page's best chunks; of a page that cannot be had, as of nearly 15 % of the web (3.2), the snapshot."""
         try:
-            page = await self._page(hit.url)
-        except ToolError:  # for nearly 15 % of the web (3.2)
+            page = None if hit.chunks else await self._page(hit.url)
+        except ToolError:
             return [hit.snapshot]
-        texts = await asyncio.to_thread(chunks, page.text, self.config.search_chunk_tokens)
-        by_query = await asyncio.to_thread(best_by_terms, query, texts, self.config.bm25_chunks)
+
+        async def choose() -> list[str]:
+            texts = hit.chunks[: self.config.bm25_chunks] if page is None else await asyncio.to_thread(self._candidates, query, hit, page)
+            return await self._narrow(query, texts, self.config.reranked_chunks)
+
+        return await self._chosen("chunks", (query, hit.url, hit.snapshot), choose)
+
+    def _candidates(self, query: str, hit: Hit, page: Page) -> list[str]:
+        """A fetched page's chunks by the query, those by the snapshot, and the snapshot itself. Eq. 5, InfoAgent."""
+        texts = chunks(page.text, self.config.search_chunk_tokens)
+        by_query = best_by_terms(query, texts, self.config.bm25_chunks)
         if not hit.snapshot:
             return by_query
-        by_snapshot = await asyncio.to_thread(best_by_terms, hit.snapshot, texts, self.config.snapshot_chunks or 0)
+        by_snapshot = best_by_terms(hit.snapshot, texts, self.config.snapshot_chunks or 0)
         return list(dict.fromkeys([*by_query, *by_snapshot, hit.snapshot]))
 
     async def _browse_chunk(self, page: Page) -> list[str]:
@@ -148,7 +152,7 @@ class SearchTools:
         async def fetch() -> tuple[str, ...]:
             return astuple(await self.engine.fetch(url))
 
-        return Page(*await self._kept("page", (url,), fetch))
+        return Page(*await self._fetched("page", (url,), fetch))
 
     async def _snippet(self, query: str, title: str, texts: list[str]) -> str:
         if self._asks(self.config.snippet):
@@ -178,21 +182,27 @@ class SearchTools:
         messages = [{"role": "system", "content": texts["system"].strip()}, {"role": "user", "content": asked}]
         return await self.client.ask(llm, messages, reply_type, texts["again"], about=task)
 
-    async def _kept(self, stage: str, inputs: tuple, make: Callable[[], Awaitable[Any]]) -> Any:
-        """From the cache, unless to make it is cheaper than to look it up."""
-        return await (self.cache.get(stage, (self.engine.name, *inputs), make) if self._is_costly else make())
+    async def _fetched(self, stage: str, inputs: tuple, make: Callable[[], Awaitable[Any]]) -> Any:
+        """What the engine gives, from the cache, unless the engine is quicker than that."""
+        return await (make() if self.engine.is_local else self.cache.get(stage, (self.engine.name, *inputs), make))
+
+    async def _chosen(self, stage: str, inputs: tuple, make: Callable[[], Awaitable[list[str]]]) -> list[str]:
+        """What is chosen of a page, from the cache, unless no model chooses and the page is at hand."""
+        return await (make() if self._is_quick else self.cache.get(stage, (self.engine.name, *inputs, *self._stages), make))
 
 
 def best_by_terms(query: str, texts: list[str], count: int | None) -> list[str]:
     """At most `count` of the texts, the best by BM25 first; those that have no term of the query come last. None takes them as they are."""
     if count is None or len(texts) < 2:
         return texts
-    index = bm25s.BM25()
-    index.index([terms(text) for text in texts], show_progress=False)
-    wanted = [term for term in terms(query) if term in index.vocab_dict]
-    best = top(index.get_scores(wanted), count).tolist() if wanted else []
-    rest = (number for number in range(len(texts)) if number not in set(best))
-    return [texts[number] for number in [*best, *rest][:count]]
+    known, best = [terms(text) for text in texts], []
+    wanted = [term for term in terms(query) if any(term in one for one in known)]
+    if wanted:
+        index = bm25s.BM25()
+        index.index(known, show_progress=False)
+        best = top(index.get_scores(wanted), count).tolist()
+    rest = set(range(len(texts))).difference(best)
+    return [texts[number] for number in [*best, *sorted(rest)][:count]]
 
 
 def build_search_tools(config: EnvironmentConfig, language: str, client: LLMClient | None = None) -> SearchTools:
