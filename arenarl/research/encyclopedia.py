@@ -5,6 +5,7 @@ pupil, works appear and clubs are founded in a grown founder's lifetime, prizes 
 A page's first paragraph says each fact in one short sentence of regular form; the prose below names related entities and states nothing.
 """
 
+import math
 import random
 from bisect import bisect_left
 from collections import Counter
@@ -70,12 +71,8 @@ class Draft:
     def say(self, attribute: str, value: "str | int | Draft") -> None:
         self.facts.append((attribute, value if isinstance(value, Draft) else f"{value:,}" if attribute in _COUNTS else str(value)))
 
-    def has_room(self, attribute: str) -> bool:
-        """Whether a page can list one more of these: lists are complete, and pages short."""
-        return sum(known == attribute for known, _ in self.facts) < _MOST[attribute]
 
-
-_MOST = {"work": 2, "team founded": 2, "team coached": 2, "prize": 1, "cup": 1, "event": 2}  # that a page lists
+_MOST = {"work": 2, "team founded": 2, "team coached": 2, "prize": 1, "cup": 1, "event": 2}  # that a page lists: lists are complete, and pages short
 _COUNTS = ("population", "seats", "visitors")
 _ALL_WORK_TYPES = [name for types in names.WORK_TYPES.values() for name in types]
 
@@ -104,11 +101,11 @@ def _draw_names(rng: random.Random, count: int, *parts: Sequence[str], extra: Se
     return [prefixes[pick // len(pool)] + pool[pick % len(pool)] for pick in picks]
 
 
-def _with_room(rng: random.Random, drafts: Sequence[Draft], attribute: str) -> Draft:
-    while True:
-        draft = rng.choice(drafts)
-        if draft.has_room(attribute):
-            return draft
+def _slots(rng: random.Random, drafts: Sequence[Draft], attribute: str) -> list[Draft]:
+    """Each draft as often as its page can list such a fact, in random order, to be taken from the end."""
+    slots = [draft for draft in drafts for _ in range(_MOST[attribute])]
+    rng.shuffle(slots)
+    return slots
 
 
 def _places(rng: random.Random, count: int) -> list[Draft]:
@@ -125,7 +122,8 @@ def _places(rng: random.Random, count: int) -> list[Draft]:
 
 def _persons(rng: random.Random, count: int, places: list[Draft]) -> list[Draft]:
     surnames = ["".join(parts) for parts in product(names.SURNAME_STARTS, names.SURNAME_ENDS)]
-    professions = rng.choices(list(names.PROFESSIONS), list(names.PROFESSIONS.values()), k=count)
+    professions = [profession for profession, share in names.PROFESSIONS.items() for _ in range(math.ceil(count * share))][:count]
+    rng.shuffle(professions)
     given = [f"{name} " for name in names.GIVEN]
     drawn = _draw_names(rng, count, given, surnames, extra=names.GIVEN)
     persons = [Draft("person", name, profession, rng.randint(1801, 1985)) for name, profession in zip(drawn, professions, strict=True)]
@@ -159,10 +157,10 @@ def _initial(name: str) -> str:
 
 
 def _works(rng: random.Random, count: int, persons: list[Draft], places: list[Draft]) -> list[Draft]:
-    authors = [person for person in persons if person.type in names.WORK_TYPES]
+    authors = _slots(rng, [person for person in persons if person.type in names.WORK_TYPES], "work")
     works = []
     for name in _draw_names(rng, count, [f"{word} " for word in names.ADJECTIVES], names.NOUNS, extra=names.ADJECTIVES):
-        author = _with_room(rng, authors, "work")
+        author = authors.pop()
         year = rng.randint(author.born + 20, min(author.ends, author.born + 75))
         work = Draft("work", name, rng.choice(names.WORK_TYPES[author.type]), year)
         work.say("author", author)
@@ -175,11 +173,11 @@ def _works(rng: random.Random, count: int, persons: list[Draft], places: list[Dr
 
 
 def _teams(rng: random.Random, count: int, persons: list[Draft], places: list[Draft]) -> list[Draft]:
-    merchants = [person for person in persons if person.type == "merchant"]
-    coaches = [person for person in persons if person.type == "coach"]
+    merchants = _slots(rng, [person for person in persons if person.type == "merchant"], "team founded")
+    coaches = _slots(rng, [person for person in persons if person.type == "coach"], "team coached")
     teams = []
     for place in rng.sample(places, count):
-        founder = _with_room(rng, merchants, "team founded")
+        founder = merchants.pop()
         founded = rng.randint(founder.born + 25, min(founder.ends, founder.born + 70))
         team = Draft("team", f"{place.name} {rng.choice(names.ANIMALS)}", f"{rng.choice(names.SPORTS)} club", founded)
         team.say("ground", place)
@@ -187,7 +185,7 @@ def _teams(rng: random.Random, count: int, persons: list[Draft], places: list[Dr
         team.say("founder", founder)
         team.say("colour", rng.choice(names.COLOURS))
         team.say("seats", rng.randint(3, 90) * 100)
-        coach = _with_room(rng, coaches, "team coached")
+        coach = coaches.pop()
         if founded < coach.ends:
             team.say("coach", coach)
             coach.say("team coached", team)
@@ -199,10 +197,10 @@ def _teams(rng: random.Random, count: int, persons: list[Draft], places: list[Dr
 
 def _events(rng: random.Random, count: int, persons: list[Draft], places: list[Draft], works: list[Draft], teams: list[Draft]) -> list[Draft]:
     events: dict[str, Draft] = {}
+    venues, winners = _slots(rng, places, "event"), {"cup": _slots(rng, teams, "cup"), "prize": _slots(rng, works, "prize"), "fair": []}
     while len(events) < count:
-        kind = rng.choice(("cup", "prize", "fair"))
-        venue = _with_room(rng, places, "event")
-        winner = {"cup": _with_room(rng, teams, "cup"), "prize": _with_room(rng, works, "prize"), "fair": None}[kind]
+        kind = rng.choice([kind for kind, slots in winners.items() if slots or kind == "fair"])
+        venue, winner = venues[-1], winners[kind][-1] if winners[kind] else None
         if kind == "cup":
             sport, year = winner.type.removesuffix(" club"), rng.randint(winner.born, TODAY)
             name, type_ = f"{_series(rng, sport, names.SPORTS)} Cup {year}", f"{sport} cup"
@@ -215,12 +213,13 @@ def _events(rng: random.Random, count: int, persons: list[Draft], places: list[D
         opener = rng.choice(persons)
         if name in events or not opener.born + 30 <= year <= opener.ends:
             continue
+        venues.pop()
         event = events[name] = Draft("event", name, type_, year, year)
         event.say("venue", venue)
         event.say("year", year)
         if winner:
             event.say("winner", winner)
-            winner.say(kind, event)
+            winners[kind].pop().say(kind, event)
         event.say("opener", opener)
         event.say("visitors", rng.randint(5, 400) * 100)
         event.say("days", rng.randint(2, 9))
