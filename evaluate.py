@@ -21,7 +21,7 @@ def main() -> None:
     config, arguments = parse_arguments(__doc__, lambda parser: parser.add_argument("--query", help="answer this one query and print the trajectory"))
     policies = config.evaluated
 
-    from arenarl.build import build_client, build_examiner, build_judges, build_policy_engine, require_backend, test_set
+    from arenarl.build import build_client, build_domain, build_examiner, build_judges, build_policy_engine, build_verifier, require_backend, test_set
     from arenarl.estimate import print_estimate
     from arenarl.evaluation import Part, baseline_cases, evaluate_policy, fingerprint, judge_trajectories, summarize
     from arenarl.inference_scaling import scaling_figures
@@ -40,7 +40,7 @@ def main() -> None:
     if arguments.query:
         name = list(policies)[-1]
         engine = build_policy_engine(config, policies[name], tokenizers[name], build_client(config, "query"))
-        query = Query("command-line", "travel", "", config.data.language, arguments.query)
+        query = Query("command-line", build_domain(config).name, "", config.data.language, arguments.query)
         print_trajectory(query, engine.roll_out([Attempt(query, temperature=0.0, seed=config.seed)])[0])
         return
 
@@ -48,7 +48,7 @@ def main() -> None:
     folder = start_stage(config, "evaluate")
     examine = build_examiner(config)
     client = build_client(config, "evaluate", folder)
-    judges = build_judges(config, examine, client)
+    judges, verifier = build_judges(config, examine, client), build_verifier(config, client)
     print_estimate(config, "evaluate")
     temperatures = {"sampled": config.rollout.temperature, "greedy": 0.0}
     prints = {name: fingerprint(config, policy) for name, policy in policies.items()}
@@ -69,11 +69,12 @@ def main() -> None:
         for (name, decoding, sample), part in parts.items():
             samples = cases.setdefault((name, decoding), [])
             if part.trajectories is not None:
-                samples.append(judge_trajectories(queries, part.trajectories, baselines, judges, examine))
+                samples.append(judge_trajectories(queries, part.trajectories, baselines, judges, examine, verifier))
                 continue
             found = evaluate_policy(
-                engine_of(name), queries, baselines, judges, examine, temperatures[decoding], config.seed, bar.update, sample, config.test_turns
-            )
+                engine_of(name), queries, baselines, judges, examine, temperatures[decoding], config.seed, bar.update, sample, config.test_turns,
+                verifier,
+            )  # fmt: skip
             if client:
                 client.check()
             samples.append(found)

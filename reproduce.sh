@@ -15,6 +15,7 @@ sft()       { train train_sft.py --config "$CONFIG" "$@"; }
 rl()        { train train_rl.py --config "$CONFIG" "$@"; }
 evaluate()  { python evaluate.py --config "$CONFIG" "$@"; }
 report()    { python -m arenarl.report --config "$CONFIG" "$@"; }
+difficulty() { python -m arenarl.difficulty --config "$CONFIG" "$@"; }
 pipeline()  { data "$@"; sft "$@"; rl "$@"; evaluate "$@"; report "$@"; }
 baselines() { for name in grpo gspo grpo_trajectory noise_free; do CONFIG=configs/quickstart_$name.yaml; rl "$@"; evaluate "$@"; done; }
 turns()     { for name in short long scaling; do CONFIG=configs/quickstart_${name}_turns.yaml; rl "$@"; evaluate "$@"; report "$@"; done; }
@@ -40,6 +41,11 @@ test()      { python -m pytest -q --doctest-modules tests arenarl "$@"; }
 
 quickstart() {
   pipeline "$@"
+  python -m arenarl.conclusion "$(python -m arenarl.config --config "$CONFIG" --run-name "$@")"
+}
+
+research() {
+  data "$@"; sft "$@"; difficulty "$@"; rl "$@"; evaluate "$@"; report "$@"
   python -m arenarl.conclusion "$(python -m arenarl.config --config "$CONFIG" --run-name "$@")"
 }
 
@@ -99,6 +105,8 @@ usage() {
   echo "  quickstart                    all of the stages below, and what came out → results/quickstart/"
   echo "  pipeline                      data, SFT, RL, evaluation, report → results/quickstart/"
   echo "  data | sft | rl | evaluate | report    one of its stages"
+  echo "  research                      the same for Open-DeepResearch: closed questions and open-ended queries → results/research/"
+  echo "  difficulty                    how often the SFT policy answers each closed query, before RL"
   echo "  baselines                     GRPO and GSPO with pointwise rewards, and a judge without errors, from the same SFT policy"
   echo "  turns                         few turns in RL, many, and from few to many (ScalingInter-RL), with pass@k and test-time turns"
   echo "  table2 | table3 | fig1 | fig4a | fig4c | ablations | noise | tournament_grpo    a table or figure of the papers → results/<its name>"
@@ -117,8 +125,9 @@ usage() {
 }
 
 stage=${1:-}
+[ "$stage" != research ] || CONFIG=configs/research/quickstart.yaml
 case "$stage" in
-  quickstart | pipeline | data | sft | rl | baselines | turns) shift; environment; check "$@"; "$stage" "$@" ;;
+  quickstart | research | pipeline | data | sft | difficulty | rl | baselines | turns) shift; environment; check "$@"; "$stage" "$@" ;;
   table2 | table3 | fig1 | fig4a | fig4c | ablations | noise | tournament_grpo | all) shift; environment; "$stage" "$@" ;;
   evaluate | report | readme | judge_check | judge_faults | bench | bench_tools | bench_search | fidelity | bench_tournament | test) shift; environment; "$stage" "$@" ;;
   test_vllm) shift; test_vllm "$@" ;;

@@ -88,8 +88,10 @@ class ApiRolloutEngine(RolloutEngine):
         messages = prompt_messages(query, self.system)
         return ApiProgress(messages, [], sent=list(messages))
 
-    async def _take_turn(self, progress: ApiProgress, attempt: Attempt, turn_number: int, budget: int) -> bool:
-        request = chat_request(self.llm, progress.sent, budget, attempt.temperature, tools=self.tools)
+    async def _take_turn(self, progress: ApiProgress, attempt: Attempt, turn_number: int, budget: int, must_answer: bool) -> bool:
+        """One that must answer has no tools left."""
+        tools = {} if must_answer else {"tools": self.tools}
+        request = chat_request(self.llm, progress.sent, budget, attempt.temperature, **tools)
         reply = await self.client.complete(self.llm, request, attempt.seed if attempt.temperature else 0)
         if isinstance(reply, NoReply):
             return self._without_reply(progress, reply)

@@ -1,28 +1,29 @@
 """Rollout groups → rewards: the judge meets the topology here.
 
 For ArenaRL a group plays its tournament and the ranks become rewards (Eqs. 3-6); the paper's baselines ask the judge for a
-pointwise score instead (Section 6.1). Tournament-GRPO and the baselines of its Appendix F are further rows of `REWARDS`. All
+pointwise score instead (Section 6.1). Tournament-GRPO and the baselines of its Appendix F are further rows of `REWARDS`, and so is the
+correctness of an answer that is known (InfoAgent). All
 groups of a step run at once, each from its first trajectory on. A trajectory without a verdict gets no reward.
 """
 
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import asdict, astuple, dataclass, field
+from dataclasses import asdict, astuple, dataclass, field, replace
 from statistics import fmean
 
 import numpy as np
 from scipy.stats import kendalltau
 
 from arenarl.config import Config
+from arenarl.correctness import Verifier, entity_recall, has_answer
 from arenarl.early_calls import EarlyCalls
-from arenarl.environments.travel_truth import total_score
-from arenarl.judge import Examiner, Judge, Verdict
+from arenarl.judge import Examiner, Judge, Verdict, true_quality
 from arenarl.judging import IncomingGroup, Judging
 from arenarl.llm_client import LLMClient
 from arenarl.mixed_model import JudgeVariances
 from arenarl.ranking import Ranking, midranks, scored_calls
-from arenarl.rewards import add_format_reward, min_max, pointwise_reward, rank_to_reward, weighted_mean, zero_invalid
+from arenarl.rewards import add_format_reward, correctness_reward, min_max, pointwise_reward, rank_to_reward, weighted_mean, zero_invalid
 from arenarl.seeds import stable_seed
 from arenarl.topologies import TOPOLOGIES, parameters_of
 from arenarl.tournament import play_tournament
@@ -47,13 +48,15 @@ class Tally:
 
 @dataclass
 class GroupOutcome:
-    """What judging gave one group: `rewards_G` and `ranks_G` are (G,), None where there was no verdict."""
+    """What judging gave one group: `rewards_G` and `ranks_G` are (G,), None where there was no verdict; `correct_G` too, where the answer
+    is known, else it is empty."""
 
     rewards_G: list[float | None]
     ranks_G: list[float | None]
     judge_calls: int
     failed_calls: int
     ranking: Ranking | None = field(default=None, repr=False)
+    correct_G: list[bool | None] = field(default_factory=list)
 
     @property
     def scored_calls(self) -> list[tuple[int, int, float, float]]:
@@ -79,6 +82,7 @@ class Arena:
         self.judge = judge
         self.config = config
         self.client = client  # through which the judge asks, if it is an LLM
+        self.verifier = Verifier(config.judge.verifier, client)
         self.watch = watch
         self.variances = JudgeVariances()
         self._tally = Tally()
@@ -243,6 +247,22 @@ async def _ask(
     return [trajectory.valid for trajectory in group.trajectories], replies_G
 
 
+async def _correctness_reward(arena: Arena, incoming: IncomingGroup) -> GroupOutcome:
+    """1 for the known answer (C.1, InfoAgent); Eq. 8 with `reward.entity_recall`. What is invalid has 0, whatever it found."""
+    query, weight = incoming.query, arena.config.reward.entity_recall
+    valid_G, replies_G = await _ask(incoming, lambda trajectory: [arena.verifier.is_correct(query, trajectory)])
+    correct_G = [replies[0] if replies else False for replies in replies_G]
+    trajectories = (await incoming.complete()).trajectories
+    recall_G = [valid * entity_recall(query, trajectory.messages) for valid, trajectory in zip(valid_G, trajectories, strict=True)]
+    outcome = _pointwise_outcome(correctness_reward(correct_G, recall_G, weight), replies_G if arena.verifier.is_llm else [])
+    return replace(outcome, correct_G=correct_G)
+
+
+async def _correctness_or_tournament_reward(arena: Arena, incoming: IncomingGroup) -> GroupOutcome:
+    """A query with a known answer needs no judge."""
+    return await (_correctness_reward if has_answer(incoming.query) else _tournament_reward)(arena, incoming)
+
+
 def _pointwise_outcome(rewards_G: list[float | None], replies_G: list[list[float | None]]) -> GroupOutcome:
     failed_calls = sum(reply is None for replies in replies_G for reply in replies)
     return GroupOutcome(rewards_G, midranks(rewards_G), sum(map(len, replies_G)), failed_calls)
@@ -256,16 +276,18 @@ REWARDS = {  # reward.name -> how a group is rewarded
     "win_rate": _win_rate_reward,
     "pointwise_implicit": _implicit_reward,
     "pointwise_explicit": _explicit_reward,
+    "correctness": _correctness_reward,
+    "correctness_or_tournament": _correctness_or_tournament_reward,
 }
 
 
-def outcome_metrics(groups: Sequence[RolloutGroup], outcomes: Sequence[GroupOutcome], examine: Examiner) -> dict[str, list[float]]:
+def outcome_metrics(
+    groups: Sequence[RolloutGroup], outcomes: Sequence[GroupOutcome], examine: Examiner | None
+) -> dict[str, list[float]]:
     """A step's `area/quantity` metrics, each as the values whose mean it is: one a trajectory, group or call. So the mean over the
-    values of all processes is that over all groups of the step. `true/` ones need the embedded world and are never seen by the policy.
+    values of all processes is that over all groups of the step. `true/` ones need the domain's truth and are never seen by the policy.
     """
     trajectories = [trajectory for group in groups for trajectory in group.trajectories]
-    quality = [[true_quality(examine, group.query, trajectory) for trajectory in group.trajectories] for group in groups]
-    taus = [rank_correlation(outcome.rewards_G, truth_G) for outcome, truth_G in zip(outcomes, quality, strict=True)]
     rankings = [outcome.ranking for outcome in outcomes if outcome.ranking]
     metrics = {
         "rollout/valid_rate": [trajectory.valid for trajectory in trajectories],
@@ -274,15 +296,28 @@ def outcome_metrics(groups: Sequence[RolloutGroup], outcomes: Sequence[GroupOutc
         "rollout/turns": [trajectory.meta["turns"] for trajectory in trajectories],
         "rollout/policy_tokens": [trajectory.policy_tokens for trajectory in trajectories],
         "rollout/reward": [reward for outcome in outcomes for reward in outcome.rewards_G if reward is not None],
+        "rollout/accuracy": [correct for outcome in outcomes for correct in outcome.correct_G if correct is not None],
         "judge/calls_per_group": [outcome.judge_calls for outcome in outcomes],
         "judge/failure_rate": _flags((outcome.failed_calls, outcome.judge_calls) for outcome in outcomes),
         "judge/tie_rate": [ranking.tie_rate for ranking in rankings if ranking.tie_rate is not None],
         "judge/flip_rate": [ranking.flip_rate for ranking in rankings if ranking.flip_rate is not None],
+    }
+    if examine:
+        metrics |= _true_metrics([_quality(examine, group) for group in groups], outcomes)
+    return {name: [float(value) for value in values] for name, values in metrics.items()}
+
+
+def _true_metrics(quality: Sequence[list[float]], outcomes: Sequence[GroupOutcome]) -> dict[str, list[float]]:
+    taus = [rank_correlation(outcome.rewards_G, truth_G) for outcome, truth_G in zip(outcomes, quality, strict=True)]
+    return {
         "true/quality": [total for truth_G in quality for total in truth_G],
         "true/quality_spread": [np.std(truth_G) for truth_G in quality],
         "true/rank_agreement": [tau for tau in taus if not math.isnan(tau)],
     }
-    return {name: [float(value) for value in values] for name, values in metrics.items()}
+
+
+def _quality(examine: Examiner, group: RolloutGroup) -> list[float]:
+    return [true_quality(examine, group.query, trajectory) for trajectory in group.trajectories]
 
 
 def _flags(counts: Iterable[tuple[int, int]]) -> list[float]:
@@ -301,8 +336,11 @@ def rollout_table(groups: Sequence[RolloutGroup], outcomes: Sequence[GroupOutcom
     return columns, rows
 
 
-def group_records(step: int, groups: Sequence[RolloutGroup], outcomes: Sequence[GroupOutcome], examine: Examiner) -> list[dict]:
-    """A step's groups as lines of runs/<run>/rl/groups.jsonl, for the report: trajectories, rewards, ranks, every match."""
+def group_records(step: int, groups: Sequence[RolloutGroup], outcomes: Sequence[GroupOutcome], examine: Examiner | None) -> list[dict]:
+    """A step's groups as lines of runs/<run>/rl/groups.jsonl, for the report: trajectories, rewards, ranks, every match.
+
+    `quality` is None without a truth.
+    """
     return [
         {
             "step": step,
@@ -310,18 +348,13 @@ def group_records(step: int, groups: Sequence[RolloutGroup], outcomes: Sequence[
             "subtask": group.query.subtask,
             "query": group.query.query,
             "trajectories": [trajectory.to_record() for trajectory in group.trajectories],
-            "quality": [round(true_quality(examine, group.query, trajectory), 3) for trajectory in group.trajectories],
+            "quality": [round(quality, 3) for quality in _quality(examine, group)] if examine else None,
             "rewards": outcome.rewards_G,
             "ranks": outcome.ranks_G,
             "ranking": asdict(outcome.ranking) if outcome.ranking else None,
         }
         for group, outcome in zip(groups, outcomes, strict=True)
     ]
-
-
-def true_quality(examine: Examiner, query: Query, trajectory: Trajectory) -> float:
-    """Noise-free total of the embedded judge, 0 to 10; 0 if the trajectory is invalid."""
-    return total_score(examine(query, trajectory).dimensions()) if trajectory.valid else 0.0
 
 
 def rank_correlation(one_G: Sequence[float | None], other_G: Sequence[float | None]) -> float:

@@ -24,6 +24,7 @@ import resource
 import tempfile
 from collections.abc import Awaitable, Callable
 from copy import deepcopy
+from operator import itemgetter
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -67,7 +68,7 @@ class InstantJudge:
     """Scores at once, and always the same trajectory alike."""
 
     async def compare(self, query: Query, first: Trajectory, second: Trajectory, repeat: int = 0) -> Verdict | None:
-        return Verdict(tuple({"total": stable_seed(one.messages) % 1000 / 100} for one in (first, second)), {"total": 1.0})
+        return Verdict(tuple({"total": stable_seed(one.messages) % 1000 / 100} for one in (first, second)), itemgetter("total"))
 
 
 class Script:

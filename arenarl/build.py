@@ -1,11 +1,11 @@
-"""From a config to the parts that scripts put together: environment, judges, queries, baselines, engine, LoRA.
+"""From a config to the parts that scripts put together: environment, domain, judges, queries, baselines, engine, LoRA.
 
 One plain function a part, so that a script reads as a list of what it uses. What does not fit the config (an empty split, an
 unknown subtask) is refused here, before any training.
 """
 
 import os
-from functools import partial
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +15,19 @@ from transformers import PreTrainedTokenizerBase
 
 from arenarl.api_policy import ApiRolloutEngine
 from arenarl.config import Config, JudgeConfig, LLMConfig, UserError, named_class
+from arenarl.correctness import Verifier, has_answer
+from arenarl.domains import Domain, make_domain, needs
 from arenarl.environments import make_environment
 from arenarl.environments.base import Environment
-from arenarl.environments.travel_truth import examine
-from arenarl.environments.travel_world import build_world
 from arenarl.evaluation import CurveRecorder
 from arenarl.generation import Generator, TransformersGenerator
 from arenarl.judge import EmbeddedJudge, Examiner, Judge, cached_examiner
 from arenarl.llm_client import LLMClient, read_keys
 from arenarl.llm_judge import LLMJudge
 from arenarl.policy import load_model
-from arenarl.queries import SUBTASKS
 from arenarl.rollouts import RolloutEngine
-from arenarl.rubrics import Rubric, domain_rubric
+from arenarl.rubrics import Rubric
 from arenarl.seeds import stable_seed
-from arenarl.synthesis import HELD_OUT
 from arenarl.trajectory import Query, Trajectory, read_jsonl, read_queries
 from arenarl.vllm_generation import VLLMGenerator, load_engine, require_vllm
 from arenarl.vllm_server import ServerGenerator, VLLMServer
@@ -75,9 +73,15 @@ def build_policy_engine(
     return ApiRolloutEngine(policy, client, lambda: environment, config.rollout, config.data.language)
 
 
-def build_examiner(config: Config) -> Examiner:
-    """(query, trajectory) → what is true of it in the embedded world."""
-    return cached_examiner(partial(examine, build_world(config.environment.world_seed)))
+def build_domain(config: Config) -> Domain:
+    """What `environment.domain` names."""
+    return make_domain(config)
+
+
+def build_examiner(config: Config) -> Examiner | None:
+    """(query, trajectory) → what is true of it; None if the domain has no truth."""
+    domain = build_domain(config)
+    return domain.examine and cached_examiner(domain.examine)
 
 
 def build_client(config: Config, stage: str, folder: Path | None = None) -> LLMClient | None:
@@ -86,7 +90,10 @@ def build_client(config: Config, stage: str, folder: Path | None = None) -> LLMC
     Raises:
         UserError: a key's environment variable is not set.
     """
-    judges = {"rl": [config.judge.train, *config.judge.eval], "evaluate": config.judge.eval}.get(stage, [config.judge.train])
+    judge = config.judge
+    judges = {
+        "rl": [judge.train, *judge.eval, judge.verifier], "evaluate": [*judge.eval, judge.verifier], "difficulty": [judge.verifier]
+    }.get(stage, [judge.train])  # fmt: skip
     policies = config.evaluate.api.values() if stage in ("evaluate", "query") else []
     llms = [llm for llm in [*judges, *config.environment.llms.values(), *policies] if llm.name == "llm"]
     if not llms:
@@ -97,19 +104,18 @@ def build_client(config: Config, stage: str, folder: Path | None = None) -> LLMC
     return LLMClient(config.judge, f"{config.run_name}/{stage}", keys, processes, rank, log)
 
 
-def build_judge(config: Config, judge: JudgeConfig, examiner: Examiner, client: LLMClient | None = None, purpose: str = "train") -> Judge:
+def build_judge(
+    config: Config, judge: JudgeConfig, examiner: Examiner | None, client: LLMClient | None = None, purpose: str = "train"
+) -> Judge:
     """A judge; an embedded one's noise derives from the run's seed and its purpose.
 
     Raises:
-        UserError: the class that `name` names cannot be had, the domain has no rubric, or the embedded judge has no truth to go by.
+        UserError: the class that `name` names cannot be had, or the embedded judge has no truth to score against.
     """
     if judge.name == "llm":
-        domain_rubric(config.environment.domain, config.data.language)  # or this run could not be judged
         return LLMJudge(judge, client, _query_rubrics(config, judge) if judge.query_rubrics else None)
     if judge.name == "embedded":
-        if config.data.source:
-            judge_file = "configs/judges/qwen3_max.yaml"
-            raise UserError(f"judge: published queries (data.source) have no truth for the embedded judge; take an LLM judge, such as {judge_file}")
+        needs(build_domain(config), "examine", "the embedded judge scores by; take another judge (configs/judges), or another domain")
         return EmbeddedJudge(judge, examiner, stable_seed(config.seed, "judge", purpose))
     return named_class(judge.name, "judge")(judge)
 
@@ -125,7 +131,12 @@ def _query_rubrics(config: Config, judge: JudgeConfig) -> dict[str, Rubric]:
     return rubrics
 
 
-def build_judges(config: Config, examiner: Examiner, client: LLMClient | None = None) -> list[Judge]:
+def build_verifier(config: Config, client: LLMClient | None) -> Verifier | None:
+    """The LLM that compares known answers; None if they are compared exactly, which the truth does."""
+    return Verifier(config.judge.verifier, client) if config.judge.verifier.name == "llm" else None
+
+
+def build_judges(config: Config, examiner: Examiner | None, client: LLMClient | None = None) -> list[Judge]:
     """The judges of `judge.eval`."""
     return [build_judge(config, judge, examiner, client, f"eval{index}") for index, judge in enumerate(config.judge.eval)]
 
@@ -141,43 +152,83 @@ def load_policy(config: Config, path: str) -> Any:
 
 
 def training_queries(config: Config) -> list[Query]:
-    """The RL split, without M-Day unless `rl.subtasks` names it."""
-    path = Path(config.data.folder) / "rl_queries.jsonl"
-    queries = read_queries(path)
-    subtasks = sorted({*SUBTASKS, *(query.subtask for query in queries)})  # published queries may not state one
-    wanted = config.rl.subtasks or [subtask for subtask in subtasks if subtask != HELD_OUT]
-    if unknown := sorted(set(wanted) - set(subtasks)):
-        raise UserError(f"rl.subtasks: unknown {', '.join(unknown)}; known: {', '.join(subtasks)}")
+    """The RL split, without what the domain holds out (travel: M-Day) unless `rl.subtasks` names it, nor what `rl.difficulty` leaves out."""
+    domain, path = build_domain(config), Path(config.data.folder) / "rl_queries.jsonl"
+    queries = _queries_of(domain, path)
+    known = domain.subtasks_of(queries)
+    wanted = config.rl.subtasks or [subtask for subtask in known if subtask not in domain.held_out]
+    if unknown := sorted(set(wanted) - set(known)):
+        raise UserError(f"rl.subtasks: unknown {', '.join(unknown)}; known: {', '.join(known)}")
     queries = [query for query in queries if query.subtask in wanted]
+    if config.reward.name == "correctness" and (open_ended := [query for query in queries if not has_answer(query)]):
+        raise UserError(
+            f"reward.name=correctness needs a known answer, and {path} has {len(open_ended)} queries without, first {open_ended[0].query_id} of "
+            f"{open_ended[0].subtask}; set rl.subtasks, or reward.name=correctness_or_tournament"
+        )
+    if config.rl.difficulty.filter:
+        queries = of_right_difficulty(config, queries)
     if len(queries) < config.rl.groups:
         raise UserError(
-            f"{path} has {len(queries)} queries of {', '.join(wanted)}, fewer than rl.groups={config.rl.groups}; "
-            "change rl.subtasks or rl.groups, or prepare more data"
+            f"{path} has {len(queries)} queries of {', '.join(wanted)}{' of the right difficulty' * config.rl.difficulty.filter}, fewer than "
+            f"rl.groups={config.rl.groups}; change rl.subtasks, rl.difficulty or rl.groups, or prepare more data"
         )
+    return queries
+
+
+def difficulty_path(config: Config) -> Path:
+    """Where `arenarl.difficulty` leaves the pass rates of the policy that RL starts from: beside it, for all runs that do."""
+    folder = config.run_dir if config.rl.init else Path(config.sft_policy).parent
+    return folder / "difficulty" / "pass_rates.jsonl"
+
+
+def of_right_difficulty(config: Config, queries: list[Query]) -> list[Query]:
+    """Those without a known answer, and those that the SFT policy answers neither never nor always (4.1, InfoAgent).
+
+    Raises:
+        UserError: pass rates are missing.
+    """
+    bounds, path = config.rl.difficulty, difficulty_path(config)
+    rates = {record["query_id"]: record["pass_rate"] for record in read_jsonl(path)} if path.is_file() else {}
+    closed = [query for query in queries if has_answer(query)]
+    if missing := [query for query in closed if query.query_id not in rates]:
+        raise UserError(
+            f"rl.difficulty.filter: {path} lacks {len(missing)} of {len(closed)} pass rates; python -m arenarl.difficulty finds them"
+        )
+    kept = {query.query_id for query in closed if rates[query.query_id] is not None and bounds.low <= rates[query.query_id] <= bounds.high}
+    return [query for query in queries if not has_answer(query) or query.query_id in kept]
+
+
+def _queries_of(domain: Domain, path: Path) -> list[Query]:
+    """Raises UserError if one is of another domain."""
+    queries = read_queries(path)
+    if others := [query for query in queries if query.domain != domain.name]:
+        one = others[0]
+        raise UserError(f"{path}: query {one.query_id} is of the domain {one.domain}, environment.domain of {domain.name}; change one of them")
     return queries
 
 
 def test_set(config: Config) -> tuple[list[Query], dict[str, Trajectory]]:
     """The test queries and their stored baselines by query id."""
     folder = Path(config.data.folder)
-    queries = read_queries(folder / "test_queries.jsonl")
+    queries = _queries_of(build_domain(config), folder / "test_queries.jsonl")
     baselines = {record["query_id"]: Trajectory.from_record(record) for record in read_jsonl(folder / "test_baselines.jsonl")}
     if missing := [query.query_id for query in queries if query.query_id not in baselines]:
         raise UserError(f"{folder}/test_baselines.jsonl lacks {len(missing)} baselines, first {missing[0]}; prepare the data again")
     return queries, baselines
 
 
-def build_curve(config: Config, engine: RolloutEngine, examiner: Examiner, folder: Path, client: LLMClient | None = None) -> CurveRecorder:
+def build_curve(
+    config: Config, engine: RolloutEngine, examiner: Examiner | None, folder: Path, client: LLMClient | None = None
+) -> CurveRecorder:
     """The evaluation on `rl.eval_queries` test queries during RL."""
     queries, baselines = test_set(config)
-    queries = spread_over_subtasks(queries, config.rl.eval_queries)
-    judges = build_judges(config, examiner, client)
-    return CurveRecorder(engine, queries, baselines, judges, examiner, config.rollout.temperature, config.seed, folder, client)
+    queries = spread_over_subtasks(queries, config.rl.eval_queries, build_domain(config).subtasks_of(queries))
+    judges, verifier = build_judges(config, examiner, client), build_verifier(config, client)
+    return CurveRecorder(engine, queries, baselines, judges, examiner, config.rollout.temperature, config.seed, folder, client, verifier)
 
 
-def spread_over_subtasks(queries: list[Query], count: int) -> list[Query]:
+def spread_over_subtasks(queries: list[Query], count: int, subtasks: Iterable[str]) -> list[Query]:
     """The first `count` queries, taken from the subtasks in turn."""
-    subtasks = [*SUBTASKS, *sorted({query.subtask for query in queries} - set(SUBTASKS))]
     by_subtask = [[query for query in queries if query.subtask == subtask] for subtask in subtasks]
     turns = [members[index] for index in range(len(queries)) for members in by_subtask if index < len(members)]
     return turns[:count]

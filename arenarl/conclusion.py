@@ -23,11 +23,17 @@ def meaning(summary: dict[str, Any]) -> list[str]:
 
 
 def _change(summary: dict[str, Any], decoding: str) -> str:
-    before, after = (summary[name][decoding]["win_rate"] for name in ("sft", "rl"))
+    figures = {"wins": "win_rate", "accuracy": "accuracy"}
+    found = [f"{word} {_verdict(summary, decoding, name)}" for word, name in figures.items() if name in summary["rl"][decoding]]
+    return ", ".join(found)
+
+
+def _verdict(summary: dict[str, Any], decoding: str, figure: str) -> str:
+    before, after = (summary[name][decoding][figure] for name in ("sft", "rl"))
     (low, high), (new_low, new_high) = before["ci"], after["ci"]
     apart = "the 95 % intervals do not overlap"
     verdict = f"higher, {apart}" if new_low > high else f"lower, {apart}" if new_high < low else "the 95 % intervals overlap: no difference is shown"
-    return f"wins {before['mean']:.1f} → {after['mean']:.1f} % ({verdict})"
+    return f"{before['mean']:.1f} → {after['mean']:.1f} % ({verdict})"
 
 
 def print_conclusion(run: str) -> None:
@@ -44,7 +50,8 @@ def print_conclusion(run: str) -> None:
     }
     width = max(len(str(path)) for path in files)
     print("", *(f"{path!s:{width}}  {what}" for path, what in files.items()), sep="\n")
-    print("\nnext: ./reproduce.sh baselines    the paper's GRPO and GSPO rows, from the same SFT policy")
+    if run.startswith("quickstart"):
+        print("\nnext: ./reproduce.sh baselines    the paper's GRPO and GSPO rows, from the same SFT policy")
 
 
 if __name__ == "__main__":

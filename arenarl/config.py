@@ -158,7 +158,8 @@ class SearchConfig:
 @dataclass
 class EnvironmentConfig:
     name: str = "travel"  # the tool set: travel, research, or one of your own as package.module:Class
-    domain: str = "travel"  # whose rubric an LLM judge takes: configs/rubrics/<domain>_<language>.yaml
+    domain: str = "travel"  # of the queries: travel, research, one of your own as package.module:Class, or a name that has nothing but a
+    # rubric, configs/rubrics/<domain>_<language>.yaml, for LLM judges and your own (arenarl/domains.py)
     world_seed: int = 0  # makes the points of interest and timetables
     results: Literal["full", "compact"] = "full"  # JSON with all fields, or a line a record for a tiny policy
     tickets: LLMConfig = field(default_factory=LLMConfig)
@@ -182,6 +183,7 @@ class RolloutConfig:
     turns_every: int | None = None  # optimizer steps of a stage (Delta, 3.3, AgentGym-RL); null shares rl.steps evenly
     max_tokens: int = 16384  # tokens a trajectory may take after its prompt, observations included. Our choice
     max_turn_tokens: int = 4096  # tokens a single assistant turn may take. Our choice
+    force_answer: bool = False  # the last turn that the budgets leave room for begins as an answer (C.2, InfoAgent: in evaluation)
     batch_size: int = 256  # trajectories that a process generates at once. Our choice
     backend: Literal["transformers", "vllm", "vllm_server"] = "transformers"  # what generates; the paper does not say. Our choice
     # vllm: an engine in every training process, on the same GPU. vllm_server: `python -m arenarl.vllm_server`, on GPUs of its own.
@@ -219,6 +221,8 @@ class JudgeConfig(LLMConfig):
 class JudgesConfig:
     train: JudgeConfig = field(default_factory=JudgeConfig)  # gives the reward (paper: Qwen3-Max)
     eval: list[JudgeConfig] = field(default_factory=lambda: [JudgeConfig()])  # win rate is their mean (5.3: two judges)
+    verifier: LLMConfig = field(default_factory=LLMConfig)  # who says whether an answer is the known one: embedded compares them exactly but
+    # for capitals, blanks and articles; llm asks the model (C.2, InfoAgent: o4-mini)
     # What follows bounds the LLM calls of a run, over all its judges and processes, and changes no verdict. Our choices.
     concurrency: int = 64  # calls under way at once; the processes of RL share them evenly
     store: str = "runs/replies.sqlite"  # every reply is kept here and never paid for twice; runs can share it
@@ -254,8 +258,10 @@ class GroupStageConfig:
 
 
 RewardName = Literal[
-    "tournament", "pointwise_answer", "pointwise_trajectory", "tournament_grpo", "win_rate", "pointwise_implicit", "pointwise_explicit"
+    "tournament", "pointwise_answer", "pointwise_trajectory", "tournament_grpo", "win_rate", "pointwise_implicit", "pointwise_explicit",
+    "correctness", "correctness_or_tournament",
 ]
+BY_ANSWER = {"correctness", "correctness_or_tournament"}  # those that look for a known answer
 WITH_FORMAT_REWARD = {"tournament_grpo", "win_rate", "pointwise_implicit", "pointwise_explicit"}  # Tournament-GRPO's
 
 
@@ -268,6 +274,9 @@ class RewardConfig:
     # tournament_grpo: normalised points of the tournament that `group_stage` describes (Eqs. 8, 9). win_rate: share of all other
     # trajectories that it beats (Eq. 15). pointwise_implicit: one score in one call (Eqs. 11, 12). pointwise_explicit: a call for
     # every dimension of the rubric, weighted by importance (Eqs. 13, 14).
+    # correctness: 1 for the known answer, 0 for another or none (C.1, InfoAgent), as `judge.verifier` finds. correctness_or_tournament: that
+    # for queries with a known answer, the tournament for the others, so that one run can have both. Our choice.
+    entity_recall: float = 0.0  # lambda of Eq. 8, InfoAgent, below 1: what a wrong answer gets for finding all entities of a known answer's tree
     repeats: int = 1  # of pointwise_answer and pointwise_trajectory: calls a trajectory, whose mean it gets; a control that pays for as many
     # calls as a tournament. Not in the papers; our choice
 
@@ -284,6 +293,16 @@ class SFTConfig:
     max_length: int = 16384  # tokens; longer trajectories are cut, counted and reported. Our choice
     save_steps: int = 200  # optimizer steps between checkpoints
     deepspeed: str | None = "ds_config.json"  # ZeRO-3 (Appendix A); null trains without DeepSpeed
+
+
+@dataclass
+class DifficultyConfig:
+    """Which queries with a known answer are worth training on: `python -m arenarl.difficulty` finds out (4.1, InfoAgent)."""
+
+    filter: bool = False  # train only on queries that the SFT policy answers at times; those without a known answer stay
+    samples: int = 4  # trajectories a query, without a greedy one
+    low: float = 0.25  # least share of them that is correct
+    high: float = 0.75  # largest
 
 
 @dataclass
@@ -312,6 +331,7 @@ class RLConfig:
     # range nor its level counts. The paper does not say; our choice
     beta: float = 0.001  # weight of the KL term in Eq. 8, 0 without one; the paper gives no value. Our choice
     subtasks: list[str] | None = None  # train on these only; null means all but M-Day, which SFT does not see either
+    difficulty: DifficultyConfig = field(default_factory=DifficultyConfig)
     max_grad_norm: float = 1.0  # gradients are clipped to this norm. Our choice
     save_steps: int = 20  # optimizer steps between checkpoints
     eval_steps: int = 20  # optimizer steps between evaluations on a few held-out queries; 0 for none (Fig. 4c's curve)
@@ -468,7 +488,7 @@ def named_class(name: str, key: str) -> Any:
 
 _ABOVE_0 = re.compile(
     r"threads|reward\.repeats|data\.research\.(max_clues|retriever_results|max_tool_calls|branching\..*)|environment\.search\.(\w+|web\.\w+)|evaluate\.samples|tournament\.timeout_s|judge\.(concurrency|max_calls|max_cost)"
-    r"|(judge|environment|evaluate\.api|data\.research)\..*\.(timeout_s|patience_s|max_reply_tokens|max_(result|text)_chars)|rl\.(groups|steps|micro_batch_size|updates_per_rollout)|sft\.(batch_size|gradient_accumulation|max_length)|judge\..*\.rounding"
+    r"|(judge|environment|evaluate\.api|data\.research)\..*\.(timeout_s|patience_s|max_reply_tokens|max_(result|text)_chars)|rl\.(groups|steps|micro_batch_size|updates_per_rollout|difficulty\.samples)|sft\.(batch_size|gradient_accumulation|max_length)|judge\..*\.rounding"
     r"|rollout\.(max_turns|max_tokens|max_turn_tokens|batch_size|temperature|vllm_memory|parity_steps|parity_bound)|data\.(sft_size|rl_size|test_per_subtask|baseline_attempts)"
 )
 
@@ -497,7 +517,7 @@ def _check(config: Config) -> None:
             raise UserError(f"{key}={value}: must be above 0")
         if value < 0 and (".sigma_" in key or key in ("rl.beta", "rl.advantage_epsilon")):
             raise UserError(f"{key}={value}: must not be below 0")
-        if not 0 <= value <= 1 and key.endswith(("_skill", "_share", "vllm_memory")):
+        if not 0 <= value <= 1 and key.endswith(("_skill", "_share", "vllm_memory", "difficulty.low", "difficulty.high")):
             raise UserError(f"{key}={value}: must be from 0 to 1")
     if config.rollout.backend == "vllm_server" and urlsplit(config.rollout.server_url).scheme not in ("http", "https"):
         raise UserError(f"rollout.server_url={config.rollout.server_url}: must be an http(s) address, such as http://127.0.0.1:8000")
@@ -547,6 +567,8 @@ def _check_turns(config: Config) -> None:
     turns = config.evaluate.max_turns
     if turns is not None and (not turns or turns[0] < 1 or turns != sorted(set(turns))):
         raise UserError(f"evaluate.max_turns={turns}: must name turns above 0, each larger than the one before; null takes rollout.max_turns")
+    if turns and config.rollout.force_answer:
+        raise UserError("evaluate.max_turns cuts trajectories afterwards, where no answer could be forced; leave rollout.force_answer out")
     if config.evaluate.samples > 1 and "sampled" not in config.evaluate.decodings:
         raise UserError(f"evaluate.samples={config.evaluate.samples}: only sampled trajectories differ; add sampled to evaluate.decodings")
 
@@ -571,9 +593,9 @@ def _check_llms(config: Config) -> None:
         if judge.name not in ("embedded", "llm") and ":" not in judge.name:
             raise UserError(f"{key}.name={judge.name}: choose embedded, llm, or a class of your own as package.module:Class")
     policies = {f"evaluate.api.{name}": llm for name, llm in config.evaluate.api.items()}
-    tools = {f"environment.{name}": llm for name, llm in config.environment.llms.items()}
-    synthesis = {"data.research.rephraser": config.data.research.rephraser}
-    for key, llm in (judges | tools | policies | synthesis).items():
+    others = {f"environment.{name}": llm for name, llm in config.environment.llms.items()}
+    others |= {"judge.verifier": config.judge.verifier, "data.research.rephraser": config.data.research.rephraser}
+    for key, llm in (judges | others | policies).items():
         if llm.name != "llm":
             if key in policies:
                 raise UserError(f"{key}: set its name to llm, and model and base_url to those of an API; files of configs/policies do")
@@ -607,6 +629,10 @@ def _check_method(config: Config) -> None:
             f"rl.advantage=decoupled keeps validity apart, but reward.name={config.reward.name} has it in its sum already; "
             f"take one of {', '.join(sorted(set(get_args(RewardName)) - WITH_FORMAT_REWARD))}"
         )
+    if not 0 <= config.reward.entity_recall < 1:
+        raise UserError(f"reward.entity_recall={config.reward.entity_recall}: must be from 0 to below 1, so that a wrong answer is worth less")
+    if config.reward.entity_recall and config.reward.name not in BY_ANSWER:
+        raise UserError(f"reward.entity_recall is of reward.name={' or '.join(sorted(BY_ANSWER))}, not of {config.reward.name}")
     for key in ("save_steps", "eval_steps"):
         if rl.updates_per_rollout > 0 and getattr(rl, key) % rl.updates_per_rollout:
             raise UserError(f"rl.{key}={getattr(rl, key)}: must be a multiple of rl.updates_per_rollout={rl.updates_per_rollout}")

@@ -23,8 +23,9 @@ from matplotlib.figure import Figure
 
 from arenarl import markdown
 from arenarl.arena import Arena, rank_correlation, true_quality
-from arenarl.build import build_client, build_examiner, build_judge, training_queries
+from arenarl.build import build_client, build_domain, build_examiner, build_judge, training_queries
 from arenarl.config import Config, RewardConfig, UserError, parse_arguments
+from arenarl.domains import needs
 from arenarl.errors import guarded
 from arenarl.figures import LINES, STYLE, plot_band, save_figure
 from arenarl.files import write_json
@@ -44,12 +45,10 @@ SIGNALS = {  # what may order a group -> what it is called
     "answer_mean_of_rounds": "answer only, mean of all rounds",
     "answer_one_round": "answer only, one round",
 }
-PROPERTIES = {  # what it may follow -> its name
+PROPERTIES = {  # what it may follow -> its name; the figures of the domain's truth come after
     "quality": "true quality",
     "answer_chars": "answer length",
     "tool_calls": "tool calls",
-    "groundedness": "groundedness",
-    "constraints_met": "constraints met",
 }
 SEEN = {"trajectory": "whole trajectory", "answer": "answer only"}  # by the judge, when it scores pointwise
 
@@ -58,8 +57,8 @@ def measure(config: Config, repeats: int = 5) -> list[dict[str, Any]]:
     """A row for each kept step of the run, its groups taken together; invalid trajectories, and groups with fewer than two valid, left out.
 
     `trajectory` and `answer`, by what the judge was shown: `sigma_group` and `sigma_noise` (see `judge_check.sigmas`) and `snr`, their
-    ratio: about 1 where different trajectories differ by noise alone. `sigma_quality`: the spread without noise. Noise that sticks to a trajectory is in
-    sigma_group alone: asking again does not show it. `tau`: signal -> property -> mean of Kendall's tau-b over groups (and rounds), 0
+    ratio: about 1 where different trajectories differ by noise alone. `sigma_quality`: the spread without noise. Noise that sticks to a
+    trajectory is in sigma_group alone: asking again does not show it. `tau`: signal -> property -> mean of Kendall's tau-b over groups (and rounds), 0
     where the signal tells no two apart; a property that is the same for all is left out. `calls`: judge calls a group, by signal;
     `one_round` has one for each different trajectory.
 
@@ -69,6 +68,7 @@ def measure(config: Config, repeats: int = 5) -> list[dict[str, Any]]:
     if repeats < 2:
         raise UserError("--repeats must be 2 or more: the noise is what repeats differ by")
     groups_by_step = kept_groups(config)
+    needs(build_domain(config), "examine", "tells what the judge should have seen")
     examine, client = build_examiner(config), build_client(config, "discrimination")
     judge = build_judge(config, config.judge.train, examine, client)
     arena = Arena(judge, replace(config, reward=RewardConfig(name="tournament")), client)
@@ -154,6 +154,7 @@ def _row(judged: Sequence[Judged], examine: Examiner) -> dict[str, Any]:
     found = [_properties(one.query, one.trajectories_V, examine) for one in judged]
     signals = [one.signals(properties["quality"]) for one, properties in zip(judged, found, strict=True)]
     rounds, distinct = judged[0].points["trajectory"].shape[1], np.mean([len(one.distinct[0]) for one in judged])
+    names = dict.fromkeys(name for properties in found for name in properties)
     calls = {"one_round": distinct, "mean_of_rounds": rounds * distinct, "ranks": np.mean([one.calls for one in judged])}
     return {
         "groups": len(judged),
@@ -163,7 +164,8 @@ def _row(judged: Sequence[Judged], examine: Examiner) -> dict[str, Any]:
         "failed_calls": sum(int(np.isnan(scores).sum()) for one in judged for scores in one.points.values()),
         "calls": {name: _rounded(number) for name, number in calls.items()},
         "tau": {
-            signal: {name: _mean_tau([one[signal] for one in signals], [one[name] for one in found]) for name in PROPERTIES} for signal in SIGNALS
+            signal: {name: _mean_tau([one[signal] for one in signals], [one.get(name, []) for one in found]) for name in names}
+            for signal in SIGNALS
         },
     }
 
@@ -175,13 +177,13 @@ def _spread(scores: list[np.ndarray]) -> dict[str, float | None]:
 
 
 def _properties(query: Query, trajectories: Sequence[Trajectory], examine: Examiner) -> dict[str, list[float]]:
-    truths = [examine(query, trajectory) for trajectory in trajectories]
+    """Of those, what the truth says of all trajectories of the group."""
+    figures = [examine(query, trajectory).figures() for trajectory in trajectories]
     return {
         "quality": [true_quality(examine, query, trajectory) for trajectory in trajectories],
         "answer_chars": [len(trajectory.answer) for trajectory in trajectories],
         "tool_calls": [trajectory.meta["tool_calls"] for trajectory in trajectories],
-        "groundedness": [truth.groundedness for truth in truths],
-        "constraints_met": [truth.constraints_met for truth in truths],
+        **{name: [one[name] for one in figures] for name in figures[0] if all(name in one for one in figures)},
     }
 
 
@@ -248,14 +250,15 @@ def _plot_lines(axes: Axes, by_seed: Sequence[dict[int, dict]], steps: list[int]
 def _plot_properties(axes: Axes, by_seed: Sequence[dict[int, dict]], step: int) -> None:
     """What each signal follows at a step, beside what the truth itself would."""
     names = ("quality", "ranks", "as_many_calls", "one_round", "answer_one_round")
+    properties = list(by_seed[0][step]["tau"]["quality"])
     for k, name in enumerate(names):
-        values = np.array([[_value(rows[step], "tau", name, key) for key in PROPERTIES] for rows in by_seed])
+        values = np.array([[_value(rows[step], "tau", name, key) for key in properties] for rows in by_seed])
         means, style = values.mean(axis=0), LINES[k]
-        places = np.arange(len(PROPERTIES)) + (k - (len(names) - 1) / 2) * 0.15
+        places = np.arange(len(properties)) + (k - (len(names) - 1) / 2) * 0.15
         bounds = np.array([values.min(axis=0), values.max(axis=0)])
         axes.errorbar(places, means, abs(bounds - means), color=style["color"], marker=style["marker"], linestyle="", capsize=2, label=SIGNALS[name])
     axes.axhline(0, color="#666666", linewidth=0.8, linestyle=":")
-    axes.set_xticks(range(len(PROPERTIES)), [name.replace(" ", "\n") for name in PROPERTIES.values()])
+    axes.set_xticks(range(len(properties)), [PROPERTIES.get(name, name.replace("_", " ")).replace(" ", "\n") for name in properties])
     axes.grid(visible=False, axis="x")
     axes.set_title(f"Kendall's tau to …, step {step}")
     axes.legend(fontsize=8)

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from arenarl.arena import Arena
-from arenarl.build import test_set
+from arenarl.build import build_domain, test_set
 from arenarl.config import Config, JudgeConfig, LLMConfig
 from arenarl.llm_client import Message, Usage
 from arenarl.llm_judge import LLMJudge
@@ -61,12 +61,14 @@ def estimate_rl(config: Config, queries: Sequence[Query], baselines: dict[str, T
 
 
 def most_calls(config: Config) -> int:
-    """Judge calls that the reward of one group takes at most, if all its trajectories differ and are valid."""
+    """Judge calls that the reward of one group takes at most, if all its trajectories differ and are valid; verifying answers is not in it."""
     size, tournament = config.rollout.group_size, config.tournament
-    if config.reward.name != "tournament":  # each of these asks as often for every group
+    if config.reward.name == "correctness":
+        return 0
+    if config.reward.name not in ("tournament", "correctness_or_tournament"):  # each of these asks as often for every group
         trajectory = Trajectory("", [{"role": "assistant", "content": "<answer>\n\n</answer>"}], "answer")
         client = _CountingClient()
-        Arena(LLMJudge(JudgeConfig(), client), config).reward_groups([_group(Query("", "travel", "", "en", ""), trajectory, size)])
+        Arena(LLMJudge(JudgeConfig(), client), config).reward_groups([_group(Query("", build_domain(config).name, "", "en", ""), trajectory, size)])
         return client.usage.calls
     both_orders = paper_calls(tournament.topology, size) or 2 * parse_budget(tournament.matches, size)
     return both_orders if tournament.bidirectional else both_orders // 2

@@ -1,4 +1,4 @@
-"""Evaluates a policy on test queries: rollouts against stored baselines, judged and checked against the world's truth.
+"""Evaluates a policy on test queries: rollouts against stored baselines, judged and, where the domain has a truth, checked against it.
 
 `evaluate.py` and the curve during RL share this. A case is one query's trajectory with all that was found of it; `summarize`
 turns cases into the figures of a table. Invalid trajectories stay in: they lose, their quality is 0 (DESIGN, Definitions).
@@ -19,25 +19,23 @@ from accelerate.utils import gather_object
 
 from arenarl import metrics
 from arenarl.config import Config, LLMConfig
-from arenarl.environments.travel_truth import ANSWER_DIMENSIONS, PATH_DIMENSIONS, Truth, total_score
+from arenarl.correctness import Verifier, has_answer
+from arenarl.domains import Truth
 from arenarl.files import hash_files, read_json, write_json
-from arenarl.judge import Examiner, Judge, Verdict
+from arenarl.judge import Examiner, Judge, Verdict, rubric_of
 from arenarl.llm_client import LLMClient
 from arenarl.rollouts import Attempt, RolloutEngine
 from arenarl.seeds import stable_seed
 from arenarl.trajectory import Query, Trajectory, append_step, read_jsonl, read_turns, write_jsonl
-
-DIMENSIONS = PATH_DIMENSIONS + ANSWER_DIMENSIONS
-CURVE_FIGURES = ("win_rate", "quality", "valid_rate", "groundedness", "constraints_met", "tool_calls")
 
 
 @dataclass
 class Case:
     """One test query, the policy's trajectory, and what was found of it.
 
-    `outcomes` is (judges, dimensions): 1 where the policy beats the baseline over both orders, 0 a tie, -1 a loss, NaN no verdict.
-    `calls` are the verdicts that they come from, two a judge: the trajectory shown first, the baseline shown first. An invalid
-    trajectory has none.
+    `truth` is None where the domain has none. `outcomes` is (judges, dimensions): 1 where the policy beats the baseline over both
+    orders, 0 a tie, -1 a loss, NaN no verdict. `calls` are the verdicts that they come from, two a judge: the trajectory shown first,
+    the baseline shown first. An invalid trajectory has none.
     """
 
     query: Query
@@ -47,9 +45,21 @@ class Case:
     calls: list[tuple[Verdict | None, Verdict | None]] = field(default_factory=list)
 
     @property
+    def dimensions(self) -> dict[str, float]:
+        """Noise-free scores, 0 to 10; 0 if invalid. Empty without a truth."""
+        scores = self.truth.dimensions() if self.truth else {}
+        return scores if self.trajectory.valid else dict.fromkeys(scores, 0.0)
+
+    @property
     def quality(self) -> float:
         """Noise-free total, 0 to 10; 0 if invalid."""
-        return total_score(self.truth.dimensions()) if self.truth else 0.0
+        return rubric_of(self.query).total(self.dimensions)
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """The domain's own, in percent; 0 if invalid."""
+        figures = self.truth.figures() if self.truth else {}
+        return figures if self.trajectory.valid else dict.fromkeys(figures, 0.0)
 
     @property
     def leads(self) -> list[float | None]:
@@ -59,13 +69,9 @@ class Case:
 
     def to_record(self) -> dict[str, Any]:
         """A line of runs/<run>/evaluate/<checkpoint>_<decoding>.jsonl."""
-        findings = {"quality": round(self.quality, 3)}
-        if self.truth:
-            findings |= {
-                "dimensions": {name: round(score, 2) for name, score in self.truth.dimensions().items()},
-                "groundedness": round(self.truth.groundedness, 3),
-                "constraints": self.truth.constraints,
-            }
+        findings = {"quality": round(self.quality, 3)} if self.truth else {}
+        if self.truth and self.trajectory.valid:
+            findings |= {"dimensions": {name: round(score, 2) for name, score in self.dimensions.items()}, **self.truth.findings()}
         outcomes = [[None if math.isnan(value) else int(value) for value in judge] for judge in self.outcomes.tolist()]
         record = self.trajectory.to_record()
         return {**record, "subtask": self.query.subtask, "query": self.query.query, "findings": findings, "outcomes": outcomes}
@@ -104,12 +110,13 @@ def evaluate_policy(
     queries: Sequence[Query],
     baselines: dict[str, Trajectory],
     judges: Sequence[Judge],
-    examine: Examiner,
+    examine: Examiner | None,
     temperature: float,
     seed: int,
     tick: Callable[[], None] = lambda: None,
     sample: int = 0,
     max_turns: int | None = None,
+    verifier: Verifier | None = None,
 ) -> list[Case]:
     """Roll out every query once at `temperature` (0 is greedy) and judge it against its stored baseline, both orders summed.
 
@@ -117,7 +124,7 @@ def evaluate_policy(
     """
     again = (sample,) if sample else ()
     attempts = [Attempt(query, temperature, stable_seed(seed, "evaluate", query.query_id, *again), max_turns) for query in queries]
-    return judge_trajectories(queries, engine.roll_out(attempts, lambda *_: tick()), baselines, judges, examine)
+    return judge_trajectories(queries, engine.roll_out(attempts, lambda *_: tick()), baselines, judges, examine, verifier)
 
 
 def judge_trajectories(
@@ -125,46 +132,53 @@ def judge_trajectories(
     trajectories: Sequence[Trajectory],
     baselines: dict[str, Trajectory],
     judges: Sequence[Judge],
-    examine: Examiner,
+    examine: Examiner | None,
+    verifier: Verifier | None = None,
 ) -> list[Case]:
-    """One trajectory a query, in their order."""
+    """One trajectory a query, in their order. With a `verifier`, known answers are what it says, else as the truth compares them."""
 
     async def judge_all() -> list[Case]:
         pairs = zip(queries, trajectories, strict=True)
-        return await asyncio.gather(*(_judge_case(query, trajectory, baselines[query.query_id], judges, examine) for query, trajectory in pairs))
+        cases = (_judge_case(query, trajectory, baselines[query.query_id], judges, examine, verifier) for query, trajectory in pairs)
+        return await asyncio.gather(*cases)
 
     return asyncio.run(judge_all())
 
 
-async def _judge_case(query: Query, trajectory: Trajectory, baseline: Trajectory, judges: Sequence[Judge], examine: Examiner) -> Case:
+async def _judge_case(
+    query: Query, trajectory: Trajectory, baseline: Trajectory, judges: Sequence[Judge], examine: Examiner | None, verifier: Verifier | None
+) -> Case:
+    names, truth = rubric_of(query).names, examine and examine(query, trajectory)
+    if truth and verifier and has_answer(query):
+        truth = truth.verified(await verifier.is_correct(query, trajectory))
     if not trajectory.valid:
-        return Case(query, trajectory, None, np.full((len(judges), len(DIMENSIONS)), -1.0))
+        return Case(query, trajectory, truth, np.full((len(judges), len(names)), -1.0))
     calls = [
         await asyncio.gather(judge.compare(query, trajectory, baseline), judge.compare(query, baseline, trajectory)) for judge in judges
     ]
-    return Case(query, trajectory, examine(query, trajectory), np.array([_outcomes(*pair) for pair in calls]), calls)
+    return Case(query, trajectory, truth, np.array([_outcomes(*pair, names) for pair in calls]), calls)
 
 
-def _outcomes(one: Verdict | None, other: Verdict | None) -> list[float]:
+def _outcomes(one: Verdict | None, other: Verdict | None, names: Sequence[str]) -> list[float]:
     """By dimension; `one` showed the trajectory first, `other` the baseline."""
     if one is None or other is None:
-        return [math.nan] * len(DIMENSIONS)
+        return [math.nan] * len(names)
     shown = [*one.dimensions, *other.dimensions[::-1]]  # policy, baseline, policy, baseline
-    leads = [sum(sign * scores.get(name, math.nan) for sign, scores in zip((1, -1, 1, -1), shown, strict=True)) for name in DIMENSIONS]
+    leads = [sum(sign * scores.get(name, math.nan) for sign, scores in zip((1, -1, 1, -1), shown, strict=True)) for name in names]
     return [float(np.sign(round(lead, 6))) for lead in leads]  # NaN of a dimension that this judge is not asked about
 
 
-def baseline_cases(queries: Sequence[Query], baselines: dict[str, Trajectory], examine: Examiner) -> list[Case]:
+def baseline_cases(queries: Sequence[Query], baselines: dict[str, Trajectory], examine: Examiner | None) -> list[Case]:
     """The stored baselines as cases, with what is true of them; nobody judged them against anything."""
     trajectories = [baselines[query.query_id] for query in queries]
     return [
-        Case(query, trajectory, examine(query, trajectory) if trajectory.valid else None, np.empty((0, len(DIMENSIONS))))
+        Case(query, trajectory, examine and examine(query, trajectory), np.empty((0, len(rubric_of(query).names))))
         for query, trajectory in zip(queries, trajectories, strict=True)
     ]
 
 
 def summarize(cases: Sequence[Case], resamples: int, seed: int) -> dict[str, Any]:
-    """The figures of a table: overall, by subtask, and the win rate and noise-free score of each dimension."""
+    """The figures of a table: overall, by subtask, and the win rate and, with a truth, the noise-free score of each dimension."""
     summary = figures_of(cases, resamples, seed)
     summary["by_subtask"] = {
         subtask: figures_of([case for case in cases if case.query.subtask == subtask], resamples, seed)
@@ -175,18 +189,20 @@ def summarize(cases: Sequence[Case], resamples: int, seed: int) -> dict[str, Any
     summary["by_judge"] = [metrics.win_rate(outcomes[:, [judge]], strata, resamples, seed) for judge in range(outcomes.shape[1])]
     summary["judges_agree"] = metrics.agreement(outcomes[:, 0], outcomes[:, 1]) if outcomes.shape[1] == 2 else None
     summary["missing_verdicts"] = sum(bool(np.isnan(judged).all()) for case in cases for judged in case.outcomes)
-    summary["by_dimension"] = {
-        name: {
+    valid = np.array([case.trajectory.valid for case in cases])
+    summary["by_dimension"] = {}
+    for index, name in enumerate(rubric_of(cases[0].query).names):
+        summary["by_dimension"][name] = {
             "win_rate": metrics.win_rate(outcomes[:, :, [index]], strata, resamples, seed),
-            "score": metrics.mean([case.truth.dimensions()[name] if case.truth else 0.0 for case in cases], strata, resamples, seed),
+            "win_rate_valid": metrics.win_rate(outcomes[valid][:, :, [index]], [strata[k] for k in np.flatnonzero(valid)], resamples, seed),
         }
-        for index, name in enumerate(DIMENSIONS)
-    }
+        if cases[0].truth:
+            summary["by_dimension"][name]["score"] = metrics.mean([case.dimensions[name] for case in cases], strata, resamples, seed)
     return summary
 
 
 def figures_of(cases: Sequence[Case], resamples: int, seed: int) -> dict[str, Any]:
-    """The figures that a table has a column for, and more; each with its interval."""
+    """The figures that a table has a column for, and more; each with its interval. What is noise-free needs a truth."""
     strata = [case.query.subtask for case in cases]
     valid = [case for case in cases if case.trajectory.valid]
     valid_strata = [case.query.subtask for case in valid]
@@ -195,18 +211,20 @@ def figures_of(cases: Sequence[Case], resamples: int, seed: int) -> dict[str, An
         return metrics.mean([value(case) for case in (valid if of_valid else cases)], valid_strata if of_valid else strata, resamples, seed)
 
     def win_rate_of(chosen: Sequence[Case], chosen_strata: list[str]) -> dict[str, Any]:
-        outcomes = np.stack([case.outcomes for case in chosen]) if chosen else np.empty((0, 1, len(DIMENSIONS)))
+        outcomes = np.stack([case.outcomes for case in chosen]) if chosen else np.empty((0, *cases[0].outcomes.shape))
         return metrics.win_rate(outcomes, chosen_strata, resamples, seed)
 
-    return {
+    figures = {
         "cases": len(cases),
         "win_rate": win_rate_of(cases, strata),
         "win_rate_valid": win_rate_of(valid, valid_strata),
         "valid_rate": mean_of(lambda case: 100.0 * case.trajectory.valid),
-        "quality": mean_of(lambda case: case.quality),
-        "quality_valid": mean_of(lambda case: case.quality, of_valid=True),
-        "groundedness": mean_of(lambda case: 100.0 * case.truth.groundedness if case.truth else 0.0),
-        "constraints_met": mean_of(lambda case: 100.0 * case.truth.constraints_met if case.truth else 0.0),
+    }
+    if cases[0].truth:
+        figures |= {"quality": mean_of(lambda case: case.quality), "quality_valid": mean_of(lambda case: case.quality, of_valid=True)}
+    own = dict.fromkeys(name for case in cases for name in case.figures)
+    figures |= {name: mean_of(lambda case, name=name: case.figures.get(name, math.nan)) for name in own}
+    return figures | {
         "tool_calls": mean_of(lambda case: sum(len(turn.tool_calls) for turn in read_turns(case.trajectory.messages))),
         "policy_tokens": mean_of(lambda case: case.trajectory.policy_tokens),
         "answer_characters": mean_of(lambda case: len(case.trajectory.answer)),
@@ -217,8 +235,9 @@ class CurveRecorder:
     """The curve during RL: a few held-out queries every so many steps, sampled and greedy, to W&B and curve.jsonl (Fig. 4c)."""
 
     def __init__(self, engine: RolloutEngine, queries: Sequence[Query], baselines: dict[str, Trajectory], judges: Sequence[Judge],
-                 examine: Examiner, temperature: float, seed: int, folder: Path, client: LLMClient | None = None):
-        self.evaluate = partial(evaluate_policy, engine, baselines=baselines, judges=judges, examine=examine, seed=seed)
+                 examine: Examiner | None, temperature: float, seed: int, folder: Path, client: LLMClient | None = None,
+                 verifier: Verifier | None = None):
+        self.evaluate = partial(evaluate_policy, engine, baselines=baselines, judges=judges, examine=examine, seed=seed, verifier=verifier)
         self.queries = queries
         self.temperatures = {"sampled": temperature, "greedy": 0.0}
         self.path = folder / "curve.jsonl"
@@ -238,8 +257,8 @@ class CurveRecorder:
         for decoding in self.temperatures:
             by_id = {case.query.query_id: case for share in shares for case in share[decoding]}
             figures = figures_of([by_id[query.query_id] for query in self.queries], resamples=1000, seed=0)
-            point |= {f"eval/{decoding}/{name}": figures[name]["mean"] for name in CURVE_FIGURES}
-            intervals |= {f"eval/{decoding}/{name}": figures[name]["ci"] for name in CURVE_FIGURES}
+            point |= {f"eval/{decoding}/{name}": figures[name]["mean"] for name in metrics.shown_figures(figures)}
+            intervals |= {f"eval/{decoding}/{name}": figures[name]["ci"] for name in metrics.shown_figures(figures)}
         append_step(self.path, step, [{"step": step, **point, "ci": intervals}])
         if wandb.run is not None:
             wandb.log(point | {"train/global_step": step})

@@ -6,6 +6,7 @@ in grey. The same data gives the same bytes.
 """
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -42,13 +43,16 @@ LINES = [  # dark and light by turns, none told apart by its colour alone
     {"color": "#8e4585", "linestyle": ":", "marker": "D"},
     {"color": "#555555", "linestyle": (0, (5, 1, 1, 1, 1, 1)), "marker": "v"},
 ]
-PANELS = {  # of the learning curves: figure -> title
+PANELS = {  # of the learning curves: figure -> title; a figure without one goes by its name
     "win_rate": "win rate, {judge}, %",
     "quality": "true quality, 0 to 10",
     "valid_rate": "valid, %",
     "groundedness": "facts grounded, %",
     "constraints_met": "constraints met, %",
     "tool_calls": "tool calls",
+    "accuracy": "accuracy on closed questions, %",
+    "entity_recall": "entities found, closed questions, %",
+    "facts_covered": "facts covered, open-ended queries, %",
 }
 
 
@@ -83,17 +87,22 @@ def draw_figures(run_dirs: Sequence[Path], summary: dict[str, Any], folder: Path
 
 def learning_curves(curves: Sequence[list[dict[str, Any]]], judge: str) -> tuple[Figure, str]:
     """The curves during RL, one list of points a seed, all at the same steps; and what the bands are."""
-    figure = Figure(figsize=(9.5, 5.2), layout="constrained")
     steps = [point["step"] for point in curves[0]]
     by_seed = [{point["step"]: point for point in points} for points in curves]
-    for axes, (name, title) in zip(figure.subplots(2, 3, sharex=True).flat, PANELS.items(), strict=True):
+    names = [key.rpartition("/")[2] for key in curves[0][0] if key.startswith("eval/sampled/")]
+    rows = math.ceil(len(names) / 3)
+    figure = Figure(figsize=(9.5, 2.6 * rows), layout="constrained")
+    panels = list(figure.subplots(rows, 3, sharex=True).flat)
+    for unused in panels[len(names) :]:
+        unused.remove()
+    for axes, name in zip(panels, names, strict=False):
         for decoding, line in zip(("sampled", "greedy"), LINES, strict=False):
             key = f"eval/{decoding}/{name}"
             values = np.array([[_number(points[step][key]) for step in steps] for points in by_seed])
             bounds = (values.min(axis=0), values.max(axis=0)) if len(curves) > 1 else _interval(by_seed[0], steps, key)
             plot_band(axes, steps, values.mean(axis=0), bounds, label=decoding, **line)
-        axes.set_title(title.format(judge=judge))
-    for axes in figure.axes[3:]:
+        axes.set_title(PANELS.get(name, name).format(judge=judge))
+    for axes in figure.axes[-3:]:
         axes.set_xlabel("optimizer step")
     figure.axes[0].legend()
     if len(curves) > 1:
@@ -144,9 +153,10 @@ def scaling_panels(summary: dict[str, Any], judge: str) -> Panels:
                 curve = list(map(int, by_turns)), [values["win_rate"] for values in by_turns.values()]
                 panels.setdefault((f"win rate, {judge}, %", "turns, at most"), {})[policy] = curve
             if pass_at_k := figures.get("pass_at_k"):
-                for passed, title in {"win": f"pass@k, win, {judge}, %", "constraints": "pass@k, all constraints met, %"}.items():
-                    curve = list(range(1, len(pass_at_k[passed]) + 1)), pass_at_k[passed]
-                    panels.setdefault((title, "k, samples"), {})[policy] = curve
+                titles = {"win": f"pass@k, win, {judge}, %", "constraints": "pass@k, all constraints met, %", "accuracy": "pass@k, accuracy, %"}
+                for passed, values in pass_at_k.items():
+                    curve = list(range(1, len(values) + 1)), values
+                    panels.setdefault((titles.get(passed, f"pass@k, {passed}, %"), "k, samples"), {})[policy] = curve
     return panels
 
 

@@ -7,12 +7,13 @@ judged once, with the largest budget, and cut here. That costs nothing, and budg
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from arenarl import metrics
-from arenarl.evaluation import CURVE_FIGURES, Case, figures_of
+from arenarl.evaluation import Case, figures_of
 
 
 def scaling_figures(samples: Sequence[Sequence[Case]], budgets: Sequence[int] | None, resamples: int, seed: int) -> dict[str, Any]:
@@ -24,6 +25,8 @@ def scaling_figures(samples: Sequence[Sequence[Case]], budgets: Sequence[int] | 
     found: dict[str, Any] = {}
     if len(samples) > 1:
         found["pass_at_k"] = pass_at_k(samples, resamples, seed)
+        if len(samples) >= 4 and "accuracy" in found["pass_at_k"]:
+            found["pass_at_4"] = found["pass_at_k"]["accuracy"][3]  # Table 6, InfoAgent
     if budgets:
         found["by_turns"] = {str(budget): _at_budget(samples, budget, resamples, seed) for budget in budgets}
     return found
@@ -32,7 +35,7 @@ def scaling_figures(samples: Sequence[Sequence[Case]], budgets: Sequence[int] | 
 def _at_budget(samples: Sequence[Sequence[Case]], budget: int, resamples: int, seed: int) -> dict[str, Any]:
     cut = [[within(case, budget) for case in cases] for cases in samples]
     figures = figures_of(cut[0], resamples, seed)
-    return {name: figures[name] for name in CURVE_FIGURES} | scaling_figures(cut, None, resamples, seed)
+    return {name: figures[name] for name in metrics.shown_figures(figures)} | scaling_figures(cut, None, resamples, seed)
 
 
 def within(case: Case, turns: int) -> Case:
@@ -42,18 +45,19 @@ def within(case: Case, turns: int) -> Case:
     if len(starts) <= turns:
         return case
     trajectory = replace(case.trajectory, messages=messages[: starts[turns]], stop_reason="max_turns")
-    return Case(case.query, trajectory, None, np.full_like(case.outcomes, -1.0))
+    return Case(case.query, trajectory, case.truth, np.full_like(case.outcomes, -1.0))
 
 
 def pass_at_k(samples: Sequence[Sequence[Case]], resamples: int, seed: int) -> dict[str, list[dict[str, Any]]]:
     """Chance in percent that one of k samples passes, for k = 1, 2, …, by what it is to pass; mean over subtasks, with intervals.
 
     An invalid sample passes nothing. `win`: it beats the stored baseline, as in a match; a tie is no win. Mean over judges; a
-    sample that a judge gave no verdict on is not among that judge's samples, and a query with fewer than k is left out.
-    `constraints`: its answer meets all of the query's constraints; noise-free.
+    sample that a judge gave no verdict on is not among that judge's samples, and a query with fewer than k is left out. The others are
+    the domain's (`Truth.passes`), such as that the answer meets all of the query's constraints; noise-free.
     """
     strata = [case.query.subtask for case in samples[0]]
-    passed = {"win": _by_query(samples, _wins), "constraints": _by_query(samples, _meets_constraints)}
+    own = dict.fromkeys(name for cases in samples for case in cases if case.truth for name in case.truth.passes())
+    passed = {"win": _by_query(samples, _wins)} | {name: _by_query(samples, partial(_passes, name)) for name in own}
 
     def figure(by_query: np.ndarray, k: int) -> dict[str, Any]:
         return metrics.mean(100 * estimates(by_query, k), strata, resamples, seed)
@@ -80,5 +84,7 @@ def _wins(case: Case) -> list[float]:
     return [float("nan") if lead is None else float(lead > 0) for lead in case.leads]
 
 
-def _meets_constraints(case: Case) -> list[float]:
-    return [float(case.truth is not None and case.truth.constraints_met == 1)]
+def _passes(name: str, case: Case) -> list[float]:
+    """NaN where the query has nothing of the kind to pass."""
+    passes = case.truth.passes()
+    return [float(case.trajectory.valid and passes[name]) if name in passes else float("nan")]

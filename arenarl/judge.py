@@ -1,7 +1,7 @@
 """Judges: who compares trajectories, by which dimensions, with what verdict; and the embedded one. `llm_judge.py` has the LLM judge.
 
-The embedded judge reads a trajectory as an LLM judge would (query, thoughts, calls, results, answer), scores it against the
-world's truth on the rubric's dimensions and adds a documented noise model; `noise: none` is the truth itself. It is a
+The embedded judge reads a trajectory as an LLM judge would (query, thoughts, calls, results, answer), scores it against its domain's
+truth (`domains.py`) on the rubric's dimensions and adds a documented noise model; `noise: none` is the truth itself. It is a
 simulation: results from it are labelled so wherever they appear. A call that shows several trajectories has one drift term for
 all of them, pointwise calls do not share it with anyone: that is the paper's case against pointwise scores.
 """
@@ -9,15 +9,15 @@ all of them, pointwise calls do not share it with anyone: that is the paper's ca
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
 
 from arenarl.config import JudgeConfig
-from arenarl.environments.travel_truth import ANSWER_DIMENSIONS, IMPORTANCE, PATH_DIMENSIONS, Truth, total_score
-from arenarl.rewards import IMPORTANCE_WEIGHTS, weighted_mean
+from arenarl.domains import Truth
+from arenarl.rubrics import Rubric, domain_rubric
 from arenarl.seeds import stable_seed
 from arenarl.trajectory import Query, Trajectory
 
@@ -31,14 +31,12 @@ class Verdict:
     """One judge call's scores: for each trajectory that it showed, in that order, dimension -> 0..10."""
 
     dimensions: tuple[dict[str, float], ...]
-    weights: Mapping[str, float] | None = None  # of the dimensions; None takes the travel rubric's
+    total: Callable[[Mapping[str, float]], float]  # of such scores, 0..10: `Rubric.total`
 
     @property
     def totals(self) -> tuple[float, ...]:
-        """Weighted totals, 0..10, computed here and never read from a judge's arithmetic."""
-        if self.weights is None:
-            return tuple(total_score(scores) for scores in self.dimensions)
-        return tuple(weighted_mean(scores, self.weights) for scores in self.dimensions)
+        """Computed here and never read from a judge's arithmetic."""
+        return tuple(map(self.total, self.dimensions))
 
 
 class Judge(Protocol):
@@ -62,10 +60,10 @@ class Judge(Protocol):
 
 
 class EmbeddedJudge:
-    """Scores against the world's truth, plus noise that depends only on (seed, what was shown, repeat).
+    """Scores against the truth, plus noise that depends only on (seed, what was shown, repeat).
 
     Args:
-        examine: (query, trajectory) -> Truth, from the environment.
+        examine: (query, trajectory) -> Truth, from the domain.
     """
 
     def __init__(self, config: JudgeConfig, examine: Examiner, seed: int):
@@ -74,23 +72,22 @@ class EmbeddedJudge:
         self.seed = seed
 
     def weights(self, query: Query) -> dict[str, float]:
-        return {name: float(IMPORTANCE_WEIGHTS[IMPORTANCE[name]]) for name in self._dimensions}
+        return self._rubric(query).weights
 
-    @property
-    def _dimensions(self) -> tuple[str, ...]:
+    def _rubric(self, query: Query, answer_only: bool = False) -> Rubric:
         """Who does not see the way to the answer is not asked about it."""
-        return PATH_DIMENSIONS + ANSWER_DIMENSIONS if self.config.process_aware else ANSWER_DIMENSIONS
+        rubric = rubric_of(query)
+        return rubric.of_answer if answer_only or not self.config.process_aware else rubric
 
     async def compare(self, query: Query, first: Trajectory, second: Trajectory, repeat: int = 0) -> Verdict | None:
-        return self.verdict(query, [first, second], self._dimensions, ("compare", repeat))
+        return self.verdict(query, [first, second], self._rubric(query).names, ("compare", repeat))
 
     async def score(self, query: Query, trajectory: Trajectory, answer_only: bool = False, repeat: int = 0) -> Verdict | None:
-        dimensions = ANSWER_DIMENSIONS if answer_only else self._dimensions
-        return self.verdict(query, [trajectory], dimensions, ("score", answer_only, repeat))
+        return self.verdict(query, [trajectory], self._rubric(query, answer_only).names, ("score", answer_only, repeat))
 
     async def choose(self, query: Query, trajectories: Sequence[Trajectory], winners: int, repeat: int = 0) -> list[int] | None:
         """The highest totals of one call; of equal ones those shown first."""
-        totals = self.verdict(query, trajectories, self._dimensions, ("choose", repeat)).totals
+        totals = self.verdict(query, trajectories, self._rubric(query).names, ("choose", repeat)).totals
         return sorted(range(len(totals)), key=lambda position: -totals[position])[:winners]
 
     async def score_overall(self, query: Query, trajectory: Trajectory, repeat: int = 0) -> float | None:
@@ -106,9 +103,9 @@ class EmbeddedJudge:
 
         Position bias falls evenly from whoever is shown first to whoever is shown last; their mean is 0.
         """
-        truths = [self._truth(query, trajectory) for trajectory in shown]
+        truths, total = [self._truth(query, trajectory) for trajectory in shown], rubric_of(query).total
         if self.config.noise == "none":
-            return Verdict(tuple({name: truth[name] for name in dimensions} for truth in truths))
+            return Verdict(tuple({name: truth[name] for name in dimensions} for truth in truths), total)
         texts = [json.dumps(trajectory.messages, sort_keys=True) for trajectory in shown]
         rng = np.random.default_rng(stable_seed(self.seed, query.query_id, call, texts))
         drift = rng.normal(0.0, self.config.sigma_call)
@@ -120,19 +117,27 @@ class EmbeddedJudge:
             independent = rng.normal(0.0, self.config.sigma_independent, len(dimensions))
             noisy = [truth[name] + drift + taste + lead + length + noise for name, noise in zip(dimensions, independent, strict=True)]
             scores.append({name: self._rounded(score) for name, score in zip(dimensions, noisy, strict=True)})
-        return Verdict(tuple(scores))
+        return Verdict(tuple(scores), total)
 
     def _truth(self, query: Query, trajectory: Trajectory) -> dict[str, float]:
         """The dimensions and their total. A judge that does not see the tool results has to believe the facts that an answer states."""
-        truth = self.examine(query, trajectory)
-        if not self.config.show_tool_results:
-            truth = replace(truth, facts_grounded=truth.facts_stated)
-        dimensions = truth.dimensions()
-        return {**dimensions, "overall": total_score({name: dimensions[name] for name in self._dimensions})}
+        truth, rubric = self.examine(query, trajectory), self._rubric(query)
+        dimensions = (truth if self.config.show_tool_results else truth.believed()).dimensions()
+        return {**dimensions, "overall": rubric.total({name: dimensions[name] for name in rubric.names})}
 
     def _rounded(self, score: float) -> float:
         step = self.config.rounding
         return float(min(10.0, max(0.0, round(score / step) * step)))
+
+
+def rubric_of(query: Query) -> Rubric:
+    """Its domain's."""
+    return domain_rubric(query.domain, query.language)
+
+
+def true_quality(examine: Examiner, query: Query, trajectory: Trajectory) -> float:
+    """Noise-free total of the embedded judge, 0 to 10; 0 if the trajectory is invalid."""
+    return rubric_of(query).total(examine(query, trajectory).dimensions()) if trajectory.valid else 0.0
 
 
 def cached_examiner(examine: Callable[[Query, list[dict]], Truth], size: int = 4096) -> Examiner:

@@ -4,7 +4,7 @@
 
 It judges groups of the scripted teacher's attempts at test queries: pointwise several times over (Fig. 1a) and pairwise in both orders.
 Agreement (Fig. 4b) is with `--labels`, JSONL of {"query": …, "first": trajectory, "second": trajectory, "label": first | tie | second},
-or else with the embedded world's truth. Without --judge it asks the simulated judge through a local server. Prints a table and, as its
+or else with the domain's truth. Without --judge it asks the simulated judge through a local server. Prints a table and, as its
 last line, JSON; writes both and a figure to runs/judge-check.
 """
 
@@ -24,18 +24,16 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from arenarl import metrics
-from arenarl.arena import true_quality
-from arenarl.build import build_client, build_environment, build_examiner, build_judge, spread_over_subtasks, test_set
+from arenarl.build import build_client, build_domain, build_environment, build_examiner, build_judge, spread_over_subtasks, test_set
 from arenarl.config import Config, UserError, load_config
-from arenarl.environments.travel_world import build_world
+from arenarl.domains import needs
 from arenarl.errors import guarded
 from arenarl.figures import STYLE, save_figure
 from arenarl.files import write_json
-from arenarl.judge import Examiner, Judge
+from arenarl.judge import Examiner, Judge, true_quality
 from arenarl.judge_server import free_port, running_server
 from arenarl.runs import provenance
 from arenarl.seeds import stable_seed
-from arenarl.synthesis import Teacher
 from arenarl.trajectory import Query, RolloutGroup, Trajectory, read_jsonl
 
 FOLDER = Path("runs") / "judge-check"
@@ -65,14 +63,16 @@ class Scores:
 
 def teacher_groups(config: Config, count: int, size: int) -> list[RolloutGroup]:
     """Attempts of all skills at test queries, spread over the subtasks; a query without enough different ones is left out."""
-    teacher = Teacher(build_world(config.environment.world_seed), build_environment(config))
-    queries = spread_over_subtasks(test_set(config)[0], count)
+    domain, environment = build_domain(config), build_environment(config)
+    solve = needs(domain, "solve", "makes the attempts to judge")
+    queries = test_set(config)[0]
+    queries = spread_over_subtasks(queries, count, domain.subtasks_of(queries))
 
     def attempts(query: Query) -> list[Trajectory]:
         rng = random.Random(stable_seed("judge check", query.query_id))
         different: dict[str, Trajectory] = {}
         for index in range(20 * size):
-            attempt = teacher.solve(query, rng, skill=index % size / size)
+            attempt = solve(query, environment, rng, skill=index % size / size)
             different.setdefault(repr(attempt.messages), attempt)
         return list(different.values())[:size]
 
@@ -219,6 +219,7 @@ def draw(scores: Scores, found: dict[str, Any], title: str) -> Figure:
 def check(config: Config, name: str, groups: Sequence[RolloutGroup], labels: Path | None, repeats: int) -> dict[str, Any]:
     """Judge, print the table, write it with the figure; returns what was found."""
     FOLDER.mkdir(parents=True, exist_ok=True)
+    needs(build_domain(config), "examine", "a judge is measured against")
     examine, client = build_examiner(config), build_client(config, "judge_check")
     if labels:
         pairs, labels_P = read_labels(labels)

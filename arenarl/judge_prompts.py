@@ -176,5 +176,6 @@ def _unquote(lines: Sequence[str]) -> list[str]:
 
 def prompt_hash(rubric: Rubric, language: str) -> str:
     """A short hash of all that stands in a judge's prompts besides query and trajectories; kept with every result."""
-    texts = [FORMAT, prompt_texts("judge", language), [(item.name, item.weight, item.description) for item in rubric.items]]
+    weights = rubric.weights
+    texts = [FORMAT, prompt_texts("judge", language), [(item.name, weights[item.name], item.description) for item in rubric.items]]
     return hashlib.sha256(json.dumps(texts, sort_keys=True, ensure_ascii=False).encode()).hexdigest()[:12]

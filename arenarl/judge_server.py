@@ -3,7 +3,7 @@
     python -m arenarl.judge_server --config configs/quickstart.yaml --port 8765 [--faults 0.3]
 
 For tests, demos and `judge_faults`: it lets the LLM path run without a key. What it judges it reads from the prompt alone, as an LLM
-would; only a query's constraints, which the embedded world needs, come from the run's data, by the query's text. Its verdicts are
+would; only a query's constraints, which the domain's truth needs, come from the run's data, by the query's text. Its verdicts are
 simulated. Replies at temperature 0 repeat themselves, others have noise of their own each time.
 """
 
@@ -26,8 +26,7 @@ from typing import Any
 from aiohttp import web
 
 from arenarl.config import SIMULATED_MODEL, Config, JudgeConfig, UserError, load_config
-from arenarl.environments.travel_truth import ANSWER_DIMENSIONS, PATH_DIMENSIONS
-from arenarl.judge import EmbeddedJudge, Examiner
+from arenarl.judge import EmbeddedJudge, Examiner, rubric_of
 from arenarl.judge_prompts import Shown, read_prompt
 from arenarl.llm_client import messages_hash
 from arenarl.seeds import stable_seed
@@ -130,7 +129,7 @@ class JudgeServer:
         has_path = any(turn.tool_calls for turns in shown.agents for turn in turns)
         sees_results = any(turn.observations for turns in shown.agents for turn in turns)
         judge = EmbeddedJudge(replace(self.judge.config, show_tool_results=sees_results or not has_path), self.judge.examine, self.judge.seed)
-        known = PATH_DIMENSIONS + ANSWER_DIMENSIONS + (_OVERALL,)
+        known = (*rubric_of(query).names, _OVERALL)
         if "winners" in form:
             chosen = await judge.choose(query, trajectories, len(form["winners"]), repeat)
             return {"winners": [position + 1 for position in chosen]}
@@ -235,9 +234,11 @@ def main() -> None:
     parser.add_argument("--log", type=Path, help="a JSONL file that gets a line for every request")
     arguments = parser.parse_args()
 
-    from arenarl.build import build_examiner
+    from arenarl.build import build_domain, build_examiner
+    from arenarl.domains import needs
 
     config = load_config(arguments.config, arguments.overrides)
+    needs(build_domain(config), "examine", "the simulated judge scores by")
     file = arguments.log.open("w", buffering=1, encoding="utf-8") if arguments.log else None
     server = JudgeServer(
         queries_by_text(config), build_examiner(config), config.judge.train, config.seed, faults=arguments.faults, kinds=arguments.kinds,

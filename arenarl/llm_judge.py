@@ -88,7 +88,7 @@ class LLMJudge:
         one_form = "{" + ", ".join(f'"{name}": <0-10>' for name in rubric.names) + "}"
         reply = Reply(task, "{" + ", ".join(f'"{agent}": {one_form}' for agent in reply_type.model_fields) + "}")
         said = await self._ask(query, trajectories, rubric, reply, reply_type, answer_only, repeat)
-        return None if said is None else Verdict(tuple(said.model_dump().values()), rubric.weights)
+        return None if said is None else Verdict(tuple(said.model_dump().values()), rubric.total)
 
     async def _one_score(self, task: str, query: Query, trajectory: Trajectory, rubric: Rubric, repeat: int) -> float | None:
         said = await self._ask(query, [trajectory], rubric, Reply(task, '{"score": <0-10>}'), OneScore, False, repeat)

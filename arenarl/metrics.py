@@ -11,6 +11,10 @@ from typing import Any
 import numpy as np
 from scipy.stats import t as student_t
 
+COMMON = {  # figures of all domains
+    "win_rate", "win_rate_valid", "valid_rate", "quality", "quality_valid", "tool_calls", "policy_tokens", "answer_characters"
+}  # fmt: skip
+
 
 def win_rate(outcomes: np.ndarray, strata: Sequence[str], resamples: int, seed: int) -> dict[str, Any]:
     """Win rate in percent over cases (DESIGN, Definitions).
@@ -77,6 +81,12 @@ def pass_at_k(samples: int, passed: int, k: int) -> float:
     [0.25, 0.5, 1.0]
     """
     return 1 - math.comb(samples - passed, k) / math.comb(samples, k) if samples >= k else math.nan
+
+
+def shown_figures(figures: dict[str, Any]) -> list[str]:
+    """The names of those that the curve and the tables show, in their order; the domain's own stand before the tool calls."""
+    own = [name for name, value in figures.items() if name not in COMMON and isinstance(value, dict) and "mean" in value]
+    return [name for name in ("win_rate", "quality", "valid_rate", *own, "tool_calls") if name in figures]
 
 
 def mean_over_seeds(values: Sequence[float]) -> dict[str, Any]:

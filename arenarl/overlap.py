@@ -18,6 +18,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
+from operator import itemgetter
 from threading import Thread
 
 from aiohttp import ClientSession, ClientTimeout, TCPConnector
@@ -123,7 +124,7 @@ class HTTPJudge:
     async def compare(self, query: Query, first: Trajectory, second: Trajectory, repeat: int = 0) -> Verdict:
         asked = {"group": query.query_id, "shown": [stable_seed(one.messages) for one in (first, second)]}
         scores = await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._ask(asked), self._loop))
-        return Verdict(tuple({"total": score} for score in scores), {"total": 1.0})
+        return Verdict(tuple({"total": score} for score in scores), itemgetter("total"))
 
     async def _open(self) -> None:
         self._slots = asyncio.Semaphore(self.concurrency)

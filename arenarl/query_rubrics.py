@@ -70,7 +70,8 @@ def read_query_rubrics(path: Path) -> dict[str, Rubric]:
     for number, record in enumerate(read_jsonl(path), start=1):
         try:
             items = QueryRubric.model_validate(record).rubrics
-            rubrics[record["query_id"]] = Rubric(tuple(_item(place, item) for place, item in enumerate(items, start=1)))
+            items = tuple(_item(place, item) for place, item in enumerate(items, start=1))
+            rubrics[record["query_id"]] = Rubric(items, {"answer": sum(item.weight for item in items)})
         except (KeyError, ValueError) as error:
             raise UserError(f"{path}, line {number} is no rubric: {' '.join(str(error).split())[:200]}") from error
     return rubrics

@@ -16,18 +16,26 @@ from typing import Any
 from arenarl import markdown
 from arenarl.config import Config, load_config
 from arenarl.errors import guarded
+from arenarl.metrics import shown_figures
 from arenarl.runs import provenance
 from arenarl.trajectory import Query, Trajectory, assistant_text
 
-COLUMNS = {  # figure -> heading and unit
+HEADS = {  # figure -> heading and unit; a figure without one goes by its name
     "win_rate": "win rate %",
     "quality": "quality 0-10",
     "valid_rate": "valid %",
     "groundedness": "grounded %",
     "constraints_met": "constraints %",
     "tool_calls": "tool calls",
+    "win_rate_valid": "win rate % of valid",
+    "accuracy": "accuracy %",
+    "pass_at_4": "pass@4 %",
+    "entity_recall": "entities %",
+    "facts_covered": "facts %",
 }
-PASSES = {"win": "beats the baseline", "constraints": "meets all constraints"}  # what pass@k counts
+PASSES = {"win": "beats the baseline", "constraints": "meets all constraints", "accuracy": "answers correctly"}  # what pass@k counts
+TRAVEL = ("win_rate", "quality", "valid_rate", "groundedness", "constraints_met", "tool_calls")  # the columns of the README's table
+RESEARCH = ("win_rate_valid", "valid_rate", "accuracy", "pass_at_4", "entity_recall", "facts_covered", "quality", "tool_calls")  # and of research's
 STAGES = ("data", "sft", "rl", "evaluate")
 ROWS = {  # folder of results/ (with -seedN appended for other seeds) -> what the row is, its config; what a table has is not here
     "quickstart": ("ArenaRL, seeded single elimination", "configs/quickstart.yaml"),
@@ -40,6 +48,14 @@ ROWS = {  # folder of results/ (with -seedN appended for other seeds) -> what th
     "quickstart-short-turns": ("ArenaRL, 3 turns in RL", "configs/quickstart_short_turns.yaml"),
     "quickstart-long-turns": ("ArenaRL, 8 turns in RL", "configs/quickstart_long_turns.yaml"),
     "quickstart-scaling-turns": ("ArenaRL, ScalingInter-RL: 3, 5, 8 turns", "configs/quickstart_scaling_turns.yaml"),
+}
+
+
+RESEARCH_ROWS = {
+    "research": ("closed by correctness, open-ended by tournament", "configs/research/quickstart.yaml"),
+    "research-correctness": ("closed questions only, by correctness", "configs/research/quickstart_correctness.yaml"),
+    "research-recall": ("closed questions only, with entity recall", "configs/research/quickstart_recall.yaml"),
+    "research-tournament": ("open-ended queries only, by tournament", "configs/research/quickstart_tournament.yaml"),
 }
 
 
@@ -64,7 +80,9 @@ def summary_of_run(config: Config, figures: dict[str, Any]) -> dict[str, Any]:
 def print_table(summary: dict[str, Any]) -> None:
     """Checkpoints x decodings, each figure with its 95 % interval over test queries."""
     policies = {f"{name} {decoding}": figures for name in summary["checkpoints"] for decoding, figures in summary[name].items()}
-    _print_rows([["", *COLUMNS.values()], *([name, *(format_figure(figures[figure]) for figure in COLUMNS)] for name, figures in policies.items())])
+    columns = columns_of(policies)
+    rows = [[name, *(format_figure(figures.get(figure)) for figure in columns)] for name, figures in policies.items()]
+    _print_rows([["", *columns.values()], *rows])
     for rows in (turns_rows(policies), pass_rows(policies)):
         if rows:
             _print_rows(rows)
@@ -74,7 +92,10 @@ def print_table(summary: dict[str, Any]) -> None:
         print(f"the two judges agree, row by row, on {shares} of the outcomes")
     if missing := sum(figures["missing_verdicts"] for figures in policies.values()):
         print(f"{missing} cases lack a verdict and count in no win rate")
-    print(f"win rate by the {summary['judge']} judge; quality, grounded and constraints are noise-free; [95 % over test queries], one seed")
+    true = [name for name in columns if name not in ("win_rate", "valid_rate", "tool_calls")]
+    names = [columns[name].split(" %")[0].split(" 0-10")[0] for name in true]
+    noise_free = f"; {' and '.join(filter(None, (', '.join(names[:-1]), names[-1])))} are noise-free" if names else ""
+    print(f"win rate by the {summary['judge']} judge{noise_free}; [95 % over test queries], one seed")
 
 
 def _print_rows(rows: list[list[str]]) -> None:
@@ -83,14 +104,20 @@ def _print_rows(rows: list[list[str]]) -> None:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
+def columns_of(policies: dict[str, dict[str, Any]]) -> dict[str, str]:
+    """Figures that some policy has, with their headings."""
+    names = shown_figures({name: figure for figures in policies.values() for name, figure in figures.items()})
+    return {name: HEADS.get(name, name) for name in names}
+
+
 def turns_rows(policies: dict[str, dict[str, Any]]) -> list[list[str]]:
     """Heads and rows: each policy with each budget of test-time turns (`evaluate.max_turns`); empty without any."""
-    rows = [
-        [f"{name}, {turns} turns", *(format_figure(figures[figure]) for figure in COLUMNS)]
-        for name, found in policies.items()
-        for turns, figures in found.get("by_turns", {}).items()
-    ]
-    return [["at most", *COLUMNS.values()], *rows] if rows else []
+    found = {f"{name}, {turns} turns": figures for name, found in policies.items() for turns, figures in found.get("by_turns", {}).items()}
+    if not found:
+        return []
+    columns = columns_of(found)
+    rows = [[name, *(format_figure(figures.get(figure)) for figure in columns)] for name, figures in found.items()]
+    return [["at most", *columns.values()], *rows]
 
 
 def pass_rows(policies: dict[str, dict[str, Any]]) -> list[list[str]]:
@@ -101,16 +128,16 @@ def pass_rows(policies: dict[str, dict[str, Any]]) -> list[list[str]]:
     samples = max(len(curve) for curves in found.values() for curve in curves.values())
     shown = sorted({2**power for power in range(samples.bit_length())} | {samples})
     rows = [
-        [f"{name}: {PASSES[passed]}", *(format_figure(curve[k - 1]) for k in shown)]
+        [f"{name}: {PASSES.get(passed, passed)}", *(format_figure(curve[k - 1]) for k in shown)]
         for name, curves in found.items()
         for passed, curve in curves.items()
     ]
     return [["", *(f"pass@{k} %" for k in shown)], *rows]
 
 
-def format_figure(figure: dict[str, Any]) -> str:
-    """`mean [low, high]`, or a dash where there was no case."""
-    if figure["mean"] is None:
+def format_figure(figure: dict[str, Any] | None) -> str:
+    """`mean [low, high]`, or a dash where there is no figure or was no case."""
+    if figure is None or figure["mean"] is None:
         return "-"
     low, high = figure["ci"]
     return f"{figure['mean']:.1f}" + ("" if low is None else f" [{low:.1f}, {high:.1f}]")
@@ -126,19 +153,19 @@ def print_trajectory(query: Query, trajectory: Trajectory) -> None:
     print(f"\nended: {trajectory.stop_reason}")
 
 
-def results_table(results: Path) -> str:
-    """The README's table in Markdown: a row a method, seed, checkpoint and decoding; 'not run' where there is no summary."""
-    lines = ["| method | config | seed | checkpoint | " + " | ".join(COLUMNS.values()) + " |", "|" + "---|" * (4 + len(COLUMNS))]
-    for folder, (method, config) in ROWS.items():
+def results_table(results: Path, rows: dict[str, tuple[str, str]] = ROWS, columns: tuple[str, ...] = TRAVEL) -> str:
+    """A table of the README in Markdown: a row a method, seed, checkpoint and decoding; 'not run' where there is no summary."""
+    lines = ["| method | config | seed | checkpoint | " + " | ".join(HEADS[name] for name in columns) + " |", "|" + "---|" * (4 + len(columns))]
+    for folder, (method, config) in rows.items():
         paths = [results / folder / "summary.json", *sorted(results.glob(f"{folder}-seed*/summary.json"))]
         summaries = [json.loads(path.read_text(encoding="utf-8")) for path in paths if path.is_file()]
         if not summaries:
-            lines.append(f"| {method} | `{config}` | - | - |" + " not run |" * len(COLUMNS))
+            lines.append(f"| {method} | `{config}` | - | - |" + " not run |" * len(columns))
         for summary in summaries:
             for name in summary["checkpoints"]:
                 for decoding, figures in summary[name].items():
                     cells = [method, f"`{config}`", str(summary["seed"]), f"{name}, {decoding}"]
-                    cells += [format_figure(figures[figure]) for figure in COLUMNS]
+                    cells += [format_figure(figures.get(figure)) for figure in columns]
                     lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
@@ -165,8 +192,15 @@ def scale_table(results: Path) -> str:
     return scale.scale_table(results)
 
 
+def research_table(results: Path) -> str:
+    """The same of the research domain."""
+    return results_table(results, RESEARCH_ROWS, RESEARCH)
+
+
 # marker in the README -> what stands between it and its end
-GENERATED = {"results": results_table, "fidelity": fidelity_tables, "noise_grid": noise_grid_table, "scale": scale_table}
+GENERATED = {
+    "results": results_table, "research": research_table, "fidelity": fidelity_tables, "noise_grid": noise_grid_table, "scale": scale_table,
+}  # fmt: skip
 
 
 def write_readme(readme: Path, results: Path) -> None:

@@ -72,9 +72,23 @@ def pointwise_reward(
     scores = _to_array(scores_G)
     if valid_G is not None:
         scores = np.where(np.asarray(valid_G, dtype=bool), scores, 0.0)
-    if np.any((scores < 0) | (scores > scale)):
+    if np.any((scores < 0) | (scores > scale + 1e-9)):  # a weighted mean of full marks can be a rounding error above them
         raise ValueError(f"scores must lie in 0–{scale:g}: {list(scores_G)}")
-    return _to_list(scores / scale)
+    return _to_list(np.minimum(scores / scale, 1.0))
+
+
+def correctness_reward(
+    correct_G: Sequence[bool | None], recall_G: Sequence[float | None] | None = None, weight: float = 0.0
+) -> list[float | None]:
+    """Reward (G,) in [0, 1]: 1 for a correct answer, else `weight` times the share of the entities found. None stays None.
+
+    Eq. 8, InfoAgent, with min for its max: as the text wants it, no trajectory but one with a correct answer has the highest reward.
+
+    >>> correctness_reward([True, False, None], [0.5, 0.5, 1.0], weight=0.5)
+    [1.0, 0.25, None]
+    """
+    recall = np.zeros(len(correct_G)) if recall_G is None else _to_array(recall_G)
+    return _to_list(np.minimum(_to_array(correct_G) + weight * recall, 1.0))
 
 
 def zero_invalid(scores_G: Sequence[float | None], valid_G: Sequence[bool]) -> list[float | None]:

@@ -18,6 +18,7 @@ from arenarl.generation import Generator, TurnRequest
 from arenarl.seeds import stable_seed
 from arenarl.trajectory import Query, RolloutGroup, StopReason, Trajectory, assistant_message, parse_turn, prompt_messages, tool_message
 
+ANSWER_BEGUN = "<think>\n\n</think>\n\n<answer>\n"
 Tick = Callable[[int, Trajectory], None]  # told of the index of an attempt and the trajectory that it became
 
 
@@ -146,10 +147,12 @@ class RolloutEngine:
         environment.reset(attempt.query)
         progress = self._start(attempt.query)
         for turn_number in range(attempt.max_turns or self.config.max_turns):
-            budget = min(self.config.max_tokens - progress.length, self.config.max_turn_tokens)
-            if budget <= 0:
+            left = self.config.max_tokens - progress.length
+            if left <= 0:
                 return progress.end(query_id, "max_tokens")
-            is_whole = await self._take_turn(progress, attempt, turn_number, budget)
+            is_last = turn_number + 1 == (attempt.max_turns or self.config.max_turns) or left <= self.config.max_turn_tokens
+            must_answer = self.config.force_answer and is_last
+            is_whole = await self._take_turn(progress, attempt, turn_number, min(left, self.config.max_turn_tokens), must_answer)
             turn = parse_turn(progress.messages[-1])
             if not is_whole:
                 return progress.end(query_id, "max_tokens")
@@ -171,18 +174,24 @@ class RolloutEngine:
     def _start(self, query: Query) -> Progress:
         return Progress(prompt_messages(query), self.prompt_ids(query))
 
-    async def _take_turn(self, progress: Progress, attempt: Attempt, turn_number: int, budget: int) -> bool:
-        """Append the policy's next message; whether it ended the turn itself.
+    async def _take_turn(self, progress: Progress, attempt: Attempt, turn_number: int, budget: int, must_answer: bool) -> bool:
+        """Append the policy's next message; whether it ended the turn itself. One that must answer finds its turn begun as an answer.
 
         A greedy turn was not drawn from the distribution that its logprobs are of: they say nothing of how far the back end is off.
         """
+        begun = self.tokenizer.encode(ANSWER_BEGUN, add_special_tokens=False) if must_answer else []
+        if len(begun) >= budget:
+            progress.messages.append(assistant_message(""))
+            return False
+        progress.append(begun, is_own=False)
+        budget -= len(begun)
         seed = stable_seed(attempt.seed, turn_number)
         request = TurnRequest(progress.prompt_ids + progress.completion_ids, budget, attempt.temperature, seed)
         generated = await self.generator.generate(request)
         turn_ids = generated.token_ids
         is_whole = turn_ids[-1] == self.tokenizer.eos_token_id
         progress.append(turn_ids, is_own=True, logprobs_T=generated.logprobs_T if attempt.temperature else None)
-        progress.messages.append(assistant_message(self.tokenizer.decode(turn_ids[:-1] if is_whole else turn_ids)))
+        progress.messages.append(assistant_message(self.tokenizer.decode(begun + (turn_ids[:-1] if is_whole else turn_ids))))
         return is_whole
 
     def _append_observations(self, progress: Progress, observations: list[str]) -> None:

@@ -19,7 +19,7 @@ RUBRICS = Path(__file__).resolve().parent.parent / "configs" / "rubrics"
 
 @dataclass(frozen=True)
 class Item:
-    """One dimension of a rubric. `part` is what it is about: path, the way to the answer, or answer."""
+    """One dimension of a rubric. `part` is what it is about: path, the way to the answer, or answer; `weight` is its weight there."""
 
     name: str
     part: str
@@ -29,7 +29,10 @@ class Item:
 
 @dataclass(frozen=True)
 class Rubric:
+    """`parts` are the parts' weights in the total."""
+
     items: tuple[Item, ...]
+    parts: Mapping[str, float]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -37,24 +40,29 @@ class Rubric:
 
     @property
     def weights(self) -> dict[str, float]:
-        return {item.name: item.weight for item in self.items}
+        """What each dimension weighs in the total."""
+        whole = {part: sum(item.weight for item in self.items if item.part == part) for part in self.parts}
+        return {item.name: self.parts[item.part] * item.weight / whole[item.part] for item in self.items}
 
     @property
     def of_answer(self) -> "Rubric":
         """The dimensions that can be judged without seeing the way to the answer."""
-        return Rubric(tuple(item for item in self.items if item.part == "answer"))
+        return Rubric(tuple(item for item in self.items if item.part == "answer"), self.parts)
 
     def only(self, name: str) -> "Rubric":
-        return Rubric(tuple(item for item in self.items if item.name == name))
+        return Rubric(tuple(item for item in self.items if item.name == name), self.parts)
 
     def total(self, scores: Mapping[str, float]) -> float:
-        """Weighted mean of the scores, 0 to 10."""
-        return weighted_mean(scores, self.weights)
+        """Weighted mean of the parts, each the weighted mean of its scores, 0 to 10. Only what was scored counts."""
+        weights = {part: {item.name: item.weight for item in self.items if item.part == part and item.name in scores} for part in self.parts}
+        scored = {part: of_part for part, of_part in weights.items() if of_part}
+        whole = sum(self.parts[part] for part in scored)
+        return sum(self.parts[part] / whole * weighted_mean({name: scores[name] for name in of_part}, of_part) for part, of_part in scored.items())
 
 
 @lru_cache
 def domain_rubric(domain: str, language: str) -> Rubric:
-    """The rubric of a domain: each part's weight, spread evenly over its dimensions. English where the language is missing.
+    """The rubric of a domain: parts with their weights, the dimensions of a part alike. English where the language is missing.
 
     Raises:
         UserError: the domain has no rubric.
@@ -63,10 +71,7 @@ def domain_rubric(domain: str, language: str) -> Rubric:
     if not paths:
         raise UserError(f"no rubric for the domain {domain}: write {RUBRICS / domain}_{language}.yaml")
     parts = yaml.safe_load(paths[0].read_text(encoding="utf-8"))
-    return Rubric(
-        tuple(
-            Item(name, part, content["weight"] / len(content["dimensions"]), description.strip())
-            for part, content in parts.items()
-            for name, description in content["dimensions"].items()
-        )
+    items = (
+        Item(name, part, 1.0, description.strip()) for part, content in parts.items() for name, description in content["dimensions"].items()
     )
+    return Rubric(tuple(items), {part: content["weight"] for part, content in parts.items()})

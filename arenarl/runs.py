@@ -164,10 +164,11 @@ def _judge_provenance(config: Config, judge: JudgeConfig) -> str | dict[str, Any
     """An LLM judge by model, endpoint and prompt, and when: models behind an API change."""
     if judge.name != "llm":
         return judge.name
+    from arenarl.domains import make_domain
     from arenarl.judge_prompts import prompt_hash
     from arenarl.rubrics import domain_rubric
 
-    rubric = domain_rubric(config.environment.domain, config.data.language)
+    rubric = domain_rubric(make_domain(config).name, config.data.language)
     return _model_provenance(judge, prompt_hash(rubric, config.data.language))
 
 

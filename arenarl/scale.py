@@ -16,9 +16,9 @@ from pathlib import Path
 
 from arenarl import markdown
 from arenarl.config import Config, load_config
+from arenarl.domains import make_domain
 from arenarl.estimate import most_calls
 from arenarl.memory import BF16, Shape, kv_bytes, shape_of
-from arenarl.queries import SUBTASKS
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def hours(config: Config, stage: str, gpus: int, hardware: Hardware, share: floa
 def judge_calls(config: Config) -> dict[str, int]:
     """Calls that a run makes at most: for rewards, for the curve, for the evaluation of its policies, by each of `judge.eval`."""
     both_orders = 2 * len(config.judge.eval)
-    queries = config.data.test_per_subtask * len(SUBTASKS)
+    queries = config.data.test_per_subtask * len(make_domain(config).subtasks)
     return {
         "rewards": config.rl.rollouts * config.rl.groups * most_calls(config),
         "curve": config.rl.curve_points * config.rl.eval_queries * 2 * both_orders,

@@ -12,9 +12,10 @@ from typing import Any
 
 from arenarl.config import DataConfig
 from arenarl.environments.travel import TravelEnvironment
-from arenarl.environments.travel_truth import Line, examine, read_lines, total_score
+from arenarl.environments.travel_truth import Line, examine, read_lines
 from arenarl.environments.travel_world import CATEGORIES, TAGS, Poi, World
 from arenarl.queries import SUBTASKS, make_queries
+from arenarl.rubrics import domain_rubric
 from arenarl.trajectory import Query, Trajectory, assistant_message, prompt_messages
 
 HELD_OUT = "M-Day"  # excluded from SFT (5.1)
@@ -45,7 +46,8 @@ class Teacher:
     def median(self, query: Query, rng: random.Random, skill: float, attempts: int) -> Trajectory:
         """The attempt of median quality, the first of equals: a stored baseline."""
         solved = [self.solve(query, rng, skill) for _ in range(attempts)]
-        quality = [total_score(examine(self.world, query, trajectory.messages).dimensions()) for trajectory in solved]
+        total = domain_rubric(query.domain, query.language).total
+        quality = [total(examine(self.world, query, trajectory.messages).dimensions()) for trajectory in solved]
         return solved[sorted(range(attempts), key=lambda index: quality[index])[attempts // 2]]
 
 

@@ -10,10 +10,10 @@ from typing import Any
 
 from arenarl import markdown
 from arenarl.discrimination import SIGNALS
-from arenarl.evaluation import CURVE_FIGURES
 from arenarl.files import read_json, write_json, write_text
 from arenarl.metrics import mean_over_seeds, paired_differences
 from arenarl.queries import SUBTASKS
+from arenarl.report import TRAVEL
 from arenarl.table_figures import draw
 from arenarl.tables import FOLDER, TABLES, Row, Table, read_table
 
@@ -58,7 +58,7 @@ def _row_figures(name: str, row: Row, table: Table, seeds: Seeds) -> dict[str, A
         "judge_calls": round(sum(run["judge_calls"] for run in runs) / len(runs)) if runs else None,
         "seconds": round(sum(run["seconds"]["total"] for run in runs) / len(runs), 1) if runs else None,
         "paper": dict(zip(table.paper_columns, row.paper, strict=True)) if row.paper else None,
-        "figures": {figure: mean_over_seeds([run["figures"][figure] for run in runs]) for figure in CURVE_FIGURES} if runs else {},
+        "figures": {figure: mean_over_seeds([run["figures"][figure] for run in runs]) for figure in TRAVEL} if runs else {},
         "by_subtask": {subtask: mean_over_seeds([run["by_subtask"][subtask] for run in runs]) for subtask in SUBTASKS} if runs else {},
         "curve": {step: _curve_point(runs, step) for step in table.curve_steps} if runs else {},
         "discrimination": _mean_signals([run["discrimination"] for run in runs]) if runs and table.measure == "discrimination" else [],

@@ -17,9 +17,9 @@ from typing import Any
 
 from arenarl.discrimination import measure
 from arenarl.errors import OWNED
-from arenarl.evaluation import CURVE_FIGURES
 from arenarl.figures import training_log
 from arenarl.files import read_json, write_json
+from arenarl.metrics import shown_figures
 from arenarl.tables import Run
 from arenarl.terminal import Bar, say
 from arenarl.trajectory import read_jsonl
@@ -96,7 +96,7 @@ def _train_and_evaluate(run: Run) -> dict[str, Any]:
         "seed": run.seed,
         "config": run.config,
         "settings": run.settings,
-        "figures": {name: figures[name]["mean"] for name in CURVE_FIGURES},
+        "figures": {name: figures[name]["mean"] for name in shown_figures(figures)},
         "by_subtask": {subtask: found["win_rate"]["mean"] for subtask, found in figures["by_subtask"].items()},
         "judge_calls": round(sum(step["judge/calls_per_group"] for step in steps) * config.rl.groups),
         "curve": [{name: value for name, value in point.items() if name != "ci"} for point in read_jsonl(curve)] if curve.is_file() else [],

@@ -19,18 +19,17 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from arenarl.config import Config, UserError, load_config  # noqa: E402
+from arenarl.domains import Domain, make_domain, needs  # noqa: E402
 from arenarl.environments import make_environment  # noqa: E402
-from arenarl.environments.travel_world import build_world  # noqa: E402
 from arenarl.errors import guarded  # noqa: E402
 from arenarl.files import hash_files, read_json, write_json  # noqa: E402
 from arenarl.public_data import PublicData, find_source, local_path, read_public_data  # noqa: E402
-from arenarl.queries import SUBTASKS  # noqa: E402
 from arenarl.runs import timed  # noqa: E402
-from arenarl.synthesis import travel_splits  # noqa: E402
 from arenarl.terminal import Bar  # noqa: E402
 from arenarl.trajectory import read_jsonl, read_queries, same_query, write_jsonl  # noqa: E402
 
-PAPER = {"travel": "configs/travel/sft_qwen3_8b.yaml"}  # domain -> the run with the paper's numbers
+PAPER = {"travel": "configs/travel/sft_qwen3_8b.yaml", "research": "configs/research/sft_qwen3_8b.yaml"}  # domain -> the run with the paper's numbers
+PUBLIC_CODE = [ROOT / "arenarl" / name for name in ("public_data.py", "published_records.py", "trajectory.py")]  # reads `data.source`
 
 
 def main() -> None:
@@ -44,26 +43,29 @@ def main() -> None:
         parser.error(f"name a domain ({', '.join(PAPER)}) or a --config")
     sources = [f"data.source={json.dumps(arguments.sources)}"] if arguments.sources else []
     config = load_config(arguments.config or PAPER[arguments.domain], [*sources, *arguments.overrides])
-    if arguments.domain not in (None, config.environment.domain):
-        raise UserError(f"{arguments.config} is of the domain {config.environment.domain}, not {arguments.domain}; leave the domain out")
-    folder = Path(config.data.folder)
-    settings = {"data": asdict(config.data), "environment": asdict(config.environment), "code": code_hash(), "sources": local_hashes(config)}
+    domain, folder = make_domain(config), Path(config.data.folder)
+    if arguments.domain not in (None, domain.name):
+        raise UserError(f"{arguments.config} is of the domain {domain.name}, not {arguments.domain}; leave the domain out")
+    if not config.data.source:
+        needs(domain, "splits", "makes its data; name published data with data.source, or write the files of data/README.md yourself")
+    settings = {"data": asdict(config.data), "environment": asdict(config.environment)}
+    settings |= {"code": hash_files(PUBLIC_CODE if config.data.source else domain.sources), "sources": local_hashes(config)}
     manifest = read_manifest(folder, settings)
     if manifest:
         print(f"{folder} is up to date")
     timing = config.run_dir / "data"
     if not manifest or not (timing / "timing.json").is_file():
         with timed(timing, "data"):
-            manifest = manifest or prepare(config, folder, settings)
+            manifest = manifest or prepare(domain, config, folder, settings)
     for name, split in manifest["splits"].items():
         print(f"{folder / name}.jsonl  {split['records']:>6} records  sha256 {split['sha256'][:16]}")
 
 
-def prepare(config: Config, folder: Path, settings: dict) -> dict:
+def prepare(domain: Domain, config: Config, folder: Path, settings: dict) -> dict:
     """Write all splits; returns the manifest with counts and hashes, which is written last."""
     public = load_public(config, folder) if config.data.source else None
     splits = {}
-    for name, records in public.splits.items() if public else generate(config):
+    for name, records in public.splits.items() if public else generate(domain, config):
         path = folder / f"{name}.jsonl"
         write_jsonl(path, records)
         splits[name] = {"records": len(records), "sha256": file_hash(path)}
@@ -73,13 +75,11 @@ def prepare(config: Config, folder: Path, settings: dict) -> dict:
     return manifest
 
 
-def generate(config: Config) -> Iterator[tuple[str, list]]:
-    """The splits of the embedded world, by name, with a bar for the queries that the teacher solves."""
-    if config.environment.domain != "travel":
-        raise UserError(f"environment.domain={config.environment.domain}: only travel can be generated here; name published data with data.source")
+def generate(domain: Domain, config: Config) -> Iterator[tuple[str, list]]:
+    """The splits that the domain makes, by name, with a bar for the queries that the teacher solves."""
     environment = make_environment(config.environment, config.data.language)
-    with Bar("data", len(SUBTASKS) * config.data.test_per_subtask + config.data.sft_size) as bar:
-        yield from travel_splits(build_world(config.environment.world_seed), environment, config.data, bar.over)
+    with Bar("data", len(domain.subtasks) * config.data.test_per_subtask + config.data.sft_size) as bar:
+        yield from domain.splits(environment, bar.over)
 
 
 def load_public(config: Config, folder: Path) -> PublicData:
@@ -116,14 +116,6 @@ def read_manifest(folder: Path, settings: dict) -> dict | None:
     files = {folder / f"{name}.jsonl": split["sha256"] for name, split in manifest["splits"].items()}
     has_settings = all(manifest.get(key) == value for key, value in settings.items())
     return manifest if has_settings and all(file.is_file() and file_hash(file) == sha256 for file, sha256 in files.items()) else None
-
-
-def code_hash() -> str:
-    """Of the sources that decide what is generated, so that data made by other code counts as out of date."""
-    package = ROOT / "arenarl"
-    names = ("queries", "synthesis", "public_data", "published_records", "trajectory")
-    sources = [*(package / f"{name}.py" for name in names), *sorted((package / "environments").glob("*.py"))]
-    return hash_files(sources)
 
 
 def file_hash(path: Path) -> str:

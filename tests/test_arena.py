@@ -8,11 +8,14 @@ from typing import get_args, get_type_hints
 import pytest
 
 from arenarl.arena import REWARDS, Arena, GroupOutcome, outcome_metrics, true_quality
-from arenarl.config import Config, GroupStageConfig, JudgeConfig, RewardConfig, TournamentConfig
-from arenarl.environments.travel_truth import Truth, examine, total_score
+from arenarl.config import BY_ANSWER, Config, GroupStageConfig, JudgeConfig, RewardConfig, TournamentConfig
+from arenarl.environments.travel_truth import TravelTruth, examine
 from arenarl.judge import EmbeddedJudge, cached_examiner
+from arenarl.rubrics import domain_rubric
 from arenarl.synthesis import Teacher
 from arenarl.trajectory import Query, RolloutGroup, Trajectory
+
+total_score = domain_rubric("travel", "en").total
 
 TOPOLOGIES = get_args(get_type_hints(TournamentConfig)["topology"])  # the first three give the true order
 OTHERS = ["pointwise_answer", "pointwise_trajectory", "win_rate", "pointwise_implicit", "pointwise_explicit"]
@@ -39,7 +42,7 @@ def truth_of(query, trajectory):
     """Every dimension has the quality that the answer states."""
     share = float(trajectory.answer) / 10
     shares = [share]
-    return Truth(shares, shares, shares, shares, {}, clarity=share)
+    return TravelTruth(shares, shares, shares, shares, {}, clarity=share)
 
 
 def rewards_of(qualities, method, topology=None, **tournament):
@@ -203,7 +206,7 @@ def test_agreement_is_unknown_where_the_rewards_are_all_equal():
 
 
 def test_every_reward_that_a_yaml_can_name_has_a_function():
-    assert set(REWARDS) == set(get_args(get_type_hints(RewardConfig)["name"])) == {"tournament", "tournament_grpo", *OTHERS}
+    assert set(REWARDS) == set(get_args(get_type_hints(RewardConfig)["name"])) == {"tournament", "tournament_grpo", *OTHERS, *BY_ANSWER}
 
 
 @pytest.mark.parametrize(
@@ -254,7 +257,7 @@ def test_a_single_valid_trajectory_has_nobody_to_beat_but_the_format_reward(meth
     assert outcome.rewards_G == pytest.approx([0.0, alone, 0.0]) and outcome.failed_calls == 0
 
 
-@pytest.mark.parametrize("method", REWARDS)
+@pytest.mark.parametrize("method", sorted(set(REWARDS) - BY_ANSWER))
 def test_every_reward_works_with_a_noisy_judge_and_follows_quality(method):
     groups = [RolloutGroup(QUERY, [attempt((seed + 3 * i) % 10 + i / 100) for i in range(8)]) for seed in range(10)]
     judge = EmbeddedJudge(JudgeConfig(), truth_of, 0)

@@ -6,14 +6,17 @@ import numpy as np
 import pytest
 
 from arenarl.config import Config, EvaluateConfig, RolloutConfig
-from arenarl.environments.travel_truth import ANSWER_DIMENSIONS, PATH_DIMENSIONS, Truth
+from arenarl.environments.travel_truth import ANSWER_DIMENSIONS, PATH_DIMENSIONS, TravelTruth
 from arenarl.evaluation import Case, fingerprint
 from arenarl.generation import GeneratedTurn
 from arenarl.inference_scaling import estimates, pass_at_k, scaling_figures, within
 from arenarl.judge import Verdict
 from arenarl.report import pass_rows, turns_rows
 from arenarl.rollouts import Attempt, RolloutEngine
+from arenarl.rubrics import domain_rubric
 from arenarl.trajectory import Query, Trajectory
+
+TOTAL = domain_rubric("travel", "en").total
 
 DIMENSIONS = PATH_DIMENSIONS + ANSWER_DIMENSIONS
 SEARCH = '<think>\nlook\n</think>\n\n<tool_call>\n{"name": "universal_search", "arguments": {"query": "quiet cafe in Chengdu"}}\n</tool_call>'
@@ -42,11 +45,11 @@ def case(query, turns=2, leads=(1.0,), meets=True):
     calls = [(None, None) if lead is None else (verdict(5 + lead, 5), verdict(5, 5)) for lead in leads]
     outcomes = [[N if lead is None else float(np.sign(lead))] * len(DIMENSIONS) for lead in leads] or [[-1.0] * len(DIMENSIONS)]
     trajectory = Trajectory(query.query_id, messages, "answer" if leads else "no_answer")
-    return Case(query, trajectory, Truth(constraints={"budget": meets, "open": True}) if leads else None, np.array(outcomes), calls)
+    return Case(query, trajectory, TravelTruth(constraints={"budget": meets, "open": True}), np.array(outcomes), calls)
 
 
 def verdict(*scores):
-    return Verdict(tuple(dict.fromkeys(DIMENSIONS, float(score)) for score in scores))
+    return Verdict(tuple(dict.fromkeys(DIMENSIONS, float(score)) for score in scores), TOTAL)
 
 
 def query(name, subtask="Search"):

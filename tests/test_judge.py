@@ -6,13 +6,16 @@ import numpy as np
 import pytest
 
 from arenarl.config import JudgeConfig
-from arenarl.environments.travel_truth import ANSWER_DIMENSIONS, PATH_DIMENSIONS, Truth, examine, total_score
+from arenarl.environments.travel_truth import ANSWER_DIMENSIONS, PATH_DIMENSIONS, TravelTruth, examine
 from arenarl.judge import EmbeddedJudge, Verdict, cached_examiner
 from arenarl.rewards import weighted_mean
+from arenarl.rubrics import domain_rubric
 from arenarl.trajectory import Query, Trajectory
 
+total_score = domain_rubric("travel", "en").total
+
 ALL = PATH_DIMENSIONS + ANSWER_DIMENSIONS
-HALF = Truth(
+HALF = TravelTruth(
     needs=[0.5],
     usefulness=[0.5],
     evidence=[0.5],
@@ -54,7 +57,7 @@ def test_totals_are_six_tenths_path_and_four_tenths_answer():
     path, answer = dict(zip(PATH_DIMENSIONS, (3, 6, 9), strict=True)), dict(zip(ANSWER_DIMENSIONS, (2, 4, 6, 8), strict=True))
     assert total_score(path | answer) == pytest.approx(0.6 * 6 + 0.4 * 5)
     assert total_score(answer) == 5 and total_score(path) == 6
-    assert Verdict((path | answer, answer)).totals == pytest.approx((5.6, 5.0))
+    assert Verdict((path | answer, answer), total_score).totals == pytest.approx((5.6, 5.0))
 
 
 def test_without_noise_the_verdict_is_the_truth(world, taught):
@@ -86,7 +89,7 @@ def test_the_same_call_has_the_same_noise_and_any_other_call_other_noise():
     assert first == compare(noisy, A, B) == compare(judge(sigma_independent=1.0), attempt("one"), attempt("two"))
     others = [
         compare(noisy, A, B, repeat=1),
-        Verdict(compare(noisy, B, A).dimensions[::-1]),
+        Verdict(compare(noisy, B, A).dimensions[::-1], total_score),
         compare(judge(seed=1, sigma_independent=1.0), A, B),
         compare(noisy, A, B, query=dataclasses.replace(QUERY, query_id="other")),
         compare(noisy, A, attempt("three")),
@@ -161,7 +164,7 @@ def choose(judge, trajectories, winners, repeat=0):
 
 def stated(judge):
     """The judge, to whom everything about a trajectory is as good as its answer says."""
-    judge.examine = lambda query, trajectory: Truth(*[[float(trajectory.answer) / 10]] * 4, {}, clarity=float(trajectory.answer) / 10)
+    judge.examine = lambda query, trajectory: TravelTruth(*[[float(trajectory.answer) / 10]] * 4, {}, clarity=float(trajectory.answer) / 10)
     return judge
 
 

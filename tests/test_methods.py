@@ -20,8 +20,11 @@ from arenarl.generation import GeneratedTurn
 from arenarl.judge import Verdict
 from arenarl.report import ROWS
 from arenarl.rollouts import RolloutEngine
+from arenarl.rubrics import domain_rubric
 from arenarl.tables import TABLES, read_table
 from arenarl.trajectory import Query
+
+TOTAL = domain_rubric("travel", "en").total
 
 ROOT = Path(__file__).resolve().parent.parent
 YAMLS = sorted(path for path in (ROOT / "configs").rglob("*.yaml") if path.parent.name in ("configs", "travel"))
@@ -72,7 +75,7 @@ class Scorer:
 
     def _verdict(self, *trajectories):
         scores = [self.scores[int(trajectory.answer.split()[-1])] for trajectory in trajectories]
-        return None if None in scores else Verdict(tuple(dict.fromkeys(PATH_DIMENSIONS + ANSWER_DIMENSIONS, score) for score in scores))
+        return None if None in scores else Verdict(tuple(dict.fromkeys(PATH_DIMENSIONS + ANSWER_DIMENSIONS, score) for score in scores), TOTAL)
 
 
 class Method:
@@ -348,7 +351,7 @@ def test_every_laptop_run_has_its_row_among_the_results_and_starts_from_the_same
         (["rl.loss_type=dapo", "rl.importance_sampling_level=sequence"], "set rl.loss_type=grpo for GSPO"),
         (["rl.advantage=center", "rl.advantage_ddof=0"], "rl.advantage_ddof and rl.advantage_epsilon are of rl.advantage=group_std"),
         (["rl.advantage=decoupled", "rl.advantage_epsilon=0"], "rl.advantage_ddof and rl.advantage_epsilon are of rl.advantage=group_std"),
-        (["rl.advantage=decoupled", "reward.name=win_rate"], "reward.name=win_rate has it in its sum already; take one of pointwise_answer"),
+        (["rl.advantage=decoupled", "reward.name=win_rate"], "reward.name=win_rate has it in its sum already; take one of correctness"),
         (["rl.advantage_ddof=2"], "rl.advantage_ddof=2: must be 0 or 1"),
         (["rl.advantage_epsilon=-1"], "rl.advantage_epsilon=-1.0: must not be below 0"),
         (["rl.beta=-0.1"], "rl.beta=-0.1: must not be below 0"),

@@ -10,8 +10,10 @@ import pytest
 
 from arenarl.config import UserError, load_config
 from arenarl.environments.travel import TravelEnvironment
+from arenarl.files import hash_files
 from arenarl.synthesis import travel_splits
 from arenarl.trajectory import Query, read_jsonl, read_queries, write_jsonl
+from arenarl.travel import TravelDomain
 
 ROOT = Path(__file__).resolve().parent.parent
 CONFIG = str(ROOT / "configs" / "quickstart.yaml")
@@ -89,7 +91,7 @@ def test_data_made_by_other_code_is_made_anew(prepare, tmp_path):
     folder = tmp_path / "travel"
     prepare(folder)
     manifest = json.loads((folder / "manifest.json").read_text())
-    assert manifest["code"] == prepare.module.code_hash()
+    assert manifest["code"] == hash_files(TravelDomain.sources)
     (folder / "manifest.json").write_text(json.dumps(manifest | {"code": "another"}))
     assert "up to date" not in prepare(folder)
     assert json.loads((folder / "manifest.json").read_text()) == manifest

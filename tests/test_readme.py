@@ -4,16 +4,17 @@ import asyncio
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from arenarl import evaluation
+from arenarl import evaluation, metrics, rubrics
 from arenarl.arena import Arena, GroupOutcome, outcome_metrics
-from arenarl.build import build_judge
+from arenarl.build import build_examiner, build_judge
 from arenarl.config import Config, EnvironmentConfig, JudgeConfig, JudgesConfig, RolloutConfig, UserError, load_config
 from arenarl.environments import make_environment
-from arenarl.environments.travel_truth import Truth
+from arenarl.environments.travel_truth import TravelTruth
 from arenarl.parity import Parity
-from arenarl.report import GENERATED
+from arenarl.report import GENERATED, TRAVEL
 from arenarl.tables import TABLES
 from arenarl.tournament import run_tournament
 from arenarl.trajectory import Query, RolloutGroup, Trajectory
@@ -84,18 +85,16 @@ def test_every_logged_metric_is_explained():
 
     outcome = GroupOutcome([0.5, 0.5], [0.5, 0.5], 2, 0, run_tournament("round_robin", 2, compare))
     group = RolloutGroup(Query("q", "travel", "Search", "en", "x"), [trajectory, trajectory])
-    names = set(outcome_metrics([group], [outcome], lambda query, trajectory: Truth()))
+    names = set(outcome_metrics([group], [outcome], lambda query, trajectory: TravelTruth()))
     assert {"judge/tie_rate", "judge/flip_rate"} < names
     arena = Arena(judge=None, config=Config(rollout=RolloutConfig(group_size=2)))
     arena.learn([outcome.scored_calls])
-    names |= set(arena.judge_metrics()) | set(evaluation.CURVE_FIGURES)
+    names |= set(arena.judge_metrics()) | set(TRAVEL)
     names |= set(Parity(0.0, 0.0, 1.0).metrics)
     for module in ("trl_adapter.py", "research/search.py"):
         names |= set(re.findall(r'"((?:time|rollout|judge|search)/\w+)"', (ROOT / "arenarl" / module).read_text(encoding="utf-8")))
     assert "search/hit_rate" in names
-    figures = re.findall(r'^        "(\w+)": (?:mean_of|win_rate_of)', (ROOT / "arenarl" / "evaluation.py").read_text(encoding="utf-8"), re.MULTILINE)
-    assert len(figures) >= 9
-    assert [name for name in sorted(names | set(figures)) if f"`{name}`" not in explained] == []
+    assert [name for name in sorted(names | metrics.COMMON) if f"`{name}`" not in explained] == []
 
 
 def test_the_markers_that_report_fills_are_there():
@@ -104,7 +103,7 @@ def test_the_markers_that_report_fills_are_there():
     assert TEXTS.count("<!-- hashes -->") == TEXTS.count("<!-- /hashes -->") == 1
 
 
-EXAMPLES = dict(zip(("tournament", "judge", "tools", "environment"), re.findall(r"```python\n(.*?)```", README, re.DOTALL), strict=True))
+EXAMPLES = dict(zip(("tournament", "judge", "tools", "environment", "domain"), re.findall(r"```python\n(.*?)```", README, re.DOTALL), strict=True))
 
 
 def test_the_tournament_example_ranks(capsys):
@@ -144,6 +143,18 @@ def test_the_environment_example_answers(saved):
     weather = make_environment(EnvironmentConfig(name=saved("environment", "Weather")), "en")
     assert weather.call("forecast", {"city": "Xian"}) == "Xian: sunny, 21 °C"
     assert weather.call("forcast", {}).startswith("Error: unknown tool")
+
+
+def test_the_domain_example_has_a_truth_that_the_embedded_judge_scores_by(saved, tmp_path, monkeypatch):
+    (tmp_path / "weather_en.yaml").write_text("answer: {weight: 1.0, dimensions: {answer_correct: right or wrong}}\n", encoding="utf-8")
+    monkeypatch.setattr(rubrics, "RUBRICS", tmp_path)
+    config = Config(environment=EnvironmentConfig(domain=saved("domain", "WeatherDomain")), judge=JudgesConfig(train=JudgeConfig(noise="none")))
+    examine, query = build_examiner(config), Query("q", "weather", "", "en", "x", {"weather": "sunny"})
+    judge = build_judge(config, config.judge.train, examine)
+    right, wrong = (Trajectory("q", [{"role": "assistant", "content": f"<answer>\n{text}\n</answer>"}], "answer") for text in ("sunny", "rain"))
+    assert asyncio.run(judge.compare(query, right, wrong)).totals == (10.0, 0.0)
+    figures = evaluation.figures_of([evaluation.Case(query, one, examine(query, one), np.zeros((1, 1))) for one in (right, wrong)], 0, 0)
+    assert figures["correct"]["mean"] == 50.0 and figures["quality"]["mean"] == 5.0
 
 
 def test_a_class_that_is_not_there_is_refused_in_one_line():

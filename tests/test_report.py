@@ -16,12 +16,12 @@ from matplotlib.image import imread
 from arenarl.arena import Arena, group_records
 from arenarl.config import UserError, config_to_yaml, load_config
 from arenarl.environments.travel_truth import examine
-from arenarl.evaluation import CURVE_FIGURES, baseline_cases, evaluate_policy, summarize
+from arenarl.evaluation import baseline_cases, evaluate_policy, summarize
 from arenarl.figures import LINES, draw_figures
 from arenarl.files import write_json
 from arenarl.judge import EmbeddedJudge, cached_examiner
 from arenarl.playoffs import play_offs
-from arenarl.report import summary_of_run
+from arenarl.report import TRAVEL, summary_of_run
 from arenarl.report_page import write_page
 from arenarl.report_page.data import pack, training_items
 from arenarl.runs import provenance
@@ -99,7 +99,7 @@ class Run:
 
     @staticmethod
     def point(step, shift=0.0):
-        names = [f"eval/{decoding}/{name}" for decoding in ("sampled", "greedy") for name in CURVE_FIGURES]
+        names = [f"eval/{decoding}/{name}" for decoding in ("sampled", "greedy") for name in TRAVEL]
         return {"step": step, **{name: 10.0 + step + shift for name in names}, "ci": {name: [9.0 + step, 12.0 + step] for name in names}}
 
     def page(self):

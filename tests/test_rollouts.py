@@ -1,4 +1,5 @@
 import asyncio
+import dataclasses
 import json
 import random
 
@@ -387,3 +388,30 @@ def test_sampled_tokens_keep_their_logprobs_and_observations_and_greedy_tokens_h
 def test_a_back_end_that_tells_no_logprobs_leaves_none(tokenizer, compact):
     trajectory = roll_out(tokenizer, [call(query="Lotus Park"), ANSWER], compact)
     assert trajectory.logprobs_T == [None] * len(trajectory.completion_ids)
+
+
+def forced(tokenizer, said, **limits):
+    """A policy that would call tools for ever, and `said` is how it goes on where it has to answer."""
+    config = dataclasses.replace(LIMITS, force_answer=True, **limits)
+    turns = [call(query="Lotus Park")] * (config.max_turns - 1) + [said]
+    return roll_out(tokenizer, turns, Echo(), config)
+
+
+def test_at_the_turn_limit_the_policy_is_made_to_answer_and_only_what_it_wrote_is_its_own(tokenizer):
+    trajectory = forced(tokenizer, "Lotus Park\n</answer>")
+    assert (trajectory.stop_reason, trajectory.answer, trajectory.meta["turns"]) == ("answer", "Lotus Park", LIMITS.max_turns)
+    *_, (given, begun), (is_own, said) = split_by_mask(tokenizer, trajectory)
+    assert (given, is_own) == (0, 1) and begun.endswith("<answer>\n") and said == "Lotus Park\n</answer><|im_end|>"
+    assert roll_out(tokenizer, [call(query="x")] * 4, Echo()).stop_reason == "max_turns"  # without the key
+
+
+def test_at_the_token_limit_the_last_turn_there_is_room_for_is_an_answer(tokenizer):
+    asked = len(tokenizer.encode(call(query="Lotus Park")))
+    trajectory = forced(tokenizer, "x", max_turns=9, max_turn_tokens=asked + 8, max_tokens=2 * (asked + 8) + 40)
+    texts = [text for own, text in split_by_mask(tokenizer, trajectory) if not own]
+    assert sum("<answer>" in text for text in texts) == 1 and trajectory.meta["turns"] < 9
+
+
+def test_a_forced_turn_that_does_not_close_its_answer_or_has_no_room_is_invalid(tokenizer):
+    assert forced(tokenizer, "Lotus Park").stop_reason == "no_answer"
+    assert forced(tokenizer, "x", max_turns=1, max_tokens=5).stop_reason == "max_tokens"

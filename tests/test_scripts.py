@@ -355,7 +355,7 @@ def test_a_group_that_would_split_is_refused_with_the_numbers_to_change(folder):
 
 @pytest.mark.parametrize("script", ["train_sft.py", "train_rl.py", "evaluate.py"])
 def test_missing_data_is_refused_with_the_command_that_makes_it(folder, script):
-    refused(folder, script, data__folder="nowhere", says="python data/prepare.py travel")
+    refused(folder, script, data__folder="nowhere", says="python data/prepare.py")
 
 
 @pytest.fixture(scope="session")
@@ -399,7 +399,7 @@ def test_a_check_needs_no_launcher_and_stops_before_training(folder, script):
     run_well(folder, script, "--check", name="checked", rl__init_run="tiny")
     assert not list((folder / "runs" / "checked").rglob("checkpoint-*"))
     assert all(path.read_bytes() == weights for path, weights in before.items())
-    refused(folder, script, "--check", data__folder="nowhere", says="python data/prepare.py travel")
+    refused(folder, script, "--check", data__folder="nowhere", says="python data/prepare.py")
 
 
 def test_zero_3_without_a_launcher_is_refused_with_the_command_that_starts_it(folder):

@@ -144,7 +144,10 @@ def test_habits_come_with_the_skill(world, compact):
 
 
 def test_a_baseline_is_the_attempt_of_median_quality(world, compact):
-    from arenarl.environments.travel_truth import examine, total_score
+    from arenarl.environments.travel_truth import examine
+    from arenarl.rubrics import domain_rubric
+
+    total_score = domain_rubric("travel", "en").total
 
     teacher = Teacher(world, compact)
     for query in make_queries(world, "1-Day", "en", 10, "median", set()):
@@ -155,7 +158,10 @@ def test_a_baseline_is_the_attempt_of_median_quality(world, compact):
 
 
 def test_more_skill_makes_better_trajectories(world, compact):
-    from arenarl.environments.travel_truth import examine, total_score
+    from arenarl.environments.travel_truth import examine
+    from arenarl.rubrics import domain_rubric
+
+    total_score = domain_rubric("travel", "en").total
 
     teacher = Teacher(world, compact)
     for subtask in SUBTASKS:

@@ -3,11 +3,14 @@ import random
 import pytest
 
 from arenarl.environments.travel import TravelEnvironment
-from arenarl.environments.travel_truth import ANSWER_DIMENSIONS, PATH_DIMENSIONS, Truth, examine, read_lines, total_score
+from arenarl.environments.travel_truth import ANSWER_DIMENSIONS, PATH_DIMENSIONS, TravelTruth, examine, read_lines
 from arenarl.environments.travel_world import build_world, distance_km
 from arenarl.queries import SUBTASKS, make_queries
+from arenarl.rubrics import domain_rubric
 from arenarl.synthesis import Teacher
 from arenarl.trajectory import Query
+
+total_score = domain_rubric("travel", "en").total
 
 WORLD = build_world(0)
 COMPACT, ENGLISH, CHINESE = TravelEnvironment(WORLD, "compact"), TravelEnvironment(WORLD, "full", "en"), TravelEnvironment(WORLD, "full", "zh")
@@ -137,7 +140,7 @@ def test_a_route_has_the_same_facts_in_every_form():
 
 
 def test_dimensions_by_hand():
-    truth = Truth(needs=[1, 0], usefulness=[1, 0.5, 0], evidence=[1, 1, 0, 0], delivered=[1],
+    truth = TravelTruth(needs=[1, 0], usefulness=[1, 0.5, 0], evidence=[1, 1, 0, 0], delivered=[1],
                   constraints={"a": True, "b": False, "c": False, "d": False},
                   facts_expected=4, facts_stated=5, facts_grounded=3, clarity=0.8)  # fmt: skip
     expected = [5.0, 5.0, 5.0, 10.0, 2.5, 6.0, 8.0]  # details: 3 of 5, as more are stated than expected
@@ -148,7 +151,7 @@ def test_dimensions_by_hand():
 
 
 def test_a_trajectory_of_nothing_scores_nothing():
-    assert set(Truth().dimensions().values()) == {0.0} and Truth().groundedness == 0.0
+    assert set(TravelTruth().dimensions().values()) == {0.0} and TravelTruth().groundedness == 0.0
 
 
 @each_environment

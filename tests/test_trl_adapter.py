@@ -16,7 +16,10 @@ from arenarl.judge import Verdict
 from arenarl.mixed_model import JudgeVariances
 from arenarl.rewards import standardize
 from arenarl.rollouts import RolloutEngine
+from arenarl.rubrics import domain_rubric
 from arenarl.trajectory import Query
+
+TOTAL = domain_rubric("travel", "en").total
 
 QUERIES = [Query(f"q{index}", "travel", "Search", "en", f"Find a quiet cafe, please, number {index}.") for index in range(6)]
 TOPOLOGY = "seeded_single_elimination"
@@ -58,7 +61,9 @@ class ByNumber:
 
     async def compare(self, query, first, second, repeat=0):
         scores = [int(trajectory.answer.split()[-1]) / 100 for trajectory in (first, second)]
-        return None if query.query_id in self.silent_on else Verdict(tuple(dict.fromkeys(PATH_DIMENSIONS + ANSWER_DIMENSIONS, s) for s in scores))
+        if query.query_id in self.silent_on:
+            return None
+        return Verdict(tuple(dict.fromkeys(PATH_DIMENSIONS + ANSWER_DIMENSIONS, score) for score in scores), TOTAL)
 
 
 class Patient(ByNumber):

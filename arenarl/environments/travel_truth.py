@@ -9,17 +9,15 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
+from arenarl.domains import Truth
 from arenarl.environments.travel_world import CATEGORIES, PREFIXES, Journey, Poi, World, distance_km
 from arenarl.trajectory import Query, Turn, read_turns
 
 PATH_DIMENSIONS = ("path_breadth", "path_relevance", "path_detail")
 ANSWER_DIMENSIONS = ("answer_relevance", "answer_feasibility", "answer_details", "answer_clarity")
-PATH_WEIGHT = 0.6  # of the total; the answer has the rest (DESIGN: travel)
-# In the words of Tournament-GRPO's Appendix A. Their weights 2 and 1 give the three path dimensions .6 and the four answer
-# dimensions .4 together, so that a reward weighted by importance aims at the same total as all the others.
-IMPORTANCE = dict.fromkeys(PATH_DIMENSIONS, "important") | dict.fromkeys(ANSWER_DIMENSIONS, "nice_to_have")
 
 Fact = tuple[str, str]  # (kind, value), e.g. ("price", "20"), ("hours", "09:00-17:00")
 
@@ -51,7 +49,7 @@ _EVENING = "18:00"
 
 
 @dataclass
-class Truth:
+class TravelTruth(Truth):
     """Noise-free findings on one trajectory. Every list holds shares in [0, 1]; means of them become the dimension scores."""
 
     needs: list[float] = field(default_factory=list)  # information the query calls for: did a tool result hold it?
@@ -87,14 +85,17 @@ class Truth:
         )
         return {name: 10.0 * share for name, share in zip(PATH_DIMENSIONS + ANSWER_DIMENSIONS, shares, strict=True)}
 
+    def figures(self) -> dict[str, float]:
+        return {"groundedness": 100.0 * self.groundedness, "constraints_met": 100.0 * self.constraints_met}
 
-def total_score(dimensions: dict[str, float]) -> float:
-    """0.6 path + 0.4 answer, each the mean of its dimensions, 0 to 10. Only those dimensions that were scored count."""
-    path = [score for name, score in dimensions.items() if name in PATH_DIMENSIONS]
-    answer = [score for name, score in dimensions.items() if name in ANSWER_DIMENSIONS]
-    if not path or not answer:
-        return _mean(path + answer)
-    return PATH_WEIGHT * _mean(path) + (1 - PATH_WEIGHT) * _mean(answer)
+    def findings(self) -> dict[str, Any]:
+        return {"groundedness": round(self.groundedness, 3), "constraints": self.constraints}
+
+    def passes(self) -> dict[str, bool]:
+        return {"constraints": self.constraints_met == 1}
+
+    def believed(self) -> "TravelTruth":
+        return replace(self, facts_grounded=self.facts_stated)
 
 
 @dataclass
@@ -117,7 +118,7 @@ def read_lines(world: World, text: str) -> list[Line]:
     return [_read_line(world, line) for line in _records(text) if line.strip()]
 
 
-def examine(world: World, query: Query, messages: list[dict]) -> Truth:
+def examine(world: World, query: Query, messages: list[dict]) -> TravelTruth:
     """Examine one trajectory that ended with an answer.
 
     Raises:
@@ -143,7 +144,7 @@ class _Reading:
                 self.known[line.entity].update(line.facts)
                 if name == "get_navigation":
                     self.routes.update(line.facts)
-        self.truth = Truth()
+        self.truth = TravelTruth()
 
     def _read_calls(self, turns: list[Turn]) -> Iterator[tuple[str, dict, list[Line], bool]]:
         """(name, arguments, records, is_new) of every call; malformed ones have no arguments, failed ones no records."""
@@ -162,7 +163,7 @@ class _Reading:
         self.truth.facts_expected += len(kinds)
         self.truth.evidence += [float(any(kind == fact[0] for fact in known)) for kind in kinds]
 
-    def finish(self) -> Truth:
+    def finish(self) -> TravelTruth:
         """What holds for every subtask: facts against evidence, and whether the answer is short and free of repeats."""
         truth, is_grounded = self.truth, {}
         for line in self.answer:

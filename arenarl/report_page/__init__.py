@@ -19,7 +19,7 @@ import yaml
 from arenarl.config import UserError
 from arenarl.figures import draw_figures
 from arenarl.files import read_json, write_text
-from arenarl.report import COLUMNS, pass_rows, turns_rows
+from arenarl.report import columns_of, pass_rows, turns_rows
 from arenarl.report_page.data import compressed, evaluated_items, pack, sample_name, training_items
 from arenarl.trajectory import read_jsonl
 
@@ -95,15 +95,16 @@ def _facts(summary: dict[str, Any]) -> str:
 def _summary(summary: dict[str, Any], figures: dict[str, Path], evaluation: Path) -> str:
     policies = [(f"{name} {decoding}", values) for name in summary["checkpoints"] for decoding, values in summary[name].items()]
     judge = _label(summary["judge"] == "simulated")
+    columns = columns_of(dict(policies))
     by = {key: list(policies[0][1][key]) for key in ("by_subtask", "by_dimension")}
     scaling = {
         f"With fewer turns at test time; win rate by the {judge}.": turns_rows(dict(policies)),
-        f"Chance that one of k samples beats the stored baseline by the {judge}, or meets all constraints (noise-free).": pass_rows(dict(policies)),
+        f"Chance that one of k samples beats the stored baseline by the {judge}; the rest is noise-free.": pass_rows(dict(policies)),
     }
     parts = [
         "<h2>Results</h2>",
         _table(f"Win rate against the stored baseline by the {judge}; the rest is noise-free. [95 % over test queries], one seed.",
-               ["", *COLUMNS.values()], [[name, *(_cell(values[figure]) for figure in COLUMNS)] for name, values in policies]),  # fmt: skip
+               ["", *columns.values()], [[name, *(_cell(values.get(figure)) for figure in columns)] for name, values in policies]),  # fmt: skip
         *(_table(caption, rows[0], rows[1:]) for caption, rows in scaling.items() if rows),
         *(_figure(caption, path) for caption, path in figures.items()),
         "<h2>By subtask</h2>",
@@ -120,8 +121,8 @@ def _summary(summary: dict[str, Any], figures: dict[str, Path], evaluation: Path
     return "\n".join(parts)
 
 
-def _cell(figure: dict[str, Any]) -> str:
-    if figure["mean"] is None:
+def _cell(figure: dict[str, Any] | None) -> str:
+    if figure is None or figure["mean"] is None:
         return "–"
     low, high = figure["ci"]
     return f"{figure['mean']:.1f}" + ("" if low is None else f'<span class="interval">[{low:.1f}, {high:.1f}]</span>')

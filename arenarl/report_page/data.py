@@ -44,7 +44,8 @@ def training_items(path: Path, topology: str) -> Iterator[Item]:
     """The groups of runs/<run>/rl/groups.jsonl."""
     for record in read_jsonl(path):
         ranking = record["ranking"] or {"ranks_G": record["ranks"], "scores_G": record["rewards"], "matches": []}
-        given = zip(record["trajectories"], record["quality"], record["rewards"], strict=True)
+        quality = record["quality"] or [None] * len(record["rewards"])
+        given = zip(record["trajectories"], quality, record["rewards"], strict=True)
         yield {
             **_heading(record),
             "step": record["step"],
@@ -107,7 +108,7 @@ def index_row(item: Item, block: int, position: int) -> dict[str, Any]:
         **{key: item[key] for key in ("id", "subtask", "query", "step") if key in item},
         "block": block,
         "position": position,
-        "qualities": [entrant["quality"] for entrant in item["entrants"]],
+        "qualities": [entrant.get("quality") for entrant in item["entrants"]],
         "outcomes": [_outcome(entrant, scores) for entrant in item["entrants"]],
     }
 

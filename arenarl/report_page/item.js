@@ -40,7 +40,7 @@ function drawStandings(set, item, view, actions) {
       el('td', {}, chooser(index, 'left', 'L'), chooser(index, 'right', 'R')));
   });
   return el('section', {},
-    el('p', { class: 'caption' }, 'Ranks by the ', el('span', { class: 'label' }, set.judge), '; quality is noise-free, 0 to 10.'),
+    el('p', { class: 'caption' }, 'Ranks by the ', el('span', { class: 'label' }, set.judge), item.entrants[0].quality == null ? '.' : '; quality is noise-free, 0 to 10.'),
     table('standings', 'Standings', ['rank', 'trajectory', 'quality', set.isTraining ? 'reward' : 'baseline', 'ended', 'show'].map((text) => head(text)), rows));
 }
 
@@ -56,16 +56,17 @@ function drawComparison([left, right]) {
     ...dimensions.map((name) => [words(name), (entrant) => entrant.dimensions?.[name]]),
     ['facts grounded, %', (entrant) => percent(entrant.groundedness)],
     ['constraints met, %', (entrant) => percent(met(entrant))],
+    ...Object.keys(left.figures ?? right.figures ?? {}).map((name) => [`${words(name)}, %`, (entrant) => entrant.figures?.[name]]),
     ['tool calls', (entrant) => entrant.turns.reduce((sum, turn) => sum + turn.tool_calls.length, 0)],
   ].map(([name, value]) => [name, value(left), value(right)]).filter(([, a, b]) => a != null || b != null);
   const lead = (a, b) => (a == null || b == null ? '–' : `${a > b ? '+' : ''}${number(a - b)}`);
   const rows = lines.map(([name, a, b]) => el('tr', {}, el('th', { scope: 'row' }, name), figure(number(a)), figure(number(b)), figure(lead(a, b))));
   const heads = [el('td', {}), ...[left.name, right.name, 'left − right'].map((text) => head(text, { class: 'number' }))];
-  return [el('p', { class: 'caption' }, 'Noise-free, from the world’s truth.'), table('comparison', 'Comparison', heads, rows)];
+  return [el('p', { class: 'caption' }, 'Noise-free, from the domain’s truth.'), table('comparison', 'Comparison', heads, rows)];
 }
 
 function drawTrajectory(item, entrant, isAlone) {
-  const facts = [`quality ${number(entrant.quality)}`];
+  const facts = entrant.quality == null ? [] : [`quality ${number(entrant.quality)}`];
   if (entrant.groundedness != null) facts.push(`${number(100 * entrant.groundedness, 0)} % grounded`);
   if (!entrant.valid) facts.push(`invalid: ${STOPS[entrant.stop_reason]}`);
   const constraints = Object.entries(entrant.constraints ?? {}).map(([name, isMet]) =>

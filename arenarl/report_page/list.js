@@ -67,8 +67,9 @@ function mark(outcome) {
 
 function rowFigures(set, row, view) {
   if (set.isTraining) {
-    const best = Math.max(...row.qualities);
-    return [el('span', {}, `step ${row.step}`), el('span', {}, `quality ${number(Math.min(...row.qualities))} to ${number(best)}`)];
+    const [worst, best] = [Math.min(...row.qualities), Math.max(...row.qualities)];
+    const range = row.qualities[0] == null ? [] : [el('span', {}, `quality ${number(worst)} to ${number(best)}`)];
+    return [el('span', {}, `step ${row.step}`), ...range];
   }
   return [view.left, view.right].filter((index) => index != null).map((index) =>
     el('span', { title: `${set.names[index]}: noise-free quality` }, index > 0 && mark(row.outcomes[index]), ` ${number(row.qualities[index])}`));

@@ -87,12 +87,18 @@ def _record(fact: Fact) -> dict[str, str]:
     return {"url": fact.url, "attribute": fact.attribute, "value": fact.value, "sentence": fact.sentence}
 
 
-def covered(corpus: Corpus, constraints: dict[str, Any], answer: str) -> float:
-    """The share of the query's facts that an answer states: the entity's name and the value in one sentence or line."""
+def stated(corpus: Corpus, constraints: dict[str, Any], answer: str) -> list[bool]:
+    """Of each of the query's facts, whether an answer states it: the entity's name and the value in one sentence or line."""
     sentences = corpus.sentences(answer)
 
     def is_stated(fact: dict[str, str]) -> bool:
         name = corpus.entities[fact["url"]].name
         return any(name in sentence and fact["value"] in sentence.replace(name, "", 1) for sentence in sentences)
 
-    return sum(map(is_stated, constraints["facts"])) / len(constraints["facts"])
+    return [is_stated(fact) for fact in constraints["facts"]]
+
+
+def covered(corpus: Corpus, constraints: dict[str, Any], answer: str) -> float:
+    """The share of the query's facts that an answer states."""
+    found = stated(corpus, constraints, answer)
+    return sum(found) / len(found)

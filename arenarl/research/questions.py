@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from arenarl.config import Config, ResearchDataConfig, UserError, parse_arguments
+from arenarl.correctness import is_correct
 from arenarl.environments.base import observe
 from arenarl.errors import guarded
 from arenarl.research.constraint_sets import choose_clues
@@ -147,19 +148,6 @@ def _aliases(corpus: Corpus, fact: Fact) -> list[str]:
     if fact.target:
         return list(corpus.entities[fact.target].aliases)
     return [str(fact.number)] if fact.number is not None and "," in fact.value else []
-
-
-def is_correct(constraints: dict[str, Any], answer: str) -> bool:
-    """Whether an answer is the one, or one of its aliases: exactly, but for capitals, blanks, an article and a full stop.
-
-    >>> is_correct({"answer": "8,400", "answer_aliases": ["8400"]}, " 8400. "), is_correct({"answer": "1841", "answer_aliases": []}, "in 1841")
-    (True, False)
-    """
-    return _plain(answer) in {_plain(known) for known in (constraints["answer"], *constraints["answer_aliases"])}
-
-
-def _plain(text: str) -> str:
-    return " ".join(text.lower().strip(" .\n").removeprefix("the ").split())
 
 
 async def calls_needed(corpus: Corpus, environment: ResearchTools, constraints: dict[str, Any], max_calls: int) -> int | None:

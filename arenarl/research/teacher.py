@@ -7,12 +7,13 @@ to choose that. InfoAgent's trajectories are o3's (A.2), ArenaRL's a closed mode
 import random
 from typing import Any
 
+from arenarl.correctness import is_correct
 from arenarl.environments.base import observe
 from arenarl.research.corpus import Corpus
 from arenarl.research.descriptions import Description, search_words
 from arenarl.research.entities import Fact
 from arenarl.research.open_queries import covered
-from arenarl.research.questions import SUBTASK, is_correct
+from arenarl.research.questions import SUBTASK
 from arenarl.research.solver import HABITS, OutOfCalls, ResearchTools, Solver
 from arenarl.trajectory import Query, Trajectory, assistant_message, prompt_messages, tool_message
 
