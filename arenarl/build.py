@@ -115,6 +115,9 @@ def build_judge(
     if judge.name == "llm":
         return LLMJudge(judge, client, _query_rubrics(config, judge) if judge.query_rubrics else None)
     if judge.name == "embedded":
+        if config.data.source:
+            judge_file = "configs/judges/qwen3_max.yaml"
+            raise UserError(f"judge: published queries (data.source) have no truth for the embedded judge; take an LLM judge, such as {judge_file}")
         needs(build_domain(config), "examine", "the embedded judge scores by; take another judge (configs/judges), or another domain")
         return EmbeddedJudge(judge, examiner, stable_seed(config.seed, "judge", purpose))
     return named_class(judge.name, "judge")(judge)

@@ -253,11 +253,12 @@ def test_prepared_once_it_is_left_alone_and_a_changed_source_is_prepared_again(p
 def test_the_scripts_read_the_splits_like_their_own(published, prepare, tmp_path):
     write(published / "sft.jsonl", [{"query": "s", "messages": reference("a")}])
     prepare("--from", published, "--set", "data.folder=data")
-    config = load_config(CONFIG, ["data.folder=data", "rl.groups=4"])
+    config = load_config(CONFIG, ["data.folder=data", f"data.source=[{published}]", "rl.groups=4"])
     queries, baselines = build.test_set(config)
     assert len(queries) == 10 and all(baselines[query.query_id].valid for query in queries)
     assert [query.subtask for query in build.training_queries(config)] == [UNSTATED] * 4
-    assert len(build.spread_over_subtasks(queries + build.training_queries(config), 14)) == 14
+    everything = queries + build.training_queries(config)
+    assert len(build.spread_over_subtasks(everything, 14, build.build_domain(config).subtasks_of(everything))) == 14
     assert next(read_jsonl(tmp_path / "data" / "sft.jsonl"))["messages"][0]["content"] == "s"
 
 
