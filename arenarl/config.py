@@ -527,6 +527,19 @@ def _check(config: Config) -> None:
     if unknown or not config.evaluate.decodings:
         raise UserError(f"evaluate.decodings={config.evaluate.decodings}: choose from sampled, greedy")
     _check_turns(config)
+    _check_research(config.data.research)
+
+
+def _check_research(research: ResearchDataConfig) -> None:
+    weights = research.hop_weights
+    if min(weights, default=-1) < 0 or not sum(weights):
+        raise UserError(f"data.research.hop_weights={weights}: name a weight for 1, 2, … entities, none below 0 and one above it")
+    nodes, level = 1, 1
+    for children in research.branching:
+        level *= children
+        nodes += level
+    if len(weights) > nodes:
+        raise UserError(f"data.research.hop_weights={weights}: a tree by data.research.branching={research.branching} has at most {nodes} entities")
 
 
 def _check_search(environment: EnvironmentConfig) -> None:

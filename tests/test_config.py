@@ -306,6 +306,18 @@ def test_a_group_stage_that_cannot_work_is_refused(refuse, key, value, named):
     assert named in refuse("reward: {name: tournament_grpo}", f"group_stage.{key}={value}")
 
 
+@pytest.mark.parametrize(
+    ("override", "wrong"),
+    [
+        ("hop_weights=[]", "hop_weights=[]: name a weight"), ("hop_weights=[0,0]", "name a weight"), ("hop_weights=[1,-1]", "name a weight"),
+        ("branching=[1,1]", "at most 3 entities"), ("branching=[2,0]", "must be above 0"), ("max_tool_calls=0", "must be above 0"),
+        ("plain_share=2", "must be from 0 to 1"), ("rephraser.name=llm", "data.research.rephraser.model is missing"),
+    ],
+)  # fmt: skip
+def test_questions_that_cannot_be_made_are_refused(refuse, override, wrong):
+    assert wrong in refuse("", f"data.research.{override}")
+
+
 @pytest.mark.parametrize("path", JUDGES, ids=lambda path: path.stem)
 def test_every_judge_file_makes_a_judge_for_training_and_for_evaluation(path, load):
     config = load("", f"judge.train.base={path}", f"judge.eval=[{{base: {path}}}, {{}}]")

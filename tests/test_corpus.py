@@ -138,7 +138,8 @@ def test_a_corpus_too_small_is_refused():
 
 PAGES = [
     {
-        "url": "w/curie", "title": "Marie Curie", "text": "Marie Curie was born in 1867. She worked with Pierre Curie.\nShe won prizes.", "kind": "physicist",
+        "url": "w/curie", "title": "Marie Curie", "kind": "physicist",
+        "text": "Marie Curie was born in 1867. She worked with Pierre Curie.\nShe won prizes.",
         "links": ["w/pierre", "w/unknown"], "facts": [{"attribute": "birth year", "value": 1867, "sentence": "Marie Curie was born in 1867."}],
     },
     {"url": "w/pierre", "title": "Pierre Curie", "text": "Pierre Curie was a physicist."},

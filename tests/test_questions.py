@@ -211,8 +211,8 @@ def test_a_corpus_of_ones_own_with_facts_yields_questions_that_are_solved_over_i
 
 
 def test_the_command_prints_histograms_and_questions(tmp_path):
-    command = [sys.executable, "-m", "arenarl.research.questions", "--config", str(ROOT / "configs" / "quickstart.yaml"), "--count", "6", "--show", "2"]
-    done = subprocess.run(
-        [*command, "--set", "data.research.plain_share=1"], cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True
-    )
+    command = [sys.executable, "-m", "arenarl.research.questions", "--config", str(ROOT / "configs" / "quickstart.yaml")]
+    command += ["--count", "6", "--show", "2", "--set", "data.research.plain_share=1"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
     assert "entities (hops)" in done.stdout and "a shallow retriever finds the root of" in done.stdout and done.stdout.count("calls)") == 2

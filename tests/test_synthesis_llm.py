@@ -24,7 +24,8 @@ def llm_that_says(reply):
     async def complete(request):
         asked = (await request.json())["messages"][-1]["content"]
         message = {"role": "assistant", "content": json.dumps(reply(asked))}
-        return web.json_response({"id": "1", "object": "chat.completion", "created": 0, "model": "m", "choices": [{"index": 0, "message": message, "finish_reason": "stop"}]})
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        return web.json_response({"id": "1", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice]})
 
     app = web.Application()
     app.router.add_post("/v1/chat/completions", complete)
