@@ -156,7 +156,7 @@ class RolloutEngine:
             turn = parse_turn(progress.messages[-1])
             if not is_whole:
                 return progress.end(query_id, "max_tokens")
-            if not turn.tool_calls:
+            if must_answer or not turn.tool_calls:
                 return progress.end(query_id, "answer" if turn.answer else "no_answer")
             self._append_observations(progress, [await observe(environment, call.name, call.arguments) for call in turn.tool_calls])
         return progress.end(query_id, "max_turns")

@@ -15,7 +15,7 @@ from arenarl.trajectory import read_jsonl
 OPTIONS = {
     "config": str(ROOT / "configs" / "research" / "quickstart.yaml"), "data__sft_size": 60, "data__rl_size": 12, "data__test_per_subtask": 2,
     "data__research": {"hop_weights": [1.0]}, "environment__search__corpus_size": 200, "sft__epochs": 1, "sft__deepspeed": None,
-    "rollout__group_size": 4, "rollout__max_turns": 3, "rl__micro_batch_size": 4, "rl__eval_steps": 0, "rl__difficulty__low": 0.0,
+    "rollout__group_size": 4, "rollout__max_turns": 3, "rl__micro_batch_size": 4, "rl__difficulty__low": 0.0,
     "rollout__force_answer": True,
 }  # fmt: skip
 
