@@ -10,7 +10,8 @@ the last checkpoint.
 
 import os
 
-from arenarl.config import add_check, check_groups, parse_arguments
+from arenarl.config import add_check, parse_arguments
+from arenarl.config_checks import check_groups
 from arenarl.errors import guarded
 from arenarl.runs import is_done, start_stage, timed
 from arenarl.zero3 import check_deepspeed

@@ -58,9 +58,9 @@ def measure(config: Config, repeats: int = 5) -> list[dict[str, Any]]:
 
     `trajectory` and `answer`, by what the judge was shown: `sigma_group` and `sigma_noise` (see `judge_check.sigmas`) and `snr`, their
     ratio: about 1 where different trajectories differ by noise alone. `sigma_quality`: the spread without noise. Noise that sticks to a
-    trajectory is in sigma_group alone: asking again does not show it. `tau`: signal -> property -> mean of Kendall's tau-b over groups (and rounds), 0
-    where the signal tells no two apart; a property that is the same for all is left out. `calls`: judge calls a group, by signal;
-    `one_round` has one for each different trajectory.
+    trajectory is in sigma_group alone: asking again does not show it. `tau`: signal -> property -> mean of Kendall's tau-b over groups (and
+    rounds), 0 where the signal tells no two apart; a property that is the same for all is left out. `calls`: judge calls a group, by
+    signal; `one_round` has one for each different trajectory.
 
     Raises:
         UserError: no groups were kept.

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from arenarl import config as config_module
-from arenarl.config import Config, UserError, check_groups, config_to_yaml, load_config
+from arenarl.config import Config, UserError, config_to_yaml, load_config
+from arenarl.config_checks import check_groups
 
 ROOT = Path(__file__).resolve().parent.parent
 PARTS = {"judges", "policies", "prompts", "rubrics", "launch", "tables"}  # folders of configs/ that hold parts of runs

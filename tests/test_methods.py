@@ -14,7 +14,8 @@ from trl import GRPOTrainer
 from arenarl import trl_adapter as adapter
 from arenarl.arena import Arena
 from arenarl.build import lora_config
-from arenarl.config import UserError, check_groups, load_config
+from arenarl.config import UserError, load_config
+from arenarl.config_checks import check_groups
 from arenarl.environments.travel_truth import ANSWER_DIMENSIONS, PATH_DIMENSIONS
 from arenarl.generation import GeneratedTurn
 from arenarl.judge import Verdict

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from arenarl.config import check_groups, load_config
+from arenarl.config import load_config
+from arenarl.config_checks import check_groups
 from arenarl.estimate import most_calls
 from arenarl.memory import SHAPES
 from arenarl.scale import ROWS, Hardware, decoding_bytes, forward_flops, hours, judge_calls, training_flops

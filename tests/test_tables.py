@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from arenarl import table_report, table_runs, tables
-from arenarl.config import UserError, check_groups
+from arenarl.config import UserError
+from arenarl.config_checks import check_groups
 from arenarl.discrimination import PROPERTIES, SIGNALS
 from arenarl.files import read_json, write_json
 from arenarl.metrics import mean_over_seeds, paired_differences
