@@ -9,8 +9,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -33,18 +33,16 @@ def run_all(runs: Sequence[Run], results: Path, workers: int, processes: int) ->
     """Finish all runs, seed by seed; what failed, in a line each, after the others are through."""
     failures = []
     missing = [run for run in runs if finished(run, results) is None]
-    with Bar("runs", len(runs), len(runs) - len(missing)) as bar, ThreadPoolExecutor(workers) as pool:
-        for cold_start, of_seed in groupby(sorted(missing, key=lambda run: (run.seed, run.cold_start)), key=lambda run: run.cold_start):
-            of_seed = list(of_seed)
+    by_start = groupby(sorted(missing, key=lambda run: (run.seed, run.cold_start)), key=lambda run: run.cold_start)
+    with Bar("runs", len(runs), len(runs) - len(missing)) as bar:
+        for cold_start, of_start in by_start:
+            of_start = list(of_start)
             try:
-                _cold_start(cold_start, processes, Path("runs") / f"cold-start-{of_seed[0].seed}.log")
+                _cold_start(cold_start, processes, Path("runs") / f"cold-start-{of_start[0].seed}.log")
             except _RunFailed as error:
-                failures.append(str(error))
+                failures.append(f"seed {of_start[0].seed}: {error}")
                 continue
-            by_settings = {json.dumps(run.settings, sort_keys=True): run for run in of_seed}  # tables share rows
-            futures = {pool.submit(_train_and_evaluate, run): run for run in by_settings.values()}
-            for future in as_completed(futures):
-                run = futures[future]
+            for run, future in _in_parallel(_different(of_start), workers):
                 try:
                     found = future.result()
                 except _RunFailed as error:
@@ -53,9 +51,26 @@ def run_all(runs: Sequence[Run], results: Path, workers: int, processes: int) ->
                 write_json(path_of(run, results), found)
                 say(f"{run.row}, seed {run.seed}: win rate {found['figures']['win_rate']:.1f} % after {found['seconds']['total']:.0f} s")
                 bar.update()
-            for run in of_seed:
+            for run in of_start:
                 finished(run, results)
     return failures
+
+
+def _different(runs: Sequence[Run]) -> list[Run]:
+    """One run of those that tables share, the one of which most is measured."""
+    by_settings = {json.dumps(run.settings, sort_keys=True): run for run in sorted(runs, key=lambda run: run.measure is not None)}
+    return [run for run in runs if run in by_settings.values()]
+
+
+def _in_parallel(runs: Sequence[Run], workers: int) -> Iterator[tuple[Run, Future[dict[str, Any]]]]:
+    """Each run with what came of it, as they end; on Ctrl-C those that have not begun do not begin."""
+    pool = ThreadPoolExecutor(workers)
+    futures = {pool.submit(_train_and_evaluate, run): run for run in runs}
+    try:
+        for future in as_completed(futures):
+            yield futures[future], future
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def path_of(run: Run, results: Path) -> Path:

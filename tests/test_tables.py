@@ -217,6 +217,13 @@ def test_a_run_that_fails_is_named_and_the_others_go_on(folder, tmp_path, monkey
     assert table_runs.run_all([run for run in runs if run.row == "one"], tmp_path / "results", 2, 1) == [] and len(asked) == 4
 
 
+def test_of_runs_that_tables_share_the_one_that_measures_more_is_made():
+    [table2] = runs_of("table2", read_table("table2"), ["seeded_single_elimination"], [0])
+    [fig1] = runs_of("fig1", read_table("fig1"), ["seeded_single_elimination"], [0])
+    [swiss] = runs_of("table2", read_table("table2"), ["swiss"], [0])
+    assert table_runs._different([fig1, table2, swiss]) == table_runs._different([table2, swiss, fig1][::-1]) == [fig1, swiss]
+
+
 def test_a_script_that_a_table_started_ends_when_the_table_is_killed(tmp_path):
     """Else it would hold the folder that the next try needs."""
     (tmp_path / "long.py").write_text(
