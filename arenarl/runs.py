@@ -18,7 +18,7 @@ from typing import IO, Any
 
 import yaml
 
-from arenarl.config import Config, JudgeConfig, LLMConfig, UserError, config_to_yaml
+from arenarl.config import Config, JudgeConfig, LLMConfig, UserError, config_to_yaml, load_config
 from arenarl.files import read_json, write_json, write_text
 from arenarl.terminal import is_main_process, quiet_libraries, say
 
@@ -86,12 +86,15 @@ def _claim(folder: Path) -> None:
 
 
 def _refuse_other_settings(config: Config, folder: Path) -> None:
-    """A stage that was begun with other settings is neither resumed nor overwritten."""
+    """A stage that was begun with other settings is neither resumed nor overwritten. A key that did not exist then had its default."""
     unread = _UNREAD_BY.get(folder.name)
     earlier = folder / "config.yaml"
     if unread is None or not earlier.is_file():
         return
-    before, now = yaml.safe_load(earlier.read_text(encoding="utf-8")), yaml.safe_load(config_to_yaml(config))
+    try:
+        before, now = (yaml.safe_load(config_to_yaml(one)) for one in (load_config(earlier), config))
+    except UserError as error:
+        raise UserError(f"{folder} was begun with settings that cannot be read now ({error}); delete it, or give this run another `name`") from error
     for settings in (before, now):
         settings |= {section: _without(free, settings[section]) for section, free in _FREE_ON_RESUMING.items()}
     changed = [section for section in now if section not in unread and now[section] != before.get(section)]

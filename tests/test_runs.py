@@ -1,6 +1,7 @@
 from dataclasses import replace
 
 import pytest
+import yaml
 
 from arenarl.config import Config, UserError, config_to_yaml
 from arenarl.runs import _refuse_other_settings
@@ -28,3 +29,18 @@ def test_a_run_does_not_go_on_with_what_would_change_its_policy(begun, section, 
     setattr(getattr(config, section), key, value)
     with pytest.raises(UserError, match=rf"made with other settings \({section}\)"):
         _refuse_other_settings(config, begun)
+
+
+def test_a_run_that_was_begun_before_a_key_existed_goes_on(begun):
+    written = yaml.safe_load((begun / "config.yaml").read_text(encoding="utf-8"))
+    del written["rl"]["advantage_ddof"], written["data"]
+    (begun / "config.yaml").write_text(yaml.safe_dump(written), encoding="utf-8")
+    _refuse_other_settings(Config(), begun)
+    with pytest.raises(UserError, match="other settings"):
+        _refuse_other_settings(Config(data=replace(Config().data, seed=1)), begun)
+
+
+def test_settings_that_this_version_does_not_know_are_named(begun):
+    (begun / "config.yaml").write_text("rl: {swiftness: 3}", encoding="utf-8")
+    with pytest.raises(UserError, match=r"cannot be read now \(.*unknown key rl.swiftness"):
+        _refuse_other_settings(Config(), begun)
