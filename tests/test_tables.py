@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import time
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -22,34 +23,32 @@ ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", TABLES)
+@cache
+def runs_with(seed, quick=False):
+    """All runs of all tables with one seed."""
+    return [run for name in TABLES for run in runs_of(name, read_table(name), [], [seed], quick=quick)]
+
+
 @pytest.mark.parametrize("quick", [False, True])
-def test_every_row_of_every_table_can_run_on_one_process(name, quick):
-    for run in runs_of(name, read_table(name), [], [1], quick=quick):
-        config = run.loaded
-        check_groups(config, processes=1)
-        assert config.seed == 1 and config.run_dir == Path(f"runs/tables/{run.row}-seed1")
-        assert list(config.evaluate.checkpoints) == [run.checkpoint]
+def test_every_row_of_every_table_can_run_on_one_process(quick):
+    runs = runs_with(1, quick)
+    assert {run.table for run in runs} == set(TABLES)
+    for run in runs:
+        check_groups(run.loaded, processes=1)
+        assert run.loaded.seed == 1 and run.loaded.run_dir == Path(f"runs/tables/{run.row}-seed1")
+        assert list(run.loaded.evaluate.checkpoints) == [run.checkpoint]
 
 
-def test_a_row_that_several_tables_have_has_the_same_settings_in_each():
+def test_a_row_that_several_tables_have_has_the_same_settings_in_each_and_rows_with_other_names_have_others():
     settings = {}
-    for name in TABLES:
-        for run in runs_of(name, read_table(name), [], [0]):
-            assert settings.setdefault(run.row, run.settings) == run.settings, run.row
-    assert len(settings) > 30
-
-
-def test_rows_with_different_names_differ():
-    settings = [json.dumps(run.settings) for name in TABLES for run in {run.row: run for run in runs_of(name, read_table(name), [], [0])}.values()]
-    rows = {run.row for name in TABLES for run in runs_of(name, read_table(name), [], [0])}
-    assert len(set(settings)) == len(rows)
+    for run in runs_with(1):
+        assert settings.setdefault(run.row, run.settings) == run.settings, run.row
+    assert len({json.dumps(one) for one in settings.values()}) == len(settings) > 30
 
 
 def test_all_tables_but_one_start_from_the_quickstarts_policies():
-    starts = {name: {run.loaded.sft_policy for run in runs_of(name, read_table(name), [], [2])} for name in TABLES}
-    assert starts.pop("fig4c") == {"runs/quickstart-stopped-seed2/sft"}
-    assert all(policies == {"runs/quickstart-seed2/sft"} for policies in starts.values())
+    starts = {(run.table == "fig4c", run.loaded.sft_policy) for run in runs_with(1)}
+    assert starts == {(True, "runs/quickstart-stopped-seed1/sft"), (False, "runs/quickstart-seed1/sft")}
 
 
 @pytest.fixture
