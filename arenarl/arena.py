@@ -2,8 +2,8 @@
 
 For ArenaRL a group plays its tournament and the ranks become rewards (Eqs. 3-6); the paper's baselines ask the judge for a
 pointwise score instead (Section 6.1). Tournament-GRPO and the baselines of its Appendix F are further rows of `REWARDS`, and so is the
-correctness of an answer that is known (InfoAgent). All
-groups of a step run at once, each from its first trajectory on. A trajectory without a verdict gets no reward.
+correctness of an answer that is known (InfoAgent). All groups of a step run at once, each from its first trajectory on. A trajectory
+without a verdict gets no reward.
 """
 
 import asyncio

@@ -1,8 +1,10 @@
 """Parts that several test files share: the embedded world, teacher trajectories in compact English, a tiny random policy."""
 
+import importlib.util
 import random
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -89,3 +91,13 @@ def pipeline(tmp_path_factory):
 @pytest.fixture(scope="session")
 def folder(pipeline):
     return pipeline[0]
+
+
+@pytest.fixture
+def prepare_script(tmp_path, monkeypatch) -> ModuleType:
+    """data/prepare.py as a module, to be run in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    spec = importlib.util.spec_from_file_location("prepare", Path(__file__).resolve().parent.parent / "data" / "prepare.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -1,13 +1,11 @@
 """The embedded encyclopedia: dates and relations agree, each fact is said, names are near each other; corpora of one's own."""
 
 import json
-import os
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from hash_seeds import printed_in_two_processes
 
 from arenarl.config import UserError
 from arenarl.research.corpus import LINK, build_corpus, read_corpus
@@ -43,10 +41,7 @@ def ends(person):
 
 
 def test_the_same_seed_gives_the_same_bytes_in_every_process():
-    outputs = []
-    for hash_seed in ("1", "2"):
-        environment = os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)}
-        outputs.append(subprocess.run([sys.executable, "-c", HASH], env=environment, capture_output=True, text=True, check=True).stdout)
+    outputs = printed_in_two_processes(HASH)
     assert outputs[0] == outputs[1]
     assert build_corpus(0, 200).pages != build_corpus(1, 200).pages and build_corpus(0, 200) is build_corpus(0, 200)
 

@@ -1,4 +1,3 @@
-import importlib.util
 import json
 import os
 import subprocess
@@ -37,20 +36,16 @@ def prepared(tmp_path_factory):
 
 
 @pytest.fixture
-def prepare(monkeypatch, capsys, tmp_path):
+def prepare(prepare_script, monkeypatch, capsys):
     """`prepare(folder, **settings)` runs the script's main in this process, in a folder of its own, and returns what it printed."""
-    monkeypatch.chdir(tmp_path)
-    spec = importlib.util.spec_from_file_location("prepare", ROOT / "data" / "prepare.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
 
     def run(folder, **more):
         sets = [word for override in overrides(folder, **more) for word in ("--set", override)]
         monkeypatch.setattr(sys, "argv", ["prepare.py", "travel", "--config", CONFIG, *sets])
-        module.main()
+        prepare_script.main()
         return capsys.readouterr().out
 
-    run.module = module
+    run.module = prepare_script
     return run
 
 

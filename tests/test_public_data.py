@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import importlib.util
 import json
 import os
 import subprocess
@@ -61,16 +60,12 @@ def load(*sources, tools=()):
 
 
 @pytest.fixture
-def prepare(monkeypatch, capsys, tmp_path):
+def prepare(prepare_script, monkeypatch, capsys):
     """`prepare(*words)` runs the script's main in this process, in `tmp_path`, and returns what it printed."""
-    monkeypatch.chdir(tmp_path)
-    spec = importlib.util.spec_from_file_location("prepare", ROOT / "data" / "prepare.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
 
     def run(*words):
         monkeypatch.setattr(sys, "argv", ["prepare.py", "--config", CONFIG, *map(str, words)])
-        module.main()
+        prepare_script.main()
         return capsys.readouterr().out
 
     return run

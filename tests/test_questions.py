@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from hash_seeds import printed_in_two_processes
 
 from arenarl.config import EnvironmentConfig, ResearchDataConfig, SearchConfig, UserError
 from arenarl.research.constraint_sets import choose_clues
@@ -170,10 +171,7 @@ def test_clues_are_chosen_for_what_they_leave_and_dropped_where_they_give_away()
 
 
 def test_the_same_seed_makes_the_same_questions_in_every_process():
-    outputs = []
-    for hash_seed in ("1", "2"):
-        environment = os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)}
-        outputs.append(subprocess.run([sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=True).stdout)
+    outputs = printed_in_two_processes(SCRIPT)
     assert outputs[0] == outputs[1]
 
 

@@ -1,12 +1,10 @@
 import json
-import os
 import random
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from hash_seeds import printed_in_two_processes
 
 from arenarl.config import DataConfig
 from arenarl.environments.travel import TravelEnvironment
@@ -48,10 +46,7 @@ def subtask_of(record):
 
 
 def test_the_same_seed_gives_the_same_bytes_in_every_process():
-    outputs = []
-    for hash_seed in ("1", "2"):
-        environment = os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)}
-        outputs.append(subprocess.run([sys.executable, "-c", HASHES], env=environment, capture_output=True, text=True, check=True).stdout)
+    outputs = printed_in_two_processes(HASHES)
     assert outputs[0] == outputs[1] and len(outputs[0].splitlines()) == 12
 
 

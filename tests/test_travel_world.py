@@ -1,10 +1,8 @@
-import os
-import subprocess
-import sys
 from collections import Counter
 from itertools import permutations
 
 import pytest
+from hash_seeds import printed_in_two_processes
 
 from arenarl.environments.travel_world import CATEGORIES, PREFERENCES, PREFIXES, build_world, distance_km
 
@@ -12,21 +10,16 @@ WORLD = build_world(0)
 GROUPS = [(city, category) for city in WORLD.cities for category in CATEGORIES]
 LEGS = list(permutations(WORLD.cities, 2))
 DATE = "2026-05-01"
-
-
-def fingerprint(seed):
-    """A hash of the whole world, from a process of its own with its own hash seed."""
-    code = (
-        "import hashlib; from arenarl.environments.travel_world import build_world; w = build_world(0);"
-        "legs = [(w.flights('2026-05-01', a, b), w.trains('2026-05-01', a, b)) for a in w.cities for b in w.cities if a != b];"
-        "print(hashlib.sha256(repr((w.pois, legs)).encode()).hexdigest())"
-    )
-    environment = os.environ | {"PYTHONHASHSEED": str(seed), "PYTHONPATH": os.pathsep.join(sys.path)}
-    return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True).stdout
+FINGERPRINT = (
+    "import hashlib; from arenarl.environments.travel_world import build_world; w = build_world(0);"
+    "legs = [(w.flights('2026-05-01', a, b), w.trains('2026-05-01', a, b)) for a in w.cities for b in w.cities if a != b];"
+    "print(hashlib.sha256(repr((w.pois, legs)).encode()).hexdigest())"
+)
 
 
 def test_the_same_seed_gives_the_same_world_in_every_process():
-    assert fingerprint(1) == fingerprint(2)
+    one, other = printed_in_two_processes(FINGERPRINT)
+    assert one == other
 
 
 def test_another_seed_gives_another_world():
