@@ -135,12 +135,12 @@ def pass_rows(policies: dict[str, dict[str, Any]]) -> list[list[str]]:
     return [["", *(f"pass@{k} %" for k in shown)], *rows]
 
 
-def format_figure(figure: dict[str, Any] | None) -> str:
+def format_figure(figure: dict[str, Any] | None, digits: int = 1) -> str:
     """`mean [low, high]`, or a dash where there is no figure or was no case."""
     if figure is None or figure["mean"] is None:
         return "-"
     low, high = figure["ci"]
-    return f"{figure['mean']:.1f}" + ("" if low is None else f" [{low:.1f}, {high:.1f}]")
+    return f"{figure['mean']:.{digits}f}" + ("" if low is None else f" [{low:.{digits}f}, {high:.{digits}f}]")
 
 
 def print_trajectory(query: Query, trajectory: Trajectory) -> None:

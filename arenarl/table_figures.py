@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from arenarl import discrimination
-from arenarl.figures import LINES, STYLE, save_figure
+from arenarl.figures import LINES, STYLE, plot_band, save_figure
 from arenarl.tables import Table
 
 
@@ -54,10 +54,11 @@ def learning_curves(curves: dict[str, list[list[dict[str, Any]]]], table: Table,
             length = max(len(points) for points in seeds)
             values = np.array([[point[f"eval/sampled/{name}"] for point in points] for points in seeds if len(points) == length])
             share = [point["step"] / seeds[0][-1]["step"] for point in seeds[0]]
-            line = LINES[place % len(LINES)] | {"color": colours[place]}
-            axes.plot(share, values.mean(axis=0), label=table.rows[row].label, **line)
+            line = LINES[place % len(LINES)] | {"color": colours[place], "label": table.rows[row].label}
             if row == table.reference:
-                axes.fill_between(share, values.min(axis=0), values.max(axis=0), color=colours[place], alpha=0.18, linewidth=0)
+                plot_band(axes, share, values.mean(axis=0), (values.min(axis=0), values.max(axis=0)), **line)
+            else:
+                axes.plot(share, values.mean(axis=0), **line)
         axes.set_title(title)
         axes.set_xlabel("share of the training steps")
     figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside right center")

@@ -13,7 +13,7 @@ from arenarl.discrimination import SIGNALS
 from arenarl.files import read_json, write_json, write_text
 from arenarl.metrics import mean_over_seeds, paired_differences
 from arenarl.queries import SUBTASKS
-from arenarl.report import TRAVEL
+from arenarl.report import TRAVEL, format_figure
 from arenarl.table_figures import draw
 from arenarl.tables import FOLDER, TABLES, Row, Table, read_table
 
@@ -212,11 +212,7 @@ def readme_tables(results: Path) -> dict[str, str]:
 
 
 def _figure(figure: dict[str, Any] | None, digits: int = 1) -> str:
-    """`mean [low, high]`."""
-    if not figure or figure["mean"] is None:
-        return "not run"
-    low, high = figure["ci"]
-    return f"{figure['mean']:.{digits}f}" + ("" if low is None else f" [{low:.{digits}f}, {high:.{digits}f}]")
+    return format_figure(figure, digits) if figure and figure["mean"] is not None else "not run"
 
 
 def _mean(figure: dict[str, Any] | None) -> str:

@@ -52,7 +52,7 @@ def run_all(runs: Sequence[Run], results: Path, workers: int, processes: int) ->
                 say(f"{run.row}, seed {run.seed}: win rate {found['figures']['win_rate']:.1f} % after {found['seconds']['total']:.0f} s")
                 bar.update()
             for run in of_start:
-                finished(run, results)
+                finished(run, results)  # copies what tables share to all of them
     return failures
 
 
