@@ -84,6 +84,7 @@ def sft_arguments(config: Config, folder: Path):
         gradient_checkpointing=config.policy.gradient_checkpointing,
         deepspeed=sft.deepspeed,
         ddp_timeout=LONGEST_WAIT_S,
+        ddp_find_unused_parameters=False,
         logging_steps=math.gcd(10, sft.save_steps),  # a mean over steps must not begin before a checkpoint and end after it
         save_steps=sft.save_steps,
         save_total_limit=2,
