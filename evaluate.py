@@ -50,7 +50,6 @@ def main() -> None:
     client = build_client(config, "evaluate", folder)
     judges, verifier = build_judges(config, examine, client), build_verifier(config, client)
     print_estimate(config, "evaluate")
-    temperatures = {"sampled": config.rollout.temperature, "greedy": 0.0}
     prints = {name: fingerprint(config, policy) for name, policy in policies.items()}
     parts = {
         (name, decoding, sample): Part(folder / f"{name}_{decoding}{f'_{sample + 1}' if sample else ''}.jsonl", prints[name])
@@ -72,8 +71,8 @@ def main() -> None:
                 samples.append(judge_trajectories(queries, part.trajectories, baselines, judges, examine, verifier))
                 continue
             found = evaluate_policy(
-                engine_of(name), queries, baselines, judges, examine, temperatures[decoding], config.seed, bar.update, sample, config.test_turns,
-                verifier,
+                engine_of(name), queries, baselines, judges, examine, config.temperatures[decoding], config.seed, bar.update, sample,
+                config.test_turns, verifier,
             )  # fmt: skip
             if client:
                 client.check()

@@ -19,7 +19,7 @@ difficulty() { python -m arenarl.difficulty --config "$CONFIG" "$@"; }
 pipeline()  { data "$@"; sft "$@"; rl "$@"; evaluate "$@"; report "$@"; }
 baselines() { for name in grpo gspo grpo_trajectory noise_free; do CONFIG=configs/quickstart_$name.yaml; rl "$@"; evaluate "$@"; done; }
 turns()     { for name in short long scaling; do CONFIG=configs/quickstart_${name}_turns.yaml; rl "$@"; evaluate "$@"; report "$@"; done; }
-tables()    { python -m arenarl.tables --processes "$PROCESSES" "$@"; }
+tables()    { python -m arenarl.tables "$@"; }
 table2()    { tables table2 "$@"; }
 table3()    { tables table3 "$@"; }
 fig1()      { tables fig1 "$@"; }

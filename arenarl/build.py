@@ -227,7 +227,7 @@ def build_curve(
     queries, baselines = test_set(config)
     queries = spread_over_subtasks(queries, config.rl.eval_queries, build_domain(config).subtasks_of(queries))
     judges, verifier = build_judges(config, examiner, client), build_verifier(config, client)
-    return CurveRecorder(engine, queries, baselines, judges, examiner, config.rollout.temperature, config.seed, folder, client, verifier)
+    return CurveRecorder(engine, queries, baselines, judges, examiner, config.temperatures, config.seed, folder, client, verifier)
 
 
 def spread_over_subtasks(queries: list[Query], count: int, subtasks: Iterable[str]) -> list[Query]:

@@ -350,7 +350,7 @@ class EvaluateConfig:
     api: dict[str, LLMConfig] = field(default_factory=dict)  # name -> a closed model that is evaluated beside them with the same tools
     # and budgets (Table 3's first rows), as {gpt-4o: {base: ../policies/gpt_4o.yaml}}. The turn budgets and temperature are those of
     # `rollout`: max_reply_tokens and reply_format count for judges only, temperature only where null, which sends none
-    decodings: list[str] = field(default_factory=lambda: ["sampled", "greedy"])  # at rollout.temperature, and at 0
+    decodings: list[str] = field(default_factory=lambda: ["sampled", "greedy"])  # at rollout.temperature, and at 0; of RL's curve too
     samples: int = 1  # trajectories a query when sampled: of more than one, pass@k (Fig. 9, AgentGym-RL); all else counts the first
     max_turns: list[int] | None = None  # test-time turns: figures for each of these budgets (Fig. 8, AgentGym-RL), the table by the largest;
     # null is rollout.max_turns
@@ -411,6 +411,17 @@ class Config:
     def turns(self) -> TurnSchedule:
         """Optimizer step → turns that a training trajectory may take."""
         return turn_schedule(self.rollout.turn_schedule, self.rollout.turns_every, self.rollout.max_turns, self.rl.steps)
+
+    @property
+    def temperatures(self) -> dict[str, float]:
+        """Of each decoding that is evaluated, in RL's curve and at the end."""
+        known = {"sampled": self.rollout.temperature, "greedy": 0.0}
+        return {decoding: known[decoding] for decoding in self.evaluate.decodings}
+
+    @property
+    def curve_cases(self) -> int:
+        """Trajectories that RL's curve takes, all points together."""
+        return self.rl.curve_points * self.rl.eval_queries * len(self.evaluate.decodings)
 
     @property
     def test_turns(self) -> int:

@@ -57,7 +57,7 @@ def estimate_rl(config: Config, queries: Sequence[Query], baselines: dict[str, T
         groups = [_group(query, baselines[query.query_id], config.rollout.group_size) for query in queries]
         Arena(LLMJudge(config.judge.train, client), config).reward_groups(groups)
         total += _times(client, config.rl.rollouts * config.rl.groups / len(groups))
-    return total + _estimate_cases(config, queries, baselines, client, config.rl.curve_points * config.rl.eval_queries * 2)
+    return total + _estimate_cases(config, queries, baselines, client, config.curve_cases)
 
 
 def most_calls(config: Config) -> int:

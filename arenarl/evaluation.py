@@ -232,14 +232,14 @@ def figures_of(cases: Sequence[Case], resamples: int, seed: int) -> dict[str, An
 
 
 class CurveRecorder:
-    """The curve during RL: a few held-out queries every so many steps, sampled and greedy, to W&B and curve.jsonl (Fig. 4c)."""
+    """The curve during RL: a few held-out queries every so many steps, in some decodings, to W&B and curve.jsonl (Fig. 4c)."""
 
     def __init__(self, engine: RolloutEngine, queries: Sequence[Query], baselines: dict[str, Trajectory], judges: Sequence[Judge],
-                 examine: Examiner | None, temperature: float, seed: int, folder: Path, client: LLMClient | None = None,
+                 examine: Examiner | None, temperatures: dict[str, float], seed: int, folder: Path, client: LLMClient | None = None,
                  verifier: Verifier | None = None):
         self.evaluate = partial(evaluate_policy, engine, baselines=baselines, judges=judges, examine=examine, seed=seed, verifier=verifier)
         self.queries = queries
-        self.temperatures = {"sampled": temperature, "greedy": 0.0}
+        self.temperatures = temperatures  # decoding -> temperature
         self.path = folder / "curve.jsonl"
         self.client = client
 

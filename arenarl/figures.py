@@ -89,14 +89,15 @@ def learning_curves(curves: Sequence[list[dict[str, Any]]], judge: str) -> tuple
     """The curves during RL, one list of points a seed, all at the same steps; and what the bands are."""
     steps = [point["step"] for point in curves[0]]
     by_seed = [{point["step"]: point for point in points} for points in curves]
-    names = [key.rpartition("/")[2] for key in curves[0][0] if key.startswith("eval/sampled/")]
+    decodings = [decoding for decoding in ("sampled", "greedy") if f"eval/{decoding}/win_rate" in curves[0][0]]
+    names = [key.rpartition("/")[2] for key in curves[0][0] if key.startswith(f"eval/{decodings[0]}/")]
     rows = math.ceil(len(names) / 3)
     figure = Figure(figsize=(9.5, 2.6 * rows), layout="constrained")
     panels = list(figure.subplots(rows, 3, sharex=True).flat)
     for unused in panels[len(names) :]:
         unused.remove()
     for axes, name in zip(panels, names, strict=False):
-        for decoding, line in zip(("sampled", "greedy"), LINES, strict=False):
+        for decoding, line in zip(decodings, LINES, strict=False):
             key = f"eval/{decoding}/{name}"
             values = np.array([[_number(points[step][key]) for step in steps] for points in by_seed])
             bounds = (values.min(axis=0), values.max(axis=0)) if len(curves) > 1 else _interval(by_seed[0], steps, key)

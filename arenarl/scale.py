@@ -96,7 +96,7 @@ def judge_calls(config: Config) -> dict[str, int]:
     queries = config.data.test_per_subtask * len(make_domain(config).subtasks)
     return {
         "rewards": config.rl.rollouts * config.rl.groups * most_calls(config),
-        "curve": config.rl.curve_points * config.rl.eval_queries * 2 * both_orders,
+        "curve": config.curve_cases * both_orders,
         "evaluation": queries * len(config.evaluate.attempts) * len(config.evaluated) * both_orders,
     }
 

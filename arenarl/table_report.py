@@ -206,9 +206,9 @@ def compare_with_stored(name: str, again: Path, stored: Path) -> str:
 
 
 def readme_tables(results: Path) -> dict[str, str]:
-    """Marker in the README -> the table, of those that there are results of."""
+    """Marker in the README -> the table; 'not run' where there are no results."""
     tables = {name: read_json(results / name / "table.json") for name in TABLES}
-    return {name: short_table(read_table(name, FOLDER), summary) for name, summary in tables.items() if summary}
+    return {name: short_table(read_table(name, FOLDER), summary) if summary else "not run" for name, summary in tables.items()}
 
 
 def _figure(figure: dict[str, Any] | None, digits: int = 1) -> str:

@@ -11,8 +11,8 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from itertools import groupby
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from arenarl.discrimination import measure
@@ -26,46 +26,46 @@ from arenarl.trajectory import read_jsonl
 
 
 class _RunFailed(Exception):
-    """A script ended with an error; the message is its last line."""
+    """A script ended with an error; the message is what it was for, and its last line."""
 
 
-def run_all(runs: Sequence[Run], results: Path, workers: int, processes: int) -> list[str]:
-    """Finish all runs, seed by seed; what failed, in a line each, after the others are through."""
-    failures = []
+_ONE_PREPARES = Lock()  # seeds share their data
+
+
+def run_all(runs: Sequence[Run], results: Path, workers: int) -> list[str]:
+    """Finish all runs; what failed, in a line each, after the others are through."""
+    failures: dict[str, None] = {}
     missing = [run for run in runs if finished(run, results) is None]
-    by_start = groupby(sorted(missing, key=lambda run: (run.seed, run.cold_start)), key=lambda run: run.cold_start)
     with Bar("runs", len(runs), len(runs) - len(missing)) as bar:
-        for cold_start, of_start in by_start:
-            of_start = list(of_start)
+        for run, future in _in_parallel(_different(missing), workers):
             try:
-                _cold_start(cold_start, processes, Path("runs") / f"cold-start-{of_start[0].seed}.log")
+                found = future.result()
             except _RunFailed as error:
-                failures.append(f"seed {of_start[0].seed}: {error}")
+                failures[str(error)] = None  # of a cold start, that of many runs
                 continue
-            for run, future in _in_parallel(_different(of_start), workers):
-                try:
-                    found = future.result()
-                except _RunFailed as error:
-                    failures.append(f"{run.row}, seed {run.seed}: {error}")
-                    continue
-                write_json(path_of(run, results), found)
-                say(f"{run.row}, seed {run.seed}: win rate {found['figures']['win_rate']:.1f} % after {found['seconds']['total']:.0f} s")
-                bar.update()
-            for run in of_start:
-                finished(run, results)  # copies what tables share to all of them
-    return failures
+            sharing = [other for other in missing if other.settings == run.settings]
+            for other in sharing:
+                write_json(path_of(other, results), found)
+            say(f"{run.row}, seed {run.seed}: win rate {found['figures']['win_rate']:.1f} % after {found['seconds']['total']:.0f} s")
+            bar.update(len(sharing))
+    return list(failures)
 
 
 def _different(runs: Sequence[Run]) -> list[Run]:
-    """One run of those that tables share, the one of which most is measured."""
+    """Seed by seed, one run of those that tables share, the one of which most is measured."""
     by_settings = {json.dumps(run.settings, sort_keys=True): run for run in sorted(runs, key=lambda run: run.measure is not None)}
-    return [run for run in runs if run in by_settings.values()]
+    return sorted((run for run in runs if run in by_settings.values()), key=lambda run: run.seed)
 
 
 def _in_parallel(runs: Sequence[Run], workers: int) -> Iterator[tuple[Run, Future[dict[str, Any]]]]:
-    """Each run with what came of it, as they end; on Ctrl-C those that have not begun do not begin."""
+    """Each run with what came of it, as they end; on Ctrl-C those that have not begun do not begin.
+
+    Cold starts are first in the queue, so a run that waits for its own waits for one that is under way.
+    """
     pool = ThreadPoolExecutor(workers)
-    futures = {pool.submit(_train_and_evaluate, run): run for run in runs}
+    cold_starts = {run.cold_start: run for run in runs}
+    policies = {options: pool.submit(_cold_start, run) for options, run in cold_starts.items()}
+    futures = {pool.submit(_train_and_evaluate, run, policies[run.cold_start]): run for run in runs}
     try:
         for future in as_completed(futures):
             yield futures[future], future
@@ -89,19 +89,22 @@ def finished(run: Run, results: Path) -> dict[str, Any] | None:
     return None
 
 
-def _cold_start(options: Sequence[str], processes: int, log: Path) -> None:
-    """Data and SFT policy of a seed, unless they are there."""
-    _call([sys.executable, "data/prepare.py", "travel", *options], log)
-    _call([sys.executable, "-m", "arenarl.launch", "--nproc_per_node", str(processes), "train_sft.py", *options], log)
+def _cold_start(run: Run) -> None:
+    """The data and the SFT policy that a run starts from, unless they are there."""
+    log = Path(run.loaded.sft_policy).parent / "log.txt"
+    with _ONE_PREPARES:
+        _call([sys.executable, "data/prepare.py", "travel", *run.cold_start], log, f"seed {run.seed}")
+    _call([sys.executable, "train_sft.py", *run.cold_start], log, f"seed {run.seed}")
 
 
-def _train_and_evaluate(run: Run) -> dict[str, Any]:
+def _train_and_evaluate(run: Run, cold_start: Future[None]) -> dict[str, Any]:
     """RL and evaluation of one row and seed, and what came out."""
+    cold_start.result()
     config = run.loaded
     log = config.run_dir / "log.txt"
     if run.checkpoint == "rl":
-        _call([sys.executable, "train_rl.py", *run.options], log)
-    _call([sys.executable, "evaluate.py", *run.options], log)
+        _call([sys.executable, "train_rl.py", *run.options], log, f"{run.row}, seed {run.seed}")
+    _call([sys.executable, "evaluate.py", *run.options], log, f"{run.row}, seed {run.seed}")
     summary = read_json(config.results_dir / "summary.json")
     figures = summary[run.checkpoint]["sampled"]
     steps = [entry for entry in training_log(config.run_dir / "rl") if "judge/calls_per_group" in entry]
@@ -126,11 +129,11 @@ def _train_and_evaluate(run: Run) -> dict[str, Any]:
     return found
 
 
-def _call(command: Sequence[str], log: Path) -> None:
+def _call(command: Sequence[str], log: Path, what: str) -> None:
     """Run a script that ends when this process does, however that ends; what it says goes to `log`."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("a", encoding="utf-8") as file:
         code = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, env=os.environ | {OWNED: "1"}, check=False).returncode
     if code:
         lines = log.read_text(encoding="utf-8").strip().splitlines()
-        raise _RunFailed(f"{lines[-1] if lines else f'exit code {code}'} ({log})")
+        raise _RunFailed(f"{what}: {lines[-1] if lines else f'exit code {code}'} ({log})")

@@ -128,7 +128,10 @@ def runs_of(name: str, table: Table, rows: list[str], seeds: list[int], folder: 
     start_overrides = [*table.cold_start_set, *last]
     sft = load_config(table.cold_start, start_overrides)
     configs = {name: row.config or table.cold_start for name, row in table.rows.items() if row.is_run and name in (rows or table.rows)}
-    overrides = {row: [*table.set, *table.rows[row].set, *last, f"name={folder}/{row}", "results=runs", f"rl.init_run={sft.name}"] for row in configs}
+    overrides = {
+        row: [*table.cold_start_set, *table.set, *table.rows[row].set, *last, f"name={folder}/{row}", "results=runs", f"rl.init_run={sft.name}"]
+        for row in configs
+    }
     loaded = {row: load_config(config, overrides[row]) for row, config in configs.items()}  # once for all seeds: it takes a tenth of a second
     runs = []
     for seed in seeds or (table.quick.seeds if quick else table.seeds):
@@ -163,7 +166,6 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="one seed, a few steps: minutes, to see that it runs; into runs/quick")
     parser.add_argument("--again", action="store_true", help="run the rows whatever is stored, and compare; into runs/again")
     parser.add_argument("--workers", type=int, default=2, help="runs at once, a core each (default: 2)")
-    parser.add_argument("--processes", type=int, default=2, help="of SFT (default: 2)")
     arguments = parser.parse_args()
 
     from arenarl.table_report import compare_with_stored, write_table  # which load scipy and matplotlib
@@ -178,7 +180,7 @@ def main() -> None:
         rows = [row for row in arguments.rows if row in table.rows or len(tables) == 1]
         if rows or not arguments.rows:
             runs += runs_of(name, table, rows, arguments.seeds, folder, arguments.quick)
-    failures = run_all(runs, results, arguments.workers, arguments.processes)
+    failures = run_all(runs, results, arguments.workers)
     for name, table in tables.items():
         if arguments.again:
             print(compare_with_stored(name, results, Path("results")))

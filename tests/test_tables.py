@@ -46,9 +46,9 @@ def test_a_row_that_several_tables_have_has_the_same_settings_in_each_and_rows_w
     assert len({json.dumps(one) for one in settings.values()}) == len(settings) > 30
 
 
-def test_all_tables_but_one_start_from_the_quickstarts_policies():
+def test_all_tables_but_one_start_from_the_same_policies():
     starts = {(run.table == "fig4c", run.loaded.sft_policy) for run in runs_with(1)}
-    assert starts == {(True, "runs/quickstart-stopped-seed1/sft"), (False, "runs/quickstart-seed1/sft")}
+    assert starts == {(True, "runs/tables/cold-start-stopped-seed1/sft"), (False, "runs/tables/cold-start-seed1/sft")}
 
 
 @pytest.fixture
@@ -202,18 +202,31 @@ def test_a_run_that_fails_is_named_and_the_others_go_on(folder, tmp_path, monkey
     (tmp_path / "fails.py").write_text("import sys\nprint('error: no luck')\nsys.exit('swiss' in ' '.join(sys.argv))\n", encoding="utf-8")
     asked = []
 
-    def train_and_evaluate(run):
+    def train_and_evaluate(run, cold_start):
+        cold_start.result()
         asked.append(run.row)
-        table_runs._call([sys.executable, str(tmp_path / "fails.py"), run.config], tmp_path / f"{run.row}.txt")
+        table_runs._call([sys.executable, str(tmp_path / "fails.py"), run.config], tmp_path / f"{run.row}.txt", f"{run.row}, seed {run.seed}")
         return result(run, 60.0)
 
     monkeypatch.setattr(table_runs, "_train_and_evaluate", train_and_evaluate)
     monkeypatch.setattr(table_runs, "_cold_start", lambda *_: None)
     runs = runs_of("own", read_table("own", folder), [], [0, 1])
-    failures = table_runs.run_all(runs, tmp_path / "results", workers=2, processes=1)
-    assert failures == [f"other, seed {seed}: error: no luck ({tmp_path / 'other.txt'})" for seed in (0, 1)]
+    failures = table_runs.run_all(runs, tmp_path / "results", workers=2)
+    assert sorted(failures) == [f"other, seed {seed}: error: no luck ({tmp_path / 'other.txt'})" for seed in (0, 1)]
     assert sorted(asked) == ["one", "one", "other", "other"]
-    assert table_runs.run_all([run for run in runs if run.row == "one"], tmp_path / "results", 2, 1) == [] and len(asked) == 4
+    assert table_runs.run_all([run for run in runs if run.row == "one"], tmp_path / "results", 2) == [] and len(asked) == 4
+
+
+def test_a_cold_start_that_fails_is_named_once_and_ends_the_rows_of_its_seed(folder, tmp_path, monkeypatch):
+    def cold_start(run):
+        if run.seed == 0:
+            raise table_runs._RunFailed("seed 0: error: no luck")
+
+    monkeypatch.setattr(table_runs, "_cold_start", cold_start)
+    monkeypatch.setattr(table_runs, "_train_and_evaluate", lambda run, cold_start: cold_start.result() or result(run, 60.0))
+    runs = runs_of("own", read_table("own", folder), [], [0, 1])
+    assert table_runs.run_all(runs, tmp_path, workers=1) == ["seed 0: error: no luck"]
+    assert [table_runs.finished(run, tmp_path) is not None for run in runs] == [False, False, True, True]
 
 
 def test_of_runs_that_tables_share_the_one_that_measures_more_is_made():
@@ -230,7 +243,7 @@ def test_a_script_that_a_table_started_ends_when_the_table_is_killed(tmp_path):
         f"def main():\n    pathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(os.getpid()))\n    time.sleep(600)\nguarded(main)\n",
         encoding="utf-8",
     )
-    paths = f"[sys.executable, {str(tmp_path / 'long.py')!r}], Path({str(tmp_path / 'log')!r})"
+    paths = f"[sys.executable, {str(tmp_path / 'long.py')!r}], Path({str(tmp_path / 'log')!r}), 'it'"
     call = f"import sys; from pathlib import Path; from arenarl.table_runs import _call; _call({paths})"
     table = subprocess.Popen([sys.executable, "-c", call], cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)})
     wait_until(lambda: (tmp_path / "pid").is_file() and (tmp_path / "pid").read_text())
