@@ -34,21 +34,21 @@ _ONE_PREPARES = Lock()  # seeds share their data
 
 def run_all(runs: Sequence[Run], results: Path, workers: int) -> list[str]:
     """Finish all runs; what failed, in a line each, after the others are through."""
-    failures: dict[str, None] = {}
+    failures: dict[tuple[int, str], str] = {}
     missing = [run for run in runs if finished(run, results) is None]
     with Bar("runs", len(runs), len(runs) - len(missing)) as bar:
         for run, future in _in_parallel(_different(missing), workers):
             try:
                 found = future.result()
             except _RunFailed as error:
-                failures[str(error)] = None  # of a cold start, that of many runs
+                failures[run.seed, run.row] = str(error)
                 continue
             sharing = [other for other in missing if other.settings == run.settings]
             for other in sharing:
                 write_json(path_of(other, results), found)
             say(f"{run.row}, seed {run.seed}: win rate {found['figures']['win_rate']:.1f} % after {found['seconds']['total']:.0f} s")
             bar.update(len(sharing))
-    return list(failures)
+    return list(dict.fromkeys(failures[key] for key in sorted(failures)))  # a cold start that failed ended many runs
 
 
 def _different(runs: Sequence[Run]) -> list[Run]:

@@ -135,12 +135,12 @@ def runs_of(name: str, table: Table, rows: list[str], seeds: list[int], folder: 
     loaded = {row: load_config(config, overrides[row]) for row, config in configs.items()}  # once for all seeds: it takes a tenth of a second
     runs = []
     for seed in seeds or (table.quick.seeds if quick else table.seeds):
+        start, sft_policy = _options(table.cold_start, [*start_overrides, f"seed={seed}"]), replace(sft, seed=seed).sft_policy
         for row, config in configs.items():
             checkpoint, of_seed = table.rows[row].checkpoint, replace(loaded[row], seed=seed)
-            path = replace(sft, seed=seed).sft_policy if checkpoint == "sft" else str(of_seed.run_dir / "rl")
+            path = sft_policy if checkpoint == "sft" else str(of_seed.run_dir / "rl")
             of_seed = replace(of_seed, evaluate=replace(of_seed.evaluate, checkpoints={checkpoint: path}))
             options = _options(config, [*overrides[row], f"seed={seed}", f"evaluate.checkpoints={{{checkpoint}: {path}}}"])
-            start = _options(table.cold_start, [*start_overrides, f"seed={seed}"])
             runs.append(Run(name, row, seed, config, of_seed, options, start, checkpoint, table.measure))
     return runs
 
