@@ -88,7 +88,7 @@ def main() -> None:
         for (name, decoding), samples in cases.items():
             resamples, seed = config.evaluate.bootstrap, config.seed
             more = scaling_figures(samples, config.evaluate.max_turns, resamples, seed)
-            figures[name][decoding] = summarize(samples[0], resamples, seed) | more
+            figures[name][decoding] = summarize([case for cases in samples for case in cases], resamples, seed) | more
     summary = summary_of_run(config, figures)
     write_json(config.results_dir / "summary.json", summary)
     print_table(summary)

@@ -351,7 +351,7 @@ class EvaluateConfig:
     # and budgets (Table 3's first rows), as {gpt-4o: {base: ../policies/gpt_4o.yaml}}. The turn budgets and temperature are those of
     # `rollout`: max_reply_tokens and reply_format count for judges only, temperature only where null, which sends none
     decodings: list[str] = field(default_factory=lambda: ["sampled", "greedy"])  # at rollout.temperature, and at 0; of RL's curve too
-    samples: int = 1  # trajectories a query when sampled: of more than one, pass@k (Fig. 9, AgentGym-RL); all else counts the first
+    samples: int = 1  # trajectories a query when sampled, all of which count; of more than one, pass@k too (Fig. 9, AgentGym-RL)
     max_turns: list[int] | None = None  # test-time turns: figures for each of these budgets (Fig. 8, AgentGym-RL), the table by the largest;
     # null is rollout.max_turns
     bootstrap: int = 2000  # resamples for the 95 % intervals

@@ -178,50 +178,47 @@ def baseline_cases(queries: Sequence[Query], baselines: dict[str, Trajectory], e
 
 
 def summarize(cases: Sequence[Case], resamples: int, seed: int) -> dict[str, Any]:
-    """The figures of a table: overall, by subtask, and the win rate and, with a truth, the noise-free score of each dimension."""
+    """The figures of a table: overall, by subtask, and the win rate and, with a truth, the noise-free score of each dimension.
+
+    All samples of a query count; intervals are over queries.
+    """
     summary = figures_of(cases, resamples, seed)
     summary["by_subtask"] = {
         subtask: figures_of([case for case in cases if case.query.subtask == subtask], resamples, seed)
         for subtask in sorted({case.query.subtask for case in cases})
     }
-    strata = [case.query.subtask for case in cases]
-    outcomes = np.stack([case.outcomes for case in cases])
-    summary["by_judge"] = [metrics.win_rate(outcomes[:, [judge]], strata, resamples, seed) for judge in range(outcomes.shape[1])]
+    outcomes, is_valid = np.stack([case.outcomes for case in cases]), np.array([case.trajectory.valid for case in cases])
+    summary["by_judge"] = [_win_rate(cases, outcomes[:, [judge]], resamples, seed) for judge in range(outcomes.shape[1])]
     summary["judges_agree"] = metrics.agreement(outcomes[:, 0], outcomes[:, 1]) if outcomes.shape[1] == 2 else None
     summary["missing_verdicts"] = sum(bool(np.isnan(judged).all()) for case in cases for judged in case.outcomes)
-    valid = np.array([case.trajectory.valid for case in cases])
+    valid = [case for case in cases if case.trajectory.valid]
     summary["by_dimension"] = {}
     for index, name in enumerate(rubric_of(cases[0].query).names):
         summary["by_dimension"][name] = {
-            "win_rate": metrics.win_rate(outcomes[:, :, [index]], strata, resamples, seed),
-            "win_rate_valid": metrics.win_rate(outcomes[valid][:, :, [index]], [strata[k] for k in np.flatnonzero(valid)], resamples, seed),
+            "win_rate": _win_rate(cases, outcomes[:, :, [index]], resamples, seed),
+            "win_rate_valid": _win_rate(valid, outcomes[is_valid][:, :, [index]], resamples, seed),
         }
         if cases[0].truth:
-            summary["by_dimension"][name]["score"] = metrics.mean([case.dimensions[name] for case in cases], strata, resamples, seed)
+            summary["by_dimension"][name]["score"] = _mean(cases, lambda case, name=name: case.dimensions[name], resamples, seed)
     return summary
 
 
 def figures_of(cases: Sequence[Case], resamples: int, seed: int) -> dict[str, Any]:
     """The figures that a table has a column for, and more; each with its interval. What is noise-free needs a truth."""
-    strata = [case.query.subtask for case in cases]
     valid = [case for case in cases if case.trajectory.valid]
-    valid_strata = [case.query.subtask for case in valid]
+    outcomes, is_valid = np.stack([case.outcomes for case in cases]), np.array([case.trajectory.valid for case in cases])
 
-    def mean_of(value: Callable[[Case], float], of_valid: bool = False) -> dict[str, Any]:
-        return metrics.mean([value(case) for case in (valid if of_valid else cases)], valid_strata if of_valid else strata, resamples, seed)
-
-    def win_rate_of(chosen: Sequence[Case], chosen_strata: list[str]) -> dict[str, Any]:
-        outcomes = np.stack([case.outcomes for case in chosen]) if chosen else np.empty((0, *cases[0].outcomes.shape))
-        return metrics.win_rate(outcomes, chosen_strata, resamples, seed)
+    def mean_of(value: Callable[[Case], float], of: Sequence[Case] = cases) -> dict[str, Any]:
+        return _mean(of, value, resamples, seed)
 
     figures = {
         "cases": len(cases),
-        "win_rate": win_rate_of(cases, strata),
-        "win_rate_valid": win_rate_of(valid, valid_strata),
+        "win_rate": _win_rate(cases, outcomes, resamples, seed),
+        "win_rate_valid": _win_rate(valid, outcomes[is_valid], resamples, seed),
         "valid_rate": mean_of(lambda case: 100.0 * case.trajectory.valid),
     }
     if cases[0].truth:
-        figures |= {"quality": mean_of(lambda case: case.quality), "quality_valid": mean_of(lambda case: case.quality, of_valid=True)}
+        figures |= {"quality": mean_of(lambda case: case.quality), "quality_valid": mean_of(lambda case: case.quality, valid)}
     own = dict.fromkeys(name for case in cases for name in case.figures)
     figures |= {name: mean_of(lambda case, name=name: case.figures.get(name, math.nan)) for name in own}
     return figures | {
@@ -229,6 +226,16 @@ def figures_of(cases: Sequence[Case], resamples: int, seed: int) -> dict[str, An
         "policy_tokens": mean_of(lambda case: case.trajectory.policy_tokens),
         "answer_characters": mean_of(lambda case: len(case.trajectory.answer)),
     }
+
+
+def _win_rate(cases: Sequence[Case], outcomes: np.ndarray, resamples: int, seed: int) -> dict[str, Any]:
+    subtasks, queries = [case.query.subtask for case in cases], [case.query.query_id for case in cases]
+    return metrics.win_rate(outcomes, subtasks, resamples, seed, queries)
+
+
+def _mean(cases: Sequence[Case], value: Callable[[Case], float], resamples: int, seed: int) -> dict[str, Any]:
+    subtasks, queries = [case.query.subtask for case in cases], [case.query.query_id for case in cases]
+    return metrics.mean([value(case) for case in cases], subtasks, resamples, seed, queries)
 
 
 class CurveRecorder:

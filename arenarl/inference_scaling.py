@@ -20,7 +20,7 @@ def scaling_figures(samples: Sequence[Sequence[Case]], budgets: Sequence[int] | 
     """`pass_at_k` if there are several samples, `by_turns` if there are budgets: by budget the curve's figures, and its pass@k.
 
     Args:
-        samples: sample by sample, the cases in the order of the queries. All but pass@k counts the first alone.
+        samples: sample by sample, the cases in the order of the queries.
     """
     found: dict[str, Any] = {}
     if len(samples) > 1:
@@ -34,7 +34,7 @@ def scaling_figures(samples: Sequence[Sequence[Case]], budgets: Sequence[int] | 
 
 def _at_budget(samples: Sequence[Sequence[Case]], budget: int, resamples: int, seed: int) -> dict[str, Any]:
     cut = [[within(case, budget) for case in cases] for cases in samples]
-    figures = figures_of(cut[0], resamples, seed)
+    figures = figures_of([case for cases in cut for case in cases], resamples, seed)
     return {name: figures[name] for name in metrics.shown_figures(figures)} | scaling_figures(cut, None, resamples, seed)
 
 

@@ -1,5 +1,7 @@
 """Statistics of evaluated cases: win rates and means with bootstrap intervals, stratified by subtask; and of runs over training seeds.
 
+A case is one trajectory; several may be of one test query (`queries`), and are then resampled together.
+
 A run's figure is {"mean": …, "ci": [low, high]} with the 95 % percentile interval over resampled test queries; it says nothing of
 the spread between training seeds, which `mean_over_seeds` and `paired_differences` are for. A figure without cases is None.
 """
@@ -16,7 +18,9 @@ COMMON = {  # figures of all domains
 }  # fmt: skip
 
 
-def win_rate(outcomes: np.ndarray, strata: Sequence[str], resamples: int, seed: int) -> dict[str, Any]:
+def win_rate(
+    outcomes: np.ndarray, strata: Sequence[str], resamples: int, seed: int, queries: Sequence[str] | None = None
+) -> dict[str, Any]:
     """Win rate in percent over cases (DESIGN, Definitions).
 
     The share of non-tied cases that are won, for each judge and dimension; mean over dimensions, judges, then strata.
@@ -24,6 +28,7 @@ def win_rate(outcomes: np.ndarray, strata: Sequence[str], resamples: int, seed: 
     Args:
         outcomes: (cases, judges, dimensions) of 1 for a win, 0 for a tie, -1 for a loss, NaN for no verdict.
         strata: (cases,) the subtask of each case.
+        queries: (cases,) the test query of each; None: each its own.
     """
     wins, losses = (outcomes == 1).astype(float), (outcomes == -1).astype(float)
 
@@ -35,10 +40,10 @@ def win_rate(outcomes: np.ndarray, strata: Sequence[str], resamples: int, seed: 
             share = np.where(decided > 0, won / decided, np.nan)
         return 100 * nanmean(share.reshape(len(weights), -1))
 
-    return _stratified(statistic, strata, resamples, seed)
+    return _stratified(statistic, strata, queries, resamples, seed)
 
 
-def mean(values: Sequence[float], strata: Sequence[str], resamples: int, seed: int) -> dict[str, Any]:
+def mean(values: Sequence[float], strata: Sequence[str], resamples: int, seed: int, queries: Sequence[str] | None = None) -> dict[str, Any]:
     """Mean over cases within a stratum, then over strata; NaN values are left out."""
     numbers = np.asarray(values, dtype=float)
     known = np.isfinite(numbers)
@@ -49,7 +54,7 @@ def mean(values: Sequence[float], strata: Sequence[str], resamples: int, seed: i
         with np.errstate(invalid="ignore"):
             return np.where(count > 0, weights @ filled / count, np.nan)
 
-    return _stratified(statistic, strata, resamples, seed)
+    return _stratified(statistic, strata, queries, resamples, seed)
 
 
 def agreement(one: np.ndarray, other: np.ndarray) -> dict[str, Any]:
@@ -132,16 +137,19 @@ def _half_width(values: Sequence[float]) -> float:
     return float(student_t.ppf(0.975, count - 1) * np.std(values, ddof=1) / math.sqrt(count)) if count > 1 else math.nan
 
 
-def _stratified(statistic, strata: Sequence[str], resamples: int, seed: int) -> dict[str, Any]:
-    """Evaluate `statistic` per stratum on the data (weights 1) and on resamples (multinomial weights), mean over strata."""
+def _stratified(statistic, strata: Sequence[str], queries: Sequence[str] | None, resamples: int, seed: int) -> dict[str, Any]:
+    """Evaluate `statistic` per stratum on the data (weights 1) and on resamples of queries (multinomial weights), mean over strata."""
     strata = np.asarray(strata)
+    queries = range(len(strata)) if queries is None else queries
     rng = np.random.default_rng(seed)
     estimates = []
     for stratum in sorted(set(strata)):
         members = np.flatnonzero(strata == stratum)
         weights = np.zeros((resamples + 1, len(strata)))
         weights[0, members] = 1
-        weights[1:, members] = rng.multinomial(len(members), np.full(len(members), 1 / len(members)), size=resamples)
+        places = {query: place for place, query in enumerate(dict.fromkeys(queries[member] for member in members))}
+        drawn = rng.multinomial(len(places), np.full(len(places), 1 / len(places)), size=resamples)
+        weights[1:, members] = drawn[:, [places[queries[member]] for member in members]]
         estimates.append(statistic(weights))
     if not estimates:
         return {"mean": None, "ci": [None, None]}

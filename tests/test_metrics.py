@@ -103,6 +103,17 @@ def test_resampling_keeps_the_number_of_cases_of_every_subtask():
     assert mean([2.0] * 5 + [8.0] * 2, ["a"] * 5 + ["b"] * 2, 300, 0) == {"mean": 5.0, "ci": [5.0, 5.0]}
 
 
+def test_samples_of_one_query_are_resampled_together():
+    """Four equal samples of a query say no more than one does; where all differences lie within queries, there is no interval."""
+    values, queries = [0.0, 1.0, 1.0] * 20, [f"q{number}" for number in range(60)]
+    one = mean(values, ["a"] * 60, 500, 0)
+    assert mean(values * 4, ["a"] * 240, 500, 0, queries * 4) == one == mean(values, ["a"] * 60, 500, 0, queries)
+    outcomes = np.array(values).reshape(60, 1, 1) * 2 - 1
+    assert win_rate(np.tile(outcomes, (4, 1, 1)), ["a"] * 240, 500, 0, queries * 4) == win_rate(outcomes, ["a"] * 60, 500, 0)
+    low, high = mean([0.0, 0.0, 1.0, 1.0] * 60, ["a"] * 240, 500, 0, np.repeat(queries, 4))["ci"]
+    assert low == high == 0.5
+
+
 def test_constant_data_have_an_interval_of_no_width():
     assert mean([4.0] * 6, ["a", "b"] * 3, 200, 0) == {"mean": 4.0, "ci": [4.0, 4.0]}
     assert win_rate(np.ones((6, 1, 7)), ["a", "b"] * 3, 200, 0) == {"mean": 100.0, "ci": [100.0, 100.0]}
