@@ -1,6 +1,7 @@
 """Evaluation: checkpoints on the test set, sampled and greedy, against stored baselines (Section 5.3).
 
     python evaluate.py --config configs/quickstart.yaml
+    torchrun --nproc_per_node 8 evaluate.py --config configs/travel/rl_arenarl_qwen3_8b.yaml    # each process has its share of the queries
     python evaluate.py --config configs/quickstart.yaml --query "Find a quiet cafe within 3 km of Lotus Park in Chengdu."
 
 Writes every judged trajectory and match to runs/<run>/evaluate and the table to results/<run>/summary.json; `python -m arenarl.report
@@ -23,20 +24,25 @@ def main() -> None:
 
     from arenarl.build import build_client, build_domain, build_examiner, build_judges, build_policy_engine, build_verifier, require_backend, test_set
     from arenarl.estimate import print_estimate
-    from arenarl.evaluation import Part, baseline_cases, evaluate_policy, fingerprint, judge_trajectories, summarize
+    from arenarl.evaluation import (
+        Part, baseline_cases, evaluate_policy, fingerprint, gather_cases, join_processes, judge_trajectories, own_share, summarize
+    )  # fmt: skip
     from arenarl.inference_scaling import scaling_figures
     from arenarl.playoffs import play_offs
     from arenarl.policy import load_tokenizer
     from arenarl.report import print_table, print_trajectory, summary_of_run
     from arenarl.rollouts import Attempt
-    from arenarl.terminal import Bar, quiet_libraries
+    from arenarl.terminal import Bar, is_main_process, quiet_libraries
     from arenarl.trajectory import Query, write_jsonl
 
     quiet_libraries()
+    join_processes(config)
     tokenizers = {name: load_tokenizer(policy) if isinstance(policy, str) else None for name, policy in policies.items()}
     for policy in policies.values():
         if isinstance(policy, str):
             require_backend(config, policy)
+    if arguments.query and not is_main_process():
+        return
     if arguments.query:
         name = list(policies)[-1]
         engine = build_policy_engine(config, policies[name], tokenizers[name], build_client(config, "query"))
@@ -61,24 +67,27 @@ def main() -> None:
     def engine_of(name):
         return build_policy_engine(config, policies[name], tokenizers[name], client)
 
-    missing = [key for key, part in parts.items() if part.trajectories is None]
-    total = len(parts) * len(queries)
+    missing, mine = [key for key, part in parts.items() if part.trajectories is None], own_share(queries)
+    total = len(parts) * len(mine)
     cases = {}
-    with timed(folder, "evaluate", is_new=bool(missing)) as stopwatch, Bar("evaluate", total, total - len(missing) * len(queries)) as bar:
+    with timed(folder, "evaluate", is_new=bool(missing)) as stopwatch, Bar("evaluate", total, total - len(missing) * len(mine)) as bar:
         for (name, decoding, sample), part in parts.items():
             samples = cases.setdefault((name, decoding), [])
             if part.trajectories is not None:
-                samples.append(judge_trajectories(queries, part.trajectories, baselines, judges, examine, verifier))
-                continue
-            found = evaluate_policy(
-                engine_of(name), queries, baselines, judges, examine, config.temperatures[decoding], config.seed, bar.update, sample,
-                config.test_turns, verifier,
-            )  # fmt: skip
-            if client:
-                client.check()
-            samples.append(found)
-            part.write(found)
-            stopwatch.lap()
+                share = judge_trajectories(mine, own_share(part.trajectories), baselines, judges, examine, verifier)
+            else:
+                share = evaluate_policy(
+                    engine_of(name), mine, baselines, judges, examine, config.temperatures[decoding], config.seed, bar.update, sample,
+                    config.test_turns, verifier,
+                )  # fmt: skip
+                if client:
+                    client.check()
+            samples.append(gather_cases(queries, share))
+            if part.trajectories is None and is_main_process():
+                part.write(samples[-1])
+                stopwatch.lap()
+        if not is_main_process():
+            return
         write_jsonl(folder / "baseline.jsonl", [case.to_record() for case in baseline_cases(queries, baselines, examine)])
         entrants = {f"{name} {decoding}": samples[0] for (name, decoding), samples in cases.items()}
         write_jsonl(folder / "tournaments.jsonl", play_offs(queries, baselines, entrants, judges, config.evaluate.bracket, config.seed))

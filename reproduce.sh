@@ -13,9 +13,9 @@ train() { python -m arenarl.launch --nproc_per_node "$PROCESSES" "$@"; }
 data()      { python data/prepare.py --config "$CONFIG" "$@"; }
 sft()       { train train_sft.py --config "$CONFIG" "$@"; }
 rl()        { train train_rl.py --config "$CONFIG" "$@"; }
-evaluate()  { python evaluate.py --config "$CONFIG" "$@"; }
+evaluate()  { train evaluate.py --config "$CONFIG" "$@"; }
 report()    { python -m arenarl.report --config "$CONFIG" "$@"; }
-difficulty() { python -m arenarl.difficulty --config "$CONFIG" "$@"; }
+difficulty() { train -m arenarl.difficulty --config "$CONFIG" "$@"; }
 pipeline()  { data "$@"; sft "$@"; rl "$@"; evaluate "$@"; report "$@"; }
 baselines() { for name in grpo gspo grpo_trajectory noise_free; do CONFIG=configs/quickstart_$name.yaml; rl "$@"; evaluate "$@"; done; }
 turns()     { for name in short long scaling; do CONFIG=configs/quickstart_${name}_turns.yaml; rl "$@"; evaluate "$@"; report "$@"; done; }

@@ -2,6 +2,8 @@
 
     python -m arenarl.difficulty --config configs/research/quickstart.yaml
 
+or with torchrun on several processes, which share the queries.
+
 Samples `rl.difficulty.samples` trajectories of every query with a known answer and writes the share that is correct to
 runs/<run>/difficulty/pass_rates.jsonl, where <run> is the SFT policy's. RL then trains on those from `low` to `high` if
 `rl.difficulty.filter` says so. Killed, it goes on from the last whole batch; with another policy or other settings it starts anew.
@@ -13,16 +15,20 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from accelerate import PartialState
+from accelerate.utils import gather_object
+
 from arenarl.build import build_client, build_engine, difficulty_path, load_policy, require_backend, training_queries
 from arenarl.config import Config, parse_arguments
 from arenarl.correctness import Verifier, has_answer
 from arenarl.errors import guarded
+from arenarl.evaluation import join_processes, own_share
 from arenarl.files import hash_files, read_json, write_json
 from arenarl.policy import load_tokenizer, require_model
 from arenarl.rollouts import Attempt, RolloutEngine
 from arenarl.runs import fix_randomness
 from arenarl.seeds import stable_seed
-from arenarl.terminal import Bar
+from arenarl.terminal import Bar, is_main_process, say
 from arenarl.trajectory import Query, read_jsonl, write_jsonl
 
 BATCH = 64  # queries between two writings
@@ -59,6 +65,7 @@ def settings_of(config: Config, policy: str) -> dict[str, Any]:
 def measure(config: Config) -> None:
     """Find the pass rates that are missing, and say how many queries are kept."""
     difficulty, config.rl.difficulty.filter = config.rl.difficulty, False
+    join_processes(config)
     policy, path = require_model(config.sft_policy), difficulty_path(config)
     require_backend(config, policy)
     queries = [query for query in training_queries(config) if has_answer(query)]
@@ -66,7 +73,8 @@ def measure(config: Config) -> None:
     is_known = read_json(path.parent / "settings.json") == settings
     records = {record["query_id"]: record for record in read_jsonl(path)} if is_known and path.is_file() else {}
     fix_randomness(config)
-    if not is_known:
+    PartialState().wait_for_everyone()  # all have read what is there
+    if not is_known and is_main_process():
         path.unlink(missing_ok=True)
         write_json(path.parent / "settings.json", settings)
     client = build_client(config, "difficulty")
@@ -75,16 +83,18 @@ def measure(config: Config) -> None:
     with Bar("difficulty", len(queries), len(queries) - len(missing)) as bar:
         for start in range(0, len(missing), BATCH):
             batch = missing[start : start + BATCH]
-            records |= {record["query_id"]: record for record in pass_rates(engine, Verifier(config.judge.verifier, client), batch, config)}
+            share = pass_rates(engine, Verifier(config.judge.verifier, client), own_share(batch), config)
             if client:
                 client.check()
-            write_jsonl(path, records.values())
+            records |= {record["query_id"]: record for record in gather_object(share)}
+            if is_main_process():
+                write_jsonl(path, [records[query.query_id] for query in queries if query.query_id in records])
             bar.update(len(batch))
     rates = [records[query.query_id]["pass_rate"] for query in queries]
     kept = sum(rate is not None and difficulty.low <= rate <= difficulty.high for rate in rates)
     never, always = rates.count(0.0), rates.count(1.0)
-    print(f"{kept} of {len(rates)} queries with a known answer are kept; {never} were never answered, {always} always")
-    print(f"written: {path}; RL trains on what is kept with rl.difficulty.filter=true")
+    say(f"{kept} of {len(rates)} queries with a known answer are kept; {never} were never answered, {always} always")
+    say(f"written: {path}; RL trains on what is kept with rl.difficulty.filter=true")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Evaluates a policy on test queries: rollouts against stored baselines, judged and, where the domain has a truth, checked against it.
 
-`evaluate.py` and the curve during RL share this. A case is one query's trajectory with all that was found of it; `summarize`
+`evaluate.py` and the curve during RL share this; on several processes each has its share of the queries. A case is one query's trajectory with all that was found of it; `summarize`
 turns cases into the figures of a table. Invalid trajectories stay in: they lose, their quality is 0 (DESIGN, Definitions).
 """
 
@@ -8,9 +8,10 @@ import asyncio
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import wandb
@@ -21,12 +22,16 @@ from arenarl import metrics
 from arenarl.config import Config, LLMConfig
 from arenarl.correctness import Verifier, has_answer
 from arenarl.domains import Truth
+from arenarl.errors import UserError
 from arenarl.files import hash_files, read_json, write_json
 from arenarl.judge import Examiner, Judge, Verdict, rubric_of
 from arenarl.llm_client import LLMClient
 from arenarl.rollouts import Attempt, RolloutEngine
 from arenarl.seeds import stable_seed
 from arenarl.trajectory import Query, Trajectory, append_step, read_jsonl, read_turns, write_jsonl
+from arenarl.zero3 import LONGEST_WAIT_S
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -168,6 +173,29 @@ def _outcomes(one: Verdict | None, other: Verdict | None, names: Sequence[str]) 
     return [float(np.sign(round(lead, 6))) for lead in leads]  # NaN of a dimension that this judge is not asked about
 
 
+def join_processes(config: Config) -> None:
+    """Meet the other processes, if torchrun started some; to be called before a model is loaded, whose GPU this chooses.
+
+    Raises:
+        UserError: they would share vLLM's server, which one process keeps busy, and load checkpoints into it at the same time.
+    """
+    state = PartialState(timeout=timedelta(seconds=LONGEST_WAIT_S))
+    if state.num_processes > 1 and config.rollout.backend == "vllm_server":
+        raise UserError("rollout.backend=vllm_server is for one process, which keeps the server busy; start the script with python, without torchrun")
+
+
+def own_share(of_queries: Sequence[T]) -> Sequence[T]:
+    """What this process works off of the queries, or of something that stands in their order."""
+    state = PartialState()
+    return of_queries[state.process_index :: state.num_processes]
+
+
+def gather_cases(queries: Sequence[Query], share: Sequence[Case]) -> list[Case]:
+    """The cases of all processes, in the order of `queries`; to be called on all."""
+    by_id = {case.query.query_id: case for case in gather_object(list(share))}
+    return [by_id[query.query_id] for query in queries]
+
+
 def baseline_cases(queries: Sequence[Query], baselines: dict[str, Trajectory], examine: Examiner | None) -> list[Case]:
     """The stored baselines as cases, with what is true of them; nobody judged them against anything."""
     trajectories = [baselines[query.query_id] for query in queries]
@@ -252,18 +280,17 @@ class CurveRecorder:
 
     def record(self, step: int) -> None:
         """To be called on all processes: they share the queries, and the main one writes."""
-        state = PartialState()
-        mine = self.queries[state.process_index :: state.num_processes]
-        cases = {decoding: self.evaluate(queries=mine, temperature=temperature) for decoding, temperature in self.temperatures.items()}
-        shares = gather_object([(cases, self.client and self.client.stop_reason)])
-        if state.is_main_process and not any(stop_reason for _, stop_reason in shares):  # else verdicts are missing; the next step stops the run
-            self._write(step, [share for share, _ in shares])
+        mine = own_share(self.queries)
+        shares = {decoding: self.evaluate(queries=mine, temperature=temperature) for decoding, temperature in self.temperatures.items()}
+        cases = {decoding: gather_cases(self.queries, share) for decoding, share in shares.items()}
+        is_stopped = any(gather_object([bool(self.client and self.client.stop_reason)]))
+        if PartialState().is_main_process and not is_stopped:  # else verdicts are missing; the next step stops the run
+            self._write(step, cases)
 
-    def _write(self, step: int, shares: Sequence[dict[str, list[Case]]]) -> None:
+    def _write(self, step: int, cases: dict[str, list[Case]]) -> None:
         point, intervals = {}, {}
-        for decoding in self.temperatures:
-            by_id = {case.query.query_id: case for share in shares for case in share[decoding]}
-            figures = figures_of([by_id[query.query_id] for query in self.queries], resamples=1000, seed=0)
+        for decoding, of_queries in cases.items():
+            figures = figures_of(of_queries, resamples=1000, seed=0)
             point |= {f"eval/{decoding}/{name}": figures[name]["mean"] for name in metrics.shown_figures(figures)}
             intervals |= {f"eval/{decoding}/{name}": figures[name]["ci"] for name in metrics.shown_figures(figures)}
         append_step(self.path, step, [{"step": step, **point, "ci": intervals}])

@@ -1,6 +1,9 @@
 """Pass rates of a real, random policy: found once, gone on with after a kill, and found anew for another policy."""
 
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +16,7 @@ from arenarl.rollouts import RolloutEngine
 from arenarl.trajectory import Query, Trajectory, read_jsonl, write_jsonl
 
 ROOT = Path(__file__).resolve().parent.parent
+RESEARCH = ROOT / "configs/research/quickstart.yaml"
 KNOWN = {"answer": "x", "answer_aliases": [], "entities": []}
 
 
@@ -21,8 +25,11 @@ def config(policy_path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     queries = [Query(f"q{index}", "research", "synthetic_qa", "en", f"Question {index}?", KNOWN) for index in range(6)]
     write_jsonl(tmp_path / "data" / "rl_queries.jsonl", [*queries, Query("o", "research", "Report", "en", "Write.", {"facts": []})])
-    overrides = ["data.folder=data", f"rl.init={policy_path}", "environment.search.corpus_size=100", "rollout.max_tokens=64", "rl.groups=2"]
-    return load_config(ROOT / "configs/research/quickstart.yaml", overrides)
+    return load_config(RESEARCH, overrides_of(policy_path))
+
+
+def overrides_of(policy_path):
+    return ["data.folder=data", f"rl.init={policy_path}", "environment.search.corpus_size=100", "rollout.max_tokens=64", "rl.groups=2"]
 
 
 @pytest.fixture
@@ -66,8 +73,15 @@ def test_it_goes_on_where_it_was_killed_and_starts_anew_with_other_settings(conf
     assert len(set(rolled_out)) == 6
 
 
-def test_a_real_policy_has_pass_rates(config):
+def test_a_real_policy_has_pass_rates_the_same_on_one_process_and_on_two(config, policy_path):
     difficulty.measure(config)
     records = list(read_jsonl(difficulty_path(config)))
     assert [record["query_id"] for record in records] == [f"q{index}" for index in range(6)] and all(record["pass_rate"] == 0 for record in records)
+    one = difficulty_path(config).read_bytes()
+    difficulty_path(config).unlink()
+    sets = [word for override in overrides_of(policy_path) for word in ("--set", override)]
+    launcher = [sys.executable, "-m", "arenarl.launch", "--nproc_per_node", "2", "-m", "arenarl.difficulty"]
+    command = [*launcher, "--config", str(RESEARCH), *sets]
+    done = subprocess.run(command, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0 and done.stdout.count("0 of 6 queries") == 1 and difficulty_path(config).read_bytes() == one, done.stderr
     assert json.loads((difficulty_path(config).parent / "settings.json").read_text())["samples"] == 4

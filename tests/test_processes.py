@@ -128,6 +128,22 @@ def test_the_time_of_a_step_is_that_of_the_slowest_process(replayed):
         assert 0 < step["time/rollout_s"] < step["step_time"] and step["time/update_s"] > 0
 
 
+def test_two_processes_evaluate_as_one_does(folder):
+    """Each its share of the queries; and what is there is not generated again, by one process or two."""
+    options = {"name": "shared", "evaluate__checkpoints": {"sft": "runs/tiny/sft", "rl": "runs/tiny/rl"}}
+    run_well(folder, "evaluate.py", processes=2, **options)
+    summary = read(folder / "results" / "tiny" / "summary.json")
+    one, two = folder / "runs" / "tiny" / "evaluate", folder / "runs" / "shared" / "evaluate"
+    parts = {f"{name}_{decoding}.jsonl" for name in ("sft", "rl") for decoding in ("sampled", "greedy")}
+    assert all((one / name).read_bytes() == (two / name).read_bytes() for name in {*parts, "baseline.jsonl", "tournaments.jsonl"})
+    times = {name: (two / name).stat().st_mtime_ns for name in parts}
+    for processes in (None, 2):
+        shared = read(folder / "results" / "shared" / "summary.json")
+        assert {name: shared[name] for name in ("sft", "rl")} == {name: summary[name] for name in ("sft", "rl")}
+        run_well(folder, "evaluate.py", processes=processes, **options)
+    assert times == {name: (two / name).stat().st_mtime_ns for name in parts}
+
+
 RL = {"processes": 2, "name": "zero3", "rl__init_run": "tiny", "rl__deepspeed": "zero_3.json", "rl__steps": 4, "rl__save_steps": 2}
 
 

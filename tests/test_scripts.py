@@ -148,13 +148,14 @@ def test_the_report_of_the_run_has_its_queries_groups_and_figures(folder):
 
 
 def test_pass_at_k_and_figures_by_test_time_turns(folder, summary):
-    """Three samples and two budgets; the table is that of the first sample, and a sample that is there is not generated again."""
+    """Three samples and two budgets; the table counts all samples, and a sample that is there is not generated again."""
     options = {"name": "scaled", "evaluate__checkpoints": {"sft": "runs/tiny/sft"}, "evaluate__samples": 3}
     output = run_well(folder, "evaluate.py", **options, evaluate__max_turns=[2, 8])
     results, path = folder / "results" / "scaled" / "summary.json", folder / "runs" / "scaled" / "evaluate"
     scaled = read(results)
     figures = scaled["sft"]["sampled"]
-    assert {name: figures[name] for name in summary["sft"]["sampled"]} == summary["sft"]["sampled"]
+    assert figures["cases"] == 3 * summary["sft"]["sampled"]["cases"] and scaled["sft"]["greedy"]["win_rate"] == summary["sft"]["greedy"]["win_rate"]
+    assert (path / "sft_sampled.jsonl").read_bytes() == (folder / "runs" / "tiny" / "evaluate" / "sft_sampled.jsonl").read_bytes()
     assert {path.name for path in path.glob("sft_*.jsonl")} == {"sft_sampled.jsonl", "sft_sampled_2.jsonl", "sft_sampled_3.jsonl", "sft_greedy.jsonl"}
     for passed in ("win", "constraints"):
         means = [figure["mean"] for figure in figures["pass_at_k"][passed]]
