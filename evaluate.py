@@ -24,12 +24,11 @@ def main() -> None:
 
     from arenarl.build import build_client, build_domain, build_examiner, build_judges, build_policy_engine, build_verifier, require_backend, test_set
     from arenarl.estimate import print_estimate
-    from arenarl.evaluation import (
-        Part, baseline_cases, evaluate_policy, fingerprint, gather_cases, join_processes, judge_trajectories, own_share, summarize
-    )  # fmt: skip
+    from arenarl.evaluation import Part, baseline_cases, evaluate_policy, fingerprint, gather_cases, judge_trajectories, summarize
     from arenarl.inference_scaling import scaling_figures
     from arenarl.playoffs import play_offs
     from arenarl.policy import load_tokenizer
+    from arenarl.processes import join_processes, own_share
     from arenarl.report import print_table, print_trajectory, summary_of_run
     from arenarl.rollouts import Attempt
     from arenarl.terminal import Bar, is_main_process, quiet_libraries

@@ -22,9 +22,9 @@ from arenarl.build import build_client, build_engine, difficulty_path, load_poli
 from arenarl.config import Config, parse_arguments
 from arenarl.correctness import Verifier, has_answer
 from arenarl.errors import guarded
-from arenarl.evaluation import join_processes, own_share
 from arenarl.files import hash_files, read_json, write_json
 from arenarl.policy import load_tokenizer, require_model
+from arenarl.processes import join_processes, own_share
 from arenarl.rollouts import Attempt, RolloutEngine
 from arenarl.runs import fix_randomness
 from arenarl.seeds import stable_seed

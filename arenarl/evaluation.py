@@ -1,17 +1,17 @@
 """Evaluates a policy on test queries: rollouts against stored baselines, judged and, where the domain has a truth, checked against it.
 
-`evaluate.py` and the curve during RL share this; on several processes each has its share of the queries. A case is one query's trajectory with all that was found of it; `summarize`
-turns cases into the figures of a table. Invalid trajectories stay in: they lose, their quality is 0 (DESIGN, Definitions).
+`evaluate.py` and the curve during RL share this; on several processes each has its share of the queries. A case is one query's
+trajectory with all that was found of it; `summarize` turns cases into the figures of a table. Invalid trajectories stay in: they lose,
+their quality is 0 (DESIGN, Definitions).
 """
 
 import asyncio
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import wandb
@@ -22,16 +22,13 @@ from arenarl import metrics
 from arenarl.config import Config, LLMConfig
 from arenarl.correctness import Verifier, has_answer
 from arenarl.domains import Truth
-from arenarl.errors import UserError
 from arenarl.files import hash_files, read_json, write_json
 from arenarl.judge import Examiner, Judge, Verdict, rubric_of
 from arenarl.llm_client import LLMClient
+from arenarl.processes import own_share
 from arenarl.rollouts import Attempt, RolloutEngine
 from arenarl.seeds import stable_seed
 from arenarl.trajectory import Query, Trajectory, append_step, read_jsonl, read_turns, write_jsonl
-from arenarl.zero3 import LONGEST_WAIT_S
-
-T = TypeVar("T")
 
 
 @dataclass
@@ -171,23 +168,6 @@ def _outcomes(one: Verdict | None, other: Verdict | None, names: Sequence[str]) 
     shown = [*one.dimensions, *other.dimensions[::-1]]  # policy, baseline, policy, baseline
     leads = [sum(sign * scores.get(name, math.nan) for sign, scores in zip((1, -1, 1, -1), shown, strict=True)) for name in names]
     return [float(np.sign(round(lead, 6))) for lead in leads]  # NaN of a dimension that this judge is not asked about
-
-
-def join_processes(config: Config) -> None:
-    """Meet the other processes, if torchrun started some; to be called before a model is loaded, whose GPU this chooses.
-
-    Raises:
-        UserError: they would share vLLM's server, which one process keeps busy, and load checkpoints into it at the same time.
-    """
-    state = PartialState(timeout=timedelta(seconds=LONGEST_WAIT_S))
-    if state.num_processes > 1 and config.rollout.backend == "vllm_server":
-        raise UserError("rollout.backend=vllm_server is for one process, which keeps the server busy; start the script with python, without torchrun")
-
-
-def own_share(of_queries: Sequence[T]) -> Sequence[T]:
-    """What this process works off of the queries, or of something that stands in their order."""
-    state = PartialState()
-    return of_queries[state.process_index :: state.num_processes]
 
 
 def gather_cases(queries: Sequence[Query], share: Sequence[Case]) -> list[Case]:
