@@ -39,7 +39,7 @@ def win_rates(summary: dict[str, Any], found: dict[str, dict[int, dict[str, Any]
         low, high = row["ci"] if row["ci"][0] is not None else (row["mean"], row["mean"])
         axes.errorbar(row["mean"], place, xerr=[[row["mean"] - low], [high - row["mean"]]], color=LINES[0]["color"], marker="o", capsize=3)
     axes.set_yticks(range(len(rows)), [row["label"] for row in rows])
-    axes.set_xlabel(f"win rate of sampled trajectories, {' and '.join(summary['judge'])} judge, %; dot and bar: mean, 95 % over seeds; ticks: seeds")
+    axes.set_xlabel(f"win rate of sampled trajectories, {' and '.join(summary['judge'])} judge, %\ndot and bar: mean, 95 % over seeds; ticks: seeds")
     axes.set_title(summary["title"])
     return figure
 
