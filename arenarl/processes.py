@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TypeVar
 
+import torch
 from accelerate import PartialState
 
 from arenarl.config import Config
@@ -19,7 +20,7 @@ def join_processes(config: Config) -> None:
     Raises:
         UserError: they would share vLLM's server, which one process keeps busy, and load checkpoints into it at the same time.
     """
-    state = PartialState(timeout=timedelta(seconds=LONGEST_WAIT_S))
+    state = PartialState(cpu=not torch.cuda.is_available(), timeout=timedelta(seconds=LONGEST_WAIT_S))  # without cpu it would see no others there
     if state.num_processes > 1 and config.rollout.backend == "vllm_server":
         raise UserError("rollout.backend=vllm_server is for one process, which keeps the server busy; start the script with python, without torchrun")
 

@@ -17,7 +17,7 @@ import torch
 from replay import METHODS, TURNS
 from safetensors.torch import load_file
 from test_errors import ends, start
-from test_scripts import ENVIRONMENT, ROOT, differ, read, run_well, weights, zero_3
+from test_scripts import ENVIRONMENT, ROOT, differ, read, run, run_well, weights, zero_3
 
 from arenarl.sft_data import IGNORED, tokenize
 from arenarl.synthesis import Teacher
@@ -131,7 +131,8 @@ def test_the_time_of_a_step_is_that_of_the_slowest_process(replayed):
 def test_two_processes_evaluate_as_one_does(folder):
     """Each its share of the queries; and what is there is not generated again, by one process or two."""
     options = {"name": "shared", "evaluate__checkpoints": {"sft": "runs/tiny/sft", "rl": "runs/tiny/rl"}}
-    run_well(folder, "evaluate.py", processes=2, **options)
+    done = run(folder, "evaluate.py", processes=2, **options)
+    assert done.returncode == 0 and "evaluate 100% 40/40" in done.stdout + done.stderr, done.stderr  # of 4 times 20 trajectories
     summary = read(folder / "results" / "tiny" / "summary.json")
     one, two = folder / "runs" / "tiny" / "evaluate", folder / "runs" / "shared" / "evaluate"
     parts = {f"{name}_{decoding}.jsonl" for name in ("sft", "rl") for decoding in ("sampled", "greedy")}
@@ -142,6 +143,11 @@ def test_two_processes_evaluate_as_one_does(folder):
         assert {name: shared[name] for name in ("sft", "rl")} == {name: summary[name] for name in ("sft", "rl")}
         run_well(folder, "evaluate.py", processes=processes, **options)
     assert times == {name: (two / name).stat().st_mtime_ns for name in parts}
+
+
+def test_two_processes_do_not_share_a_vllm_server(folder):
+    done = run(folder, "evaluate.py", processes=2, rollout__backend="vllm_server", rollout__server_url="http://127.0.0.1:9")
+    assert done.returncode == 2 and "rollout.backend=vllm_server is for one process" in done.stderr
 
 
 RL = {"processes": 2, "name": "zero3", "rl__init_run": "tiny", "rl__deepspeed": "zero_3.json", "rl__steps": 4, "rl__save_steps": 2}
