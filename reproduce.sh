@@ -96,7 +96,7 @@ variables() {
   export PATH="$PWD/$1/bin:$PATH" PYTHONPATH="$PWD"
   export TRL_EXPERIMENTAL_SILENCE=1 TOKENIZERS_PARALLELISM=false HF_HUB_DISABLE_TELEMETRY=1
   if ! python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then
-    export DS_ACCELERATOR=cpu OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"  # results depend on the number of threads
+    export DS_ACCELERATOR=cpu OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"  # results depend on the number of threads, and of processes
   fi
 }
 
