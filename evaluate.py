@@ -40,9 +40,9 @@ def main() -> None:
     for policy in policies.values():
         if isinstance(policy, str):
             require_backend(config, policy)
-    if arguments.query and not is_main_process():
-        return
     if arguments.query:
+        if not is_main_process():
+            return
         name = list(policies)[-1]
         engine = build_policy_engine(config, policies[name], tokenizers[name], build_client(config, "query"))
         query = Query("command-line", build_domain(config).name, "", config.data.language, arguments.query)

@@ -195,16 +195,16 @@ def summarize(cases: Sequence[Case], resamples: int, seed: int) -> dict[str, Any
         subtask: figures_of([case for case in cases if case.query.subtask == subtask], resamples, seed)
         for subtask in sorted({case.query.subtask for case in cases})
     }
-    outcomes, is_valid = np.stack([case.outcomes for case in cases]), np.array([case.trajectory.valid for case in cases])
-    summary["by_judge"] = [_win_rate(cases, outcomes[:, [judge]], resamples, seed) for judge in range(outcomes.shape[1])]
+    outcomes = np.stack([case.outcomes for case in cases])
+    summary["by_judge"] = [_win_rate(cases, resamples, seed, np.s_[[judge]]) for judge in range(outcomes.shape[1])]
     summary["judges_agree"] = metrics.agreement(outcomes[:, 0], outcomes[:, 1]) if outcomes.shape[1] == 2 else None
     summary["missing_verdicts"] = sum(bool(np.isnan(judged).all()) for case in cases for judged in case.outcomes)
     valid = [case for case in cases if case.trajectory.valid]
     summary["by_dimension"] = {}
     for index, name in enumerate(rubric_of(cases[0].query).names):
         summary["by_dimension"][name] = {
-            "win_rate": _win_rate(cases, outcomes[:, :, [index]], resamples, seed),
-            "win_rate_valid": _win_rate(valid, outcomes[is_valid][:, :, [index]], resamples, seed),
+            "win_rate": _win_rate(cases, resamples, seed, np.s_[:, [index]]),
+            "win_rate_valid": _win_rate(valid, resamples, seed, np.s_[:, [index]]),
         }
         if cases[0].truth:
             summary["by_dimension"][name]["score"] = _mean(cases, lambda case, name=name: case.dimensions[name], resamples, seed)
@@ -214,15 +214,14 @@ def summarize(cases: Sequence[Case], resamples: int, seed: int) -> dict[str, Any
 def figures_of(cases: Sequence[Case], resamples: int, seed: int) -> dict[str, Any]:
     """The figures that a table has a column for, and more; each with its interval. What is noise-free needs a truth."""
     valid = [case for case in cases if case.trajectory.valid]
-    outcomes, is_valid = np.stack([case.outcomes for case in cases]), np.array([case.trajectory.valid for case in cases])
 
     def mean_of(value: Callable[[Case], float], of: Sequence[Case] = cases) -> dict[str, Any]:
         return _mean(of, value, resamples, seed)
 
     figures = {
         "cases": len(cases),
-        "win_rate": _win_rate(cases, outcomes, resamples, seed),
-        "win_rate_valid": _win_rate(valid, outcomes[is_valid], resamples, seed),
+        "win_rate": _win_rate(cases, resamples, seed),
+        "win_rate_valid": _win_rate(valid, resamples, seed),
         "valid_rate": mean_of(lambda case: 100.0 * case.trajectory.valid),
     }
     if cases[0].truth:
@@ -236,14 +235,15 @@ def figures_of(cases: Sequence[Case], resamples: int, seed: int) -> dict[str, An
     }
 
 
-def _win_rate(cases: Sequence[Case], outcomes: np.ndarray, resamples: int, seed: int) -> dict[str, Any]:
-    subtasks, queries = [case.query.subtask for case in cases], [case.query.query_id for case in cases]
-    return metrics.win_rate(outcomes, subtasks, resamples, seed, queries)
+def _win_rate(cases: Sequence[Case], resamples: int, seed: int, shown: Any = np.s_[:]) -> dict[str, Any]:
+    """Over the judges and dimensions that `shown` selects of a case's outcomes."""
+    outcomes = np.array([case.outcomes[shown] for case in cases])
+    return metrics.win_rate(outcomes, [case.query.subtask for case in cases], resamples, seed, [case.query.query_id for case in cases])
 
 
 def _mean(cases: Sequence[Case], value: Callable[[Case], float], resamples: int, seed: int) -> dict[str, Any]:
-    subtasks, queries = [case.query.subtask for case in cases], [case.query.query_id for case in cases]
-    return metrics.mean([value(case) for case in cases], subtasks, resamples, seed, queries)
+    values = [value(case) for case in cases]
+    return metrics.mean(values, [case.query.subtask for case in cases], resamples, seed, [case.query.query_id for case in cases])
 
 
 class CurveRecorder:
