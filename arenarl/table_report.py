@@ -15,7 +15,7 @@ from arenarl.metrics import mean_over_seeds, paired_differences
 from arenarl.queries import SUBTASKS
 from arenarl.report import TRAVEL, format_figure
 from arenarl.table_figures import draw
-from arenarl.tables import FOLDER, TABLES, Row, Table, read_table
+from arenarl.tables import FOLDER, TABLES, Row, Table, overrides, read_table
 
 TOLD = ("ranks", "as_many_calls", "one_round", "answer_one_round")  # the signals of discrimination.SIGNALS that a table shows
 Seeds = dict[int, dict[str, Any]]  # seed -> what its run found
@@ -52,7 +52,7 @@ def _row_figures(name: str, row: Row, table: Table, seeds: Seeds) -> dict[str, A
         "row": name,
         "label": row.label,
         "config": row.config,
-        "overrides": [*table.set, *row.set],
+        "overrides": overrides(table.set | row.set),
         "seeds": list(seeds),
         **(mean_over_seeds(win_rates) if runs else none),
         "judge_calls": round(sum(run["judge_calls"] for run in runs) / len(runs)) if runs else None,

@@ -8,6 +8,7 @@ table.json, a figure and the README's tables. `--again` runs rows whatever is st
 """
 
 import argparse
+import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -26,7 +27,7 @@ TABLES = ("table2", "table3", "fig1", "fig4a", "fig4c", "ablations", "noise", "t
 @dataclass
 class Quick:
     seeds: list[int] = field(default_factory=list)
-    set: list[str] = field(default_factory=list)  # comes last, for the cold start too
+    set: dict[str, Any] = field(default_factory=dict)  # comes last, for the cold start too
 
 
 @dataclass
@@ -35,7 +36,7 @@ class Row:
 
     label: str = MISSING
     config: str | None = None  # of the run; null: nothing is run here
-    set: list[str] = field(default_factory=list)  # keys that it changes in its config, after those of the whole table
+    set: dict[str, Any] = field(default_factory=dict)  # keys that it changes in its config, after those of the whole table
     checkpoint: Literal["rl", "sft"] = "rl"  # what is evaluated; sft trains nothing
     paper: list[float] | None = None  # its figures in the paper, under `paper_columns`
     at_scale: str | None = None  # options of the scripts that run it at the paper's scale
@@ -52,9 +53,9 @@ class Table:
     claims: list[str] = field(default_factory=list)  # the paper's, that this table puts to the test, with their section
     paper_columns: list[str] = field(default_factory=list)
     cold_start: str = MISSING  # config of the SFT policies that all rows start from ...
-    cold_start_set: list[str] = field(default_factory=list)  # ... and keys that it changes
+    cold_start_set: dict[str, Any] = field(default_factory=dict)  # ... and keys that it changes
     seeds: list[int] = field(default_factory=list)
-    set: list[str] = field(default_factory=list)  # keys that all rows change
+    set: dict[str, Any] = field(default_factory=dict)  # keys that all rows change
     quick: Quick = field(default_factory=Quick)
     reference: str = MISSING  # the row that all others are compared with ...
     compare_with_reference: bool = True  # ... or none, and only the pairs below are compared
@@ -110,6 +111,8 @@ def read_table(name: str, folder: Path = FOLDER) -> Table:
         table = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Table), *layers))
     except OmegaConfBaseException as error:
         raise UserError(f"{path}: {error.full_key}: {str(error).splitlines()[0]}") from error
+    except TypeError as error:  # OmegaConf's, which names no key
+        raise UserError(f"{path}: a list where a mapping belongs, or a mapping where a list does; `set` and `rows` are mappings") from error
     for pair in table.pairs:
         if missing := [row for row in pair if row not in table.rows]:
             raise UserError(f"{path}: compares {' with '.join(pair)}, but has no row {missing[0]}")
@@ -124,29 +127,38 @@ def runs_of(name: str, table: Table, rows: list[str], seeds: list[int], folder: 
     """
     if unknown := sorted(set(rows) - set(table.rows)):
         raise UserError(f"{name} has no row {', '.join(unknown)}; known: {', '.join(table.rows)}")
-    last = table.quick.set if quick else []
-    start_overrides = [*table.cold_start_set, *last]
-    sft = load_config(table.cold_start, start_overrides)
+    last = table.quick.set if quick else {}
+    cold_start = table.cold_start_set | last
+    sft = load_config(table.cold_start, overrides(cold_start))
     configs = {name: row.config or table.cold_start for name, row in table.rows.items() if row.is_run and name in (rows or table.rows)}
-    overrides = {
-        row: [*table.cold_start_set, *table.set, *table.rows[row].set, *last, f"name={folder}/{row}", "results=runs", f"rl.init_run={sft.name}"]
+    changes = {
+        row: table.cold_start_set | table.set | table.rows[row].set | last | {"name": f"{folder}/{row}", "results": "runs", "rl.init_run": sft.name}
         for row in configs
     }
-    loaded = {row: load_config(config, overrides[row]) for row, config in configs.items()}  # once for all seeds: it takes a tenth of a second
+    loaded = {row: load_config(config, overrides(changes[row])) for row, config in configs.items()}  # once for all seeds: it takes a while
     runs = []
     for seed in seeds or (table.quick.seeds if quick else table.seeds):
-        start, sft_policy = _options(table.cold_start, [*start_overrides, f"seed={seed}"]), replace(sft, seed=seed).sft_policy
+        start, sft_policy = _options(table.cold_start, cold_start | {"seed": seed}), replace(sft, seed=seed).sft_policy
         for row, config in configs.items():
             checkpoint, of_seed = table.rows[row].checkpoint, replace(loaded[row], seed=seed)
-            path = sft_policy if checkpoint == "sft" else str(of_seed.run_dir / "rl")
-            of_seed = replace(of_seed, evaluate=replace(of_seed.evaluate, checkpoints={checkpoint: path}))
-            options = _options(config, [*overrides[row], f"seed={seed}", f"evaluate.checkpoints={{{checkpoint}: {path}}}"])
+            evaluated = {checkpoint: sft_policy if checkpoint == "sft" else str(of_seed.run_dir / "rl")}
+            of_seed = replace(of_seed, evaluate=replace(of_seed.evaluate, checkpoints=evaluated))
+            options = _options(config, changes[row] | {"seed": seed, "evaluate.checkpoints": evaluated})
             runs.append(Run(name, row, seed, config, of_seed, options, start, checkpoint, table.measure))
     return runs
 
 
-def _options(config: str, overrides: list[str]) -> tuple[str, ...]:
-    return ("--config", config, *(word for override in overrides for word in ("--set", override)))
+def overrides(changes: dict[str, Any]) -> list[str]:
+    """`key=value` words, as the scripts' `--set` takes them.
+
+    >>> overrides({"rl.steps": 40, "sft.deepspeed": None, "evaluate.decodings": ["sampled"]})
+    ['rl.steps=40', 'sft.deepspeed=null', 'evaluate.decodings=["sampled"]']
+    """
+    return [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in changes.items()]
+
+
+def _options(config: str, changes: dict[str, Any]) -> tuple[str, ...]:
+    return ("--config", config, *(word for override in overrides(changes) for word in ("--set", override)))
 
 
 def _changed(settings: dict[str, Any], defaults: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

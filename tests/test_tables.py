@@ -69,6 +69,7 @@ def folder(tmp_path):
     [
         ("rows: {x: {lable: X}}", "lable"),
         ("seeds: many", "seeds"),
+        ("set: [rl.steps=4]", "a list where a mapping belongs"),
         ("title: x\ncold_start: c.yaml\nreference: nobody\nrows: {x: {label: X, config: c.yaml}}", "has no row nobody"),
     ],
 )
@@ -281,3 +282,12 @@ def test_a_changed_key_is_part_of_the_settings_and_a_folder_is_not():
     assert "name" not in run.settings and "results" not in run.settings
     assert dict(tables._changed({"a": {"b": 1, "c": 2}, "d": 3}, {"a": {"b": 1, "c": 0}, "d": 4})) == {"a.c": 2, "d": 3}
     assert quick.settings["rl.steps"] == 4
+
+
+def test_a_tables_keys_change_its_bases_one_by_one_and_a_rows_those_of_its_table():
+    table = read_table("fig4c")
+    [run] = runs_of("fig4c", table, ["stopped_arenarl"], [0])
+    assert run.settings["rl.steps"] == 160 and run.settings["judge.train.sigma_call"] == 2.0
+    assert table.cold_start_set == {"name": "tables/cold-start-stopped", "sft.deepspeed": None, "sft.batch_size": 8, "sft.epochs": 0.05}
+    [gspo] = runs_of("table3", read_table("table3"), ["gspo"], [0])
+    assert gspo.settings["rl.steps"] == 160 and gspo.settings["judge.train.sigma_call"] == 2.0
