@@ -136,10 +136,14 @@ def wandb_mode(config: Config) -> str:
     return "online" if has_login else "offline"
 
 
-def commit() -> str | None:
-    """The tree that runs, `-dirty` if it is not as committed; None outside git."""
-    git = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
-    return git.stdout.strip() or None
+def commit(tree: Path = Path(__file__).parent) -> str | None:
+    """The tree that runs, `-dirty` if it is not as committed; None outside git. What is in results/ comes out of runs and enters none."""
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", *arguments], cwd=tree, capture_output=True, text=True, check=False).stdout.strip()
+
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", ":(top)", ":(top,exclude)results")
+    return git("describe", "--always") + ("-dirty" if changed else "") or None
 
 
 def provenance(config: Config) -> dict[str, Any]:

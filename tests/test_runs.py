@@ -1,10 +1,11 @@
+import subprocess
 from dataclasses import replace
 
 import pytest
 import yaml
 
 from arenarl.config import Config, UserError, config_to_yaml
-from arenarl.runs import _refuse_other_settings
+from arenarl.runs import _refuse_other_settings, commit
 
 
 @pytest.fixture
@@ -44,3 +45,24 @@ def test_settings_that_this_version_does_not_know_are_named(begun):
     (begun / "config.yaml").write_text("rl: {swiftness: 3}", encoding="utf-8")
     with pytest.raises(UserError, match=r"cannot be read now \(.*unknown key rl.swiftness"):
         _refuse_other_settings(Config(), begun)
+
+
+def test_a_tree_is_as_committed_whatever_its_runs_wrote_into_results(tmp_path):
+    def git(*arguments):
+        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@localhost", *arguments], cwd=tmp_path, check=True, capture_output=True)
+
+    assert commit(tmp_path) is None
+    (tmp_path / "results").mkdir()
+    code, result = tmp_path / "code.py", tmp_path / "results" / "table.json"
+    code.write_text("1")
+    result.write_text("1")
+    git("init")
+    git("add", ".")
+    git("commit", "-m", "first")
+    clean = commit(tmp_path)
+    assert clean and not clean.endswith("-dirty")
+    result.write_text("2")
+    (tmp_path / "untracked.txt").write_text("3")
+    assert commit(tmp_path) == clean
+    code.write_text("2")
+    assert commit(tmp_path) == f"{clean}-dirty"
