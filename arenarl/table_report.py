@@ -216,7 +216,7 @@ def _figure(figure: dict[str, Any] | None, digits: int = 1) -> str:
 
 
 def _mean(figure: dict[str, Any] | None) -> str:
-    return f"{figure['mean']:.1f}" if figure else "-"
+    return f"{figure['mean']:.1f}" if figure and figure["mean"] is not None else "-"
 
 
 def _difference(figures: dict[str, Any] | None) -> str:

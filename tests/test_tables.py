@@ -103,6 +103,15 @@ def store(folder, results, win_rates):
     return runs
 
 
+def test_a_step_that_no_curve_reached_is_left_open_as_in_quick(folder, tmp_path):
+    path = folder / "own.yaml"
+    path.write_text(path.read_text(encoding="utf-8") + "curve_steps: [20, 160]\n", encoding="utf-8")
+    store(folder, tmp_path / "results", {"one": [50.0], "other": []})
+    table_report.write_table("own", read_table("own", folder), tmp_path / "results")
+    page = (tmp_path / "results" / "own" / "README.md").read_text(encoding="utf-8")
+    assert "curve, step 20 % | curve, step 160 % |" in page and "| 50.0 | - |" in page
+
+
 def test_a_table_says_means_intervals_and_which_differences_are_beyond_chance(folder, tmp_path):
     store(folder, tmp_path / "results", {"one": [50.0, 51.0, 52.0], "other": [61.0, 63.0, 62.0]})
     table = read_table("own", folder)
