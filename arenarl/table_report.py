@@ -60,14 +60,15 @@ def _row_figures(name: str, row: Row, table: Table, seeds: Seeds) -> dict[str, A
         "paper": dict(zip(table.paper_columns, row.paper, strict=True)) if row.paper else None,
         "figures": {figure: mean_over_seeds([run["figures"][figure] for run in runs]) for figure in TRAVEL} if runs else {},
         "by_subtask": {subtask: mean_over_seeds([run["by_subtask"][subtask] for run in runs]) for subtask in SUBTASKS} if runs else {},
-        "curve": {step: _curve_point(runs, step) for step in table.curve_steps} if runs else {},
+        "curve": _curve_points(runs, table.curve_steps),
         "discrimination": _mean_signals([run["discrimination"] for run in runs]) if runs and table.measure == "discrimination" else [],
     }
 
 
-def _curve_point(runs: Sequence[dict[str, Any]], step: int) -> dict[str, Any]:
-    """Win rate on the curve's queries at a step."""
-    return mean_over_seeds([point["eval/sampled/win_rate"] for run in runs for point in run["curve"] if point["step"] == step])
+def _curve_points(runs: Sequence[dict[str, Any]], steps: Sequence[int]) -> dict[int, dict[str, Any]]:
+    """Win rate on the curve's queries at those of the steps that a run reached."""
+    win_rates = {step: [point["eval/sampled/win_rate"] for run in runs for point in run["curve"] if point["step"] == step] for step in steps}
+    return {step: mean_over_seeds(of_step) for step, of_step in win_rates.items() if of_step}
 
 
 def _mean_signals(rows_by_seed: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
@@ -216,7 +217,7 @@ def _figure(figure: dict[str, Any] | None, digits: int = 1) -> str:
 
 
 def _mean(figure: dict[str, Any] | None) -> str:
-    return f"{figure['mean']:.1f}" if figure and figure["mean"] is not None else "-"
+    return f"{figure['mean']:.1f}" if figure else "-"
 
 
 def _difference(figures: dict[str, Any] | None) -> str:
