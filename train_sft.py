@@ -54,7 +54,12 @@ def main() -> None:
             callbacks=[Survival(stopwatch)],
             peft_config=lora_config(config),
         )
-        TrainingBar("sft").attach(trainer)
+        bar = TrainingBar("sft")
+        bar.attach(trainer)
+        if config.sft.stop_at_valid is not None:
+            from arenarl.early_stop import StopAtValid
+
+            StopAtValid(config, tokenizer, bar.note).attach(trainer)
         trainer.train(resume_from_checkpoint=last_checkpoint(folder))
         save_policy(trainer, folder)
 

@@ -10,7 +10,9 @@ prints the resolved YAML, or one line that says what is wrong with it.
 """
 
 import argparse
+import json
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from pkgutil import resolve_name
@@ -286,6 +288,7 @@ class SFTConfig:
     gradient_accumulation: int = 1  # steps summed before an update
     max_length: int = 16384  # tokens; longer trajectories are cut, counted and reported. Our choice
     save_steps: int = 200  # optimizer steps between checkpoints
+    stop_at_valid: float | None = None  # share of valid trajectories at which SFT ends, tried every `save_steps` steps; null: train to the end
     deepspeed: str | None = "ds_config.json"  # ZeRO-3 (Appendix A); null trains without DeepSpeed
 
 
@@ -474,6 +477,24 @@ def parse_arguments(description: str, add_arguments=None) -> tuple[Config, argpa
         add_arguments(parser)
     arguments = parser.parse_args()
     return load_config(arguments.config, arguments.overrides), arguments
+
+
+def as_overrides(changes: Mapping[str, Any]) -> list[str]:
+    """The `key=value` overrides that make these changes.
+
+    >>> as_overrides({"rl.steps": 40, "sft.deepspeed": None, "evaluate.decodings": ["sampled"], "name": "a"})
+    ['rl.steps=40', 'sft.deepspeed=null', 'evaluate.decodings=["sampled"]', 'name=a']
+    """
+    return [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in changes.items()]
+
+
+def command_line(config: str, overrides: Iterable[str]) -> tuple[str, ...]:
+    """What `parse_arguments` reads, for a script started by another.
+
+    >>> command_line("a.yaml", ["seed=1"])
+    ('--config', 'a.yaml', '--set', 'seed=1')
+    """
+    return ("--config", config, *(word for override in overrides for word in ("--set", override)))
 
 
 def add_check(parser: argparse.ArgumentParser) -> None:

@@ -49,7 +49,7 @@ def check(config: Config) -> None:
             raise UserError(f"{key}={value}: must be above 0")
         if value < 0 and (".sigma_" in key or key in ("rl.beta", "rl.advantage_epsilon")):
             raise UserError(f"{key}={value}: must not be below 0")
-        if not 0 <= value <= 1 and key.endswith(("_skill", "_share", "vllm_memory", "difficulty.low", "difficulty.high")):
+        if not 0 <= value <= 1 and key.endswith(("_skill", "_share", "stop_at_valid", "vllm_memory", "difficulty.low", "difficulty.high")):
             raise UserError(f"{key}={value}: must be from 0 to 1")
     if config.rollout.backend == "vllm_server" and urlsplit(config.rollout.server_url).scheme not in ("http", "https"):
         raise UserError(f"rollout.server_url={config.rollout.server_url}: must be an http(s) address, such as http://127.0.0.1:8000")

@@ -114,15 +114,16 @@ class Judged:
     def signals(self, quality_V: list[float]) -> dict[str, list[Sequence[float | None]]]:
         """Signal -> the orders (V,) that it gave: one for each round, or one alone.
 
-        `as_many_calls` has the tournament's number of calls, at least a round of them and at most all. Trajectories with the same
-        messages share theirs, as they enter a tournament once.
+        `as_many_calls` has the tournament's number of calls, at least a round of them and at most all, from every round on in turn.
+        Trajectories with the same messages share theirs, as they enter a tournament once.
         """
         whole, answer = self.points.values()
         first, copies_V = self.distinct
+        rounds, calls = whole.shape[1], max(self.calls, len(first))
         return {
             "quality": [quality_V],
             "ranks": [self.rewards_V],
-            "as_many_calls": [np.array(mean_of_calls(whole[first], max(self.calls, len(first))))[copies_V]],
+            "as_many_calls": [np.array(mean_of_calls(np.roll(whole[first], -k, axis=1), calls))[copies_V] for k in range(rounds)],
             "mean_of_rounds": [nanmean(whole)],
             "one_round": list(whole.T),
             "answer_mean_of_rounds": [nanmean(answer)],

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from arenarl.config import UserError, load_config
+from arenarl.config import UserError, as_overrides, command_line, load_config, parse_arguments
 from arenarl.files import read_json
 from arenarl.judge_server import free_port, running_server
 from arenarl.trajectory import read_jsonl
@@ -33,8 +33,8 @@ def train(config: str, name: str, init_run: str, steps: int, port: int, override
         "judge.train.base": str(JUDGE), "judge.train.base_url": f"http://127.0.0.1:{port}/v1", "judge.train.timeout_s": 0.5,
         "judge.concurrency": 16, "judge.store": str(FOLDER / f"{name}.sqlite"),
     }  # fmt: skip
-    sets = [word for override in [*overrides, *(f"{key}={value}" for key, value in keys.items())] for word in ("--set", override)]
-    done = subprocess.run([sys.executable, str(ROOT / "train_rl.py"), "--config", config, *sets], check=False)
+    words = command_line(config, [*overrides, *as_overrides(keys)])
+    done = subprocess.run([sys.executable, str(ROOT / "train_rl.py"), *words], check=False)
     if done.returncode:
         raise UserError(f"training {name} ended with exit code {done.returncode}")
     folder = run.run_dir / "rl"
@@ -49,13 +49,11 @@ def invented_scores(used: list[dict[str, Any]], served: list[dict[str, Any]]) ->
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--config", required=True, help="the run whose data and SFT policy are taken")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides", help="change one key; may be repeated")
-    parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--faults", type=float, default=0.3)
-    arguments = parser.parse_args()
-    config = load_config(arguments.config, arguments.overrides)
+    def add_options(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--steps", type=int, default=20)
+        parser.add_argument("--faults", type=float, default=0.3, help="share of faulty replies")
+
+    config, arguments = parse_arguments(__doc__, add_options)  # the run whose data and SFT policy are taken
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir(parents=True)
     port = free_port()  # the same for all, since replies are kept by address

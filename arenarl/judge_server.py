@@ -25,7 +25,7 @@ from typing import Any
 
 from aiohttp import web
 
-from arenarl.config import SIMULATED_MODEL, Config, JudgeConfig, UserError, load_config
+from arenarl.config import SIMULATED_MODEL, Config, JudgeConfig, UserError, command_line, parse_arguments
 from arenarl.judge import EmbeddedJudge, Examiner, rubric_of
 from arenarl.judge_prompts import Shown, read_prompt
 from arenarl.llm_client import messages_hash
@@ -204,8 +204,8 @@ def free_port() -> int:
 @contextmanager
 def running_server(config: str, overrides: Sequence[str], port: int, *options: str) -> Iterator[str]:
     """The address of a server in a process of its own."""
-    sets = [word for override in overrides for word in ("--set", override)]
-    process = subprocess.Popen([sys.executable, "-m", "arenarl.judge_server", "--config", config, *sets, "--port", str(port), *options])
+    command = [sys.executable, "-m", "arenarl.judge_server", *command_line(config, overrides), "--port", str(port), *options]
+    process = subprocess.Popen(command)
     try:
         while not _answers(port):
             if process.poll() is not None:
@@ -223,21 +223,19 @@ def _answers(port: int) -> bool:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--config", required=True, help="the run whose data holds the queries, and whose judge.train has the noise")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides", help="change one key; may be repeated")
-    parser.add_argument("--port", type=int, default=8765)
-    parser.add_argument("--faults", type=float, default=0.0, help="share of faulty replies")
-    parser.add_argument("--kinds", nargs="+", default=FAULTS, choices=FAULTS, help="which faults")
-    parser.add_argument("--delay-s", type=float, default=0.0, help="how long a reply takes")
-    parser.add_argument("--hang-s", type=float, default=30.0, help="how long a hanging request hangs")
-    parser.add_argument("--log", type=Path, help="a JSONL file that gets a line for every request")
-    arguments = parser.parse_args()
+    def add_options(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--port", type=int, default=8765)
+        parser.add_argument("--faults", type=float, default=0.0, help="share of faulty replies")
+        parser.add_argument("--kinds", nargs="+", default=FAULTS, choices=FAULTS, help="which faults")
+        parser.add_argument("--delay-s", type=float, default=0.0, help="how long a reply takes")
+        parser.add_argument("--hang-s", type=float, default=30.0, help="how long a hanging request hangs")
+        parser.add_argument("--log", type=Path, help="a JSONL file that gets a line for every request")
+
+    config, arguments = parse_arguments(__doc__, add_options)  # the run whose data holds the queries, and whose judge.train has the noise
 
     from arenarl.build import build_domain, build_examiner
     from arenarl.domains import needs
 
-    config = load_config(arguments.config, arguments.overrides)
     needs(build_domain(config), "examine", "the simulated judge scores by")
     file = arguments.log.open("w", buffering=1, encoding="utf-8") if arguments.log else None
     server = JudgeServer(

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from arenarl import markdown
+from arenarl.config import as_overrides
 from arenarl.discrimination import SIGNALS
 from arenarl.files import read_json, write_json, write_text
 from arenarl.metrics import mean_over_seeds, paired_differences
 from arenarl.queries import SUBTASKS
 from arenarl.report import TRAVEL, format_figure
 from arenarl.table_figures import draw
-from arenarl.tables import FOLDER, TABLES, Row, Table, overrides, read_table
+from arenarl.tables import FOLDER, TABLES, Row, Table, read_table
 
 TOLD = ("ranks", "as_many_calls", "one_round", "answer_one_round")  # the signals of discrimination.SIGNALS that a table shows
 Seeds = dict[int, dict[str, Any]]  # seed -> what its run found
@@ -52,7 +53,7 @@ def _row_figures(name: str, row: Row, table: Table, seeds: Seeds) -> dict[str, A
         "row": name,
         "label": row.label,
         "config": row.config,
-        "overrides": overrides(table.set | row.set),
+        "overrides": as_overrides(table.set | row.set),
         "seeds": list(seeds),
         **(mean_over_seeds(win_rates) if runs else none),
         "judge_calls": round(sum(run["judge_calls"] for run in runs) / len(runs)) if runs else None,
@@ -127,13 +128,15 @@ def page(name: str, table: Table, summary: dict[str, Any], figures: Sequence[str
         *(f"![{figure}]({figure}.png)" for figure in figures),
         f"One row with one seed again, beside what is stored here: `./reproduce.sh {name} --again --row ROW --seed SEED`.",
     ]
-    return "\n\n".join([*parts, *([scale_table(table)] if table.paper_columns else [])]) + "\n"
+    at_scale = any(row.at_scale for row in table.rows.values())
+    return "\n\n".join([*parts, *([scale_table(table)] if at_scale else [])]) + "\n"
 
 
 def scale_table(table: Table) -> str:
-    """The paper's figures, ours at that scale, and the options of train_rl.py and evaluate.py that run it."""
+    """The paper's figures, ours at that scale, and the options of the scripts that run it."""
+    scripts = ["train_rl.py", "evaluate.py", *([f"arenarl.{table.measure}"] if table.measure else [])]
     paper = [f"paper: {column}" for column in table.paper_columns]
-    head = ["at the paper's scale", *paper, "ours", "options of train_rl.py and evaluate.py"]
+    head = ["at the paper's scale", *paper, "ours", f"options of {', '.join(scripts)}"]
     unknown = ["-"] * len(table.paper_columns)
     rows = [
         [row.label, *([f"{value:g}" for value in row.paper] if row.paper else unknown), "not run", f"`{_named(name, row)}`"]
@@ -144,8 +147,11 @@ def scale_table(table: Table) -> str:
 
 
 def _named(name: str, row: Row) -> str:
-    """A run of its own name, that starts from the paper-scale SFT policy, where it changes a config."""
-    return f"{row.at_scale} --set name=travel-{name} --set rl.init_run=travel-qwen3-8b" if "--set" in row.at_scale else row.at_scale
+    """A run of its own name where it changes a config, that starts from the paper-scale SFT policy unless it names another start."""
+    if "--set" not in row.at_scale:
+        return row.at_scale
+    start = "" if "rl.init=" in row.at_scale else " --set rl.init_run=travel-qwen3-8b"
+    return f"{row.at_scale} --set name=travel-{name}{start}"
 
 
 def _run_rows(table: Table, summary: dict[str, Any]) -> list[dict[str, Any]]:

@@ -8,7 +8,6 @@ table.json, a figure and the README's tables. `--again` runs rows whatever is st
 """
 
 import argparse
-import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -18,7 +17,7 @@ from typing import Any, Literal
 from omegaconf import MISSING, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from arenarl.config import Config, UserError, load_config
+from arenarl.config import Config, UserError, as_overrides, command_line, load_config
 
 FOLDER = Path("configs/tables")
 TABLES = ("table2", "table3", "fig1", "fig4a", "fig4c", "ablations", "noise", "tournament_grpo")
@@ -129,36 +128,24 @@ def runs_of(name: str, table: Table, rows: list[str], seeds: list[int], folder: 
         raise UserError(f"{name} has no row {', '.join(unknown)}; known: {', '.join(table.rows)}")
     last = table.quick.set if quick else {}
     cold_start = table.cold_start_set | last
-    sft = load_config(table.cold_start, overrides(cold_start))
+    sft = load_config(table.cold_start, as_overrides(cold_start))
     configs = {name: row.config or table.cold_start for name, row in table.rows.items() if row.is_run and name in (rows or table.rows)}
     changes = {
         row: table.cold_start_set | table.set | table.rows[row].set | last | {"name": f"{folder}/{row}", "results": "runs", "rl.init_run": sft.name}
         for row in configs
     }
-    loaded = {row: load_config(config, overrides(changes[row])) for row, config in configs.items()}  # once for all seeds: it takes a while
+    loaded = {row: load_config(config, as_overrides(changes[row])) for row, config in configs.items()}  # once for all seeds: it takes a while
     runs = []
     for seed in seeds or (table.quick.seeds if quick else table.seeds):
-        start, sft_policy = _options(table.cold_start, cold_start | {"seed": seed}), replace(sft, seed=seed).sft_policy
+        start = command_line(table.cold_start, as_overrides(cold_start | {"seed": seed}))
+        sft_policy = replace(sft, seed=seed).sft_policy
         for row, config in configs.items():
             checkpoint, of_seed = table.rows[row].checkpoint, replace(loaded[row], seed=seed)
             evaluated = {checkpoint: sft_policy if checkpoint == "sft" else str(of_seed.run_dir / "rl")}
             of_seed = replace(of_seed, evaluate=replace(of_seed.evaluate, checkpoints=evaluated))
-            options = _options(config, changes[row] | {"seed": seed, "evaluate.checkpoints": evaluated})
+            options = command_line(config, as_overrides(changes[row] | {"seed": seed, "evaluate.checkpoints": evaluated}))
             runs.append(Run(name, row, seed, config, of_seed, options, start, checkpoint, table.measure))
     return runs
-
-
-def overrides(changes: dict[str, Any]) -> list[str]:
-    """`key=value` words, as the scripts' `--set` takes them.
-
-    >>> overrides({"rl.steps": 40, "sft.deepspeed": None, "evaluate.decodings": ["sampled"]})
-    ['rl.steps=40', 'sft.deepspeed=null', 'evaluate.decodings=["sampled"]']
-    """
-    return [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in changes.items()]
-
-
-def _options(config: str, changes: dict[str, Any]) -> tuple[str, ...]:
-    return ("--config", config, *(word for override in overrides(changes) for word in ("--set", override)))
 
 
 def _changed(settings: dict[str, Any], defaults: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -18,7 +18,7 @@ from typing import Any
 import wandb
 from accelerate.utils import gather_object
 from datasets import Dataset
-from transformers import TrainerCallback
+from transformers import Trainer, TrainerCallback
 from transformers.trainer_callback import ExportableState
 from trl import GRPOConfig, GRPOTrainer
 from trl.models import unwrap_model_for_generation
@@ -331,11 +331,18 @@ def connect(trainer: GRPOTrainer, engine: RolloutEngine, queries: Sequence[Query
 
 @contextmanager
 def generating(engine: RolloutEngine, trainer: GRPOTrainer) -> Iterator[None]:
-    """Lend the trainer's model to the engine; under ZeRO-3 its weights are gathered once, not once a turn. vLLM gets the weights."""
+    """What generates has the trainer's weights: vLLM gets them, or the engine is lent the model, gathered once and not once a turn."""
     if trainer.use_vllm:
         trainer.vllm_weights.bring_up_to_date()
         yield
         return
+    with lent_model(engine, trainer):
+        yield
+
+
+@contextmanager
+def lent_model(engine: RolloutEngine, trainer: Trainer) -> Iterator[None]:
+    """The engine generates with the trainer's own model, whose weights are gathered under ZeRO-3."""
     with unwrap_model_for_generation(trainer.model_wrapped, trainer.accelerator) as model:
         was_training = model.training
         model.eval()

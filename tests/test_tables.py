@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from arenarl import table_report, table_runs, tables
-from arenarl.config import UserError
+from arenarl.config import UserError, load_config
 from arenarl.config_checks import check_groups
 from arenarl.discrimination import PROPERTIES, SIGNALS
 from arenarl.files import read_json, write_json
@@ -283,6 +284,15 @@ def test_the_command_refuses_an_unknown_row_before_any_work():
     assert ended.returncode == 2 and ended.stderr.count("\n") == 1 and "has no row swis" in ended.stderr
 
 
+@pytest.mark.parametrize("name", sorted(set(TABLES) - {"noise"}))  # the noise of an LLM cannot be chosen
+def test_a_rows_options_at_the_papers_scale_load(name):
+    lines = [line for line in table_report.scale_table(read_table(name)).splitlines() if "--config" in line]
+    options = [shlex.split(line.split("`")[1]) for line in lines]
+    names = [load_config(words[1], words[3::2]).name for words in options]
+    changed = [one for one, words in zip(names, options, strict=True) if "--set" in words]
+    assert names and len(set(changed)) == len(changed)
+
+
 def test_a_changed_key_is_part_of_the_settings_and_a_folder_is_not():
     table = read_table("table2")
     [run] = runs_of("table2", table, ["swiss"], [0])
@@ -297,6 +307,7 @@ def test_a_tables_keys_change_its_bases_one_by_one_and_a_rows_those_of_its_table
     table = read_table("fig4c")
     [run] = runs_of("fig4c", table, ["stopped_arenarl"], [0])
     assert run.settings["rl.steps"] == 160 and run.settings["judge.train.sigma_call"] == 2.0
-    assert table.cold_start_set == {"name": "tables/cold-start-stopped", "sft.deepspeed": None, "sft.batch_size": 8, "sft.epochs": 0.05}
+    own = {"name": "tables/cold-start-stopped", "sft.stop_at_valid": 0.25, "sft.save_steps": 2}
+    assert table.cold_start_set == {"sft.deepspeed": None, "sft.batch_size": 8} | own
     [gspo] = runs_of("table3", read_table("table3"), ["gspo"], [0])
     assert gspo.settings["rl.steps"] == 160 and gspo.settings["judge.train.sigma_call"] == 2.0
