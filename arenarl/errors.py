@@ -66,6 +66,7 @@ def guarded(main: Callable[[], None]) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not tear up the line
         _report(line)
         sys.exit(130 if isinstance(error, KeyboardInterrupt) else 2)
+    _leave_process_group()
 
 
 def explain(error: BaseException) -> str | None:
@@ -94,6 +95,13 @@ def end_with_parent() -> None:
     """Under torchrun, or started by a table (`OWNED`): train on no longer than whoever started this process, even if that is killed."""
     if "TORCHELASTIC_RUN_ID" in os.environ or OWNED in os.environ:
         threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+
+
+def _leave_process_group() -> None:
+    """A thread of gloo's that frees the last collective's tensors while Python shuts down would abort a process that is through."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_initialized():
+        distributed.destroy_process_group()
 
 
 def _end_with(parent: int) -> None:

@@ -155,6 +155,28 @@ def test_a_gpu_without_memory_ends_the_run_with_one_line_of_the_process_that_had
     assert last_line(done) == f"error: {GPU_OUT_OF_MEMORY}"
 
 
+MEETING = """
+from accelerate import PartialState
+from accelerate.utils import gather_object
+from arenarl.errors import guarded
+
+def main():
+    PartialState(cpu=True)
+    for _ in range(3):
+        gather_object([0])
+
+guarded(main)
+"""
+
+
+def test_processes_that_end_right_after_they_met_end_well(tmp_path):
+    """Unless they leave their group, some of eight nearly always abort: a thread of gloo's needs Python as it shuts down."""
+    (tmp_path / "meeting.py").write_text(MEETING)
+    command = [sys.executable, "-m", "arenarl.launch", "--nproc_per_node", "8", "meeting.py"]
+    done = subprocess.run(command, cwd=tmp_path, env=os.environ | ENVIRONMENT, capture_output=True, text=True, timeout=300, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_processes_end_when_their_launcher_is_killed(folder):
     process = start(folder, "train_sft.py", "runs/tiny/sft/checkpoint-5/whole.json", sft__epochs=100, **TWO)
     workers = psutil.Process(process.pid).children()
