@@ -472,11 +472,15 @@ def parse_arguments(description: str, add_arguments=None) -> tuple[Config, argpa
     """The command line all scripts share: `--config FILE [--set key=value ...]`, and what `add_arguments(parser)` adds."""
     parser = argparse.ArgumentParser(description=description.split("\n\n")[0])
     parser.add_argument("--config", required=True, help="the run's YAML")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides", help="change one key; may be repeated")
+    add_overrides(parser)
     if add_arguments:
         add_arguments(parser)
     arguments = parser.parse_args()
     return load_config(arguments.config, arguments.overrides), arguments
+
+
+def add_overrides(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides", help="change one key; may be repeated")
 
 
 def as_overrides(changes: Mapping[str, Any]) -> list[str]:

@@ -25,7 +25,7 @@ from matplotlib.figure import Figure
 
 from arenarl import metrics
 from arenarl.build import build_client, build_domain, build_environment, build_examiner, build_judge, spread_over_subtasks, test_set
-from arenarl.config import Config, UserError, load_config
+from arenarl.config import Config, UserError, add_overrides, load_config
 from arenarl.domains import needs
 from arenarl.errors import guarded
 from arenarl.figures import STYLE, save_figure
@@ -260,7 +260,7 @@ def main() -> None:
     parser.add_argument("--groups", type=int, default=25)
     parser.add_argument("--size", type=int, default=8, help="trajectories a group")
     parser.add_argument("--repeats", type=int, default=4)
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides", help="change one key; may be repeated")
+    add_overrides(parser)
     arguments = parser.parse_args()
     for name, least in (("groups", 1), ("size", 2), ("repeats", 2)):
         if getattr(arguments, name) < least:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from arenarl import markdown
-from arenarl.config import Config, UserError, load_config
+from arenarl.config import Config, UserError, add_overrides, load_config
 
 GIB = 2**30
 BF16, FP32, INDEX = 2, 4, 8  # bytes
@@ -239,7 +239,7 @@ def main() -> None:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--config", help="a run's YAML")
     what.add_argument("--readme", action="store_true", help=f"write the tables of {DOCUMENT}")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides", help="with --config: change one key")
+    add_overrides(parser)
     parser.add_argument("--gpus", type=int, nargs="+", default=[8], help="over how many to shard; several make several columns")
     parser.add_argument("--tokens", type=int, help="of a trajectory, prompt included; else the longest that the config allows after its prompt")
     arguments = parser.parse_args()

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import AfterValidator, Field, StringConstraints
 
 from arenarl.build import build_client
-from arenarl.config import LLMConfig, UserError, load_config
+from arenarl.config import LLMConfig, UserError, add_overrides, load_config
 from arenarl.errors import guarded
 from arenarl.json_reply import JSONReply
 from arenarl.judge_prompts import Message, prompt_texts, quoted
@@ -86,7 +86,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--config", required=True, help="the run whose RL queries get rubrics")
     parser.add_argument("--judge", required=True, help="a file of configs/judges: the LLM that writes them")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides", help="change one key; may be repeated")
+    add_overrides(parser)
     arguments = parser.parse_args()
     config = load_config(arguments.config, [f"judge.train.base={arguments.judge}", *arguments.overrides])
     if config.judge.train.name != "llm":

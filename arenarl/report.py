@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from arenarl import markdown
-from arenarl.config import Config, load_config
+from arenarl.config import Config, add_overrides, load_config
 from arenarl.errors import guarded
 from arenarl.metrics import shown_figures
 from arenarl.runs import provenance
@@ -216,7 +216,7 @@ def main() -> None:
     what.add_argument("run", nargs="?", help="the run's name, or its folder in runs/")
     what.add_argument("--config", help="the run's YAML instead of its name")
     what.add_argument("--readme", action="store_true", help="write the README's tables")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides", help="with --config: change one key")
+    add_overrides(parser)
     arguments = parser.parse_args()
     if arguments.readme:
         write_readme(Path("README.md"), Path("results"))

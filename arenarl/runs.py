@@ -87,10 +87,12 @@ def _claim(folder: Path) -> None:
 
 def _refuse_other_settings(config: Config, folder: Path) -> None:
     """A stage that was begun with other settings is neither resumed nor overwritten. A key that did not exist then had its default."""
-    unread = _UNREAD_BY.get(folder.name)
+    unread = set(_UNREAD_BY.get(folder.name, ()))
     earlier = folder / "config.yaml"
-    if unread is None or not earlier.is_file():
+    if not unread or not earlier.is_file():
         return
+    if config.sft.stop_at_valid is not None:
+        unread -= {"rollout"}  # SFT makes trajectories too
     try:
         before, now = (yaml.safe_load(config_to_yaml(one)) for one in (load_config(earlier), config))
     except UserError as error:

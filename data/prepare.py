@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from arenarl.config import Config, UserError, load_config  # noqa: E402
+from arenarl.config import Config, UserError, add_overrides, load_config  # noqa: E402
 from arenarl.domains import Domain, make_domain, needs  # noqa: E402
 from arenarl.environments import make_environment  # noqa: E402
 from arenarl.errors import guarded  # noqa: E402
@@ -37,7 +37,7 @@ def main() -> None:
     parser.add_argument("domain", nargs="?", choices=PAPER, help="whose data of the paper's size, if there is no --config")
     parser.add_argument("--config", help="the run's YAML, which names its domain")
     parser.add_argument("--from", nargs="+", metavar="SOURCE", dest="sources", help="published data instead: the same as data.source")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides", help="change one key; may be repeated")
+    add_overrides(parser)
     arguments = parser.parse_args()
     if not (arguments.domain or arguments.config):
         parser.error(f"name a domain ({', '.join(PAPER)}) or a --config")

@@ -1,4 +1,5 @@
 import subprocess
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -30,6 +31,18 @@ def test_a_run_does_not_go_on_with_what_would_change_its_policy(begun, section, 
     setattr(getattr(config, section), key, value)
     with pytest.raises(UserError, match=rf"made with other settings \({section}\)"):
         _refuse_other_settings(config, begun)
+
+
+@pytest.mark.parametrize(("stop_at_valid", "is_refused"), [(None, False), (0.25, True)])
+def test_sft_that_stops_at_a_share_of_valid_trajectories_goes_on_with_the_same_rollouts_only(tmp_path, stop_at_valid, is_refused):
+    config = Config()
+    config.sft.stop_at_valid = stop_at_valid
+    folder = tmp_path / "sft"
+    folder.mkdir()
+    (folder / "config.yaml").write_text(config_to_yaml(config))
+    config.rollout.max_turns = 3
+    with pytest.raises(UserError, match=r"made with other settings \(rollout\)") if is_refused else nullcontext():
+        _refuse_other_settings(config, folder)
 
 
 def test_a_run_that_was_begun_before_a_key_existed_goes_on(begun):
