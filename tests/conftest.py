@@ -2,6 +2,7 @@
 
 import importlib.util
 import random
+import signal
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -14,6 +15,8 @@ from arenarl.environments.travel_world import World, build_world
 from arenarl.queries import SUBTASKS, make_queries
 from arenarl.synthesis import Teacher
 from arenarl.trajectory import Query, Trajectory, write_jsonl
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores Ctrl-C, and so would what tests start
 
 
 @pytest.fixture(scope="session")
