@@ -4,6 +4,7 @@ Under torchrun the line goes into the error file that torchrun gives to each pro
 one takes the others down cannot be read; `launch.py` prints the line that was the cause.
 """
 
+import atexit
 import errno
 import json
 import os
@@ -57,6 +58,7 @@ _BY_TEXT = {  # torch, safetensors and the collectives raise errors of their own
 def guarded(main: Callable[[], None]) -> None:
     """Run a script's main; what the user can mend ends as one line on stderr and exit code 2, Ctrl-C as one and 130."""
     end_with_parent()
+    code = 0
     try:
         main()
     except (Exception, KeyboardInterrupt) as error:
@@ -65,8 +67,8 @@ def guarded(main: Callable[[], None]) -> None:
             raise
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not tear up the line
         _report(line)
-        sys.exit(130 if isinstance(error, KeyboardInterrupt) else 2)
-    _leave_process_group()
+        code = 130 if isinstance(error, KeyboardInterrupt) else 2
+    _exit(code)
 
 
 def explain(error: BaseException) -> str | None:
@@ -97,11 +99,15 @@ def end_with_parent() -> None:
         threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
 
 
-def _leave_process_group() -> None:
-    """A thread of gloo's that frees the last collective's tensors while Python shuts down would abort a process that is through."""
+def _exit(code: int) -> None:
+    """End at once where there is a process group: a thread of gloo's that frees tensors while Python shuts down would abort the process."""
     distributed = sys.modules.get("torch.distributed")
-    if distributed is not None and distributed.is_initialized():
-        distributed.destroy_process_group()
+    if distributed is None or not distributed.is_initialized():
+        sys.exit(code)
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _end_with(parent: int) -> None:

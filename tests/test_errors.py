@@ -170,7 +170,7 @@ guarded(main)
 
 
 def test_processes_that_end_right_after_they_met_end_well(tmp_path):
-    """Unless they leave their group, some of eight nearly always abort: a thread of gloo's needs Python as it shuts down."""
+    """Left to Python's shutdown, some of eight nearly always abort: a thread of gloo's needs Python meanwhile."""
     (tmp_path / "meeting.py").write_text(MEETING)
     command = [sys.executable, "-m", "arenarl.launch", "--nproc_per_node", "8", "meeting.py"]
     done = subprocess.run(command, cwd=tmp_path, env=os.environ | ENVIRONMENT, capture_output=True, text=True, timeout=300, check=False)
