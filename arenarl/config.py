@@ -480,6 +480,7 @@ def parse_arguments(description: str, add_arguments=None) -> tuple[Config, argpa
 
 
 def add_overrides(parser: argparse.ArgumentParser) -> None:
+    """The option of all scripts that changes keys of their config; what it was given is `overrides`."""
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides", help="change one key; may be repeated")
 
 
