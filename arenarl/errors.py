@@ -62,12 +62,8 @@ def guarded(main: Callable[[], None]) -> None:
     try:
         main()
     except (Exception, KeyboardInterrupt) as error:
-        line = explain(error)
-        if line is None:
-            raise
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not tear up the line
-        _report(line)
-        code = 130 if isinstance(error, KeyboardInterrupt) else 2
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not tear up what is printed
+        code = _ended_by(error)
     _exit(code)
 
 
@@ -97,6 +93,16 @@ def end_with_parent() -> None:
     """Under torchrun, or started by a table (`OWNED`): train on no longer than whoever started this process, even if that is killed."""
     if "TORCHELASTIC_RUN_ID" in os.environ or OWNED in os.environ:
         threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+
+
+def _ended_by(error: Exception | KeyboardInterrupt) -> int:
+    """Say what ended the run; returns the exit code."""
+    line = explain(error)
+    if line is None:
+        sys.excepthook(type(error), error, error.__traceback__)
+        return 1
+    _report(line)
+    return 130 if isinstance(error, KeyboardInterrupt) else 2
 
 
 def _exit(code: int) -> None:

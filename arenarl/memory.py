@@ -243,6 +243,8 @@ def main() -> None:
     parser.add_argument("--gpus", type=int, nargs="+", default=[8], help="over how many to shard; several make several columns")
     parser.add_argument("--tokens", type=int, help="of a trajectory, prompt included; else the longest that the config allows after its prompt")
     arguments = parser.parse_args()
+    if arguments.overrides and not arguments.config:
+        parser.error("--set changes a key of a config; name it with --config")
     if arguments.readme:
         from arenarl.memory_check import comparison, table
 

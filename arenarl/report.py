@@ -218,6 +218,8 @@ def main() -> None:
     what.add_argument("--readme", action="store_true", help="write the README's tables")
     add_overrides(parser)
     arguments = parser.parse_args()
+    if arguments.overrides and not arguments.config:
+        parser.error("--set changes a key of a config; name it with --config")
     if arguments.readme:
         write_readme(Path("README.md"), Path("results"))
         return

@@ -6,6 +6,8 @@ last, and its policy are there: then it is not run again. `runs/` alone decides 
 
 import fcntl
 import os
+import platform
+import re
 import resource
 import subprocess
 import sys
@@ -149,11 +151,12 @@ def commit(tree: Path = Path(__file__).parent) -> str | None:
 
 
 def provenance(config: Config) -> dict[str, Any]:
-    """Commit, library versions, seeds and judges: what a result needs to be understood later."""
+    """Commit, library versions, CPU, seeds and judges: what a result needs to be understood later."""
     return {
         "commit": commit(),
         "versions": {name: version(name) for name in _LIBRARIES} | _vllm_version(config),
         "python": sys.version.split()[0],
+        "cpu": _cpu(),
         "seed": config.seed,
         "data_seed": config.data.seed,
         "judge_train": _judge_provenance(config, config.judge.train),
@@ -161,6 +164,15 @@ def provenance(config: Config) -> dict[str, Any]:
         "api_policies": {name: _policy_provenance(config, llm) for name, llm in config.evaluate.api.items()},
         "judge_is_simulated": config.judge.train.is_simulated,
     }
+
+
+def _cpu() -> str:
+    """Its name and the instructions that torch uses: sums are rounded otherwise with others, so a seed gives other figures."""
+    import torch
+
+    path = Path("/proc/cpuinfo")
+    names = re.findall(r"model name\s*: (.*)", path.read_text(encoding="utf-8")) if path.is_file() else [platform.machine()]
+    return ", ".join([*names[:1], torch.backends.cpu.get_cpu_capability()])
 
 
 def _vllm_version(config: Config) -> dict[str, str]:

@@ -202,14 +202,20 @@ def compare_with_stored(name: str, again: Path, stored: Path) -> str:
         run, earlier = read_json(path), read_json(stored / name / path.parent.name / path.name)
         line = f"{name}, {run['row']}, seed {run['seed']}: win rate {run['figures']['win_rate']:.4f} %"
         if earlier:
-            same = earlier["figures"] == run["figures"]
-            lines.append(f"{line}, stored {earlier['figures']['win_rate']:.4f} %: {'all figures are the same' if same else 'different'}")
+            same = "all figures are the same" if earlier["figures"] == run["figures"] else f"different{_other_cpu(earlier, run)}"
+            lines.append(f"{line}, stored {earlier['figures']['win_rate']:.4f} %: {same}")
         elif (bounds := rows.get(run["row"], {}).get("prediction")) and bounds[0] is not None:
             inside = bounds[0] <= run["figures"]["win_rate"] <= bounds[1]
             lines.append(f"{line}, 95 % prediction interval {bounds[0]:.1f} to {bounds[1]:.1f}: {'inside' if inside else 'outside'}")
         else:
             lines.append(f"{line}, nothing stored to compare with")
     return "\n".join(lines)
+
+
+def _other_cpu(earlier: dict[str, Any], run: dict[str, Any]) -> str:
+    """Where two runs of a seed had different CPUs, that it may be these; a CPU that was not noted is no reason."""
+    before, now = (one.get("provenance", {}).get("cpu") for one in (earlier, run))
+    return f", but stored from another CPU ({before}; this is {now}), which rounds otherwise" if before and before != now else ""
 
 
 def readme_tables(results: Path) -> dict[str, str]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from arenarl import config as config_module
+from arenarl import memory, report
 from arenarl.config import Config, UserError, config_to_yaml, load_config
 from arenarl.config_checks import check_groups
 
@@ -364,3 +365,11 @@ def test_limits_of_a_run_are_checked(refuse):
     assert "judge.max_failure_share=2" in refuse("", "judge.max_failure_share=2")
     judge = "judge: {max_cost: 1, train: {name: llm, model: m}}"
     assert "judge.max_cost needs judge.train.price_in and judge.train.price_out" in refuse(judge)
+
+
+@pytest.mark.parametrize("script", [report, memory])
+def test_overrides_without_a_config_are_refused(script, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["script", "--readme", "--set", "seed=1"])
+    with pytest.raises(SystemExit):
+        script.main()
+    assert "--set changes a key of a config; name it with --config" in capsys.readouterr().err

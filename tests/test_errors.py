@@ -147,12 +147,16 @@ guarded(main)
 """
 
 
+def launched(folder, code, processes):
+    """What came of a script of this code, run by our launcher."""
+    (folder / "script.py").write_text(code)
+    command = [sys.executable, "-m", "arenarl.launch", "--nproc_per_node", str(processes), "script.py"]
+    return subprocess.run(command, cwd=folder, env=os.environ | ENVIRONMENT, capture_output=True, text=True, timeout=300, check=False)
+
+
 def test_a_gpu_without_memory_ends_the_run_with_one_line_of_the_process_that_had_none(tmp_path):
     """There is none here: the real exception is raised in a process of its own, while the other waits for it."""
-    (tmp_path / "full.py").write_text(FULL)
-    command = [sys.executable, "-m", "arenarl.launch", "--nproc_per_node", "2", "full.py"]
-    done = subprocess.run(command, cwd=tmp_path, env=os.environ | ENVIRONMENT, capture_output=True, text=True, timeout=300, check=False)
-    assert last_line(done) == f"error: {GPU_OUT_OF_MEMORY}"
+    assert last_line(launched(tmp_path, FULL, 2)) == f"error: {GPU_OUT_OF_MEMORY}"
 
 
 MEETING = """
@@ -171,10 +175,14 @@ guarded(main)
 
 def test_processes_that_end_right_after_they_met_end_well(tmp_path):
     """Left to Python's shutdown, some of eight nearly always abort: a thread of gloo's needs Python meanwhile."""
-    (tmp_path / "meeting.py").write_text(MEETING)
-    command = [sys.executable, "-m", "arenarl.launch", "--nproc_per_node", "8", "meeting.py"]
-    done = subprocess.run(command, cwd=tmp_path, env=os.environ | ENVIRONMENT, capture_output=True, text=True, timeout=300, check=False)
+    done = launched(tmp_path, MEETING, 8)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_bug_on_several_processes_keeps_its_traceback(tmp_path):
+    done = launched(tmp_path, MEETING.replace("gather_object([0])", "gather_object([0])\n    raise ValueError('a bug')"), 8)
+    assert done.returncode == 1 and "ValueError: a bug" in done.stderr
+    assert done.stderr.endswith("failed with exit code 1; its traceback stands above\n")
 
 
 def test_processes_end_when_their_launcher_is_killed(folder):

@@ -88,12 +88,13 @@ def test_an_unknown_table_or_row_is_refused_with_those_there_are(folder):
         runs_of("own", read_table("own", folder), ["swis"], [])
 
 
-def result(run, win_rate):
+def result(run, win_rate, cpu="one"):
     figures = dict.fromkeys(("win_rate", "quality", "valid_rate", "groundedness", "constraints_met", "tool_calls"), win_rate)
     curve = [{"step": step, "eval/sampled/win_rate": win_rate, "eval/sampled/quality": 5.0} for step in (0, 20)]
     about = {"row": run.row, "seed": run.seed, "config": run.config, "settings": json.loads(json.dumps(run.settings)), "judge": "simulated"}
     by_subtask = dict.fromkeys(table_report.SUBTASKS, win_rate)
-    return about | {"figures": figures, "by_subtask": by_subtask, "judge_calls": 1000, "curve": curve, "seconds": {"total": 60.0}}
+    about |= {"seconds": {"total": 60.0}, "provenance": {"cpu": cpu}}
+    return about | {"figures": figures, "by_subtask": by_subtask, "judge_calls": 1000, "curve": curve}
 
 
 def store(folder, results, win_rates):
@@ -187,11 +188,12 @@ def test_again_compares_with_the_same_seed_or_with_the_prediction_interval(folde
     stored, again = tmp_path / "results", tmp_path / "again"
     store(folder, stored, {"one": [50.0, 51.0, 52.0], "other": []})
     table_report.write_table("own", read_table("own", folder), stored)
-    for seed, win_rate in ((0, 50.0), (1, 53.0), (7, 51.5), (8, 70.0)):
+    for seed, win_rate, cpu in ((0, 50.0, "one"), (1, 53.0, "one"), (2, 53.0, "another"), (7, 51.5, "one"), (8, 70.0, "one")):
         [run] = runs_of("own", read_table("own", folder), ["one"], [seed])
-        write_json(table_runs.path_of(run, again), result(run, win_rate))
+        write_json(table_runs.path_of(run, again), result(run, win_rate, cpu))
     lines = table_report.compare_with_stored("own", again, stored).splitlines()
-    assert [line.rpartition(": ")[2] for line in lines] == ["all figures are the same", "different", "inside", "outside"]
+    other_cpu = "different, but stored from another CPU (one; this is another), which rounds otherwise"
+    assert [line.rpartition(": ")[2] for line in lines] == ["all figures are the same", "different", other_cpu, "inside", "outside"]
 
 
 def test_the_readmes_tables_equal_what_results_render():
