@@ -481,7 +481,7 @@ def parse_arguments(description: str, add_arguments=None) -> tuple[Config, argpa
 
 def add_overrides(parser: argparse.ArgumentParser) -> None:
     """The option of all scripts that changes keys of their config; what it was given is `overrides`."""
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides", help="change a key of it; may be repeated")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides", help="change a config key; may be repeated")
 
 
 def as_overrides(changes: Mapping[str, Any]) -> list[str]:
