@@ -93,14 +93,17 @@ def _refuse_other_settings(config: Config, folder: Path) -> None:
     earlier = folder / "config.yaml"
     if not unread or not earlier.is_file():
         return
-    if config.sft.stop_at_valid is not None:
-        unread -= {"rollout"}  # SFT makes trajectories too
+    rolls_out = folder.name == "sft" and config.sft.stop_at_valid is not None  # SFT makes trajectories too, for RL's queries
+    if rolls_out:
+        unread -= {"rollout", "rl"}
     try:
         before, now = (yaml.safe_load(config_to_yaml(one)) for one in (load_config(earlier), config))
     except UserError as error:
         raise UserError(f"{folder} was begun with settings that cannot be read now ({error}); delete it, or give this run another `name`") from error
     for settings in (before, now):
         settings |= {section: _without(free, settings[section]) for section, free in _FREE_ON_RESUMING.items()}
+        if rolls_out:
+            settings["rl"] = {key: settings["rl"][key] for key in ("subtasks", "difficulty")}
     changed = [section for section in now if section not in unread and now[section] != before.get(section)]
     if changed:
         raise UserError(f"{folder} was made with other settings ({', '.join(changed)}); delete it, or give this run another `name`")

@@ -33,15 +33,18 @@ def test_a_run_does_not_go_on_with_what_would_change_its_policy(begun, section, 
         _refuse_other_settings(config, begun)
 
 
-@pytest.mark.parametrize(("stop_at_valid", "is_refused"), [(None, False), (0.25, True)])
-def test_sft_that_stops_at_a_share_of_valid_trajectories_goes_on_with_the_same_rollouts_only(tmp_path, stop_at_valid, is_refused):
+@pytest.mark.parametrize("stop_at_valid", [None, 0.25])
+@pytest.mark.parametrize(("section", "key", "value"), [("rollout", "max_turns", 3), ("rl", "subtasks", ["Search"])])
+def test_sft_that_stops_at_a_share_of_valid_trajectories_goes_on_with_the_same_rollouts_only(tmp_path, stop_at_valid, section, key, value):
     config = Config()
     config.sft.stop_at_valid = stop_at_valid
     folder = tmp_path / "sft"
     folder.mkdir()
     (folder / "config.yaml").write_text(config_to_yaml(config))
-    config.rollout.max_turns = 3
-    with pytest.raises(UserError, match=r"made with other settings \(rollout\)") if is_refused else nullcontext():
+    config.rl.learning_rate /= 2
+    _refuse_other_settings(config, folder)
+    setattr(getattr(config, section), key, value)
+    with pytest.raises(UserError, match=rf"made with other settings \({section}\)") if stop_at_valid else nullcontext():
         _refuse_other_settings(config, folder)
 
 
