@@ -484,6 +484,12 @@ def add_overrides(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides", help="change a config key; may be repeated")
 
 
+def refuse_overrides_without_config(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
+    """For scripts that can do without a config, where `--set` would change nothing."""
+    if arguments.overrides and not arguments.config:
+        parser.error("--set changes a key of a config; name it with --config")
+
+
 def as_overrides(changes: Mapping[str, Any]) -> list[str]:
     """The `key=value` overrides that make these changes.
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from arenarl import markdown
-from arenarl.config import Config, UserError, add_overrides, load_config
+from arenarl.config import Config, UserError, add_overrides, load_config, refuse_overrides_without_config
 
 GIB = 2**30
 BF16, FP32, INDEX = 2, 4, 8  # bytes
@@ -243,8 +243,7 @@ def main() -> None:
     parser.add_argument("--gpus", type=int, nargs="+", default=[8], help="over how many to shard; several make several columns")
     parser.add_argument("--tokens", type=int, help="of a trajectory, prompt included; else the longest that the config allows after its prompt")
     arguments = parser.parse_args()
-    if arguments.overrides and not arguments.config:
-        parser.error("--set changes a key of a config; name it with --config")
+    refuse_overrides_without_config(parser, arguments)
     if arguments.readme:
         from arenarl.memory_check import comparison, table
 

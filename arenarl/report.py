@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from arenarl import markdown
-from arenarl.config import Config, add_overrides, load_config
+from arenarl.config import Config, add_overrides, load_config, refuse_overrides_without_config
 from arenarl.errors import guarded
 from arenarl.metrics import shown_figures
 from arenarl.runs import provenance
@@ -218,8 +218,7 @@ def main() -> None:
     what.add_argument("--readme", action="store_true", help="write the README's tables")
     add_overrides(parser)
     arguments = parser.parse_args()
-    if arguments.overrides and not arguments.config:
-        parser.error("--set changes a key of a config; name it with --config")
+    refuse_overrides_without_config(parser, arguments)
     if arguments.readme:
         write_readme(Path("README.md"), Path("results"))
         return

@@ -174,8 +174,8 @@ def _cpu() -> str:
     import torch
 
     path = Path("/proc/cpuinfo")
-    names = re.findall(r"model name\s*: (.*)", path.read_text(encoding="utf-8")) if path.is_file() else [platform.machine()]
-    return ", ".join([*names[:1], torch.backends.cpu.get_cpu_capability()])
+    name = re.search(r"model name\s*: (.*)", path.read_text(encoding="utf-8")) if path.is_file() else None
+    return f"{name[1] if name else platform.machine()}, {torch.backends.cpu.get_cpu_capability()}"
 
 
 def _vllm_version(config: Config) -> dict[str, str]:
