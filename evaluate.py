@@ -12,10 +12,10 @@ with the last of them and prints the trajectory. Rollout, judge and parsing code
 
 from functools import lru_cache
 
-from arenarl.config import parse_arguments
-from arenarl.errors import guarded
-from arenarl.files import write_json
-from arenarl.runs import start_stage, timed
+from arenarl.config.command_line import parse_arguments
+from arenarl.run.stage import start_stage, timed
+from arenarl.system.atomic_files import write_json
+from arenarl.system.errors import guarded
 
 
 def main() -> None:
@@ -23,15 +23,15 @@ def main() -> None:
     policies = config.evaluated
 
     from arenarl.build import build_client, build_domain, build_examiner, build_judges, build_policy_engine, build_verifier, require_backend, test_set
-    from arenarl.estimate import print_estimate
-    from arenarl.evaluation import Part, baseline_cases, evaluate_policy, fingerprint, gather_cases, judge_trajectories, summarize
-    from arenarl.inference_scaling import scaling_figures
-    from arenarl.playoffs import play_offs
-    from arenarl.policy import load_tokenizer
-    from arenarl.processes import join_processes, own_share
-    from arenarl.report import print_table, print_trajectory, summary_of_run
-    from arenarl.rollouts import Attempt
-    from arenarl.terminal import Bar, is_main_process, quiet_libraries
+    from arenarl.evaluation.evaluation import Part, baseline_cases, evaluate_policy, fingerprint, gather_cases, judge_trajectories, summarize
+    from arenarl.evaluation.inference_scaling import scaling_figures
+    from arenarl.evaluation.playoffs import play_offs
+    from arenarl.plan.estimate import print_estimate
+    from arenarl.report.summary import print_table, print_trajectory, summary_of_run
+    from arenarl.rollout.engine import Attempt
+    from arenarl.rollout.policy import load_tokenizer
+    from arenarl.run.processes import join_processes, own_share
+    from arenarl.system.progress import Bar, is_main_process, quiet_libraries
     from arenarl.trajectory import Query, write_jsonl
 
     quiet_libraries()

@@ -8,14 +8,14 @@ CONFIG=${CONFIG:-configs/quickstart.yaml}
 PROCESSES=${PROCESSES:-2}
 
 check() { python -m arenarl.config --config "$CONFIG" --processes "$PROCESSES" "$@" > /dev/null; }
-train() { python -m arenarl.launch --nproc_per_node "$PROCESSES" "$@"; }
+train() { python -m arenarl.run.launch --nproc_per_node "$PROCESSES" "$@"; }
 
 data()      { python data/prepare.py --config "$CONFIG" "$@"; }
 sft()       { train train_sft.py --config "$CONFIG" "$@"; }
 rl()        { train train_rl.py --config "$CONFIG" "$@"; }
 evaluate()  { train evaluate.py --config "$CONFIG" "$@"; }
 report()    { python -m arenarl.report --config "$CONFIG" "$@"; }
-difficulty() { train -m arenarl.difficulty --config "$CONFIG" "$@"; }
+difficulty() { train -m arenarl.training.difficulty --config "$CONFIG" "$@"; }
 pipeline()  { data "$@"; sft "$@"; rl "$@"; evaluate "$@"; report "$@"; }
 baselines() { for name in grpo gspo grpo_trajectory noise_free; do CONFIG=configs/quickstart_$name.yaml; rl "$@"; evaluate "$@"; done; }
 turns()     { for name in short long scaling; do CONFIG=configs/quickstart_${name}_turns.yaml; rl "$@"; evaluate "$@"; report "$@"; done; }
@@ -29,24 +29,24 @@ ablations() { tables ablations "$@"; }
 noise()     { tables noise "$@"; }
 tournament_grpo() { tables tournament_grpo "$@"; }
 all()       { tables all "$@"; }
-readme()    { python -m arenarl.report --readme; python -m arenarl.memory --readme; }
-judge_check()  { data; python -m arenarl.judge_check --config "$CONFIG" "$@"; }
-judge_faults() { data; sft; python -m arenarl.judge_faults --config "$CONFIG" "$@"; }
-bench()     { python -m arenarl.bench --config "$CONFIG" "$@"; }
-bench_tools() { python -m arenarl.environments.benchmark; }
-bench_search() { python -m arenarl.research.benchmark "$@"; }
-fidelity()  { if [ "${1:-}" = --grid ]; then python -m arenarl.noise_grid "${@:2}"; else python -m arenarl.fidelity "$@"; fi; }
-bench_tournament() { python -m arenarl.bench_tournament "$@"; }
-test()      { python -m pytest -q --doctest-modules tests arenarl "$@"; }
+readme()    { python -m arenarl.tables.documents; python -m arenarl.plan.memory --readme; }
+judge_check()  { data; python -m arenarl.studies.judge_check --config "$CONFIG" "$@"; }
+judge_faults() { data; sft; python -m arenarl.studies.judge_faults --config "$CONFIG" "$@"; }
+bench()     { python -m arenarl.studies.bench_training --config "$CONFIG" "$@"; }
+bench_tools() { python -m arenarl.studies.bench_tools; }
+bench_search() { python -m arenarl.studies.bench_search "$@"; }
+fidelity()  { if [ "${1:-}" = --grid ]; then python -m arenarl.studies.noise_grid "${@:2}"; else python -m arenarl.studies.fidelity "$@"; fi; }
+bench_tournament() { python -m arenarl.studies.bench_tournament "$@"; }
+test()      { python -m pytest "$@"; }
 
 quickstart() {
   pipeline "$@"
-  python -m arenarl.conclusion "$(python -m arenarl.config --config "$CONFIG" --run-name "$@")"
+  python -m arenarl.report.conclusion "$(python -m arenarl.config --config "$CONFIG" --run-name "$@")"
 }
 
 research() {
   data "$@"; sft "$@"; difficulty "$@"; rl "$@"; evaluate "$@"; report "$@"
-  python -m arenarl.conclusion "$(python -m arenarl.config --config "$CONFIG" --run-name "$@")"
+  python -m arenarl.report.conclusion "$(python -m arenarl.config --config "$CONFIG" --run-name "$@")"
 }
 
 fail() { echo "error: $1" >&2; exit 2; }
@@ -79,7 +79,7 @@ test_vllm() {
       || { echo "skipped: vLLM 0.31.0 is not to be had for this machine and Python (.venv-vllm/install.log says why)"; return 0; }
   fi
   variables .venv-vllm
-  python -m pytest -q tests/test_vllm.py "$@"
+  python -m pytest tests/rollout/test_vllm.py "$@"
 }
 
 environment() {

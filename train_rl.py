@@ -2,19 +2,19 @@
 
     python train_rl.py --config configs/quickstart.yaml
 
-One optimizer step: K queries → for each a greedy anchor and N-1 samples, multi-turn with tools (arenarl/rollouts.py) → a seeded
-tournament of bidirectional judgements (arenarl/tournament.py, Eqs. 3-5), begun while others still generate → ranks → rewards (Eq. 6)
+One optimizer step: K queries → for each a greedy anchor and N-1 samples, multi-turn with tools (arenarl/rollout/engine.py) → a seeded
+tournament of bidirectional judgements (arenarl/tournament/play.py, Eqs. 3-5), begun while others still generate → ranks → rewards (Eq. 6)
 → TRL standardises them in the group and takes the clipped step with KL (Eqs. 7 and 8). Start it again after a crash: it goes on from
 the last checkpoint.
 """
 
 import os
 
-from arenarl.config import add_check, parse_arguments
-from arenarl.config_checks import check_groups
-from arenarl.errors import guarded
-from arenarl.runs import is_done, start_stage, timed
-from arenarl.zero3 import check_deepspeed
+from arenarl.config.checks import check_groups
+from arenarl.config.command_line import add_check, parse_arguments
+from arenarl.run.stage import is_done, start_stage, timed
+from arenarl.run.zero3 import check_deepspeed
+from arenarl.system.errors import guarded
 
 
 def main() -> None:
@@ -26,12 +26,12 @@ def main() -> None:
     import torch  # after the config is known to be sound: loading torch and TRL takes seconds
     from trl import GRPOTrainer
 
-    from arenarl import trl_adapter as adapter
-    from arenarl.arena import Arena, group_records, outcome_metrics
     from arenarl.build import build_client, build_curve, build_engine, build_examiner, build_judge, lora_config, require_backend, training_queries
-    from arenarl.checkpoints import Survival, TrainingBar, last_checkpoint
-    from arenarl.estimate import print_estimate
-    from arenarl.policy import load_tokenizer, require_model, save_policy
+    from arenarl.plan.estimate import print_estimate
+    from arenarl.rollout.policy import load_tokenizer, require_model, save_policy
+    from arenarl.run.checkpoints import Survival, TrainingBar, last_checkpoint
+    from arenarl.training import trl_adapter as adapter
+    from arenarl.training.rewarding import Arena, group_records, outcome_metrics
     from arenarl.trajectory import append_step
 
     start = require_model(config.sft_policy)

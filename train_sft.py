@@ -10,10 +10,11 @@ checkpoint.
 import math
 from pathlib import Path
 
-from arenarl.config import Config, UserError, add_check, parse_arguments
-from arenarl.errors import guarded
-from arenarl.runs import is_done, start_stage, timed
-from arenarl.zero3 import LONGEST_WAIT_S, check_deepspeed, start_deepspeed
+from arenarl.config.command_line import add_check, parse_arguments
+from arenarl.config.schema import Config
+from arenarl.run.stage import is_done, start_stage, timed
+from arenarl.run.zero3 import LONGEST_WAIT_S, check_deepspeed, start_deepspeed
+from arenarl.system.errors import UserError, guarded
 
 
 def main() -> None:
@@ -27,9 +28,9 @@ def main() -> None:
     from trl import SFTTrainer  # after the checks: loading torch and TRL takes seconds
 
     from arenarl.build import build_environment, lora_config
-    from arenarl.checkpoints import Survival, TrainingBar, last_checkpoint
-    from arenarl.policy import load_tokenizer, prepare_initial_policy, require_model, save_policy
-    from arenarl.sft_data import count_cut, in_training_order, tokenize_trajectories, training_texts
+    from arenarl.rollout.policy import load_tokenizer, prepare_initial_policy, require_model, save_policy
+    from arenarl.run.checkpoints import Survival, TrainingBar, last_checkpoint
+    from arenarl.training.sft_data import count_cut, in_training_order, tokenize_trajectories, training_texts
 
     if config.policy.model:
         require_model(config.policy.model)
@@ -57,7 +58,7 @@ def main() -> None:
         bar = TrainingBar("sft")
         bar.attach(trainer)
         if config.sft.stop_at_valid is not None:
-            from arenarl.early_stop import StopAtValid
+            from arenarl.training.early_stop import StopAtValid
 
             StopAtValid(config, tokenizer, bar.note).attach(trainer)
         trainer.train(resume_from_checkpoint=last_checkpoint(folder))

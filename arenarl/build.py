@@ -13,24 +13,28 @@ import torch
 from peft import LoraConfig
 from transformers import PreTrainedTokenizerBase
 
-from arenarl.api_policy import ApiRolloutEngine
-from arenarl.config import Config, JudgeConfig, LLMConfig, UserError, named_class
-from arenarl.correctness import Verifier, has_answer
-from arenarl.domains import Domain, make_domain, needs
-from arenarl.environments import make_environment
-from arenarl.environments.base import Environment
-from arenarl.evaluation import CurveRecorder
-from arenarl.generation import Generator, TransformersGenerator
-from arenarl.judge import EmbeddedJudge, Examiner, Judge, cached_examiner
-from arenarl.llm_client import LLMClient, read_keys
-from arenarl.llm_judge import LLMJudge
-from arenarl.policy import load_model
-from arenarl.rollouts import RolloutEngine
-from arenarl.rubrics import Rubric
-from arenarl.seeds import stable_seed
+from arenarl.config.load import named_class
+from arenarl.config.schema import Config, JudgeConfig, LLMConfig
+from arenarl.domains.domain import Domain, make_domain, needs
+from arenarl.domains.environments import make_environment
+from arenarl.domains.known_answers import has_answer
+from arenarl.domains.rubrics import Rubric
+from arenarl.evaluation.evaluation import CurveRecorder
+from arenarl.judges.embedded import EmbeddedJudge
+from arenarl.judges.judge import Examiner, Judge, cached_examiner
+from arenarl.judges.llm import LLMJudge
+from arenarl.judges.verifier import Verifier
+from arenarl.llm.client import LLMClient, read_keys
+from arenarl.rollout.api_policy import ApiRolloutEngine
+from arenarl.rollout.engine import RolloutEngine
+from arenarl.rollout.environment import Environment
+from arenarl.rollout.generation import Generator, TransformersGenerator
+from arenarl.rollout.policy import load_model
+from arenarl.rollout.vllm_generation import VLLMGenerator, load_engine, require_vllm
+from arenarl.rollout.vllm_server import ServerGenerator, VLLMServer
+from arenarl.system.errors import UserError
+from arenarl.system.seeds import stable_seed
 from arenarl.trajectory import Query, Trajectory, read_jsonl, read_queries
-from arenarl.vllm_generation import VLLMGenerator, load_engine, require_vllm
-from arenarl.vllm_server import ServerGenerator, VLLMServer
 
 
 def build_environment(config: Config, client: LLMClient | None = None) -> Environment:
@@ -125,12 +129,12 @@ def build_judge(
 
 def _query_rubrics(config: Config, judge: JudgeConfig) -> dict[str, Rubric]:
     """Raises UserError if a query of the RL split has none."""
-    from arenarl.query_rubrics import read_query_rubrics  # which builds its client here
+    from arenarl.judges.query_rubrics import read_query_rubrics  # which builds its client here
 
     rubrics = read_query_rubrics(Path(judge.query_rubrics))
     missing = [query.query_id for query in read_queries(Path(config.data.folder) / "rl_queries.jsonl") if query.query_id not in rubrics]
     if missing:
-        raise UserError(f"{judge.query_rubrics} lacks {len(missing)} rubrics, first {missing[0]}; write them with python -m arenarl.query_rubrics")
+        raise UserError(f"{judge.query_rubrics} lacks {len(missing)} rubrics, first {missing[0]}; write them with python -m arenarl.judges.query_rubrics")
     return rubrics
 
 
@@ -179,7 +183,7 @@ def training_queries(config: Config) -> list[Query]:
 
 
 def difficulty_path(config: Config) -> Path:
-    """Where `arenarl.difficulty` leaves the pass rates of the policy that RL starts from: beside it, for all runs that do."""
+    """Where `arenarl.training.difficulty` leaves the pass rates of the policy that RL starts from: beside it, for all runs that do."""
     folder = config.run_dir if config.rl.init else Path(config.sft_policy).parent
     return folder / "difficulty" / "pass_rates.jsonl"
 
@@ -195,7 +199,7 @@ def of_right_difficulty(config: Config, queries: list[Query]) -> list[Query]:
     closed = [query for query in queries if has_answer(query)]
     if missing := [query for query in closed if query.query_id not in rates]:
         raise UserError(
-            f"rl.difficulty.filter: {path} lacks {len(missing)} of {len(closed)} pass rates; python -m arenarl.difficulty finds them"
+            f"rl.difficulty.filter: {path} lacks {len(missing)} of {len(closed)} pass rates; python -m arenarl.training.difficulty finds them"
         )
     kept = {query.query_id for query in closed if rates[query.query_id] is not None and bounds.low <= rates[query.query_id] <= bounds.high}
     return [query for query in queries if not has_answer(query) or query.query_id in kept]

@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from arenarl.config import UserError
-from arenarl.files import write_lines
+from arenarl.system.atomic_files import write_lines
+from arenarl.system.errors import UserError
 
 StopReason = Literal["answer", "no_answer", "max_turns", "max_tokens"]
 # answer: ended with one <answer>…</answer>, the only valid end · no_answer: a turn with neither a tool call nor one closed answer

@@ -18,18 +18,23 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from arenarl.config import Config, UserError, add_overrides, load_config  # noqa: E402
-from arenarl.domains import Domain, make_domain, needs  # noqa: E402
-from arenarl.environments import make_environment  # noqa: E402
-from arenarl.errors import guarded  # noqa: E402
-from arenarl.files import hash_files, read_json, write_json  # noqa: E402
-from arenarl.public_data import PublicData, find_source, local_path, read_public_data  # noqa: E402
-from arenarl.runs import timed  # noqa: E402
-from arenarl.terminal import Bar  # noqa: E402
+from arenarl.config.command_line import add_overrides  # noqa: E402
+from arenarl.config.load import load_config  # noqa: E402
+from arenarl.config.schema import Config  # noqa: E402
+from arenarl.domains.domain import Domain, make_domain, needs  # noqa: E402
+from arenarl.domains.environments import make_environment  # noqa: E402
+from arenarl.domains.public_data import PublicData, find_source, local_path, read_public_data  # noqa: E402
+from arenarl.run.stage import timed  # noqa: E402
+from arenarl.system.atomic_files import hash_files, read_json, write_json  # noqa: E402
+from arenarl.system.errors import (
+    UserError,  # noqa: E402
+    guarded,  # noqa: E402
+)
+from arenarl.system.progress import Bar  # noqa: E402
 from arenarl.trajectory import read_jsonl, read_queries, same_query, write_jsonl  # noqa: E402
 
 PAPER = {"travel": "configs/travel/sft_qwen3_8b.yaml", "research": "configs/research/sft_qwen3_8b.yaml"}  # domain -> the run with the paper's numbers
-PUBLIC_CODE = [ROOT / "arenarl" / name for name in ("public_data.py", "published_records.py", "trajectory.py")]  # reads `data.source`
+PUBLIC_CODE = [ROOT / "arenarl" / name for name in ("domains/public_data.py", "domains/published_records.py", "trajectory.py")]  # reads `data.source`
 
 
 def main() -> None:

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from arenarl.environments.travel import TravelEnvironment
-from arenarl.environments.travel_world import World, build_world
-from arenarl.queries import SUBTASKS, make_queries
-from arenarl.synthesis import Teacher
+from arenarl.domains.travel.queries import SUBTASKS, make_queries
+from arenarl.domains.travel.teacher import Teacher
+from arenarl.domains.travel.tools import TravelEnvironment
+from arenarl.domains.travel.world import World, build_world
 from arenarl.trajectory import Query, Trajectory, write_jsonl
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores Ctrl-C, and so would what tests start
@@ -56,9 +56,9 @@ def sft_path(taught, tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def policy_path(sft_path, compact, tmp_path_factory) -> str:
     """A folder with a random two-layer Qwen3 and a tokenizer trained on `taught`."""
-    from arenarl.config import PolicyConfig, ScratchConfig
-    from arenarl.policy import prepare_initial_policy
-    from arenarl.sft_data import training_texts
+    from arenarl.config.schema import PolicyConfig, ScratchConfig
+    from arenarl.rollout.policy import prepare_initial_policy
+    from arenarl.training.sft_data import training_texts
 
     shape = ScratchConfig(hidden_size=32, intermediate_size=64, num_layers=2, num_heads=2, num_kv_heads=1, vocab_size=700)
     folder = tmp_path_factory.mktemp("policy")
@@ -67,14 +67,14 @@ def policy_path(sft_path, compact, tmp_path_factory) -> str:
 
 @pytest.fixture(scope="session")
 def tokenizer(policy_path) -> Any:
-    from arenarl.policy import load_tokenizer
+    from arenarl.rollout.policy import load_tokenizer
 
     return load_tokenizer(policy_path)
 
 
 @pytest.fixture(scope="session")
 def model(policy_path) -> Any:
-    from arenarl.policy import load_model
+    from arenarl.rollout.policy import load_model
 
     return load_model(policy_path, "float32").eval()
 
@@ -82,7 +82,7 @@ def model(policy_path) -> Any:
 @pytest.fixture(scope="session")
 def pipeline(tmp_path_factory):
     """The folder in which data, SFT (ZeRO-3, two processes), RL (two processes) and evaluation ran, and what evaluation printed."""
-    from test_scripts import run_well
+    from scripts import run_well
 
     folder = tmp_path_factory.mktemp("pipeline")
     run_well(folder, "data/prepare.py", "travel")
@@ -100,7 +100,7 @@ def folder(pipeline):
 def prepare_script(tmp_path, monkeypatch) -> ModuleType:
     """data/prepare.py as a module, to be run in a folder of its own."""
     monkeypatch.chdir(tmp_path)
-    spec = importlib.util.spec_from_file_location("prepare", Path(__file__).resolve().parent.parent / "data" / "prepare.py")
+    spec = importlib.util.spec_from_file_location("prepare", Path(__file__).resolve().parents[1] / "data" / "prepare.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

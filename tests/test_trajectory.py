@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from arenarl.config import UserError
+from arenarl.system.errors import UserError
 from arenarl.trajectory import (
     Query,
     ToolCall,

@@ -12,5 +12,5 @@ script=$1 config=$2
 shift 2
 head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 # Killed by the scheduler and queued again, the same command goes on from its last whole checkpoint.
-srun --kill-on-bad-exit=1 python -m arenarl.launch --nnodes "$SLURM_JOB_NUM_NODES" --nproc_per_node "${GPUS:-8}" \
+srun --kill-on-bad-exit=1 python -m arenarl.run.launch --nnodes "$SLURM_JOB_NUM_NODES" --nproc_per_node "${GPUS:-8}" \
   --rdzv_backend c10d --rdzv_endpoint "$head:${PORT:-29500}" --rdzv_id "$SLURM_JOB_ID" "$script" --config "$config" "$@"

@@ -1,0 +1,212 @@
+"""What can be wrong with a run's numbers, in one line that says what to change, before any work starts.
+
+`config.load_config` checks every config; what depends on the number of processes is `check_groups`, which train_rl.py asks. Types and
+unknown keys were refused before, by the schema.
+"""
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, get_args
+from urllib.parse import urlsplit
+
+from arenarl.config.schema import BY_ANSWER, WITH_FORMAT_REWARD, Config, EnvironmentConfig, ResearchDataConfig, RewardName, RLConfig
+from arenarl.system.errors import UserError
+from arenarl.tournament.group_stage import GroupStage
+from arenarl.tournament.schedules import parse_budget
+from arenarl.tournament.topologies import resolve_ranking
+
+_ABOVE_0 = re.compile(
+    r"threads|reward\.repeats|data\.research\.(max_clues|retriever_results|max_tool_calls|branching\..*)|environment\.search\.(\w+|web\.\w+)|evaluate\.samples|tournament\.timeout_s|judge\.(concurrency|max_calls|max_cost)"
+    r"|(judge|environment|evaluate\.api|data\.research)\..*\.(timeout_s|patience_s|max_reply_tokens|max_(result|text)_chars)|rl\.(groups|steps|micro_batch_size|updates_per_rollout|difficulty\.samples)|sft\.(batch_size|gradient_accumulation|max_length)|judge\..*\.rounding"
+    r"|rollout\.(max_turns|max_tokens|max_turn_tokens|batch_size|temperature|vllm_memory|parity_steps|parity_bound)|data\.(sft_size|rl_size|test_per_subtask|baseline_attempts)"
+)
+
+
+def check(config: Config) -> None:
+    """Refuse numbers that no run can work with. What depends on the number of processes is checked by `check_groups`."""
+    if config.rollout.group_size < 2:
+        raise UserError(f"rollout.group_size={config.rollout.group_size}: a ranking needs at least 2 trajectories; set it to 2 or more")
+    try:
+        GroupStage(**asdict(config.group_stage))
+    except ValueError as error:
+        raise UserError(f"group_stage.{error}") from error
+    if config.reward.name == "tournament_grpo" and config.group_stage.final >= config.rollout.group_size:
+        raise UserError(f"group_stage.final={config.group_stage.final}: must be below rollout.group_size, or nothing would be played")
+    if config.reward.repeats > 1 and config.reward.name not in ("pointwise_answer", "pointwise_trajectory"):
+        raise UserError(f"reward.repeats={config.reward.repeats} is of pointwise_answer and pointwise_trajectory, not of {config.reward.name}")
+    _check_policies(config)
+    if not config.judge.eval:
+        raise UserError("judge.eval is empty: name at least one judge")
+    _check_llms(config)
+    _check_method(config)
+    for key, value in _numbers(asdict(config)):
+        if isinstance(value, float) and not math.isfinite(value):
+            raise UserError(f"{key}={value}: must be a finite number")
+        if value <= 0 and _ABOVE_0.fullmatch(key):
+            raise UserError(f"{key}={value}: must be above 0")
+        if value < 0 and (".sigma_" in key or key in ("rl.beta", "rl.advantage_epsilon")):
+            raise UserError(f"{key}={value}: must not be below 0")
+        if not 0 <= value <= 1 and key.endswith(("_skill", "_share", "stop_at_valid", "vllm_memory", "difficulty.low", "difficulty.high")):
+            raise UserError(f"{key}={value}: must be from 0 to 1")
+    if config.rollout.backend == "vllm_server" and urlsplit(config.rollout.server_url).scheme not in ("http", "https"):
+        raise UserError(f"rollout.server_url={config.rollout.server_url}: must be an http(s) address, such as http://127.0.0.1:8000")
+    try:
+        parse_budget(config.tournament.matches, config.rollout.group_size)
+        resolve_ranking(config.tournament.topology, config.tournament.ranking)
+    except ValueError as error:
+        raise UserError(f"tournament: {error}") from error
+    if config.environment.name not in ("travel", "research") and ":" not in config.environment.name:
+        raise UserError(f"environment.name={config.environment.name}: choose travel, research, or a class of your own as package.module:Class")
+    if config.environment.name == "research":
+        _check_search(config.environment)
+    unknown = set(config.evaluate.decodings) - {"sampled", "greedy"}
+    if unknown or not config.evaluate.decodings:
+        raise UserError(f"evaluate.decodings={config.evaluate.decodings}: choose from sampled, greedy")
+    _check_turns(config)
+    _check_research(config.data.research)
+
+
+def _check_research(research: ResearchDataConfig) -> None:
+    weights = research.hop_weights
+    if min(weights, default=-1) < 0 or not sum(weights):
+        raise UserError(f"data.research.hop_weights={weights}: name a weight for 1, 2, … entities, none below 0 and one above it")
+    nodes, level = 1, 1
+    for children in research.branching:
+        level *= children
+        nodes += level
+    if len(weights) > nodes:
+        raise UserError(f"data.research.hop_weights={weights}: a tree by data.research.branching={research.branching} has at most {nodes} entities")
+
+
+def _check_search(environment: EnvironmentConfig) -> None:
+    search = environment.search
+    if search.engine == "folder" and not (search.folder and Path(search.folder).is_dir()):
+        raise UserError(f"environment.search.folder={search.folder}: name the folder of the documents")
+    if search.engine == "web" and environment.results == "compact":
+        raise UserError("environment.results=compact names pages by their titles, which the web cannot find; set environment.results=full")
+    if search.engine == "web" and search.web.api == "searxng" and not search.web.endpoint:
+        raise UserError("environment.search.web.endpoint is missing: name the address of your SearXNG, such as http://127.0.0.1:8888/search")
+
+
+def _check_turns(config: Config) -> None:
+    try:
+        config.turns  # noqa: B018 - building it checks it
+    except ValueError as error:
+        raise UserError(f"rollout.{error}") from error
+    turns = config.evaluate.max_turns
+    if turns is not None and (not turns or turns[0] < 1 or turns != sorted(set(turns))):
+        raise UserError(f"evaluate.max_turns={turns}: must name turns above 0, each larger than the one before; null takes rollout.max_turns")
+    if turns and config.rollout.force_answer:
+        raise UserError("evaluate.max_turns cuts trajectories afterwards, where no answer could be forced; leave rollout.force_answer out")
+    if config.evaluate.samples > 1 and "sampled" not in config.evaluate.decodings:
+        raise UserError(f"evaluate.samples={config.evaluate.samples}: only sampled trajectories differ; add sampled to evaluate.decodings")
+
+
+def _check_policies(config: Config) -> None:
+    """What is behind an API can be evaluated, but there are no weights to train."""
+    for key, path in {"policy.model": config.policy.model, "rl.init": config.rl.init}.items():
+        if path and path.endswith((".yaml", ".yml")):
+            raise UserError(f"{key}={path}: a model behind an API cannot be trained, its weights are not here; evaluate it with evaluate.api")
+    for name, path in config.evaluate.checkpoints.items():
+        if path.endswith((".yaml", ".yml")):
+            raise UserError(f"evaluate.checkpoints.{name}={path}: name a model behind an API as evaluate.api={{{name}: {{base: {path}}}}}")
+        if name in config.evaluate.api:
+            raise UserError(f"evaluate.api.{name}: a checkpoint has this name already; choose another")
+
+
+def _check_llms(config: Config) -> None:
+    judges = {"judge.train": config.judge.train} | {f"judge.eval.{index}": judge for index, judge in enumerate(config.judge.eval)}
+    for key, judge in judges.items():
+        if judge.query_rubrics and (judge.name != "llm" or key != "judge.train"):
+            raise UserError(f"{key}.query_rubrics: only an LLM judge in training takes them; evaluation compares by the domain's dimensions")
+        if judge.name not in ("embedded", "llm") and ":" not in judge.name:
+            raise UserError(f"{key}.name={judge.name}: choose embedded, llm, or a class of your own as package.module:Class")
+    policies = {f"evaluate.api.{name}": llm for name, llm in config.evaluate.api.items()}
+    others = {f"environment.{name}": llm for name, llm in config.environment.llms.items()}
+    others |= {"judge.verifier": config.judge.verifier, "data.research.rephraser": config.data.research.rephraser}
+    for key, llm in (judges | others | policies).items():
+        if llm.name != "llm":
+            if key in policies:
+                raise UserError(f"{key}: set its name to llm, and model and base_url to those of an API; files of configs/policies do")
+            continue
+        if not llm.model:
+            raise UserError(f"{key}.model is missing: name the model, or take a file of configs/judges as {key}.base")
+        url = urlsplit(llm.base_url or "https://api.openai.com")
+        if url.scheme not in ("http", "https") or url.username or url.query:
+            raise UserError(f"{key}.base_url must be an http(s) address without a key in it; a key belongs into the environment variable")
+        if config.judge.max_cost is not None and None in (llm.price_in, llm.price_out):
+            raise UserError(f"judge.max_cost needs {key}.price_in and {key}.price_out")
+
+
+def _check_method(config: Config) -> None:
+    """Refuse keys of `rl` that contradict each other: a run would be half of one method and half of another."""
+    rl, default = config.rl, RLConfig()
+    if rl.advantage_ddof not in (0, 1):
+        raise UserError(f"rl.advantage_ddof={rl.advantage_ddof}: must be 0 or 1")
+    changed = (rl.advantage_ddof, rl.advantage_epsilon) != (default.advantage_ddof, default.advantage_epsilon)
+    if changed and rl.advantage != "group_std":
+        raise UserError(f"rl.advantage_ddof and rl.advantage_epsilon are of rl.advantage=group_std, not of {rl.advantage}; leave them out")
+    if rl.loss_type == "dr_grpo" and rl.advantage not in ("center", "leave_one_out"):
+        raise UserError(
+            f"rl.loss_type=dr_grpo is for advantages without a standard deviation, not rl.advantage={rl.advantage}; "
+            "set rl.advantage=center for Dr.GRPO, leave_one_out for RLOO"
+        )
+    if rl.importance_sampling_level == "sequence" and rl.loss_type != "grpo":
+        raise UserError(f"rl.loss_type={rl.loss_type} would weight a sequence's ratio by its length; set rl.loss_type=grpo for GSPO")
+    if rl.advantage == "decoupled" and config.reward.name in WITH_FORMAT_REWARD:
+        raise UserError(
+            f"rl.advantage=decoupled keeps validity apart, but reward.name={config.reward.name} has it in its sum already; "
+            f"take one of {', '.join(sorted(set(get_args(RewardName)) - WITH_FORMAT_REWARD))}"
+        )
+    if not 0 <= config.reward.entity_recall < 1:
+        raise UserError(f"reward.entity_recall={config.reward.entity_recall}: must be from 0 to below 1, so that a wrong answer is worth less")
+    if config.reward.entity_recall and config.reward.name not in BY_ANSWER:
+        raise UserError(f"reward.entity_recall is of reward.name={' or '.join(sorted(BY_ANSWER))}, not of {config.reward.name}")
+    for key in ("save_steps", "eval_steps"):
+        if rl.updates_per_rollout > 0 and getattr(rl, key) % rl.updates_per_rollout:
+            raise UserError(f"rl.{key}={getattr(rl, key)}: must be a multiple of rl.updates_per_rollout={rl.updates_per_rollout}")
+
+
+def _numbers(value: Any, key: str = "") -> Iterator[tuple[str, float]]:
+    """(dotted key, value) of every number."""
+    if isinstance(value, dict | list):
+        for name, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _numbers(inner, f"{key}.{name}" if key else str(name))
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield key, value
+
+
+def check_groups(config: Config, processes: int) -> None:
+    """Refuse a layout that would split a rollout group over processes or steps: its ranks would be silently wrong. And one that leaves a
+    process without a judge call.
+
+    Raises:
+        UserError: names the numbers to change.
+    """
+    n, k, micro = config.rollout.group_size, config.rl.groups, config.rl.micro_batch_size
+    if config.judge.concurrency < processes:
+        raise UserError(
+            f"judge.concurrency={config.judge.concurrency} cannot be shared by {processes} processes; "
+            f"set it to {processes} or more, or start fewer processes"
+        )
+    if k % processes:
+        raise UserError(
+            f"rl.groups={k} cannot be shared by {processes} processes without splitting a group; "
+            f"set rl.groups to a multiple of {processes}, or start a number of processes that divides {k}"
+        )
+    per_process, updates = k // processes * n, config.rl.updates_per_rollout
+    if per_process % updates:
+        raise UserError(
+            f"rl.updates_per_rollout={updates} does not divide the {per_process} trajectories of a process "
+            f"(rl.groups={k} / {processes} processes x rollout.group_size={n}); change one of them"
+        )
+    per_update = per_process // updates
+    if per_update % micro:
+        raise UserError(
+            f"rl.micro_batch_size={micro} does not divide the {per_update} trajectories of a process and update "
+            f"(rl.groups={k} / {processes} processes x rollout.group_size={n} / rl.updates_per_rollout={updates}); "
+            f"set rl.micro_batch_size to one of {[d for d in range(1, per_update + 1) if per_update % d == 0]}"
+        )

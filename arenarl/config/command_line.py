@@ -1,0 +1,55 @@
+"""The command line that all scripts share: `--config FILE [--set key=value ...]`.
+"""
+
+import argparse
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from arenarl.config.load import load_config
+from arenarl.config.schema import Config
+
+
+def parse_arguments(description: str, add_arguments=None) -> tuple[Config, argparse.Namespace]:
+    """The command line all scripts share: `--config FILE [--set key=value ...]`, and what `add_arguments(parser)` adds."""
+    parser = argparse.ArgumentParser(description=description.split("\n\n")[0])
+    parser.add_argument("--config", required=True, help="the run's YAML")
+    add_overrides(parser)
+    if add_arguments:
+        add_arguments(parser)
+    arguments = parser.parse_args()
+    return load_config(arguments.config, arguments.overrides), arguments
+
+
+def add_overrides(parser: argparse.ArgumentParser) -> None:
+    """The option of all scripts that changes keys of their config; what it was given is `overrides`."""
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides", help="change a config key; may be repeated")
+
+
+def refuse_overrides_without_config(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
+    """For scripts that can do without a config, where `--set` would change nothing."""
+    if arguments.overrides and not arguments.config:
+        parser.error("--set changes a key of a config; name it with --config")
+
+
+def as_overrides(changes: Mapping[str, Any]) -> list[str]:
+    """The `key=value` overrides that make these changes.
+
+    >>> as_overrides({"rl.steps": 40, "sft.deepspeed": None, "evaluate.decodings": ["sampled"], "name": "a"})
+    ['rl.steps=40', 'sft.deepspeed=null', 'evaluate.decodings=["sampled"]', 'name=a']
+    """
+    return [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in changes.items()]
+
+
+def command_line(config: str, overrides: Iterable[str]) -> tuple[str, ...]:
+    """What `parse_arguments` reads, for a script started by another.
+
+    >>> command_line("a.yaml", ["seed=1"])
+    ('--config', 'a.yaml', '--set', 'seed=1')
+    """
+    return ("--config", config, *(word for override in overrides for word in ("--set", override)))
+
+
+def add_check(parser: argparse.ArgumentParser) -> None:
+    """The flag of the scripts that torchrun starts: torchrun would bury an error of one line and lose its exit code."""
+    parser.add_argument("--check", action="store_true", help="stop before any training, once all input is known to be sound")

@@ -1,0 +1,96 @@
+"""Domains: what judging, training and evaluation need to know of the queries, besides the tools that answer them.
+
+A domain has a rubric (`configs/rubrics/<name>_<language>.yaml`), and what it has more of its own: a truth, against which the embedded
+judge scores and which evaluation reports as it is; subtasks; data. Without a truth there are no `true/` metrics and no noise-free figures,
+and the judges are LLMs or one's own. `environment.domain` chooses. Imports of one domain's world stay behind `make_domain`.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from arenarl.config.load import named_class
+from arenarl.config.schema import Config
+from arenarl.domains.rubrics import domain_rubric
+from arenarl.rollout.environment import Environment
+from arenarl.system.errors import UserError
+from arenarl.trajectory import Query, Trajectory
+
+DOMAINS = {"travel": "arenarl.domains.travel.domain:TravelDomain", "research": "arenarl.domains.research.domain:ResearchDomain"}
+
+
+class Truth:
+    """Noise-free findings on one trajectory. `dimensions` is all that a domain must say."""
+
+    def dimensions(self) -> dict[str, float]:
+        """0 to 10 for every dimension of the rubric."""
+        raise NotImplementedError
+
+    def figures(self) -> dict[str, float]:
+        """Further figures of a table, in percent. A query of which one says nothing lacks it; an invalid trajectory has 0 in each."""
+        return {}
+
+    def passes(self) -> dict[str, bool]:
+        """What pass@k counts, besides a win over the stored baseline."""
+        return {}
+
+    def findings(self) -> dict[str, Any]:
+        """For the record of an evaluated trajectory, as JSON."""
+        return {"figures": {name: round(value, 1) for name, value in self.figures().items()}}
+
+    def verified(self, is_correct: bool | None) -> "Truth":
+        """The same with what an LLM says of a known answer in place of the exact comparison; None: no verdict could be had."""
+        return self
+
+    def believed(self) -> "Truth":
+        """The same as it looks to who does not see the tool results, and has to believe what the answer states."""
+        return self
+
+
+class Domain:
+    """A rubric, and nothing else. What a domain has more, a class of its own says: its name and those below that it has.
+    """
+
+    name = ""
+    subtasks: tuple[str, ...] = ()  # in the order of tables; () takes those that the queries name
+    held_out: tuple[str, ...] = ()  # of these, tested only, unless `rl.subtasks` names them
+    sources: tuple[Path, ...] = ()  # code that decides what `splits` makes; data that other code made is out of date
+
+    def __init__(self, config: Config):
+        self.config = config
+
+    # (query, messages) -> what is true of the trajectory
+    examine: Callable[[Query, list[dict[str, Any]]], Truth] | None = None
+    # (environment, watch) -> (file name, records) of each split; `watch` hands on what takes time, one by one
+    splits: Callable[[Environment, Callable[[list], Iterable]], Iterator[tuple[str, list[Any]]]] | None = None
+    # (query, environment, rng, skill) -> a trajectory of a scripted teacher's
+    solve: Callable[..., Trajectory] | None = None
+
+    def subtasks_of(self, queries: Iterable[Query]) -> tuple[str, ...]:
+        return self.subtasks or tuple(dict.fromkeys(query.subtask for query in queries))
+
+
+def make_domain(config: Config) -> Domain:
+    """What `environment.domain` names: a domain of this project, a class as package.module:Class, or a rubric.
+
+    Raises:
+        UserError: there is no such class, or no rubric.
+    """
+    name = config.environment.domain
+    if (name in DOMAINS and not config.data.source) or ":" in name:  # of published queries (`data.source`) nobody here knows the truth
+        domain = named_class(DOMAINS.get(name, name), "environment.domain")(config)
+    else:
+        domain = Domain(config)
+        domain.name = name
+    domain_rubric(domain.name, config.data.language)
+    return domain
+
+
+def needs(domain: Domain, part: str, purpose: str) -> Any:
+    """A part of the domain that it need not have. Raises UserError if it has none."""
+    if (had := getattr(domain, part)) is None:
+        raise UserError(
+            f"environment.domain={domain.name} has no {part}, which {purpose}; choose one of {', '.join(DOMAINS)}, "
+            "or write a class that has it: package.module:Class (README, Bring your own environment)"
+        )
+    return had

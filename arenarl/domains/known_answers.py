@@ -1,0 +1,44 @@
+"""Whether a query with a known answer was answered, by exact comparison (C.1 and C.2, InfoAgent).
+
+The known answer stands in a query's `constraints`: `answer`, `answer_aliases`, and `entities`, the names that lead to it. Entities count as
+found by exact match of their names (Appendix E, its first method; the paper takes its third, a reranker).
+"""
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from arenarl.trajectory import Query, read_turns
+
+if TYPE_CHECKING:
+    pass
+
+
+_EDGES = " \n\t.,;:!?\"'()"
+
+
+def has_answer(query: Query) -> bool:
+    return "answer" in query.constraints
+
+
+def is_correct(constraints: dict[str, Any], answer: str) -> bool:
+    """Whether an answer is the known one, or an alias, but for capitals, blanks, an article and what stands at its edges.
+
+    >>> is_correct({"answer": "8,400", "answer_aliases": ["8400"]}, " 8400. "), is_correct({"answer": "1841"}, "in 1841")
+    (True, False)
+    """
+    return normalized(answer) in {normalized(known) for known in (constraints["answer"], *constraints.get("answer_aliases", ()))}
+
+
+def normalized(text: str) -> str:
+    """
+    >>> normalized(" The  Blue\\nHarbour. ")
+    'blue harbour'
+    """
+    return re.sub(r"^(?:the|an?) ", "", " ".join(text.lower().split()).strip(_EDGES))
+
+
+def entity_recall(query: Query, messages: list[dict[str, Any]]) -> float:
+    """Share of the query's entities that tool results name; 0 without any."""
+    shown = "\n".join(observation for turn in read_turns(messages) for observation in turn.observations).lower()
+    names = query.constraints.get("entities", ())
+    return sum(name.lower() in shown for name in names) / len(names) if names else 0.0

@@ -1,0 +1,187 @@
+"""Published data sets as this repository's splits: the authors' Open-Travel and Open-DeepResearch, from a folder or from the hub.
+
+`data.source` names them and data/prepare.py writes what `read_public_data` returns; from then on they are splits like any other.
+The authors published queries for RL, and test queries with a stored baseline each, but neither SFT trajectories nor a truth: the
+queries have no `constraints`, so an LLM has to judge. Which shapes of a record are understood stands in data/README.md.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from arenarl.domains.published_records import (
+    BASELINE_FIELDS,
+    MESSAGE_FIELDS,
+    READ_FIELDS,
+    Record,
+    read_query,
+    read_records,
+    read_trajectory,
+    tools_of,
+)
+from arenarl.rollout.environment import Schema
+from arenarl.system.atomic_files import hash_files
+from arenarl.system.errors import UserError
+from arenarl.trajectory import Query, read_turns, same_query
+
+SPLITS = {"sft": ("sft",), "test": ("test",), "rl": ("train", "rl")}  # a file's split: the first of which a word is in its name or folder
+
+
+@dataclass
+class PublicData:
+    """The splits by file name, where they come from, and what a reader of them should know."""
+
+    splits: dict[str, list[Any]]
+    origin: list[dict[str, Any]]
+    notes: list[str]
+
+
+@dataclass(frozen=True)
+class Source:
+    """The JSONL files of a data set, on this disk; `revision` is the hub's commit."""
+
+    name: str
+    folder: Path
+    files: list[Path]
+    revision: str | None = None
+
+    @property
+    def label(self) -> str:
+        """What the ids of its records start with."""
+        return Path(self.name.partition("@")[0]).resolve().name.removesuffix(".jsonl")
+
+    def to_record(self) -> dict[str, Any]:
+        hashes = {str(path.relative_to(self.folder)): hash_files([path]) for path in self.files}
+        return {"source": self.name, "revision": self.revision, "files": hashes}
+
+
+def read_public_data(sources: Sequence[str], domain: str, tools: Sequence[Schema]) -> PublicData:
+    """All of the sources' files as splits, no query in two of them: what a test query repeats is left out of the others.
+
+    `domain` says whose rubric judges the queries. Tool calls of tools that are not among `tools` are kept, and counted.
+
+    Raises:
+        UserError: names the source, or the file and line, and what to do.
+    """
+    found = [find_source(source) for source in sources]
+    records: dict[str, list[Record]] = {split: [] for split in SPLITS}
+    for source in found:
+        for path in source.files:
+            inside = path.relative_to(source.folder)
+            records[split_of(inside)] += read_records(path, "-".join([source.label, *inside.with_suffix("").parts]))
+    for split in ("test", "rl"):
+        if not records[split]:
+            names = ", ".join(str(path.relative_to(source.folder)) for source in found for path in source.files)
+            raise UserError(f"data.source: no {split} queries in {names}; a file or its folder must be called {' or '.join(SPLITS[split])}")
+    splits = _make_splits(records, domain)
+    notes = [*_describe_records(records, splits), *_describe_trajectories(splits, {tool["function"]["name"] for tool in tools})]
+    return PublicData(splits, [source.to_record() for source in found], notes)
+
+
+def find_source(name: str) -> Source:
+    """A folder or a JSONL file on this disk, or else the hub's data set `owner/name` or `owner/name@revision`.
+
+    Raises:
+        UserError: there is neither, or it holds no JSONL file of a split.
+    """
+    path, revision = local_path(name), None
+    if path and path.is_file():
+        folder, candidates = path.parent, [path]
+    else:
+        folder, revision = (path, None) if path else _download(name)
+        candidates = [*folder.glob("*.jsonl"), *folder.glob("*/*.jsonl")]
+    files = [path for path in sorted(candidates) if _is_of_a_split(path.relative_to(folder))]
+    if not files:
+        raise UserError(f"data.source: {name} has no train.jsonl, test.jsonl or the like; name the folder that holds them")
+    return Source(name, folder, files, revision)
+
+
+def local_path(name: str) -> Path | None:
+    """Where a source lies on this disk; None for a data set of the hub. Raises UserError for a path that leads nowhere."""
+    path = Path(name).expanduser()
+    if not path.exists() and (path.is_absolute() or path.suffix == ".jsonl" or name.startswith(".")):
+        raise UserError(f"data.source: {name} does not exist")
+    return path if path.exists() else None
+
+
+def split_of(path: Path) -> str | None:
+    """Which split a file is of, by the words of its path.
+
+    >>> split_of(Path("train/train.jsonl")), split_of(Path("train_sft.jsonl")), split_of(Path("test/direction.jsonl"))
+    ('rl', 'sft', 'test')
+    """
+    words = set(re.split(r"[^a-z]+", str(path.with_suffix("")).lower()))
+    return next((split for split, names in SPLITS.items() if words & set(names)), None)
+
+
+def _is_of_a_split(path: Path) -> bool:
+    """And its folder, if it is in one, is called after a split: what lies deeper down is of other data sets."""
+    return split_of(path) is not None and (path.parent == Path() or split_of(path.parent) is not None)
+
+
+def _download(name: str) -> tuple[Path, str]:
+    """The JSONL files of a data set of the hub, in its cache, and the commit that they are of."""
+    import httpx
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import FileMetadataError, HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    repository, _, revision = name.partition("@")
+    try:
+        folder = Path(snapshot_download(repository, repo_type="dataset", revision=revision or None, allow_patterns="*.jsonl"))
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, FileMetadataError, httpx.HTTPError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"data.source: {name} is no folder here, and the hub's data set of that name cannot be had: {reason}") from error
+    return folder, folder.name
+
+
+def _make_splits(records: dict[str, list[Record]], domain: str) -> dict[str, list[Any]]:
+    """The splits by file name. A query counts where it stands first: test, RL, SFT; there it may have several trajectories."""
+    taken: set[str] = set()
+
+    def unique(split: str) -> Iterator[tuple[Record, Query]]:
+        for record, query in ((record, read_query(record, domain)) for record in records[split]):
+            if same_query(query.query) not in taken:
+                taken.add(same_query(query.query))
+                yield record, query
+
+    test = list(unique("test"))
+    splits: dict[str, list[Any]] = {
+        "test_queries": [query for _, query in test],
+        "test_baselines": [read_trajectory(record, query, BASELINE_FIELDS).to_record() for record, query in test],
+        "rl_queries": [query for _, query in unique("rl")],
+    }
+    if records["sft"]:
+        sft = [(record, query) for record in records["sft"] if same_query((query := read_query(record, domain)).query) not in taken]
+        splits["sft"] = [read_trajectory(record, query, MESSAGE_FIELDS).to_record(tools_of(record)) for record, query in sft]
+    return splits
+
+
+def _describe_records(records: dict[str, list[Record]], splits: dict[str, list[Any]]) -> Iterator[str]:
+    kept = {"test": len(splits["test_queries"]), "rl": len(splits["rl_queries"]), "sft": len(splits.get("sft", []))}
+    if dropped := [f"{len(records[split]) - count} {split}" for split, count in kept.items() if len(records[split]) > count]:
+        yield f"left out: {', '.join(dropped)} records whose query stands in their own or another split already"
+    unused = Counter(name for split in records.values() for record in split for name in record.fields if name not in READ_FIELDS)
+    if unused:
+        yield f"fields that are not used: {_counts(unused)}"
+    if not records["sft"]:
+        yield "no SFT trajectories: add a file of some to data.source, its name with sft in it, or start RL from a model with rl.init"
+    yield "these queries have no truth to be judged by: take LLM judges, the embedded one refuses"
+
+
+def _describe_trajectories(splits: dict[str, list[Any]], known: set[str]) -> Iterator[str]:
+    """How many have no answer, and how many call tools that the environment has not."""
+    for name in ("test_baselines", "sft"):
+        trajectories = splits.get(name, [])
+        if unanswered := sum(not trajectory["valid"] for trajectory in trajectories):
+            yield f"{name}: {unanswered} of {len(trajectories)} end without an answer"
+        names = ([call.name for turn in read_turns(one["messages"]) for call in turn.tool_calls] for one in trajectories)
+        called = [Counter(name for name in of_one if name not in known) for of_one in names]
+        if unknown := sum(called, Counter()):
+            yield f"{name}: {sum(map(bool, called))} of {len(trajectories)} call tools that the environment lacks, and are kept: {_counts(unknown)}"
+
+
+def _counts(counter: Counter) -> str:
+    return ", ".join(f"{name or 'malformed'} ({count})" for name, count in counter.most_common())

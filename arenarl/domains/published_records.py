@@ -1,0 +1,175 @@
+"""A line of a published data set → a query, a trajectory: the shapes in which such files come, and what is refused.
+
+Understood are OpenAI's chat messages (native tool calls, or Qwen3's in the text), ShareGPT's conversations and plain text; messages
+become turns by `trajectory`'s own functions, so that they have the form of rollouts. What is not understood ends with the file, the
+line and what to do.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from arenarl.rollout.environment import Schema
+from arenarl.system.errors import UserError
+from arenarl.trajectory import (
+    Query,
+    Trajectory,
+    answer_text,
+    harmless,
+    native_calls,
+    parse_turn,
+    prompt_messages,
+    reply_message,
+    text_of,
+    tool_message,
+)
+
+SUBTASKS = {  # Open-Travel's files and task types, as the paper's tables call them
+    "direction": "Direction",
+    "one_day_travel": "1-Day",
+    "compare_itinerary": "Compare",
+    "search_around": "Search",
+    "multi_day_travel": "M-Day",
+}
+UNSTATED = "unstated"  # the subtask of a query whose record does not tell it
+POINTER = "version https://git-lfs.github.com/spec/v1"
+
+QUERY_FIELDS = ("query", "question", "prompt")
+MESSAGE_FIELDS = ("messages", "conversations")
+BASELINE_FIELDS = ("reference", "baseline", *MESSAGE_FIELDS)
+SUBTASK_FIELDS = ("subtask", "task_type", "category")
+READ_FIELDS = {*QUERY_FIELDS, *BASELINE_FIELDS, *SUBTASK_FIELDS, "tools", "metadata"}
+ROLES = {"human": "user", "gpt": "assistant", "function_call": "assistant", "observation": "tool", "function": "tool"}  # ShareGPT's names
+
+
+@dataclass(frozen=True)
+class Record:
+    """A line of a file: where it stands, for errors; its fields, those of `metadata` among them; the id that it gets here."""
+
+    where: str
+    fields: dict[str, Any]
+    record_id: str
+    file_subtask: str
+
+    def first(self, names: Sequence[str]) -> Any:
+        """The first of these fields that holds something."""
+        return next((self.fields[name] for name in names if self.fields.get(name)), None)
+
+    @property
+    def subtask(self) -> str:
+        stated = self.first(SUBTASK_FIELDS)
+        return SUBTASKS.get(stated, stated) if isinstance(stated, str) else self.file_subtask
+
+
+def read_records(path: Path, label: str) -> Iterator[Record]:
+    """The records of a file, blank lines left out; `label` and the line make their ids.
+
+    Raises:
+        UserError: it is a Git LFS pointer, it is empty, or a line holds no JSON object.
+    """
+    is_empty = True
+    try:
+        with path.open(encoding="utf-8-sig") as file:
+            for number, line in enumerate(file, start=1):
+                where = f"{path}, line {number}"
+                if number == 1 and line.startswith(POINTER):
+                    raise UserError(f"{where}: a Git LFS pointer, not the data; run git lfs pull in its clone, or name the hub's data set")
+                if line.strip():
+                    is_empty = False
+                    yield Record(where, _fields(line, where), f"{label}-{number:05d}", SUBTASKS.get(path.stem, UNSTATED))
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not UTF-8 text; download it again") from error
+    if is_empty:
+        raise UserError(f"{path} is empty; download it again")
+
+
+def _fields(line: str, where: str) -> dict[str, Any]:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{where}: not JSON ({error}); the file must hold a JSON object a line") from error
+    if not isinstance(value, dict):
+        raise UserError(f"{where}: a {type(value).__name__}, not an object; the file must hold a JSON object a line")
+    metadata = value.get("metadata")
+    return {**metadata, **value} if isinstance(metadata, dict) else value
+
+
+def read_query(record: Record, domain: str) -> Query:
+    """Raises UserError if no field holds a query's text."""
+    stated = record.first(QUERY_FIELDS)
+    chat = [{"role": "user", "content": stated}] if isinstance(stated, str) else stated or record.first(MESSAGE_FIELDS) or []
+    text = next((message["content"] for message in _messages(chat, record.where) if message["role"] == "user"), "")
+    if not text:
+        fields = ", ".join(record.fields) or "none"
+        raise UserError(f"{record.where}: no query; its fields are {fields}, and one of {', '.join(QUERY_FIELDS + MESSAGE_FIELDS)} must hold it")
+    language = "zh" if re.search(r"[\u4e00-\u9fff]", text) else "en"
+    return Query(record.record_id, domain, record.subtask, language, text)
+
+
+def read_trajectory(record: Record, query: Query, names: Sequence[str]) -> Trajectory:
+    """The trajectory that the first of these fields holds: chat messages, or the answer alone as text.
+
+    It starts as rollouts do, from the query without a system message; a last text without calls gets the form of an answer.
+
+    Raises:
+        UserError: none of the fields holds one.
+    """
+    messages = _messages(record.first(names) or [], record.where)
+    if all(message["role"] != "assistant" for message in messages):
+        raise UserError(f"{record.where}: no trajectory; its fields are {', '.join(record.fields)}, and one of {', '.join(names)} must hold it")
+    messages = prompt_messages(query) + messages[messages[0]["role"] == "user" :]
+    last = messages[-1]
+    if last["role"] == "assistant" and last["content"] and not parse_turn(last).tool_calls:
+        last["content"] = answer_text(last["content"])
+    is_answered = last["role"] == "assistant" and parse_turn(last).answer
+    return Trajectory(query.query_id, messages, "answer" if is_answered else "no_answer")
+
+
+def _messages(given: Any, where: str) -> list[dict[str, Any]]:
+    """Chat messages in `trajectory`'s form, from OpenAI's or ShareGPT's, a JSON string of them, or the text of an answer."""
+    if isinstance(given, str):
+        parsed = _parsed(given)
+        given = parsed if isinstance(parsed, list) else [{"role": "assistant", "content": given}]
+    if not isinstance(given, list) or not all(isinstance(message, dict) for message in given):
+        raise UserError(f"{where}: messages must be a list of objects with role and content, or from and value")
+    return [message for one in given if (message := _message(one, where))]
+
+
+def _message(given: dict[str, Any], where: str) -> dict[str, Any] | None:
+    role = str(given.get("role") or given.get("from"))
+    content = given.get("content", given.get("value"))
+    text = json.dumps(content, ensure_ascii=False) if isinstance(content, dict) else text_of(content)
+    match ROLES.get(role, role):
+        case "system" | "developer":
+            return None
+        case "user":
+            return {"role": "user", "content": harmless(text).strip()}
+        case "tool":
+            return tool_message(text)
+        case "assistant":
+            calls = given.get("tool_calls") or []
+            if not isinstance(calls, list) or not all(isinstance(call, dict) and isinstance(call.get("function"), dict) for call in calls):
+                raise UserError(f"{where}: tool_calls must be a list of objects with a function, which has name and arguments")
+            text = f"<tool_call>\n{text}\n</tool_call>" if role == "function_call" else text
+            return reply_message({**given, "content": text}, [call for _, call in native_calls(given)])
+    raise UserError(f"{where}: a message of role {role}; known: system, user, assistant, tool, and ShareGPT's {', '.join(ROLES)}")
+
+
+def tools_of(record: Record) -> list[Schema]:
+    """The tools that the trajectory could call, from a list or a JSON string."""
+    tools = record.fields.get("tools") or []
+    tools = _parsed(tools) if isinstance(tools, str) else tools
+    if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
+        raise UserError(f"{record.where}: tools must be a list of JSON schemas, or a JSON string of one")
+    return [tool if "function" in tool else {"type": "function", "function": tool} for tool in tools]
+
+
+def _parsed(text: str) -> Any | None:
+    """What the text says as JSON; None if it is none."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None

@@ -1,0 +1,138 @@
+"""A corpus: pages, the entities they are about, and what links them. The embedded encyclopedia, or pages of your own from JSONL.
+
+A line of a JSONL corpus has `url`, `title`, `text`, and may have `kind`, `aliases`, `links` (urls) and `facts` (`attribute`, `value`,
+`sentence`, and `target`, the url of a relation's other end). Without facts, a sentence that names a linked page is a relation; facts that
+can be asked for come from `arenarl.domains.research.extraction`, by an LLM.
+"""
+
+import random
+import re
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+from arenarl.domains.research.encyclopedia import invent
+from arenarl.domains.research.entities import Entity, Fact
+from arenarl.domains.research.page_index import PageIndex
+from arenarl.domains.research.pages import Page
+from arenarl.system.errors import UserError
+from arenarl.trajectory import read_jsonl
+
+LINK = "link"  # the attribute of a relation of which only the sentence is known
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[^\sa-z])|\n+")
+
+
+@dataclass(frozen=True, eq=False)
+class Corpus:
+    pages: list[Page]
+    entities: dict[str, Entity]  # by url
+
+    @cached_property
+    def mentions(self) -> dict[str, list[Fact]]:
+        """By url, the facts of other pages that name this entity."""
+        found = defaultdict(list)
+        for entity in self.entities.values():
+            for fact in entity.facts:
+                if fact.target:
+                    found[fact.target].append(fact)
+        return dict(found)
+
+    def links(self, url: str) -> list[Fact]:
+        """The relations of an entity, on its own page and on those that name it."""
+        return [fact for fact in self.entities[url].facts if fact.target] + self.mentions.get(url, [])
+
+    @cached_property
+    def by_name(self) -> dict[str, str]:
+        """Url by name."""
+        return {entity.name: entity.url for entity in self.entities.values()}
+
+    @cached_property
+    def kinds(self) -> dict[str, set[str]]:
+        """Kinds by noun: a novel is a work."""
+        found = defaultdict(set)
+        for entity in self.entities.values():
+            found[entity.noun].add(entity.kind)
+        return dict(found)
+
+    @cached_property
+    def index(self) -> PageIndex:
+        """BM25 over the pages: the shallow retriever of Eq. 3, InfoAgent."""
+        return PageIndex.build(self.pages, chunk_tokens=128)
+
+    @cached_property
+    def _by_sentence(self) -> dict[str, list[Fact]]:
+        said = defaultdict(list)
+        for entity in self.entities.values():
+            for fact in entity.facts:
+                said[fact.sentence].append(fact)
+        return dict(said)
+
+    def read(self, text: str) -> list[Fact]:
+        """The facts that a text states in the words of a page, whoever's they are: what a careful reader learns from it.
+
+        >>> corpus = build_corpus(0, 100)
+        >>> fact = corpus.entities[corpus.pages[0].url].facts[1]
+        >>> corpus.read(f"As we know: {fact.sentence}") == [], corpus.read(f"I looked it up. {fact.sentence}") == [fact]
+        (True, True)
+        """
+        return [fact for sentence in self.sentences(text) for fact in self._by_sentence.get(sentence, [])]
+
+    @staticmethod
+    def sentences(text: str) -> list[str]:
+        return [sentence.strip() for sentence in _SENTENCE_END.split(text)]
+
+
+@lru_cache(maxsize=4)
+def build_corpus(seed: int, size: int = 3000) -> Corpus:
+    """The embedded encyclopedia of `size` invented entities, the same bytes for the same arguments in every process.
+
+    Raises:
+        UserError: too few entities to fill all kinds.
+    """
+    if size < 100:
+        raise UserError(f"a corpus of {size} entities is too small for all kinds and relations; make it 100 or more")
+    made = invent(f"encyclopedia-{seed}-{size}", size)
+    random.Random(f"order-{seed}-{size}").shuffle(made)
+    return Corpus([page for _, page in made], {entity.url: entity for entity, _ in made})
+
+
+def read_corpus(path: str | Path) -> Corpus:
+    """A corpus of your own: a JSON line a page, as this module's docstring says.
+
+    Raises:
+        UserError: a line lacks a key, two pages share a url, or a fact's sentence is not in its page.
+    """
+    records = list(read_jsonl(Path(path)))
+    for number, record in enumerate(records, start=1):
+        if missing := [key for key in ("url", "title", "text") if not isinstance(record.get(key), str)]:
+            raise UserError(f"{path}, line {number}: {missing[0]} is missing; a page needs url, title and text")
+    titles = {record["url"]: record["title"] for record in records}
+    if len(titles) < len(records):
+        raise UserError(f"{path}: two pages have the same url; each must be unique")
+    entities = {}
+    for number, record in enumerate(records, start=1):
+        facts = tuple(_known_facts(record, titles)) + tuple(_links(record, titles))
+        if wrong := [fact for fact in facts if fact.sentence not in record["text"] or fact.value not in fact.sentence]:
+            raise UserError(f"{path}, line {number}: the page does not say {wrong[0].sentence!r} with {wrong[0].value!r} in it")
+        entities[record["url"]] = Entity(record["url"], record["title"], record.get("kind", "subject"), facts, tuple(record.get("aliases", ())))
+    return Corpus([Page(record["url"], record["title"], record["text"]) for record in records], entities)
+
+
+def _known_facts(record: dict[str, Any], titles: dict[str, str]) -> list[Fact]:
+    facts = [Fact(record["url"], fact["attribute"], str(fact["value"]), fact["sentence"], fact.get("target")) for fact in record.get("facts", [])]
+    return [fact if fact.target in titles else replace(fact, target=None) for fact in facts]
+
+
+def _links(record: dict[str, Any], titles: dict[str, str]) -> list[Fact]:
+    """The first sentence that names each linked page of the corpus which no fact names as its target."""
+    known = {fact.get("target") for fact in record.get("facts", [])} | {record["url"]}
+    sentences = [sentence.strip() for sentence in _SENTENCE_END.split(record["text"])]
+    facts = []
+    for url in dict.fromkeys(record.get("links", [])):
+        title = titles.get(url)
+        sentence = next((sentence for sentence in sentences if title and title in sentence), None)
+        if sentence and url not in known:
+            facts.append(Fact(record["url"], LINK, title, sentence, url))
+    return facts

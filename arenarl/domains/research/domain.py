@@ -1,0 +1,44 @@
+"""Open-DeepResearch as a domain: the corpus's truth, the paper's three categories and closed questions, the scripted teacher and its data."""
+
+import asyncio
+import random
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from arenarl.domains.domain import Domain
+from arenarl.domains.research.corpus import Corpus
+from arenarl.domains.research.questions import open_corpus
+from arenarl.domains.research.solver import ResearchTools
+from arenarl.domains.research.splits import research_splits, research_subtasks
+from arenarl.domains.research.teacher import Teacher
+from arenarl.domains.research.truth import ResearchTruth, examine
+from arenarl.llm.client import LLMClient, read_keys
+from arenarl.trajectory import Query, Trajectory
+
+HERE = Path(__file__).parent
+
+
+class ResearchDomain(Domain):
+    name = "research"
+    sources = (HERE.parent / "known_answers.py", *sorted(HERE.glob("*.py")))
+
+    @property
+    def subtasks(self) -> tuple[str, ...]:
+        return research_subtasks(self.config.data)
+
+    @cached_property
+    def corpus(self) -> Corpus:
+        return open_corpus(self.config)
+
+    def examine(self, query: Query, messages: list[dict[str, Any]]) -> ResearchTruth:
+        return examine(self.corpus, query, messages)
+
+    def solve(self, query: Query, environment: ResearchTools, rng: random.Random, skill: float) -> Trajectory:
+        return asyncio.run(Teacher(self.corpus, environment, self.config.data.research.max_tool_calls).solve(query, rng, skill))
+
+    def splits(self, environment: ResearchTools, watch: Callable[[list], Iterable] = iter) -> Iterator[tuple[str, list[Any]]]:
+        rephraser, config = self.config.data.research.rephraser, self.config
+        client = LLMClient(config.judge, f"{config.run_name}/data", read_keys([rephraser])) if rephraser.name == "llm" else None
+        return research_splits(self.corpus, environment, config.data, watch, client)

@@ -1,0 +1,65 @@
+"""`search` and `browse` as tools of a policy (Appendix C, ArenaRL; 3.2, InfoAgent).
+
+Results come in two forms. `full` is JSON with url, title and snippet; `compact` is a line a page, named by its title, which `browse`
+takes too, for a policy too small to copy addresses. How much they show is set by `environment.search`: a tiny policy wants few results,
+short snippets and a low `summary_above_chars`. What cannot be had is an observation like any other, so training goes on (B.4).
+"""
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Literal
+
+from arenarl.config.schema import EnvironmentConfig
+from arenarl.domains.research.search import SearchTools, build_search_tools
+from arenarl.rollout.environment import ToolError, check_call, tool_schema
+from arenarl.trajectory import storable
+
+if TYPE_CHECKING:
+    from arenarl.llm.client import LLMClient
+
+NO_RESULTS = "no results"  # compact form
+
+
+class ResearchEnvironment:
+    """An `Environment`. It keeps no state between calls, so trajectories can share it."""
+
+    def __init__(self, tools: SearchTools, results: Literal["full", "compact"] = "full"):
+        self.search_tools, self.is_compact = tools, results == "compact"
+        page = "title of a result" if self.is_compact else "address of a page"
+        self.tools = [
+            tool_schema("search", "Finds pages on a topic.", {"query": {"type": "string", "description": "what to look for"}}),
+            tool_schema("browse", "Reads a page.", {"url": {"type": "string", "description": page}}),
+        ]
+
+    @classmethod
+    def from_config(cls, config: EnvironmentConfig, language: str, client: "LLMClient | None" = None) -> "ResearchEnvironment":
+        """Raises UserError if what `environment.search` names cannot be had."""
+        return cls(build_search_tools(config, language, client), config.results)
+
+    def reset(self, query: Any) -> None:
+        pass
+
+    async def call(self, name: str, arguments: dict[str, Any] | str) -> str:
+        try:
+            checked = check_call(self.tools, name, arguments)
+            return storable(await (self._search(**checked) if name == "search" else self._browse(**checked)))
+        except ToolError as error:
+            return f"Error: {error}"
+
+    def take_metrics(self) -> dict[str, list[float]]:
+        """What the calls since this was last called were like, each metric as the values whose mean it is."""
+        return self.search_tools.take_metrics()
+
+    async def _search(self, query: str) -> str:
+        results = await self.search_tools.search(query)
+        if self.is_compact:
+            return "\n".join(f"{result.title}: {_one_line(result.snippet)}" for result in results) or NO_RESULTS
+        return json.dumps([asdict(result) for result in results], ensure_ascii=False)
+
+    async def _browse(self, url: str) -> str:
+        text = await self.search_tools.browse(url)
+        return _one_line(text) if self.is_compact else json.dumps({"url": url, "text": text}, ensure_ascii=False)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

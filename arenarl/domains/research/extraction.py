@@ -1,0 +1,82 @@
+"""Facts of your own pages, found by an LLM: F_i of Eq. 1, InfoAgent, in the form that `corpus.read_corpus` takes.
+
+    python -m arenarl.domains.research.extraction --config configs/quickstart.yaml --judge configs/judges/vllm.yaml --pages pages.jsonl --out own.jsonl
+
+A fact counts only if its sentence stands in the page and its value in the sentence; a value that is the title of another page is a
+relation to it. Pages that have facts already are left as they are.
+"""
+
+import argparse
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from arenarl.config.load import load_config
+from arenarl.config.schema import LLMConfig
+from arenarl.domains.research.rephrasing import synthesis_client, synthesis_messages
+from arenarl.llm.client import LLMClient
+from arenarl.llm.json_reply import JSONReply
+from arenarl.llm.prompts import prompt_texts
+from arenarl.system.errors import UserError, guarded
+from arenarl.trajectory import read_jsonl, write_jsonl
+
+Short = Annotated[str, Field(min_length=1, max_length=80)]
+
+
+class ReadFact(JSONReply):
+    attribute: Short
+    value: Short
+    sentence: Annotated[str, Field(min_length=1, max_length=1000)]
+
+
+class ReadPage(JSONReply):
+    kind: Short
+    facts: list[ReadFact]
+
+
+async def add_facts(client: LLMClient, llm: LLMConfig, pages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The pages, each with `kind` and `facts` where a reply could be had."""
+    urls = {page["title"]: page["url"] for page in pages}
+
+    async def read(page: dict[str, Any]) -> dict[str, Any]:
+        if page.get("facts"):
+            return page
+        messages = synthesis_messages("facts", f"{page['title']}\n\n{page['text']}")
+        reply = await client.ask(llm, messages, ReadPage, prompt_texts("synthesis", "en")["again"], about=page["url"])
+        return page | {"kind": reply.kind, "facts": list(_said(page, reply.facts, urls))} if reply else page
+
+    return list(await asyncio.gather(*map(read, pages)))
+
+
+def _said(page: dict[str, Any], facts: list[ReadFact], urls: dict[str, str]):
+    for fact in facts:
+        if fact.sentence in page["text"] and fact.value in fact.sentence:
+            target = urls.get(fact.value)
+            yield fact.model_dump() | ({"target": target} if target and target != page["url"] else {})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--config", required=True, help="a run's YAML: its store of replies and budget are used")
+    parser.add_argument("--judge", required=True, help="a file of configs/judges: the LLM that reads")
+    parser.add_argument("--pages", required=True, help="JSONL with url, title, text, and links if there are any")
+    parser.add_argument("--out", required=True, help="JSONL to write, for data.research.corpus")
+    arguments = parser.parse_args()
+    config = load_config(arguments.config, [f"data.research.rephraser.base={arguments.judge}"])
+    llm = config.data.research.rephraser
+    client = synthesis_client(config, llm)
+    if client is None:
+        raise UserError(f"{arguments.judge} is no LLM: facts have to be read by one")
+    pages = asyncio.run(add_facts(client, llm, list(read_jsonl(Path(arguments.pages)))))
+    write_jsonl(Path(arguments.out), pages)
+    known = sum(len(page.get("facts", [])) for page in pages)
+    print(f"{known} facts of {len(pages)} pages written to {arguments.out}")
+    print(client.report())
+    client.check()
+
+
+if __name__ == "__main__":
+    guarded(main)

@@ -1,0 +1,158 @@
+"""Pages from the open web for a policy that may ask for any address: never from this machine or its network.
+
+A name is resolved once, all its addresses are checked, and the connection goes to a checked address itself, so that no second answer
+of a name server can lead elsewhere. Redirects are followed by hand, each checked like the first address. Time, size and number of
+redirects are bounded; proxies of the surroundings are not used, because they would resolve the name anew.
+"""
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+
+import httpx
+
+from arenarl.config.schema import WebConfig
+from arenarl.domains.research.html import paragraphs, read_html
+from arenarl.domains.research.pages import Page
+from arenarl.rollout.environment import ToolError, quoted
+
+PORTS = (80, 443, 8080, 8443)
+MAX_REDIRECTS = 5
+_TRANSLATED = ip_network("64:ff9b::/96")  # IPv4 addresses behind a NAT64 gateway
+_LOCAL_TRANSLATED = ip_network("64:ff9b:1::/48")
+_HEADERS = {"User-Agent": "arenarl-research/1.0", "Accept": "text/html, text/plain;q=0.9", "Accept-Encoding": "gzip"}
+
+Resolve = Callable[[str, int], Awaitable[list[str]]]
+
+
+class FetchError(ToolError):
+    """Why a page could not be had."""
+
+
+def is_public(address: str, port: int) -> bool:
+    """Whether a page may be fetched from there: a port of the web, an address of the public internet.
+
+    >>> [is_public(address, 80) for address in ("8.8.8.8", "127.0.0.1", "::ffff:10.0.0.1", "169.254.169.254")]
+    [True, False, False, False]
+    """
+    try:
+        ip = ip_address(address)
+    except ValueError:
+        return False
+    return port in PORTS and all(one.is_global and not (one.is_multicast or one.is_reserved) for one in _meant(ip))
+
+
+def _meant(ip: IPv4Address | IPv6Address) -> list[IPv4Address | IPv6Address]:
+    """The address, or the IPv4 addresses that an IPv6 address stands for."""
+    if ip.version == 4:
+        return [ip]
+    if ip in _LOCAL_TRANSLATED or ip.is_site_local:
+        return [IPv4Address(0)]  # somebody's own network: not public
+    if ip in _TRANSLATED:
+        return [IPv4Address(int(ip) & 0xFFFFFFFF)]
+    inner = [one for one in (ip.ipv4_mapped, ip.sixtofour, *(ip.teredo or ())) if one is not None]
+    return inner or [ip]
+
+
+async def resolve(host: str, port: int) -> list[str]:
+    """The addresses that a name has, IPv4 first. Numbers count as the C library reads them: 2130706433 is 127.0.0.1."""
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(address[0] for _, _, _, _, address in sorted(found, key=lambda one: one[0] != socket.AF_INET)))
+
+
+class Fetcher:
+    """`await fetcher.fetch(url)` → the page, or FetchError. Tests on this machine hand in an `is_allowed` of their own."""
+
+    def __init__(self, config: WebConfig, is_allowed: Callable[[str, int], bool] = is_public, resolve: Resolve = resolve):
+        self.config, self._is_allowed, self._resolve = config, is_allowed, resolve
+        limits = httpx.Limits(max_keepalive_connections=0)  # a connection kept for one name would serve another of the same address
+        no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=()))
+        self._client = httpx.AsyncClient(trust_env=False, limits=limits, timeout=config.timeout_s, headers=_HEADERS, cookies=no_cookies)
+        self._slots = asyncio.Semaphore(config.concurrency)
+
+    async def fetch(self, url: str) -> Page:
+        async with self._slots:
+            try:
+                async with asyncio.timeout(self.config.timeout_s):
+                    body, kind, charset = await self._get(url)
+            except TimeoutError as error:
+                raise FetchError(f"{quoted(url)} did not answer within {self.config.timeout_s:g} s.") from error
+            except httpx.HTTPError as error:
+                raise FetchError(f"{quoted(url)} could not be read ({type(error).__name__}: {error}).") from error
+        if kind == "text/plain":
+            return Page(url, url, paragraphs(body.decode("utf-8", "replace")))
+        page = await asyncio.to_thread(read_html, body, url, charset)
+        if page is None:
+            raise FetchError(f"{quoted(url)} has no main text.")
+        return page
+
+    async def _get(self, url: str) -> tuple[bytes, str, str | None]:
+        """(body, media type, charset as the server says)."""
+        place = _parse(url)
+        for _ in range(MAX_REDIRECTS + 1):
+            response = await self._open(place)
+            try:
+                if not response.has_redirect_location:
+                    return await self._read(response, url)
+                place = _parse(str(place.join(_parse_location(response))))
+            finally:
+                await response.aclose()
+        raise FetchError(f"{quoted(url)} redirects more than {MAX_REDIRECTS} times.")
+
+    async def _open(self, place: httpx.URL) -> httpx.Response:
+        """The response's head, from one of the addresses that were checked."""
+        addresses = await self._checked_addresses(place)
+        for number, address in enumerate(addresses, start=1):
+            request = self._client.build_request(
+                "GET", place.copy_with(host=address), headers={"Host": place.netloc.decode()}, extensions={"sni_hostname": place.host}
+            )
+            try:
+                return await self._client.send(request, stream=True, follow_redirects=False)
+            except (httpx.ConnectError, httpx.ConnectTimeout):
+                if number == len(addresses):
+                    raise
+        raise FetchError(f"{quoted(str(place))} has no address.")
+
+    async def _checked_addresses(self, place: httpx.URL) -> list[str]:
+        port = place.port or (443 if place.scheme == "https" else 80)
+        try:
+            addresses = await self._resolve(place.host, port)
+        except (OSError, UnicodeError) as error:
+            raise FetchError(f"{quoted(str(place))}: there is no such host.") from error
+        if not all(self._is_allowed(address, port) for address in addresses):
+            raise FetchError(f"{quoted(str(place))} is refused: only ports of the web on public addresses are fetched.")
+        return addresses[:3]
+
+    async def _read(self, response: httpx.Response, url: str) -> tuple[bytes, str, str | None]:
+        if response.status_code != 200:
+            raise FetchError(f"{quoted(url)} answers {response.status_code} {response.reason_phrase}.")
+        kind = response.headers.get("content-type", "text/html").partition(";")[0].strip().lower()
+        if kind not in ("text/html", "application/xhtml+xml", "text/plain"):
+            raise FetchError(f"{quoted(url)} is {quoted(kind)}, not a web page.")
+        body = bytearray()
+        async for block in response.aiter_bytes(65536):
+            body += block
+            if len(body) > self.config.max_page_bytes:
+                raise FetchError(f"{quoted(url)} is larger than {self.config.max_page_bytes:,} bytes.")
+        return bytes(body), kind, response.charset_encoding
+
+
+def _parse(url: str) -> httpx.URL:
+    try:
+        place = httpx.URL(url.strip())
+        host = place.host
+    except (httpx.InvalidURL, ValueError) as error:
+        raise FetchError(f"{quoted(url)} is no address of a web page.") from error
+    if place.scheme not in ("http", "https") or not host or place.userinfo:
+        raise FetchError(f"{quoted(url)} is refused: write http(s)://host/path, without a user.")
+    return place
+
+
+def _parse_location(response: httpx.Response) -> httpx.URL:
+    location = response.headers["location"]
+    try:
+        return httpx.URL(location)
+    except (httpx.InvalidURL, ValueError) as error:
+        raise FetchError(f"a redirect leads to {quoted(location)}, which is no address.") from error

@@ -1,0 +1,42 @@
+"""The main text of an HTML page, by trafilatura: no navigation, no advertisement, no comments.
+
+Pages come from anywhere: whatever a parser makes of one, the result is a page or None.
+"""
+
+import logging
+import re
+
+from trafilatura import bare_extraction, load_html
+
+from arenarl.domains.research.pages import Page
+
+logging.getLogger("trafilatura").setLevel(logging.CRITICAL)  # it prints what is wrong with each page; the policy is told
+
+
+def read_html(html: bytes, url: str, charset: str | None = None) -> Page | None:
+    """None where there is no main text. `charset` is what the server says; a wrong one is noticed and detected anew."""
+    try:
+        tree = load_html(_decoded(html, charset))
+        title = None if tree is None else tree.findtext(".//title")
+        found = None if tree is None else bare_extraction(tree, url=url, include_comments=False)
+    except Exception:  # noqa: BLE001 - trafilatura and its parsers raise what they like on broken pages; one page is not worth a run
+        return None
+    if found is None or not (found.text or "").strip():
+        return None
+    return Page(url, " ".join((title or url).split()), paragraphs(found.text))
+
+
+def paragraphs(text: str) -> str:
+    """Lines as paragraphs, a blank line between two.
+
+    >>> paragraphs("One. \\n\\n\\nTwo.\\r\\nThree.")
+    'One.\\n\\nTwo.\\n\\nThree.'
+    """
+    return "\n\n".join(line.strip() for line in re.split(r"[\r\n]+", text) if line.strip())
+
+
+def _decoded(html: bytes, charset: str | None) -> str | bytes:
+    try:
+        return html.decode(charset) if charset else html
+    except (UnicodeDecodeError, LookupError):
+        return html

@@ -1,0 +1,238 @@
+"""Solves closed questions through search and browse alone: the solvability check of synthesis (3.1, InfoAgent) and the teacher's way.
+
+It is given a question's description, so it need not parse English, and reads what tools return as `Corpus.read` does: it knows only
+facts whose sentences it was shown. Everything else it finds out: it starts at an entity that is named, or at clues, follows links, and
+tries further candidates until one fits all. Its bad habits make the teacher's trajectories of mixed quality.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Protocol
+
+from arenarl.domains.research.corpus import Corpus
+from arenarl.domains.research.descriptions import Description, Link, search_words
+from arenarl.domains.research.entities import Fact
+from arenarl.domains.research.fuzzification import OBJECT, SUBJECT, Clue
+from arenarl.rollout.environment import Environment
+
+Call = Callable[[str, str, str], Awaitable[str]]  # thought, tool, its only argument → observation
+HABITS = ("match", "follow", "read", "ground")
+# match: takes the result with the right title, not the first · follow: goes on to the entity that is asked about, not only to the first
+# one found · read: opens the page where a snippet does not say · ground: states what it read, not something typical
+
+
+class ResearchTools(Environment, Protocol):
+    """An environment with `search` and `browse`, such as `ResearchEnvironment`."""
+
+    is_compact: bool  # a line a page, which opens by its title; else JSON
+
+
+class OutOfCalls(Exception):
+    """The budget of tool calls is used up."""
+
+
+class Solver:
+    """One attempt through a `call` that makes tool calls, at most `max_calls` of them. In the compact form pages open by their title."""
+
+    def __init__(self, corpus: Corpus, call: Call, max_calls: int, is_compact: bool, habits: dict[str, bool] | None = None):
+        self.corpus, self.max_calls, self.is_compact = corpus, max_calls, is_compact
+        self.habits = habits or dict.fromkeys(HABITS, True)
+        self.calls = 0
+        self.known: dict[str, dict[Fact, None]] = defaultdict(dict)  # what it read, by url, in the order of reading
+        self.shown: dict[str, None] = {}  # urls among the results so far
+        self._call = call
+        self._opened: set[str] = set()
+
+    async def answer(self, root: Description, attribute: str) -> str | None:
+        """What it holds to be the answer; None if it found nothing."""
+        try:
+            url = await anext(self._find(root if self.habits["follow"] else _start(root), search_words(attribute)), None)
+            return await self._state(url, attribute) if url else None
+        except OutOfCalls:
+            return None
+
+    async def learn_about(self, name: str, words: str = "") -> str | None:
+        """Look an entity up by its name; its url, or None if search does not show it."""
+        results = await self._search(f"find {name}", f"{name} {words}".strip())
+        if not self.habits["match"]:
+            return results[0] if results else None
+        url = self.corpus.by_name.get(name)
+        return url if url in results else None
+
+    async def facts(self, url: str, attribute: str) -> list[Fact]:
+        """What the page says of an attribute; opens it where what was read so far does not say."""
+        if not self._said(url, attribute) and self.habits["read"]:
+            await self._open(url)
+        return self._said(url, attribute)
+
+    def _said(self, url: str, attribute: str) -> list[Fact]:
+        return [fact for fact in self.known[url] if fact.attribute == attribute]
+
+    async def _open(self, url: str) -> None:
+        """Read a page, once."""
+        if url in self._opened:
+            return
+        self._opened.add(url)
+        name = self.corpus.entities[url].name
+        if not self.is_compact and url not in self.shown:
+            await self._search(f"find {name}", name)  # its address
+        self._learn(read_page(await self._use(f"read {name}", "browse", name if self.is_compact else url)))
+
+    async def _state(self, url: str, attribute: str) -> str | None:
+        facts = await self.facts(url, attribute)
+        if facts and self.habits["ground"]:
+            return facts[0].value
+        return "1900" if attribute.endswith("year") else next((self.corpus.entities[shown].name for shown in self.shown), None)
+
+    async def _find(self, node: Description, words: str) -> AsyncIterator[str]:
+        """Entities that fit a description, one by one; `words` say what is wanted of one that is named."""
+        if node.name:
+            url = await self.learn_about(node.name, words)
+            if url:
+                yield url
+        elif node.children:
+            first = _by_ease(node.children)[0]
+            async for child in self._find(first, _said_of(first.link, "", "")):
+                async for url in self._parents(child, first.link, node):
+                    if await self._fits(node, url, first):
+                        yield url
+        else:
+            for query in _queries(node.clues, node.noun):
+                for url in await self._search(f"find the {node.noun}", query):
+                    if await self._fits(node, url):
+                        yield url
+
+    async def _parents(self, child: str, link: Link, node: Description) -> AsyncIterator[str]:
+        """Candidates for a hidden entity: what is known of the link, whom the child's page names, then whom a search for the link shows."""
+        if not link.is_parents:
+            for fact in await self.facts(child, link.attribute):
+                if fact.target:
+                    yield fact.target
+            return
+        tried = set()
+        for find in (self._known_parents, self._named_by, self._searched):
+            async for url in find(child, link, node):
+                if url not in tried and self._may_be(url, node.noun):
+                    tried.add(url)
+                    yield url
+
+    async def _known_parents(self, child: str, link: Link, node: Description) -> AsyncIterator[str]:
+        for url, facts in list(self.known.items()):
+            if any(fact.target == child and fact.attribute == link.attribute for fact in facts):
+                yield url
+
+    async def _named_by(self, child: str, link: Link, node: Description) -> AsyncIterator[str]:
+        if self.habits["read"]:
+            await self._open(child)
+        for fact in list(self.known[child]):
+            if fact.target:
+                yield fact.target
+
+    async def _searched(self, child: str, link: Link, node: Description) -> AsyncIterator[str]:
+        said = _said_of(link, "", self.corpus.entities[child].name)
+        for query in (f"{node.noun} {said}", *(f"{said} {text}" for text in _queries(node.clues, node.noun))):
+            for url in await self._search(f"find the {node.noun}", query):
+                yield url
+
+    def _may_be(self, url: str, noun: str) -> bool:
+        """A town is no novel: names alone tell as much."""
+        return self.corpus.entities[url].kind in self.corpus.kinds[noun]
+
+    async def _fits(self, node: Description, url: str, known: Description | None = None) -> bool:
+        """Whether an entity meets all that is said of it. If the page of the child `known` has their link, it led here."""
+        if not self._may_be(url, node.noun):
+            return False
+        is_kind = node.noun == self.corpus.entities[url].kind
+        if not is_kind and not await self._says(url, "type", lambda fact: fact.value == node.noun):
+            return False
+        for clue in node.clues:
+            if not await self._says(url, clue.attribute, clue.holds):
+                return False
+        for child in node.children:
+            if (child is not known or child.link.is_parents) and not await self._has_child(url, child):
+                return False
+        return True
+
+    async def _says(self, url: str, attribute: str, test: Callable[[Fact], bool]) -> bool:
+        """Whether a fact passes; who does not read pages believes what it does not know."""
+        facts = await self.facts(url, attribute)
+        return any(map(test, facts)) or not facts and not self.habits["read"]
+
+    async def _has_child(self, url: str, child: Description) -> bool:
+        link = child.link
+        if link.is_parents:
+            candidates = [fact.target for fact in await self.facts(url, link.attribute) if fact.target]
+            if child.name:
+                return self.corpus.by_name.get(child.name) in candidates
+        elif child.name:
+            candidates = [await self.learn_about(child.name)]
+        else:
+            candidates = await self._search(f"find the {child.noun}", _said_of(link, child.noun, self.corpus.entities[url].name))
+        for candidate in filter(None, candidates):
+            if not link.is_parents and not any(fact.target == url for fact in await self.facts(candidate, link.attribute)):
+                continue
+            if child.name or await self._fits(child, candidate):
+                return True
+        return False
+
+    async def _search(self, thought: str, words: str) -> list[str]:
+        """Urls of the results in their order."""
+        results = read_results(self.corpus, await self._use(thought, "search", words))
+        for _, snippet in results:
+            self._learn(snippet)
+        urls = [url for url, _ in results if url]
+        self.shown |= dict.fromkeys(urls)
+        return urls
+
+    async def _use(self, thought: str, tool: str, argument: str) -> str:
+        if self.calls >= self.max_calls:
+            raise OutOfCalls
+        self.calls += 1
+        return await self._call(thought, tool, argument)
+
+    def _learn(self, text: str) -> None:
+        for fact in self.corpus.read(text):
+            self.known[fact.url][fact] = None
+
+
+def _start(root: Description) -> Description:
+    """The entity that is looked for first."""
+    while root.children:
+        root = _by_ease(root.children)[0]
+    return root
+
+
+def _by_ease(children: tuple[Description, ...]) -> list[Description]:
+    """Named ones first, then those that say most."""
+    return sorted(children, key=lambda child: (child.name is None, -len(list(child.walk())), -len(child.clues)))
+
+
+def _said_of(link: Link, subject: str, other: str) -> str:
+    """A link in words, for a search."""
+    return link.pattern.replace(SUBJECT, subject).replace(OBJECT, other).strip(" .")
+
+
+def _queries(clues: tuple[Clue, ...], noun: str) -> list[str]:
+    """Searches for a hidden entity: all clues as they are said, then with each year that a vague one may stand for."""
+    said = [clue.pattern.replace(SUBJECT, "").strip(" .") for clue in clues]
+    queries = [f"{noun} {' '.join(said)}"]
+    for clue in clues:
+        if clue.low is not None and 1000 <= clue.low and clue.high <= 2099:
+            others = " ".join(text for one, text in zip(clues, said, strict=True) if one.low is None)
+            words = search_words(clue.attribute)
+            queries += [f"{noun} {words} {year} {others}".strip() for year in range(clue.low, clue.high + 1)]
+    return queries
+
+
+def read_results(corpus: Corpus, observation: str) -> list[tuple[str | None, str]]:
+    """(url, snippet) of each result of a search, in both forms of the environment; no url for a page that is not of the corpus."""
+    if observation.startswith("["):
+        return [(result["url"] if result["url"] in corpus.entities else None, result["snippet"]) for result in json.loads(observation)]
+    lines = (line.partition(": ") for line in observation.splitlines())
+    return [(corpus.by_name.get(title), snippet) for title, _, snippet in lines]
+
+
+def read_page(observation: str) -> str:
+    """The text of a page, in both forms of the environment."""
+    return json.loads(observation)["text"] if observation.startswith("{") else observation

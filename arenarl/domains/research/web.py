@@ -1,0 +1,113 @@
+"""The web as an engine: one search API finds pages, `fetch` gets them.
+
+The API is asked at the address that the config names, which may be this machine (a SearXNG of one's own); only the pages it finds come
+from anywhere. InfoAgent asks Google, then Brave and Bing where Google finds nothing (B.1); here one API is asked.
+"""
+
+import asyncio
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from arenarl.config.schema import WebConfig
+from arenarl.domains.research.fetch import Fetcher
+from arenarl.domains.research.pages import Hit, Page
+from arenarl.rollout.environment import ToolError
+from arenarl.system.errors import UserError
+
+_ATTEMPTS = 3
+_LONGEST_PAUSE_S = 10.0
+
+
+@dataclass(frozen=True)
+class API:
+    """How a search API is asked, and where its reply has the results: `path` to the list, fields of a result."""
+
+    endpoint: str | None
+    method: str
+    key_header: str | None
+    path: tuple[str, ...]
+    url: str
+    snapshot: str
+    parameters: tuple[tuple[str, str], ...] = ()
+
+
+APIS = {  # environment.search.web.api
+    "serper": API("https://google.serper.dev/search", "POST", "X-API-KEY", ("organic",), "link", "snippet"),
+    "brave": API("https://api.search.brave.com/res/v1/web/search", "GET", "X-Subscription-Token", ("web", "results"), "url", "description"),
+    "searxng": API(None, "GET", None, ("results",), "url", "content", (("format", "json"),)),
+}
+
+
+class WebEngine:
+    """An `Engine`. Its event loop is that of the `SearchTools` that it serves.
+
+    Raises:
+        UserError: the environment variable for the API's key is not set.
+    """
+
+    is_local = False
+
+    def __init__(self, config: WebConfig, fetcher: Fetcher | None = None):
+        self.config, self.api = config, APIS[config.api]
+        self.endpoint = config.endpoint or self.api.endpoint
+        self.name = f"{config.api} {self.endpoint} {sorted(config.parameters.items())}"
+        self._headers = {self.api.key_header: _read_key(config)} if self.api.key_header else {}
+        self._client = httpx.AsyncClient(timeout=config.timeout_s)
+        self._slots = asyncio.Semaphore(config.concurrency)
+        self._fetcher = fetcher or Fetcher(config)
+
+    async def fetch(self, url: str) -> Page:
+        return await self._fetcher.fetch(url)
+
+    async def search(self, query: str, limit: int) -> list[Hit]:
+        """Raises UserError if the API refuses the key, which no further call can mend."""
+        asked = {"q": query, **dict(self.api.parameters), **self.config.parameters}
+        async with self._slots:
+            response = await self._ask({"json": asked} if self.api.method == "POST" else {"params": asked})
+        try:
+            found = response.json()
+            for name in self.api.path:
+                found = found.get(name) or {}
+            return [self._hit(record) for record in list(found)[:limit]]
+        except (ValueError, AttributeError, KeyError, TypeError) as error:
+            raise ToolError("the search engine's reply could not be read.") from error
+
+    def _hit(self, record: dict[str, Any]) -> Hit:
+        return Hit(str(record[self.api.url]), str(record.get("title") or record[self.api.url]), str(record.get(self.api.snapshot) or ""))
+
+    async def _ask(self, request: dict[str, Any]) -> httpx.Response:
+        """The reply, after some more attempts on timeouts, 429 and 5xx."""
+        for attempt in range(_ATTEMPTS):
+            try:
+                async with asyncio.timeout(self.config.timeout_s):
+                    response = await self._client.request(self.api.method, self.endpoint, headers=self._headers, **request)
+            except (TimeoutError, httpx.HTTPError) as error:
+                reason, pause_s = f"does not answer ({type(error).__name__})", 0.5 * 2**attempt
+            else:
+                if response.status_code == 200:
+                    return response
+                if response.status_code in (401, 403):
+                    raise UserError(f"{self.endpoint} refuses the key in {self.config.api_key_variable} (status {response.status_code})")
+                reason, pause_s = f"answers {response.status_code}", _pause_s(response, 0.5 * 2**attempt)
+                if response.status_code != 429 and response.status_code < 500:
+                    break
+            if attempt < _ATTEMPTS - 1:
+                await asyncio.sleep(min(pause_s, _LONGEST_PAUSE_S))
+        raise ToolError(f"the search engine {reason}.")
+
+
+def _pause_s(response: httpx.Response, otherwise: float) -> float:
+    try:
+        return max(0.0, float(response.headers.get("retry-after", otherwise)))
+    except ValueError:  # a date
+        return otherwise
+
+
+def _read_key(config: WebConfig) -> str:
+    key = os.environ.get(config.api_key_variable or "", "")
+    if not key:
+        raise UserError(f"set the environment variable {config.api_key_variable} to the key of the search API {config.api}")
+    return key

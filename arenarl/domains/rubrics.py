@@ -1,0 +1,87 @@
+"""Rubrics: by which dimensions a judge scores, and what they weigh in the total.
+
+A domain's rubric stands in configs/rubrics/<domain>_<language>.yaml (3.3, ArenaRL). Totals are computed here from the scores,
+never read from a judge's arithmetic.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+import yaml
+
+from arenarl.system.errors import UserError
+from arenarl.system.repository import CONFIGS
+
+RUBRICS = CONFIGS / "rubrics"
+
+
+@dataclass(frozen=True)
+class Item:
+    """One dimension of a rubric. `part` is what it is about: path, the way to the answer, or answer; `weight` is its weight there."""
+
+    name: str
+    part: str
+    weight: float
+    description: str
+
+
+@dataclass(frozen=True)
+class Rubric:
+    """`parts` are the parts' weights in the total."""
+
+    items: tuple[Item, ...]
+    parts: Mapping[str, float]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(item.name for item in self.items)
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """What each dimension weighs in the total."""
+        whole = {part: sum(item.weight for item in self.items if item.part == part) for part in self.parts}
+        return {item.name: self.parts[item.part] * item.weight / whole[item.part] for item in self.items}
+
+    @property
+    def of_answer(self) -> "Rubric":
+        """The dimensions that can be judged without seeing the way to the answer."""
+        return Rubric(tuple(item for item in self.items if item.part == "answer"), self.parts)
+
+    def only(self, name: str) -> "Rubric":
+        return Rubric(tuple(item for item in self.items if item.name == name), self.parts)
+
+    def total(self, scores: Mapping[str, float]) -> float:
+        """Weighted mean of the parts, each the weighted mean of its scores, 0 to 10. Only what was scored counts."""
+        weights = {part: {item.name: item.weight for item in self.items if item.part == part and item.name in scores} for part in self.parts}
+        scored = {part: of_part for part, of_part in weights.items() if of_part}
+        whole = sum(self.parts[part] for part in scored)
+        return sum(self.parts[part] / whole * weighted_mean({name: scores[name] for name in of_part}, of_part) for part, of_part in scored.items())
+
+
+@lru_cache
+def domain_rubric(domain: str, language: str) -> Rubric:
+    """The rubric of a domain: parts with their weights, the dimensions of a part alike. English where the language is missing.
+
+    Raises:
+        UserError: the domain has no rubric.
+    """
+    paths = [path for path in (RUBRICS / f"{domain}_{language}.yaml", RUBRICS / f"{domain}_en.yaml") if path.is_file()]
+    if not paths:
+        raise UserError(f"no rubric for the domain {domain}: write {RUBRICS / domain}_{language}.yaml")
+    parts = yaml.safe_load(paths[0].read_text(encoding="utf-8"))
+    items = (
+        Item(name, part, 1.0, description.strip()) for part, content in parts.items() for name, description in content["dimensions"].items()
+    )
+    return Rubric(tuple(items), {part: content["weight"] for part, content in parts.items()})
+
+
+def weighted_mean(scores: Mapping[str, float | None], weights: Mapping[str, float]) -> float | None:
+    """Mean of a trajectory's scores on the rubric's items by their weights; None if one is missing. Eq. 13, Tournament-GRPO.
+
+    >>> weighted_mean({"a": 9.0, "b": 3.0}, {"a": IMPORTANCE_WEIGHTS["important"], "b": IMPORTANCE_WEIGHTS["nice_to_have"]})
+    7.0
+    """
+    if None in scores.values():
+        return None
+    return sum(weights[name] * score for name, score in scores.items()) / sum(weights[name] for name in scores)

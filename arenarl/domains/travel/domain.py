@@ -1,0 +1,36 @@
+"""Open-Travel as a domain: the embedded world's truth, the paper's five subtasks, the scripted teacher and its data (Section 5.1)."""
+
+import random
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from arenarl.domains.domain import Domain
+from arenarl.domains.travel.queries import SUBTASKS
+from arenarl.domains.travel.teacher import HELD_OUT, Teacher, travel_splits
+from arenarl.domains.travel.tools import TravelEnvironment
+from arenarl.domains.travel.truth import TravelTruth, examine
+from arenarl.domains.travel.world import World, build_world
+from arenarl.trajectory import Query, Trajectory
+
+HERE = Path(__file__).parent
+
+
+class TravelDomain(Domain):
+    name = "travel"
+    subtasks = SUBTASKS
+    held_out = (HELD_OUT,)
+    sources = (HERE.parent / "rubrics.py", *sorted(HERE.glob("*.py")))
+
+    @property
+    def world(self) -> World:
+        return build_world(self.config.environment.world_seed)
+
+    def examine(self, query: Query, messages: list[dict[str, Any]]) -> TravelTruth:
+        return examine(self.world, query, messages)
+
+    def solve(self, query: Query, environment: TravelEnvironment, rng: random.Random, skill: float) -> Trajectory:
+        return Teacher(self.world, environment).solve(query, rng, skill)
+
+    def splits(self, environment: TravelEnvironment, watch: Callable[[list], Iterable] = iter) -> Iterator[tuple[str, list[Any]]]:
+        return travel_splits(self.world, environment, self.config.data, watch)

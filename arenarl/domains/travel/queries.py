@@ -1,0 +1,159 @@
+"""Open-Travel's queries: constraints are drawn first, then said in Chinese or English (Section 5.1's five subtasks).
+
+A query's `constraints` hold exactly what its text says, in the form that `environments/travel_truth.py` checks. They are drawn so
+that the world can meet them: a search has a place that fits it, a budget buys the cheapest places that fit.
+"""
+
+import random
+from typing import Any
+
+from arenarl.domains.travel.world import CATEGORIES, PREFERENCES, TAGS, World, distance_km
+from arenarl.trajectory import Query
+
+SUBTASKS = ("Direction", "1-Day", "Compare", "Search", "M-Day")
+Constraints = dict[str, Any]
+
+_MODES = {  # how to go, as a query says it: English, Chinese, mode
+    "by car": ("开车", "driving"),
+    "with heavy luggage": ("带着大件行李", "driving"),
+    "by metro": ("坐地铁", "transit"),
+    "without a car": ("不开车", "transit"),
+    "on foot": ("步行", "walking"),
+    "as a stroll": ("散步", "walking"),
+}
+
+
+def make_queries(world: World, subtask: str, language: str, count: int, seed: str, taken: set[str]) -> list[Query]:
+    """`count` queries of a subtask with texts that are not in `taken`, which grows by them."""
+    rng = random.Random(f"{seed}:{subtask}:{language}")
+    draw, say_en, say_zh = _SUBTASKS[subtask]
+    queries: list[Query] = []
+    while len(queries) < count:
+        wanted = draw(world, rng)
+        text = (say_zh if language == "zh" else say_en)(world, wanted)
+        if text not in taken:
+            taken.add(text)
+            queries.append(Query(f"{seed}-{subtask}-{len(queries):05d}", "travel", subtask, language, text, wanted))
+    return queries
+
+
+def _draw_search(world: World, rng: random.Random) -> Constraints:
+    target = rng.choice(world.pois)
+    near = rng.choice([poi for poi in world.pois_in(target.city) if poi.category not in (target.category, "hotel")])
+    radius_km = next(km for km in (1, 2, 3, 5, 8, 12) if distance_km(near.point, target.point) <= km)
+    wanted = {"city": target.city, "near": near.name_en, "category": target.category, "radius_m": radius_km * 1000}
+    wanted["preference"] = rng.choice([tag for tag in target.tags if tag in PREFERENCES])
+    prices = sorted(poi.price_yuan for poi in world.pois_in(target.city, target.category))
+    wanted["max_price_yuan"] = max(10, prices[1]) if "cheap" in target.tags and rng.random() < 0.7 else None
+    wanted["open_at"] = rng.choice(("19:00", "20:00")) if "late" in target.tags and rng.random() < 0.7 else None
+    return wanted
+
+
+def _say_search_en(world: World, wanted: Constraints) -> str:
+    limits = _if(wanted["max_price_yuan"], ", at most {} yuan") + _if(wanted["open_at"], ", open at {}")
+    kind = f"{wanted['preference']} {wanted['category']}"
+    return f"Find a {kind} within {wanted['radius_m'] // 1000} km of {wanted['near']} in {wanted['city']}{limits}."
+
+
+def _say_search_zh(world: World, wanted: Constraints) -> str:
+    limits = _if(wanted["max_price_yuan"], "，人均不超过{}元") + _if(wanted["open_at"], "，{}还在营业")
+    kind = f"{TAGS[wanted['preference']]}的{CATEGORIES[wanted['category']]}"
+    near = world.cities[wanted["city"]].name_zh + world.find_poi(wanted["near"]).name_zh
+    return f"请在{near}附近{wanted['radius_m'] // 1000}公里内找一家适合{kind}{limits}。"
+
+
+def _draw_day(world: World, rng: random.Random, days: int = 1) -> Constraints:
+    city = rng.choice(sorted(world.cities))
+    preference = rng.choice(PREFERENCES)
+    kinds = [category for category in CATEGORIES if category != "hotel"]
+    categories = rng.sample(kinds, 4 if days > 1 else rng.choice((2, 3)))
+    wanted = {"city": city, "categories": categories, "preference": preference, "days": days, "budget_yuan": None, "evening": None}
+    if rng.random() < 0.6:
+        cheapest = [min(p.price_yuan for p in world.pois_in(city, category) if preference in p.tags) for category in categories]
+        wanted["budget_yuan"] = sum(cheapest) + 10 * len(categories)
+    if rng.random() < 0.5:
+        wanted["evening"] = categories[-1]
+    if days > 1 or rng.random() < 0.3:
+        wanted |= {"from_city": rng.choice([other for other in sorted(world.cities) if other != city]), "date": _draw_date(rng)}
+    return wanted
+
+
+def _say_day_en(world: World, wanted: Constraints) -> str:
+    names = [f"evening {category}" if category == wanted["evening"] else category for category in wanted["categories"]]
+    budget = _if(wanted["budget_yuan"], ", at most {} yuan")
+    arrival = f", arriving from {wanted['from_city']} on {wanted['date']}" if "date" in wanted else ""
+    stops = f"{', '.join(names[:-1])} and {names[-1]}"
+    return f"Make a {wanted['days']}-day plan for {wanted['city']}, a {wanted['preference']} trip: {stops}{budget}{arrival}."
+
+
+def _say_day_zh(world: World, wanted: Constraints) -> str:
+    names = [("晚上去" if category == wanted["evening"] else "") + CATEGORIES[category] for category in wanted["categories"]]
+    budget = _if(wanted["budget_yuan"], "，人均预算{}元")
+    arrival = f"，{wanted['date']}从{world.cities[wanted['from_city']].name_zh}出发" if "date" in wanted else ""
+    days = f"{world.cities[wanted['city']].name_zh}{wanted['days']}天的行程，偏好{TAGS[wanted['preference']]}"
+    return f"请安排{days}，想去{'、'.join(names)}{budget}{arrival}。"
+
+
+def _draw_compare(world: World, rng: random.Random) -> Constraints:
+    start, end = rng.sample(sorted(world.cities), 2)
+    wanted = {"from_city": start, "to_city": end, "date": _draw_date(rng), "priority": rng.choice(("cheap", "fast"))}
+    journeys = world.flights(wanted["date"], start, end) + world.trains(wanted["date"], start, end)
+    best = min(journeys, key=lambda journey: journey.price_yuan if wanted["priority"] == "cheap" else journey.minutes)
+    wanted["max_price_yuan"] = best.price_yuan + rng.choice((20, 50)) if rng.random() < 0.5 else None
+    deadlines = [clock for clock in ("12:00", "15:00", "18:00", "21:00", "23:00") if clock > best.arrives]
+    wanted["arrive_by"] = deadlines[0] if rng.random() < 0.5 and deadlines else None
+    return wanted
+
+
+def _say_compare_en(world: World, wanted: Constraints) -> str:
+    limits = _if(wanted["max_price_yuan"], ", at most {} yuan") + _if(wanted["arrive_by"], ", arriving by {}")
+    leg = f"from {wanted['from_city']} to {wanted['to_city']} on {wanted['date']}"
+    return f"Compare flights and trains {leg}, {wanted['priority']}est first{limits}."
+
+
+def _say_compare_zh(world: World, wanted: Constraints) -> str:
+    limits = _if(wanted["max_price_yuan"], "，不超过{}元") + _if(wanted["arrive_by"], "，{}前到达")
+    goal = "最便宜" if wanted["priority"] == "cheap" else "最快"
+    leg = f"{wanted['date']}从{world.cities[wanted['from_city']].name_zh}到{world.cities[wanted['to_city']].name_zh}"
+    return f"{leg}，比较飞机和火车，要{goal}{limits}。"
+
+
+def _draw_direction(world: World, rng: random.Random) -> Constraints:
+    city = rng.choice(sorted(world.cities))
+    stops = rng.sample(world.pois_in(city), rng.choice((3, 4)))
+    phrase = rng.choice(list(_MODES))
+    mode = _MODES[phrase][1]
+    minutes = world.route([poi.point for poi in stops], mode).minutes
+    wanted = {"city": city, "stops": [poi.name_en for poi in stops], "mode": mode, "phrase": phrase}
+    wanted["max_minutes"] = (minutes // 30 + 1) * 30 if rng.random() < 0.4 else None
+    return wanted
+
+
+def _say_direction_en(world: World, wanted: Constraints) -> str:
+    first, *between, last = wanted["stops"]
+    way = f"from {first} via {' and '.join(between)} to {last}, {wanted['phrase']}"
+    return f"Route in {wanted['city']} {way}{_if(wanted['max_minutes'], ', within {} minutes')}."
+
+
+def _say_direction_zh(world: World, wanted: Constraints) -> str:
+    first, *between, last = [world.find_poi(name).name_zh for name in wanted["stops"]]
+    way = f"从{world.cities[wanted['city']].name_zh}的{first}出发，途经{'、'.join(between)}，到{last}"
+    return f"{_MODES[wanted['phrase']][0]}，{way}怎么走{_if(wanted['max_minutes'], '，{}分钟内')}？"
+
+
+_SUBTASKS = {  # draw the constraints, say them in English, in Chinese
+    "Direction": (_draw_direction, _say_direction_en, _say_direction_zh),
+    "1-Day": (_draw_day, _say_day_en, _say_day_zh),
+    "Compare": (_draw_compare, _say_compare_en, _say_compare_zh),
+    "Search": (_draw_search, _say_search_en, _say_search_zh),
+    "M-Day": (lambda world, rng: _draw_day(world, rng, days=2), _say_day_en, _say_day_zh),
+}
+
+
+def _draw_date(rng: random.Random) -> str:
+    return f"2026-05-{rng.randint(1, 28):02d}"
+
+
+def _if(value: object, phrase: str) -> str:
+    """The phrase with the value in it, or nothing if there is none."""
+    return phrase.format(value) if value is not None else ""

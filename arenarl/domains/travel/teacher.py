@@ -1,0 +1,265 @@
+"""Open-Travel's data: a scripted teacher's trajectories, stored baselines, and the splits (Section 5 of the paper).
+
+The teacher really calls the tools and is of deliberately mixed quality: mostly careless, with each good habit off more often than
+on, at times careful, so that SFT teaches all it takes to plan well and leaves it to RL to choose that. Its trajectories have the
+same form as rollouts. The paper builds its data with closed models and experts; this stands in where neither can be had.
+"""
+
+import random
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from arenarl.config.schema import DataConfig
+from arenarl.domains.rubrics import domain_rubric
+from arenarl.domains.travel.queries import SUBTASKS, make_queries
+from arenarl.domains.travel.tools import TravelEnvironment
+from arenarl.domains.travel.truth import Line, examine, read_lines
+from arenarl.domains.travel.world import CATEGORIES, TAGS, Poi, World
+from arenarl.trajectory import Query, Trajectory, assistant_message, prompt_messages
+
+HELD_OUT = "M-Day"  # excluded from SFT (5.1)
+HABITS = ("qualify", "complete", "verify", "ground", "fit")
+# qualify: searches for what the user asked (cheap, quiet, open late), not just for the kind of place
+# complete: covers every part of the query · verify: checks the way with get_navigation, all stops included
+# ground: states the facts that the tools returned, not typical ones · fit: chooses by the constraints, not the first result
+
+_TYPICAL = {"price": "¥50", "hours": "09:00-18:00", "distance": "2.0km", "duration": "30min"}  # what an ungrounded answer states
+_CLOCKS = ("10:00", "12:00", "14:00", "16:00")  # of a day's stops
+
+
+@dataclass
+class Teacher:
+    """A scripted agent that solves queries through the tools.
+
+    `solve` draws its habits with probability `skill` each; the same random state gives the same trajectory.
+    """
+
+    world: World
+    environment: TravelEnvironment
+
+    def solve(self, query: Query, rng: random.Random, skill: float) -> Trajectory:
+        attempt = _Attempt(self.world, self.environment, query, {habit: rng.random() < skill for habit in HABITS})
+        attempt.answer(_SOLVERS[query.subtask](attempt))
+        return Trajectory(query.query_id, attempt.messages, "answer", meta={"habits": attempt.habits})
+
+    def median(self, query: Query, rng: random.Random, skill: float, attempts: int) -> Trajectory:
+        """The attempt of median quality, the first of equals: a stored baseline."""
+        solved = [self.solve(query, rng, skill) for _ in range(attempts)]
+        total = domain_rubric(query.domain, query.language).total
+        quality = [total(examine(self.world, query, trajectory.messages).dimensions()) for trajectory in solved]
+        return solved[sorted(range(attempts), key=lambda index: quality[index])[attempts // 2]]
+
+
+class _Attempt:
+    """The messages of one attempt as it goes, and the ways of saying things in each language and form."""
+
+    def __init__(self, world: World, environment: TravelEnvironment, query: Query, habits: dict[str, bool]):
+        self.world, self.environment, self.query, self.habits = world, environment, query, habits
+        self.is_compact = environment.results == "compact"
+        self.is_zh = query.language == "zh"
+        self.messages: list[dict[str, Any]] = prompt_messages(query)
+
+    def call(self, thought: str, name: str, **arguments: Any) -> list[Line]:
+        function = {"type": "function", "function": {"name": name, "arguments": arguments}}
+        observation = self.environment.call(name, arguments)
+        self.messages.append({"role": "assistant", "reasoning_content": thought, "content": "", "tool_calls": [function]})
+        self.messages.append({"role": "tool", "content": observation})
+        return read_lines(self.world, observation)
+
+    def answer(self, lines: list[str]) -> None:
+        thought = self.say("answer", "I have what I need; now the answer.", "信息已经足够，现在给出答案。")
+        self.messages.append(assistant_message(f"<think>\n{thought}\n</think>\n\n<answer>\n{chr(10).join(lines)}\n</answer>"))
+
+    def say(self, compact: str, english: str, chinese: str) -> str:
+        return compact if self.is_compact else chinese if self.is_zh else english
+
+    def name(self, poi: Poi) -> str:
+        return poi.name_zh if self.is_zh else poi.name_en
+
+    def city(self, key: str) -> str:
+        return self.world.cities[key].name_zh if self.is_zh else key
+
+    def words(self, category: str, is_cheap: bool, is_late: bool) -> str:
+        """A search's keywords: the kind of place, and what the user wants of it if the habit is there."""
+        wanted = [tag for tag, is_wanted in (("late", is_late), ("cheap", is_cheap), (self.query.constraints["preference"], True)) if is_wanted]
+        if not self.habits["qualify"]:
+            wanted = []
+        return "".join(TAGS[tag] for tag in wanted) + CATEGORIES[category] if self.is_zh else " ".join([*wanted, category])
+
+    def facts(self, line: Line | None, *kinds: str) -> str:
+        """The facts of a result in the answer's form; typical ones if the habit of grounding is off or the tool did not say."""
+        known = dict(line.facts) if line and self.habits["ground"] else {}
+        form = {"price": "¥{}", "hours": "{}", "distance": "{}km", "duration": "{}min"}
+        return " ".join(form[kind].format(known[kind]) if kind in known else _TYPICAL[kind] for kind in kinds)
+
+    def navigate(self, thought: str, stops: list[Poi], mode: str) -> list[Line]:
+        if self.is_compact:
+            via = {"via_points": ";".join(poi.name_en for poi in stops[1:-1])} if len(stops) > 2 else {}
+            return self.call(thought, "get_navigation", start=stops[0].name_en, end=stops[-1].name_en, **via, mode=mode)
+        via = {"via_points": ";".join(f"{poi.lon},{poi.lat}" for poi in stops[1:-1])} if len(stops) > 2 else {}
+        ends = {"start_lon": stops[0].lon, "start_lat": stops[0].lat, "end_lon": stops[-1].lon, "end_lat": stops[-1].lat}
+        return self.call(thought, "get_navigation", **ends, **via, mode=mode)
+
+    def locate(self, name: str) -> Poi:
+        """Full results give coordinates only through search_poi; the compact form takes names."""
+        poi = self.world.find_poi(name)
+        if not self.is_compact:
+            self.call(self.say("", f"First I need to know where {poi.name_en} is.", f"先查{poi.name_zh}的位置。"), "search_poi", query=self.name(poi))
+        return poi
+
+
+def _solve_search(attempt: _Attempt) -> list[str]:
+    wanted = attempt.query.constraints
+    near = attempt.locate(wanted["near"])
+    words = attempt.words(wanted["category"], wanted["max_price_yuan"] is not None, wanted["open_at"] is not None)
+    kind = CATEGORIES[wanted["category"]]
+    if attempt.habits["complete"]:
+        location = near.name_en if attempt.is_compact else f"{near.lon},{near.lat}"
+        thought = attempt.say("near", f"Look for a {wanted['category']} around {near.name_en}.", f"在{near.name_zh}周边搜索{kind}。")
+        found = attempt.call(thought, "around_search", location=location, radius=wanted["radius_m"], keyword=words)
+    else:
+        thought = attempt.say("city", f"See which {wanted['category']} the city has.", f"看看城里有哪些{kind}。")
+        text = f"{attempt.city(wanted['city'])}{words}" if attempt.is_zh else f"{words} in {wanted['city']}"
+        found = attempt.call(thought, "universal_search", query=text)
+    found = [line for line in found if line.pois]
+    if not found:
+        return [attempt.say("nothing found", "I found no such place.", "没有找到合适的地方。")]
+    line = _best(found, wanted) if attempt.habits["fit"] else found[0]
+    facts = attempt.facts(line, "price", "hours", "distance")
+    return [attempt.say(f"{line.pois[0].name_en} {facts}", f"I recommend {line.pois[0].name_en}: {facts}.", f"推荐{line.pois[0].name_zh}：{facts}。")]
+
+
+def _best(lines: list[Line], wanted: dict[str, Any]) -> Line:
+    """The result that meets most of what can be read off it: price and hours. The first of equals."""
+
+    def met(line: Line) -> int:
+        poi = line.pois[0]
+        is_open = wanted["open_at"] is None or poi.opens <= wanted["open_at"] < poi.closes
+        return is_open + (wanted["max_price_yuan"] is None or poi.price_yuan <= wanted["max_price_yuan"])
+
+    return max(lines, key=met)
+
+
+def _solve_days(attempt: _Attempt) -> list[str]:
+    wanted = attempt.query.constraints
+    categories = wanted["categories"] if attempt.habits["complete"] else wanted["categories"][: len(wanted["categories"]) // 2]
+    stops: list[Line] = []
+    for category in categories:
+        words = attempt.words(category, wanted["budget_yuan"] is not None, category == wanted["evening"])
+        thought = attempt.say(category, f"Next I need a {category}.", f"接下来找{CATEGORIES[category]}。")
+        text = f"{attempt.city(wanted['city'])}{words}" if attempt.is_zh else f"{words} in {wanted['city']}"
+        stops += [line for line in attempt.call(thought, "universal_search", query=text) if line.pois][:1]
+    lines = []
+    if "date" in wanted and attempt.habits["complete"]:
+        lines += _arrive(attempt)
+    route = None
+    if attempt.habits["verify"] and len(stops) > 1:
+        thought = attempt.say("way", "How far apart are these?", "看看这些地方之间的路程。")
+        route = attempt.navigate(thought, [line.pois[0] for line in stops], "driving")[0]
+    for position, line in enumerate(stops):
+        slot = position % 2 if wanted["days"] > 1 else position
+        is_evening = attempt.habits["fit"] and line.pois[0].category == wanted["evening"]
+        clock = "19:00" if is_evening else _CLOCKS[slot]
+        facts = attempt.facts(line, "price", "hours")
+        if wanted["days"] > 1 and not attempt.is_compact and position % 2 == 0:
+            lines.append(attempt.say("", f"Day {position // 2 + 1}", f"第{position // 2 + 1}天"))
+        lines.append(f"{clock} {attempt.name(line.pois[0])} {facts}")
+    if route:
+        mode = attempt.say("driving", "By car (driving):", "驾车：")
+        lines.append(f"{mode} {attempt.facts(route, 'distance', 'duration')}")
+    return lines or [attempt.say("nothing found", "I found no such places.", "没有找到合适的地方。")]
+
+
+def _arrive(attempt: _Attempt) -> list[str]:
+    wanted = attempt.query.constraints
+    thought = attempt.say("arrive", "How does the user get there?", "先看怎么到达。")
+    leg = {"from_city": attempt.city(wanted["from_city"]), "to_city": attempt.city(wanted["city"])}
+    trains = [line for line in attempt.call(thought, "search_train_tickets", date=wanted["date"], **leg) if line.numbers]
+    return [f"{attempt.say('train', 'Train', '火车')} {trains[0].numbers[0]} {attempt.facts(trains[0], 'hours', 'price')}"] if trains else []
+
+
+def _solve_compare(attempt: _Attempt) -> list[str]:
+    wanted = attempt.query.constraints
+    leg = {"date": wanted["date"], "from_city": attempt.city(wanted["from_city"]), "to_city": attempt.city(wanted["to_city"])}
+    found = {"train": attempt.call(attempt.say("train", "Look at the trains.", "先看火车。"), "search_train_tickets", **leg)}
+    if attempt.habits["complete"]:
+        found["flight"] = attempt.call(attempt.say("flight", "Look at the flights.", "再看航班。"), "search_flights", **leg)
+    journeys = {journey.number: journey for kind in (attempt.world.trains, attempt.world.flights) for journey in kind(*leg_keys(wanted))}
+
+    def cost(line: Line) -> float:
+        journey = journeys[line.numbers[0]]
+        return journey.price_yuan if wanted["priority"] == "cheap" else journey.minutes
+
+    names = {"train": attempt.say("train", "Train", "火车"), "flight": attempt.say("flight", "Flight", "航班")}
+    picks = []
+    lines = []
+    for kind, candidates in found.items():
+        candidates = [line for line in candidates if line.numbers]
+        pick = min(candidates, key=cost) if attempt.habits["fit"] else candidates[0]
+        picks.append(pick)
+        lines.append(f"{names[kind]} {pick.numbers[0]} {attempt.facts(pick, 'hours', 'price')}")
+    choice = min(picks, key=cost) if attempt.habits["fit"] else picks[0]
+    return [*lines, f"{attempt.say('take', 'I recommend', '推荐')} {choice.numbers[0]}"]
+
+
+def leg_keys(wanted: dict[str, Any]) -> tuple[str, str, str]:
+    """(date, from_city, to_city) of a query about a journey."""
+    return wanted["date"], wanted["from_city"], wanted["to_city"]
+
+
+def _solve_direction(attempt: _Attempt) -> list[str]:
+    wanted = attempt.query.constraints
+    stops = [attempt.locate(name) for name in wanted["stops"]]
+    visited = stops if attempt.habits["verify"] else [stops[0], stops[-1]]
+    mode = wanted["mode"] if attempt.habits["fit"] else "driving"
+    modes = [mode] + ([next(other for other in ("transit", "driving") if other != mode)] if attempt.habits["complete"] else [])
+    lines = [" > ".join(attempt.name(poi) for poi in visited)]
+    zh = {"driving": "驾车", "walking": "步行", "transit": "公交"}
+    for mode in modes:
+        thought = attempt.say(mode, f"What does the way look like, {mode}?", f"查一下{zh[mode]}路线。")
+        route = attempt.navigate(thought, visited, mode)[0]
+        lines.append(f"{zh[mode] if attempt.is_zh else mode} {attempt.facts(route, 'distance', 'duration', 'price')}")
+    return lines
+
+
+_SOLVERS: dict[str, Callable[[_Attempt], list[str]]] = {
+    "Direction": _solve_direction,
+    "1-Day": _solve_days,
+    "Compare": _solve_compare,
+    "Search": _solve_search,
+    "M-Day": _solve_days,
+}
+
+
+def travel_splits(
+    world: World, environment: TravelEnvironment, config: DataConfig, watch: Callable[[list], Iterable] = iter
+) -> Iterator[tuple[str, list[Any]]]:
+    """The splits of Open-Travel by file name (Table 1): test queries, stored baselines, RL queries, SFT trajectories.
+
+    `watch` hands on the queries that the teacher solves, one by one, which is what takes the time.
+    """
+    teacher, taken, seed = Teacher(world, environment), set(), f"travel{config.seed}"
+    tasks = [subtask for subtask in SUBTASKS if subtask != HELD_OUT]
+
+    def draw(split: str, counts: dict[str, int]) -> list[Query]:
+        drawn = [make_queries(world, subtask, config.language, count, f"{seed}-{split}", taken) for subtask, count in counts.items()]
+        queries = [query for queries in drawn for query in queries]
+        random.Random(f"{seed}-{split}").shuffle(queries)
+        return queries
+
+    test = draw("test", dict.fromkeys(SUBTASKS, config.test_per_subtask))
+    rl = draw("rl", _spread(config.rl_size, SUBTASKS))
+    sft = draw("sft", _spread(config.sft_size, tasks))
+    yield "test_queries", test
+    rng = random.Random(f"{seed}-baselines")
+    baselines = [teacher.median(query, rng, config.baseline_skill, config.baseline_attempts) for query in watch(test)]
+    yield "test_baselines", [baseline.to_record() for baseline in baselines]
+    yield "rl_queries", rl
+    rng = random.Random(f"{seed}-teacher")
+    skills = [1.0 if rng.random() < config.careful_share else config.teacher_skill for _ in sft]
+    yield "sft", [teacher.solve(query, rng, skill).to_record() for query, skill in zip(watch(sft), skills, strict=True)]
+
+
+def _spread(total: int, subtasks: list[str] | tuple[str, ...]) -> dict[str, int]:
+    return {subtask: total // len(subtasks) + (index < total % len(subtasks)) for index, subtask in enumerate(subtasks)}

@@ -1,0 +1,265 @@
+"""The six Open-Travel tools (Appendix C, ArenaRL) over the embedded world.
+
+Results come in two forms. `full` is JSON with all fields and takes coordinates, as with the paper's map service; `compact` is
+English, a line a record, and takes names, for a policy too small to copy coordinates. Facts look the same in both (¥20,
+09:00-17:00, 5.2km, 18min), which `travel_truth` relies on. Calls are answered at once and depend on their arguments alone.
+"""
+
+import datetime
+import json
+from collections.abc import Awaitable, Callable
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+from arenarl.domains.travel.schemas import Language, Results, travel_schemas
+from arenarl.domains.travel.search import PoiIndex, address_words, guide_words, query_tokens
+from arenarl.domains.travel.world import CATEGORIES, TAGS, City, Journey, Poi, Point, Route, World
+from arenarl.rollout.environment import Schema, ToolError, check_call, quoted
+
+if TYPE_CHECKING:
+    from arenarl.domains.travel.llm_timetable import LLMTimetable
+
+DEFAULT_YEAR = 2026  # of dates written without one
+DEFAULT_RADIUS_M = 3000.0
+MAX_RADIUS_M = 50_000.0
+CHINA = ((73.0, 136.0), (18.0, 54.0))  # longitudes, latitudes
+NO_RESULTS = "no results"  # compact form
+
+
+class TravelEnvironment:
+    """An `Environment`. It keeps no state between calls, so trajectories can share it."""
+
+    def __init__(self, world: World, results: Results = "full", language: Language = "zh", timetable: "LLMTimetable | None" = None):
+        """`timetable` answers for flights and trains instead of the world; their calls then return awaitables."""
+        self.world = world
+        self.results = results
+        self.language: Language = "en" if results == "compact" else language
+        self.max_results = 2 if results == "compact" else 5
+        self.tools = travel_schemas(results, self.language)
+        self._guide = PoiIndex(world, guide_words)
+        self._addresses = PoiIndex(world, address_words)
+        self.timetable = timetable
+        self._handlers: dict[str, Callable[..., str]] = {
+            "search_poi": self._search_poi,
+            "around_search": self._around_search,
+            "get_navigation": self._get_navigation,
+            "universal_search": self._universal_search,
+            "search_flights": self._search_flights,
+            "search_train_tickets": self._search_train_tickets,
+        }
+
+    def add_tool(self, schema: Schema, answer: Callable[..., str]) -> None:
+        """One more tool: `answer` takes the schema's arguments by name, and raises ToolError for what it cannot carry out."""
+        self.tools = [*self.tools, schema]
+        self._handlers[schema["function"]["name"]] = answer
+
+    @property
+    def is_compact(self) -> bool:
+        return self.results == "compact"
+
+    def reset(self, query: Any) -> None:
+        pass
+
+    def call(self, name: str, arguments: dict[str, Any] | str) -> str | Awaitable[str]:
+        try:
+            checked = check_call(self.tools, name, arguments)
+            return self._handlers[name](**checked)
+        except ToolError as error:
+            return f"Error: {error}"
+
+    def _search_poi(self, query: str) -> str:
+        exact = self.world.find_poi(query)
+        return self._show_pois([exact] if exact else self._addresses.search(query, self.max_results))
+
+    def _around_search(self, location: str, radius: float = DEFAULT_RADIUS_M, keyword: str = "") -> str:
+        if not 100 <= radius <= MAX_RADIUS_M:
+            raise ToolError(f"radius must be 100 to {MAX_RADIUS_M:.0f} metres, not {radius:g}.")
+        center = self._find_place(location) if self.is_compact else _parse_point("location", location)
+        around = [pair for pair in self.world.pois_within(center, radius / 1000) if pair[0] > 0.001]  # not the centre itself
+        matches = _match_keyword(keyword, around)[: self.max_results]
+        return self._show_pois([poi for _, poi in matches], [kilometres for kilometres, _ in matches])
+
+    def _get_navigation(self, via_points: str = "", mode: str = "driving", **ends: Any) -> str:
+        via_texts = [text for text in via_points.replace("；", ";").split(";") if text.strip()]
+        if self.is_compact:
+            points = [self._find_place(name) for name in (ends["start"], *via_texts, ends["end"])]
+        else:
+            start = _check_point("start_lon,start_lat", (ends["start_lon"], ends["start_lat"]))
+            end = _check_point("end_lon,end_lat", (ends["end_lon"], ends["end_lat"]))
+            points = [start, *(_parse_point("via_points", text) for text in via_texts), end]
+        route = self.world.route(points, mode)
+        if self.is_compact:
+            return f"{mode} {_show_route(route)['distance']} {route.minutes}min ¥{route.cost_yuan}"
+        legs = [self.world.route(leg, mode) for leg in zip(points, points[1:], strict=False)]
+        return _to_json({"route": _show_route(route), "legs": [_show_route(leg) for leg in legs] if via_texts else []})
+
+    def _universal_search(self, query: str) -> str:
+        pois = self._guide.search(query, self.max_results)
+        if self.is_compact:
+            return self._show_pois(pois)
+        return _to_json({"results": [{"title": self._name(poi), "text": self._describe(poi)} for poi in pois]})
+
+    def _search_flights(self, date: str, from_city: str, to_city: str) -> str:
+        leg = self._check_leg(date, from_city, to_city)
+        return self._invented("flight", leg, self._show_flights) if self.timetable else self._show_flights(self.world.flights(*leg))
+
+    def _show_flights(self, flights: list[Journey]) -> str:
+        if self.is_compact:
+            return _show_best(flights)
+        return _to_json({"flights": [self._show_journey(flight, "flight_number", "airport") for flight in flights]})
+
+    def _search_train_tickets(self, date: str, from_city: str, to_city: str) -> str:
+        leg = self._check_leg(date, from_city, to_city)
+        return self._invented("train", leg, self._show_trains) if self.timetable else self._show_trains(self.world.trains(*leg))
+
+    async def _invented(self, kind: str, leg: tuple[str, str, str], show: Callable[[list[Journey]], str]) -> str:
+        journeys = await self.timetable.journeys(kind, *leg)
+        return "Error: the ticket service does not answer." if journeys is None else show(journeys)
+
+    def _show_trains(self, trains: list[Journey]) -> str:
+        if self.is_compact:
+            return _show_best(trains)
+        direct = [self._show_journey(train, "train_number", "station") for train in trains if train.via is None]
+        transfer = [self._show_journey(train, "train_number", "station") for train in trains if train.via is not None]
+        return _to_json({"direct": direct, "transfer": transfer})
+
+    def _check_leg(self, date: str, from_city: str, to_city: str) -> tuple[str, str, str]:
+        start, end = self._find_city("from_city", from_city), self._find_city("to_city", to_city)
+        if start == end:
+            raise ToolError(f"from_city and to_city are both {start.key}; they must differ.")
+        return _parse_date(date), start.key, end.key
+
+    def _find_city(self, argument: str, name: str) -> City:
+        city = self.world.find_city(name)
+        if city is None:
+            keys = list(self.world.cities)
+            nearest = get_close_matches(name.strip().title(), keys, n=1)
+            hint = f'Did you mean "{nearest[0]}"?' if nearest else f"Cities: {', '.join(keys)}."
+            raise ToolError(f"{argument}: unknown city {quoted(name)}. {hint}")
+        return city
+
+    def _find_place(self, name: str) -> Point:
+        place = self.world.find_poi(name) or self.world.find_city(name)
+        if place is None:
+            nearest = self._addresses.search(name, 1)
+            hint = f' Did you mean "{nearest[0].name_en}"?' if nearest else ""
+            raise ToolError(f"unknown place {quoted(name)}.{hint}")
+        return place.point
+
+    def _name(self, poi: Poi) -> str:
+        return poi.name_zh if self.language == "zh" else poi.name_en
+
+    def _show_pois(self, pois: list[Poi], distances_km: list[float] | None = None) -> str:
+        distances = [f"{kilometres:.1f}km" for kilometres in distances_km or []]
+        if self.is_compact:
+            lines = [f"{poi.name_en} ¥{poi.price_yuan} {poi.opens}-{poi.closes} {poi.rating}" for poi in pois]
+            lines = [f"{line} {distance}" for line, distance in zip(lines, distances, strict=True)] if distances else lines
+            return "\n".join(lines) or NO_RESULTS
+        records = [self._show_poi(poi) for poi in pois]
+        for record, distance in zip(records, distances, strict=False):
+            record["distance"] = distance
+        return _to_json({"pois": records})
+
+    def _show_poi(self, poi: Poi) -> dict[str, Any]:
+        is_zh = self.language == "zh"
+        return {
+            "name": self._name(poi),
+            "type": CATEGORIES[poi.category] if is_zh else poi.category,
+            "address": poi.address_zh if is_zh else poi.address_en,
+            "location": f"{poi.lon:.6f},{poi.lat:.6f}",
+            "business": {
+                "cost": f"¥{poi.price_yuan}",
+                "rating": f"{poi.rating:.1f}",
+                "opening_hours": f"{poi.opens}-{poi.closes}",
+                "tags": [TAGS[tag] if is_zh else tag for tag in poi.tags],
+            },
+        }
+
+    def _describe(self, poi: Poi) -> str:
+        """A sentence or two, as a city guide would put it."""
+        city, hours = self.world.cities[poi.city], f"{poi.opens}-{poi.closes}"
+        if self.language == "zh":
+            tags = "、".join(TAGS[tag] for tag in poi.tags)
+            kind = f"{self._name(poi)}位于{poi.address_zh}，是{city.name_zh}的一家{CATEGORIES[poi.category]}，特点：{tags}"
+            return f"{kind}。人均¥{poi.price_yuan}，营业时间{hours}，评分{poi.rating}。"
+        kind = f"{self._name(poi)} at {poi.address_en} is a {poi.category} in {city.name_en} ({', '.join(poi.tags)})"
+        return f"{kind}. It costs ¥{poi.price_yuan} per person, is open {hours} and is rated {poi.rating}."
+
+    def _show_journey(self, journey: Journey, number_key: str, terminal: str) -> dict[str, str]:
+        record = {
+            number_key: journey.number,
+            "price": f"¥{journey.price_yuan}",
+            f"departure_{terminal}": getattr(journey, f"from_terminal_{self.language}"),
+            f"arrival_{terminal}": getattr(journey, f"to_terminal_{self.language}"),
+            "departure_time": journey.departs,
+            "arrival_time": journey.arrives,
+            "duration": f"{journey.minutes}min",
+        }
+        if journey.via:
+            record["transfer_city"] = getattr(self.world.cities[journey.via], f"name_{self.language}")
+        return record
+
+
+def _match_keyword(keyword: str, around: list[tuple[float, Poi]]) -> list[tuple[float, Poi]]:
+    """Those that match a word of the keyword, most matching words first, then nearest. A category it names is a must."""
+    words = set(query_tokens(keyword))
+    if not words:
+        return around
+
+    def is_named(word_en: str, word_zh: str) -> bool:
+        return word_en in words or word_zh in keyword
+
+    categories = {category for category, name_zh in CATEGORIES.items() if is_named(category, name_zh)}
+    tags = {tag for tag, name_zh in TAGS.items() if is_named(tag, name_zh)}
+
+    def count(poi: Poi) -> int:
+        prefixes = poi.name_en.split()[0].lower(), poi.name_zh.removesuffix(CATEGORIES[poi.category])
+        return (poi.category in categories) + len(tags.intersection(poi.tags)) + is_named(*prefixes)
+
+    scored = [(count(poi), kilometres, poi) for kilometres, poi in around if not categories or poi.category in categories]
+    return [(kilometres, poi) for matched, kilometres, poi in sorted(scored, key=lambda item: -item[0]) if matched]
+
+
+def _parse_point(argument: str, text: str) -> Point:
+    try:
+        lon, lat = (float(part) for part in text.replace("，", ",").split(","))
+    except ValueError as error:
+        hint = "search_poi gives the location of a place by its name"
+        raise ToolError(f"{argument} must be 'longitude,latitude', not {quoted(text)}; {hint}.") from error
+    return _check_point(argument, (lon, lat))
+
+
+def _check_point(argument: str, point: Point) -> Point:
+    if not all(low <= value <= high for value, (low, high) in zip(point, CHINA, strict=True)):
+        raise ToolError(f"{argument}: {point[0]:g},{point[1]:g} is not in China (longitude 73 to 136 comes first, then latitude 18 to 54).")
+    return point
+
+
+def _parse_date(text: str) -> str:
+    """YYYY-MM-DD, also of MM-DD."""
+    parts = text.strip().split("-")
+    try:
+        numbers = [int(part) for part in ([str(DEFAULT_YEAR), *parts] if len(parts) == 2 else parts)]
+        return datetime.date(*numbers).isoformat()
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ToolError(f"date must be a day as YYYY-MM-DD, such as {DEFAULT_YEAR}-05-01, not {quoted(text)}.") from error
+
+
+def _show_route(route: Route) -> dict[str, str]:
+    return {"mode": route.mode, "distance": f"{route.distance_km:.1f}km", "duration": f"{route.minutes}min", "cost": f"¥{route.cost_yuan}"}
+
+
+def _show_best(journeys: list[Journey]) -> str:
+    """The cheapest and the fastest journey by departure; the second cheapest too where one is both."""
+    by_price = sorted(journeys, key=lambda journey: (journey.price_yuan, journey.minutes))
+    fastest = min(journeys, key=lambda journey: (journey.minutes, journey.price_yuan))
+    best = [by_price[0], fastest if fastest != by_price[0] else by_price[1]]
+    lines = [
+        f"{journey.number} {journey.departs}-{journey.arrives} ¥{journey.price_yuan}" + (f" via {journey.via}" if journey.via else "")
+        for journey in sorted(best, key=lambda journey: journey.departs)
+    ]
+    return "\n".join(lines)
+
+
+def _to_json(record: dict[str, Any]) -> str:
+    return json.dumps(record, ensure_ascii=False)

@@ -1,0 +1,269 @@
+"""A small travel world made from a seed: places to visit, timetables and routes in twelve Chinese cities.
+
+Cities, coordinates, airports and stations are real; the 576 places, their attributes and all timetables are fictional. They
+stand in for the Amap services and simulated tickets of the paper (Appendix C), so that every fact of an answer can be checked.
+The same seed gives the same world on every machine. A place's price, hours, rating and preferences are drawn independently.
+"""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import asin, cos, pi, radians, sin, sqrt
+
+from arenarl.domains.travel.names import CATEGORIES, CITY_ROWS, PREFERENCES, PREFIXES, PRICES_YUAN, STREETS, TAGS
+
+__all__ = ["CATEGORIES", "PREFERENCES", "PREFIXES", "TAGS", "City", "Journey", "Poi", "Route", "World", "build_world", "distance_km"]
+
+CITY_RADIUS_KM = 5.0  # of a city's places around its centre
+PER_GROUP = 4  # places of one category in one city
+ROAD_FACTOR = 1.3  # how much longer a way is than the great circle
+SPEED_KMH = {"driving": 30.0, "walking": 4.8, "transit": 18.0}
+WAIT_MIN = {"driving": 3, "walking": 0, "transit": 8}  # for a taxi or a train, each leg
+Point = tuple[float, float]  # (longitude, latitude)
+
+
+@dataclass(frozen=True, slots=True)
+class City:
+    key: str
+    name_en: str
+    name_zh: str
+    lon: float
+    lat: float
+    iata: str
+    airport_en: str
+    airport_zh: str
+    station_en: str
+    station_zh: str
+
+    @property
+    def point(self) -> Point:
+        return self.lon, self.lat
+
+
+@dataclass(frozen=True, slots=True)
+class Poi:
+    """A place. `tags` holds one or two of PREFERENCES, and "cheap", "late" and "top" as far as its city and category go."""
+
+    poi_id: str
+    name_en: str
+    name_zh: str
+    city: str
+    category: str
+    address_en: str
+    address_zh: str
+    lon: float
+    lat: float
+    price_yuan: int  # per person
+    rating: float
+    opens: str
+    closes: str
+    tags: tuple[str, ...]
+
+    @property
+    def point(self) -> Point:
+        return self.lon, self.lat
+
+
+@dataclass(frozen=True, slots=True)
+class Journey:
+    """A flight or train that departs and arrives on the same day. `via` is the city where one changes trains, None if direct."""
+
+    kind: str
+    number: str
+    date: str
+    from_city: str
+    to_city: str
+    departs: str
+    arrives: str
+    minutes: int
+    price_yuan: int
+    from_terminal_en: str
+    from_terminal_zh: str
+    to_terminal_en: str
+    to_terminal_zh: str
+    via: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    mode: str
+    distance_km: float
+    minutes: int
+    cost_yuan: int
+
+
+class World:
+    """Everything the travel tools know. Cities are named by key in all methods but `find_city`."""
+
+    def __init__(self, seed: int):
+        self.seed = seed
+        self.cities = {row[0]: _make_city(row) for row in CITY_ROWS}
+        self.pois = tuple(_make_pois(seed, self.cities))
+        self._by_name = {name: poi for poi in self.pois for name in (poi.name_en.lower(), poi.name_zh)}
+        self._by_city_name = {name: city for city in self.cities.values() for name in (city.key.lower(), city.name_zh, city.name_zh + "市")}
+        self._groups = {
+            (city, category): tuple(poi for poi in self.pois if poi.city == city and category in (None, poi.category))
+            for city in self.cities
+            for category in (None, *CATEGORIES)
+        }
+
+    def find_poi(self, name: str) -> Poi | None:
+        """The place of exactly this English or Chinese name; case and outer blanks do not matter."""
+        return self._by_name.get(name.strip().lower())
+
+    def find_city(self, name: str) -> City | None:
+        """The city of this English or Chinese name: Xian, xi'an, 西安 and 西安市 are one."""
+        return self._by_city_name.get(name.strip().lower().replace("'", "").replace("’", ""))
+
+    def pois_in(self, city: str, category: str | None = None) -> tuple[Poi, ...]:
+        return self._groups[city, category]
+
+    def pois_within(self, center: Point, radius_km: float) -> list[tuple[float, Poi]]:
+        """(distance in km, place) of all places around `center`, nearest first."""
+        found = []
+        for city in self.cities.values():
+            if distance_km(center, city.point) <= radius_km + 1.1 * CITY_RADIUS_KM:
+                found += [(distance_km(center, poi.point), poi) for poi in self.pois_in(city.key)]
+        return sorted((pair for pair in found if pair[0] <= radius_km), key=lambda pair: (pair[0], pair[1].poi_id))
+
+    def flights(self, date: str, from_city: str, to_city: str) -> list[Journey]:
+        """Three or four direct flights by departure. `date` is YYYY-MM-DD."""
+        start, end = self.cities[from_city], self.cities[to_city]
+        rng = random.Random(f"{self.seed}:flight:{date}:{from_city}:{to_city}")
+        km = distance_km(start.point, end.point)
+        journeys = []
+        for number in rng.sample(range(1100, 1900, 10), rng.choice((3, 4))):
+            minutes = round(40 + km / 750 * 60) + rng.randint(0, 15)
+            price = (220 + 0.55 * km) * rng.uniform(0.45, 1.3)
+            name = rng.choice(("CA", "MU", "CZ", "HU")) + str(number)
+            journeys.append(_make_journey(rng, "flight", name, date, start, end, minutes, price))
+        return sorted(journeys, key=lambda journey: (journey.departs, journey.number))
+
+    def trains(self, date: str, from_city: str, to_city: str) -> list[Journey]:
+        """Two or three direct trains and one with a change, by departure. G trains are faster than D trains and cost more."""
+        start, end = self.cities[from_city], self.cities[to_city]
+        rng = random.Random(f"{self.seed}:train:{date}:{from_city}:{to_city}")
+        km = distance_km(start.point, end.point)
+        others = [city for city in self.cities.values() if city not in (start, end)]
+        detours = sorted((distance_km(start.point, other.point) + distance_km(other.point, end.point), other.key) for other in others)
+        numbers = rng.sample(range(10, 100), rng.choice((3, 4)))
+        via_km, via = rng.choice(detours[:3])
+        journeys = [_make_train(rng, numbers[0], date, start, end, via_km, via)]
+        journeys += [_make_train(rng, number, date, start, end, km) for number in numbers[1:]]
+        return sorted(journeys, key=lambda journey: (journey.departs, journey.number))
+
+    def route(self, points: Sequence[Point], mode: str) -> Route:
+        """The way through all points, in order: the sum of its legs, each with its own fare and waiting time."""
+        legs = [_make_leg(start, end, mode) for start, end in zip(points, points[1:], strict=False)]
+        kilometres = round(sum(leg.distance_km for leg in legs), 1)
+        return Route(mode, kilometres, sum(leg.minutes for leg in legs), sum(leg.cost_yuan for leg in legs))
+
+
+@lru_cache(maxsize=4)
+def build_world(seed: int = 0) -> World:
+    return World(seed)
+
+
+def distance_km(a: Point, b: Point) -> float:
+    """Great-circle distance (haversine) of two (longitude, latitude) points in degrees.
+
+    >>> round(distance_km((116.4074, 39.9042), (121.4737, 31.2304)))  # Beijing to Shanghai
+    1067
+    """
+    lon_a, lat_a, lon_b, lat_b = map(radians, (*a, *b))
+    half = sin((lat_b - lat_a) / 2) ** 2 + cos(lat_a) * cos(lat_b) * sin((lon_b - lon_a) / 2) ** 2
+    return 2 * 6371.0 * asin(sqrt(half))
+
+
+def _make_city(row: tuple) -> City:
+    key, name_en, name_zh, lon, lat, iata, airport_en, airport_zh, station_en, station_zh = row
+    airport_en = f"{name_en} {airport_en} International Airport"
+    return City(key, name_en, name_zh, lon, lat, iata, airport_en, f"{name_zh}{airport_zh}国际机场", f"{station_en} Railway Station", station_zh)
+
+
+def _make_pois(seed: int, cities: dict[str, City]) -> list[Poi]:
+    """All places, grouped by city. Every prefix goes with every category once, so that names are unique in the world."""
+    prefixes = {category: random.Random(f"{seed}:prefixes:{category}").sample(PREFIXES, len(PREFIXES)) for category in CATEGORIES}
+    pois: list[Poi] = []
+    for position, city in enumerate(cities.values()):
+        for category in CATEGORIES:
+            names = prefixes[category][PER_GROUP * position : PER_GROUP * (position + 1)]
+            pois += _make_group(seed, city, category, names, first_id=len(pois))
+    return pois
+
+
+def _make_group(seed: int, city: City, category: str, names: Sequence[tuple[str, str]], first_id: int) -> list[Poi]:
+    """The places of one category in one city: distinct prices and ratings, two open late, every preference at least once."""
+    rng = random.Random(f"{seed}:pois:{city.key}:{category}")
+    prices = rng.sample(PRICES_YUAN[category], PER_GROUP)
+    ratings = rng.sample(range(35, 51), PER_GROUP)
+    late = rng.sample(range(PER_GROUP), 2)
+    preferences = rng.sample(PREFERENCES, PER_GROUP)
+    versatile = rng.sample(range(PER_GROUP), 2)  # these also have their neighbour's preference
+    pois = []
+    for index, (name_en, name_zh) in enumerate(names):
+        tags = [preferences[index]] + [preferences[index - 1]] * (index in versatile)
+        tags += ["cheap"] * (prices[index] <= sorted(prices)[1]) + ["late"] * (index in late) + ["top"] * (ratings[index] == max(ratings))
+        opens, closes = _draw_hours(rng, category, index in late)
+        (street_en, street_zh), number = rng.choice(STREETS), rng.randint(1, 299)
+        pois.append(
+            Poi(
+                f"P{first_id + index:04d}",
+                f"{name_en} {category.capitalize()}",
+                name_zh + CATEGORIES[category],
+                city.key,
+                category,
+                f"{number} {street_en} Road, {city.name_en}",
+                f"{city.name_zh}市{street_zh}路{number}号",
+                *_draw_point(rng, city),
+                prices[index],
+                ratings[index] / 10,
+                opens,
+                closes,
+                tuple(tags),
+            )
+        )
+    return pois
+
+
+def _draw_hours(rng: random.Random, category: str, is_late: bool) -> tuple[str, str]:
+    if category == "hotel" and is_late:
+        return "00:00", "24:00"
+    return rng.choice(("08:00", "09:00", "10:00")), rng.choice(("21:00", "22:00") if is_late else ("17:00", "18:00"))
+
+
+def _draw_point(rng: random.Random, city: City) -> Point:
+    """A point of the disc around the centre, six decimals."""
+    kilometres, angle = CITY_RADIUS_KM * sqrt(rng.random()), 2 * pi * rng.random()
+    lat = city.lat + kilometres * sin(angle) / 111.2
+    return round(city.lon + kilometres * cos(angle) / (111.2 * cos(radians(city.lat))), 6), round(lat, 6)
+
+
+def _make_train(rng: random.Random, number: int, date: str, start: City, end: City, km: float, via: str | None = None) -> Journey:
+    letter, speed_kmh, yuan_per_km = rng.choice((("G", 250, 0.46), ("D", 210, 0.36)))
+    minutes = round(km / speed_kmh * 60) + 4 * int(km // 250) + 5 + (rng.randint(30, 60) if via else 0)
+    price = (20 + yuan_per_km * km) * rng.uniform(0.85, 1.15) * (0.75 if via else 1)
+    return _make_journey(rng, "train", f"{letter}{number}", date, start, end, minutes, price, via)
+
+
+def _make_journey(
+    rng: random.Random, kind: str, number: str, date: str, start: City, end: City, minutes: int, price: float, via: str | None = None
+) -> Journey:
+    minutes = 5 * round(minutes / 5)  # timetables keep to five minutes
+    latest = 23 * 60 + 50 - minutes
+    departs = rng.randint(min(6 * 60, latest), latest) // 5 * 5
+    terminals = [getattr(city, f"{'airport' if kind == 'flight' else 'station'}_{language}") for city in (start, end) for language in ("en", "zh")]
+    rounded = max(20, 10 * round(price / 10))
+    return Journey(kind, number, date, start.key, end.key, _clock(departs), _clock(departs + minutes), minutes, rounded, *terminals, via)
+
+
+def _clock(minutes: int) -> str:
+    return f"{minutes // 60:02d}:{minutes % 60:02d}"
+
+
+def _make_leg(start: Point, end: Point, mode: str) -> Route:
+    kilometres = ROAD_FACTOR * distance_km(start, end)
+    minutes = max(1, round(kilometres / SPEED_KMH[mode] * 60)) + WAIT_MIN[mode]
+    costs = {"driving": round(13 + 2.3 * max(0.0, kilometres - 3)), "walking": 0, "transit": min(10, 2 + int(kilometres // 5))}
+    return Route(mode, round(kilometres, 1), minutes, costs[mode])

@@ -1,0 +1,280 @@
+"""Evaluates a policy on test queries: rollouts against stored baselines, judged and, where the domain has a truth, checked against it.
+
+`evaluate.py` and the curve during RL share this; on several processes each has its share of the queries. A case is one query's
+trajectory with all that was found of it; `summarize` turns cases into the figures of a table. Invalid trajectories stay in: they lose,
+their quality is 0 (DESIGN, Definitions).
+"""
+
+import asyncio
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import wandb
+from accelerate import PartialState
+from accelerate.utils import gather_object
+
+from arenarl.config.schema import Config, LLMConfig
+from arenarl.domains.domain import Truth
+from arenarl.domains.known_answers import has_answer
+from arenarl.evaluation import statistics as metrics
+from arenarl.judges.judge import Examiner, Judge, Verdict, rubric_of
+from arenarl.judges.verifier import Verifier
+from arenarl.llm.client import LLMClient
+from arenarl.rollout.engine import Attempt, RolloutEngine
+from arenarl.run.processes import own_share
+from arenarl.system.atomic_files import hash_files, read_json, write_json
+from arenarl.system.repository import ROOT
+from arenarl.system.seeds import stable_seed
+from arenarl.trajectory import Query, Trajectory, append_step, read_jsonl, read_turns, write_jsonl
+
+
+@dataclass
+class Case:
+    """One test query, the policy's trajectory, and what was found of it.
+
+    `truth` is None where the domain has none. `outcomes` is (judges, dimensions): 1 where the policy beats the baseline over both
+    orders, 0 a tie, -1 a loss, NaN no verdict. `calls` are the verdicts that they come from, two a judge: the trajectory shown first,
+    the baseline shown first. An invalid trajectory has none.
+    """
+
+    query: Query
+    trajectory: Trajectory
+    truth: Truth | None
+    outcomes: np.ndarray
+    calls: list[tuple[Verdict | None, Verdict | None]] = field(default_factory=list)
+
+    @property
+    def dimensions(self) -> dict[str, float]:
+        """Noise-free scores, 0 to 10; 0 if invalid. Empty without a truth."""
+        scores = self.truth.dimensions() if self.truth else {}
+        return scores if self.trajectory.valid else dict.fromkeys(scores, 0.0)
+
+    @property
+    def quality(self) -> float:
+        """Noise-free total, 0 to 10; 0 if invalid."""
+        return rubric_of(self.query).total(self.dimensions)
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """The domain's own, in percent; 0 if invalid."""
+        figures = self.truth.figures() if self.truth else {}
+        return figures if self.trajectory.valid else dict.fromkeys(figures, 0.0)
+
+    @property
+    def leads(self) -> list[float | None]:
+        """By judge: points of the total by which the policy leads the baseline, both orders summed; None without a verdict."""
+        totals = [None if None in pair else (*pair[0].totals, *pair[1].totals[::-1]) for pair in self.calls]
+        return [None if four is None else round(four[0] - four[1] + four[2] - four[3], 6) for four in totals]
+
+    def to_record(self) -> dict[str, Any]:
+        """A line of runs/<run>/evaluate/<checkpoint>_<decoding>.jsonl."""
+        findings = {"quality": round(self.quality, 3)} if self.truth else {}
+        if self.truth and self.trajectory.valid:
+            findings |= {"dimensions": {name: round(score, 2) for name, score in self.dimensions.items()}, **self.truth.findings()}
+        outcomes = [[None if math.isnan(value) else int(value) for value in judge] for judge in self.outcomes.tolist()]
+        record = self.trajectory.to_record()
+        return {**record, "subtask": self.query.subtask, "query": self.query.query, "findings": findings, "outcomes": outcomes}
+
+
+class Part:
+    """A trajectory a query of one checkpoint with one decoding, as it lies on the disk: the cases, then the fingerprint that says
+    they are all there.
+
+    `trajectories` are what a finished part need not generate again; the verdicts on them come again by themselves.
+    """
+
+    def __init__(self, cases: Path, fingerprint: str):
+        self.cases, self.path, self.fingerprint = cases, cases.with_suffix(".json"), fingerprint
+        is_whole = cases.is_file() and read_json(self.path) == {"fingerprint": fingerprint}
+        self.trajectories = [Trajectory.from_record(record) for record in read_jsonl(cases)] if is_whole else None
+
+    def write(self, cases: Sequence[Case]) -> None:
+        self.path.unlink(missing_ok=True)  # the cases are about to differ from it
+        write_jsonl(self.cases, [case.to_record() for case in cases])
+        write_json(self.path, {"fingerprint": self.fingerprint})
+
+
+def fingerprint(config: Config, policy: str | LLMConfig) -> str:
+    """Hash of all that a policy's cases depend on: weights, data, settings, code. A hub id or a model's name stands for its weights."""
+    data, package = Path(config.data.folder), ROOT / "arenarl"
+    weights = [*Path(policy).glob("*.safetensors"), *Path(policy).glob("*.bin")] if isinstance(policy, str) else []
+    paths = [*weights, *data.glob("test_*.jsonl"), *package.rglob("*.py")]
+    settings = asdict(config)
+    read = {key: settings[key] for key in ("seed", "threads", "policy", "data", "environment", "rollout", "judge")}
+    return str(stable_seed(hash_files(sorted(paths)), policy if isinstance(policy, str) else asdict(policy), read, config.test_turns))
+
+
+def evaluate_policy(
+    engine: RolloutEngine,
+    queries: Sequence[Query],
+    baselines: dict[str, Trajectory],
+    judges: Sequence[Judge],
+    examine: Examiner | None,
+    temperature: float,
+    seed: int,
+    tick: Callable[[], None] = lambda: None,
+    sample: int = 0,
+    max_turns: int | None = None,
+    verifier: Verifier | None = None,
+) -> list[Case]:
+    """Roll out every query once at `temperature` (0 is greedy) and judge it against its stored baseline, both orders summed.
+
+    `sample` numbers the trajectories of a query; `max_turns` None takes `rollout.max_turns`.
+    """
+    again = (sample,) if sample else ()
+    attempts = [Attempt(query, temperature, stable_seed(seed, "evaluate", query.query_id, *again), max_turns) for query in queries]
+    return judge_trajectories(queries, engine.roll_out(attempts, lambda *_: tick()), baselines, judges, examine, verifier)
+
+
+def judge_trajectories(
+    queries: Sequence[Query],
+    trajectories: Sequence[Trajectory],
+    baselines: dict[str, Trajectory],
+    judges: Sequence[Judge],
+    examine: Examiner | None,
+    verifier: Verifier | None = None,
+) -> list[Case]:
+    """One trajectory a query, in their order. With a `verifier`, known answers are what it says, else as the truth compares them."""
+
+    async def judge_all() -> list[Case]:
+        pairs = zip(queries, trajectories, strict=True)
+        cases = (_judge_case(query, trajectory, baselines[query.query_id], judges, examine, verifier) for query, trajectory in pairs)
+        return await asyncio.gather(*cases)
+
+    return asyncio.run(judge_all())
+
+
+async def _judge_case(
+    query: Query, trajectory: Trajectory, baseline: Trajectory, judges: Sequence[Judge], examine: Examiner | None, verifier: Verifier | None
+) -> Case:
+    names, truth = rubric_of(query).names, examine and examine(query, trajectory)
+    if truth and verifier and has_answer(query):
+        truth = truth.verified(await verifier.is_correct(query, trajectory))
+    if not trajectory.valid:
+        return Case(query, trajectory, truth, np.full((len(judges), len(names)), -1.0))
+    calls = [
+        await asyncio.gather(judge.compare(query, trajectory, baseline), judge.compare(query, baseline, trajectory)) for judge in judges
+    ]
+    return Case(query, trajectory, truth, np.array([_outcomes(*pair, names) for pair in calls]), calls)
+
+
+def _outcomes(one: Verdict | None, other: Verdict | None, names: Sequence[str]) -> list[float]:
+    """By dimension; `one` showed the trajectory first, `other` the baseline."""
+    if one is None or other is None:
+        return [math.nan] * len(names)
+    shown = [*one.dimensions, *other.dimensions[::-1]]  # policy, baseline, policy, baseline
+    leads = [sum(sign * scores.get(name, math.nan) for sign, scores in zip((1, -1, 1, -1), shown, strict=True)) for name in names]
+    return [float(np.sign(round(lead, 6))) for lead in leads]  # NaN of a dimension that this judge is not asked about
+
+
+def gather_cases(queries: Sequence[Query], share: Sequence[Case]) -> list[Case]:
+    """The cases of all processes, in the order of `queries`; to be called on all."""
+    by_id = {case.query.query_id: case for case in gather_object(list(share))}
+    return [by_id[query.query_id] for query in queries]
+
+
+def baseline_cases(queries: Sequence[Query], baselines: dict[str, Trajectory], examine: Examiner | None) -> list[Case]:
+    """The stored baselines as cases, with what is true of them; nobody judged them against anything."""
+    trajectories = [baselines[query.query_id] for query in queries]
+    return [
+        Case(query, trajectory, examine and examine(query, trajectory), np.empty((0, len(rubric_of(query).names))))
+        for query, trajectory in zip(queries, trajectories, strict=True)
+    ]
+
+
+def summarize(cases: Sequence[Case], resamples: int, seed: int) -> dict[str, Any]:
+    """The figures of a table: overall, by subtask, and the win rate and, with a truth, the noise-free score of each dimension.
+
+    All samples of a query count; intervals are over queries.
+    """
+    summary = figures_of(cases, resamples, seed)
+    summary["by_subtask"] = {
+        subtask: figures_of([case for case in cases if case.query.subtask == subtask], resamples, seed)
+        for subtask in sorted({case.query.subtask for case in cases})
+    }
+    outcomes = np.stack([case.outcomes for case in cases])
+    summary["by_judge"] = [_win_rate(cases, resamples, seed, np.s_[[judge]]) for judge in range(outcomes.shape[1])]
+    summary["judges_agree"] = metrics.agreement(outcomes[:, 0], outcomes[:, 1]) if outcomes.shape[1] == 2 else None
+    summary["missing_verdicts"] = sum(bool(np.isnan(judged).all()) for case in cases for judged in case.outcomes)
+    valid = [case for case in cases if case.trajectory.valid]
+    summary["by_dimension"] = {}
+    for index, name in enumerate(rubric_of(cases[0].query).names):
+        summary["by_dimension"][name] = {
+            "win_rate": _win_rate(cases, resamples, seed, np.s_[:, [index]]),
+            "win_rate_valid": _win_rate(valid, resamples, seed, np.s_[:, [index]]),
+        }
+        if cases[0].truth:
+            summary["by_dimension"][name]["score"] = _mean(cases, lambda case, name=name: case.dimensions[name], resamples, seed)
+    return summary
+
+
+def figures_of(cases: Sequence[Case], resamples: int, seed: int) -> dict[str, Any]:
+    """The figures that a table has a column for, and more; each with its interval. What is noise-free needs a truth."""
+    valid = [case for case in cases if case.trajectory.valid]
+
+    def mean_of(value: Callable[[Case], float], of: Sequence[Case] = cases) -> dict[str, Any]:
+        return _mean(of, value, resamples, seed)
+
+    figures = {
+        "cases": len(cases),
+        "win_rate": _win_rate(cases, resamples, seed),
+        "win_rate_valid": _win_rate(valid, resamples, seed),
+        "valid_rate": mean_of(lambda case: 100.0 * case.trajectory.valid),
+    }
+    if cases[0].truth:
+        figures |= {"quality": mean_of(lambda case: case.quality), "quality_valid": mean_of(lambda case: case.quality, valid)}
+    own = dict.fromkeys(name for case in cases for name in case.figures)
+    figures |= {name: mean_of(lambda case, name=name: case.figures.get(name, math.nan)) for name in own}
+    return figures | {
+        "tool_calls": mean_of(lambda case: sum(len(turn.tool_calls) for turn in read_turns(case.trajectory.messages))),
+        "policy_tokens": mean_of(lambda case: case.trajectory.policy_tokens),
+        "answer_characters": mean_of(lambda case: len(case.trajectory.answer)),
+    }
+
+
+def _win_rate(cases: Sequence[Case], resamples: int, seed: int, shown: Any = np.s_[:]) -> dict[str, Any]:
+    """Over the judges and dimensions that `shown` selects of a case's outcomes."""
+    outcomes = np.array([case.outcomes[shown] for case in cases])
+    return metrics.win_rate(outcomes, [case.query.subtask for case in cases], resamples, seed, [case.query.query_id for case in cases])
+
+
+def _mean(cases: Sequence[Case], value: Callable[[Case], float], resamples: int, seed: int) -> dict[str, Any]:
+    values = [value(case) for case in cases]
+    return metrics.mean(values, [case.query.subtask for case in cases], resamples, seed, [case.query.query_id for case in cases])
+
+
+class CurveRecorder:
+    """The curve during RL: a few held-out queries every so many steps, in some decodings, to W&B and curve.jsonl (Fig. 4c)."""
+
+    def __init__(self, engine: RolloutEngine, queries: Sequence[Query], baselines: dict[str, Trajectory], judges: Sequence[Judge],
+                 examine: Examiner | None, temperatures: dict[str, float], seed: int, folder: Path, client: LLMClient | None = None,
+                 verifier: Verifier | None = None):
+        self.evaluate = partial(evaluate_policy, engine, baselines=baselines, judges=judges, examine=examine, seed=seed, verifier=verifier)
+        self.queries = queries
+        self.temperatures = temperatures  # decoding -> temperature
+        self.path = folder / "curve.jsonl"
+        self.client = client
+
+    def record(self, step: int) -> None:
+        """To be called on all processes: they share the queries, and the main one writes."""
+        mine = own_share(self.queries)
+        shares = {decoding: self.evaluate(queries=mine, temperature=temperature) for decoding, temperature in self.temperatures.items()}
+        cases = {decoding: gather_cases(self.queries, share) for decoding, share in shares.items()}
+        is_stopped = any(gather_object([bool(self.client and self.client.stop_reason)]))
+        if PartialState().is_main_process and not is_stopped:  # else verdicts are missing; the next step stops the run
+            self._write(step, cases)
+
+    def _write(self, step: int, cases: dict[str, list[Case]]) -> None:
+        point, intervals = {}, {}
+        for decoding, of_queries in cases.items():
+            figures = figures_of(of_queries, resamples=1000, seed=0)
+            point |= {f"eval/{decoding}/{name}": figures[name]["mean"] for name in metrics.shown_figures(figures)}
+            intervals |= {f"eval/{decoding}/{name}": figures[name]["ci"] for name in metrics.shown_figures(figures)}
+        append_step(self.path, step, [{"step": step, **point, "ci": intervals}])
+        if wandb.run is not None:
+            wandb.log(point | {"train/global_step": step})

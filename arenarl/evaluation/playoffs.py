@@ -1,0 +1,68 @@
+"""One tournament a test query: the trajectories of all checkpoints and decodings, and the stored baseline as their anchor.
+
+Stands after `evaluation.py`, for the report alone: no figure comes from it. The seeding matches are the ones against the baseline
+that the win rate was counted from, so their verdicts are taken over and not asked for again; `evaluate.bracket` plays on from
+there. Invalid trajectories are not judged, identical ones enter once (DESIGN, Definitions). Not in the paper.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from arenarl.evaluation.evaluation import Case
+from arenarl.judges.judge import Judge, scores_and_detail
+from arenarl.system.seeds import stable_seed
+from arenarl.tournament.play import play_tournament
+from arenarl.tournament.ranking import Ranking
+from arenarl.trajectory import Query, Trajectory
+
+BASELINE = "baseline"
+
+
+def play_offs(
+    queries: Sequence[Query],
+    baselines: dict[str, Trajectory],
+    cases: dict[str, Sequence[Case]],
+    judges: Sequence[Judge],
+    bracket: bool,
+    seed: int,
+) -> list[dict[str, Any]]:
+    """Lines of runs/<run>/evaluate/tournaments.jsonl, one a query and judge.
+
+    Args:
+        cases: by the entrants' names, each in the order of `queries`.
+        bracket: the first judge plays a seeded single elimination; otherwise, and for further judges, the seeding is all.
+    """
+
+    async def play_all() -> list[dict[str, Any]]:
+        return await asyncio.gather(*(play(query, k) for query in queries for k in range(len(judges))))
+
+    async def play(query: Query, k: int) -> dict[str, Any]:
+        topology = "seeded_single_elimination" if bracket and k == 0 else "anchor"
+        ranking = await _play(topology, query, baselines[query.query_id], by_query[query.query_id], judges[k], k, seed)
+        return {"query_id": query.query_id, "judge": k, "topology": topology, "entrants": [BASELINE, *cases], **asdict(ranking)}
+
+    by_query = {query.query_id: of_query for query, of_query in zip(queries, zip(*cases.values(), strict=True), strict=True)}
+    return asyncio.run(play_all())
+
+
+async def _play(topology: str, query: Query, baseline: Trajectory, cases: Sequence[Case], judge: Judge, k: int, seed: int) -> Ranking:
+    """Trajectory 0 is the baseline, trajectory i that of cases[i - 1]; `judge` is number `k`."""
+    trajectories = [baseline, *(case.trajectory for case in cases)]
+
+    async def compare(i: int, j: int) -> tuple | None:
+        if j == 0:
+            return scores_and_detail(cases[i - 1].calls[k][0])
+        if i == 0:
+            return scores_and_detail(cases[j - 1].calls[k][1])
+        return scores_and_detail(await judge.compare(query, trajectories[i], trajectories[j]))
+
+    return await play_tournament(
+        topology,
+        len(trajectories),
+        compare,
+        seed=stable_seed(seed, query.query_id),
+        entrants=[repr(trajectory.messages) for trajectory in trajectories],
+        valid_G=[True, *(case.trajectory.valid for case in cases)],  # the baseline is judged whatever it is, as in the win rate
+    )

@@ -1,0 +1,76 @@
+"""Judges: who compares trajectories, by which dimensions, with what verdict; and the embedded one. `llm_judge.py` has the LLM judge.
+
+The embedded judge reads a trajectory as an LLM judge would (query, thoughts, calls, results, answer), scores it against its domain's
+truth (`domains.py`) on the rubric's dimensions and adds a documented noise model; `noise: none` is the truth itself. It is a
+simulation: results from it are labelled so wherever they appear. A call that shows several trajectories has one drift term for
+all of them, pointwise calls do not share it with anyone: that is the paper's case against pointwise scores.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Protocol
+
+from arenarl.domains.domain import Truth
+from arenarl.domains.rubrics import Rubric, domain_rubric
+from arenarl.trajectory import Query, Trajectory
+
+Examiner = Callable[[Query, Trajectory], Truth]
+
+@dataclass(frozen=True)
+class Verdict:
+    """One judge call's scores: for each trajectory that it showed, in that order, dimension -> 0..10."""
+
+    dimensions: tuple[dict[str, float], ...]
+    total: Callable[[Mapping[str, float]], float]  # of such scores, 0..10: `Rubric.total`
+
+    @property
+    def totals(self) -> tuple[float, ...]:
+        """Computed here and never read from a judge's arithmetic."""
+        return tuple(map(self.total, self.dimensions))
+
+
+class Judge(Protocol):
+    def weights(self, query: Query) -> dict[str, float]:
+        """What each dimension of this query's rubric weighs in the total."""
+
+    async def compare(self, query: Query, first: Trajectory, second: Trajectory, repeat: int = 0) -> Verdict | None:
+        """One call that shows `first` before `second` (3.3). None if no verdict could be had."""
+
+    async def score(self, query: Query, trajectory: Trajectory, answer_only: bool = False, repeat: int = 0) -> Verdict | None:
+        """One pointwise call (3.2). None if no verdict could be had."""
+
+    async def choose(self, query: Query, trajectories: Sequence[Trajectory], winners: int, repeat: int = 0) -> list[int] | None:
+        """One call that shows all in this order: positions of the best `winners`. Eq. 4, Tournament-GRPO. None: no verdict."""
+
+    async def score_overall(self, query: Query, trajectory: Trajectory, repeat: int = 0) -> float | None:
+        """One call for one number, 0..10, that the judge itself weighs. Implicit scoring (Appendix E), Tournament-GRPO."""
+
+    async def score_dimension(self, query: Query, trajectory: Trajectory, dimension: str, repeat: int = 0) -> float | None:
+        """One call about one dimension of the rubric, 0..10. Explicit scoring (Appendix E), Tournament-GRPO."""
+
+
+def rubric_of(query: Query) -> Rubric:
+    """Its domain's."""
+    return domain_rubric(query.domain, query.language)
+
+
+def true_quality(examine: Examiner, query: Query, trajectory: Trajectory) -> float:
+    """Noise-free total of the embedded judge, 0 to 10; 0 if the trajectory is invalid."""
+    return rubric_of(query).total(examine(query, trajectory).dimensions()) if trajectory.valid else 0.0
+
+
+def cached_examiner(examine: Callable[[Query, list[dict]], Truth], size: int = 4096) -> Examiner:
+    """Examine each trajectory once, however many matches it plays."""
+
+    @lru_cache(maxsize=size)
+    def by_text(query: Query, text: str) -> Truth:
+        return examine(query, json.loads(text))
+
+    return lambda query, trajectory: by_text(query, json.dumps(trajectory.messages))
+
+
+def scores_and_detail(verdict: Verdict | None) -> tuple | None:
+    """A verdict on two as a tournament takes it: their totals, and the scores by dimension to keep with the match."""
+    return None if verdict is None else (*verdict.totals, list(verdict.dimensions))

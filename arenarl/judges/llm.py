@@ -1,0 +1,109 @@
+"""The LLM judge: what `judge.py` promises, asked of a model behind an OpenAI-compatible API.
+
+Prompt and structure come from `judge_prompts`, the call from `llm_client`. A score out of range, a missing dimension or a winner that
+was not shown makes a reply unusable. Scores are read from the reply, totals are computed from the rubric's weights.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, Field, create_model
+
+from arenarl.config.schema import JudgeConfig
+from arenarl.domains.rubrics import Rubric, domain_rubric
+from arenarl.judges.judge import Verdict
+from arenarl.judges.prompts import Reply, judge_messages
+from arenarl.llm.client import LLMClient
+from arenarl.llm.json_reply import JSONReply
+from arenarl.llm.prompts import prompt_texts
+from arenarl.trajectory import Query, Trajectory
+
+Score = Annotated[float, Field(ge=0, le=10, strict=True, allow_inf_nan=False)]
+
+
+class OneScore(JSONReply):
+    score: Score
+
+
+@lru_cache
+def scores_reply(agents: int, dimensions: tuple[str, ...]) -> type[BaseModel]:
+    """{"agent_1": {dimension: score, …}, …}"""
+    scores = create_model("Scores", __base__=JSONReply, **dict.fromkeys(dimensions, (Score, ...)))
+    return create_model("Verdict", __base__=JSONReply, **{f"agent_{number + 1}": (scores, ...) for number in range(agents)})
+
+
+@lru_cache
+def winners_reply(agents: int, winners: int) -> type[BaseModel]:
+    """{"winners": [their numbers, from 1]}, as many as wanted and none twice."""
+
+    def differ(numbers: list[int]) -> list[int]:
+        if len(set(numbers)) < len(numbers):
+            raise ValueError("a number stands twice")
+        return numbers
+
+    number = Annotated[int, Field(ge=1, le=agents, strict=True)]
+    numbers = Annotated[list[number], Field(min_length=winners, max_length=winners), AfterValidator(differ)]
+    return create_model("Winners", __base__=JSONReply, winners=(numbers, ...))
+
+
+class LLMJudge:
+    """Args:
+    rubrics: query_id -> its own rubric (Tournament-GRPO, Appendix A); None takes the domain's.
+    """
+
+    def __init__(self, config: JudgeConfig, client: LLMClient, rubrics: Mapping[str, Rubric] | None = None):
+        self.config = config
+        self.client = client
+        self.rubrics = rubrics
+
+    def rubric(self, query: Query) -> Rubric:
+        """Raises UserError if the query, or its domain, has none."""
+        return domain_rubric(query.domain, query.language) if self.rubrics is None else self.rubrics[query.query_id]
+
+    def weights(self, query: Query) -> dict[str, float]:
+        return self._shown_rubric(query, answer_only=False).weights
+
+    async def compare(self, query: Query, first: Trajectory, second: Trajectory, repeat: int = 0) -> Verdict | None:
+        return await self._scores("compare", query, [first, second], False, repeat)
+
+    async def score(self, query: Query, trajectory: Trajectory, answer_only: bool = False, repeat: int = 0) -> Verdict | None:
+        return await self._scores("score", query, [trajectory], answer_only, repeat)
+
+    async def choose(self, query: Query, trajectories: Sequence[Trajectory], winners: int, repeat: int = 0) -> list[int] | None:
+        count = len(trajectories)
+        form = '{"winners": [' + ", ".join(["<number>"] * winners) + "]}"
+        reply = Reply("choose", form, {"count": count, "winners": winners})
+        said = await self._ask(query, trajectories, self._shown_rubric(query, False), reply, winners_reply(count, winners), False, repeat)
+        return None if said is None else [number - 1 for number in said.winners]
+
+    async def score_overall(self, query: Query, trajectory: Trajectory, repeat: int = 0) -> float | None:
+        return await self._one_score("overall", query, trajectory, self._shown_rubric(query, False), repeat)
+
+    async def score_dimension(self, query: Query, trajectory: Trajectory, dimension: str, repeat: int = 0) -> float | None:
+        return await self._one_score("dimension", query, trajectory, self._shown_rubric(query, False).only(dimension), repeat)
+
+    async def _scores(self, task: str, query: Query, trajectories: Sequence[Trajectory], answer_only: bool, repeat: int) -> Verdict | None:
+        rubric = self._shown_rubric(query, answer_only)
+        reply_type = scores_reply(len(trajectories), rubric.names)
+        one_form = "{" + ", ".join(f'"{name}": <0-10>' for name in rubric.names) + "}"
+        reply = Reply(task, "{" + ", ".join(f'"{agent}": {one_form}' for agent in reply_type.model_fields) + "}")
+        said = await self._ask(query, trajectories, rubric, reply, reply_type, answer_only, repeat)
+        return None if said is None else Verdict(tuple(said.model_dump().values()), rubric.total)
+
+    async def _one_score(self, task: str, query: Query, trajectory: Trajectory, rubric: Rubric, repeat: int) -> float | None:
+        said = await self._ask(query, [trajectory], rubric, Reply(task, '{"score": <0-10>}'), OneScore, False, repeat)
+        return None if said is None else said.score
+
+    def _shown_rubric(self, query: Query, answer_only: bool) -> Rubric:
+        """Who does not see the way to the answer is not asked about it."""
+        rubric = self.rubric(query)
+        return rubric.of_answer if answer_only or not self.config.process_aware else rubric
+
+    async def _ask(
+        self, query: Query, trajectories: Sequence[Trajectory], rubric: Rubric, reply: Reply, reply_type: type, answer_only: bool, repeat: int
+    ) -> Any:
+        answer_only = answer_only or not self.config.process_aware
+        messages = judge_messages(query, trajectories, rubric, reply, self.config, answer_only)
+        again = prompt_texts("judge", query.language)["again"]
+        return await self.client.ask(self.config, messages, reply_type, again, repeat, about=query.query_id)

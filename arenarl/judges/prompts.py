@@ -1,0 +1,141 @@
+"""What an LLM judge gets to see: rubric, query, and for each agent its thoughts, tool calls, tool results and answer (3.3).
+
+All that is not ours is quoted line by line: a line that starts with "| " is material, any other line is structure. So no text can
+close its block, open another or speak as the judge; `read_prompt` reads the structure back, which the tests and the judge server
+build on. Unlike the paper's judge, ours also sees what the tools returned, or it could not check facts.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from arenarl.config.schema import JudgeConfig
+from arenarl.domains.rubrics import Rubric
+from arenarl.llm.prompts import _QUOTE, Message, prompt_texts, quotable, quoted
+from arenarl.trajectory import Query, ToolCall, Trajectory, Turn, read_turns
+
+FORMAT = 1  # of the quoting below; to be raised when it changes, so that the prompt hash does
+
+_HEADING = re.compile(r"# (Rubric|Query|Agent \d+|Task)")
+_TURN = re.compile(r"## Turn \d+")
+_PART = re.compile(r"\[(thought|call|result|answer)\]")
+_GAP = re.compile(r"\[\d+ characters left out\]")
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a prompt asks for. `form` is the JSON to reply, with a placeholder for every number."""
+
+    task: str  # the prompt file's key
+    form: str
+    words: dict[str, int] = field(default_factory=dict)  # fills the task's text
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A prompt read back: what the judge is shown, free of quoting."""
+
+    rubric: str
+    query: str
+    agents: list[list[Turn]]
+    form: str
+
+
+def judge_messages(
+    query: Query, trajectories: Sequence[Trajectory], rubric: Rubric, reply: Reply, judge: JudgeConfig, answer_only: bool
+) -> list[Message]:
+    """The messages of one judge call. What many calls share stands first, where servers cache prefixes."""
+    texts = prompt_texts("judge", query.language)
+    blocks = ["# Rubric", *(f"- {item.name}: {quotable(item.description)}" for item in rubric.items)]
+    blocks += ["# Query", quoted(query.query, judge.max_text_chars)]
+    for number, trajectory in enumerate(trajectories, start=1):
+        blocks += [f"# Agent {number}", *_shown(trajectory, judge, answer_only)]
+    blocks += ["# Task", texts[reply.task].format(**reply.words).strip(), texts["reply"].strip(), reply.form]
+    return [{"role": "system", "content": texts["system"].strip()}, {"role": "user", "content": "\n".join(blocks)}]
+
+
+def _shown(trajectory: Trajectory, judge: JudgeConfig, answer_only: bool) -> Iterator[str]:
+    """What is shown of a trajectory, turn by turn; of a valid one the last turn holds the answer."""
+    for number, turn in enumerate([Turn("", [], [], trajectory.answer)] if answer_only else read_turns(trajectory.messages), start=1):
+        yield f"## Turn {number}"
+        if turn.thought:
+            yield f"[thought]\n{quoted(turn.thought, judge.max_text_chars)}"
+        for index, call in enumerate(turn.tool_calls):
+            yield f"[call]\n{quoted(_call_text(call), judge.max_text_chars)}"
+            if judge.show_tool_results and index < len(turn.observations):
+                yield f"[result]\n{quoted(turn.observations[index], judge.max_result_chars)}"
+        if turn.answer is not None:
+            yield f"[answer]\n{quoted(turn.answer, judge.max_text_chars)}"
+
+
+def _call_text(call: ToolCall) -> str:
+    return json.dumps({"name": call.name, "arguments": call.arguments}, ensure_ascii=False)
+
+
+def read_prompt(messages: Sequence[Message]) -> Shown:
+    """The structure of a prompt that `judge_messages` built.
+
+    Raises:
+        ValueError: it has another structure.
+    """
+    sections: dict[str, list[str]] = {}
+    lines: list[str] = []
+    for line in messages[1]["content"].split("\n"):
+        heading = _HEADING.fullmatch(line)
+        if heading and heading[1] in sections:
+            raise ValueError(f"{line} stands twice")
+        if heading:
+            lines = sections.setdefault(heading[1], [])
+        else:
+            lines.append(line)
+    agents = [name for name in sections if name.startswith("Agent ")]
+    if list(sections) != ["Rubric", "Query", *(f"Agent {number + 1}" for number in range(len(agents))), "Task"]:
+        raise ValueError(f"unexpected sections: {list(sections)}")
+    query = "\n".join(_unquote(sections["Query"]))
+    return Shown("\n".join(sections["Rubric"]), query, [_read_turns(sections[name]) for name in agents], sections["Task"][-1])
+
+
+def _read_turns(lines: Sequence[str]) -> list[Turn]:
+    turns: list[Turn] = []
+    parts: list[tuple[Turn, str, list[str]]] = []
+    for line in lines:
+        if _TURN.fullmatch(line):
+            turns.append(Turn("", [], [], None))
+        elif turns and (part := _PART.fullmatch(line)):
+            parts.append((turns[-1], part[1], []))
+        elif parts and parts[-1][0] is turns[-1]:
+            parts[-1][2].append(line)
+        else:
+            raise ValueError(f"outside of any part: {line[:80]!r}")
+    for turn, kind, lines in parts:
+        text = "\n".join(_unquote(lines))
+        if kind == "call":
+            turn.tool_calls.append(_read_call(text))
+        elif kind == "result":
+            turn.observations.append(text)
+        else:
+            setattr(turn, kind, text)
+    return turns
+
+
+def _read_call(text: str) -> ToolCall:
+    """A call that was shortened is no JSON any more: its text stands for its arguments."""
+    try:
+        return ToolCall(**json.loads(text))
+    except (ValueError, TypeError):
+        return ToolCall("", text)
+
+
+def _unquote(lines: Sequence[str]) -> list[str]:
+    if wrong := [line for line in lines if not line.startswith(_QUOTE) and not _GAP.fullmatch(line)]:
+        raise ValueError(f"neither quoted nor structure: {wrong[0][:80]!r}")
+    return [line.removeprefix(_QUOTE) for line in lines]
+
+
+def prompt_hash(rubric: Rubric, language: str) -> str:
+    """A short hash of all that stands in a judge's prompts besides query and trajectories; kept with every result."""
+    weights = rubric.weights
+    texts = [FORMAT, prompt_texts("judge", language), [(item.name, weights[item.name], item.description) for item in rubric.items]]
+    return hashlib.sha256(json.dumps(texts, sort_keys=True, ensure_ascii=False).encode()).hexdigest()[:12]

@@ -1,0 +1,113 @@
+"""Rubrics written for each query by an LLM, once, before training, and used by all methods alike (Tournament-GRPO, Appendix A).
+
+    python -m arenarl.judges.query_rubrics --config configs/quickstart.yaml --judge configs/judges/qwen_plus.yaml
+
+writes <data.folder>/rl_rubrics.jsonl, to be named as `judge.train.query_rubrics`. Queries that have a rubric there are not asked about
+again. A rubric that does not keep to the rules is asked for again once, and then is missing.
+"""
+
+import argparse
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import AfterValidator, Field, StringConstraints
+
+from arenarl.build import build_client
+from arenarl.config.command_line import add_overrides
+from arenarl.config.load import load_config
+from arenarl.config.schema import LLMConfig
+from arenarl.domains.rubrics import Item, Rubric
+from arenarl.llm.client import LLMClient
+from arenarl.llm.json_reply import JSONReply
+from arenarl.llm.prompts import Message, prompt_texts, quoted
+from arenarl.system.errors import UserError, guarded
+from arenarl.trajectory import Query, read_jsonl, read_queries, write_jsonl
+
+Dimension = Literal[
+    "Coverage / Completeness", "Depth / Insight / Explanation", "Grounding / Citation Quality", "Instruction / Context Alignment",
+    "Communication Quality",
+]  # fmt: skip
+Importance = Literal["critical", "important", "nice_to_have"]
+OneLine = Annotated[str, StringConstraints(min_length=3, max_length=500), AfterValidator(lambda text: " ".join(text.split()))]
+
+
+class QueryItem(JSONReply):
+    dimension: Dimension
+    title: OneLine
+    description: OneLine
+    importance: Importance
+
+
+class QueryRubric(JSONReply):
+    rubrics: Annotated[list[QueryItem], Field(min_length=5, max_length=7)]
+
+
+def rubric_messages(query: Query) -> list[Message]:
+    texts = prompt_texts("rubric", query.language)
+    task = texts["task"].format(dimensions="; ".join(get_args(Dimension)), importances=", ".join(get_args(Importance)))
+    content = "\n".join(["# Query", quoted(query.query, 20_000), "# Task", task.strip(), texts["reply"].strip()])
+    return [{"role": "system", "content": texts["system"].strip()}, {"role": "user", "content": content}]
+
+
+async def write_rubrics(client: LLMClient, llm: LLMConfig, queries: Sequence[Query]) -> list[dict[str, Any]]:
+    """Records of the rubrics that could be had, in the order of the queries."""
+
+    async def write(query: Query) -> dict[str, Any] | None:
+        rubric = await client.ask(llm, rubric_messages(query), QueryRubric, prompt_texts("rubric", query.language)["again"], about=query.query_id)
+        return rubric and {"query_id": query.query_id, "model": llm.model, **rubric.model_dump()}
+
+    return [record for record in await asyncio.gather(*map(write, queries)) if record]
+
+
+def read_query_rubrics(path: Path) -> dict[str, Rubric]:
+    """Rubrics by query id, items named item_1, …, weighted by importance (Eq. 13, Tournament-GRPO).
+
+    Raises:
+        UserError: a line is no rubric.
+    """
+    rubrics = {}
+    for number, record in enumerate(read_jsonl(path), start=1):
+        try:
+            items = QueryRubric.model_validate(record).rubrics
+            items = tuple(_item(place, item) for place, item in enumerate(items, start=1))
+            rubrics[record["query_id"]] = Rubric(items, {"answer": sum(item.weight for item in items)})
+        except (KeyError, ValueError) as error:
+            raise UserError(f"{path}, line {number} is no rubric: {' '.join(str(error).split())[:200]}") from error
+    return rubrics
+
+
+def _item(place: int, item: QueryItem) -> Item:
+    description = f"{item.title} ({item.dimension}, {item.importance}): {item.description}"
+    return Item(f"item_{place}", "answer", IMPORTANCE_WEIGHTS[item.importance], description)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--config", required=True, help="the run whose RL queries get rubrics")
+    parser.add_argument("--judge", required=True, help="a file of configs/judges: the LLM that writes them")
+    add_overrides(parser)
+    arguments = parser.parse_args()
+    config = load_config(arguments.config, [f"judge.train.base={arguments.judge}", *arguments.overrides])
+    if config.judge.train.name != "llm":
+        raise UserError(f"{arguments.judge} is no LLM: a rubric has to be written")
+    path = Path(config.data.folder) / "rl_rubrics.jsonl"
+    queries = read_queries(Path(config.data.folder) / "rl_queries.jsonl")
+    known = {record["query_id"]: record for record in read_jsonl(path)} if path.is_file() else {}
+    client = build_client(config, "rubrics")
+    written = asyncio.run(write_rubrics(client, config.judge.train, [query for query in queries if query.query_id not in known]))
+    records = known | {record["query_id"]: record for record in written}
+    write_jsonl(path, [records[query.query_id] for query in queries if query.query_id in records])
+    print(f"{len(written)} rubrics written to {path}, {len(known)} were there")
+    print(client.report())
+    client.check()
+    if missing := len(queries) - len(records):
+        raise UserError(f"{missing} queries are still without a rubric: no reply kept to the rules; start it again, or take another model")
+
+
+if __name__ == "__main__":
+    guarded(main)
+
+
+IMPORTANCE_WEIGHTS = {"critical": 3, "important": 2, "nice_to_have": 1}  # w_k of Eq. 13, Tournament-GRPO (Appendix F)

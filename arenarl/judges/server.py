@@ -1,0 +1,257 @@
+"""A small HTTP server with OpenAI's chat-completions interface whose verdicts come from the embedded judge, with faults on request.
+
+    python -m arenarl.judges.server --config configs/quickstart.yaml --port 8765 [--faults 0.3]
+
+For tests, demos and `judge_faults`: it lets the LLM path run without a key. What it judges it reads from the prompt alone, as an LLM
+would; only a query's constraints, which the domain's truth needs, come from the run's data, by the query's text. Its verdicts are
+simulated. Replies at temperature 0 repeat themselves, others have noise of their own each time.
+"""
+
+import argparse
+import asyncio
+import json
+import random
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from arenarl.config.command_line import command_line, parse_arguments
+from arenarl.config.schema import SIMULATED_MODEL, Config, JudgeConfig
+from arenarl.judges.embedded import EmbeddedJudge
+from arenarl.judges.judge import Examiner, rubric_of
+from arenarl.judges.prompts import Shown, read_prompt
+from arenarl.llm.client import messages_hash
+from arenarl.system.errors import UserError
+from arenarl.system.seeds import stable_seed
+from arenarl.trajectory import Query, Trajectory, Turn, read_queries
+
+FAULTS = ("rate_limit", "error_500", "hang", "cut", "truncated", "prose", "wrong_range", "missing")
+# rate_limit: 429 with Retry-After · hang: no reply for `hang_s` · cut: the connection closes within the body · and in the reply's
+# text: truncated JSON, prose around whole JSON (which can still be read), a score out of range, a missing number
+_OVERALL = "overall"
+RUBRIC = {  # what it replies to a request for a query's rubric, whatever the query
+    "rubrics": [
+        {"dimension": dimension, "title": title, "description": f"Does the answer do well on {title}?", "importance": importance}
+        for dimension, title, importance in (
+            ("Coverage / Completeness", "all parts of the query", "critical"),
+            ("Instruction / Context Alignment", "every constraint named", "critical"),
+            ("Grounding / Citation Quality", "facts that the tools returned", "important"),
+            ("Depth / Insight / Explanation", "reasons for the choice", "nice_to_have"),
+            ("Communication Quality", "a clear order", "nice_to_have"),
+        )
+    ]
+}
+
+
+class JudgeServer:
+    """Args:
+    queries: by their text.
+    judge: the noise of the embedded judge behind it.
+    faults: share of the requests that get one of `kinds`, each as often.
+    delay_s: how long a reply takes.
+    key: which key is asked for; None takes any.
+    log: called with {"messages": hash, "fault": kind or None, "reply": the verdict as sent, or None} for every request.
+    """
+
+    def __init__(self, queries: Mapping[str, Query], examine: Examiner, judge: JudgeConfig, seed: int = 0, *, faults: float = 0.0,
+                 kinds: Sequence[str] = FAULTS, delay_s: float = 0.0, hang_s: float = 30.0, key: str | None = None,
+                 log: Callable[[dict[str, Any]], None] = lambda line: None):
+        self.queries = queries
+        self.judge = EmbeddedJudge(judge, examine, seed)
+        self.faults, self.kinds, self.delay_s, self.hang_s, self.key, self.log = faults, kinds, delay_s, hang_s, key, log
+        self.seen: Counter[str] = Counter()
+        self.under_way = self.most_under_way = 0
+        self._rng = random.Random(stable_seed(seed, "faults"))
+
+    def app(self) -> web.Application:
+        app = web.Application(client_max_size=64 * 2**20)
+        app.router.add_get("/v1/models", self._models)
+        app.router.add_post("/v1/chat/completions", self._complete)
+        return app
+
+    async def _models(self, request: web.Request) -> web.Response:
+        return web.json_response({"object": "list", "data": [{"id": SIMULATED_MODEL, "object": "model"}]})
+
+    async def _complete(self, request: web.Request) -> web.StreamResponse:
+        given = request.headers.get("Authorization", "").removeprefix("Bearer ")
+        if self.key is not None and given != self.key:
+            return _refusal(401, f"wrong key: {given}")
+        self.under_way += 1
+        self.most_under_way = max(self.most_under_way, self.under_way)
+        try:
+            return await self._reply(request, await request.json())
+        finally:
+            self.under_way -= 1
+
+    async def _reply(self, request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        name = messages_hash(body["messages"])
+        fault = self._rng.choice(self.kinds) if self._rng.random() < self.faults else None
+        try:
+            if body["messages"][1]["content"].startswith("# Query\n"):
+                verdict = RUBRIC
+            else:
+                verdict = await self._verdict(read_prompt(body["messages"]), self.seen[name] if body.get("temperature") else 0)
+        except (ValueError, LookupError) as error:
+            return _refusal(400, f"not a prompt of ours: {error}")
+        self.seen[name] += 1
+        await asyncio.sleep(self.delay_s)
+        text = _spoilt(json.dumps(verdict), verdict, fault)
+        is_sent = fault not in ("rate_limit", "error_500", "hang", "cut")
+        self.log({"messages": name, "fault": fault, "reply": verdict if fault in (None, "prose") else None, "text": text if is_sent else None})
+        if fault == "rate_limit":
+            return web.json_response({"error": {"message": "slow down"}}, status=429, headers={"Retry-After": "0.2"})
+        if fault == "error_500":
+            return _refusal(500, "out of order")
+        if fault == "hang":
+            await asyncio.sleep(self.hang_s)
+            return _refusal(504, "too late")
+        completion = _completion(body, text)
+        if fault == "cut":
+            whole = json.dumps(completion).encode()
+            response = web.StreamResponse(headers={"Content-Type": "application/json", "Content-Length": str(len(whole))})
+            await response.prepare(request)
+            await response.write(whole[: len(whole) // 2])
+            request.transport.close()
+            return response
+        return web.json_response(completion)
+
+    async def _verdict(self, shown: Shown, repeat: int) -> dict[str, Any]:
+        """What the embedded judge says of the trajectories in the prompt, in the form that the prompt asks for."""
+        query, form = self.queries[shown.query], json.loads(re.sub(r"<[^>]*>", "null", shown.form))
+        trajectories = [_trajectory(query, turns) for turns in shown.agents]
+        has_path = any(turn.tool_calls for turns in shown.agents for turn in turns)
+        sees_results = any(turn.observations for turns in shown.agents for turn in turns)
+        judge = EmbeddedJudge(replace(self.judge.config, show_tool_results=sees_results or not has_path), self.judge.examine, self.judge.seed)
+        known = (*rubric_of(query).names, _OVERALL)
+        if "winners" in form:
+            chosen = await judge.choose(query, trajectories, len(form["winners"]), repeat)
+            return {"winners": [position + 1 for position in chosen]}
+        rubric = [line[2:].partition(":")[0] for line in shown.rubric.split("\n")]
+        wanted = list(form["agent_1"]) if "agent_1" in form else rubric if len(rubric) == 1 else [_OVERALL]
+        asked = tuple(dict.fromkeys(name if name in known else _OVERALL for name in wanted))
+        verdict = judge.verdict(query, trajectories, asked, ("server", tuple(wanted), repeat))
+        scores = [{name: one[name if name in known else _OVERALL] for name in wanted} for one in verdict.dimensions]
+        return {f"agent_{number}": one for number, one in enumerate(scores, start=1)} if "agent_1" in form else {"score": scores[0][wanted[0]]}
+
+
+def _trajectory(query: Query, turns: Sequence[Turn]) -> Trajectory:
+    """The trajectory that a prompt shows, as messages."""
+    messages: list[dict[str, Any]] = [{"role": "user", "content": query.query}]
+    for turn in turns:
+        if turn.tool_calls:
+            calls = [{"type": "function", "function": asdict(call)} for call in turn.tool_calls]
+            messages.append({"role": "assistant", "reasoning_content": turn.thought, "content": "", "tool_calls": calls})
+            messages += [{"role": "tool", "content": observation} for observation in turn.observations]
+        else:
+            content = f"<answer>\n{turn.answer or ''}\n</answer>"
+            messages.append({"role": "assistant", "reasoning_content": turn.thought, "content": content})
+    return Trajectory(query.query_id, messages, "answer")
+
+
+def _spoilt(text: str, verdict: dict[str, Any], fault: str | None) -> str:
+    """The reply's text with its fault, if it is one of the text."""
+    if fault == "truncated":
+        return text[: len(text) * 2 // 3]
+    if fault == "prose":
+        return f"<think>\nThe first looks like {{10}}.\n</think>\n\nHere is my verdict:\n```json\n{text}\n```\nBoth {{agents}} tried."
+    if fault in ("wrong_range", "missing"):
+        spoilt = json.loads(text)
+        inner = spoilt
+        while isinstance(next(iter(inner.values())), dict):
+            inner = next(iter(inner.values()))
+        first = next(iter(inner))
+        if fault == "missing":
+            del inner[first]
+        else:
+            inner[first] = [99] if first == "winners" else 11.0
+        return json.dumps(spoilt)
+    return text
+
+
+def _completion(body: dict[str, Any], text: str) -> dict[str, Any]:
+    """OpenAI's form. Tokens are counted as a quarter of the characters."""
+    prompt, reply = sum(len(message["content"]) for message in body["messages"]) // 4, len(text) // 4
+    return {
+        "id": "chatcmpl-0", "object": "chat.completion", "created": 0, "model": body["model"],
+        "choices": [{"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": prompt, "completion_tokens": reply, "total_tokens": prompt + reply},
+    }  # fmt: skip
+
+
+def _refusal(status: int, message: str) -> web.Response:
+    return web.json_response({"error": {"message": message}}, status=status)
+
+
+def queries_by_text(config: Config) -> dict[str, Query]:
+    """All queries of the run's data that a judge may be asked about."""
+    folder = Path(config.data.folder)
+    return {query.query: query for name in ("rl_queries", "test_queries") for query in read_queries(folder / f"{name}.jsonl")}
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+@contextmanager
+def running_server(config: str, overrides: Sequence[str], port: int, *options: str) -> Iterator[str]:
+    """The address of a server in a process of its own."""
+    command = [sys.executable, "-m", "arenarl.judges.server", *command_line(config, overrides), "--port", str(port), *options]
+    process = subprocess.Popen(command)
+    try:
+        while not _answers(port):
+            if process.poll() is not None:
+                raise UserError(f"the judge server ended with exit code {process.returncode}")
+            time.sleep(0.1)
+        yield f"http://127.0.0.1:{port}/v1"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _answers(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def main() -> None:
+    def add_options(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--port", type=int, default=8765)
+        parser.add_argument("--faults", type=float, default=0.0, help="share of faulty replies")
+        parser.add_argument("--kinds", nargs="+", default=FAULTS, choices=FAULTS, help="which faults")
+        parser.add_argument("--delay-s", type=float, default=0.0, help="how long a reply takes")
+        parser.add_argument("--hang-s", type=float, default=30.0, help="how long a hanging request hangs")
+        parser.add_argument("--log", type=Path, help="a JSONL file that gets a line for every request")
+
+    config, arguments = parse_arguments(__doc__, add_options)  # the run whose data holds the queries, and whose judge.train has the noise
+
+    from arenarl.build import build_domain, build_examiner
+    from arenarl.domains.domain import needs
+
+    needs(build_domain(config), "examine", "the simulated judge scores by")
+    file = arguments.log.open("w", buffering=1, encoding="utf-8") if arguments.log else None
+    server = JudgeServer(
+        queries_by_text(config), build_examiner(config), config.judge.train, config.seed, faults=arguments.faults, kinds=arguments.kinds,
+        delay_s=arguments.delay_s, hang_s=arguments.hang_s, log=lambda line: file and file.write(json.dumps(line) + "\n"),
+    )  # fmt: skip
+    try:
+        web.run_app(server.app(), host="127.0.0.1", port=arguments.port, print=None, handle_signals=True)
+    except OSError as error:
+        raise UserError(f"port {arguments.port} cannot be used: {error.strerror}; choose another --port") from error
+
+
+if __name__ == "__main__":
+    from arenarl.system.errors import guarded
+
+    guarded(main)

@@ -1,0 +1,335 @@
+"""Calls LLMs behind OpenAI-compatible APIs: for judges, query rubrics, simulated tools and closed policies alike.
+
+`ask` wants JSON by a pydantic model and ends as an instance of it, or as None: never as a guess. A reply that does not parse is
+asked for once more with the error. `complete` takes whatever a policy replies. Timeouts, 429 and 5xx are tried again with growing pauses
+for `patience_s`. All calls of a process share one limit; replies are kept in the store, so the same call is paid for once. What no
+further call can mend (a refused key, a spent budget, an outage, too many failures) sets `stop_reason`: from then on no call is made, and
+the run saves and stops.
+"""
+
+import asyncio
+import hashlib
+import json
+import os
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+import openai
+from pydantic import BaseModel
+
+from arenarl.config.schema import JudgesConfig, LLMConfig
+from arenarl.llm.json_reply import parse_reply
+from arenarl.llm.reply_store import ReplyStore, Spent, StoredReply, reply_key
+from arenarl.system.errors import UserError
+
+Message = dict[str, Any]
+Parsed = TypeVar("Parsed", bound=BaseModel)
+
+OPENAI_URL = "https://api.openai.com/v1"
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 30.0
+_WINDOW, _FEWEST = 200, 50  # verdicts over which the share of failures is taken, and how many it takes to judge by
+_RETRIED_STATUS = (408, 409, 429)  # and all from 500
+_FATAL = (openai.AuthenticationError, openai.PermissionDeniedError, openai.NotFoundError)
+
+
+class RunStopped(UserError):
+    """The run cannot go on with its LLMs; what it has so far is sound."""
+
+
+@dataclass(frozen=True)
+class NoReply:
+    """Why a call brought none. A refusal is the API's answer to this very request: too long, filtered, malformed."""
+
+    reason: str
+    is_refusal: bool = False
+
+
+@dataclass
+class Usage:
+    """Counts of one process since they were last taken."""
+
+    verdicts: int = 0  # and other replies asked for, from the store or not
+    failed: int = 0  # of these without a reply, or without one that parses
+    from_store: int = 0  # replies that had been paid for before
+    calls: int = 0  # replies paid for
+    retries: int = 0  # attempts that ended in a timeout, 429, 5xx or a cut connection
+    tokens_in: int = 0
+    tokens_out: int = 0
+    cost: float = 0.0
+
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
+
+
+class LLMClient:
+    """All LLM calls of a process. It has a thread with an event loop of its own, because each step of training opens and closes
+    a loop, and connections and limits must outlive it.
+
+    Args:
+        limits: `judge.concurrency`, which the processes share evenly, the store, the budget.
+        run: under which name the store counts what was paid.
+        keys: by the name of its environment variable, from `read_keys`.
+        log: a file that gets a line for every verdict that was had, or None.
+    """
+
+    def __init__(self, limits: JudgesConfig, run: str, keys: dict[str, str], processes: int = 1, rank: int = 0, log: Path | None = None):
+        self.limits, self.run, self.keys, self.log = limits, run, keys, log
+        self.store = ReplyStore(Path(limits.store))
+        self.usage = Usage()
+        self.stop_reason: str | None = None
+        self._slots = asyncio.Semaphore(max(1, limits.concurrency // processes + (rank < limits.concurrency % processes)))
+        self._stopped = asyncio.Event()
+        self._apis: dict[tuple[str, str | None], openai.AsyncOpenAI] = {}
+        self._under_way: dict[str, asyncio.Task[StoredReply | NoReply]] = {}
+        self._has_failed: deque[bool] = deque(maxlen=_WINDOW)
+        self._last_reply_at = time.monotonic()
+        self._last_error = ""
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, name="llm-client", daemon=True).start()
+
+    async def ask(
+        self, llm: LLMConfig, messages: Sequence[Message], reply_type: type[Parsed], again: str, repeat: int = 0, about: str = ""
+    ) -> Parsed | None:
+        """One call's reply, or None if none could be had.
+
+        `again` is what a reply that does not parse is answered with, `{error}` in it; `repeat` tells apart calls that differ in
+        nothing else; `about` names the call in the log.
+        """
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._ask(llm, messages, reply_type, again, repeat, about), self._loop))
+
+    async def complete(self, llm: LLMConfig, request: dict[str, Any], repeat: int = 0) -> StoredReply | NoReply:
+        """The reply to a `chat_request`, whatever it says; its text is the API's message as JSON, with `finish_reason`."""
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._complete(llm, request, repeat), self._loop))
+
+    def take_usage(self) -> tuple[Usage, Spent]:
+        """What this process used since this was last called, and what the run has paid, over all its processes and restarts."""
+
+        async def take() -> tuple[Usage, Spent]:
+            taken, self.usage = self.usage, Usage()
+            return taken, self.store.spent(self.run)
+
+        return asyncio.run_coroutine_threadsafe(take(), self._loop).result()
+
+    def report(self) -> str:
+        """What `take_usage` says, as a line for the terminal."""
+        usage, spent = self.take_usage()
+        tokens = f"{usage.tokens_in:,} tokens in, {usage.tokens_out:,} out, cost {usage.cost:.2f}"
+        now = f"LLM calls: {usage.calls:,} paid for ({tokens}), {usage.from_store:,} replies from the store, {usage.failed:,} verdicts failed"
+        return f"{now}; {self.run} so far: {spent.calls:,} calls, cost {spent.cost:.2f}"
+
+    def check(self) -> None:
+        """Raises RunStopped if the run is to stop: verdicts have been missing since."""
+        if self.stop_reason:
+            raise RunStopped(self.stop_reason)
+
+    async def _ask(self, llm, messages, reply_type, again, repeat, about) -> Any:
+        self.usage.verdicts += 1
+        conversation, error = list(messages), ""
+        for _ in range(2):
+            reply = await self._reply(llm, _verdict_request(llm, conversation, reply_type), repeat, _content)
+            if isinstance(reply, NoReply):
+                error = reply.reason
+                break
+            try:
+                parsed = parse_reply(reply.text, reply_type)
+            except ValueError as problem:
+                error = str(problem)
+                said = {"role": "assistant", "content": reply.text[:4000]}
+                conversation = [*messages, said, {"role": "user", "content": again.format(error=error)}]
+            else:
+                self._note(False)
+                self._write_log(about, conversation, parsed)
+                return parsed
+        self._note_failure(error)
+        return None
+
+    async def _complete(self, llm: LLMConfig, request: dict[str, Any], repeat: int) -> StoredReply | NoReply:
+        self.usage.verdicts += 1
+        reply = await self._reply(llm, request, repeat, _whole_message)
+        if isinstance(reply, NoReply):
+            self._note_failure(reply.reason)
+        else:
+            self._note(False)
+        return reply
+
+    async def _reply(self, llm: LLMConfig, request: dict[str, Any], repeat: int, read: Callable[[Any], str]) -> StoredReply | NoReply:
+        """The reply from the store, from a call under way, or from a call of its own, whose first choice `read` makes a text of."""
+        key = reply_key(llm.base_url or OPENAI_URL, request, repeat)
+        if stored := self.store.get(key):
+            self.usage.from_store += 1
+            return stored
+        if self.limits.store_only:
+            self._stop(f"judge.store_only: {self.limits.store} lacks a reply of {llm.model}; run it once without store_only, with a key")
+        if self.stop_reason:
+            return NoReply(self.stop_reason)
+        if key not in self._under_way:
+            self._under_way[key] = asyncio.create_task(self._call(llm, request, key, read))
+            self._under_way[key].add_done_callback(lambda _: self._under_way.pop(key))
+        return await asyncio.shield(self._under_way[key])  # who gives up waiting leaves the call, which is paid for, to the store
+
+    async def _call(self, llm: LLMConfig, request: dict[str, Any], key: str, read: Callable[[Any], str]) -> StoredReply | NoReply:
+        """Attempts until there is a reply. None comes if the API refuses this call, `patience_s` is over or the run is to stop."""
+        started, pause_s = time.monotonic(), _FIRST_PAUSE_S
+        while True:
+            async with self._slots:
+                if self.stop_reason or not self._reserve():
+                    return NoReply(self.stop_reason)
+                try:
+                    reply = await self._attempt(llm, request, read)
+                    return self._keep(llm, key, reply)
+                except Exception as error:  # noqa: BLE001 - sorted below; what the run cannot go on with sets stop_reason
+                    self.store.release(self.run)
+                    wait_s = self._pause_after(llm, error, pause_s * random.uniform(0.75, 1.25))
+                    reason = self._last_error
+            if wait_s is None:
+                return NoReply(reason, is_refusal=not self.stop_reason)
+            if time.monotonic() + wait_s - started > llm.patience_s:
+                self._give_up(llm, started)
+                return NoReply(reason)
+            self.usage.retries += 1
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            try:
+                await asyncio.wait_for(self._stopped.wait(), wait_s)
+            except TimeoutError:
+                pass
+
+    async def _attempt(self, llm: LLMConfig, request: dict[str, Any], read: Callable[[Any], str]) -> StoredReply:
+        async with asyncio.timeout(llm.timeout_s):
+            completion = await self._api(llm).chat.completions.create(**request)
+        if not completion.choices:  # some gateways put an error into a reply with status 200
+            raise ValueError("a reply without choices")
+        self._last_reply_at = time.monotonic()
+        usage = completion.usage
+        tokens = (usage.prompt_tokens, usage.completion_tokens) if usage else (0, 0)
+        return StoredReply(read(completion.choices[0]), completion.model or llm.model, *tokens)
+
+    def _pause_after(self, llm: LLMConfig, error: Exception, pause_s: float) -> float | None:
+        """Seconds until the next attempt, as the server says or else `pause_s`; None if none can help."""
+        cause = f" ({error.__cause__!r})" if error.__cause__ else ""  # a connection error alone says nothing
+        self._last_error = self._without_keys(f"{type(error).__name__}: {error}{cause}")
+        if isinstance(error, _FATAL):
+            self._stop(f"the API at {llm.base_url or OPENAI_URL} refuses calls to {llm.model}: {self._last_error}")
+            return None
+        if isinstance(error, openai.APIStatusError):
+            if error.status_code < 500 and error.status_code not in _RETRIED_STATUS:
+                return None  # this call alone: too long, or filtered
+            try:
+                return max(0.0, float(error.response.headers.get("retry-after", pause_s)))
+            except ValueError:  # a date
+                return pause_s
+        if isinstance(error, TimeoutError | openai.APIConnectionError | openai.APIError | ValueError):
+            return pause_s
+        raise error
+
+    def _give_up(self, llm: LLMConfig, started: float) -> None:
+        """The call has failed; if no other had a reply in all that time either, the run has."""
+        if self._last_reply_at < started:
+            self._stop(f"no reply from {llm.base_url or OPENAI_URL} for {llm.patience_s:g} s; the last error: {self._last_error}")
+
+    def _keep(self, llm: LLMConfig, key: str, reply: StoredReply) -> StoredReply:
+        cost = llm.cost(reply.tokens_in, reply.tokens_out)
+        self.usage += Usage(calls=1, tokens_in=reply.tokens_in, tokens_out=reply.tokens_out, cost=cost)
+        self.store.charge(self.run, reply, cost)
+        return self.store.put(key, reply)
+
+    def _reserve(self) -> bool:
+        if not self.store.reserve(self.run, self.limits.max_calls, self.limits.max_cost):
+            spent = self.store.spent(self.run)
+            limit = "judge.max_calls" if spent.calls >= (self.limits.max_calls or float("inf")) else "judge.max_cost"
+            used = f"{self.run} has paid for {spent.calls} calls, cost {spent.cost:.2f}"
+            self._stop(f"{limit}={getattr(self.limits, limit[6:])} is used up: {used}")
+        return not self.stop_reason
+
+    def _note(self, has_failed: bool, error: str = "") -> None:
+        self._has_failed.append(has_failed)
+        share = sum(self._has_failed) / len(self._has_failed)
+        if has_failed and len(self._has_failed) >= _FEWEST and share > self.limits.max_failure_share:
+            limit = f"judge.max_failure_share={self.limits.max_failure_share}"
+            self._stop(f"{share:.0%} of the last {len(self._has_failed)} verdicts failed, above {limit}; the last: {self._without_keys(error)[:300]}")
+
+    def _note_failure(self, error: str) -> None:
+        if not self.stop_reason:  # what comes after the stop tells nothing of the model
+            self.usage.failed += 1
+            self._note(True, error)
+
+    def _stop(self, reason: str) -> None:
+        if not self.stop_reason:
+            self.stop_reason = " ".join(reason.split())[:600]
+            self._stopped.set()
+
+    def _api(self, llm: LLMConfig) -> openai.AsyncOpenAI:
+        endpoint = (llm.base_url or OPENAI_URL, llm.api_key_variable)
+        if endpoint not in self._apis:
+            key = self.keys.get(llm.api_key_variable or "", "none")
+            self._apis[endpoint] = openai.AsyncOpenAI(base_url=endpoint[0], api_key=key, max_retries=0, timeout=None)
+        return self._apis[endpoint]
+
+    def _without_keys(self, text: str) -> str:
+        """An API may repeat a key in its errors."""
+        for key in self.keys.values():
+            text = text.replace(key, "***")
+        return text
+
+    def _write_log(self, about: str, messages: Sequence[Message], parsed: BaseModel) -> None:
+        if self.log is not None:
+            line = {"about": about, "messages": messages_hash(messages), "reply": parsed.model_dump()}
+            with self.log.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+
+
+def read_keys(llms: Sequence[LLMConfig]) -> dict[str, str]:
+    """The keys that these LLMs need, by the name of their environment variable.
+
+    Raises:
+        UserError: a variable is not set.
+    """
+    keys = {}
+    for llm in llms:
+        if llm.api_key_variable:
+            keys[llm.api_key_variable] = os.environ.get(llm.api_key_variable, "")
+            if not keys[llm.api_key_variable]:
+                raise UserError(f"set the environment variable {llm.api_key_variable} to the key for {llm.base_url or OPENAI_URL}, for {llm.model}")
+    return keys
+
+
+def chat_request(llm: LLMConfig, messages: Sequence[Message], max_tokens: int, temperature: float | None, **fields: Any) -> dict[str, Any]:
+    """The body of a chat completion, and with it all that the reply depends on. A model whose temperature is null is sent none."""
+    request: dict[str, Any] = {"model": llm.model, "messages": list(messages), llm.token_limit_name: max_tokens, **fields}
+    if llm.temperature is not None:
+        request["temperature"] = temperature
+    if llm.extra_body:
+        request["extra_body"] = llm.extra_body
+    return request
+
+
+def _verdict_request(llm: LLMConfig, messages: list[Message], reply_type: type[BaseModel]) -> dict[str, Any]:
+    form = {}
+    if llm.reply_format == "json_object":
+        form = {"response_format": {"type": "json_object"}}
+    elif llm.reply_format == "json_schema":
+        schema = {"name": reply_type.__name__, "strict": True, "schema": _schema(reply_type)}
+        form = {"response_format": {"type": "json_schema", "json_schema": schema}}
+    return chat_request(llm, messages, llm.max_reply_tokens, llm.temperature, **form)
+
+
+def _content(choice: Any) -> str:
+    return (choice.message.content or "").encode("utf-8", "replace").decode()  # JSON can spell half surrogates
+
+
+def _whole_message(choice: Any) -> str:
+    return json.dumps({"finish_reason": choice.finish_reason, **choice.message.to_dict(warnings=False)})
+
+
+_schema = lru_cache(lambda reply_type: reply_type.model_json_schema())
+
+
+def messages_hash(messages: Sequence[Message]) -> str:
+    """Names a prompt in logs."""
+    return hashlib.sha256(json.dumps(list(messages), sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,85 @@
+"""The replies of LLMs on disk, so that no call is paid for twice, and what each run has paid.
+
+One sqlite file that several processes and runs can share. A reply is kept as it came, under a hash of all that it depends on; what
+it means is read from it anew each time. On a network file system several machines should not share one: sqlite's locks may not hold.
+"""
+
+import hashlib
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from arenarl.llm.shared_database import open_database
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS replies (
+    key TEXT PRIMARY KEY, model TEXT, text TEXT, tokens_in INTEGER, tokens_out INTEGER, created REAL);
+CREATE TABLE IF NOT EXISTS spent (
+    run TEXT PRIMARY KEY, calls INTEGER DEFAULT 0, tokens_in INTEGER DEFAULT 0, tokens_out INTEGER DEFAULT 0, cost REAL DEFAULT 0);
+"""
+
+
+@dataclass(frozen=True)
+class StoredReply:
+    """A reply's text as the model wrote it, the model's name as the API gave it, and the tokens that were billed."""
+
+    text: str
+    model: str
+    tokens_in: int
+    tokens_out: int
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What a run has paid for so far, over all its processes and restarts."""
+
+    calls: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    cost: float = 0.0
+
+
+def reply_key(base_url: str, request: dict[str, Any], repeat: int) -> str:
+    """The hash of all that a reply depends on: endpoint, model, messages, parameters, schema, and which repeat it is."""
+    text = json.dumps([base_url, request, repeat], sort_keys=True, ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+class ReplyStore:
+    """Replies by key and spending by run. To be used from one thread."""
+
+    def __init__(self, path: Path):
+        self._db = open_database(path, _SCHEMA, "judge.store")
+
+    def get(self, key: str) -> StoredReply | None:
+        row = self._db.execute("SELECT text, model, tokens_in, tokens_out FROM replies WHERE key = ?", (key,)).fetchone()
+        return StoredReply(*row) if row else None
+
+    def put(self, key: str, reply: StoredReply) -> StoredReply:
+        """Keep a reply; returns the one that counts, which is another process's if it came first."""
+        row = (key, reply.model, reply.text, reply.tokens_in, reply.tokens_out, time.time())
+        self._db.execute("INSERT OR IGNORE INTO replies (key, model, text, tokens_in, tokens_out, created) VALUES (?, ?, ?, ?, ?, ?)", row)
+        return self.get(key)
+
+    def reserve(self, run: str, max_calls: int | None, max_cost: float | None) -> bool:
+        """Count one more call of the run, unless that would go beyond what it may pay. Exact over processes for calls; by cost,
+        calls that are under way when the limit is reached still end."""
+        self._db.execute("INSERT OR IGNORE INTO spent (run) VALUES (?)", (run,))
+        within = "(:calls IS NULL OR calls < :calls) AND (:cost IS NULL OR cost < :cost)"
+        limits = {"run": run, "calls": max_calls, "cost": max_cost}
+        return self._db.execute(f"UPDATE spent SET calls = calls + 1 WHERE run = :run AND {within}", limits).rowcount == 1
+
+    def release(self, run: str) -> None:
+        """Take back a reserved call that brought no reply."""
+        self._db.execute("UPDATE spent SET calls = calls - 1 WHERE run = ?", (run,))
+
+    def charge(self, run: str, reply: StoredReply, cost: float) -> None:
+        """Add what a reserved call's reply cost."""
+        values = (reply.tokens_in, reply.tokens_out, cost, run)
+        self._db.execute("UPDATE spent SET tokens_in = tokens_in + ?, tokens_out = tokens_out + ?, cost = cost + ? WHERE run = ?", values)
+
+    def spent(self, run: str) -> Spent:
+        row = self._db.execute("SELECT calls, tokens_in, tokens_out, cost FROM spent WHERE run = ?", (run,)).fetchone()
+        return Spent(*row) if row else Spent()

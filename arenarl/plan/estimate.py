@@ -1,0 +1,126 @@
+"""What a run's LLM calls will come to, before it starts: calls, tokens and cost, printed as one line.
+
+The calls are counted by playing one group's tournament with invented scores; the tokens by building its prompts from a stored
+baseline. Thinking and asking again are not in it.
+"""
+
+import asyncio
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from pydantic import BaseModel
+
+from arenarl.build import build_domain, test_set
+from arenarl.config.schema import Config, JudgeConfig, LLMConfig
+from arenarl.judges.llm import LLMJudge
+from arenarl.llm.client import Message, Usage
+from arenarl.system.progress import is_main_process
+from arenarl.tournament.schedules import parse_budget
+from arenarl.tournament.topologies import paper_calls
+from arenarl.training.rewarding import Arena
+from arenarl.trajectory import Query, RolloutGroup, Trajectory
+
+
+class _CountingClient:
+    """Stands in for `LLMClient`: counts what would be asked and answers at random."""
+
+    def __init__(self):
+        self.usage = Usage()
+        self._rng = random.Random(0)
+
+    async def ask(self, llm: LLMConfig, messages: Sequence[Message], reply_type: type[BaseModel], *_: Any, **__: Any) -> BaseModel:
+        reply = reply_type.model_validate(self._invent(reply_type))
+        tokens_in = sum(_tokens(message["content"]) for message in messages)
+        tokens_out = _tokens(json.dumps(reply.model_dump()))
+        self.usage += Usage(calls=1, tokens_in=tokens_in, tokens_out=tokens_out, cost=llm.cost(tokens_in, tokens_out))
+        return reply
+
+    def _invent(self, reply_type: type[BaseModel]) -> dict[str, Any]:
+        invented: dict[str, Any] = {}
+        for name, field in reply_type.model_fields.items():
+            if name == "winners":
+                invented[name] = list(range(1, reply_type.model_json_schema()["properties"][name]["minItems"] + 1))
+            else:
+                is_nested = isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
+                invented[name] = self._invent(field.annotation) if is_nested else self._rng.uniform(0, 10)
+        return invented
+
+
+def estimate_rl(config: Config, queries: Sequence[Query], baselines: dict[str, Trajectory]) -> Usage:
+    """All of an RL run: the rewards of every step, and the curve, from a few test queries and their baselines."""
+    client = _CountingClient()
+    total = Usage()
+    if config.judge.train.name == "llm":
+        groups = [_group(query, baselines[query.query_id], config.rollout.group_size) for query in queries]
+        Arena(LLMJudge(config.judge.train, client), config).reward_groups(groups)
+        total += _times(client, config.rl.rollouts * config.rl.groups / len(groups))
+    return total + _estimate_cases(config, queries, baselines, client, config.curve_cases)
+
+
+def most_calls(config: Config) -> int:
+    """Judge calls that the reward of one group takes at most, if all its trajectories differ and are valid; verifying answers is not in it."""
+    size, tournament = config.rollout.group_size, config.tournament
+    if config.reward.name == "correctness":
+        return 0
+    if config.reward.name not in ("tournament", "correctness_or_tournament"):  # each of these asks as often for every group
+        trajectory = Trajectory("", [{"role": "assistant", "content": "<answer>\n\n</answer>"}], "answer")
+        client = _CountingClient()
+        Arena(LLMJudge(JudgeConfig(), client), config).reward_groups([_group(Query("", build_domain(config).name, "", "en", ""), trajectory, size)])
+        return client.usage.calls
+    both_orders = paper_calls(tournament.topology, size) or 2 * parse_budget(tournament.matches, size)
+    return both_orders if tournament.bidirectional else both_orders // 2
+
+
+def _estimate_cases(config: Config, queries: Sequence[Query], baselines: dict[str, Trajectory], client: _CountingClient, cases: int) -> Usage:
+    """Policy against baseline in both orders, by every judge of `judge.eval`."""
+
+    async def ask() -> None:
+        for judge in config.judge.eval:
+            for query in queries:
+                baseline = baselines[query.query_id]
+                if judge.name == "llm":
+                    await LLMJudge(judge, client).compare(query, baseline, baseline)
+
+    asyncio.run(ask())
+    return _times(client, 2 * cases / len(queries))
+
+
+def _times(client: _CountingClient, factor: float) -> Usage:
+    """What the client counted so far, `factor` times; it counts anew."""
+    counted, client.usage = client.usage, Usage()
+    return Usage(**{name: type(value)(round(value * factor, 4)) for name, value in asdict(counted).items()})
+
+
+def _group(query: Query, trajectory: Trajectory, size: int) -> RolloutGroup:
+    """As many trajectories, which differ in a number at the end of the answer: identical ones would enter once."""
+    *earlier, last = trajectory.messages
+    variants = [last["content"].replace("</answer>", f"{number}\n</answer>") for number in range(size)]
+    return RolloutGroup(query, [replace(trajectory, messages=[*earlier, {**last, "content": content}]) for content in variants])
+
+
+def _tokens(text: str) -> int:
+    """Roughly: four ASCII characters, or one and a half others, make a token."""
+    ascii_count = sum(character.isascii() for character in text)
+    return round(ascii_count / 4 + (len(text) - ascii_count) / 1.5)
+
+
+def print_estimate(config: Config, stage: str) -> None:
+    """The estimate as a line, if the stage asks an LLM; on the main process only."""
+    judges = config.judge.eval if stage == "evaluate" else [config.judge.train, *config.judge.eval]
+    if stage == "evaluate" and config.evaluate.api and is_main_process():
+        trajectories = len(test_set(config)[0]) * len(config.evaluate.attempts) * len(config.evaluate.api)
+        print(f"closed models: {trajectories:,} trajectories, at most {trajectories * config.test_turns:,} calls", flush=True)
+    if not is_main_process() or all(judge.name != "llm" for judge in judges):
+        return
+    queries, baselines = test_set(config)
+    if stage == "rl":
+        usage = estimate_rl(config, queries[:5], baselines)
+    else:
+        cases = len(queries) * len(config.evaluate.attempts) * len(config.evaluated)
+        usage = _estimate_cases(config, queries[:5], baselines, _CountingClient(), cases)
+    tokens = f"{usage.tokens_in / 1e6:.2f}M tokens in, {usage.tokens_out / 1e6:.2f}M out"
+    cost = f"cost {usage.cost:.2f} by the config's prices; thinking is extra"
+    print(f"estimate for {stage}: at most {usage.calls:,} judge calls, about {tokens}, {cost}", flush=True)

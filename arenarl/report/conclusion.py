@@ -1,0 +1,59 @@
+"""What a finished run means, in two lines computed from its summary, where its files are, and what to try next.
+
+    python -m arenarl.report.conclusion quickstart
+"""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from arenarl.system.atomic_files import read_json
+from arenarl.system.errors import UserError, guarded
+
+
+def meaning(summary: dict[str, Any]) -> list[str]:
+    """One line for what RL changed, one for what the figures can bear."""
+    cases = summary["rl"]["sampled"]["cases"]
+    judge = "the judge is simulated" if summary["judge"] == "simulated" else "a language model judged"
+    return [
+        "RL after SFT: " + "; ".join(f"{decoding} {_change(summary, decoding)}" for decoding in summary["rl"]) + ".",
+        f"One seed, {cases} test queries, and {judge}: the intervals say nothing of other seeds (--set seed=1) or other judges.",
+    ]
+
+
+def _change(summary: dict[str, Any], decoding: str) -> str:
+    figures = {"wins": "win_rate", "accuracy": "accuracy"}
+    found = [f"{word} {_verdict(summary, decoding, name)}" for word, name in figures.items() if name in summary["rl"][decoding]]
+    return ", ".join(found)
+
+
+def _verdict(summary: dict[str, Any], decoding: str, figure: str) -> str:
+    before, after = (summary[name][decoding][figure] for name in ("sft", "rl"))
+    (low, high), (new_low, new_high) = before["ci"], after["ci"]
+    apart = "the 95 % intervals do not overlap"
+    verdict = f"higher, {apart}" if new_low > high else f"lower, {apart}" if new_high < low else "the 95 % intervals overlap: no difference is shown"
+    return f"{before['mean']:.1f} → {after['mean']:.1f} % ({verdict})"
+
+
+def print_conclusion(run: str) -> None:
+    results, folder = Path("results") / run, Path("runs") / run
+    summary = read_json(results / "summary.json")
+    if summary is None:
+        raise UserError(f"{results / 'summary.json'} does not exist; ./reproduce.sh evaluate writes it")
+    if {"sft", "rl"} <= summary.keys():
+        print("", *meaning(summary), sep="\n")
+    files = {
+        results / "report.html": "open it in a browser: curves, every trajectory, every match",
+        results / "summary.json": "all figures, with intervals and provenance",
+        folder: f"policies, checkpoints, trajectories; the curves in the terminal: wandb leet {folder}/wandb",
+    }
+    width = max(len(str(path)) for path in files)
+    print("", *(f"{path!s:{width}}  {what}" for path, what in files.items()), sep="\n")
+    if run.startswith("quickstart"):
+        print("\nnext: ./reproduce.sh baselines    the paper's GRPO and GSPO rows, from the same SFT policy")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("run", help="the name of its folders in runs/ and results/")
+    guarded(lambda: print_conclusion(parser.parse_args().run))

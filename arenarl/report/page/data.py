@@ -1,0 +1,147 @@
+"""What the report's page shows of a run: every evaluated query and every kept training group, in one form.
+
+Both are items: a query, its entrants (trajectories) and the tournaments that they played. What the list of items filters and sorts
+by goes into an index; the items themselves go into compressed blocks, which the page opens one by one when somebody looks. Turns
+and match scores are read here, by the functions that training uses, so that the page only draws.
+"""
+
+import base64
+import gzip
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from arenarl.system.errors import UserError
+from arenarl.tournament.ranking import Call, Match
+from arenarl.tournament.schedules import Place
+from arenarl.trajectory import Trajectory, read_jsonl, read_turns
+
+BLOCK_CHARACTERS = 250_000  # of JSON in a block: opened in a few milliseconds, and long enough to compress well
+
+Item = dict[str, Any]
+
+
+def evaluated_items(folder: Path, entrants: list[str]) -> Iterator[Item]:
+    """The test queries of runs/<run>/evaluate; the first entrant is the stored baseline."""
+    files = [list(read_jsonl(folder / f"{name.replace(' ', '_')}.jsonl")) for name in entrants]
+    tournaments: dict[str, list[dict]] = {}
+    for record in read_jsonl(folder / "tournaments.jsonl"):
+        tournaments.setdefault(record["query_id"], []).append(record)
+    for records in zip(*files, strict=True):
+        played = tournaments[records[0]["query_id"]]
+        if any(record["entrants"] != entrants for record in played):
+            raise UserError(f"{folder}: the files are of different evaluations; run evaluate.py again")
+        yield {
+            **_heading(records[0]),
+            "entrants": [{"name": name, **_trajectory(record), **record["findings"]} for name, record in zip(entrants, records, strict=True)],
+            "tournaments": [_tournament(record, f"judge {record['judge'] + 1}" if len(played) > 1 else "", record["topology"]) for record in played],
+        }
+
+
+def training_items(path: Path, topology: str) -> Iterator[Item]:
+    """The groups of runs/<run>/rl/groups.jsonl."""
+    for record in read_jsonl(path):
+        ranking = record["ranking"] or {"ranks_G": record["ranks"], "scores_G": record["rewards"], "matches": []}
+        quality = record["quality"] or [None] * len(record["rewards"])
+        given = zip(record["trajectories"], quality, record["rewards"], strict=True)
+        yield {
+            **_heading(record),
+            "step": record["step"],
+            "entrants": [
+                {"name": sample_name(g, trajectory["meta"]["is_anchor"]), **_trajectory(trajectory), "quality": quality, "reward": reward}
+                for g, (trajectory, quality, reward) in enumerate(given)
+            ],
+            "tournaments": [_tournament(ranking, "", topology)],
+        }
+
+
+def sample_name(g: int, is_anchor: bool) -> str:
+    """What the page calls trajectory g of a training group."""
+    return "anchor" if is_anchor else f"sample {g}"
+
+
+def _heading(record: dict[str, Any]) -> Item:
+    return {"id": record["query_id"], "subtask": record["subtask"], "query": record["query"]}
+
+
+def _trajectory(record: dict[str, Any]) -> dict[str, Any]:
+    """Turns, with the whole text of one that neither calls a tool nor answers, and how it ended."""
+    trajectory = Trajectory.from_record(record)
+    assistants = [message for message in trajectory.messages if message["role"] == "assistant"]
+    turns = [asdict(turn) for turn in read_turns(trajectory.messages)]
+    for turn, message in zip(turns, assistants, strict=True):
+        turn["text"] = message["content"] if turn["answer"] is None else ""
+    return {"turns": turns, "valid": trajectory.valid, "stop_reason": trajectory.stop_reason}
+
+
+def _tournament(ranking: dict[str, Any], judge: str, topology: str) -> dict[str, Any]:
+    matches = []
+    for record in ranking["matches"]:
+        match = Match(record["i"], record["j"], record["round"], tuple(Call(**call) for call in record["calls"]))
+        matches.append({**record, "scores": match.scores, "is_flip": match.is_flip})
+    return {
+        "judge": judge,
+        "topology": topology,
+        "ranks": ranking["ranks_G"],
+        "scores": ranking["scores_G"],
+        "matches": matches,
+        "bracket": [[Place(*place)._asdict() for place in places] for places in ranking.get("bracket", [])],
+        "group_calls": ranking.get("group_calls", []),
+    }
+
+
+def mark_identical(item: Item) -> Item:
+    """Give each entrant `same_as`: the first entrant with the same turns, itself if there is none before it."""
+    first: dict[str, int] = {}
+    for index, entrant in enumerate(item["entrants"]):
+        entrant["same_as"] = first.setdefault(json.dumps(entrant["turns"]) if entrant["valid"] else f"invalid {index}", index)
+    return item
+
+
+def index_row(item: Item, block: int, position: int) -> dict[str, Any]:
+    """What the list shows, filters and sorts by. `outcomes` are against entrant 0: win, loss, draw, invalid, none (no verdict)."""
+    scores = {match["j"]: match["scores"] for match in item["tournaments"][0]["matches"] if match["i"] == 0}
+    scores |= {match["i"]: match["scores"] and match["scores"][::-1] for match in item["tournaments"][0]["matches"] if match["j"] == 0}
+    return {
+        **{key: item[key] for key in ("id", "subtask", "query", "step") if key in item},
+        "block": block,
+        "position": position,
+        "qualities": [entrant.get("quality") for entrant in item["entrants"]],
+        "outcomes": [_outcome(entrant, scores) for entrant in item["entrants"]],
+    }
+
+
+def _outcome(entrant: dict[str, Any], scores: dict[int, Any]) -> str:
+    if not entrant["valid"]:
+        return "invalid"
+    if entrant["same_as"] == 0:
+        return "draw"
+    met = scores.get(entrant["same_as"])
+    if met is None:
+        return "none"
+    return "draw" if met[0] == met[1] else "win" if met[1] > met[0] else "loss"
+
+
+def pack(items: Iterator[Item]) -> tuple[list[dict[str, Any]], list[str]]:
+    """(index rows, blocks): each block is a JSON list of items, compressed, in Base64."""
+    rows: list[dict[str, Any]] = []
+    blocks: list[str] = []
+    waiting: list[str] = []
+    for item in map(mark_identical, items):
+        rows.append(index_row(item, len(blocks), len(waiting)))
+        waiting.append(_json(item))
+        if sum(map(len, waiting)) > BLOCK_CHARACTERS:
+            blocks.append(compressed(f"[{','.join(waiting)}]"))
+            waiting = []
+    return rows, blocks + ([compressed(f"[{','.join(waiting)}]")] if waiting else [])
+
+
+def compressed(text: str) -> str:
+    """gzip without a time stamp, in Base64: the same text always gives the same characters, none of which HTML could read."""
+    return base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -1,0 +1,120 @@
+"""Results for readers: a run's summary, its table in the terminal, one trajectory turn by turn."""
+
+import json
+from typing import Any
+
+from arenarl.config.schema import Config
+from arenarl.evaluation.statistics import shown_figures
+from arenarl.run.stage import provenance
+from arenarl.trajectory import Query, Trajectory, assistant_text
+
+HEADS = {  # figure -> heading and unit; a figure without one goes by its name
+    "win_rate": "win rate %",
+    "quality": "quality 0-10",
+    "valid_rate": "valid %",
+    "groundedness": "grounded %",
+    "constraints_met": "constraints %",
+    "tool_calls": "tool calls",
+    "win_rate_valid": "win rate % of valid",
+    "accuracy": "accuracy %",
+    "pass_at_4": "pass@4 %",
+    "entity_recall": "entities %",
+    "facts_covered": "facts %",
+}
+PASSES = {"win": "beats the baseline", "constraints": "meets all constraints", "accuracy": "answers correctly"}  # what pass@k counts
+STAGES = ("data", "sft", "rl", "evaluate")
+
+
+def summary_of_run(config: Config, figures: dict[str, Any]) -> dict[str, Any]:
+    """What results/<run>/summary.json holds: figures by checkpoint and decoding, seconds and memory by stage, provenance."""
+    paths = {stage: config.run_dir / stage / "timing.json" for stage in STAGES}
+    timings = {stage: json.loads(path.read_text()) for stage, path in paths.items() if path.is_file()}
+    seconds = {stage: timing["seconds"] for stage, timing in timings.items()}
+    judges = config.judge.eval
+    return {
+        "run": config.run_name,
+        "seed": config.seed,
+        "judge": "simulated" if any(judge.is_simulated for judge in judges) else " and ".join(judge.model or judge.name for judge in judges),
+        "seconds": {**seconds, "total": round(sum(seconds.values()), 1)},
+        "peak_memory_gb": max((timing["peak_memory_gb"] for timing in timings.values()), default=None),
+        "checkpoints": list(figures),
+        **figures,
+        "provenance": provenance(config),
+    }
+
+
+def print_table(summary: dict[str, Any]) -> None:
+    """Checkpoints x decodings, each figure with its 95 % interval over test queries."""
+    policies = {f"{name} {decoding}": figures for name in summary["checkpoints"] for decoding, figures in summary[name].items()}
+    columns = columns_of(policies)
+    rows = [[name, *(format_figure(figures.get(figure)) for figure in columns)] for name, figures in policies.items()]
+    _print_rows([["", *columns.values()], *rows])
+    for rows in (turns_rows(policies), pass_rows(policies)):
+        if rows:
+            _print_rows(rows)
+    agreements = [figures["judges_agree"] for figures in policies.values()]
+    if all(agreements):
+        shares = ", ".join(f"{one['agreement']:.0%} (kappa {one['kappa']})" for one in agreements)
+        print(f"the two judges agree, row by row, on {shares} of the outcomes")
+    if missing := sum(figures["missing_verdicts"] for figures in policies.values()):
+        print(f"{missing} cases lack a verdict and count in no win rate")
+    true = [name for name in columns if name not in ("win_rate", "valid_rate", "tool_calls")]
+    names = [columns[name].split(" %")[0].split(" 0-10")[0] for name in true]
+    noise_free = f"; {' and '.join(filter(None, (', '.join(names[:-1]), names[-1])))} are noise-free" if names else ""
+    print(f"win rate by the {summary['judge']} judge{noise_free}; [95 % over test queries], one seed")
+
+
+def _print_rows(rows: list[list[str]]) -> None:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def columns_of(policies: dict[str, dict[str, Any]]) -> dict[str, str]:
+    """Figures that some policy has, with their headings."""
+    names = shown_figures({name: figure for figures in policies.values() for name, figure in figures.items()})
+    return {name: HEADS.get(name, name) for name in names}
+
+
+def turns_rows(policies: dict[str, dict[str, Any]]) -> list[list[str]]:
+    """Heads and rows: each policy with each budget of test-time turns (`evaluate.max_turns`); empty without any."""
+    found = {f"{name}, {turns} turns": figures for name, found in policies.items() for turns, figures in found.get("by_turns", {}).items()}
+    if not found:
+        return []
+    columns = columns_of(found)
+    rows = [[name, *(format_figure(figures.get(figure)) for figure in columns)] for name, figures in found.items()]
+    return [["at most", *columns.values()], *rows]
+
+
+def pass_rows(policies: dict[str, dict[str, Any]]) -> list[list[str]]:
+    """Heads and rows: pass@k of each policy that was sampled more than once, k doubling up to all samples; empty without any."""
+    found = {name: figures["pass_at_k"] for name, figures in policies.items() if "pass_at_k" in figures}
+    if not found:
+        return []
+    samples = max(len(curve) for curves in found.values() for curve in curves.values())
+    shown = sorted({2**power for power in range(samples.bit_length())} | {samples})
+    rows = [
+        [f"{name}: {PASSES.get(passed, passed)}", *(format_figure(curve[k - 1]) for k in shown)]
+        for name, curves in found.items()
+        for passed, curve in curves.items()
+    ]
+    return [["", *(f"pass@{k} %" for k in shown)], *rows]
+
+
+def format_figure(figure: dict[str, Any] | None, digits: int = 1) -> str:
+    """`mean [low, high]`, or a dash where there is no figure or was no case."""
+    if figure is None or figure["mean"] is None:
+        return "-"
+    low, high = figure["ci"]
+    return f"{figure['mean']:.{digits}f}" + ("" if low is None else f" [{low:.{digits}f}, {high:.{digits}f}]")
+
+
+def print_trajectory(query: Query, trajectory: Trajectory) -> None:
+    """A trajectory as the policy saw it, turn by turn."""
+    print(f"query: {query.query}")
+    for message in trajectory.messages:
+        if message["role"] in ("assistant", "tool"):
+            text = assistant_text(message) if message["role"] == "assistant" else message["content"]
+            print(f"\n[{message['role']}]\n{text}")
+    print(f"\nended: {trajectory.stop_reason}")
+

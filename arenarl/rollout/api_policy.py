@@ -1,0 +1,147 @@
+"""Closed models as policies, for evaluation only: the first rows of Table 3, with the tools, budgets and records of every other policy.
+
+The turn loop is `rollouts`'; only where a turn comes from differs: a chat completion with the tools' JSON schemas instead of token
+ids. Native tool calls and Qwen3's `<tool_call>` text are both understood. A trained policy knows the form of an answer from SFT; this
+one is told it by configs/prompts/policy_*.yaml. Calls go through `llm_client`, so a re-run pays for nothing twice.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from arenarl.config.schema import LLMConfig, RolloutConfig
+from arenarl.llm.client import LLMClient, Message, NoReply, RunStopped, chat_request
+from arenarl.llm.prompts import prompt_texts
+from arenarl.rollout.engine import Attempt, Progress, RolloutEngine
+from arenarl.rollout.environment import Environment
+from arenarl.system.errors import UserError
+from arenarl.trajectory import (
+    Query,
+    RolloutGroup,
+    StopReason,
+    ToolCall,
+    Trajectory,
+    assistant_message,
+    native_calls,
+    prompt_messages,
+    reply_message,
+    text_of,
+)
+
+
+@dataclass
+class ApiProgress(Progress):
+    """A trajectory under way. `sent` is the conversation in the API's form; tokens are counted as the API reports them."""
+
+    sent: list[Message] = field(default_factory=list)
+    call_ids: list[str] = field(default_factory=list)  # of the last turn's native calls, which precede those in its text
+    meta: dict[str, Any] = field(default_factory=dict)
+    prompt_tokens: int = 0
+    own_tokens: int = 0
+    all_tokens: int = 0
+
+    @property
+    def length(self) -> int:
+        """At least what the policy wrote: APIs drop the thoughts of earlier turns from the prompt."""
+        return max(self.own_tokens, self.all_tokens - self.prompt_tokens)
+
+    @property
+    def policy_tokens(self) -> int:
+        return self.own_tokens
+
+    def count(self, tokens_in: int, tokens_out: int) -> None:
+        self.prompt_tokens = self.prompt_tokens or tokens_in
+        self.own_tokens += tokens_out
+        self.all_tokens = tokens_in + tokens_out
+
+    def end(self, query_id: str, stop_reason: StopReason) -> Trajectory:
+        trajectory = super().end(query_id, stop_reason)
+        trajectory.meta |= self.meta
+        return trajectory
+
+
+class ApiRolloutEngine(RolloutEngine):
+    """Rolls out queries with a model behind an OpenAI-compatible API.
+
+    A request that the API refuses (too long, filtered) ends its trajectory without an answer, and `meta["refused"]` says why; if more
+    than `judge.max_failure_share` of them end so, or no reply can be had, the evaluation stops.
+    """
+
+    def __init__(self, llm: LLMConfig, client: LLMClient, make_environment: Callable[[], Environment], config: RolloutConfig, language: str):
+        super().__init__(None, None, make_environment, config)  # no token ids, so neither generator nor tokenizer
+        self.llm, self.client = llm, client
+        self.system = system_prompt(language)
+
+    def roll_out_groups(self, *_: Any, **__: Any) -> list[RolloutGroup]:
+        raise UserError(f"{self.llm.model} is behind an API: it can be evaluated (evaluate.api), but not trained")
+
+    def roll_out(self, attempts: Sequence[Attempt], *tick: Callable[..., None]) -> list[Trajectory]:
+        trajectories = super().roll_out(attempts, *tick)
+        refused = [trajectory.meta["refused"] for trajectory in trajectories if "refused" in trajectory.meta]
+        if len(refused) > self.client.limits.max_failure_share * len(trajectories):
+            limit = f"judge.max_failure_share={self.client.limits.max_failure_share}"
+            raise UserError(f"{self.llm.model} refused {len(refused)} of {len(trajectories)} queries, above {limit}; the last: {refused[-1]}")
+        return trajectories
+
+    def _start(self, query: Query) -> ApiProgress:
+        messages = prompt_messages(query, self.system)
+        return ApiProgress(messages, [], sent=list(messages))
+
+    async def _take_turn(self, progress: ApiProgress, attempt: Attempt, turn_number: int, budget: int, must_answer: bool) -> bool:
+        """One that must answer has no tools left."""
+        tools = {} if must_answer else {"tools": self.tools}
+        request = chat_request(self.llm, progress.sent, budget, attempt.temperature, **tools)
+        reply = await self.client.complete(self.llm, request, attempt.seed if attempt.temperature else 0)
+        if isinstance(reply, NoReply):
+            return self._without_reply(progress, reply)
+        said = json.loads(reply.text)
+        calls = [(call_id or f"call_{turn_number}_{number}", call) for number, (call_id, call) in enumerate(native_calls(said))]
+        progress.count(reply.tokens_in, reply.tokens_out)
+        progress.meta["model"] = reply.model
+        progress.messages.append(reply_message(said, [call for _, call in calls]))
+        progress.sent.append(_sent_back(said, calls))
+        progress.call_ids = [call_id for call_id, _ in calls]
+        return said.get("finish_reason") != "length" and progress.length <= self.config.max_tokens
+
+    def _without_reply(self, progress: ApiProgress, reply: NoReply) -> bool:
+        self.client.check()
+        if not reply.is_refusal:
+            raise RunStopped(f"no reply of {self.llm.model} to a turn for {self.llm.patience_s:g} s ({reply.reason}); start it again later")
+        progress.meta["refused"] = reply.reason[:300]
+        progress.messages.append(assistant_message(""))
+        return True
+
+    def _append_observations(self, progress: ApiProgress, observations: list[str]) -> None:
+        messages = progress.note(observations)
+        native = len(progress.call_ids)
+        progress.sent += [message | {"tool_call_id": call_id} for message, call_id in zip(messages, progress.call_ids)]
+        if messages[native:]:  # calls in the text are answered as Qwen3's chat template does
+            texts = [f"<tool_response>\n{message['content']}\n</tool_response>" for message in messages[native:]]
+            progress.sent.append({"role": "user", "content": "\n".join(texts)})
+
+
+def _sent_back(said: dict[str, Any], calls: Sequence[tuple[str, ToolCall]]) -> Message:
+    """The reply as the next request repeats it: without its thoughts, and with arguments that servers can read as JSON."""
+    message: Message = {"role": "assistant", "content": text_of(said.get("content")) or None}
+    if calls:
+        message["tool_calls"] = [
+            {"id": call_id, "type": "function", "function": {"name": call.name or "unknown", "arguments": _as_json(call.arguments)}}
+            for call_id, call in calls
+        ]
+    return message
+
+
+def _as_json(arguments: dict[str, Any] | str) -> str:
+    return json.dumps(arguments if isinstance(arguments, dict) else {"malformed": arguments}, ensure_ascii=False)
+
+
+def system_prompt(language: str) -> str:
+    """What a closed model is told of its task and of the form of an answer."""
+    return prompt_texts("policy", language)["system"].strip()
+
+
+def prompt_hash(language: str) -> str:
+    """Names that text; kept with every result."""
+    return hashlib.sha256(system_prompt(language).encode()).hexdigest()[:12]

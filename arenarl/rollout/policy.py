@@ -1,0 +1,163 @@
+"""Policies: load one from a hub id or a folder, or build a tiny Qwen3 with a tokenizer of its own and save it as such a folder.
+
+Either way the result is an ordinary Hugging Face model and tokenizer with a chat template that keeps earlier thoughts (Qwen3's
+own template drops them, which would make a rollout's tokens differ from what SFT trained on). The tiny policy's tokenizer keeps
+JSON scaffolding whole and cuts numbers evenly, so that a trajectory of several tool calls takes some 200 tokens.
+"""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import torch
+from peft import AutoPeftModelForCausalLM, PeftModel
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, Qwen3Config, Qwen3ForCausalLM, Trainer
+from transformers import PreTrainedTokenizerFast as FastTokenizer
+from transformers.integrations import unset_hf_deepspeed_config
+from trl.chat_template_utils import get_training_chat_template, qwen3_training_chat_template
+
+from arenarl.config.schema import PolicyConfig, ScratchConfig
+from arenarl.system.atomic_files import appearing
+from arenarl.system.errors import UserError
+
+_SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+_TAGS = [f"<{slash}{tag}>" for tag in ("think", "tool_call", "tool_response", "answer") for slash in ("", "/")]
+_PIECES = "|".join(  # whatever is to be copied from a tool's result has the same few tokens wherever it stands
+    [
+        r" ?[A-Za-z]+",
+        r" (?=\d{4}-)|\d{4}(?=-)|-\d\d(?![\d:])",  # dates: 2026 -05 -20
+        r"[ -]?\d\d:00|[ -]?\d\d(?=:\d\d)|:\d\d",  # times: 09:00 -21:00, 13 :30 -18 :05
+        r" \d\.\d(?!\d|km)|\.\d(?:km)?(?!\d)",  # ratings, and the decimals of a distance
+        r" ?¥?\d{1,2}(?=(?:\d\d)*(?!\d))",  # other numbers two digits at a time: ¥12 90
+        r"\s|[^\sA-Za-z\d]+?",
+    ]
+)
+
+
+def load_tokenizer(path: str) -> PreTrainedTokenizerBase:
+    """A checkpoint's tokenizer, with the prefix-preserving variant of its chat template.
+
+    Raises:
+        UserError: no such folder or id, no chat template, or a template that rewrites earlier turns.
+    """
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path)
+    except (OSError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"no tokenizer at {path}; train the stage that writes it, or name a folder or hub id that exists ({reason})") from error
+    if not tokenizer.chat_template:
+        raise UserError(f"{path} has no chat template; save one with its tokenizer, or start from a checkpoint that train_sft.py wrote")
+    try:
+        tokenizer.chat_template = get_training_chat_template(tokenizer) or tokenizer.chat_template
+    except ValueError as error:
+        raise UserError(f"{path}: its chat template cannot be trained on: {str(error).splitlines()[0]}") from error
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
+
+
+def require_model(path: str) -> str:
+    """The path itself, if it is a hub id or a folder with weights. Raises UserError for a folder without, or of an unfinished stage."""
+    folder = Path(path)
+    if (folder / "provenance.json").is_file() and not (folder / "timing.json").is_file():
+        raise UserError(f"{path} is not finished; run the stage that writes it again, it goes on from its last checkpoint")
+    if folder.is_dir() and not any(folder.glob("*.safetensors*")) and not any(folder.glob("pytorch_model*.bin*")):
+        raise UserError(f"{path} holds no weights; train the stage that writes it first, or name another checkpoint")
+    return path
+
+
+def load_model(path: str, dtype: str) -> PreTrainedModel:
+    """A checkpoint's causal language model. Raises UserError if there is none."""
+    try:
+        return AutoModelForCausalLM.from_pretrained(path, dtype=getattr(torch, dtype))
+    except (OSError, ValueError) as error:
+        raise UserError(f"no model at {path}: {str(error).splitlines()[0]}") from error
+
+
+def save_policy(trainer: Trainer, folder: Path) -> None:
+    """Save the trained policy as an ordinary folder; LoRA weights are merged, so that nothing downstream needs to know of them."""
+    if not isinstance(trainer.accelerator.unwrap_model(trainer.model), PeftModel):
+        trainer.save_model(str(folder))
+        return
+    trainer.save_model(str(folder / "adapter"))
+    if trainer.is_world_process_zero():
+        unset_hf_deepspeed_config()  # under ZeRO-3 the base model would be loaded in parts, which takes all processes
+        merged = AutoPeftModelForCausalLM.from_pretrained(folder / "adapter", dtype=trainer.model.dtype).merge_and_unload()
+        merged.save_pretrained(folder)
+        trainer.processing_class.save_pretrained(folder)
+
+
+def prepare_initial_policy(config: PolicyConfig, folder: Path, texts: Iterable[str], tools: list[dict], seed: int) -> str:
+    """The path that SFT starts from: `policy.model`, or a scratch policy, built once and saved into `folder`."""
+    if config.model is not None:
+        return config.model
+    if not (folder / "tokenizer.json").is_file():
+        tokenizer = train_tokenizer(texts, tools, config.scratch.vocab_size)
+        torch.manual_seed(seed)
+        with appearing(folder) as partial:
+            build_scratch_model(config.scratch, tokenizer).save_pretrained(partial)
+            tokenizer.save_pretrained(partial)
+    return str(folder)
+
+
+def build_scratch_model(config: ScratchConfig, tokenizer: PreTrainedTokenizerBase) -> Qwen3ForCausalLM:
+    """A randomly initialised Qwen3 of the given shape."""
+    return Qwen3ForCausalLM(
+        Qwen3Config(
+            vocab_size=len(tokenizer),
+            hidden_size=config.hidden_size,
+            intermediate_size=config.intermediate_size,
+            num_hidden_layers=config.num_layers,
+            num_attention_heads=config.num_heads,
+            num_key_value_heads=config.num_kv_heads,
+            head_dim=config.head_dim,
+            rope_parameters={"rope_type": "default", "rope_theta": config.rope_theta},
+            max_position_embeddings=config.max_positions,
+            tie_word_embeddings=True,
+            initializer_range=config.hidden_size**-0.5,
+            bos_token_id=None,
+            eos_token_id=tokenizer.eos_token_id,
+            pad_token_id=tokenizer.pad_token_id,
+        )
+    )
+
+
+def train_tokenizer(texts: Iterable[str], tools: list[dict], vocab_size: int) -> FastTokenizer:
+    """A byte-level BPE over the SFT split's texts, with Qwen3's control tokens and the tools' JSON scaffolding as added tokens."""
+    scaffolds = _scaffolds(tools)
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(Regex(_PIECES), "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    reserved = len(_SPECIAL) + len(_TAGS) + len(scaffolds)
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size - reserved, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
+    )
+    boundary = re.compile("|".join(re.escape(s) for s in sorted(scaffolds + _TAGS + _SPECIAL, key=len, reverse=True)))
+    tokenizer.train_from_iterator((piece for text in texts for piece in boundary.split(text) if piece), trainer)
+    tokenizer.add_special_tokens(_SPECIAL)
+    tokenizer.add_tokens([AddedToken(text, normalized=False) for text in _TAGS + scaffolds])
+    return FastTokenizer(
+        tokenizer_object=tokenizer,
+        eos_token="<|im_end|>",
+        pad_token="<|endoftext|>",
+        padding_side="left",
+        chat_template=qwen3_training_chat_template,
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def _scaffolds(tools: list[dict]) -> list[str]:
+    """The fixed strings around a tool call's values and a turn's blocks, so that each costs one token."""
+    strings = ["<|im_start|>user\n", "<|im_start|>assistant\n", "<|im_start|>user\n<tool_response>\n", "<think>\n"]
+    strings += ["\n</think>\n\n<answer>\n", "\n</answer>", '"}}\n</tool_call>', "}}\n</tool_call>"]
+    for tool in (tool["function"] for tool in tools):
+        for position, (argument, schema) in enumerate(tool["parameters"]["properties"].items()):
+            quote = '"' if schema["type"] == "string" else ""
+            if position == 0:
+                strings.append(f'\n</think>\n\n<tool_call>\n{{"name": "{tool["name"]}", "arguments": {{"{argument}": {quote}')
+            else:
+                strings += [f'", "{argument}": {quote}', f', "{argument}": {quote}']
+    return list(dict.fromkeys(strings))

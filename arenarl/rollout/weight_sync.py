@@ -1,0 +1,114 @@
+"""The trainer's weights to vLLM, after every update, and the check that they arrived.
+
+Beside `trl_adapter` the only module that knows TRL's insides: its `VLLMGeneration` walks the weights, gathering them under ZeRO-3 and
+merging LoRA, and loads them into an engine of the same process. What TRL leaves to vLLM when it opens an engine itself (the dtype:
+vLLM takes bfloat16 for float32 weights) and how it reaches a server (by NCCL) is replaced here, through the methods it has for that.
+"""
+
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from accelerate.utils import gather_object
+from safetensors.torch import save_file
+from trl import GRPOTrainer
+from trl.generation.vllm_generation import VLLMGeneration
+from trl.trainer.utils import ensure_master_addr_port
+
+from arenarl.config.schema import Config
+from arenarl.rollout.engine import RolloutEngine
+from arenarl.rollout.parity import PROMPTS, Parity, measure_parity, require_parity
+from arenarl.rollout.vllm_generation import open_engine
+from arenarl.rollout.vllm_server import VLLMServer
+from arenarl.trajectory import Query
+
+_SHARD_BYTES = 4 << 30
+
+
+class EngineWeights(VLLMGeneration):
+    """TRL's weight sync into an engine of this process that `open_engine` opens."""
+
+    def __init__(self, trainer: GRPOTrainer, config: Config):
+        self.config = config
+        super().__init__(trainer.model, trainer.accelerator, trainer.processing_class, mode="colocate")
+
+    def _init_vllm(self) -> None:
+        accelerator, rollout = self.accelerator, self.config.rollout
+        os.environ["RANK"], os.environ["LOCAL_RANK"] = str(accelerator.process_index), str(accelerator.local_process_index)
+        os.environ["WORLD_SIZE"] = str(accelerator.num_processes)
+        ensure_master_addr_port()
+        rows = self.config.rl.groups // accelerator.num_processes * rollout.group_size
+        self.llm = open_engine(self.model.name_or_path, self.config, rows, beside_trainer=True)
+        accelerator.wait_for_everyone()
+
+
+class ServedWeights(VLLMGeneration):
+    """TRL's way to walk the weights, with a disk in place of its NCCL broadcast (vllm_server.py says why)."""
+
+    def __init__(self, trainer: GRPOTrainer, server: VLLMServer, folder: Path):
+        self.server, self.folder = server, folder
+        super().__init__(trainer.model, trainer.accelerator, trainer.processing_class, mode="server")
+
+    def _init_vllm(self) -> None:
+        """Nothing to open: requests and weights have their own ways to the server."""
+
+    def sync_weights(self) -> None:
+        """Every process walks the weights, because gathering needs all; the main one writes them and tells the server."""
+        is_main = self.accelerator.is_main_process
+        if is_main:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            self.folder.mkdir(parents=True)
+        shard: dict[str, torch.Tensor] = {}
+        for name, weights in self._iter_named_params():
+            if is_main:
+                shard[name] = weights.detach().to("cpu", copy=True)
+                if sum(tensor.nbytes for tensor in shard.values()) > _SHARD_BYTES:
+                    self._write(shard)
+                    shard = {}
+        if is_main:
+            self._write(shard)
+            self.server.load(str(self.folder.resolve()))
+        self.accelerator.wait_for_everyone()  # or another process would generate with the old ones
+
+    def _write(self, shard: dict[str, torch.Tensor]) -> None:
+        save_file(shard, self.folder / f"model-{len(list(self.folder.iterdir())):05}.safetensors", metadata={"format": "pt"})
+
+
+class VLLMWeights:
+    """Keeps vLLM at the trainer's weights; every `parity_steps` steps, the first time included, checks that both agree."""
+
+    def __init__(self, trainer: GRPOTrainer, engine: RolloutEngine, queries: Sequence[Query], config: Config):
+        self.trainer, self.generator, self.rollout = trainer, engine.generator, config.rollout
+        self.prompts = [engine.prompt_ids(query) for query in queries[:PROMPTS]]
+        self.first: Parity | None = None
+        self._checked = -1
+        if config.rollout.backend == "vllm":
+            trainer.vllm_generation = EngineWeights(trainer, config)
+            self.generator.llm = trainer.vllm_generation.llm
+        else:
+            folder = Path(config.rollout.server_weights or config.run_dir / "rl" / "served")
+            trainer.vllm_generation = ServedWeights(trainer, self.generator.server, folder)
+        trainer.use_vllm, trainer._last_loaded_step = True, -1  # TRL then syncs before each rollout and corrects for vLLM's probabilities
+
+    def bring_up_to_date(self) -> None:
+        """On all processes together. TRL has done it already where it starts a rollout itself."""
+        step = self.trainer.state.global_step
+        if self.trainer._last_loaded_step != step:
+            self.trainer.vllm_generation.sync_weights()
+            self.trainer._last_loaded_step = step
+        if self.first is None or (step % self.rollout.parity_steps == 0 and step != self._checked):
+            self._check(step)
+
+    def _check(self, step: int) -> None:
+        """The worst of all processes counts, so that all of them stop."""
+        model = self.trainer.model
+        found: list[Parity] = gather_object([measure_parity(self.generator, model, self.prompts)])
+        is_tied = model.config.get_text_config().tie_word_embeddings
+        for parity in found:
+            require_parity(parity, self.first, self.rollout.parity_bound, step, is_tied)
+        worst = max(found, key=lambda parity: parity.mean_difference)
+        self.first, self._checked = self.first or worst, step
+        for name, value in worst.metrics.items():
+            self.trainer._metrics["train"][name].append(value)

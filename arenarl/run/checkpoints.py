@@ -1,0 +1,69 @@
+"""Checkpoints that survive a kill at any moment, and the trainer's part of what a run shows.
+
+The trainer writes a checkpoint file by file, on several processes. It counts as whole once all of them are through and the mark is
+there; the one before is deleted only when the next has one, so from the first mark on there always is a whole one.
+"""
+
+import shutil
+from pathlib import Path
+
+import torch
+from accelerate import PartialState
+from transformers import PrinterCallback, Trainer, TrainerCallback
+
+from arenarl.run.stage import Stopwatch
+from arenarl.system.atomic_files import write_json
+from arenarl.system.progress import Bar, is_main_process
+
+MARK = "whole.json"
+
+
+def last_checkpoint(folder: Path) -> str | None:
+    """The newest whole checkpoint to resume from; those that were being written when the run was killed are removed."""
+    # Accelerate loads optimizer states onto "cpu:0", a place that torch's loader does not know.
+    torch.serialization.register_package(5, lambda storage: None, lambda storage, place: storage if place.startswith("cpu:") else None)
+    checkpoints = sorted(folder.glob("checkpoint-*"), key=lambda path: int(path.name.rpartition("-")[2]))
+    whole = [path for path in checkpoints if (path / MARK).is_file()]
+    if is_main_process():
+        for path in set(checkpoints) - set(whole):
+            shutil.rmtree(path)
+    return str(whole[-1]) if whole else None
+
+
+class Survival(TrainerCallback):
+    """Marks whole checkpoints, and stops the time up to each."""
+
+    def __init__(self, stopwatch: Stopwatch):
+        self.stopwatch = stopwatch
+
+    def on_save(self, args, state, control, **kwargs):
+        PartialState().wait_for_everyone()
+        if state.is_world_process_zero:
+            write_json(Path(args.output_dir) / f"checkpoint-{state.global_step}" / MARK, {"step": state.global_step})
+            self.stopwatch.lap()
+
+
+class TrainingBar(TrainerCallback):
+    """The trainer's progress; `note` shows a text behind it."""
+
+    def __init__(self, title: str):
+        self.title = title
+        self.bar: Bar | None = None
+
+    def attach(self, trainer: Trainer) -> None:
+        """Take the place of the trainer's own callback, which prints all metrics at every log."""
+        trainer.remove_callback(PrinterCallback)
+        trainer.add_callback(self)
+
+    def note(self, text: object) -> None:
+        if self.bar is not None:
+            self.bar.note(str(text))
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        self.bar = Bar(self.title, state.max_steps, state.global_step)
+
+    def on_step_end(self, args, state, control, **kwargs):
+        self.bar.update()
+
+    def on_train_end(self, args, state, control, **kwargs):
+        self.bar.close()

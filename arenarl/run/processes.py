@@ -1,0 +1,31 @@
+"""Several processes of one script without a trainer: evaluation and difficulty share out their queries; torchrun starts them."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TypeVar
+
+import torch
+from accelerate import PartialState
+
+from arenarl.config.schema import Config
+from arenarl.run.zero3 import LONGEST_WAIT_S
+from arenarl.system.errors import UserError
+
+T = TypeVar("T")
+
+
+def join_processes(config: Config) -> None:
+    """Meet the other processes, if there are any; to be called before a model is loaded, whose GPU this chooses.
+
+    Raises:
+        UserError: they would share vLLM's server, which one process keeps busy, and load checkpoints into it at the same time.
+    """
+    state = PartialState(cpu=not torch.cuda.is_available(), timeout=timedelta(seconds=LONGEST_WAIT_S))  # without cpu it would see no others there
+    if state.num_processes > 1 and config.rollout.backend == "vllm_server":
+        raise UserError("rollout.backend=vllm_server is for one process, which keeps the server busy; start the script with python, without torchrun")
+
+
+def own_share(of_queries: Sequence[T]) -> Sequence[T]:
+    """What this process works off of the queries, or of something that stands in their order."""
+    state = PartialState()
+    return of_queries[state.process_index :: state.num_processes]

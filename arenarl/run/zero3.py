@@ -1,0 +1,41 @@
+"""DeepSpeed for SFT and RL: what is refused before training starts, and how its processes find each other.
+
+ZeRO-3 shares parameters, gradients and optimizer states over the processes (Appendix A); the trainers do the rest. Rollouts gather the
+weights once a phase (trl_adapter.generating), and what is saved is the whole model.
+"""
+
+import json
+import os
+from pathlib import Path
+
+from arenarl.system.errors import UserError
+
+LONGEST_WAIT_S = 6 * 3600  # for the slowest process's trajectories, and for a judge that is down; then the run has failed. Our choice
+
+
+def check_deepspeed(key: str, path: str | None, script: str, is_check: bool) -> None:
+    """Refuse a DeepSpeed JSON that cannot be used, or `key` without a launcher, unless the script is only to check its input.
+
+    Raises:
+        UserError: one line that says what to change.
+    """
+    if path is None:
+        return
+    if not Path(path).is_file():
+        raise UserError(f"{key}={path} does not exist; name a DeepSpeed JSON or set it to null")
+    try:
+        zero = json.loads(Path(path).read_text(encoding="utf-8"))["zero_optimization"]
+    except (ValueError, KeyError) as error:
+        raise UserError(f"{key}={path} is no DeepSpeed JSON with a zero_optimization: {error}; start from ds_config.json") from error
+    if zero.get("stage") == 3 and not zero.get("stage3_gather_16bit_weights_on_model_save"):
+        raise UserError(f"{path}: set stage3_gather_16bit_weights_on_model_save to true in zero_optimization, or no whole policy could be saved")
+    if "RANK" not in os.environ and not is_check:
+        raise UserError(f"ZeRO-3 needs a launcher: torchrun --nproc_per_node 2 {script} …, or --set {key}=null for one process")
+
+
+def start_deepspeed() -> None:
+    """Start the process group; to be called once the trainer's arguments are there, before a model is loaded in parts."""
+    import deepspeed
+
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # half a minute of compiling, for an inference-only collective
+    deepspeed.init_distributed()

@@ -1,0 +1,314 @@
+"""What a training step costs beside plain TRL's, where its time goes, and how much of the judging it hides behind generation.
+
+    python -m arenarl.studies.bench_training --config configs/quickstart.yaml [--set key=value ...] [--groups 8] [--group_size 16] [--pairs 6] …
+
+The policy has random weights and never ends a turn by itself, so that both steps generate just as many tokens; what a turn says
+is written over it afterwards (`Script`). Two measurements for each `--shape`, on one process:
+
+1. One GRPOTrainer takes our step and TRL's own in turn, on the same prompts, with `--tokens` in every completion. TRL's step is
+   `GRPOTrainer` as it comes: `model.generate`, the same forward passes and update, a reward function that returns at once. Ours
+   differs in what this project puts in its place: the rollout engine with its back end, tournaments with a judge that answers at once,
+   the metrics. `step_ratio_to_trl` is our median by TRL's, the first pair left out. `tokens_per_s` are generated tokens a
+   second of the rollout, `peak_memory_gb` is the process's on a CPU and what torch allocated on a GPU.
+2. Rollouts of several turns with real tool calls, which end at different times, judged by an HTTP server that takes `--delay_s` a call:
+   `overlap.py` says what `judge_hidden_possible` and `judge_hidden_share` are.
+
+The last line is JSON, of the last shape; `rows` has all of them.
+"""
+
+import argparse
+import json
+import math
+import random
+import resource
+import tempfile
+from collections.abc import Awaitable, Callable
+from copy import deepcopy
+from operator import itemgetter
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import torch
+from datasets import Dataset
+from transformers import PreTrainedTokenizerBase, Qwen3ForCausalLM, TrainerCallback
+from transformers.trainer_utils import SaveStrategy
+from trl import GRPOTrainer
+
+from arenarl.build import build_engine, build_environment, build_examiner, lora_config
+from arenarl.config.command_line import parse_arguments
+from arenarl.config.schema import Config, EnvironmentConfig, ScratchConfig
+from arenarl.domains.travel.queries import SUBTASKS, make_queries
+from arenarl.domains.travel.teacher import Teacher
+from arenarl.judges.judge import Judge, Verdict
+from arenarl.plan import memory
+from arenarl.rollout.engine import RolloutEngine
+from arenarl.rollout.generation import GeneratedTurn, TurnRequest
+from arenarl.rollout.policy import build_scratch_model, load_tokenizer, train_tokenizer
+from arenarl.run.checkpoints import TrainingBar
+from arenarl.run.stage import fix_randomness
+from arenarl.studies.delayed_judge import delayed_judge
+from arenarl.studies.overlap import HTTPJudge, Overlap, measure_overlap
+from arenarl.system.errors import UserError, guarded
+from arenarl.system.seeds import stable_seed
+from arenarl.training import trl_adapter as adapter
+from arenarl.training.rewarding import Arena, outcome_metrics
+from arenarl.training.sft_data import as_text
+from arenarl.trajectory import Query, Trajectory, prompt_messages
+
+SHAPES = {  # beside `tiny`, which is the YAML's policy.scratch. Their tokenizer knows fewer tokens, and thinks nothing of the rest
+    "qwen3-1.7b": memory.SHAPES["Qwen/Qwen3-1.7B"],
+    "qwen3-8b": memory.SHAPES["Qwen/Qwen3-8B"],
+}
+TURNS = 8  # of the second measurement, at most
+GOING_ON = 0.6  # share of its turns, but for the last, that call a tool; the others answer
+
+
+class InstantJudge:
+    """Scores at once, and always the same trajectory alike."""
+
+    async def compare(self, query: Query, first: Trajectory, second: Trajectory, repeat: int = 0) -> Verdict | None:
+        return Verdict(tuple({"total": stable_seed(one.messages) % 1000 / 100} for one in (first, second)), itemgetter("total"))
+
+
+class Script:
+    """Writes over a generated turn, whose length it keeps: some of the policy's tokens as a thought, then a tool call or an answer."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, generate: Callable[[TurnRequest], Awaitable[GeneratedTurn]], turns: int):
+        def encode(text: str) -> list[int]:
+            return tokenizer.encode(text, add_special_tokens=False)
+
+        self.generate, self.turns = generate, turns
+        self.head = encode("<think>\n")
+        self.search = [*encode('\n</think>\n\n<tool_call>\n{"name": "universal_search", "arguments": {"query": "cafe"}}\n</tool_call>')]
+        self.answer = encode("\n</think>\n\n<answer>\nA cafe in Chengdu.\n</answer>")
+        self.end, (self.filler, *_) = tokenizer.eos_token_id, encode(" cafe")
+        self.header = tokenizer.convert_tokens_to_ids("<|im_start|>assistant\n")
+        self.ordinary = set(range(len(tokenizer))) - set(tokenizer.added_tokens_decoder)
+
+    async def __call__(self, request: TurnRequest) -> GeneratedTurn:
+        turn_ids = (await self.generate(request)).token_ids
+        is_last = request.token_ids.count(self.header) == self.turns
+        goes_on = not is_last and random.Random(request.seed).random() < GOING_ON
+        tail = [*(self.search if goes_on else self.answer), self.end]
+        thought = turn_ids[len(self.head) : len(turn_ids) - len(tail)]
+        return GeneratedTurn([*self.head, *(token if token in self.ordinary else self.filler for token in thought), *tail])
+
+
+class TurnAbout(TrainerCallback):
+    """The trainer's steps in turn ours and TRL's own, ours first; `seconds` of each kind."""
+
+    def __init__(self):
+        self.trainer: GRPOTrainer | None = None  # set once it exists
+        self.seconds: dict[str, list[float]] = {"ours": [], "trl": []}
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        self.ours = self.trainer.rollout_func
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        self.trainer.rollout_func = None if state.global_step % 2 else self.ours
+        _wait_for_gpu()
+        self.start = perf_counter()
+
+    def on_step_end(self, args, state, control, **kwargs):
+        _wait_for_gpu()
+        self.seconds["trl" if self.trainer.rollout_func is None else "ours"].append(perf_counter() - self.start)
+
+
+def _wait_for_gpu() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def build_policy(config: Config, shape: str, queries: list[Query], folder: Path) -> tuple[str, int]:
+    """A folder with a random policy of the shape that never ends a turn, and a tokenizer of texts of the embedded world; its parameters."""
+    environment = build_environment(config)
+    teacher = Teacher(environment.world, environment)
+    taught = [teacher.solve(query, random.Random(index), 0.5) for index, query in enumerate(queries)]
+    texts = [message["content"] for trajectory in taught for message in as_text(trajectory.messages)]
+    tokenizer = train_tokenizer(texts, environment.tools, config.policy.scratch.vocab_size)
+    torch.manual_seed(config.seed)
+    scratch = _scratch_of(SHAPES[shape]) if shape in SHAPES else config.policy.scratch
+    model = build_scratch_model(scratch, tokenizer).to(getattr(torch, config.policy.dtype))
+    if shape in SHAPES:
+        model.resize_token_embeddings(SHAPES[shape].vocabulary, mean_resizing=False)
+    _never_end(model, tokenizer.eos_token_id)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder), model.num_parameters()
+
+
+def _scratch_of(shape: memory.Shape) -> ScratchConfig:
+    sizes = (shape.hidden, shape.intermediate, shape.layers, shape.heads, shape.kv_heads, shape.head_dim)
+    return ScratchConfig(*sizes, rope_theta=1e6, max_positions=40960)
+
+
+@torch.no_grad()
+def _never_end(model: Qwen3ForCausalLM, end: int) -> None:
+    """The first dimension of the residual stream becomes a constant, against which the end of a turn points."""
+    for layer in model.model.layers:
+        layer.self_attn.o_proj.weight[0] = layer.mlp.down_proj.weight[0] = 0
+    model.model.embed_tokens.weight[:, 0] = 1
+    model.model.embed_tokens.weight[end, 0] = -50
+
+
+class Bench:
+    """The parts that both measurements share, for one shape: policy, queries, trainers."""
+
+    def __init__(self, config: Config, shape: str, folder: Path):
+        self.config, self.folder, self.shape = config, folder, shape
+        if shape in SHAPES:
+            config.policy.dtype = "bfloat16"
+        self.examine = build_examiner(config)
+        world, taken = build_environment(config).world, set()
+        self.queries = [query for name in SUBTASKS for query in make_queries(world, name, config.data.language, 40, "bench", taken)]
+        self.policy, self.parameters = build_policy(config, shape, self.queries, folder / "policy")
+        self.tokenizer = load_tokenizer(self.policy)
+
+    def trainer(self, judge: Judge, prompts: list[str], steps: int, turns: int, turn_tokens: int, callbacks: list, ask=lambda judging: None):
+        """A GRPOTrainer with our rollouts and rewards, and with a reward that is there at once for steps without them.
+
+        Args:
+            ask: called with the step's judging, before our reward function is.
+        """
+        config = deepcopy(self.config)
+        config.rl.steps, config.rl.learning_rate, config.wandb.mode = steps, 0.0, "disabled"
+        config.rollout.max_turns, config.rollout.max_turn_tokens = turns, turn_tokens
+        config.rollout.max_tokens = turn_tokens if turns == 1 else 4 * turns * turn_tokens  # observations included
+        engine: RolloutEngine = build_engine(config, self.tokenizer)
+        engine.generator.generate = Script(self.tokenizer, engine.generator.generate, turns)
+        arena = Arena(judge, config)
+        reward = adapter.reward_function(arena, lambda *of: outcome_metrics(*of, self.examine), lambda *of: None, config)
+
+        def reward_or_at_once(prompts, completions, **given: Any) -> list[float]:
+            if "judging" not in given:  # TRL's own step
+                return [float(row % 2) for row in range(len(prompts))]
+            ask(given["judging"][0])
+            return reward(prompts, completions, **given)
+
+        arguments = adapter.grpo_arguments(config, self.folder / "trainer", 1, use_cpu=not torch.cuda.is_available())
+        arguments.save_strategy = SaveStrategy.NO
+        trainer = GRPOTrainer(
+            model=self.policy,
+            args=arguments,
+            train_dataset=Dataset.from_dict({"prompt": prompts}),
+            processing_class=self.tokenizer,
+            rollout_func=adapter.rollout_function(engine, arena, self.queries, config),
+            reward_funcs=reward_or_at_once,
+            callbacks=callbacks,
+            peft_config=lora_config(config),
+        )
+        TrainingBar(f"bench, {self.shape}").attach(trainer)
+        return trainer
+
+    def measure_step(self, pairs: int, tokens: int) -> dict[str, Any]:
+        """Our step beside TRL's, and where the seconds of ours go; medians over all pairs but the first."""
+        groups, size = self.config.rl.groups, self.config.rollout.group_size
+        prompts: list[str] = []
+        for pair in range(pairs + 1):
+            queries = random.Random(pair).sample(self.queries, groups)
+            prompts += [query.query for query in queries] + [self._rendered(query) for query in queries]
+        turn_about = TurnAbout()
+        turn_about.trainer = trainer = self.trainer(InstantJudge(), prompts, 2 * pairs + 2, 1, tokens, [turn_about])
+        trainer.train()
+        logged = trainer.state.log_history[: 2 * pairs + 2]
+        ours, trl = (turn_about.seconds[kind][1:] for kind in ("ours", "trl"))
+        seen = [entry["num_tokens"] for entry in logged]  # so far, prompts included
+        new = [after - before for before, after in zip([0, *seen], seen)]
+        if new[::2] != new[1::2]:
+            raise RuntimeError(f"our steps and TRL's have other numbers of tokens: {new}")
+        parts = {part: median(entry[f"time/{part}_s"] for entry in logged[2::2]) for part in ("rollout", "forward", "judge")}
+        row = {"step_s": median(ours), "trl_step_s": median(trl), "step_ratio_to_trl": median(ours) / median(trl)}
+        row |= {f"{part}_s": seconds for part, seconds in parts.items()} | {"update_s": median(ours) - sum(parts.values())}
+        return row | {"tokens_per_s": groups * size * tokens / parts["rollout"], "peak_memory_gb": _peak_memory_gb()}
+
+    def measure_hidden(self, delay_s: float, turn_tokens: int) -> Overlap:
+        """How much of the judging of a step a slow judge leaves to be waited for; the second of two steps."""
+        groups, concurrency, asked = self.config.rl.groups, self.config.judge.concurrency, []
+        prompts = [query.query for step in range(2) for query in random.Random(-step - 1).sample(self.queries, groups)]
+        with delayed_judge(delay_s, concurrency) as url, HTTPJudge(url, concurrency) as judge:
+
+            def ask(judging) -> None:
+                asked.append(judging)
+                start = perf_counter()
+                judging.outcomes()
+                waits.append((start, perf_counter()))
+
+            waits: list[tuple[float, float]] = []
+            self.trainer(judge, prompts, 2, TURNS, turn_tokens, [], ask).train()
+        return measure_overlap(asked[-1], self.config.tournament.topology, concurrency, delay_s, *waits[-1])
+
+    def _rendered(self, query: Query) -> str:
+        """The query's prompt as text, which TRL then encodes into the tokens that our engine starts from."""
+        return self.tokenizer.apply_chat_template(prompt_messages(query), tools=None, add_generation_prompt=True, tokenize=False)
+
+
+def _peak_memory_gb() -> float:
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated() / 2**30
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+
+def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """What the last line says: the last row, and all of them."""
+    return rows[-1] | {"rows": rows}
+
+
+def show(row: dict[str, Any], overlap: Overlap, given: argparse.Namespace) -> None:
+    """A shape's figures, with what they are."""
+    s = {name.removesuffix("_s"): f"{seconds:.3f}" for name, seconds in row.items() if name.endswith("_s")}
+    print(
+        f"{row['shape']}, {row['parameters']:,} parameters, {row['backend']} on {row['device']}: {given.groups} groups of {given.group_size}",
+        f"  our step    {s['step']} s with {given.tokens} tokens in each completion: rollout {s['rollout']}, log-probabilities {s['forward']}, "
+        f"waiting for the judge {s['judge']}, update and the rest {s['update']}",
+        f"  TRL's step  {s['trl_step']} s; ours takes {row['step_ratio_to_trl']:.3f} times as long (medians of {given.pairs} each)",
+        f"  {row['tokens_per_s']:.0f} tokens a second of the rollout; {row['peak_memory_gb']:.2f} GB at most",
+        f"  {overlap.calls} judge calls of {given.delay_s:g} s, {row['concurrency']} at once: {overlap.total_s:.2f} s if nothing were hidden; "
+        f"waited {overlap.wait_s:.2f} s, and at least {overlap.least_wait_s:.2f} s in any case; trajectories ended over {overlap.generation_s:.2f} s",
+        f"  judge_hidden_possible {overlap.possible:.3f}: the share of the judging that the dependency graph allows before rewards are asked for",
+        f"  judge_hidden_share    {'-' if overlap.share is None else f'{overlap.share:.3f}'}: how much of that share was done by then",
+        sep="\n",
+        flush=True,
+    )
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--shape", nargs="+", choices=["tiny", *SHAPES], help="policies: tiny, and with a GPU qwen3-1.7b too")
+    parser.add_argument("--groups", type=int, default=8, help="queries a step")
+    parser.add_argument("--group_size", type=int, default=16, help="trajectories a query")
+    parser.add_argument("--tokens", type=int, default=128, help="of every completion, where steps are compared")
+    parser.add_argument("--pairs", type=int, default=6, help="steps of each kind that are compared")
+    parser.add_argument("--turn_tokens", type=int, default=96, help="of every turn, where judging is to be hidden")
+    parser.add_argument("--delay_s", type=float, default=1.0, help="seconds that a judge call takes there")
+
+
+def main() -> None:
+    config, arguments = parse_arguments(__doc__, add_flags)
+    for name, least in (("groups", 1), ("group_size", 3), ("tokens", 64), ("pairs", 1), ("turn_tokens", 64), ("delay_s", 1e-3)):
+        if getattr(arguments, name) < least:
+            raise UserError(f"--{name} {getattr(arguments, name)}: must be at least {least}")
+    if config.rollout.backend != "transformers":
+        raise UserError(f"rollout.backend={config.rollout.backend}: the benchmark does not know how to give vLLM its weights yet; leave the key out")
+    config.rl.groups, config.rollout.group_size = arguments.groups, arguments.group_size
+    config.rl.micro_batch_size = math.gcd(config.rl.micro_batch_size, arguments.groups * arguments.group_size)
+    config.reward.name, config.rl.updates_per_rollout = "tournament", 1
+    config.environment = EnvironmentConfig(results="compact", schemas_in_prompt=False)
+    fix_randomness(config)
+    has_gpu = torch.cuda.is_available()
+    rows = []
+    for shape in arguments.shape or ["tiny", *["qwen3-1.7b"] * has_gpu]:
+        with tempfile.TemporaryDirectory() as folder:
+            bench = Bench(deepcopy(config), shape, Path(folder))
+            row = {"shape": shape, "parameters": bench.parameters, "concurrency": config.judge.concurrency}
+            row |= bench.measure_step(arguments.pairs, arguments.tokens)
+            overlap = bench.measure_hidden(arguments.delay_s, arguments.turn_tokens)
+        row |= {"judge_hidden_share": overlap.share, "judge_hidden_possible": overlap.possible}
+        row |= {"backend": config.rollout.backend, "device": torch.cuda.get_device_name() if has_gpu else "cpu"}
+        show(row, overlap, arguments)
+        rows.append({name: round(value, 4) if isinstance(value, float) else value for name, value in row.items()})
+    print(json.dumps(summary(rows)))
+
+
+if __name__ == "__main__":
+    guarded(main)

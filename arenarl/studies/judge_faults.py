@@ -1,0 +1,86 @@
+"""An RL run against a judge server that fails in every way it knows, beside one without faults, and the faulty one once more.
+
+    python -m arenarl.studies.judge_faults --config configs/quickstart.yaml
+
+The last line is JSON: `fault_share` of the server's replies, `invented_scores` (verdicts that the run used and the server never gave),
+`failed_verdicts`, `throughput_ratio` (seconds with faults by seconds without), `calls_on_rerun`. Needs the run's data and SFT policy.
+"""
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from arenarl.config.command_line import as_overrides, command_line, parse_arguments
+from arenarl.config.load import load_config
+from arenarl.judges.server import free_port, running_server
+from arenarl.system.atomic_files import read_json
+from arenarl.system.errors import UserError
+from arenarl.system.repository import ROOT
+from arenarl.trajectory import read_jsonl
+
+FOLDER = Path("runs") / "judge-faults"
+JUDGE = ROOT / "configs" / "judges" / "local_server.yaml"
+
+
+def train(config: str, name: str, init_run: str, steps: int, port: int, overrides: list[str]) -> tuple[float, list[dict[str, Any]]]:
+    """Train from nothing with the LLM judge; the seconds it took and TRL's log of every step."""
+    run = load_config(config, [*overrides, f"name={name}"])
+    shutil.rmtree(run.run_dir, ignore_errors=True)
+    keys = {
+        "name": name, "rl.init_run": init_run, "rl.steps": steps, "rl.save_steps": steps, "rl.eval_steps": 0, "wandb.mode": "offline",
+        "judge.train.base": str(JUDGE), "judge.train.base_url": f"http://127.0.0.1:{port}/v1", "judge.train.timeout_s": 0.5,
+        "judge.concurrency": 16, "judge.store": str(FOLDER / f"{name}.sqlite"),
+    }  # fmt: skip
+    words = command_line(config, [*overrides, *as_overrides(keys)])
+    done = subprocess.run([sys.executable, str(ROOT / "train_rl.py"), *words], check=False)
+    if done.returncode:
+        raise UserError(f"training {name} ended with exit code {done.returncode}")
+    folder = run.run_dir / "rl"
+    state = read_json(folder / f"checkpoint-{steps}" / "trainer_state.json")
+    return read_json(folder / "timing.json")["seconds"], state["log_history"]
+
+
+def invented_scores(used: list[dict[str, Any]], served: list[dict[str, Any]]) -> int:
+    """How many of the verdicts used are none that the server gave to just that prompt."""
+    given = {(line["messages"], json.dumps(line["reply"], sort_keys=True)) for line in served if line["reply"]}
+    return sum((line["messages"], json.dumps(line["reply"], sort_keys=True)) not in given for line in used)
+
+
+def main() -> None:
+    def add_options(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--steps", type=int, default=20)
+        parser.add_argument("--faults", type=float, default=0.3, help="share of faulty replies")
+
+    config, arguments = parse_arguments(__doc__, add_options)  # the run whose data and SFT policy are taken
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    FOLDER.mkdir(parents=True)
+    port = free_port()  # the same for all, since replies are kept by address
+
+    def run(name: str, faults: float, log: Path) -> tuple[float, list[dict[str, Any]]]:
+        with running_server(arguments.config, arguments.overrides, port, "--faults", str(faults), "--log", str(log)):
+            return train(arguments.config, name, config.rl.init_run or config.name, arguments.steps, port, arguments.overrides)
+
+    seconds_without, _ = run("judge-faults-none", 0.0, FOLDER / "none.jsonl")
+    seconds, steps = run("judge-faults-some", arguments.faults, FOLDER / "some.jsonl")
+    some = load_config(arguments.config, [*arguments.overrides, "name=judge-faults-some"]).run_dir
+    used, served = list(read_jsonl(some / "rl" / "verdicts-0.jsonl")), list(read_jsonl(FOLDER / "some.jsonl"))
+    run("judge-faults-some", arguments.faults, FOLDER / "again.jsonl")
+    print(f"{len(used)} verdicts used, {len(served)} requests served; logs in {FOLDER}; curves of both runs in {some}/wandb")
+    figures = {
+        "fault_share": round(sum(line["fault"] is not None for line in served) / len(served), 3),
+        "invented_scores": invented_scores(used, served),
+        "failed_verdicts": int(sum(step.get("judge/failed_verdicts", 0) for step in steps)),
+        "throughput_ratio": round(seconds / seconds_without, 2),
+        "calls_on_rerun": len(list(read_jsonl(FOLDER / "again.jsonl"))),
+    }
+    print(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    from arenarl.system.errors import guarded
+
+    guarded(main)

@@ -1,0 +1,152 @@
+"""Where is a tournament truer than as many pointwise scores? Every topology under every kind of noise, weak to strong.
+
+    python -m arenarl.studies.noise_grid          # ./reproduce.sh fidelity --grid
+
+Groups, judges and rankings are those of `fidelity.py`. What counts here is tau of a tournament less tau of the mean of as many
+pointwise calls, over the same groups. Each cell (kind, strength) is kept in runs/noise-grid/<commit> once it is done, and the same
+command goes on from there.
+
+Writes results/ranking_fidelity/grid.json and the figure. Simulated throughout; not in the paper.
+"""
+
+import argparse
+import time
+from itertools import product
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
+
+from arenarl.report import markdown
+from arenarl.report.figures import LINES, STYLE, save_figure
+from arenarl.run.stage import commit
+from arenarl.studies.fidelity import TOPOLOGIES, difference, format_params, one_row_a_line, pointwise_key, run_jobs, simulate
+from arenarl.studies.simulation import NOISE
+from arenarl.system.atomic_files import read_json, write_json, write_text
+
+STRENGTHS = (0.25, 0.5, 1.0, 1.5, 2.0)
+KEPT = Path("runs") / "noise-grid"
+RANKINGS = {"bracket": "by its own rules", "scores": "by the scores of its matches"}
+METHODS = {  # rows of the README's table -> (topology, params, ranking)
+    "seeded single elimination": ("seeded_single_elimination", "", "bracket"),
+    "`balanced`, matches=2n-2": ("balanced", "matches=2n-2", "scores"),
+}
+DIVERGING = LinearSegmentedColormap.from_list("pointwise to tournament", [LINES[1]["color"], "white", LINES[0]["color"]])
+
+
+def cell(kind: str, strength: float, size: int, groups: int, seed: int, folder: Path) -> dict[str, Any]:
+    """`rows` of one judge, and the `core_seconds` they took; read from `folder` if they are there."""
+    path = folder / f"{kind}-{strength:g}-n{size}-groups{groups}-seed{seed}.json"
+    if kept := read_json(path):
+        return kept
+    start = time.process_time()
+    found = {"rows": cell_rows(kind, strength, size, groups, seed), "core_seconds": round(time.process_time() - start, 1)}
+    write_json(path, found)
+    return found
+
+
+def cell_rows(kind: str, strength: float, size: int, groups: int, seed: int) -> list[dict[str, Any]]:
+    """A row for each topology and ranking: its tau, that of as many pointwise calls, and the difference."""
+    tallies = simulate(kind, strength, size, groups, seed)
+    rows = []
+    for (topology, params, ranking), tally in tallies.items():
+        if topology != "pointwise":
+            pointwise = tallies[pointwise_key(topology, params)]
+            row = {"noise": kind, "strength": strength, "group_size": size, "topology": topology, "params": params, "ranking": ranking}
+            row |= {"judge_calls": tally.row()["judge_calls"], "tau": round(fmean(tally.tau), 4), "pointwise_tau": round(fmean(pointwise.tau), 4)}
+            rows.append(row | difference(tally, pointwise))
+    return rows
+
+
+def run(size: int, groups: int, seed: int, processes: int, folder: Path) -> dict[str, Any]:
+    """All cells. Each has its own seed, so the order of work changes nothing."""
+    jobs = [(cell, kind, strength, size, groups, seed, folder) for kind, strength in product(NOISE, STRENGTHS)]
+    found = run_jobs("noise grid", jobs, processes)
+    cells = [found[job] for job in jobs]
+    return {"core_seconds": round(sum(one["core_seconds"] for one in cells)), "rows": [row for one in cells for row in one["rows"]]}
+
+
+def differences(grid: dict[str, Any], topology: str, params: str, ranking: str) -> dict[tuple[str, float], dict[str, Any]]:
+    """(kind, strength) -> row of one method."""
+    wanted = (topology, params, ranking)
+    return {(row["noise"], row["strength"]): row for row in grid["rows"] if (row["topology"], row["params"], row["ranking"]) == wanted}
+
+
+def markdown_table(grid: dict[str, Any]) -> str:
+    """The README's table: tau less that of as many pointwise calls, with half the width of its 95 % interval."""
+    rows = []
+    for method, key in METHODS.items():
+        found = differences(grid, *key)
+        for kind in NOISE:
+            rows.append([method, kind, *(_format(found[kind, strength]) for strength in STRENGTHS)])
+    return markdown.table(["tournament", "noise", *(f"{strength:g}" for strength in STRENGTHS)], rows)
+
+
+def _format(row: dict[str, Any]) -> str:
+    low, high = row["ci"]
+    return f"{row['difference']:+.3f} ± {(high - low) / 2:.3f}"
+
+
+def draw(grid: dict[str, Any]) -> Figure:
+    """A panel for each kind of noise: topologies by strengths, above by a topology's own rules, below by the scores of its matches."""
+    figure = Figure(figsize=(11, 5.2), layout="constrained")
+    limit = max(abs(row["difference"]) for row in grid["rows"])
+    for panels, ranking in zip(figure.subplots(len(RANKINGS), len(NOISE), sharex=True, sharey="row"), RANKINGS, strict=True):
+        keys = [(topology, format_params(params), ranking) for topology, params in TOPOLOGIES if "placement" not in params]
+        methods = {key: found for key in keys if (found := differences(grid, *key))}
+        for panel, kind in zip(panels, NOISE, strict=True):
+            image = _heatmap(panel, [[found[kind, strength] for strength in STRENGTHS] for found in methods.values()], limit)
+            panel.set_title(kind if ranking == "bracket" else "")
+        names = [f"{topology} {params.removeprefix('matches=')}".strip().replace("_", " ") for topology, params, _ in methods]
+        panels[0].set_yticks(range(len(names)), names)
+        panels[0].set_ylabel(RANKINGS[ranking])
+    size = grid["rows"][0]["group_size"]
+    figure.supxlabel("strength of the noise, in standard deviations of quality (simulated)", fontsize=9)
+    title = f"Kendall's tau less that of as many pointwise calls, by kind of noise, N={size}; in hundredths, grey where the 95 % interval holds 0"
+    figure.suptitle(title, fontsize=10)
+    figure.colorbar(image, ax=figure.axes, shrink=0.6)
+    return figure
+
+
+def _heatmap(panel: Axes, rows: list[list[dict[str, Any]]], limit: float) -> AxesImage:
+    """Differences as colours and, in hundredths, as numbers: grey where they may be chance."""
+    values = np.array([[row["difference"] for row in line] for line in rows])
+    for (y, x), value in np.ndenumerate(values):
+        low, high = rows[y][x]["ci"]
+        colour = "#999999" if low <= 0 <= high else "white" if abs(value) > 0.6 * limit else "black"
+        panel.text(x, y, f"{round(100 * value):+d}", ha="center", va="center", fontsize=7, color=colour)
+    panel.set_xticks(range(len(STRENGTHS)), [f"{strength:g}" for strength in STRENGTHS], fontsize=8)
+    panel.tick_params(length=0)
+    panel.grid(visible=False)
+    return panel.imshow(values, cmap=DIVERGING, vmin=-limit, vmax=limit, aspect="auto")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--size", type=int, default=8, help="of the groups")
+    parser.add_argument("--groups", type=int, default=300, help="in a cell")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--out", type=Path, default=Path("results/ranking_fidelity"))
+    arguments = parser.parse_args()
+    if arguments.size < 3 or arguments.groups < 2 or arguments.processes < 1:
+        parser.error("--size must be at least 3, --groups at least 2, --processes at least 1")
+    version = commit()
+    found = run(arguments.size, arguments.groups, arguments.seed, arguments.processes, KEPT / str(version))
+    grid = {"judge": "simulated", "seed": arguments.seed, "commit": version, **found}
+    write_text(arguments.out / "grid.json", one_row_a_line(grid))
+    with mpl.rc_context(STYLE):
+        save_figure(draw(grid), arguments.out / "noise_grid")
+    print("Kendall's tau of a tournament less that of as many pointwise calls, by the strength of the noise; ± half the 95 % interval")
+    print(markdown_table(grid))
+    print(f"groups and judges are simulated; {grid['core_seconds']} s of one core; written: {arguments.out}/grid.json, noise_grid.png and .svg")
+
+
+if __name__ == "__main__":
+    main()

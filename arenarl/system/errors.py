@@ -1,0 +1,141 @@
+"""What ends a run: what a user can mend is one line on stderr that says how, anything else keeps its traceback.
+
+Under torchrun the line goes into the error file that torchrun gives to each process, because what several processes print while
+one takes the others down cannot be read; `launch.py` prints the line that was the cause.
+"""
+
+import atexit
+import errno
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+OWNED = "ARENARL_OWNED"  # set in the environment of a script that a command of ours has started
+GO_ON = "the same command then goes on from what is done"
+INTERRUPTED = "interrupted; the same command goes on from what is done"
+OUT_OF_MEMORY = f"memory ran out; lower rl.micro_batch_size, sft.batch_size or rollout.batch_size, or close other programs; {GO_ON}"
+GPU_OUT_OF_MEMORY = (
+    f"the GPU's memory ran out; lower rl.micro_batch_size or rollout.batch_size, or set policy.gradient_checkpointing=true; {GO_ON}. "
+    "If that is not enough, a run with another `name` can lower sft.batch_size or rollout.max_tokens, share the model over "
+    "more GPUs (rl.deepspeed=ds_config.json), or train LoRA weights only (policy.lora_rank=32)"
+)
+LOST_CONNECTION = "the connection to another process of this run was lost"
+_DISK = f"free some space; {GO_ON}"
+_BY_NUMBER = {
+    errno.ENOSPC: f"the disk is full; {_DISK}",
+    errno.EDQUOT: f"the disk quota is used up; {_DISK}",
+    errno.EFBIG: f"the file would be larger than this shell allows (ulimit -f); raise the limit; {GO_ON}",
+    errno.EACCES: f"no permission to write there; change the permissions of the folder or run from a copy of your own; {GO_ON}",
+    errno.EPERM: f"no permission to write there; change the permissions of the folder or run from a copy of your own; {GO_ON}",
+    errno.EROFS: f"the file system is read-only; run from a copy in a folder you can write to; {GO_ON}",
+    errno.ENOMEM: OUT_OF_MEMORY,
+    errno.EADDRINUSE: "the port is in use by another run; leave MASTER_PORT unset or set it to a free port",
+}
+_BY_TEXT = {  # torch, safetensors and the collectives raise errors of their own that only their text tells apart
+    "os error 28": _BY_NUMBER[errno.ENOSPC],
+    "No space left on device": _BY_NUMBER[errno.ENOSPC],
+    "os error 27": _BY_NUMBER[errno.EFBIG],
+    "os error 13": _BY_NUMBER[errno.EACCES],
+    "file write failed": f"a checkpoint could not be written, most likely because the disk is full; {_DISK}",
+    "inline_container.cc": f"a checkpoint could not be written, most likely because the disk is full; {_DISK}",
+    **dict.fromkeys(("CUDA out of memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "'out of memory'"), GPU_OUT_OF_MEMORY),
+    "allocate memory": OUT_OF_MEMORY,
+    "out of memory": OUT_OF_MEMORY,
+    "EADDRINUSE": _BY_NUMBER[errno.EADDRINUSE],
+    "Connection closed by peer": LOST_CONNECTION,
+    "Connection reset by peer": LOST_CONNECTION,
+    "ncclRemoteError": LOST_CONNECTION,
+}
+
+
+class UserError(Exception):
+    """Something the user can fix; scripts print it as one line and exit with code 2."""
+
+
+def guarded(main: Callable[[], None]) -> None:
+    """Run a script's main; what the user can mend ends as one line on stderr and exit code 2, Ctrl-C as one and 130."""
+    end_with_parent()
+    code = 0
+    try:
+        main()
+    except (Exception, KeyboardInterrupt) as error:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not tear up what is printed
+        code = _ended_by(error)
+    _exit(code)
+
+
+def explain(error: BaseException) -> str | None:
+    """One line that says what to change, or None for an error that is a bug of ours."""
+    for cause in _causes(error):
+        if isinstance(cause, UserError):
+            return f"error: {cause}"
+        if isinstance(cause, KeyboardInterrupt):
+            return INTERRUPTED
+        if isinstance(cause, MemoryError):
+            return f"error: {OUT_OF_MEMORY}"
+        if isinstance(cause, OSError) and cause.errno in _BY_NUMBER:
+            return f"error: {f'{cause.filename}: ' if cause.filename else ''}{_BY_NUMBER[cause.errno]}"
+        for text, line in _BY_TEXT.items():
+            if text in str(cause):
+                return f"error: {line}"
+    return None
+
+
+def show(line: str) -> None:
+    """Print a line on stderr, below a progress bar if one stands there."""
+    print(("\n" if sys.stderr.isatty() else "") + line, file=sys.stderr)
+
+
+def end_with_parent() -> None:
+    """Under torchrun, or started by a table (`OWNED`): train on no longer than whoever started this process, even if that is killed."""
+    if "TORCHELASTIC_RUN_ID" in os.environ or OWNED in os.environ:
+        threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+
+
+def _ended_by(error: Exception | KeyboardInterrupt) -> int:
+    """Say what ended the run; returns the exit code."""
+    line = explain(error)
+    if line is None:
+        sys.excepthook(type(error), error, error.__traceback__)
+        return 1
+    _report(line)
+    return 130 if isinstance(error, KeyboardInterrupt) else 2
+
+
+def _exit(code: int) -> None:
+    """End at once where there is a process group: a thread of gloo's that frees tensors while Python shuts down would abort the process."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_initialized():
+        sys.exit(code)
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _end_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(1)
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """The error and what it was raised for."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _report(line: str) -> None:
+    """Leave the line where torchrun looks for it, or print it."""
+    path = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    record = {"message": {"message": line, "extraInfo": {"py_callstack": line, "timestamp": str(int(time.time()))}}}
+    try:
+        Path(path or "").write_text(json.dumps(record), encoding="utf-8")
+    except OSError:  # no torchrun, or a disk so full that not even this fits
+        show(line)

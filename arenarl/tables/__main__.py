@@ -1,0 +1,49 @@
+"""The papers' tables and figures on a laptop: a file of configs/tables lists the rows, each a run for every seed.
+
+    python -m arenarl.tables table2 [table3 ...] [--quick] [--row NAME ...] [--seed 5 ...] [--again]
+
+A finished seed is written at once to results/<table>/<row>/seed<k>.json. `pages` makes of them table.json, a figure and the documents'
+tables. `--again` runs rows whatever is stored, and says how the figures compare.
+"""
+
+import argparse
+from pathlib import Path
+
+from arenarl.system.errors import UserError, guarded
+from arenarl.tables.rows import TABLES, read_table, runs_of
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("tables", nargs="+", metavar="TABLE", help=f"of {', '.join(TABLES)}, or all")
+    parser.add_argument("--row", action="append", default=[], dest="rows", help="this row only; may be repeated")
+    parser.add_argument("--seed", action="append", default=[], type=int, dest="seeds", help="this seed instead of the table's; may be repeated")
+    parser.add_argument("--quick", action="store_true", help="one seed, a few steps: minutes, to see that it runs; into runs/quick")
+    parser.add_argument("--again", action="store_true", help="run the rows whatever is stored, and compare; into runs/again")
+    parser.add_argument("--workers", type=int, default=2, help="runs at once, a core each (default: 2)")
+    arguments = parser.parse_args()
+
+    from arenarl.tables.pages import compare_with_stored, write_table  # which load scipy and matplotlib
+    from arenarl.tables.runs import run_all
+
+    names = list(TABLES) if arguments.tables == ["all"] else arguments.tables
+    tables = {name: read_table(name) for name in names}
+    folder = "quick" if arguments.quick else "again" if arguments.again else "tables"
+    results = Path("runs") / folder if folder != "tables" else Path("results")
+    runs = []
+    for name, table in tables.items():
+        rows = [row for row in arguments.rows if row in table.rows or len(tables) == 1]
+        if rows or not arguments.rows:
+            runs += runs_of(name, table, rows, arguments.seeds, folder, arguments.quick)
+    failures = run_all(runs, results, arguments.workers)
+    for name, table in tables.items():
+        if arguments.again:
+            print(compare_with_stored(name, results, Path("results")))
+        else:
+            print(write_table(name, table, results))
+    if failures:
+        raise UserError("; ".join(failures))
+
+
+if __name__ == "__main__":
+    guarded(main)

@@ -1,0 +1,65 @@
+"""A table's figure, in the style of `figures`: every row's win rate with its interval and its seeds, and the learning curves."""
+
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.figure import Figure
+
+from arenarl.report.figures import LINES, STYLE, plot_band, save_figure
+from arenarl.studies import discrimination
+from arenarl.tables.rows import Table
+
+
+def draw(summary: dict[str, Any], table: Table, found: dict[str, dict[int, dict[str, Any]]], folder: Path) -> list[str]:
+    """Write the figures into `folder`, as PNG and SVG; their names."""
+    curves = {row: [run["curve"] for run in seeds.values() if run["curve"]] for row, seeds in found.items()}
+    with mpl.rc_context(STYLE):
+        figures = {"win_rates": win_rates(summary, found), "curves": learning_curves({row: of for row, of in curves.items() if of}, table, summary)}
+        for name, figure in figures.items():
+            save_figure(figure, folder / name)
+    names = list(figures)
+    if table.measure == "discrimination":
+        for row, seeds in found.items():
+            if seeds:
+                discrimination.draw([run["discrimination"] for run in seeds.values()], folder / f"signal_{row}")
+                names.append(f"signal_{row}")
+    return names
+
+
+def win_rates(summary: dict[str, Any], found: dict[str, dict[int, dict[str, Any]]]) -> Figure:
+    """A line for each row: mean and 95 % interval over seeds, the seeds as small dots."""
+    rows = [row for row in summary["rows"] if row["seeds"]][::-1]
+    figure = Figure(figsize=(8.0, 0.9 + 0.34 * len(rows)), layout="constrained")
+    axes = figure.subplots()
+    for place, row in enumerate(rows):
+        values = [run["figures"]["win_rate"] for run in found[row["row"]].values()]
+        axes.plot(values, [place] * len(values), linestyle="", marker="|", color=LINES[1]["color"], markersize=7)
+        low, high = row["ci"] if row["ci"][0] is not None else (row["mean"], row["mean"])
+        axes.errorbar(row["mean"], place, xerr=[[row["mean"] - low], [high - row["mean"]]], color=LINES[0]["color"], marker="o", capsize=3)
+    axes.set_yticks(range(len(rows)), [row["label"] for row in rows])
+    axes.set_xlabel(f"win rate of sampled trajectories, {' and '.join(summary['judge'])} judge, %\ndot and bar: mean, 95 % over seeds; ticks: seeds")
+    axes.set_title(summary["title"])
+    return figure
+
+
+def learning_curves(curves: dict[str, list[list[dict[str, Any]]]], table: Table, summary: dict[str, Any]) -> Figure:
+    """Win rate and true quality over training, means over seeds; bands of the reference only, from its lowest seed to its highest."""
+    figure = Figure(figsize=(9.5, 3.6), layout="constrained")
+    panels = {"win_rate": f"win rate, {' and '.join(summary['judge'])} judge, %", "quality": "true quality, 0 to 10"}
+    colours = mpl.colormaps["cividis"](np.linspace(0, 0.9, len(curves)))
+    for axes, (name, title) in zip(figure.subplots(1, 2), panels.items(), strict=True):
+        for place, (row, seeds) in enumerate(curves.items()):
+            length = max(len(points) for points in seeds)
+            values = np.array([[point[f"eval/sampled/{name}"] for point in points] for points in seeds if len(points) == length])
+            share = [point["step"] / seeds[0][-1]["step"] for point in seeds[0]]
+            line = LINES[place % len(LINES)] | {"color": colours[place], "label": table.rows[row].label}
+            if row == table.reference:
+                plot_band(axes, share, values.mean(axis=0), (values.min(axis=0), values.max(axis=0)), **line)
+            else:
+                axes.plot(share, values.mean(axis=0), **line)
+        axes.set_title(title)
+        axes.set_xlabel("share of the training steps")
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside right center")
+    return figure

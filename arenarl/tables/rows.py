@@ -1,0 +1,157 @@
+"""Rows of the papers' tables: a file of configs/tables lists them, each a run for every seed.
+
+Every row trains from the same SFT policy of its seed with the three scripts, so that rows are paired over seeds. A row that several tables
+have is run once.
+"""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from omegaconf import MISSING, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from arenarl.config.command_line import as_overrides, command_line
+from arenarl.config.load import load_config
+from arenarl.config.schema import Config
+from arenarl.system.errors import UserError
+
+FOLDER = Path("configs/tables")
+TABLES = ("table2", "table3", "fig1", "fig4a", "fig4c", "ablations", "noise", "tournament_grpo")
+
+
+@dataclass
+class Quick:
+    seeds: list[int] = field(default_factory=list)
+    set: dict[str, Any] = field(default_factory=dict)  # comes last, for the cold start too
+
+
+@dataclass
+class Row:
+    """One line of a table; without a config it has only the paper's figures."""
+
+    label: str = MISSING
+    config: str | None = None  # of the run; null: nothing is run here
+    set: dict[str, Any] = field(default_factory=dict)  # keys that it changes in its config, after those of the whole table
+    checkpoint: Literal["rl", "sft"] = "rl"  # what is evaluated; sft trains nothing
+    paper: list[float] | None = None  # its figures in the paper, under `paper_columns`
+    at_scale: str | None = None  # options of the scripts that run it at the paper's scale
+
+    @property
+    def is_run(self) -> bool:
+        """Whether there is anything to run here: a row of a closed model has only the paper's figures."""
+        return self.config is not None or self.checkpoint == "sft"
+
+
+@dataclass
+class Table:
+    title: str = MISSING
+    claims: list[str] = field(default_factory=list)  # the paper's, that this table puts to the test, with their section
+    paper_columns: list[str] = field(default_factory=list)
+    cold_start: str = MISSING  # config of the SFT policies that all rows start from ...
+    cold_start_set: dict[str, Any] = field(default_factory=dict)  # ... and keys that it changes
+    seeds: list[int] = field(default_factory=list)
+    set: dict[str, Any] = field(default_factory=dict)  # keys that all rows change
+    quick: Quick = field(default_factory=Quick)
+    reference: str = MISSING  # the row that all others are compared with ...
+    compare_with_reference: bool = True  # ... or none, and only the pairs below are compared
+    comparisons: list[list[str]] = field(default_factory=list)  # further pairs of rows
+    curve_steps: list[int] = field(default_factory=list)  # steps at which the learning curve is part of the table
+    measure: Literal["discrimination"] | None = None  # what else is measured of each run
+    rows: dict[str, Row] = field(default_factory=dict)
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """The rows that are compared, each with the one that it is compared to."""
+        runs = [name for name, row in self.rows.items() if row.is_run]
+        against = [(name, self.reference) for name in runs if name != self.reference] if self.compare_with_reference else []
+        return [*against, *((one, other) for one, other in self.comparisons)]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One row with one seed: what is trained and evaluated."""
+
+    table: str
+    row: str
+    seed: int
+    config: str  # its YAML
+    loaded: Config  # what that and `options` come to
+    options: tuple[str, ...]  # the command line of its stages, after the script's name
+    cold_start: tuple[str, ...]  # that of the SFT that it starts from
+    checkpoint: str
+    measure: str | None
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """All that its figures depend on, as keys that differ from their defaults; what folders are called is left out."""
+        settings = dict(_changed(asdict(self.loaded), asdict(Config())))
+        return {key: value for key, value in settings.items() if key not in ("name", "results") and not key.startswith("wandb.")} | {
+            "evaluate.checkpoints": self.checkpoint
+        }
+
+
+def read_table(name: str, folder: Path = FOLDER) -> Table:
+    """A table's YAML over its base.
+
+    Raises:
+        UserError: no such table, an unknown key, a pair of rows that it does not have.
+    """
+    path = folder / f"{name}.yaml"
+    if not path.is_file():
+        raise UserError(f"there is no table {name} in {folder}; known: {', '.join(TABLES)}")
+    layers = [OmegaConf.load(path)]
+    if base := layers[0].pop("base", None):
+        layers.insert(0, OmegaConf.load(folder / base))
+    try:
+        table = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Table), *layers))
+    except OmegaConfBaseException as error:
+        raise UserError(f"{path}: {error.full_key}: {str(error).splitlines()[0]}") from error
+    except TypeError as error:  # OmegaConf's, which names no key
+        raise UserError(f"{path}: a list where a mapping belongs, or a mapping where a list does; `set` and `rows` are mappings") from error
+    for pair in table.pairs:
+        if missing := [row for row in pair if row not in table.rows]:
+            raise UserError(f"{path}: compares {' with '.join(pair)}, but has no row {missing[0]}")
+    return table
+
+
+def runs_of(name: str, table: Table, rows: list[str], seeds: list[int], folder: str = "tables", quick: bool = False) -> list[Run]:
+    """A run for each seed and row, all rows of a seed in a row; `folder` lies in runs/ and takes what they write.
+
+    Raises:
+        UserError: a row that the table does not have, or a row's config that cannot work.
+    """
+    if unknown := sorted(set(rows) - set(table.rows)):
+        raise UserError(f"{name} has no row {', '.join(unknown)}; known: {', '.join(table.rows)}")
+    last = table.quick.set if quick else {}
+    cold_start = table.cold_start_set | last
+    sft = load_config(table.cold_start, as_overrides(cold_start))
+    configs = {name: row.config or table.cold_start for name, row in table.rows.items() if row.is_run and name in (rows or table.rows)}
+    changes = {
+        row: table.cold_start_set | table.set | table.rows[row].set | last | {"name": f"{folder}/{row}", "results": "runs", "rl.init_run": sft.name}
+        for row in configs
+    }
+    loaded = {row: load_config(config, as_overrides(changes[row])) for row, config in configs.items()}  # once for all seeds: it takes a while
+    runs = []
+    for seed in seeds or (table.quick.seeds if quick else table.seeds):
+        start = command_line(table.cold_start, as_overrides(cold_start | {"seed": seed}))
+        sft_policy = replace(sft, seed=seed).sft_policy
+        for row, config in configs.items():
+            checkpoint, of_seed = table.rows[row].checkpoint, replace(loaded[row], seed=seed)
+            evaluated = {checkpoint: sft_policy if checkpoint == "sft" else str(of_seed.run_dir / "rl")}
+            of_seed = replace(of_seed, evaluate=replace(of_seed.evaluate, checkpoints=evaluated))
+            options = command_line(config, as_overrides(changes[row] | {"seed": seed, "evaluate.checkpoints": evaluated}))
+            runs.append(Run(name, row, seed, config, of_seed, options, start, checkpoint, table.measure))
+    return runs
+
+
+def _changed(settings: dict[str, Any], defaults: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """(dotted key, value) of what differs."""
+    for name, value in settings.items():
+        if isinstance(value, dict) and isinstance(defaults.get(name), dict) and defaults[name]:
+            yield from _changed(value, defaults[name], f"{prefix}{name}.")
+        elif name not in defaults or value != defaults[name]:
+            yield f"{prefix}{name}", value
+

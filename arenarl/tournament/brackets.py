@@ -1,0 +1,254 @@
+"""Knockouts: single elimination, seeded by lot or against the anchor, and double elimination.
+
+A bracket is walked anew from its first round after every result, as far as the results go: what the walk finds open is ready.
+Ranked by depth of survival, inside a tier by the mean of an entrant's match scores. Rules where the paper is silent:
+
+- Byes stay in the bracket as entrants that everybody beats without a match.
+- After a draw or a failed match the entrant with the better mean score so far goes on. Between equals that is the lot's choice
+  and no evidence: there the loser takes the tier that the winner reaches. After a failed match of two without any score so far
+  the bracket is played on, but says nothing: nobody is ranked.
+- A pair that has met is not judged again: its verdict stands for the second meeting too, which delays nobody.
+"""
+
+from dataclasses import dataclass
+from math import inf
+from typing import ClassVar, NamedTuple
+
+from arenarl.tournament.schedules import (
+    DECIMALS,
+    Pairing,
+    Place,
+    Results,
+    Standing,
+    Topology,
+    anchor_matches,
+    anchor_scores,
+    check_choice,
+    mean_score,
+)
+
+BYE = -1
+
+
+class Out(NamedTuple):
+    """An elimination; `depth` orders them, higher is later."""
+
+    loser: int
+    winner: int
+    depth: int
+    is_by_lot: bool
+
+
+class BracketWalk:
+    """How far the results carry a bracket: what can start, who is out, who is left at the end.
+
+    `order` settles what nothing else does; `met` are the opponents that each entrant had before the bracket.
+    """
+
+    def __init__(self, results: Results, order: list[int], met: dict[int, set[int]] | None = None):
+        self.results = results
+        self.place = {entrant: k for k, entrant in enumerate(order)}
+        self.met = met or {entrant: set() for entrant in order}
+        self.waits = dict.fromkeys(order, 1 if met else 0)
+        self.ready: list[Pairing] = []
+        self.outs: list[Out] = []
+        self.rounds: list[list[Place]] = []
+        self.champion: int | None = None
+        self.is_void = False
+
+    def play_round(self, places: list[int | None], depth: int | None = None) -> tuple[list[int | None], list[int | None]]:
+        """Winners and losers of neighbours' matches, None while unknown. Losers are out at `depth`; without one, they are not."""
+        pairs = [self._meet(a, b, depth) for a, b in zip(places[::2], places[1::2], strict=True)]
+        return [winner for winner, _ in pairs], [loser for _, loser in pairs]
+
+    def _meet(self, a: int | None, b: int | None, depth: int | None) -> tuple[int | None, int | None]:
+        if BYE in (a, b):
+            return (b if a == BYE else a), BYE
+        if a is None or b is None:
+            return None, None
+        wait = max(self.waits[a], self.waits[b])
+        if (a, b) not in self.results:
+            self.ready.append(Pairing(a, b, wait))
+            return None, None
+        winner, loser, is_by_lot = self._decide(a, b)
+        self.waits[a] = self.waits[b] = wait + (b not in self.met[a])
+        self.met[a].add(b)
+        self.met[b].add(a)
+        if depth is not None:
+            self.outs.append(Out(loser, winner, depth, is_by_lot))
+        return winner, loser
+
+    def _decide(self, a: int, b: int) -> tuple[int, int, bool]:
+        """(winner, loser, whether by lot)."""
+        scores = self.results[a, b]
+        if scores and scores[0] != scores[1]:
+            return (a, b, False) if scores[0] > scores[1] else (b, a, False)
+        so_far = {i: mean_score(self.results, i, self.met[i]) for i in (a, b)}
+        if scores is None and so_far[a] is so_far[b] is None:
+            self.is_void = True
+        winner, loser = sorted((a, b), key=lambda i: (so_far[i] is None, -(so_far[i] or 0.0), self.place[i]))
+        return winner, loser, so_far[a] == so_far[b]
+
+
+class Bracket(Topology):
+    """What all knockouts share: how a walk becomes matches and standings."""
+
+    def ready(self, results: Results) -> list[Pairing]:
+        return self._walk(results).ready
+
+    def standings(self, results: Results) -> list[Standing | None]:
+        walk = self._walk(results)
+        if walk.is_void:
+            return [None] * self.size
+        tiers: dict[int | None, float] = {walk.champion: inf}
+        for out in reversed(walk.outs):
+            tiers[out.loser] = tiers[out.winner] if out.is_by_lot else out.depth
+        scores = self._scores(results, walk)
+        return [None if score is None else Standing((tiers[i], score), score) for i, score in enumerate(scores)]
+
+    def bracket(self, results: Results) -> list[list[Place]]:
+        return self._walk(results).rounds
+
+    def _walk(self, results: Results) -> BracketWalk:
+        raise NotImplementedError
+
+    def _scores(self, results: Results, walk: BracketWalk) -> list[float | None]:
+        return [mean_score(results, i, range(self.size)) for i in range(self.size)]
+
+
+class SingleElimination(Bracket):
+    """A knockout with seeds by lot, N-1 matches: what the paper's seeding is measured against.
+
+    A perfect judge puts the true best first, and inside a tier the better before the worse.
+    """
+
+    def _walk(self, results: Results) -> BracketWalk:
+        return play_single(BracketWalk(results, self.lots), filled("standard", self.lots))
+
+
+@dataclass(frozen=True)
+class SeededSingleElimination(Bracket):
+    """Seeding against the anchor, then a knockout; at most 2N-2 matches. Section 4.3 and Algorithm 1, ArenaRL.
+
+    Inside a tier the `accumulate`d scores decide: `mean` of all an entrant's matches, or `sum` of its seeding score and its
+    bracket scores. Matches of the seeding count again in the bracket and are not played twice. Equal seeding scores are placed
+    by lot, entrants without one come last. A perfect judge gives the true order, with the parameters as they are by default.
+
+    `placement: algorithm1` is the paper's filling from front and back, defined there for powers of two. Elsewhere a round with
+    an odd number of places gives the bye to the place of seed 1, whoever holds it by then.
+    """
+
+    surely_meets: ClassVar = "anchor"
+
+    accumulate: str = "mean"
+    placement: str = "standard"
+
+    def __post_init__(self):
+        check_choice("accumulate", self.accumulate, ["mean", "sum"])
+        check_choice("placement", self.placement, PLACEMENTS)
+
+    def ready(self, results: Results) -> list[Pairing]:
+        if not results:
+            return anchor_matches(self.size)
+        is_seeded = all((0, i) in results for i in range(1, self.size))
+        return super().ready(results) if is_seeded else []
+
+    def _walk(self, results: Results) -> BracketWalk:
+        scores = anchor_scores(results, self.size)
+        seeds = sorted(self.lots, key=lambda i: (scores[i] is None, -(scores[i] or 0.0)))
+        met = {i: {0} for i in seeds} | {0: set(range(1, self.size))}
+        return play_single(BracketWalk(results, seeds, met), filled(self.placement, seeds))
+
+    def _scores(self, results: Results, walk: BracketWalk) -> list[float | None]:
+        means = super()._scores(results, walk)
+        if self.accumulate == "mean":
+            return means
+        sums = [score or 0.0 for score in anchor_scores(results, self.size)]
+        for out in walk.outs:
+            if results[out.loser, out.winner]:
+                sums[out.loser] += results[out.loser, out.winner][0]
+                sums[out.winner] += results[out.winner, out.loser][0]
+        return [None if mean is None else round(total, DECIMALS) for mean, total in zip(means, sums, strict=True)]
+
+
+class DoubleElimination(Bracket):
+    """A knockout with seeds by lot in which the second defeat eliminates, at most 2N-2 matches. Section 4.4, ArenaRL.
+
+    Losers drop into a second bracket, whose winner meets the unbeaten one in a single final. Each round drops in reverse
+    order, so that a pair meets again late and seldom; where it does, the first verdict stands: asking the judge again
+    buys no new opinion. So one verdict can cost both lives, and the final is mostly decided before it comes. A perfect judge
+    loses nothing by it: it puts the true best first and the true second best second, and inside a tier the better first.
+    """
+
+    def _walk(self, results: Results) -> BracketWalk:
+        walk = BracketWalk(results, self.lots)
+        unbeaten: list[int | None] = filled("standard", self.lots)
+        dropped = []
+        while len(unbeaten) > 1:
+            unbeaten, losers = walk.play_round(unbeaten)
+            dropped.append(losers)
+        once_beaten = dropped[0]
+        for k, losers in enumerate(dropped[1:]):
+            once_beaten, _ = walk.play_round(once_beaten, 2 * k)
+            once_beaten, _ = walk.play_round(interleaved(once_beaten, losers[::-1]), 2 * k + 1)
+        (walk.champion,), _ = walk.play_round(unbeaten + once_beaten, 2 * len(dropped))
+        return walk
+
+
+def play_single(walk: BracketWalk, places: list[int | None]) -> BracketWalk:
+    depth = 0
+    while len(places) > 1:
+        if len(places) % 2:
+            places.insert(1, BYE)
+        winners, _ = walk.play_round(places, depth)
+        walk.rounds.append([Place(*map(_or_none, match)) for match in zip(places[::2], places[1::2], winners, strict=True)])
+        places = winners
+        depth += 1
+    walk.champion = places[0]
+    return walk
+
+
+def _or_none(entrant: int | None) -> int | None:
+    return None if entrant == BYE else entrant
+
+
+def filled(placement: str, seeds: list[int]) -> list[int | None]:
+    """The entrants in bracket order, given best seed first, with byes where seeds are missing."""
+    return [seeds[k] if k < len(seeds) else BYE for k in PLACEMENTS[placement](len(seeds))]
+
+
+def standard_placement(size: int) -> list[int]:
+    """Seeds (0 is best) in bracket order, where the best two can meet only in the final; seeds >= `size` are byes.
+
+    >>> standard_placement(6)
+    [0, 7, 3, 4, 1, 6, 2, 5]
+    """
+    order = [0]
+    while len(order) < size:
+        order = [seed for k in order for seed in (k, 2 * len(order) - 1 - k)]
+    return order
+
+
+def algorithm1_placement(size: int) -> list[int]:
+    """Pairs (first, last), (second, last but one), …, filled in turn from the front and from the back of the bracket.
+
+    With an odd size the best seed stands alone in front. Lines 13-23 of Algorithm 1, ArenaRL.
+
+    >>> algorithm1_placement(8)
+    [0, 7, 2, 5, 3, 4, 1, 6]
+    >>> algorithm1_placement(5)
+    [0, 1, 4, 2, 3]
+    """
+    is_odd = size % 2
+    front, back = [0] * is_odd, []
+    for k in range(size // 2):
+        pair = [k + is_odd, size - 1 - k]
+        front, back = (front, pair + back) if k % 2 else (front + pair, back)
+    return front + back
+
+
+PLACEMENTS = {"standard": standard_placement, "algorithm1": algorithm1_placement}
+
+
+def interleaved(first: list[int | None], second: list[int | None]) -> list[int | None]:
+    return [entrant for pair in zip(first, second, strict=True) for entrant in pair]

@@ -1,0 +1,103 @@
+"""Which closed queries of the RL split the SFT policy answers at times: the ones that RL can learn from (4.1, InfoAgent).
+
+    python -m arenarl.training.difficulty --config configs/research/quickstart.yaml
+
+or with torchrun on several processes, which share the queries.
+
+Samples `rl.difficulty.samples` trajectories of every query with a known answer and writes the share that is correct to
+runs/<run>/difficulty/pass_rates.jsonl, where <run> is the SFT policy's. RL then trains on those from `low` to `high` if
+`rl.difficulty.filter` says so. Killed, it goes on from the last whole batch; with another policy or other settings it starts anew.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from accelerate import PartialState
+from accelerate.utils import gather_object
+
+from arenarl.build import build_client, build_engine, difficulty_path, load_policy, require_backend, training_queries
+from arenarl.config.command_line import parse_arguments
+from arenarl.config.schema import Config
+from arenarl.domains.known_answers import has_answer
+from arenarl.judges.verifier import Verifier
+from arenarl.rollout.engine import Attempt, RolloutEngine
+from arenarl.rollout.policy import load_tokenizer, require_model
+from arenarl.run.processes import join_processes, own_share
+from arenarl.run.stage import fix_randomness
+from arenarl.system.atomic_files import hash_files, read_json, write_json
+from arenarl.system.errors import guarded
+from arenarl.system.progress import Bar, is_main_process, say
+from arenarl.system.seeds import stable_seed
+from arenarl.trajectory import Query, read_jsonl, write_jsonl
+
+BATCH = 64  # queries between two writings
+
+
+def pass_rates(engine: RolloutEngine, verifier: Verifier, queries: Sequence[Query], config: Config) -> list[dict[str, Any]]:
+    """A record a query: `query_id` and `pass_rate`, None where a verdict is missing."""
+    samples = config.rl.difficulty.samples
+    attempts = [
+        Attempt(query, config.rollout.temperature, stable_seed(config.seed, "difficulty", query.query_id, sample))
+        for query in queries
+        for sample in range(samples)
+    ]
+    trajectories = engine.roll_out(attempts)
+
+    async def verify() -> list[bool | None]:
+        return await asyncio.gather(*(verifier.is_correct(attempt.query, one) for attempt, one in zip(attempts, trajectories, strict=True)))
+
+    verdicts = asyncio.run(verify())
+    by_query = [verdicts[index : index + samples] for index in range(0, len(verdicts), samples)]
+    return [
+        {"query_id": query.query_id, "pass_rate": None if None in found else sum(found) / samples}
+        for query, found in zip(queries, by_query, strict=True)
+    ]
+
+
+def settings_of(config: Config, policy: str) -> dict[str, Any]:
+    """All that pass rates depend on, but for the queries."""
+    weights = sorted(Path(policy).glob("*.safetensors"))
+    read = {key: asdict(config)[key] for key in ("seed", "data", "environment", "rollout")}
+    return {"policy": hash_files(weights) if weights else policy, "samples": config.rl.difficulty.samples, **read}
+
+
+def measure(config: Config) -> None:
+    """Find the pass rates that are missing, and say how many queries are kept."""
+    difficulty, config.rl.difficulty.filter = config.rl.difficulty, False
+    join_processes(config)
+    policy, path = require_model(config.sft_policy), difficulty_path(config)
+    require_backend(config, policy)
+    queries = [query for query in training_queries(config) if has_answer(query)]
+    settings = settings_of(config, policy)
+    is_known = read_json(path.parent / "settings.json") == settings
+    records = {record["query_id"]: record for record in read_jsonl(path)} if is_known and path.is_file() else {}
+    fix_randomness(config)
+    PartialState().wait_for_everyone()  # all have read what is there
+    if not is_known and is_main_process():
+        path.unlink(missing_ok=True)
+        write_json(path.parent / "settings.json", settings)
+    client = build_client(config, "difficulty")
+    engine = build_engine(config, load_tokenizer(policy), load_policy(config, policy), client)
+    missing = [query for query in queries if query.query_id not in records]
+    with Bar("difficulty", len(queries), len(queries) - len(missing)) as bar:
+        for start in range(0, len(missing), BATCH):
+            batch = missing[start : start + BATCH]
+            share = pass_rates(engine, Verifier(config.judge.verifier, client), own_share(batch), config)
+            if client:
+                client.check()
+            records |= {record["query_id"]: record for record in gather_object(share)}
+            if is_main_process():
+                write_jsonl(path, [records[query.query_id] for query in queries if query.query_id in records])
+            bar.update(len(batch))
+    rates = [records[query.query_id]["pass_rate"] for query in queries]
+    kept = sum(rate is not None and difficulty.low <= rate <= difficulty.high for rate in rates)
+    never, always = rates.count(0.0), rates.count(1.0)
+    say(f"{kept} of {len(rates)} queries with a known answer are kept; {never} were never answered, {always} always")
+    say(f"written: {path}; RL trains on what is kept with rl.difficulty.filter=true")
+
+
+if __name__ == "__main__":
+    guarded(lambda: measure(parse_arguments(__doc__)[0]))

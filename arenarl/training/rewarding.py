@@ -1,0 +1,363 @@
+"""Rollout groups → rewards: the judge meets the topology here.
+
+For ArenaRL a group plays its tournament and the ranks become rewards (Eqs. 3-6); the paper's baselines ask the judge for a
+pointwise score instead (Section 6.1). Tournament-GRPO and the baselines of its Appendix F are further rows of `REWARDS`, and so is the
+correctness of an answer that is known (InfoAgent). All groups of a step run at once, each from its first trajectory on. A trajectory
+without a verdict gets no reward.
+"""
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import asdict, astuple, dataclass, field, replace
+from statistics import fmean
+
+import numpy as np
+from scipy.stats import kendalltau
+
+from arenarl.config.schema import Config
+from arenarl.domains.known_answers import entity_recall, has_answer
+from arenarl.domains.rubrics import weighted_mean
+from arenarl.judges.judge import Examiner, Judge, scores_and_detail, true_quality
+from arenarl.judges.verifier import Verifier
+from arenarl.llm.client import LLMClient
+from arenarl.system.seeds import stable_seed
+from arenarl.tournament.mixed_model import JudgeVariances
+from arenarl.tournament.play import play_tournament
+from arenarl.tournament.ranking import Ranking, midranks, scored_calls
+from arenarl.tournament.topologies import TOPOLOGIES, parameters_of
+from arenarl.training.early_calls import EarlyCalls
+from arenarl.training.judging import IncomingGroup, Judging
+from arenarl.training.rewards import add_format_reward, correctness_reward, min_max, pointwise_reward, rank_to_reward, zero_invalid
+from arenarl.trajectory import Query, RolloutGroup, Trajectory
+
+
+@dataclass(frozen=True)
+class Tally:
+    """How much has been judged: the line that is shown during RL."""
+
+    groups: int = 0
+    matches: int = 0
+    ties: int = 0
+    failed_calls: int = 0
+
+    def __add__(self, other: "Tally") -> "Tally":
+        return Tally(*(one + another for one, another in zip(astuple(self), astuple(other), strict=True)))
+
+    def __str__(self) -> str:
+        return f"{self.groups} groups, {self.matches} matches, {self.ties} ties, {self.failed_calls} failed calls"
+
+
+@dataclass
+class GroupOutcome:
+    """What judging gave one group: `rewards_G` and `ranks_G` are (G,), None where there was no verdict; `correct_G` too, where the answer
+    is known, else it is empty."""
+
+    rewards_G: list[float | None]
+    ranks_G: list[float | None]
+    judge_calls: int
+    failed_calls: int
+    ranking: Ranking | None = field(default=None, repr=False)
+    correct_G: list[bool | None] = field(default_factory=list)
+
+    @property
+    def scored_calls(self) -> list[tuple[int, int, float, float]]:
+        """(first, second, score_first, score_second) of the calls that compared two; none where scores are pointwise."""
+        return scored_calls(self.ranking.matches) if self.ranking else []
+
+    @property
+    def tally(self) -> Tally:
+        matches = self.ranking.matches if self.ranking else []
+        return Tally(1, len(matches), sum(match.is_tie for match in matches), self.failed_calls)
+
+
+class Arena:
+    """Where groups meet the judge: the method that `reward.name` names, and what all steps together tell of the judge.
+
+    A ranking by scores weighs them by the judge's `variances`. Rewarding only reads these, so that no group of a step depends on
+    which of the others was ranked before it; `learn` comes after.
+    """
+
+    def __init__(
+        self, judge: Judge, config: Config, client: LLMClient | None = None, watch: Callable[[Tally], None] = lambda tally: None
+    ):
+        self.judge = judge
+        self.config = config
+        self.client = client  # through which the judge asks, if it is an LLM
+        self.verifier = Verifier(config.judge.verifier, client)
+        self.watch = watch
+        self.variances = JudgeVariances()
+        self._tally = Tally()
+
+    def begin(self, queries: Sequence[Query], group_size: int) -> Judging[GroupOutcome]:
+        """Judge a step's groups, all at once and from now on, as their trajectories are handed over; `watch` is told of each group.
+
+        Outcomes are those of judging the complete groups.
+        """
+        tally = self._tally
+
+        async def reward(group: IncomingGroup) -> GroupOutcome:
+            nonlocal tally
+            outcome = await REWARDS[self.config.reward.name](self, group)
+            tally += outcome.tally
+            self.watch(tally)
+            return outcome
+
+        return Judging([IncomingGroup(query, group_size) for query in queries], reward)
+
+    def reward_groups(self, groups: Sequence[RolloutGroup]) -> list[GroupOutcome]:
+        """Rewards of complete groups of one size."""
+        judging = self.begin([group.query for group in groups], len(groups[0].trajectories))
+        for incoming, group in zip(judging.groups, groups, strict=True):
+            for row, trajectory in enumerate(group.trajectories):
+                incoming.hand_over(row, trajectory)
+        return judging.outcomes()
+
+    def count(self, tallies: Sequence[Tally]) -> None:
+        """Add a step's groups, those of all processes, to the tally."""
+        self._tally = sum(tallies, self._tally)
+        self.watch(self._tally)
+
+    def learn(self, calls_by_group: Sequence[Sequence[tuple[int, int, float, float]]]) -> None:
+        """Add a step's scored calls, group by group in the order of the batch, to what is known of the judge."""
+        for calls in calls_by_group:
+            self.variances.observe(self.config.rollout.group_size, calls)
+
+    def judge_metrics(self) -> dict[str, float]:
+        """What the scores of the last few groups tell of the judge, as standard deviations; empty without matches."""
+        variances = self.variances
+        parts = {"quality": variances.quality, "noise": variances.noise, "shared": variances.shared}
+        return {f"judge/sigma_{name}": math.sqrt(value) for name, value in parts.items()} if variances.score_df else {}
+
+
+async def _tournament_reward(arena: Arena, incoming: IncomingGroup) -> GroupOutcome:
+    """Eqs. 3-6, ArenaRL."""
+    tournament = arena.config.tournament
+    options = {name: getattr(tournament, name) for name in ("ranking", *parameters_of(tournament.topology))}
+    _, ranking = await _play(arena, incoming, tournament.topology, {**options, "variances": arena.variances})
+    return _outcome(rank_to_reward(ranking.ranks_G), ranking)
+
+
+async def _tournament_grpo_reward(arena: Arena, incoming: IncomingGroup) -> GroupOutcome:
+    """Algorithm 1, Eqs. 8 and 9, Tournament-GRPO."""
+    valid_G, ranking = await _play(arena, incoming, "group_stage", asdict(arena.config.group_stage))
+    return _outcome(add_format_reward(min_max(zero_invalid(ranking.scores_G, valid_G)), valid_G), ranking)
+
+
+async def _win_rate_reward(arena: Arena, incoming: IncomingGroup) -> GroupOutcome:
+    """Share of matches won against all others, and Eq. 15, Tournament-GRPO. Both orders are asked (Eq. 3, ArenaRL)."""
+    valid_G, ranking = await _play(arena, incoming, "round_robin", {})
+    won_G = ranking.scores_G if ranking.matches else [0.0] * len(valid_G)  # nobody to beat is no missing verdict
+    return _outcome(add_format_reward(zero_invalid(won_G, valid_G), valid_G), ranking)
+
+
+async def _play(arena: Arena, incoming: IncomingGroup, topology: str, options: dict) -> tuple[list[bool], Ranking]:
+    """(valid_G, the group's tournament). Trajectories with the same messages enter once.
+
+    Calls that are sure to be made start as soon as their trajectories are there, all others with the complete group.
+    """
+    query, tournament = incoming.query, arena.config.tournament
+
+    async def ask(i: int, j: int) -> tuple | None:
+        first, second = await incoming.trajectory(i), await incoming.trajectory(j)
+        with incoming.calling():
+            return scores_and_detail(await arena.judge.compare(query, first, second))
+
+    async def choose(indices: tuple[int, ...], winners: int) -> list[int] | None:
+        trajectories = [await incoming.trajectory(row) for row in indices]
+        with incoming.calling():
+            positions = await arena.judge.choose(query, trajectories, winners)
+        shown = dict(enumerate(indices))  # unlike a sequence it refuses a position of -1
+        return None if positions is None else [shown[position] for position in positions]
+
+    async def enter(row: int) -> None:
+        trajectory = await incoming.trajectory(row)
+        calls.enter(row, repr(trajectory.messages) if trajectory.valid else None)
+
+    surely_meets = TOPOLOGIES[topology].surely_meets if topology in TOPOLOGIES else "nobody"
+    calls = EarlyCalls(surely_meets, ask, tournament.bidirectional, tournament.timeout_s)
+    await asyncio.gather(*map(enter, range(len(incoming))))
+    entrants_G = [calls.entered[row] for row in range(len(incoming))]
+    valid_G = [entrant is not None for entrant in entrants_G]
+    ranking = await play_tournament(
+        topology,
+        len(incoming),
+        choose if topology == "group_stage" else calls.compare,
+        seed=stable_seed(arena.config.seed, query.query_id),
+        entrants=entrants_G,
+        valid_G=valid_G,
+        timeout_s=tournament.timeout_s,
+        bidirectional=tournament.bidirectional,
+        **options,
+    )
+    return valid_G, ranking
+
+
+def _outcome(rewards_G: list[float | None], ranking: Ranking) -> GroupOutcome:
+    return GroupOutcome(rewards_G, ranking.ranks_G, ranking.judge_calls, ranking.failed_calls, ranking)
+
+
+async def _pointwise_reward(arena: Arena, incoming: IncomingGroup) -> GroupOutcome:
+    """A score of the answer alone (3.2), as in the paper's GRPO and GSPO rows, or of the whole trajectory; the mean of several calls."""
+    reward = arena.config.reward
+
+    async def score(trajectory: Trajectory, repeat: int) -> float | None:
+        verdict = await arena.judge.score(incoming.query, trajectory, reward.name == "pointwise_answer", repeat)
+        return None if verdict is None else verdict.totals[0]
+
+    valid_G, replies_G = await _ask(incoming, lambda trajectory: [score(trajectory, repeat) for repeat in range(reward.repeats)])
+    known_G = [[reply for reply in replies if reply is not None] for replies in replies_G]
+    scores_G = [fmean(known) if known else None for known in known_G]
+    return _pointwise_outcome(pointwise_reward(scores_G, valid_G), replies_G)
+
+
+async def _implicit_reward(arena: Arena, incoming: IncomingGroup) -> GroupOutcome:
+    """One number for the whole rubric. Eqs. 11 and 12, Tournament-GRPO."""
+    valid_G, replies_G = await _ask(incoming, lambda trajectory: [arena.judge.score_overall(incoming.query, trajectory)])
+    scores_G = [replies[0] if replies else None for replies in replies_G]
+    return _pointwise_outcome(add_format_reward(pointwise_reward(zero_invalid(scores_G, valid_G)), valid_G), replies_G)
+
+
+async def _explicit_reward(arena: Arena, incoming: IncomingGroup) -> GroupOutcome:
+    """A call for every dimension; a trajectory that misses one has no score. Eqs. 13 and 14, Tournament-GRPO."""
+    query, weights = incoming.query, arena.judge.weights(incoming.query)
+    valid_G, replies_G = await _ask(incoming, lambda trajectory: [arena.judge.score_dimension(query, trajectory, name) for name in weights])
+    scores_G = [weighted_mean(dict(zip(weights, replies, strict=True)), weights) if replies else None for replies in replies_G]
+    return _pointwise_outcome(add_format_reward(pointwise_reward(zero_invalid(scores_G, valid_G)), valid_G, scale=0.5), replies_G)
+
+
+async def _ask(
+    incoming: IncomingGroup, calls: Callable[[Trajectory], list[Awaitable[float | None]]]
+) -> tuple[list[bool], list[list[float | None]]]:
+    """(valid_G, the judge's replies to each trajectory's `calls`), asked as soon as it is there; of an invalid one, nothing is."""
+
+    async def reply(call: Awaitable[float | None]) -> float | None:
+        with incoming.calling():
+            return await call
+
+    async def replies(row: int) -> list[float | None]:
+        trajectory = await incoming.trajectory(row)
+        return await asyncio.gather(*map(reply, calls(trajectory))) if trajectory.valid else []
+
+    replies_G = await asyncio.gather(*map(replies, range(len(incoming))))
+    group = await incoming.complete()
+    return [trajectory.valid for trajectory in group.trajectories], replies_G
+
+
+async def _correctness_reward(arena: Arena, incoming: IncomingGroup) -> GroupOutcome:
+    """1 for the known answer (C.1, InfoAgent); Eq. 8 with `reward.entity_recall`. What is invalid has 0, whatever it found."""
+    query, weight = incoming.query, arena.config.reward.entity_recall
+    valid_G, replies_G = await _ask(incoming, lambda trajectory: [arena.verifier.is_correct(query, trajectory)])
+    correct_G = [replies[0] if replies else False for replies in replies_G]
+    trajectories = (await incoming.complete()).trajectories
+    recall_G = [valid * entity_recall(query, trajectory.messages) for valid, trajectory in zip(valid_G, trajectories, strict=True)]
+    outcome = _pointwise_outcome(correctness_reward(correct_G, recall_G, weight), replies_G if arena.verifier.is_llm else [])
+    return replace(outcome, correct_G=correct_G)
+
+
+async def _correctness_or_tournament_reward(arena: Arena, incoming: IncomingGroup) -> GroupOutcome:
+    """A query with a known answer needs no judge."""
+    return await (_correctness_reward if has_answer(incoming.query) else _tournament_reward)(arena, incoming)
+
+
+def _pointwise_outcome(rewards_G: list[float | None], replies_G: list[list[float | None]]) -> GroupOutcome:
+    failed_calls = sum(reply is None for replies in replies_G for reply in replies)
+    return GroupOutcome(rewards_G, midranks(rewards_G), sum(map(len, replies_G)), failed_calls)
+
+
+REWARDS = {  # reward.name -> how a group is rewarded
+    "tournament": _tournament_reward,
+    "pointwise_answer": _pointwise_reward,
+    "pointwise_trajectory": _pointwise_reward,
+    "tournament_grpo": _tournament_grpo_reward,
+    "win_rate": _win_rate_reward,
+    "pointwise_implicit": _implicit_reward,
+    "pointwise_explicit": _explicit_reward,
+    "correctness": _correctness_reward,
+    "correctness_or_tournament": _correctness_or_tournament_reward,
+}
+
+
+def outcome_metrics(
+    groups: Sequence[RolloutGroup], outcomes: Sequence[GroupOutcome], examine: Examiner | None
+) -> dict[str, list[float]]:
+    """A step's `area/quantity` metrics, each as the values whose mean it is: one a trajectory, group or call. So the mean over the
+    values of all processes is that over all groups of the step. `true/` ones need the domain's truth and are never seen by the policy.
+    """
+    trajectories = [trajectory for group in groups for trajectory in group.trajectories]
+    rankings = [outcome.ranking for outcome in outcomes if outcome.ranking]
+    metrics = {
+        "rollout/valid_rate": [trajectory.valid for trajectory in trajectories],
+        "rollout/tool_calls": [trajectory.meta["tool_calls"] for trajectory in trajectories],
+        "rollout/tool_error_rate": _flags((one.meta["tool_errors"], one.meta["tool_calls"]) for one in trajectories),
+        "rollout/turns": [trajectory.meta["turns"] for trajectory in trajectories],
+        "rollout/policy_tokens": [trajectory.policy_tokens for trajectory in trajectories],
+        "rollout/reward": [reward for outcome in outcomes for reward in outcome.rewards_G if reward is not None],
+        "rollout/accuracy": [correct for outcome in outcomes for correct in outcome.correct_G if correct is not None],
+        "judge/calls_per_group": [outcome.judge_calls for outcome in outcomes],
+        "judge/failure_rate": _flags((outcome.failed_calls, outcome.judge_calls) for outcome in outcomes),
+        "judge/tie_rate": [ranking.tie_rate for ranking in rankings if ranking.tie_rate is not None],
+        "judge/flip_rate": [ranking.flip_rate for ranking in rankings if ranking.flip_rate is not None],
+    }
+    if examine:
+        metrics |= _true_metrics([_quality(examine, group) for group in groups], outcomes)
+    return {name: [float(value) for value in values] for name, values in metrics.items()}
+
+
+def _true_metrics(quality: Sequence[list[float]], outcomes: Sequence[GroupOutcome]) -> dict[str, list[float]]:
+    taus = [rank_correlation(outcome.rewards_G, truth_G) for outcome, truth_G in zip(outcomes, quality, strict=True)]
+    return {
+        "true/quality": [total for truth_G in quality for total in truth_G],
+        "true/quality_spread": [np.std(truth_G) for truth_G in quality],
+        "true/rank_agreement": [tau for tau in taus if not math.isnan(tau)],
+    }
+
+
+def _quality(examine: Examiner, group: RolloutGroup) -> list[float]:
+    return [true_quality(examine, group.query, trajectory) for trajectory in group.trajectories]
+
+
+def _flags(counts: Iterable[tuple[int, int]]) -> list[float]:
+    """(hits, of how many) each as so many ones and zeros."""
+    return [flag for hits, total in counts for flag in [1.0] * hits + [0.0] * (total - hits)]
+
+
+def rollout_table(groups: Sequence[RolloutGroup], outcomes: Sequence[GroupOutcome]) -> tuple[list[str], list[list]]:
+    """Columns and rows of the table of trajectories with their ranks that W&B shows."""
+    columns = ["query", "rank", "reward", "is_anchor", "stop_reason", "tool_calls", "answer"]
+    rows = [
+        [group.query.query, rank, reward, trajectory.is_anchor, trajectory.stop_reason, trajectory.meta["tool_calls"], trajectory.answer]
+        for group, outcome in zip(groups, outcomes, strict=True)
+        for trajectory, rank, reward in zip(group.trajectories, outcome.ranks_G, outcome.rewards_G, strict=True)
+    ]
+    return columns, rows
+
+
+def group_records(step: int, groups: Sequence[RolloutGroup], outcomes: Sequence[GroupOutcome], examine: Examiner | None) -> list[dict]:
+    """A step's groups as lines of runs/<run>/rl/groups.jsonl, for the report: trajectories, rewards, ranks, every match.
+
+    `quality` is None without a truth.
+    """
+    return [
+        {
+            "step": step,
+            "query_id": group.query.query_id,
+            "subtask": group.query.subtask,
+            "query": group.query.query,
+            "trajectories": [trajectory.to_record() for trajectory in group.trajectories],
+            "quality": [round(quality, 3) for quality in _quality(examine, group)] if examine else None,
+            "rewards": outcome.rewards_G,
+            "ranks": outcome.ranks_G,
+            "ranking": asdict(outcome.ranking) if outcome.ranking else None,
+        }
+        for group, outcome in zip(groups, outcomes, strict=True)
+    ]
+
+
+def rank_correlation(one_G: Sequence[float | None], other_G: Sequence[float | None]) -> float:
+    """Kendall's tau-b over those that have both values; NaN where either is constant."""
+    one, other = np.array(one_G, dtype=float), np.array(other_G, dtype=float)
+    known = np.isfinite(one) & np.isfinite(other)
+    if np.unique(one[known]).size < 2 or np.unique(other[known]).size < 2:
+        return math.nan
+    return float(kendalltau(one[known], other[known]).statistic)

@@ -1,0 +1,92 @@
+"""Teacher trajectories → token ids and labels for SFTTrainer: loss on the policy's own tokens only.
+
+The chat template marks assistant turns; everything else (prompt, tool results) gets the label -100, and so does the line break
+after a turn's end, which the template writes and no rollout asks for. Messages go in as text, because Arrow would give every
+tool call the arguments of all others, as nulls. What `max_length` cuts is counted, not hidden.
+"""
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from datasets import Dataset
+from transformers import PreTrainedTokenizerBase
+from transformers.trainer_pt_utils import get_length_grouped_indices
+
+from arenarl.system.atomic_files import write_json
+from arenarl.system.errors import UserError
+from arenarl.trajectory import assistant_text, harmless, read_jsonl
+
+IGNORED = -100
+
+
+def as_text(messages: list[dict]) -> list[dict[str, str]]:
+    """Messages as the template shall see them: turns in the text form that the policy generates, observations as rollouts show them."""
+
+    def content(message: dict) -> str:
+        if message["role"] == "assistant":
+            return assistant_text(message)
+        return harmless(message["content"]) if message["role"] == "tool" else message["content"]
+
+    return [{"role": message["role"], "content": content(message)} for message in messages]
+
+
+def training_texts(path: Path) -> Iterator[str]:
+    """The texts of all messages, for training a tokenizer."""
+    for record in read_jsonl(path):
+        for message in as_text(record["messages"]):
+            yield message["content"]
+
+
+def tokenize_trajectories(path: Path, tokenizer: PreTrainedTokenizerBase, tools: list[dict] | None, max_length: int) -> Dataset:
+    """A dataset of `input_ids` and `labels`, cut to `max_length` tokens, and `length`, the tokens before the cut.
+
+    A trajectory that brings tools of its own is shown with them instead of `tools`; with `tools` None the prompt tells of none.
+
+    Raises:
+        UserError: the chat template does not mark assistant turns, or cutting leaves nothing to train on.
+    """
+    rows = [tokenize(tokenizer, record["messages"], tools and (record["tools"] or tools), max_length) for record in read_jsonl(path)]
+    if not any(_has_target(row["labels"]) for row in rows):
+        raise UserError(f"{path}: no assistant token to train on: the chat template marks none, or sft.max_length cuts them all")
+    return Dataset.from_list(rows)
+
+
+def in_training_order(dataset: Dataset, epochs: float, batch_size: int, seed: int) -> Dataset:
+    """All passes one after the other, so that resuming needs no sampler state; each shuffled, with rows of like length together.
+
+    Rows that were cut before the first token to train on are left out: alone in a batch, their loss would be NaN.
+    """
+    rows = [row for row, labels in enumerate(dataset["labels"]) if _has_target(labels)]
+    lengths = dataset.select(rows)["length"]
+    generator = torch.Generator().manual_seed(seed)
+    order: list[int] = []
+    for _ in range(math.ceil(epochs)):
+        torch.empty((), dtype=torch.int64).random_(generator=generator)  # a data loader draws so before each pass: Trainer's own order
+        order += [rows[index] for index in get_length_grouped_indices(lengths, batch_size, generator=generator)]
+    return dataset.select(order[: round(epochs * len(rows))])
+
+
+def _has_target(labels: list[int]) -> bool:
+    return any(label != IGNORED for label in labels)
+
+
+def tokenize(tokenizer: PreTrainedTokenizerBase, messages: list[dict], tools: list[dict] | None, max_length: int) -> dict:
+    """One trajectory's `input_ids`, `labels` (-100 wherever the token is not the policy's own) and uncut `length`."""
+    encoded = tokenizer.apply_chat_template(as_text(messages), tools=tools, return_dict=True, return_assistant_tokens_mask=True)
+    ids = encoded["input_ids"]
+    labels = [
+        token if is_own and before != tokenizer.eos_token_id else IGNORED
+        for before, token, is_own in zip([None, *ids[:-1]], ids, encoded["assistant_masks"], strict=True)
+    ]
+    return {"input_ids": ids[:max_length], "labels": labels[:max_length], "length": len(ids)}
+
+
+def count_cut(dataset: Dataset, max_length: int, path: Path) -> None:
+    """Write and print how many trajectories are longer than `max_length`."""
+    lengths = dataset["length"]
+    cut = sum(length > max_length for length in lengths)
+    summary = {"trajectories": len(lengths), "cut": cut, "max_length": max_length, "longest": max(lengths), "tokens": sum(lengths)}
+    write_json(path, summary)
+    print(f"SFT data: {len(lengths)} trajectories, {sum(lengths)} tokens, longest {max(lengths)}; {cut} cut at sft.max_length={max_length}")

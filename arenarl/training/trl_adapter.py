@@ -1,0 +1,352 @@
+"""The only module that touches TRL's experimental interfaces: our rollouts and rewards behind `GRPOTrainer`.
+
+TRL hands `rollout_func` each prompt N times and hands reward functions the same rows; both are turned back into rollout groups
+here. Whole groups stay on one process (config.check_groups), so no collective is needed to rank one. Rollout seeds and horizons
+derive from the optimizer step, so a resumed run samples what the unbroken one would have. TRL generates, then computes the
+reference's and the old log-probabilities, then asks for rewards: judging begins with the first of these, in a thread, and is waited
+for in the last.
+"""
+
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import wandb
+from accelerate.utils import gather_object
+from datasets import Dataset
+from transformers import Trainer, TrainerCallback
+from transformers.trainer_callback import ExportableState
+from trl import GRPOConfig, GRPOTrainer
+from trl.models import unwrap_model_for_generation
+
+from arenarl.config.schema import Config, RLConfig
+from arenarl.llm.client import LLMClient, RunStopped, Usage
+from arenarl.rollout.engine import RolloutEngine
+from arenarl.rollout.weight_sync import VLLMWeights
+from arenarl.run.zero3 import LONGEST_WAIT_S, start_deepspeed
+from arenarl.system.errors import UserError
+from arenarl.system.seeds import stable_seed
+from arenarl.tournament.mixed_model import JudgeVariances
+from arenarl.training.judging import Judging
+from arenarl.training.rewarding import Arena, GroupOutcome, rollout_table
+from arenarl.training.rewards import center, leave_one_out, standardize
+from arenarl.trajectory import Query, RolloutGroup, Trajectory
+
+Log = Callable[[list[RolloutGroup], list[GroupOutcome]], dict[str, list[float]]]
+Keep = Callable[[int, list[RolloutGroup], list[GroupOutcome]], None]
+
+
+def grpo_arguments(config: Config, folder: Path, processes: int, use_cpu: bool) -> GRPOConfig:
+    """TRL's arguments for Eqs. 7 and 8, or what `rl` makes of them: advantages, ratios, clip range, KL, how token losses are averaged.
+
+    Starts the process group. The mean over processes of TRL's losses is the mean over all trajectories (`dapo`: all tokens) of the step.
+    """
+    rl, rollout = config.rl, config.rollout
+    micro_batches = rl.groups // processes * rollout.group_size // rl.micro_batch_size
+    scale_rewards, _ = advantage_by_trl(rl)
+    arguments = GRPOConfig(
+        output_dir=str(folder),
+        use_cpu=use_cpu,
+        bf16=config.policy.dtype == "bfloat16",
+        seed=config.seed,
+        max_steps=rl.steps,
+        learning_rate=rl.learning_rate,
+        lr_scheduler_type=rl.lr_scheduler,
+        optim="adamw_torch",
+        max_grad_norm=rl.max_grad_norm,
+        per_device_train_batch_size=rl.micro_batch_size,
+        gradient_accumulation_steps=micro_batches // rl.updates_per_rollout,
+        steps_per_generation=micro_batches,
+        num_iterations=1,
+        num_generations=rollout.group_size,
+        temperature=rollout.temperature,
+        max_completion_length=rollout.max_tokens,
+        beta=rl.beta,
+        epsilon=rl.epsilon,
+        epsilon_high=rl.epsilon_high,
+        importance_sampling_level=rl.importance_sampling_level,
+        vllm_importance_sampling_mode="token_truncate",  # a sequence's product of ratios would zero long trajectories
+        loss_type=rl.loss_type,
+        scale_rewards=scale_rewards,
+        multi_objective_aggregation="normalize_then_sum" if rl.advantage == "decoupled" else "sum_then_normalize",
+        use_bias_correction_kl=False,
+        gradient_checkpointing=config.policy.gradient_checkpointing,
+        model_init_kwargs={"dtype": config.policy.dtype},
+        shuffle_dataset=False,
+        logging_steps=1,
+        save_steps=rl.save_steps,
+        save_total_limit=2,
+        report_to=[] if config.wandb.mode == "disabled" else ["wandb"],
+        disable_tqdm=True,
+        ddp_find_unused_parameters=False,
+        ddp_timeout=LONGEST_WAIT_S,
+        deepspeed=rl.deepspeed,
+    )
+    if rl.deepspeed:
+        start_deepspeed()
+    return arguments
+
+
+def advantage_by_trl(rl: RLConfig) -> tuple[str, Callable[[Sequence[float | None]], Sequence[float | None]]]:
+    """TRL's `scale_rewards`, and what of a group's rewards (G,) to hand over, so that TRL's advantages are those of `rl.advantage`.
+
+    TRL takes off the group's mean and divides by a standard deviation (ddof 1, plus 1e-4) of what it was handed: the group's, the
+    batch's, or none. It leaves None out and gives it advantage 0. Where that is not the method, it is handed the advantage itself,
+    of which the mean is 0.
+    """
+    if rl.advantage == "group_std" and (rl.advantage_ddof, rl.advantage_epsilon) != (1, 1e-4):
+        return "none", partial(standardize, ddof=rl.advantage_ddof, eps=rl.advantage_epsilon)
+    return {
+        "group_std": ("group", list),
+        "center": ("none", list),
+        "leave_one_out": ("none", leave_one_out),
+        "batch_std": ("batch", center),  # the standard deviation is that of centred rewards, not of rewards as TRL's alone would be
+        "decoupled": ("group", list),  # TRL's normalize_then_sum does not look at the first
+    }[rl.advantage]
+
+
+def prompt_dataset(queries: Sequence[Query], config: Config) -> Dataset:
+    """All queries of the run in order, one a group: shuffled passes laid out in advance, so that resuming needs no sampler state."""
+    rng = random.Random(stable_seed(config.seed, "query order"))
+    order: list[str] = []
+    waiting: list[str] = []
+    for _ in range(config.rl.rollouts):
+        step: list[str] = []
+        while len(step) < config.rl.groups:
+            waiting = waiting or [query.query for query in rng.sample(list(queries), len(queries))]
+            text = waiting.pop()
+            if text in step:  # where one pass ends and the next begins
+                waiting.insert(0, text)
+            else:
+                step.append(text)
+        order += step
+    return Dataset.from_dict({"prompt": order})
+
+
+def rollout_function(
+    engine: RolloutEngine, arena: Arena, queries: Sequence[Query], config: Config
+) -> Callable[[list[str], GRPOTrainer], dict[str, Any]]:
+    """TRL's `rollout_func`: prompts, each N times in a row → token ids, the mask of the policy's own tokens, and the groups.
+
+    `arena` gets each trajectory as it ends. What ends its judging ends the rollout too: RunStopped on all processes, once all are
+    through with theirs.
+    """
+    by_text = {query.query: query for query in queries}
+    n = config.rollout.group_size
+
+    def roll_out(prompts: list[str], trainer: GRPOTrainer) -> dict[str, Any]:
+        firsts = prompts[::n]
+        if [first for first in firsts for _ in range(n)] != list(prompts):
+            raise RuntimeError(f"TRL did not hand over whole groups of {n} prompts; this version of TRL lays batches out differently")
+        step_queries = [by_text[text] for text in firsts]
+        start = time.perf_counter()
+        step = trainer.state.global_step
+        judging = arena.begin(step_queries, n)
+
+        def hand_over(index: int, trajectory: Trajectory) -> None:
+            judging.groups[index // n].hand_over(index % n, trajectory)
+            judging.check()
+            if arena.client:
+                arena.client.check()
+
+        groups, stop = [], None
+        with generating(engine, trainer):
+            try:
+                groups = engine.roll_out_groups(step_queries, stable_seed(config.seed, step), config.turns.at(step), hand_over)
+            except RunStopped as error:  # the others must learn of it, and the model must go back to the trainer, before it is raised
+                stop = str(error)
+        if arena.client:
+            stop_together(gather_object([stop]))
+        trajectories = [trajectory for group in groups for trajectory in group.trajectories]
+        return {
+            "prompt_ids": [trajectory.prompt_ids for trajectory in trajectories],
+            "completion_ids": [trajectory.completion_ids for trajectory in trajectories],
+            "env_mask": [trajectory.policy_mask_T for trajectory in trajectories],
+            "logprobs": [trajectory.logprobs_T for trajectory in trajectories] if trainer.use_vllm else None,
+            "group": [group for group in groups for _ in range(n)],
+            "judging": [judging] * len(trajectories),
+            "rollout": [(start, time.perf_counter())] * len(trajectories),
+        }
+
+    return roll_out
+
+
+def reward_functions(arena: Arena, log: Log, keep: Keep, config: Config) -> list[Callable[..., list[float | None]]]:
+    """What TRL calls for rewards, one function a column: the reward, and for `rl.advantage: decoupled` (GDPO) whether it is valid."""
+    n = config.rollout.group_size
+    judged: list[GroupOutcome] = []
+
+    def remember(groups: list[RolloutGroup], outcomes: list[GroupOutcome]) -> dict[str, list[float]]:
+        judged[:] = outcomes
+        return log(groups, outcomes)
+
+    def valid(group: list[RolloutGroup], **_: Any) -> list[float | None]:
+        """1 or 0; None where the reward is, so that TRL leaves the trajectory out of both columns."""
+        pairs = [pair for one, outcome in zip(group[::n], judged) for pair in zip(one.trajectories, outcome.rewards_G)]
+        return [None if reward is None else float(trajectory.valid) for trajectory, reward in pairs]
+
+    reward = reward_function(arena, remember, keep, config)
+    return [reward, valid] if config.rl.advantage == "decoupled" else [reward]
+
+
+def reward_function(arena: Arena, log: Log, keep: Keep, config: Config):
+    """TRL's reward function: rows → groups → `arena` → rows. `log` turns this process's groups into the values of metrics, of which
+    TRL takes the mean over all processes.
+
+    Every `rl.eval_steps` steps `keep` gets the groups of all processes, on the main one, and W&B a table of them.
+
+    All processes learn from all groups of the step, so what they know of the judge stays the same everywhere.
+    """
+    n = config.rollout.group_size
+    _, hand_over = advantage_by_trl(config.rl)
+
+    def reward(
+        prompts, completions, group: list[RolloutGroup], judging: list[Judging], rollout: list[tuple], log_metric, trainer_state, **_: Any
+    ):
+        groups = group[::n]
+        (rollout_start, rollout_end), start = rollout[0], time.perf_counter()
+        outcomes = judging[0].outcomes()
+        usage = llm_usage(arena.client) if arena.client else {}
+        seconds = (rollout_end - rollout_start, start - rollout_end, time.perf_counter() - start)
+        judged = gather_object([(outcome.scored_calls, outcome.tally, seconds) for outcome in outcomes])
+        arena.learn([calls for calls, _, _ in judged])
+        arena.count([tally for _, tally, _ in judged])
+        slowest = max((seconds for _, _, seconds in judged), key=sum)  # all wait for it
+        known = arena.judge_metrics() | usage | {  # the same on all processes
+            **dict(zip(("time/rollout_s", "time/forward_s", "time/judge_s"), slowest, strict=True)),
+            "rollout/max_turns": config.turns.at(trainer_state.global_step),
+        }
+        log_metric("time/judge_hidden_s", judging[0].busy_s(until=start))
+        for name, values in (log(groups, outcomes) | {name: [value] for name, value in known.items()}).items():
+            for value in values:
+                log_metric(name, value)
+        if config.rl.eval_steps and trainer_state.global_step % config.rl.eval_steps == 0:
+            kept = gather_object(list(zip(groups, outcomes, strict=True)))
+            if trainer_state.is_world_process_zero:
+                show(trainer_state.global_step, *map(list, zip(*kept, strict=True)))
+        return [reward for outcome in outcomes for reward in hand_over(outcome.rewards_G)]
+
+    def show(step: int, groups: list[RolloutGroup], outcomes: list[GroupOutcome]) -> None:
+        keep(step, groups, outcomes)
+        if wandb.run is not None:
+            columns, rows = rollout_table(groups, outcomes)
+            wandb.log({"rollouts": wandb.Table(columns=columns, data=rows), "train/global_step": step})
+
+    reward.__name__ = config.reward.name
+    return reward
+
+
+def llm_usage(client: LLMClient) -> dict[str, float]:
+    """What the LLM calls since the last step took, over all processes, and in total so far.
+
+    Raises:
+        RunStopped: on all processes, if one of them is to stop.
+    """
+    usage, spent = client.take_usage()
+    reports = gather_object([(client.stop_reason, usage, spent)])
+    stop_together([reason for reason, _, _ in reports])
+    total = sum((one for _, one, _ in reports), start=Usage())
+    spent = max((one for _, _, one in reports), key=lambda one: one.calls)  # read last
+    return {
+        "judge/failed_verdicts": total.failed,
+        "judge/paid_calls": total.calls,
+        "judge/stored_replies": total.from_store,
+        "judge/retries": total.retries,
+        "judge/tokens_in": total.tokens_in,
+        "judge/tokens_out": total.tokens_out,
+        "judge/cost": total.cost,
+        "judge/total_calls": spent.calls,
+        "judge/total_cost": spent.cost,
+    }
+
+
+def stop_together(reasons: Sequence[str | None]) -> None:
+    """Raises RunStopped if a process has a reason to stop; `reasons` are those of all, so that none goes on alone and waits for ever."""
+    if reasons := [reason for reason in reasons if reason]:
+        raise RunStopped(reasons[0])
+
+
+@contextmanager
+def saved_if_stopped(trainer: GRPOTrainer) -> Iterator[None]:
+    """Save a checkpoint of the last whole step if the LLM calls stop the run, so that the same command goes on from there."""
+    try:
+        yield
+    except RunStopped as stop:
+        trainer._save_checkpoint(trainer.model, trial=None)  # TRL saves at the end of a step only
+        trainer.callback_handler.on_save(trainer.args, trainer.state, trainer.control)
+        checkpoint = f"{trainer.args.output_dir}/checkpoint-{trainer.state.global_step}"
+        raise UserError(f"{stop}; saved {checkpoint}, from which the same command goes on") from stop
+
+
+class EveryFewSteps(TrainerCallback):
+    """Calls `act(step)` before training and after every `interval` optimizer steps, on all processes: each has its share to do, and
+    under ZeRO-3 they must gather the weights together. Also logs `time/update_s`, what a step takes besides rollouts,
+    log-probabilities before the update, and waiting for the judge.
+    """
+
+    def __init__(self, interval: int, engine: RolloutEngine, act: Callable[[int], None]):
+        self.interval, self.engine, self.act = interval, engine, act
+        self.trainer: GRPOTrainer | None = None  # set once the trainer exists
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        if state.global_step == 0:
+            self._run(state)
+
+    def on_step_end(self, args, state, control, **kwargs):
+        seconds = self.trainer._metrics["train"]
+        parts = [f"time/{part}_s" for part in ("rollout", "forward", "judge")]
+        before = sum(seconds[part][-1] for part in parts if part in seconds)  # not if an earlier step's serve
+        seconds["time/update_s"].append(seconds["step_time"][-1] - before)
+        self._run(state)
+
+    def _run(self, state) -> None:
+        if not self.interval or state.global_step % self.interval:
+            return
+        with generating(self.engine, self.trainer):
+            self.act(state.global_step)
+
+
+class KeptWithCheckpoint(TrainerCallback, ExportableState):
+    """Saves what is known of the judge in a checkpoint's trainer_state.json, and goes on from there."""
+
+    def __init__(self, arena: Arena):
+        self.arena = arena
+
+    def state(self) -> dict[str, Any]:
+        return {"args": {}, "attributes": self.arena.variances.to_dict()}
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        if state.global_step:
+            self.arena.variances = JudgeVariances.from_dict(state.stateful_callbacks[type(self).__name__]["attributes"])
+
+
+def connect(trainer: GRPOTrainer, engine: RolloutEngine, queries: Sequence[Query], config: Config) -> None:
+    """Keep vLLM, if that is what generates, at the trainer's weights."""
+    if config.rollout.backend != "transformers":
+        trainer.vllm_weights = VLLMWeights(trainer, engine, queries, config)
+
+
+@contextmanager
+def generating(engine: RolloutEngine, trainer: GRPOTrainer) -> Iterator[None]:
+    """What generates has the trainer's weights: vLLM gets them, or the engine is lent the model, gathered once and not once a turn."""
+    if trainer.use_vllm:
+        trainer.vllm_weights.bring_up_to_date()
+        yield
+        return
+    with lent_model(engine, trainer):
+        yield
+
+
+@contextmanager
+def lent_model(engine: RolloutEngine, trainer: Trainer) -> Iterator[None]:
+    """The engine generates with the trainer's own model, whose weights are gathered under ZeRO-3."""
+    with unwrap_model_for_generation(trainer.model_wrapped, trainer.accelerator) as model:
+        was_training = model.training
+        model.eval()
+        engine.generator.model = model
+        yield
+        model.train(was_training)

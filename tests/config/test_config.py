@@ -1,0 +1,378 @@
+import dataclasses
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from arenarl.config import schema as config_module
+from arenarl.config.checks import check_groups
+from arenarl.config.load import config_to_yaml, load_config
+from arenarl.config.schema import Config
+from arenarl.plan import memory
+from arenarl.report import __main__ as report
+from arenarl.system.errors import UserError
+
+ROOT = Path(__file__).resolve().parents[2]
+PARTS = {"judges", "policies", "prompts", "rubrics", "launch", "tables"}  # folders of configs/ that hold parts of runs
+YAMLS = sorted(path for path in (ROOT / "configs").rglob("*.yaml") if path.parent.name not in PARTS)
+JUDGES = sorted((ROOT / "configs" / "judges").glob("*.yaml"))
+SECTIONS = [value for value in vars(config_module).values() if dataclasses.is_dataclass(value) and value.__module__ == config_module.__name__]
+
+
+@pytest.fixture
+def load(tmp_path):
+    """`load(yaml_text, *overrides)`; further files of the folder as keyword arguments."""
+
+    def load(text, *overrides, **files):
+        for name, content in files.items():
+            (tmp_path / f"{name}.yaml").write_text(content, encoding="utf-8")
+        (tmp_path / "run.yaml").write_text(text, encoding="utf-8")
+        return load_config(tmp_path / "run.yaml", list(overrides))
+
+    return load
+
+
+@pytest.fixture
+def refuse(load):
+    """The message of the UserError that `load` with the same arguments must raise: a single line."""
+
+    def refuse(*arguments, **files):
+        with pytest.raises(UserError) as caught:
+            load(*arguments, **files)
+        message = str(caught.value)
+        assert "\n" not in message
+        return message
+
+    return refuse
+
+
+@pytest.mark.parametrize("path", YAMLS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_yaml_loads_and_reads_back_equal(path, tmp_path):
+    config = load_config(path)
+    (tmp_path / "resolved.yaml").write_text(config_to_yaml(config), encoding="utf-8")
+    assert load_config(tmp_path / "resolved.yaml") == config
+
+
+def test_an_empty_yaml_is_the_default(load):
+    assert load("") == Config()
+
+
+def test_a_changed_config_reads_back_equal(load, tmp_path):
+    changed = load(
+        "name: 变\njudge: {eval: [{noise: none}, {}]}\nevaluate: {checkpoints: {a: b}}",
+        "rl.subtasks=[Search, M-Day]", "policy.model=Qwen/Qwen3-8B", "rl.epsilon_high=0.28", "sft.deepspeed=null",
+    )  # fmt: skip
+    assert load(config_to_yaml(changed)) == changed
+    assert changed != Config()
+
+
+@pytest.mark.parametrize(
+    ("text", "overrides", "wrong", "nearest"),
+    [
+        ("rolout: {}", [], "rolout", "rollout"),
+        ("rollout: {group_sise: 4}", [], "rollout.group_sise", "rollout.group_size"),
+        ("policy: {scratch: {hiden_size: 4}}", [], "policy.scratch.hiden_size", "policy.scratch.hidden_size"),
+        ("judge: {train: {noize: none}}", [], "judge.train.noize", "judge.train.noise"),
+        ("judge: {eval: [{noize: none}]}", [], "judge.eval.0.noize", "judge.eval.0.noise"),
+        ("judge: {eval: [{}, {sigma_cal: 1}]}", [], "judge.eval.1.sigma_cal", "judge.eval.1.sigma_call"),
+        ("", ["sed=1"], "sed", "seed"),
+        ("", ["rl.group=4"], "rl.group", "rl.groups"),
+        ("", ["judge.train.noize=none"], "judge.train.noize", "judge.train.noise"),
+        ("", ["judge.eval.0.noize=none"], "judge.eval.0.noize", "judge.eval.0.noise"),
+        ("", ["judge.eval=[{noize: none}]"], "judge.eval.0.noize", "judge.eval.0.noise"),
+    ],
+)
+def test_an_unknown_key_is_refused_with_the_nearest_valid_one(refuse, text, overrides, wrong, nearest):
+    message = refuse(text, *overrides)
+    assert re.search(rf"(?<![\w.]){re.escape(wrong)}(?![\w.])", message)
+    assert re.search(rf"did you mean(?: one of)?:? '?{re.escape(nearest)}\b", message, re.IGNORECASE)
+    assert (f"--set {overrides[0]}" if overrides else "run.yaml") in message
+
+
+def test_a_key_like_no_other_is_refused_with_those_there_are(refuse):
+    message = refuse("tournament: {xyzzy: 1}")
+    assert all(field.name in message for field in dataclasses.fields(config_module.TournamentConfig))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("seed", "abc"), ("seed", "true"), ("seed", "null"), ("threads", "1.5"), ("rollout.max_turns", "[1]"), ("rollout.anchor", "maybe"),
+        ("sft.learning_rate", "fast"), ("rollout", "5"), ("judge.train", "embedded"), ("judge.eval", "none"), ("rl.subtasks", "Search"),
+        ("evaluate.decodings", "greedy"), ("policy.scratch.num_heads", "four"),
+    ],
+)  # fmt: skip
+def test_a_wrong_type_is_refused_by_its_key(refuse, key, value):
+    assert key in refuse("", f"{key}={value}").removeprefix(f"--set {key}={value}")
+    nested = value
+    for part in reversed(key.split(".")):
+        nested = f"{{{part}: {nested}}}"
+    assert key in refuse(nested)
+
+
+def test_a_tournament_that_cannot_be_is_refused(load, refuse):
+    assert "like 2n-2" in refuse("", "tournament.matches=lots")
+    assert "did you mean 'scores'" in refuse("tournament: {topology: balanced, ranking: bracket}")
+    assert "tournament.timeout_s" in refuse("", "tournament.timeout_s=0")
+    assert load("tournament: {topology: balanced, matches: 16, ranking: scores}").tournament.matches == "16"
+
+
+@pytest.mark.parametrize(
+    ("key", "choice"),
+    [
+        ("tournament.topology", "round_robin"), ("tournament.placement", "algorithm1"), ("reward.name", "pointwise_answer"),
+        ("policy.dtype", "float32"), ("data.language", "en"), ("environment.results", "compact"), ("judge.train.noise", "none"),
+        ("rl.importance_sampling_level", "sequence"), ("rl.loss_type", "dapo"), ("wandb.mode", "offline"),
+    ],
+)  # fmt: skip
+def test_a_value_that_is_no_choice_is_refused_with_the_choices(load, refuse, key, choice):
+    message = refuse("", f"{key}=nonsense")
+    assert key in message and choice in message
+    assert f": {choice}\n" in config_to_yaml(load("", f"{key}={choice}"))
+
+
+def test_a_base_is_read_first_and_the_file_changes_it(load):
+    config = load("base: parent.yaml\nrollout: {max_turns: 5}", parent="seed: 3\nrollout: {max_turns: 4, group_size: 6}")
+    assert (config.seed, config.rollout.max_turns, config.rollout.group_size) == (3, 5, 6)
+
+
+def test_the_command_line_comes_last_and_its_own_last_word_counts(load):
+    assert load("base: parent.yaml\nseed: 2", "seed=4", "seed=5", parent="seed: 1").seed == 5
+
+
+def test_a_base_of_a_base_is_refused(refuse):
+    message = refuse("base: parent.yaml", parent="base: grandparent.yaml", grandparent="seed: 1")
+    assert "parent.yaml" in message and "one level" in message
+
+
+def test_mistakes_in_a_base_are_refused_too(refuse):
+    assert "rollout" in refuse("base: parent.yaml", parent="rolout: {}")
+
+
+@pytest.mark.parametrize("text", ["base: 5", "base: [a.yaml]"])
+def test_a_base_that_is_no_path_is_refused(refuse, text):
+    assert "base" in refuse(text)
+
+
+def test_a_missing_file_names_the_nearest(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    with pytest.raises(UserError, match=re.escape("configs/quikstart.yaml does not exist; did you mean configs/quickstart.yaml?")):
+        load_config("configs/quikstart.yaml")
+
+
+@pytest.mark.parametrize("text", ["[1, 2]", "just text", "a: [", "a: b: c"])
+def test_what_is_no_mapping_is_refused_with_the_file(refuse, text):
+    assert "run.yaml" in refuse(text)
+
+
+def test_overrides_take_the_type_of_their_key(load):
+    config = load(
+        "", "sft.learning_rate=2e-5", "rollout.anchor=false", "name=12", "policy.model=null", "rl.subtasks=[Search, Compare]",
+        "judge.eval.0.noise=none", "data.folder=a=b", "rl.epsilon_high=1", "evaluate.checkpoints={one: x}",
+    )  # fmt: skip
+    assert config.sft.learning_rate == 2e-5 and config.rollout.anchor is False and config.name == "12" and config.policy.model is None
+    assert config.rl.subtasks == ["Search", "Compare"] and config.judge.eval[0].noise == "none" and config.data.folder == "a=b"
+    assert config.rl.epsilon_high == 1.0 and config.evaluate.checkpoints == {"one": "x"}
+
+
+@pytest.mark.parametrize(
+    "override",
+    ["seed", "=3", "seed=[1", "rollout.group_size.more=3", "judge.eval.5.noise=none", "judge.eval.noise=none", "name=${nowhere}"],
+)  # fmt: skip
+def test_an_override_that_makes_no_sense_is_refused(refuse, override):
+    assert override.split("=")[0] in refuse("", override)
+
+
+def test_one_checkpoint_can_be_named_on_the_command_line(load):
+    assert load("", "evaluate.checkpoints.sft=x", "evaluate.checkpoints.rl=y").evaluate.checkpoints == {"sft": "x", "rl": "y"}
+
+
+@pytest.mark.parametrize("override", ["judge.eval=[{}, {sigma_call: fast}]", "judge.eval=[{}, 3]", "judge.eval=[{}, {rounding: .nan}]"])
+def test_a_mistake_in_an_item_of_a_list_is_refused_by_its_full_path(refuse, override):
+    assert "judge.eval.1" in refuse("", override)
+    assert "judge.eval.1" in refuse(override.replace("judge.eval=", "judge: {eval: ") + "}")
+
+
+def test_a_list_in_a_list_of_words_is_refused(refuse):
+    assert "rl.subtasks" in refuse("rl: {subtasks: [[Search]]}")
+
+
+def show(*arguments):
+    """Run `python -m arenarl.config`."""
+    command = [sys.executable, "-m", "arenarl.config", "--config", "configs/quickstart.yaml", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def test_the_module_prints_the_resolved_config(tmp_path):
+    shown = show("--set", "seed=3", "--processes", "1")
+    assert shown.returncode == 0 and shown.stderr == ""
+    (tmp_path / "resolved.yaml").write_text(shown.stdout, encoding="utf-8")
+    assert load_config(tmp_path / "resolved.yaml") == load_config(ROOT / "configs" / "quickstart.yaml", ["seed=3"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"), [(("--set", "sed=3"), "did you mean seed?"), (("--processes", "5", "--set", "rl.groups=6"), "rl.groups=6")]
+)
+def test_the_module_refuses_what_cannot_run_in_one_line(arguments, reason):
+    shown = show(*arguments)
+    assert shown.returncode == 2 and shown.stdout == ""
+    assert shown.stderr.startswith("error: ") and reason in shown.stderr and shown.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("size", [1, 0, -3])
+def test_a_group_of_less_than_two_is_refused(refuse, size):
+    assert f"rollout.group_size={size}" in refuse(f"rollout: {{group_size: {size}}}")
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "rl.groups=0", "rl.steps=-1", "rl.micro_batch_size=0", "sft.batch_size=0", "sft.gradient_accumulation=0", "threads=0",
+        "rollout.max_turns=0", "rollout.max_tokens=0", "rollout.max_turn_tokens=0", "rollout.batch_size=0", "rollout.temperature=0",
+        "rollout.temperature=.nan", "data.sft_size=0", "data.rl_size=0", "data.test_per_subtask=0", "data.baseline_attempts=0",
+        "judge.train.rounding=0", "sft.max_length=0", "data.teacher_skill=7", "judge.eval=[]", "evaluate.decodings=[]", "evaluate.decodings=[beam]",
+        "judge.eval.0.rounding=0", "judge.train.sigma_call=-1", "judge.eval.0.sigma_sticky=-0.1", "data.baseline_skill=-0.1",
+        "rl.learning_rate=.inf", "rl.epsilon_high=.nan", "judge.train.length_bias=-.inf", "rollout.temperature=-1",
+    ],
+)  # fmt: skip
+def test_numbers_no_run_can_work_with_are_refused(refuse, override):
+    assert override.split("=")[0] in refuse("", override).removeprefix(f"--set {override}")
+
+
+@pytest.mark.parametrize("n", [2, 5, 8, 16])
+@pytest.mark.parametrize("k", [1, 2, 6, 8])
+@pytest.mark.parametrize("micro", [1, 3, 4, 48])
+@pytest.mark.parametrize("processes", [1, 2, 4])
+def test_groups_are_accepted_exactly_if_no_process_and_no_micro_batch_splits_them(n, k, micro, processes):
+    config = Config()
+    config.rollout.group_size, config.rl.groups, config.rl.micro_batch_size = n, k, micro
+    if k % processes == 0 and (k // processes * n) % micro == 0:
+        check_groups(config, processes)
+    else:
+        with pytest.raises(UserError):
+            check_groups(config, processes)
+
+
+def test_a_split_group_is_refused_with_the_numbers_to_change():
+    config = Config()
+    config.rl.groups = 6
+    with pytest.raises(UserError, match=re.escape("rl.groups=6 cannot be shared by 4 processes")):
+        check_groups(config, 4)
+    config.rollout.group_size, config.rl.micro_batch_size = 8, 10
+    with pytest.raises(UserError, match=re.escape("rl.micro_batch_size=10 does not divide the 24 trajectories")) as caught:
+        check_groups(config, 2)
+    assert "[1, 2, 3, 4, 6, 8, 12, 24]" in str(caught.value)
+    config.rl.updates_per_rollout = 4
+    with pytest.raises(UserError, match=re.escape("does not divide the 6 trajectories of a process and update")) as caught:
+        check_groups(config, 2)
+    assert "[1, 2, 3, 6]" in str(caught.value)
+    config.rl.updates_per_rollout = 5
+    with pytest.raises(UserError, match=re.escape("rl.updates_per_rollout=5 does not divide the 24 trajectories of a process")):
+        check_groups(config, 2)
+
+
+def test_a_judge_limit_that_leaves_a_process_without_a_call_is_refused():
+    config = Config()
+    config.judge.concurrency = 5
+    check_groups(config, 4)
+    with pytest.raises(UserError, match=re.escape("judge.concurrency=5 cannot be shared by 8 processes; set it to 8 or more")):
+        check_groups(config, 8)
+
+
+def test_other_seeds_get_folders_of_their_own():
+    assert [Config(name="a", seed=seed).run_name for seed in (0, 1, 2)] == ["a", "a-seed1", "a-seed2"]
+    assert str(Config(name="a", seed=1).run_dir) == "runs/a-seed1" and str(Config(name="a").results_dir) == "results/a"
+
+
+@pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.__name__)
+def test_every_key_has_a_comment(section):
+    """On its line, or on the next. A key that holds a section of its own is explained there."""
+    lines = Path(config_module.__file__).read_text(encoding="utf-8").splitlines()
+    start = next(n for n, line in enumerate(lines) if line.startswith((f"class {section.__name__}:", f"class {section.__name__}(")))
+    inherited = {field.name for parent in section.__mro__[1:-1] for field in dataclasses.fields(parent)}
+    for field in dataclasses.fields(section):
+        if field.name in inherited:
+            continue
+        number = next(n for n, line in enumerate(lines[start:], start) if line.startswith(f"    {field.name}: "))
+        if field.type not in SECTIONS:
+            assert "  # " in lines[number] or lines[number + 1].startswith("    # "), f"{section.__name__}.{field.name} has no comment"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "named"),
+    [
+        ("repeats", "0", "group_stage.repeats=0"), ("winners", "4", "group_stage.winners=4"), ("final", "1", "group_stage.final=1"),
+        ("weights", "[]", "group_stage.weights"), ("weights", "[1,-1]", "group_stage.weights"), ("final", "16", "group_stage.final=16"),
+    ],
+)  # fmt: skip
+def test_a_group_stage_that_cannot_work_is_refused(refuse, key, value, named):
+    assert named in refuse("reward: {name: tournament_grpo}", f"group_stage.{key}={value}")
+
+
+@pytest.mark.parametrize(
+    ("override", "wrong"),
+    [
+        ("hop_weights=[]", "hop_weights=[]: name a weight"), ("hop_weights=[0,0]", "name a weight"), ("hop_weights=[1,-1]", "name a weight"),
+        ("branching=[1,1]", "at most 3 entities"), ("branching=[2,0]", "must be above 0"), ("max_tool_calls=0", "must be above 0"),
+        ("plain_share=2", "must be from 0 to 1"), ("rephraser.name=llm", "data.research.rephraser.model is missing"),
+    ],
+)  # fmt: skip
+def test_questions_that_cannot_be_made_are_refused(refuse, override, wrong):
+    assert wrong in refuse("", f"data.research.{override}")
+
+
+@pytest.mark.parametrize("path", JUDGES, ids=lambda path: path.stem)
+def test_every_judge_file_makes_a_judge_for_training_and_for_evaluation(path, load):
+    config = load("", f"judge.train.base={path}", f"judge.eval=[{{base: {path}}}, {{}}]")
+    assert config.judge.train == config.judge.eval[0] and config.judge.train.name == ("embedded" if path.stem == "embedded" else "llm")
+    assert config.judge.eval[1] == config_module.JudgeConfig()
+    assert load(config_to_yaml(config)) == config
+    text = path.read_text(encoding="utf-8")
+    assert "sk-" not in text and (config.judge.train.api_key_variable is None or config.judge.train.api_key_variable.endswith("_API_KEY"))
+
+
+def test_a_sections_base_comes_before_its_own_keys_and_clears_what_was_set_before(load):
+    judge = "name: llm\nmodel: a\ntemperature: null\nextra_body: {x: 1}\n"
+    config = load("judge: {train: {model: b, base: part.yaml}}", part=judge)
+    assert (config.judge.train.model, config.judge.train.temperature, config.judge.train.extra_body) == ("b", None, {"x": 1})
+    config = load("base: first.yaml\njudge: {train: {base: part.yaml}}", first="judge: {train: {noise: none, rounding: 1}}", part=judge)
+    assert (config.judge.train.model, config.judge.train.noise, config.judge.train.rounding) == ("a", "simulated", 0.5)
+
+
+def test_a_wrong_section_base_is_refused(refuse):
+    assert "does not exist" in refuse("judge: {train: {base: nowhere.yaml}}")
+    assert "part.yaml: unknown key judge.train.modle; did you mean judge.train.model?" in refuse("judge: {train: {base: part.yaml}}", part="modle: a")
+    assert "has a base of its own" in refuse("judge: {train: {base: part.yaml}}", part="base: run.yaml")
+    assert "base must be the path" in refuse("judge: {train: {base: 5}}")
+
+
+@pytest.mark.parametrize(
+    ("judge", "wrong"),
+    [
+        ("{name: llm}", "judge.train.model is missing"),
+        ("{name: llm, model: m, base_url: 'https://user:secret@host/v1'}", "judge.train.base_url"),
+        ("{name: llm, model: m, base_url: 'https://host/v1?api-key=secret'}", "judge.train.base_url"),
+        ("{name: llm, model: m, base_url: host}", "judge.train.base_url"),
+        ("{timeout_s: 0}", "judge.train.timeout_s"),
+    ],
+)
+def test_an_llm_judge_that_cannot_work_is_refused_and_no_key_is_repeated(refuse, judge, wrong):
+    message = refuse(f"judge: {{train: {judge}}}")
+    assert wrong in message and "secret" not in message
+
+
+def test_limits_of_a_run_are_checked(refuse):
+    assert "judge.concurrency=0" in refuse("", "judge.concurrency=0")
+    assert "judge.max_failure_share=2" in refuse("", "judge.max_failure_share=2")
+    judge = "judge: {max_cost: 1, train: {name: llm, model: m}}"
+    assert "judge.max_cost needs judge.train.price_in and judge.train.price_out" in refuse(judge)
+
+
+@pytest.mark.parametrize("script", [report, memory])
+def test_overrides_without_a_config_are_refused(script, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["script", "--readme", "--set", "seed=1"])
+    with pytest.raises(SystemExit):
+        script.main()
+    assert "--set changes a key of a config; name it with --config" in capsys.readouterr().err

@@ -1,0 +1,73 @@
+"""ScalingInter-RL's schedule of turns: which horizon an optimizer step has, and which schedules no run could follow."""
+
+import pytest
+
+from arenarl.config.load import load_config
+from arenarl.config.schema import Config
+from arenarl.config.turn_schedule import turn_schedule
+from arenarl.system.errors import UserError
+
+
+def test_a_stage_begins_at_its_boundary_and_lasts_until_the_next():
+    schedule = turn_schedule([2, 4, 8], 3, max_turns=8, steps=12)
+    assert [schedule.at(step) for step in range(12)] == [2, 2, 2, 4, 4, 4, 8, 8, 8, 8, 8, 8]
+
+
+def test_the_horizon_depends_on_the_step_alone():
+    """Asked for any one step first, as a resumed run does, the answer is that of a run that came from the beginning."""
+    expected = [turn_schedule([1, 3, 4, 9], 5, max_turns=9, steps=40).at(step) for step in range(40)]
+    for step in (0, 4, 5, 6, 9, 10, 14, 15, 16, 39):
+        assert turn_schedule([1, 3, 4, 9], 5, max_turns=9, steps=40).at(step) == expected[step]
+
+
+def test_every_stage_is_visited_in_turn():
+    schedule = turn_schedule([1, 3, 4, 9], 5, max_turns=9, steps=40)
+    assert list(dict.fromkeys(schedule.at(step) for step in range(40))) == [1, 3, 4, 9]
+
+
+@pytest.mark.parametrize(("steps", "horizons"), [(9, [2, 2, 2, 4, 4, 4, 8, 8, 8]), (8, [2, 2, 4, 4, 8, 8, 8, 8]), (3, [2, 4, 8])])
+def test_without_a_length_the_stages_share_the_steps_and_the_last_has_the_remainder(steps, horizons):
+    schedule = turn_schedule([2, 4, 8], None, max_turns=8, steps=steps)
+    assert [schedule.at(step) for step in range(steps)] == horizons
+
+
+def test_without_a_schedule_all_steps_have_all_turns():
+    assert {Config().turns.at(step) for step in range(300)} == {Config().rollout.max_turns}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        (["rollout.turn_schedule=[]"], "rollout.turn_schedule=[]: must name horizons"),
+        (["rollout.turn_schedule=[0,2]"], "rollout.turn_schedule=[0, 2]: must name horizons above 0"),
+        (["rollout.turn_schedule=[2,2,4]"], "each larger than the one before"),
+        (["rollout.turn_schedule=[4,2]"], "each larger than the one before"),
+        (["rollout.turn_schedule=[2,13]"], "13 is above max_turns=12"),
+        (["rollout.turn_schedule=[2,4]", "rollout.turns_every=0"], "rollout.turns_every=0: must be above 0"),
+        (["rollout.turns_every=5"], "rollout.turns_every=5: there are no stages"),
+        (["rollout.turn_schedule=[2,4,8]", "rollout.turns_every=50", "rl.steps=100"], "its last stage would begin at step 100, and the run ends"),
+        (["rollout.turn_schedule=[2,4,8]", "rl.steps=2"], "would begin at step 2, and the run ends at rl.steps=2"),
+        (["evaluate.max_turns=[]"], "evaluate.max_turns=[]"),
+        (["evaluate.max_turns=[0,2]"], "evaluate.max_turns=[0, 2]"),
+        (["evaluate.max_turns=[8,2]"], "each larger than the one before"),
+        (["evaluate.samples=0"], "evaluate.samples=0: must be above 0"),
+        (["evaluate.samples=2", "evaluate.decodings=[greedy]"], "add sampled to evaluate.decodings"),
+    ],
+)
+def test_what_no_run_can_follow_is_refused_in_one_line(tmp_path, overrides, says):
+    (tmp_path / "run.yaml").write_text("")
+    with pytest.raises(UserError) as caught:
+        load_config(tmp_path / "run.yaml", overrides)
+    assert says in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_short_long_and_scaling_differ_in_their_turns_alone():
+    short, long, scaling = (load_config(f"configs/quickstart_{name}_turns.yaml") for name in ("short", "long", "scaling"))
+    horizons = {config.name: [config.turns.at(step) for step in (0, 49, 50, 99, 100, 149)] for config in (short, long, scaling)}
+    assert horizons == {
+        "quickstart-short-turns": [3] * 6, "quickstart-long-turns": [8] * 6, "quickstart-scaling-turns": [3, 3, 5, 5, 8, 8],
+    }  # fmt: skip
+    for config in (short, long, scaling):
+        config.name, config.rollout.turn_schedule, config.rollout.turns_every = "", None, None
+        assert config.sft_policy == "runs/quickstart/sft" and config.test_turns == 8
+    assert short == long == scaling

@@ -1,0 +1,167 @@
+"""The embedded encyclopedia: dates and relations agree, each fact is said, names are near each other; corpora of one's own."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hash_seeds import printed_in_two_processes
+
+from arenarl.domains.research.corpus import LINK, build_corpus, read_corpus
+from arenarl.system.errors import UserError
+
+ROOT = Path(__file__).resolve().parents[3]
+HASH = """
+import hashlib
+from arenarl.research.corpus import build_corpus
+corpus = build_corpus(3, 400)
+print(hashlib.sha256(repr((corpus.pages, list(corpus.entities.values()))).encode()).hexdigest())
+"""
+
+
+@pytest.fixture(scope="module", params=[(0, 3000), (1, 500), (2, 6000)], ids=str)
+def corpus(request):
+    return build_corpus(*request.param)
+
+
+def of_kind(corpus, kind):
+    return [entity for entity in corpus.entities.values() if entity.kind == kind]
+
+
+def related(corpus, entity, relation):
+    return [corpus.entities[url] for name, url in entity.relations if name == relation]
+
+
+def number(entity, attribute):
+    return entity.single[attribute].number
+
+
+def ends(person):
+    return number(person, "death year") if "death year" in person.single else 2020
+
+
+def test_the_same_seed_gives_the_same_bytes_in_every_process():
+    outputs = printed_in_two_processes(HASH)
+    assert outputs[0] == outputs[1]
+    assert build_corpus(0, 200).pages != build_corpus(1, 200).pages and build_corpus(0, 200) is build_corpus(0, 200)
+
+
+def test_there_is_a_page_for_each_entity_with_its_own_name_and_address(corpus):
+    assert len(corpus.pages) == len(corpus.entities) == len(corpus.by_name) in (3000, 500, 6000)
+    assert [corpus.entities[page.url].name for page in corpus.pages] == [page.title for page in corpus.pages]
+    assert set(Counter(entity.kind for entity in corpus.entities.values())) == {"person", "place", "work", "team", "event"}
+
+
+def test_each_fact_stands_in_a_sentence_of_the_first_paragraph_and_nothing_else_does(corpus):
+    for page in corpus.pages:
+        lead, below = page.text.split("\n\n")
+        facts = corpus.entities[page.url].facts
+        assert lead == " ".join(fact.sentence for fact in facts) and 3 <= len(facts) <= 8
+        assert corpus.read(page.text) == list(facts) and corpus.read(below) == []
+        for fact in facts:
+            assert fact.value in fact.sentence and page.title in fact.sentence and fact.url == page.url
+            assert fact.target is None or corpus.entities[fact.target].name == fact.value
+
+
+def test_persons_act_in_their_lifetime(corpus):
+    for person in of_kind(corpus, "person"):
+        assert number(person, "birth year") + 35 <= ends(person)
+        for teacher in related(corpus, person, "teacher"):
+            assert number(teacher, "birth year") + 20 <= number(person, "birth year") and ends(teacher) >= number(person, "birth year") + 16
+            assert teacher.noun == person.noun
+        for work in related(corpus, person, "work"):
+            assert number(person, "birth year") + 20 <= number(work, "release year") <= ends(person)
+        for team in related(corpus, person, "team founded"):
+            assert number(person, "birth year") + 25 <= number(team, "founding year") <= ends(person)
+        for team in related(corpus, person, "team coached"):
+            assert number(team, "founding year") < ends(person)
+
+
+def test_places_are_older_than_all_that_happens_in_them(corpus):
+    for entity in corpus.entities.values():
+        for fact in entity.facts:
+            if fact.target and corpus.entities[fact.target].kind == "place":
+                years = [number(entity, name) for name in ("birth year", "release year", "founding year", "year") if name in entity.single]
+                assert years and number(corpus.entities[fact.target], "founding year") < min(years)
+
+
+def test_events_have_winners_and_openers_of_their_time_and_kind(corpus):
+    for event in of_kind(corpus, "event"):
+        year = number(event, "year")
+        (opener,) = related(corpus, event, "opener")
+        assert number(opener, "birth year") + 30 <= year <= ends(opener) and event.name.endswith(str(year))
+        for winner in related(corpus, event, "winner"):
+            if winner.kind == "team":
+                assert number(winner, "founding year") <= year and event.noun.split()[0] == winner.noun.split()[0]
+            else:
+                assert number(winner, "release year") + 1 == year and event.noun == f"{winner.noun} prize"
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("work", "author"), ("team founded", "founder"), ("team coached", "coach"), ("home team", "ground"), ("event", "venue")],
+)
+def test_lists_are_complete_both_pages_say_so(corpus, one, other):
+    forward = {(entity.url, url) for entity in corpus.entities.values() for relation, url in entity.relations if relation == one}
+    backward = {(url, entity.url) for entity in corpus.entities.values() for relation, url in entity.relations if relation == other}
+    assert forward == backward and forward
+
+
+def test_a_series_of_cups_has_one_sport(corpus):
+    sports = {}
+    for event in of_kind(corpus, "event"):
+        if not event.name.split()[-2] == "Fair":
+            assert sports.setdefault(event.name.rsplit(" ", 1)[0], event.noun) == event.noun
+
+
+def test_names_are_near_duplicates_of_one_another():
+    """Persons share each part of the name with others, so that a word of it does not find the page."""
+    persons = [person.name.split() for person in of_kind(build_corpus(0), "person")]
+    parts = Counter(part for name in persons for part in name)
+    assert sum(min(map(parts.get, name)) > 3 for name in persons) > 0.9 * len(persons)
+
+
+def test_aliases_are_nobody_elses(corpus):
+    aliases = Counter(alias for entity in corpus.entities.values() for alias in entity.aliases)
+    assert aliases and max(aliases.values()) == 1 and not set(aliases) & set(corpus.by_name)
+
+
+def test_a_corpus_too_small_is_refused():
+    with pytest.raises(UserError, match="make it 100 or more"):
+        build_corpus(0, 99)
+
+
+PAGES = [
+    {
+        "url": "w/curie", "title": "Marie Curie", "kind": "physicist",
+        "text": "Marie Curie was born in 1867. She worked with Pierre Curie.\nShe won prizes.",
+        "links": ["w/pierre", "w/unknown"], "facts": [{"attribute": "birth year", "value": 1867, "sentence": "Marie Curie was born in 1867."}],
+    },
+    {"url": "w/pierre", "title": "Pierre Curie", "text": "Pierre Curie was a physicist."},
+]  # fmt: skip
+
+
+def write_pages(path, pages):
+    path.write_text("\n".join(map(json.dumps, pages)), encoding="utf-8")
+    return path
+
+
+def test_a_corpus_of_ones_own_has_its_facts_and_a_relation_for_each_linked_page_that_it_names(tmp_path):
+    corpus = read_corpus(write_pages(tmp_path / "pages.jsonl", PAGES))
+    curie = corpus.entities["w/curie"]
+    assert curie.attributes == {"birth year": "1867"} and curie.relations == [(LINK, "w/pierre")] and curie.noun == "physicist"
+    assert curie.facts[1].sentence == "She worked with Pierre Curie."
+    assert corpus.mentions == {"w/pierre": [curie.facts[1]]} and corpus.links("w/pierre") == [curie.facts[1]]
+    assert corpus.read("Look: She worked with Pierre Curie.") == [] and corpus.read("Look! She worked with Pierre Curie.") == [curie.facts[1]]
+
+
+@pytest.mark.parametrize(
+    ("change", "wrong"),
+    [
+        ({"title": None}, "line 2: title is missing"), ({"url": "w/curie"}, "two pages have the same url"),
+        ({"facts": [{"attribute": "a", "value": "b", "sentence": "Not there b."}]}, "line 2: the page does not say"),
+    ],
+)  # fmt: skip
+def test_pages_that_cannot_be_used_are_refused_with_their_line(tmp_path, change, wrong):
+    with pytest.raises(UserError, match=wrong):
+        read_corpus(write_pages(tmp_path / "pages.jsonl", [PAGES[0], PAGES[1] | change]))

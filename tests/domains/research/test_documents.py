@@ -1,0 +1,119 @@
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+import time
+
+import pytest
+from sites import ARTICLE
+
+from arenarl.domains.research import documents
+from arenarl.domains.research.documents import open_folder, read_documents
+from arenarl.system.errors import UserError
+
+
+@pytest.fixture
+def folder(tmp_path):
+    folder = tmp_path / "docs"
+    (folder / "deep").mkdir(parents=True)
+    (folder / "note.txt").write_text("Bergen is a port in the west.", encoding="utf-8")
+    (folder / "deep" / "mara.md").write_text("intro\n\n## Mara Velden\n\nShe wrote The Long Tide.", encoding="utf-8")
+    (folder / "pools.html").write_text(ARTICLE.format(""), encoding="utf-8")
+    records = [
+        {"url": "https://x.example/holm", "title": "Ada Holm", "text": "Ada Holm paints."},
+        {"id": "7", "contents": '"Bo Lie"\nBo Lie sings.'},
+    ]
+    (folder / "dump.jsonl").write_text("\n".join(map(json.dumps, records)) + "\n\n", encoding="utf-8")
+    (folder / "image.png").write_bytes(b"\x89PNG")
+    (folder / ".hidden.txt").write_text("hidden", encoding="utf-8")
+    return folder
+
+
+def test_every_kind_of_document_is_a_page(folder):
+    pages = {page.url: page for page in read_documents(folder)}
+    assert {url: page.title for url, page in pages.items()} == {
+        "note.txt": "note",
+        "deep/mara.md": "Mara Velden",
+        "pools.html": "Tide pools",
+        "https://x.example/holm": "Ada Holm",
+        "dump.jsonl#2": "Bo Lie",
+    }
+    assert pages["dump.jsonl#2"].text == "Bo Lie sings." and "Login" not in pages["pools.html"].text
+
+
+def test_an_index_is_built_once(folder, tmp_path, monkeypatch):
+    first, name = open_folder(folder, 128, tmp_path / "indexes")
+    monkeypatch.setattr(documents, "read_documents", None)  # not even looked at
+    again, same = open_folder(folder, 128, tmp_path / "indexes")
+    assert name == same and again.search("tide", 9) == first.search("tide", 9) != []
+
+
+def test_a_changed_document_makes_another_index_in_its_place(folder, tmp_path):
+    before, name = open_folder(folder, 128, tmp_path / "indexes")
+    (folder / "note.txt").write_text("Bergen has a harbour and a funicular.", encoding="utf-8")
+    after, other = open_folder(folder, 128, tmp_path / "indexes")
+    assert name != other and not before.search("funicular", 1) and after.search("funicular", 1)[0][0].url == "note.txt"
+    assert [path.name for path in (tmp_path / "indexes").glob("*/*") if path.is_dir()] == [other]
+    (folder / "note.txt").unlink()
+    assert not open_folder(folder, 128, tmp_path / "indexes")[0].search("Bergen", 1)
+
+
+def _build_slowly(folder, indexes, reading):
+    class Slow(documents.PageIndex):
+        def save(self, target):
+            super().save(target)
+            reading.set()
+            time.sleep(60)
+
+    documents.PageIndex = Slow
+    open_folder(folder, 128, indexes)
+
+
+def test_a_kill_half_way_leaves_nothing_broken(folder, tmp_path):
+    context = multiprocessing.get_context("fork")
+    reading = context.Event()
+    process = context.Process(target=_build_slowly, args=(folder, tmp_path / "indexes", reading))
+    process.start()
+    assert reading.wait(60)
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+    assert [path.suffix for path in (tmp_path / "indexes").glob("*/*") if path.is_dir()] == [".partial"]
+    assert open_folder(folder, 128, tmp_path / "indexes")[0].search("tide", 1)
+    assert not list((tmp_path / "indexes").glob("*/*.partial"))
+
+
+def _search(folder, indexes, results):
+    results.put(open_folder(folder, 128, indexes)[0].search("Who wrote The Long Tide?", 1)[0][0].title)
+
+
+def test_processes_that_start_together_share_one_index(folder, tmp_path):
+    context = multiprocessing.get_context("fork")
+    results = context.Queue()
+    processes = [context.Process(target=_search, args=(folder, tmp_path / "indexes", results)) for _ in range(4)]
+    for process in processes:
+        process.start()
+    assert [results.get(timeout=60) for _ in processes] == ["Mara Velden"] * 4
+    for process in processes:
+        process.join()
+
+
+def test_what_cannot_be_indexed_is_refused_in_one_line(folder, tmp_path):
+    (folder / "dump.jsonl").write_text('{"title": "no text"}\n', encoding="utf-8")
+    with pytest.raises(UserError, match="dump.jsonl, record 1: must be a JSON object with a text"):
+        open_folder(folder, 128, tmp_path / "indexes")
+    shutil.rmtree(folder)
+    folder.mkdir()
+    with pytest.raises(UserError, match="holds no document; its files must end in .txt"):
+        open_folder(folder, 128, tmp_path / "indexes")
+    (folder / "blank.txt").write_text("…", encoding="utf-8")
+    (folder / "blank.txt").rename(folder / "….txt")
+    with pytest.raises(UserError, match="no page has a word"):
+        open_folder(folder, 128, tmp_path / "indexes")
+    assert not list((tmp_path / "indexes").glob("*/*.partial"))
+
+
+def test_a_link_out_of_the_folder_is_not_read(folder, tmp_path):
+    (tmp_path / "private.txt").write_text("private", encoding="utf-8")
+    (folder / "link.txt").symlink_to(tmp_path / "private.txt")
+    assert "link.txt" not in {page.url for page in read_documents(folder)}

@@ -1,0 +1,176 @@
+import asyncio
+from contextlib import contextmanager
+from urllib.parse import urlsplit
+
+import pytest
+from sites import on_loopback, site
+
+from arenarl.config.schema import WebConfig
+from arenarl.domains.research.fetch import MAX_REDIRECTS, Fetcher, FetchError, is_public, resolve
+
+
+def fetch(url, is_allowed=on_loopback, resolve=resolve, **settings):
+    async def run():
+        return await Fetcher(WebConfig(**({"timeout_s": 20.0} | settings)), is_allowed, resolve).fetch(url)
+
+    return asyncio.run(run())
+
+
+@contextmanager
+def refused(match):
+    with pytest.raises(FetchError, match=match) as caught:
+        yield
+    assert len(str(caught.value)) < 400
+
+
+def test_a_page_is_its_main_text_and_title():
+    with site() as (_, url):
+        page = fetch(f"{url}/good")
+        assert page.title == "Tide pools" and page.url == f"{url}/good"
+        assert "Mara Velden, first published in 1950" in page.text and "Login" not in page.text
+        assert "\n\n" in page.text and "\n\n\n" not in page.text
+        assert fetch(f"{url}/hop?to=/good").text == page.text
+        assert fetch(f"{url}/plain").text == "One.\n\nTwo."
+
+
+def test_a_site_cannot_tell_that_it_was_asked_before():
+    async def twice(url):
+        fetcher = Fetcher(WebConfig(), on_loopback)
+        return [await fetcher.fetch(url), await fetcher.fetch(url)]
+
+    with site() as (one, url):
+        asyncio.run(twice(f"{url}/cookie"))
+        assert [seen for seen in one.requests if isinstance(seen, dict)] == [{}, {}]
+
+
+@pytest.mark.parametrize(("path", "reason"), [
+    ("status/429", "answers 429"), ("status/500", "answers 500"), ("status/404", "answers 404"), ("status/204", "answers 204"),
+    ("cut", "could not be read"), ("gzip_garbage", "could not be read"), ("large", "larger than"), ("declared", "larger than"),
+    ("bomb", "larger than"),
+    ("pdf", "not a web page"), ("empty", "no main text"), ("loop", "redirects more than 5 times"), ("nowhere", "answers 404"),
+])  # fmt: skip
+def test_a_fault_has_a_reason_of_one_line(path, reason):
+    with site() as (one, url), refused(reason):
+        fetch(f"{url}/{path}")
+    assert one.requests.count("loop") <= MAX_REDIRECTS + 1
+    assert one.bytes_sent < 40_000_000  # it is cut off long before 50 MB
+
+
+def test_a_page_that_does_not_come_is_given_up():
+    with site() as (_, url), refused("did not answer within 0.3 s"):
+        fetch(f"{url}/slow", timeout_s=0.3)
+
+
+def test_nobody_listening_is_a_fault_like_others():
+    with refused("could not be read"):
+        fetch("http://127.0.0.1:9/")
+
+
+@pytest.mark.parametrize("path", ["misdeclared", "klingon"])
+def test_a_wrong_encoding_is_noticed(path):
+    with site() as (_, url):
+        page = fetch(f"{url}/{path}")
+        assert "Mara Velden" in page.text and "它讲述了潮池与时间的故事" in page.text
+
+
+def test_broken_markup_is_a_page_or_a_fault():
+    with site() as (_, url):
+        try:
+            assert fetch(f"{url}/broken").text
+        except FetchError as error:
+            assert "no main text" in str(error)
+
+
+HOSTILE = [  # {port} is that of a server which must never be asked
+    "http://127.0.0.1:{port}/secret", "http://localhost:{port}/secret", "http://localhost.:{port}/secret", "http://LOCALHOST:{port}/secret",
+    "http://127.1:{port}/secret", "http://127.0.1:{port}/secret", "http://2130706433:{port}/secret", "http://0x7f000001:{port}/secret",
+    "http://0x7f.0.0.1:{port}/secret", "http://0177.0.0.1:{port}/secret", "http://017700000001:{port}/secret", "http://0.0.0.0:{port}/secret",
+    "http://0:{port}/secret", "http://[::1]:{port}/secret", "http://[::]:{port}/secret", "http://[::ffff:127.0.0.1]:{port}/secret",
+    "http://[::ffff:7f00:1]:{port}/secret", "http://[0:0:0:0:0:ffff:7f00:0001]:{port}/secret", "http://[64:ff9b::7f00:1]:{port}/secret",
+    "http://[64:ff9b:1::7f00:1]:{port}/secret", "http://[2002:7f00:1::]:{port}/secret", "http://[::127.0.0.1]:{port}/secret",
+    "http://[fe80::1]:{port}/", "http://[fc00::1]:{port}/", "http://[fec0::1]:{port}/", "http://[fd00:ec2::254]/latest/meta-data/",
+    "http://169.254.169.254/latest/meta-data/", "http://2852039166/latest/meta-data/", "http://100.100.100.200/latest/meta-data/",
+    "http://metadata.google.internal/", "http://10.0.0.1/", "http://172.16.0.1/", "http://192.168.1.1/", "http://192.0.2.1/", "http://198.18.0.1/",
+    "http://224.0.0.1/", "http://255.255.255.255/", "http://user@127.0.0.1:{port}/secret", "http://example.com@127.0.0.1:{port}/secret",
+    "http://user:word@93.184.216.34/", "http://127.0.0.1:{port}\\@93.184.216.34/secret", "http://①②⑦.⓪.⓪.①:{port}/secret",
+    "http://127。0。0。1:{port}/secret", "http://127.0.0.1%00.example.com:{port}/secret", "file:///etc/passwd", "file://localhost/etc/passwd",
+    "ftp://127.0.0.1/", "gopher://127.0.0.1:{port}/_GET", "data:text/html,<p>x", "javascript:alert(1)", "//127.0.0.1:{port}/secret", "/etc/passwd",
+    "", "http://", "http:///secret", "http://[::1", "http://127.0.0.1:{port}:80/secret", "http://127.0.0.1:99999/", "http://\n127.0.0.1:{port}/secret",
+]  # fmt: skip
+
+
+def of_any_port(address, port):
+    """What may be fetched outside tests, but for the ports: the test server has one of its own."""
+    return is_public(address, 80)
+
+
+@pytest.fixture(scope="module")
+def secret():
+    with site() as (one, url):
+        yield one, urlsplit(url).port
+
+
+@pytest.mark.parametrize("url", HOSTILE)
+def test_a_hostile_address_is_refused_before_anything_is_sent(secret, url):
+    one, port = secret
+    with refused("refused|no address|no such host"):
+        fetch(url.format(port=port), of_any_port)
+    assert not one.requests
+
+
+def test_only_ports_of_the_web_are_fetched():
+    assert all(is_public("93.184.216.34", port) for port in (80, 443))
+    assert not any(is_public("93.184.216.34", port) for port in (0, 22, 25, 3306, 5432, 6379, 9200, 11211))
+    with refused("refused"):
+        fetch("http://93.184.216.34:6379/", is_public)
+
+
+def names(**addresses):
+    """A name server. Each name has its lists of addresses one after another, the last for ever."""
+    asked = []
+
+    async def resolve(host, port):
+        asked.append(host)
+        known = addresses[host.partition(".")[0]]
+        return known.pop(0) if len(known) > 1 else known[0]
+
+    resolve.asked = asked
+    return resolve
+
+
+def test_a_name_that_leads_inside_is_refused(secret):
+    one, port = secret
+    for addresses in (["127.0.0.1"], ["93.184.216.34", "10.0.0.1"], ["2606:4700::1111", "::1"]):
+        with refused("refused"):
+            fetch(f"http://evil.example:{port}/secret", of_any_port, names(evil=[addresses]))
+    assert not one.requests
+
+
+def test_a_name_is_asked_once_so_a_second_answer_leads_nowhere():
+    with site() as (one, url):
+        port, answers = urlsplit(url).port, names(rebind=[["127.0.0.1"], ["10.0.0.1"]])
+        page = fetch(f"http://rebind.example:{port}/good", resolve=answers)  # here 127.0.0.1 plays the public address
+        assert page.title == "Tide pools" and answers.asked == ["rebind.example"]
+        assert one.requests == [("/good", f"rebind.example:{port}")]
+        with refused("refused"):
+            fetch(f"http://rebind.example:{port}/good", resolve=answers)
+
+
+@pytest.mark.parametrize("target", [
+    "http://10.0.0.1/", "http://[::1]:{port}/secret", "http://2130706434:{port}/secret", "//169.254.169.254/latest/", "file:///etc/passwd",
+    "http://inside.example:{port}/secret", "http://user@outside.example:{port}/secret", "http://[::1", "gopher://127.0.0.1/",
+])  # fmt: skip
+def test_a_redirect_is_checked_like_the_address_itself(target):
+    async def answers(host, port):
+        return ["10.0.0.1"] if host == "inside.example" else await resolve(host, port)
+
+    with site() as (one, url), refused("refused|could not be read"):
+        fetch(f"{url}/hop?to={target.format(port=urlsplit(url).port)}", resolve=answers)
+    assert not one.requests
+
+
+def test_the_first_address_that_answers_serves():
+    with site() as (_, url):
+        answers = names(double=[["127.0.0.2", "127.0.0.1"]])
+        page = fetch(f"http://double.example:{urlsplit(url).port}/good", lambda address, port: True, answers)
+        assert page.title == "Tide pools"

@@ -1,0 +1,71 @@
+"""Facts made vague (Eq. 2, InfoAgent): the words hide the value, the range has it, and nothing that fits is left out."""
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from arenarl.domains.research.corpus import build_corpus
+from arenarl.domains.research.entities import Entity, Fact
+from arenarl.domains.research.fuzzification import OBJECT, SUBJECT, fuzzify, fuzzy_number, fuzzy_static, fuzzy_year, pattern_of
+
+
+@given(st.integers(1000, 2099), st.integers(0, 100))
+def test_a_year_becomes_a_part_of_its_decade(year, seed):
+    said, low, high = fuzzy_year(year, random.Random(seed))
+    assert low <= year <= high <= low + 9 and str(year - year % 10) in said and low // 10 == high // 10 == year // 10
+
+
+@pytest.mark.parametrize(("year", "said"), [(1990, "the early 1990s"), (1993, "the early 1990s"), (1996, "the mid-1990s"), (1997, "the late 1990s")])
+def test_thirds_of_a_decade(year, said):
+    assert said in {fuzzy_year(year, random.Random(seed))[0] for seed in range(20)} <= {said, "the 1990s"}
+
+
+@given(st.integers(0, 10**7))
+def test_a_number_is_within_its_range(number):
+    said, low, high = fuzzy_number(number)
+    assert low <= number <= high and (number < 10 or str(number) != said.replace("around ", "") or number % 10 == 0)
+
+
+@given(st.integers(10, 10**6), st.integers(10, 10**6))
+def test_numbers_said_alike_share_their_range(one, other):
+    if fuzzy_number(one)[0] == fuzzy_number(other)[0] and len(str(one)) == len(str(other)):
+        assert fuzzy_number(one) == fuzzy_number(other)
+
+
+@pytest.mark.parametrize(
+    ("text", "fuzzy"),
+    [
+        ("on May 3, 1841", "in the early 1840s"), ("in March 1841", "in the early 1840s"),
+        ("from 1841 to 1849", "from the early 1840s to the late 1840s"),
+        ("42 of 1,234 members", "around 40 of around 1,000 members"), ("1,841 seats", "around 2,000 seats"), ("no number", "no number"),
+    ],
+)  # fmt: skip
+def test_dates_and_numbers_of_any_text_become_vague(text, fuzzy):
+    assert fuzzy_static(text, random.Random(0))[0] == fuzzy
+
+
+def test_no_name_and_no_exact_number_is_left_in_what_is_said_of_the_encyclopedia():
+    corpus, rng = build_corpus(0, 500), random.Random(0)
+    for entity in corpus.entities.values():
+        for fact in entity.facts:
+            pattern = pattern_of(fact, entity)
+            assert SUBJECT in pattern and (OBJECT in pattern) == bool(fact.target) and entity.name not in pattern
+            if fact.target is None and fact.attribute != "type":
+                clue = fuzzify(fact, entity, rng)
+                assert clue.holds(fact) and entity.name not in clue.pattern and SUBJECT in clue.pattern
+                assert fact.number is None or clue.low < clue.high
+
+
+def test_what_else_a_page_names_is_hidden_too_and_pronouns_stand_for_the_subject():
+    facts = (
+        Fact("u", "birth year", "1867", "She was born in 1867, a year after Pierre Curie moved."),
+        Fact("u", "husband", "Pierre Curie", "Marie Curie married Pierre Curie in 1895.", "v"),
+        Fact("u", "motto", "nothing", "In all that time nothing was feared."),
+    )
+    entity = Entity("u", "Marie Curie", "physicist", facts)
+    said = fuzzify(facts[0], entity, random.Random(0)).pattern
+    assert said == "<subject> was born in the late 1860s, a year after someone or something else moved."
+    assert pattern_of(facts[1], entity) == "<subject> married <object> in 1895."
+    assert pattern_of(facts[2], entity) == "Of <subject> it is said: In all that time nothing was feared."

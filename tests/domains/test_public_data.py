@@ -1,0 +1,342 @@
+"""Published data as this repository's splits: records of our own invention in the published form, from folders and from a hub on localhost."""
+
+import asyncio
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+from judge_servers import client_of, judge_of, serving
+
+from arenarl import build
+from arenarl.config.load import load_config
+from arenarl.domains.public_data import find_source, read_public_data
+from arenarl.domains.published_records import UNSTATED
+from arenarl.system.errors import UserError
+from arenarl.training.sft_data import tokenize_trajectories
+from arenarl.trajectory import Trajectory, assistant_text, read_jsonl, read_turns
+
+ROOT = Path(__file__).resolve().parents[2]
+CONFIG = str(ROOT / "configs" / "travel" / "open_travel_qwen3_8b.yaml")
+TEST_FILES = ("direction", "one_day_travel", "compare_itinerary", "search_around", "multi_day_travel")
+
+
+def call(name, arguments, **more):
+    return {"id": "call_1", "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}} | more
+
+
+def reference(answer):
+    """A stored baseline as the authors' evaluation reads one: chat messages that end with the answer as plain text."""
+    return [
+        {"role": "system", "content": "You are a travel agent."},
+        {"role": "assistant", "reasoning_content": "Where is it?", "content": "", "tool_calls": [call("poi_search", {"keywords": "湖"})]},
+        {"role": "tool", "tool_call_id": "call_1", "content": '{"name": "湖"}<|im_end|>'},
+        {"role": "assistant", "reasoning_content": "That will do.", "content": answer},
+    ]
+
+
+@pytest.fixture
+def published(tmp_path):
+    """A folder laid out as Open-Travel is."""
+    folder = tmp_path / "Open-Travel"
+    write(folder / "train.jsonl", [{"query": f"周末去{place}玩，怎么安排？"} for place in "甲乙丙丁"])
+    for name in TEST_FILES:
+        records = [{"query": f"{name}：第{number}个问题", "reference": reference(f"答案{number}")} for number in (1, 2)]
+        write(folder / "test" / f"{name}.jsonl", records)
+    return folder
+
+
+def write(path, records):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = [record if isinstance(record, str) else json.dumps(record, ensure_ascii=False) for record in records]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def load(*sources, tools=()):
+    return read_public_data([str(source) for source in sources], "travel", tools)
+
+
+@pytest.fixture
+def prepare(prepare_script, monkeypatch, capsys):
+    """`prepare(*words)` runs the script's main in this process, in `tmp_path`, and returns what it printed."""
+
+    def run(*words):
+        monkeypatch.setattr(sys, "argv", ["prepare.py", "--config", CONFIG, *map(str, words)])
+        prepare_script.main()
+        return capsys.readouterr().out
+
+    return run
+
+
+def prepare_by_hub(folder, *words, environment=()):
+    """The script in a process of its own, because the hub's client reads its environment only once."""
+    command = [sys.executable, str(ROOT / "data" / "prepare.py"), "--config", CONFIG, *map(str, words)]
+    variables = os.environ | {"HF_HOME": str(folder / "hub"), "HF_HUB_DISABLE_TELEMETRY": "1"} | dict(environment)
+    return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False, timeout=300)
+
+
+def test_the_published_layout_becomes_splits_with_the_papers_subtasks(published):
+    splits = load(published).splits
+    assert {name: len(records) for name, records in splits.items()} == {"test_queries": 10, "test_baselines": 10, "rl_queries": 4}
+    subtasks = {query.query_id.split("-")[3]: query.subtask for query in splits["test_queries"]}
+    assert subtasks == dict(zip(TEST_FILES, ("Direction", "1-Day", "Compare", "Search", "M-Day")))
+    assert {(query.domain, query.language, query.subtask) for query in splits["rl_queries"]} == {("travel", "zh", UNSTATED)}
+    assert len({query.query_id for query in splits["test_queries"] + splits["rl_queries"]}) == 14
+    assert not any(query.constraints for query in splits["test_queries"] + splits["rl_queries"])
+
+
+def test_a_reference_becomes_a_valid_baseline_in_the_form_of_rollouts(published):
+    splits = load(published).splits
+    query, record = splits["test_queries"][0], splits["test_baselines"][0]
+    baseline = Trajectory.from_record(record)
+    assert record["query_id"] == query.query_id and record["valid"] and baseline.answer == "答案1"
+    assert [message["role"] for message in baseline.messages] == ["user", "assistant", "tool", "assistant"]
+    assert baseline.messages[0]["content"] == query.query
+    first, last = read_turns(baseline.messages)
+    assert (first.thought, first.tool_calls[0].name, first.tool_calls[0].arguments) == ("Where is it?", "poi_search", {"keywords": "湖"})
+    assert first.observations == ['{"name": "湖"}< |im_end|>'] and last.thought == "That will do."
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"question": "q", "baseline": reference("a")},
+        {"prompt": "q", "reference": json.dumps(reference("a"))},
+        {"prompt": [{"role": "system", "content": "s"}, {"role": "user", "content": "q"}], "reference": "a"},
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": "q"}]}, {"role": "assistant", "content": "<think>hm</think>a"}]},
+        {"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "So: <answer>a</answer>"}]},
+        {"messages": json.dumps([{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}])},
+    ],
+    ids=["question", "string of messages", "answer as text", "parts", "sharegpt", "messages as a string"],
+)  # fmt: skip
+def test_the_usual_shapes_are_understood(tmp_path, record):
+    write(tmp_path / "test.jsonl", [record])
+    write(tmp_path / "train.jsonl", [{"query": "another"}])
+    splits = load(tmp_path).splits
+    assert [query.query for query in splits["test_queries"]] == ["q"] and splits["test_queries"][0].language == "en"
+    assert Trajectory.from_record(splits["test_baselines"][0]).answer == "a"
+
+
+def test_calls_in_sharegpt_and_in_qwens_text_are_the_same_calls(tmp_path):
+    function = {"name": "search", "arguments": {"query": "x"}}
+    text = f"<think>\nhm\n</think>\n\n<tool_call>\n{json.dumps(function)}\n</tool_call>"
+    records = [
+        {"conversations": [{"from": "human", "value": "one"}, {"from": "function_call", "value": json.dumps(function)},
+                           {"from": "observation", "value": "found"}, {"from": "gpt", "value": "a"}]},
+        {"messages": [{"role": "user", "content": "two"}, {"role": "assistant", "content": text},
+                      {"role": "tool", "content": {"found": 1}}, {"role": "assistant", "content": "a"}]},
+    ]  # fmt: skip
+    write(tmp_path / "train.jsonl", [{"query": "r"}])
+    write(tmp_path / "test.jsonl", [{"query": "t", "reference": "a"}])
+    write(tmp_path / "sft.jsonl", records)
+    turns = [read_turns(record["messages"]) for record in load(tmp_path).splits["sft"]]
+    assert all(two[0].tool_calls == turns[0][0].tool_calls and two[1].answer == "a" for two in turns)
+    assert turns[0][0].tool_calls[0].arguments == {"query": "x"}
+    assert [two[0].observations for two in turns] == [["found"], ['{"found": 1}']]
+
+
+def test_no_query_is_in_two_splits_and_what_is_left_out_is_said(published):
+    test_query = "Direction：第1个问题"
+    write(published / "train.jsonl", [{"query": query} for query in ("a", "A ", test_query, "b")])
+    trajectories = [{"query": query, "messages": reference("x")} for query in ("c", "c", "B", "direction：第1个问题")]
+    write(published / "sft.jsonl", trajectories)
+    public = load(published)
+    assert [query.query for query in public.splits["rl_queries"]] == ["a", "b"]
+    assert [record["messages"][0]["content"] for record in public.splits["sft"]] == ["c", "c"]  # two trajectories of one query
+    assert any("2 rl, 2 sft" in note for note in public.notes)
+
+
+def test_calls_of_unknown_tools_are_kept_with_their_schemas_and_counted(published, compact, tokenizer, tmp_path):
+    schema = {"name": "poi_search", "description": "Places.", "parameters": {"type": "object", "properties": {}}}
+    known = [{"role": "assistant", "content": "", "tool_calls": [call("search_poi", {"query": "x"})]}, {"role": "assistant", "content": "a"}]
+    records = [{"query": "one", "messages": reference("a"), "tools": json.dumps([schema])}, {"query": "two", "messages": known}]
+    write(published / "sft.jsonl", records)
+    public = load(published, tools=compact.tools)
+    assert [record["tools"] for record in public.splits["sft"]] == [[{"type": "function", "function": schema}], []]
+    assert any("sft: 1 of 2 call tools that the environment lacks, and are kept: poi_search (1)" in note for note in public.notes)
+    assert any("test_baselines: 10 of 10" in note for note in public.notes)
+    path = tmp_path / "sft.jsonl"
+    path.write_text("".join(json.dumps(record) + "\n" for record in public.splits["sft"]))
+    texts = [tokenizer.decode(row["input_ids"]) for row in tokenize_trajectories(path, tokenizer, compact.tools, 8192)]
+    assert "Places." in texts[0] and "universal_search" not in texts[0] and "universal_search" in texts[1]
+    assert assistant_text(public.splits["sft"][0]["messages"][1]) in texts[0]
+    assert not any("Places." in tokenizer.decode(row["input_ids"]) for row in tokenize_trajectories(path, tokenizer, None, 8192))
+
+
+def test_what_a_record_says_of_its_subtask_counts_and_other_fields_are_named(tmp_path):
+    write(tmp_path / "train.jsonl", [{"query": "a", "category": "Technical Writing"}])
+    write(tmp_path / "test.jsonl", [{"query": "b", "reference": "x", "metadata": {"task_type": "direction", "rubrics": ["r"]}, "id": 7}])
+    public = load(tmp_path)
+    assert [query.subtask for query in public.splits["test_queries"] + public.splits["rl_queries"]] == ["Direction", "Technical Writing"]
+    assert any("not used: rubrics (1), id (1)" in note for note in public.notes)
+
+
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:" + "0" * 64 + "\nsize 223371"
+
+
+@pytest.mark.parametrize(
+    ("lines", "says"),
+    [
+        ([POINTER], "line 1: a Git LFS pointer, not the data; run git lfs pull"),
+        ([], "is empty; download it again"),
+        ([{"query": "a"}, "<html>"], "line 2: not JSON"),
+        (["[", '{"query": "a"}', "]"], "line 1: not JSON"),
+        (['[{"query": "a"}]'], "line 1: a list, not an object"),
+        ([{"query": "a"}, "", {"text": "b", "id": 1}], "line 3: no query; its fields are text, id, and one of query, question"),
+        ([{"prompt": [{"role": "wizard", "content": "a"}]}], "line 1: a message of role wizard; known: system, user"),
+        ([{"messages": ["a"]}], "line 1: messages must be a list of objects"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_refused_with_its_name_its_line_and_what_to_do(published, lines, says):
+    write(published / "train.jsonl", lines)
+    with pytest.raises(UserError) as refusal:
+        load(published)
+    assert str(published / "train.jsonl") in str(refusal.value) and says in str(refusal.value) and "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "record", "says"),
+    [
+        ("test.jsonl", {"query": "a", "rubrics": ["r"]}, "no trajectory; its fields are query, rubrics, and one of reference, baseline"),
+        ("sft.jsonl", {"messages": [{"role": "user", "content": "a"}]}, "no trajectory"),
+        ("sft.jsonl", {"query": "a", "messages": "b", "tools": "search"}, "tools must be a list of JSON schemas"),
+        ("sft.jsonl", {"query": "a", "messages": [{"role": "assistant", "tool_calls": ["f"]}]}, "tool_calls must be a list of objects"),
+    ],
+)
+def test_a_record_without_what_its_split_needs_is_refused(published, name, record, says):
+    write(published / name, [record])
+    with pytest.raises(UserError, match="line 1: .*") as refusal:
+        load(published)
+    assert says in str(refusal.value)
+
+
+def test_a_folder_without_a_split_and_one_above_two_data_sets_are_refused(published):
+    (published / "train.jsonl").unlink()
+    with pytest.raises(UserError, match="no rl queries in .*must be called train or rl"):
+        load(published)
+    with pytest.raises(UserError, match=r"has no train\.jsonl.*name the folder"):
+        load(published.parent)
+
+
+@pytest.mark.parametrize("path", ["my/sft.jsonl", "./Open-Travel", "/nowhere/Open-Travel"])
+def test_a_path_that_leads_nowhere_is_not_asked_of_the_hub(path):
+    with pytest.raises(UserError, match=f"data.source: {path} does not exist"):
+        find_source(path)
+
+
+def test_a_name_that_is_neither_here_nor_on_the_hub_is_refused_in_one_line():
+    with pytest.raises(UserError, match="is no folder here, and the hub's data set of that name cannot be had"):
+        find_source("not/a/hub id")
+
+
+def test_prepared_once_it_is_left_alone_and_a_changed_source_is_prepared_again(published, prepare, tmp_path):
+    words = ("travel", "--from", published, "--set", "data.folder=data")
+    printed = prepare(*words)
+    assert "10 test, 4 RL and 0 SFT queries: no two splits share one" in printed and "no SFT trajectories" in printed
+    manifest = json.loads((tmp_path / "data" / "manifest.json").read_text())
+    hashes = manifest["origin"][0]["files"]
+    assert len(hashes) == 6 and hashes["train.jsonl"] == hashlib.sha256((published / "train.jsonl").read_bytes()).hexdigest()
+    assert "up to date" in prepare(*words)
+    write(published / "train.jsonl", [{"query": "x"}])
+    printed = prepare(*words)
+    assert "up to date" not in printed and "10 test, 1 RL" in printed
+
+
+def test_the_scripts_read_the_splits_like_their_own(published, prepare, tmp_path):
+    write(published / "sft.jsonl", [{"query": "s", "messages": reference("a")}])
+    prepare("--from", published, "--set", "data.folder=data")
+    config = load_config(CONFIG, ["data.folder=data", f"data.source=[{published}]", "rl.groups=4"])
+    queries, baselines = build.test_set(config)
+    assert len(queries) == 10 and all(baselines[query.query_id].valid for query in queries)
+    assert [query.subtask for query in build.training_queries(config)] == [UNSTATED] * 4
+    everything = queries + build.training_queries(config)
+    assert len(build.spread_over_subtasks(everything, 14, build.build_domain(config).subtasks_of(everything))) == 14
+    assert next(read_jsonl(tmp_path / "data" / "sft.jsonl"))["messages"][0]["content"] == "s"
+
+
+def test_the_embedded_judge_refuses_and_an_llm_judge_compares(published, tmp_path):
+    config = load_config(ROOT / "configs" / "quickstart.yaml", [f"data.source=[{published}]"])
+    with pytest.raises(UserError, match="no truth for the embedded judge; take an LLM judge"):
+        build.build_judge(config, config.judge.train, None)
+    splits = load(published).splits
+    query, one, two = splits["test_queries"][0], *(Trajectory.from_record(record) for record in splits["test_baselines"][:2])
+    shown = []
+
+    async def reply(request):
+        shown.append((await request.json())["messages"][-1]["content"])
+        scores = {agent: dict.fromkeys(judge.rubric(query).names, 3 + place) for place, agent in enumerate(("agent_1", "agent_2"))}
+        choice = {"message": {"role": "assistant", "content": json.dumps(scores)}, "finish_reason": "stop"}
+        return web.json_response({"choices": [choice], "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}})
+
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", reply)
+    with serving(app) as url:
+        judge = judge_of(url, client_of(tmp_path))
+        verdict = asyncio.run(judge.compare(query, one, two))
+    assert verdict.totals == pytest.approx((3.0, 4.0))
+    assert query.query in shown[0] and "poi_search" in shown[0] and "答案1" in shown[0] and "答案2" in shown[0]
+
+
+def test_splits_of_another_data_set_are_not_mixed_with_these(published, prepare, tmp_path):
+    write(tmp_path / "data" / "sft.jsonl", [{"messages": []}])
+    with pytest.raises(UserError, match=r"sft\.jsonl is not of data\.source"):
+        prepare("--from", published, "--set", "data.folder=data")
+    assert not (tmp_path / "data" / "test_queries.jsonl").exists()
+
+
+COMMIT = "1" * 40
+
+
+def hub(folder, name):
+    """The part of the hub's API that a download asks, for one data set."""
+    files = {str(path.relative_to(folder)): path for path in folder.rglob("*.jsonl")}
+
+    def etag(path):
+        return hashlib.sha1(path.read_bytes()).hexdigest()
+
+    async def info(request):
+        if request.match_info["owner"] + "/" + request.match_info["name"] != name:
+            return web.json_response({"error": "Repository not found"}, status=404, headers={"X-Error-Code": "RepoNotFound"})
+        return web.json_response({"id": name, "sha": COMMIT, "siblings": [{"rfilename": file} for file in files]})
+
+    async def tree(request):
+        entries = [{"type": "file", "path": file, "size": path.stat().st_size, "oid": etag(path)} for file, path in files.items()]
+        return web.json_response([*entries, {"type": "file", "path": "assets/large.bin", "size": 1 << 40, "oid": "0" * 40}])
+
+    async def resolve(request):
+        path = files[request.match_info["file"]]
+        headers = {"X-Repo-Commit": COMMIT, "ETag": f'"{etag(path)}"'}
+        return web.Response(body=path.read_bytes(), headers=headers)
+
+    app = web.Application()
+    api = "/api/datasets/{owner}/{name}"
+    app.router.add_get(f"{api}/revision/{{revision}}", info)
+    app.router.add_get(f"{api}/tree/{{revision}}", tree)
+    app.router.add_get("/datasets/{owner}/{name}/resolve/{revision}/{file:.+}", resolve)
+    return app
+
+
+def test_a_data_set_of_the_hub_is_downloaded_once_and_its_commit_noted(published):
+    folder = published.parent
+    with serving(hub(published, "Alibaba-NLP/Open-Travel")) as url:
+        address = {"HF_ENDPOINT": url.removesuffix("/v1")}
+        done = prepare_by_hub(folder, environment=address)
+        assert done.returncode == 0, done.stderr
+        missing = prepare_by_hub(folder, "--from", "nobody/Nothing", environment=address)
+    manifest = json.loads((folder / "data/open-travel/manifest.json").read_text())
+    assert manifest["origin"][0]["revision"] == COMMIT and manifest["origin"][0]["source"] == "Alibaba-NLP/Open-Travel"
+    assert manifest["splits"]["test_queries"]["records"] == 10
+    assert missing.returncode == 2 and "nobody/Nothing is no folder here" in missing.stderr and missing.stderr.count("\n") == 1
+    offline = {"HF_ENDPOINT": "http://127.0.0.1:9"}
+    assert "up to date" in prepare_by_hub(folder, environment=offline).stdout  # what is prepared needs no network
+    elsewhere = prepare_by_hub(folder, "--set", "data.folder=again", environment=offline)  # and the hub's cache is enough to prepare it again
+    assert elsewhere.returncode == 0 and (folder / "again" / "rl_queries.jsonl").is_file()
+
+
+def test_a_hub_that_cannot_be_reached_is_one_line(tmp_path):
+    done = prepare_by_hub(tmp_path, environment={"HF_ENDPOINT": "http://127.0.0.1:9"})
+    assert done.returncode == 2 and "cannot be had" in done.stderr and done.stderr.count("\n") == 1

@@ -1,0 +1,140 @@
+"""Pass@k and test-time turns: hand-worked numbers, and that a cut trajectory is the one that a smaller budget would have given."""
+
+import math
+
+import numpy as np
+import pytest
+
+from arenarl.config.schema import Config, EvaluateConfig, RolloutConfig
+from arenarl.domains.rubrics import domain_rubric
+from arenarl.domains.travel.truth import ANSWER_DIMENSIONS, PATH_DIMENSIONS, TravelTruth
+from arenarl.evaluation.evaluation import Case, fingerprint
+from arenarl.evaluation.inference_scaling import estimates, pass_at_k, scaling_figures, within
+from arenarl.judges.judge import Verdict
+from arenarl.report.summary import pass_rows, turns_rows
+from arenarl.rollout.engine import Attempt, RolloutEngine
+from arenarl.rollout.generation import GeneratedTurn
+from arenarl.trajectory import Query, Trajectory
+
+TOTAL = domain_rubric("travel", "en").total
+
+DIMENSIONS = PATH_DIMENSIONS + ANSWER_DIMENSIONS
+SEARCH = '<think>\nlook\n</think>\n\n<tool_call>\n{"name": "universal_search", "arguments": {"query": "quiet cafe in Chengdu"}}\n</tool_call>'
+W, L, N = 1.0, 0.0, math.nan
+
+
+class Wanderer:
+    """A policy that searches up to four times before it answers, as its seed has it."""
+
+    def __init__(self, tokenizer):
+        self.tokenizer = tokenizer
+
+    async def generate(self, request):
+        turn = self.tokenizer.decode(request.token_ids).count("<|im_start|>assistant")
+        text = f"<think>\ndone\n</think>\n\n<answer>\nplace {request.seed % 1000}\n</answer>" if turn > 4 or request.seed % 3 == 0 else SEARCH
+        return GeneratedTurn([*self.tokenizer.encode(text), self.tokenizer.eos_token_id])
+
+
+def case(query, turns=2, leads=(1.0,), meets=True):
+    """A case of so many turns; `leads` are points over the baseline in one order, by judge, None for no verdict, () for an invalid one."""
+    call = {"type": "function", "function": {"name": "f", "arguments": {}}}
+    messages = [{"role": "user", "content": "q"}]
+    for _ in range(turns - 1):
+        messages += [{"role": "assistant", "content": "", "tool_calls": [call]}, {"role": "tool", "content": "r"}]
+    messages.append({"role": "assistant", "content": "<answer>\nx\n</answer>"})
+    calls = [(None, None) if lead is None else (verdict(5 + lead, 5), verdict(5, 5)) for lead in leads]
+    outcomes = [[N if lead is None else float(np.sign(lead))] * len(DIMENSIONS) for lead in leads] or [[-1.0] * len(DIMENSIONS)]
+    trajectory = Trajectory(query.query_id, messages, "answer" if leads else "no_answer")
+    return Case(query, trajectory, TravelTruth(constraints={"budget": meets, "open": True}), np.array(outcomes), calls)
+
+
+def verdict(*scores):
+    return Verdict(tuple(dict.fromkeys(DIMENSIONS, float(score)) for score in scores), TOTAL)
+
+
+def query(name, subtask="Search"):
+    return Query(name, "travel", subtask, "en", name)
+
+
+def test_pass_at_k_of_each_query_by_hand():
+    """Of 3 samples 1 passes: 1/3, 2/3, 1. Of 3 samples 2: 2/3, 1, 1."""
+    passed = np.array([[[W], [L], [L]], [[L], [W], [W]], [[L], [L], [L]]])
+    assert [estimates(passed, k).tolist() for k in (1, 2, 3)] == [pytest.approx(row) for row in ([1 / 3, 2 / 3, 0], [2 / 3, 1, 0], [1, 1, 0])]
+
+
+def test_a_missing_verdict_is_no_sample_and_judges_are_averaged():
+    """One judge knows 2 of 3 samples, 1 passed; the other all 3, 2 passed. k=1: (1/2 + 2/3) / 2; k=3: the other's alone."""
+    passed = np.array([[[W, W], [N, W], [L, L]]])
+    assert estimates(passed, 1) == pytest.approx([(1 / 2 + 2 / 3) / 2])
+    assert estimates(passed, 3) == pytest.approx([1.0])
+    assert np.isnan(estimates(np.full((1, 2, 1), N), 1)).all()
+
+
+def test_a_pass_is_a_valid_win_or_all_constraints_met():
+    q = query("q")
+    samples = [[case(q, leads=(1.0,))], [case(q, leads=(0.0,), meets=False)], [case(q, leads=(-1.0,))], [case(q, leads=())]]
+    found = pass_at_k(samples, resamples=0, seed=0)  # a win of four; constraints met by the first and the third
+    assert [figure["mean"] for figure in found["win"]] == [25.0, 50.0, 75.0, 100.0]
+    assert [figure["mean"] for figure in found["constraints"]] == [50.0, pytest.approx(83.3333), 100.0, 100.0]
+
+
+def test_pass_at_k_is_the_mean_over_queries_then_subtasks_with_intervals_over_queries():
+    """Search: queries with 1 and 0 of 2 passed, 25 %; M-Day: one with 2 of 2, 100 %. Together 62.5 %."""
+    a, b, c = query("a"), query("b"), query("c", "M-Day")
+    samples = [[case(a), case(b, leads=()), case(c)], [case(a, leads=()), case(b, leads=()), case(c)]]
+    figure = pass_at_k(samples, resamples=200, seed=0)["win"][0]
+    assert figure["mean"] == 62.5 and figure["ci"][0] < 62.5 < figure["ci"][1]
+
+
+def test_figures_by_turns_count_longer_trajectories_as_invalid():
+    q = [query("a"), query("b"), query("c"), query("d")]
+    first = [case(q[0], 2), case(q[1], 3), case(q[2], 5, leads=(-1.0,)), case(q[3], 2, leads=())]
+    second = [case(q[0], 3), case(q[1], 2, leads=(-1.0,)), case(q[2], 5), case(q[3], 2)]
+    found = scaling_figures([first, second], [2, 4, 8], 0, 0)
+    by_turns = found["by_turns"]
+    assert list(by_turns) == ["2", "4", "8"] and by_turns["8"]["pass_at_k"] == found["pass_at_k"]
+    assert [by_turns[turns]["valid_rate"]["mean"] for turns in by_turns] == [37.5, 62.5, 87.5]  # of eight trajectories
+    assert [by_turns[turns]["win_rate"]["mean"] for turns in by_turns] == [25.0, 50.0, 62.5]
+    assert [by_turns[turns]["tool_calls"]["mean"] for turns in by_turns] == [1.5, 2.0, 2.0]
+    wins = [[figure["mean"] for figure in by_turns[turns]["pass_at_k"]["win"]] for turns in by_turns]
+    assert wins == [[25.0, 50.0], [50.0, 75.0], [62.5, 100.0]]
+
+
+def test_nothing_is_added_where_nothing_is_asked_for():
+    assert scaling_figures([[case(query("a"))]], None, 0, 0) == {}
+    assert turns_rows({"sft greedy": {}}) == pass_rows({"sft greedy": {}}) == []
+
+
+def test_the_tables_show_every_budget_and_doubling_samples():
+    q = query("a")
+    policies = {"rl sampled": scaling_figures([[case(q)]] * 6, [2, 8], 20, 0), "rl greedy": scaling_figures([[case(q)]], [2, 8], 20, 0)}
+    assert [row[0] for row in turns_rows(policies)[1:]] == ["rl sampled, 2 turns", "rl sampled, 8 turns", "rl greedy, 2 turns", "rl greedy, 8 turns"]
+    heads, *rows = pass_rows(policies)
+    assert heads == ["", "pass@1 %", "pass@2 %", "pass@4 %", "pass@6 %"]
+    assert rows == [[f"rl sampled: {what}", *["100.0 [100.0, 100.0]"] * 4] for what in ("beats the baseline", "meets all constraints")]
+
+
+def test_a_cut_trajectory_is_the_one_that_the_smaller_budget_gives(tokenizer, compact):
+    engine = RolloutEngine(Wanderer(tokenizer), tokenizer, lambda: compact, RolloutConfig(max_tokens=4000), schemas_in_prompt=False)
+    queries = [query(f"Find a quiet cafe, please, number {number}.") for number in range(20)]
+
+    def roll_out(turns):
+        return engine.roll_out([Attempt(q, 0.8, seed, turns) for seed, q in enumerate(queries)])
+
+    whole = [Case(q, trajectory, None, np.empty((0, 7))) for q, trajectory in zip(queries, roll_out(8), strict=True)]
+    taken = [one.trajectory.meta["turns"] for one in whole]
+    assert min(taken) == 1 and max(taken) == 5
+    for turns in (1, 2, 3, 5):
+        for one, trajectory in zip(whole, roll_out(turns), strict=True):
+            cut = within(one, turns).trajectory
+            assert (cut.messages, cut.stop_reason) == (trajectory.messages, trajectory.stop_reason)
+            assert cut.valid == (one.trajectory.meta["turns"] <= turns)
+
+
+def test_cases_of_another_largest_budget_are_not_taken_for_this_ones():
+    """More samples, or further budgets below the largest, need nothing anew."""
+
+    def of(**changes):
+        return fingerprint(Config(evaluate=EvaluateConfig(**changes)), "nowhere")
+
+    assert of() == of(samples=9) == of(max_turns=[12]) == of(max_turns=[2, 12]) != of(max_turns=[2])

@@ -1,0 +1,127 @@
+"""A test query's tournament: the verdicts of the win rate are taken over, and nothing that they decided changes."""
+
+import copy
+from functools import partial
+
+import pytest
+
+from arenarl.config.schema import JudgeConfig
+from arenarl.domains.travel.truth import examine
+from arenarl.evaluation.evaluation import Case, evaluate_policy, summarize
+from arenarl.evaluation.playoffs import play_offs
+from arenarl.judges.embedded import EmbeddedJudge
+from arenarl.judges.judge import cached_examiner
+
+DECODINGS = ("sft greedy", "sft sampled", "rl greedy", "rl sampled")
+
+
+class Counting(EmbeddedJudge):
+    """Keeps what it was asked."""
+
+    asked = ()
+
+    async def compare(self, query, first, second, repeat=0):
+        self.asked += ((query.query_id, repr(first.messages), repr(second.messages)),)
+        return await super().compare(query, first, second, repeat)
+
+
+class Played:
+    """An engine that rolls out what it was given."""
+
+    def __init__(self, trajectories):
+        self.trajectories = trajectories
+
+    def roll_out(self, attempts, tick):
+        return [self.trajectories[attempt.query.query_id] for attempt in attempts]
+
+
+@pytest.fixture
+def evaluated(taught, world):
+    """(queries, baselines, cases by name, judges): other queries' teacher trajectories play the policies' part."""
+    examiner = cached_examiner(partial(examine, world))
+    judges = [Counting(JudgeConfig(), examiner, seed) for seed in (1, 2)]
+    queries = [one.query for one in taught[::20]]
+    baselines = {one.query.query_id: one.trajectory for one in taught[::20]}
+    cases = {}
+    for k, name in enumerate(DECODINGS, start=1):
+        trajectories = {one.query.query_id: copy.deepcopy(other.trajectory) for one, other in zip(taught[::20], taught[k::20], strict=False)}
+        if name == "rl sampled":
+            trajectories[queries[0].query_id].stop_reason = "max_turns"
+            trajectories[queries[1].query_id] = cases["rl greedy"][1].trajectory
+        cases[name] = evaluate_policy(Played(trajectories), queries, baselines, judges, judges[0].examine, 0.0, 0)
+    return queries, baselines, cases, judges
+
+
+def lines_of(evaluated, bracket, judge=0):
+    queries, baselines, cases, judges = evaluated
+    lines = play_offs(queries, baselines, cases, judges, bracket, seed=0)
+    assert [line["query_id"] for line in lines[:: len(judges)]] == [query.query_id for query in queries]
+    return [line for line in lines if line["judge"] == judge]
+
+
+def test_no_verdict_is_asked_for_twice(evaluated):
+    _, baselines, _, judges = evaluated
+    before = len(judges[0].asked)
+    lines_of(evaluated, bracket=True)
+    asked = judges[0].asked[before:]
+    assert asked and len(set(asked)) == len(asked)
+    assert not any(repr(baselines[query_id].messages) in shown for query_id, *shown in asked)
+
+
+def test_without_a_bracket_nothing_at_all_is_asked(evaluated):
+    before = [judge.asked for judge in evaluated[3]]
+    lines = lines_of(evaluated, bracket=False)
+    assert [judge.asked for judge in evaluated[3]] == before
+    assert {line["topology"] for line in lines} == {"anchor"} and not any(line["bracket"] for line in lines)
+
+
+def test_further_judges_only_seed(evaluated):
+    before = evaluated[3][1].asked
+    assert {line["topology"] for line in lines_of(evaluated, bracket=True, judge=1)} == {"anchor"}
+    assert evaluated[3][1].asked == before
+
+
+@pytest.mark.parametrize("bracket", [True, False])
+def test_the_matches_with_the_baseline_are_the_verdicts_of_the_win_rate(evaluated, bracket):
+    names = ["baseline", *DECODINGS]
+    for number, line in enumerate(lines_of(evaluated, bracket)):
+        assert line["entrants"] == names
+        for match in line["matches"]:
+            if match["i"] == 0 or match["j"] == 0:
+                case = evaluated[2][names[match["i"] or match["j"]]][number]
+                told = {call["first"] == 0: call["detail"] for call in match["calls"]}
+                assert told == {False: list(case.calls[0][0].dimensions), True: list(case.calls[0][1].dimensions)}
+
+
+def test_the_bracket_changes_no_figure(evaluated):
+    cases = evaluated[2]["rl sampled"]
+    before = [case.to_record() for case in cases], summarize(cases, 10, 0)
+    lines_of(evaluated, bracket=True)
+    assert ([case.to_record() for case in cases], summarize(cases, 10, 0)) == before
+
+
+def test_an_invalid_trajectory_is_last_and_an_identical_one_shares_the_rank(evaluated):
+    first, second = lines_of(evaluated, bracket=True)[:2]
+    assert first["ranks_G"][4] == max(first["ranks_G"]) and all(4 not in (match["i"], match["j"]) for match in first["matches"])
+    assert second["ranks_G"][3] == second["ranks_G"][4]
+
+
+def test_a_call_without_a_verdict_fails_its_match_and_nothing_else(evaluated):
+    queries, baselines, cases, judges = evaluated
+    silent = cases["sft greedy"][2]
+    cases["sft greedy"][2] = Case(silent.query, silent.trajectory, silent.truth, silent.outcomes, [(silent.calls[0][0], None), silent.calls[1]])
+    line = lines_of((queries, baselines, cases, judges), bracket=True)[2]
+    failed = [match for match in line["matches"] if any(call["scores"] is None for call in match["calls"])]
+    assert [{match["i"], match["j"]} for match in failed] == [{0, 1}] and None not in line["ranks_G"]
+
+
+def test_the_tree_leads_from_the_seeds_to_the_best(evaluated):
+    for line in lines_of(evaluated, bracket=True):
+        rounds = line["bracket"]
+        for places, following in zip(rounds, rounds[1:], strict=False):
+            assert [place.winner for place in places] == [entrant for place in following for entrant in (place.i, place.j)]
+        assert len(rounds[-1]) == 1 and line["ranks_G"][rounds[-1][0].winner] <= 0.5
+
+
+def test_played_again_it_is_the_same(evaluated):
+    assert lines_of(evaluated, bracket=True) == lines_of(evaluated, bracket=True)

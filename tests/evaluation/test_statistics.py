@@ -1,0 +1,152 @@
+import itertools
+import math
+import warnings
+
+import numpy as np
+import pytest
+
+from arenarl.evaluation.statistics import agreement, mean, pass_at_k, win_rate
+
+W, T, L, N = 1.0, 0.0, -1.0, np.nan
+
+
+def outcomes(cases):
+    """(cases, judges, dimensions) from nested lists."""
+    return np.array(cases, dtype=float)
+
+
+@pytest.fixture(autouse=True)
+def no_warnings():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+
+
+def test_ties_and_missing_verdicts_are_left_out():
+    assert win_rate(outcomes([[[W]], [[W]], [[L]], [[T]], [[N]]]), ["a"] * 5, 100, 0)["mean"] == pytest.approx(200 / 3, abs=1e-4)
+
+
+def test_win_rate_is_the_mean_over_dimensions_of_each_ones_share():
+    # First dimension: 1 of 2 decided, 50 %. Second: 3 of 3, 100 %. Pooled it would be 4 of 5, 80 %.
+    assert win_rate(outcomes([[[W, W]], [[L, W]], [[T, W]]]), ["a"] * 3, 0, 0)["mean"] == 75.0
+
+
+def test_win_rate_is_the_mean_over_judges():
+    # First judge 1 of 1, second 1 of 3: mean 200/3 %.
+    assert win_rate(outcomes([[[W], [W]], [[T], [L]], [[T], [L]]]), ["a"] * 3, 0, 0)["mean"] == pytest.approx(200 / 3, abs=1e-4)
+
+
+def test_win_rate_is_the_mean_over_subtasks_whatever_their_sizes():
+    # Subtask a: 3 of 4, 75 %. Subtask b: 0 of 1, 0 %.
+    assert win_rate(outcomes([[[W]], [[W]], [[W]], [[L]], [[L]]]), ["a", "a", "a", "a", "b"], 0, 0)["mean"] == 37.5
+
+
+def test_all_of_it_by_hand():
+    # a: dimension one 1/2, dimension two 1/1 -> 75 %. b: dimension one all tied (left out), dimension two 0/2 -> 0 %.
+    data = outcomes([[[W, W]], [[L, T]], [[T, L]], [[T, L]]])
+    assert win_rate(data, ["a", "a", "b", "b"], 0, 0) == {"mean": 37.5, "ci": [None, None]}
+
+
+def test_a_subtask_without_a_decided_case_is_left_out():
+    assert win_rate(outcomes([[[W]], [[L]], [[T]]]), ["a", "a", "b"], 50, 0)["mean"] == 50.0
+
+
+def test_invalid_trajectories_lose_in_every_dimension():
+    """As evaluation stores them: a policy that never ends in time wins nothing, one that does so half the time at most half."""
+    invalid, valid = [[L] * 7], [[W] * 7]
+    assert win_rate(outcomes([invalid] * 4), ["a"] * 4, 50, 0) == {"mean": 0.0, "ci": [0.0, 0.0]}
+    assert win_rate(outcomes([invalid, valid] * 4), ["a"] * 8, 50, 0)["mean"] == 50.0
+
+
+def test_win_rates_of_the_two_sides_add_up_to_100():
+    data = np.random.default_rng(0).choice([W, T, L, N], size=(60, 2, 7))
+    strata = ["a", "b", "c"] * 20
+    assert win_rate(data, strata, 0, 0)["mean"] + win_rate(-data, strata, 0, 0)["mean"] == pytest.approx(100, abs=1e-3)
+
+
+def test_mean_is_over_cases_then_over_subtasks():
+    assert mean([1.0, 3.0, 10.0], ["a", "a", "b"], 100, 0)["mean"] == 6.0
+    assert mean([1.0, np.nan, 10.0], ["a", "a", "b"], 100, 0)["mean"] == 5.5
+    assert mean([1.0, 3.0, np.nan], ["a", "a", "b"], 100, 0)["mean"] == 2.0
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_intervals_contain_the_mean_and_are_the_same_for_the_same_seed(seed):
+    rng = np.random.default_rng(seed)
+    strata = list(rng.choice(["a", "b", "c"], size=80))
+    values, data = rng.normal(5, 2, size=80), rng.choice([W, T, L], size=(80, 2, 3))
+    for figure in (
+        lambda s: mean(values, strata, 500, s),
+        lambda s: win_rate(data, strata, 500, s),
+    ):
+        result = figure(seed)
+        assert result["ci"][0] < result["mean"] < result["ci"][1]
+        assert result == figure(seed) != figure(seed + 1)
+
+
+def test_the_interval_is_that_of_the_normal_approximation_where_it_holds():
+    values = np.random.default_rng(0).normal(0, 3, size=900)
+    low, high = mean(values, ["a"] * 900, 4000, 0)["ci"]
+    assert (high - low) / 2 == pytest.approx(1.96 * values.std() / 30, rel=0.1)
+
+
+def test_more_cases_give_a_narrower_interval():
+    def width(cases):
+        low, high = mean([0.0, 1.0] * (cases // 2), ["a"] * cases, 1000, 0)["ci"]
+        return high - low
+
+    assert width(400) == pytest.approx(width(100) / 2, rel=0.2)
+
+
+def test_resampling_keeps_the_number_of_cases_of_every_subtask():
+    """Between-subtask differences are no noise: constant subtasks of different level leave no interval."""
+    assert mean([2.0] * 5 + [8.0] * 2, ["a"] * 5 + ["b"] * 2, 300, 0) == {"mean": 5.0, "ci": [5.0, 5.0]}
+
+
+def test_samples_of_one_query_are_resampled_together():
+    """Four equal samples of a query say no more than one does; where all differences lie within queries, there is no interval."""
+    values, queries = [0.0, 1.0, 1.0] * 20, [f"q{number}" for number in range(60)]
+    one = mean(values, ["a"] * 60, 500, 0)
+    assert mean(values * 4, ["a"] * 240, 500, 0, queries * 4) == one == mean(values, ["a"] * 60, 500, 0, queries)
+    outcomes = np.array(values).reshape(60, 1, 1) * 2 - 1
+    assert win_rate(np.tile(outcomes, (4, 1, 1)), ["a"] * 240, 500, 0, queries * 4) == win_rate(outcomes, ["a"] * 60, 500, 0)
+    low, high = mean([0.0, 0.0, 1.0, 1.0] * 60, ["a"] * 240, 500, 0, np.repeat(queries, 4))["ci"]
+    assert low == high == 0.5
+
+
+def test_constant_data_have_an_interval_of_no_width():
+    assert mean([4.0] * 6, ["a", "b"] * 3, 200, 0) == {"mean": 4.0, "ci": [4.0, 4.0]}
+    assert win_rate(np.ones((6, 1, 7)), ["a", "b"] * 3, 200, 0) == {"mean": 100.0, "ci": [100.0, 100.0]}
+
+
+def test_nothing_gives_none():
+    nothing = {"mean": None, "ci": [None, None]}
+    assert mean([], [], 100, 0) == nothing
+    assert mean([np.nan, np.nan], ["a", "b"], 100, 0) == nothing
+    assert win_rate(np.empty((0, 1, 7)), [], 100, 0) == nothing
+    assert win_rate(np.zeros((3, 1, 7)), ["a"] * 3, 100, 0) == nothing
+    assert win_rate(np.full((3, 2, 7), np.nan), ["a"] * 3, 100, 0) == nothing
+
+
+def test_agreement_counts_only_cases_that_both_judged_and_kappa_takes_chance_out():
+    one = np.array([1.0, 1.0, -1.0, 0.0, np.nan, 1.0])
+    assert agreement(one, one)["kappa"] == 1 and agreement(one, one)["cases"] == 5
+    half = agreement(np.array([1, 1, -1, -1]), np.array([1, -1, 1, -1]))
+    assert half["agreement"] == 0.5 and half["kappa"] == 0 and half["confusion"] == [[1, 0, 1], [0, 0, 0], [1, 0, 1]]
+    assert agreement(np.ones(3), np.ones(3)) == {"agreement": 1.0, "kappa": None, "confusion": [[3, 0, 0], [0, 0, 0], [0, 0, 0]], "cases": 3}
+    assert agreement(np.full(2, np.nan), np.ones(2))["agreement"] is None
+
+
+def test_pass_at_k_by_hand():
+    assert pass_at_k(5, 2, 2) == pytest.approx(0.7)  # of the 10 pairs, 3 hold none of the two that passed
+    assert pass_at_k(10, 3, 5) == pytest.approx(1 - 21 / 252)
+    assert [pass_at_k(6, 0, k) for k in (1, 3, 6)] == [0, 0, 0] and [pass_at_k(6, 6, k) for k in (1, 3, 6)] == [1, 1, 1]
+    assert pass_at_k(200, 1, 100) == 0.5 and pass_at_k(6, 4, 3) == 1
+    assert math.isnan(pass_at_k(2, 1, 3)) and math.isnan(pass_at_k(0, 0, 1))
+
+
+@pytest.mark.parametrize("passed", range(6))
+def test_pass_at_k_is_the_share_of_draws_that_hold_a_pass(passed):
+    samples = [1] * passed + [0] * (5 - passed)
+    for k in range(1, 6):
+        assert pass_at_k(5, passed, k) == pytest.approx(np.mean([max(drawn) for drawn in itertools.combinations(samples, k)]))

@@ -1,0 +1,215 @@
+import asyncio
+import dataclasses
+from functools import partial
+
+import numpy as np
+import pytest
+
+from arenarl.config.schema import JudgeConfig
+from arenarl.domains.rubrics import domain_rubric, weighted_mean
+from arenarl.domains.travel.truth import ANSWER_DIMENSIONS, PATH_DIMENSIONS, TravelTruth, examine
+from arenarl.judges.embedded import EmbeddedJudge
+from arenarl.judges.judge import Verdict, cached_examiner
+from arenarl.trajectory import Query, Trajectory
+
+total_score = domain_rubric("travel", "en").total
+
+ALL = PATH_DIMENSIONS + ANSWER_DIMENSIONS
+HALF = TravelTruth(
+    needs=[0.5],
+    usefulness=[0.5],
+    evidence=[0.5],
+    delivered=[0.5],
+    constraints={"a": True, "b": False},
+    facts_expected=2,
+    facts_grounded=1,
+    clarity=0.5,
+)
+QUERY = Query("q", "travel", "Search", "en", "Find a park.")
+QUIET = JudgeConfig(sigma_independent=0.0, sigma_call=0.0, sigma_sticky=0.0, position_bias=0.0, length_bias=0.0, rounding=1e-6)
+
+
+def attempt(text):
+    return Trajectory("q", [{"role": "assistant", "reasoning_content": "", "content": f"<answer>\n{text}\n</answer>"}], "answer")
+
+
+def judge(seed=0, truth=HALF, **noise):
+    """A judge whose noise is nothing but what is named; everything is half good (5 of 10) by `truth`."""
+    return EmbeddedJudge(dataclasses.replace(QUIET, **noise), lambda query, trajectory: truth, seed)
+
+
+def compare(judge, first, second, repeat=0, query=QUERY):
+    return asyncio.run(judge.compare(query, first, second, repeat))
+
+
+def score(judge, trajectory, answer_only=False, repeat=0, query=QUERY):
+    return asyncio.run(judge.score(query, trajectory, answer_only, repeat))
+
+
+def pairs(count):
+    return [(attempt(f"a{number:03d}"), attempt(f"b{number:03d}")) for number in range(count)]
+
+
+A, B = attempt("one"), attempt("two")
+
+
+def test_totals_are_six_tenths_path_and_four_tenths_answer():
+    path, answer = dict(zip(PATH_DIMENSIONS, (3, 6, 9), strict=True)), dict(zip(ANSWER_DIMENSIONS, (2, 4, 6, 8), strict=True))
+    assert total_score(path | answer) == pytest.approx(0.6 * 6 + 0.4 * 5)
+    assert total_score(answer) == 5 and total_score(path) == 6
+    assert Verdict((path | answer, answer), total_score).totals == pytest.approx((5.6, 5.0))
+
+
+def test_without_noise_the_verdict_is_the_truth(world, taught):
+    judge = EmbeddedJudge(JudgeConfig(noise="none"), cached_examiner(partial(examine, world)), 0)
+    for one, other in zip(taught[::10], taught[1::10], strict=True):
+        expected = [examine(world, one.query, trajectory.messages).dimensions() for trajectory in (one.trajectory, other.trajectory)]
+        assert compare(judge, one.trajectory, other.trajectory, query=one.query).dimensions == tuple(expected)
+        assert score(judge, one.trajectory, query=one.query).dimensions == (expected[0],)
+        assert score(judge, one.trajectory, answer_only=True, query=one.query).dimensions == (
+            {name: expected[0][name] for name in ANSWER_DIMENSIONS},
+        )
+
+
+def test_the_cached_examiner_examines_each_trajectory_once():
+    calls = []
+
+    def count(query, messages):
+        calls.append(messages)
+        return HALF
+
+    examiner = cached_examiner(count)
+    assert [examiner(QUERY, trajectory) for trajectory in (A, B, A, attempt("one"))] == [HALF] * 4
+    assert calls == [A.messages, B.messages]
+
+
+def test_the_same_call_has_the_same_noise_and_any_other_call_other_noise():
+    noisy = judge(sigma_independent=1.0)
+    first = compare(noisy, A, B)
+    assert first == compare(noisy, A, B) == compare(judge(sigma_independent=1.0), attempt("one"), attempt("two"))
+    others = [
+        compare(noisy, A, B, repeat=1),
+        Verdict(compare(noisy, B, A).dimensions[::-1], total_score),
+        compare(judge(seed=1, sigma_independent=1.0), A, B),
+        compare(noisy, A, B, query=dataclasses.replace(QUERY, query_id="other")),
+        compare(noisy, A, attempt("three")),
+    ]
+    assert all(other.dimensions[0] != first.dimensions[0] for other in others)
+    pointwise = score(noisy, A)
+    assert pointwise == score(noisy, A) and pointwise != score(noisy, A, repeat=1)
+    assert pointwise.dimensions[0] != first.dimensions[0]
+
+
+@pytest.mark.parametrize(("noise", "sigma"), [("sigma_independent", 1.5), ("sigma_call", 1.5), ("sigma_sticky", 0.7)])
+def test_every_kind_of_noise_has_its_standard_deviation_and_no_bias(noise, sigma):
+    noisy = judge(**{noise: sigma})
+    scores = np.array([score(noisy, first).dimensions[0]["path_breadth"] for first, _ in pairs(500)])
+    assert scores.mean() == pytest.approx(5.0, abs=4 * sigma / 500**0.5)
+    assert scores.std() == pytest.approx(sigma, rel=0.15)
+
+
+def test_a_pairwise_difference_does_not_hold_the_drift_and_a_pointwise_one_holds_it_twice():
+    noisy, count = judge(sigma_call=1.0, sigma_independent=0.3), 300
+    pairwise = [np.subtract(*compare(noisy, *pair).totals) for pair in pairs(count)]
+    pointwise = [score(noisy, first).totals[0] - score(noisy, second).totals[0] for first, second in pairs(count)]
+    # A total's independent noise: weights .6/3 on three, .4/4 on four dimensions.
+    own = 0.3**2 * (3 * 0.2**2 + 4 * 0.1**2)
+    assert np.var(pairwise) == pytest.approx(2 * own, rel=0.3)
+    assert np.var(pointwise) == pytest.approx(2 * own + 2 * 1.0**2, rel=0.3)
+
+
+def test_taste_sticks_to_a_trajectory_from_call_to_call():
+    noisy = judge(sigma_sticky=1.0)
+    alone = score(noisy, A).totals[0]
+    assert [score(noisy, A, repeat=repeat).totals[0] for repeat in range(5)] == [alone] * 5
+    assert compare(noisy, A, B).totals[0] == compare(noisy, B, A).totals[1] == alone
+    assert alone != 5.0 and score(noisy, B).totals[0] != alone
+
+
+def test_position_bias_favours_the_first_and_cancels_over_both_orders():
+    biased = judge(position_bias=0.3)
+    assert compare(biased, A, B).totals == pytest.approx((5.3, 4.7)) == compare(biased, B, A).totals
+    assert score(biased, A).totals == pytest.approx((5.0,))
+
+
+def test_length_bias_is_one_for_e_times_the_typical_length():
+    from arenarl.judges.embedded import _TYPICAL_ANSWER_CHARS as typical
+
+    biased = judge(length_bias=0.4)
+    assert score(biased, attempt("x" * typical)).totals == pytest.approx((5.0,))
+    assert score(biased, attempt("x" * round(typical * np.e))).totals == pytest.approx((5.4,), abs=0.01)
+    assert score(biased, attempt("x")).totals[0] < 5.0
+
+
+def test_scores_are_rounded_and_stay_within_0_and_10():
+    wild = judge(sigma_independent=8.0, rounding=0.5)
+    scores = [value for pair in pairs(30) for dimensions in compare(wild, *pair).dimensions for value in dimensions.values()]
+    assert min(scores) == 0.0 and max(scores) == 10.0
+    assert all(value % 0.5 == 0 for value in scores)
+
+
+def test_an_answer_only_verdict_holds_the_answers_dimensions_and_nothing_of_the_path():
+    noisy = judge(sigma_independent=1.0)
+    assert tuple(score(noisy, A, answer_only=True).dimensions[0]) == ANSWER_DIMENSIONS
+    assert tuple(score(noisy, A).dimensions[0]) == ALL
+    assert all(tuple(dimensions) == ALL for dimensions in compare(noisy, A, B).dimensions)
+    pathless = dataclasses.replace(HALF, needs=[0.0], usefulness=[0.0], evidence=[0.0])
+    assert score(judge(truth=pathless), A, answer_only=True).totals == score(judge(), A, answer_only=True).totals == (5.0,)
+    assert score(judge(truth=pathless), A).totals == pytest.approx((2.0,))
+
+
+def choose(judge, trajectories, winners, repeat=0):
+    return asyncio.run(judge.choose(QUERY, trajectories, winners, repeat))
+
+
+def stated(judge):
+    """The judge, to whom everything about a trajectory is as good as its answer says."""
+    judge.examine = lambda query, trajectory: TravelTruth(*[[float(trajectory.answer) / 10]] * 4, {}, clarity=float(trajectory.answer) / 10)
+    return judge
+
+
+def test_the_best_are_chosen_by_position_and_of_equal_ones_those_shown_first():
+    group = [attempt("3"), attempt("8"), attempt("5"), attempt("8"), attempt("1")]
+    assert choose(stated(judge(sigma_call=0.5)), group, 1) == [1]
+    assert sorted(choose(stated(judge()), group, 3)) == [1, 2, 3]
+    assert choose(judge(), group, 2) == [0, 1]
+
+
+def test_in_a_group_position_bias_falls_evenly_from_first_to_last():
+    group = [attempt(text) for text in "abcde"]
+    verdict = judge(position_bias=0.4).verdict(QUERY, group, ALL, ())
+    assert verdict.totals == pytest.approx((5.4, 5.2, 5.0, 4.8, 4.6))
+
+
+def test_a_group_shares_one_drift_and_a_choice_is_noisy_but_reproducible():
+    noisy = judge(sigma_call=1.0)
+    totals = [noisy.verdict(QUERY, [*pair, attempt("c")], ALL, ()).totals for pair in pairs(200)]
+    assert np.ptp(totals, axis=1).max() == pytest.approx(0, abs=1e-6) and np.std(totals) == pytest.approx(1.0, rel=0.2)
+    group = [attempt(text) for text in "abcdefgh"]
+    chosen = [choose(judge(sigma_independent=1.0), group, 2, repeat) for repeat in range(20)]
+    assert chosen == [choose(judge(sigma_independent=1.0), group, 2, repeat) for repeat in range(20)]
+    assert len({tuple(positions) for positions in chosen}) > 5
+
+
+def test_without_noise_an_overall_score_is_the_true_total_and_a_dimension_its_own():
+    quiet = EmbeddedJudge(JudgeConfig(noise="none"), lambda query, trajectory: dataclasses.replace(HALF, needs=[1.0]), 0)
+    assert asyncio.run(quiet.score_overall(QUERY, A)) == pytest.approx(0.6 * 20 / 3 + 0.4 * 5)
+    assert [asyncio.run(quiet.score_dimension(QUERY, A, name)) for name in ALL] == [10.0] + [5.0] * 6
+
+
+def test_an_overall_score_has_the_noise_of_one_score_and_explicit_scores_average_theirs_out():
+    noisy = judge(sigma_independent=1.0, sigma_call=1.0)
+    overall = [asyncio.run(noisy.score_overall(QUERY, first)) for first, _ in pairs(400)]
+    explicit = [
+        weighted_mean({name: asyncio.run(noisy.score_dimension(QUERY, first, name)) for name in ALL}, noisy.weights(QUERY)) for first, _ in pairs(400)
+    ]
+    # Weights .2 on three dimensions, .1 on four; drift and noise of every call are its own.
+    assert np.var(overall) == pytest.approx(2.0, rel=0.3) and np.mean(overall) == pytest.approx(5.0, abs=0.3)
+    assert np.var(explicit) == pytest.approx(2 * (3 * 0.2**2 + 4 * 0.1**2), rel=0.3) and np.mean(explicit) == pytest.approx(5.0, abs=0.2)
+
+
+def test_importance_gives_the_total_that_the_other_rewards_aim_at():
+    rng = np.random.default_rng(0)
+    for scores in rng.uniform(0, 10, (20, len(ALL))):
+        dimensions = dict(zip(ALL, scores, strict=True))
+        assert weighted_mean(dimensions, judge().weights(QUERY)) == pytest.approx(total_score(dimensions))

@@ -1,0 +1,166 @@
+"""The LLM judge against the judge server, over the socket: the same verdicts as the embedded judge, and none invented under faults."""
+
+import asyncio
+import itertools
+from functools import partial
+
+import pytest
+from judge_servers import client_of, judge_of, serving
+
+from arenarl.config.schema import BY_ANSWER, Config, GroupStageConfig, JudgeConfig, RolloutConfig
+from arenarl.domains.travel.truth import ANSWER_DIMENSIONS, examine
+from arenarl.judges.embedded import EmbeddedJudge
+from arenarl.judges.judge import cached_examiner
+from arenarl.judges.server import FAULTS, JudgeServer
+from arenarl.training.rewarding import REWARDS, Arena
+from arenarl.trajectory import RolloutGroup
+
+EXACT = JudgeConfig(noise="none")
+
+
+@pytest.fixture(scope="module")
+def examiner(world):
+    return cached_examiner(partial(examine, world))
+
+
+@pytest.fixture
+def serve(taught, examiner):
+    """`serve(**options)`: a context with the address of a judge server that knows all queries of `taught`, and the server's log."""
+
+    def serve(judge=EXACT, **options):
+        log = []
+        server = JudgeServer({one.query.query: one.query for one in taught}, examiner, judge, log=log.append, **options)
+        return serving(server.app()), server, log
+
+    return serve
+
+
+def groups_of(taught, count, size=4):
+    """Groups whose trajectories were written for other queries, so that they differ much in quality."""
+    firsts = range(0, count * size, size)
+    return [RolloutGroup(taught[first].query, [one.trajectory for one in taught[first : first + size]]) for first in firsts]
+
+
+def test_without_noise_the_llm_judge_says_what_the_embedded_judge_says(taught, examiner, serve, tmp_path):
+    embedded = EmbeddedJudge(EXACT, examiner, 0)
+    context, _, _ = serve()
+
+    async def check(llm):
+        for one, other in zip(taught[::8], taught[1::8], strict=True):
+            query, a, b = one.query, one.trajectory, other.trajectory
+            said, true = await llm.compare(query, a, b), await embedded.compare(query, a, b)
+            assert said.dimensions == true.dimensions and said.totals == pytest.approx(true.totals)
+            assert (await llm.score(query, b)).dimensions == (await embedded.score(query, b)).dimensions
+            assert await llm.choose(query, [a, b, a], 2) == await embedded.choose(query, [a, b, a], 2)
+            assert await llm.score_overall(query, a) == pytest.approx(await embedded.score_overall(query, a))
+            for name in embedded.weights(query):
+                assert await llm.score_dimension(query, a, name) == await embedded.score_dimension(query, a, name)
+
+    with context as url:
+        asyncio.run(check(judge_of(url, client_of(tmp_path))))
+
+
+def test_an_ablated_judge_is_asked_about_what_it_sees(taught, examiner, serve, tmp_path):
+    one, other = taught[0], taught[1]
+    context, _, _ = serve()
+    with context as url:
+        client = client_of(tmp_path)
+        answer_only, blind = judge_of(url, client, process_aware=False), judge_of(url, client, show_tool_results=False)
+        verdict = asyncio.run(answer_only.compare(one.query, one.trajectory, other.trajectory))
+        assert tuple(verdict.dimensions[0]) == ANSWER_DIMENSIONS == tuple(answer_only.weights(one.query))
+        seen = asyncio.run(judge_of(url, client).compare(one.query, one.trajectory, other.trajectory))
+        unseen = asyncio.run(blind.compare(one.query, one.trajectory, other.trajectory))
+    assert unseen.dimensions != seen.dimensions and unseen.dimensions[0]["path_breadth"] == 0  # nothing came back, as far as it can see
+
+
+@pytest.mark.parametrize("method", sorted(set(REWARDS) - BY_ANSWER))
+def test_every_reward_can_be_had_from_an_llm_judge_and_costs_nothing_again(taught, examiner, serve, tmp_path, method):
+    config = Config(rollout=RolloutConfig(group_size=4), group_stage=GroupStageConfig(repeats=2))
+    config.reward.name = method
+    groups = groups_of(taught, 3)
+    context, _, log = serve(JudgeConfig())
+    with context as url:
+        judge = judge_of(url, client_of(tmp_path), temperature=0.7)
+        first = Arena(judge, config).reward_groups(groups)
+        calls = len(log)
+        again = Arena(judge_of(url, client_of(tmp_path), temperature=0.7), config).reward_groups(groups)
+    assert calls == len(log) > 0
+    assert [outcome.rewards_G for outcome in first] == [outcome.rewards_G for outcome in again]
+    assert all(None not in outcome.rewards_G and len(set(outcome.rewards_G)) > 1 for outcome in first)
+
+
+def test_under_faults_of_every_kind_every_score_used_is_in_the_servers_log(taught, serve, tmp_path):
+    config = Config(rollout=RolloutConfig(group_size=8))
+    context, _, log = serve(JudgeConfig(), faults=0.3, hang_s=2.0)
+    with context as url:
+        client = client_of(tmp_path)
+        outcomes = Arena(judge_of(url, client, timeout_s=0.5, temperature=0.7), config).reward_groups(groups_of(taught, 20, 8))
+    assert {line["fault"] for line in log} == {None, *FAULTS}
+    sent = [tuple(tuple(agent.items()) for agent in line["reply"].values()) for line in log if line["reply"]]
+    used = [call for outcome in outcomes for match in outcome.ranking.matches for call in match.calls]
+    scored = [tuple(tuple(agent.items()) for agent in call.detail) for call in used if call.scores]
+    assert len(scored) > 300 and set(scored) <= set(sent)
+    usage, _ = client.take_usage()
+    assert usage.failed == sum(call.scores is None for call in used) and usage.retries > 50 and client.stop_reason is None
+    assert all(call.error for call in used if call.scores is None)
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+def test_a_server_with_one_fault_only_gives_no_verdict_but_for_prose(taught, serve, tmp_path, kind):
+    one, other = taught[0], taught[1]
+    context, _, log = serve(faults=1.0, kinds=[kind], hang_s=0.4)
+    with context as url:
+        client = client_of(tmp_path)
+        verdict = asyncio.run(judge_of(url, client, timeout_s=0.2 if kind == "hang" else 60.0, patience_s=1.0).compare(one.query, one.trajectory, other.trajectory))
+    assert (verdict is None) == (kind != "prose") and all(line["fault"] == kind for line in log)
+
+
+def test_at_temperature_0_replies_repeat_themselves_and_else_they_do_not(taught, serve, tmp_path):
+    one, other = taught[0], taught[1]
+    context, _, _ = serve(JudgeConfig())
+    with context as url:
+        client = client_of(tmp_path)
+
+        def dimensions(temperature, repeat):
+            judge = judge_of(url, client, temperature=temperature)
+            return asyncio.run(judge.compare(one.query, one.trajectory, other.trajectory, repeat)).dimensions
+
+        assert dimensions(0.0, 0) == dimensions(0.0, 1) != dimensions(0.7, 0) != dimensions(0.7, 1)
+
+
+def test_a_prompt_that_is_not_ours_is_refused(serve, tmp_path):
+    import openai
+
+    context, _, _ = serve()
+    with context as url:
+        api = openai.OpenAI(base_url=url, api_key="any", max_retries=0)
+        assert [model.id for model in api.models.list()] == ["simulated-travel-judge"]
+        for messages in ([{"role": "user", "content": "hi"}], [{"role": "system", "content": "x"}, {"role": "user", "content": "hi"}]):
+            with pytest.raises(openai.BadRequestError, match="not a prompt of ours"):
+                api.chat.completions.create(model="m", messages=messages)
+
+
+def test_a_wrong_key_is_refused(taught, serve, tmp_path):
+    one = taught[0]
+    context, _, log = serve(key="sk-right")
+    with context as url:
+        for key, has_verdict in (("sk-wrong", False), ("sk-right", True)):
+            client = client_of(tmp_path / key, keys={"K": key})
+            verdict = asyncio.run(judge_of(url, client, api_key_variable="K").score(one.query, one.trajectory))
+            assert (verdict is not None) == has_verdict == (client.stop_reason is None)
+    assert len(log) == 1
+
+
+def test_a_thousand_hostile_bytes_change_no_ones_score_but_their_own(taught, serve, tmp_path):
+    """What stands in one agent's block never reaches the other's."""
+    from hostile import HOSTILE
+
+    one, other = taught[0], taught[1]
+    context, _, _ = serve()
+    with context as url:
+        judge = judge_of(url, client_of(tmp_path))
+        plain = asyncio.run(judge.compare(one.query, one.trajectory, other.trajectory)).dimensions
+        for text in itertools.islice((text for text in HOSTILE if text.strip() and "</answer>" not in text), 12):
+            *earlier, last = other.trajectory.messages
+            attack = type(other.trajectory)("q", [*earlier, last | {"content": f"<answer>\n{text}\n</answer>"}], "answer")
+            assert asyncio.run(judge.compare(one.query, one.trajectory, attack)).dimensions[0] == plain[0]

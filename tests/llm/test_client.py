@@ -1,0 +1,333 @@
+"""The client against real HTTP servers on localhost: what it retries, what it believes, what stops it, what it never says."""
+
+import asyncio
+import json
+import multiprocessing
+import resource
+import threading
+import time
+
+import openai
+import pytest
+from aiohttp import web
+from judge_servers import Script, client_of, completion, llm, serving
+
+from arenarl.config.schema import LLMConfig
+from arenarl.judges.llm import OneScore, scores_reply, winners_reply
+from arenarl.judges.server import free_port
+from arenarl.llm.client import RunStopped, read_keys
+from arenarl.llm.json_reply import parse_reply
+from arenarl.llm.reply_store import Spent
+from arenarl.system.errors import UserError
+
+MESSAGES = [{"role": "system", "content": "judge"}, {"role": "user", "content": "this"}]
+AGAIN = "No: {error}. Again."
+
+
+def ask(client, config, repeat=0, reply_type=OneScore, messages=MESSAGES):
+    return asyncio.run(client.ask(config, messages, reply_type, AGAIN, repeat))
+
+
+SCORES = scores_reply(2, ("a", "b"))
+GOOD = '{"agent_1": {"a": 1, "b": 2.5}, "agent_2": {"a": 10, "b": 0}}'
+
+
+@pytest.mark.parametrize("text", [
+    GOOD, f"\n{GOOD}\n", f"```json\n{GOOD}\n```", f"Here you are: {GOOD} Agent {{1}} wins.",
+    f"<think>\n{{\"agent_1\": 10}} hm {GOOD}\n</think>\n{GOOD}",
+    f"thinking that began in the prompt {GOOD}</think>{GOOD}", GOOD[:-1] + ', "note": "ignored"}',
+])  # fmt: skip
+def test_the_one_json_object_of_a_reply_is_read(text):
+    assert parse_reply(text, SCORES).model_dump() == {"agent_1": {"a": 1.0, "b": 2.5}, "agent_2": {"a": 10.0, "b": 0.0}}
+
+
+@pytest.mark.parametrize("text", [
+    "", "7", "I prefer Agent 1.", GOOD[:-1], GOOD[:40], f"{GOOD} or rather {GOOD}", f"<think>{GOOD}",
+    GOOD.replace("2.5", "10.5"), GOOD.replace("2.5", "-1"),
+    GOOD.replace("2.5", "NaN"), GOOD.replace("2.5", "1e999"), GOOD.replace("2.5", "null"), GOOD.replace("2.5", '"7"'), GOOD.replace("2.5", "true"),
+    GOOD.replace('"b"', '"c"'), GOOD.replace("agent_2", "agent_3"), GOOD.replace('"b": 2.5', '"b": 2.5, "b": 9'),
+    f"[{GOOD}, {GOOD}]", '{"a":' * 100_000,
+])  # fmt: skip
+def test_anything_else_is_no_reply_and_never_repaired(text):
+    with pytest.raises(ValueError, match=r"."):
+        parse_reply(text, SCORES)
+
+
+def test_winners_must_be_as_many_as_wanted_shown_and_different():
+    assert parse_reply('{"winners": [3, 1]}', winners_reply(3, 2)).winners == [3, 1]
+    for wrong in ("[1]", "[1, 2, 3]", "[1, 1]", "[0, 1]", "[1, 4]", "[1.5, 2]", '["1", "2"]'):
+        with pytest.raises(ValueError, match="winners"):
+            parse_reply(f'{{"winners": {wrong}}}', winners_reply(3, 2))
+
+
+def test_a_reply_that_does_not_parse_is_asked_for_once_more_with_the_error(tmp_path):
+    script = Script("Seven!", '{"score": 7}', '{"score": 99}')
+    with serving(script.app) as url:
+        client = client_of(tmp_path)
+        assert ask(client, llm(url)).score == 7
+        assert ask(client, llm(url), repeat=1) is None
+    first, second, third, fourth = (request["messages"] for request in script.requests)
+    assert first == third == MESSAGES
+    assert second == [*MESSAGES, {"role": "assistant", "content": "Seven!"}, {"role": "user", "content": second[3]["content"]}]
+    assert "no complete JSON object" in second[3]["content"] and "score: Input should be less than or equal to 10" in fourth[3]["content"]
+    usage, spent = client.take_usage()
+    assert (usage.verdicts, usage.failed, usage.calls, usage.tokens_in) == (2, 1, 4, 4000) and spent.calls == 4
+    assert client.take_usage()[0].calls == 0
+
+
+def test_the_request_asks_for_the_schema_or_as_the_config_says(tmp_path):
+    script = Script('{"score": 7}')
+    with serving(script.app) as url:
+        client = client_of(tmp_path)
+        ask(client, llm(url))
+        limit = {"token_limit_name": "max_completion_tokens", "max_reply_tokens": 5}
+        ask(client, llm(url, reply_format="json_object", temperature=None, extra_body={"x": 1}, **limit))
+        ask(client, llm(url, reply_format="none"))
+    schema, json_object, none = script.requests
+    form = schema["response_format"]
+    assert form["type"] == "json_schema" and form["json_schema"]["strict"] is True
+    assert form["json_schema"]["schema"]["additionalProperties"] is False and form["json_schema"]["schema"]["required"] == ["score"]
+    assert schema["temperature"] == 0.0 and schema["max_tokens"] == 2048
+    assert json_object == {"model": "m", "messages": MESSAGES, "max_completion_tokens": 5, "response_format": {"type": "json_object"}, "x": 1}
+    assert "response_format" not in none
+
+
+def test_what_may_pass_is_tried_again_and_retry_after_is_kept_to(tmp_path):
+    refusals = (429, "{}", {"Retry-After": "0.7"}), (500, "{}", {}), (503, "no json", {})
+    script = Script(*refusals, 30.0, (200, "{}", {}), (200, '{"choi', {}), '{"score": 4}')
+    with serving(script.app) as url:
+        client = client_of(tmp_path)
+        assert ask(client, llm(url, timeout_s=3.0, patience_s=120.0)).score == 4
+    assert client.take_usage()[0].retries == 6 and script.times[1] - script.times[0] >= 0.7
+    assert client.stop_reason is None
+
+
+def test_a_call_that_the_api_refuses_fails_alone(tmp_path):
+    script = Script((400, '{"error": {"message": "too long"}}', {}), '{"score": 4}')
+    with serving(script.app) as url:
+        client = client_of(tmp_path)
+        assert ask(client, llm(url)) is None and ask(client, llm(url), 1).score == 4
+    assert len(script.requests) == 2 and client.stop_reason is None
+
+
+@pytest.mark.parametrize("status", [401, 403, 404])
+def test_a_refused_key_or_model_stops_the_run_and_the_key_is_not_told(tmp_path, status):
+    script = Script((status, json.dumps({"error": {"message": "wrong key: sk-MARKED"}}), {}))
+    with serving(script.app) as url:
+        client = client_of(tmp_path, keys={"K": "sk-MARKED"}, log=tmp_path / "log.jsonl")
+        assert ask(client, llm(url, api_key_variable="K")) is None and ask(client, llm(url, api_key_variable="K"), 1) is None
+    assert script.keys == ["Bearer sk-MARKED"]
+    with pytest.raises(RunStopped, match=r"refuses calls to m: .*wrong key: \*\*\*"):
+        client.check()
+    assert all(b"sk-MARKED" not in path.read_bytes() for path in tmp_path.rglob("*"))
+
+
+def test_a_missing_key_is_refused_by_the_name_of_its_variable(monkeypatch):
+    monkeypatch.delenv("NO_SUCH_KEY", raising=False)
+    with pytest.raises(UserError, match="set the environment variable NO_SUCH_KEY"):
+        read_keys([LLMConfig(model="m", api_key_variable="NO_SUCH_KEY")])
+    assert read_keys([LLMConfig(model="m", api_key_variable=None)]) == {}
+
+
+def test_the_same_call_is_paid_for_once(tmp_path):
+    script = Script('{"score": 5}')
+    with serving(script.app) as url:
+        client = client_of(tmp_path)
+
+        async def at_once():
+            return await asyncio.gather(*(client.ask(llm(url), MESSAGES, OneScore, AGAIN) for _ in range(20)))
+
+        assert [reply.score for reply in asyncio.run(at_once())] == [5.0] * 20
+        assert ask(client, llm(url)).score == ask(client_of(tmp_path, run="other"), llm(url)).score == 5
+    assert len(script.requests) == 1
+    usage, spent = client.take_usage()
+    assert (usage.verdicts, usage.calls) == (21, 1) and spent == Spent(1, 1000, 10, 0.0)
+
+
+def test_who_gives_up_waiting_leaves_the_reply_to_the_store(tmp_path):
+    script = Script(0.5)
+    with serving(script.app) as url:
+        client = client_of(tmp_path)
+
+        async def impatient():
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(client.ask(llm(url), MESSAGES, OneScore, AGAIN), 0.1)
+            await asyncio.sleep(1)
+
+        asyncio.run(impatient())
+        assert ask(client, llm(url)).score == 1
+    assert len(script.requests) == 1
+
+
+def test_with_the_store_only_no_call_is_made_and_a_missing_reply_stops_the_run(tmp_path):
+    script = Script('{"score": 5}')
+    with serving(script.app) as url:
+        ask(client_of(tmp_path), llm(url))
+        client = client_of(tmp_path, store_only=True)
+        assert ask(client, llm(url)).score == 5 and client.stop_reason is None
+        assert ask(client, llm(url), repeat=1) is None
+    assert len(script.requests) == 1 and "lacks a reply of m" in client.stop_reason
+
+
+def test_the_budget_stops_the_run_after_exactly_the_calls_it_may_pay_for(tmp_path):
+    script = Script('{"score": 5}')
+    with serving(script.app) as url:
+        client = client_of(tmp_path, max_calls=7)
+
+        async def many():
+            return await asyncio.gather(*(client.ask(llm(url), MESSAGES, OneScore, AGAIN, repeat) for repeat in range(20)))
+
+        assert sum(reply is not None for reply in asyncio.run(many())) == len(script.requests) == 7
+        assert "judge.max_calls=7 is used up: run has paid for 7 calls" in client.stop_reason
+        again = client_of(tmp_path, max_calls=7)
+        assert ask(again, llm(url), 0).score == 5 and ask(again, llm(url), 99) is None and again.stop_reason
+        dear = client_of(tmp_path, run="dear", max_cost=0.03)
+        assert [ask(dear, llm(url, price_in=10.0, price_out=100.0), 100 + repeat) is None for repeat in range(4)] == [False, False, False, True]
+    assert "judge.max_cost=0.03 is used up" in dear.stop_reason
+    assert dear.take_usage()[1] == Spent(3, 3000, 30, pytest.approx(0.033))
+
+
+def test_with_the_server_down_for_a_while_it_waits_and_goes_on(tmp_path):
+    port, script = free_port(), Script('{"score": 5}')
+    client, replies = client_of(tmp_path), []
+    asking = threading.Thread(target=lambda: replies.append(ask(client, llm(f"http://127.0.0.1:{port}/v1", patience_s=30.0))))
+    asking.start()
+    time.sleep(2)
+    with serving(script.app, port):
+        asking.join(20)
+    assert replies[0].score == 5 and client.stop_reason is None and client.take_usage()[0].retries >= 3
+
+
+def test_with_the_server_down_for_good_the_run_stops_with_a_clear_line(tmp_path):
+    url, started = f"http://127.0.0.1:{free_port()}/v1", time.monotonic()
+    client = client_of(tmp_path)
+    assert ask(client, llm(url, patience_s=1.0)) is None and ask(client, llm(url, patience_s=1.0), 1) is None
+    assert time.monotonic() - started < 60
+    assert client.stop_reason.startswith(f"no reply from {url} for 1 s; the last error: APIConnectionError") and "\n" not in client.stop_reason
+    assert client.take_usage()[1].calls == 0
+
+
+def test_too_many_failed_verdicts_stop_the_run(tmp_path):
+    script = Script("no")
+    with serving(script.app) as url:
+        client = client_of(tmp_path, max_failure_share=0.5)
+        assert all(ask(client, llm(url), repeat) is None for repeat in range(49)) and client.stop_reason is None
+        ask(client, llm(url), 49)
+    assert client.stop_reason.startswith("100% of the last 50 verdicts failed, above judge.max_failure_share=0.5; the last: it holds no")
+
+
+@pytest.mark.parametrize(("processes", "rank", "most"), [(1, 0, 7), (2, 0, 4), (2, 1, 3), (16, 15, 1)])
+def test_the_processes_share_one_limit_of_calls_under_way(tmp_path, processes, rank, most):
+    counts = {"now": 0, "most": 0}
+
+    async def reply(request):
+        counts["now"] += 1
+        counts["most"] = max(counts.values())
+        await asyncio.sleep(0.05)
+        counts["now"] -= 1
+        return completion('{"score": 1}')
+
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", reply)
+    with serving(app) as url:
+        client = client_of(tmp_path, concurrency=7, processes=processes, rank=rank)
+
+        async def many():
+            await asyncio.gather(*(client.ask(llm(url), MESSAGES, OneScore, AGAIN, repeat) for repeat in range(20)))
+
+        asyncio.run(many())
+    assert counts["most"] == most
+
+
+def ask_as_one_of_two(rank, url, folder):
+    """A process of its own, with 30 calls to make."""
+    client = client_of(folder, processes=2, rank=rank, concurrency=5, max_calls=40)
+
+    async def many():
+        config = llm(url, timeout_s=60.0)
+        await asyncio.gather(*(client.ask(config, MESSAGES, OneScore, AGAIN, 100 * rank + repeat) for repeat in range(30)))
+
+    asyncio.run(many())
+
+
+def test_two_processes_together_keep_to_the_limit_and_spend_the_budget_to_the_last_call(tmp_path):
+    """The first calls wait for each other, so that both processes are seen at work at once."""
+    counts, is_full = {"now": 0, "most": 0, "all": 0}, asyncio.Event()
+
+    async def reply(request):
+        counts["now"] += 1
+        counts["all"] += 1
+        counts["most"] = max(counts["most"], counts["now"])
+        if counts["now"] == 5:
+            is_full.set()
+        await is_full.wait()
+        await asyncio.sleep(0.01)
+        counts["now"] -= 1
+        return completion('{"score": 1}')
+
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", reply)
+    with serving(app) as url:
+        context = multiprocessing.get_context("spawn")
+        both = [context.Process(target=ask_as_one_of_two, args=(rank, url, tmp_path)) for rank in range(2)]
+        for process in both:
+            process.start()
+        for process in both:
+            process.join(120)
+        assert [process.exitcode for process in both] == [0, 0]
+    assert counts == {"now": 0, "most": 5, "all": 40} and client_of(tmp_path).take_usage()[1].calls == 40
+
+
+def test_a_reply_with_half_a_surrogate_is_paid_for_once_like_any_other(tmp_path):
+    script = Script('\ud83d {"score": 5}')
+    with serving(script.app) as url:
+        client = client_of(tmp_path)
+        assert ask(client, llm(url)).score == ask(client, llm(url)).score == 5
+    assert len(script.requests) == 1
+
+
+def test_it_works_from_one_event_loop_after_another(tmp_path):
+    script = Script('{"score": 5}')
+    with serving(script.app) as url:
+        client = client_of(tmp_path)
+        assert [ask(client, llm(url), repeat).score for repeat in range(5)] == [5.0] * 5
+
+
+def test_the_client_retries_by_itself_and_not_through_the_library(tmp_path):
+    script = Script('{"score": 5}')
+    with serving(script.app) as url:
+        client = client_of(tmp_path)
+        ask(client, llm(url))
+    (api,) = client._apis.values()
+    assert isinstance(api, openai.AsyncOpenAI) and api.max_retries == 0
+
+
+def serve_slowly(port):
+    """A process of its own: half a second a reply."""
+    web.run_app(Script(0.5).app, host="127.0.0.1", port=port, print=None)
+
+
+def test_a_thousand_verdicts_of_half_a_second_take_little_more_than_their_share_of_the_limit(tmp_path):
+    """64 at once: 1000 / 64 x 0.5 s. The bound here is far above that, for machines with other work to do; one at a time takes 500 s."""
+    port = free_port()
+    server = multiprocessing.get_context("spawn").Process(target=serve_slowly, args=(port,), daemon=True)
+    server.start()
+    client = client_of(tmp_path)
+
+    def seconds(first):
+        async def many():
+            config = llm(f"http://127.0.0.1:{port}/v1", timeout_s=30.0, patience_s=60.0)
+            replies = await asyncio.gather(*(client.ask(config, MESSAGES, OneScore, AGAIN, first + number) for number in range(1000)))
+            assert all(reply.score == 1 for reply in replies)
+
+        started = time.monotonic()
+        asyncio.run(many())
+        return time.monotonic() - started
+
+    seconds(0)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    took = seconds(1000)
+    server.terminate()
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20 * 1024  # kilobytes
+    print(f"{took / (1000 / 64 * 0.5):.2f} of the bound")
+    assert took < 100

@@ -1,0 +1,90 @@
+import json
+import subprocess
+import sys
+
+import pytest
+
+from arenarl.llm.reply_store import ReplyStore, Spent, StoredReply, reply_key
+from arenarl.system.errors import UserError
+
+REPLY = StoredReply('{"score": 7}', "m-2026", 100, 10)
+
+
+def test_a_reply_is_had_again_and_the_first_of_two_counts(tmp_path):
+    store = ReplyStore(tmp_path / "deep" / "replies.sqlite")
+    assert store.get("k") is None
+    assert store.put("k", REPLY) == REPLY == store.get("k")
+    assert store.put("k", StoredReply("other", "m", 1, 1)) == REPLY
+    assert ReplyStore(tmp_path / "deep" / "replies.sqlite").get("k") == REPLY
+
+
+def test_a_key_depends_on_everything_that_a_reply_depends_on():
+    request = {"model": "m", "messages": [{"role": "user", "content": "q"}], "temperature": 0.0}
+    keys = {
+        reply_key("u", request, 0), reply_key("v", request, 0), reply_key("u", request, 1), reply_key("u", request | {"model": "n"}, 0),
+        reply_key("u", request | {"messages": [{"role": "user", "content": "\ud800"}]}, 0), reply_key("u", request | {"temperature": 0.5}, 0),
+        reply_key("u", request | {"response_format": {"type": "json_object"}}, 0),
+    }  # fmt: skip
+    assert len(keys) == 7 and reply_key("u", dict(reversed(request.items())), 0) in keys
+
+
+def test_a_run_cannot_reserve_more_calls_than_it_may_pay_for(tmp_path):
+    store = ReplyStore(tmp_path / "s")
+    assert [store.reserve("run", 3, None) for _ in range(5)] == [True, True, True, False, False]
+    store.release("run")
+    assert store.reserve("run", 3, None) and store.reserve("other", 3, None)
+    store.charge("run", REPLY, 0.5)
+    assert store.spent("run") == Spent(3, 100, 10, 0.5) and store.spent("nobody") == Spent()
+    assert not store.reserve("run", None, 0.5) and store.reserve("run", None, 0.51)
+
+
+def test_a_store_that_cannot_be_used_is_refused_in_one_line(tmp_path):
+    (tmp_path / "text").write_text("no database " * 100)
+    with pytest.raises(UserError, match=r"judge\.store"):
+        ReplyStore(tmp_path / "text")
+    with pytest.raises(UserError, match=r"judge\.store"):
+        ReplyStore(tmp_path / "text" / "below")
+
+
+WRITER = """
+import sys
+from arenarl.reply_store import *
+store, number = ReplyStore(__import__("pathlib").Path(sys.argv[1])), int(sys.argv[2])
+won = 0
+for key in range(200):
+    won += store.put(str(key), StoredReply(str(number), "m", 1, 1)).text == str(number)
+    if store.reserve("run", 500, None):
+        store.charge("run", StoredReply("", "m", 2, 3), 0.25)
+print(won)
+"""
+
+
+def test_four_processes_can_write_at_once_and_agree(tmp_path):
+    command = [sys.executable, "-c", WRITER, str(tmp_path / "s")]
+    writers = [subprocess.Popen([*command, str(number)], stdout=subprocess.PIPE, text=True) for number in range(4)]
+    won = [json.loads(writer.communicate(timeout=120)[0]) for writer in writers]
+    assert sum(won) == 200
+    assert ReplyStore(tmp_path / "s").spent("run") == Spent(500, 1000, 1500, 125.0)
+
+
+OPENERS = """
+import multiprocessing, pathlib, sys
+from arenarl.reply_store import ReplyStore
+
+def open_all(folder, barrier):
+    for number in range(100):
+        barrier.wait(60)
+        ReplyStore(pathlib.Path(folder, str(number)))
+
+context = multiprocessing.get_context("fork")
+barrier = context.Barrier(4)
+openers = [context.Process(target=open_all, args=(sys.argv[1], barrier)) for _ in range(4)]
+[opener.start() for opener in openers]
+[opener.join() for opener in openers]
+print([opener.exitcode for opener in openers])
+"""
+
+
+def test_processes_that_open_a_new_store_at_the_same_moment_all_get_it(tmp_path):
+    done = subprocess.run([sys.executable, "-c", OPENERS, str(tmp_path)], capture_output=True, text=True, timeout=300)
+    assert done.stdout == "[0, 0, 0, 0]\n", done.stderr

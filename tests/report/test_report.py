@@ -1,0 +1,411 @@
+"""The report: it holds what the run holds, nothing in a trajectory becomes HTML, and a browser can be walked through it."""
+
+import base64
+import gzip
+import json
+import random
+import re
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+from browser import Browser, missing
+from matplotlib.image import imread
+
+from arenarl.config.load import config_to_yaml, load_config
+from arenarl.domains.travel.teacher import Teacher
+from arenarl.domains.travel.truth import examine
+from arenarl.evaluation.evaluation import baseline_cases, evaluate_policy, summarize
+from arenarl.evaluation.playoffs import play_offs
+from arenarl.judges.embedded import EmbeddedJudge
+from arenarl.judges.judge import cached_examiner
+from arenarl.report.figures import LINES, draw_figures
+from arenarl.report.page import write_page
+from arenarl.report.page.data import pack, training_items
+from arenarl.report.summary import summary_of_run
+from arenarl.run.stage import provenance
+from arenarl.system.atomic_files import write_json
+from arenarl.system.errors import UserError
+from arenarl.tables.pages import TRAVEL
+from arenarl.training.rewarding import Arena, group_records
+from arenarl.trajectory import RolloutGroup, Trajectory, append_step, read_jsonl, write_jsonl
+
+HOSTILE = "</script><script>window.hacked=1</script><img src=x onerror=\"window.hacked=2\"><svg onload=window.hacked=3>${alert(1)}' $data &lt;"
+NAMES = ["baseline", "sft sampled", "sft greedy", "rl sampled", "rl greedy"]
+
+
+class Played:
+    def __init__(self, trajectories):
+        self.trajectories = trajectories
+
+    def roll_out(self, attempts, tick):
+        return [self.trajectories[attempt.query.query_id] for attempt in attempts]
+
+
+def hostile_trajectory(query_id):
+    call = {"type": "function", "function": {"name": HOSTILE, "arguments": {HOSTILE: HOSTILE}}}
+    return Trajectory(query_id, [
+        {"role": "user", "content": HOSTILE},
+        {"role": "assistant", "reasoning_content": HOSTILE, "content": "", "tool_calls": [call]},
+        {"role": "tool", "content": HOSTILE},
+        {"role": "assistant", "reasoning_content": "", "content": f"<answer>\n{HOSTILE}\n</answer>"},
+    ], "answer")  # fmt: skip
+
+
+class Run:
+    """A finished run of `count` queries, as the scripts leave it, with the teacher in the policies' place."""
+
+    def __init__(self, root, world, compact, queries, bracket=True, name="small"):
+        self.config = load_config("configs/quickstart.yaml", [f"name={name}", "rollout.group_size=4", "evaluate.bootstrap=20"])
+        self.dir, self.results = root / "runs" / name, root / "results" / name
+        self.queries = [replace(queries[0], query=HOSTILE), *queries[1:]]
+        self.teacher, self.examine = Teacher(world, compact), cached_examiner(partial(examine, world))
+        self.evaluate(bracket)
+        self.train()
+
+    def solve(self, key, skill):
+        return {query.query_id: self.teacher.solve(query, random.Random(f"{key} {k}"), skill) for k, query in enumerate(self.queries)}
+
+    def evaluate(self, bracket):
+        judges = [EmbeddedJudge(self.config.judge.eval[0], self.examine, 0)]
+        baselines, cases, figures = self.solve("baseline", 0.4), {}, {"sft": {}, "rl": {}}
+        for name in NAMES[1:]:
+            trajectories = self.solve(name, 0.2 if name.startswith("sft") else 0.9)
+            if name == "rl greedy":
+                trajectories[self.queries[0].query_id] = hostile_trajectory(self.queries[0].query_id)
+                trajectories[self.queries[1].query_id].stop_reason = "max_turns"
+            cases[name] = evaluate_policy(Played(trajectories), self.queries, baselines, judges, self.examine, 0.0, 0)
+            checkpoint, decoding = name.split()
+            figures[checkpoint][decoding] = summarize(cases[name], 20, 0)
+        folder = self.dir / "evaluate"
+        for name, found in {**cases, "baseline": baseline_cases(self.queries, baselines, self.examine)}.items():
+            write_jsonl(folder / f"{name.replace(' ', '_')}.jsonl", [case.to_record() for case in found])
+        write_jsonl(folder / "tournaments.jsonl", play_offs(self.queries, baselines, cases, judges, bracket, 0))
+        (folder / "config.yaml").write_text(config_to_yaml(self.config))
+        write_json(self.results / "summary.json", summary_of_run(self.config, figures))
+
+    def train(self):
+        arena = Arena(EmbeddedJudge(self.config.judge.train, self.examine, 0), self.config)
+        solutions = [self.solve(f"sample {g}", 0.3) for g in range(4)]
+        groups = [RolloutGroup(query, [solution[query.query_id] for solution in solutions]) for query in self.queries[:3]]
+        for group in groups:
+            group.trajectories[0].is_anchor = True
+        for step in (0, 2):
+            records = group_records(step, groups, arena.reward_groups(groups), self.examine)
+            append_step(self.dir / "rl" / "groups.jsonl", step, records)
+            append_step(self.dir / "rl" / "curve.jsonl", step, [self.point(step)])
+        (self.dir / "rl" / "config.yaml").write_text(config_to_yaml(self.config))
+        write_json(self.dir / "rl" / "provenance.json", provenance(self.config))
+        log = [{"step": step, "true/quality_spread": 1.0 + step % 3, "judge/sigma_noise": 0.5} for step in range(1, 20)]
+        write_json(self.dir / "rl" / "checkpoint-20" / "trainer_state.json", {"log_history": log})
+
+    @staticmethod
+    def point(step, shift=0.0):
+        names = [f"eval/{decoding}/{name}" for decoding in ("sampled", "greedy") for name in TRAVEL]
+        return {"step": step, **{name: 10.0 + step + shift for name in names}, "ci": {name: [9.0 + step, 12.0 + step] for name in names}}
+
+    def page(self):
+        return write_page(self.dir, self.results).read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory, world, compact, taught):
+    return Run(tmp_path_factory.mktemp("report"), world, compact, [one.query for one in taught[::13]])
+
+
+@pytest.fixture(scope="module")
+def page(run):
+    return run.page()
+
+
+def unpacked(page):
+    """The index, and the items of both sets as the page's script would get at them."""
+    texts = re.findall(r'<script type="text/plain" id="([\w-]+)">([\w+/=]*)<', page)
+    data = {name: json.loads(gzip.decompress(base64.b64decode(text))) for name, text in texts}
+    sets = {one["key"]: one for one in data["index"]["sets"]}
+    items = {key: [data[f"{key}-{row['block']}"][row["position"]] for row in one["rows"]] for key, one in sets.items()}
+    return sets, items
+
+
+def test_every_trajectory_and_every_match_of_the_run_is_in_the_page(run, page):
+    sets, items = unpacked(page)
+    assert sets["queries"]["names"] == NAMES
+    for k, name in enumerate(NAMES):
+        for record, item in zip(read_jsonl(run.dir / "evaluate" / f"{name.replace(' ', '_')}.jsonl"), items["queries"], strict=True):
+            entrant = item["entrants"][k]
+            assert (item["id"], item["query"], entrant["name"], entrant["valid"]) == (record["query_id"], record["query"], name, record["valid"])
+            results = [message["content"] for message in record["messages"] if message["role"] == "tool"]
+            calls = [call["function"] for message in record["messages"] for call in message.get("tool_calls", [])]
+            assert [result for turn in entrant["turns"] for result in turn["observations"]] == results
+            assert [call for turn in entrant["turns"] for call in turn["tool_calls"]] == calls
+            assert entrant["quality"] == record["findings"]["quality"] and entrant["turns"][-1]["answer"] == Trajectory.from_record(record).answer
+    for record, item in zip(read_jsonl(run.dir / "evaluate" / "tournaments.jsonl"), items["queries"], strict=True):
+        (tournament,) = item["tournaments"]
+        assert tournament["ranks"] == record["ranks_G"]
+        assert [match["calls"] for match in tournament["matches"]] == [match["calls"] for match in record["matches"]]
+
+
+def test_the_training_groups_are_in_the_page(run, page):
+    sets, items = unpacked(page)
+    records = list(read_jsonl(run.dir / "rl" / "groups.jsonl"))
+    assert [row["step"] for row in sets["training"]["rows"]] == [record["step"] for record in records] == [0, 0, 0, 2, 2, 2]
+    for record, item in zip(records, items["training"], strict=True):
+        assert [entrant["reward"] for entrant in item["entrants"]] == record["rewards"]
+        assert [entrant["name"] for entrant in item["entrants"]] == ["anchor", "sample 1", "sample 2", "sample 3"]
+        assert len(item["tournaments"][0]["matches"]) == len(record["ranking"]["matches"]) > 0
+
+
+@pytest.mark.parametrize("reward", ["tournament_grpo", "win_rate", "pointwise_trajectory"])
+def test_groups_of_every_kind_of_reward_can_be_shown(run, tmp_path, reward):
+    config = load_config("configs/quickstart.yaml", [f"reward.name={reward}", "rollout.group_size=4"])
+    group = RolloutGroup(run.queries[1], [run.solve(f"sample {g}", 0.5)[run.queries[1].query_id] for g in range(4)])
+    outcomes = Arena(EmbeddedJudge(config.judge.train, run.examine, 0), config).reward_groups([group])
+    append_step(tmp_path / "groups.jsonl", 0, group_records(0, [group], outcomes, run.examine))
+    (row,), (block,) = pack(training_items(tmp_path / "groups.jsonl", reward))
+    ((item,),) = [json.loads(gzip.decompress(base64.b64decode(block)))]
+    (tournament,) = item["tournaments"]
+    assert len(row["qualities"]) == 4 and tournament["ranks"] == outcomes[0].ranks_G
+    assert bool(tournament["matches"]) == (reward == "win_rate") and bool(tournament["group_calls"]) == (reward == "tournament_grpo")
+
+
+def test_the_outcome_is_that_of_both_orders_together(page):
+    sets, items = unpacked(page)
+    seen = set()
+    for row, item in zip(sets["queries"]["rows"], items["queries"], strict=True):
+        for entrant, outcome in zip(item["entrants"], row["outcomes"], strict=True):
+            mine = [match for match in item["tournaments"][0]["matches"] if {match["i"], match["j"]} == {0, NAMES.index(entrant["name"])}]
+            if mine:
+                lead = sum(call["scores"][call["first"] == 0] - call["scores"][call["first"] != 0] for call in mine[0]["calls"])
+                assert outcome == ("draw" if abs(lead) < 1e-9 else "win" if lead > 0 else "loss")
+            seen.add(outcome)
+    assert {"win", "loss", "invalid"} <= seen
+
+
+def test_nothing_that_a_trajectory_says_is_html(page):
+    assert HOSTILE in json.dumps(unpacked(page)[1]["queries"][0], ensure_ascii=False).replace('\\"', '"')
+    assert "onerror=" not in page and "hacked" not in page
+    assert page.count("<script") == page.count("</script>")
+    assert len(re.findall(r'<script type="module">', page)) == 1
+
+
+def test_the_page_needs_nothing_but_itself(page):
+    assert set(re.findall(r'(?:src|href)="([^"]{0,5})', page)) <= {"data:", "data:,", "#summ", "#quer", "#trai"}
+    shown = {"http://127.0.0.1"}  # rollout.server_url, as text among the settings
+    assert set(re.findall(r"https?://[\w./]+", page)) - shown == {"http://www.w3.org/2000/svg"}
+    assert "default-src 'none'" in page
+
+
+def test_results_of_a_simulated_judge_are_labelled(page):
+    sets, _ = unpacked(page)
+    assert {one["judge"] for one in sets.values()} == {"simulated judge"}
+    assert "simulated judge" in page.split("<main")[0] and "by the simulated judge" in page
+
+
+def test_the_same_run_gives_the_same_bytes(run, page):
+    figures = {path: path.read_bytes() for path in (run.results / "figures").iterdir()}
+    assert {path.suffix for path in figures} == {".png", ".svg"} and len(figures) == 6
+    assert run.page() == page
+    assert {path: path.read_bytes() for path in (run.results / "figures").iterdir()} == figures
+
+
+def test_without_a_bracket_the_matches_with_the_baseline_are_there(tmp_path, world, compact, taught):
+    run = Run(tmp_path, world, compact, [one.query for one in taught[:3]], bracket=False)
+    _, items = unpacked(run.page())
+    for item in items["queries"]:
+        (tournament,) = item["tournaments"]
+        assert tournament["topology"] == "anchor" and not tournament["bracket"]
+        assert tournament["matches"] and all(0 in (match["i"], match["j"]) for match in tournament["matches"])
+
+
+def test_a_run_that_was_not_evaluated_is_refused(tmp_path):
+    with pytest.raises(UserError, match="has not been evaluated; run: python evaluate.py"):
+        write_page(tmp_path / "runs" / "x", tmp_path / "results" / "x")
+
+
+def test_a_repeated_step_replaces_what_it_repeats(tmp_path):
+    path = tmp_path / "groups.jsonl"
+    for step in (0, 2, 4, 2):
+        append_step(path, step, [{"step": step, "value": value} for value in "ab"])
+    assert [record["step"] for record in read_jsonl(path)] == [0, 0, 2, 2]
+
+
+def test_bands_are_the_intervals_of_one_seed_or_the_range_of_several(run, tmp_path):
+    summary = json.loads((run.results / "summary.json").read_text())
+    captions = list(draw_figures([run.dir], summary, tmp_path / "one"))
+    assert "95 % over test queries; one seed" in captions[0] and len(captions) == 3
+    other = tmp_path / "small-seed1"
+    append_step(other / "rl" / "curve.jsonl", 0, [Run.point(0, shift=3.0)])
+    assert list(draw_figures([run.dir, other], summary, tmp_path / "unfinished")) == captions
+    append_step(other / "rl" / "curve.jsonl", 2, [Run.point(2, shift=3.0)])
+    assert "Mean of 2 seeds" in list(draw_figures([run.dir, other], summary, tmp_path / "two"))[0]
+
+
+def test_figures_read_in_grey(run, page):
+    for key in ("marker", "linestyle"):
+        assert len({str(line[key]) for line in LINES}) == len(LINES)
+    image = imread(run.results / "figures" / "learning_curves.png")[..., :3]
+    assert image.shape[1] > 1200 and np.ptp(image.mean(axis=2)) > 0.7
+
+
+needs_browser = pytest.mark.skipif(missing() is not None, reason=str(missing()))
+
+
+@pytest.fixture
+def opened(run, page, request):
+    width, is_dark = request.param
+    browser = Browser(width, 800, is_dark)
+    try:
+        browser.open((run.results / "report.html").as_uri())
+        browser.wait("document.body.dataset.ready")
+        yield browser
+        assert browser.complaints() == []
+        assert browser.run("return window.hacked") is None
+        assert browser.run("return document.documentElement.scrollWidth") <= width, "the page can be moved sideways"
+    finally:
+        browser.close()
+
+
+def widths(*pairs):
+    return pytest.mark.parametrize("opened", pairs, indirect=True, ids=lambda pair: f"{pair[0]} px, {'dark' if pair[1] else 'light'}")
+
+
+def text_of(browser, selector):
+    return browser.run("return document.querySelector(arguments[0]).innerText", selector)
+
+
+@needs_browser
+@widths((1280, False), (400, True))
+def test_from_the_list_to_a_trajectory_a_match_and_a_comparison(opened, page):
+    _, items = unpacked(page)
+    item = items["queries"][2]
+    opened.click("[data-tab=queries]")
+    assert opened.wait("document.querySelectorAll('#list li').length") == len(items["queries"])
+    opened.click("#list li:nth-child(3) a")
+    opened.wait("document.querySelector('.standings')")
+    assert text_of(opened, "#detail h2") == item["query"]
+    assert opened.run("return [...document.querySelectorAll('.trajectory h4')].map(e => e.innerText)") == ["rl greedy", "sft greedy"]
+    shown = opened.run("return [...document.querySelectorAll('.trajectory:first-child .result pre')].map(e => e.textContent)")
+    assert shown == [result for turn in item["entrants"][4]["turns"] for result in turn["observations"]]
+    opened.click("[aria-label='sft sampled on the right']")
+    opened.wait("document.querySelector('.trajectory:last-child h4').innerText === 'sft sampled'")
+    opened.click(".bracket [data-match]")
+    opened.wait("document.querySelector('#match')")
+    number = opened.run("return +document.querySelector('.bracket [aria-pressed=true]').dataset.match")
+    match = item["tournaments"][0]["matches"][number]
+    cells = opened.run("return [...document.querySelectorAll('#match tbody tr:first-child td')].map(e => +e.innerText)")
+    first = [[call["detail"][call["first"] != entrant]["path_breadth"] for entrant in (match["i"], match["j"])] for call in match["calls"]]
+    assert cells == [*first[0], *first[1], *np.sum(first, axis=0)]
+    assert "simulated judge" in text_of(opened, "#match")
+
+
+@needs_browser
+@widths((1280, True), (400, False))
+def test_hostile_text_is_shown_as_text(opened):
+    opened.click("[data-tab=queries]")
+    opened.click("#list li:first-child a")
+    opened.wait("document.querySelector('.standings')")
+    assert text_of(opened, "#detail h2") == HOSTILE
+    for part in (".thought pre", ".call dt", ".call dd", ".result pre", ".answer pre"):
+        assert opened.run("return document.querySelector(arguments[0]).textContent", part) == HOSTILE
+    assert opened.run("return document.querySelectorAll('#detail img, #detail script, #list img').length") == 0
+
+
+@needs_browser
+@widths((1280, False))
+def test_filters_and_sorting(opened, page):
+    sets, _ = unpacked(page)
+    rows = sets["queries"]["rows"]
+    opened.click("[data-tab=queries]")
+
+    def choose(name, value):
+        opened.run("const e = document.getElementById(arguments[0]); e.value = arguments[1]; e.dispatchEvent(new Event('change'))", name, value)
+        return opened.run("return [...document.querySelectorAll('#list .text')].map(e => e.textContent)")
+
+    assert choose("subtask", "Search") == [row["query"] for row in rows if row["subtask"] == "Search"]
+    choose("subtask", "")
+    assert choose("outcome", "invalid") == [rows[1]["query"]]
+    choose("outcome", "")
+    assert choose("order", "worst") == [row["query"] for row in sorted(rows, key=lambda row: row["qualities"][4])]
+    opened.press("/", *"onerror")
+    opened.wait("document.querySelectorAll('#list li').length === 1")
+    opened.press("\ue00c")
+    opened.click("#inside")
+    opened.run("const e = document.getElementById('search'); e.value = 'answer'; e.dispatchEvent(new Event('input'))")
+    opened.wait("document.getElementById('count').innerText.startsWith('0 of') === false")
+
+
+@needs_browser
+@widths((1280, False), (400, False))
+def test_the_keyboard_does_it_all(opened):
+    opened.run("location.hash = '#training'")
+    opened.wait("document.querySelectorAll('#list li').length === 6")
+    opened.press("j", "j")
+    opened.wait("document.querySelector('#list li:nth-child(2) [aria-current]') && document.querySelector('.standings')")
+    opened.press("k", "3")
+    opened.wait("document.querySelector('.trajectory h4')?.innerText === 'sample 2'")
+    opened.press("n")
+    opened.wait("document.querySelector('#match')")
+    opened.press("\ue00c")
+    opened.wait("!document.querySelector('#match')")
+    opened.press("\ue00c")
+    opened.wait("!document.querySelector('.standings')")
+    opened.press("?")
+    opened.wait("document.getElementById('help').open")
+    opened.press("\ue00c")
+    opened.wait("!document.getElementById('help').open")
+
+
+@needs_browser
+@widths((1280, False))
+def test_an_address_opens_its_item(opened, page):
+    row = unpacked(page)[0]["queries"]["rows"][4]
+    opened.run("location.hash = arguments[0]", f"#queries/{row['id']}")
+    opened.wait("document.querySelector('.standings')")
+    assert text_of(opened, "#detail h2") == row["query"]
+    opened.run("history.back()")
+    opened.wait("!document.getElementById('summary').hidden")
+
+
+def enlarged(run, folder):
+    """The run's evaluation with 500 queries and 8 trajectories each, and the baseline."""
+    names = [*NAMES, *(f"more{k} sampled" for k in range(4))]
+    copies = range(-(-500 // len(run.queries)))
+
+    def write(name, records):
+        numbered = ({**record, "query_id": f"{record['query_id']}-{k}"} for k in copies for record in records)
+        write_jsonl(folder / "runs" / "big" / "evaluate" / name, numbered)
+
+    for name in names:
+        source = name if name in NAMES else "rl sampled"
+        write(f"{name.replace(' ', '_')}.jsonl", list(read_jsonl(run.dir / "evaluate" / f"{source.replace(' ', '_')}.jsonl")))
+    tournaments = list(read_jsonl(run.dir / "evaluate" / "tournaments.jsonl"))
+    for one in tournaments:
+        one |= {"entrants": names, "ranks_G": one["ranks_G"] + [None] * 4, "scores_G": one["scores_G"] + [None] * 4}
+    write("tournaments.jsonl", tournaments)
+    (folder / "runs" / "big" / "evaluate" / "config.yaml").write_text("")
+    write_json(folder / "results" / "big" / "summary.json", json.loads((run.results / "summary.json").read_text()))
+    return write_page(folder / "runs" / "big", folder / "results" / "big")
+
+
+@needs_browser
+@widths((1280, False))
+def test_500_queries_of_8_trajectories_stay_smooth(opened, run, tmp_path):
+    """A letter in the search takes some 10 ms and the next query 50; the bounds leave room for a slow machine."""
+    opened.open(enlarged(run, tmp_path).as_uri())
+    opened.wait("document.body.dataset.ready")
+    opened.run("location.hash = '#queries'")
+    assert opened.wait("document.querySelectorAll('#list li').length") >= 500
+    milliseconds = opened.run("""
+      const search = document.getElementById('search'), times = [];
+      for (const text of ['t', 'tr', 'tra', '', 'o']) {
+        const start = performance.now();
+        search.value = text;
+        search.dispatchEvent(new Event('input'));
+        document.body.getBoundingClientRect();
+        times.push(performance.now() - start);
+      }
+      return Math.max(...times)""")
+    assert milliseconds < 5000  # far above what it takes: it would be minutes if every query were laid out at each key
+    opened.press("j")
+    opened.wait("document.querySelector('.standings')")

@@ -1,0 +1,275 @@
+"""Closed models as policies, against a real HTTP server on localhost that plays one: a tool call, then an answer, or mischief."""
+
+import json
+
+import pytest
+from aiohttp import web
+from judge_servers import client_of, serving
+from scripts import ROOT, read, run_well
+
+from arenarl.build import build_client
+from arenarl.config.load import load_config
+from arenarl.config.schema import LLMConfig, RolloutConfig
+from arenarl.llm.client import RunStopped
+from arenarl.rollout.api_policy import ApiRolloutEngine, system_prompt
+from arenarl.rollout.engine import Attempt
+from arenarl.system.errors import UserError
+from arenarl.trajectory import Query, native_call, parse_turn, read_turns, reply_message
+
+KEY = "sk-secret-of-the-tests"
+LIMITS = RolloutConfig(max_turns=3, max_tokens=900, max_turn_tokens=300)
+ANSWER = "<answer>\nLotus Park ¥20\n</answer>"
+
+
+def native(name, arguments, call_id="call_a", **fields):
+    call = {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+    return {"content": None, "tool_calls": [call], **fields}
+
+
+LOOK = native("search_poi", '{"query": "Lotus Park"}')
+IN_TEXT = '<tool_call>\n{"name": "search_poi", "arguments": {"query": "Lotus Park"}}\n</tool_call>'
+
+
+class Policy:
+    """A chat-completions server. `play(body, turn)` is a message, text, (status, message of the error), or a message with its finish_reason.
+
+    A reply costs 100 tokens, a message of the prompt 50.
+    """
+
+    def __init__(self, play, key=None):
+        self.play, self.key, self.bodies = play, key, []
+        self.app = web.Application()
+        self.app.router.add_post("/v1/chat/completions", self._reply)
+
+    async def _reply(self, request):
+        if self.key and request.headers["Authorization"] != f"Bearer {self.key}":
+            return _error(401, f"wrong key {request.headers['Authorization']}")
+        body = await request.json()
+        self.bodies.append(body)
+        said = self.play(body, sum(message["role"] == "assistant" for message in body["messages"]))
+        if isinstance(said, tuple):
+            return _error(*said)
+        said = {"content": said} if isinstance(said, str) else dict(said)
+        finish = said.pop("finish_reason", "tool_calls" if said.get("tool_calls") else "stop")
+        tokens = 50 * len(body["messages"])
+        return web.json_response({
+            "id": "1", "object": "chat.completion", "created": 0, "model": "closed-2026-01-01",
+            "choices": [{"index": 0, "message": {"role": "assistant", **said}, "finish_reason": finish}],
+            "usage": {"prompt_tokens": tokens, "completion_tokens": 100, "total_tokens": tokens + 100},
+        })  # fmt: skip
+
+
+def _error(status, message):
+    return web.json_response({"error": {"message": message}}, status=status, headers={"Retry-After": "0.05"})
+
+
+def turns(*replies):
+    """Plays the replies in order, the last for all later turns."""
+    return lambda body, turn: replies[min(turn, len(replies) - 1)]
+
+
+def query(number=0):
+    return Query(f"q{number}", "travel", "Search", "en", f"Find quiet park number {number}.")
+
+
+def engine_of(url, client, environment, config=LIMITS, **keys):
+    llm = LLMConfig(name="llm", model="closed", base_url=url, **({"api_key_variable": None, "timeout_s": 5.0, "patience_s": 20.0} | keys))
+    return ApiRolloutEngine(llm, client, lambda: environment, config, "en")
+
+
+def roll_out(tmp_path, environment, *replies, config=LIMITS, temperature=0.0, **keys):
+    """One trajectory, and the server that played it."""
+    policy = Policy(turns(*replies))
+    with serving(policy.app) as url:
+        engine = engine_of(url, client_of(tmp_path), environment, config, **keys)
+        return engine.roll_out([Attempt(query(), temperature, 7)])[0], policy
+
+
+def test_a_native_tool_call_is_run_and_the_answer_ends_the_trajectory(tmp_path, compact):
+    trajectory, policy = roll_out(tmp_path, compact, LOOK | {"reasoning_content": "where?"}, ANSWER)
+    observation = compact.call("search_poi", {"query": "Lotus Park"})
+    look, answer = read_turns(trajectory.messages)
+    assert trajectory.valid and trajectory.answer == answer.answer == "Lotus Park ¥20"
+    assert (look.thought, look.observations) == ("where?", [observation]) and look.tool_calls[0].arguments == {"query": "Lotus Park"}
+    assert [message["role"] for message in trajectory.messages] == ["system", "user", "assistant", "tool", "assistant"]
+    assert trajectory.meta == {"turns": 2, "tool_calls": 1, "tool_errors": 0, "policy_tokens": 200, "model": "closed-2026-01-01"}
+    first, second = policy.bodies
+    assert first["messages"] == [{"role": "system", "content": system_prompt("en")}, {"role": "user", "content": query().query}]
+    assert first["tools"] == second["tools"] == compact.tools and first["temperature"] == 0.0 and first["max_tokens"] == 300
+    call, result = second["messages"][2:]
+    assert call["tool_calls"] == LOOK["tool_calls"] and "reasoning_content" not in call
+    assert result == {"role": "tool", "content": observation, "tool_call_id": "call_a"}
+
+
+def test_a_call_in_the_text_is_run_and_answered_as_text(tmp_path, compact):
+    trajectory, policy = roll_out(tmp_path, compact, f"<think>\nhm\n</think>\n\n{IN_TEXT}", f"<think>\nso\n</think>\n\n{ANSWER}")
+    observation = compact.call("search_poi", {"query": "Lotus Park"})
+    look, answer = read_turns(trajectory.messages)
+    assert trajectory.valid and (look.thought, answer.thought) == ("hm", "so") and look.observations == [observation]
+    assert policy.bodies[1]["messages"][3] == {"role": "user", "content": f"<tool_response>\n{observation}\n</tool_response>"}
+
+
+def test_native_calls_and_calls_in_the_text_each_get_their_results(tmp_path, compact):
+    both = LOOK | {"content": IN_TEXT.replace("Lotus", "Jade")}
+    trajectory, policy = roll_out(tmp_path, compact, both, ANSWER)
+    lotus, jade = (compact.call("search_poi", {"query": f"{name} Park"}) for name in ("Lotus", "Jade"))
+    assert read_turns(trajectory.messages)[0].observations == [lotus, jade]
+    tool, user = policy.bodies[1]["messages"][3:]
+    assert (tool["content"], user["content"]) == (lotus, f"<tool_response>\n{jade}\n</tool_response>")
+
+
+@pytest.mark.parametrize("junk", [
+    native("search_poi", '{"query": '), native("search_poi", "[" * 10_000), native("search_poi", '"Lotus Park"'), native("", "{}"),
+    native("fly", '{"to": "moon"}'), native("search_poi", None), native("search_poi", '{"query": "\\ud800"}'),
+    {"content": None, "tool_calls": [{"id": None, "function": None}]},
+    "<tool_call>\n{broken\n</tool_call>",
+], ids=range(9))  # fmt: skip
+def test_junk_becomes_an_observation_and_the_next_request_can_still_be_read(tmp_path, compact, junk):
+    trajectory, policy = roll_out(tmp_path, compact, junk, ANSWER)
+    (observation,) = read_turns(trajectory.messages)[0].observations
+    assert trajectory.valid and (observation.startswith("Error: ") or observation == "no results")
+    for call in policy.bodies[1]["messages"][2].get("tool_calls", []):
+        assert isinstance(json.loads(call["function"]["arguments"]), dict) and call["function"]["name"] and call["id"]
+    json.dumps(trajectory.to_record()).encode()
+
+
+@pytest.mark.parametrize(("replies", "limits", "expected"), [
+    (["Lotus Park is nice."], {}, "no_answer"), ([""], {}, "no_answer"), ([f"Here: {ANSWER}"], {}, "no_answer"), ([LOOK], {}, "max_turns"),
+    ([{"content": ANSWER, "finish_reason": "length"}], {}, "max_tokens"),
+    ([LOOK, LOOK, ANSWER], {"max_tokens": 500}, "answer"),  # 4 more messages of the prompt and 3 replies by the end: 200 + 100
+    ([LOOK, LOOK, ANSWER], {"max_tokens": 299}, "max_tokens"),
+])  # fmt: skip
+def test_stop_reasons_are_those_of_every_policy(tmp_path, compact, replies, limits, expected):
+    config = RolloutConfig(max_turns=3, max_turn_tokens=300, **({"max_tokens": 900} | limits))
+    trajectory, policy = roll_out(tmp_path, compact, *replies, config=config)
+    assert trajectory.stop_reason == expected and trajectory.valid == (expected == "answer")
+    assert all(0 < body["max_tokens"] <= 300 for body in policy.bodies) and len(policy.bodies) <= 3
+
+
+def test_the_config_says_how_temperature_and_limit_are_sent(tmp_path, compact):
+    _, policy = roll_out(tmp_path / "a", compact, ANSWER, temperature=0.8, token_limit_name="max_completion_tokens", extra_body={"effort": "low"})
+    assert policy.bodies[0]["temperature"] == 0.8 and policy.bodies[0]["max_completion_tokens"] == 300 and policy.bodies[0]["effort"] == "low"
+    policy = Policy(turns(ANSWER))
+    with serving(policy.app) as url:
+        engine_of(url, client_of(tmp_path / "b"), compact, temperature=None).roll_out([Attempt(query(), 0.8, 1)])
+    assert "temperature" not in policy.bodies[0]
+
+
+def test_a_re_run_makes_no_call_and_other_seeds_are_other_samples(tmp_path, compact):
+    policy = Policy(turns(LOOK, ANSWER))
+    with serving(policy.app) as url:
+        attempts = [Attempt(query(), 0.8, seed) for seed in (1, 2)]
+        first = engine_of(url, client_of(tmp_path), compact).roll_out(attempts)
+        assert len(policy.bodies) == 4
+    client = client_of(tmp_path, store_only=True)
+    assert engine_of(url, client, compact).roll_out(attempts) == first and client.take_usage()[0].calls == 0
+    with pytest.raises(RunStopped, match="store_only"):
+        engine_of(url, client, compact).roll_out([Attempt(query(), 0.8, 3)])
+
+
+def test_a_busy_api_is_asked_again_and_the_budget_stops_the_run(tmp_path, compact):
+    refusals = [429, 500, 429]
+    policy = Policy(lambda body, turn: (refusals.pop(), "busy") if refusals else (LOOK, ANSWER)[turn])
+    with serving(policy.app) as url:
+        client = client_of(tmp_path)
+        assert engine_of(url, client, compact).roll_out([Attempt(query(), 0.0, 1)])[0].valid
+        assert client.take_usage()[0].retries == 3
+        with pytest.raises(RunStopped, match="judge.max_calls=1 is used up"):
+            engine_of(url, client_of(tmp_path / "b", max_calls=1), compact).roll_out([Attempt(query(), 0.0, 1)])
+
+
+def test_a_query_that_the_api_refuses_has_no_answer_and_too_many_stop_the_run(tmp_path, compact):
+    policy = Policy(lambda body, turn: (400, "filtered") if "number 3." in body["messages"][1]["content"] else ANSWER)
+    with serving(policy.app) as url:
+        trajectories = engine_of(url, client_of(tmp_path), compact).roll_out([Attempt(query(number), 0.0, 1) for number in range(8)])
+        assert [trajectory.valid for trajectory in trajectories] == [number != 3 for number in range(8)]
+        assert trajectories[3].stop_reason == "no_answer" and "filtered" in trajectories[3].meta["refused"]
+        with pytest.raises(UserError, match=r"refused 1 of 2 queries, above judge\.max_failure_share=0\.2; the last: .*filtered"):
+            engine_of(url, client_of(tmp_path), compact).roll_out([Attempt(query(number), 0.0, 1) for number in (2, 3)])
+
+
+def test_an_api_that_stays_silent_stops_the_run_and_never_counts_as_a_loss(tmp_path, compact):
+    policy = Policy(turns((503, "down")))
+    with serving(policy.app) as url, pytest.raises(RunStopped, match="no reply from"):
+        engine_of(url, client_of(tmp_path), compact, patience_s=0.5).roll_out([Attempt(query(), 0.0, 1)])
+
+
+def test_the_key_is_in_no_error_and_in_no_file(tmp_path, compact):
+    policy = Policy(turns(ANSWER), key=KEY)
+    with serving(policy.app) as url:
+        good, bad = (client_of(tmp_path, keys={"POLICY_KEY": key}) for key in (KEY, KEY[:-1]))
+        (trajectory,) = engine_of(url, good, compact, api_key_variable="POLICY_KEY").roll_out([Attempt(query(), 0.0, 1)])
+        with pytest.raises(RunStopped) as error:
+            engine_of(url, bad, compact, api_key_variable="POLICY_KEY").roll_out([Attempt(query(1), 0.0, 1)])
+    assert trajectory.valid and KEY[:-1] not in str(error.value) and "***" in str(error.value)
+    assert KEY not in json.dumps(trajectory.to_record()) and all(KEY.encode() not in path.read_bytes() for path in tmp_path.iterdir())
+
+
+def test_it_is_never_trained(tmp_path, compact):
+    with pytest.raises(UserError, match="can be evaluated .* but not trained"):
+        engine_of("http://127.0.0.1:1/v1", client_of(tmp_path), compact).roll_out_groups([query()], seed=0)
+
+
+def test_a_native_message_reads_as_the_text_form_does():
+    text, taken_out = reply_message({"content": f"<think>\nhm\n</think>\n\n{IN_TEXT}"}), native_call("search_poi", '{"query": "Lotus Park"}')
+    assert reply_message({"reasoning_content": "hm", "content": None}, [taken_out]) == text
+    assert parse_turn(reply_message({"content": ANSWER}, [taken_out])).answer is None  # an answer beside a call is none
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("closed")
+    run_well(folder, "data/prepare.py", "travel", data__sft_size=20)
+    return folder
+
+
+def test_evaluate_judges_a_closed_model_like_a_checkpoint_and_again_from_the_store_alone(prepared):
+    policy = Policy(turns(native("search_poi", '{"query": "park"}'), ANSWER), key=KEY)
+    options = {"name": "closed", "evaluate__decodings": ["greedy"], "extra_environment": {"POLICY_KEY": KEY}}
+    with serving(policy.app) as url:
+        model = {"name": "llm", "model": "closed", "base_url": url, "api_key_variable": "POLICY_KEY", "price_in": 1.0, "price_out": 2.0}
+        printed = run_well(prepared, "evaluate.py", evaluate__api={"one": model}, **options)
+    assert "closed models: 20 trajectories, at most 160 calls" in printed and "LLM calls: 40 paid for" in printed
+    summary = read(prepared / "results" / "closed" / "summary.json")
+    assert summary["checkpoints"] == ["one"] and summary["one"]["greedy"]["valid_rate"]["mean"] == 100.0
+    assert summary["one"]["greedy"]["tool_calls"]["mean"] == 1.0 and summary["provenance"]["api_policies"]["one"]["model"] == "closed"
+    again = {"evaluate__api": {"one": model}, "judge__store_only": True, **options, "extra_environment": {}}
+    assert "LLM calls: 0 paid for" in run_well(prepared, "evaluate.py", **again)
+    assert read(prepared / "results" / "closed" / "summary.json")["one"] == summary["one"]
+    assert all(KEY.encode() not in path.read_bytes() for path in prepared.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize(("override", "said"), [
+    ("policy.model=configs/policies/gpt_4o.yaml", "cannot be trained"), ("rl.init=configs/policies/gpt_4o.yaml", "cannot be trained"),
+    ("evaluate.checkpoints.a=configs/policies/gpt_4o.yaml", "evaluate.api={a: {base: configs/policies/gpt_4o.yaml}}"),
+    ("evaluate.checkpoints.gpt-4o=x", "choose another"), ("evaluate.api={a: {}}", "set its name to llm"), ("evaluate.api.a=7", "is a section"),
+    ("evaluate.api={a.b: {name: llm}}", "letters, digits"), ("evaluate.api=[a]", "mapping from names to sections"),
+    ("evaluate.api.gpt-4o.pric_in=1", "did you mean evaluate.api.gpt-4o.price_in"), ("evaluate.api.gpt-4o.timeout_s=0", "must be above 0"),
+    ("evaluate.api.gpt-4o.base_url=ftp://x", "http"), ("evaluate.api.gpt-4o.model=null", "model is missing"),
+])  # fmt: skip
+def test_what_cannot_work_is_refused_before_anything_starts(override, said):
+    with pytest.raises(UserError, match=r"^[^\n]+$") as error:
+        load_config(ROOT / "configs/travel/closed_models.yaml", [override])
+    assert said in str(error.value)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "configs" / "policies").glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_file_of_policies_is_a_policy_that_a_budget_can_bound(path):
+    model = load_config(ROOT / "configs/quickstart.yaml", [f"evaluate.api.x.base={path}", "judge.max_cost=1"]).evaluated["x"]
+    assert model.model and model.api_key_variable and model.price_in and model.price_out
+
+
+def test_a_key_that_is_not_set_is_asked_for_before_anything_starts(monkeypatch):
+    config = load_config(ROOT / "configs/travel/closed_models.yaml")
+    for stage in ("evaluate", "query"):
+        monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+        with pytest.raises(UserError, match="set the environment variable OPENAI_API_KEY to the key for .*, for gpt-4o"):
+            build_client(config, stage)
+    assert build_client(config, "rl") is None  # training never asks them
+
+
+def test_the_closed_models_of_table_3_are_a_config():
+    config = load_config(ROOT / "configs/travel/closed_models.yaml", ["evaluate.api.gpt-4o.timeout_s=7"])
+    assert list(config.evaluated) == ["gpt-4o", "grok-4", "gemini-2_5-pro", "claude-3_7-sonnet"]
+    assert (config.evaluated["gpt-4o"].model, config.evaluated["gpt-4o"].timeout_s) == ("gpt-4o", 7.0)
+    assert load_config(ROOT / "configs/travel/closed_models.yaml", ["evaluate.checkpoints={mine: here}"]).evaluated["mine"] == "here"

@@ -1,0 +1,181 @@
+import asyncio
+import random
+
+import pytest
+import torch
+from scipy.stats import chisquare
+
+from arenarl.rollout.generation import PerRowSampling, TransformersGenerator, TurnRequest
+
+CPU = torch.device("cpu")
+
+
+def sample(logits, temperatures, seeds, length=1):
+    """Tokens (rows, length) that the processor picks from the same logits (rows, vocabulary) at every position."""
+    requests = [TurnRequest([0], length, temperature, seed) for temperature, seed in zip(temperatures, seeds, strict=True)]
+    processor = PerRowSampling(requests, length, 3, CPU)
+    picked = [processor(torch.zeros(len(requests), 3 + position, dtype=torch.long), logits).argmax(dim=-1) for position in range(length)]
+    return torch.stack(picked, dim=1)
+
+
+def random_requests(count, temperature, max_tokens=12):
+    rng = random.Random(count)
+    return [TurnRequest([rng.randrange(10, 600) for _ in range(rng.randint(1, 30))], max_tokens, temperature, seed) for seed in range(count)]
+
+
+def generate(generator, requests):
+    async def run():
+        return await asyncio.gather(*(generator.generate(request) for request in requests))
+
+    return [turn.token_ids for turn in asyncio.run(run())]
+
+
+@pytest.fixture
+def generator(model, tokenizer):
+    return TransformersGenerator(model, tokenizer, batch_size=4)
+
+
+def test_greedy_rows_take_the_most_likely_token_among_sampled_ones():
+    logits = torch.randn(6, 50, generator=torch.Generator().manual_seed(0))
+    untouched = logits.clone()
+    picked = sample(logits, [0, 5.0, 0, 5.0, 5.0, 0], range(6), length=20)
+    for row in (0, 2, 5):
+        assert (picked[row] == logits[row].argmax()).all()
+    for row in (1, 3, 4):
+        assert len(set(picked[row].tolist())) > 5
+    assert torch.equal(logits, untouched)
+
+
+@pytest.mark.parametrize("temperature", [0.5, 0.8, 1.0, 2.0])
+def test_sampled_frequencies_follow_the_softmax_at_the_rows_temperature(temperature):
+    logits = torch.tensor([[2.0, 1.0, 0.0, -1.0, 0.5, 1.5]])
+    picked = sample(logits.expand(40, -1), [temperature] * 40, range(40), length=500)
+    expected = torch.softmax(logits[0].double() / temperature, dim=-1) * picked.numel()
+    observed = torch.bincount(picked.flatten(), minlength=6)
+    assert chisquare(observed, expected).pvalue > 0.001
+
+
+def test_a_token_of_no_probability_is_never_sampled():
+    logits = torch.tensor([[-torch.inf, 0.0, -torch.inf, 0.0, -torch.inf]])
+    assert set(sample(logits, [1.0], [0], length=500)[0].tolist()) == {1, 3}
+
+
+def test_what_a_row_samples_does_not_depend_on_its_batch_mates():
+    logits = torch.randn(5, 40, generator=torch.Generator().manual_seed(1))
+    together = sample(logits, [0.8, 0.8, 0, 1.5, 0.8], [11, 12, 13, 14, 15], length=30)
+    reordered = sample(logits[[3, 0]], [1.5, 0.8], [14, 11], length=30)
+    assert torch.equal(reordered[0], together[3]) and torch.equal(reordered[1], together[0])
+
+
+def test_rows_of_different_seeds_sample_independently():
+    logits = torch.zeros(2, 4)
+    a, b = sample(logits, [1.0, 1.0], [1, 2], length=2000)
+    counts = torch.bincount(4 * a + b, minlength=16)
+    assert chisquare(counts).pvalue > 0.001
+    assert torch.equal(*sample(logits, [1.0, 1.0], [1, 1], length=100))
+
+
+def test_a_larger_batch_budget_does_not_change_what_a_row_samples():
+    """A row's random numbers are the first of a longer stream, whatever the longest row of its batch may take."""
+    logits = torch.randn(1, 40, generator=torch.Generator().manual_seed(2))
+    short, long = sample(logits, [1.0], [3], length=10), sample(logits, [1.0], [3], length=200)
+    assert torch.equal(short, long[:, :10])
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_concurrent_requests_get_what_each_would_get_alone(generator, temperature):
+    requests = random_requests(11, temperature)
+    together = generate(generator, requests)
+    assert together == [generate(generator, [request])[0] for request in requests]
+    assert len({tuple(turn) for turn in together}) > 5
+
+
+def test_greedy_turns_are_those_of_the_model_step_by_step(generator, model, tokenizer):
+    for request, turn in zip(random_requests(5, 0.0), generate(generator, random_requests(5, 0.0)), strict=True):
+        token_ids = list(request.token_ids)
+        for token in turn:
+            with torch.no_grad():
+                assert model(torch.tensor([token_ids])).logits[0, -1].argmax().item() == token
+            token_ids.append(token)
+        assert len(turn) == request.max_tokens or turn[-1] == tokenizer.eos_token_id
+
+
+def test_concurrent_requests_share_batches_of_at_most_batch_size_rows(model, tokenizer):
+    sizes = []
+    hook = model.register_forward_pre_hook(lambda _, args, kwargs: sizes.append(len(kwargs["input_ids"])), with_kwargs=True)
+    try:
+        generate(TransformersGenerator(model, tokenizer, batch_size=4), [TurnRequest([n + 9], 1, 0.0, n) for n in range(10)])
+    finally:
+        hook.remove()
+    assert sizes == [4, 4, 2]
+
+
+def test_no_row_gets_more_than_its_own_max_tokens(generator):
+    requests = [TurnRequest([20 + n], n, 0.8, n) for n in (1, 2, 3, 7, 12)]
+    turns = generate(generator, requests)
+    for request, turn in zip(requests, turns, strict=True):
+        assert 1 <= len(turn) <= request.max_tokens
+
+
+def test_a_turn_ends_with_its_first_end_of_turn_token(generator, tokenizer):
+    end = tokenizer.eos_token_id
+    for token_ids, expected in (([5, end, 6, end], [5, end]), ([end, end], [end]), ([5, 6, 7, end], [5, 6, 7]), ([5, 6], [5, 6])):
+        assert generator._cut(token_ids, TurnRequest([1], 3, 0.0, 0)) == expected
+
+
+class Broken:
+    """A model that runs out of memory at every call, and counts them."""
+
+    device = CPU
+    calls = 0
+
+    def generate(self, **_):
+        self.calls += 1
+        raise RuntimeError("out of memory")
+
+
+def test_an_exception_in_the_model_reaches_everyone_who_waits(tokenizer):
+    broken = Broken()
+    generator = TransformersGenerator(broken, tokenizer, batch_size=2)
+
+    async def run():
+        waiting = (generator.generate(request) for request in random_requests(5, 0.0))
+        return await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), timeout=60)
+
+    errors = asyncio.run(run())
+    assert [str(error) for error in errors] == ["out of memory"] * 5
+
+
+def test_a_generator_works_again_after_an_exception(model, tokenizer):
+    generator = TransformersGenerator(Broken(), tokenizer, batch_size=2)
+    with pytest.raises(RuntimeError):
+        generate(generator, random_requests(1, 0.0))
+    generator.model = model
+    assert generate(generator, random_requests(1, 0.0))[0]
+
+
+def test_a_trajectory_that_gives_up_does_not_take_the_others_with_it(generator):
+    """A cancelled request's future must not break the batch it was waiting in."""
+
+    async def run():
+        tasks = [asyncio.create_task(generator.generate(request)) for request in random_requests(3, 0.0)]
+        await asyncio.sleep(0)
+        tasks[1].cancel()
+        return await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), timeout=60)
+
+    first, cancelled, last = asyncio.run(run())
+    assert first and last and isinstance(cancelled, asyncio.CancelledError)
+
+
+def test_a_generator_works_again_after_a_rollout_was_broken_off(generator):
+    """What was waiting when an environment failed must not keep the next rollout waiting."""
+    (request,) = random_requests(1, 0.0)
+
+    async def fail():
+        waiting = asyncio.create_task(generator.generate(request))
+        await asyncio.sleep(0)
+        raise ConnectionError(waiting)
+
+    with pytest.raises(ConnectionError):
+        asyncio.run(fail())
+    assert asyncio.run(asyncio.wait_for(generator.generate(request), timeout=60)).token_ids

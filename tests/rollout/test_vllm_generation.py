@@ -1,0 +1,57 @@
+"""What can be said of the vLLM back end where vLLM is not installed; tests/test_vllm.py has the rest."""
+
+import importlib.util
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from arenarl.build import require_backend
+from arenarl.config.load import load_config
+from arenarl.config.schema import Config
+from arenarl.rollout.generation import TurnRequest
+from arenarl.rollout.vllm_generation import sampling_of
+from arenarl.system.errors import UserError
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("vllm") is not None, reason="vLLM is installed here")
+def test_without_vllm_a_run_ends_before_any_work_with_the_way_to_get_it():
+    config = Config()
+    config.rollout.backend = "vllm"
+    with pytest.raises(UserError, match="rollout.backend=vllm: vLLM is not installed; pip install vllm==.*or set rollout.backend=transformers"):
+        require_backend(config, "anywhere")
+
+
+def test_without_a_server_a_run_ends_before_any_work():
+    config = Config()
+    config.rollout.backend, config.rollout.server_url = "vllm_server", "http://127.0.0.1:1"
+    with pytest.raises(UserError, match="cannot be reached"):
+        require_backend(config, "anywhere")
+
+
+def test_every_request_has_a_sampling_of_its_own_and_only_its_own_end():
+    greedy, sampled = (sampling_of(TurnRequest([1], 7, temperature, 5), eos_id=2) for temperature in (0.0, 0.8))
+    assert greedy["temperature"] == 0 and sampled["temperature"] == 0.8
+    assert sampled["seed"] == 5 and sampled["max_tokens"] == 7 and sampled["stop_token_ids"] == [2] and sampled["ignore_eos"]
+
+
+@pytest.mark.parametrize(("setting", "message"), [
+    ("rollout.server_url=localhost:8000", "must be an http.s. address"),
+    ("rollout.parity_bound=0", "must be above 0"),
+    ("rollout.vllm_memory=1.5", "must be from 0 to 1"),
+])  # fmt: skip
+def test_settings_that_cannot_work_are_refused(setting, message):
+    with pytest.raises(UserError, match=message):
+        load_config(ROOT / "configs" / "quickstart.yaml", ["rollout.backend=vllm_server", setting])
+
+
+def test_where_vllm_is_not_to_be_had_its_tests_are_skipped_and_say_so(tmp_path):
+    for name in ("reproduce.sh", "requirements.txt"):
+        shutil.copy(ROOT / name, tmp_path)
+    environment = os.environ | {"PYTHON": "/bin/false"}  # cannot set up an environment
+    done = subprocess.run(["./reproduce.sh", "test_vllm"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and done.stdout.splitlines()[-1].startswith("skipped: vLLM 0.31.0 is not to be had for this machine")

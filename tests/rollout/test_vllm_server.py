@@ -1,0 +1,109 @@
+"""What is said to a vLLM server and of it, against an HTTP server that answers as vLLM does. tests/test_vllm.py asks a real one."""
+
+import asyncio
+import json
+from contextlib import contextmanager
+from pathlib import Path
+
+import judge_servers
+import pytest
+from aiohttp import web
+
+from arenarl.config.schema import Config
+from arenarl.rollout.generation import GeneratedTurn, TurnRequest
+from arenarl.rollout.vllm_server import ServerGenerator, VLLMServer, serve_arguments
+from arenarl.system.errors import UserError
+
+
+@contextmanager
+def serving(replies, status=200):
+    """(url, requests): an HTTP server that answers each path with what `replies` says, the rest with 404."""
+    requests = []
+
+    async def answer(request):
+        requests.append((request.path, await request.json() if request.can_read_body else None))
+        if request.path not in replies:
+            return web.Response(status=404, text="Not Found")
+        return web.json_response(replies[request.path], status=status)
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    with judge_servers.serving(app) as url:
+        yield url.removesuffix("/v1"), requests
+
+
+def info_of(folder, policy_path, **changes):
+    """What /server_info says of a server that fits the policy, but for the changes; the model that it serves is in `folder`."""
+    shape = json.loads((Path(policy_path) / "config.json").read_text())
+    shape |= {key: changes.pop(key) for key in ("hidden_size", "vocab_size") if key in changes}
+    (folder / "config.json").write_text(json.dumps(shape))
+    model = {"model": str(folder), "dtype": "torch.float32", "logprobs_mode": "processed_logprobs"} | changes
+    return {"/server_info": {"vllm_config": {"model_config": model}}}
+
+
+def test_a_server_that_serves_the_policys_model_is_accepted(policy_path, tmp_path):
+    with serving(info_of(tmp_path, policy_path)) as (url, _):
+        VLLMServer(url + "/").require(policy_path, "float32")
+
+
+@pytest.mark.parametrize(("changes", "message"), [
+    ({"hidden_size": 4096}, "serves another model .* than .*: hidden_size 4096 instead of 32; start it with"),
+    ({"vocab_size": 151936}, "vocab_size 151936 instead of"),
+    ({"dtype": "torch.bfloat16"}, r"computes in torch.bfloat16, the trainer in float32 .policy.dtype"),
+    ({"model": "/nowhere"}, "serves /nowhere, whose config cannot be read here"),
+    ({"logprobs_mode": "raw_logprobs"}, "gives raw_logprobs, not the logprobs it samples with"),
+])  # fmt: skip
+def test_a_server_that_does_not_fit_is_refused_with_what_is_wrong(policy_path, tmp_path, changes, message):
+    with serving(info_of(tmp_path, policy_path, **changes)) as (url, _), pytest.raises(UserError, match=message):
+        VLLMServer(url).require(policy_path, "float32")
+
+
+def test_a_server_that_is_not_there_is_refused_with_the_command_that_starts_it(policy_path):
+    with pytest.raises(UserError, match="the vLLM server at http://127.0.0.1:1 cannot be reached .*; start it with: python -m arenarl.rollout.vllm_server"):
+        VLLMServer("http://127.0.0.1:1").require(policy_path, "float32")
+
+
+def test_a_server_without_the_way_in_for_weights_is_refused(policy_path):
+    with serving({}) as (url, _), pytest.raises(UserError, match="is no vLLM server that takes weights; start one with"):
+        VLLMServer(url).require(policy_path, "float32")
+
+
+def test_token_ids_go_in_and_token_ids_and_logprobs_come_out():
+    reply = {"choices": [{"token_ids": [4, 5, 2], "logprobs": {"token_logprobs": [-0.5, -0.25, 0.0]}}]}
+    with serving({"/v1/completions": reply}) as (url, requests):
+        turn = asyncio.run(ServerGenerator(VLLMServer(url), eos_id=2).generate(TurnRequest([7, 8], 3, 0.8, 11)))
+    assert turn == GeneratedTurn([4, 5, 2], [-0.5, -0.25, 0.0])
+    ((_, body),) = requests
+    assert body["prompt"] == [7, 8] and body["return_token_ids"] is True
+    assert (body["temperature"], body["seed"], body["max_tokens"], body["stop_token_ids"]) == (0.8, 11, 3, [2])
+    assert (body["top_p"], body["top_k"], body["min_p"], body["repetition_penalty"]) == (1, 0, 0, 1)  # no default of the model's slips in
+
+
+def test_new_weights_are_read_before_the_cache_of_the_old_is_dropped():
+    with serving({"/collective_rpc": {"results": [None]}, "/reset_prefix_cache": {"success": True}}) as (url, requests):
+        VLLMServer(url).load("/dev/shm/policy")
+    assert requests == [
+        ("/collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": "/dev/shm/policy"}}), ("/reset_prefix_cache", None)
+    ]  # fmt: skip
+
+
+def test_a_cache_that_could_not_be_dropped_is_an_error():
+    with serving({"/collective_rpc": {}, "/reset_prefix_cache": {"success": False}}) as (url, _), pytest.raises(UserError, match="others use it"):
+        VLLMServer(url).load("/dev/shm/policy")
+
+
+def test_what_the_server_refuses_is_one_line():
+    with serving({"/v1/completions": {"error": {"message": "too\nlong"}}}, status=400) as (url, _):
+        with pytest.raises(UserError, match=r"refused /v1/completions \(400\): .*too.*long") as error:
+            asyncio.run(ServerGenerator(VLLMServer(url), eos_id=2).generate(TurnRequest([7], 3, 0.8, 11)))
+    assert "\n" not in str(error.value)
+
+
+def test_the_server_is_started_on_what_rl_starts_from():
+    config = Config(name="x")
+    config.rollout.server_url = "http://10.0.0.5:9000"
+    words = serve_arguments(config, ["--tensor-parallel-size", "2"])
+    assert words[:2] == ["--model", "runs/x/sft"] and words[-2:] == ["--tensor-parallel-size", "2"]
+    options = dict(zip(words[2::2], words[3::2], strict=True))
+    assert options["--host"] == "10.0.0.5" and options["--port"] == "9000" and options["--dtype"] == "bfloat16"
+    assert options["--logprobs-mode"] == "processed_logprobs"

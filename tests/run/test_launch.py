@@ -1,0 +1,123 @@
+"""Launch configs: accelerate's own loader and command line read them, and every way to start really starts its processes."""
+
+import os
+import re
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from accelerate.commands.config.config_args import ClusterConfig, load_config_from_file
+from accelerate.commands.launch import _validate_launch_command, launch_command_parser
+
+from arenarl.judges.server import free_port
+
+ROOT = Path(__file__).resolve().parents[2]
+LAUNCH = ROOT / "configs" / "launch"
+PROBE = """
+import os, pathlib, sys, torch
+torch.distributed.init_process_group("gloo")
+total = torch.tensor([int(os.environ["RANK"]) + 1])
+torch.distributed.all_reduce(total)
+assert os.environ.get("ACCELERATE_USE_DEEPSPEED", "false") == "false" and sys.argv[1:3] == ["--config", "x.yaml"]
+said = pathlib.Path(__file__).with_name(f"rank-{os.environ['RANK']}")
+said.write_text(f"rank {os.environ['RANK']} of {os.environ['WORLD_SIZE']}: {total.item()}")
+torch.distributed.destroy_process_group()
+"""
+ENVIRONMENT = {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+
+
+@pytest.fixture
+def probe(tmp_path):
+    """A script that says who it is, in a file beside it, once it has met all others."""
+    path = tmp_path / "probe.py"
+    path.write_text(PROBE)
+    return path
+
+
+def start(*command, **environment):
+    return subprocess.Popen(
+        command, env=os.environ | ENVIRONMENT | environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
+    )
+
+
+def said_by(probe, *processes):
+    """What the processes of a probe said, in their order, once all launchers have ended well."""
+    outputs = [process.communicate(timeout=600) for process in processes]
+    assert all(process.returncode == 0 for process in processes), outputs
+    return [path.read_text() for path in sorted(probe.parent.glob("rank-*"))]
+
+
+@pytest.mark.parametrize(("name", "machines", "processes"), [("accelerate_8_gpus", 1, 8), ("accelerate_4x8_gpus", 4, 32)])
+def test_accelerate_reads_its_configs(name, machines, processes):
+    path = str(LAUNCH / f"{name}.yaml")
+    config = load_config_from_file(path)
+    assert isinstance(config, ClusterConfig) and (config.num_machines, config.num_processes) == (machines, processes)
+    address = ["--main_process_ip", "10.0.0.1", "--machine_rank", "3"] if machines > 1 else []
+    arguments, _, _ = _validate_launch_command(launch_command_parser().parse_args(["--config_file", path, *address, "train_rl.py", "--config", "x"]))
+    assert arguments.multi_gpu and not arguments.use_deepspeed and not arguments.use_cpu
+    assert (arguments.num_machines, arguments.num_processes) == (machines, processes)
+    assert arguments.training_script == "train_rl.py" and arguments.training_script_args == ["--config", "x"]
+    if machines > 1:
+        assert (arguments.main_process_ip, arguments.machine_rank, arguments.main_process_port) == ("10.0.0.1", 3, 29500)
+
+
+def test_accelerate_really_starts_its_processes(probe):
+    config = str(LAUNCH / "accelerate_8_gpus.yaml")
+    command = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", config, "--num_processes", "2", str(probe), "--config", "x.yaml"]
+    assert said_by(probe, start(*command)) == ["rank 0 of 2: 3", "rank 1 of 2: 3"]
+
+
+def test_two_machines_meet_at_the_rendezvous(probe):
+    endpoint = f"127.0.0.1:{free_port()}"
+    command = [
+        sys.executable, "-m", "arenarl.run.launch", "--nnodes", "2", "--nproc_per_node", "1", "--rdzv_backend", "c10d", "--rdzv_endpoint", endpoint,
+        "--rdzv_id", "x", "--local_addr", "127.0.0.1", str(probe), "--config", "x.yaml",
+    ]  # fmt: skip
+    assert said_by(probe, start(*command), start(*command)) == ["rank 0 of 2: 3", "rank 1 of 2: 3"]
+
+
+def test_the_slurm_script_starts_a_launcher_on_every_machine(probe, tmp_path):
+    """With an srun that runs its command here, as SLURM does on each machine."""
+    tools = {"srun": 'shift; exec "$@"', "scontrol": "echo 127.0.0.1; echo other", "python": f'exec {sys.executable} "$@"'}
+    for name, text in tools.items():
+        tool = tmp_path / name
+        tool.write_text(f"#!/bin/sh\n{text}\n")
+        tool.chmod(tool.stat().st_mode | stat.S_IXUSR)
+    environment = {
+        "PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_NODELIST": "a[1-2]", "SLURM_JOB_NUM_NODES": "1", "SLURM_JOB_ID": "7", "GPUS": "2",
+        "PORT": str(free_port()),
+    }  # fmt: skip
+    launcher = start("bash", str(LAUNCH / "slurm.sh"), str(probe), "x.yaml", **environment)
+    assert said_by(probe, launcher) == ["rank 0 of 2: 3", "rank 1 of 2: 3"]
+
+
+@pytest.mark.parametrize("name", ["ds_config.json", "configs/launch/zero3_gpu.json"])
+def test_deepspeed_reads_its_configs_once_the_trainer_has_filled_them_in(name, tmp_path):
+    from deepspeed.runtime.config import DeepSpeedConfig
+    from transformers import Qwen3Config, Qwen3ForCausalLM, TrainingArguments
+    from transformers.integrations.deepspeed import HfTrainerDeepSpeedConfig
+
+    arguments = TrainingArguments(str(tmp_path), use_cpu=True, bf16=True, per_device_train_batch_size=1, gradient_accumulation_steps=16)
+    config = HfTrainerDeepSpeedConfig(str(ROOT / name))
+    config.trainer_config_process(arguments)
+    sizes = {"hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16}
+    config.trainer_config_finalize(arguments, Qwen3ForCausalLM(Qwen3Config(vocab_size=50, **sizes)), num_training_steps=10)
+    read = DeepSpeedConfig(config.config)
+    assert read.zero_config.stage == 3 and read.bfloat16_config.enabled and read.gradient_accumulation_steps == 16 and read.gradient_clipping == 1.0
+    assert "auto" not in str(config.config) and read.zero_allow_untested_optimizer
+    is_for_gpus = name.startswith("configs")
+    assert (read.grad_accum_dtype == "fp32") == read.zero_config.overlap_comm == is_for_gpus
+
+
+def test_every_command_of_the_document_is_one_that_exists():
+    text = (LAUNCH / "README.md").read_text(encoding="utf-8").replace("\\\n", " ")
+    commands = [line.strip() for line in text.splitlines() if line.startswith("    ")]
+    assert len(commands) == 3
+    for path in re.findall(r"\b(?:configs/[\w/]+\.(?:yaml|json|sh)|train_\w+\.py)\b", text):
+        assert (ROOT / path).is_file(), path
+    for module in re.findall(r"python -m ([\w.]+)", text):
+        assert (ROOT / (module.replace(".", "/") + ".py")).is_file(), module
+    assert shutil.which("bash") and subprocess.run(["bash", "-n", LAUNCH / "slurm.sh"], check=False).returncode == 0

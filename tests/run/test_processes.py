@@ -1,0 +1,196 @@
+"""Several processes for real, over gloo: they train as one would, with DDP and ZeRO-3, and what befalls one of them ends the run well.
+
+replay.py is what the first half runs; the second half starts train_rl.py under ZeRO-3 as a user would.
+"""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+
+import psutil
+import pytest
+import torch
+from replay import METHODS, TURNS
+from safetensors.torch import load_file
+from scripts import ENVIRONMENT, ROOT, differ, ends, read, run, run_well, start, weights, zero_3
+
+from arenarl.domains.travel.teacher import Teacher
+from arenarl.training.sft_data import IGNORED, tokenize
+from arenarl.trajectory import prompt_messages, read_turns, write_jsonl
+
+# float32: a step of AdamW moves a weight by up to 1e-3 here. Where a gradient is almost 0, its rounding errors decide how far.
+TOLERANCE, SHARE_BEYOND_1E6 = 5e-5, 1e-3
+
+
+def recorded(taught, tokenizer, teacher):
+    """Two steps of four groups: every query solved four times by a teacher of mixed skill, with the tokens that a rollout would have."""
+    for index, one in enumerate(taught):
+        for row in range(4):
+            trajectory = teacher.solve(one.query, random.Random(7 * index + row), 0.2 + 0.2 * row)
+            encoded = tokenize(tokenizer, trajectory.messages, None, 2048)
+            prompt_length = len(tokenizer.apply_chat_template(prompt_messages(one.query), add_generation_prompt=True, return_dict=False))
+            own = [int(label != IGNORED) for label in encoded["labels"]]
+            end = max(position for position, is_own in enumerate(own) if is_own) + 1
+            turns = read_turns(trajectory.messages)
+            trajectory.meta = {"turns": len(turns), "tool_calls": sum(len(turn.tool_calls) for turn in turns), "tool_errors": row % 2}
+            trajectory.stop_reason = "max_turns" if (index + row) % 5 == 0 else "answer"
+            trajectory.prompt_ids, trajectory.completion_ids = encoded["input_ids"][:prompt_length], encoded["input_ids"][prompt_length:end]
+            trajectory.policy_mask_T = own[prompt_length:end]
+            yield vars(trajectory)
+
+
+def replay(folder, layout, processes, deepspeed=None):
+    launcher = ["-m", "arenarl.run.launch", "--nproc_per_node", str(processes)] if processes > 1 else []
+    command = [sys.executable, *launcher, str(ROOT / "tests" / "replay.py"), str(folder), layout, *([deepspeed] if deepspeed else [])]
+    done = subprocess.run(command, env=os.environ | ENVIRONMENT, capture_output=True, text=True, timeout=900, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+
+
+@pytest.fixture(scope="module")
+def replayed(taught, tokenizer, policy_path, world, compact, tmp_path_factory):
+    """The folder in which replay.py ran on one process, on two, and on two under ZeRO-3."""
+    folder = tmp_path_factory.mktemp("replayed")
+    chosen = taught[::23][:8]
+    shutil.copytree(policy_path, folder / "policy")
+    write_jsonl(folder / "queries.jsonl", [one.query for one in chosen])
+    write_jsonl(folder / "recorded.jsonl", recorded(chosen, tokenizer, Teacher(world, compact)))
+    replay(folder, "one", 1)
+    replay(folder, "two", 2)
+    replay(folder, "zero3", 2, zero_3(folder))
+    return folder
+
+
+def came_from(folder, layout, method):
+    return read(folder / layout / method / "came_from.json")
+
+
+@pytest.mark.parametrize("layout", ["two", "zero3"])
+@pytest.mark.parametrize("method", METHODS)
+def test_two_processes_give_exactly_the_rewards_and_advantages_of_one(replayed, method, layout):
+    one, two = came_from(replayed, "one", method), came_from(replayed, layout, method)
+    assert repr(two["advantages"]) == repr(one["advantages"]) and max(map(abs, one["advantages"][1])) > 0.1
+    assert json.dumps(two["kept"]) == json.dumps(one["kept"])  # the groups of all processes, their trajectories, matches, ranks and rewards
+    assert [len(step) for step in one["kept"]] == [4, 4]
+
+
+@pytest.mark.parametrize("layout", ["two", "zero3"])
+@pytest.mark.parametrize("method", METHODS)
+def test_two_processes_make_the_update_of_one(replayed, method, layout):
+    assert_the_same_update(replayed / "policy", replayed / "one" / method, replayed / layout / method)
+
+
+def assert_the_same_update(start, one, other):
+    """Within the tolerance; and every tensor has moved by much more."""
+    start, one, other = (load_file(folder / "model.safetensors") for folder in (start, one, other))
+    assert start.keys() == one.keys() == other.keys()
+    assert [name for name in start if (one[name] - start[name]).abs().max() < 20 * TOLERANCE] == []
+    differences = torch.cat([(other[name] - one[name]).abs().flatten() for name in start])
+    assert differences.max() < TOLERANCE and (differences > 1e-6).float().mean() < SHARE_BEYOND_1E6
+
+
+def test_processes_with_different_numbers_of_turns_end_together_with_one_policy(replayed):
+    """In rollouts and in the curve's evaluation: those of one process end after a turn, those of the other after six."""
+    assert_the_same_update(replayed / "policy", replayed / "two" / "ragged", replayed / "zero3" / "ragged")
+    for step in came_from(replayed, "zero3", "ragged")["kept"]:
+        assert [{trajectory["meta"]["turns"] for trajectory in group["trajectories"]} for group in step] == [{TURNS[0]}] * 2 + [{TURNS[1]}] * 2
+
+
+BY_MICRO_BATCH = ("kl", "entropy")  # TRL takes the mean over micro batches of token means, and who shares one is by lot
+
+
+def test_under_zero_3_no_process_holds_the_weights_between_steps(replayed):
+    held = {layout: came_from(replayed, layout, "ragged")["weights_held"] for layout in ("two", "zero3")}
+    assert held["zero3"] == [0, 0] and min(held["two"]) > 10_000
+
+
+def logged(folder, layout, method):
+    """The metrics of each step, without times."""
+    log = came_from(folder, layout, method)["log"]
+    return [{name: value for name, value in step.items() if not name.startswith(("time/", "step_time", "train_"))} for step in log]
+
+
+@pytest.mark.parametrize("layout", ["two", "zero3"])
+@pytest.mark.parametrize("method", METHODS)
+def test_what_is_logged_is_over_all_processes(replayed, method, layout):
+    one, two = logged(replayed, "one", method), logged(replayed, layout, method)
+    assert {"rollout/tool_error_rate", "judge/tie_rate", "true/rank_agreement", "kl", "judge/sigma_noise"} < one[0].keys()
+    for step, other in zip(one, two, strict=True):
+        assert other == {name: pytest.approx(value, rel=0.02 if name in BY_MICRO_BATCH else 1e-4, abs=1e-6) for name, value in step.items()}
+
+
+def test_the_time_of_a_step_is_that_of_the_slowest_process(replayed):
+    for step in came_from(replayed, "two", "ragged")["log"][:2]:
+        assert 0 < step["time/rollout_s"] < step["step_time"] and step["time/update_s"] > 0
+
+
+def test_two_processes_evaluate_as_one_does(folder):
+    """Each its share of the queries; and what is there is not generated again, by one process or two."""
+    options = {"name": "shared", "evaluate__checkpoints": {"sft": "runs/tiny/sft", "rl": "runs/tiny/rl"}}
+    done = run(folder, "evaluate.py", processes=2, **options)
+    assert done.returncode == 0 and "evaluate 100% 40/40" in done.stdout + done.stderr, done.stderr  # of 4 times 20 trajectories
+    summary = read(folder / "results" / "tiny" / "summary.json")
+    one, two = folder / "runs" / "tiny" / "evaluate", folder / "runs" / "shared" / "evaluate"
+    parts = {f"{name}_{decoding}.jsonl" for name in ("sft", "rl") for decoding in ("sampled", "greedy")}
+    assert all((one / name).read_bytes() == (two / name).read_bytes() for name in {*parts, "baseline.jsonl", "tournaments.jsonl"})
+    times = {name: (two / name).stat().st_mtime_ns for name in parts}
+    for processes in (None, 2):
+        shared = read(folder / "results" / "shared" / "summary.json")
+        assert {name: shared[name] for name in ("sft", "rl")} == {name: summary[name] for name in ("sft", "rl")}
+        run_well(folder, "evaluate.py", processes=processes, **options)
+    assert times == {name: (two / name).stat().st_mtime_ns for name in parts}
+
+
+def test_two_processes_do_not_share_a_vllm_server(folder):
+    done = run(folder, "evaluate.py", processes=2, rollout__backend="vllm_server", rollout__server_url="http://127.0.0.1:9")
+    assert done.returncode == 2 and "rollout.backend=vllm_server is for one process" in done.stderr
+
+
+RL = {"processes": 2, "name": "zero3", "rl__init_run": "tiny", "rl__deepspeed": "zero_3.json", "rl__steps": 4, "rl__save_steps": 2}
+
+
+@pytest.fixture(scope="module")
+def unbroken(folder):
+    """RL under ZeRO-3 on two processes, from the policy of the pipeline."""
+    zero_3(folder)
+    run_well(folder, "train_rl.py", **RL)
+    return folder / "runs" / "zero3" / "rl"
+
+
+def test_a_policy_trained_under_zero_3_is_whole(unbroken, folder):
+    from transformers import AutoModelForCausalLM
+
+    before, after = weights(folder / "runs" / "tiny" / "sft"), weights(unbroken)
+    assert differ(before, after) == list(before) and all(before[name].shape == after[name].shape for name in before)
+    assert AutoModelForCausalLM.from_pretrained(unbroken).get_input_embeddings().weight.equal(after["model.embed_tokens.weight"])
+    kl = [entry["kl"] for entry in read(unbroken / "checkpoint-4" / "trainer_state.json")["log_history"] if "kl" in entry]
+    assert kl[0] == 0 < kl[-1]  # from the reference model, shared over the processes as well
+    points = [json.loads(line) for line in (unbroken / "curve.jsonl").read_text().splitlines()]
+    groups = [json.loads(line)["step"] for line in (unbroken / "groups.jsonl").read_text().splitlines()]
+    assert [point["step"] for point in points] == [0, 2, 4] and groups == [0, 0, 2, 2]
+
+
+def test_after_a_process_was_killed_in_a_step_under_zero_3_the_same_command_ends_with_the_unbroken_runs_policy(unbroken, folder):
+    options = RL | {"name": "killed3"}
+    broken = folder / "runs" / "killed3" / "rl"
+    process = start(folder, "train_rl.py", "runs/killed3/rl/checkpoint-2/whole.json", **options)
+    psutil.Process(process.pid).children()[1].kill()
+    code, line = ends(process, folder)
+    assert code == 128 + signal.SIGKILL and "a training process was killed" in line
+    assert not (broken / "model.safetensors").exists()
+    run_well(folder, "train_rl.py", **options)
+    assert differ(weights(broken), weights(unbroken)) == []
+    for name in ("curve.jsonl", "groups.jsonl"):
+        assert (broken / name).read_text() == (unbroken / name).read_text()
+
+
+def test_lora_under_zero_3_leaves_an_ordinary_policy_with_its_weights_merged(folder):
+    zero_3(folder)
+    run_well(folder, "train_rl.py", **RL | {"name": "lora3", "rl__steps": 2, "policy__lora_rank": 4})
+    path = folder / "runs" / "lora3" / "rl"
+    before, after = weights(folder / "runs" / "tiny" / "sft"), weights(path)
+    assert differ(before, after) == [name for name in before if "_proj." in name]
+    assert (path / "adapter" / "adapter_model.safetensors").is_file()

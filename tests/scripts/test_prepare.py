@@ -1,0 +1,149 @@
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from arenarl.config.load import load_config
+from arenarl.domains.travel.domain import TravelDomain
+from arenarl.domains.travel.teacher import travel_splits
+from arenarl.domains.travel.tools import TravelEnvironment
+from arenarl.system.atomic_files import hash_files
+from arenarl.system.errors import UserError
+from arenarl.trajectory import Query, read_jsonl, read_queries, write_jsonl
+
+ROOT = Path(__file__).resolve().parents[2]
+CONFIG = str(ROOT / "configs" / "quickstart.yaml")
+SIZES = {"data.sft_size": 9, "data.rl_size": 11, "data.test_per_subtask": 2, "data.baseline_attempts": 3}
+
+
+def overrides(folder, **more):
+    values = SIZES | {"data.folder": folder} | more
+    return [f"{key}={value}" for key, value in values.items()]
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    """A folder that a real `python data/prepare.py` wrote, run from elsewhere, and what it printed."""
+    folder = tmp_path_factory.mktemp("elsewhere")
+    sets = [word for override in overrides("travel") for word in ("--set", override)]
+    command = [sys.executable, str(ROOT / "data" / "prepare.py"), "travel", "--config", CONFIG, *sets]
+    done = subprocess.run(command, cwd=folder, env=os.environ | {"PYTHONHASHSEED": "7"}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder / "travel", done.stdout
+
+
+@pytest.fixture
+def prepare(prepare_script, monkeypatch, capsys):
+    """`prepare(folder, **settings)` runs the script's main in this process, in a folder of its own, and returns what it printed."""
+
+    def run(folder, **more):
+        sets = [word for override in overrides(folder, **more) for word in ("--set", override)]
+        monkeypatch.setattr(sys, "argv", ["prepare.py", "travel", "--config", CONFIG, *sets])
+        prepare_script.main()
+        return capsys.readouterr().out
+
+    run.module = prepare_script
+    return run
+
+
+def bytes_of(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_the_script_writes_the_splits_and_a_manifest_with_their_counts_and_hashes(prepared, prepare):
+    folder, output = prepared
+    names = {"sft": 9, "rl_queries": 11, "test_queries": 10, "test_baselines": 10}
+    assert {path.name for path in folder.iterdir()} == {f"{name}.jsonl" for name in names} | {"manifest.json"}
+    manifest = json.loads((folder / "manifest.json").read_text())
+    for name, count in names.items():
+        assert len(list(read_jsonl(folder / f"{name}.jsonl"))) == count
+        assert manifest["splits"][name] == {"records": count, "sha256": prepare.module.file_hash(folder / f"{name}.jsonl")}
+        assert manifest["splits"][name]["sha256"][:16] in output
+    assert manifest["data"]["sft_size"] == 9 and manifest["environment"]["results"] == "compact"
+
+
+def test_preparing_does_not_load_torch():
+    code = "import sys; sys.path.insert(0, 'data'); import prepare; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
+def test_the_seconds_it_took_are_written_when_something_was_prepared(prepare, tmp_path):
+    timing = tmp_path / "runs" / "quickstart" / "data" / "timing.json"
+    prepare(tmp_path / "travel")
+    first = json.loads(timing.read_text())
+    assert first["stage"] == "data" and first["seconds"] > 0
+    timing.write_text("{}")
+    prepare(tmp_path / "travel")
+    assert timing.read_text() == "{}"
+    prepare(tmp_path / "travel", **{"data.seed": 1})
+    assert json.loads(timing.read_text())["stage"] == "data"
+
+
+def test_data_made_by_other_code_is_made_anew(prepare, tmp_path):
+    folder = tmp_path / "travel"
+    prepare(folder)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert manifest["code"] == hash_files(TravelDomain.sources)
+    (folder / "manifest.json").write_text(json.dumps(manifest | {"code": "another"}))
+    assert "up to date" not in prepare(folder)
+    assert json.loads((folder / "manifest.json").read_text()) == manifest
+
+
+def test_another_process_writes_the_same_bytes(prepared, world, tmp_path):
+    config = load_config(CONFIG, overrides("x"))
+    environment = TravelEnvironment(world, config.environment.results, config.data.language)
+    for name, records in travel_splits(world, environment, config.data):
+        write_jsonl(tmp_path / "split", records)
+        assert (tmp_path / "split").read_bytes() == (prepared[0] / f"{name}.jsonl").read_bytes()
+
+
+def test_what_the_script_wrote_is_what_the_other_scripts_read(prepared):
+    from arenarl.build import test_set, training_queries
+
+    config = load_config(CONFIG, overrides(prepared[0]))
+    queries, baselines = test_set(config)
+    assert len(queries) == 10 and set(baselines) == {query.query_id for query in queries}
+    assert {query.subtask for query in training_queries(config)} == {"Direction", "1-Day", "Compare", "Search"}
+    config.rl.subtasks, config.rl.groups = ["M-Day"], 2
+    assert {query.subtask for query in training_queries(config)} == {"M-Day"}
+    config.rl.groups = 3
+    with pytest.raises(UserError, match="fewer than rl.groups=3"):
+        training_queries(config)
+    config.rl.subtasks = ["Serch"]
+    with pytest.raises(UserError, match="unknown Serch"):
+        training_queries(config)
+
+
+def test_a_second_run_leaves_everything_alone_and_a_changed_setting_or_file_makes_it_anew(prepare, tmp_path):
+    folder = tmp_path / "data"
+    assert "up to date" not in prepare(folder)
+    before = bytes_of(folder)
+    assert "up to date" in prepare(folder) and bytes_of(folder) == before
+    (folder / "rl_queries.jsonl").write_text("", encoding="utf-8")
+    assert "up to date" not in prepare(folder) and bytes_of(folder) == before
+    (folder / "sft.jsonl").unlink()
+    assert "up to date" not in prepare(folder) and bytes_of(folder) == before
+    assert "up to date" not in prepare(folder, **{"data.seed": 1}) and bytes_of(folder) != before
+
+
+def test_a_query_in_two_splits_is_refused_whatever_its_case_and_spacing(prepare, tmp_path):
+    prepare(tmp_path)
+    test, rl = read_queries(tmp_path / "test_queries.jsonl"), read_queries(tmp_path / "rl_queries.jsonl")
+    shared = Query(**asdict(rl[0]) | {"query": "  " + test[0].query.upper().replace(" ", "  ")})
+    write_jsonl(tmp_path / "rl_queries.jsonl", [shared, *rl[1:]])
+    with pytest.raises(UserError, match="test and RL share 1 queries"):
+        prepare.module.check_disjoint(tmp_path)
+
+
+@pytest.mark.parametrize(("title", "config"), [("the paper's numbers", "travel/sft_qwen3_8b.yaml"), ("quickstart", "quickstart.yaml")])
+def test_the_readme_gives_the_hashes_of_the_data(title, config, tmp_path):
+    command = [sys.executable, str(ROOT / "data" / "prepare.py"), "travel", "--config", str(ROOT / "configs" / config)]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    manifest = next((tmp_path / "data").glob("*/manifest.json"))
+    readme = (ROOT / "data" / "README.md").read_text(encoding="utf-8")
+    for name, split in json.loads(manifest.read_text())["splits"].items():
+        assert f"| {title} | `{name}.jsonl` | {split['records']} | `{split['sha256'][:16]}` |" in readme, "run data/prepare.py and copy what it prints"

@@ -1,0 +1,176 @@
+"""The README says what is there: stages, paths, metrics, files, and examples that run."""
+
+import asyncio
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from arenarl.build import build_examiner, build_judge
+from arenarl.config.load import load_config
+from arenarl.config.schema import Config, EnvironmentConfig, JudgeConfig, JudgesConfig, RolloutConfig
+from arenarl.domains import rubrics
+from arenarl.domains.environments import make_environment
+from arenarl.domains.travel.truth import TravelTruth
+from arenarl.evaluation import evaluation
+from arenarl.evaluation import statistics as metrics
+from arenarl.rollout.parity import Parity
+from arenarl.system.errors import UserError
+from arenarl.tables.documents import GENERATED
+from arenarl.tables.pages import TRAVEL
+from arenarl.tables.rows import TABLES
+from arenarl.tournament.play import run_tournament
+from arenarl.training.rewarding import Arena, GroupOutcome, outcome_metrics
+from arenarl.trajectory import Query, RolloutGroup, Trajectory
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+TEXTS = README + (ROOT / "data" / "README.md").read_text(encoding="utf-8")
+REPRODUCE = (ROOT / "reproduce.sh").read_text(encoding="utf-8")
+
+
+def section(title):
+    return README.split(f"\n## {title}\n")[1].split("\n## ")[0]
+
+
+def tree():
+    """The paths of the file tree."""
+    return [line.split()[0] for line in section("Files").split("\n###")[0].splitlines() if line.startswith("    ") and "──" not in line]
+
+
+def test_every_stage_in_the_readme_is_one_that_reproduce_sh_has():
+    stages = set(re.findall(r"\./reproduce\.sh (\w+)", TEXTS))
+    assert stages >= {"pipeline", "data", "sft", "rl", "evaluate", "baselines", "bench", "bench_tools", "bench_tournament", "test"}
+    assert stages <= set(re.findall(r"^(\w+)\(\) *\{", REPRODUCE, re.MULTILINE))
+
+
+def test_every_stage_that_the_usage_names_is_in_the_readme():
+    usage = REPRODUCE.split("usage() {")[1].split("exit 2")[0]
+    stages = {word for names in re.findall(r'^ *echo "  (\w+(?: \| \w+)*)  ', usage, re.MULTILINE) for word in names.split(" | ")}
+    assert stages and stages <= set(re.findall(r"\./reproduce\.sh (\w+)", README))
+
+
+@pytest.mark.parametrize("path", sorted(set(re.findall(r"configs/(?!judges/|policies/|launch/|prompts/|rubrics/|tables/)[\w/]+\.yaml", TEXTS))))
+def test_every_config_in_the_readme_exists_and_loads(path):
+    assert load_config(ROOT / path).name
+
+
+def test_every_config_is_in_the_file_tree():
+    assert {str(path.relative_to(ROOT)) for path in (ROOT / "configs").rglob("*.yaml")} <= set(tree())
+
+
+def test_every_script_and_module_in_a_command_exists():
+    for script in re.findall(r"^ {4}(?:python|torchrun --nproc_per_node \d+) ([\w/]+\.py)", README, re.MULTILINE):
+        assert (ROOT / script).is_file(), script
+    for module in re.findall(r"python -m ([\w.]+)", TEXTS):
+        assert (ROOT / (module.replace(".", "/") + ".py")).is_file(), module
+
+
+def test_every_link_leads_to_a_file():
+    for target in re.findall(r"\]\((?!https?://)([^)]+)\)", README):
+        assert (ROOT / target).exists() or target.startswith("results/"), target
+
+
+def test_the_file_tree_lists_exactly_the_files_that_exist():
+    listed = tree()
+    assert len(listed) == len(set(listed)) and all((ROOT / path).exists() for path in listed), [p for p in listed if not (ROOT / p).exists()]
+    modules = {str(path.relative_to(ROOT)) for path in (ROOT / "arenarl").rglob("*.py")} - {"arenarl/__init__.py"}
+    assert modules <= set(listed), modules - set(listed)
+    assert {path.name for path in ROOT.glob("*.py")} | {path.name for path in ROOT.glob("*.sh")} <= set(listed)
+
+
+def test_every_logged_metric_is_explained():
+    explained = section("Logged metrics")
+    message = {"role": "assistant", "reasoning_content": "", "content": "<answer>\nx\n</answer>"}
+    trajectory = Trajectory("q", [message], "answer", meta={"tool_calls": 1, "tool_errors": 0, "turns": 1})
+
+    async def compare(i, j):
+        return 1.0, 2.0
+
+    outcome = GroupOutcome([0.5, 0.5], [0.5, 0.5], 2, 0, run_tournament("round_robin", 2, compare))
+    group = RolloutGroup(Query("q", "travel", "Search", "en", "x"), [trajectory, trajectory])
+    names = set(outcome_metrics([group], [outcome], lambda query, trajectory: TravelTruth()))
+    assert {"judge/tie_rate", "judge/flip_rate"} < names
+    arena = Arena(judge=None, config=Config(rollout=RolloutConfig(group_size=2)))
+    arena.learn([outcome.scored_calls])
+    names |= set(arena.judge_metrics()) | set(TRAVEL)
+    names |= set(Parity(0.0, 0.0, 1.0).metrics)
+    for module in ("trl_adapter.py", "research/search.py"):
+        names |= set(re.findall(r'"((?:time|rollout|judge|search)/\w+)"', (ROOT / "arenarl" / module).read_text(encoding="utf-8")))
+    assert "search/hit_rate" in names
+    assert [name for name in sorted(names | metrics.COMMON) if f"`{name}`" not in explained] == []
+
+
+def test_the_markers_that_report_fills_are_there():
+    for marker in (*GENERATED, *TABLES, "quickstart"):
+        assert README.count(f"<!-- {marker} -->") == README.count(f"<!-- /{marker} -->") == 1
+    assert TEXTS.count("<!-- hashes -->") == TEXTS.count("<!-- /hashes -->") == 1
+
+
+EXAMPLES = dict(zip(("tournament", "judge", "tools", "environment", "domain"), re.findall(r"```python\n(.*?)```", README, re.DOTALL), strict=True))
+
+
+def test_the_tournament_example_ranks(capsys):
+    exec(EXAMPLES["tournament"], {})  # noqa: S102 - it is our own README
+    assert capsys.readouterr().out == "[3.0, 0.0, 2.0, 1.0] 10\n"
+
+
+@pytest.fixture
+def saved(tmp_path, monkeypatch):
+    """Saves an example as a user would; the name of its class in a config."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def save(example, name):
+        (tmp_path / f"readme_{example}.py").write_text(EXAMPLES[example], encoding="utf-8")
+        return f"readme_{example}:{name}"
+
+    return save
+
+
+def test_the_judge_example_judges(saved):
+    config = Config(judge=JudgesConfig(train=JudgeConfig(name=saved("judge", "Brief"))))
+    judge = build_judge(config, config.judge.train, None)
+    query = Query("q", "travel", "Search", "en", "x")
+    short, long = (Trajectory("q", [{"role": "assistant", "content": f"<answer>\n{'x' * size}\n</answer>"}], "answer") for size in (40, 200))
+    assert asyncio.run(judge.compare(query, short, long)).totals == pytest.approx((9.0, 5.0))
+    assert asyncio.run(judge.score(query, short)) is None
+
+
+def test_the_tools_example_adds_a_tool(saved):
+    environment = make_environment(EnvironmentConfig(name=saved("tools", "WithHolidays"), results="compact"), "en")
+    assert len(environment.tools) == 7
+    assert environment.call("is_holiday", {"date": "2026-05-01"}) == "yes"
+    assert environment.call("search_poi", {"query": "museum"}) and environment.call("is_holiday", {}).startswith("Error: is_holiday needs")
+
+
+def test_the_environment_example_answers(saved):
+    weather = make_environment(EnvironmentConfig(name=saved("environment", "Weather")), "en")
+    assert weather.call("forecast", {"city": "Xian"}) == "Xian: sunny, 21 °C"
+    assert weather.call("forcast", {}).startswith("Error: unknown tool")
+
+
+def test_the_domain_example_has_a_truth_that_the_embedded_judge_scores_by(saved, tmp_path, monkeypatch):
+    (tmp_path / "weather_en.yaml").write_text("answer: {weight: 1.0, dimensions: {answer_correct: right or wrong}}\n", encoding="utf-8")
+    monkeypatch.setattr(rubrics, "RUBRICS", tmp_path)
+    config = Config(environment=EnvironmentConfig(domain=saved("domain", "WeatherDomain")), judge=JudgesConfig(train=JudgeConfig(noise="none")))
+    examine, query = build_examiner(config), Query("q", "weather", "", "en", "x", {"weather": "sunny"})
+    judge = build_judge(config, config.judge.train, examine)
+    right, wrong = (Trajectory("q", [{"role": "assistant", "content": f"<answer>\n{text}\n</answer>"}], "answer") for text in ("sunny", "rain"))
+    assert asyncio.run(judge.compare(query, right, wrong)).totals == (10.0, 0.0)
+    figures = evaluation.figures_of([evaluation.Case(query, one, examine(query, one), np.zeros((1, 1))) for one in (right, wrong)], 0, 0)
+    assert figures["correct"]["mean"] == 50.0 and figures["quality"]["mean"] == 5.0
+
+
+def test_a_class_that_is_not_there_is_refused_in_one_line():
+    with pytest.raises(UserError, match="environment.name: nowhere:Weather cannot be imported"):
+        make_environment(EnvironmentConfig(name="nowhere:Weather"), "en")
+    with pytest.raises(UserError, match="choose embedded, llm, or a class"):
+        load_config(ROOT / "configs" / "quickstart.yaml", ["judge.train.name=Brief"])
+    with pytest.raises(UserError, match="choose travel, research, or a class"):
+        load_config(ROOT / "configs" / "quickstart.yaml", ["environment.name=weather"])
+
+
+@pytest.mark.parametrize("marker", GENERATED)
+def test_the_tables_are_what_the_results_render(marker):
+    assert README.split(f"<!-- {marker} -->\n")[1].split(f"<!-- /{marker} -->")[0] == GENERATED[marker](ROOT / "results") + "\n"

@@ -1,0 +1,433 @@
+"""Every script as a user runs it: real subprocesses, ZeRO-3 and GRPO on two processes, in a folder of their own."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from scripts import CONFIG, ENVIRONMENT, ROOT, TINY, command_of, differ, read, run, run_well, weights, zero_3
+
+from arenarl.config.load import load_config
+
+FIGURES = ("valid_rate", "win_rate", "quality", "groundedness", "constraints_met", "tool_calls")
+
+
+@pytest.fixture(scope="session")
+def summary(folder):
+    return read(folder / "results" / "tiny" / "summary.json")
+
+
+@pytest.mark.parametrize("stage", ["sft", "rl"])
+def test_a_checkpoint_is_an_ordinary_hugging_face_folder(folder, stage):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    path = folder / "runs" / "tiny" / stage
+    tokenizer = AutoTokenizer.from_pretrained(path)
+    model = AutoModelForCausalLM.from_pretrained(path)
+    assert model.config.architectures == ["Qwen3ForCausalLM"] and model.config.vocab_size == len(tokenizer)
+    assert "<|im_start|>assistant" in tokenizer.apply_chat_template([{"role": "user", "content": "hi"}], tokenize=False, add_generation_prompt=True)
+
+
+def test_sft_and_rl_each_change_all_the_weights(folder):
+    runs = folder / "runs" / "tiny"
+    initial, sft, rl = (weights(path) for path in (runs / "sft" / "initial", runs / "sft", runs / "rl"))
+    assert len(differ(initial, sft)) == len(differ(sft, rl)) == len(sft) > 10
+
+
+def test_sft_counts_its_trajectories(folder):
+    data = read(folder / "runs" / "tiny" / "sft" / "data.json")
+    assert data["trajectories"] == 200 and data["cut"] == 0 and 0 < data["longest"] <= data["max_length"]
+
+
+def test_every_stage_writes_the_config_that_it_ran_with(folder):
+    config = load_config(CONFIG, [f"{key}={json.dumps(value)}" for key, value in TINY.items()])
+    for stage in ("sft", "rl", "evaluate"):
+        assert load_config(folder / "runs" / "tiny" / stage / "config.yaml") == config
+        provenance = read(folder / "runs" / "tiny" / stage / "provenance.json")
+        assert provenance["seed"] == 0 and provenance["judge_is_simulated"] is True and provenance["versions"]["trl"]
+
+
+def test_the_summary_has_the_figures_of_both_checkpoints_and_decodings(summary):
+    assert summary["seed"] == 0 and summary["judge"] == "simulated" and 0 < summary["peak_memory_gb"] < 8
+    seconds = summary["seconds"]
+    assert set(seconds) == {"data", "sft", "rl", "evaluate", "total"} and all(value > 0 for value in seconds.values())
+    assert seconds["total"] == pytest.approx(sum(seconds.values()) - seconds["total"], abs=0.1)
+    for checkpoint in ("sft", "rl"):
+        for decoding in ("sampled", "greedy"):
+            for name in FIGURES:
+                figure = summary[checkpoint][decoding][name]
+                assert set(figure) == {"mean", "ci"}
+                assert figure["ci"][0] <= figure["mean"] <= figure["ci"][1], (checkpoint, decoding, name)
+
+
+def test_evaluation_prints_a_row_for_each_checkpoint_and_decoding_and_says_that_the_judge_is_simulated(pipeline):
+    _, output = pipeline
+    for row in ("sft sampled", "sft greedy", "rl sampled", "rl greedy"):
+        assert sum(line.startswith(row) for line in output.splitlines()) == 1
+    assert "simulated judge" in output and output.splitlines()[-1].startswith("written: results/tiny/summary.json")
+
+
+def test_evaluating_again_gives_the_same_bytes(folder, summary):
+    path = folder / "runs" / "tiny" / "evaluate"
+    before = {file.name: file.read_bytes() for file in path.glob("*.jsonl")}
+    for file in path.glob("*_*.json*"):
+        file.unlink()
+    run_well(folder, "evaluate.py")
+    assert len(before) == 6 and before == {file.name: file.read_bytes() for file in path.glob("*.jsonl")}
+    again = read(folder / "results" / "tiny" / "summary.json")
+    assert {name: again[name] for name in ("sft", "rl")} == {name: summary[name] for name in ("sft", "rl")}
+
+
+def test_the_report_of_the_run_has_its_queries_groups_and_figures(folder):
+    command = [sys.executable, "-m", "arenarl.report", "tiny"]
+    done = subprocess.run(command, cwd=folder, env=os.environ | ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "written: results/tiny/report.html\n"), done.stderr
+    page = (folder / "results" / "tiny" / "report.html").read_text()
+    assert "Queries <small>20</small>" in page and "Training groups <small>2</small>" in page
+    figures = {path.stem for path in (folder / "results" / "tiny" / "figures").iterdir()}
+    assert figures == {"learning_curves", "win_rate_by_subtask", "noise_against_spread"}
+
+
+def test_pass_at_k_and_figures_by_test_time_turns(folder, summary):
+    """Three samples and two budgets; the table counts all samples, and a sample that is there is not generated again."""
+    options = {"name": "scaled", "evaluate__checkpoints": {"sft": "runs/tiny/sft"}, "evaluate__samples": 3}
+    output = run_well(folder, "evaluate.py", **options, evaluate__max_turns=[2, 8])
+    results, path = folder / "results" / "scaled" / "summary.json", folder / "runs" / "scaled" / "evaluate"
+    scaled = read(results)
+    figures = scaled["sft"]["sampled"]
+    assert figures["cases"] == 3 * summary["sft"]["sampled"]["cases"] and scaled["sft"]["greedy"]["win_rate"] == summary["sft"]["greedy"]["win_rate"]
+    assert (path / "sft_sampled.jsonl").read_bytes() == (folder / "runs" / "tiny" / "evaluate" / "sft_sampled.jsonl").read_bytes()
+    assert {path.name for path in path.glob("sft_*.jsonl")} == {"sft_sampled.jsonl", "sft_sampled_2.jsonl", "sft_sampled_3.jsonl", "sft_greedy.jsonl"}
+    for passed in ("win", "constraints"):
+        means = [figure["mean"] for figure in figures["pass_at_k"][passed]]
+        assert len(means) == 3 and means == sorted(means) and figures["by_turns"]["8"]["pass_at_k"][passed] == figures["pass_at_k"][passed]
+    assert figures["by_turns"]["8"]["win_rate"] == figures["win_rate"] and "pass_at_k" not in scaled["sft"]["greedy"]
+    for row in ("sft sampled, 2 turns", "sft greedy, 8 turns", "sft sampled: beats the baseline", "sft sampled: meets all constraints"):
+        assert sum(line.startswith(row) for line in output.splitlines()) == 1
+
+    samples = {file.name: file.read_bytes() for file in path.glob("sft_*.jsonl")}
+    times = {file.name: file.stat().st_mtime_ns for file in path.glob("sft_*")}
+    (path / "sft_sampled_2.json").unlink()
+    run_well(folder, "evaluate.py", **options, evaluate__max_turns=[2, 8])
+    assert samples == {file.name: file.read_bytes() for file in path.glob("sft_*.jsonl")} and len(set(samples.values())) == 4
+    written = {file.name for file in path.glob("sft_*") if file.stat().st_mtime_ns != times[file.name]}
+    assert written == {"sft_sampled_2.json", "sft_sampled_2.jsonl"} and read(results)["sft"] == scaled["sft"]
+    command = [sys.executable, "-m", "arenarl.report", "scaled"]
+    done = subprocess.run(command, cwd=folder, env=os.environ | ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and (folder / "results" / "scaled" / "figures" / "inference_scaling.svg").is_file(), done.stderr
+    page = (folder / "results" / "scaled" / "report.html").read_text()
+    assert "sft greedy, 2 turns</th>" in page and "sft sampled: meets all constraints</th>" in page
+
+
+def test_only_what_changed_is_evaluated_again(folder, summary, tmp_path):
+    shutil.copytree(folder / "runs" / "tiny", tmp_path / "runs" / "tiny")
+    shutil.copytree(folder / "data", tmp_path / "data")
+    path = tmp_path / "runs" / "tiny" / "evaluate"
+    times = {file.name: file.stat().st_mtime_ns for file in path.glob("*_*.json*")}
+    shutil.copy(folder / "runs" / "tiny" / "sft" / "initial" / "model.safetensors", tmp_path / "runs" / "tiny" / "rl")
+    (path / "sft_greedy.jsonl").unlink()
+    run_well(tmp_path, "evaluate.py")
+    changed = {file.name for file in path.glob("*_*.json*") if file.stat().st_mtime_ns != times[file.name]}
+    assert changed == {f"{name}.{kind}" for name in ("rl_sampled", "rl_greedy", "sft_greedy") for kind in ("json", "jsonl")}
+    again = read(tmp_path / "results" / "tiny" / "summary.json")
+    assert again["sft"] == summary["sft"] and again["rl"]["greedy"]["valid_rate"]["mean"] == 0
+
+
+def test_one_query_is_answered_with_its_trajectory_printed(folder):
+    before = (folder / "results" / "tiny" / "summary.json").read_bytes()
+    output = run_well(folder, "evaluate.py", "--query", "Find a quiet cafe in Chengdu.")
+    assert output.startswith("query: Find a quiet cafe in Chengdu.\n\n[assistant]\n") and "\nended: " in output
+    assert (folder / "results" / "tiny" / "summary.json").read_bytes() == before
+
+
+def test_the_curve_has_a_point_every_so_many_steps(folder):
+    points = [json.loads(line) for line in (folder / "runs" / "tiny" / "rl" / "curve.jsonl").read_text().splitlines()]
+    assert [point["step"] for point in points] == [0, 2]
+    assert all({f"eval/{decoding}/{name}" for decoding in ("sampled", "greedy") for name in FIGURES} < point.keys() for point in points)
+
+
+@pytest.fixture(scope="session")
+def unbroken(folder):
+    """A single-process RL run of six steps, with W&B offline."""
+    options = {"name": "unbroken", "rl__init": "runs/tiny/sft", "rl__steps": 6, "rl__eval_steps": 3}
+    run_well(folder, "train_rl.py", **options, extra_environment={"WANDB_MODE": "offline"})
+    return folder / "runs" / "unbroken" / "rl", options
+
+
+def test_rl_runs_in_a_single_process_with_curves_offline(unbroken, folder):
+    path, _ = unbroken
+    assert differ(weights(path), weights(folder / "runs" / "tiny" / "sft"))
+    assert len(list((path.parent / "wandb").glob("offline-run-*/*.wandb"))) == 1
+
+
+def test_rl_with_lora_trains_an_adapter_and_leaves_an_ordinary_policy(folder):
+    """The adapter moves away from the reference policy, which is the same model without it; saved, it is part of the linear layers."""
+    run_well(folder, "train_rl.py", name="lora", rl__init_run="tiny", policy__lora_rank=4)
+    path = folder / "runs" / "lora" / "rl"
+    changed = differ(weights(folder / "runs" / "tiny" / "sft"), weights(path))
+    assert len(changed) == 2 * 7 and all("_proj." in name for name in changed)
+    log = read(path / "checkpoint-2" / "trainer_state.json")["log_history"]
+    assert log[0]["kl"] == 0 < log[1]["kl"]
+    assert not (path / "checkpoint-2" / "model.safetensors").exists() and (path / "checkpoint-2" / "adapter_model.safetensors").is_file()
+
+
+def kill_after(folder, file, last, **options):
+    """Start RL, kill it the hard way as soon as `file` is there, and see that it did not get to `last`."""
+    with (folder / "killed.log").open("w") as log:
+        environment = os.environ | ENVIRONMENT
+        process = subprocess.Popen(command_of("train_rl.py", **options), cwd=folder, env=environment, stdout=log, stderr=log)
+        while not file.is_file():
+            assert process.poll() is None, (folder / "killed.log").read_text()[-4000:]
+            time.sleep(0.005)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert not last.exists()
+
+
+def test_a_killed_run_goes_on_and_ends_with_the_weights_of_an_unbroken_one(unbroken, folder):
+    path, options = unbroken
+    options = options | {"name": "broken"}
+    broken = folder / "runs" / "broken" / "rl"
+    kill_after(folder, broken / "checkpoint-2" / "trainer_state.json", broken / "checkpoint-6", **options)
+    assert not (broken / "model.safetensors").exists()
+    run_well(folder, "train_rl.py", **options)
+    assert differ(weights(broken), weights(path)) == []
+    steps = [entry["step"] for entry in read(broken / "checkpoint-6" / "trainer_state.json")["log_history"]]
+    assert sorted(set(steps)) == [1, 2, 3, 4, 5, 6]
+    for name in ("curve.jsonl", "groups.jsonl"):
+        assert (broken / name).read_text() == (path / name).read_text()
+    assert [json.loads(line)["step"] for line in (path / "groups.jsonl").read_text().splitlines()] == [0, 0, 3, 3]
+
+
+def test_a_run_killed_at_the_end_of_a_stage_of_turns_goes_on_with_the_next(folder):
+    """Every checkpoint lies on a boundary of the schedule, so the run is resumed exactly there; no stage is skipped or played twice."""
+    options = {"rl__init": "runs/tiny/sft", "rl__steps": 6, "rl__eval_steps": 1, "rl__eval_queries": 1, "rl__save_steps": 2,
+               "rollout__turn_schedule": [1, 2, 8], "rollout__turns_every": 2}  # fmt: skip
+    run_well(folder, "train_rl.py", **options, name="staged")
+    whole, broken = (folder / "runs" / name / "rl" for name in ("staged", "staged-broken"))
+    kill_after(folder, broken / "checkpoint-2" / "whole.json", broken / "checkpoint-6", **options, name="staged-broken")
+    run_well(folder, "train_rl.py", **options, name="staged-broken")
+    horizons = [1, 1, 2, 2, 8, 8]
+    groups = [json.loads(line) for line in (whole / "groups.jsonl").read_text().splitlines()]
+    assert [json.loads(line) for line in (broken / "groups.jsonl").read_text().splitlines()] == groups
+    assert differ(weights(broken), weights(whole)) == []
+    for path in (whole, broken):
+        log = read(path / "checkpoint-6" / "trainer_state.json")["log_history"]
+        assert [entry["rollout/max_turns"] for entry in log if "rollout/max_turns" in entry] == horizons
+    turns = {step: [one["meta"]["turns"] for group in groups if group["step"] == step for one in group["trajectories"]] for step in range(6)}
+    assert all(max(turns[step]) <= horizon for step, horizon in enumerate(horizons)) and max(turns[1]) == 1 < max(turns[2])
+
+
+def test_a_checkpoint_that_was_only_half_written_is_passed_over(unbroken, folder):
+    path, options = unbroken
+    half = folder / "runs" / "half" / "rl"
+    shutil.copytree(path, half, ignore=shutil.ignore_patterns("timing.json", "checkpoint-6"))
+    shutil.copytree(path / "checkpoint-4", half / "checkpoint-4", dirs_exist_ok=True)
+    (half / "checkpoint-5").mkdir()
+    (half / "checkpoint-5" / "config.json").write_text("{}")
+    run_well(folder, "train_rl.py", **options | {"name": "half"})
+    assert differ(weights(half), weights(path)) == []
+
+
+def test_a_run_whose_policy_is_gone_is_not_done(unbroken, folder):
+    path, options = unbroken
+    before = weights(path)
+    (path / "model.safetensors").unlink()
+    refused(folder, "train_rl.py", **options | {"name": "on-top", "rl__init": str(path)}, says="holds no weights")
+    assert "is done already" not in run_well(folder, "train_rl.py", **options)
+    assert differ(weights(path), before) == []
+
+
+def test_a_stage_that_has_not_finished_is_not_built_upon(unbroken, folder):
+    path, options = unbroken
+    shutil.copytree(path, folder / "runs" / "unfinished" / "sft", ignore=shutil.ignore_patterns("timing.json", "checkpoint-*"))
+    refused(folder, "train_rl.py", **options | {"name": "unfinished", "rl__init": None}, says="is not finished")
+
+
+def test_a_finished_run_started_again_changes_nothing(unbroken, folder):
+    path, options = unbroken
+    before = weights(path)
+    assert "is done already" in run_well(folder, "train_rl.py", **options)
+    assert differ(weights(path), before) == []
+
+
+def refused(folder, script, *words, says, **options):
+    """The script ends with exit code 2 and one line on stderr, and made no checkpoint."""
+    before = set((folder / "runs").rglob("checkpoint-*"))
+    done = run(folder, script, *words, **options)
+    assert done.returncode == 2, done.stderr[-4000:]
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) == 1 and lines[0].startswith("error: "), done.stderr
+    assert says in lines[0]
+    assert set((folder / "runs").rglob("checkpoint-*")) == before
+
+
+SCRIPTS = ("data/prepare.py", "train_sft.py", "train_rl.py", "evaluate.py")
+
+
+def words_of(script):
+    return ("travel",) if script == "data/prepare.py" else ()
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_missing_config_is_refused(folder, script):
+    refused(folder, script, *words_of(script), config="configs/nowhere.yaml", says="configs/nowhere.yaml does not exist")
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_typo_in_a_key_is_refused_with_the_nearest_key(folder, script):
+    refused(folder, script, *words_of(script), rl__stpes=3, says="did you mean rl.steps?")
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_an_unknown_tool_set_is_refused(folder, script):
+    refused(folder, script, *words_of(script), environment__name="travle", says="travel")
+
+
+def test_a_group_of_one_is_refused(folder):
+    refused(folder, "train_rl.py", rollout__group_size=1, says="rollout.group_size=1")
+
+
+def test_a_group_that_would_split_is_refused_with_the_numbers_to_change(folder):
+    refused(folder, "train_rl.py", extra_environment={"WORLD_SIZE": "5", "RANK": "0"}, says="rl.groups=2 cannot be shared by 5 processes")
+    command = [sys.executable, "-m", "arenarl.config", "--config", CONFIG, "--set", "rl.groups=2", "--processes", "5"]
+    done = subprocess.run(command, cwd=folder, env=os.environ | ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and done.stderr.startswith("error: rl.groups=2 ") and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("script", ["train_sft.py", "train_rl.py", "evaluate.py"])
+def test_missing_data_is_refused_with_the_command_that_makes_it(folder, script):
+    refused(folder, script, data__folder="nowhere", says="python data/prepare.py")
+
+
+@pytest.fixture(scope="session")
+def without_template(folder):
+    """A copy of the SFT policy whose tokenizer has no chat template."""
+    copy = folder / "without-template"
+    shutil.copytree(folder / "runs" / "tiny" / "sft", copy, ignore=shutil.ignore_patterns("checkpoint-*", "initial", "chat_template.jinja"))
+    settings = read(copy / "tokenizer_config.json")
+    settings.pop("chat_template", None)
+    (copy / "tokenizer_config.json").write_text(json.dumps(settings))
+    return copy
+
+
+@pytest.mark.parametrize(("script", "key"), [("train_rl.py", "rl__init"), ("train_sft.py", "policy__model")])
+def test_a_checkpoint_without_a_chat_template_is_refused(folder, without_template, script, key):
+    options = {"name": "refused", "sft__deepspeed": None, key: str(without_template)}
+    refused(folder, script, **options, says=f"{without_template} has no chat template")
+
+
+def test_evaluation_refuses_a_checkpoint_without_a_chat_template(folder, without_template):
+    refused(folder, "evaluate.py", evaluate__checkpoints={"x": str(without_template)}, says=f"{without_template} has no chat template")
+
+
+@pytest.mark.parametrize("script", ["train_rl.py", "evaluate.py"])
+def test_a_missing_checkpoint_is_refused(folder, script):
+    refused(folder, script, name="never-trained", says="runs/never-trained/sft")
+
+
+@pytest.mark.parametrize(("script", "key"), [("train_rl.py", "rl__init"), ("train_sft.py", "policy__model")])
+def test_a_checkpoint_without_weights_is_refused(folder, tmp_path, script, key):
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "config.json"):
+        shutil.copy(folder / "runs" / "tiny" / "sft" / name, tmp_path)
+    refused(folder, script, **{"name": "refused", "sft__deepspeed": None, key: str(tmp_path)}, says=str(tmp_path))
+
+
+@pytest.mark.parametrize("script", ["train_sft.py", "train_rl.py"])
+def test_a_check_needs_no_launcher_and_stops_before_training(folder, script):
+    """reproduce.sh checks so, before torchrun could bury the line and its exit code."""
+    before = {path: path.read_bytes() for path in (folder / "runs" / "tiny").rglob("model.safetensors")}
+    run_well(folder, script, "--check", name="tiny")
+    run_well(folder, script, "--check", name="checked", rl__init_run="tiny")
+    assert not list((folder / "runs" / "checked").rglob("checkpoint-*"))
+    assert all(path.read_bytes() == weights for path, weights in before.items())
+    refused(folder, script, "--check", data__folder="nowhere", says="python data/prepare.py")
+
+
+def test_zero_3_without_a_launcher_is_refused_with_the_command_that_starts_it(folder):
+    refused(folder, "train_sft.py", name="refused", says="torchrun --nproc_per_node 2 train_sft.py")
+    refused(folder, "train_rl.py", name="refused", rl__deepspeed=TINY["sft.deepspeed"], says="torchrun --nproc_per_node 2 train_rl.py")
+
+
+@pytest.mark.parametrize("stage", ["sft", "rl"])
+def test_a_missing_deepspeed_file_is_refused(folder, stage):
+    refused(folder, f"train_{stage}.py", says=f"{stage}.deepspeed=nowhere.json does not exist", **{f"{stage}__deepspeed": "nowhere.json"})
+
+
+@pytest.mark.parametrize("script", ["train_sft.py", "train_rl.py"])
+def test_a_run_on_two_processes_goes_on_from_its_checkpoint(folder, tmp_path, script):
+    """The last checkpoint is loaded by both processes, under ZeRO-3 (SFT) and without (RL), and the policy comes out the same."""
+    shutil.copytree(folder / "runs", tmp_path / "runs", ignore=shutil.ignore_patterns("unbroken", "broken", "half"))
+    shutil.copytree(folder / "data", tmp_path / "data")
+    saved = tmp_path / "runs" / "tiny" / script.removeprefix("train_").removesuffix(".py") / "model.safetensors"
+    before = weights(saved.parent)
+    saved.unlink()
+    (saved.parent / "timing.json").unlink()  # the mark of a finished stage
+    run_well(tmp_path, script, processes=2)
+    assert differ(weights(saved.parent), before) == []
+
+
+LLM = ROOT / "configs" / "judges" / "local_server.yaml"
+KEY = "sk-MARKED-2f9c"
+
+
+def test_rl_and_evaluation_with_llm_judges_are_paid_for_once_stop_at_their_budget_and_never_tell_the_key(folder, tmp_path):
+    from arenarl.judges.server import free_port, running_server
+
+    shutil.copytree(folder, tmp_path / "run", dirs_exist_ok=True)
+    work, port = tmp_path / "run", free_port()
+    (work / "judge.yaml").write_text(
+        LLM.read_text(encoding="utf-8").replace("8765", str(port)).replace("api_key_variable: null", "api_key_variable: JUDGE_KEY"), encoding="utf-8"
+    )
+    judges = {"judge.train": {"base": "judge.yaml"}, "judge.eval": [{"base": "judge.yaml"}, {"base": "judge.yaml", "process_aware": False}]}
+    without_key = {"name": "llm", "rl.init_run": "tiny", "wandb.mode": "offline", **judges}
+    zero3 = {"processes": 2, "rl.deepspeed": zero_3(work)}
+    options = {"extra_environment": {"JUDGE_KEY": KEY}, **without_key}
+    from_store = {**without_key, "judge.store_only": True}
+    outputs = [run(work, "train_rl.py", **zero3, **without_key)]
+    assert outputs[0].returncode == 2 and "set the environment variable JUDGE_KEY" in outputs[0].stderr
+    data = work / "data"
+    with running_server(CONFIG, [f"data.folder={data}"], port, "--log", str(tmp_path / "served.jsonl")):
+        outputs.append(run(work, "train_rl.py", **zero3, **options, **{"judge.max_calls": 60}))
+        assert outputs[-1].returncode != 0 and "judge.max_calls=60 is used up: llm/rl has paid for 60 calls" in outputs[-1].stderr
+        stopped = work / "runs" / "llm" / "rl"
+        assert "saved runs/llm/rl/checkpoint-" in outputs[-1].stderr and list(stopped.glob("checkpoint-*/trainer_state.json"))
+        outputs.append(run(work, "train_rl.py", **zero3, **options))
+        outputs.append(run(work, "evaluate.py", **options))
+        assert [done.returncode for done in outputs[2:]] == [0, 0], outputs[-1].stderr[-3000:]
+        assert "estimate for rl: at most" in outputs[2].stdout and "the two judges agree" in outputs[-1].stdout
+    served = [json.loads(line) for line in (tmp_path / "served.jsonl").read_text().splitlines()]
+    summary = read(work / "results" / "llm" / "summary.json")
+    assert summary["judge"] == "simulated" and summary["provenance"]["judge_eval"][0]["model"] == "simulated-travel-judge"
+    assert len(summary["provenance"]["judge_train"]["prompt"]) == 12
+    figures = summary["rl"]["sampled"]
+    assert len(figures["by_judge"]) == 2 and 0 <= figures["judges_agree"]["agreement"] <= 1 and figures["missing_verdicts"] == 0
+    state = read(max(stopped.glob("checkpoint-*"), key=lambda path: int(path.name[11:])) / "trainer_state.json")
+    assert state["log_history"][-2]["judge/total_calls"] <= len(served)
+
+    shutil.rmtree(stopped)
+    outputs.append(run(work, "train_rl.py", **zero3, **from_store))
+    outputs.append(run(work, "evaluate.py", **from_store))
+    assert [done.returncode for done in outputs[-2:]] == [0, 0], outputs[-1].stderr[-3000:]
+    again = read(work / "results" / "llm" / "summary.json")
+    assert again["rl"]["sampled"]["win_rate"] == figures["win_rate"] and again["sft"] == summary["sft"]
+    outputs.append(run(work, "evaluate.py", **{**from_store, "judge.eval": [{"base": "judge.yaml", "temperature": 1.0}]}))
+    assert outputs[-1].returncode == 2 and "lacks a reply of simulated-travel-judge" in outputs[-1].stderr
+
+    assert all(KEY not in done.stdout + done.stderr for done in outputs)
+    assert [path for path in tmp_path.rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()] == []
+
+
+def test_under_faults_no_score_is_invented_and_running_again_makes_no_call(folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "run")
+    command = [sys.executable, "-m", "arenarl.studies.judge_faults", "--config", CONFIG, "--steps", "3", "--faults", "0.3"]
+    command += [word for key, value in TINY.items() for word in ("--set", f"{key}={json.dumps(value)}")]
+    done = subprocess.run(command, cwd=tmp_path / "run", env=os.environ | ENVIRONMENT, capture_output=True, text=True, timeout=900, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    figures = json.loads(done.stdout.splitlines()[-1])
+    assert list(figures) == ["fault_share", "invented_scores", "failed_verdicts", "throughput_ratio", "calls_on_rerun"]
+    assert 0.1 < figures["fault_share"] < 0.5 and figures["invented_scores"] == figures["calls_on_rerun"] == 0 < figures["throughput_ratio"]

@@ -1,0 +1,68 @@
+"""Policies whose turns are written out.
+"""
+
+import asyncio
+import json
+
+from arenarl.rollout.generation import GeneratedTurn
+from arenarl.trajectory import Query
+
+
+def think(body):
+    return f"<think>\nhm\n</think>\n\n{body}"
+
+
+def call(name="search_poi", **arguments):
+    return think(f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>")
+
+
+ANSWER = think("<answer>\nLotus Park ¥20\n</answer>")
+
+
+class Scripted:
+    """A generator that writes prepared texts: a list of turns for each query, found by the query's text in the prompt."""
+
+    def __init__(self, tokenizer, scripts):
+        self.tokenizer, self.scripts = tokenizer, scripts
+        self.requests = []
+
+    async def generate(self, request):
+        self.requests.append(request)
+        prompt = self.tokenizer.decode(request.token_ids)
+        script = next(turns for text, turns in self.scripts.items() if text in prompt)
+        token_ids = self.tokenizer.encode(script[prompt.count("<|im_start|>assistant") - 1]) + [self.tokenizer.eos_token_id]
+        return GeneratedTurn(token_ids[: request.max_tokens])
+
+
+class Echo:
+    """An environment that returns a call's name and arguments, and notes both the call and its reset. `slow` returns after `patience` others."""
+
+    tools = []
+
+    def __init__(self, patience=0):
+        self.patience, self.log, self.resets = patience, [], 0
+
+    def reset(self, query):
+        self.resets += 1
+        self.query = query
+
+    async def call(self, name, arguments):
+        while name == "slow" and len(self.log) < self.patience:
+            await asyncio.sleep(0.01)
+        self.log.append(name)
+        return f"{name} {arguments}"
+
+
+def query(text="Find a quiet park.", query_id="q"):
+    return Query(query_id, "travel", "Search", "en", text)
+
+
+class HalfScripted:
+    """Puts every request through the model, then says what the script says."""
+
+    def __init__(self, model, scripted):
+        self.model, self.scripted = model, scripted
+
+    async def generate(self, request):
+        await self.model.generate(request)
+        return await self.scripted.generate(request)

@@ -1,0 +1,251 @@
+"""What goes wrong on real machines, provoked for real: each time one line on stderr that says what to change, and what was done stays."""
+
+import os
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import zipfile
+
+import psutil
+import pytest
+import torch
+from scripts import ENVIRONMENT, ROOT, command_of, ends, run, run_well, start
+
+from arenarl.report.conclusion import meaning
+from arenarl.system.errors import GPU_OUT_OF_MEMORY, INTERRUPTED, LOST_CONNECTION, OUT_OF_MEMORY, UserError, explain
+
+TWO = {"processes": 2, "sft__deepspeed": None, "sft__save_steps": 5}
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("prepared")
+    run_well(folder, "data/prepare.py", "travel")
+    return folder
+
+
+@pytest.fixture
+def folder(prepared, tmp_path):
+    shutil.copytree(prepared / "data", tmp_path / "data")
+    return tmp_path
+
+
+def last_line(done):
+    """The last line on stderr, of a run that ended with code 2 and without a traceback."""
+    assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr[-4000:]
+    return done.stderr.strip().splitlines()[-1]
+
+
+def test_a_full_disk_ends_with_one_line_and_with_room_the_run_goes_on(prepared, tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=9m", "tmpfs", disk], capture_output=True, check=False).returncode:
+        pytest.skip("mounting a small disk needs root")
+    try:
+        shutil.copytree(prepared / "data", disk / "data")
+        assert "the disk is full" in last_line(run(disk, "train_sft.py", sft__epochs=2, **TWO))
+        assert list(disk.glob("runs/tiny/sft/checkpoint-*/whole.json")) and not list(disk.rglob("*.partial"))
+        subprocess.run(["mount", "-o", "remount,size=99m", disk], check=True)
+        run_well(disk, "train_sft.py", sft__epochs=2, **TWO)
+    finally:
+        subprocess.run(["umount", disk], check=True)
+
+
+def test_a_limit_on_file_sizes_ends_with_one_line_and_leaves_no_half_file(tmp_path):
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+
+    command = command_of("data/prepare.py", "travel")
+    done = subprocess.run(command, cwd=tmp_path, env=os.environ | ENVIRONMENT, preexec_fn=limit, capture_output=True, text=True, check=False)
+    assert "ulimit -f" in last_line(done)
+    assert not list(tmp_path.rglob("*.partial"))
+    run_well(tmp_path, "data/prepare.py", "travel")
+
+
+def test_no_permission_ends_with_one_line(tmp_path):
+    tmp_path.chmod(0o555)
+    as_others = ["setpriv", "--bounding-set", "-dac_override"] if os.getuid() == 0 else []  # root may write anywhere
+    if as_others and not shutil.which("setpriv"):
+        pytest.skip("without setpriv root cannot give up its rights")
+    command = [*as_others, *command_of("data/prepare.py", "travel")]
+    done = subprocess.run(command, cwd=tmp_path, env=os.environ | ENVIRONMENT, capture_output=True, text=True, check=False)
+    tmp_path.chmod(0o755)
+    assert "no permission to write there" in last_line(done) and "data" in last_line(done)
+
+
+def test_too_little_memory_ends_with_one_line(folder):
+    def limit():
+        resource.setrlimit(resource.RLIMIT_AS, (12 * 2**30, 12 * 2**30))
+
+    huge = {"sft__deepspeed": None, "policy__scratch__hidden_size": 2**16, "policy__scratch__intermediate_size": 2**17}
+    command = command_of("train_sft.py", **huge)
+    done = subprocess.run(command, cwd=folder, env=os.environ | ENVIRONMENT, preexec_fn=limit, capture_output=True, text=True, check=False)
+    assert "memory ran out; lower" in last_line(done)
+
+
+def test_a_port_in_use_ends_with_one_line(folder):
+    with socket.socket() as taken:
+        taken.bind(("", 0))
+        taken.listen()
+        variables = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(taken.getsockname()[1]), "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
+        done = run(folder, "train_sft.py", extra_environment=variables, sft__deepspeed=None)
+    assert "the port is in use by another run" in last_line(done)
+
+
+def test_ctrl_c_ends_with_one_line_and_keeps_the_checkpoint_and_meanwhile_nobody_else_may_write(folder):
+    process = start(folder, "train_sft.py", "runs/tiny/sft/checkpoint-5/whole.json", sft__epochs=100, **TWO)
+    assert "is being written by another run" in last_line(run(folder, "train_sft.py", sft__epochs=100, **TWO))
+    os.killpg(process.pid, signal.SIGINT)
+    assert ends(process, folder) == (130, INTERRUPTED)
+    assert list(folder.glob("runs/tiny/sft/checkpoint-*/whole.json"))
+
+
+def test_a_process_killed_for_its_memory_ends_the_run_with_one_line(folder):
+    process = start(folder, "train_sft.py", "runs/tiny/sft/checkpoint-5/whole.json", sft__epochs=100, **TWO)
+    psutil.Process(process.pid).children()[1].kill()
+    code, line = ends(process, folder)
+    assert code == 128 + signal.SIGKILL and "a training process was killed" in line and OUT_OF_MEMORY in line
+
+
+FULL = """
+import os, torch
+from arenarl.errors import guarded
+
+def main():
+    torch.distributed.init_process_group("gloo")
+    if os.environ["RANK"] == "1":
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 1 has a total capacity of 139.81 GiB")
+    torch.distributed.barrier()
+
+guarded(main)
+"""
+
+
+def launched(folder, code, processes):
+    """What came of a script of this code, run by our launcher."""
+    (folder / "script.py").write_text(code)
+    command = [sys.executable, "-m", "arenarl.run.launch", "--nproc_per_node", str(processes), "script.py"]
+    return subprocess.run(command, cwd=folder, env=os.environ | ENVIRONMENT, capture_output=True, text=True, timeout=300, check=False)
+
+
+def test_a_gpu_without_memory_ends_the_run_with_one_line_of_the_process_that_had_none(tmp_path):
+    """There is none here: the real exception is raised in a process of its own, while the other waits for it."""
+    assert last_line(launched(tmp_path, FULL, 2)) == f"error: {GPU_OUT_OF_MEMORY}"
+
+
+MEETING = """
+from accelerate import PartialState
+from accelerate.utils import gather_object
+from arenarl.errors import guarded
+
+def main():
+    PartialState(cpu=True)
+    for _ in range(3):
+        gather_object([0])
+
+guarded(main)
+"""
+
+
+def test_processes_that_end_right_after_they_met_end_well(tmp_path):
+    """Left to Python's shutdown, some of eight nearly always abort: a thread of gloo's needs Python meanwhile."""
+    done = launched(tmp_path, MEETING, 8)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_bug_on_several_processes_keeps_its_traceback(tmp_path):
+    done = launched(tmp_path, MEETING.replace("gather_object([0])", "gather_object([0])\n    raise ValueError('a bug')"), 8)
+    assert done.returncode == 1 and "ValueError: a bug" in done.stderr
+    assert done.stderr.endswith("failed with exit code 1; its traceback stands above\n")
+
+
+def test_processes_end_when_their_launcher_is_killed(folder):
+    process = start(folder, "train_sft.py", "runs/tiny/sft/checkpoint-5/whole.json", sft__epochs=100, **TWO)
+    workers = psutil.Process(process.pid).children()
+    process.kill()
+    process.wait()
+    _, alive = psutil.wait_procs(workers, timeout=60)
+    assert len(workers) == 2 and alive == []
+
+
+def test_plain_torchrun_shows_the_line_in_its_last_lines(tmp_path):
+    command = command_of("train_sft.py", **TWO)
+    command[command.index("arenarl.run.launch")] = "torch.distributed.run"
+    done = subprocess.run(command, cwd=tmp_path, env=os.environ | ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "error: data/sft.jsonl does not exist" in "\n".join(done.stderr.splitlines()[-5:])
+
+
+def wheel(folder, name, version):
+    """A package without content."""
+    info = f"{name}-{version}.dist-info"
+    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as file:
+        file.writestr(f"{name}.py", "")
+        file.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        file.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        file.writestr(f"{info}/RECORD", f"{name}.py,,\n{info}/METADATA,,\n{info}/WHEEL,,\n{info}/RECORD,,\n")
+
+
+def test_an_interrupted_download_of_packages_ends_with_one_line_and_the_same_command_goes_on(tmp_path):
+    """The first attempt finds torch but not the other package, as if the network had gone away in between."""
+    wheels = tmp_path / "wheels"
+    wheels.mkdir()
+    shutil.copy(ROOT / "reproduce.sh", tmp_path)
+    (tmp_path / "requirements.txt").write_text("torch==2.13.0\nother==1.0\n")
+    wheel(wheels, "torch", "2.13.0")
+    variables = {key: value for key, value in os.environ.items() if not key.startswith("PIP_")}
+    variables |= {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels), "PIP_CONFIG_FILE": os.devnull, "PYTHON": sys.executable}
+
+    def set_up():
+        return subprocess.run(["./reproduce.sh", "bench"], cwd=tmp_path, env=variables, capture_output=True, text=True, check=False)
+
+    done = set_up()
+    assert done.returncode == 2 and done.stderr.startswith("error: the packages could not be installed") and done.stderr.count("\n") == 1
+    assert "other" in (tmp_path / ".venv" / "install.log").read_text()
+    wheel(wheels, "other", "1.0")
+    done = set_up()
+    assert "arenarl" in done.stderr and (tmp_path / ".venv" / "installed.txt").read_text() == (tmp_path / "requirements.txt").read_text()
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (UserError("change x"), "error: change x"),
+        (KeyboardInterrupt(), INTERRUPTED),
+        (MemoryError(), f"error: {OUT_OF_MEMORY}"),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), f"error: {GPU_OUT_OF_MEMORY}"),
+        (RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be"), f"error: {GPU_OUT_OF_MEMORY}"),
+        (RuntimeError("ncclUnhandledCudaError: Call to CUDA function failed.\nCuda failure 2 'out of memory'"), f"error: {GPU_OUT_OF_MEMORY}"),
+        (RuntimeError("[enforce fail at alloc_cpu.cpp:124] . DefaultCPUAllocator: can't allocate memory"), f"error: {OUT_OF_MEMORY}"),
+        (RuntimeError("[gloo] Connection closed by peer [127.0.0.1]:1"), f"error: {LOST_CONNECTION}"),
+        (FileNotFoundError(2, "No such file", "x"), None),
+        (ValueError("a bug"), None),
+    ],
+)
+def test_what_the_user_can_mend_is_told_from_a_bug(error, line):
+    assert explain(error) == line
+
+
+def test_an_error_is_explained_by_what_it_was_raised_for():
+    try:
+        try:
+            raise OSError(28, "No space left on device", "runs/x")
+        except OSError as error:
+            raise RuntimeError("while saving") from error
+    except RuntimeError as error:
+        assert explain(error).startswith("error: runs/x: the disk is full")
+
+
+def figures(low, mean, high):
+    return {"win_rate": {"mean": mean, "ci": [low, high]}, "cases": 500}
+
+
+@pytest.mark.parametrize(("rl", "verdict"), [((41, 45, 50), "higher"), ((10, 20, 29), "lower"), ((35, 45, 50), "no difference is shown")])
+def test_the_conclusion_claims_a_difference_only_where_the_intervals_are_apart(rl, verdict):
+    summary = {"judge": "simulated", "sft": {"greedy": figures(30, 35, 40)}, "rl": {"greedy": figures(*rl), "sampled": figures(*rl)}}
+    summary["sft"]["sampled"] = figures(30, 35, 40)
+    change, caveat = meaning(summary)
+    assert verdict in change and f"35.0 → {rl[1]:.1f} %" in change and "simulated" in caveat and "One seed" in caveat

@@ -1,0 +1,256 @@
+"""Knockouts worked by hand, match by match, and what their failures and draws do."""
+
+import asyncio
+from itertools import combinations
+from random import Random
+
+import pytest
+from judges import noisy, perfect, scripted
+
+from arenarl.tournament.brackets import DoubleElimination, standard_placement
+from arenarl.tournament.play import play_tournament, run_tournament
+
+SEEDED, SINGLE, DOUBLE = "seeded_single_elimination", "single_elimination", "double_elimination"
+each_size = pytest.mark.parametrize("size", range(2, 18))
+
+
+def shuffled(size, seed=0):
+    return Random(seed).sample(range(1, size + 1), size)
+
+
+@pytest.fixture
+def lots_in_order(monkeypatch):
+    """Entrants are drawn as 0, 1, 2, …"""
+    monkeypatch.setattr("arenarl.tournament.schedules.Topology.lots", property(lambda self: list(range(self.size))))
+
+
+def played(ranking):
+    return {(match.i, match.j): match.round for match in ranking.matches}
+
+
+@each_size
+def test_the_bracket_saves_exactly_the_matches_of_the_anchor(size):
+    ranking = run_tournament(SEEDED, size, noisy(range(size)))
+    bracket = [match for match in ranking.matches if match.round > 0]
+    assert not any(0 in (match.i, match.j) for match in bracket)
+    assert size - 1 <= len(ranking.matches) < 2 * size - 2  # the anchor plays at least one bracket match
+
+
+def test_a_seeded_bracket_of_four_worked_by_hand():
+    # Seeding (both orders): anchor (12 + 8 + 16) / 3 = 12; 1: 10, 2: 14, 3: 13. Seeds 2, 3, 0, 1.
+    # Semi-finals 2 v 1 and 3 v 0; 0 has already met 3 and won 16:13. 2 beats 1 by 16:12. Final 2 v 0: 14:8 from the seeding.
+    scores = {(0, 1): (6, 5), (0, 2): (4, 7), (0, 3): (8, 6.5), (1, 2): (6, 8)}
+    ranking = run_tournament(SEEDED, 4, scripted(scores))
+    assert [(match.i, match.j, match.round) for match in ranking.matches] == [(0, 1, 0), (0, 2, 0), (0, 3, 0), (2, 1, 1)]
+    assert ranking.scores_G == [12.0, (10 + 12) / 2, (14 + 16) / 2, 13.0]
+    assert ranking.ranks_G == [1.0, 3.0, 0.0, 2.0]  # inside the semi-finals' tier 13 beats 11
+    assert (ranking.judge_calls, ranking.critical_path) == (8, 2)
+
+
+def test_sum_adds_bracket_scores_to_the_seeding_score_as_algorithm_1_does():
+    # The bracket above: 0 has 12 + 16 + 8, 1 has 10 + 12, 2 has 14 + 16 + 14, 3 has 13 + 13.
+    scores = {(0, 1): (6, 5), (0, 2): (4, 7), (0, 3): (8, 6.5), (1, 2): (6, 8)}
+    ranking = run_tournament(SEEDED, 4, scripted(scores), accumulate="sum")
+    assert ranking.scores_G == [36.0, 22.0, 44.0, 26.0]
+
+
+def test_an_upset_puts_the_better_seed_out():
+    qualities = {0: 6, 1: 9, 2: 7, 3: 5}
+    scores = {(i, j): (qualities[i], qualities[j]) for i, j in combinations(range(4), 2)} | {(1, 3): (2, 4)}
+    ranking = run_tournament(SEEDED, 4, scripted(scores))
+    assert ranking.ranks_G[1] > ranking.ranks_G[3]
+    assert ranking.ranks_G[2] == 0.0  # 2 beats 0 in its semi-final and the upsetter in the final
+
+
+@each_size
+def test_standard_placement_lets_seeds_meet_as_late_as_they_can(size):
+    places = standard_placement(size)
+    assert sorted(places) == list(range(len(places)))
+    assert all(pair[0] < size for pair in zip(places[::2], places[1::2], strict=True))  # no bye meets a bye
+    while len(places) > 1:
+        assert all(a + b == len(places) - 1 for a, b in zip(places[::2], places[1::2], strict=True))
+        places = [min(a, b) for a, b in zip(places[::2], places[1::2], strict=True)]
+
+
+def test_byes_go_to_the_best_seeds_and_cost_no_match():
+    qualities = [9, 8, 7, 6, 5]  # a bracket of 8: only seeds 4 and 5 play in its first round
+    ranking = run_tournament(SEEDED, 5, perfect(qualities))
+    assert {(match.i, match.j) for match in ranking.matches if match.round == 1} == {(3, 4), (1, 2)}
+    assert ranking.ranks_G == [0.0, 1.0, 2.0, 3.0, 4.0]
+
+
+def test_algorithm1_placement_pairs_the_rounds_as_the_paper_does():
+    # Anchor last, so that no bracket match is known from the seeding but that of seed 1 v seed 8.
+    qualities = [1, 8, 7, 6, 5, 4, 3, 2]  # trajectory k is seed k for k >= 1, the anchor is seed 8
+    ranking = run_tournament(SEEDED, 8, perfect(qualities), placement="algorithm1")
+    bracket = {(match.i, match.j): match.round for match in ranking.matches if match.round > 0}
+    assert bracket == {(3, 6): 1, (4, 5): 1, (2, 7): 1, (1, 3): 2, (4, 2): 2, (1, 2): 3}
+
+
+@each_size
+def test_algorithm1_placement_plays_every_size_and_finds_the_best(size):
+    qualities = shuffled(size, seed=1)
+    ranks = run_tournament(SEEDED, size, perfect(qualities), placement="algorithm1", accumulate="sum").ranks_G
+    assert ranks[qualities.index(max(qualities))] == 0.0
+    assert sorted(ranks) == list(range(size))
+
+
+def test_a_draw_sends_the_better_score_so_far_on():
+    # Seeds 1, 2, 0, 3. Semi-finals: 1 and 3 draw, 2 beats 0; 1 loses the final. Means of the tier below: 0 has 10, 3 has 9.
+    scores = {(0, 1): (5, 9), (0, 2): (5, 7), (0, 3): (5, 3), (1, 3): (6, 6), (1, 2): (7, 8)}
+    ranking = run_tournament(SEEDED, 4, scripted(scores))
+    assert ranking.ranks_G == [2.0, 1.0, 0.0, 3.0]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_draw_between_equals_gives_both_the_tier_that_one_reaches(seed):
+    # 1 and 2 are seeds 1 and 2 in the lot's order and draw the final; nothing tells them apart.
+    assert run_tournament(SEEDED, 4, perfect([5, 9, 9, 1]), seed=seed).ranks_G == [2.0, 0.5, 0.5, 3.0]
+
+
+def test_after_a_failed_match_the_better_score_so_far_goes_on():
+    qualities = [1, 9, 7, 5]  # semi-finals 1 v 0 and 2 v 3; the latter fails
+    scores = {(i, j): (qualities[i], qualities[j]) for i, j in combinations(range(4), 2)}
+    ranking = run_tournament(SEEDED, 4, scripted(scores, failed=[{2, 3}]))
+    assert ranking.ranks_G == [3.0, 0.0, 1.0, 2.0]
+    assert [{match.i, match.j} for match in ranking.failed_matches] == [{2, 3}]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_failed_final_between_equals_is_not_decided_by_the_lot(seed):
+    qualities = [5, 9, 9, 1]
+    scores = {(i, j): (qualities[i], qualities[j]) for i, j in combinations(range(4), 2)}
+    assert run_tournament(SEEDED, 4, scripted(scores, failed=[{1, 2}]), seed=seed).ranks_G == [2.0, 0.5, 0.5, 3.0]
+
+
+def test_a_trajectory_without_a_seeding_score_is_seeded_last_and_can_still_win():
+    scores = {(0, 1): (5, 8), (0, 2): (5, 6), (1, 3): (6, 9), (2, 3): (4, 9)}
+    ranking = run_tournament(SEEDED, 4, scripted(scores, failed=[{0, 3}]))
+    assert ranking.ranks_G[3] == 0.0
+
+
+def test_a_match_starts_when_both_entrants_are_known():
+    # Seeds are the indices shifted by the weak anchor: 1 … 7, 0. Match 4 v 5 hangs until the other half has its finalist.
+    started, finalist_known = [], asyncio.Event()
+
+    async def compare(i, j):
+        started.append({i, j})
+        if {i, j} == {4, 5}:
+            await asyncio.wait_for(finalist_known.wait(), timeout=60)
+        if {i, j} == {2, 3}:
+            finalist_known.set()
+        return 10 - (i or 9), 10 - (j or 9)
+
+    ranking = asyncio.run(play_tournament(SEEDED, 8, compare))
+    assert ranking.ranks_G == [7.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
+    assert started.index({2, 3}) < started.index({1, 4})
+    assert ranking.critical_path == 4  # seeding, then three rounds
+
+
+def test_algorithm_1_on_a_group_of_eight_worked_by_hand():
+    """Both orders agree, so a match's scores are twice those given here."""
+    seeding = {(0, 1): (5, 8), (0, 2): (6, 4), (0, 3): (5, 7), (0, 4): (7, 3), (0, 5): (4, 9), (0, 6): (5, 6), (0, 7): (6, 2)}
+    # Lines 3-9: s_anc = 2 (5+6+5+7+4+5+6) / 7 = 76/7 = 10.86; the others 16, 8, 14, 6, 18, 12, 4. Seeds: 5, 1, 3, 6, 0, 2, 4, 7.
+    # Lines 14-23: seeds 1 v 8, 3 v 6, 4 v 5, 2 v 7 from front to back: 5 v 7, 3 v 2, 6 v 0, 1 v 4.
+    quarters = {(5, 7): (8, 5), (3, 2): (6, 7), (1, 4): (9, 4)}  # 6 v 0 is known: 6:5. An upset: 2 beats 3.
+    halves = {(5, 2): (7, 6), (6, 1): (7, 5)}  # 6 beats 1
+    final = {(5, 6): (6, 8)}
+    ranking = run_tournament(SEEDED, 8, scripted(seeding | quarters | halves | final), placement="algorithm1", accumulate="sum")
+    assert played(ranking) == dict.fromkeys(seeding, 0) | dict.fromkeys(quarters, 1) | dict.fromkeys(halves, 2) | dict.fromkeys(final, 3)
+    # Line 29, V: 5 has 18+16+14+12, 6 has 12+12+14+16, 2 has 8+14+12, 1 has 16+18+10, 7: 4+10, 3: 14+12, 0: 76/7+10, 4: 6+8.
+    assert ranking.scores_G == pytest.approx([76 / 7 + 10, 44, 34, 26, 14, 60, 54, 14])
+    # Lines 36-41: 6 champion, 5 finalist, then 1 before 2, then 3, 0, and 4 and 7 with equal sums.
+    assert ranking.ranks_G == [5.0, 2.0, 3.0, 4.0, 6.5, 1.0, 0.0, 6.5]
+
+
+def test_random_seeds_are_no_anchor(lots_in_order):
+    # Standard placement of 0 … 4: 0 has a bye, 3 v 4, 1 and 2 have byes and meet.
+    ranking = run_tournament(SINGLE, 5, perfect([9, 5, 8, 6, 7]))
+    assert played(ranking) == {(3, 4): 0, (1, 2): 0, (0, 4): 1, (0, 2): 2}
+    assert ranking.ranks_G == [0.0, 3.0, 1.0, 4.0, 2.0]  # out first 3; then 4 and 1, and 7 points beat 5
+
+
+def test_double_elimination_of_four_worked_by_hand(lots_in_order):
+    # Winners: 0 beats 3, 2 upsets 1; 0 beats 2. Losers: 1 beats 3, then 2 and 1 have met: 2 is through without a call.
+    # The final 0 v 2 has been played as well: 0 wins.
+    scores = {(0, 3): (9, 1), (1, 2): (4, 5), (0, 2): (9, 6), (3, 1): (2, 7)}
+    ranking = run_tournament(DOUBLE, 4, scripted(scores))
+    assert played(ranking) == {(0, 3): 0, (1, 2): 0, (0, 2): 1, (3, 1): 1}
+    assert ranking.ranks_G == [0.0, 2.0, 1.0, 3.0]
+    assert ranking.scores_G == [18.0, 11.0, 11.0, 3.0]
+
+
+def test_a_pair_that_meets_again_in_double_elimination_is_not_judged_again(lots_in_order):
+    # Winners: 0 beats 3, 2 beats 1, 2 beats 0. Losers: 1 beats 3, then 0. The final 2 v 1 was played in the first round.
+    scores = {(0, 3): (5, 4), (1, 2): (4, 5), (0, 2): (6, 7), (3, 1): (2, 7), (0, 1): (3, 8)}
+    ranking = run_tournament(DOUBLE, 4, scripted(scores))
+    assert ranking.ranks_G == [2.0, 1.0, 0.0, 3.0]
+    assert ranking.critical_path == 3 and len(ranking.matches) == 5
+
+
+def test_the_once_beaten_can_win_double_elimination():
+    winners = set()
+    for seed in range(40):
+        ranking = run_tournament(DOUBLE, 16, noisy(range(16), seed), seed=seed)
+        champion = ranking.ranks_G.index(0.0)
+        own = [match.scores if match.i == champion else match.scores[::-1] for match in ranking.matches if champion in (match.i, match.j)]
+        winners.add(sum(mine < theirs for mine, theirs in own))
+    assert winners == {0, 1}
+
+
+def verdicts_of(matches):
+    results = {}
+    for match in matches:
+        results[match.i, match.j] = match.scores
+        results[match.j, match.i] = match.scores[::-1]
+    return results
+
+
+@each_size
+def test_double_elimination_eliminates_by_two_defeats(size):
+    for seed in range(5):
+        ranking = run_tournament(DOUBLE, size, noisy(range(size), seed), seed=seed)
+        walk = DoubleElimination(size, seed)._walk(verdicts_of(ranking.matches))
+        assert walk.ready == [] and len(walk.outs) == size - 1
+        defeats = [sum(match.scores[k] < match.scores[1 - k] for match in ranking.matches for k in (0, 1) if (match.i, match.j)[k] == i) for i in range(size)]
+        assert all(1 <= defeats[out.loser] <= 2 for out in walk.outs) and defeats[walk.champion] <= 1
+        assert sum(defeats) == len(ranking.matches)
+
+
+@each_size
+def test_a_perfect_judge_puts_the_best_two_of_double_elimination_first(size):
+    for seed in range(20):
+        qualities = shuffled(size, seed)
+        ranks = run_tournament(DOUBLE, size, perfect(qualities), seed=seed).ranks_G
+        assert (ranks[qualities.index(size)], ranks[qualities.index(size - 1)]) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize("topology", [SINGLE, DOUBLE])
+def test_a_failed_match_of_two_without_a_score_leaves_the_group_unranked(topology, lots_in_order):
+    scores = {(i, j): (9 - i, 9 - j) for i, j in combinations(range(4), 2)}
+    ranking = run_tournament(topology, 4, scripted(scores, failed=[{0, 3}]))
+    assert ranking.ranks_G == ranking.scores_G == [None] * 4
+    assert [{match.i, match.j} for match in ranking.failed_matches] == [{0, 3}]
+    assert len(ranking.matches) > 1  # the rest goes on
+
+
+def test_a_seeded_group_is_unranked_where_neither_of_a_failed_match_has_a_score():
+    # Seeds 0, 1, then 2 and 3 without a score; the semi-finals are 0 v 2 or 3, known as failed, and 1 v the other, failed too.
+    scores = {(i, j): (9 - i, 9 - j) for i, j in combinations(range(5), 2)}
+    failed = [{0, 2}, {0, 3}, {0, 4}, {2, 3}, {2, 4}, {3, 4}, {1, 2}, {1, 3}, {1, 4}]
+    ranking = run_tournament(SEEDED, 5, scripted(scores, failed))
+    assert ranking.ranks_G == [None] * 5
+
+
+@pytest.mark.parametrize("topology", [SINGLE, DOUBLE])
+def test_a_failed_match_can_be_ranked_by_scores_all_the_same(topology, lots_in_order):
+    scores = {(i, j): (9 - i, 9 - j) for i, j in combinations(range(4), 2)}
+    ranks = run_tournament(topology, 4, scripted(scores, failed=[{1, 2}]), ranking="scores").ranks_G
+    assert ranks[0] == 0.0 and (ranks[1] is None or ranks[2] is None or topology == DOUBLE)
+
+
+@pytest.mark.parametrize("topology", [SINGLE, DOUBLE])
+def test_after_a_failed_match_somebody_with_a_score_beats_somebody_without(topology, lots_in_order):
+    # Three entrants: 0 has a bye, 2 beats 1; the final fails. 2 has a score, 0 has none.
+    ranking = run_tournament(topology, 3, scripted({(1, 2): (3, 4)}, failed=[{0, 2}, {0, 1}]))
+    assert ranking.ranks_G == [None, 1.0, 0.0]

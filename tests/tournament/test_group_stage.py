@@ -1,0 +1,282 @@
+import asyncio
+import random
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from arenarl.tournament.group_stage import GroupCall, GroupStage
+from arenarl.tournament.play import play_tournament, run_tournament
+
+PAIRS = {"group": 2, "winners": 1, "final": 1}  # the two structures of Section 4.1
+FOURS = {"group": 4, "winners": 2, "final": 2}
+STRUCTURES = [
+    PAIRS,
+    FOURS,
+    {"group": 4, "winners": 3, "final": 3},
+    {"group": 3, "winners": 1, "final": 2},
+    {"group": 5, "winners": 4, "final": 6},
+]
+each_structure = pytest.mark.parametrize("structure", STRUCTURES, ids=lambda structure: "-".join(map(str, structure.values())))
+QUALITIES = [1, 4, 2, 3]
+
+
+def perfect(qualities, calls=None):
+    async def choose(indices, winners):
+        if calls is not None:
+            calls.append(indices)
+        return sorted(indices, key=lambda i: -qualities[i])[:winners]
+
+    return choose
+
+
+def noisy(seed):
+    """Verdicts that depend on what is shown alone; a tenth of the calls fails."""
+
+    async def choose(indices, winners):
+        rng = random.Random(repr((seed, indices)))
+        return None if rng.random() < 0.1 else rng.sample(indices, winners)
+
+    return choose
+
+
+def play(group_size, choose, seed=0, **params):
+    return run_tournament("group_stage", group_size, choose, seed, **params)
+
+
+def test_algorithm_1_by_hand():
+    """Four of qualities 1, 4, 2, 3, in pairs, twice. The lots of seed 1, then who wins:
+
+    first repeat    2-1 → 1, 0-3 → 3, then 3-1 → 1
+    second repeat   2-0 → 2, 1-3 → 1, then 2-1 → 1
+    """
+    ranking = play(4, perfect(QUALITIES), seed=1, repeats=2, **PAIRS)
+    assert ranking.group_calls == [
+        GroupCall((0, 3), (3,), repeat=0, round=0),
+        GroupCall((2, 1), (1,), repeat=0, round=0),
+        GroupCall((3, 1), (1,), repeat=0, round=1),
+        GroupCall((1, 3), (1,), repeat=1, round=0),
+        GroupCall((2, 0), (2,), repeat=1, round=0),
+        GroupCall((2, 1), (1,), repeat=1, round=1),
+    ]
+    assert ranking.scores_G == [0.0, 4.0, 1.0, 1.0]
+    assert ranking.ranks_G == [3.0, 0.0, 1.5, 1.5]
+    assert (ranking.judge_calls, ranking.critical_path, ranking.matches, ranking.failed_matches) == (6, 2, [], [])
+    assert ranking.tie_rate is None and ranking.flip_rate is None
+
+
+def test_later_rounds_pay_their_own_weight_and_the_last_weight_holds_on():
+    assert play(4, perfect(QUALITIES), seed=1, repeats=2, weights=[1, 3], **PAIRS).scores_G == [0.0, 8.0, 1.0, 1.0]
+    paid = play(8, perfect(range(8)), repeats=1, weights=[1, 3], **PAIRS)
+    assert paid.scores_G[7] == 1 + 3 + 3 and sum(paid.scores_G) == 4 * 1 + 2 * 3 + 3
+
+
+@pytest.mark.parametrize(
+    ("size", "structure", "calls", "rounds"), [(8, PAIRS, 7, 3), (16, PAIRS, 15, 4), (8, FOURS, 3, 2), (16, FOURS, 7, 3)]
+)
+def test_where_sizes_divide_calls_and_rounds_are_the_papers(size, structure, calls, rounds):
+    """Section 4.5: sum of K/G (K_win/G)^t over log_{G/K_win}(K/K_final) rounds, M times."""
+    ranking = play(size, perfect(range(size)), repeats=5, **structure)
+    assert (ranking.judge_calls, ranking.critical_path) == (5 * calls, rounds)
+    assert {len(call.shown) for call in ranking.group_calls} == {structure["group"]}
+
+
+def test_the_defaults_are_the_papers_best_row():
+    assert play(8, perfect(range(8))) == play(8, perfect(range(8)), repeats=8, weights=(1,), **FOURS)
+
+
+@each_structure
+@pytest.mark.parametrize("size", range(1, 18))
+def test_every_size_is_drawn_into_groups_that_end(size, structure):
+    left = size
+    for groups in GroupStage(**structure).draw_rounds(size, 7):
+        assert left > structure["final"]
+        assert sorted(place for drawn in groups for place in drawn) == list(range(left))
+        sizes = [len(drawn) for drawn in groups]
+        assert max(sizes) <= structure["group"] and max(sizes) > structure["winners"]
+        left = sum(min(count, structure["winners"]) for count in sizes)
+    assert left <= structure["final"] or size <= structure["final"]
+
+
+@each_structure
+@pytest.mark.parametrize("size", range(1, 18))
+def test_a_perfect_judge_puts_the_best_on_top_at_every_size(size, structure):
+    for seed in range(3):
+        qualities = random.Random(seed).sample(range(size), size)
+        ranking = play(size, perfect(qualities), seed, repeats=3, **structure)
+        assert ranking.scores_G[qualities.index(size - 1)] == max(ranking.scores_G)
+        assert sum(ranking.ranks_G) == size * (size - 1) / 2
+        played = size > structure["final"]
+        assert bool(ranking.judge_calls) == (ranking.ranks_G != [(size - 1) / 2] * size) == played
+        assert all(structure["winners"] < len(call.shown) <= structure["group"] for call in ranking.group_calls)
+
+
+def test_repeats_bring_the_order_near_the_true_one():
+    """Points of many repeats with a perfect judge: nobody ranks above a better one."""
+    ranking = play(8, perfect(range(8)), repeats=200, **FOURS)
+    assert ranking.ranks_G == sorted(ranking.ranks_G, reverse=True)
+
+
+def test_groups_are_as_even_as_possible_unless_nobody_would_be_judged():
+    assert GroupStage(group=4, winners=2).group_sizes(10) == [4, 3, 3]
+    assert GroupStage(group=4, winners=2).group_sizes(5) == [3, 2]
+    assert GroupStage(group=4, winners=3, final=3).group_sizes(5) == [4, 1]
+    assert GroupStage(group=2, winners=1).group_sizes(3) == [2, 1]
+
+
+def test_a_group_that_passes_whole_scores_without_a_call():
+    """Three in pairs: one is spared the first round and has one point when the two others have one between them."""
+    ranking = play(3, perfect([2, 1, 0]), repeats=1, **PAIRS)
+    first, final = ranking.group_calls
+    spared = ({0, 1, 2} - set(first.shown)).pop()
+    assert spared in final.shown and (first.round, final.round) == (0, 1)
+    assert sum(ranking.scores_G) == 3 and ranking.scores_G[spared] == (2 if spared == 0 else 1)
+
+
+@each_structure
+def test_a_calls_round_is_the_longest_chain_of_calls_that_its_members_come_from(structure):
+    ranking = play(17, perfect(range(17)), repeats=4, **structure)
+    for repeat in range(4):
+        chain = dict.fromkeys(range(17), 0)
+        for call in (call for call in ranking.group_calls if call.repeat == repeat):
+            assert call.round == max(chain[i] for i in call.shown)
+            chain |= dict.fromkeys(call.shown, call.round + 1)
+
+
+@each_structure
+@pytest.mark.parametrize("size", [5, 8, 13])
+def test_one_call_at_a_time_gives_what_all_at_once_give(size, structure):
+    async def slow(indices, winners):
+        await asyncio.sleep(random.random() / 1000)
+        return await noisy(3)(indices, winners)
+
+    async def one_by_one():
+        return await play_tournament("group_stage", size, slow, 4, limit=asyncio.Semaphore(1), **structure)
+
+    assert asyncio.run(one_by_one()) == play(size, slow, 4, **structure) == play(size, noisy(3), 4, **structure)
+
+
+def test_the_same_seed_plays_the_same_tournament_and_another_seed_another():
+    assert play(9, noisy(0), 5) == play(9, noisy(0), 5)
+    assert play(9, perfect(range(9)), 5).group_calls != play(9, perfect(range(9)), 6).group_calls
+
+
+def test_the_first_round_of_all_repeats_is_judged_at_once_and_never_more_than_the_limit():
+    waiting, most, together = 0, 0, asyncio.Event()
+
+    async def choose(indices, winners):
+        nonlocal waiting, most
+        waiting += 1
+        most = max(most, waiting)
+        if waiting == 10:
+            together.set()
+        await asyncio.wait_for(together.wait(), timeout=20)
+        await asyncio.sleep(0)
+        waiting -= 1
+        return indices[:winners]
+
+    ranking = play(8, choose, repeats=5)
+    assert most == 10 and not ranking.failed_matches
+
+    async def limited():
+        return await play_tournament("group_stage", 8, choose, limit=asyncio.Semaphore(3))
+
+    most = 0
+    assert not asyncio.run(limited()).failed_matches and most == 3
+
+
+def test_a_group_is_judged_as_soon_as_its_own_members_are_known():
+    """Eight in pairs: a first-round call hangs until a call of the second round is under way."""
+    started, is_second = [], asyncio.Event()
+
+    async def choose(indices, winners):
+        started.append(indices)
+        if len(started) == 5:
+            is_second.set()
+        if len(started) == 1:
+            await asyncio.wait_for(is_second.wait(), timeout=20)
+        return indices[:winners]
+
+    assert not play(8, choose, repeats=1, **PAIRS).failed_matches
+
+
+async def _raise():
+    raise ConnectionError("no judge")
+
+
+FAILURES = {
+    "no verdict": lambda indices: None,
+    "ConnectionError: no judge": lambda indices: _raise(),
+    "not [3, 1]": lambda indices: [3, 1],
+    "not []": lambda indices: [],
+    "not [9]": lambda indices: [9],
+    "TypeError": lambda indices: 2,
+    "TimeoutError": lambda indices: asyncio.sleep(60),
+}
+
+
+@pytest.mark.parametrize("reason", FAILURES)
+def test_a_call_without_a_verdict_voids_its_repeat_and_no_other(reason):
+    """The hand-worked tournament: 2-0 opens the second repeat, and only the first one's points are left."""
+
+    async def choose(indices, winners):
+        if indices == (2, 0):
+            reply = FAILURES[reason](indices)
+            return await reply if asyncio.iscoroutine(reply) else reply
+        return await perfect(QUALITIES)(indices, winners)
+
+    ranking = play(4, choose, seed=1, repeats=2, timeout_s=0.05, **PAIRS)
+    assert ranking.scores_G == [0.0, 2.0, 0.0, 1.0]
+    assert ranking.ranks_G == [2.5, 0.0, 2.5, 1.0]
+    (failed,) = ranking.failed_matches
+    assert failed == replace(failed, shown=(2, 0), winners=None, repeat=1, round=0) and reason in failed.error
+    assert ranking.judge_calls == 5  # the final that waited for it is not played
+
+
+def test_a_group_without_a_complete_repeat_is_unranked_invalid_ones_included():
+    async def choose(indices, winners):
+        return None if 3 in indices else indices[:winners]
+
+    ranking = play(5, choose, valid_G=[True] * 4 + [False], **PAIRS)
+    assert ranking.ranks_G == ranking.scores_G == [None] * 5
+    assert ranking.failed_matches and all(3 in call.shown for call in ranking.failed_matches)
+
+
+def test_identical_trajectories_enter_once_and_share_points_and_rank():
+    calls = []
+    ranking = play(5, perfect([3, 9, 3, 1, 9], calls), repeats=6, entrants=["a", "b", "a", "c", "b"], **PAIRS)
+    assert {index for shown in calls for index in shown} == {0, 1, 3}
+    assert ranking.scores_G[0] == ranking.scores_G[2] and ranking.scores_G[1] == ranking.scores_G[4] == max(ranking.scores_G)
+    assert ranking.ranks_G[1] == ranking.ranks_G[4] == 0.5
+    assert play(3, perfect([]), entrants=[0, 0, 0]).ranks_G == [1.0] * 3
+
+
+def test_invalid_trajectories_are_not_judged_and_share_the_last_midrank():
+    calls = []
+    ranking = play(6, perfect([9, 1, 8, 5, 7, 2], calls), valid_G=[True, False, True, False, True, True])
+    assert {index for shown in calls for index in shown} == {0, 2, 4, 5}
+    assert ranking.ranks_G[1] == ranking.ranks_G[3] == 4.5 and ranking.scores_G[1] is None
+
+
+def test_at_most_final_entrants_play_nothing_and_tie():
+    ranking = play(3, perfect([]), valid_G=[True, False, True])
+    assert (ranking.ranks_G, ranking.scores_G, ranking.judge_calls, ranking.critical_path) == ([0.5, 2.0, 0.5], [0.0, None, 0.0], 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"repeats": 0}, "repeats=0"), ({"winners": 4}, "winners=4"), ({"winners": 0}, "winners=0"), ({"final": 1}, "final=1"),
+        ({"weights": []}, "weights"), ({"weights": [1, 0]}, "weights"), ({"weights": [float("nan")]}, "weights"),
+        ({"matches": 3}, "no parameter matches; it has: repeats, group"), ({"ranking": "scores"}, "ranking of group_stage"),
+    ],
+)  # fmt: skip
+def test_parameters_that_cannot_work_are_refused_by_name(wrong, named):
+    with pytest.raises(ValueError, match=named):
+        play(8, perfect(range(8)), **wrong)
+
+
+def test_the_group_stage_imports_neither_torch_nor_trl_nor_numpy():
+    code = "import sys, arenarl.tournament.group_stage; sys.exit(any(name in sys.modules for name in ('torch', 'trl', 'numpy')))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

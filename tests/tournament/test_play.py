@@ -1,0 +1,304 @@
+import asyncio
+import subprocess
+import sys
+
+import pytest
+from judges import scripted
+
+from arenarl.tournament.mixed_model import JudgeVariances, quality_from_calls
+from arenarl.tournament.play import Call, Match, play_tournament, run_tournament
+from arenarl.tournament.ranking import scored_calls
+from arenarl.tournament.topologies import TOPOLOGIES
+
+each_topology = pytest.mark.parametrize("topology", TOPOLOGIES)
+each_that_orders = pytest.mark.parametrize("topology", ["round_robin", "anchor", "seeded_single_elimination"])
+
+
+def judge_of(qualities, calls=None, first_bonus=0.0):
+    async def compare(i, j):
+        if calls is not None:
+            calls.append((i, j))
+        return qualities[i] + first_bonus, qualities[j]
+
+    return compare
+
+
+def test_a_match_sums_the_scores_of_both_orders():
+    # Eq. 3 by hand: i has 7 shown first and 6 shown second, j has 5 and 9.
+    match = Match(2, 4, 0, (Call(2, 4, (7.0, 5.0)), Call(4, 2, (9.0, 6.0))))
+    assert match.scores == (13.0, 14.0)
+    assert match.is_flip
+
+
+@each_that_orders
+def test_both_orders_cancel_a_position_bias(topology):
+    ranking = run_tournament(topology, 4, judge_of([4, 3, 2, 1], first_bonus=5))
+    assert ranking.ranks_G == [0.0, 1.0, 2.0, 3.0]
+    assert ranking.flip_rate == 1.0
+
+
+def test_one_order_is_judged_where_bidirectional_is_off():
+    calls = []
+    ranking = run_tournament("anchor", 4, judge_of([4, 3, 2, 1], calls), bidirectional=False)
+    assert sorted(calls) == [(0, 1), (0, 2), (0, 3)]
+    assert (ranking.judge_calls, ranking.flip_rate) == (3, 0.0)
+
+
+def test_both_orders_of_a_match_are_judged_at_once():
+    waiting, together = set(), asyncio.Event()
+
+    async def compare(i, j):
+        waiting.add((i, j))
+        if len(waiting) == 2:
+            together.set()
+        await asyncio.wait_for(together.wait(), timeout=60)
+        return 1, 0
+
+    assert run_tournament("anchor", 2, compare).tie_rate == 1.0
+
+
+def test_details_and_single_scores_are_kept_with_the_match():
+    async def compare(i, j):
+        return 8 - i, 8 - j, f"{i} before {j}"
+
+    (match,) = run_tournament("anchor", 2, compare).matches
+    assert match.calls == (Call(0, 1, (8.0, 7.0), "0 before 1"), Call(1, 0, (7.0, 8.0), "1 before 0"))
+
+
+def test_tie_rate_and_flip_rate_are_shares_of_the_matches_with_a_verdict():
+    replies = {(0, 1): (5, 5), (1, 0): (5, 5), (0, 2): (6, 5), (2, 0): (7, 4), (0, 3): (6, 5), (3, 0): (5, 6)}
+
+    async def compare(i, j):
+        return replies.get((i, j))
+
+    ranking = run_tournament("anchor", 5, compare)
+    assert ranking.tie_rate == pytest.approx(1 / 3)
+    assert ranking.flip_rate == pytest.approx(1 / 3)
+    assert [match.j for match in ranking.failed_matches] == [4]
+
+
+@each_topology
+def test_a_match_with_one_order_missing_has_failed_and_counts_no_score(topology):
+    async def compare(i, j):
+        return None if (i, j) == (1, 0) else (9 - i, 9 - j)
+
+    ranking = run_tournament(topology, 2, compare)
+    assert ranking.ranks_G == ranking.scores_G == [None, None]
+    (match,) = ranking.failed_matches
+    assert {(call.first, call.second): call.scores for call in match.calls} == {(0, 1): (9.0, 8.0), (1, 0): None}
+    assert ranking.judge_calls == 2
+
+
+@each_topology
+def test_a_group_whose_verdicts_all_failed_has_no_ranks_invalid_ones_included(topology):
+    async def compare(i, j):
+        return None
+
+    ranking = run_tournament(topology, 6, compare, valid_G=[True] * 5 + [False])
+    assert ranking.ranks_G == [None] * 6
+    assert ranking.tie_rate is None
+    assert len(ranking.failed_matches) == len(ranking.matches) > 0
+
+
+@each_topology
+def test_a_group_whose_verdicts_all_tied_still_puts_the_invalid_last(topology):
+    ranking = run_tournament(topology, 5, judge_of([5] * 5), valid_G=[True] * 4 + [False])
+    assert ranking.ranks_G == [1.5, 1.5, 1.5, 1.5, 4.0]
+
+
+@each_that_orders
+def test_identical_trajectories_enter_once_and_share_the_rank(topology):
+    calls = []
+    ranking = run_tournament(topology, 5, judge_of([3, 9, 3, 1, 9], calls), entrants=["a", "b", "a", "c", "b"])
+    assert ranking.ranks_G == [2.5, 0.5, 2.5, 4.0, 0.5]
+    assert {index for pair in calls for index in pair} == {0, 1, 3}
+    assert ranking.scores_G[0] == ranking.scores_G[2]
+
+
+@each_topology
+def test_trajectories_that_are_all_identical_share_one_midrank_without_a_call(topology):
+    ranking = run_tournament(topology, 4, judge_of([], calls := []), entrants=[0, 0, 0, 0])
+    assert ranking.ranks_G == [1.5] * 4
+    assert (calls, ranking.judge_calls, ranking.critical_path) == ([], 0, 0)
+
+
+@each_that_orders
+def test_invalid_trajectories_are_not_judged_and_share_the_last_midrank(topology):
+    calls = []
+    ranking = run_tournament(topology, 5, judge_of([9, 1, 8, 5, 7], calls), valid_G=[True, False, True, False, True])
+    assert ranking.ranks_G == [0.0, 3.5, 1.0, 3.5, 2.0]
+    assert ranking.scores_G[1] is None
+    assert {index for pair in calls for index in pair} == {0, 2, 4}
+
+
+def test_the_first_valid_trajectory_takes_the_part_of_an_invalid_anchor():
+    ranking = run_tournament("anchor", 4, judge_of([9, 1, 8, 5]), valid_G=[False, True, True, True])
+    assert [(match.i, match.j) for match in ranking.matches] == [(1, 2), (1, 3)]
+    assert ranking.ranks_G == [3.0, 2.0, 0.0, 1.0]
+
+
+@each_topology
+def test_a_single_valid_trajectory_is_first_and_none_is_no_order(topology):
+    one = run_tournament(topology, 3, judge_of([]), valid_G=[False, True, False])
+    none = run_tournament(topology, 3, judge_of([]), valid_G=[False] * 3)
+    assert one.ranks_G == [1.5, 0.0, 1.5]
+    assert none.ranks_G == [1.0] * 3
+    assert one.scores_G == none.scores_G == [None] * 3
+    assert one.matches == none.matches == []
+
+
+def failing(fail, pair=(1, 2)):
+    """A judge that does `await fail()` on one pair, shown in this order, and puts lower indices first on all others."""
+
+    async def compare(i, j):
+        return await fail() if (i, j) == pair else (9 - i, 9 - j)
+
+    return compare
+
+
+async def gone():
+    raise ConnectionError("judge is gone")
+
+
+async def slow():
+    await asyncio.sleep(60)
+
+
+async def cancelled_inside():
+    raise asyncio.CancelledError("not by the tournament")
+
+
+def replying(reply):
+    async def fail():
+        return reply
+
+    return fail
+
+
+@each_topology
+@pytest.mark.parametrize(
+    ("fail", "reason"),
+    [
+        (gone, "ConnectionError: judge is gone"),
+        (slow, "no verdict within 0.05 s"),
+        (cancelled_inside, "CancelledError: not by the tournament"),
+        (replying(None), "no verdict could be had"),
+        (replying((1,)), "must return 2 scores"),
+        (replying(3), "must return 2 scores"),
+        (replying("ab cd"), "must return 2 scores"),
+        (replying(("a", "b")), "could not convert"),
+        (replying((1, float("nan"))), "not finite"),
+        (replying((float("inf"), 1)), "not finite"),
+    ],
+)
+def test_a_call_that_fails_fails_its_match_with_the_reason_and_the_rest_goes_on(topology, fail, reason):
+    played = False
+    for seed in range(3):  # by lot, 1 and 2 need not meet
+        ranking = run_tournament(topology, 3, failing(fail), timeout_s=0.05, seed=seed)
+        failed = [match for match in ranking.matches if {match.i, match.j} == {1, 2}]
+        assert ranking.failed_matches == failed
+        assert len(ranking.matches) >= 2
+        for match in failed:
+            played = True
+            errors = {(call.first, call.second): call.error for call in match.calls}
+            assert reason in errors[1, 2] == match.error and errors[2, 1] is None
+    assert played or topology == "anchor"
+
+
+def test_cancelling_the_tournament_cancels_its_calls():
+    cancelled = []
+
+    async def compare(i, j):
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            cancelled.append((i, j))
+            raise
+
+    async def main():
+        task = asyncio.create_task(play_tournament("anchor", 3, compare, timeout_s=30))
+        await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    assert sorted(cancelled) == [(0, 1), (0, 2), (1, 0), (2, 0)]
+
+
+@each_topology
+def test_a_keyboard_interrupt_stops_everything(topology):
+    async def interrupt():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_tournament(topology, 2, failing(interrupt, (0, 1)))
+
+
+def test_ranking_by_scores_is_by_the_mixed_model_of_the_calls_that_count():
+    variances = JudgeVariances()
+    variances.observe(2, [(0, 1, 9, 3), (1, 0, 4, 8)])
+    before = variances.to_dict()
+    compare = scripted({(0, 2): (6, 5), (0, 3): (4, 7)}, failed=[{0, 4}])
+    # Trajectory 1 is identical with 0: the entrants are 0, 2, 3 and 4.
+    ranking = run_tournament("anchor", 5, compare, entrants="aabcd", ranking="scores", variances=variances)
+    calls = [(0, 2, 6, 5), (2, 0, 5, 6), (0, 3, 4, 7), (3, 0, 7, 4)]
+    assert scored_calls(ranking.matches) == calls
+    first, _, second, best, missing = quality_from_calls(5, calls, variances)
+    assert ranking.scores_G == [first, first, second, best, missing]
+    assert ranking.ranks_G == [1.5, 1.5, 3.0, 0.0, None] and missing is None
+    assert variances.to_dict() == before
+
+
+def test_groups_that_share_a_limit_stay_within_it_together():
+    running, most = 0, 0
+
+    async def compare(i, j):
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0)
+        running -= 1
+        return 9 - i, 9 - j
+
+    async def play_groups():
+        limit = asyncio.Semaphore(3)
+        return await asyncio.gather(*(play_tournament("round_robin", 5, compare, limit=limit) for _ in range(4)))
+
+    assert all(ranking.ranks_G == [0.0, 1.0, 2.0, 3.0, 4.0] for ranking in asyncio.run(play_groups()))
+    assert most == 3
+
+
+def test_the_scores_decide_and_not_the_order_in_which_verdicts_arrive():
+    def delayed(delays):
+        async def compare(i, j):
+            await asyncio.sleep(delays * ((3 * i + 5 * j) % 7) / 1000)
+            return (i * 7 + j * 3) % 10, (j * 5 + i) % 10
+
+        return compare
+
+    for topology in TOPOLOGIES:
+        rankings = [run_tournament(topology, 8, delayed(delays)) for delays in (0, 1)]
+        assert rankings[0] == rankings[1]
+
+
+def test_run_tournament_inside_a_loop_says_what_to_await():
+    async def main():
+        run_tournament("anchor", 2, judge_of([1, 2]))
+
+    with pytest.raises(RuntimeError, match="await play_tournament"):
+        asyncio.run(main())
+
+
+def test_an_empty_group_and_wrong_lengths_are_errors():
+    with pytest.raises(ValueError, match="group_size >= 1, not 0"):
+        run_tournament("anchor", 0, judge_of([1]))
+    with pytest.raises(ValueError, match="valid_G has 3 items for group_size 4"):
+        run_tournament("anchor", 4, judge_of([1]), valid_G=[True] * 3)
+    with pytest.raises(ValueError, match="entrants has 2 items"):
+        run_tournament("anchor", 4, judge_of([1]), entrants=[0, 1])
+
+
+def test_the_tournament_imports_neither_torch_nor_trl_nor_numpy():
+    code = "import sys, arenarl.tournament; sys.exit(any(name in sys.modules for name in ('torch', 'trl', 'numpy')))"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

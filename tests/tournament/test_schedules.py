@@ -1,0 +1,68 @@
+"""Round robin and anchor by hand, and how `balanced` spreads its matches."""
+
+from collections import Counter
+from itertools import chain
+from random import Random
+
+import networkx
+import pytest
+from judges import scripted
+
+from arenarl.tournament.play import run_tournament
+from arenarl.tournament.schedules import Balanced, circulant_pairs, parse_budget
+
+
+def test_round_robin_scores_the_share_of_wins_and_a_draw_is_none():
+    # Eq. 4 by hand: 0 beats 1, 0 and 2 draw, 2 beats 1: wins 1, 0, 1 of 2.
+    ranking = run_tournament("round_robin", 3, scripted({(0, 1): (6, 5), (0, 2): (4, 4), (1, 2): (3, 9)}))
+    assert ranking.scores_G == [0.5, 0.0, 0.5]
+    assert ranking.ranks_G == [0.5, 2.0, 0.5]
+
+
+def test_round_robin_takes_the_share_over_matches_with_a_verdict():
+    scores = {(0, 1): (6, 5), (0, 2): (8, 4), (1, 2): (3, 9)}
+    ranking = run_tournament("round_robin", 3, scripted(scores, failed=[{0, 2}]))
+    assert ranking.scores_G == [1.0, 0.0, 1.0]
+
+
+def test_the_anchor_scores_the_mean_of_its_matches():
+    # Section 4.2 by hand, both orders summed: s_anc = (2*6 + 2*4 + 2*8) / 3 = 12, the others 10, 14, 12.
+    scores = {(0, 1): (6, 5), (0, 2): (4, 7), (0, 3): (8, 6)}
+    ranking = run_tournament("anchor", 4, scripted(scores))
+    assert ranking.scores_G == [12.0, 10.0, 14.0, 12.0]
+    assert ranking.ranks_G == [1.5, 3.0, 0.0, 1.5]
+
+
+@pytest.mark.parametrize("size", range(1, 18))
+def test_balanced_pairs_are_even_different_and_connected_at_every_size_and_budget(size):
+    most = size * (size - 1) // 2
+    for matches in range(most + 1):
+        for seed in range(2):
+            pairs = circulant_pairs(size, matches, Random(seed))
+            assert len({frozenset(pair) for pair in pairs}) == len(pairs) == matches
+            degrees = Counter(chain.from_iterable(pairs))
+            degrees = [degrees[i] for i in range(size)]
+            assert max(degrees) - min(degrees) <= 1
+            if matches >= size - 1:
+                graph = networkx.Graph(pairs)
+                graph.add_nodes_from(range(size))
+                assert networkx.is_connected(graph)
+
+
+def test_balanced_draws_offsets_and_places_by_lot():
+    drawn = {frozenset(frozenset(pairing[:2]) for pairing in Balanced(16, seed).ready({})) for seed in range(20)}
+    assert len(drawn) == 20
+    assert len({frozenset(circulant_pairs(16, 32, Random(seed))) for seed in range(50)}) >= 6  # offset 1 and one of 2 … 7
+
+
+def test_a_budget_is_a_number_or_a_multiple_of_the_entrants():
+    assert [parse_budget(matches, 16) for matches in (20, "20", "n", "2n-2", "2n - 2", "n/2", "3n/2", "n+4", 999)] == [
+        20, 20, 16, 30, 30, 8, 24, 20, 120,
+    ]  # fmt: skip
+    assert [parse_budget("2n-2", size) for size in (1, 2, 3)] == [0, 1, 3]
+
+
+@pytest.mark.parametrize("matches", ["", " ", "m", "2*n", "n*n", "__import__('os')", "2n-", "n/0", "1.5n", 1.5, True, None])
+def test_anything_else_is_no_budget(matches):
+    with pytest.raises(ValueError, match="must be a number or like 2n-2"):
+        run_tournament("balanced", 4, scripted({}), matches=matches)

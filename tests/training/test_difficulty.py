@@ -1,0 +1,87 @@
+"""Pass rates of a real, random policy: found once, gone on with after a kill, and found anew for another policy."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from arenarl.build import difficulty_path, training_queries
+from arenarl.config.load import load_config
+from arenarl.rollout.engine import RolloutEngine
+from arenarl.training import difficulty
+from arenarl.trajectory import Query, Trajectory, read_jsonl, write_jsonl
+
+ROOT = Path(__file__).resolve().parents[2]
+RESEARCH = ROOT / "configs/research/quickstart.yaml"
+KNOWN = {"answer": "x", "answer_aliases": [], "entities": []}
+
+
+@pytest.fixture
+def config(policy_path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    queries = [Query(f"q{index}", "research", "synthetic_qa", "en", f"Question {index}?", KNOWN) for index in range(6)]
+    write_jsonl(tmp_path / "data" / "rl_queries.jsonl", [*queries, Query("o", "research", "Report", "en", "Write.", {"facts": []})])
+    return load_config(RESEARCH, overrides_of(policy_path))
+
+
+def overrides_of(policy_path):
+    return ["data.folder=data", f"rl.init={policy_path}", "environment.search.corpus_size=100", "rollout.max_tokens=64", "rl.groups=2"]
+
+
+@pytest.fixture
+def rolled_out(monkeypatch):
+    """Trajectories without a policy: question i is answered correctly by the first i samples. Lists the questions asked."""
+    asked = []
+
+    def roll_out(self, attempts, *tick):
+        seen = {}
+        for attempt in attempts:
+            sample = seen[attempt.query.query_id] = seen.get(attempt.query.query_id, -1) + 1
+            asked.append(attempt.query.query_id)
+            text = "x" if sample < int(attempt.query.query_id[1:]) else "y"
+            yield Trajectory(attempt.query.query_id, [{"role": "assistant", "content": f"<answer>\n{text}\n</answer>"}], "answer")
+
+    monkeypatch.setattr(RolloutEngine, "roll_out", lambda *arguments: list(roll_out(*arguments)))
+    return asked
+
+
+def test_queries_that_are_answered_at_times_are_what_rl_trains_on(config, rolled_out, capsys):
+    difficulty.measure(config)
+    assert len(rolled_out) == 6 * 4 and "3 of 6 queries with a known answer are kept; 1 were never answered, 2 always" in capsys.readouterr().out
+    config.rl.difficulty.filter = True
+    assert [query.query_id for query in training_queries(config)] == ["q1", "q2", "q3", "o"]
+
+
+def test_it_goes_on_where_it_was_killed_and_starts_anew_with_other_settings(config, rolled_out, monkeypatch):
+    monkeypatch.setattr(difficulty, "BATCH", 2)
+    difficulty.measure(config)
+    path = difficulty_path(config)
+    whole = path.read_bytes()
+    write_jsonl(path, list(read_jsonl(path))[:4])
+    rolled_out.clear()
+    difficulty.measure(config)
+    assert set(rolled_out) == {"q4", "q5"} and path.read_bytes() == whole
+    rolled_out.clear()
+    difficulty.measure(config)
+    assert not rolled_out
+    config.rollout = replace(config.rollout, temperature=0.5)
+    difficulty.measure(config)
+    assert len(set(rolled_out)) == 6
+
+
+def test_a_real_policy_has_pass_rates_the_same_on_one_process_and_on_two(config, policy_path):
+    difficulty.measure(config)
+    records = list(read_jsonl(difficulty_path(config)))
+    assert [record["query_id"] for record in records] == [f"q{index}" for index in range(6)] and all(record["pass_rate"] == 0 for record in records)
+    one = difficulty_path(config).read_bytes()
+    difficulty_path(config).unlink()
+    sets = [word for override in overrides_of(policy_path) for word in ("--set", override)]
+    launcher = [sys.executable, "-m", "arenarl.run.launch", "--nproc_per_node", "2", "-m", "arenarl.training.difficulty"]
+    command = [*launcher, "--config", str(RESEARCH), *sets]
+    done = subprocess.run(command, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0 and done.stdout.count("0 of 6 queries") == 1 and difficulty_path(config).read_bytes() == one, done.stderr
+    assert json.loads((difficulty_path(config).parent / "settings.json").read_text())["samples"] == 4

@@ -1,0 +1,192 @@
+"""A step is judged beside its rollouts: what starts when, that nothing else changes, and that what goes wrong is heard of."""
+
+import asyncio
+import random
+import threading
+import time
+from contextlib import nullcontext
+from dataclasses import replace
+
+import pytest
+from groups import METHODS, QUERY, TOPOLOGIES, attempt, config_of, truth_of
+
+from arenarl.config.schema import JudgeConfig, RolloutConfig
+from arenarl.judges.embedded import EmbeddedJudge
+from arenarl.llm.client import RunStopped
+from arenarl.rollout.engine import RolloutEngine
+from arenarl.rollout.generation import GeneratedTurn
+from arenarl.training import trl_adapter as adapter
+from arenarl.training.judging import IncomingGroup, Judging
+from arenarl.training.rewarding import Arena
+from arenarl.trajectory import RolloutGroup
+
+QUERIES = [QUERY, replace(QUERY, query_id="r", query="Find a bar."), replace(QUERY, query_id="s", query="Find a park.")]
+EARLY = [*[("tournament", topology) for topology in ("seeded_single_elimination", "anchor", "round_robin")], *METHODS[3:]]
+LATE = [*[("tournament", topology) for topology in ("single_elimination", "double_elimination", "swiss", "balanced")], ("tournament_grpo", None)]
+LONG_S = 120  # for a thread to do what it is about to; no test depends on it
+
+
+class Watched(EmbeddedJudge):
+    """The embedded judge, which notes of which query each call was, and tells who waits for it."""
+
+    def __init__(self):
+        super().__init__(JudgeConfig(), truth_of, 0)
+        self.asked, self.was_asked = [], threading.Condition()
+
+    def verdict(self, query, shown, dimensions, call):
+        with self.was_asked:
+            self.asked.append((query.query_id, tuple(trajectory.answer for trajectory in shown)))
+            self.was_asked.notify_all()
+        return super().verdict(query, shown, dimensions, call)
+
+    def wait_for(self, calls):
+        with self.was_asked:
+            assert self.was_asked.wait_for(lambda: len(self.asked) >= calls, LONG_S)
+
+
+def groups_of(rng, size=6):
+    """A group of each query, with invalid and identical trajectories."""
+    return [
+        RolloutGroup(query, [attempt(float(rng.randrange(10)), rng.choice(["answer"] * 4 + ["max_turns"])) for _ in range(size)])
+        for query in QUERIES
+    ]
+
+
+@pytest.mark.parametrize(("method", "topology"), EARLY + LATE)
+def test_outcomes_are_those_of_judging_complete_groups(method, topology):
+    for seed in range(5):
+        rng = random.Random(seed)
+        groups, arenas = groups_of(rng), [Arena(Watched(), config_of(method, topology)) for _ in range(2)]
+        expected = arenas[0].reward_groups(groups)
+        judging = arenas[1].begin(QUERIES, 6)
+        rows = [(k, row) for k in range(len(QUERIES)) for row in range(6)]
+        for k, row in rng.sample(rows, len(rows)):
+            judging.groups[k].hand_over(row, groups[k].trajectories[row])
+            time.sleep(rng.choice([0, 0.001]))
+        assert judging.outcomes() == expected
+        assert [outcome.ranking for outcome in judging.outcomes()] == [outcome.ranking for outcome in expected]
+        assert sorted(arenas[1].judge.asked) == sorted(arenas[0].judge.asked)
+        assert len(arenas[1].judge.asked) == sum(outcome.judge_calls for outcome in expected)
+
+
+def test_every_topology_is_tested_here():
+    assert {topology for method, topology in EARLY + LATE if method == "tournament"} == set(TOPOLOGIES)
+
+
+@pytest.mark.parametrize(("method", "topology"), EARLY)
+def test_calls_start_while_the_group_is_incomplete(method, topology):
+    arena = Arena(Watched(), config_of(method, topology))
+    judging = arena.begin([QUERY], 4)
+    for row in range(3):
+        judging.groups[0].hand_over(row, attempt(row + 1.0))
+    arena.judge.wait_for({"tournament": 4, "win_rate": 6, "pointwise_explicit": 21}.get(method, 3))
+    judging.groups[0].hand_over(3, attempt(9.0))
+    (outcome,) = judging.outcomes()
+    assert outcome.rewards_G.index(max(outcome.rewards_G)) == 3
+
+
+@pytest.mark.parametrize(("method", "topology"), LATE)
+def test_a_complete_group_is_judged_while_another_is_incomplete(method, topology):
+    arena = Arena(Watched(), config_of(method, topology))
+    judging = arena.begin(QUERIES[:2], 4)
+    for row in range(4):
+        judging.groups[1].hand_over(row, attempt(row + 1.0))
+        if row < 3:
+            judging.groups[0].hand_over(row, attempt(row + 1.0))
+    arena.judge.wait_for(3)
+    assert {query_id for query_id, _ in arena.judge.asked} == {"r"}
+    judging.groups[0].hand_over(3, attempt(9.0))
+    assert None not in judging.outcomes()[0].rewards_G
+
+
+class Broken(EmbeddedJudge):
+    async def score(self, query, trajectory, answer_only=False, repeat=0):
+        raise LookupError("the judge is broken")
+
+
+def test_what_judging_raises_is_raised_where_it_is_waited_for():
+    arena = Arena(Broken(JudgeConfig(), truth_of, 0), config_of("pointwise_answer"))
+    judging = arena.begin([QUERY], 3)
+    judging.check()
+    judging.groups[0].hand_over(1, attempt(1.0))
+    with pytest.raises(LookupError, match="the judge is broken"):
+        judging.outcomes()
+    with pytest.raises(LookupError, match="the judge is broken"):
+        judging.check()
+    judging.groups[0].hand_over(0, attempt(1.0))  # of a rollout that has not heard of it yet
+
+
+class TwoThenNone:
+    """A policy of which one trajectory ends at once, a second when `may_go_on()`, and no other in the time of a test."""
+
+    model = None
+
+    def __init__(self, tokenizer, may_go_on):
+        self.tokenizer, self.may_go_on, self.turns = tokenizer, may_go_on, 0
+
+    async def generate(self, request):
+        self.turns += 1
+        number = self.turns
+        while number == 2 and not self.may_go_on():
+            await asyncio.sleep(0.01)
+        if number > 2:
+            await asyncio.sleep(LONG_S)
+        text = f"<think>\ndone\n</think>\n\n<answer>\n{number}\n</answer>"
+        return GeneratedTurn([*self.tokenizer.encode(text), self.tokenizer.eos_token_id])
+
+
+class Stopping:
+    """The way to LLMs, of a run that is to stop once it was looked at."""
+
+    looks = 0
+
+    def check(self):
+        self.looks += 1
+        if self.looks > 1:
+            raise RunStopped("no reply from the judge")
+
+
+def roll_out(arena, tokenizer, compact, monkeypatch, generator):
+    monkeypatch.setattr(adapter, "generating", lambda engine, trainer: nullcontext())
+    engine = RolloutEngine(generator, tokenizer, lambda: compact, arena.config.rollout, schemas_in_prompt=False)
+    trainer = type("Trainer", (), {"state": type("State", (), {"global_step": 0})})
+    return adapter.rollout_function(engine, arena, QUERIES, arena.config)([QUERY.query] * 8, trainer)
+
+
+def test_a_rollout_whose_judging_broke_ends_with_the_next_trajectory(tokenizer, compact, monkeypatch):
+    config = config_of("pointwise_answer")
+    config.rollout = RolloutConfig(group_size=8, max_tokens=200)
+    arena, judgings, ended = Arena(Broken(JudgeConfig(), truth_of, 0), config), [], []
+    begin = arena.begin
+    arena.begin = lambda *arguments: judgings.append(begin(*arguments)) or judgings[0]
+    monkeypatch.setattr(IncomingGroup, "hand_over", lambda *of, hand_over=IncomingGroup.hand_over: ended.append(of) or hand_over(*of))
+    with pytest.raises(LookupError, match="the judge is broken"):
+        roll_out(arena, tokenizer, compact, monkeypatch, TwoThenNone(tokenizer, lambda: judgings[0]._outcomes.done()))
+    assert len(ended) == 2
+
+
+def test_a_rollout_whose_llm_calls_are_to_stop_ends_with_the_next_trajectory(tokenizer, compact, monkeypatch):
+    config = config_of("tournament", "swiss")
+    config.rollout = RolloutConfig(group_size=8, max_tokens=200)
+    client = Stopping()
+    arena = Arena(EmbeddedJudge(JudgeConfig(), truth_of, 0), config, client)
+    with pytest.raises(RunStopped, match="no reply from the judge"):
+        roll_out(arena, tokenizer, compact, monkeypatch, TwoThenNone(tokenizer, lambda: True))
+    assert client.looks == 2
+
+
+def test_a_stop_of_one_process_is_one_of_all():
+    adapter.stop_together([None, None])
+    with pytest.raises(RunStopped, match="used up"):
+        adapter.stop_together([None, "used up"])
+
+
+def test_busy_seconds_count_overlapping_calls_once_and_end_where_waiting_begins():
+    async def judge(group):
+        return None
+
+    judging = Judging([IncomingGroup(query, 2) for query in QUERIES[:2]], judge)
+    judging.groups[0].calls = [(1.0, 3.0), (2.0, 4.0), (10.0, 12.0)]
+    judging.groups[1].calls = [(2.5, 3.5), (6.0, 7.0)]
+    assert judging.busy_s(until=20.0) == 3 + 1 + 2
+    assert judging.busy_s(until=6.5) == 3 + 0.5 and judging.busy_s(until=1.0) == 0

@@ -1,0 +1,368 @@
+"""Every method of configs/: its advantages and its loss, worked out by hand in numpy, against TRL's own on two groups of four.
+
+The trajectories and the judge's scores are fixed; everything between them and the loss is the real thing.
+"""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from trl import GRPOTrainer
+
+from arenarl.build import lora_config
+from arenarl.config.checks import check_groups
+from arenarl.config.load import load_config
+from arenarl.domains.rubrics import domain_rubric
+from arenarl.domains.travel.truth import ANSWER_DIMENSIONS, PATH_DIMENSIONS
+from arenarl.judges.judge import Verdict
+from arenarl.rollout.engine import RolloutEngine
+from arenarl.rollout.generation import GeneratedTurn
+from arenarl.system.errors import UserError
+from arenarl.tables.documents import ROWS
+from arenarl.tables.rows import TABLES, read_table
+from arenarl.training import trl_adapter as adapter
+from arenarl.training.rewarding import Arena
+from arenarl.trajectory import Query
+
+TOTAL = domain_rubric("travel", "en").total
+
+ROOT = Path(__file__).resolve().parents[2]
+YAMLS = sorted(path for path in (ROOT / "configs").rglob("*.yaml") if path.parent.name in ("configs", "travel"))
+QUERIES = [Query(f"q{index}", "travel", "Search", "en", f"Find a quiet cafe, please, number {index}.") for index in range(2)]
+SEARCH = '{"name": "universal_search", "arguments": {"query": "quiet cafe in Chengdu"}}'
+INVALID = 7  # the last trajectory of the second group has no answer
+SCORES = [9, 3, 3, 5, 2, None, 8, None]  # a tie, a missing verdict, and the invalid one, which is not judged
+REWARDS = np.array([[0.9, 0.3, 0.3, 0.5], [0.2, np.nan, 0.8, 0.0]])  # pointwise, of 10; invalid is 0
+TINY = [
+    "wandb.mode=disabled", "rollout.group_size=4", "rl.groups=2", "rl.micro_batch_size=8", "rl.updates_per_rollout=1",
+    "rl.steps=2", "rl.save_steps=2", "rl.eval_steps=2",
+]  # fmt: skip
+
+
+class Playback:
+    """A policy whose k-th trajectory is always the same; those with an odd number search first, and some say more than others."""
+
+    model = None
+
+    def __init__(self, tokenizer):
+        self.tokenizer = tokenizer
+        self.started = 0
+
+    async def generate(self, request):
+        before = re.findall(r"look (\d+)", self.tokenizer.decode(request.token_ids))
+        if before:
+            row = int(before[-1])
+        else:
+            row, self.started = self.started % len(SCORES), self.started + 1
+        if row % 2 and not before:
+            text = f"<think>\nlook {row}\n</think>\n\n<tool_call>\n{SEARCH}\n</tool_call>"
+        else:
+            text = "no idea" if row == INVALID else f"<think>\n{'so ' * row}\n</think>\n\n<answer>\nplace {row}\n</answer>"
+        return GeneratedTurn([*self.tokenizer.encode(text), self.tokenizer.eos_token_id])
+
+
+class Scorer:
+    """Gives the k-th trajectory the k-th score, whether it sees it alone or beside another; None is no verdict."""
+
+    def __init__(self, scores):
+        self.scores = scores
+
+    async def score(self, query, trajectory, answer_only=False, repeat=0):
+        return self._verdict(trajectory)
+
+    async def compare(self, query, first, second, repeat=0):
+        return self._verdict(first, second)
+
+    def _verdict(self, *trajectories):
+        scores = [self.scores[int(trajectory.answer.split()[-1])] for trajectory in trajectories]
+        return None if None in scores else Verdict(tuple(dict.fromkeys(PATH_DIMENSIONS + ANSWER_DIMENSIONS, score) for score in scores), TOTAL)
+
+
+class Method:
+    """A config's trainer, with its rollouts made and scored: `batch` is what TRL puts into its loss."""
+
+    def __init__(self, policy_path, model, tokenizer, compact, folder, name, *overrides, scores=SCORES):
+        self.initial = model  # which nobody trains
+        self.config = load_config(ROOT / "configs" / f"{name}.yaml", [*TINY, *overrides])
+        engine = RolloutEngine(Playback(tokenizer), tokenizer, lambda: compact, self.config.rollout, schemas_in_prompt=False)
+        arena, self.outcomes = Arena(Scorer(scores), self.config), []
+        clock = adapter.EveryFewSteps(0, engine, act=lambda step: None)
+        self.trainer = GRPOTrainer(
+            model=policy_path,
+            args=adapter.grpo_arguments(self.config, folder, processes=1, use_cpu=True),
+            train_dataset=adapter.prompt_dataset(QUERIES, self.config),
+            processing_class=tokenizer,
+            rollout_func=adapter.rollout_function(engine, arena, QUERIES, self.config),
+            reward_funcs=adapter.reward_functions(arena, self._log, lambda *step: None, self.config),
+            callbacks=[clock],
+            peft_config=lora_config(self.config),
+        )
+        clock.trainer = self.trainer
+        self.trainer.current_gradient_accumulation_steps = 1  # set by `train` otherwise
+
+    def _log(self, groups, outcomes):
+        self.outcomes += outcomes
+        return {}
+
+    def roll_out(self):
+        self.trainer.model.train()
+        self.batch = self.trainer._generate_and_score_completions([{"prompt": query.query} for query in QUERIES for _ in range(4)])
+        return self
+
+    @property
+    def advantages(self):
+        return self.batch["advantages"].numpy().reshape(2, 4)
+
+    @property
+    def own(self):
+        """(8, T): the policy's own tokens."""
+        return (self.batch["completion_mask"] * self.batch["tool_mask"]).numpy().astype(bool)
+
+    def logps(self, model):
+        """(8, T) log-probabilities of the completions at the rollout's temperature, row by row and without padding; 0 behind the end."""
+        temperature, batch = self.config.rollout.temperature, self.batch
+        logps = np.zeros(batch["completion_ids"].shape)
+        for row in range(len(logps)):
+            prompt = batch["prompt_ids"][row][batch["prompt_mask"][row].bool()]
+            completion = batch["completion_ids"][row][batch["completion_mask"][row].bool()]
+            with torch.no_grad():
+                logits = model(torch.cat([prompt, completion])[None]).logits[0, len(prompt) - 1 : -1].double() / temperature
+            logps[row, : len(completion)] = (logits.gather(1, completion[:, None])[:, 0] - logits.logsumexp(1)).numpy()
+        return logps
+
+    def loss(self, logps, old, ref):
+        """TRL's loss, for given (8, T) log-probabilities of the old and the reference policy."""
+        inputs = {**self.batch, "old_per_token_logps": torch.tensor(old, dtype=torch.float32)}
+        if self.config.rl.beta:
+            inputs["ref_per_token_logps"] = torch.tensor(ref, dtype=torch.float32)
+        return self.trainer._compute_loss(self.trainer.model, inputs).item()
+
+
+@pytest.fixture
+def method(policy_path, model, tokenizer, compact, tmp_path):
+    def make(name, *overrides, **options):
+        return Method(policy_path, model, tokenizer, compact, tmp_path, name, *overrides, **options)
+
+    return make
+
+
+def zero_missing(advantages):
+    return np.nan_to_num(np.array(advantages, dtype=float))
+
+
+def group_std(rewards, ddof=1, eps=1e-4):
+    """Eq. 7: rewards less the group's mean, by its standard deviation. NaN takes no part."""
+    rows = []
+    for group in rewards:
+        known = group[~np.isnan(group)]
+        mean = sum(known) / len(known)
+        rows.append((group - mean) / ((sum((known - mean) ** 2) / (len(known) - ddof)) ** 0.5 + eps))
+    return np.array(rows)
+
+
+# By hand: the groups' means are 1/2 and 1/3; the sums of squared distances from them .24 and .3467.
+CENTERED = np.array([[0.4, -0.2, -0.2, 0.0], [-2 / 15, np.nan, 7 / 15, -1 / 3]])
+STANDARDISED = np.array([CENTERED[0] / (0.08**0.5 + 1e-4), CENTERED[1] / ((0.346666667 / 2) ** 0.5 + 1e-4)])
+IN_STEP = CENTERED / (((0.24 + 0.346666667) / 6) ** 0.5 + 1e-4)  # seven rewards, six degrees of freedom
+LEFT_OUT = np.array([[0.9 - 1.1 / 3, 0.3 - 1.7 / 3, 0.3 - 1.7 / 3, 0.5 - 1.5 / 3], [0.2 - 0.4, np.nan, 0.8 - 0.1, 0.0 - 0.5]])
+VALIDITY = np.array([[0.0] * 4, [1 / 3, np.nan, 1 / 3, -2 / 3]]) / ((1 / 3) ** 0.5 + 1e-4)  # all valid; two of three
+
+
+def decoupled():
+    total = STANDARDISED + VALIDITY
+    known = total[~np.isnan(total)]
+    assert sum(known) == pytest.approx(0)
+    return total / ((sum(known**2) / 6) ** 0.5 + 1e-4)
+
+
+def test_the_hand_worked_numbers_agree_with_the_formula():
+    assert group_std(REWARDS) == pytest.approx(STANDARDISED, abs=1e-8, nan_ok=True)
+
+
+# Tournament: the order 9 > 5 > 3 = 3, so rewards 1, 1/6, 1/6, 2/3. In the other group the second has no verdict, the invalid one is
+# last: 1/2, -, 1, 0. Both have mean 1/2.
+RANKED = group_std(np.array([[1, 1 / 6, 1 / 6, 2 / 3], [1 / 2, np.nan, 1, 0]]))
+METHODS = {
+    "quickstart_round_robin": RANKED,
+    "quickstart_grpo": STANDARDISED,
+    "quickstart_gspo": STANDARDISED,
+    "quickstart_dapo": STANDARDISED,
+    "quickstart_dr_grpo": CENTERED,
+    "quickstart_rloo": LEFT_OUT,
+    "quickstart_reinforce_plus_plus": IN_STEP,
+    "quickstart_gdpo": decoupled(),
+}
+
+
+def loss_by_hand(rl, max_tokens, logps, old, ref, own, advantages):
+    """Eq. 8 and its relatives, a number at a time."""
+    low, high = rl.epsilon, rl.epsilon if rl.epsilon_high is None else rl.epsilon_high
+    by_row = []
+    for row in range(len(logps)):
+        tokens = [t for t in range(logps.shape[1]) if own[row, t]]
+        mean_log_ratio = sum(logps[row, t] - old[row, t] for t in tokens) / len(tokens)
+        losses = []
+        for t in tokens:
+            ratio = np.exp(mean_log_ratio if rl.importance_sampling_level == "sequence" else logps[row, t] - old[row, t])
+            clipped = min(max(ratio, 1 - low), 1 + high)
+            away = ref[row, t] - logps[row, t]
+            losses.append(-min(ratio * advantages[row], clipped * advantages[row]) + rl.beta * (np.exp(away) - away - 1))
+        by_row.append(losses)
+    if rl.loss_type == "grpo":
+        return sum(sum(losses) / len(losses) for losses in by_row) / len(by_row)
+    total = sum(sum(losses) for losses in by_row)
+    return total / (sum(map(len, by_row)) if rl.loss_type == "dapo" else len(by_row) * max_tokens)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_advantages_and_loss_are_those_worked_out_by_hand(method, name):
+    made = method(name).roll_out()
+    expected = zero_missing(METHODS[name])
+    assert made.advantages == pytest.approx(expected, abs=2e-5)
+    assert made.advantages[1, 1] == 0 and np.abs(expected).max() > 0.4
+    assert made.own.sum() < made.batch["completion_mask"].sum()  # what the search returned is not the policy's own
+
+    rl, own = made.config.rl, made.own
+    logps = made.logps(made.initial)
+    rng = np.random.default_rng(0)
+    old = logps - rl.epsilon * (rng.normal(size=logps.shape) + 2 * (-1) ** np.arange(8)[:, None])  # so that some tokens and rows are clipped
+    ref = logps + rng.normal(size=logps.shape)
+    by_hand = loss_by_hand(rl, made.config.rollout.max_tokens, logps, old, ref, own, expected.reshape(8))
+    assert made.loss(logps, old, ref) == pytest.approx(by_hand, rel=1e-5, abs=3e-6)
+    metrics = made.trainer._metrics["train"]
+    assert metrics["clip_ratio/low_mean"][-1] > 0 and metrics["clip_ratio/high_mean"][-1] > 0
+    assert (made.trainer.ref_model is None) == ("kl" not in metrics) == (rl.beta == 0)
+
+
+@pytest.mark.parametrize(("ddof", "epsilon"), [(0, 1e-4), (0, 0.0), (1, 0.5)])
+def test_eq_7_takes_its_ddof_and_epsilon_from_the_yaml(method, ddof, epsilon):
+    made = method("quickstart_grpo", f"rl.advantage_ddof={ddof}", f"rl.advantage_epsilon={epsilon}").roll_out()
+    expected = zero_missing(group_std(REWARDS, ddof, epsilon))
+    assert made.advantages == pytest.approx(expected, abs=2e-6)
+    assert np.abs(expected - zero_missing(STANDARDISED)).max() > 0.1
+
+
+# Ranks by a judge that makes no errors, of qualities 6 9 3 5 and 7 4 8 and an invalid trajectory, which is last. Where the lot
+# decides who meets whom, a bracket finds the best only: its second may be whoever met the best last, and a Swiss second and third can be equal.
+TRUE = [[1, 0, 3, 2]], [[1, 2, 0, 3]]
+TOPOLOGIES = {
+    "quickstart": TRUE,
+    "quickstart_anchor": TRUE,
+    "quickstart_round_robin": TRUE,
+    "quickstart_single_elimination": (TRUE[0] + [[2, 0, 3, 1]], TRUE[1] + [[2, 1, 0, 3]]),
+    "quickstart_double_elimination": TRUE,
+    "quickstart_swiss": (TRUE[0] + [[1.5, 0, 3, 1.5]], TRUE[1] + [[1.5, 1.5, 0, 3]]),
+    "quickstart_balanced": TRUE,
+}
+
+
+@pytest.mark.parametrize("name", TOPOLOGIES)
+def test_every_topologys_ranks_become_advantages(method, name):
+    """Eqs. 6 and 7: rank 0 of four is reward 1, rank 3 is 0. Without ties +-1/2 and +-1/6 over the square root of 5/27."""
+    made = method(name, scores=[6, 9, 3, 5, 7, 4, 8, None]).roll_out()
+    for advantages, allowed in zip(made.advantages, TOPOLOGIES[name], strict=True):
+        assert any(advantages == pytest.approx(group_std(1 - np.array([ranks]) / 3)[0], abs=2e-5) for ranks in allowed)
+    if TOPOLOGIES[name] is TRUE:
+        unit = (5 / 27) ** 0.5 + 1e-4
+        assert made.advantages[0] * unit == pytest.approx([1 / 6, 1 / 2, -1 / 2, -1 / 6], abs=1e-5)
+
+
+def test_with_lora_the_reference_is_the_policy_with_its_adapter_off(method):
+    made = method("quickstart_lora", "policy.lora_rank=2")
+    trainable = {name: weight for name, weight in made.trainer.model.named_parameters() if weight.requires_grad}
+    assert trainable and all("lora_" in name for name in trainable) and made.trainer.ref_model is None
+    torch.manual_seed(0)
+    for name, weight in trainable.items():
+        if "lora_B" in name:  # zero at first, so that the policy would be its own reference
+            weight.data.normal_(std=0.5)
+    made.roll_out()
+    reference, adapted = made.logps(made.initial), made.logps(made.trainer.model)
+    kept = made.batch["completion_mask"].numpy().astype(bool)
+    assert made.batch["ref_per_token_logps"].numpy()[kept] == pytest.approx(reference[kept], abs=1e-4)
+    assert np.abs(adapted - reference)[kept].max() > 0.01
+    away = (reference - adapted)[made.own]
+    made.trainer._compute_loss(made.trainer.model, made.batch)
+    assert made.trainer._metrics["train"]["kl"][-1] == pytest.approx(np.mean(np.exp(away) - away - 1), rel=1e-3)
+
+
+SEVERAL = "quickstart_gspo", "rl.updates_per_rollout=2", "rl.micro_batch_size=4", "rl.learning_rate=1e-2", "rl.steps=4"
+
+
+def test_several_updates_share_a_rollout_and_its_old_policy(method):
+    """What GSPO and DAPO clip: from the second update on, the policy is no longer the one that was rolled out."""
+    made = method(*SEVERAL)
+    batches, losses = [], made.trainer._compute_loss
+
+    def compute_loss(model, inputs):
+        batches.append(dict(inputs))
+        return losses(model, inputs)
+
+    made.trainer._compute_loss = compute_loss
+    made.trainer.train()
+    assert made.trainer.state.global_step == len(batches) == 4 and len(made.outcomes) == 2 * 2  # both groups, twice
+    for batch in batches[:2]:
+        made.batch = batch
+        rolled_out_with = made.logps(made.initial)
+        assert batch["old_per_token_logps"].numpy()[made.own] == pytest.approx(rolled_out_with[made.own], abs=1e-4)
+        assert np.abs(made.logps(made.trainer.model) - rolled_out_with)[made.own].max() > 1e-3
+    advantages = torch.cat([batch["advantages"] for batch in batches[:2]]).tolist()  # in the order that TRL shuffled them into
+    assert sorted(advantages) == pytest.approx(sorted(zero_missing(STANDARDISED).reshape(8)), abs=2e-5)
+    log = made.trainer.state.log_history
+    assert ["time/update_s" in entry for entry in log[:4]] == [True] * 4
+    assert ["time/rollout_s" in entry for entry in log[:4]] == [True, False, True, False]
+
+
+def test_a_run_with_several_updates_goes_on_from_its_checkpoint_as_if_it_had_not_stopped(method, tmp_path):
+    whole = method(*SEVERAL)
+    whole.trainer.train()
+    resumed = method(*SEVERAL)
+    resumed.trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+    assert len(resumed.outcomes) == 2 and resumed.trainer.state.global_step == 4
+    weights = resumed.trainer.model.state_dict()
+    assert all(weight.equal(weights[name]) for name, weight in whole.trainer.model.state_dict().items())
+
+
+@pytest.mark.parametrize("path", YAMLS, ids=lambda path: path.stem)
+def test_every_yaml_becomes_arguments_of_the_trainer(path, tmp_path):
+    config = load_config(path, ["wandb.mode=disabled"])
+    check_groups(config, processes=2)
+    config.rl.deepspeed = None  # it would start its process group
+    arguments = adapter.grpo_arguments(config, tmp_path, processes=1, use_cpu=True)
+    rl, rows = config.rl, config.rl.groups * config.rollout.group_size
+    assert arguments.generation_batch_size == rows and arguments.num_generations == config.rollout.group_size
+    assert arguments.gradient_accumulation_steps * arguments.per_device_train_batch_size * rl.updates_per_rollout == rows
+    assert (arguments.beta, arguments.epsilon, arguments.loss_type) == (rl.beta, rl.epsilon, rl.loss_type)
+
+
+@pytest.mark.parametrize("path", [path for path in YAMLS if path.parent.name == "configs"], ids=lambda path: path.stem)
+def test_every_laptop_run_has_its_row_among_the_results_and_starts_from_the_same_policy(path):
+    config = load_config(path)
+    in_tables = {row.config for name in TABLES for row in read_table(name).rows.values()}
+    assert ROWS.get(config.name, ("", None))[1] == f"configs/{path.name}" or f"configs/{path.name}" in in_tables
+    assert config.sft_policy == "runs/quickstart/sft"
+    assert config.rl.rollouts == 150
+
+
+@pytest.mark.parametrize(
+    ("overrides", "reason"),
+    [
+        (["rl.loss_type=dr_grpo"], "set rl.advantage=center for Dr.GRPO, leave_one_out for RLOO"),
+        (["rl.loss_type=dr_grpo", "rl.advantage=batch_std"], "rl.advantage=batch_std"),
+        (["rl.loss_type=dapo", "rl.importance_sampling_level=sequence"], "set rl.loss_type=grpo for GSPO"),
+        (["rl.advantage=center", "rl.advantage_ddof=0"], "rl.advantage_ddof and rl.advantage_epsilon are of rl.advantage=group_std"),
+        (["rl.advantage=decoupled", "rl.advantage_epsilon=0"], "rl.advantage_ddof and rl.advantage_epsilon are of rl.advantage=group_std"),
+        (["rl.advantage=decoupled", "reward.name=win_rate"], "reward.name=win_rate has it in its sum already; take one of correctness"),
+        (["rl.advantage_ddof=2"], "rl.advantage_ddof=2: must be 0 or 1"),
+        (["rl.advantage_epsilon=-1"], "rl.advantage_epsilon=-1.0: must not be below 0"),
+        (["rl.beta=-0.1"], "rl.beta=-0.1: must not be below 0"),
+        (["rl.updates_per_rollout=0"], "rl.updates_per_rollout=0: must be above 0"),
+        (["rl.updates_per_rollout=4"], "rl.save_steps=25: must be a multiple of rl.updates_per_rollout=4"),
+        (["rl.updates_per_rollout=5", "rl.eval_steps=3"], "rl.eval_steps=3: must be a multiple of rl.updates_per_rollout=5"),
+    ],
+)
+def test_keys_that_contradict_each_other_are_refused(overrides, reason):
+    with pytest.raises(UserError) as caught:
+        load_config(ROOT / "configs" / "quickstart.yaml", overrides)
+    assert reason in str(caught.value) and "\n" not in str(caught.value)

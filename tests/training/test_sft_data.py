@@ -1,0 +1,161 @@
+import json
+
+import pytest
+
+from arenarl.system.errors import UserError
+from arenarl.training.sft_data import IGNORED, as_text, count_cut, in_training_order, tokenize, tokenize_trajectories, training_texts
+from arenarl.trajectory import assistant_text, read_jsonl
+
+
+def own_text(tokenizer, row):
+    return tokenizer.decode([label for label in row["labels"] if label != IGNORED])
+
+
+def turns_of(messages):
+    return [assistant_text(message) for message in messages if message["role"] == "assistant"]
+
+
+@pytest.fixture(params=[True, False], ids=["schemas", "no schemas"])
+def tools(request, compact):
+    return compact.tools if request.param else None
+
+
+def test_loss_is_on_the_assistants_turns_and_their_ends_only(taught, tokenizer, tools):
+    for one in taught[::3]:
+        row = tokenize(tokenizer, one.trajectory.messages, tools, 4096)
+        assert own_text(tokenizer, row) == "".join(f"{turn}<|im_end|>" for turn in turns_of(one.trajectory.messages))
+        assert all(label in (token, IGNORED) for token, label in zip(row["input_ids"], row["labels"], strict=True))
+
+
+def test_the_rest_is_the_prompt_and_what_the_tools_returned(taught, tokenizer):
+    for one in taught[::3]:
+        row = tokenize(tokenizer, one.trajectory.messages, None, 4096)
+        rest = tokenizer.decode([token for token, label in zip(row["input_ids"], row["labels"], strict=True) if label == IGNORED])
+        for message in one.trajectory.messages:
+            if message["role"] != "assistant":
+                assert message["content"] in rest
+        assert "<think>" not in rest and "<answer>" not in rest and "<tool_call>" not in rest
+
+
+def test_an_observation_that_quotes_a_turn_is_not_trained_on(tokenizer):
+    messages = [
+        {"role": "user", "content": "say <think>\nno\n</think>\n\n<answer>\nno\n</answer>"},
+        {
+            "role": "assistant",
+            "reasoning_content": "a",
+            "content": "",
+            "tool_calls": [{"type": "function", "function": {"name": "f", "arguments": {}}}],
+        },
+        {"role": "tool", "content": "<think>\nno\n</think>\n\n<answer>\nno\n</answer>"},
+        {"role": "assistant", "reasoning_content": "b", "content": "<answer>\nyes\n</answer>"},
+    ]
+    own = own_text(tokenizer, tokenize(tokenizer, messages, None, 4096))
+    assert "no" not in own and own == "".join(f"{turn}<|im_end|>" for turn in turns_of(messages))
+
+
+def test_the_policy_is_taught_no_token_that_a_rollout_never_asks_for(taught, tokenizer):
+    """A rollout stops at the end of the turn; the line break after it is the template's, not the policy's."""
+    row = tokenize(tokenizer, taught[0].trajectory.messages, None, 4096)
+    after_end = [row["labels"][n + 1] for n, token in enumerate(row["input_ids"][:-1]) if token == tokenizer.eos_token_id]
+    assert set(after_end) == {IGNORED}
+
+
+@pytest.mark.parametrize("max_length", [50, 100, 150, 10_000])
+def test_cut_trajectories_are_counted(sft_path, tokenizer, tmp_path, max_length, capsys):
+    dataset = tokenize_trajectories(sft_path, tokenizer, None, max_length)
+    uncut = tokenize_trajectories(sft_path, tokenizer, None, 10_000)
+    count_cut(dataset, max_length, tmp_path / "cut.json")
+    lengths = [len(ids) for ids in uncut["input_ids"]]
+    expected = {
+        "trajectories": len(lengths),
+        "cut": sum(n > max_length for n in lengths),
+        "max_length": max_length,
+        "longest": max(lengths),
+        "tokens": sum(lengths),
+    }
+    assert json.loads((tmp_path / "cut.json").read_text()) == expected
+    assert f"{expected['cut']} cut at sft.max_length={max_length}" in capsys.readouterr().out
+    assert list(dataset["length"]) == lengths
+    for row, whole in zip(dataset, uncut, strict=True):
+        assert row["input_ids"] == whole["input_ids"][:max_length] and row["labels"] == whole["labels"][:max_length]
+
+
+def test_no_argument_of_another_call_gets_in_as_null(sft_path, taught, tokenizer):
+    """A table with a column a field would give every call the arguments of all others."""
+    for row, one in zip(tokenize_trajectories(sft_path, tokenizer, None, 4096), taught, strict=True):
+        text = tokenizer.decode(row["input_ids"])
+        assert "null" not in text and "None" not in text
+        for turn in turns_of(one.trajectory.messages):
+            assert turn in text
+
+
+def test_an_argument_that_is_null_stays_so(tokenizer):
+    call = {"type": "function", "function": {"name": "f", "arguments": {"x": None}}}
+    messages = [{"role": "user", "content": "q"}, {"role": "assistant", "reasoning_content": "", "content": "", "tool_calls": [call]}]
+    assert '{"x": null}' in own_text(tokenizer, tokenize(tokenizer, messages, None, 4096))
+
+
+def test_training_texts_are_those_of_all_messages(sft_path):
+    expected = [message["content"] for record in read_jsonl(sft_path) for message in as_text(record["messages"])]
+    assert list(training_texts(sft_path)) == expected and all(expected)
+
+
+def test_a_template_that_marks_no_assistant_turn_is_refused(sft_path, policy_path):
+    from arenarl.rollout.policy import load_tokenizer
+
+    tokenizer = load_tokenizer(policy_path)
+    tokenizer.chat_template = tokenizer.chat_template.replace("{%- generation %}", "").replace("{%- endgeneration %}", "")
+    with pytest.raises(UserError, match="no assistant token to train on"):
+        tokenize_trajectories(sft_path, tokenizer, None, 4096)
+
+
+def test_a_length_that_cuts_all_assistant_tokens_is_refused(sft_path, tokenizer):
+    with pytest.raises(UserError, match=r"sft\.max_length"):
+        tokenize_trajectories(sft_path, tokenizer, None, 5)
+
+
+def test_an_empty_split_is_refused(tmp_path, tokenizer):
+    (tmp_path / "sft.jsonl").write_text("")
+    with pytest.raises(UserError):
+        tokenize_trajectories(tmp_path / "sft.jsonl", tokenizer, None, 4096)
+
+
+def test_the_training_order_holds_every_pass_whole_and_differs_between_passes(sft_path, tokenizer):
+    dataset = tokenize_trajectories(sft_path, tokenizer, None, 4096)
+    ids = [tuple(row) for row in dataset["input_ids"]]
+    ordered = [tuple(row) for row in in_training_order(dataset, 2.5, 4, seed=0)["input_ids"]]
+    first, second, half = ordered[: len(ids)], ordered[len(ids) : 2 * len(ids)], ordered[2 * len(ids) :]
+    assert sorted(first) == sorted(second) == sorted(ids) and first != second and len(half) == len(ids) // 2
+    assert ordered == [tuple(row) for row in in_training_order(dataset, 2.5, 4, seed=0)["input_ids"]]
+    assert ordered != [tuple(row) for row in in_training_order(dataset, 2.5, 4, seed=1)["input_ids"]]
+
+
+def test_the_training_order_is_the_one_that_the_trainer_would_draw(sft_path, tokenizer, policy_path, tmp_path):
+    """Two epochs of Trainer's own sampling by length see the rows in the same order."""
+    from trl import SFTConfig, SFTTrainer
+
+    class Seen(SFTTrainer):
+        batches = []
+
+        def training_step(self, model, inputs, *rest):
+            self.batches += [row[row != self.processing_class.pad_token_id].tolist() for row in inputs["input_ids"]]
+            return super().training_step(model, inputs, *rest)
+
+    dataset = tokenize_trajectories(sft_path, tokenizer, None, 4096).select(range(64))
+    arguments = {"use_cpu": True, "report_to": [], "save_strategy": "no", "per_device_train_batch_size": 4, "seed": 3, "bf16": False}
+    trainer = Seen(
+        model=policy_path,
+        args=SFTConfig(str(tmp_path), num_train_epochs=2, train_sampling_strategy="group_by_length", **arguments),
+        train_dataset=dataset,
+        processing_class=tokenizer,
+    )
+    trainer.train()
+    assert Seen.batches == [list(row) for row in in_training_order(dataset, 2, 4, seed=3)["input_ids"]]
+
+
+def test_rows_without_a_token_to_train_on_are_left_out(sft_path, tokenizer):
+    starts = [next(n for n, label in enumerate(row) if label != IGNORED) for row in tokenize_trajectories(sft_path, tokenizer, None, 4096)["labels"]]
+    dataset = tokenize_trajectories(sft_path, tokenizer, None, sorted(starts)[len(starts) // 2])
+    ordered = in_training_order(dataset, 1, 4, seed=0)
+    assert 0 < len(ordered) < len(dataset)
+    assert all(any(label != IGNORED for label in labels) for labels in ordered["labels"])

@@ -1,0 +1,278 @@
+"""What TRL does with our rollouts and rewards: a real GRPOTrainer takes steps on a tiny random policy and is looked at inside."""
+
+import asyncio
+import threading
+
+import numpy as np
+import pytest
+from trl import GRPOTrainer
+
+from arenarl.config.schema import Config
+from arenarl.domains.rubrics import domain_rubric
+from arenarl.domains.travel.truth import ANSWER_DIMENSIONS, PATH_DIMENSIONS
+from arenarl.judges.judge import Verdict
+from arenarl.rollout.engine import RolloutEngine
+from arenarl.rollout.generation import GeneratedTurn
+from arenarl.tournament.mixed_model import JudgeVariances
+from arenarl.training import trl_adapter as adapter
+from arenarl.training.rewarding import Arena
+from arenarl.training.rewards import standardize
+from arenarl.trajectory import Query
+
+TOTAL = domain_rubric("travel", "en").total
+
+QUERIES = [Query(f"q{index}", "travel", "Search", "en", f"Find a quiet cafe, please, number {index}.") for index in range(6)]
+TOPOLOGY = "seeded_single_elimination"
+SEARCH = '<think>\nlook\n</think>\n\n<tool_call>\n{"name": "universal_search", "arguments": {"query": "quiet cafe in Chengdu"}}\n</tool_call>'
+
+
+def config_of(**overrides):
+    config = Config()
+    config.policy.dtype, config.wandb.mode = "float32", "disabled"
+    config.rollout.group_size, config.rollout.max_tokens = 4, 400
+    config.rl.steps, config.rl.groups, config.rl.micro_batch_size, config.rl.learning_rate = 2, 3, 12, 1e-3
+    for key, value in overrides.items():
+        setattr(config.rl, key, value)
+    return config
+
+
+class Playback:
+    """A policy that searches once or twice and answers; one turn in four is no answer. What it writes follows from the request's seed."""
+
+    model = None
+
+    def __init__(self, tokenizer):
+        self.tokenizer = tokenizer
+
+    async def generate(self, request):
+        turn = self.tokenizer.decode(request.token_ids).count("<|im_start|>assistant")
+        if turn == 1 or (turn == 2 and request.seed % 2):
+            text = SEARCH
+        else:
+            text = "no idea" if request.seed % 4 == 1 else f"<think>\ndone\n</think>\n\n<answer>\nplace {request.seed % 1000}\n</answer>"
+        return GeneratedTurn([*self.tokenizer.encode(text), self.tokenizer.eos_token_id])
+
+
+class ByNumber:
+    """Prefers the higher number in the answer; gives no verdict on queries in `silent_on`."""
+
+    def __init__(self, silent_on=()):
+        self.silent_on = silent_on
+
+    async def compare(self, query, first, second, repeat=0):
+        scores = [int(trajectory.answer.split()[-1]) / 100 for trajectory in (first, second)]
+        if query.query_id in self.silent_on:
+            return None
+        return Verdict(tuple(dict.fromkeys(PATH_DIMENSIONS + ANSWER_DIMENSIONS, score) for score in scores), TOTAL)
+
+
+class Patient(ByNumber):
+    """Gives no verdict before the reference's log-probabilities of the step were asked for."""
+
+    def __init__(self):
+        super().__init__()
+        self.may_judge = threading.Event()
+
+    async def compare(self, query, first, second, repeat=0):
+        if not await asyncio.to_thread(self.may_judge.wait, 120):
+            raise TimeoutError("the log-probabilities wait for the judge")
+        return await super().compare(query, first, second, repeat)
+
+
+class Recorder(GRPOTrainer):
+    """GRPOTrainer that keeps what it trains on and which positions got a gradient: their last hidden states, before the head."""
+
+    def __init__(self, **arguments):
+        super().__init__(**arguments)
+        self.generated, self.batches, self.gradients = [], [], []
+        self.on_reference = lambda: None
+        self.model.base_model.norm.register_forward_hook(self._watch)
+
+    def _watch(self, module, inputs, hidden):
+        if hidden.requires_grad:
+            hidden.register_hook(lambda gradient: self.gradients.append(gradient.abs().sum(dim=-1) > 0))
+
+    def _generate_and_score_completions(self, inputs):
+        output = super()._generate_and_score_completions(inputs)
+        self.generated.append(([row["prompt"] for row in inputs], dict(output)))
+        return output
+
+    def _get_per_token_logps_and_entropies(self, model, *arguments, **options):
+        if model is self.ref_model:
+            self.on_reference()
+        return super()._get_per_token_logps_and_entropies(model, *arguments, **options)
+
+    def _compute_loss(self, model, inputs):
+        self.batches.append(dict(inputs))
+        return super()._compute_loss(model, inputs)
+
+
+class Steps:
+    """Two optimizer steps: the trainer, and for each step its groups and outcomes."""
+
+    def __init__(self, policy_path, tokenizer, compact, folder, silent_on=(), resume=None, topology=TOPOLOGY, judge=None, **overrides):
+        self.config = config_of(**overrides)
+        self.config.tournament.topology = topology
+        self.groups, self.outcomes, self.kept = [], [], []
+        engine = RolloutEngine(Playback(tokenizer), tokenizer, lambda: compact, self.config.rollout, schemas_in_prompt=False)
+
+        self.arena = Arena(judge or ByNumber(silent_on), self.config)
+
+        def log(groups, outcomes):
+            self.groups.append(groups)
+            self.outcomes.append(outcomes)
+            return {"judge/calls_per_group": [6.0, 8.0]}
+
+        clock = adapter.EveryFewSteps(0, engine, act=lambda step: None)
+        self.trainer = Recorder(
+            model=policy_path,
+            args=adapter.grpo_arguments(self.config, folder, processes=1, use_cpu=True),
+            train_dataset=adapter.prompt_dataset(QUERIES, self.config),
+            processing_class=tokenizer,
+            rollout_func=adapter.rollout_function(engine, self.arena, QUERIES, self.config),
+            reward_funcs=adapter.reward_function(self.arena, log, lambda *step: self.kept.append(step), self.config),
+            callbacks=[clock, adapter.KeptWithCheckpoint(self.arena)],
+        )
+        clock.trainer = self.trainer
+        if judge:
+            self.trainer.on_reference = judge.may_judge.set
+        self.trainer.train(resume_from_checkpoint=resume)
+
+    def trajectories(self, step):
+        return [trajectory for group in self.groups[step] for trajectory in group.trajectories]
+
+
+@pytest.fixture(scope="module")
+def steps(policy_path, tokenizer, compact, tmp_path_factory):
+    return Steps(policy_path, tokenizer, compact, tmp_path_factory.mktemp("grpo"))
+
+
+def loss_mask(inputs):
+    return inputs["completion_mask"] * inputs["tool_mask"]
+
+
+def test_the_loss_mask_is_the_policys_own_tokens(steps, tokenizer):
+    for step in range(2):
+        _, output = steps.trainer.generated[step]
+        for row, trajectory in enumerate(steps.trajectories(step)):
+            length = len(trajectory.completion_ids)
+            assert output["completion_ids"][row, :length].tolist() == trajectory.completion_ids
+            assert loss_mask(output)[row].tolist() == trajectory.policy_mask_T + [0] * (output["completion_ids"].shape[1] - length)
+            own = tokenizer.decode(output["completion_ids"][row][loss_mask(output)[row].bool()])
+            rest = tokenizer.decode(output["completion_ids"][row, :length][~loss_mask(output)[row, :length].bool()])
+            assert own.count("universal_search") == rest.count("<tool_response>") >= 1
+            assert "<tool_response>" not in own and "<think>" not in rest and "<answer>" not in rest
+
+
+def test_exactly_the_policys_own_tokens_get_a_gradient(steps):
+    """At the first step, where the KL term's gradient is zero: rows with an advantage are trained on their own tokens, others not at all."""
+    inputs, has_gradient = steps.trainer.batches[0], steps.trainer.gradients[0]
+    expected = loss_mask(inputs).bool() & (inputs["advantages"] != 0)[:, None]
+    assert expected.any() and (~expected & inputs["completion_mask"].bool()).any()
+    assert has_gradient[:, -expected.shape[1] - 1 : -1].equal(expected)
+
+
+def test_rows_of_a_group_are_contiguous_and_of_one_query_with_the_anchor_first(steps):
+    n = steps.config.rollout.group_size
+    for step in range(2):
+        prompts, _ = steps.trainer.generated[step]
+        assert prompts == [group.query.query for group in steps.groups[step] for _ in range(n)]
+        assert len({group.query.query_id for group in steps.groups[step]}) == len(steps.groups[step]) == 3
+        for group in steps.groups[step]:
+            assert {trajectory.query_id for trajectory in group.trajectories} == {group.query.query_id}
+            assert [trajectory.is_anchor for trajectory in group.trajectories] == [True] + [False] * (n - 1)
+
+
+def test_the_queries_are_those_of_the_dataset_in_its_order(steps):
+    laid_out = adapter.prompt_dataset(QUERIES, steps.config)["prompt"]
+    assert [group.query.query for groups in steps.groups for group in groups] == list(laid_out)
+
+
+def test_advantages_are_the_standardised_rewards_of_the_group(steps):
+    for step in range(2):
+        expected = np.concatenate([standardize(outcome.rewards_G) for outcome in steps.outcomes[step]])
+        assert np.abs(expected).max() > 1
+        assert steps.trainer.generated[step][1]["advantages"].numpy() == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_group_without_a_verdict_gets_no_advantage_and_disturbs_no_other(policy_path, tokenizer, compact, tmp_path):
+    run = Steps(policy_path, tokenizer, compact, tmp_path, silent_on=[query.query_id for query in QUERIES[:3]])
+    silent = 0
+    for groups, outcomes, (_, output) in zip(run.groups, run.outcomes, run.trainer.generated, strict=True):
+        for group, outcome, advantages in zip(groups, outcomes, output["advantages"].view(3, 4), strict=True):
+            if group.query.query_id in ("q0", "q1", "q2") and outcome.judge_calls:
+                silent += 1
+                assert outcome.rewards_G == [None] * 4 and outcome.failed_calls == outcome.judge_calls
+                assert advantages.tolist() == [0.0] * 4
+            else:
+                assert advantages.numpy() == pytest.approx(standardize(outcome.rewards_G), abs=1e-5)
+    assert silent
+
+
+def test_kl_is_zero_at_the_first_step_and_not_after_it(steps):
+    kl = [entry["kl"] for entry in steps.trainer.state.log_history if "kl" in entry]
+    assert kl[0] == 0 and kl[1] > 0
+
+
+def test_what_is_known_of_the_judge_comes_from_all_groups_in_their_order(steps):
+    expected = JudgeVariances()
+    for outcome in steps.outcomes[0] + steps.outcomes[1]:
+        expected.observe(4, outcome.scored_calls)
+    assert steps.arena.variances == expected and expected.score_df > 0
+
+
+def test_what_is_known_of_the_judge_is_kept_with_the_checkpoint(policy_path, tokenizer, compact, tmp_path):
+    """Resumed after the first of two steps, the run is the unbroken one: same rewards, same knowledge."""
+    options = {"save_steps": 1, "topology": "balanced"}
+    whole = Steps(policy_path, tokenizer, compact, tmp_path, **options)
+    resumed = Steps(policy_path, tokenizer, compact, tmp_path, resume=str(tmp_path / "checkpoint-1"), **options)
+    assert [outcome.rewards_G for outcome in resumed.outcomes[0]] == [outcome.rewards_G for outcome in whole.outcomes[1]]
+    assert resumed.arena.variances == whole.arena.variances
+    assert whole.trainer.state.log_history[1]["judge/sigma_noise"] > 0
+
+
+def test_metrics_and_times_reach_the_log(steps):
+    for entry in steps.trainer.state.log_history[:2]:
+        assert entry["judge/calls_per_group"] == 7.0 and entry["time/rollout_s"] > 0 and entry["time/judge_s"] >= 0 and entry["time/update_s"] > 0
+
+
+def test_the_seconds_of_a_step_add_up(steps):
+    for entry in steps.trainer.state.log_history[:2]:
+        parts = [entry[f"time/{part}_s"] for part in ("rollout", "forward", "judge", "update")]
+        assert min(parts) >= 0 and sum(parts) == pytest.approx(entry["step_time"])
+        assert 0 <= entry["time/judge_hidden_s"] <= parts[0] + parts[1]
+
+
+def test_log_probabilities_do_not_wait_for_the_judge(policy_path, tokenizer, compact, tmp_path):
+    run = Steps(policy_path, tokenizer, compact, tmp_path, judge=Patient(), steps=1)
+    assert [outcome.failed_calls for outcome in run.outcomes[0]] == [0, 0, 0] and sum(outcome.judge_calls for outcome in run.outcomes[0])
+
+
+def test_the_groups_of_every_few_steps_are_kept(steps):
+    assert steps.kept == [(0, steps.groups[0], steps.outcomes[0])]
+
+
+@pytest.mark.parametrize("steps_groups", [(1, 1), (2, 3), (4, 5), (7, 3)])
+def test_the_dataset_holds_a_prompt_a_group_in_whole_shuffled_passes(steps_groups):
+    number_of_steps, groups = steps_groups
+    prompts = list(adapter.prompt_dataset(QUERIES, config_of(steps=number_of_steps, groups=groups))["prompt"])
+    assert len(prompts) == number_of_steps * groups
+    for start in range(0, len(prompts) - len(QUERIES) + 1, len(QUERIES)):
+        assert sorted(prompts[start : start + len(QUERIES)]) == sorted(query.query for query in QUERIES)
+
+
+def test_the_order_of_queries_follows_from_the_seed():
+    def prompts(seed):
+        config = config_of(steps=10)
+        config.seed = seed
+        return list(adapter.prompt_dataset(QUERIES, config)["prompt"])
+
+    assert prompts(0) == prompts(0) != prompts(1)
+
+
+def test_a_batch_that_splits_a_group_is_refused(tokenizer, compact):
+    config = config_of()
+    engine = RolloutEngine(Playback(tokenizer), tokenizer, lambda: compact, config.rollout, schemas_in_prompt=False)
+    roll_out = adapter.rollout_function(engine, Arena(ByNumber(), config), QUERIES, config)
+    with pytest.raises(RuntimeError, match="whole groups of 4"):
+        roll_out([QUERIES[0].query] * 3 + [QUERIES[1].query] * 5, trainer=None)
