@@ -46,6 +46,7 @@ SIGNALS = {  # what may order a group -> what it is called
     "answer_mean_of_rounds": "answer only, mean of all rounds",
     "answer_one_round": "answer only, one round",
 }
+TOLD = ("ranks", "as_many_calls", "one_round", "answer_one_round")  # those that tables and figures show
 PROPERTIES = {  # what it may follow -> its name; the figures of the domain's truth come after
     "quality": "true quality",
     "answer_chars": "answer length",
@@ -206,10 +207,9 @@ def _rounded(value: float) -> float | None:
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
     """A line a step: the spread and the noise of whole trajectories' scores, and tau to the true quality."""
-    names = ("ranks", "as_many_calls", "one_round", "answer_one_round")
-    head = ["step", "groups", "sigma_group", "sigma_noise", "SNR", "sigma_quality", *(f"tau: {SIGNALS[name]}" for name in names)]
+    head = ["step", "groups", "sigma_group", "sigma_noise", "SNR", "sigma_quality", *(f"tau: {SIGNALS[name]}" for name in TOLD)]
     lines = [
-        [row["step"], row["groups"], *row["trajectory"].values(), row["sigma_quality"], *(row["tau"][name]["quality"] for name in names)]
+        [row["step"], row["groups"], *row["trajectory"].values(), row["sigma_quality"], *(row["tau"][name]["quality"] for name in TOLD)]
         for row in rows
     ]
     return markdown.table(head, [[str(cell) for cell in line] for line in lines])
@@ -231,8 +231,7 @@ def draw(rows_by_seed: Sequence[list[dict[str, Any]]], path: Path) -> Path:
             _plot_lines(axes, by_seed, steps, lines | {"spread of the true quality": ("sigma_quality",)})
             axes.set_ylim(bottom=0)
             axes.set_title(f"standard deviation, {SEEN[seen]}, points of 10")
-        names = ("ranks", "as_many_calls", "one_round", "answer_one_round")
-        _plot_lines(truth, by_seed, steps, {SIGNALS[name]: ("tau", name, "quality") for name in names})
+        _plot_lines(truth, by_seed, steps, {SIGNALS[name]: ("tau", name, "quality") for name in TOLD})
         truth.set_title("Kendall's tau to the true quality")
         for axes in (whole, answer, truth):
             axes.set_xlabel("optimizer step")
@@ -251,7 +250,7 @@ def _plot_lines(axes: Axes, by_seed: Sequence[dict[int, dict]], steps: list[int]
 
 def _plot_properties(axes: Axes, by_seed: Sequence[dict[int, dict]], step: int) -> None:
     """What each signal follows at a step, beside what the truth itself would."""
-    names = ("quality", "ranks", "as_many_calls", "one_round", "answer_one_round")
+    names = ("quality", *TOLD)
     properties = list(by_seed[0][step]["tau"]["quality"])
     for k, name in enumerate(names):
         values = np.array([[_value(rows[step], "tau", name, key) for key in properties] for rows in by_seed])

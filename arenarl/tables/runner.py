@@ -93,7 +93,7 @@ def _cold_start(run: Run) -> None:
     """The data and the SFT policy that a run starts from, unless they are there."""
     log = Path(run.loaded.sft_policy).parent / "log.txt"
     with _ONE_PREPARES:
-        _call([sys.executable, "data/prepare.py", "travel", *run.cold_start], log, f"seed {run.seed}")
+        _call([sys.executable, "data/prepare.py", *run.cold_start], log, f"seed {run.seed}")
     _call([sys.executable, "train_sft.py", *run.cold_start], log, f"seed {run.seed}")
 
 
