@@ -9,7 +9,7 @@ from typing import Any
 
 from arenarl.report import markdown
 from arenarl.report.summary import HEADS, format_figure
-from arenarl.studies.discrimination import SIGNALS, TOLD
+from arenarl.studies.signal_figures import SIGNALS, TOLD
 from arenarl.system.atomic_files import write_json, write_text
 from arenarl.tables.figures import draw
 from arenarl.tables.rows import Row, Table
@@ -69,7 +69,7 @@ def page(name: str, table: Table, summary: dict[str, Any], figures: Sequence[str
 
 def scale_table(table: Table) -> str:
     """The paper's figures, ours at that scale, and the options of the scripts that run it."""
-    scripts = ["train_rl.py", "evaluate.py", *([f"arenarl.{table.measure}"] if table.measure else [])]
+    scripts = ["train_rl.py", "evaluate.py", *(["arenarl.studies.signal_and_noise"] if table.measure else [])]
     paper = [f"paper: {column}" for column in table.paper_columns]
     head = ["at the paper's scale", *paper, "ours", f"options of {', '.join(scripts)}"]
     unknown = ["-"] * len(table.paper_columns)
@@ -111,7 +111,7 @@ def _pairs_table(table: Table, summary: dict[str, Any]) -> list[str]:
 
 
 def _signals_table(table: Table, summary: dict[str, Any]) -> list[str]:
-    """What `discrimination` measured, a line a row and step."""
+    """What `signal_and_noise` measured, a line a row and step."""
     head = ["groups of", "step", "sigma_group", "sigma_noise", "SNR", *(f"tau: {SIGNALS[signal]}" for signal in TOLD)]
     lines = [
         [row["label"], str(at["step"]), *(_figure(figure, 2) for figure in (at["sigma_group"], at["sigma_noise"], at["snr"], *at["tau"].values()))]

@@ -17,7 +17,6 @@ from typing import Any
 
 from arenarl.evaluation.statistics import shown_figures
 from arenarl.report.figures import training_log
-from arenarl.studies.discrimination import measure
 from arenarl.system.atomic_files import read_json, write_json
 from arenarl.system.errors import OWNED
 from arenarl.system.progress import Bar, say
@@ -125,6 +124,8 @@ def _train_and_evaluate(run: Run, cold_start: Future[None]) -> dict[str, Any]:
         "provenance": summary["provenance"],
     }
     if run.measure == "discrimination":
+        from arenarl.studies.signal_and_noise import measure  # only here: it loads torch
+
         found["discrimination"] = measure(config)
     return found
 

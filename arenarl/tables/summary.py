@@ -11,7 +11,7 @@ from typing import Any
 from arenarl.config.command_line import as_overrides
 from arenarl.config.load import load_config
 from arenarl.domains.domain import make_domain
-from arenarl.studies.discrimination import TOLD
+from arenarl.studies.signal_figures import TOLD
 from arenarl.system.atomic_files import read_json
 from arenarl.tables.over_seeds import mean_over_seeds, paired_differences
 from arenarl.tables.rows import Row, Table

@@ -15,7 +15,7 @@ import pytest
 from arenarl.config.checks import check_groups
 from arenarl.config.load import load_config
 from arenarl.domains.travel.queries import SUBTASKS
-from arenarl.studies.discrimination import PROPERTIES, SIGNALS
+from arenarl.studies.signal_figures import PROPERTIES, SIGNALS
 from arenarl.system.atomic_files import read_json, write_json
 from arenarl.system.errors import UserError
 from arenarl.tables import rows as tables
