@@ -26,7 +26,7 @@ from arenarl.config.command_line import parse_arguments
 from arenarl.config.schema import Config, RewardConfig
 from arenarl.domains.domain import needs
 from arenarl.evaluation.statistics import nanmean
-from arenarl.judges.judge import Examiner
+from arenarl.judges.judge import Examiner, true_quality
 from arenarl.report import markdown
 from arenarl.report.figures import LINES, STYLE, plot_band, save_figure
 from arenarl.run.stage import provenance
@@ -34,7 +34,7 @@ from arenarl.studies.judge_check import pointwise_scores, sigmas
 from arenarl.studies.simulation import mean_of_calls
 from arenarl.system.atomic_files import write_json
 from arenarl.system.errors import UserError, guarded
-from arenarl.training.rewarding import Arena, rank_correlation, true_quality
+from arenarl.training.rewarding import Arena, rank_correlation
 from arenarl.trajectory import Query, RolloutGroup, Trajectory, read_jsonl
 
 SIGNALS = {  # what may order a group -> what it is called

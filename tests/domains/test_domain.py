@@ -19,8 +19,8 @@ from arenarl.system.errors import UserError
 from arenarl.trajectory import Query, Trajectory, write_jsonl
 
 JUDGE = """
-from arenarl.judge import Judge, Verdict
-from arenarl.rubrics import domain_rubric
+from arenarl.judges.judge import Judge, Verdict
+from arenarl.domains.rubrics import domain_rubric
 
 class Longer(Judge):
     def __init__(self, config):

@@ -48,7 +48,7 @@ def test_a_store_that_cannot_be_used_is_refused_in_one_line(tmp_path):
 
 WRITER = """
 import sys
-from arenarl.reply_store import *
+from arenarl.llm.reply_store import *
 store, number = ReplyStore(__import__("pathlib").Path(sys.argv[1])), int(sys.argv[2])
 won = 0
 for key in range(200):
@@ -69,7 +69,7 @@ def test_four_processes_can_write_at_once_and_agree(tmp_path):
 
 OPENERS = """
 import multiprocessing, pathlib, sys
-from arenarl.reply_store import ReplyStore
+from arenarl.llm.reply_store import ReplyStore
 
 def open_all(folder, barrier):
     for number in range(100):
