@@ -15,7 +15,7 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
@@ -282,6 +282,21 @@ class LLMClient:
             line = {"about": about, "messages": messages_hash(messages), "reply": parsed.model_dump()}
             with self.log.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
+
+
+def open_client(llms: Iterable[LLMConfig], limits: JudgesConfig, run: str, folder: Path | None = None) -> LLMClient | None:
+    """The way to all LLMs among `llms`, with this process's share of the limits; None if there is none. With a `folder`, every verdict is
+    logged there.
+
+    Raises:
+        UserError: a key's environment variable is not set.
+    """
+    llms = [llm for llm in llms if llm.name == "llm"]
+    if not llms:
+        return None
+    processes, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
+    keys = {} if limits.store_only else read_keys(llms)
+    return LLMClient(limits, run, keys, processes, rank, folder / f"verdicts-{rank}.jsonl" if folder else None)
 
 
 def read_keys(llms: Sequence[LLMConfig]) -> dict[str, str]:

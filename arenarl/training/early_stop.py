@@ -7,11 +7,14 @@ import wandb
 from accelerate.utils import gather_object
 from transformers import PreTrainedTokenizerBase, Trainer, TrainerCallback
 
-from arenarl.build import build_domain, build_engine, spread_over_subtasks, training_queries
 from arenarl.config.schema import Config
+from arenarl.domains.domain import make_domain
+from arenarl.rollout.backends import make_engine
 from arenarl.rollout.engine import Attempt
+from arenarl.rollout.environment import Environment
 from arenarl.run.processes import own_share
 from arenarl.system.seeds import stable_seed
+from arenarl.training.queries import training_queries
 from arenarl.training.trl_adapter import lent_model
 
 TRIED = 200  # trajectories: their share of valid ones has a standard error of at most 3.5 points
@@ -24,13 +27,14 @@ class StopAtValid(TrainerCallback):
     there would go on past it.
     """
 
-    def __init__(self, config: Config, tokenizer: PreTrainedTokenizerBase, note: Callable[[str], None]):
+    def __init__(self, config: Config, tokenizer: PreTrainedTokenizerBase, tools: Environment, note: Callable[[str], None]):
         self.least, self.interval, self.note = config.sft.stop_at_valid, config.sft.save_steps, note
-        self.engine = build_engine(replace(config, rollout=replace(config.rollout, backend="transformers")), tokenizer)
-        queries = training_queries(config)
+        self.engine = make_engine(replace(config.rollout, backend="transformers"), tokenizer, tools, config.environment.schemas_in_prompt)
+        domain = make_domain(config.environment, config.data)
+        queries = training_queries(domain, config.rl, config.reward.name, config.pass_rates)
         self.attempts = [
             Attempt(query, config.rollout.temperature, stable_seed(config.seed, "valid", query.query_id))
-            for query in spread_over_subtasks(queries, TRIED, build_domain(config).subtasks_of(queries))
+            for query in domain.spread_over_subtasks(queries, TRIED)
         ]
 
     def attach(self, trainer: Trainer) -> None:

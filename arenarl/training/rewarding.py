@@ -15,12 +15,11 @@ from statistics import fmean
 import numpy as np
 from scipy.stats import kendalltau
 
-from arenarl.config.schema import Config
+from arenarl.config.schema import GroupStageConfig, RewardConfig, TournamentConfig
 from arenarl.domains.known_answers import entity_recall, has_answer
 from arenarl.domains.rubrics import weighted_mean
 from arenarl.judges.judge import Examiner, Judge, scores_and_detail, true_quality
 from arenarl.judges.verifier import Verifier
-from arenarl.llm.client import LLMClient
 from arenarl.system.seeds import stable_seed
 from arenarl.tournament.mixed_model import JudgeVariances
 from arenarl.tournament.play import play_tournament
@@ -79,12 +78,19 @@ class Arena:
     """
 
     def __init__(
-        self, judge: Judge, config: Config, client: LLMClient | None = None, watch: Callable[[Tally], None] = lambda tally: None
+        self,
+        judge: Judge,
+        reward: RewardConfig,
+        tournament: TournamentConfig,
+        group_stage: GroupStageConfig,
+        verifier: Verifier,
+        seed: int,
+        watch: Callable[[Tally], None] = lambda tally: None,
     ):
         self.judge = judge
-        self.config = config
-        self.client = client  # through which the judge asks, if it is an LLM
-        self.verifier = Verifier(config.judge.verifier, client)
+        self.reward, self.tournament, self.group_stage = reward, tournament, group_stage
+        self.verifier = verifier
+        self.seed = seed
         self.watch = watch
         self.variances = JudgeVariances()
         self._tally = Tally()
@@ -98,7 +104,7 @@ class Arena:
 
         async def reward(group: IncomingGroup) -> GroupOutcome:
             nonlocal tally
-            outcome = await REWARDS[self.config.reward.name](self, group)
+            outcome = await REWARDS[self.reward.name](self, group)
             tally += outcome.tally
             self.watch(tally)
             return outcome
@@ -118,10 +124,10 @@ class Arena:
         self._tally = sum(tallies, self._tally)
         self.watch(self._tally)
 
-    def learn(self, calls_by_group: Sequence[Sequence[tuple[int, int, float, float]]]) -> None:
+    def learn(self, group_size: int, calls_by_group: Sequence[Sequence[tuple[int, int, float, float]]]) -> None:
         """Add a step's scored calls, group by group in the order of the batch, to what is known of the judge."""
         for calls in calls_by_group:
-            self.variances.observe(self.config.rollout.group_size, calls)
+            self.variances.observe(group_size, calls)
 
     def judge_metrics(self) -> dict[str, float]:
         """What the scores of the last few groups tell of the judge, as standard deviations; empty without matches."""
@@ -132,7 +138,7 @@ class Arena:
 
 async def _tournament_reward(arena: Arena, incoming: IncomingGroup) -> GroupOutcome:
     """Eqs. 3-6, ArenaRL."""
-    tournament = arena.config.tournament
+    tournament = arena.tournament
     options = {name: getattr(tournament, name) for name in ("ranking", *parameters_of(tournament.topology))}
     _, ranking = await _play(arena, incoming, tournament.topology, {**options, "variances": arena.variances})
     return _outcome(rank_to_reward(ranking.ranks_G), ranking)
@@ -140,7 +146,7 @@ async def _tournament_reward(arena: Arena, incoming: IncomingGroup) -> GroupOutc
 
 async def _tournament_grpo_reward(arena: Arena, incoming: IncomingGroup) -> GroupOutcome:
     """Algorithm 1, Eqs. 8 and 9, Tournament-GRPO."""
-    valid_G, ranking = await _play(arena, incoming, "group_stage", asdict(arena.config.group_stage))
+    valid_G, ranking = await _play(arena, incoming, "group_stage", asdict(arena.group_stage))
     return _outcome(add_format_reward(min_max(zero_invalid(ranking.scores_G, valid_G)), valid_G), ranking)
 
 
@@ -156,7 +162,7 @@ async def _play(arena: Arena, incoming: IncomingGroup, topology: str, options: d
 
     Calls that are sure to be made start as soon as their trajectories are there, all others with the complete group.
     """
-    query, tournament = incoming.query, arena.config.tournament
+    query, tournament = incoming.query, arena.tournament
 
     async def ask(i: int, j: int) -> tuple | None:
         first, second = await incoming.trajectory(i), await incoming.trajectory(j)
@@ -183,7 +189,7 @@ async def _play(arena: Arena, incoming: IncomingGroup, topology: str, options: d
         topology,
         len(incoming),
         choose if topology == "group_stage" else calls.compare,
-        seed=stable_seed(arena.config.seed, query.query_id),
+        seed=stable_seed(arena.seed, query.query_id),
         entrants=entrants_G,
         valid_G=valid_G,
         timeout_s=tournament.timeout_s,
@@ -199,7 +205,7 @@ def _outcome(rewards_G: list[float | None], ranking: Ranking) -> GroupOutcome:
 
 async def _pointwise_reward(arena: Arena, incoming: IncomingGroup) -> GroupOutcome:
     """A score of the answer alone (3.2), as in the paper's GRPO and GSPO rows, or of the whole trajectory; the mean of several calls."""
-    reward = arena.config.reward
+    reward = arena.reward
 
     async def score(trajectory: Trajectory, repeat: int) -> float | None:
         verdict = await arena.judge.score(incoming.query, trajectory, reward.name == "pointwise_answer", repeat)
@@ -246,7 +252,7 @@ async def _ask(
 
 async def _correctness_reward(arena: Arena, incoming: IncomingGroup) -> GroupOutcome:
     """1 for the known answer (C.1, InfoAgent); Eq. 8 with `reward.entity_recall`. What is invalid has 0, whatever it found."""
-    query, weight = incoming.query, arena.config.reward.entity_recall
+    query, weight = incoming.query, arena.reward.entity_recall
     valid_G, replies_G = await _ask(incoming, lambda trajectory: [arena.verifier.is_correct(query, trajectory)])
     correct_G = [replies[0] if replies else False for replies in replies_G]
     trajectories = (await incoming.complete()).trajectories

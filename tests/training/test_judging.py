@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 from groups import METHODS, QUERY, TOPOLOGIES, attempt, config_of, truth_of
+from parts import arena_of
 
 from arenarl.config.schema import JudgeConfig, RolloutConfig
 from arenarl.judges.embedded import EmbeddedJudge
@@ -17,7 +18,6 @@ from arenarl.rollout.engine import RolloutEngine
 from arenarl.rollout.generation import GeneratedTurn
 from arenarl.training import trl_adapter as adapter
 from arenarl.training.judging import IncomingGroup, Judging
-from arenarl.training.rewarding import Arena
 from arenarl.trajectory import RolloutGroup
 
 QUERIES = [QUERY, replace(QUERY, query_id="r", query="Find a bar."), replace(QUERY, query_id="s", query="Find a park.")]
@@ -56,7 +56,7 @@ def groups_of(rng, size=6):
 def test_outcomes_are_those_of_judging_complete_groups(method, topology):
     for seed in range(5):
         rng = random.Random(seed)
-        groups, arenas = groups_of(rng), [Arena(Watched(), config_of(method, topology)) for _ in range(2)]
+        groups, arenas = groups_of(rng), [arena_of(config_of(method, topology), Watched()) for _ in range(2)]
         expected = arenas[0].reward_groups(groups)
         judging = arenas[1].begin(QUERIES, 6)
         rows = [(k, row) for k in range(len(QUERIES)) for row in range(6)]
@@ -75,7 +75,7 @@ def test_every_topology_is_tested_here():
 
 @pytest.mark.parametrize(("method", "topology"), EARLY)
 def test_calls_start_while_the_group_is_incomplete(method, topology):
-    arena = Arena(Watched(), config_of(method, topology))
+    arena = arena_of(config_of(method, topology), Watched())
     judging = arena.begin([QUERY], 4)
     for row in range(3):
         judging.groups[0].hand_over(row, attempt(row + 1.0))
@@ -87,7 +87,7 @@ def test_calls_start_while_the_group_is_incomplete(method, topology):
 
 @pytest.mark.parametrize(("method", "topology"), LATE)
 def test_a_complete_group_is_judged_while_another_is_incomplete(method, topology):
-    arena = Arena(Watched(), config_of(method, topology))
+    arena = arena_of(config_of(method, topology), Watched())
     judging = arena.begin(QUERIES[:2], 4)
     for row in range(4):
         judging.groups[1].hand_over(row, attempt(row + 1.0))
@@ -105,7 +105,7 @@ class Broken(EmbeddedJudge):
 
 
 def test_what_judging_raises_is_raised_where_it_is_waited_for():
-    arena = Arena(Broken(JudgeConfig(), truth_of, 0), config_of("pointwise_answer"))
+    arena = arena_of(config_of("pointwise_answer"), Broken(JudgeConfig(), truth_of, 0))
     judging = arena.begin([QUERY], 3)
     judging.check()
     judging.groups[0].hand_over(1, attempt(1.0))
@@ -146,22 +146,22 @@ class Stopping:
             raise RunStopped("no reply from the judge")
 
 
-def roll_out(arena, tokenizer, compact, monkeypatch, generator):
+def roll_out(config, arena, tokenizer, compact, monkeypatch, generator, client=None):
     monkeypatch.setattr(adapter, "generating", lambda engine, trainer: nullcontext())
-    engine = RolloutEngine(generator, tokenizer, lambda: compact, arena.config.rollout, schemas_in_prompt=False)
+    engine = RolloutEngine(generator, tokenizer, lambda: compact, config.rollout, schemas_in_prompt=False)
     trainer = type("Trainer", (), {"state": type("State", (), {"global_step": 0})})
-    return adapter.rollout_function(engine, arena, QUERIES, arena.config)([QUERY.query] * 8, trainer)
+    return adapter.rollout_function(engine, arena, QUERIES, config, client)([QUERY.query] * 8, trainer)
 
 
 def test_a_rollout_whose_judging_broke_ends_with_the_next_trajectory(tokenizer, compact, monkeypatch):
     config = config_of("pointwise_answer")
     config.rollout = RolloutConfig(group_size=8, max_tokens=200)
-    arena, judgings, ended = Arena(Broken(JudgeConfig(), truth_of, 0), config), [], []
+    arena, judgings, ended = arena_of(config, Broken(JudgeConfig(), truth_of, 0)), [], []
     begin = arena.begin
     arena.begin = lambda *arguments: judgings.append(begin(*arguments)) or judgings[0]
     monkeypatch.setattr(IncomingGroup, "hand_over", lambda *of, hand_over=IncomingGroup.hand_over: ended.append(of) or hand_over(*of))
     with pytest.raises(LookupError, match="the judge is broken"):
-        roll_out(arena, tokenizer, compact, monkeypatch, TwoThenNone(tokenizer, lambda: judgings[0]._outcomes.done()))
+        roll_out(config, arena, tokenizer, compact, monkeypatch, TwoThenNone(tokenizer, lambda: judgings[0]._outcomes.done()))
     assert len(ended) == 2
 
 
@@ -169,9 +169,9 @@ def test_a_rollout_whose_llm_calls_are_to_stop_ends_with_the_next_trajectory(tok
     config = config_of("tournament", "swiss")
     config.rollout = RolloutConfig(group_size=8, max_tokens=200)
     client = Stopping()
-    arena = Arena(EmbeddedJudge(JudgeConfig(), truth_of, 0), config, client)
+    arena = arena_of(config, EmbeddedJudge(JudgeConfig(), truth_of, 0), client)
     with pytest.raises(RunStopped, match="no reply from the judge"):
-        roll_out(arena, tokenizer, compact, monkeypatch, TwoThenNone(tokenizer, lambda: True))
+        roll_out(config, arena, tokenizer, compact, monkeypatch, TwoThenNone(tokenizer, lambda: True), client)
     assert client.looks == 2
 
 

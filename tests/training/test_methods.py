@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from parts import arena_of
 from trl import GRPOTrainer
 
-from arenarl.build import lora_config
 from arenarl.config.checks import check_groups
 from arenarl.config.load import load_config
 from arenarl.domains.rubrics import domain_rubric
@@ -19,11 +19,11 @@ from arenarl.domains.travel.truth import ANSWER_DIMENSIONS, PATH_DIMENSIONS
 from arenarl.judges.judge import Verdict
 from arenarl.rollout.engine import RolloutEngine
 from arenarl.rollout.generation import GeneratedTurn
+from arenarl.rollout.policy import lora_config
 from arenarl.system.errors import UserError
 from arenarl.tables.documents import ROWS
 from arenarl.tables.rows import TABLES, read_table
 from arenarl.training import trl_adapter as adapter
-from arenarl.training.rewarding import Arena
 from arenarl.trajectory import Query
 
 TOTAL = domain_rubric("travel", "en").total
@@ -87,7 +87,7 @@ class Method:
         self.initial = model  # which nobody trains
         self.config = load_config(ROOT / "configs" / f"{name}.yaml", [*TINY, *overrides])
         engine = RolloutEngine(Playback(tokenizer), tokenizer, lambda: compact, self.config.rollout, schemas_in_prompt=False)
-        arena, self.outcomes = Arena(Scorer(scores), self.config), []
+        arena, self.outcomes = arena_of(self.config, Scorer(scores)), []
         clock = adapter.EveryFewSteps(0, engine, act=lambda step: None)
         self.trainer = GRPOTrainer(
             model=policy_path,
@@ -97,7 +97,7 @@ class Method:
             rollout_func=adapter.rollout_function(engine, arena, QUERIES, self.config),
             reward_funcs=adapter.reward_functions(arena, self._log, lambda *step: None, self.config),
             callbacks=[clock],
-            peft_config=lora_config(self.config),
+            peft_config=lora_config(self.config.policy.lora_rank),
         )
         clock.trainer = self.trainer
         self.trainer.current_gradient_accumulation_steps = 1  # set by `train` otherwise
