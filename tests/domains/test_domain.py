@@ -9,7 +9,7 @@ from parts import domain_of, examiner_of, trainer_judge_of, training_queries_of
 from scripts import ROOT, read, run, run_well
 
 from arenarl.config.schema import Config, EnvironmentConfig
-from arenarl.domains.domain import DOMAINS, Truth, make_domain
+from arenarl.domains.domain import DOMAINS, Truth
 from arenarl.evaluation.evaluation import Case, baseline_cases, summarize
 from arenarl.judges.judge import rubric_of
 from arenarl.report.page import write_page
@@ -48,7 +48,7 @@ def config_of(folder, domain="writing", **keys):
 
 @pytest.mark.parametrize("name", DOMAINS)
 def test_a_domain_of_this_project_says_its_name_and_has_all_parts(name):
-    domain = make_domain(config_of("", name))
+    domain = domain_of(config_of("", name))
     assert domain.name == name and set(domain.held_out) < set(domain.subtasks) and all(path.is_file() for path in domain.sources)
     assert None not in (domain.examine, domain.splits, domain.solve)
 
