@@ -1,7 +1,7 @@
 """How much of a step's judging can go on while the step generates and computes log-probabilities, and how much really did.
 
 Measured against what the dependency graph allows, with judge calls of a known length and so many at once. A call can start once both
-its trajectories have ended, if it is sure to be made (`early_calls.py`); else once its group is complete, and what it waits for in
+its trajectories have ended, if it is sure to be made (`sure_calls`); else once its group is complete, and what it waits for in
 the tournament is over. From the times at which the trajectories really ended follows the least time at which all judging can be
 over, whatever the scheduler (`least_end_s`). With E, when the step asks for its rewards:
 
