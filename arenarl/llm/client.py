@@ -168,7 +168,8 @@ class LLMClient:
             self._stop(f"judge.store_only: {self.limits.store} lacks a reply of {llm.model}; run it once without store_only, with a key")
         if self.stop_reason:
             return NoReply(self.stop_reason)
-        return await self._in_flight.get(key, lambda: self._call(llm, request, key, read))  # who gives up leaves it, once paid for, to the store
+        # who gives up waiting leaves the call, which is paid for, to the store
+        return await self._in_flight.get(key, lambda: self._call(llm, request, key, read))
 
     async def _call(self, llm: LLMConfig, request: dict[str, Any], key: str, read: Callable[[Any], str]) -> StoredReply | NoReply:
         """Attempts until there is a reply. None comes if the API refuses this call, `patience_s` is over or the run is to stop."""

@@ -17,7 +17,7 @@ class InFlight(Generic[Made]):
         return key in self._tasks
 
     async def get(self, key: Hashable, make: Callable[[], Coroutine[Any, Any, Made]]) -> Made:
-        """What `make` gives, asked now if nobody has yet. It goes on for the others, or for what `make` keeps, if who waits is cancelled."""
+        """What `make` gives, begun now unless it has been. It goes on if who waits is cancelled: others may wait, `make` may keep it."""
         if key not in self._tasks:
             self._tasks[key] = asyncio.create_task(make())
             self._tasks[key].add_done_callback(lambda _: self._tasks.pop(key))
