@@ -58,7 +58,7 @@ def main() -> None:
         bar = TrainingBar("sft")
         bar.attach(trainer)
         if config.sft.stop_at_valid is not None:
-            from arenarl.training.early_stop import StopAtValid
+            from arenarl.training.sft_stop import StopAtValid
 
             StopAtValid(config, tokenizer, tools, bar.note).attach(trainer)
         trainer.train(resume_from_checkpoint=last_checkpoint(folder))

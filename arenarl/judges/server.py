@@ -31,7 +31,7 @@ from arenarl.domains.domain import make_domain, needs
 from arenarl.judges.embedded import EmbeddedJudge
 from arenarl.judges.judge import Examiner, make_examiner, rubric_of
 from arenarl.judges.prompts import Shown, read_prompt
-from arenarl.llm.client import messages_hash
+from arenarl.system.database import json_hash
 from arenarl.system.errors import UserError
 from arenarl.system.seeds import stable_seed
 from arenarl.trajectory import Query, Trajectory, Turn, read_queries
@@ -95,7 +95,7 @@ class JudgeServer:
             self.under_way -= 1
 
     async def _reply(self, request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
-        name = messages_hash(body["messages"])
+        name = json_hash(body["messages"])
         fault = self._rng.choice(self.kinds) if self._rng.random() < self.faults else None
         try:
             if body["messages"][1]["content"].startswith("# Query\n"):

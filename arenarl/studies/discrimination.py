@@ -24,7 +24,7 @@ from matplotlib.figure import Figure
 from arenarl.config.command_line import parse_arguments
 from arenarl.config.schema import Config, RewardConfig
 from arenarl.domains.domain import Domain, make_domain, needs
-from arenarl.evaluation.statistics import nanmean
+from arenarl.evaluation.statistics import nanmean, rounded
 from arenarl.judges.factory import make_judge
 from arenarl.judges.judge import Examiner, make_examiner, true_quality
 from arenarl.judges.verifier import Verifier
@@ -167,10 +167,10 @@ def _row(judged: Sequence[Judged], examine: Examiner) -> dict[str, Any]:
     return {
         "groups": len(judged),
         "trajectories": sum(len(one.trajectories_V) for one in judged),
-        "sigma_quality": _rounded(sigmas([np.array(properties["quality"])[:, None] for properties in found])[0]),
+        "sigma_quality": rounded(sigmas([np.array(properties["quality"])[:, None] for properties in found])[0]),
         **{seen: _spread([one.points[seen] for one in judged]) for seen in SEEN},
         "failed_calls": sum(int(np.isnan(scores).sum()) for one in judged for scores in one.points.values()),
-        "calls": {name: _rounded(number) for name, number in calls.items()},
+        "calls": {name: rounded(number) for name, number in calls.items()},
         "tau": {
             signal: {name: _mean_tau([one[signal] for one in signals], [one.get(name, []) for one in found]) for name in names}
             for signal in SIGNALS
@@ -181,7 +181,7 @@ def _row(judged: Sequence[Judged], examine: Examiner) -> dict[str, Any]:
 def _spread(scores: list[np.ndarray]) -> dict[str, float | None]:
     sigma_group, sigma_noise = sigmas(scores)
     snr = sigma_group / sigma_noise if sigma_noise else math.nan
-    return {"sigma_group": _rounded(sigma_group), "sigma_noise": _rounded(sigma_noise), "snr": _rounded(snr)}
+    return {"sigma_group": rounded(sigma_group), "sigma_noise": rounded(sigma_noise), "snr": rounded(snr)}
 
 
 def _properties(query: Query, trajectories: Sequence[Trajectory], examine: Examiner) -> dict[str, list[float]]:
@@ -203,11 +203,7 @@ def _mean_tau(orders_by_group: Sequence[list[Sequence[float | None]]], property_
         if len(set(values)) > 1
         for order in orders
     ]
-    return _rounded(float(np.mean(np.nan_to_num(taus)))) if taus else None
-
-
-def _rounded(value: float) -> float | None:
-    return None if math.isnan(value) else round(float(value), 4)
+    return rounded(float(np.mean(np.nan_to_num(taus)))) if taus else None
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:

@@ -28,7 +28,7 @@ from arenarl.config.load import load_config
 from arenarl.config.schema import Config
 from arenarl.domains.domain import make_domain, needs
 from arenarl.domains.environments import make_environment
-from arenarl.evaluation import statistics as metrics
+from arenarl.evaluation.statistics import agreement, rounded
 from arenarl.judges.factory import make_judge
 from arenarl.judges.judge import Examiner, Judge, make_examiner, true_quality
 from arenarl.judges.server import free_port, running_server
@@ -166,13 +166,13 @@ def findings(scores: Scores, truth_GN: np.ndarray, length_GN: np.ndarray, labels
         "flip_rate": _share(first_leads.prod(axis=2)[judged] > 0),
         "tie_rate": _share(leads[judged] == 0),
         "consistency": _share(agreeing),
-        "first_lead": _rounded(np.nanmean(first_leads)),
-        "sigma_group": _rounded(sigma_group),
-        "sigma_noise": _rounded(sigma_noise),
-        "snr": _rounded(sigma_group / sigma_noise) if sigma_noise else None,
+        "first_lead": rounded(np.nanmean(first_leads), 3),
+        "sigma_group": rounded(sigma_group, 3),
+        "sigma_noise": rounded(sigma_noise, 3),
+        "snr": rounded(sigma_group / sigma_noise, 3) if sigma_noise else None,
         "length_bias": _length_bias(np.nanmean(points, axis=2), truth_GN, length_GN),
         "failed_verdicts": int(np.isnan(points).sum() + np.isnan(scores.calls_PRO[..., 0]).sum()),
-        **metrics.agreement(outcomes[:, 0], labels_P),
+        **agreement(outcomes[:, 0], labels_P),
     }
 
 
@@ -182,7 +182,7 @@ def _length_bias(points_GN: np.ndarray, truth_GN: np.ndarray, length_GN: np.ndar
     known = np.isfinite(centred[2])
     if np.ptp(centred[1][known]) == 0:
         return None
-    return _rounded(np.linalg.lstsq(np.stack(centred[:2], axis=1)[known], centred[2][known], rcond=None)[0][1])
+    return rounded(np.linalg.lstsq(np.stack(centred[:2], axis=1)[known], centred[2][known], rcond=None)[0][1], 3)
 
 
 def _root_mean(variances: Sequence[np.ndarray]) -> float:
@@ -190,11 +190,7 @@ def _root_mean(variances: Sequence[np.ndarray]) -> float:
 
 
 def _share(conditions: np.ndarray) -> float | None:
-    return _rounded(conditions.mean()) if conditions.size else None
-
-
-def _rounded(value: float) -> float | None:
-    return None if math.isnan(value) else round(float(value), 3)
+    return rounded(conditions.mean(), 3) if conditions.size else None
 
 
 def draw(scores: Scores, found: dict[str, Any], title: str) -> Figure:

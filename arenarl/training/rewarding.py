@@ -25,8 +25,7 @@ from arenarl.tournament.mixed_model import JudgeVariances
 from arenarl.tournament.play import play_tournament
 from arenarl.tournament.ranking import Ranking, midranks, scored_calls
 from arenarl.tournament.topologies import TOPOLOGIES, parameters_of
-from arenarl.training.early_calls import EarlyCalls
-from arenarl.training.judging import IncomingGroup, Judging
+from arenarl.training.judging import EarlyCalls, IncomingGroup, Judging
 from arenarl.training.rewards import add_format_reward, correctness_reward, min_max, pointwise_reward, rank_to_reward, zero_invalid
 from arenarl.trajectory import Query, RolloutGroup, Trajectory
 

@@ -3,8 +3,11 @@
 On a network file system several machines should not share one: sqlite's locks may not hold.
 """
 
+import hashlib
+import json
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock
 
@@ -27,3 +30,8 @@ def open_database(path: Path, schema: str, key: str) -> sqlite3.Connection:
     except (OSError, sqlite3.Error) as error:
         raise UserError(f"cannot use {path}: {error}; change {key}") from error
     return database
+
+
+def json_hash(value: Any) -> str:
+    """Names what JSON can hold, in whatever order its keys come: a row by all that it was made from, a prompt in logs."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

@@ -9,7 +9,7 @@ STEPS = {"sft__epochs": 0.16, "sft__save_steps": 2}  # four optimizer steps, tri
 @pytest.fixture(scope="module")
 def sft(tmp_path_factory):
     """Trains with what `stop_at_valid` is given, and returns the policy's folder."""
-    folder = tmp_path_factory.mktemp("early_stop")
+    folder = tmp_path_factory.mktemp("sft_stop")
     run_well(folder, "data/prepare.py", "travel")
 
     def train(name, stop_at_valid, processes=None, deepspeed=None):
