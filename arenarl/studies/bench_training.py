@@ -55,8 +55,9 @@ from arenarl.studies.overlap import HTTPJudge, Overlap, measure_overlap
 from arenarl.system.errors import UserError, guarded
 from arenarl.system.seeds import stable_seed
 from arenarl.training import trl_adapter as adapter
-from arenarl.training.rewarding import Arena, outcome_metrics
+from arenarl.training.rewarding import Arena
 from arenarl.training.sft_data import as_text
+from arenarl.training.step_records import outcome_metrics
 from arenarl.trajectory import Query, Trajectory, prompt_messages
 
 SHAPES = {  # beside `tiny`, which is the YAML's policy.scratch. Their tokenizer knows fewer tokens, and thinks nothing of the rest

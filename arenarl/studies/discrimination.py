@@ -37,7 +37,8 @@ from arenarl.studies.simulation import mean_of_calls
 from arenarl.system.atomic_files import write_json
 from arenarl.system.errors import UserError, guarded
 from arenarl.training.queries import training_queries
-from arenarl.training.rewarding import Arena, rank_correlation
+from arenarl.training.rewarding import Arena
+from arenarl.training.step_records import rank_correlation
 from arenarl.trajectory import Query, RolloutGroup, Trajectory, read_jsonl
 
 SIGNALS = {  # what may order a group -> what it is called

@@ -36,8 +36,9 @@ from arenarl.system.errors import UserError
 from arenarl.system.seeds import stable_seed
 from arenarl.tournament.mixed_model import JudgeVariances
 from arenarl.training.judging import Judging
-from arenarl.training.rewarding import Arena, GroupOutcome, group_records, outcome_metrics, rollout_table
+from arenarl.training.rewarding import Arena, GroupOutcome
 from arenarl.training.rewards import center, leave_one_out, standardize
+from arenarl.training.step_records import group_records, outcome_metrics, rollout_table
 from arenarl.trajectory import Query, RolloutGroup, Trajectory, append_step
 
 Log = Callable[[list[RolloutGroup], list[GroupOutcome]], dict[str, list[float]]]

@@ -29,7 +29,7 @@ from arenarl.run.stage import provenance
 from arenarl.system.atomic_files import write_json
 from arenarl.system.errors import UserError
 from arenarl.tables.pages import TRAVEL
-from arenarl.training.rewarding import group_records
+from arenarl.training.step_records import group_records
 from arenarl.trajectory import RolloutGroup, Trajectory, append_step, read_jsonl, write_jsonl
 
 HOSTILE = "</script><script>window.hacked=1</script><img src=x onerror=\"window.hacked=2\"><svg onload=window.hacked=3>${alert(1)}' $data &lt;"

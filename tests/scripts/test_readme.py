@@ -21,7 +21,8 @@ from arenarl.tables.documents import GENERATED
 from arenarl.tables.pages import TRAVEL
 from arenarl.tables.rows import TABLES
 from arenarl.tournament.play import run_tournament
-from arenarl.training.rewarding import GroupOutcome, outcome_metrics
+from arenarl.training.rewarding import GroupOutcome
+from arenarl.training.step_records import outcome_metrics
 from arenarl.trajectory import Query, RolloutGroup, Trajectory
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -17,7 +17,7 @@ from arenarl.domains.travel.truth import examine
 from arenarl.judges.judge import cached_examiner
 from arenarl.studies.discrimination import PROPERTIES, SEEN, SIGNALS, draw, measure, table
 from arenarl.system.errors import UserError
-from arenarl.training.rewarding import group_records, rank_correlation
+from arenarl.training.step_records import group_records, rank_correlation
 from arenarl.trajectory import RolloutGroup, append_step, read_jsonl, read_turns, write_jsonl
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -24,7 +24,7 @@ from arenarl.rollout.policy import load_tokenizer
 from arenarl.system.atomic_files import write_json
 from arenarl.system.errors import guarded
 from arenarl.training import trl_adapter as adapter
-from arenarl.training.rewarding import group_records, outcome_metrics
+from arenarl.training.step_records import group_records, outcome_metrics
 from arenarl.trajectory import RolloutGroup, Trajectory, read_jsonl, read_queries
 
 METHODS = {
