@@ -303,7 +303,7 @@ class RLConfig:
     micro_batch_size: int = 1  # trajectories a process puts through the model at once
     learning_rate: float = 1e-6  # Appendix A
     lr_scheduler: str = "constant"  # any name transformers knows. Our choice
-    # What makes the method, with `reward.name`. configs/quickstart_*.yaml spell each one out.
+    # What makes the method, with `reward.name`. configs/methods/ spells each one out.
     advantage: Literal["group_std", "center", "leave_one_out", "batch_std", "decoupled"] = "group_std"
     # of a trajectory in its group. group_std: reward less the mean, by the standard deviation (Eq. 7; GRPO, GSPO, DAPO). center: less
     # the mean (Dr.GRPO). leave_one_out: less the mean of the others (RLOO). batch_std: less the mean, by the standard deviation of all
