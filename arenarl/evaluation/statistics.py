@@ -72,8 +72,8 @@ def agreement(one: np.ndarray, other: np.ndarray) -> dict[str, Any]:
         return {"agreement": None, "kappa": None, "confusion": confusion.tolist(), "cases": 0}
     observed = np.trace(confusion) / cases
     chance = float(confusion.sum(axis=1) @ confusion.sum(axis=0)) / cases**2
-    kappa = None if chance == 1 else _rounded((observed - chance) / (1 - chance))
-    return {"agreement": _rounded(observed), "kappa": kappa, "confusion": confusion.tolist(), "cases": cases}
+    kappa = None if chance == 1 else rounded((observed - chance) / (1 - chance))
+    return {"agreement": rounded(observed), "kappa": kappa, "confusion": confusion.tolist(), "cases": cases}
 
 
 def pass_at_k(samples: int, passed: int, k: int) -> float:
@@ -113,7 +113,7 @@ def _stratified(statistic, strata: Sequence[str], queries: Sequence[str] | None,
     if np.isnan(combined[0]):
         return {"mean": None, "ci": [None, None]}
     low, high = np.nanpercentile(combined[1:], [2.5, 97.5]) if resamples else (np.nan, np.nan)
-    return {"mean": _rounded(combined[0]), "ci": [_rounded(low), _rounded(high)]}
+    return {"mean": rounded(combined[0]), "ci": [rounded(low), rounded(high)]}
 
 
 def nanmean(values: np.ndarray) -> np.ndarray:
@@ -123,5 +123,6 @@ def nanmean(values: np.ndarray) -> np.ndarray:
     return np.where(count > 0, np.where(known, values, 0).sum(axis=1) / np.maximum(count, 1), np.nan)
 
 
-def _rounded(value: float) -> float | None:
-    return None if np.isnan(value) else round(float(value), 4)
+def rounded(value: float, digits: int = 4) -> float | None:
+    """A figure as results keep it: NaN, which JSON cannot hold, is None."""
+    return None if math.isnan(value) else round(float(value), digits)

@@ -18,15 +18,15 @@ RESEARCH = ("win_rate_valid", "valid_rate", "accuracy", "pass_at_4", "entity_rec
 
 ROWS = {  # folder of results/ (with -seedN appended for other seeds) -> what the row is, its config; what a table has is not here
     "quickstart": ("ArenaRL, seeded single elimination", "configs/quickstart.yaml"),
-    "quickstart-noise-free": ("ArenaRL, trained with a judge that makes no errors", "configs/quickstart_noise_free.yaml"),
-    "quickstart-lora": ("ArenaRL with LoRA", "configs/quickstart_lora.yaml"),
-    "quickstart-rloo": ("RLOO, pointwise score of the answer", "configs/quickstart_rloo.yaml"),
-    "quickstart-reinforce-plus-plus": ("REINFORCE++ with baseline, pointwise score of the answer", "configs/quickstart_reinforce_plus_plus.yaml"),
-    "quickstart-gdpo": ("GDPO, pointwise score of the answer and validity", "configs/quickstart_gdpo.yaml"),
-    "quickstart-dapo": ("DAPO without dynamic sampling, pointwise score of the answer", "configs/quickstart_dapo.yaml"),
-    "quickstart-short-turns": ("ArenaRL, 3 turns in RL", "configs/quickstart_short_turns.yaml"),
-    "quickstart-long-turns": ("ArenaRL, 8 turns in RL", "configs/quickstart_long_turns.yaml"),
-    "quickstart-scaling-turns": ("ArenaRL, ScalingInter-RL: 3, 5, 8 turns", "configs/quickstart_scaling_turns.yaml"),
+    "quickstart-noise-free": ("ArenaRL, trained with a judge that makes no errors", "configs/methods/noise_free.yaml"),
+    "quickstart-lora": ("ArenaRL with LoRA", "configs/methods/lora.yaml"),
+    "quickstart-rloo": ("RLOO, pointwise score of the answer", "configs/methods/rloo.yaml"),
+    "quickstart-reinforce-plus-plus": ("REINFORCE++ with baseline, pointwise score of the answer", "configs/methods/reinforce_plus_plus.yaml"),
+    "quickstart-gdpo": ("GDPO, pointwise score of the answer and validity", "configs/methods/gdpo.yaml"),
+    "quickstart-dapo": ("DAPO without dynamic sampling, pointwise score of the answer", "configs/methods/dapo.yaml"),
+    "quickstart-short-turns": ("ArenaRL, 3 turns in RL", "configs/methods/short_turns.yaml"),
+    "quickstart-long-turns": ("ArenaRL, 8 turns in RL", "configs/methods/long_turns.yaml"),
+    "quickstart-scaling-turns": ("ArenaRL, ScalingInter-RL: 3, 5, 8 turns", "configs/methods/scaling_turns.yaml"),
 }
 
 

@@ -11,6 +11,8 @@ import numpy as np
 from scipy.stats import sem, ttest_rel
 from scipy.stats import t as student_t
 
+from arenarl.evaluation.statistics import rounded
+
 Rows = tuple[Sequence[float], Sequence[float]]  # a figure of two rows, with the same seeds
 
 
@@ -23,7 +25,7 @@ def mean_over_seeds(values: Sequence[float]) -> dict[str, Any]:
     count, mean = len(values), float(np.mean(values))
     half_width = student_t.ppf(0.975, count - 1) * sem(values) if count > 1 else math.nan
     around = {"ci": half_width, "prediction": half_width * math.sqrt(count + 1)}
-    return {"mean": _rounded(mean)} | {name: [_rounded(mean - width), _rounded(mean + width)] for name, width in around.items()}
+    return {"mean": rounded(mean)} | {name: [rounded(mean - width), rounded(mean + width)] for name, width in around.items()}
 
 
 def paired_differences(pairs: Mapping[Any, Rows]) -> dict[Any, dict[str, Any]]:
@@ -44,10 +46,6 @@ def paired_differences(pairs: Mapping[Any, Rows]) -> dict[Any, dict[str, Any]]:
     found = {}
     for pair, p_alone, p_holm in zip(pairs, p, np.where(np.isnan(p), math.nan, corrected), strict=True):
         difference = mean_over_seeds(np.subtract(*pairs[pair]))
-        found[pair] = {"difference": difference["mean"], "ci": difference["ci"], "p": _rounded(p_alone), "p_holm": _rounded(p_holm)}
+        found[pair] = {"difference": difference["mean"], "ci": difference["ci"], "p": rounded(p_alone), "p_holm": rounded(p_holm)}
         found[pair]["is_beyond_chance"] = bool(p_holm < 0.05)
     return found
-
-
-def _rounded(value: float) -> float | None:
-    return None if math.isnan(value) else round(float(value), 4)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from parts import arena_of, examiner_of, trainer_judge_of
 
-from arenarl.build import build_examiner, build_judge
 from arenarl.config.load import load_config
 from arenarl.config.schema import Config, EnvironmentConfig, JudgeConfig, JudgesConfig, RolloutConfig
 from arenarl.domains import rubrics
@@ -20,7 +20,8 @@ from arenarl.system.errors import UserError
 from arenarl.tables.documents import GENERATED, TRAVEL
 from arenarl.tables.rows import TABLES
 from arenarl.tournament.play import run_tournament
-from arenarl.training.rewarding import Arena, GroupOutcome, outcome_metrics
+from arenarl.training.rewarding import GroupOutcome
+from arenarl.training.step_records import outcome_metrics
 from arenarl.trajectory import Query, RolloutGroup, Trajectory
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -91,8 +92,8 @@ def test_every_logged_metric_is_explained():
     group = RolloutGroup(Query("q", "travel", "Search", "en", "x"), [trajectory, trajectory])
     names = set(outcome_metrics([group], [outcome], lambda query, trajectory: TravelTruth()))
     assert {"judge/tie_rate", "judge/flip_rate"} < names
-    arena = Arena(judge=None, config=Config(rollout=RolloutConfig(group_size=2)))
-    arena.learn([outcome.scored_calls])
+    arena = arena_of(Config(rollout=RolloutConfig(group_size=2)), None)
+    arena.learn(2, [outcome.scored_calls])
     names |= set(arena.judge_metrics()) | set(TRAVEL)
     names |= set(Parity(0.0, 0.0, 1.0).metrics)
     for module in ("trl_adapter.py", "research/search.py"):
@@ -129,7 +130,7 @@ def saved(tmp_path, monkeypatch):
 
 def test_the_judge_example_judges(saved):
     config = Config(judge=JudgesConfig(train=JudgeConfig(name=saved("judge", "Brief"))))
-    judge = build_judge(config, config.judge.train, None)
+    judge = trainer_judge_of(config)
     query = Query("q", "travel", "Search", "en", "x")
     short, long = (Trajectory("q", [{"role": "assistant", "content": f"<answer>\n{'x' * size}\n</answer>"}], "answer") for size in (40, 200))
     assert asyncio.run(judge.compare(query, short, long)).totals == pytest.approx((9.0, 5.0))
@@ -153,8 +154,8 @@ def test_the_domain_example_has_a_truth_that_the_embedded_judge_scores_by(saved,
     (tmp_path / "weather_en.yaml").write_text("answer: {weight: 1.0, dimensions: {answer_correct: right or wrong}}\n", encoding="utf-8")
     monkeypatch.setattr(rubrics, "RUBRICS", tmp_path)
     config = Config(environment=EnvironmentConfig(domain=saved("domain", "WeatherDomain")), judge=JudgesConfig(train=JudgeConfig(noise="none")))
-    examine, query = build_examiner(config), Query("q", "weather", "", "en", "x", {"weather": "sunny"})
-    judge = build_judge(config, config.judge.train, examine)
+    examine, query = examiner_of(config), Query("q", "weather", "", "en", "x", {"weather": "sunny"})
+    judge = trainer_judge_of(config, examine=examine)
     right, wrong = (Trajectory("q", [{"role": "assistant", "content": f"<answer>\n{text}\n</answer>"}], "answer") for text in ("sunny", "rain"))
     assert asyncio.run(judge.compare(query, right, wrong)).totals == (10.0, 0.0)
     figures = evaluation.figures_of([evaluation.Case(query, one, examine(query, one), np.zeros((1, 1))) for one in (right, wrong)], 0, 0)

@@ -64,7 +64,7 @@ def folder(tmp_path):
     (tmp_path / "own.yaml").write_text(
         "title: own\ncold_start: configs/quickstart.yaml\nseeds: [0, 1, 2]\npaper_columns: [mean]\nreference: one\n"
         "rows:\n  one: {label: One, config: configs/quickstart.yaml, paper: [32.5]}\n"
-        "  other: {label: Other, config: configs/quickstart_swiss.yaml, at_scale: --config x.yaml}\n"
+        "  other: {label: Other, config: configs/methods/swiss.yaml, at_scale: --config x.yaml}\n"
         "  closed: {label: Closed, paper: [2.6]}\n",
         encoding="utf-8",
     )
