@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 import traceback
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -66,15 +67,21 @@ def keep_tracebacks(folder: Path) -> None:
     _traceback_file(folder).unlink(missing_ok=True)  # of a failure that is past
 
 
-def guarded(main: Callable[[], None]) -> None:
-    """Run a script's main; what the user can mend ends as one line on stderr and exit code 2, Ctrl-C as one and 130."""
+def guarded(main: Callable[[], None], goes_on: bool = True) -> None:
+    """Run a script's main; what the user can mend ends as one line on stderr and exit code 2, Ctrl-C as one and 130.
+
+    A script that cannot go on where it was interrupted (`goes_on` False) then says nothing.
+    """
     end_with_parent()
     code = 0
     try:
         main()
     except (Exception, KeyboardInterrupt) as error:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not tear up what is printed
-        code = _ended_by(error)
+        if isinstance(error, KeyboardInterrupt):
+            sys.unraisablehook = lambda _: None  # nor what it left half made, an event loop or a coroutine, complain as it is cleared away
+            warnings.simplefilter("ignore")
+        code = 130 if isinstance(error, KeyboardInterrupt) and not goes_on else _ended_by(error)
     _exit(code)
 
 

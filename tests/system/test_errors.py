@@ -322,6 +322,35 @@ def test_a_failures_traceback_is_in_the_runs_folder_and_the_line_names_it(tmp_pa
     assert end("none").returncode == 0 and not file.exists()
 
 
+HALF_MADE = """
+import asyncio, sys
+from arenarl.system.errors import guarded
+
+class Loop(asyncio.SelectorEventLoop):
+    def __init__(self):
+        raise KeyboardInterrupt  # before there is anything for BaseEventLoop.__del__ to close
+
+async def nothing():
+    pass
+
+def main():
+    asyncio.set_event_loop_policy(type("Policy", (asyncio.DefaultEventLoopPolicy,), {"_loop_factory": Loop})())
+    asyncio.run(nothing())
+
+guarded(main, goes_on=sys.argv[1] == "goes_on")
+"""
+
+
+@pytest.mark.parametrize(("how", "line"), [("goes_on", INTERRUPTED + "\n"), ("ends", "")])
+def test_ctrl_c_while_an_event_loop_is_being_made_leaves_no_complaint(how, line, tmp_path):
+    (tmp_path / "script.py").write_text(HALF_MADE)
+    done = subprocess.run([sys.executable, "script.py", how], cwd=tmp_path, env=os.environ | ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, line)
+    (tmp_path / "script.py").write_text(HALF_MADE.replace("guarded(main", "main() or guarded(main"))
+    done = subprocess.run([sys.executable, "script.py", how], cwd=tmp_path, env=os.environ | ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert "Exception ignored in" in done.stderr  # so the loop does complain where nobody listens to Ctrl-C
+
+
 def figures(low, mean, high):
     return {"win_rate": {"mean": mean, "ci": [low, high]}, "cases": 500}
 
