@@ -311,7 +311,7 @@ class RLConfig:
     micro_batch_size: PositiveInt = 1  # trajectories a process puts through the model at once
     learning_rate: Float = 1e-6  # Appendix A
     lr_scheduler: str = "constant"  # any name transformers knows. Our choice
-    # What makes the method, with `reward.name`. configs/quickstart_*.yaml spell each one out.
+    # What makes the method, with `reward.name`. configs/methods/ spells each one out.
     advantage: Literal["group_std", "center", "leave_one_out", "batch_std", "decoupled"] = "group_std"
     # of a trajectory in its group. group_std: reward less the mean, by the standard deviation (Eq. 7; GRPO, GSPO, DAPO). center: less
     # the mean (Dr.GRPO). leave_one_out: less the mean of the others (RLOO). batch_std: less the mean, by the standard deviation of all
@@ -398,6 +398,15 @@ class Config:
         """What evaluate.py evaluates: name -> folder or hub id, or a closed model."""
         return {**self.evaluate.checkpoints, **self.evaluate.api} or {"sft": self.sft_policy, "rl": str(self.run_dir / "rl")}
 
+    def llms_of(self, stage: str) -> list[LLMConfig]:
+        """Whom a stage may ask: judges, verifier, simulated tools, policies behind an API. Those named `embedded` are no LLMs."""
+        judge = self.judge
+        judges = {
+            "rl": [judge.train, *judge.eval, judge.verifier], "evaluate": [*judge.eval, judge.verifier], "difficulty": [judge.verifier]
+        }.get(stage, [judge.train])  # fmt: skip
+        policies = self.evaluate.api.values() if stage in ("evaluate", "query") else []
+        return [*judges, *self.environment.llms.values(), *policies]
+
     @property
     def run_name(self) -> str:
         return self._with_seed(self.name)
@@ -410,6 +419,12 @@ class Config:
     def sft_policy(self) -> str:
         """What RL starts from and is compared with."""
         return self.rl.init or str(Path("runs") / self._with_seed(self.rl.init_run or self.name) / "sft")
+
+    @property
+    def pass_rates(self) -> Path:
+        """Where `arenarl.training.difficulty` leaves those of the policy that RL starts from: beside it, for all runs that do."""
+        folder = self.run_dir if self.rl.init else Path(self.sft_policy).parent
+        return folder / "difficulty" / "pass_rates.jsonl"
 
     @property
     def turns(self) -> TurnSchedule:

@@ -73,8 +73,8 @@ def agreement(one: np.ndarray, other: np.ndarray) -> dict[str, Any]:
         return {"agreement": None, "kappa": None, "confusion": confusion.tolist(), "cases": 0}
     observed = np.trace(confusion) / cases
     chance = float(confusion.sum(axis=1) @ confusion.sum(axis=0)) / cases**2
-    kappa = None if chance == 1 else _rounded((observed - chance) / (1 - chance))
-    return {"agreement": _rounded(observed), "kappa": kappa, "confusion": confusion.tolist(), "cases": cases}
+    kappa = None if chance == 1 else rounded((observed - chance) / (1 - chance))
+    return {"agreement": rounded(observed), "kappa": kappa, "confusion": confusion.tolist(), "cases": cases}
 
 
 def pass_at_k(samples: int, passed: int, k: int) -> float:
@@ -102,7 +102,7 @@ def mean_over_seeds(values: Sequence[float]) -> dict[str, Any]:
     """
     mean_value, half_width = float(np.mean(values)), _half_width(values)
     around = {name: half_width * scale for name, scale in (("ci", 1.0), ("prediction", math.sqrt(len(values) + 1)))}
-    return {"mean": _rounded(mean_value)} | {name: [_rounded(mean_value - width), _rounded(mean_value + width)] for name, width in around.items()}
+    return {"mean": rounded(mean_value)} | {name: [rounded(mean_value - width), rounded(mean_value + width)] for name, width in around.items()}
 
 
 def paired_differences(pairs: Mapping[Any, tuple[Sequence[float], Sequence[float]]]) -> dict[Any, dict[str, Any]]:
@@ -119,13 +119,13 @@ def paired_differences(pairs: Mapping[Any, tuple[Sequence[float], Sequence[float
         mean_value, half_width = float(differences.mean()), _half_width(differences)
         error = differences.std(ddof=1) / math.sqrt(len(differences)) if len(differences) > 1 else math.nan
         p = float(2 * student_t.sf(abs(mean_value) / error, len(differences) - 1)) if error > 0 else math.nan
-        found[pair] = {"difference": _rounded(mean_value), "ci": [_rounded(mean_value - half_width), _rounded(mean_value + half_width)], "p": p}
+        found[pair] = {"difference": rounded(mean_value), "ci": [rounded(mean_value - half_width), rounded(mean_value + half_width)], "p": p}
     corrected = 0.0
     for place, pair in enumerate(sorted((pair for pair in found if not math.isnan(found[pair]["p"])), key=lambda pair: found[pair]["p"])):
         corrected = max(corrected, min(1.0, (len(found) - place) * found[pair]["p"]))
         found[pair]["p_holm"] = corrected
     return {
-        pair: figures | {"p": _rounded(figures["p"]), "p_holm": _rounded(figures.get("p_holm", math.nan))}
+        pair: figures | {"p": rounded(figures["p"]), "p_holm": rounded(figures.get("p_holm", math.nan))}
         | {"is_beyond_chance": figures.get("p_holm", math.nan) < 0.05}
         for pair, figures in found.items()
     }
@@ -157,7 +157,7 @@ def _stratified(statistic, strata: Sequence[str], queries: Sequence[str] | None,
     if np.isnan(combined[0]):
         return {"mean": None, "ci": [None, None]}
     low, high = np.nanpercentile(combined[1:], [2.5, 97.5]) if resamples else (np.nan, np.nan)
-    return {"mean": _rounded(combined[0]), "ci": [_rounded(low), _rounded(high)]}
+    return {"mean": rounded(combined[0]), "ci": [rounded(low), rounded(high)]}
 
 
 def nanmean(values: np.ndarray) -> np.ndarray:
@@ -167,5 +167,6 @@ def nanmean(values: np.ndarray) -> np.ndarray:
     return np.where(count > 0, np.where(known, values, 0).sum(axis=1) / np.maximum(count, 1), np.nan)
 
 
-def _rounded(value: float) -> float | None:
-    return None if np.isnan(value) else round(float(value), 4)
+def rounded(value: float, digits: int = 4) -> float | None:
+    """A figure as results keep it: NaN, which JSON cannot hold, is None."""
+    return None if math.isnan(value) else round(float(value), digits)

@@ -94,7 +94,7 @@ def hours(config: Config, stage: str, gpus: int, hardware: Hardware, share: floa
 def judge_calls(config: Config) -> dict[str, int]:
     """Calls that a run makes at most: for rewards, for the curve, for the evaluation of its policies, by each of `judge.eval`."""
     both_orders = 2 * len(config.judge.eval)
-    queries = config.data.test_per_subtask * len(make_domain(config).subtasks)
+    queries = config.data.test_per_subtask * len(make_domain(config.environment, config.data).subtasks)
     return {
         "rewards": config.rl.rollouts * config.rl.groups * most_calls(config),
         "curve": config.curve_cases * both_orders,

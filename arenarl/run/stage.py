@@ -195,7 +195,7 @@ def _judge_provenance(config: Config, judge: JudgeConfig) -> str | dict[str, Any
     from arenarl.domains.rubrics import domain_rubric
     from arenarl.judges.prompts import prompt_hash
 
-    rubric = domain_rubric(make_domain(config).name, config.data.language)
+    rubric = domain_rubric(make_domain(config.environment, config.data).name, config.data.language)
     return _model_provenance(judge, prompt_hash(rubric, config.data.language))
 
 

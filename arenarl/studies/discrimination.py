@@ -21,12 +21,14 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from arenarl.build import build_client, build_domain, build_examiner, build_judge, training_queries
 from arenarl.config.command_line import parse_arguments
 from arenarl.config.schema import Config, RewardConfig
-from arenarl.domains.domain import needs
-from arenarl.evaluation.statistics import nanmean
-from arenarl.judges.judge import Examiner
+from arenarl.domains.domain import Domain, make_domain, needs
+from arenarl.evaluation.statistics import nanmean, rounded
+from arenarl.judges.factory import make_judge
+from arenarl.judges.judge import Examiner, make_examiner, true_quality
+from arenarl.judges.verifier import Verifier
+from arenarl.llm.client import open_client
 from arenarl.report import markdown
 from arenarl.report.figures import LINES, STYLE, plot_band, save_figure
 from arenarl.run.stage import provenance
@@ -34,7 +36,9 @@ from arenarl.studies.judge_check import pointwise_scores, sigmas
 from arenarl.studies.simulation import mean_of_calls
 from arenarl.system.atomic_files import write_json
 from arenarl.system.errors import UserError, guarded
-from arenarl.training.rewarding import Arena, rank_correlation, true_quality
+from arenarl.training.queries import training_queries
+from arenarl.training.rewarding import Arena
+from arenarl.training.step_records import rank_correlation
 from arenarl.trajectory import Query, RolloutGroup, Trajectory, read_jsonl
 
 SIGNALS = {  # what may order a group -> what it is called
@@ -68,11 +72,14 @@ def measure(config: Config, repeats: int = 5) -> list[dict[str, Any]]:
     """
     if repeats < 2:
         raise UserError("--repeats must be 2 or more: the noise is what repeats differ by")
-    groups_by_step = kept_groups(config)
-    needs(build_domain(config), "examine", "tells what the judge should have seen")
-    examine, client = build_examiner(config), build_client(config, "discrimination")
-    judge = build_judge(config, config.judge.train, examine, client)
-    arena = Arena(judge, replace(config, reward=RewardConfig(name="tournament")), client)
+    domain = make_domain(config.environment, config.data)
+    groups_by_step = kept_groups(config, domain)
+    needs(domain, "examine", "tells what the judge should have seen")
+    examine = make_examiner(domain)
+    client = open_client(config.llms_of("discrimination"), config.judge, f"{config.run_name}/discrimination")
+    judge = make_judge(config.judge.train, domain, examine, client, config.seed)
+    verifier = Verifier(config.judge.verifier, client)
+    arena = Arena(judge, RewardConfig(name="tournament"), config.tournament, config.group_stage, verifier, config.seed)
     rows = []
     for step, groups in groups_by_step.items():
         judged = judge_step(arena, groups, repeats)
@@ -83,12 +90,12 @@ def measure(config: Config, repeats: int = 5) -> list[dict[str, Any]]:
     return rows
 
 
-def kept_groups(config: Config) -> dict[int, list[RolloutGroup]]:
+def kept_groups(config: Config, domain: Domain) -> dict[int, list[RolloutGroup]]:
     """Optimizer step -> the groups that the run kept of it."""
     path = config.run_dir / "rl" / "groups.jsonl"
     if not path.is_file():
         raise UserError(f"{path} does not exist; run train_rl.py with this config, its rl.eval_steps above 0")
-    queries = {query.query_id: query for query in training_queries(config)}
+    queries = {query.query_id: query for query in training_queries(domain, config.rl, config.reward.name, config.pass_rates)}
     groups: dict[int, list[RolloutGroup]] = {}
     for record in read_jsonl(path):
         trajectories = [Trajectory.from_record(one) for one in record["trajectories"]]
@@ -135,7 +142,7 @@ class Judged:
 def judge_step(arena: Arena, groups: Sequence[RolloutGroup], repeats: int) -> list[Judged]:
     """A step's groups, those with two valid trajectories or more, judged in both ways."""
     outcomes = arena.reward_groups(groups)
-    arena.learn([outcome.scored_calls for outcome in outcomes])
+    arena.learn(len(groups[0].trajectories), [outcome.scored_calls for outcome in outcomes])
     valid = [[index for index, trajectory in enumerate(group.trajectories) if trajectory.valid] for group in groups]
     kept = [(group, outcome, rows) for group, outcome, rows in zip(groups, outcomes, valid, strict=True) if len(rows) > 1]
     shown = [replace(group, trajectories=[group.trajectories[row] for row in rows]) for group, _, rows in kept]
@@ -161,10 +168,10 @@ def _row(judged: Sequence[Judged], examine: Examiner) -> dict[str, Any]:
     return {
         "groups": len(judged),
         "trajectories": sum(len(one.trajectories_V) for one in judged),
-        "sigma_quality": _rounded(sigmas([np.array(properties["quality"])[:, None] for properties in found])[0]),
+        "sigma_quality": rounded(sigmas([np.array(properties["quality"])[:, None] for properties in found])[0]),
         **{seen: _spread([one.points[seen] for one in judged]) for seen in SEEN},
         "failed_calls": sum(int(np.isnan(scores).sum()) for one in judged for scores in one.points.values()),
-        "calls": {name: _rounded(number) for name, number in calls.items()},
+        "calls": {name: rounded(number) for name, number in calls.items()},
         "tau": {
             signal: {name: _mean_tau([one[signal] for one in signals], [one.get(name, []) for one in found]) for name in names}
             for signal in SIGNALS
@@ -175,7 +182,7 @@ def _row(judged: Sequence[Judged], examine: Examiner) -> dict[str, Any]:
 def _spread(scores: list[np.ndarray]) -> dict[str, float | None]:
     sigma_group, sigma_noise = sigmas(scores)
     snr = sigma_group / sigma_noise if sigma_noise else math.nan
-    return {"sigma_group": _rounded(sigma_group), "sigma_noise": _rounded(sigma_noise), "snr": _rounded(snr)}
+    return {"sigma_group": rounded(sigma_group), "sigma_noise": rounded(sigma_noise), "snr": rounded(snr)}
 
 
 def _properties(query: Query, trajectories: Sequence[Trajectory], examine: Examiner) -> dict[str, list[float]]:
@@ -197,11 +204,7 @@ def _mean_tau(orders_by_group: Sequence[list[Sequence[float | None]]], property_
         if len(set(values)) > 1
         for order in orders
     ]
-    return _rounded(float(np.mean(np.nan_to_num(taus)))) if taus else None
-
-
-def _rounded(value: float) -> float | None:
-    return None if math.isnan(value) else round(float(value), 4)
+    return rounded(float(np.mean(np.nan_to_num(taus)))) if taus else None
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:

@@ -23,14 +23,16 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
-from arenarl.build import build_client, build_domain, build_environment, build_examiner, build_judge, spread_over_subtasks, test_set
 from arenarl.config.command_line import add_overrides
 from arenarl.config.load import load_config
 from arenarl.config.schema import Config
-from arenarl.domains.domain import needs
-from arenarl.evaluation import statistics as metrics
-from arenarl.judges.judge import Examiner, Judge, true_quality
+from arenarl.domains.domain import make_domain, needs
+from arenarl.domains.environments import make_environment
+from arenarl.evaluation.statistics import agreement, rounded
+from arenarl.judges.factory import make_judge
+from arenarl.judges.judge import Examiner, Judge, make_examiner, true_quality
 from arenarl.judges.server import free_port, running_server
+from arenarl.llm.client import open_client
 from arenarl.report.figures import STYLE, save_figure
 from arenarl.run.stage import provenance
 from arenarl.system.atomic_files import write_json
@@ -66,10 +68,10 @@ class Scores:
 
 def teacher_groups(config: Config, count: int, size: int) -> list[RolloutGroup]:
     """Attempts of all skills at test queries, spread over the subtasks; a query without enough different ones is left out."""
-    domain, environment = build_domain(config), build_environment(config)
+    domain = make_domain(config.environment, config.data)
+    environment = make_environment(config.environment, config.data.language)
     solve = needs(domain, "solve", "makes the attempts to judge")
-    queries = test_set(config)[0]
-    queries = spread_over_subtasks(queries, count, domain.subtasks_of(queries))
+    queries = domain.spread_over_subtasks(domain.read_test_set()[0], count)
 
     def attempts(query: Query) -> list[Trajectory]:
         rng = random.Random(stable_seed("judge check", query.query_id))
@@ -164,13 +166,13 @@ def findings(scores: Scores, truth_GN: np.ndarray, length_GN: np.ndarray, labels
         "flip_rate": _share(first_leads.prod(axis=2)[judged] > 0),
         "tie_rate": _share(leads[judged] == 0),
         "consistency": _share(agreeing),
-        "first_lead": _rounded(np.nanmean(first_leads)),
-        "sigma_group": _rounded(sigma_group),
-        "sigma_noise": _rounded(sigma_noise),
-        "snr": _rounded(sigma_group / sigma_noise) if sigma_noise else None,
+        "first_lead": rounded(np.nanmean(first_leads), 3),
+        "sigma_group": rounded(sigma_group, 3),
+        "sigma_noise": rounded(sigma_noise, 3),
+        "snr": rounded(sigma_group / sigma_noise, 3) if sigma_noise else None,
         "length_bias": _length_bias(np.nanmean(points, axis=2), truth_GN, length_GN),
         "failed_verdicts": int(np.isnan(points).sum() + np.isnan(scores.calls_PRO[..., 0]).sum()),
-        **metrics.agreement(outcomes[:, 0], labels_P),
+        **agreement(outcomes[:, 0], labels_P),
     }
 
 
@@ -180,7 +182,7 @@ def _length_bias(points_GN: np.ndarray, truth_GN: np.ndarray, length_GN: np.ndar
     known = np.isfinite(centred[2])
     if np.ptp(centred[1][known]) == 0:
         return None
-    return _rounded(np.linalg.lstsq(np.stack(centred[:2], axis=1)[known], centred[2][known], rcond=None)[0][1])
+    return rounded(np.linalg.lstsq(np.stack(centred[:2], axis=1)[known], centred[2][known], rcond=None)[0][1], 3)
 
 
 def _root_mean(variances: Sequence[np.ndarray]) -> float:
@@ -188,11 +190,7 @@ def _root_mean(variances: Sequence[np.ndarray]) -> float:
 
 
 def _share(conditions: np.ndarray) -> float | None:
-    return _rounded(conditions.mean()) if conditions.size else None
-
-
-def _rounded(value: float) -> float | None:
-    return None if math.isnan(value) else round(float(value), 3)
+    return rounded(conditions.mean(), 3) if conditions.size else None
 
 
 def draw(scores: Scores, found: dict[str, Any], title: str) -> Figure:
@@ -222,14 +220,16 @@ def draw(scores: Scores, found: dict[str, Any], title: str) -> Figure:
 def check(config: Config, name: str, groups: Sequence[RolloutGroup], labels: Path | None, repeats: int) -> dict[str, Any]:
     """Judge, print the table, write it with the figure; returns what was found."""
     FOLDER.mkdir(parents=True, exist_ok=True)
-    needs(build_domain(config), "examine", "a judge is measured against")
-    examine, client = build_examiner(config), build_client(config, "judge_check")
+    domain = make_domain(config.environment, config.data)
+    needs(domain, "examine", "a judge is measured against")
+    examine = make_examiner(domain)
+    client = open_client(config.llms_of("judge_check"), config.judge, f"{config.run_name}/judge_check")
     if labels:
         pairs, labels_P = read_labels(labels)
     else:
         pairs = [pair for group in groups for pair in neighbours(group)]
         labels_P = true_labels(examine, pairs)
-    scores = asyncio.run(judge_all(build_judge(config, config.judge.train, examine, client), groups, pairs, repeats))
+    scores = asyncio.run(judge_all(make_judge(config.judge.train, domain, examine, client, config.seed), groups, pairs, repeats))
     if client:
         client.check()
     truth_GN = np.array([[true_quality(examine, group.query, trajectory) for trajectory in group.trajectories] for group in groups])

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from parts import arena_of, trainer_judge_of
 
-from arenarl.build import build_judge
 from arenarl.config.load import load_config
 from arenarl.domains.travel.teacher import HELD_OUT, Teacher
 from arenarl.domains.travel.truth import examine
 from arenarl.judges.judge import cached_examiner
 from arenarl.studies.discrimination import PROPERTIES, SEEN, SIGNALS, draw, measure, table
 from arenarl.system.errors import UserError
-from arenarl.training.rewarding import Arena, group_records, rank_correlation
+from arenarl.training.step_records import group_records, rank_correlation
 from arenarl.trajectory import RolloutGroup, append_step, read_jsonl, read_turns, write_jsonl
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,7 +47,7 @@ def config_of(taught, world, compact, tmp_path, monkeypatch):
 
     def make(*overrides):
         config = load_config(CONFIG, ["data.folder=data", f"rollout.group_size={SIZE}", "rl.groups=2", *overrides])
-        outcomes = Arena(build_judge(config, config.judge.train, examiner), config).reward_groups(groups)
+        outcomes = arena_of(config, trainer_judge_of(config, examine=examiner)).reward_groups(groups)
         for step in STEPS:
             append_step(config.run_dir / "rl" / "groups.jsonl", step, group_records(step, groups, outcomes, examiner))
         return config

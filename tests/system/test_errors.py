@@ -112,7 +112,7 @@ def test_a_process_killed_for_its_memory_ends_the_run_with_one_line(folder):
 
 FULL = """
 import os, torch
-from arenarl.errors import guarded
+from arenarl.system.errors import guarded
 
 def main():
     torch.distributed.init_process_group("gloo")
@@ -139,7 +139,7 @@ def test_a_gpu_without_memory_ends_the_run_with_one_line_of_the_process_that_had
 MEETING = """
 from accelerate import PartialState
 from accelerate.utils import gather_object
-from arenarl.errors import guarded
+from arenarl.system.errors import guarded
 
 def main():
     PartialState(cpu=True)

@@ -24,7 +24,6 @@ from arenarl.tables import runs as table_runs
 from arenarl.tables.rows import TABLES, read_table, runs_of
 
 ROOT = Path(__file__).resolve().parents[2]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 @cache
@@ -61,7 +60,7 @@ def folder(tmp_path):
     (tmp_path / "own.yaml").write_text(
         "title: own\ncold_start: configs/quickstart.yaml\nseeds: [0, 1, 2]\npaper_columns: [mean]\nreference: one\n"
         "rows:\n  one: {label: One, config: configs/quickstart.yaml, paper: [32.5]}\n"
-        "  other: {label: Other, config: configs/quickstart_swiss.yaml, at_scale: --config x.yaml}\n"
+        "  other: {label: Other, config: configs/methods/swiss.yaml, at_scale: --config x.yaml}\n"
         "  closed: {label: Closed, paper: [2.6]}\n",
         encoding="utf-8",
     )
@@ -197,11 +196,6 @@ def test_again_compares_with_the_same_seed_or_with_the_prediction_interval(folde
     lines = table_report.compare_with_stored("own", again, stored).splitlines()
     other_cpu = "different, but stored from another CPU (one; this is another), which rounds otherwise"
     assert [line.rpartition(": ")[2] for line in lines] == ["all figures are the same", "different", other_cpu, "inside", "outside"]
-
-
-def test_the_readmes_tables_equal_what_results_render():
-    for name, text in table_report.readme_tables(ROOT / "results").items():
-        assert f"<!-- {name} -->\n{text}\n<!-- /{name} -->" in README, f"{name}: ./reproduce.sh readme"
 
 
 def test_the_pages_equal_what_results_render(tmp_path):
