@@ -30,7 +30,7 @@ noise()     { tables noise "$@"; }
 tournament_grpo() { tables tournament_grpo "$@"; }
 all()       { tables all "$@"; }
 readme()    { python -m arenarl.tables.documents; python -m arenarl.plan.memory --readme; }
-judge_check()  { data; python -m arenarl.studies.judge_check --config "$CONFIG" "$@"; }
+judge_check()  { data; python -m arenarl.studies.judge_reliability --config "$CONFIG" "$@"; }
 judge_faults() { data; sft; python -m arenarl.studies.judge_faults --config "$CONFIG" "$@"; }
 bench()     { python -m arenarl.studies.bench_training --config "$CONFIG" "$@"; }
 bench_tools() { python -m arenarl.studies.bench_tools; }

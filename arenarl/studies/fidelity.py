@@ -2,7 +2,7 @@
 
     python -m arenarl.studies.fidelity          # ./reproduce.sh fidelity
 
-A simulated judge errs in one way at one strength (`simulation.py`), and all topologies rank the same groups. Beside every
+A simulated judge errs in one way at one strength (`simulated_groups.py`), and all topologies rank the same groups. Beside every
 tournament stands the mean of as many pointwise scores from the same judge. Groups follow each other as in training: the mixed
 model knows the judge from the groups before, and from nothing else. No policy is trained here, and no judge is real.
 
@@ -31,7 +31,7 @@ from scipy.stats import kendalltau
 from arenarl.report import markdown
 from arenarl.report.figures import STYLE, save_figure
 from arenarl.run.stage import commit
-from arenarl.studies.simulation import NOISE, Group, Noise
+from arenarl.studies.simulated_groups import NOISE, Group, Noise
 from arenarl.system.atomic_files import write_text
 from arenarl.system.progress import Bar
 from arenarl.system.seeds import stable_seed

@@ -17,10 +17,11 @@ from arenarl.studies import fidelity, noise_grid
 from arenarl.system.atomic_files import read_json
 from arenarl.system.errors import guarded
 from arenarl.tables.config_keys import config_tables
-from arenarl.tables.pages import TRAVEL, method_table, short_table
+from arenarl.tables.pages import method_table, short_table
 from arenarl.tables.rows import FOLDER, TABLES, read_table
 
-RESEARCH = ("win_rate_valid", "valid_rate", "accuracy", "pass_at_4", "entity_recall", "facts_covered", "quality", "tool_calls")  # its columns
+TRAVEL = ("win_rate", "quality", "valid_rate", "groundedness", "constraints_met", "tool_calls")  # columns of ROWS
+RESEARCH = ("win_rate_valid", "valid_rate", "accuracy", "pass_at_4", "entity_recall", "facts_covered", "quality", "tool_calls")  # of RESEARCH_ROWS
 ROWS = {  # folder of results/ (with -seedN appended for other seeds) -> what the row is, its config; what a table has is not here
     "quickstart": ("ArenaRL, seeded single elimination", "configs/quickstart.yaml"),
     "quickstart-noise-free": ("ArenaRL, trained with a judge that makes no errors", "configs/methods/noise_free.yaml"),

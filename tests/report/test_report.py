@@ -28,7 +28,7 @@ from arenarl.report.summary import summary_of_run
 from arenarl.run.stage import provenance
 from arenarl.system.atomic_files import write_json
 from arenarl.system.errors import UserError
-from arenarl.tables.pages import TRAVEL
+from arenarl.tables.documents import TRAVEL
 from arenarl.training.step_records import group_records
 from arenarl.trajectory import RolloutGroup, Trajectory, append_step, read_jsonl, write_jsonl
 

@@ -18,8 +18,7 @@ from arenarl.evaluation import evaluation
 from arenarl.evaluation import statistics as metrics
 from arenarl.rollout.parity import Parity
 from arenarl.system.errors import UserError
-from arenarl.tables.documents import GENERATED
-from arenarl.tables.pages import TRAVEL
+from arenarl.tables.documents import GENERATED, TRAVEL
 from arenarl.tournament.play import run_tournament
 from arenarl.training.rewarding import GroupOutcome
 from arenarl.training.step_records import outcome_metrics

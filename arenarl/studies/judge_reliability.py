@@ -1,6 +1,6 @@
 """How good a judge is: does it contradict itself, does it see differences through its own noise, does it agree with labels?
 
-    python -m arenarl.studies.judge_check --config configs/quickstart.yaml [--judge configs/judges/qwen3_max.yaml] [--labels labels.jsonl]
+    python -m arenarl.studies.judge_reliability --config configs/quickstart.yaml [--judge configs/judges/qwen3_max.yaml] [--labels labels.jsonl]
 
 It judges groups of the scripted teacher's attempts at test queries: pointwise several times over (Fig. 1a) and pairwise in both orders.
 Agreement (Fig. 4b) is with `--labels`, JSONL of {"query": …, "first": trajectory, "second": trajectory, "label": first | tie | second},
@@ -13,7 +13,7 @@ import asyncio
 import json
 import math
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +35,7 @@ from arenarl.judges.server import free_port, running_server
 from arenarl.llm.client import open_client
 from arenarl.report.figures import STYLE, save_figure
 from arenarl.run.stage import provenance
+from arenarl.studies.repeated_scores import pointwise_scores, sigmas
 from arenarl.system.atomic_files import write_json
 from arenarl.system.errors import UserError, guarded
 from arenarl.system.repository import CONFIGS
@@ -105,35 +106,6 @@ def read_labels(path: Path) -> tuple[list[Pair], np.ndarray]:
     return pairs, np.array(labels)
 
 
-async def pointwise_scores(judge: Judge, groups: Sequence[RolloutGroup], repeats: int, answer_only: bool = False) -> list[np.ndarray]:
-    """Of each group (trajectories, repeats) totals of pointwise calls, all made at once; NaN where there was no verdict."""
-
-    async def score(query: Query, trajectory: Trajectory, repeat: int) -> float:
-        verdict = await judge.score(query, trajectory, answer_only, repeat)
-        return math.nan if verdict is None else verdict.totals[0]
-
-    async def scores(group: RolloutGroup) -> np.ndarray:
-        asked = [score(group.query, trajectory, repeat) for trajectory in group.trajectories for repeat in range(repeats)]
-        return np.array(await asyncio.gather(*asked)).reshape(-1, repeats)
-
-    return await asyncio.gather(*map(scores, groups))
-
-
-def sigmas(groups: Iterable[np.ndarray]) -> tuple[float, float]:
-    """(sigma_group, sigma_noise) of pointwise scores, (trajectories, repeats) of each group; both are roots of mean variances.
-
-    sigma_group is the standard deviation of a single round's scores within a group, so it holds the noise as well; sigma_noise that
-    of a trajectory's scores over repeats, NaN of a single one. Fig. 1a, ArenaRL.
-
-    >>> sigmas([np.array([[1.0, 3.0], [5.0, 7.0]])])  # rounds (1, 5) and (3, 7); trajectories (1, 3) and (5, 7)
-    (2.8284271247461903, 1.4142135623730951)
-    """
-    groups = list(groups)
-    sigma_group = _root_mean([np.nanvar(points, axis=0, ddof=1) for points in groups])
-    sigma_noise = _root_mean([np.nanvar(points, axis=1, ddof=1) for points in groups]) if groups[0].shape[1] > 1 else math.nan
-    return sigma_group, sigma_noise
-
-
 async def judge_all(judge: Judge, groups: Sequence[RolloutGroup], pairs: Sequence[Pair], repeats: int) -> Scores:
     """All calls of a check, made at once."""
 
@@ -152,7 +124,7 @@ def findings(scores: Scores, truth_GN: np.ndarray, length_GN: np.ndarray, labels
 
     `flip_rate`: share of matches whose winner depends on who is shown first. `tie_rate`: drawn over both orders. `consistency`: share of
     repeats of a match, two by two, with the same outcome. `first_lead`: points that being shown first is worth. `sigma_group` and
-    `sigma_noise`: see `sigmas`. `snr`: their ratio. `length_bias`: points that an answer e times as long gets beyond what its true
+    `sigma_noise`: see `repeated_scores.sigmas`. `snr`: their ratio. `length_bias`: points that an answer e times as long gets beyond what its true
     quality explains.
     """
     points, leads = scores.points_GNR, scores.leads_PR
@@ -183,10 +155,6 @@ def _length_bias(points_GN: np.ndarray, truth_GN: np.ndarray, length_GN: np.ndar
     if np.ptp(centred[1][known]) == 0:
         return None
     return rounded(np.linalg.lstsq(np.stack(centred[:2], axis=1)[known], centred[2][known], rcond=None)[0][1], 3)
-
-
-def _root_mean(variances: Sequence[np.ndarray]) -> float:
-    return float(np.sqrt(np.nanmean(np.concatenate(variances))))
 
 
 def _share(conditions: np.ndarray) -> float | None:

@@ -15,7 +15,7 @@ from arenarl.config.schema import JudgeConfig
 from arenarl.domains.travel.truth import examine
 from arenarl.judges.embedded import EmbeddedJudge
 from arenarl.judges.judge import cached_examiner
-from arenarl.studies.judge_check import Scores, findings, judge_all, neighbours, read_labels, true_labels
+from arenarl.studies.judge_reliability import Scores, findings, judge_all, neighbours, read_labels, true_labels
 from arenarl.system.errors import UserError
 from arenarl.trajectory import RolloutGroup, write_jsonl
 
@@ -97,8 +97,8 @@ def test_a_judge_is_checked_from_the_command_line(taught, tmp_path, judge):
     for split in ("rl_queries", "test_queries"):
         write_jsonl(tmp_path / "data" / f"{split}.jsonl", queries)
     write_jsonl(tmp_path / "data" / "test_baselines.jsonl", [one.trajectory.to_record() for one in taught[::20]])
-    command = [sys.executable, "-m", "arenarl.studies.judge_check", "--config", str(ROOT / "configs" / "quickstart.yaml"), "--set", "data.folder=data"]
-    command += [*judge, "--groups", "3", "--size", "4", "--repeats", "2"]
+    command = [sys.executable, "-m", "arenarl.studies.judge_reliability", "--config", str(ROOT / "configs" / "quickstart.yaml")]
+    command += ["--set", "data.folder=data", *judge, "--groups", "3", "--size", "4", "--repeats", "2"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     figures = json.loads(done.stdout.splitlines()[-1])

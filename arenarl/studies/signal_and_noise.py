@@ -1,6 +1,6 @@
 """How well can the judge tell a group's trajectories apart, and does that change while the policy trains? Fig. 1a, ArenaRL.
 
-    python -m arenarl.studies.discrimination --config configs/quickstart.yaml
+    python -m arenarl.studies.signal_and_noise --config configs/quickstart.yaml
 
 Takes the groups that train_rl.py kept (every `rl.eval_steps` steps, from the SFT policy's on), asks the training judge pointwise
 about each valid trajectory several times over, and plays the config's tournament, whatever the run was rewarded by. Whether scores
@@ -13,13 +13,9 @@ import asyncio
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from arenarl.config.command_line import parse_arguments
 from arenarl.config.schema import Config, RewardConfig
@@ -29,11 +25,9 @@ from arenarl.judges.factory import make_judge
 from arenarl.judges.judge import Examiner, make_examiner, true_quality
 from arenarl.judges.verifier import Verifier
 from arenarl.llm.client import open_client
-from arenarl.report import markdown
-from arenarl.report.figures import LINES, STYLE, plot_band, save_figure
 from arenarl.run.stage import provenance
-from arenarl.studies.judge_check import pointwise_scores, sigmas
-from arenarl.studies.simulation import mean_of_calls
+from arenarl.studies.repeated_scores import mean_of_calls, pointwise_scores, sigmas
+from arenarl.studies.signal_figures import SEEN, SIGNALS, draw, table
 from arenarl.system.atomic_files import write_json
 from arenarl.system.errors import UserError, guarded
 from arenarl.training.queries import training_queries
@@ -41,27 +35,11 @@ from arenarl.training.rewarding import Arena
 from arenarl.training.step_records import rank_correlation
 from arenarl.trajectory import Query, RolloutGroup, Trajectory, read_jsonl
 
-SIGNALS = {  # what may order a group -> what it is called
-    "quality": "the truth itself",
-    "ranks": "tournament",
-    "as_many_calls": "pointwise, as many calls",
-    "mean_of_rounds": "pointwise, mean of all rounds",
-    "one_round": "pointwise, one round",
-    "answer_mean_of_rounds": "answer only, mean of all rounds",
-    "answer_one_round": "answer only, one round",
-}
-PROPERTIES = {  # what it may follow -> its name; the figures of the domain's truth come after
-    "quality": "true quality",
-    "answer_chars": "answer length",
-    "tool_calls": "tool calls",
-}
-SEEN = {"trajectory": "whole trajectory", "answer": "answer only"}  # by the judge, when it scores pointwise
-
 
 def measure(config: Config, repeats: int = 5) -> list[dict[str, Any]]:
     """A row for each kept step of the run, its groups taken together; invalid trajectories, and groups with fewer than two valid, left out.
 
-    `trajectory` and `answer`, by what the judge was shown: `sigma_group` and `sigma_noise` (see `judge_check.sigmas`) and `snr`, their
+    `trajectory` and `answer`, by what the judge was shown: `sigma_group` and `sigma_noise` (see `repeated_scores.sigmas`) and `snr`, their
     ratio: about 1 where different trajectories differ by noise alone. `sigma_quality`: the spread without noise. Noise that sticks to a
     trajectory is in sigma_group alone: asking again does not show it. `tau`: signal -> property -> mean of Kendall's tau-b over groups (and
     rounds), 0 where the signal tells no two apart; a property that is the same for all is left out. `calls`: judge calls a group, by
@@ -205,74 +183,6 @@ def _mean_tau(orders_by_group: Sequence[list[Sequence[float | None]]], property_
         for order in orders
     ]
     return rounded(float(np.mean(np.nan_to_num(taus)))) if taus else None
-
-
-def table(rows: Sequence[dict[str, Any]]) -> str:
-    """A line a step: the spread and the noise of whole trajectories' scores, and tau to the true quality."""
-    names = ("ranks", "as_many_calls", "one_round", "answer_one_round")
-    head = ["step", "groups", "sigma_group", "sigma_noise", "SNR", "sigma_quality", *(f"tau: {SIGNALS[name]}" for name in names)]
-    lines = [
-        [row["step"], row["groups"], *row["trajectory"].values(), row["sigma_quality"], *(row["tau"][name]["quality"] for name in names)]
-        for row in rows
-    ]
-    return markdown.table(head, [[str(cell) for cell in line] for line in lines])
-
-
-def draw(rows_by_seed: Sequence[list[dict[str, Any]]], path: Path) -> Path:
-    """Spread and noise over training, agreement with the truth, and what the signals follow; one list of rows a seed. Returns the SVG.
-
-    Lines are means over seeds at the steps that all of them have, bands go from the lowest to the highest.
-    """
-    by_seed = [{row["step"]: row for row in rows} for rows in rows_by_seed]
-    steps = sorted(set.intersection(*map(set, by_seed)))
-    seeds = f"{len(by_seed)} seeds: mean, lowest to highest" if len(by_seed) > 1 else "one seed"
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(9.5, 6.6), layout="constrained")
-        (whole, answer), (truth, bias) = figure.subplots(2, 2)
-        for axes, seen in zip((whole, answer), SEEN, strict=True):
-            lines = {"spread in a group, one round": (seen, "sigma_group"), "noise of one score": (seen, "sigma_noise")}
-            _plot_lines(axes, by_seed, steps, lines | {"spread of the true quality": ("sigma_quality",)})
-            axes.set_ylim(bottom=0)
-            axes.set_title(f"standard deviation, {SEEN[seen]}, points of 10")
-        names = ("ranks", "as_many_calls", "one_round", "answer_one_round")
-        _plot_lines(truth, by_seed, steps, {SIGNALS[name]: ("tau", name, "quality") for name in names})
-        truth.set_title("Kendall's tau to the true quality")
-        for axes in (whole, answer, truth):
-            axes.set_xlabel("optimizer step")
-            axes.legend(fontsize=8)
-        _plot_properties(bias, by_seed, steps[-1])
-        figure.suptitle(f"What a judge tells apart ({seeds})", fontsize=10)
-        return save_figure(figure, path)
-
-
-def _plot_lines(axes: Axes, by_seed: Sequence[dict[int, dict]], steps: list[int], lines: dict[str, tuple[str, ...]]) -> None:
-    axes.set_xticks(steps)
-    for (label, keys), line in zip(lines.items(), LINES, strict=False):
-        values = np.array([[_value(rows[step], *keys) for step in steps] for rows in by_seed])
-        plot_band(axes, steps, values.mean(axis=0), (values.min(axis=0), values.max(axis=0)), label=label, **line)
-
-
-def _plot_properties(axes: Axes, by_seed: Sequence[dict[int, dict]], step: int) -> None:
-    """What each signal follows at a step, beside what the truth itself would."""
-    names = ("quality", "ranks", "as_many_calls", "one_round", "answer_one_round")
-    properties = list(by_seed[0][step]["tau"]["quality"])
-    for k, name in enumerate(names):
-        values = np.array([[_value(rows[step], "tau", name, key) for key in properties] for rows in by_seed])
-        means, style = values.mean(axis=0), LINES[k]
-        places = np.arange(len(properties)) + (k - (len(names) - 1) / 2) * 0.15
-        bounds = np.array([values.min(axis=0), values.max(axis=0)])
-        axes.errorbar(places, means, abs(bounds - means), color=style["color"], marker=style["marker"], linestyle="", capsize=2, label=SIGNALS[name])
-    axes.axhline(0, color="#666666", linewidth=0.8, linestyle=":")
-    axes.set_xticks(range(len(properties)), [PROPERTIES.get(name, name.replace("_", " ")).replace(" ", "\n") for name in properties])
-    axes.grid(visible=False, axis="x")
-    axes.set_title(f"Kendall's tau to …, step {step}")
-    axes.legend(fontsize=8)
-
-
-def _value(row: dict[str, Any], *keys: str) -> float:
-    for key in keys:
-        row = row[key]
-    return math.nan if row is None else row
 
 
 def main() -> None:

@@ -17,7 +17,6 @@ from typing import Any
 
 from arenarl.evaluation.statistics import shown_figures
 from arenarl.report.figures import training_log
-from arenarl.studies.discrimination import measure
 from arenarl.system.atomic_files import read_json, write_json
 from arenarl.system.errors import OWNED
 from arenarl.system.progress import Bar, say
@@ -93,7 +92,7 @@ def _cold_start(run: Run) -> None:
     """The data and the SFT policy that a run starts from, unless they are there."""
     log = Path(run.loaded.sft_policy).parent / "log.txt"
     with _ONE_PREPARES:
-        _call([sys.executable, "data/prepare.py", "travel", *run.cold_start], log, f"seed {run.seed}")
+        _call([sys.executable, "data/prepare.py", *run.cold_start], log, f"seed {run.seed}")
     _call([sys.executable, "train_sft.py", *run.cold_start], log, f"seed {run.seed}")
 
 
@@ -125,6 +124,8 @@ def _train_and_evaluate(run: Run, cold_start: Future[None]) -> dict[str, Any]:
         "provenance": summary["provenance"],
     }
     if run.measure == "discrimination":
+        from arenarl.studies.signal_and_noise import measure  # only here: it loads torch
+
         found["discrimination"] = measure(config)
     return found
 

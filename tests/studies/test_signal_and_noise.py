@@ -15,7 +15,8 @@ from arenarl.config.load import load_config
 from arenarl.domains.travel.teacher import HELD_OUT, Teacher
 from arenarl.domains.travel.truth import examine
 from arenarl.judges.judge import cached_examiner
-from arenarl.studies.discrimination import PROPERTIES, SEEN, SIGNALS, draw, measure, table
+from arenarl.studies.signal_and_noise import measure
+from arenarl.studies.signal_figures import PROPERTIES, SEEN, SIGNALS, draw, table
 from arenarl.system.errors import UserError
 from arenarl.training.step_records import group_records, rank_correlation
 from arenarl.trajectory import RolloutGroup, append_step, read_jsonl, read_turns, write_jsonl
@@ -143,7 +144,7 @@ def test_seeds_are_drawn_at_the_steps_that_all_have(config_of):
 
 def test_it_runs_as_a_command(config_of, tmp_path):
     rows = measure(config_of(), repeats=2)
-    command = [sys.executable, "-m", "arenarl.studies.discrimination", "--config", CONFIG, "--repeats", "2"]
+    command = [sys.executable, "-m", "arenarl.studies.signal_and_noise", "--config", CONFIG, "--repeats", "2"]
     for key in ("data.folder=data", f"rollout.group_size={SIZE}", "rl.groups=2"):
         command += ["--set", key]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)

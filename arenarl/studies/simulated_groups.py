@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from arenarl.studies.repeated_scores import mean_of_calls
 from arenarl.system.seeds import stable_seed
 
 ROUNDING = 0.25
@@ -67,13 +68,3 @@ class Group:
     def pointwise(self, calls: int) -> list[float]:
         """Mean scores (size,) of `calls` pointwise calls spread evenly over the group."""
         return mean_of_calls(self.point_scores, calls)
-
-
-def mean_of_calls(scores: np.ndarray, calls: int) -> list[float]:
-    """Mean scores (size,) of `calls` of the calls in `scores` (size, calls of each), spread evenly over the group.
-
-    >>> mean_of_calls(np.array([[1.0, 3.0, 9.0], [2.0, 6.0, 9.0]]), 3)
-    [2.0, 2.0]
-    """
-    each, more = divmod(calls, len(scores))
-    return [float(row[: each + (g < more)].mean()) for g, row in enumerate(scores)]
