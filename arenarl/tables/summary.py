@@ -42,7 +42,7 @@ def summary_of_table(name: str, table: Table, found: dict[str, Seeds]) -> dict[s
 def _subtasks(table: Table, runs: Iterable[dict[str, Any]]) -> Sequence[str]:
     """In the order of the table's domain, or as they come where the queries name them."""
     config = load_config(table.cold_start, as_overrides(table.cold_start_set))
-    return make_domain(config).subtasks or list(dict.fromkeys(subtask for run in runs for subtask in run["by_subtask"]))
+    return make_domain(config.environment, config.data).subtasks or list(dict.fromkeys(subtask for run in runs for subtask in run["by_subtask"]))
 
 
 def _row_figures(name: str, row: Row, table: Table, subtasks: Sequence[str], seeds: Seeds) -> dict[str, Any]:
