@@ -70,6 +70,7 @@ def test_topologies_rank_the_same_groups_and_pointwise_has_as_many_calls():
         assert own and all([calls for _, calls, _ in tally.cost] == [calls for _, calls, _ in pointwise.cost] for tally in own)
 
 
+@pytest.mark.slow(seconds=19)
 def test_it_runs_as_a_command_and_says_what_the_issue_asks(tmp_path):
     command = [sys.executable, "-m", "arenarl.studies.fidelity", "--sizes", "2", "8", "--groups", "2", "--paired-groups", "2", "--out", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -86,6 +87,7 @@ def test_it_runs_as_a_command_and_says_what_the_issue_asks(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"summary.json", "tau_by_calls.png", "tau_by_calls.svg"}
 
 
+@pytest.mark.slow(seconds=7)
 def test_wrong_numbers_are_refused():
     done = subprocess.run([sys.executable, "-m", "arenarl.studies.fidelity", "--groups", "1"], capture_output=True, text=True, check=False)
     assert done.returncode == 2 and "at least 2" in done.stderr
