@@ -19,6 +19,13 @@ from arenarl.trajectory import Query, Trajectory, write_jsonl
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores Ctrl-C, and so would what tests start
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that share the whole pipeline run on one of xdist's workers, which runs it once."""
+    for item in items:
+        if "pipeline" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("pipeline"))
+
+
 @pytest.fixture(scope="session")
 def world() -> World:
     return build_world(0)

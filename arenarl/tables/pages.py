@@ -28,8 +28,18 @@ def write_table(name: str, table: Table, results: Path) -> str:
     return short_table(table, summary)
 
 
+def method_table(table: Table, summary: dict[str, Any]) -> str:
+    """A line a row: win rate, difference from the reference, noise-free quality, judge calls."""
+    differences = _from_reference(table, summary)
+    lines = [
+        [row["label"], _figure(row), _difference(differences.get(row["row"])), _figure(row["figures"].get("quality")), _calls(row)]
+        for row in _run_rows(table, summary)
+    ]
+    return markdown.table(["method", "win rate %", _less(table), "quality 0-10", "judge calls"], lines)
+
+
 def short_table(table: Table, summary: dict[str, Any]) -> str:
-    """What the README shows: a row's win rate, its difference from the reference, what it cost, and the paper's figure."""
+    """What docs/results.md shows: a row's win rate, its difference from the reference, what it cost, and the paper's figure."""
     head = ["method", "row", "win rate %", *([_less(table)] if table.compare_with_reference else []), "quality 0-10", "judge calls", "seeds"]
     head += [f"paper, {table.paper_columns[-1]}"] if table.paper_columns else []
     differences = _from_reference(table, summary)

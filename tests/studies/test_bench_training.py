@@ -17,6 +17,7 @@ SMALL = ["--groups", "2", "--group_size", "4", "--pairs", "1", "--tokens", "64",
 TINY = [word for key in ("hidden_size=32", "intermediate_size=32", "num_heads=2", "num_kv_heads=1") for word in ("--set", f"policy.scratch.{key}")]
 
 
+@pytest.mark.slow(seconds=24)
 def test_the_last_line_is_json_with_both_measurements(tmp_path):
     environment = os.environ | {"PYTHONPATH": str(ROOT), "TRL_EXPERIMENTAL_SILENCE": "1"}
     command = [sys.executable, "-m", "arenarl.studies.bench_training", *CONFIG, *TINY, *SMALL]

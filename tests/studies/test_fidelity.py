@@ -8,6 +8,7 @@ from arenarl.studies.fidelity import MODELS, markdown_differences, markdown_tabl
 from arenarl.studies.simulated_groups import NOISE
 
 
+@pytest.mark.slow(seconds=19)
 def test_it_runs_as_a_command_and_says_what_the_issue_asks(tmp_path):
     command = [sys.executable, "-m", "arenarl.studies.fidelity", "--sizes", "2", "8", "--groups", "2", "--paired-groups", "2", "--out", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -24,6 +25,7 @@ def test_it_runs_as_a_command_and_says_what_the_issue_asks(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"summary.json", "tau_by_calls.png", "tau_by_calls.svg"}
 
 
+@pytest.mark.slow(seconds=7)
 def test_wrong_numbers_are_refused():
     done = subprocess.run([sys.executable, "-m", "arenarl.studies.fidelity", "--groups", "1"], capture_output=True, text=True, check=False)
     assert done.returncode == 2 and "at least 2" in done.stderr

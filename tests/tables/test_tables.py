@@ -20,14 +20,12 @@ from arenarl.system.atomic_files import read_json, write_json
 from arenarl.system.errors import UserError
 from arenarl.tables import rows as tables
 from arenarl.tables import runner
-from arenarl.tables.documents import readme_tables
 from arenarl.tables.over_seeds import mean_over_seeds
 from arenarl.tables.pages import scale_table, write_table
 from arenarl.tables.rows import TABLES, read_table, runs_of
 from arenarl.tables.summary import compare_with_stored
 
 ROOT = Path(__file__).resolve().parents[2]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 @cache
@@ -36,6 +34,7 @@ def runs_with(seed, quick=False):
     return [run for name in TABLES for run in runs_of(name, read_table(name), [], [seed], quick=quick)]
 
 
+@pytest.mark.slow(seconds=16)
 @pytest.mark.parametrize("quick", [False, True])
 def test_every_row_of_every_table_can_run_on_one_process(quick):
     runs = runs_with(1, quick)
@@ -46,6 +45,7 @@ def test_every_row_of_every_table_can_run_on_one_process(quick):
         assert list(run.loaded.evaluate.checkpoints) == [run.checkpoint]
 
 
+@pytest.mark.slow(seconds=8)
 def test_a_row_that_several_tables_have_has_the_same_settings_in_each_and_rows_with_other_names_have_others():
     settings = {}
     for run in runs_with(1):
@@ -185,11 +185,6 @@ def test_again_compares_with_the_same_seed_or_with_the_prediction_interval(folde
     assert [line.rpartition(": ")[2] for line in lines] == ["all figures are the same", "different", other_cpu, "inside", "outside"]
 
 
-def test_the_readmes_tables_equal_what_results_render():
-    for name, text in readme_tables(ROOT / "results").items():
-        assert f"<!-- {name} -->\n{text}\n<!-- /{name} -->" in README, f"{name}: ./reproduce.sh readme"
-
-
 def test_the_pages_equal_what_results_render(tmp_path):
     for name in TABLES:
         if (ROOT / "results" / name).is_dir():
@@ -238,6 +233,7 @@ def test_of_runs_that_tables_share_the_one_that_measures_more_is_made():
     assert runner._different([fig1, table2, swiss]) == runner._different([table2, swiss, fig1][::-1]) == [fig1, swiss]
 
 
+@pytest.mark.slow(seconds=17)
 def test_a_script_that_a_table_started_ends_when_the_table_is_killed(tmp_path):
     """Else it would hold the folder that the next try needs."""
     (tmp_path / "long.py").write_text(
@@ -269,12 +265,14 @@ def is_running(pid):
         return False
 
 
+@pytest.mark.slow(seconds=17)
 def test_the_command_refuses_an_unknown_row_before_any_work():
     command = [sys.executable, "-m", "arenarl.tables", "table2", "--row", "swis"]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert ended.returncode == 2 and ended.stderr.count("\n") == 1 and "has no row swis" in ended.stderr
 
 
+@pytest.mark.slow(seconds=5)
 @pytest.mark.parametrize("name", sorted(set(TABLES) - {"noise"}))  # the noise of an LLM cannot be chosen
 def test_a_rows_options_at_the_papers_scale_load(name):
     lines = [line for line in scale_table(read_table(name)).splitlines() if "--config" in line]

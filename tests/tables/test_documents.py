@@ -1,7 +1,8 @@
-"""The README says what is there: stages, paths, metrics, files, and examples that run."""
+"""README and docs say what is there: stages, paths, metrics, packages, tables from results, commands that parse and examples that run."""
 
 import asyncio
 import re
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,6 @@ from arenarl.evaluation import statistics as metrics
 from arenarl.rollout.parity import Parity
 from arenarl.system.errors import UserError
 from arenarl.tables.documents import GENERATED, TRAVEL
-from arenarl.tables.rows import TABLES
 from arenarl.tournament.play import run_tournament
 from arenarl.training.rewarding import GroupOutcome
 from arenarl.training.step_records import outcome_metrics
@@ -26,62 +26,78 @@ from arenarl.trajectory import Query, RolloutGroup, Trajectory
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-TEXTS = README + (ROOT / "data" / "README.md").read_text(encoding="utf-8")
+PAGES = ["README.md", "data/README.md", "configs/launch/README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
+DOCUMENTS = {page: (ROOT / page).read_text(encoding="utf-8") for page in PAGES}
+TEXTS = "\n".join(DOCUMENTS.values())
 REPRODUCE = (ROOT / "reproduce.sh").read_text(encoding="utf-8")
 
 
-def section(title):
-    return README.split(f"\n## {title}\n")[1].split("\n## ")[0]
+def commands():
+    """(document, line) of every command in a document's indented blocks, continued lines joined."""
+    for document, text in DOCUMENTS.items():
+        for line in text.replace("\\\n", " ").splitlines():
+            if re.match(r" {4}(?:\./reproduce|python|torchrun|sbatch|CONFIG=)", line):
+                yield document, line.strip().split("  #")[0]
 
 
-def tree():
-    """The paths of the file tree."""
-    return [line.split()[0] for line in section("Files").split("\n###")[0].splitlines() if line.startswith("    ") and "──" not in line]
+def test_the_readme_is_short_and_has_no_row_that_was_not_run():
+    assert len(README.splitlines()) <= 200 and "not run" not in README
 
 
-def test_every_stage_in_the_readme_is_one_that_reproduce_sh_has():
-    stages = set(re.findall(r"\./reproduce\.sh (\w+)", TEXTS))
+def test_the_map_names_exactly_the_packages():
+    named = re.findall(r"^    arenarl/(\w+)", README, re.MULTILINE)
+    packages = {path.name for path in (ROOT / "arenarl").iterdir() if path.is_dir() and (path / "__init__.py").is_file()}
+    assert len(named) == len(set(named)) <= 20 and set(named) == packages | {"trajectory"}
+
+
+def test_every_page_of_docs_is_in_its_index():
+    assert {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md"} == set(re.findall(r"\]\((\w+\.md)\)", DOCUMENTS["docs/README.md"]))
+
+
+def test_every_stage_in_a_document_is_one_that_reproduce_sh_has():
+    stages = set(re.findall(r"\./reproduce\.sh (\w+)", TEXTS)) - {"STAGE"}
     assert stages >= {"pipeline", "data", "sft", "rl", "evaluate", "baselines", "bench", "bench_tools", "bench_tournament", "test"}
     assert stages <= set(re.findall(r"^(\w+)\(\) *\{", REPRODUCE, re.MULTILINE))
 
 
-def test_every_stage_that_the_usage_names_is_in_the_readme():
+def test_every_stage_that_the_usage_names_is_in_a_document():
     usage = REPRODUCE.split("usage() {")[1].split("exit 2")[0]
     stages = {word for names in re.findall(r'^ *echo "  (\w+(?: \| \w+)*)  ', usage, re.MULTILINE) for word in names.split(" | ")}
-    assert stages and stages <= set(re.findall(r"\./reproduce\.sh (\w+)", README))
+    named = set(re.findall(r"\./reproduce\.sh (\w+)", TEXTS)) | set(re.findall(r"`(\w+)`", DOCUMENTS["docs/running.md"]))
+    assert stages and stages <= named, stages - named
 
 
 @pytest.mark.parametrize("path", sorted(set(re.findall(r"configs/(?!judges/|policies/|launch/|prompts/|rubrics/|tables/)[\w/]+\.yaml", TEXTS))))
-def test_every_config_in_the_readme_exists_and_loads(path):
+def test_every_config_in_a_document_exists_and_loads(path):
     assert load_config(ROOT / path).name
 
 
-def test_every_config_is_in_the_file_tree():
-    assert {str(path.relative_to(ROOT)) for path in (ROOT / "configs").rglob("*.yaml")} <= set(tree())
+def test_every_key_in_a_command_is_one_and_takes_its_value(tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    for document, command in commands():
+        words = shlex.split(command)
+        sets = [word for flag, word in zip(words, words[1:]) if flag == "--set"]
+        if sets and "..." not in command:
+            config = next((word for word in words if re.fullmatch(r"(?:CONFIG=)?configs/(?!judges).*\.yaml", word)), "configs/quickstart.yaml")
+            assert load_config(config.removeprefix("CONFIG="), [one for one in sets if ":With" not in one]), (document, command)
 
 
 def test_every_script_and_module_in_a_command_exists():
-    for script in re.findall(r"^ {4}(?:python|torchrun --nproc_per_node \d+) ([\w/]+\.py)", README, re.MULTILINE):
+    for script in re.findall(r"^ {4}(?:python|torchrun --nproc_per_node \d+) ([\w/]+\.py)", TEXTS, re.MULTILINE):
         assert (ROOT / script).is_file(), script
-    for module in re.findall(r"python -m ([\w.]+)", TEXTS):
-        assert (ROOT / (module.replace(".", "/") + ".py")).is_file(), module
+    for module in re.findall(r"python -m (arenarl[\w.]*)", TEXTS):
+        path = ROOT / module.replace(".", "/")
+        assert path.with_suffix(".py").is_file() or (path / "__main__.py").is_file(), module
 
 
 def test_every_link_leads_to_a_file():
-    for target in re.findall(r"\]\((?!https?://)([^)]+)\)", README):
-        assert (ROOT / target).exists() or target.startswith("results/"), target
-
-
-def test_the_file_tree_lists_exactly_the_files_that_exist():
-    listed = tree()
-    assert len(listed) == len(set(listed)) and all((ROOT / path).exists() for path in listed), [p for p in listed if not (ROOT / p).exists()]
-    modules = {str(path.relative_to(ROOT)) for path in (ROOT / "arenarl").rglob("*.py")} - {"arenarl/__init__.py"}
-    assert modules <= set(listed), modules - set(listed)
-    assert {path.name for path in ROOT.glob("*.py")} | {path.name for path in ROOT.glob("*.sh")} <= set(listed)
+    for document, text in DOCUMENTS.items():
+        for target in re.findall(r"\]\((?!https?://|#)([^)#]+)", text):
+            assert (ROOT / document).parent.joinpath(target).exists(), (document, target)
 
 
 def test_every_logged_metric_is_explained():
-    explained = section("Logged metrics")
+    explained = DOCUMENTS["docs/metrics.md"]
     message = {"role": "assistant", "reasoning_content": "", "content": "<answer>\nx\n</answer>"}
     trajectory = Trajectory("q", [message], "answer", meta={"tool_calls": 1, "tool_errors": 0, "turns": 1})
 
@@ -96,23 +112,31 @@ def test_every_logged_metric_is_explained():
     arena.learn(2, [outcome.scored_calls])
     names |= set(arena.judge_metrics()) | set(TRAVEL)
     names |= set(Parity(0.0, 0.0, 1.0).metrics)
-    for module in ("trl_adapter.py", "research/search.py"):
+    for module in ("training/trl_adapter.py", "domains/research/search.py"):
         names |= set(re.findall(r'"((?:time|rollout|judge|search)/\w+)"', (ROOT / "arenarl" / module).read_text(encoding="utf-8")))
     assert "search/hit_rate" in names
     assert [name for name in sorted(names | metrics.COMMON) if f"`{name}`" not in explained] == []
 
 
-def test_the_markers_that_report_fills_are_there():
-    for marker in (*GENERATED, *TABLES, "quickstart"):
-        assert README.count(f"<!-- {marker} -->") == README.count(f"<!-- /{marker} -->") == 1
-    assert TEXTS.count("<!-- hashes -->") == TEXTS.count("<!-- /hashes -->") == 1
+def test_every_marker_stands_once_and_every_generated_part_has_one():
+    for document, parts in GENERATED.items():
+        assert set(re.findall(r"<!-- (\w+) -->", DOCUMENTS[document])) == set(parts)
+        for marker in parts:
+            assert DOCUMENTS[document].count(f"<!-- {marker} -->") == DOCUMENTS[document].count(f"<!-- /{marker} -->") == 1
 
 
-EXAMPLES = dict(zip(("tournament", "judge", "tools", "environment", "domain"), re.findall(r"```python\n(.*?)```", README, re.DOTALL), strict=True))
+def examples(page):
+    return re.findall(r"```python\n(.*?)```", DOCUMENTS[page], re.DOTALL)
 
 
-def test_the_tournament_example_ranks(capsys):
-    exec(EXAMPLES["tournament"], {})  # noqa: S102 - it is our own README
+EXAMPLES = dict(zip(("tournament", "judge"), (examples(page)[0] for page in ("docs/tournament.md", "docs/judges.md")), strict=True))
+EXAMPLES |= dict(zip(("tools", "environment", "domain"), examples("docs/domains.md"), strict=True))
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/tournament.md"])
+def test_the_tournament_example_ranks(page, capsys):
+    (example,) = examples(page)
+    exec(example, {})  # noqa: S102 - it is our own
     assert capsys.readouterr().out == "[3.0, 0.0, 2.0, 1.0] 10\n"
 
 
@@ -171,6 +195,7 @@ def test_a_class_that_is_not_there_is_refused_in_one_line():
         load_config(ROOT / "configs" / "quickstart.yaml", ["environment.name=weather"])
 
 
-@pytest.mark.parametrize("marker", GENERATED)
-def test_the_tables_are_what_the_results_render(marker):
-    assert README.split(f"<!-- {marker} -->\n")[1].split(f"<!-- /{marker} -->")[0] == GENERATED[marker](ROOT / "results") + "\n"
+@pytest.mark.parametrize(("document", "marker"), [(document, marker) for document, parts in GENERATED.items() for marker in parts])
+def test_the_generated_parts_are_what_results_and_schema_render(document, marker):
+    written = DOCUMENTS[document].split(f"<!-- {marker} -->\n")[1].split(f"<!-- /{marker} -->")[0]
+    assert written == GENERATED[document][marker](ROOT / "results") + "\n"
