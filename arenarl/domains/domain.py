@@ -7,15 +7,17 @@ and the judges are LLMs or one's own. `environment.domain` chooses. Imports of o
 
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from arenarl.config.load import named_class
 from arenarl.config.schema import DataConfig, EnvironmentConfig
 from arenarl.domains.rubrics import domain_rubric
-from arenarl.llm.client import LLMClient
 from arenarl.rollout.environment import Environment
 from arenarl.system.errors import UserError
 from arenarl.trajectory import Query, Trajectory, read_jsonl, read_queries
+
+if TYPE_CHECKING:
+    from arenarl.llm.client import LLMClient
 
 DOMAINS = {"travel": "arenarl.domains.travel.domain:TravelDomain", "research": "arenarl.domains.research.domain:ResearchDomain"}
 
@@ -63,7 +65,7 @@ class Domain:
     # (query, messages) -> what is true of the trajectory
     examine: Callable[[Query, list[dict[str, Any]]], Truth] | None = None
     # (environment, watch, client) -> (file name, records) of each split; `watch` hands on what takes time, one by one, `client` asks `llms`
-    splits: Callable[[Environment, Callable[[list], Iterable], LLMClient | None], Iterator[tuple[str, list[Any]]]] | None = None
+    splits: Callable[[Environment, Callable[[list], Iterable], "LLMClient | None"], Iterator[tuple[str, list[Any]]]] | None = None
     # (query, environment, rng, skill) -> a trajectory of a scripted teacher's
     solve: Callable[..., Trajectory] | None = None
 

@@ -3,7 +3,7 @@
 import random
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from arenarl.domains.domain import Domain
 from arenarl.domains.travel.queries import SUBTASKS
@@ -11,8 +11,10 @@ from arenarl.domains.travel.teacher import HELD_OUT, Teacher, travel_splits
 from arenarl.domains.travel.tools import TravelEnvironment
 from arenarl.domains.travel.truth import TravelTruth, examine
 from arenarl.domains.travel.world import World, build_world
-from arenarl.llm.client import LLMClient
 from arenarl.trajectory import Query, Trajectory
+
+if TYPE_CHECKING:
+    from arenarl.llm.client import LLMClient
 
 HERE = Path(__file__).parent
 
@@ -34,6 +36,6 @@ class TravelDomain(Domain):
         return Teacher(self.world, environment).solve(query, rng, skill)
 
     def splits(
-        self, environment: TravelEnvironment, watch: Callable[[list], Iterable] = iter, client: LLMClient | None = None
+        self, environment: TravelEnvironment, watch: Callable[[list], Iterable] = iter, client: "LLMClient | None" = None
     ) -> Iterator[tuple[str, list[Any]]]:
         return travel_splits(self.world, environment, self.data, watch)
