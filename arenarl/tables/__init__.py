@@ -1,0 +1,7 @@
+"""The papers' tables and figures: rows and seeds listed in configs/tables, run by the three scripts, rendered from results/.
+
+    python -m arenarl.tables table2
+
+The top floor. A table's domain is that of its configs: nothing here knows travel from research. Open `rows` first (what a table is), then
+`runner` (rows → results/), `summary` (means, intervals, differences) and `pages`; `documents` fills in README and docs.
+"""
