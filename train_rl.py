@@ -12,7 +12,10 @@ import os
 
 from arenarl.config.checks import check_groups
 from arenarl.config.command_line import add_check, parse_arguments
-from arenarl.run.stage import is_done, start_stage, timed
+from arenarl.report.provenance import provenance
+from arenarl.run.stage import is_done, start_stage
+from arenarl.run.timing import timed
+from arenarl.run.tracking import start_tracking
 from arenarl.run.zero3 import check_deepspeed
 from arenarl.system.errors import guarded
 
@@ -38,7 +41,7 @@ def main() -> None:
     require_backend(config, start)
     tokenizer = load_tokenizer(start)
     queries = training_queries(config)
-    folder = start_stage(config, "rl")
+    folder = start_stage(config, "rl", provenance(config))
     if is_done(folder):
         return
 
@@ -58,6 +61,7 @@ def main() -> None:
     curve = adapter.EveryFewSteps(config.rl.eval_steps, engine, build_curve(config, engine, examine, folder, client).record)
     if arguments.check:
         return
+    start_tracking(config, folder)
     with timed(folder, "rl") as stopwatch:
         trainer = GRPOTrainer(
             model=start,

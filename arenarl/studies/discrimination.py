@@ -29,7 +29,7 @@ from arenarl.evaluation.statistics import nanmean
 from arenarl.judges.judge import Examiner, true_quality
 from arenarl.report import markdown
 from arenarl.report.figures import LINES, STYLE, plot_band, save_figure
-from arenarl.run.stage import provenance
+from arenarl.report.provenance import provenance
 from arenarl.studies.judge_check import pointwise_scores, sigmas
 from arenarl.studies.simulation import mean_of_calls
 from arenarl.system.atomic_files import write_json

@@ -29,7 +29,7 @@ from matplotlib.figure import Figure
 from scipy.stats import kendalltau
 
 from arenarl.report.figures import STYLE, save_figure
-from arenarl.run.stage import commit
+from arenarl.report.provenance import commit
 from arenarl.studies.simulation import NOISE, Group, Noise
 from arenarl.system.atomic_files import write_text
 from arenarl.system.progress import Bar

@@ -32,7 +32,7 @@ from arenarl.evaluation import statistics as metrics
 from arenarl.judges.judge import Examiner, Judge, true_quality
 from arenarl.judges.server import free_port, running_server
 from arenarl.report.figures import STYLE, save_figure
-from arenarl.run.stage import provenance
+from arenarl.report.provenance import provenance
 from arenarl.system.atomic_files import write_json
 from arenarl.system.errors import UserError, guarded
 from arenarl.system.repository import CONFIGS

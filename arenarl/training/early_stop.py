@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-import wandb
 from accelerate.utils import gather_object
 from transformers import PreTrainedTokenizerBase, Trainer, TrainerCallback
 
@@ -11,6 +10,7 @@ from arenarl.build import build_domain, build_engine, spread_over_subtasks, trai
 from arenarl.config.schema import Config
 from arenarl.rollout.engine import Attempt
 from arenarl.run.processes import own_share
+from arenarl.run.tracking import log
 from arenarl.system.seeds import stable_seed
 from arenarl.training.trl_adapter import lent_model
 
@@ -45,7 +45,6 @@ class StopAtValid(TrainerCallback):
         valid = gather_object([trajectory.valid for trajectory in trajectories])
         share = sum(valid) / len(valid)
         self.note(f"{share:.1%} valid")
-        if wandb.run is not None:
-            wandb.log({"train/valid_rate": 100 * share, "train/global_step": state.global_step})
+        log({"train/valid_rate": 100 * share}, state.global_step)
         if share >= self.least:
             control.should_training_stop, control.should_save = True, False
