@@ -1,37 +1,34 @@
-"""Environments: tools with JSON schemas and the worlds behind them, all seeded and without network access.
+"""Environments: tools with JSON schemas and the worlds behind them, all seeded and, but for the web, without network access.
 
-`base` defines what the rollout engine needs from one. `travel` offers the six Open-Travel tools over `travel_world`; `research`, a
-package of its own, searches and reads pages.
+What the rollout engine needs from one, arenarl/rollout/environment.py says. Imports of one domain's world stay behind `make_environment`.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from arenarl.config.load import named_class
 from arenarl.config.schema import EnvironmentConfig
-from arenarl.domains.travel.schemas import Language
-from arenarl.domains.travel.tools import TravelEnvironment
-from arenarl.domains.travel.world import build_world
 from arenarl.rollout.environment import Environment
 
 if TYPE_CHECKING:
     from arenarl.llm.client import LLMClient
 
+ENVIRONMENTS = {"travel": "arenarl.domains.travel.tools:TravelEnvironment", "research": "arenarl.domains.research.environment:ResearchEnvironment"}
 
-def make_environment(config: EnvironmentConfig, language: Language, client: "LLMClient | None" = None) -> Environment:
+
+def environment_class(name: str) -> Any:
+    """What `environment.name` names: an environment of this project, or a class as package.module:Class.
+
+    Raises:
+        UserError: it cannot be imported.
+    """
+    return named_class(ENVIRONMENTS.get(name, name), "environment.name")
+
+
+def make_environment(config: EnvironmentConfig, language: str, client: "LLMClient | None" = None) -> Environment:
     """The tool set that `environment.name` names. With a `client`, an LLM invents tickets or writes snippets where the config says so.
 
     Raises:
         UserError: the class that `name` names, or what its search needs, cannot be had.
     """
-    if config.name == "research":
-        from arenarl.domains.research.environment import ResearchEnvironment
-
-        return ResearchEnvironment.from_config(config, language, client)
-    if config.name != "travel":
-        return named_class(config.name, "environment.name")(config, language)
-    world, timetable = build_world(config.world_seed), None
-    if client and config.tickets.name == "llm":
-        from arenarl.domains.travel.llm_timetable import LLMTimetable
-
-        timetable = LLMTimetable(config.tickets, client, world, language)
-    return TravelEnvironment(world, config.results, language, timetable)
+    made = environment_class(config.name)
+    return made.from_config(config, language, client) if config.name in ENVIRONMENTS else made(config, language)

@@ -11,13 +11,16 @@ from collections.abc import Awaitable, Callable
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
+from arenarl.config.schema import EnvironmentConfig
+from arenarl.domains.travel.names import CATEGORIES, TAGS
 from arenarl.domains.travel.schemas import Language, Results, travel_schemas
 from arenarl.domains.travel.search import PoiIndex, address_words, guide_words, query_tokens
-from arenarl.domains.travel.world import CATEGORIES, TAGS, City, Journey, Poi, Point, Route, World
+from arenarl.domains.travel.world import City, Journey, Poi, Point, Route, World, build_world
 from arenarl.rollout.environment import Schema, ToolError, check_call, quoted
 
 if TYPE_CHECKING:
     from arenarl.domains.travel.llm_timetable import LLMTimetable
+    from arenarl.llm.client import LLMClient
 
 DEFAULT_YEAR = 2026  # of dates written without one
 DEFAULT_RADIUS_M = 3000.0
@@ -47,6 +50,16 @@ class TravelEnvironment:
             "search_flights": self._search_flights,
             "search_train_tickets": self._search_train_tickets,
         }
+
+    @classmethod
+    def from_config(cls, config: EnvironmentConfig, language: Language, client: "LLMClient | None" = None) -> "TravelEnvironment":
+        """With a `client`, an LLM invents tickets where `environment.tickets` says so."""
+        world, timetable = build_world(config.world_seed), None
+        if client and config.tickets.name == "llm":
+            from arenarl.domains.travel.llm_timetable import LLMTimetable
+
+            timetable = LLMTimetable(config.tickets, client, world, language)
+        return cls(world, config.results, language, timetable)
 
     def add_tool(self, schema: Schema, answer: Callable[..., str]) -> None:
         """One more tool: `answer` takes the schema's arguments by name, and raises ToolError for what it cannot carry out."""
