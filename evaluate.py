@@ -6,14 +6,17 @@
 
 Writes every judged trajectory and match to runs/<run>/evaluate and the table to results/<run>/summary.json; `python -m arenarl.report
 <run>` makes a page of them. Models behind an API stand beside checkpoints (`evaluate.api`). What was generated before, a checkpoint, a
-decoding and a sample at a time, is not generated again unless the weights, the settings or the code changed. With --query it answers that one query
-with the last of them and prints the trajectory. Rollout, judge and parsing code are those of training.
+decoding and a sample at a time, is not generated again unless what it depends on changed (arenarl/evaluation/parts.py). With --query it
+answers that one query with the last of them and prints the trajectory. Rollout, judge and parsing code are those of training.
 """
 
 from functools import lru_cache
 
 from arenarl.config.command_line import parse_arguments
-from arenarl.run.stage import start_stage, timed
+from arenarl.report.provenance import provenance
+from arenarl.run.stage import start_stage
+from arenarl.run.timing import timed
+from arenarl.run.tracking import log_summary, start_tracking
 from arenarl.system.atomic_files import write_json
 from arenarl.system.errors import guarded
 
@@ -22,10 +25,12 @@ def main() -> None:
     config, arguments = parse_arguments(__doc__, lambda parser: parser.add_argument("--query", help="answer this one query and print the trajectory"))
     policies = config.evaluated
 
+
     from arenarl.domains.domain import make_domain
     from arenarl.domains.environments import make_environment
-    from arenarl.evaluation.evaluation import Panel, Part, baseline_cases, evaluate_policy, fingerprint, gather_cases, judge_trajectories, summarize
+    from arenarl.evaluation.evaluation import Panel, baseline_cases, evaluate_policy, gather_cases, judge_trajectories, summarize
     from arenarl.evaluation.inference_scaling import scaling_figures
+    from arenarl.evaluation.parts import Part, fingerprint
     from arenarl.evaluation.playoffs import play_offs
     from arenarl.judges.factory import make_judges
     from arenarl.judges.judge import make_examiner
@@ -57,7 +62,8 @@ def main() -> None:
         return
 
     queries, baselines = domain.read_test_set()
-    folder = start_stage(config, "evaluate")
+    folder = start_stage(config, "evaluate", provenance(config))
+    start_tracking(config, folder)
     client = open_client(config.llms_of("evaluate"), config.judge, f"{config.run_name}/evaluate", folder)
     tools = make_environment(config.environment, config.data.language, client)
     examine = make_examiner(domain)
@@ -87,12 +93,13 @@ def main() -> None:
                 share = evaluate_policy(
                     engine_of(name), mine, baselines, panel, config.temperatures[decoding], config.seed, bar.update, sample, config.test_turns
                 )  # fmt: skip
-                if client:
-                    client.check()
+            if client:
+                client.check()
             samples.append(gather_cases(queries, share))
-            if part.trajectories is None and is_main_process():
+            if is_main_process():
                 part.write(samples[-1])
-                stopwatch.lap()
+                if part.trajectories is None:
+                    stopwatch.lap()
         if not is_main_process():
             return
         write_jsonl(folder / "baseline.jsonl", [case.to_record() for case in baseline_cases(queries, baselines, examine)])
@@ -105,6 +112,7 @@ def main() -> None:
             resamples, seed = config.evaluate.bootstrap, config.seed
             more = scaling_figures(samples, config.evaluate.max_turns, resamples, seed)
             figures[name][decoding] = summarize([case for cases in samples for case in cases], resamples, seed) | more
+    log_summary(figures)
     summary = summary_of_run(config, figures)
     write_json(config.results_dir / "summary.json", summary)
     print_table(summary)

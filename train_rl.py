@@ -12,6 +12,10 @@ import os
 
 from arenarl.config.checks import check_groups
 from arenarl.config.command_line import add_check, parse_arguments
+from arenarl.report.provenance import provenance
+from arenarl.run.stage import is_done, start_stage
+from arenarl.run.timing import timed
+from arenarl.run.tracking import start_tracking
 from arenarl.run.zero3 import check_deepspeed
 from arenarl.system.errors import guarded
 
@@ -34,7 +38,6 @@ def main() -> None:
     from arenarl.rollout.backends import make_engine, require_backend
     from arenarl.rollout.policy import load_tokenizer, require_model, save_policy
     from arenarl.run.checkpoints import Survival, TrainingBar, last_checkpoint
-    from arenarl.run.stage import is_done, start_stage, timed
     from arenarl.training.queries import training_queries
     from arenarl.training.rewarding import Arena
     from arenarl.training.trl_adapter import make_trainer, saved_if_stopped
@@ -44,7 +47,7 @@ def main() -> None:
     tokenizer = load_tokenizer(start)
     domain = make_domain(config.environment, config.data)
     queries = training_queries(domain, config.rl, config.reward.name, config.pass_rates)
-    folder = start_stage(config, "rl")
+    folder = start_stage(config, "rl", provenance(config))
     if is_done(folder):
         return
 
@@ -65,6 +68,7 @@ def main() -> None:
     curve = CurveRecorder(engine, domain, panel, config.rl.eval_queries, config.temperatures, config.seed, folder, client)
     if arguments.check:
         return
+    start_tracking(config, folder)
 
     # rewards → advantages → the clipped step (Eqs. 7 and 8)
     with timed(folder, "rl") as stopwatch:

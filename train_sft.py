@@ -12,7 +12,10 @@ from pathlib import Path
 
 from arenarl.config.command_line import add_check, parse_arguments
 from arenarl.config.schema import Config
-from arenarl.run.stage import is_done, start_stage, timed
+from arenarl.report.provenance import provenance
+from arenarl.run.stage import is_done, start_stage
+from arenarl.run.timing import timed
+from arenarl.run.tracking import reporters, start_tracking
 from arenarl.run.zero3 import LONGEST_WAIT_S, check_deepspeed, start_deepspeed
 from arenarl.system.errors import UserError, guarded
 
@@ -35,9 +38,10 @@ def main() -> None:
     if config.policy.model:
         require_model(config.policy.model)
         load_tokenizer(config.policy.model)
-    folder = start_stage(config, "sft")
+    folder = start_stage(config, "sft", provenance(config))
     if is_done(folder) or arguments.check:
         return
+    start_tracking(config, folder)
     with timed(folder, "sft") as stopwatch:
         training = sft_arguments(config, folder)
         tools = make_environment(config.environment, config.data.language)
@@ -95,7 +99,7 @@ def sft_arguments(config: Config, folder: Path):
         save_steps=sft.save_steps,
         save_total_limit=2,
         disable_tqdm=True,
-        report_to=[] if config.wandb.mode == "disabled" else ["wandb"],
+        report_to=reporters(config.wandb),
     )
     if sft.deepspeed:
         start_deepspeed()

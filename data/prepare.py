@@ -25,7 +25,7 @@ from arenarl.domains.domain import Domain, make_domain, needs  # noqa: E402
 from arenarl.domains.environments import make_environment  # noqa: E402
 from arenarl.domains.public_data import PublicData, find_source, local_path, read_public_data  # noqa: E402
 from arenarl.llm.client import open_client  # noqa: E402
-from arenarl.run.stage import timed  # noqa: E402
+from arenarl.run.timing import timed  # noqa: E402
 from arenarl.system.atomic_files import hash_files, read_json, write_json  # noqa: E402
 from arenarl.system.errors import UserError, guarded  # noqa: E402
 from arenarl.system.progress import Bar  # noqa: E402

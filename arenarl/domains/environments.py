@@ -1,10 +1,9 @@
-"""Environments: tools with JSON schemas and the worlds behind them, all seeded, and without network access but for the web's search.
+"""Environments: tools with JSON schemas and the worlds behind them, all seeded and, but for the web, without network access.
 
-What the rollout engine needs from one is in `rollout/environment.py`. `travel` offers the six Open-Travel tools over an embedded world,
-`research` searches and reads pages; a run loads only the one that it names.
+What the rollout engine needs from one, arenarl/rollout/environment.py says. Imports of one domain's world stay behind `make_environment`.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from arenarl.config.load import named_class
 from arenarl.config.schema import EnvironmentConfig
@@ -13,6 +12,17 @@ from arenarl.rollout.environment import Environment
 if TYPE_CHECKING:
     from arenarl.llm.client import LLMClient
 
+ENVIRONMENTS = {"travel": "arenarl.domains.travel.tools:TravelEnvironment", "research": "arenarl.domains.research.environment:ResearchEnvironment"}
+
+
+def environment_class(name: str) -> Any:
+    """What `environment.name` names: an environment of this project, or a class as package.module:Class.
+
+    Raises:
+        UserError: it cannot be imported.
+    """
+    return named_class(ENVIRONMENTS.get(name, name), "environment.name")
+
 
 def make_environment(config: EnvironmentConfig, language: str, client: "LLMClient | None" = None) -> Environment:
     """The tool set that `environment.name` names. With a `client`, an LLM invents tickets or writes snippets where the config says so.
@@ -20,12 +30,5 @@ def make_environment(config: EnvironmentConfig, language: str, client: "LLMClien
     Raises:
         UserError: the class that `name` names, or what its search needs, cannot be had.
     """
-    if config.name == "travel":
-        from arenarl.domains.travel.tools import TravelEnvironment
-
-        return TravelEnvironment.from_config(config, language, client)
-    if config.name == "research":
-        from arenarl.domains.research.environment import ResearchEnvironment
-
-        return ResearchEnvironment.from_config(config, language, client)
-    return named_class(config.name, "environment.name")(config, language)
+    made = environment_class(config.name)
+    return made.from_config(config, language, client) if config.name in ENVIRONMENTS else made(config, language)

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import wandb
 from accelerate import PartialState
 from accelerate.utils import gather_object
 
@@ -12,6 +11,7 @@ from arenarl.evaluation.evaluation import Case, Panel, evaluate_policy, figures_
 from arenarl.llm.client import LLMClient
 from arenarl.rollout.engine import RolloutEngine
 from arenarl.run.processes import own_share
+from arenarl.run.tracking import log
 from arenarl.trajectory import append_step
 
 
@@ -51,5 +51,4 @@ class CurveRecorder:
             point |= {f"eval/{decoding}/{name}": figures[name]["mean"] for name in metrics.shown_figures(figures)}
             intervals |= {f"eval/{decoding}/{name}": figures[name]["ci"] for name in metrics.shown_figures(figures)}
         append_step(self.path, step, [{"step": step, **point, "ci": intervals}])
-        if wandb.run is not None:
-            wandb.log(point | {"train/global_step": step})
+        log(point, step)

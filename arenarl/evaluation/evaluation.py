@@ -8,24 +8,19 @@ their quality is 0.
 import asyncio
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from accelerate.utils import gather_object
 
-from arenarl.config.schema import Config, LLMConfig
 from arenarl.domains.domain import Truth
 from arenarl.domains.known_answers import has_answer
 from arenarl.evaluation import statistics as metrics
 from arenarl.judges.judge import Examiner, Judge, Verdict, rubric_of
 from arenarl.judges.verifier import Verifier
-from arenarl.rollout.engine import Attempt, RolloutEngine
-from arenarl.system.atomic_files import hash_files, read_json, write_json
-from arenarl.system.repository import ROOT
-from arenarl.system.seeds import stable_seed
-from arenarl.trajectory import Query, Trajectory, read_jsonl, read_turns, write_jsonl
+from arenarl.rollout.engine import RolloutEngine, attempts_at
+from arenarl.trajectory import Query, Trajectory, read_turns
 
 
 @dataclass(frozen=True)
@@ -86,34 +81,6 @@ class Case:
         return {**record, "subtask": self.query.subtask, "query": self.query.query, "findings": findings, "outcomes": outcomes}
 
 
-class Part:
-    """A trajectory a query of one checkpoint with one decoding, as it lies on the disk: the cases, then the fingerprint that says
-    they are all there.
-
-    `trajectories` are what a finished part need not generate again; the verdicts on them come again by themselves.
-    """
-
-    def __init__(self, cases: Path, fingerprint: str):
-        self.cases, self.path, self.fingerprint = cases, cases.with_suffix(".json"), fingerprint
-        is_whole = cases.is_file() and read_json(self.path) == {"fingerprint": fingerprint}
-        self.trajectories = [Trajectory.from_record(record) for record in read_jsonl(cases)] if is_whole else None
-
-    def write(self, cases: Sequence[Case]) -> None:
-        self.path.unlink(missing_ok=True)  # the cases are about to differ from it
-        write_jsonl(self.cases, [case.to_record() for case in cases])
-        write_json(self.path, {"fingerprint": self.fingerprint})
-
-
-def fingerprint(config: Config, policy: str | LLMConfig) -> str:
-    """Hash of all that a policy's cases depend on: weights, data, settings, code. A hub id or a model's name stands for its weights."""
-    data, package = Path(config.data.folder), ROOT / "arenarl"
-    weights = [*Path(policy).glob("*.safetensors"), *Path(policy).glob("*.bin")] if isinstance(policy, str) else []
-    paths = [*weights, *data.glob("test_*.jsonl"), *package.rglob("*.py")]
-    settings = asdict(config)
-    read = {key: settings[key] for key in ("seed", "threads", "policy", "data", "environment", "rollout", "judge")}
-    return str(stable_seed(hash_files(sorted(paths)), policy if isinstance(policy, str) else asdict(policy), read, config.test_turns))
-
-
 def evaluate_policy(
     engine: RolloutEngine,
     queries: Sequence[Query],
@@ -129,8 +96,7 @@ def evaluate_policy(
 
     `sample` numbers the trajectories of a query; `max_turns` None takes `rollout.max_turns`.
     """
-    again = (sample,) if sample else ()
-    attempts = [Attempt(query, temperature, stable_seed(seed, "evaluate", query.query_id, *again), max_turns) for query in queries]
+    attempts = attempts_at(queries, temperature, seed, sample, max_turns)
     return judge_trajectories(queries, engine.roll_out(attempts, lambda *_: tick()), baselines, panel)
 
 

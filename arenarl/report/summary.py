@@ -5,7 +5,7 @@ from typing import Any
 
 from arenarl.config.schema import Config
 from arenarl.evaluation.statistics import shown_figures
-from arenarl.run.stage import provenance
+from arenarl.report.provenance import provenance
 from arenarl.trajectory import Query, Trajectory, assistant_text
 
 HEADS = {  # figure -> heading and unit; a figure without one goes by its name

@@ -36,6 +36,12 @@ class Attempt:
     max_turns: int | None = None
 
 
+def attempts_at(queries: Sequence[Query], temperature: float, seed: int, sample: int = 0, max_turns: int | None = None) -> list[Attempt]:
+    """The evaluation's: one trajectory of every query; `sample` numbers the trajectories of a query."""
+    again = (sample,) if sample else ()
+    return [Attempt(query, temperature, stable_seed(seed, "evaluate", query.query_id, *again), max_turns) for query in queries]
+
+
 @dataclass
 class Progress:
     """A trajectory under way."""

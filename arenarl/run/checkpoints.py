@@ -11,7 +11,8 @@ import torch
 from accelerate import PartialState
 from transformers import PrinterCallback, Trainer, TrainerCallback
 
-from arenarl.run.stage import Stopwatch
+from arenarl.run.timing import Stopwatch
+from arenarl.run.tracking import wait_until_written
 from arenarl.system.atomic_files import write_json
 from arenarl.system.progress import Bar, is_main_process
 
@@ -39,6 +40,7 @@ class Survival(TrainerCallback):
     def on_save(self, args, state, control, **kwargs):
         PartialState().wait_for_everyone()
         if state.is_world_process_zero:
+            wait_until_written()
             write_json(Path(args.output_dir) / f"checkpoint-{state.global_step}" / MARK, {"step": state.global_step})
             self.stopwatch.lap()
 

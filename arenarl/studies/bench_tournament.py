@@ -20,7 +20,8 @@ from aiohttp import ClientSession, ClientTimeout, TCPConnector
 
 from arenarl.studies.delayed_judge import delayed_judge
 from arenarl.system.errors import UserError, guarded
-from arenarl.tournament.play import Choose, Compare, play_tournament
+from arenarl.tournament.group_stage import Choose
+from arenarl.tournament.play import Compare, play_tournament
 from arenarl.tournament.ranking import Ranking
 from arenarl.tournament.schedules import check_choice
 from arenarl.tournament.topologies import ALL_TOPOLOGIES, paper_calls

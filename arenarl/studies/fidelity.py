@@ -24,7 +24,7 @@ from matplotlib.figure import Figure
 
 from arenarl.report import markdown
 from arenarl.report.figures import STYLE, save_figure
-from arenarl.run.stage import commit
+from arenarl.report.provenance import commit
 from arenarl.studies.simulated_groups import NOISE
 from arenarl.studies.simulated_rankings import TOPOLOGIES, Key, difference, format_params, one_row_a_line, pointwise_key, run_jobs, simulate
 from arenarl.system.atomic_files import write_text

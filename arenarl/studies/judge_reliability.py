@@ -34,7 +34,7 @@ from arenarl.judges.judge import Examiner, Judge, make_examiner, true_quality
 from arenarl.judges.server import free_port, running_server
 from arenarl.llm.client import open_client
 from arenarl.report.figures import STYLE, save_figure
-from arenarl.run.stage import provenance
+from arenarl.report.provenance import provenance
 from arenarl.studies.repeated_scores import pointwise_scores, sigmas
 from arenarl.system.atomic_files import write_json
 from arenarl.system.errors import UserError, guarded

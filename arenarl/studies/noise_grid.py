@@ -25,7 +25,7 @@ from matplotlib.image import AxesImage
 
 from arenarl.report import markdown
 from arenarl.report.figures import LINES, STYLE, save_figure
-from arenarl.run.stage import commit
+from arenarl.report.provenance import commit
 from arenarl.studies.simulated_groups import NOISE
 from arenarl.studies.simulated_rankings import TOPOLOGIES, difference, format_params, one_row_a_line, pointwise_key, run_jobs, simulate
 from arenarl.system.atomic_files import read_json, write_json, write_text

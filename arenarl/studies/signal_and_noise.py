@@ -25,7 +25,7 @@ from arenarl.judges.factory import make_judge
 from arenarl.judges.judge import Examiner, make_examiner, true_quality
 from arenarl.judges.verifier import Verifier
 from arenarl.llm.client import open_client
-from arenarl.run.stage import provenance
+from arenarl.report.provenance import provenance
 from arenarl.studies.repeated_scores import mean_of_calls, pointwise_scores, sigmas
 from arenarl.studies.signal_figures import SEEN, SIGNALS, draw, table
 from arenarl.system.atomic_files import write_json

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-import wandb
 from accelerate.utils import gather_object
 from transformers import PreTrainedTokenizerBase, Trainer, TrainerCallback
 
@@ -13,6 +12,7 @@ from arenarl.rollout.backends import make_engine
 from arenarl.rollout.engine import Attempt
 from arenarl.rollout.environment import Environment
 from arenarl.run.processes import own_share
+from arenarl.run.tracking import log
 from arenarl.system.seeds import stable_seed
 from arenarl.training.queries import training_queries
 from arenarl.training.trl_adapter import lent_model
@@ -49,7 +49,6 @@ class StopAtValid(TrainerCallback):
         valid = gather_object([trajectory.valid for trajectory in trajectories])
         share = sum(valid) / len(valid)
         self.note(f"{share:.1%} valid")
-        if wandb.run is not None:
-            wandb.log({"train/valid_rate": 100 * share, "train/global_step": state.global_step})
+        log({"train/valid_rate": 100 * share}, state.global_step)
         if share >= self.least:
             control.should_training_stop, control.should_save = True, False

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import wandb
 from accelerate.utils import gather_object
 from datasets import Dataset
 from transformers import Trainer, TrainerCallback
@@ -31,6 +30,7 @@ from arenarl.llm.client import LLMClient, RunStopped, Usage
 from arenarl.rollout.engine import RolloutEngine
 from arenarl.rollout.policy import lora_config
 from arenarl.rollout.weight_sync import VLLMWeights
+from arenarl.run.tracking import log_table, reporters
 from arenarl.run.zero3 import LONGEST_WAIT_S, start_deepspeed
 from arenarl.system.errors import UserError
 from arenarl.system.seeds import stable_seed
@@ -124,7 +124,7 @@ def grpo_arguments(config: Config, folder: Path, processes: int, use_cpu: bool) 
         logging_steps=1,
         save_steps=rl.save_steps,
         save_total_limit=2,
-        report_to=[] if config.wandb.mode == "disabled" else ["wandb"],
+        report_to=reporters(config.wandb),
         disable_tqdm=True,
         ddp_find_unused_parameters=False,
         ddp_timeout=LONGEST_WAIT_S,
@@ -278,9 +278,7 @@ def reward_function(arena: Arena, log: Log, keep: Keep, config: Config, client: 
 
     def show(step: int, groups: list[RolloutGroup], outcomes: list[GroupOutcome]) -> None:
         keep(step, groups, outcomes)
-        if wandb.run is not None:
-            columns, rows = rollout_table(groups, outcomes)
-            wandb.log({"rollouts": wandb.Table(columns=columns, data=rows), "train/global_step": step})
+        log_table("rollouts", *rollout_table(groups, outcomes), step)
 
     reward.__name__ = config.reward.name
     return reward

@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from arenarl.config.schema import Config, EvaluateConfig, RolloutConfig
+from arenarl.config.schema import RolloutConfig
 from arenarl.domains.rubrics import domain_rubric
 from arenarl.domains.travel.truth import ANSWER_DIMENSIONS, PATH_DIMENSIONS, TravelTruth
-from arenarl.evaluation.evaluation import Case, fingerprint
+from arenarl.evaluation.evaluation import Case
 from arenarl.evaluation.inference_scaling import estimates, pass_at_k, scaling_figures, within
 from arenarl.judges.judge import Verdict
 from arenarl.report.summary import pass_rows, turns_rows
@@ -129,12 +129,3 @@ def test_a_cut_trajectory_is_the_one_that_the_smaller_budget_gives(tokenizer, co
             cut = within(one, turns).trajectory
             assert (cut.messages, cut.stop_reason) == (trajectory.messages, trajectory.stop_reason)
             assert cut.valid == (one.trajectory.meta["turns"] <= turns)
-
-
-def test_cases_of_another_largest_budget_are_not_taken_for_this_ones():
-    """More samples, or further budgets below the largest, need nothing anew."""
-
-    def of(**changes):
-        return fingerprint(Config(evaluate=EvaluateConfig(**changes)), "nowhere")
-
-    assert of() == of(samples=9) == of(max_turns=[12]) == of(max_turns=[2, 12]) != of(max_turns=[2])

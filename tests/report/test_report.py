@@ -24,8 +24,8 @@ from arenarl.judges.judge import cached_examiner
 from arenarl.report.figures import LINES, draw_figures
 from arenarl.report.page import write_page
 from arenarl.report.page.data import pack, training_items
+from arenarl.report.provenance import provenance
 from arenarl.report.summary import summary_of_run
-from arenarl.run.stage import provenance
 from arenarl.system.atomic_files import write_json
 from arenarl.system.errors import UserError
 from arenarl.tables.documents import TRAVEL

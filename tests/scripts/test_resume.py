@@ -13,7 +13,7 @@ import psutil
 import pytest
 from scripts import ENVIRONMENT, assert_a_whole_checkpoint_is_left, command_of, read, run_well
 
-from arenarl.run.stage import Stopwatch, timed
+from arenarl.run.timing import Stopwatch, timed
 from arenarl.system.atomic_files import write_json
 
 pytestmark = pytest.mark.slow(seconds=200)  # all of them

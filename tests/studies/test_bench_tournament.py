@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 from aiohttp import ClientSession
 
-from arenarl.studies.bench_tournament import ALL_TOPOLOGIES, as_judge, least_seconds, paper_calls, summary
+from arenarl.studies.bench_tournament import as_judge, least_seconds, summary
 from arenarl.studies.delayed_judge import delayed_judge, noisy_scores
 from arenarl.tournament.play import run_tournament
 from arenarl.tournament.ranking import Call, Match, Ranking
+from arenarl.tournament.topologies import ALL_TOPOLOGIES, paper_calls
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-m", "arenarl.studies.bench_tournament"]

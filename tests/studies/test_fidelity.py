@@ -4,6 +4,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 from arenarl.studies.fidelity import MODELS, markdown_differences, markdown_table
 from arenarl.studies.simulated_groups import NOISE
 

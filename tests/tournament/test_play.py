@@ -6,8 +6,8 @@ import pytest
 from judges import scripted
 
 from arenarl.tournament.mixed_model import JudgeVariances, quality_from_calls
-from arenarl.tournament.play import Call, Match, play_tournament, run_tournament
-from arenarl.tournament.ranking import scored_calls
+from arenarl.tournament.play import play_tournament, run_tournament
+from arenarl.tournament.ranking import Call, Match, scored_calls
 from arenarl.tournament.topologies import TOPOLOGIES
 
 each_topology = pytest.mark.parametrize("topology", TOPOLOGIES)

@@ -7,7 +7,8 @@ that the world can meet them: a search has a place that fits it, a budget buys t
 import random
 from typing import Any
 
-from arenarl.domains.travel.world import CATEGORIES, PREFERENCES, TAGS, World, distance_km
+from arenarl.domains.travel.names import CATEGORIES, PREFERENCES, TAGS
+from arenarl.domains.travel.world import World, distance_km
 from arenarl.trajectory import Query
 
 SUBTASKS = ("Direction", "1-Day", "Compare", "Search", "M-Day")

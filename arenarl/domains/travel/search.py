@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable
 import bm25s
 
 from arenarl.domains.search_terms import pairs, singular
-from arenarl.domains.travel.world import CATEGORIES, TAGS, Poi, World
+from arenarl.domains.travel.names import CATEGORIES, TAGS
+from arenarl.domains.travel.world import Poi, World
 
 _WORD = re.compile(r"[a-z0-9]+|[\u4e00-\u9fff]+")
 _EMPHASIS = 4  # how often city and category are repeated, so that they outweigh any mix of tags

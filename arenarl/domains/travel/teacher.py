@@ -12,10 +12,11 @@ from typing import Any
 
 from arenarl.config.schema import DataConfig
 from arenarl.domains.rubrics import domain_rubric
+from arenarl.domains.travel.names import CATEGORIES, TAGS
 from arenarl.domains.travel.queries import SUBTASKS, make_queries
 from arenarl.domains.travel.tools import TravelEnvironment
 from arenarl.domains.travel.truth import Line, examine, read_lines
-from arenarl.domains.travel.world import CATEGORIES, TAGS, Poi, World
+from arenarl.domains.travel.world import Poi, World
 from arenarl.trajectory import Query, Trajectory, assistant_message, prompt_messages
 
 HELD_OUT = "M-Day"  # excluded from SFT (5.1)

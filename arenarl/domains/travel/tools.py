@@ -12,9 +12,10 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from arenarl.config.schema import EnvironmentConfig
+from arenarl.domains.travel.names import CATEGORIES, TAGS
 from arenarl.domains.travel.schemas import Language, Results, travel_schemas
 from arenarl.domains.travel.search import PoiIndex, address_words, guide_words, query_tokens
-from arenarl.domains.travel.world import CATEGORIES, TAGS, City, Journey, Poi, Point, Route, World, build_world
+from arenarl.domains.travel.world import City, Journey, Poi, Point, Route, World, build_world
 from arenarl.rollout.environment import Schema, ToolError, check_call, quoted
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class TravelEnvironment:
 
     @classmethod
     def from_config(cls, config: EnvironmentConfig, language: Language, client: "LLMClient | None" = None) -> "TravelEnvironment":
-        """Over the world of `world_seed`. With a `client`, an LLM invents the timetable where `environment.tickets` says so."""
+        """With a `client`, an LLM invents tickets where `environment.tickets` says so."""
         world, timetable = build_world(config.world_seed), None
         if client and config.tickets.name == "llm":
             from arenarl.domains.travel.llm_timetable import LLMTimetable

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from arenarl.domains.domain import Truth
-from arenarl.domains.travel.world import CATEGORIES, PREFIXES, Journey, Poi, World, distance_km
+from arenarl.domains.travel.names import CATEGORIES, PREFIXES
+from arenarl.domains.travel.world import Journey, Poi, World, distance_km
 from arenarl.trajectory import Query, Turn, read_turns
 
 PATH_DIMENSIONS = ("path_breadth", "path_relevance", "path_detail")

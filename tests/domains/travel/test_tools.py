@@ -3,9 +3,10 @@ import re
 
 import pytest
 
+from arenarl.domains.travel.names import CATEGORIES, PREFERENCES, TAGS
 from arenarl.domains.travel.search import PoiIndex, guide_words
 from arenarl.domains.travel.tools import TravelEnvironment
-from arenarl.domains.travel.world import CATEGORIES, PREFERENCES, TAGS, build_world, distance_km
+from arenarl.domains.travel.world import build_world, distance_km
 from arenarl.rollout.environment import check_call
 from arenarl.studies.bench_tools import sample_calls
 

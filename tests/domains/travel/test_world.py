@@ -4,7 +4,8 @@ from itertools import permutations
 import pytest
 from hash_seeds import printed_in_two_processes
 
-from arenarl.domains.travel.world import CATEGORIES, PREFERENCES, PREFIXES, build_world, distance_km
+from arenarl.domains.travel.names import CATEGORIES, PREFERENCES, PREFIXES
+from arenarl.domains.travel.world import build_world, distance_km
 
 WORLD = build_world(0)
 GROUPS = [(city, category) for city in WORLD.cities for category in CATEGORIES]

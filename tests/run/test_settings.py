@@ -1,4 +1,3 @@
-import subprocess
 from contextlib import nullcontext
 from dataclasses import replace
 
@@ -7,7 +6,7 @@ import yaml
 
 from arenarl.config.load import config_to_yaml
 from arenarl.config.schema import Config
-from arenarl.run.stage import _refuse_other_settings, commit
+from arenarl.run.settings import refuse_other_settings
 from arenarl.system.errors import UserError
 
 
@@ -24,7 +23,7 @@ def test_a_run_that_lacked_memory_goes_on_with_smaller_batches(begun):
     config = Config()
     config.rl = replace(config.rl, micro_batch_size=2)
     config.rollout.batch_size, config.policy.gradient_checkpointing, config.judge.concurrency = 8, True, 4
-    _refuse_other_settings(config, begun)
+    refuse_other_settings(config, begun)
 
 
 @pytest.mark.parametrize(("section", "key", "value"), [("rl", "beta", 0.5), ("rollout", "max_turns", 3), ("rl", "deepspeed", "ds_config.json")])
@@ -32,7 +31,7 @@ def test_a_run_does_not_go_on_with_what_would_change_its_policy(begun, section, 
     config = Config()
     setattr(getattr(config, section), key, value)
     with pytest.raises(UserError, match=rf"made with other settings \({section}\)"):
-        _refuse_other_settings(config, begun)
+        refuse_other_settings(config, begun)
 
 
 @pytest.mark.parametrize("stop_at_valid", [None, 0.25])
@@ -44,43 +43,22 @@ def test_sft_that_stops_at_a_share_of_valid_trajectories_goes_on_with_the_same_r
     folder.mkdir()
     (folder / "config.yaml").write_text(config_to_yaml(config))
     config.rl.learning_rate /= 2
-    _refuse_other_settings(config, folder)
+    refuse_other_settings(config, folder)
     setattr(getattr(config, section), key, value)
     with pytest.raises(UserError, match=rf"made with other settings \({section}\)") if stop_at_valid else nullcontext():
-        _refuse_other_settings(config, folder)
+        refuse_other_settings(config, folder)
 
 
 def test_a_run_that_was_begun_before_a_key_existed_goes_on(begun):
     written = yaml.safe_load((begun / "config.yaml").read_text(encoding="utf-8"))
     del written["rl"]["advantage_ddof"], written["data"]
     (begun / "config.yaml").write_text(yaml.safe_dump(written), encoding="utf-8")
-    _refuse_other_settings(Config(), begun)
+    refuse_other_settings(Config(), begun)
     with pytest.raises(UserError, match="other settings"):
-        _refuse_other_settings(Config(data=replace(Config().data, seed=1)), begun)
+        refuse_other_settings(Config(data=replace(Config().data, seed=1)), begun)
 
 
 def test_settings_that_this_version_does_not_know_are_named(begun):
     (begun / "config.yaml").write_text("rl: {swiftness: 3}", encoding="utf-8")
     with pytest.raises(UserError, match=r"cannot be read now \(.*unknown key rl.swiftness"):
-        _refuse_other_settings(Config(), begun)
-
-
-def test_a_tree_is_as_committed_whatever_its_runs_wrote_into_results(tmp_path):
-    def git(*arguments):
-        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@localhost", *arguments], cwd=tmp_path, check=True, capture_output=True)
-
-    assert commit(tmp_path) is None
-    (tmp_path / "results").mkdir()
-    code, result = tmp_path / "code.py", tmp_path / "results" / "table.json"
-    code.write_text("1")
-    result.write_text("1")
-    git("init")
-    git("add", ".")
-    git("commit", "-m", "first")
-    clean = commit(tmp_path)
-    assert clean and not clean.endswith("-dirty")
-    result.write_text("2")
-    (tmp_path / "untracked.txt").write_text("3")
-    assert commit(tmp_path) == clean
-    code.write_text("2")
-    assert commit(tmp_path) == f"{clean}-dirty"
+        refuse_other_settings(Config(), begun)

@@ -1,0 +1,77 @@
+"""Provenance: what a result needs to be understood later. It stands in every stage's folder and in results/<run>/summary.json."""
+
+import platform
+import re
+import subprocess
+import sys
+import time
+from importlib.metadata import packages_distributions, version
+from pathlib import Path
+from typing import Any
+
+from arenarl.config.schema import Config, JudgeConfig, LLMConfig
+from arenarl.domains.domain import make_domain
+from arenarl.domains.rubrics import domain_rubric
+from arenarl.judges.prompts import prompt_hash
+from arenarl.system.repository import ROOT
+
+_LIBRARIES = ("torch", "transformers", "trl", "accelerate", "peft", "deepspeed", "datasets", "openai", "wandb")
+
+
+def commit(tree: Path = ROOT) -> str | None:
+    """The tree that runs, `-dirty` if it is not as committed; None outside git. What is in results/ comes out of runs and enters none."""
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", *arguments], cwd=tree, capture_output=True, text=True, check=False).stdout.strip()
+
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", ":(top)", ":(top,exclude)results")
+    return git("describe", "--always") + ("-dirty" if changed else "") or None
+
+
+def provenance(config: Config) -> dict[str, Any]:
+    """Commit, library versions, CPU, seeds, judges, and which models behind an API are evaluated."""
+    return {
+        "commit": commit(),
+        "versions": {name: version(name) for name in _LIBRARIES} | _vllm_version(config),
+        "python": sys.version.split()[0],
+        "cpu": _cpu(),
+        "seed": config.seed,
+        "data_seed": config.data.seed,
+        "judge_train": _judge_provenance(config, config.judge.train),
+        "judge_eval": [_judge_provenance(config, judge) for judge in config.judge.eval],
+        "api_policies": {name: _policy_provenance(config, llm) for name, llm in config.evaluate.api.items()},
+        "judge_is_simulated": config.judge.train.is_simulated,
+    }
+
+
+def _cpu() -> str:
+    """Its name and the instructions that torch uses: sums are rounded otherwise with others, so a seed gives other figures."""
+    import torch
+
+    path = Path("/proc/cpuinfo")
+    name = re.search(r"model name\s*: (.*)", path.read_text(encoding="utf-8")) if path.is_file() else None
+    return f"{name[1] if name else platform.machine()}, {torch.backends.cpu.get_cpu_capability()}"
+
+
+def _vllm_version(config: Config) -> dict[str, str]:
+    """Of the package that provides it, if it generates here: with a GPU it has another name than without."""
+    names = packages_distributions().get("vllm", []) if config.rollout.backend == "vllm" else []
+    return {name: version(name) for name in names}
+
+
+def _judge_provenance(config: Config, judge: JudgeConfig) -> str | dict[str, Any]:
+    """An LLM judge by model, endpoint and prompt, and when: models behind an API change."""
+    if judge.name != "llm":
+        return judge.name
+    rubric = domain_rubric(make_domain(config.environment, config.data).name, config.data.language)
+    return _model_provenance(judge, prompt_hash(rubric, config.data.language))
+
+
+def _policy_provenance(config: Config, llm: LLMConfig) -> dict[str, Any]:
+    from arenarl.rollout.api_policy import prompt_hash  # which loads transformers
+
+    return _model_provenance(llm, prompt_hash(config.data.language))
+
+
+def _model_provenance(llm: LLMConfig, prompt: str) -> dict[str, Any]:
+    return {"model": llm.model, "base_url": llm.base_url, "prompt": prompt, "date": time.strftime("%Y-%m-%d")}

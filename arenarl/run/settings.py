@@ -1,0 +1,54 @@
+"""With which settings a stage goes on that was begun with others: those that change neither a verdict nor, but for rounding, the policy."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from arenarl.config.load import config_to_yaml, load_config
+from arenarl.config.schema import Config
+from arenarl.system.errors import UserError
+
+_UNREAD_BY = {  # sections that a stage does not read
+    "sft": ("name", "results", "rollout", "judge", "tournament", "reward", "rl", "evaluate", "wandb"),
+    "rl": ("name", "results", "sft", "evaluate", "wandb"),
+}
+_OF_CALLS = {
+    "concurrency", "store", "store_only", "max_calls", "max_cost", "max_failure_share", "timeout_s", "patience_s", "api_key_variable",
+    "price_in", "price_out",
+}  # fmt: skip
+_OF_VLLM = {"vllm_memory", "server_url", "server_weights", "parity_steps", "parity_bound"}
+_FREE_ON_RESUMING = {  # keys that change no verdict, and the policy by rounding errors only: a run that they stopped goes on with others
+    "judge": _OF_CALLS, "environment": _OF_CALLS | {"cache", "indexes", "device"}, "rl": {"micro_batch_size"}, "rollout": _OF_VLLM | {"batch_size"},
+    "policy": {"gradient_checkpointing"},
+}  # fmt: skip
+
+
+def refuse_other_settings(config: Config, folder: Path) -> None:
+    """A stage that was begun with other settings is neither resumed nor overwritten. A key that did not exist then had its default."""
+    unread = set(_UNREAD_BY.get(folder.name, ()))
+    earlier = folder / "config.yaml"
+    if not unread or not earlier.is_file():
+        return
+    rolls_out = folder.name == "sft" and config.sft.stop_at_valid is not None  # SFT makes trajectories too, for RL's queries
+    if rolls_out:
+        unread -= {"rollout", "rl"}
+    try:
+        before, now = (yaml.safe_load(config_to_yaml(one)) for one in (load_config(earlier), config))
+    except UserError as error:
+        raise UserError(f"{folder} was begun with settings that cannot be read now ({error}); delete it, or give this run another `name`") from error
+    for settings in (before, now):
+        settings |= {section: _without(free, settings[section]) for section, free in _FREE_ON_RESUMING.items()}
+        if rolls_out:
+            settings["rl"] = {key: settings["rl"][key] for key in ("subtasks", "difficulty")}
+    changed = [section for section in now if section not in unread and now[section] != before.get(section)]
+    if changed:
+        raise UserError(f"{folder} was made with other settings ({', '.join(changed)}); delete it, or give this run another `name`")
+
+
+def _without(keys: set[str], settings: Any) -> Any:
+    if isinstance(settings, list):
+        return [_without(keys, item) for item in settings]
+    if isinstance(settings, dict):
+        return {name: _without(keys, value) for name, value in settings.items() if name not in keys}
+    return settings

@@ -1,0 +1,44 @@
+"""What a stage took: seconds over all the times it was started, and peak memory, in its timing.json."""
+
+import os
+import resource
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from arenarl.system.atomic_files import read_json, write_json
+from arenarl.system.progress import is_main_process
+
+
+class Stopwatch:
+    """Seconds spent on a stage over all the times it was started; what a kill undid is not counted."""
+
+    def __init__(self, folder: Path):
+        self.path = folder / "elapsed.json"
+        self._before = (read_json(self.path) or {"seconds": 0.0})["seconds"]
+        self._start = time.perf_counter()
+
+    @property
+    def seconds(self) -> float:
+        return round(self._before + time.perf_counter() - self._start, 1)
+
+    def lap(self) -> None:
+        """Keep the time up to here, where a resumed run will go on."""
+        write_json(self.path, {"seconds": self.seconds})
+
+
+@contextmanager
+def timed(folder: Path, stage: str, is_new: bool = True) -> Iterator[Stopwatch]:
+    """Write the stage's seconds and peak memory (this process and its children) to `<folder>/timing.json`, when it is done.
+
+    Where nothing is new, what an earlier run took stays.
+    """
+    stopwatch = Stopwatch(folder)
+    yield stopwatch
+    peak_kb = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    if is_main_process() and (is_new or not (folder / "timing.json").is_file()):
+        timing = {"stage": stage, "seconds": stopwatch.seconds, "peak_memory_gb": round(peak_kb * processes / 2**20, 2)}
+        write_json(folder / "timing.json", timing)
+        stopwatch.path.unlink(missing_ok=True)

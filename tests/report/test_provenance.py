@@ -1,0 +1,42 @@
+import subprocess
+
+from arenarl.config.load import load_config
+from arenarl.domains.rubrics import domain_rubric
+from arenarl.judges.prompts import prompt_hash
+from arenarl.report.provenance import commit, provenance
+from arenarl.rollout import api_policy
+from arenarl.system.repository import CONFIGS
+
+
+def test_models_behind_an_api_stand_with_their_prompts():
+    config = load_config(CONFIGS / "quickstart.yaml", [
+        "judge.eval.0.name=llm", "judge.eval.0.model=judging", "judge.eval.0.base_url=http://localhost:1/v1",
+        "evaluate.api.closed.name=llm", "evaluate.api.closed.model=answering", "evaluate.api.closed.base_url=http://localhost:2/v1",
+    ])  # fmt: skip
+    found, language = provenance(config), config.data.language
+    assert found["judge_train"] == "embedded" and found["judge_is_simulated"] is True and found["seed"] == config.seed
+    for model, told in ((found["judge_eval"][0], prompt_hash(domain_rubric("travel", language), language)),
+                        (found["api_policies"]["closed"], api_policy.prompt_hash(language))):  # fmt: skip
+        assert model.keys() == {"model", "base_url", "prompt", "date"} and model["prompt"] == told
+    assert [found["judge_eval"][0]["model"], found["api_policies"]["closed"]["model"]] == ["judging", "answering"]
+
+
+def test_a_tree_is_as_committed_whatever_its_runs_wrote_into_results(tmp_path):
+    def git(*arguments):
+        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@localhost", *arguments], cwd=tmp_path, check=True, capture_output=True)
+
+    assert commit(tmp_path) is None
+    (tmp_path / "results").mkdir()
+    code, result = tmp_path / "code.py", tmp_path / "results" / "table.json"
+    code.write_text("1")
+    result.write_text("1")
+    git("init")
+    git("add", ".")
+    git("commit", "-m", "first")
+    clean = commit(tmp_path)
+    assert clean and not clean.endswith("-dirty")
+    result.write_text("2")
+    (tmp_path / "untracked.txt").write_text("3")
+    assert commit(tmp_path) == clean
+    code.write_text("2")
+    assert commit(tmp_path) == f"{clean}-dirty"

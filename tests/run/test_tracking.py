@@ -1,0 +1,138 @@
+"""A real trainer with W&B offline, in a process of its own that is killed and started again."""
+
+import os
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+
+import psutil
+import pytest
+import tracked
+from scripts import ENVIRONMENT, read
+
+from arenarl.config.schema import Config, WandbConfig
+from arenarl.run.tracking import mode
+
+STAGE = """
+import sys
+import time
+from pathlib import Path
+
+import torch
+from transformers import Trainer, TrainerCallback, TrainingArguments
+
+from arenarl.config.schema import Config, WandbConfig
+from arenarl.run.checkpoints import Survival, TrainingBar, last_checkpoint
+from arenarl.run.timing import Stopwatch
+from arenarl.run.tracking import log, log_summary, log_table, reporters, start_tracking
+
+
+class Line(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(1))
+
+    def forward(self, x, labels):
+        return {"loss": ((self.weight * x - labels) ** 2).mean()}
+
+
+class Start(TrainerCallback):
+    def on_step_end(self, args, state, control, **kwargs):
+        log({"start": int(sys.argv[1])}, state.global_step)
+        log_table("rollouts", ["start"], [[sys.argv[1]]], state.global_step)
+
+    def on_save(self, args, state, control, **kwargs):
+        if sys.argv[2:] == [str(state.global_step)]:
+            Path("saved").touch()
+            time.sleep(60)
+
+
+config = Config(wandb=WandbConfig(mode="offline"), seed=7)
+folder = config.run_dir / "rl"
+folder.mkdir(parents=True, exist_ok=True)
+start_tracking(config, folder)
+arguments = TrainingArguments(
+    str(folder), max_steps=6, logging_steps=1, save_steps=2, seed=7, report_to=reporters(config.wandb), disable_tqdm=True, use_cpu=True
+)
+data = [{"x": torch.ones(1), "labels": torch.ones(1)}] * 64
+trainer = Trainer(Line(), arguments, train_dataset=data, callbacks=[Survival(Stopwatch(folder)), Start()])
+TrainingBar("rl").attach(trainer)
+trainer.train(resume_from_checkpoint=last_checkpoint(folder))
+log_summary({"rl": {"greedy": {"win_rate": {"mean": 61.5, "ci": [60.0, 63.0]}, "quality": {"mean": None}}}})
+"""
+
+DISABLED = """
+import sys
+from pathlib import Path
+
+import arenarl.evaluation.evaluation
+from arenarl.config.schema import Config
+from arenarl.run.tracking import log, log_summary, log_table, reporters, start_tracking, wait_until_written
+
+start_tracking(Config(), Path("rl"))
+log({"a": 1.0}, 1)
+log_table("b", ["c"], [[1]], 1)
+log_summary({"d": 1.0})
+wait_until_written()
+assert "wandb" not in sys.modules and reporters(Config().wandb) == [] and not any(Path().iterdir())
+"""
+
+
+def start(folder, program, *words):
+    environment = os.environ | ENVIRONMENT
+    return subprocess.Popen([sys.executable, "-c", program, *words], cwd=folder, env=environment, stderr=subprocess.PIPE, text=True)
+
+
+def end(process):
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
+
+
+@pytest.mark.slow  # 25 s
+def test_a_killed_stage_goes_on_in_its_own_wandb_run_which_lacks_no_step(tmp_path):
+    """Killed as soon as a checkpoint counts, it has logged all that lies before; what it logged beyond the one it goes on from gives way."""
+    killed, run_dir = start(tmp_path, STAGE, "1", "4"), tmp_path / "runs" / "run-seed7"
+    while not (tmp_path / "saved").exists():
+        assert killed.poll() is None, killed.stderr.read()
+        time.sleep(0.001)
+    everyone = [psutil.Process(killed.pid), *psutil.Process(killed.pid).children(recursive=True)]  # W&B's own among them
+    for one in everyone:
+        one.kill()
+    psutil.wait_procs(everyone)
+    assert len(everyone) > 1
+    (run_dir / "rl" / "checkpoint-4" / "whole.json").unlink()  # as if it had been hit while saving
+    end(start(tmp_path, STAGE, "2"))
+
+    run_id = read(run_dir / "rl" / "wandb.json")["id"]
+    starts = tracked.starts(run_dir, run_id)
+    assert len(starts) == len(list(run_dir.glob("wandb/offline-run-*"))) == 2
+    assert [list(tracked.merged([records])) for records in starts] == [[1, 2, 3, 4], [3, 4, 5, 6]]
+    steps = tracked.merged(starts)
+    assert [(step, item["start"]) for step, item in steps.items()] == [(1, 1), (2, 1), (3, 2), (4, 2), (5, 2), (6, 2)]
+    assert all(item["train/loss"] > 0 for item in steps.values()) and all("rollouts._type" in item for item in steps.values())
+
+    for records in starts:
+        begun = tracked.begun(records)
+        assert (begun["run_id"], begun["run_group"], begun["job_type"], begun["display_name"]) == (run_id, "run-seed7", "rl", "run-seed7-rl")
+        assert begun["resume"] and begun["project"] == "arenarl"
+        config = tracked.config(records)
+        assert config["max_steps"] == 6  # the trainer's arguments stand beside
+        resolved = asdict(Config(wandb=WandbConfig(mode="offline"), seed=7))
+        assert {key: config[key] for key in resolved} == tracked.plain(resolved)
+    assert tracked.summary(starts[1])["rl"] == {"greedy": {"win_rate": {"mean": 61.5, "ci": [60, 63]}, "quality": {"mean": None}}}
+
+
+def test_where_wandb_is_disabled_nothing_of_it_is_loaded_or_written(tmp_path):
+    end(start(tmp_path, DISABLED))
+
+
+def test_a_run_never_asks_for_a_login(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("WANDB_MODE", "WANDB_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    assert mode(WandbConfig()) == "offline" and mode(WandbConfig(mode="online")) == "online"
+    (tmp_path / ".netrc").write_text("machine api.wandb.ai login user password key\n")
+    assert mode(WandbConfig()) == "online"
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    assert mode(WandbConfig()) == "disabled" and mode(WandbConfig(mode="offline")) == "offline"
