@@ -1,9 +1,6 @@
-"""Judges: who compares trajectories, by which dimensions, with what verdict; and the embedded one. `llm_judge.py` has the LLM judge.
+"""What a judge is: who compares trajectories, with a verdict of scores by the rubric's dimensions, or None; and what is true of a trajectory.
 
-The embedded judge reads a trajectory as an LLM judge would (query, thoughts, calls, results, answer), scores it against its domain's
-truth (`domains.py`) on the rubric's dimensions and adds a documented noise model; `noise: none` is the truth itself. It is a
-simulation: results from it are labelled so wherever they appear. A call that shows several trajectories has one drift term for
-all of them, pointwise calls do not share it with anyone: that is the paper's case against pointwise scores.
+Rewards and evaluation know this protocol alone; `embedded` and `llm` are the judges that there are, a class of one's own a third.
 """
 
 import json
@@ -17,6 +14,7 @@ from arenarl.domains.rubrics import Rubric, domain_rubric
 from arenarl.trajectory import Query, Trajectory
 
 Examiner = Callable[[Query, Trajectory], Truth]
+
 
 @dataclass(frozen=True)
 class Verdict:

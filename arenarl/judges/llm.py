@@ -1,6 +1,6 @@
-"""The LLM judge: what `judge.py` promises, asked of a model behind an OpenAI-compatible API.
+"""The LLM judge: what `judge` promises, asked of a model behind an OpenAI-compatible API.
 
-Prompt and structure come from `judge_prompts`, the call from `llm_client`. A score out of range, a missing dimension or a winner that
+Prompt and structure come from `prompts`, the call from `llm/client.py`. A score out of range, a missing dimension or a winner that
 was not shown makes a reply unusable. Scores are read from the reply, totals are computed from the rubric's weights.
 """
 

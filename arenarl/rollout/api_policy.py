@@ -1,8 +1,8 @@
 """Closed models as policies, for evaluation only: the first rows of Table 3, with the tools, budgets and records of every other policy.
 
-The turn loop is `rollouts`'; only where a turn comes from differs: a chat completion with the tools' JSON schemas instead of token
+The turn loop is the engine's; only where a turn comes from differs: a chat completion with the tools' JSON schemas instead of token
 ids. Native tool calls and Qwen3's `<tool_call>` text are both understood. A trained policy knows the form of an answer from SFT; this
-one is told it by configs/prompts/policy_*.yaml. Calls go through `llm_client`, so a re-run pays for nothing twice.
+one is told it by configs/prompts/policy_*.yaml. Calls go through `llm/client.py`, so a re-run pays for nothing twice.
 """
 
 import hashlib

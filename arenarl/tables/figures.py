@@ -1,4 +1,4 @@
-"""A table's figure, in the style of `figures`: every row's win rate with its interval and its seeds, and the learning curves."""
+"""A table's figure, in the style of a run's (`report/figures.py`): every row's win rate with its interval and its seeds, and the learning curves."""
 
 from pathlib import Path
 from typing import Any

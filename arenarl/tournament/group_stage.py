@@ -1,6 +1,6 @@
 """Tournament-GRPO's tournament: groups judged whole, their winners go on and score points, all of it repeated (Algorithm 1 there).
 
-The topology `group_stage` of `tournament.py`. A judge call shows a group and names its best, so there are no pairs, no scores and
+The topology `group_stage` of `play.py`. A judge call shows a group and names its best, so there are no pairs, no scores and
 no second order: order bias is met by drawing who is shown where. Where the paper is silent:
 
 - Sizes that do not divide (the paper's do): as few groups as hold all, as even as possible. A group of at most `winners` goes on

@@ -1,6 +1,6 @@
 """Qualities from single judge calls: what a match says beyond who won it.
 
-Stands beside the topologies: `tournament.py` hands over the calls of a group, whatever schedule chose them, and ranks by what comes
+Stands beside the topologies: `play.py` hands over the calls of a group, whatever schedule chose them, and ranks by what comes
 back. A call shows trajectories i and j, in this order, and scores both; quality, position, shared and noise are normal:
 
     score_i = mean + position/2 + q_i + shared + noise_i

@@ -1,7 +1,7 @@
 """What a tournament leaves behind: calls, matches, and the ranking of one rollout group.
 
 Between the topologies, which know entrants, and the callers, who know trajectories: identical trajectories are one entrant and
-share its rank. `tournament.py` (pairs) and `group_stage.py` (groups judged whole) both end here. Needs only the standard library.
+share its rank. `play.py` (pairs) and `group_stage.py` (groups judged whole) both end here. Needs only the standard library.
 """
 
 from collections.abc import Callable, Hashable, Sequence

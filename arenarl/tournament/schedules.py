@@ -1,6 +1,6 @@
 """What a topology is, and the ones that know all their matches from the start: round robin, anchor, balanced.
 
-A topology is a pure schedule: it does no I/O, and what it says follows from the results so far. `tournament.py` asks `ready`
+A topology is a pure schedule: it does no I/O, and what it says follows from the results so far. `play.py` asks `ready`
 before the first result and after each, and starts at once what it names, so a match never waits for a round to end; at the
 end it asks for `standings`. Entrants are 0 … size-1 and entrant 0 is the anchor. `brackets.py` and `swiss.py` hold the
 schedules that depend on results, `topologies.py` finds them all by name.

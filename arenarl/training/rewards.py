@@ -1,6 +1,6 @@
 """Rewards and advantages of one rollout group, as functions of arrays.
 
-Last stop before the trainer: ranks and points (from `tournament.py`) or pointwise scores in, one reward a trajectory out. A
+Last stop before the trainer: ranks and points (of a tournament) or pointwise scores in, one reward a trajectory out. A
 trajectory that could not be judged has the reward None, which TRL understands as 'no reward', and takes no part in the group's
 statistics. Departs from the papers: Eq. 6 runs over the M ranked trajectories, not over all N, since verdicts can be missing;
 Tournament-GRPO's format reward is validity, and what is invalid is not judged.

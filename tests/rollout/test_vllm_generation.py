@@ -1,4 +1,4 @@
-"""What can be said of the vLLM back end where vLLM is not installed; tests/test_vllm.py has the rest."""
+"""What can be said of the vLLM back end where vLLM is not installed; tests/rollout/test_vllm.py has the rest."""
 
 import importlib.util
 import os

@@ -1,4 +1,4 @@
-"""What is said to a vLLM server and of it, against an HTTP server that answers as vLLM does. tests/test_vllm.py asks a real one."""
+"""What is said to a vLLM server and of it, against an HTTP server that answers as vLLM does. tests/rollout/test_vllm.py asks a real one."""
 
 import asyncio
 import json

@@ -182,7 +182,8 @@ def main() -> None:
 
     config, arguments = parse_arguments(__doc__, add_count)
     environment = ResearchEnvironment.from_config(config.environment, "en")
-    queries = make_questions(open_corpus(config.data.research, config.environment), environment, config.data.research, f"show{config.data.seed}", arguments.count)
+    research = config.data.research
+    queries = make_questions(open_corpus(research, config.environment), environment, research, f"show{config.data.seed}", arguments.count)
     made = [query.constraints for query in queries]
     print(_histogram("entities (hops)", Counter(one["hops"] for one in made)))
     print(_histogram("tool calls of the scripted solver", Counter(one["tool_calls"] for one in made)))

@@ -1,6 +1,6 @@
 """A scripted teacher for closed and open-ended queries, which really calls the tools and is of deliberately mixed quality.
 
-As in `arenarl/domains/travel/teacher.py`, its habits are each off more often than on, so that SFT teaches all it takes to research well and leaves it to RL
+As in `travel/teacher.py`, its habits are each off more often than on, so that SFT teaches all it takes to research well and leaves it to RL
 to choose that. InfoAgent's trajectories are o3's (A.2), ArenaRL's a closed model's; this stands in where neither can be had.
 """
 

@@ -1,6 +1,6 @@
 """Open-Travel's queries: constraints are drawn first, then said in Chinese or English (Section 5.1's five subtasks).
 
-A query's `constraints` hold exactly what its text says, in the form that `environments/travel_truth.py` checks. They are drawn so
+A query's `constraints` hold exactly what its text says, in the form that `truth` checks. They are drawn so
 that the world can meet them: a search has a place that fits it, a budget buys the cheapest places that fit.
 """
 

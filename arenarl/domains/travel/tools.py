@@ -2,7 +2,7 @@
 
 Results come in two forms. `full` is JSON with all fields and takes coordinates, as with the paper's map service; `compact` is
 English, a line a record, and takes names, for a policy too small to copy coordinates. Facts look the same in both (¥20,
-09:00-17:00, 5.2km, 18min), which `travel_truth` relies on. Calls are answered at once and depend on their arguments alone.
+09:00-17:00, 5.2km, 18min), which `truth` relies on. Calls are answered at once and depend on their arguments alone.
 """
 
 import datetime
