@@ -1,4 +1,4 @@
-"""What a run's LLM calls will come to, before it starts: calls, tokens and cost, printed as one line.
+"""What a run's judge calls will come to, before it starts: how many, and for an LLM tokens and cost, printed as one line.
 
 The calls are counted by playing one group's tournament with invented scores; the tokens by building its prompts from a stored
 baseline. Thinking and asking again are not in it.
@@ -9,19 +9,21 @@ import json
 import random
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
 
 from arenarl.build import build_domain, test_set
 from arenarl.config.schema import Config, JudgeConfig, LLMConfig
+from arenarl.domains.domain import make_domain
 from arenarl.judges.llm import LLMJudge
 from arenarl.llm.client import Message, Usage
 from arenarl.system.progress import is_main_process
 from arenarl.tournament.schedules import parse_budget
 from arenarl.tournament.topologies import paper_calls
 from arenarl.training.rewarding import Arena
-from arenarl.trajectory import Query, RolloutGroup, Trajectory
+from arenarl.trajectory import Query, RolloutGroup, Trajectory, read_queries
 
 
 class _CountingClient:
@@ -72,6 +74,23 @@ def most_calls(config: Config) -> int:
         return client.usage.calls
     both_orders = paper_calls(tournament.topology, size) or 2 * parse_budget(tournament.matches, size)
     return both_orders if tournament.bidirectional else both_orders // 2
+
+
+def judge_calls(config: Config, stage: str) -> dict[str, int]:
+    """Calls that a stage makes at most, by what for, over all of `judge.eval`."""
+    both_orders = 2 * len(config.judge.eval)
+    if stage == "rl":
+        return {"rewards": config.rl.rollouts * config.rl.groups * most_calls(config), "the curve": config.curve_cases * both_orders}
+    if stage == "evaluate":
+        return {"the evaluation": count_test_queries(config) * len(config.evaluate.attempts) * len(config.evaluated) * both_orders}
+    return {}
+
+
+def count_test_queries(config: Config) -> int:
+    """As many as will be made; where others made them, as many as there are. Raises UserError if these are not prepared yet."""
+    if subtasks := make_domain(config).subtasks:
+        return config.data.test_per_subtask * len(subtasks)
+    return len(read_queries(Path(config.data.folder) / "test_queries.jsonl"))
 
 
 def _estimate_cases(config: Config, queries: Sequence[Query], baselines: dict[str, Trajectory], client: _CountingClient, cases: int) -> Usage:
