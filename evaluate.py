@@ -22,12 +22,18 @@ def main() -> None:
     config, arguments = parse_arguments(__doc__, lambda parser: parser.add_argument("--query", help="answer this one query and print the trajectory"))
     policies = config.evaluated
 
-    from arenarl.build import build_client, build_domain, build_examiner, build_judges, build_policy_engine, build_verifier, require_backend, test_set
-    from arenarl.evaluation.evaluation import Part, baseline_cases, evaluate_policy, fingerprint, gather_cases, judge_trajectories, summarize
+    from arenarl.domains.domain import make_domain
+    from arenarl.domains.environments import make_environment
+    from arenarl.evaluation.evaluation import Panel, Part, baseline_cases, evaluate_policy, fingerprint, gather_cases, judge_trajectories, summarize
     from arenarl.evaluation.inference_scaling import scaling_figures
     from arenarl.evaluation.playoffs import play_offs
+    from arenarl.judges.factory import make_judges
+    from arenarl.judges.judge import make_examiner
+    from arenarl.judges.verifier import Verifier
+    from arenarl.llm.client import open_client
     from arenarl.plan.estimate import print_estimate
     from arenarl.report.summary import print_table, print_trajectory, summary_of_run
+    from arenarl.rollout.backends import make_policy_engine, require_backend
     from arenarl.rollout.engine import Attempt
     from arenarl.rollout.policy import load_tokenizer
     from arenarl.run.processes import join_processes, own_share
@@ -36,24 +42,27 @@ def main() -> None:
 
     quiet_libraries()
     join_processes(config)
-    tokenizers = {name: load_tokenizer(policy) if isinstance(policy, str) else None for name, policy in policies.items()}
     for policy in policies.values():
         if isinstance(policy, str):
-            require_backend(config, policy)
+            load_tokenizer(policy)
+            require_backend(config.rollout, policy, config.policy.dtype)
+    domain = make_domain(config.environment, config.data)
     if arguments.query:
         if not is_main_process():
             return
-        name = list(policies)[-1]
-        engine = build_policy_engine(config, policies[name], tokenizers[name], build_client(config, "query"))
-        query = Query("command-line", build_domain(config).name, "", config.data.language, arguments.query)
+        client = open_client(config.llms_of("query"), config.judge, f"{config.run_name}/query")
+        engine = make_policy_engine(config, list(policies.values())[-1], make_environment(config.environment, config.data.language, client), client)
+        query = Query("command-line", domain.name, "", config.data.language, arguments.query)
         print_trajectory(query, engine.roll_out([Attempt(query, temperature=0.0, seed=config.seed)])[0])
         return
 
-    queries, baselines = test_set(config)
+    queries, baselines = domain.read_test_set()
     folder = start_stage(config, "evaluate")
-    examine = build_examiner(config)
-    client = build_client(config, "evaluate", folder)
-    judges, verifier = build_judges(config, examine, client), build_verifier(config, client)
+    client = open_client(config.llms_of("evaluate"), config.judge, f"{config.run_name}/evaluate", folder)
+    tools = make_environment(config.environment, config.data.language, client)
+    examine = make_examiner(domain)
+    judges = make_judges(config.judge.eval, domain, examine, client, config.seed)
+    panel = Panel(judges, examine, Verifier(config.judge.verifier, client))
     print_estimate(config, "evaluate")
     prints = {name: fingerprint(config, policy) for name, policy in policies.items()}
     parts = {
@@ -64,7 +73,7 @@ def main() -> None:
 
     @lru_cache(maxsize=1)  # all parts of a checkpoint share its weights
     def engine_of(name):
-        return build_policy_engine(config, policies[name], tokenizers[name], client)
+        return make_policy_engine(config, policies[name], tools, client)
 
     missing, mine = [key for key, part in parts.items() if part.trajectories is None], own_share(queries)
     total = len(parts) * len(mine)
@@ -73,11 +82,10 @@ def main() -> None:
         for (name, decoding, sample), part in parts.items():
             samples = cases.setdefault((name, decoding), [])
             if part.trajectories is not None:
-                share = judge_trajectories(mine, own_share(part.trajectories), baselines, judges, examine, verifier)
+                share = judge_trajectories(mine, own_share(part.trajectories), baselines, panel)
             else:
                 share = evaluate_policy(
-                    engine_of(name), mine, baselines, judges, examine, config.temperatures[decoding], config.seed, bar.update, sample,
-                    config.test_turns, verifier,
+                    engine_of(name), mine, baselines, panel, config.temperatures[decoding], config.seed, bar.update, sample, config.test_turns
                 )  # fmt: skip
                 if client:
                     client.check()

@@ -17,8 +17,8 @@ evaluate()  { train evaluate.py --config "$CONFIG" "$@"; }
 report()    { python -m arenarl.report --config "$CONFIG" "$@"; }
 difficulty() { train -m arenarl.training.difficulty --config "$CONFIG" "$@"; }
 pipeline()  { data "$@"; sft "$@"; rl "$@"; evaluate "$@"; report "$@"; }
-baselines() { for name in grpo gspo grpo_trajectory noise_free; do CONFIG=configs/quickstart_$name.yaml; rl "$@"; evaluate "$@"; done; }
-turns()     { for name in short long scaling; do CONFIG=configs/quickstart_${name}_turns.yaml; rl "$@"; evaluate "$@"; report "$@"; done; }
+baselines() { for name in grpo gspo grpo_trajectory noise_free; do CONFIG=configs/methods/$name.yaml; rl "$@"; evaluate "$@"; done; }
+turns()     { for name in short long scaling; do CONFIG=configs/methods/${name}_turns.yaml; rl "$@"; evaluate "$@"; report "$@"; done; }
 tables()    { python -m arenarl.tables "$@"; }
 table2()    { tables table2 "$@"; }
 table3()    { tables table3 "$@"; }
@@ -30,7 +30,7 @@ noise()     { tables noise "$@"; }
 tournament_grpo() { tables tournament_grpo "$@"; }
 all()       { tables all "$@"; }
 readme()    { python -m arenarl.tables.documents; python -m arenarl.plan.memory --readme; }
-judge_check()  { data; python -m arenarl.studies.judge_check --config "$CONFIG" "$@"; }
+judge_check()  { data; python -m arenarl.studies.judge_reliability --config "$CONFIG" "$@"; }
 judge_faults() { data; sft; python -m arenarl.studies.judge_faults --config "$CONFIG" "$@"; }
 bench()     { python -m arenarl.studies.bench_training --config "$CONFIG" "$@"; }
 bench_tools() { python -m arenarl.studies.bench_tools; }

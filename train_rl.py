@@ -2,78 +2,77 @@
 
     python train_rl.py --config configs/quickstart.yaml
 
-One optimizer step: K queries → for each a greedy anchor and N-1 samples, multi-turn with tools (arenarl/rollout/engine.py) → a seeded
-tournament of bidirectional judgements (arenarl/tournament/play.py, Eqs. 3-5), begun while others still generate → ranks → rewards (Eq. 6)
-→ TRL standardises them in the group and takes the clipped step with KL (Eqs. 7 and 8). Start it again after a crash: it goes on from
-the last checkpoint.
+One optimizer step: K queries → for each a greedy anchor and N-1 samples, multi-turn with tools (arenarl/rollout) → a seeded tournament of
+bidirectional judgements (arenarl/tournament, Eqs. 3-5), begun while others still generate → ranks → rewards (Eq. 6, arenarl/training) →
+TRL standardises them in the group and takes the clipped step with KL (Eqs. 7 and 8). Start it again after a crash: it goes on from the
+last checkpoint.
 """
 
 import os
 
 from arenarl.config.checks import check_groups
 from arenarl.config.command_line import add_check, parse_arguments
-from arenarl.run.stage import is_done, start_stage, timed
 from arenarl.run.zero3 import check_deepspeed
 from arenarl.system.errors import guarded
 
 
 def main() -> None:
     config, arguments = parse_arguments(__doc__, add_check)
-    processes = int(os.environ.get("WORLD_SIZE", "1"))
-    check_groups(config, processes)
+    check_groups(config, processes=int(os.environ.get("WORLD_SIZE", "1")))
     check_deepspeed("rl.deepspeed", config.rl.deepspeed, "train_rl.py", arguments.check)
 
-    import torch  # after the config is known to be sound: loading torch and TRL takes seconds
-    from trl import GRPOTrainer
-
-    from arenarl.build import build_client, build_curve, build_engine, build_examiner, build_judge, lora_config, require_backend, training_queries
+    # after the config is known to be sound: loading torch and TRL takes seconds
+    from arenarl.domains.domain import make_domain
+    from arenarl.domains.environments import make_environment
+    from arenarl.evaluation.curve import CurveRecorder
+    from arenarl.evaluation.evaluation import Panel
+    from arenarl.judges.factory import make_judge, make_judges
+    from arenarl.judges.judge import make_examiner
+    from arenarl.judges.verifier import Verifier
+    from arenarl.llm.client import open_client
     from arenarl.plan.estimate import print_estimate
+    from arenarl.rollout.backends import make_engine, require_backend
     from arenarl.rollout.policy import load_tokenizer, require_model, save_policy
     from arenarl.run.checkpoints import Survival, TrainingBar, last_checkpoint
-    from arenarl.training import trl_adapter as adapter
-    from arenarl.training.rewarding import Arena, group_records, outcome_metrics
-    from arenarl.trajectory import append_step
+    from arenarl.run.stage import is_done, start_stage, timed
+    from arenarl.training.queries import training_queries
+    from arenarl.training.rewarding import Arena
+    from arenarl.training.trl_adapter import make_trainer, saved_if_stopped
 
     start = require_model(config.sft_policy)
-    require_backend(config, start)
+    require_backend(config.rollout, start, config.policy.dtype)
     tokenizer = load_tokenizer(start)
-    queries = training_queries(config)
+    domain = make_domain(config.environment, config.data)
+    queries = training_queries(domain, config.rl, config.reward.name, config.pass_rates)
     folder = start_stage(config, "rl")
     if is_done(folder):
         return
 
-    client = build_client(config, "rl", folder)  # the way to LLMs, with its limits and its store of replies; None without any
-    engine = build_engine(config, tokenizer, client=client)  # query → trajectories; the adapter lends it the trainer's model
-    examine = build_examiner(config)
+    # query → trajectories: the policy and its tools, turn by turn
+    client = open_client(config.llms_of("rl"), config.judge, f"{config.run_name}/rl", folder)  # the way to LLMs; None without any
+    tools = make_environment(config.environment, config.data.language, client)
+    engine = make_engine(config.rollout, tokenizer, tools, config.environment.schemas_in_prompt)
+
+    # group → tournament → ranks → rewards (Eqs. 3-6)
+    examine = make_examiner(domain)
+    judge = make_judge(config.judge.train, domain, examine, client, config.seed)
+    verifier = Verifier(config.judge.verifier, client)
     bar = TrainingBar("rl")
-    judge = build_judge(config, config.judge.train, examine, client)
-    arena = Arena(judge, config, client, bar.note)  # group → tournament → ranks → rewards (Eqs. 3-6)
+    arena = Arena(judge, config.reward, config.tournament, config.group_stage, verifier, config.seed, watch=bar.note)
 
-    def log(groups, outcomes):
-        return outcome_metrics(groups, outcomes, examine) | engine.tool_metrics()
-
-    def keep(step, groups, outcomes):
-        append_step(folder / "groups.jsonl", step, group_records(step, groups, outcomes, examine))
-
-    curve = adapter.EveryFewSteps(config.rl.eval_steps, engine, build_curve(config, engine, examine, folder, client).record)
+    # every few steps: test queries against stored baselines
+    panel = Panel(make_judges(config.judge.eval, domain, examine, client, config.seed), examine, verifier)
+    curve = CurveRecorder(engine, domain, panel, config.rl.eval_queries, config.temperatures, config.seed, folder, client)
     if arguments.check:
         return
+
+    # rewards → advantages → the clipped step (Eqs. 7 and 8)
     with timed(folder, "rl") as stopwatch:
-        trainer = GRPOTrainer(
-            model=start,
-            args=adapter.grpo_arguments(config, folder, processes, use_cpu=not torch.cuda.is_available()),
-            train_dataset=adapter.prompt_dataset(queries, config),
-            processing_class=tokenizer,
-            rollout_func=adapter.rollout_function(engine, arena, queries, config),
-            reward_funcs=adapter.reward_functions(arena, log, keep, config),
-            callbacks=[curve, adapter.KeptWithCheckpoint(arena), Survival(stopwatch)],
-            peft_config=lora_config(config),
-        )
-        curve.trainer = trainer
-        adapter.connect(trainer, engine, queries, config)
+        trainer = make_trainer(config, folder, start, queries, engine, arena, examine, client, act=curve.record)
+        trainer.add_callback(Survival(stopwatch))
         bar.attach(trainer)
         print_estimate(config, "rl")
-        with adapter.saved_if_stopped(trainer):
+        with saved_if_stopped(trainer):
             trainer.train(resume_from_checkpoint=last_checkpoint(folder))
         save_policy(trainer, folder)
 

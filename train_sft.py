@@ -27,8 +27,8 @@ def main() -> None:
 
     from trl import SFTTrainer  # after the checks: loading torch and TRL takes seconds
 
-    from arenarl.build import build_environment, lora_config
-    from arenarl.rollout.policy import load_tokenizer, prepare_initial_policy, require_model, save_policy
+    from arenarl.domains.environments import make_environment
+    from arenarl.rollout.policy import load_tokenizer, lora_config, prepare_initial_policy, require_model, save_policy
     from arenarl.run.checkpoints import Survival, TrainingBar, last_checkpoint
     from arenarl.training.sft_data import count_cut, in_training_order, tokenize_trajectories, training_texts
 
@@ -40,11 +40,11 @@ def main() -> None:
         return
     with timed(folder, "sft") as stopwatch:
         training = sft_arguments(config, folder)
-        tools = build_environment(config).tools
+        tools = make_environment(config.environment, config.data.language)
         with training.main_process_first(local=False):  # one builds the tiny policy, the others read what it saved
-            start = prepare_initial_policy(config.policy, folder / "initial", training_texts(data), tools, config.seed)
+            start = prepare_initial_policy(config.policy, folder / "initial", training_texts(data), tools.tools, config.seed)
         tokenizer = load_tokenizer(start)
-        dataset = tokenize_trajectories(data, tokenizer, tools if config.environment.schemas_in_prompt else None, config.sft.max_length)
+        dataset = tokenize_trajectories(data, tokenizer, tools.tools if config.environment.schemas_in_prompt else None, config.sft.max_length)
         if training.process_index == 0:
             count_cut(dataset, config.sft.max_length, folder / "data.json")
         trainer = SFTTrainer(
@@ -53,14 +53,14 @@ def main() -> None:
             train_dataset=in_training_order(dataset, config.sft.epochs, config.sft.batch_size * config.sft.gradient_accumulation, config.seed),
             processing_class=tokenizer,
             callbacks=[Survival(stopwatch)],
-            peft_config=lora_config(config),
+            peft_config=lora_config(config.policy.lora_rank),
         )
         bar = TrainingBar("sft")
         bar.attach(trainer)
         if config.sft.stop_at_valid is not None:
-            from arenarl.training.early_stop import StopAtValid
+            from arenarl.training.sft_stop import StopAtValid
 
-            StopAtValid(config, tokenizer, bar.note).attach(trainer)
+            StopAtValid(config, tokenizer, tools, bar.note).attach(trainer)
         trainer.train(resume_from_checkpoint=last_checkpoint(folder))
         save_policy(trainer, folder)
 

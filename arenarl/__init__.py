@@ -1,5 +1,13 @@
 """ArenaRL: tournament-ranked reinforcement learning for open-ended LLM agents (arXiv 2601.06487).
 
-`train_sft.py`, `train_rl.py` and `evaluate.py` at the repository's root are the recipe; this package holds what they share.
+`train_sft.py`, `train_rl.py` and `evaluate.py` at the repository's root are the recipe; this package holds what they share, a folder for
+every part of the method. Data flows one way, and so do imports:
+
+    query ─ rollout → group ─ tournament(judge, topology) → ranks ─ training → rewards → TRL's GRPOTrainer      (train_rl.py)
+    query ─ rollout → trajectory ─ judges, against a baseline → evaluation → report                               (evaluate.py)
+
 Importing it loads neither torch nor TRL: `from arenarl.tournament import run_tournament` works on its own.
+
+Suffixes name the axes of an array: `_G` the trajectories of a group, `_V` its valid ones, `_T` the tokens of a trajectory; in studies
+`_GN` groups and their trajectories, `_GNR` with rounds of scores, `_P` pairs, `_PR` pairs and repeats, `_PRO` with both orders.
 """

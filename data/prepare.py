@@ -24,12 +24,10 @@ from arenarl.config.schema import Config  # noqa: E402
 from arenarl.domains.domain import Domain, make_domain, needs  # noqa: E402
 from arenarl.domains.environments import make_environment  # noqa: E402
 from arenarl.domains.public_data import PublicData, find_source, local_path, read_public_data  # noqa: E402
+from arenarl.llm.client import open_client  # noqa: E402
 from arenarl.run.stage import timed  # noqa: E402
 from arenarl.system.atomic_files import hash_files, read_json, write_json  # noqa: E402
-from arenarl.system.errors import (
-    UserError,  # noqa: E402
-    guarded,  # noqa: E402
-)
+from arenarl.system.errors import UserError, guarded  # noqa: E402
 from arenarl.system.progress import Bar  # noqa: E402
 from arenarl.trajectory import read_jsonl, read_queries, same_query, write_jsonl  # noqa: E402
 
@@ -48,7 +46,7 @@ def main() -> None:
         parser.error(f"name a domain ({', '.join(PAPER)}) or a --config")
     sources = [f"data.source={json.dumps(arguments.sources)}"] if arguments.sources else []
     config = load_config(arguments.config or PAPER[arguments.domain], [*sources, *arguments.overrides])
-    domain, folder = make_domain(config), Path(config.data.folder)
+    domain, folder = make_domain(config.environment, config.data), Path(config.data.folder)
     if arguments.domain not in (None, domain.name):
         raise UserError(f"{arguments.config} is of the domain {domain.name}, not {arguments.domain}; leave the domain out")
     if not config.data.source:
@@ -84,7 +82,7 @@ def generate(domain: Domain, config: Config) -> Iterator[tuple[str, list]]:
     """The splits that the domain makes, by name, with a bar for the queries that the teacher solves."""
     environment = make_environment(config.environment, config.data.language)
     with Bar("data", len(domain.subtasks) * config.data.test_per_subtask + config.data.sft_size) as bar:
-        yield from domain.splits(environment, bar.over)
+        yield from domain.splits(environment, bar.over, open_client([config.data.research.rephraser], config.judge, f"{config.run_name}/data"))
 
 
 def load_public(config: Config, folder: Path) -> PublicData:

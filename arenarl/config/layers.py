@@ -1,96 +1,105 @@
-"""What a run's YAML, its `base:` and the command line set, key by key, each with the place that says so.
+"""What a run's YAML, its `base:` and the command line set, one over the other, and where each key was said.
 
 A section can have a `base:` too, as in `judge: {train: {base: judges/qwen3_max.yaml}}`: the file holds keys of that section, and
-what they leave out is the default. `config` puts the keys into its schema. A key that the schema does not have is refused here,
-with the nearest that it has.
+what they leave out is the default. A key that the schema does not have is refused here, with the nearest that it has; `load` has the
+values checked. A base's path starts from the folder of the file that names it. A file that the working directory does not have is
+the repository's of that name, so that `--config configs/quickstart.yaml` works anywhere.
 """
 
 import difflib
 import re
-from collections.abc import Iterator
-from dataclasses import is_dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
 import yaml
 
 from arenarl.system.errors import UserError
+from arenarl.system.repository import CONFIGS, file_named
 
 
-def read_layers(path: Path, overrides: list[str]) -> list[tuple[str, Path, dict[str, Any]]]:
-    """(where it stands, the folder that its paths start from, nested values) of the base, the file and every `key=value` override.
+@dataclass(frozen=True)
+class Source:
+    where: str  # a file, or an option of the command line
+    folder: Path  # that the paths of its bases start from
 
-    In the order in which they count.
+
+def read_layers(path: Path, overrides: Iterable[str]) -> list[tuple[Source, dict[str, Any]]]:
+    """What the base, the file and every `key=value` override say, nested, in the order in which they count.
 
     Raises:
         UserError: a file is missing or holds no YAML mapping, a base has a base, an override is no assignment.
     """
-    values = _read_yaml(path)
+    source, values = _read_yaml(path)
     base = values.pop("base", None)
-    layers = [(str(path), path.parent, values)]
-    layers += [(f"--set {override}", Path(), _read_override(override)) for override in overrides]
-    return layers if base is None else [_read_base(str(path), path.parent, base), *layers]
+    layers = [(source, values), *((Source(f"--set {override}", Path()), _read_override(override)) for override in overrides)]
+    return layers if base is None else [_read_base(source, base), *layers]
 
 
-def assignments(value: Any, hint: Any, where: str, folder: Path, key: str = "") -> Iterator[tuple[str, Any]]:
-    """(dotted key, value) of all that `value` sets in a section of type `hint`, items of a list of sections as `list.0.key`,
-    sections with names of their own as `mapping.name.key`.
+def set_keys(old: Any, new: Any, hint: Any, source: Source, said: dict[str, str], key: str = "") -> Any:
+    """`old`, the plain values of a section of type `hint` (or of a list of sections, or a mapping of names to them), with what `new` sets.
 
-    The path of a section's base starts from `folder`, where the file stands that names it.
+    `said` gets where each dotted key was said, an item of a list as `list.0.key`.
 
     Raises:
         UserError: a key that a section does not have, or something else where a section or a list of them belongs.
     """
+    said[key] = source.where
     item = next((argument for argument in get_args(hint) if is_dataclass(argument)), None)  # in a list or mapping of sections
     if item is None and not is_dataclass(hint):
-        yield key, value
-        return
-    if item and get_origin(hint) is not dict and isinstance(value, list):
-        yield key, [{} for _ in value]
-        value = dict(enumerate(value))
-    if not isinstance(value, dict):
+        if isinstance(new, str) and "${" in new:
+            raise UserError(f"{source.where}: {key}={new}: nothing is put in for ${{…}}; write it out")
+        return _over(old, new)
+    if item and get_origin(hint) is list and isinstance(new, list):
+        old, new = [{} for _ in new], dict(enumerate(new))
+    if not isinstance(new, dict):
         kind = "section" if item is None else "mapping from names to sections" if get_origin(hint) is dict else "list of sections"
-        raise UserError(f"{where}: {key} is a {kind} with keys of its own, not {value!r}")
-    value = {str(name): inner for name, inner in value.items()}
-    if key and item is None and "base" in value:
-        yield key, hint()
-        base_where, base_folder, base = _read_base(where, folder, value.pop("base"))
-        yield from assignments(base, hint, base_where, base_folder, key)
-    if get_origin(hint) is dict:
-        if odd := [name for name in value if not re.fullmatch(r"[\w-]+", name)]:
-            raise UserError(f"{where}: {key}: the name {odd[0]!r} may hold letters, digits, - and _ only")
-        hints = dict.fromkeys(value, item)
-        yield key, {name: {} for name in value}  # what they hold already stays
-    else:
-        hints = {"0": item} | {name: item for name in value if name.isdigit()} if item else get_type_hints(hint)
+        raise UserError(f"{source.where}: {key} is a {kind} with keys of its own, not {new!r}")
+    new = {str(name): inner for name, inner in new.items()}
+    if key and item is None and "base" in new:
+        base_source, base = _read_base(source, new.pop("base"))
+        old = set_keys({}, base, hint, base_source, said, key)
+    if get_origin(hint) is dict and (odd := [name for name in new if not re.fullmatch(r"[\w-]+", name)]):
+        raise UserError(f"{source.where}: {key}: the name {odd[0]!r} may hold letters, digits, - and _ only")
+    values = dict(old) if isinstance(old, dict) else {str(index): value for index, value in enumerate(old)}
+    hints = get_type_hints(hint) if item is None else dict.fromkeys(new if get_origin(hint) is dict else values, item)
     prefix = f"{key}." if key else ""
-    for name, inner in value.items():
+    for name, inner in new.items():
         if name not in hints:
-            raise UserError(f"{where}: unknown key {prefix}{name}{_nearest(name, list(hints), prefix)}")
-        yield from assignments(inner, hints[name], where, folder, f"{prefix}{name}")
+            raise UserError(f"{source.where}: unknown key {prefix}{name}{_nearest(name, list(hints), prefix)}")
+        values[name] = set_keys(values.get(name, {}), inner, hints[name], source, said, f"{prefix}{name}")
+    return values if isinstance(old, dict) else list(values.values())
 
 
-def _read_yaml(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        known = [str(p) for p in Path("configs").rglob("*.yaml")]
+def _over(old: Any, new: Any) -> Any:
+    """A mapping over a mapping, name by name; anything else takes the place of what was there."""
+    if not (isinstance(old, dict) and isinstance(new, dict)):
+        return new
+    return old | {name: _over(old.get(name), value) for name, value in new.items()}
+
+
+def _read_yaml(path: Path) -> tuple[Source, dict[str, Any]]:
+    file = file_named(path)
+    if not file.is_file():
+        known = [str(known.relative_to(CONFIGS.parent)) for known in CONFIGS.rglob("*.yaml")]
         raise UserError(f"{path} does not exist{_nearest(str(path), known)}")
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        values = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UserError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
     if not isinstance(values, dict):
         raise UserError(f"{path} must hold keys and values, not a {type(values).__name__}")
-    return values
+    return Source(str(path), file.parent), values
 
 
-def _read_base(where: str, folder: Path, base: Any) -> tuple[str, Path, dict[str, Any]]:
+def _read_base(source: Source, base: Any) -> tuple[Source, dict[str, Any]]:
     if not isinstance(base, str):
-        raise UserError(f"{where}: base must be the path of a YAML, not {base!r}")
-    path = folder / base
-    values = _read_yaml(path)
+        raise UserError(f"{source.where}: base must be the path of a YAML, not {base!r}")
+    base_source, values = _read_yaml(source.folder / base)
     if "base" in values:
-        raise UserError(f"{where}: its base {base} has a base of its own; one level of inheritance is allowed")
-    return str(path), path.parent, values
+        raise UserError(f"{source.where}: its base {base} has a base of its own; one level of inheritance is allowed")
+    return base_source, values
 
 
 def _read_override(override: str) -> dict[str, Any]:

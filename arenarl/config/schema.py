@@ -1,37 +1,43 @@
-"""One YAML a run: a typed schema, one level of `base:`, and `--set key=value` from the command line.
+"""Every key of a run's YAML: its type and range, its default, what it means and its source in the paper.
 
-`layers` reads what was said, OmegaConf merges and types it, `config_checks` refuses numbers that no run can work with; this module
-holds the schema: every key with its meaning and its source in the paper. Nothing here imports torch: a typo costs milliseconds, not
-a model load.
-
-    python -m arenarl.config --config configs/quickstart.yaml [--set key=value ...] [--processes 2]
-
-prints the resolved YAML, or one line that says what is wrong with it.
+`load` reads a YAML into a `Config` and refuses what is outside a key's type and range; rules between keys are in `checks`. Nothing
+here imports torch: a typo costs milliseconds, not a model load.
 """
 
+import json
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, Strict
 
 from arenarl.config.turn_schedule import TurnSchedule, turn_schedule
 
-SIMULATED_MODEL = "simulated-travel-judge"  # what judge_server calls its model
+Int = Annotated[int, Strict()]  # where a bare `int` would take true for 1
+Float = Annotated[float, Strict(), BeforeValidator(lambda value: float(value) if isinstance(value, str) else value)]  # YAML reads 2e-5 as text
+PositiveInt = Annotated[Int, Field(gt=0)]
+PositiveFloat = Annotated[Float, Field(gt=0)]
+NonNegativeFloat = Annotated[Float, Field(ge=0)]
+Share = Annotated[Float, Field(ge=0, le=1)]
+Fields = Annotated[dict[str, JsonValue], AfterValidator(lambda fields: json.dumps(fields, allow_nan=False) and fields)]  # JSON has no NaN
+
+SIMULATED_MODEL = "simulated-travel-judge"  # what arenarl.judges.server calls its model
 
 
 @dataclass
 class ScratchConfig:
     """A Qwen3-architecture policy trained from nothing, for runs without a download. Not in the paper."""
 
-    hidden_size: int = 128  # width of the residual stream
-    intermediate_size: int = 128  # width of the gated MLP
-    num_layers: int = 2  # two are the least that can copy from a tool's result
-    num_heads: int = 8  # query heads; more of them learn to copy sooner
-    num_kv_heads: int = 4  # grouped-query attention, as in Qwen3
-    head_dim: int = 32  # dimensions of a head
-    rope_theta: float = 3000.0  # base of the rotary embedding: smaller than Qwen3's, because sequences are short
-    vocab_size: int = 1280  # at most; byte-level BPE trained on the SFT split, added tokens included
-    max_positions: int = 2048  # longest sequence, in tokens
+    hidden_size: Int = 128  # width of the residual stream
+    intermediate_size: Int = 128  # width of the gated MLP
+    num_layers: Int = 2  # two are the least that can copy from a tool's result
+    num_heads: Int = 8  # query heads; more of them learn to copy sooner
+    num_kv_heads: Int = 4  # grouped-query attention, as in Qwen3
+    head_dim: Int = 32  # dimensions of a head
+    rope_theta: Float = 3000.0  # base of the rotary embedding: smaller than Qwen3's, because sequences are short
+    vocab_size: Int = 1280  # at most; byte-level BPE trained on the SFT split, added tokens included
+    max_positions: Int = 2048  # longest sequence, in tokens
 
 
 @dataclass
@@ -39,7 +45,7 @@ class PolicyConfig:
     model: str | None = None  # hub id or local folder that SFT starts from; null builds `scratch` (paper: Qwen3-8B-Base)
     scratch: ScratchConfig = field(default_factory=ScratchConfig)
     dtype: Literal["float32", "bfloat16"] = "bfloat16"  # of weights and activations
-    lora_rank: int = 0  # 0 trains all weights (the paper); above 0, LoRA of this rank on all linear layers
+    lora_rank: Int = 0  # 0 trains all weights (the paper); above 0, LoRA of this rank on all linear layers
     gradient_checkpointing: bool = False  # recompute activations in the backward pass: slower, far less memory
 
 
@@ -51,15 +57,15 @@ class LLMConfig:
     model: str | None = None  # as the API names it (paper: Qwen3-Max judges)
     base_url: str | None = None  # of the API, /v1 included; null is OpenAI's
     api_key_variable: str | None = "OPENAI_API_KEY"  # the environment variable that holds the key; null where none is wanted
-    temperature: float | None = 0.0  # null sends none, for models that refuse it. Our choice
-    max_reply_tokens: int = 2048  # tokens of a reply, thinking included. Our choice
+    temperature: Float | None = 0.0  # null sends none, for models that refuse it. Our choice
+    max_reply_tokens: PositiveInt = 2048  # tokens of a reply, thinking included. Our choice
     token_limit_name: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"  # what the API calls that limit
     reply_format: Literal["json_schema", "json_object", "none"] = "json_schema"  # what it can be made to reply; checked here anyway
-    extra_body: dict[str, Any] = field(default_factory=dict)  # further fields of a request, as they are: {enable_thinking: false}
-    timeout_s: float = 120.0  # an attempt that takes longer is made again
-    patience_s: float = 600.0  # for so long a call is tried again on timeouts, 429 and 5xx; then it has failed
-    price_in: float | None = None  # of a million prompt tokens, in any currency, the same for all models of a run; null: not known
-    price_out: float | None = None  # of a million reply tokens
+    extra_body: Fields = field(default_factory=dict)  # further fields of a request, as they are: {enable_thinking: false}
+    timeout_s: PositiveFloat = 120.0  # an attempt that takes longer is made again
+    patience_s: PositiveFloat = 600.0  # for so long a call is tried again on timeouts, 429 and 5xx; then it has failed
+    price_in: Float | None = None  # of a million prompt tokens, in any currency, the same for all models of a run; null: not known
+    price_out: Float | None = None  # of a million reply tokens
 
     def cost(self, tokens_in: int, tokens_out: int) -> float:
         """By the prices; a price that is not known counts as 0."""
@@ -71,14 +77,14 @@ class ResearchDataConfig:
     """How the research domain's queries are made: open-ended ones (5.1), and closed ones by InfoAgent's pipeline (3.1)."""
 
     corpus: str | None = None  # JSONL of your own pages, which environment.search must search too; null is the embedded encyclopedia
-    open_share: float = 0.5  # share of open-ended queries; the others are closed. Our choice
-    plain_share: float = 0.0  # share of closed queries that name the leaves of their trees, for small policies; InfoAgent names none
-    hop_weights: list[float] = field(default_factory=lambda: [1.0, 1.0, 1.0, 1.0])
+    open_share: Share = 0.5  # share of open-ended queries; the others are closed. Our choice
+    plain_share: Share = 0.0  # share of closed queries that name the leaves of their trees, for small policies; InfoAgent names none
+    hop_weights: list[Float] = field(default_factory=lambda: [1.0, 1.0, 1.0, 1.0])
     # of closed queries over 1, 2, … entities, in proportion: the budget of Algorithm 1. InfoAgent gives none; our choice
-    branching: list[int] = field(default_factory=lambda: [3, 2, 1])  # Theta: children of a tree's node, by depth; our choice
-    max_clues: int = 3  # vague facts told of one entity. Our choice
-    retriever_results: int = 5  # pages by which BM25, p(K) of Eq. 3, tries to find an entity. Our choice; InfoAgent asks o3
-    max_tool_calls: int = 40  # a closed query is kept if the scripted solver needs at most so many (3.1: filtering). Our choice
+    branching: list[PositiveInt] = field(default_factory=lambda: [3, 2, 1])  # Theta: children of a tree's node, by depth; our choice
+    max_clues: PositiveInt = 3  # vague facts told of one entity. Our choice
+    retriever_results: PositiveInt = 5  # pages by which BM25, p(K) of Eq. 3, tries to find an entity. Our choice; InfoAgent asks o3
+    max_tool_calls: PositiveInt = 40  # a closed query is kept if the scripted solver needs at most so many (3.1: filtering). Our choice
     rephraser: LLMConfig = field(default_factory=LLMConfig)  # f_llm of Eq. 2: an LLM that words closed queries; embedded leaves them
 
 
@@ -87,15 +93,15 @@ class DataConfig:
     folder: str = "data/travel"  # where prepare.py writes and the scripts read
     source: list[str] = field(default_factory=list)  # published data instead of generated: folders, JSONL files, data sets of the hub
     # (owner/name, or owner/name@revision), read together. Then only `folder` and `language` count beside it, and judges must be LLMs
-    seed: int = 0  # makes queries, trajectories and baselines; apart from `seed`, so that all seeds of a run share the test set
+    seed: Int = 0  # makes queries, trajectories and baselines; apart from `seed`, so that all seeds of a run share the test set
     language: Literal["zh", "en"] = "zh"  # of queries, thoughts and answers (Table 1: Chinese)
-    sft_size: int = 2600  # trajectories for the cold start (Table 1)
-    rl_size: int = 1626  # queries for RL (Table 1)
-    test_per_subtask: int = 50  # test queries for each of the five subtasks (Section 5)
-    baseline_attempts: int = 5  # teacher trajectories a test query; the one of median quality is stored. Our choice
-    teacher_skill: float = 0.1  # chance that the teacher has each good habit in a trajectory; low leaves RL room. Our choice
-    careful_share: float = 0.35  # share of SFT trajectories in which the teacher has all good habits instead. Our choice
-    baseline_skill: float = 0.4  # the same for stored baselines: stronger, as the closed models of Section 5 are. Our choice
+    sft_size: PositiveInt = 2600  # trajectories for the cold start (Table 1)
+    rl_size: PositiveInt = 1626  # queries for RL (Table 1)
+    test_per_subtask: PositiveInt = 50  # test queries for each of the five subtasks (Section 5)
+    baseline_attempts: PositiveInt = 5  # teacher trajectories a test query; the one of median quality is stored. Our choice
+    teacher_skill: Share = 0.1  # chance that the teacher has each good habit in a trajectory; low leaves RL room. Our choice
+    careful_share: Share = 0.35  # share of SFT trajectories in which the teacher has all good habits instead. Our choice
+    baseline_skill: Share = 0.4  # the same for stored baselines: stronger, as the closed models of Section 5 are. Our choice
     research: ResearchDataConfig = field(default_factory=ResearchDataConfig)  # of the research domain
 
 
@@ -106,10 +112,10 @@ class WebConfig:
     api: Literal["serper", "brave", "searxng"] = "serper"  # the search API: Serper (Google), Brave, or a SearXNG of one's own
     endpoint: str | None = None  # its address, which may be a local one; null is the API's own, searxng has none
     api_key_variable: str | None = "SEARCH_API_KEY"  # the environment variable that holds the API's key
-    parameters: dict[str, Any] = field(default_factory=dict)  # further fields of a request, as they are: {gl: us, hl: en} (B.1: us-en)
-    timeout_s: float = 20.0  # that a search or a page may take, redirects included. Our choice
-    max_page_bytes: int = 2_000_000  # a larger page is not read: its main text would take many seconds to find. Our choice
-    concurrency: int = 32  # searches and fetches under way at once, of each. Our choice
+    parameters: Fields = field(default_factory=dict)  # further fields of a request, as they are: {gl: us, hl: en} (B.1: us-en)
+    timeout_s: PositiveFloat = 20.0  # that a search or a page may take, redirects included. Our choice
+    max_page_bytes: PositiveInt = 2_000_000  # a larger page is not read: its main text would take many seconds to find. Our choice
+    concurrency: PositiveInt = 32  # searches and fetches under way at once, of each. Our choice
 
 
 @dataclass
@@ -118,24 +124,24 @@ class SearchConfig:
     Qwen3-Reranker-0.6B, GPT-4o-mini for snippets."""
 
     engine: Literal["corpus", "folder", "web"] = "corpus"  # where pages come from: embedded, documents on disk, a web search API
-    corpus_size: int = 3000  # entities, a page each, of the embedded encyclopedia, made from environment.world_seed
+    corpus_size: PositiveInt = 3000  # entities, a page each, of the embedded encyclopedia, made from environment.world_seed
     folder: str | None = None  # of `folder`: text, Markdown, HTML and JSONL files, at any depth
     indexes: str = "runs/search"  # where the index of a folder is kept, for all runs and processes
     web: WebConfig = field(default_factory=WebConfig)
-    results: int = 5  # pages that a search shows
-    search_chunk_tokens: int = 128  # of the chunks that a search looks at; a token is a word, or a Chinese character
-    browse_chunk_tokens: int | None = 2048  # of the chunk that browsing shows; null shows the page
-    bm25_chunks: int | None = 40  # a page's best chunks by the query; null takes all
-    snapshot_chunks: int | None = 3  # and by what the web search shows of it (Eq. 5)
+    results: PositiveInt = 5  # pages that a search shows
+    search_chunk_tokens: PositiveInt = 128  # of the chunks that a search looks at; a token is a word, or a Chinese character
+    browse_chunk_tokens: PositiveInt | None = 2048  # of the chunk that browsing shows; null shows the page
+    bm25_chunks: PositiveInt | None = 40  # a page's best chunks by the query; null takes all
+    snapshot_chunks: PositiveInt | None = 3  # and by what the web search shows of it (Eq. 5)
     embedder: str | None = None  # hub id or local folder of an embedding model; needs sentence-transformers
-    embedded_chunks: int = 8  # that it leaves
+    embedded_chunks: PositiveInt = 8  # that it leaves
     reranker: str | None = None  # the same of a cross-encoder
-    reranked_chunks: int = 3  # that it leaves, or BM25 without it, for a snippet; browsing shows the first
+    reranked_chunks: PositiveInt = 3  # that it leaves, or BM25 without it, for a snippet; browsing shows the first
     device: str = "cpu"  # where these two run; the GPU is the policy's. Our choice
     snippet: LLMConfig = field(default_factory=LLMConfig)  # who writes snippets: embedded takes whole sentences of the page
-    snippet_words: int = 60  # of a snippet, at most
+    snippet_words: PositiveInt = 60  # of a snippet, at most
     summary: LLMConfig = field(default_factory=LLMConfig)  # who shortens what browsing shows: embedded takes its first sentences
-    summary_above_chars: int | None = 2500  # what is longer is shortened to that (Appendix C, ArenaRL); null: never (InfoAgent)
+    summary_above_chars: PositiveInt | None = 2500  # what is longer is shortened to that (Appendix C, ArenaRL); null: never (InfoAgent)
     cache: str | None = "runs/search/cache.sqlite"  # what web and models gave, for all runs and processes (B.3); null keeps it in memory
 
     @property
@@ -148,7 +154,7 @@ class EnvironmentConfig:
     name: str = "travel"  # the tool set: travel, research, or one of your own as package.module:Class
     domain: str = "travel"  # of the queries: travel, research, one of your own as package.module:Class, or a name that has nothing but a
     # rubric, configs/rubrics/<domain>_<language>.yaml, for LLM judges and your own (arenarl/domains/domain.py)
-    world_seed: int = 0  # makes the points of interest and timetables
+    world_seed: Int = 0  # makes the points of interest and timetables
     results: Literal["full", "compact"] = "full"  # JSON with all fields, or a line a record for a tiny policy
     tickets: LLMConfig = field(default_factory=LLMConfig)
     # who invents flights and trains in rollouts: the embedded world, or an LLM as in the paper (Appendix C), for runs with LLM judges
@@ -163,24 +169,24 @@ class EnvironmentConfig:
 
 @dataclass
 class RolloutConfig:
-    group_size: int = 16  # N: trajectories a query, the anchor included (Appendix A)
-    temperature: float = 0.8  # of all but the anchor (4.2)
+    group_size: Annotated[Int, Field(ge=2)] = 16  # N: trajectories a query, the anchor included (Appendix A)
+    temperature: PositiveFloat = 0.8  # of all but the anchor (4.2)
     anchor: bool = True  # row 0 of a training group is decoded greedily (4.2)
-    max_turns: int = 12  # assistant turns a trajectory may take. Not in the paper; our choice
-    turn_schedule: list[int] | None = None  # fewer in RL, stage by stage: h_1 < h_2 < … (3.3, AgentGym-RL: ScalingInter-RL); null: max_turns
-    turns_every: int | None = None  # optimizer steps of a stage (Delta, 3.3, AgentGym-RL); null shares rl.steps evenly
-    max_tokens: int = 16384  # tokens a trajectory may take after its prompt, observations included. Our choice
-    max_turn_tokens: int = 4096  # tokens a single assistant turn may take. Our choice
+    max_turns: PositiveInt = 12  # assistant turns a trajectory may take. Not in the paper; our choice
+    turn_schedule: list[Int] | None = None  # fewer in RL, stage by stage: h_1 < h_2 < … (3.3, AgentGym-RL: ScalingInter-RL); null: max_turns
+    turns_every: Int | None = None  # optimizer steps of a stage (Delta, 3.3, AgentGym-RL); null shares rl.steps evenly
+    max_tokens: PositiveInt = 16384  # tokens a trajectory may take after its prompt, observations included. Our choice
+    max_turn_tokens: PositiveInt = 4096  # tokens a single assistant turn may take. Our choice
     force_answer: bool = False  # the last turn that the budgets leave room for begins as an answer (C.2, InfoAgent: in evaluation)
-    batch_size: int = 256  # trajectories that a process generates at once. Our choice
+    batch_size: PositiveInt = 256  # trajectories that a process generates at once. Our choice
     backend: Literal["transformers", "vllm", "vllm_server"] = "transformers"  # what generates; the paper does not say. Our choice
     # vllm: an engine in every training process, on the same GPU. vllm_server: `python -m arenarl.rollout.vllm_server`, on GPUs of its own.
-    vllm_memory: float = 0.3  # of `vllm`: share of the GPU's memory that its weights and cache take in training. Our choice
+    vllm_memory: Annotated[Share, Field(gt=0)] = 0.3  # of `vllm`: share of the GPU's memory that its weights and cache take in training. Our choice
     server_url: str = "http://127.0.0.1:8000"  # of `vllm_server`
     server_weights: str | None = None  # of `vllm_server`: the folder through which it gets each step's weights, on a disk that it sees
     # too, such as /dev/shm/policy on one machine; null is the run's own folder
-    parity_steps: int = 20  # optimizer steps between checks that vLLM agrees with the trainer, the first before step 1. Our choice
-    parity_bound: float = 0.05  # nats: a larger mean difference of the logprobs of vLLM's greedy tokens stops the run. Our choice
+    parity_steps: PositiveInt = 20  # optimizer steps between checks that vLLM agrees with the trainer, the first before step 1. Our choice
+    parity_bound: PositiveFloat = 0.05  # nats: a larger mean difference of the logprobs of vLLM's greedy tokens stops the run. Our choice
 
 
 @dataclass
@@ -188,16 +194,16 @@ class JudgeConfig(LLMConfig):
     name: str = "embedded"  # embedded: the world's truth, plus the noise below. llm: the model. package.module:Class: a judge of your own
     process_aware: bool = True  # false: the judge sees the answers only (3.3 argues for the whole trajectory)
     show_tool_results: bool = True  # false: thoughts, calls and answer only (3.3 names these). An embedded judge then believes the answer
-    max_result_chars: int = 2000  # a longer tool result is shown to an LLM with its middle left out. Our choice
-    max_text_chars: int = 20000  # the same for a thought, a call or an answer. Our choice
+    max_result_chars: PositiveInt = 2000  # a longer tool result is shown to an LLM with its middle left out. Our choice
+    max_text_chars: PositiveInt = 20000  # the same for a thought, a call or an answer. Our choice
     query_rubrics: str | None = None  # JSONL of rubrics written for each query (Appendix A, Tournament-GRPO); null: the domain's rubric
     noise: Literal["none", "simulated"] = "simulated"  # `none` is the truth itself
-    sigma_independent: float = 1.0  # points of 10, drawn anew for every dimension score of every call
-    sigma_call: float = 1.0  # drawn once a call, shared by the two trajectories it shows: scoring drift
-    sigma_sticky: float = 0.3  # drawn once a trajectory, so that asking again does not average it out: taste
-    position_bias: float = 0.3  # added to whichever is shown first, taken from the second
-    length_bias: float = 0.3  # points for a natural-log unit of answer length above the query's typical one
-    rounding: float = 0.5  # scores come in steps of this many points
+    sigma_independent: NonNegativeFloat = 1.0  # points of 10, drawn anew for every dimension score of every call
+    sigma_call: NonNegativeFloat = 1.0  # drawn once a call, shared by the two trajectories it shows: scoring drift
+    sigma_sticky: NonNegativeFloat = 0.3  # drawn once a trajectory, so that asking again does not average it out: taste
+    position_bias: Float = 0.3  # added to whichever is shown first, taken from the second
+    length_bias: Float = 0.3  # points for a natural-log unit of answer length above the query's typical one
+    rounding: PositiveFloat = 0.5  # scores come in steps of this many points
 
     @property
     def is_simulated(self) -> bool:
@@ -208,16 +214,17 @@ class JudgeConfig(LLMConfig):
 @dataclass
 class JudgesConfig:
     train: JudgeConfig = field(default_factory=JudgeConfig)  # gives the reward (paper: Qwen3-Max)
-    eval: list[JudgeConfig] = field(default_factory=lambda: [JudgeConfig()])  # win rate is their mean (5.3: two judges)
+    eval: Annotated[list[JudgeConfig], Field(min_length=1)] = field(default_factory=lambda: [JudgeConfig()])
+    # win rate is their mean (5.3: two judges)
     verifier: LLMConfig = field(default_factory=LLMConfig)  # who says whether an answer is the known one: embedded compares them exactly but
     # for capitals, blanks and articles; llm asks the model (C.2, InfoAgent: o4-mini)
     # What follows bounds the LLM calls of a run, over all its judges and processes, and changes no verdict. Our choices.
-    concurrency: int = 64  # calls under way at once; the processes of RL share them evenly
+    concurrency: PositiveInt = 64  # calls under way at once; the processes of RL share them evenly
     store: str = "runs/replies.sqlite"  # every reply is kept here and never paid for twice; runs can share it
     store_only: bool = False  # take replies from the store alone: no key, no call; a missing reply stops the run
-    max_calls: int | None = None  # calls that a run may pay for, over all its restarts; then it stops, its checkpoint saved
-    max_cost: float | None = None  # the same in money, by price_in and price_out
-    max_failure_share: float = 0.2  # of the last 200 verdicts; above it the run stops, its checkpoint saved
+    max_calls: PositiveInt | None = None  # calls that a run may pay for, over all its restarts; then it stops, its checkpoint saved
+    max_cost: PositiveFloat | None = None  # the same in money, by price_in and price_out
+    max_failure_share: Share = 0.2  # of the last 200 verdicts; above it the run stops, its checkpoint saved
 
 
 @dataclass
@@ -231,18 +238,18 @@ class TournamentConfig:
     matches: str = "2n-2"  # of balanced: a number, or a multiple of the entrants n. Not in the paper; our choice
     ranking: Literal["bracket", "scores"] | None = None  # the topology's rules (Section 4), or a mixed-effects model of all scores
     # (not in the paper; our choice); null is bracket, and scores for balanced, which has no rules of its own
-    timeout_s: float | None = None  # a judge call that takes longer has failed; null waits. Not in the paper; our choice
+    timeout_s: PositiveFloat | None = None  # a judge call that takes longer has failed; null waits. Not in the paper; our choice
 
 
 @dataclass
 class GroupStageConfig:
     """The tournament of `reward.name: tournament_grpo`. The defaults are the best row of Table 2, Tournament-GRPO."""
 
-    repeats: int = 8  # M: tournaments whose points are added up
-    group: int = 4  # G: trajectories that a call shows, at most
-    winners: int = 2  # K_win: how many of them go on
-    final: int = 2  # K_final: a tournament ends when no more are left
-    weights: list[float] = field(default_factory=lambda: [1.0])  # omega_t: points of a win by round, the last for all later (4.1: 1)
+    repeats: Int = 8  # M: tournaments whose points are added up
+    group: Int = 4  # G: trajectories that a call shows, at most
+    winners: Int = 2  # K_win: how many of them go on
+    final: Int = 2  # K_final: a tournament ends when no more are left
+    weights: list[Float] = field(default_factory=lambda: [1.0])  # omega_t: points of a win by round, the last for all later (4.1: 1)
 
 
 RewardName = Literal[
@@ -264,23 +271,24 @@ class RewardConfig:
     # every dimension of the rubric, weighted by importance (Eqs. 13, 14).
     # correctness: 1 for the known answer, 0 for another or none (C.1, InfoAgent), as `judge.verifier` finds. correctness_or_tournament: that
     # for queries with a known answer, the tournament for the others, so that one run can have both. Our choice.
-    entity_recall: float = 0.0  # lambda of Eq. 8, InfoAgent, below 1: what a wrong answer gets for finding all entities of a known answer's tree
-    repeats: int = 1  # of pointwise_answer and pointwise_trajectory: calls a trajectory, whose mean it gets; a control that pays for as many
+    entity_recall: Annotated[Float, Field(ge=0, lt=1)] = 0.0  # lambda of Eq. 8, InfoAgent: what a wrong answer gets for finding all entities of
+    # a known answer's tree; below 1, so that it is worth less than the right one
+    repeats: PositiveInt = 1  # of pointwise_answer and pointwise_trajectory: calls a trajectory, whose mean it gets; a control that pays for as many
     # calls as a tournament. Not in the papers; our choice
 
 
 @dataclass
 class SFTConfig:
-    epochs: float = 3.0  # Appendix A
-    learning_rate: float = 2e-5  # Appendix A
+    epochs: Float = 3.0  # Appendix A
+    learning_rate: Float = 2e-5  # Appendix A
     lr_scheduler: str = "cosine"  # any name transformers knows. Our choice
-    warmup_ratio: float = 0.03  # share of the steps. Our choice
-    weight_decay: float = 0.0  # our choice
-    batch_size: int = 1  # trajectories a process and step (Appendix A: 1 a GPU)
-    gradient_accumulation: int = 1  # steps summed before an update
-    max_length: int = 16384  # tokens; longer trajectories are cut, counted and reported. Our choice
-    save_steps: int = 200  # optimizer steps between checkpoints
-    stop_at_valid: float | None = None  # share of valid trajectories at which SFT ends, tried every `save_steps` steps; null: train to the end
+    warmup_ratio: Float = 0.03  # share of the steps. Our choice
+    weight_decay: Float = 0.0  # our choice
+    batch_size: PositiveInt = 1  # trajectories a process and step (Appendix A: 1 a GPU)
+    gradient_accumulation: PositiveInt = 1  # steps summed before an update
+    max_length: PositiveInt = 16384  # tokens; longer trajectories are cut, counted and reported. Our choice
+    save_steps: Int = 200  # optimizer steps between checkpoints
+    stop_at_valid: Share | None = None  # share of valid trajectories at which SFT ends, tried every `save_steps` steps; null: train to the end
     deepspeed: str | None = "ds_config.json"  # ZeRO-3 (Appendix A); null trains without DeepSpeed
 
 
@@ -289,42 +297,42 @@ class DifficultyConfig:
     """Which queries with a known answer are worth training on: `python -m arenarl.training.difficulty` finds out (4.1, InfoAgent)."""
 
     filter: bool = False  # train only on queries that the SFT policy answers at times; those without a known answer stay
-    samples: int = 4  # trajectories a query, without a greedy one
-    low: float = 0.25  # least share of them that is correct
-    high: float = 0.75  # largest
+    samples: PositiveInt = 4  # trajectories a query, without a greedy one
+    low: Share = 0.25  # least share of them that is correct
+    high: Share = 0.75  # largest
 
 
 @dataclass
 class RLConfig:
     init: str | None = None  # folder or hub id that RL starts from; null takes the SFT policy of `init_run`
     init_run: str | None = None  # name of the run whose SFT policy of the same seed RL starts from; null is this run
-    steps: int = 200  # optimizer steps. Our choice (Fig. 4c shows 160)
-    groups: int = 8  # K: queries that are rolled out at once, over all processes (Appendix A)
-    micro_batch_size: int = 1  # trajectories a process puts through the model at once
-    learning_rate: float = 1e-6  # Appendix A
+    steps: PositiveInt = 200  # optimizer steps. Our choice (Fig. 4c shows 160)
+    groups: PositiveInt = 8  # K: queries that are rolled out at once, over all processes (Appendix A)
+    micro_batch_size: PositiveInt = 1  # trajectories a process puts through the model at once
+    learning_rate: Float = 1e-6  # Appendix A
     lr_scheduler: str = "constant"  # any name transformers knows. Our choice
-    # What makes the method, with `reward.name`. configs/quickstart_*.yaml spell each one out.
+    # What makes the method, with `reward.name`. configs/methods/ spells each one out.
     advantage: Literal["group_std", "center", "leave_one_out", "batch_std", "decoupled"] = "group_std"
     # of a trajectory in its group. group_std: reward less the mean, by the standard deviation (Eq. 7; GRPO, GSPO, DAPO). center: less
     # the mean (Dr.GRPO). leave_one_out: less the mean of the others (RLOO). batch_std: less the mean, by the standard deviation of all
     # that over the step (REINFORCE++ with baseline). decoupled: reward and validity, each as in group_std, summed and standardised
     # over the step (GDPO)
-    advantage_ddof: int = 1  # of group_std: the variance divides by N - ddof, 0 or 1; the paper does not say which. TRL's choice
-    advantage_epsilon: float = 1.0e-4  # of group_std: added to the standard deviation in Eq. 7; the paper gives no value. TRL's choice
+    advantage_ddof: Annotated[Int, Field(ge=0, le=1)] = 1  # of group_std: the variance divides by N - ddof; the paper does not say. TRL's choice
+    advantage_epsilon: NonNegativeFloat = 1.0e-4  # of group_std: added to the standard deviation in Eq. 7; the paper gives no value. TRL's choice
     importance_sampling_level: Literal["token", "sequence"] = "token"  # Eq. 8 is written per trajectory: sequence is GSPO
     loss_type: Literal["grpo", "dr_grpo", "dapo"] = "grpo"  # token losses are averaged by trajectory and then over them (grpo, as in
     # Eq. 8), over all of the update's tokens (dapo), or summed and divided by a constant, rollout.max_tokens (dr_grpo)
-    epsilon: float = 0.2  # clip range of Eq. 8; the paper gives no value. Our choice
-    epsilon_high: float | None = None  # upper clip range, if it differs (DAPO: clip-higher)
-    updates_per_rollout: int = 1  # optimizer steps that share a step's rollouts; at 1 every ratio of Eq. 8 is 1, so that neither its clip
+    epsilon: Float = 0.2  # clip range of Eq. 8; the paper gives no value. Our choice
+    epsilon_high: Float | None = None  # upper clip range, if it differs (DAPO: clip-higher)
+    updates_per_rollout: PositiveInt = 1  # optimizer steps that share a step's rollouts; at 1 every ratio of Eq. 8 is 1, so that neither its clip
     # range nor its level counts. The paper does not say; our choice
-    beta: float = 0.001  # weight of the KL term in Eq. 8, 0 without one; the paper gives no value. Our choice
+    beta: NonNegativeFloat = 0.001  # weight of the KL term in Eq. 8, 0 without one; the paper gives no value. Our choice
     subtasks: list[str] | None = None  # train on these only; null means all but M-Day, which SFT does not see either
     difficulty: DifficultyConfig = field(default_factory=DifficultyConfig)
-    max_grad_norm: float = 1.0  # gradients are clipped to this norm. Our choice
-    save_steps: int = 20  # optimizer steps between checkpoints
-    eval_steps: int = 20  # optimizer steps between evaluations on a few held-out queries; 0 for none (Fig. 4c's curve)
-    eval_queries: int = 50  # how many, spread over the subtasks
+    max_grad_norm: Float = 1.0  # gradients are clipped to this norm. Our choice
+    save_steps: Int = 20  # optimizer steps between checkpoints
+    eval_steps: Int = 20  # optimizer steps between evaluations on a few held-out queries; 0 for none (Fig. 4c's curve)
+    eval_queries: Int = 50  # how many, spread over the subtasks
     deepspeed: str | None = None  # a DeepSpeed JSON: ZeRO-3 shares parameters, gradients and optimizer over the processes, as full fine-tuning
     # of Qwen3-8B needs; null: each process holds them all. The paper names ZeRO-3 for SFT only; our choice
 
@@ -345,11 +353,12 @@ class EvaluateConfig:
     api: dict[str, LLMConfig] = field(default_factory=dict)  # name -> a closed model that is evaluated beside them with the same tools
     # and budgets (Table 3's first rows), as {gpt-4o: {base: ../policies/gpt_4o.yaml}}. The turn budgets and temperature are those of
     # `rollout`: max_reply_tokens and reply_format count for judges only, temperature only where null, which sends none
-    decodings: list[str] = field(default_factory=lambda: ["sampled", "greedy"])  # at rollout.temperature, and at 0; of RL's curve too
-    samples: int = 1  # trajectories a query when sampled, all of which count; of more than one, pass@k too (Fig. 9, AgentGym-RL)
-    max_turns: list[int] | None = None  # test-time turns: figures for each of these budgets (Fig. 8, AgentGym-RL), the table by the largest;
+    decodings: Annotated[list[Literal["sampled", "greedy"]], Field(min_length=1)] = field(default_factory=lambda: ["sampled", "greedy"])
+    # at rollout.temperature, and at 0; of RL's curve too
+    samples: PositiveInt = 1  # trajectories a query when sampled, all of which count; of more than one, pass@k too (Fig. 9, AgentGym-RL)
+    max_turns: list[Int] | None = None  # test-time turns: figures for each of these budgets (Fig. 8, AgentGym-RL), the table by the largest;
     # null is rollout.max_turns
-    bootstrap: int = 2000  # resamples for the 95 % intervals
+    bootstrap: Int = 2000  # resamples for the 95 % intervals
     bracket: bool = False  # after the matches with the baseline, play each query's tournament to its end, for the report; costs at most 2n-2
     # calls a query for n trajectories, with the first of judge.eval, and changes no figure. Not in the paper; our choice
 
@@ -369,8 +378,8 @@ class WandbConfig:
 class Config:
     name: str = "run"  # names the folders runs/<name> and results/<name>
     results: str = "results"  # where results/<name> lies
-    seed: int = 0  # everything random in training derives from it; other seeds than 0 get folders of their own
-    threads: int = 1  # CPU threads a process; results depend on it, so it belongs to the seed
+    seed: Int = 0  # everything random in training derives from it; other seeds than 0 get folders of their own
+    threads: PositiveInt = 1  # CPU threads a process; results depend on it, so it belongs to the seed
     policy: PolicyConfig = field(default_factory=PolicyConfig)
     data: DataConfig = field(default_factory=DataConfig)
     environment: EnvironmentConfig = field(default_factory=EnvironmentConfig)
@@ -389,6 +398,15 @@ class Config:
         """What evaluate.py evaluates: name -> folder or hub id, or a closed model."""
         return {**self.evaluate.checkpoints, **self.evaluate.api} or {"sft": self.sft_policy, "rl": str(self.run_dir / "rl")}
 
+    def llms_of(self, stage: str) -> list[LLMConfig]:
+        """Whom a stage may ask: judges, verifier, simulated tools, policies behind an API. Those named `embedded` are no LLMs."""
+        judge = self.judge
+        judges = {
+            "rl": [judge.train, *judge.eval, judge.verifier], "evaluate": [*judge.eval, judge.verifier], "difficulty": [judge.verifier]
+        }.get(stage, [judge.train])  # fmt: skip
+        policies = self.evaluate.api.values() if stage in ("evaluate", "query") else []
+        return [*judges, *self.environment.llms.values(), *policies]
+
     @property
     def run_name(self) -> str:
         return self._with_seed(self.name)
@@ -401,6 +419,12 @@ class Config:
     def sft_policy(self) -> str:
         """What RL starts from and is compared with."""
         return self.rl.init or str(Path("runs") / self._with_seed(self.rl.init_run or self.name) / "sft")
+
+    @property
+    def pass_rates(self) -> Path:
+        """Where `arenarl.training.difficulty` leaves those of the policy that RL starts from: beside it, for all runs that do."""
+        folder = self.run_dir if self.rl.init else Path(self.sft_policy).parent
+        return folder / "difficulty" / "pass_rates.jsonl"
 
     @property
     def turns(self) -> TurnSchedule:
@@ -429,10 +453,3 @@ class Config:
     @property
     def results_dir(self) -> Path:
         return Path(self.results) / self.run_name
-
-
-if __name__ == "__main__":
-    from arenarl.config import schema as module  # `guarded` knows this module's UserError, not the one of its copy __main__
-    from arenarl.system.errors import guarded
-
-    guarded(module.main)

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from arenarl.config.load import named_class
-from arenarl.config.schema import Config
+from arenarl.config.schema import DataConfig, EnvironmentConfig
 from arenarl.domains.rubrics import domain_rubric
+from arenarl.llm.client import LLMClient
 from arenarl.rollout.environment import Environment
 from arenarl.system.errors import UserError
-from arenarl.trajectory import Query, Trajectory
+from arenarl.trajectory import Query, Trajectory, read_jsonl, read_queries
 
 DOMAINS = {"travel": "arenarl.domains.travel.domain:TravelDomain", "research": "arenarl.domains.research.domain:ResearchDomain"}
 
@@ -56,33 +57,56 @@ class Domain:
     held_out: tuple[str, ...] = ()  # of these, tested only, unless `rl.subtasks` names them
     sources: tuple[Path, ...] = ()  # code that decides what `splits` makes; data that other code made is out of date
 
-    def __init__(self, config: Config):
-        self.config = config
+    def __init__(self, environment: EnvironmentConfig, data: DataConfig):
+        self.environment, self.data = environment, data
 
     # (query, messages) -> what is true of the trajectory
     examine: Callable[[Query, list[dict[str, Any]]], Truth] | None = None
-    # (environment, watch) -> (file name, records) of each split; `watch` hands on what takes time, one by one
-    splits: Callable[[Environment, Callable[[list], Iterable]], Iterator[tuple[str, list[Any]]]] | None = None
+    # (environment, watch, client) -> (file name, records) of each split; `watch` hands on what takes time, one by one, `client` asks `llms`
+    splits: Callable[[Environment, Callable[[list], Iterable], LLMClient | None], Iterator[tuple[str, list[Any]]]] | None = None
     # (query, environment, rng, skill) -> a trajectory of a scripted teacher's
     solve: Callable[..., Trajectory] | None = None
 
     def subtasks_of(self, queries: Iterable[Query]) -> tuple[str, ...]:
         return self.subtasks or tuple(dict.fromkeys(query.subtask for query in queries))
 
+    def spread_over_subtasks(self, queries: list[Query], count: int) -> list[Query]:
+        """The first `count` queries, taken from the subtasks in turn."""
+        by_subtask = [[query for query in queries if query.subtask == subtask] for subtask in self.subtasks_of(queries)]
+        turns = [members[index] for index in range(len(queries)) for members in by_subtask if index < len(members)]
+        return turns[:count]
 
-def make_domain(config: Config) -> Domain:
+    def read_split(self, name: str) -> list[Query]:
+        """The queries of `<data.folder>/<name>_queries.jsonl`. Raises UserError if one is of another domain."""
+        path = Path(self.data.folder) / f"{name}_queries.jsonl"
+        queries = read_queries(path)
+        if others := [query for query in queries if query.domain != self.name]:
+            one = others[0]
+            raise UserError(f"{path}: query {one.query_id} is of the domain {one.domain}, environment.domain of {self.name}; change one of them")
+        return queries
+
+    def read_test_set(self) -> tuple[list[Query], dict[str, Trajectory]]:
+        """The test queries and their stored baselines by query id."""
+        queries, path = self.read_split("test"), Path(self.data.folder) / "test_baselines.jsonl"
+        baselines = {record["query_id"]: Trajectory.from_record(record) for record in read_jsonl(path)}
+        if missing := [query.query_id for query in queries if query.query_id not in baselines]:
+            raise UserError(f"{path} lacks {len(missing)} baselines, first {missing[0]}; prepare the data again")
+        return queries, baselines
+
+
+def make_domain(environment: EnvironmentConfig, data: DataConfig) -> Domain:
     """What `environment.domain` names: a domain of this project, a class as package.module:Class, or a rubric.
 
     Raises:
         UserError: there is no such class, or no rubric.
     """
-    name = config.environment.domain
-    if (name in DOMAINS and not config.data.source) or ":" in name:  # of published queries (`data.source`) nobody here knows the truth
-        domain = named_class(DOMAINS.get(name, name), "environment.domain")(config)
+    name = environment.domain
+    if (name in DOMAINS and not data.source) or ":" in name:  # of published queries (`data.source`) nobody here knows the truth
+        domain = named_class(DOMAINS.get(name, name), "environment.domain")(environment, data)
     else:
-        domain = Domain(config)
+        domain = Domain(environment, data)
         domain.name = name
-    domain_rubric(domain.name, config.data.language)
+    domain_rubric(domain.name, data.language)
     return domain
 
 

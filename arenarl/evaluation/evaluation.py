@@ -2,20 +2,17 @@
 
 `evaluate.py` and the curve during RL share this; on several processes each has its share of the queries. A case is one query's
 trajectory with all that was found of it; `summarize` turns cases into the figures of a table. Invalid trajectories stay in: they lose,
-their quality is 0 (DESIGN, Definitions).
+their quality is 0.
 """
 
 import asyncio
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import wandb
-from accelerate import PartialState
 from accelerate.utils import gather_object
 
 from arenarl.config.schema import Config, LLMConfig
@@ -24,13 +21,21 @@ from arenarl.domains.known_answers import has_answer
 from arenarl.evaluation import statistics as metrics
 from arenarl.judges.judge import Examiner, Judge, Verdict, rubric_of
 from arenarl.judges.verifier import Verifier
-from arenarl.llm.client import LLMClient
 from arenarl.rollout.engine import Attempt, RolloutEngine
-from arenarl.run.processes import own_share
 from arenarl.system.atomic_files import hash_files, read_json, write_json
 from arenarl.system.repository import ROOT
 from arenarl.system.seeds import stable_seed
-from arenarl.trajectory import Query, Trajectory, append_step, read_jsonl, read_turns, write_jsonl
+from arenarl.trajectory import Query, Trajectory, read_jsonl, read_turns, write_jsonl
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Who judges test trajectories: the judges, what is true where the domain knows it (`examine`), and who compares known answers: without
+    a verifier that is an LLM, the truth does."""
+
+    judges: Sequence[Judge]
+    examine: Examiner | None
+    verifier: Verifier | None = None
 
 
 @dataclass
@@ -113,14 +118,12 @@ def evaluate_policy(
     engine: RolloutEngine,
     queries: Sequence[Query],
     baselines: dict[str, Trajectory],
-    judges: Sequence[Judge],
-    examine: Examiner | None,
+    panel: Panel,
     temperature: float,
     seed: int,
     tick: Callable[[], None] = lambda: None,
     sample: int = 0,
     max_turns: int | None = None,
-    verifier: Verifier | None = None,
 ) -> list[Case]:
     """Roll out every query once at `temperature` (0 is greedy) and judge it against its stored baseline, both orders summed.
 
@@ -128,33 +131,26 @@ def evaluate_policy(
     """
     again = (sample,) if sample else ()
     attempts = [Attempt(query, temperature, stable_seed(seed, "evaluate", query.query_id, *again), max_turns) for query in queries]
-    return judge_trajectories(queries, engine.roll_out(attempts, lambda *_: tick()), baselines, judges, examine, verifier)
+    return judge_trajectories(queries, engine.roll_out(attempts, lambda *_: tick()), baselines, panel)
 
 
 def judge_trajectories(
-    queries: Sequence[Query],
-    trajectories: Sequence[Trajectory],
-    baselines: dict[str, Trajectory],
-    judges: Sequence[Judge],
-    examine: Examiner | None,
-    verifier: Verifier | None = None,
+    queries: Sequence[Query], trajectories: Sequence[Trajectory], baselines: dict[str, Trajectory], panel: Panel
 ) -> list[Case]:
-    """One trajectory a query, in their order. With a `verifier`, known answers are what it says, else as the truth compares them."""
+    """One trajectory a query, in their order."""
 
     async def judge_all() -> list[Case]:
         pairs = zip(queries, trajectories, strict=True)
-        cases = (_judge_case(query, trajectory, baselines[query.query_id], judges, examine, verifier) for query, trajectory in pairs)
-        return await asyncio.gather(*cases)
+        return await asyncio.gather(*(_judge_case(query, trajectory, baselines[query.query_id], panel) for query, trajectory in pairs))
 
     return asyncio.run(judge_all())
 
 
-async def _judge_case(
-    query: Query, trajectory: Trajectory, baseline: Trajectory, judges: Sequence[Judge], examine: Examiner | None, verifier: Verifier | None
-) -> Case:
-    names, truth = rubric_of(query).names, examine and examine(query, trajectory)
-    if truth and verifier and has_answer(query):
-        truth = truth.verified(await verifier.is_correct(query, trajectory))
+async def _judge_case(query: Query, trajectory: Trajectory, baseline: Trajectory, panel: Panel) -> Case:
+    names, judges = rubric_of(query).names, panel.judges
+    truth = panel.examine and panel.examine(query, trajectory)
+    if truth and panel.verifier and panel.verifier.is_llm and has_answer(query):
+        truth = truth.verified(await panel.verifier.is_correct(query, trajectory))
     if not trajectory.valid:
         return Case(query, trajectory, truth, np.full((len(judges), len(names)), -1.0))
     calls = [
@@ -246,35 +242,3 @@ def _win_rate(cases: Sequence[Case], resamples: int, seed: int, shown: Any = np.
 def _mean(cases: Sequence[Case], value: Callable[[Case], float], resamples: int, seed: int) -> dict[str, Any]:
     values = [value(case) for case in cases]
     return metrics.mean(values, [case.query.subtask for case in cases], resamples, seed, [case.query.query_id for case in cases])
-
-
-class CurveRecorder:
-    """The curve during RL: a few held-out queries every so many steps, in some decodings, to W&B and curve.jsonl (Fig. 4c)."""
-
-    def __init__(self, engine: RolloutEngine, queries: Sequence[Query], baselines: dict[str, Trajectory], judges: Sequence[Judge],
-                 examine: Examiner | None, temperatures: dict[str, float], seed: int, folder: Path, client: LLMClient | None = None,
-                 verifier: Verifier | None = None):
-        self.evaluate = partial(evaluate_policy, engine, baselines=baselines, judges=judges, examine=examine, seed=seed, verifier=verifier)
-        self.queries = queries
-        self.temperatures = temperatures  # decoding -> temperature
-        self.path = folder / "curve.jsonl"
-        self.client = client
-
-    def record(self, step: int) -> None:
-        """To be called on all processes: they share the queries, and the main one writes."""
-        mine = own_share(self.queries)
-        shares = {decoding: self.evaluate(queries=mine, temperature=temperature) for decoding, temperature in self.temperatures.items()}
-        cases = {decoding: gather_cases(self.queries, share) for decoding, share in shares.items()}
-        is_stopped = any(gather_object([bool(self.client and self.client.stop_reason)]))
-        if PartialState().is_main_process and not is_stopped:  # else verdicts are missing; the next step stops the run
-            self._write(step, cases)
-
-    def _write(self, step: int, cases: dict[str, list[Case]]) -> None:
-        point, intervals = {}, {}
-        for decoding, of_queries in cases.items():
-            figures = figures_of(of_queries, resamples=1000, seed=0)
-            point |= {f"eval/{decoding}/{name}": figures[name]["mean"] for name in metrics.shown_figures(figures)}
-            intervals |= {f"eval/{decoding}/{name}": figures[name]["ci"] for name in metrics.shown_figures(figures)}
-        append_step(self.path, step, [{"step": step, **point, "ci": intervals}])
-        if wandb.run is not None:
-            wandb.log(point | {"train/global_step": step})

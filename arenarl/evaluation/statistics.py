@@ -1,17 +1,16 @@
-"""Statistics of evaluated cases: win rates and means with bootstrap intervals, stratified by subtask; and of runs over training seeds.
+"""Statistics of evaluated cases: win rates and means with bootstrap intervals, stratified by subtask.
 
 A case is one trajectory; several may be of one test query (`queries`), and are then resampled together.
 
 A run's figure is {"mean": …, "ci": [low, high]} with the 95 % percentile interval over resampled test queries; it says nothing of
-the spread between training seeds, which `mean_over_seeds` and `paired_differences` are for. A figure without cases is None.
+the spread between training seeds, which `tables/over_seeds.py` is for. A figure without cases is None.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from scipy.stats import t as student_t
 
 COMMON = {  # figures of all domains
     "win_rate", "win_rate_valid", "valid_rate", "quality", "quality_valid", "tool_calls", "policy_tokens", "answer_characters"
@@ -73,8 +72,8 @@ def agreement(one: np.ndarray, other: np.ndarray) -> dict[str, Any]:
         return {"agreement": None, "kappa": None, "confusion": confusion.tolist(), "cases": 0}
     observed = np.trace(confusion) / cases
     chance = float(confusion.sum(axis=1) @ confusion.sum(axis=0)) / cases**2
-    kappa = None if chance == 1 else _rounded((observed - chance) / (1 - chance))
-    return {"agreement": _rounded(observed), "kappa": kappa, "confusion": confusion.tolist(), "cases": cases}
+    kappa = None if chance == 1 else rounded((observed - chance) / (1 - chance))
+    return {"agreement": rounded(observed), "kappa": kappa, "confusion": confusion.tolist(), "cases": cases}
 
 
 def pass_at_k(samples: int, passed: int, k: int) -> float:
@@ -92,49 +91,6 @@ def shown_figures(figures: dict[str, Any]) -> list[str]:
     """The names of those that the curve and the tables show, in their order; the domain's own stand before the tool calls."""
     own = [name for name, value in figures.items() if name not in COMMON and isinstance(value, dict) and "mean" in value]
     return [name for name in ("win_rate", "quality", "valid_rate", *own, "tool_calls") if name in figures]
-
-
-def mean_over_seeds(values: Sequence[float]) -> dict[str, Any]:
-    """Mean of a figure over training seeds, with the 95 % interval of the mean and that in which a new seed will lie (Student's t).
-
-    >>> mean_over_seeds([60.0, 62.0, 61.0])
-    {'mean': 61.0, 'ci': [58.5159, 63.4841], 'prediction': [56.0317, 65.9683]}
-    """
-    mean_value, half_width = float(np.mean(values)), _half_width(values)
-    around = {name: half_width * scale for name, scale in (("ci", 1.0), ("prediction", math.sqrt(len(values) + 1)))}
-    return {"mean": _rounded(mean_value)} | {name: [_rounded(mean_value - width), _rounded(mean_value + width)] for name, width in around.items()}
-
-
-def paired_differences(pairs: Mapping[Any, tuple[Sequence[float], Sequence[float]]]) -> dict[Any, dict[str, Any]]:
-    """For each pair of rows with the same seeds: mean difference, its 95 % interval, and whether it is beyond chance.
-
-    A paired t test; `p_holm` is corrected by Holm's method for all comparisons made here, and below .05 it is beyond chance.
-
-    >>> paired_differences({"a - b": ([61.0, 63.0, 62.0], [50.0, 51.0, 52.0])})["a - b"]
-    {'difference': 11.0, 'ci': [8.5159, 13.4841], 'p': 0.0027, 'p_holm': 0.0027, 'is_beyond_chance': True}
-    """
-    found = {}
-    for pair, (one, other) in pairs.items():
-        differences = np.asarray(one, dtype=float) - np.asarray(other, dtype=float)
-        mean_value, half_width = float(differences.mean()), _half_width(differences)
-        error = differences.std(ddof=1) / math.sqrt(len(differences)) if len(differences) > 1 else math.nan
-        p = float(2 * student_t.sf(abs(mean_value) / error, len(differences) - 1)) if error > 0 else math.nan
-        found[pair] = {"difference": _rounded(mean_value), "ci": [_rounded(mean_value - half_width), _rounded(mean_value + half_width)], "p": p}
-    corrected = 0.0
-    for place, pair in enumerate(sorted((pair for pair in found if not math.isnan(found[pair]["p"])), key=lambda pair: found[pair]["p"])):
-        corrected = max(corrected, min(1.0, (len(found) - place) * found[pair]["p"]))
-        found[pair]["p_holm"] = corrected
-    return {
-        pair: figures | {"p": _rounded(figures["p"]), "p_holm": _rounded(figures.get("p_holm", math.nan))}
-        | {"is_beyond_chance": figures.get("p_holm", math.nan) < 0.05}
-        for pair, figures in found.items()
-    }
-
-
-def _half_width(values: Sequence[float]) -> float:
-    """Of the 95 % interval of the mean; NaN of a single value."""
-    count = len(values)
-    return float(student_t.ppf(0.975, count - 1) * np.std(values, ddof=1) / math.sqrt(count)) if count > 1 else math.nan
 
 
 def _stratified(statistic, strata: Sequence[str], queries: Sequence[str] | None, resamples: int, seed: int) -> dict[str, Any]:
@@ -157,7 +113,7 @@ def _stratified(statistic, strata: Sequence[str], queries: Sequence[str] | None,
     if np.isnan(combined[0]):
         return {"mean": None, "ci": [None, None]}
     low, high = np.nanpercentile(combined[1:], [2.5, 97.5]) if resamples else (np.nan, np.nan)
-    return {"mean": _rounded(combined[0]), "ci": [_rounded(low), _rounded(high)]}
+    return {"mean": rounded(combined[0]), "ci": [rounded(low), rounded(high)]}
 
 
 def nanmean(values: np.ndarray) -> np.ndarray:
@@ -167,5 +123,6 @@ def nanmean(values: np.ndarray) -> np.ndarray:
     return np.where(count > 0, np.where(known, values, 0).sum(axis=1) / np.maximum(count, 1), np.nan)
 
 
-def _rounded(value: float) -> float | None:
-    return None if np.isnan(value) else round(float(value), 4)
+def rounded(value: float, digits: int = 4) -> float | None:
+    """A figure as results keep it: NaN, which JSON cannot hold, is None."""
+    return None if math.isnan(value) else round(float(value), digits)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
 
-from arenarl.domains.domain import Truth
+from arenarl.domains.domain import Domain, Truth
 from arenarl.domains.rubrics import Rubric, domain_rubric
 from arenarl.trajectory import Query, Trajectory
 
@@ -59,6 +59,11 @@ def rubric_of(query: Query) -> Rubric:
 def true_quality(examine: Examiner, query: Query, trajectory: Trajectory) -> float:
     """Noise-free total of the embedded judge, 0 to 10; 0 if the trajectory is invalid."""
     return rubric_of(query).total(examine(query, trajectory).dimensions()) if trajectory.valid else 0.0
+
+
+def make_examiner(domain: Domain) -> Examiner | None:
+    """(query, trajectory) → what is true of it; None if the domain has no truth."""
+    return domain.examine and cached_examiner(domain.examine)
 
 
 def cached_examiner(examine: Callable[[Query, list[dict]], Truth], size: int = 4096) -> Examiner:

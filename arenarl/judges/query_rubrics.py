@@ -14,12 +14,11 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, Field, StringConstraints
 
-from arenarl.build import build_client
 from arenarl.config.command_line import add_overrides
 from arenarl.config.load import load_config
 from arenarl.config.schema import LLMConfig
 from arenarl.domains.rubrics import Item, Rubric
-from arenarl.llm.client import LLMClient
+from arenarl.llm.client import LLMClient, open_client
 from arenarl.llm.json_reply import JSONReply
 from arenarl.llm.prompts import Message, prompt_texts, quoted
 from arenarl.system.errors import UserError, guarded
@@ -95,7 +94,7 @@ def main() -> None:
     path = Path(config.data.folder) / "rl_rubrics.jsonl"
     queries = read_queries(Path(config.data.folder) / "rl_queries.jsonl")
     known = {record["query_id"]: record for record in read_jsonl(path)} if path.is_file() else {}
-    client = build_client(config, "rubrics")
+    client = open_client(config.llms_of("rubrics"), config.judge, f"{config.run_name}/rubrics")
     written = asyncio.run(write_rubrics(client, config.judge.train, [query for query in queries if query.query_id not in known]))
     records = known | {record["query_id"]: record for record in written}
     write_jsonl(path, [records[query.query_id] for query in queries if query.query_id in records])

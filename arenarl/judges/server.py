@@ -27,10 +27,11 @@ from aiohttp import web
 
 from arenarl.config.command_line import command_line, parse_arguments
 from arenarl.config.schema import SIMULATED_MODEL, Config, JudgeConfig
+from arenarl.domains.domain import make_domain, needs
 from arenarl.judges.embedded import EmbeddedJudge
-from arenarl.judges.judge import Examiner, rubric_of
+from arenarl.judges.judge import Examiner, make_examiner, rubric_of
 from arenarl.judges.prompts import Shown, read_prompt
-from arenarl.llm.client import messages_hash
+from arenarl.system.database import json_hash
 from arenarl.system.errors import UserError
 from arenarl.system.seeds import stable_seed
 from arenarl.trajectory import Query, Trajectory, Turn, read_queries
@@ -94,7 +95,7 @@ class JudgeServer:
             self.under_way -= 1
 
     async def _reply(self, request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
-        name = messages_hash(body["messages"])
+        name = json_hash(body["messages"])
         fault = self._rng.choice(self.kinds) if self._rng.random() < self.faults else None
         try:
             if body["messages"][1]["content"].startswith("# Query\n"):
@@ -236,13 +237,11 @@ def main() -> None:
 
     config, arguments = parse_arguments(__doc__, add_options)  # the run whose data holds the queries, and whose judge.train has the noise
 
-    from arenarl.build import build_domain, build_examiner
-    from arenarl.domains.domain import needs
-
-    needs(build_domain(config), "examine", "the simulated judge scores by")
+    domain = make_domain(config.environment, config.data)
+    needs(domain, "examine", "the simulated judge scores by")
     file = arguments.log.open("w", buffering=1, encoding="utf-8") if arguments.log else None
     server = JudgeServer(
-        queries_by_text(config), build_examiner(config), config.judge.train, config.seed, faults=arguments.faults, kinds=arguments.kinds,
+        queries_by_text(config), make_examiner(domain), config.judge.train, config.seed, faults=arguments.faults, kinds=arguments.kinds,
         delay_s=arguments.delay_s, hang_s=arguments.hang_s, log=lambda line: file and file.write(json.dumps(line) + "\n"),
     )  # fmt: skip
     try:

@@ -8,14 +8,12 @@ the run saves and stops.
 """
 
 import asyncio
-import hashlib
 import json
 import os
 import random
-import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
@@ -27,7 +25,10 @@ from pydantic import BaseModel
 from arenarl.config.schema import JudgesConfig, LLMConfig
 from arenarl.llm.json_reply import parse_reply
 from arenarl.llm.reply_store import ReplyStore, Spent, StoredReply, reply_key
+from arenarl.system.database import json_hash
 from arenarl.system.errors import UserError
+from arenarl.system.in_flight import InFlight
+from arenarl.system.loop_thread import LoopThread
 
 Message = dict[str, Any]
 Parsed = TypeVar("Parsed", bound=BaseModel)
@@ -69,8 +70,7 @@ class Usage:
 
 
 class LLMClient:
-    """All LLM calls of a process. It has a thread with an event loop of its own, because each step of training opens and closes
-    a loop, and connections and limits must outlive it.
+    """All LLM calls of a process, in an event loop of its own.
 
     Args:
         limits: `judge.concurrency`, which the processes share evenly, the store, the budget.
@@ -87,12 +87,11 @@ class LLMClient:
         self._slots = asyncio.Semaphore(max(1, limits.concurrency // processes + (rank < limits.concurrency % processes)))
         self._stopped = asyncio.Event()
         self._apis: dict[tuple[str, str | None], openai.AsyncOpenAI] = {}
-        self._under_way: dict[str, asyncio.Task[StoredReply | NoReply]] = {}
+        self._in_flight: InFlight[StoredReply | NoReply] = InFlight()
         self._has_failed: deque[bool] = deque(maxlen=_WINDOW)
         self._last_reply_at = time.monotonic()
         self._last_error = ""
-        self._loop = asyncio.new_event_loop()
-        threading.Thread(target=self._loop.run_forever, name="llm-client", daemon=True).start()
+        self._thread = LoopThread("llm-client")
 
     async def ask(
         self, llm: LLMConfig, messages: Sequence[Message], reply_type: type[Parsed], again: str, repeat: int = 0, about: str = ""
@@ -102,11 +101,11 @@ class LLMClient:
         `again` is what a reply that does not parse is answered with, `{error}` in it; `repeat` tells apart calls that differ in
         nothing else; `about` names the call in the log.
         """
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._ask(llm, messages, reply_type, again, repeat, about), self._loop))
+        return await self._thread.run(self._ask(llm, messages, reply_type, again, repeat, about))
 
     async def complete(self, llm: LLMConfig, request: dict[str, Any], repeat: int = 0) -> StoredReply | NoReply:
         """The reply to a `chat_request`, whatever it says; its text is the API's message as JSON, with `finish_reason`."""
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._complete(llm, request, repeat), self._loop))
+        return await self._thread.run(self._complete(llm, request, repeat))
 
     def take_usage(self) -> tuple[Usage, Spent]:
         """What this process used since this was last called, and what the run has paid, over all its processes and restarts."""
@@ -115,7 +114,7 @@ class LLMClient:
             taken, self.usage = self.usage, Usage()
             return taken, self.store.spent(self.run)
 
-        return asyncio.run_coroutine_threadsafe(take(), self._loop).result()
+        return self._thread.submit(take()).result()
 
     def report(self) -> str:
         """What `take_usage` says, as a line for the terminal."""
@@ -169,10 +168,8 @@ class LLMClient:
             self._stop(f"judge.store_only: {self.limits.store} lacks a reply of {llm.model}; run it once without store_only, with a key")
         if self.stop_reason:
             return NoReply(self.stop_reason)
-        if key not in self._under_way:
-            self._under_way[key] = asyncio.create_task(self._call(llm, request, key, read))
-            self._under_way[key].add_done_callback(lambda _: self._under_way.pop(key))
-        return await asyncio.shield(self._under_way[key])  # who gives up waiting leaves the call, which is paid for, to the store
+        # who gives up waiting leaves the call, which is paid for, to the store
+        return await self._in_flight.get(key, lambda: self._call(llm, request, key, read))
 
     async def _call(self, llm: LLMConfig, request: dict[str, Any], key: str, read: Callable[[Any], str]) -> StoredReply | NoReply:
         """Attempts until there is a reply. None comes if the API refuses this call, `patience_s` is over or the run is to stop."""
@@ -279,9 +276,24 @@ class LLMClient:
 
     def _write_log(self, about: str, messages: Sequence[Message], parsed: BaseModel) -> None:
         if self.log is not None:
-            line = {"about": about, "messages": messages_hash(messages), "reply": parsed.model_dump()}
+            line = {"about": about, "messages": json_hash(messages), "reply": parsed.model_dump()}
             with self.log.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
+
+
+def open_client(llms: Iterable[LLMConfig], limits: JudgesConfig, run: str, folder: Path | None = None) -> LLMClient | None:
+    """The way to all LLMs among `llms`, with this process's share of the limits; None if there is none. With a `folder`, every verdict is
+    logged there.
+
+    Raises:
+        UserError: a key's environment variable is not set.
+    """
+    llms = [llm for llm in llms if llm.name == "llm"]
+    if not llms:
+        return None
+    processes, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
+    keys = {} if limits.store_only else read_keys(llms)
+    return LLMClient(limits, run, keys, processes, rank, folder / f"verdicts-{rank}.jsonl" if folder else None)
 
 
 def read_keys(llms: Sequence[LLMConfig]) -> dict[str, str]:
@@ -328,8 +340,3 @@ def _whole_message(choice: Any) -> str:
 
 
 _schema = lru_cache(lambda reply_type: reply_type.model_json_schema())
-
-
-def messages_hash(messages: Sequence[Message]) -> str:
-    """Names a prompt in logs."""
-    return hashlib.sha256(json.dumps(list(messages), sort_keys=True).encode()).hexdigest()

@@ -1,17 +1,15 @@
 """The replies of LLMs on disk, so that no call is paid for twice, and what each run has paid.
 
 One sqlite file that several processes and runs can share. A reply is kept as it came, under a hash of all that it depends on; what
-it means is read from it anew each time. On a network file system several machines should not share one: sqlite's locks may not hold.
+it means is read from it anew each time.
 """
 
-import hashlib
-import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from arenarl.llm.shared_database import open_database
+from arenarl.system.database import json_hash, open_database
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS replies (
@@ -43,8 +41,7 @@ class Spent:
 
 def reply_key(base_url: str, request: dict[str, Any], repeat: int) -> str:
     """The hash of all that a reply depends on: endpoint, model, messages, parameters, schema, and which repeat it is."""
-    text = json.dumps([base_url, request, repeat], sort_keys=True, ensure_ascii=True)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return json_hash([base_url, request, repeat])
 
 
 class ReplyStore:

@@ -14,10 +14,10 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from arenarl.build import build_domain, test_set
 from arenarl.config.schema import Config, JudgeConfig, LLMConfig
 from arenarl.domains.domain import make_domain
 from arenarl.judges.llm import LLMJudge
+from arenarl.judges.verifier import Verifier
 from arenarl.llm.client import Message, Usage
 from arenarl.system.progress import is_main_process
 from arenarl.tournament.schedules import parse_budget
@@ -57,9 +57,13 @@ def estimate_rl(config: Config, queries: Sequence[Query], baselines: dict[str, T
     total = Usage()
     if config.judge.train.name == "llm":
         groups = [_group(query, baselines[query.query_id], config.rollout.group_size) for query in queries]
-        Arena(LLMJudge(config.judge.train, client), config).reward_groups(groups)
+        _arena(config, LLMJudge(config.judge.train, client)).reward_groups(groups)
         total += _times(client, config.rl.rollouts * config.rl.groups / len(groups))
     return total + _estimate_cases(config, queries, baselines, client, config.curve_cases)
+
+
+def _arena(config: Config, judge: LLMJudge) -> Arena:
+    return Arena(judge, config.reward, config.tournament, config.group_stage, Verifier(config.judge.verifier, judge.client), config.seed)
 
 
 def most_calls(config: Config) -> int:
@@ -70,7 +74,8 @@ def most_calls(config: Config) -> int:
     if config.reward.name not in ("tournament", "correctness_or_tournament"):  # each of these asks as often for every group
         trajectory = Trajectory("", [{"role": "assistant", "content": "<answer>\n\n</answer>"}], "answer")
         client = _CountingClient()
-        Arena(LLMJudge(JudgeConfig(), client), config).reward_groups([_group(Query("", build_domain(config).name, "", "en", ""), trajectory, size)])
+        query = Query("", make_domain(config.environment, config.data).name, "", "en", "")
+        _arena(config, LLMJudge(JudgeConfig(), client)).reward_groups([_group(query, trajectory, size)])
         return client.usage.calls
     both_orders = paper_calls(tournament.topology, size) or 2 * parse_budget(tournament.matches, size)
     return both_orders if tournament.bidirectional else both_orders // 2
@@ -130,11 +135,11 @@ def print_estimate(config: Config, stage: str) -> None:
     """The estimate as a line, if the stage asks an LLM; on the main process only."""
     judges = config.judge.eval if stage == "evaluate" else [config.judge.train, *config.judge.eval]
     if stage == "evaluate" and config.evaluate.api and is_main_process():
-        trajectories = len(test_set(config)[0]) * len(config.evaluate.attempts) * len(config.evaluate.api)
+        trajectories = len(make_domain(config.environment, config.data).read_test_set()[0]) * len(config.evaluate.attempts) * len(config.evaluate.api)
         print(f"closed models: {trajectories:,} trajectories, at most {trajectories * config.test_turns:,} calls", flush=True)
     if not is_main_process() or all(judge.name != "llm" for judge in judges):
         return
-    queries, baselines = test_set(config)
+    queries, baselines = make_domain(config.environment, config.data).read_test_set()
     if stage == "rl":
         usage = estimate_rl(config, queries[:5], baselines)
     else:

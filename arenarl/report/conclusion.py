@@ -35,9 +35,10 @@ def _verdict(summary: dict[str, Any], decoding: str, figure: str) -> str:
     return f"{before['mean']:.1f} → {after['mean']:.1f} % ({verdict})"
 
 
-def print_conclusion(run: str) -> None:
+def print_conclusion(run: str, found: Path = Path("results")) -> None:
+    """For the run whose summary is in `found`/<run>."""
     results, folder = Path("results") / run, Path("runs") / run
-    summary = read_json(results / "summary.json")
+    summary = read_json(found / run / "summary.json")
     if summary is None:
         raise UserError(f"{results / 'summary.json'} does not exist; ./reproduce.sh evaluate writes it")
     if {"sft", "rl"} <= summary.keys():

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import torch
-from peft import AutoPeftModelForCausalLM, PeftModel
+from peft import AutoPeftModelForCausalLM, LoraConfig, PeftModel
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, Qwen3Config, Qwen3ForCausalLM, Trainer
 from transformers import PreTrainedTokenizerFast as FastTokenizer
@@ -73,6 +73,11 @@ def load_model(path: str, dtype: str) -> PreTrainedModel:
         return AutoModelForCausalLM.from_pretrained(path, dtype=getattr(torch, dtype))
     except (OSError, ValueError) as error:
         raise UserError(f"no model at {path}: {str(error).splitlines()[0]}") from error
+
+
+def lora_config(rank: int) -> LoraConfig | None:
+    """LoRA of this rank on all linear layers, or None for full fine-tuning."""
+    return LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM") if rank else None
 
 
 def save_policy(trainer: Trainer, folder: Path) -> None:

@@ -162,17 +162,22 @@ class VLLMGenerator:
     async def _step(self) -> None:
         try:
             while self._waiting:
-                for output in self.llm.llm_engine.step():
+                for output in self._engine_step():
                     future = self._waiting.get(output.request_id)
                     if output.finished and future is not None and not future.done():
                         future.set_result(_turn(output.outputs[0]))
                 await asyncio.sleep(0)
         except Exception as error:  # everyone who waits must learn of it, or the rollout would hang
-            failure = UserError(f"vLLM failed: {_what_to_do(error)}")
-            failure.__cause__ = error
             for future in self._waiting.values():
                 if not future.done():
-                    future.set_exception(failure)
+                    future.set_exception(error)
+
+    def _engine_step(self) -> list[Any]:
+        """Raises UserError for what vLLM raises; a bug on our side of it keeps its own name."""
+        try:
+            return self.llm.llm_engine.step()
+        except Exception as error:
+            raise UserError(f"vLLM failed: {_what_to_do(error)}") from error
 
 
 def _turn(output: Any) -> GeneratedTurn:

@@ -23,7 +23,7 @@ import yaml
 from arenarl.config.load import config_to_yaml, load_config
 from arenarl.config.schema import Config, JudgeConfig, LLMConfig
 from arenarl.system.atomic_files import read_json, write_json, write_text
-from arenarl.system.errors import UserError
+from arenarl.system.errors import UserError, keep_tracebacks
 from arenarl.system.progress import is_main_process, quiet_libraries, say
 from arenarl.system.repository import ROOT
 
@@ -52,6 +52,7 @@ def start_stage(config: Config, stage: str) -> Path:
     fix_randomness(config)
     folder = config.run_dir / stage
     folder.mkdir(parents=True, exist_ok=True)
+    keep_tracebacks(folder)
     _refuse_other_settings(config, folder)
     os.environ["WANDB_MODE"] = wandb_mode(config)
     os.environ.setdefault("WANDB_PROJECT", config.wandb.project)
@@ -195,7 +196,7 @@ def _judge_provenance(config: Config, judge: JudgeConfig) -> str | dict[str, Any
     from arenarl.domains.rubrics import domain_rubric
     from arenarl.judges.prompts import prompt_hash
 
-    rubric = domain_rubric(make_domain(config).name, config.data.language)
+    rubric = domain_rubric(make_domain(config.environment, config.data).name, config.data.language)
     return _model_provenance(judge, prompt_hash(rubric, config.data.language))
 
 

@@ -12,7 +12,6 @@ import argparse
 import asyncio
 import json
 import math
-import sys
 from collections.abc import Awaitable, Callable, Sequence
 from time import perf_counter
 from typing import Any
@@ -158,17 +157,14 @@ def main() -> None:
     given = parse_arguments()
     size = given.groups, given.group_size, given.concurrency, given.delay_s
     rows = []
-    try:
-        with delayed_judge(given.delay_s, given.concurrency) as url:
-            print("{} groups of {}, {} calls at once, {:g} s a call".format(*size), f"by the judge at {url}")
-            print(f"{'':<27}{'calls':>6}{'paper_calls':>13}{'seconds':>9}{'bound_s':>9}{'ratio':>8}{'overhead_ms':>13}", flush=True)
-            for topology in ALL_TOPOLOGIES if given.topology == "all" else [given.topology]:
-                rows.append(measure(url, topology, *size))
-                print(format_row(rows[-1]), flush=True)
-    except KeyboardInterrupt:
-        sys.exit(130)  # and not `guarded`'s promise of a checkpoint to go on from
+    with delayed_judge(given.delay_s, given.concurrency) as url:
+        print("{} groups of {}, {} calls at once, {:g} s a call".format(*size), f"by the judge at {url}")
+        print(f"{'':<27}{'calls':>6}{'paper_calls':>13}{'seconds':>9}{'bound_s':>9}{'ratio':>8}{'overhead_ms':>13}", flush=True)
+        for topology in ALL_TOPOLOGIES if given.topology == "all" else [given.topology]:
+            rows.append(measure(url, topology, *size))
+            print(format_row(rows[-1]), flush=True)
     print(json.dumps(summary(rows)))
 
 
 if __name__ == "__main__":
-    guarded(main)
+    guarded(main, goes_on=False)

@@ -36,16 +36,18 @@ from transformers import PreTrainedTokenizerBase, Qwen3ForCausalLM, TrainerCallb
 from transformers.trainer_utils import SaveStrategy
 from trl import GRPOTrainer
 
-from arenarl.build import build_engine, build_environment, build_examiner, lora_config
 from arenarl.config.command_line import parse_arguments
 from arenarl.config.schema import Config, EnvironmentConfig, ScratchConfig
+from arenarl.domains.domain import make_domain
+from arenarl.domains.environments import make_environment
 from arenarl.domains.travel.queries import SUBTASKS, make_queries
 from arenarl.domains.travel.teacher import Teacher
-from arenarl.judges.judge import Judge, Verdict
+from arenarl.judges.judge import Judge, Verdict, make_examiner
+from arenarl.judges.verifier import Verifier
 from arenarl.plan import memory
-from arenarl.rollout.engine import RolloutEngine
+from arenarl.rollout.backends import make_engine
 from arenarl.rollout.generation import GeneratedTurn, TurnRequest
-from arenarl.rollout.policy import build_scratch_model, load_tokenizer, train_tokenizer
+from arenarl.rollout.policy import build_scratch_model, load_tokenizer, lora_config, train_tokenizer
 from arenarl.run.checkpoints import TrainingBar
 from arenarl.run.stage import fix_randomness
 from arenarl.studies.delayed_judge import delayed_judge
@@ -53,8 +55,9 @@ from arenarl.studies.overlap import HTTPJudge, Overlap, measure_overlap
 from arenarl.system.errors import UserError, guarded
 from arenarl.system.seeds import stable_seed
 from arenarl.training import trl_adapter as adapter
-from arenarl.training.rewarding import Arena, outcome_metrics
+from arenarl.training.rewarding import Arena
 from arenarl.training.sft_data import as_text
+from arenarl.training.step_records import outcome_metrics
 from arenarl.trajectory import Query, Trajectory, prompt_messages
 
 SHAPES = {  # beside `tiny`, which is the YAML's policy.scratch. Their tokenizer knows fewer tokens, and thinks nothing of the rest
@@ -123,7 +126,7 @@ def _wait_for_gpu() -> None:
 
 def build_policy(config: Config, shape: str, queries: list[Query], folder: Path) -> tuple[str, int]:
     """A folder with a random policy of the shape that never ends a turn, and a tokenizer of texts of the embedded world; its parameters."""
-    environment = build_environment(config)
+    environment = make_environment(config.environment, config.data.language)
     teacher = Teacher(environment.world, environment)
     taught = [teacher.solve(query, random.Random(index), 0.5) for index, query in enumerate(queries)]
     texts = [message["content"] for trajectory in taught for message in as_text(trajectory.messages)]
@@ -160,8 +163,8 @@ class Bench:
         self.config, self.folder, self.shape = config, folder, shape
         if shape in SHAPES:
             config.policy.dtype = "bfloat16"
-        self.examine = build_examiner(config)
-        world, taken = build_environment(config).world, set()
+        self.examine = make_examiner(make_domain(config.environment, config.data))
+        world, taken = make_environment(config.environment, config.data.language).world, set()
         self.queries = [query for name in SUBTASKS for query in make_queries(world, name, config.data.language, 40, "bench", taken)]
         self.policy, self.parameters = build_policy(config, shape, self.queries, folder / "policy")
         self.tokenizer = load_tokenizer(self.policy)
@@ -176,9 +179,10 @@ class Bench:
         config.rl.steps, config.rl.learning_rate, config.wandb.mode = steps, 0.0, "disabled"
         config.rollout.max_turns, config.rollout.max_turn_tokens = turns, turn_tokens
         config.rollout.max_tokens = turn_tokens if turns == 1 else 4 * turns * turn_tokens  # observations included
-        engine: RolloutEngine = build_engine(config, self.tokenizer)
+        tools = make_environment(config.environment, config.data.language)
+        engine = make_engine(config.rollout, self.tokenizer, tools, config.environment.schemas_in_prompt)
         engine.generator.generate = Script(self.tokenizer, engine.generator.generate, turns)
-        arena = Arena(judge, config)
+        arena = Arena(judge, config.reward, config.tournament, config.group_stage, Verifier(config.judge.verifier, None), config.seed)
         reward = adapter.reward_function(arena, lambda *of: outcome_metrics(*of, self.examine), lambda *of: None, config)
 
         def reward_or_at_once(prompts, completions, **given: Any) -> list[float]:
@@ -197,7 +201,7 @@ class Bench:
             rollout_func=adapter.rollout_function(engine, arena, self.queries, config),
             reward_funcs=reward_or_at_once,
             callbacks=callbacks,
-            peft_config=lora_config(config),
+            peft_config=lora_config(config.policy.lora_rank),
         )
         TrainingBar(f"bench, {self.shape}").attach(trainer)
         return trainer

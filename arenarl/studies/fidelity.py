@@ -2,7 +2,7 @@
 
     python -m arenarl.studies.fidelity          # ./reproduce.sh fidelity
 
-A simulated judge errs in one way at one strength (`simulation.py`), and all topologies rank the same groups. Beside every
+A simulated judge errs in one way at one strength (`simulated_groups.py`), and all topologies rank the same groups. Beside every
 tournament stands the mean of as many pointwise scores from the same judge. Groups follow each other as in training: the mixed
 model knows the judge from the groups before, and from nothing else. No policy is trained here, and no judge is real.
 
@@ -28,9 +28,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy.stats import kendalltau
 
+from arenarl.report import markdown
 from arenarl.report.figures import STYLE, save_figure
 from arenarl.run.stage import commit
-from arenarl.studies.simulation import NOISE, Group, Noise
+from arenarl.studies.simulated_groups import NOISE, Group, Noise
 from arenarl.system.atomic_files import write_text
 from arenarl.system.progress import Bar
 from arenarl.system.seeds import stable_seed
@@ -237,7 +238,7 @@ def markdown_table(summary: dict[str, Any]) -> str:
     size = largest(summary)
     models = [rows_of_model(summary, *model, size) for model in MODELS]
     heads = ["topology", "matches", "judge calls", "critical path", *(f"{kind} noise, {strength:g}" for kind, strength in MODELS)]
-    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
+    lines = []
     for topology, params in TOPOLOGIES:
         given = format_params(params)
         cells = []
@@ -246,22 +247,22 @@ def markdown_table(summary: dict[str, Any]) -> str:
             cells.append(" / ".join("-" if row is None else f"{row['tau']:.3f}" for row in found))
         cost = next(row for (name, of, _), row in models[0].items() if (name, of) == (topology, given))
         numbers = [f"{cost[name]:g}" for name in ("matches", "judge_calls", "critical_path")]
-        lines.append("| " + " | ".join([f"`{topology}`" + (f", {given}" if given else ""), *numbers, *cells]) + " |")
-    return "\n".join(lines)
+        lines.append([f"`{topology}`" + (f", {given}" if given else ""), *numbers, *cells])
+    return markdown.table(heads, lines)
 
 
 def markdown_differences(summary: dict[str, Any]) -> str:
     """Differences in tau over the same groups, and the matches that `balanced` needs to come within .02 of round robin by wins."""
     sizes = dict.fromkeys((row["noise"], row["strength"], row["group_size"]) for row in summary["paired"])
     heads = [f"{kind} {strength:g}, N={size}" for kind, strength, size in sizes]
-    lines = ["| tau of … less tau of … | " + " | ".join(heads) + " |", "|" + "---|" * (1 + len(heads))]
+    lines = []
     for a, b in dict.fromkeys((row["a"], row["b"]) for row in summary["paired"]):
         rows = [row for row in summary["paired"] if (row["a"], row["b"]) == (a, b)]
         cells = [f"{row['difference']:+.3f} [{row['ci'][0]:+.3f}, {row['ci'][1]:+.3f}]" for row in rows]
-        lines.append("| " + " | ".join([f"{a} less {b}", *cells]) + " |")
+        lines.append([f"{a} less {b}", *cells])
     reach = [f"{row['matches']} of {row['of']}" for row in summary["reach"]]
-    lines.append("| " + " | ".join(["matches with which `balanced` comes within .02 of round robin by wins", *reach]) + " |")
-    return "\n".join(lines)
+    lines.append(["matches with which `balanced` comes within .02 of round robin by wins", *reach])
+    return markdown.table(["tau of … less tau of …", *heads], lines)
 
 
 def draw(summary: dict[str, Any]) -> Figure:

@@ -27,7 +27,7 @@ from arenarl.report import markdown
 from arenarl.report.figures import LINES, STYLE, save_figure
 from arenarl.run.stage import commit
 from arenarl.studies.fidelity import TOPOLOGIES, difference, format_params, one_row_a_line, pointwise_key, run_jobs, simulate
-from arenarl.studies.simulation import NOISE
+from arenarl.studies.simulated_groups import NOISE
 from arenarl.system.atomic_files import read_json, write_json, write_text
 
 STRENGTHS = (0.25, 0.5, 1.0, 1.5, 2.0)

@@ -1,7 +1,7 @@
 """How much of a step's judging can go on while the step generates and computes log-probabilities, and how much really did.
 
 Measured against what the dependency graph allows, with judge calls of a known length and so many at once. A call can start once both
-its trajectories have ended, if it is sure to be made (`early_calls.py`); else once its group is complete, and what it waits for in
+its trajectories have ended, if it is sure to be made (`sure_calls`); else once its group is complete, and what it waits for in
 the tournament is over. From the times at which the trajectories really ended follows the least time at which all judging can be
 over, whatever the scheduler (`least_end_s`). With E, when the step asks for its rewards:
 
@@ -19,12 +19,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 from operator import itemgetter
-from threading import Thread
 
 from aiohttp import ClientSession, ClientTimeout, TCPConnector
 
 from arenarl.judges.judge import Verdict
 from arenarl.studies.bench_tournament import GRACE_S
+from arenarl.system.loop_thread import LoopThread
 from arenarl.system.seeds import stable_seed
 from arenarl.tournament.ranking import Match, Ranking
 from arenarl.tournament.topologies import TOPOLOGIES
@@ -101,29 +101,23 @@ def chains_after(matches: Sequence[Match]) -> list[int]:
 
 
 class HTTPJudge:
-    """A judge of trajectories at the address of a `delayed_judge`, which admits `concurrency` calls at once.
-
-    Calls run in a thread with a loop of its own, as those of `LLMClient` do: each step's judging has another loop.
-    """
+    """A judge of trajectories at the address of a `delayed_judge`, which admits `concurrency` calls at once."""
 
     def __init__(self, url: str, concurrency: int):
         self.url, self.concurrency = url, concurrency
-        self._loop = asyncio.new_event_loop()
 
     def __enter__(self) -> "HTTPJudge":
-        self._thread = Thread(target=self._loop.run_forever, name="http-judge", daemon=True)
-        self._thread.start()
-        asyncio.run_coroutine_threadsafe(self._open(), self._loop).result()
+        self._thread = LoopThread("http-judge")
+        self._thread.submit(self._open()).result()
         return self
 
     def __exit__(self, *error: object) -> None:
-        asyncio.run_coroutine_threadsafe(self._session.close(), self._loop).result()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
+        self._thread.submit(self._session.close()).result()
+        self._thread.close()
 
     async def compare(self, query: Query, first: Trajectory, second: Trajectory, repeat: int = 0) -> Verdict:
         asked = {"group": query.query_id, "shown": [stable_seed(one.messages) for one in (first, second)]}
-        scores = await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._ask(asked), self._loop))
+        scores = await self._thread.run(self._ask(asked))
         return Verdict(tuple({"total": score} for score in scores), itemgetter("total"))
 
     async def _open(self) -> None:

@@ -12,7 +12,9 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+import traceback
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 OWNED = "ARENARL_OWNED"  # set in the environment of a script that a command of ours has started
@@ -36,7 +38,7 @@ _BY_NUMBER = {
     errno.ENOMEM: OUT_OF_MEMORY,
     errno.EADDRINUSE: "the port is in use by another run; leave MASTER_PORT unset or set it to a free port",
 }
-_BY_TEXT = {  # torch, safetensors and the collectives raise errors of their own that only their text tells apart
+_BY_TEXT = {  # what libraries say of the same in errors of their own, that only their text tells apart
     "os error 28": _BY_NUMBER[errno.ENOSPC],
     "No space left on device": _BY_NUMBER[errno.ENOSPC],
     "os error 27": _BY_NUMBER[errno.EFBIG],
@@ -45,44 +47,69 @@ _BY_TEXT = {  # torch, safetensors and the collectives raise errors of their own
     "inline_container.cc": f"a checkpoint could not be written, most likely because the disk is full; {_DISK}",
     **dict.fromkeys(("CUDA out of memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "'out of memory'"), GPU_OUT_OF_MEMORY),
     "allocate memory": OUT_OF_MEMORY,
-    "out of memory": OUT_OF_MEMORY,
     "EADDRINUSE": _BY_NUMBER[errno.EADDRINUSE],
     "Connection closed by peer": LOST_CONNECTION,
     "Connection reset by peer": LOST_CONNECTION,
     "ncclRemoteError": LOST_CONNECTION,
 }
+_OF_LIBRARIES = ("torch", "safetensors", "tokenizers", "pyarrow")  # whose own error types may say it, as may the plain ones that their C++ raises
+_tracebacks: Path | None = None  # the folder that they are written to
 
 
 class UserError(Exception):
     """Something the user can fix; scripts print it as one line and exit with code 2."""
 
 
-def guarded(main: Callable[[], None]) -> None:
-    """Run a script's main; what the user can mend ends as one line on stderr and exit code 2, Ctrl-C as one and 130."""
+def keep_tracebacks(folder: Path) -> None:
+    """From now on a failure's traceback is written to a file in the run's folder, which the line that is shown names."""
+    global _tracebacks
+    _tracebacks = folder
+    _traceback_file(folder).unlink(missing_ok=True)  # of a failure that is past
+
+
+def guarded(main: Callable[[], None], goes_on: bool = True) -> None:
+    """Run a script's main; what the user can mend ends as one line on stderr and exit code 2, Ctrl-C as one and 130.
+
+    A script that cannot go on where it was interrupted (`goes_on` False) then says nothing.
+    """
     end_with_parent()
     code = 0
     try:
         main()
     except (Exception, KeyboardInterrupt) as error:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not tear up what is printed
-        code = _ended_by(error)
+        if isinstance(error, KeyboardInterrupt):
+            sys.unraisablehook = lambda _: None  # nor what it left half made, an event loop or a coroutine, complain as it is cleared away
+            warnings.simplefilter("ignore")
+        code = 130 if isinstance(error, KeyboardInterrupt) and not goes_on else _ended_by(error)
     _exit(code)
 
 
 def explain(error: BaseException) -> str | None:
-    """One line that says what to change, or None for an error that is a bug of ours."""
-    for cause in _causes(error):
+    """One line that says what to change, or None for an error that is a bug.
+
+    Only what an error is, or was explicitly raised from, counts: a bug met while another error was being handled stays a bug.
+    """
+    cause: BaseException | None = error
+    while cause is not None:
         if isinstance(cause, UserError):
             return f"error: {cause}"
         if isinstance(cause, KeyboardInterrupt):
             return INTERRUPTED
-        if isinstance(cause, MemoryError):
-            return f"error: {OUT_OF_MEMORY}"
-        if isinstance(cause, OSError) and cause.errno in _BY_NUMBER:
-            return f"error: {f'{cause.filename}: ' if cause.filename else ''}{_BY_NUMBER[cause.errno]}"
-        for text, line in _BY_TEXT.items():
-            if text in str(cause):
-                return f"error: {line}"
+        if line := _known_failure(cause):
+            return f"error: {line}"
+        cause = cause.__cause__
+    return None
+
+
+def _known_failure(error: BaseException) -> str | None:
+    """What a full disk, too little memory or a lost process is called, by the error's type, and where that says too little by its text."""
+    if isinstance(error, MemoryError):
+        return OUT_OF_MEMORY
+    if isinstance(error, OSError) and error.errno in _BY_NUMBER:
+        return f"{f'{error.filename}: ' if error.filename else ''}{_BY_NUMBER[error.errno]}"
+    if type(error) in (RuntimeError, Exception, OSError) or type(error).__module__.partition(".")[0] in _OF_LIBRARIES:
+        return next((line for text, line in _BY_TEXT.items() if text in str(error)), None)
     return None
 
 
@@ -99,12 +126,28 @@ def end_with_parent() -> None:
 
 def _ended_by(error: Exception | KeyboardInterrupt) -> int:
     """Say what ended the run; returns the exit code."""
-    line = explain(error)
+    line, file = explain(error), None if isinstance(error, KeyboardInterrupt) else _write_traceback(error)
     if line is None:
         sys.excepthook(type(error), error, error.__traceback__)
         return 1
-    _report(line)
+    _report(f"{line}; traceback: {file}" if file else line)
     return 130 if isinstance(error, KeyboardInterrupt) else 2
+
+
+def _write_traceback(error: Exception) -> Path | None:
+    """The file that has it; None before a run has a folder, or on a disk so full that not even this fits."""
+    if _tracebacks is None:
+        return None
+    file = _traceback_file(_tracebacks)
+    try:
+        file.write_text("".join(traceback.format_exception(error)), encoding="utf-8")
+    except OSError:
+        return None
+    return file
+
+
+def _traceback_file(folder: Path) -> Path:
+    return folder / f"error-{os.environ.get('RANK', '0')}.txt"
 
 
 def _exit(code: int) -> None:
@@ -122,13 +165,6 @@ def _end_with(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(0.5)
     os._exit(1)
-
-
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """The error and what it was raised for."""
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__
 
 
 def _report(line: str) -> None:

@@ -23,9 +23,6 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2, help="runs at once, a core each (default: 2)")
     arguments = parser.parse_args()
 
-    from arenarl.tables.pages import compare_with_stored, write_table  # which load scipy and matplotlib
-    from arenarl.tables.runs import run_all
-
     names = list(TABLES) if arguments.tables == ["all"] else arguments.tables
     tables = {name: read_table(name) for name in names}
     folder = "quick" if arguments.quick else "again" if arguments.again else "tables"
@@ -35,6 +32,11 @@ def main() -> None:
         rows = [row for row in arguments.rows if row in table.rows or len(tables) == 1]
         if rows or not arguments.rows:
             runs += runs_of(name, table, rows, arguments.seeds, folder, arguments.quick)
+
+    from arenarl.tables.pages import write_table  # which load scipy and matplotlib
+    from arenarl.tables.runner import run_all
+    from arenarl.tables.summary import compare_with_stored
+
     failures = run_all(runs, results, arguments.workers)
     for name, table in tables.items():
         if arguments.again:

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from arenarl.report.figures import LINES, STYLE, plot_band, save_figure
-from arenarl.studies import discrimination
+from arenarl.studies import signal_figures
 from arenarl.tables.rows import Table
 
 
@@ -23,7 +23,7 @@ def draw(summary: dict[str, Any], table: Table, found: dict[str, dict[int, dict[
     if table.measure == "discrimination":
         for row, seeds in found.items():
             if seeds:
-                discrimination.draw([run["discrimination"] for run in seeds.values()], folder / f"signal_{row}")
+                signal_figures.draw([run["discrimination"] for run in seeds.values()], folder / f"signal_{row}")
                 names.append(f"signal_{row}")
     return names
 

@@ -1,101 +1,45 @@
-"""What a table's runs say: results/<table>/table.json, its figures and page, and the README's tables.
+"""A table's runs for readers: its page, results/<table>/README.md, with its figures, and the README's short table.
 
-A row's figures are means over seeds with 95 % t intervals; differences are paired over the seeds that both rows have, and Holm's
-method corrects for their number. `mean` is the win rate of sampled trajectories by the evaluating judge.
+All figures are those of `summary`, which this module writes too, as table.json.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from arenarl.config.command_line import as_overrides
-from arenarl.domains.travel.queries import SUBTASKS
-from arenarl.evaluation.statistics import mean_over_seeds, paired_differences
 from arenarl.report import markdown
-from arenarl.report.summary import format_figure
-from arenarl.studies.discrimination import SIGNALS
-from arenarl.system.atomic_files import read_json, write_json, write_text
+from arenarl.report.summary import HEADS, format_figure
+from arenarl.studies.signal_figures import SIGNALS, TOLD
+from arenarl.system.atomic_files import write_json, write_text
 from arenarl.tables.figures import draw
 from arenarl.tables.rows import Row, Table
+from arenarl.tables.summary import read_seeds, summary_of_table
 
-TOLD = ("ranks", "as_many_calls", "one_round", "answer_one_round")  # the signals of discrimination.SIGNALS that a table shows
-Seeds = dict[int, dict[str, Any]]  # seed -> what its run found
+IN_SHORT = ("win_rate", "quality")  # figures of the short table, which the page does not repeat
 
 
 def write_table(name: str, table: Table, results: Path) -> str:
     """Make table.json, figures and a page of what is finished; returns the README's table."""
-    found = {row: _read_seeds(results / name / row) for row in table.rows}
-    rows = [_row_figures(row_name, row, table, found[row_name]) for row_name, row in table.rows.items()]
-    summary = {
-        "table": name,
-        "title": table.title,
-        "judge": sorted({run["judge"] for seeds in found.values() for run in seeds.values()}),
-        "seeds": sorted({seed for seeds in found.values() for seed in seeds}),
-        "rows": rows,
-        "comparisons": _comparisons(table, found),
-    }
+    found = {row: read_seeds(results / name / row) for row in table.rows}
+    summary = summary_of_table(name, table, found)
     write_json(results / name / "table.json", summary)
     figures = draw(summary, table, found, results / name) if summary["seeds"] else []
     write_text(results / name / "README.md", page(name, table, summary, figures))
     return short_table(table, summary)
 
 
-def _read_seeds(folder: Path) -> Seeds:
-    runs = [read_json(path) for path in folder.glob("seed*.json")]
-    return {run["seed"]: run for run in sorted(runs, key=lambda run: run["seed"])}
-
-
-def _row_figures(name: str, row: Row, table: Table, seeds: Seeds) -> dict[str, Any]:
-    runs = list(seeds.values())
-    win_rates = [run["figures"]["win_rate"] for run in runs]
-    none = {"mean": None, "ci": [None, None], "prediction": [None, None]}
-    return {
-        "row": name,
-        "label": row.label,
-        "config": row.config,
-        "overrides": as_overrides(table.set | row.set),
-        "seeds": list(seeds),
-        **(mean_over_seeds(win_rates) if runs else none),
-        "judge_calls": round(sum(run["judge_calls"] for run in runs) / len(runs)) if runs else None,
-        "seconds": round(sum(run["seconds"]["total"] for run in runs) / len(runs), 1) if runs else None,
-        "paper": dict(zip(table.paper_columns, row.paper, strict=True)) if row.paper else None,
-        "figures": {figure: mean_over_seeds([run["figures"][figure] for run in runs]) for figure in TRAVEL} if runs else {},
-        "by_subtask": {subtask: mean_over_seeds([run["by_subtask"][subtask] for run in runs]) for subtask in SUBTASKS} if runs else {},
-        "curve": _curve_points(runs, table.curve_steps),
-        "discrimination": _mean_signals([run["discrimination"] for run in runs]) if runs and table.measure == "discrimination" else [],
-    }
-
-
-def _curve_points(runs: Sequence[dict[str, Any]], steps: Sequence[int]) -> dict[int, dict[str, Any]]:
-    """Win rate on the curve's queries at those of the steps that a run reached."""
-    win_rates = {step: [point["eval/sampled/win_rate"] for run in runs for point in run["curve"] if point["step"] == step] for step in steps}
-    return {step: mean_over_seeds(of_step) for step, of_step in win_rates.items() if of_step}
-
-
-def _mean_signals(rows_by_seed: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """By step: spread and noise of scores of whole trajectories, and Kendall's tau to the truth, each with its interval over seeds."""
-    steps = sorted(set.intersection(*({row["step"] for row in rows} for rows in rows_by_seed)))
-    at = {step: [row for rows in rows_by_seed for row in rows if row["step"] == step] for step in steps}
-    return [
-        {"step": step}
-        | {name: mean_over_seeds([row["trajectory"][name] for row in rows]) for name in ("sigma_group", "sigma_noise", "snr")}
-        | {"tau": {signal: mean_over_seeds([row["tau"][signal]["quality"] for row in rows]) for signal in TOLD}}
-        for step, rows in at.items()
+def method_table(table: Table, summary: dict[str, Any]) -> str:
+    """A line a row: win rate, difference from the reference, noise-free quality, judge calls."""
+    differences = _from_reference(table, summary)
+    lines = [
+        [row["label"], _figure(row), _difference(differences.get(row["row"])), _figure(row["figures"].get("quality")), _calls(row)]
+        for row in _run_rows(table, summary)
     ]
-
-
-def _comparisons(table: Table, found: dict[str, Seeds]) -> list[dict[str, Any]]:
-    """Of win rates, over the seeds that both rows have."""
-    shared = {pair: sorted(set(found[pair[0]]) & set(found[pair[1]])) for pair in table.pairs}
-    win_rates = {
-        pair: tuple([found[row][seed]["figures"]["win_rate"] for seed in seeds] for row in pair) for pair, seeds in shared.items() if seeds
-    }
-    differences = paired_differences(win_rates)
-    return [{"rows": list(pair), "seeds": shared[pair], **figures} for pair, figures in differences.items()]
+    return markdown.table(["method", "win rate %", _less(table), "quality 0-10", "judge calls"], lines)
 
 
 def short_table(table: Table, summary: dict[str, Any]) -> str:
-    """What the README shows: a row's win rate, its difference from the reference, what it cost, and the paper's figure."""
+    """What docs/results.md shows: a row's win rate, its difference from the reference, what it cost, and the paper's figure."""
     head = ["method", "row", "win rate %", *([_less(table)] if table.compare_with_reference else []), "quality 0-10", "judge calls", "seeds"]
     head += [f"paper, {table.paper_columns[-1]}"] if table.paper_columns else []
     differences = _from_reference(table, summary)
@@ -109,12 +53,13 @@ def short_table(table: Table, summary: dict[str, Any]) -> str:
 
 def page(name: str, table: Table, summary: dict[str, Any], figures: Sequence[str]) -> str:
     """results/<table>/README.md: all figures, and the same rows at the paper's scale."""
-    head = ["row", "win rate %", *(f"{subtask} %" for subtask in SUBTASKS), "valid %", "grounded %", "constraints %", "tool calls", "minutes"]
+    subtasks, others = _columns(summary, "by_subtask"), [name for name in _columns(summary, "figures") if name not in IN_SHORT]
+    head = ["row", "win rate %", *(f"{subtask} %" for subtask in subtasks), *(HEADS.get(name, name) for name in others), "minutes"]
     head += [f"curve, step {step} %" for step in table.curve_steps]
     lines = []
     for row in _run_rows(table, summary):
-        cells = [row["label"], _figure(row), *(_mean(row["by_subtask"].get(subtask)) for subtask in SUBTASKS)]
-        cells += [_mean(row["figures"].get(name)) for name in ("valid_rate", "groundedness", "constraints_met", "tool_calls")]
+        cells = [row["label"], _figure(row), *(_mean(row["by_subtask"].get(subtask)) for subtask in subtasks)]
+        cells += [_mean(row["figures"].get(name)) for name in others]
         cells += ["-" if row["seconds"] is None else f"{row['seconds'] / 60:.1f}", *(_mean(row["curve"].get(step)) for step in table.curve_steps)]
         lines.append(cells)
     parts = [
@@ -134,7 +79,7 @@ def page(name: str, table: Table, summary: dict[str, Any], figures: Sequence[str
 
 def scale_table(table: Table) -> str:
     """The paper's figures, ours at that scale, and the options of the scripts that run it."""
-    scripts = ["train_rl.py", "evaluate.py", *([f"arenarl.{table.measure}"] if table.measure else [])]
+    scripts = ["train_rl.py", "evaluate.py", *(["arenarl.studies.signal_and_noise"] if table.measure else [])]
     paper = [f"paper: {column}" for column in table.paper_columns]
     head = ["at the paper's scale", *paper, "ours", f"options of {', '.join(scripts)}"]
     unknown = ["-"] * len(table.paper_columns)
@@ -154,6 +99,11 @@ def _named(name: str, row: Row) -> str:
     return f"{row.at_scale} --set name=travel-{name}{start}"
 
 
+def _columns(summary: dict[str, Any], kind: str) -> list[str]:
+    """What some row has of `figures` or `by_subtask`."""
+    return list(dict.fromkeys(name for row in summary["rows"] for name in row[kind]))
+
+
 def _run_rows(table: Table, summary: dict[str, Any]) -> list[dict[str, Any]]:
     """Rows that have something to run here."""
     return [row for row in summary["rows"] if table.rows[row["row"]].is_run]
@@ -171,7 +121,7 @@ def _pairs_table(table: Table, summary: dict[str, Any]) -> list[str]:
 
 
 def _signals_table(table: Table, summary: dict[str, Any]) -> list[str]:
-    """What `discrimination` measured, a line a row and step."""
+    """What `signal_and_noise` measured, a line a row and step."""
     head = ["groups of", "step", "sigma_group", "sigma_noise", "SNR", *(f"tau: {SIGNALS[signal]}" for signal in TOLD)]
     lines = [
         [row["label"], str(at["step"]), *(_figure(figure, 2) for figure in (at["sigma_group"], at["sigma_noise"], at["snr"], *at["tau"].values()))]
@@ -193,31 +143,6 @@ def _paper(figures: dict[str, Any] | None) -> list[str]:
     return [f"{value:g}" for value in figures.values()] if figures else ["-"]
 
 
-def compare_with_stored(name: str, again: Path, stored: Path) -> str:
-    """A line for each row and seed that was run again: beside the stored figure of the same seed, or the interval for a new one."""
-    table = read_json(stored / name / "table.json") or {"rows": []}
-    rows = {row["row"]: row for row in table["rows"]}
-    lines = []
-    for path in sorted((again / name).glob("*/seed*.json")):
-        run, earlier = read_json(path), read_json(stored / name / path.parent.name / path.name)
-        line = f"{name}, {run['row']}, seed {run['seed']}: win rate {run['figures']['win_rate']:.4f} %"
-        if earlier:
-            same = "all figures are the same" if earlier["figures"] == run["figures"] else f"different{_other_cpu(earlier, run)}"
-            lines.append(f"{line}, stored {earlier['figures']['win_rate']:.4f} %: {same}")
-        elif (bounds := rows.get(run["row"], {}).get("prediction")) and bounds[0] is not None:
-            inside = bounds[0] <= run["figures"]["win_rate"] <= bounds[1]
-            lines.append(f"{line}, 95 % prediction interval {bounds[0]:.1f} to {bounds[1]:.1f}: {'inside' if inside else 'outside'}")
-        else:
-            lines.append(f"{line}, nothing stored to compare with")
-    return "\n".join(lines)
-
-
-def _other_cpu(earlier: dict[str, Any], run: dict[str, Any]) -> str:
-    """Where two runs of a seed had different CPUs, that it may be these; a CPU that was not noted is no reason."""
-    before, now = (one.get("provenance", {}).get("cpu") for one in (earlier, run))
-    return f", but stored from another CPU ({before}; this is {now}), which rounds otherwise" if before and before != now else ""
-
-
 def _figure(figure: dict[str, Any] | None, digits: int = 1) -> str:
     return format_figure(figure, digits) if figure and figure["mean"] is not None else "not run"
 
@@ -233,6 +158,3 @@ def _difference(figures: dict[str, Any] | None) -> str:
     low, high = figures["ci"]
     interval = "" if low is None else f" [{low:+.1f}, {high:+.1f}]"
     return f"{figures['difference']:+.1f}{interval}{' *' if figures['is_beyond_chance'] else ''}"
-
-
-TRAVEL = ("win_rate", "quality", "valid_rate", "groundedness", "constraints_met", "tool_calls")  # the columns of the README's table

@@ -59,7 +59,7 @@ class Table:
     compare_with_reference: bool = True  # ... or none, and only the pairs below are compared
     comparisons: list[list[str]] = field(default_factory=list)  # further pairs of rows
     curve_steps: list[int] = field(default_factory=list)  # steps at which the learning curve is part of the table
-    measure: Literal["discrimination"] | None = None  # what else is measured of each run
+    measure: Literal["discrimination"] | None = None  # what else is measured of each run: studies/signal_and_noise.py
     rows: dict[str, Row] = field(default_factory=dict)
 
     @property

@@ -11,26 +11,30 @@ runs/<run>/difficulty/pass_rates.jsonl, where <run> is the SFT policy's. RL then
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from accelerate import PartialState
 from accelerate.utils import gather_object
 
-from arenarl.build import build_client, build_engine, difficulty_path, load_policy, require_backend, training_queries
 from arenarl.config.command_line import parse_arguments
 from arenarl.config.schema import Config
+from arenarl.domains.domain import make_domain
+from arenarl.domains.environments import make_environment
 from arenarl.domains.known_answers import has_answer
 from arenarl.judges.verifier import Verifier
+from arenarl.llm.client import open_client
+from arenarl.rollout.backends import make_policy_engine, require_backend
 from arenarl.rollout.engine import Attempt, RolloutEngine
-from arenarl.rollout.policy import load_tokenizer, require_model
+from arenarl.rollout.policy import require_model
 from arenarl.run.processes import join_processes, own_share
 from arenarl.run.stage import fix_randomness
 from arenarl.system.atomic_files import hash_files, read_json, write_json
 from arenarl.system.errors import guarded
 from arenarl.system.progress import Bar, is_main_process, say
 from arenarl.system.seeds import stable_seed
+from arenarl.training.queries import training_queries
 from arenarl.trajectory import Query, read_jsonl, write_jsonl
 
 BATCH = 64  # queries between two writings
@@ -66,11 +70,13 @@ def settings_of(config: Config, policy: str) -> dict[str, Any]:
 
 def measure(config: Config) -> None:
     """Find the pass rates that are missing, and say how many queries are kept."""
-    difficulty, config.rl.difficulty.filter = config.rl.difficulty, False
+    difficulty, path = config.rl.difficulty, config.pass_rates
     join_processes(config)
-    policy, path = require_model(config.sft_policy), difficulty_path(config)
-    require_backend(config, policy)
-    queries = [query for query in training_queries(config) if has_answer(query)]
+    policy = require_model(config.sft_policy)
+    require_backend(config.rollout, policy, config.policy.dtype)
+    unfiltered = replace(config.rl, difficulty=replace(difficulty, filter=False))
+    domain = make_domain(config.environment, config.data)
+    queries = [query for query in training_queries(domain, unfiltered, config.reward.name, path) if has_answer(query)]
     settings = settings_of(config, policy)
     is_known = read_json(path.parent / "settings.json") == settings
     records = {record["query_id"]: record for record in read_jsonl(path)} if is_known and path.is_file() else {}
@@ -79,8 +85,8 @@ def measure(config: Config) -> None:
     if not is_known and is_main_process():
         path.unlink(missing_ok=True)
         write_json(path.parent / "settings.json", settings)
-    client = build_client(config, "difficulty")
-    engine = build_engine(config, load_tokenizer(policy), load_policy(config, policy), client)
+    client = open_client(config.llms_of("difficulty"), config.judge, f"{config.run_name}/difficulty")
+    engine = make_policy_engine(config, policy, make_environment(config.environment, config.data.language, client), client)
     missing = [query for query in queries if query.query_id not in records]
     with Bar("difficulty", len(queries), len(queries) - len(missing)) as bar:
         for start in range(0, len(missing), BATCH):

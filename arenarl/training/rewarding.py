@@ -8,26 +8,21 @@ without a verdict gets no reward.
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, astuple, dataclass, field, replace
 from statistics import fmean
 
-import numpy as np
-from scipy.stats import kendalltau
-
-from arenarl.config.schema import Config
+from arenarl.config.schema import GroupStageConfig, RewardConfig, TournamentConfig
 from arenarl.domains.known_answers import entity_recall, has_answer
 from arenarl.domains.rubrics import weighted_mean
-from arenarl.judges.judge import Examiner, Judge, scores_and_detail, true_quality
+from arenarl.judges.judge import Judge, scores_and_detail
 from arenarl.judges.verifier import Verifier
-from arenarl.llm.client import LLMClient
 from arenarl.system.seeds import stable_seed
 from arenarl.tournament.mixed_model import JudgeVariances
 from arenarl.tournament.play import play_tournament
 from arenarl.tournament.ranking import Ranking, midranks, scored_calls
 from arenarl.tournament.topologies import TOPOLOGIES, parameters_of
-from arenarl.training.early_calls import EarlyCalls
-from arenarl.training.judging import IncomingGroup, Judging
+from arenarl.training.judging import EarlyCalls, IncomingGroup, Judging
 from arenarl.training.rewards import add_format_reward, correctness_reward, min_max, pointwise_reward, rank_to_reward, zero_invalid
 from arenarl.trajectory import Query, RolloutGroup, Trajectory
 
@@ -79,12 +74,19 @@ class Arena:
     """
 
     def __init__(
-        self, judge: Judge, config: Config, client: LLMClient | None = None, watch: Callable[[Tally], None] = lambda tally: None
+        self,
+        judge: Judge,
+        reward: RewardConfig,
+        tournament: TournamentConfig,
+        group_stage: GroupStageConfig,
+        verifier: Verifier,
+        seed: int,
+        watch: Callable[[Tally], None] = lambda tally: None,
     ):
         self.judge = judge
-        self.config = config
-        self.client = client  # through which the judge asks, if it is an LLM
-        self.verifier = Verifier(config.judge.verifier, client)
+        self.reward, self.tournament, self.group_stage = reward, tournament, group_stage
+        self.verifier = verifier
+        self.seed = seed
         self.watch = watch
         self.variances = JudgeVariances()
         self._tally = Tally()
@@ -98,7 +100,7 @@ class Arena:
 
         async def reward(group: IncomingGroup) -> GroupOutcome:
             nonlocal tally
-            outcome = await REWARDS[self.config.reward.name](self, group)
+            outcome = await REWARDS[self.reward.name](self, group)
             tally += outcome.tally
             self.watch(tally)
             return outcome
@@ -118,10 +120,10 @@ class Arena:
         self._tally = sum(tallies, self._tally)
         self.watch(self._tally)
 
-    def learn(self, calls_by_group: Sequence[Sequence[tuple[int, int, float, float]]]) -> None:
+    def learn(self, group_size: int, calls_by_group: Sequence[Sequence[tuple[int, int, float, float]]]) -> None:
         """Add a step's scored calls, group by group in the order of the batch, to what is known of the judge."""
         for calls in calls_by_group:
-            self.variances.observe(self.config.rollout.group_size, calls)
+            self.variances.observe(group_size, calls)
 
     def judge_metrics(self) -> dict[str, float]:
         """What the scores of the last few groups tell of the judge, as standard deviations; empty without matches."""
@@ -132,7 +134,7 @@ class Arena:
 
 async def _tournament_reward(arena: Arena, incoming: IncomingGroup) -> GroupOutcome:
     """Eqs. 3-6, ArenaRL."""
-    tournament = arena.config.tournament
+    tournament = arena.tournament
     options = {name: getattr(tournament, name) for name in ("ranking", *parameters_of(tournament.topology))}
     _, ranking = await _play(arena, incoming, tournament.topology, {**options, "variances": arena.variances})
     return _outcome(rank_to_reward(ranking.ranks_G), ranking)
@@ -140,7 +142,7 @@ async def _tournament_reward(arena: Arena, incoming: IncomingGroup) -> GroupOutc
 
 async def _tournament_grpo_reward(arena: Arena, incoming: IncomingGroup) -> GroupOutcome:
     """Algorithm 1, Eqs. 8 and 9, Tournament-GRPO."""
-    valid_G, ranking = await _play(arena, incoming, "group_stage", asdict(arena.config.group_stage))
+    valid_G, ranking = await _play(arena, incoming, "group_stage", asdict(arena.group_stage))
     return _outcome(add_format_reward(min_max(zero_invalid(ranking.scores_G, valid_G)), valid_G), ranking)
 
 
@@ -156,7 +158,7 @@ async def _play(arena: Arena, incoming: IncomingGroup, topology: str, options: d
 
     Calls that are sure to be made start as soon as their trajectories are there, all others with the complete group.
     """
-    query, tournament = incoming.query, arena.config.tournament
+    query, tournament = incoming.query, arena.tournament
 
     async def ask(i: int, j: int) -> tuple | None:
         first, second = await incoming.trajectory(i), await incoming.trajectory(j)
@@ -183,7 +185,7 @@ async def _play(arena: Arena, incoming: IncomingGroup, topology: str, options: d
         topology,
         len(incoming),
         choose if topology == "group_stage" else calls.compare,
-        seed=stable_seed(arena.config.seed, query.query_id),
+        seed=stable_seed(arena.seed, query.query_id),
         entrants=entrants_G,
         valid_G=valid_G,
         timeout_s=tournament.timeout_s,
@@ -199,7 +201,7 @@ def _outcome(rewards_G: list[float | None], ranking: Ranking) -> GroupOutcome:
 
 async def _pointwise_reward(arena: Arena, incoming: IncomingGroup) -> GroupOutcome:
     """A score of the answer alone (3.2), as in the paper's GRPO and GSPO rows, or of the whole trajectory; the mean of several calls."""
-    reward = arena.config.reward
+    reward = arena.reward
 
     async def score(trajectory: Trajectory, repeat: int) -> float | None:
         verdict = await arena.judge.score(incoming.query, trajectory, reward.name == "pointwise_answer", repeat)
@@ -246,7 +248,7 @@ async def _ask(
 
 async def _correctness_reward(arena: Arena, incoming: IncomingGroup) -> GroupOutcome:
     """1 for the known answer (C.1, InfoAgent); Eq. 8 with `reward.entity_recall`. What is invalid has 0, whatever it found."""
-    query, weight = incoming.query, arena.config.reward.entity_recall
+    query, weight = incoming.query, arena.reward.entity_recall
     valid_G, replies_G = await _ask(incoming, lambda trajectory: [arena.verifier.is_correct(query, trajectory)])
     correct_G = [replies[0] if replies else False for replies in replies_G]
     trajectories = (await incoming.complete()).trajectories
@@ -277,87 +279,3 @@ REWARDS = {  # reward.name -> how a group is rewarded
     "correctness_or_tournament": _correctness_or_tournament_reward,
 }
 
-
-def outcome_metrics(
-    groups: Sequence[RolloutGroup], outcomes: Sequence[GroupOutcome], examine: Examiner | None
-) -> dict[str, list[float]]:
-    """A step's `area/quantity` metrics, each as the values whose mean it is: one a trajectory, group or call. So the mean over the
-    values of all processes is that over all groups of the step. `true/` ones need the domain's truth and are never seen by the policy.
-    """
-    trajectories = [trajectory for group in groups for trajectory in group.trajectories]
-    rankings = [outcome.ranking for outcome in outcomes if outcome.ranking]
-    metrics = {
-        "rollout/valid_rate": [trajectory.valid for trajectory in trajectories],
-        "rollout/tool_calls": [trajectory.meta["tool_calls"] for trajectory in trajectories],
-        "rollout/tool_error_rate": _flags((one.meta["tool_errors"], one.meta["tool_calls"]) for one in trajectories),
-        "rollout/turns": [trajectory.meta["turns"] for trajectory in trajectories],
-        "rollout/policy_tokens": [trajectory.policy_tokens for trajectory in trajectories],
-        "rollout/reward": [reward for outcome in outcomes for reward in outcome.rewards_G if reward is not None],
-        "rollout/accuracy": [correct for outcome in outcomes for correct in outcome.correct_G if correct is not None],
-        "judge/calls_per_group": [outcome.judge_calls for outcome in outcomes],
-        "judge/failure_rate": _flags((outcome.failed_calls, outcome.judge_calls) for outcome in outcomes),
-        "judge/tie_rate": [ranking.tie_rate for ranking in rankings if ranking.tie_rate is not None],
-        "judge/flip_rate": [ranking.flip_rate for ranking in rankings if ranking.flip_rate is not None],
-    }
-    if examine:
-        metrics |= _true_metrics([_quality(examine, group) for group in groups], outcomes)
-    return {name: [float(value) for value in values] for name, values in metrics.items()}
-
-
-def _true_metrics(quality: Sequence[list[float]], outcomes: Sequence[GroupOutcome]) -> dict[str, list[float]]:
-    taus = [rank_correlation(outcome.rewards_G, truth_G) for outcome, truth_G in zip(outcomes, quality, strict=True)]
-    return {
-        "true/quality": [total for truth_G in quality for total in truth_G],
-        "true/quality_spread": [np.std(truth_G) for truth_G in quality],
-        "true/rank_agreement": [tau for tau in taus if not math.isnan(tau)],
-    }
-
-
-def _quality(examine: Examiner, group: RolloutGroup) -> list[float]:
-    return [true_quality(examine, group.query, trajectory) for trajectory in group.trajectories]
-
-
-def _flags(counts: Iterable[tuple[int, int]]) -> list[float]:
-    """(hits, of how many) each as so many ones and zeros."""
-    return [flag for hits, total in counts for flag in [1.0] * hits + [0.0] * (total - hits)]
-
-
-def rollout_table(groups: Sequence[RolloutGroup], outcomes: Sequence[GroupOutcome]) -> tuple[list[str], list[list]]:
-    """Columns and rows of the table of trajectories with their ranks that W&B shows."""
-    columns = ["query", "rank", "reward", "is_anchor", "stop_reason", "tool_calls", "answer"]
-    rows = [
-        [group.query.query, rank, reward, trajectory.is_anchor, trajectory.stop_reason, trajectory.meta["tool_calls"], trajectory.answer]
-        for group, outcome in zip(groups, outcomes, strict=True)
-        for trajectory, rank, reward in zip(group.trajectories, outcome.ranks_G, outcome.rewards_G, strict=True)
-    ]
-    return columns, rows
-
-
-def group_records(step: int, groups: Sequence[RolloutGroup], outcomes: Sequence[GroupOutcome], examine: Examiner | None) -> list[dict]:
-    """A step's groups as lines of runs/<run>/rl/groups.jsonl, for the report: trajectories, rewards, ranks, every match.
-
-    `quality` is None without a truth.
-    """
-    return [
-        {
-            "step": step,
-            "query_id": group.query.query_id,
-            "subtask": group.query.subtask,
-            "query": group.query.query,
-            "trajectories": [trajectory.to_record() for trajectory in group.trajectories],
-            "quality": [round(quality, 3) for quality in _quality(examine, group)] if examine else None,
-            "rewards": outcome.rewards_G,
-            "ranks": outcome.ranks_G,
-            "ranking": asdict(outcome.ranking) if outcome.ranking else None,
-        }
-        for group, outcome in zip(groups, outcomes, strict=True)
-    ]
-
-
-def rank_correlation(one_G: Sequence[float | None], other_G: Sequence[float | None]) -> float:
-    """Kendall's tau-b over those that have both values; NaN where either is constant."""
-    one, other = np.array(one_G, dtype=float), np.array(other_G, dtype=float)
-    known = np.isfinite(one) & np.isfinite(other)
-    if np.unique(one[known]).size < 2 or np.unique(other[known]).size < 2:
-        return math.nan
-    return float(kendalltau(one[known], other[known]).statistic)

@@ -7,6 +7,7 @@ reference's and the old log-probabilities, then asks for rewards: judging begins
 for in the last.
 """
 
+import os
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -15,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 import wandb
 from accelerate.utils import gather_object
 from datasets import Dataset
@@ -24,20 +26,62 @@ from trl import GRPOConfig, GRPOTrainer
 from trl.models import unwrap_model_for_generation
 
 from arenarl.config.schema import Config, RLConfig
+from arenarl.judges.judge import Examiner
 from arenarl.llm.client import LLMClient, RunStopped, Usage
 from arenarl.rollout.engine import RolloutEngine
+from arenarl.rollout.policy import lora_config
 from arenarl.rollout.weight_sync import VLLMWeights
 from arenarl.run.zero3 import LONGEST_WAIT_S, start_deepspeed
 from arenarl.system.errors import UserError
 from arenarl.system.seeds import stable_seed
 from arenarl.tournament.mixed_model import JudgeVariances
 from arenarl.training.judging import Judging
-from arenarl.training.rewarding import Arena, GroupOutcome, rollout_table
+from arenarl.training.rewarding import Arena, GroupOutcome
 from arenarl.training.rewards import center, leave_one_out, standardize
-from arenarl.trajectory import Query, RolloutGroup, Trajectory
+from arenarl.training.step_records import group_records, outcome_metrics, rollout_table
+from arenarl.trajectory import Query, RolloutGroup, Trajectory, append_step
 
 Log = Callable[[list[RolloutGroup], list[GroupOutcome]], dict[str, list[float]]]
 Keep = Callable[[int, list[RolloutGroup], list[GroupOutcome]], None]
+
+
+def make_trainer(
+    config: Config,
+    folder: Path,
+    policy: str,
+    queries: Sequence[Query],
+    engine: RolloutEngine,
+    arena: Arena,
+    examine: Examiner | None,
+    client: LLMClient | None,
+    act: Callable[[int], None],
+) -> GRPOTrainer:
+    """TRL's trainer on the policy at a path: it rolls out `queries` with `engine` and is rewarded by `arena`.
+
+    `act(step)` is called every `rl.eval_steps` optimizer steps, `examine` says what is logged as true, groups are kept in `folder`.
+    """
+
+    def log(groups: list[RolloutGroup], outcomes: list[GroupOutcome]) -> dict[str, list[float]]:
+        return outcome_metrics(groups, outcomes, examine) | engine.tool_metrics()
+
+    def keep(step: int, groups: list[RolloutGroup], outcomes: list[GroupOutcome]) -> None:
+        append_step(folder / "groups.jsonl", step, group_records(step, groups, outcomes, examine))
+
+    every_few_steps = EveryFewSteps(config.rl.eval_steps, engine, act)
+    trainer = GRPOTrainer(
+        model=policy,
+        args=grpo_arguments(config, folder, int(os.environ.get("WORLD_SIZE", "1")), use_cpu=not torch.cuda.is_available()),
+        train_dataset=prompt_dataset(queries, config),
+        processing_class=engine.tokenizer,
+        rollout_func=rollout_function(engine, arena, queries, config, client),
+        reward_funcs=reward_functions(arena, log, keep, config, client),
+        callbacks=[every_few_steps, KeptWithCheckpoint(arena)],
+        peft_config=lora_config(config.policy.lora_rank),
+    )
+    every_few_steps.trainer = trainer
+    if config.rollout.backend != "transformers":
+        trainer.vllm_weights = VLLMWeights(trainer, engine, queries, config)
+    return trainer
 
 
 def grpo_arguments(config: Config, folder: Path, processes: int, use_cpu: bool) -> GRPOConfig:
@@ -128,12 +172,12 @@ def prompt_dataset(queries: Sequence[Query], config: Config) -> Dataset:
 
 
 def rollout_function(
-    engine: RolloutEngine, arena: Arena, queries: Sequence[Query], config: Config
+    engine: RolloutEngine, arena: Arena, queries: Sequence[Query], config: Config, client: LLMClient | None = None
 ) -> Callable[[list[str], GRPOTrainer], dict[str, Any]]:
     """TRL's `rollout_func`: prompts, each N times in a row → token ids, the mask of the policy's own tokens, and the groups.
 
-    `arena` gets each trajectory as it ends. What ends its judging ends the rollout too: RunStopped on all processes, once all are
-    through with theirs.
+    `arena` gets each trajectory as it ends. What ends its judging, or the `client` that asks LLMs, ends the rollout too: RunStopped on all
+    processes, once all are through with theirs.
     """
     by_text = {query.query: query for query in queries}
     n = config.rollout.group_size
@@ -150,8 +194,8 @@ def rollout_function(
         def hand_over(index: int, trajectory: Trajectory) -> None:
             judging.groups[index // n].hand_over(index % n, trajectory)
             judging.check()
-            if arena.client:
-                arena.client.check()
+            if client:
+                client.check()
 
         groups, stop = [], None
         with generating(engine, trainer):
@@ -159,7 +203,7 @@ def rollout_function(
                 groups = engine.roll_out_groups(step_queries, stable_seed(config.seed, step), config.turns.at(step), hand_over)
             except RunStopped as error:  # the others must learn of it, and the model must go back to the trainer, before it is raised
                 stop = str(error)
-        if arena.client:
+        if client:
             stop_together(gather_object([stop]))
         trajectories = [trajectory for group in groups for trajectory in group.trajectories]
         return {
@@ -175,7 +219,9 @@ def rollout_function(
     return roll_out
 
 
-def reward_functions(arena: Arena, log: Log, keep: Keep, config: Config) -> list[Callable[..., list[float | None]]]:
+def reward_functions(
+    arena: Arena, log: Log, keep: Keep, config: Config, client: LLMClient | None = None
+) -> list[Callable[..., list[float | None]]]:
     """What TRL calls for rewards, one function a column: the reward, and for `rl.advantage: decoupled` (GDPO) whether it is valid."""
     n = config.rollout.group_size
     judged: list[GroupOutcome] = []
@@ -189,11 +235,11 @@ def reward_functions(arena: Arena, log: Log, keep: Keep, config: Config) -> list
         pairs = [pair for one, outcome in zip(group[::n], judged) for pair in zip(one.trajectories, outcome.rewards_G)]
         return [None if reward is None else float(trajectory.valid) for trajectory, reward in pairs]
 
-    reward = reward_function(arena, remember, keep, config)
+    reward = reward_function(arena, remember, keep, config, client)
     return [reward, valid] if config.rl.advantage == "decoupled" else [reward]
 
 
-def reward_function(arena: Arena, log: Log, keep: Keep, config: Config):
+def reward_function(arena: Arena, log: Log, keep: Keep, config: Config, client: LLMClient | None = None):
     """TRL's reward function: rows → groups → `arena` → rows. `log` turns this process's groups into the values of metrics, of which
     TRL takes the mean over all processes.
 
@@ -210,10 +256,10 @@ def reward_function(arena: Arena, log: Log, keep: Keep, config: Config):
         groups = group[::n]
         (rollout_start, rollout_end), start = rollout[0], time.perf_counter()
         outcomes = judging[0].outcomes()
-        usage = llm_usage(arena.client) if arena.client else {}
+        usage = llm_usage(client) if client else {}
         seconds = (rollout_end - rollout_start, start - rollout_end, time.perf_counter() - start)
         judged = gather_object([(outcome.scored_calls, outcome.tally, seconds) for outcome in outcomes])
-        arena.learn([calls for calls, _, _ in judged])
+        arena.learn(n, [calls for calls, _, _ in judged])
         arena.count([tally for _, tally, _ in judged])
         slowest = max((seconds for _, _, seconds in judged), key=sum)  # all wait for it
         known = arena.judge_metrics() | usage | {  # the same on all processes
@@ -322,12 +368,6 @@ class KeptWithCheckpoint(TrainerCallback, ExportableState):
     def on_train_begin(self, args, state, control, **kwargs):
         if state.global_step:
             self.arena.variances = JudgeVariances.from_dict(state.stateful_callbacks[type(self).__name__]["attributes"])
-
-
-def connect(trainer: GRPOTrainer, engine: RolloutEngine, queries: Sequence[Query], config: Config) -> None:
-    """Keep vLLM, if that is what generates, at the trainer's weights."""
-    if config.rollout.backend != "transformers":
-        trainer.vllm_weights = VLLMWeights(trainer, engine, queries, config)
 
 
 @contextmanager

@@ -316,7 +316,7 @@ def test_a_group_stage_that_cannot_work_is_refused(refuse, key, value, named):
     [
         ("hop_weights=[]", "hop_weights=[]: name a weight"), ("hop_weights=[0,0]", "name a weight"), ("hop_weights=[1,-1]", "name a weight"),
         ("branching=[1,1]", "at most 3 entities"), ("branching=[2,0]", "must be above 0"), ("max_tool_calls=0", "must be above 0"),
-        ("plain_share=2", "must be from 0 to 1"), ("rephraser.name=llm", "data.research.rephraser.model is missing"),
+        ("plain_share=2", "must not be above 1"), ("rephraser.name=llm", "data.research.rephraser.model is missing"),
     ],
 )  # fmt: skip
 def test_questions_that_cannot_be_made_are_refused(refuse, override, wrong):
@@ -370,9 +370,9 @@ def test_limits_of_a_run_are_checked(refuse):
     assert "judge.max_cost needs judge.train.price_in and judge.train.price_out" in refuse(judge)
 
 
-@pytest.mark.parametrize("script", [report, memory])
-def test_overrides_without_a_config_are_refused(script, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["script", "--readme", "--set", "seed=1"])
+@pytest.mark.parametrize(("script", "what"), [(report, "quickstart"), (memory, "--readme")])
+def test_overrides_without_a_config_are_refused(script, what, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["script", what, "--set", "seed=1"])
     with pytest.raises(SystemExit):
         script.main()
     assert "--set changes a key of a config; name it with --config" in capsys.readouterr().err

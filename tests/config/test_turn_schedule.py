@@ -62,7 +62,7 @@ def test_what_no_run_can_follow_is_refused_in_one_line(tmp_path, overrides, says
 
 
 def test_short_long_and_scaling_differ_in_their_turns_alone():
-    short, long, scaling = (load_config(f"configs/quickstart_{name}_turns.yaml") for name in ("short", "long", "scaling"))
+    short, long, scaling = (load_config(f"configs/methods/{name}_turns.yaml") for name in ("short", "long", "scaling"))
     horizons = {config.name: [config.turns.at(step) for step in (0, 49, 50, 99, 100, 149)] for config in (short, long, scaling)}
     assert horizons == {
         "quickstart-short-turns": [3] * 6, "quickstart-long-turns": [8] * 6, "quickstart-scaling-turns": [3, 3, 5, 5, 8, 8],

@@ -5,12 +5,11 @@ import shutil
 
 import numpy as np
 import pytest
+from parts import domain_of, examiner_of, trainer_judge_of, training_queries_of
 from scripts import ROOT, read, run, run_well
 
-from arenarl import build
-from arenarl.build import build_examiner, build_judge, training_queries
 from arenarl.config.schema import Config, EnvironmentConfig
-from arenarl.domains.domain import DOMAINS, Truth, make_domain
+from arenarl.domains.domain import DOMAINS, Truth
 from arenarl.evaluation.evaluation import Case, baseline_cases, summarize
 from arenarl.judges.judge import rubric_of
 from arenarl.report.page import write_page
@@ -19,8 +18,8 @@ from arenarl.system.errors import UserError
 from arenarl.trajectory import Query, Trajectory, write_jsonl
 
 JUDGE = """
-from arenarl.judge import Judge, Verdict
-from arenarl.rubrics import domain_rubric
+from arenarl.judges.judge import Judge, Verdict
+from arenarl.domains.rubrics import domain_rubric
 
 class Longer(Judge):
     def __init__(self, config):
@@ -49,13 +48,13 @@ def config_of(folder, domain="writing", **keys):
 
 @pytest.mark.parametrize("name", DOMAINS)
 def test_a_domain_of_this_project_says_its_name_and_has_all_parts(name):
-    domain = make_domain(config_of("", name))
+    domain = domain_of(config_of("", name))
     assert domain.name == name and set(domain.held_out) < set(domain.subtasks) and all(path.is_file() for path in domain.sources)
     assert None not in (domain.examine, domain.splits, domain.solve)
 
 
 def test_the_truth_has_the_dimensions_of_the_rubric(taught):
-    examine = build_examiner(Config())
+    examine = examiner_of(Config())
     for one in taught[::20]:
         truth = examine(one.query, one.trajectory)
         assert tuple(truth.dimensions()) == rubric_of(one.query).names
@@ -63,31 +62,31 @@ def test_the_truth_has_the_dimensions_of_the_rubric(taught):
 
 
 def test_a_name_with_a_rubric_is_a_domain_without_a_truth_and_one_without_is_none():
-    assert build_examiner(config_of("")) is None
+    assert examiner_of(config_of("")) is None
     with pytest.raises(UserError, match="no rubric for the domain travle"):
-        make_domain(config_of("", "travle"))
+        domain_of(config_of("", "travle"))
     with pytest.raises(UserError, match="environment.domain: nowhere:Weather cannot be imported"):
-        make_domain(config_of("", "nowhere:Weather"))
+        domain_of(config_of("", "nowhere:Weather"))
 
 
 def test_the_embedded_judge_is_refused_where_there_is_no_truth():
     config = config_of("")
     with pytest.raises(UserError, match="writing has no examine, which the embedded judge scores by"):
-        build_judge(config, config.judge.train, build_examiner(config))
+        trainer_judge_of(config)
 
 
 def test_subtasks_are_those_that_the_queries_name(tmp_path):
     write_jsonl(tmp_path / "rl_queries.jsonl", [query("a", "poem"), query("b", "essay"), query("c", "poem")])
-    assert [one.query_id for one in training_queries(config_of(tmp_path))] == ["a", "b", "c"]
-    assert [one.query_id for one in training_queries(config_of(tmp_path, subtasks=["poem"]))] == ["a", "c"]
+    assert [one.query_id for one in training_queries_of(config_of(tmp_path))] == ["a", "b", "c"]
+    assert [one.query_id for one in training_queries_of(config_of(tmp_path, subtasks=["poem"]))] == ["a", "c"]
     with pytest.raises(UserError, match="unknown novel; known: poem, essay"):
-        training_queries(config_of(tmp_path, subtasks=["novel"]))
+        training_queries_of(config_of(tmp_path, subtasks=["novel"]))
 
 
 def test_queries_of_another_domain_are_refused(tmp_path):
     for name in ("rl_queries", "test_queries"):
         write_jsonl(tmp_path / f"{name}.jsonl", [query("a"), query("b", domain="travel")])
-    for read_split in (training_queries, build.test_set):
+    for read_split in (training_queries_of, lambda config: domain_of(config).read_test_set()):
         with pytest.raises(UserError, match="query b is of the domain travel, environment.domain of writing"):
             read_split(config_of(tmp_path))
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 from judge_servers import client_of, judge_of, serving
+from parts import domain_of, trainer_judge_of, training_queries_of
 
-from arenarl import build
 from arenarl.config.load import load_config
 from arenarl.domains.public_data import find_source, read_public_data
 from arenarl.domains.published_records import UNSTATED
@@ -250,18 +250,18 @@ def test_the_scripts_read_the_splits_like_their_own(published, prepare, tmp_path
     write(published / "sft.jsonl", [{"query": "s", "messages": reference("a")}])
     prepare("--from", published, "--set", "data.folder=data")
     config = load_config(CONFIG, ["data.folder=data", f"data.source=[{published}]", "rl.groups=4"])
-    queries, baselines = build.test_set(config)
+    queries, baselines = domain_of(config).read_test_set()
     assert len(queries) == 10 and all(baselines[query.query_id].valid for query in queries)
-    assert [query.subtask for query in build.training_queries(config)] == [UNSTATED] * 4
-    everything = queries + build.training_queries(config)
-    assert len(build.spread_over_subtasks(everything, 14, build.build_domain(config).subtasks_of(everything))) == 14
+    assert [query.subtask for query in training_queries_of(config)] == [UNSTATED] * 4
+    everything = queries + training_queries_of(config)
+    assert len(domain_of(config).spread_over_subtasks(everything, 14)) == 14
     assert next(read_jsonl(tmp_path / "data" / "sft.jsonl"))["messages"][0]["content"] == "s"
 
 
 def test_the_embedded_judge_refuses_and_an_llm_judge_compares(published, tmp_path):
     config = load_config(ROOT / "configs" / "quickstart.yaml", [f"data.source=[{published}]"])
     with pytest.raises(UserError, match="no truth for the embedded judge; take an LLM judge"):
-        build.build_judge(config, config.judge.train, None)
+        trainer_judge_of(config)
     splits = load(published).splits
     query, one, two = splits["test_queries"][0], *(Trajectory.from_record(record) for record in splits["test_baselines"][:2])
     shown = []

@@ -7,7 +7,7 @@ import pytest
 
 from arenarl.config.schema import JudgeConfig
 from arenarl.domains.travel.truth import examine
-from arenarl.evaluation.evaluation import Case, evaluate_policy, summarize
+from arenarl.evaluation.evaluation import Case, Panel, evaluate_policy, summarize
 from arenarl.evaluation.playoffs import play_offs
 from arenarl.judges.embedded import EmbeddedJudge
 from arenarl.judges.judge import cached_examiner
@@ -48,7 +48,7 @@ def evaluated(taught, world):
         if name == "rl sampled":
             trajectories[queries[0].query_id].stop_reason = "max_turns"
             trajectories[queries[1].query_id] = cases["rl greedy"][1].trajectory
-        cases[name] = evaluate_policy(Played(trajectories), queries, baselines, judges, judges[0].examine, 0.0, 0)
+        cases[name] = evaluate_policy(Played(trajectories), queries, baselines, Panel(judges, judges[0].examine), 0.0, 0)
     return queries, baselines, cases, judges
 
 

@@ -4,8 +4,8 @@ from functools import partial
 
 import pytest
 from judge_servers import client_of, judge_of, serving
+from parts import arena_of, trainer_judge_of
 
-from arenarl.build import build_judge
 from arenarl.config.schema import Config, JudgeConfig, RolloutConfig
 from arenarl.domains.travel.truth import examine
 from arenarl.judges.judge import cached_examiner
@@ -14,7 +14,6 @@ from arenarl.judges.query_rubrics import QueryRubric, read_query_rubrics, rubric
 from arenarl.judges.server import RUBRIC, JudgeServer
 from arenarl.llm.json_reply import parse_reply
 from arenarl.system.errors import UserError
-from arenarl.training.rewarding import Arena
 from arenarl.trajectory import Query, RolloutGroup, write_jsonl
 
 ITEM = RUBRIC["rubrics"][0]
@@ -68,12 +67,12 @@ def test_rubrics_are_written_once_read_back_and_used_by_every_form_of_judging(ta
     for method in ("tournament", "pointwise_explicit", "pointwise_implicit", "pointwise_trajectory"):
         config = Config(rollout=RolloutConfig(group_size=4))
         config.reward.name = method
-        (outcome,) = Arena(judge, config).reward_groups([group])
+        (outcome,) = arena_of(config, judge).reward_groups([group])
         assert outcome.failed_calls < outcome.judge_calls and any(reward is not None for reward in outcome.rewards_G)
     assert outcome.judge_calls == 4
     explicit = Config(rollout=RolloutConfig(group_size=4))
     explicit.reward.name = "pointwise_explicit"
-    assert Arena(judge, explicit).reward_groups([group])[0].judge_calls == 4 * 5
+    assert arena_of(explicit, judge).reward_groups([group])[0].judge_calls == 4 * 5
 
 
 def test_training_without_a_rubric_for_every_query_is_refused(taught, tmp_path):
@@ -83,7 +82,7 @@ def test_training_without_a_rubric_for_every_query_is_refused(taught, tmp_path):
     write_jsonl(tmp_path / "rubrics.jsonl", [{"query_id": taught[0].query.query_id, **RUBRIC}])
     judge = JudgeConfig(name="llm", model="m", query_rubrics=str(tmp_path / "rubrics.jsonl"))
     with pytest.raises(UserError, match="lacks 2 rubrics"):
-        build_judge(config, judge, None)
+        trainer_judge_of(config, judge)
     (tmp_path / "rubrics.jsonl").write_text('{"query_id": "q", "rubrics": []}\n')
     with pytest.raises(UserError, match=r"rubrics.jsonl, line 1 is no rubric"):
-        build_judge(config, judge, None)
+        trainer_judge_of(config, judge)

@@ -6,13 +6,14 @@ from functools import partial
 
 import pytest
 from judge_servers import client_of, judge_of, serving
+from parts import arena_of
 
 from arenarl.config.schema import BY_ANSWER, Config, GroupStageConfig, JudgeConfig, RolloutConfig
 from arenarl.domains.travel.truth import ANSWER_DIMENSIONS, examine
 from arenarl.judges.embedded import EmbeddedJudge
 from arenarl.judges.judge import cached_examiner
 from arenarl.judges.server import FAULTS, JudgeServer
-from arenarl.training.rewarding import REWARDS, Arena
+from arenarl.training.rewarding import REWARDS
 from arenarl.trajectory import RolloutGroup
 
 EXACT = JudgeConfig(noise="none")
@@ -81,9 +82,9 @@ def test_every_reward_can_be_had_from_an_llm_judge_and_costs_nothing_again(taugh
     context, _, log = serve(JudgeConfig())
     with context as url:
         judge = judge_of(url, client_of(tmp_path), temperature=0.7)
-        first = Arena(judge, config).reward_groups(groups)
+        first = arena_of(config, judge).reward_groups(groups)
         calls = len(log)
-        again = Arena(judge_of(url, client_of(tmp_path), temperature=0.7), config).reward_groups(groups)
+        again = arena_of(config, judge_of(url, client_of(tmp_path), temperature=0.7)).reward_groups(groups)
     assert calls == len(log) > 0
     assert [outcome.rewards_G for outcome in first] == [outcome.rewards_G for outcome in again]
     assert all(None not in outcome.rewards_G and len(set(outcome.rewards_G)) > 1 for outcome in first)
@@ -94,7 +95,7 @@ def test_under_faults_of_every_kind_every_score_used_is_in_the_servers_log(taugh
     context, _, log = serve(JudgeConfig(), faults=0.3, hang_s=2.0)
     with context as url:
         client = client_of(tmp_path)
-        outcomes = Arena(judge_of(url, client, timeout_s=0.5, temperature=0.7), config).reward_groups(groups_of(taught, 20, 8))
+        outcomes = arena_of(config, judge_of(url, client, timeout_s=0.5, temperature=0.7)).reward_groups(groups_of(taught, 20, 8))
     assert {line["fault"] for line in log} == {None, *FAULTS}
     sent = [tuple(tuple(agent.items()) for agent in line["reply"].values()) for line in log if line["reply"]]
     used = [call for outcome in outcomes for match in outcome.ranking.matches for call in match.calls]

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from aiohttp import web
 from judge_servers import client_of, serving
+from parts import arena_of, training_queries_of
 
-from arenarl.build import of_right_difficulty, training_queries
 from arenarl.config.load import load_config
 from arenarl.config.schema import Config, JudgeConfig, LLMConfig
 from arenarl.domains.domain import Truth
@@ -17,8 +17,9 @@ from arenarl.judges.embedded import EmbeddedJudge
 from arenarl.judges.judge import rubric_of
 from arenarl.judges.verifier import Verifier, verifier_messages
 from arenarl.system.errors import UserError
-from arenarl.training.rewarding import Arena, outcome_metrics
+from arenarl.training.queries import of_right_difficulty
 from arenarl.training.rewards import correctness_reward
+from arenarl.training.step_records import outcome_metrics
 from arenarl.trajectory import Query, RolloutGroup, Trajectory, write_jsonl
 
 KNOWN = {"answer": "The Blue Harbour", "answer_aliases": ["Harbour"], "entities": ["Kelmar", "Ann Lee"]}
@@ -67,22 +68,22 @@ class Flat(Truth):
         return dict.fromkeys(rubric_of(OPEN).names, self.score)
 
 
-def arena_of(name, client=None, verifier=None, **reward):
+def rewarding(name, client=None, verifier=None, **reward):
     config = Config()
     config.reward.name = name
     config.judge.verifier = verifier or LLMConfig()
     for key, value in reward.items():
         setattr(config.reward, key, value)
     judge = EmbeddedJudge(JudgeConfig(noise="none"), lambda query, one: Flat(float(len(one.answer))), 0)
-    return Arena(judge, config, client)
+    return arena_of(config, judge, client)
 
 
 def test_correctness_asks_no_judge_and_an_invalid_trajectory_has_nothing():
     cut = trajectory("Harbour", ["Kelmar"], stop_reason="max_tokens")
     group = RolloutGroup(CLOSED, [trajectory("Harbour"), trajectory("Kelmar", ["Kelmar"]), cut])
-    (outcome,) = arena_of("correctness").reward_groups([group])
+    (outcome,) = rewarding("correctness").reward_groups([group])
     assert (outcome.rewards_G, outcome.ranks_G, outcome.judge_calls, outcome.correct_G) == ([1.0, 0.0, 0.0], [0.0, 1.5, 1.5], 0, [True, False, False])
-    (outcome,) = arena_of("correctness", entity_recall=0.5).reward_groups([group])
+    (outcome,) = rewarding("correctness", entity_recall=0.5).reward_groups([group])
     assert outcome.rewards_G == [1.0, 0.25, 0.0]
     assert outcome_metrics([group], [outcome], None)["rollout/accuracy"] == [1.0, 0.0, 0.0]
 
@@ -90,7 +91,7 @@ def test_correctness_asks_no_judge_and_an_invalid_trajectory_has_nothing():
 def test_in_one_step_closed_queries_are_rewarded_by_correctness_and_open_ended_ones_by_their_tournament():
     closed = RolloutGroup(CLOSED, [trajectory("Harbour"), trajectory("a long answer that is wrong")])
     opened = RolloutGroup(OPEN, [trajectory("a", query=OPEN), trajectory("aaa", query=OPEN)])
-    one, other = arena_of("correctness_or_tournament").reward_groups([closed, opened])
+    one, other = rewarding("correctness_or_tournament").reward_groups([closed, opened])
     assert one.rewards_G == [1.0, 0.0] and one.ranking is None
     assert other.rewards_G == [0.0, 1.0] and other.judge_calls == 2 and other.correct_G == []
 
@@ -99,9 +100,9 @@ def test_correctness_is_refused_for_queries_without_a_known_answer(tmp_path):
     write_jsonl(tmp_path / "rl_queries.jsonl", [CLOSED, OPEN])
     config = load_config(CONFIG, [f"data.folder={tmp_path}", "rl.groups=1", "reward.name=correctness", "rl.difficulty.filter=false"])
     with pytest.raises(UserError, match="1 queries without, first o of Report; set rl.subtasks"):
-        training_queries(config)
+        training_queries_of(config)
     config.rl.subtasks = ["synthetic_qa"]
-    assert training_queries(config) == [CLOSED]
+    assert training_queries_of(config) == [CLOSED]
 
 
 def test_queries_of_the_right_difficulty_are_kept_and_missing_pass_rates_are_refused(tmp_path, monkeypatch):
@@ -110,9 +111,9 @@ def test_queries_of_the_right_difficulty_are_kept_and_missing_pass_rates_are_ref
     closed = [Query(name, "research", "synthetic_qa", "en", name, KNOWN) for name in rates]
     config = Config(name="r")
     with pytest.raises(UserError, match="lacks 5 of 5 pass rates"):
-        of_right_difficulty(config, [*closed, OPEN])
+        of_right_difficulty([*closed, OPEN], config.rl.difficulty, config.pass_rates)
     write_jsonl(tmp_path / "runs" / "r" / "difficulty" / "pass_rates.jsonl", [{"query_id": name, "pass_rate": rate} for name, rate in rates.items()])
-    assert [query.query_id for query in of_right_difficulty(config, [*closed, OPEN])] == ["once", "thrice", "o"]
+    assert [query.query_id for query in of_right_difficulty([*closed, OPEN], config.rl.difficulty, config.pass_rates)] == ["once", "thrice", "o"]
 
 
 def verifier_app(seen):
@@ -136,7 +137,7 @@ def test_an_llm_verifies_each_answer_once_and_a_missing_verdict_is_no_reward(tmp
     group = RolloutGroup(CLOSED, [*map(trajectory, answers), trajectory("harbor", stop_reason="max_turns")])
     with serving(verifier_app(seen)) as url:
         llm = LLMConfig(name="llm", model="m", base_url=url, api_key_variable=None, patience_s=5.0)
-        (outcome,) = arena_of("correctness", client_of(tmp_path), llm).reward_groups([group])
+        (outcome,) = rewarding("correctness", client_of(tmp_path), llm).reward_groups([group])
         assert outcome.correct_G == [True, False, None, True, False] and outcome.rewards_G == [1.0, 0.0, None, 1.0, 0.0]
         assert (outcome.judge_calls, outcome.failed_calls) == (4, 1)
         paid = len(seen)

@@ -28,6 +28,11 @@ def test_a_key_depends_on_everything_that_a_reply_depends_on():
     assert len(keys) == 7 and reply_key("u", dict(reversed(request.items())), 0) in keys
 
 
+def test_the_key_is_that_of_the_replies_which_earlier_runs_have_stored():
+    request = {"model": "m", "messages": [{"role": "user", "content": "q é"}], "temperature": 0.5, "max_tokens": 9}
+    assert reply_key("http://u/v1", request, 2) == "55eb835004feec6ead2060b997b0fed098905b92067ec7ab11e98f56ed7dc2dc"
+
+
 def test_a_run_cannot_reserve_more_calls_than_it_may_pay_for(tmp_path):
     store = ReplyStore(tmp_path / "s")
     assert [store.reserve("run", 3, None) for _ in range(5)] == [True, True, True, False, False]
@@ -48,7 +53,7 @@ def test_a_store_that_cannot_be_used_is_refused_in_one_line(tmp_path):
 
 WRITER = """
 import sys
-from arenarl.reply_store import *
+from arenarl.llm.reply_store import *
 store, number = ReplyStore(__import__("pathlib").Path(sys.argv[1])), int(sys.argv[2])
 won = 0
 for key in range(200):
@@ -69,7 +74,7 @@ def test_four_processes_can_write_at_once_and_agree(tmp_path):
 
 OPENERS = """
 import multiprocessing, pathlib, sys
-from arenarl.reply_store import ReplyStore
+from arenarl.llm.reply_store import ReplyStore
 
 def open_all(folder, barrier):
     for number in range(100):

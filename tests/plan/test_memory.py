@@ -28,6 +28,7 @@ from arenarl.plan.memory import (
     shape_of,
 )
 from arenarl.plan.memory_check import SMALL, TOLERANCE
+from arenarl.rollout.policy import lora_config
 from arenarl.system.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -55,10 +56,9 @@ def test_parameters_are_counted_as_transformers_builds_them():
 def test_lora_is_counted_as_peft_builds_it():
     from peft import get_peft_model
 
-    from arenarl.build import lora_config
 
     shape = Shape(layers=2, hidden=48, intermediate=80, heads=4, kv_heads=2, head_dim=16, vocabulary=100)
-    model = get_peft_model(memory_check.build_model(shape), lora_config(load_config(ROOT / "configs/quickstart.yaml", ["policy.lora_rank=3"])))
+    model = get_peft_model(memory_check.build_model(shape), lora_config(3))
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     assert sum(parameter.numel() for parameter in trained) == shape.lora_parameters(3)
     assert {parameter.element_size() for parameter in trained} == {4}  # adapters are float32

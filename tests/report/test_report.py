@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 from browser import Browser, missing
 from matplotlib.image import imread
+from parts import arena_of
 
 from arenarl.config.load import config_to_yaml, load_config
 from arenarl.domains.travel.teacher import Teacher
 from arenarl.domains.travel.truth import examine
-from arenarl.evaluation.evaluation import baseline_cases, evaluate_policy, summarize
+from arenarl.evaluation.evaluation import Panel, baseline_cases, evaluate_policy, summarize
 from arenarl.evaluation.playoffs import play_offs
 from arenarl.judges.embedded import EmbeddedJudge
 from arenarl.judges.judge import cached_examiner
@@ -27,8 +28,8 @@ from arenarl.report.summary import summary_of_run
 from arenarl.run.stage import provenance
 from arenarl.system.atomic_files import write_json
 from arenarl.system.errors import UserError
-from arenarl.tables.pages import TRAVEL
-from arenarl.training.rewarding import Arena, group_records
+from arenarl.tables.documents import TRAVEL
+from arenarl.training.step_records import group_records
 from arenarl.trajectory import RolloutGroup, Trajectory, append_step, read_jsonl, write_jsonl
 
 HOSTILE = "</script><script>window.hacked=1</script><img src=x onerror=\"window.hacked=2\"><svg onload=window.hacked=3>${alert(1)}' $data &lt;"
@@ -75,7 +76,7 @@ class Run:
             if name == "rl greedy":
                 trajectories[self.queries[0].query_id] = hostile_trajectory(self.queries[0].query_id)
                 trajectories[self.queries[1].query_id].stop_reason = "max_turns"
-            cases[name] = evaluate_policy(Played(trajectories), self.queries, baselines, judges, self.examine, 0.0, 0)
+            cases[name] = evaluate_policy(Played(trajectories), self.queries, baselines, Panel(judges, self.examine), 0.0, 0)
             checkpoint, decoding = name.split()
             figures[checkpoint][decoding] = summarize(cases[name], 20, 0)
         folder = self.dir / "evaluate"
@@ -86,7 +87,7 @@ class Run:
         write_json(self.results / "summary.json", summary_of_run(self.config, figures))
 
     def train(self):
-        arena = Arena(EmbeddedJudge(self.config.judge.train, self.examine, 0), self.config)
+        arena = arena_of(self.config, EmbeddedJudge(self.config.judge.train, self.examine, 0))
         solutions = [self.solve(f"sample {g}", 0.3) for g in range(4)]
         groups = [RolloutGroup(query, [solution[query.query_id] for solution in solutions]) for query in self.queries[:3]]
         for group in groups:
@@ -160,7 +161,7 @@ def test_the_training_groups_are_in_the_page(run, page):
 def test_groups_of_every_kind_of_reward_can_be_shown(run, tmp_path, reward):
     config = load_config("configs/quickstart.yaml", [f"reward.name={reward}", "rollout.group_size=4"])
     group = RolloutGroup(run.queries[1], [run.solve(f"sample {g}", 0.5)[run.queries[1].query_id] for g in range(4)])
-    outcomes = Arena(EmbeddedJudge(config.judge.train, run.examine, 0), config).reward_groups([group])
+    outcomes = arena_of(config, EmbeddedJudge(config.judge.train, run.examine, 0)).reward_groups([group])
     append_step(tmp_path / "groups.jsonl", 0, group_records(0, [group], outcomes, run.examine))
     (row,), (block,) = pack(training_items(tmp_path / "groups.jsonl", reward))
     ((item,),) = [json.loads(gzip.decompress(base64.b64decode(block)))]

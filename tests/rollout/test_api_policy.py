@@ -7,10 +7,9 @@ from aiohttp import web
 from judge_servers import client_of, serving
 from scripts import ROOT, read, run_well
 
-from arenarl.build import build_client
 from arenarl.config.load import load_config
 from arenarl.config.schema import LLMConfig, RolloutConfig
-from arenarl.llm.client import RunStopped
+from arenarl.llm.client import RunStopped, open_client
 from arenarl.rollout.api_policy import ApiRolloutEngine, system_prompt
 from arenarl.rollout.engine import Attempt
 from arenarl.system.errors import UserError
@@ -264,8 +263,8 @@ def test_a_key_that_is_not_set_is_asked_for_before_anything_starts(monkeypatch):
     for stage in ("evaluate", "query"):
         monkeypatch.delenv("OPENAI_API_KEY", raising=False)
         with pytest.raises(UserError, match="set the environment variable OPENAI_API_KEY to the key for .*, for gpt-4o"):
-            build_client(config, stage)
-    assert build_client(config, "rl") is None  # training never asks them
+            open_client(config.llms_of(stage), config.judge, stage)
+    assert open_client(config.llms_of("rl"), config.judge, "rl") is None  # training never asks them
 
 
 def test_the_closed_models_of_table_3_are_a_config():

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from arenarl.build import require_backend
 from arenarl.config.load import load_config
 from arenarl.config.schema import Config
+from arenarl.rollout.backends import require_backend
 from arenarl.rollout.generation import TurnRequest
 from arenarl.rollout.vllm_generation import sampling_of
 from arenarl.system.errors import UserError
@@ -23,14 +23,14 @@ def test_without_vllm_a_run_ends_before_any_work_with_the_way_to_get_it():
     config = Config()
     config.rollout.backend = "vllm"
     with pytest.raises(UserError, match="rollout.backend=vllm: vLLM is not installed; pip install vllm==.*or set rollout.backend=transformers"):
-        require_backend(config, "anywhere")
+        require_backend(config.rollout, "anywhere", config.policy.dtype)
 
 
 def test_without_a_server_a_run_ends_before_any_work():
     config = Config()
     config.rollout.backend, config.rollout.server_url = "vllm_server", "http://127.0.0.1:1"
     with pytest.raises(UserError, match="cannot be reached"):
-        require_backend(config, "anywhere")
+        require_backend(config.rollout, "anywhere", config.policy.dtype)
 
 
 def test_every_request_has_a_sampling_of_its_own_and_only_its_own_end():

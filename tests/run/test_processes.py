@@ -45,7 +45,7 @@ def recorded(taught, tokenizer, teacher):
 
 def replay(folder, layout, processes, deepspeed=None):
     launcher = ["-m", "arenarl.run.launch", "--nproc_per_node", str(processes)] if processes > 1 else []
-    command = [sys.executable, *launcher, str(ROOT / "tests" / "replay.py"), str(folder), layout, *([deepspeed] if deepspeed else [])]
+    command = [sys.executable, *launcher, str(ROOT / "tests" / "support" / "replay.py"), str(folder), layout, *([deepspeed] if deepspeed else [])]
     done = subprocess.run(command, env=os.environ | ENVIRONMENT, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
 

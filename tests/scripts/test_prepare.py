@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from parts import domain_of, training_queries_of
 
 from arenarl.config.load import load_config
 from arenarl.domains.travel.domain import TravelDomain
@@ -102,20 +103,19 @@ def test_another_process_writes_the_same_bytes(prepared, world, tmp_path):
 
 
 def test_what_the_script_wrote_is_what_the_other_scripts_read(prepared):
-    from arenarl.build import test_set, training_queries
 
     config = load_config(CONFIG, overrides(prepared[0]))
-    queries, baselines = test_set(config)
+    queries, baselines = domain_of(config).read_test_set()
     assert len(queries) == 10 and set(baselines) == {query.query_id for query in queries}
-    assert {query.subtask for query in training_queries(config)} == {"Direction", "1-Day", "Compare", "Search"}
+    assert {query.subtask for query in training_queries_of(config)} == {"Direction", "1-Day", "Compare", "Search"}
     config.rl.subtasks, config.rl.groups = ["M-Day"], 2
-    assert {query.subtask for query in training_queries(config)} == {"M-Day"}
+    assert {query.subtask for query in training_queries_of(config)} == {"M-Day"}
     config.rl.groups = 3
     with pytest.raises(UserError, match="fewer than rl.groups=3"):
-        training_queries(config)
+        training_queries_of(config)
     config.rl.subtasks = ["Serch"]
     with pytest.raises(UserError, match="unknown Serch"):
-        training_queries(config)
+        training_queries_of(config)
 
 
 def test_a_second_run_leaves_everything_alone_and_a_changed_setting_or_file_makes_it_anew(prepare, tmp_path):

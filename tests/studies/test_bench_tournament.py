@@ -150,7 +150,7 @@ def wait_until_closed(port):
 
 PARENT = """
 import time
-from arenarl.delayed_judge import delayed_judge
+from arenarl.studies.delayed_judge import delayed_judge
 with delayed_judge(100.0, 1) as url:
     print(url, flush=True)
     {end}

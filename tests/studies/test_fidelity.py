@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from arenarl.studies.fidelity import MODELS, TOPOLOGIES, Tally, format_params, interval, markdown_differences, markdown_table, pointwise_key, simulate
-from arenarl.studies.simulation import NOISE, ROUNDING, Group, Noise
+from arenarl.studies.simulated_groups import NOISE, ROUNDING, Group, Noise
 
 EXACT = Noise(independent=0.0, position=0.0)
 

@@ -10,7 +10,7 @@ import pytest
 from arenarl.studies import noise_grid
 from arenarl.studies.fidelity import pointwise_key, simulate
 from arenarl.studies.noise_grid import METHODS, STRENGTHS, cell, cell_rows, markdown_table, run
-from arenarl.studies.simulation import NOISE
+from arenarl.studies.simulated_groups import NOISE
 
 
 def test_a_difference_is_that_of_the_same_groups_at_as_many_calls():

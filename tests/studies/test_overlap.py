@@ -13,8 +13,7 @@ from arenarl.system.seeds import stable_seed
 from arenarl.tournament.play import play_tournament
 from arenarl.tournament.ranking import Call, Match, Ranking
 from arenarl.tournament.topologies import TOPOLOGIES
-from arenarl.training.early_calls import EarlyCalls
-from arenarl.training.judging import IncomingGroup, Judging
+from arenarl.training.judging import EarlyCalls, IncomingGroup, Judging
 from arenarl.trajectory import Query, Trajectory
 
 

@@ -1,7 +1,6 @@
 """Real judge servers on localhost, for tests, and clients that ask them."""
 
 import asyncio
-import threading
 import time
 from contextlib import contextmanager
 
@@ -10,32 +9,24 @@ from aiohttp import web
 from arenarl.config.schema import SIMULATED_MODEL, JudgeConfig, JudgesConfig, LLMConfig
 from arenarl.judges.llm import LLMJudge
 from arenarl.llm.client import LLMClient
+from arenarl.system.loop_thread import LoopThread
 
 
 @contextmanager
 def serving(app, port=0):
     """The address of an aiohttp application that runs in a thread of its own."""
-    loop, is_up = asyncio.new_event_loop(), threading.Event()
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    thread, runner = LoopThread("server"), web.AppRunner(app, shutdown_timeout=0.1)
 
-    def run():
-        async def start():
-            await runner.setup()
-            await web.TCPSite(runner, "127.0.0.1", port).start()
-            is_up.set()
+    async def start():
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", port).start()
 
-        loop.run_until_complete(start())
-        loop.run_forever()
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    assert is_up.wait(60)
+    thread.submit(start()).result(60)
     try:
         yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
     finally:
-        asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result(60)
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join(60)
+        thread.submit(runner.cleanup()).result(60)
+        thread.close()
 
 
 def client_of(folder, run="run", keys=None, log=None, processes=1, rank=0, **limits):

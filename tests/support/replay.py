@@ -1,6 +1,6 @@
 """Trains on recorded and on scripted trajectories, for test_processes.py: what all numbers of processes and layouts must agree on.
 
-    python -m arenarl.run.launch --nproc_per_node 2 tests/replay.py <folder> <layout> [<DeepSpeed JSON>]
+    python -m arenarl.run.launch --nproc_per_node 2 tests/support/replay.py <folder> <layout> [<DeepSpeed JSON>]
 
 takes two steps with each method from <folder>/policy, queries.jsonl and recorded.jsonl, and leaves in <folder>/<layout>/<method> the
 policy and what it came from. On several processes it then takes two steps in which their trajectories differ in the number of turns.
@@ -13,17 +13,18 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from accelerate.utils import gather_object
+from parts import arena_of, examiner_of, trainer_judge_of
 from trl import GRPOTrainer
 
-from arenarl.build import build_environment, build_examiner, build_judge
 from arenarl.config.schema import Config
+from arenarl.domains.environments import make_environment
 from arenarl.rollout.engine import Attempt, RolloutEngine
 from arenarl.rollout.generation import GeneratedTurn, TransformersGenerator
 from arenarl.rollout.policy import load_tokenizer
 from arenarl.system.atomic_files import write_json
 from arenarl.system.errors import guarded
 from arenarl.training import trl_adapter as adapter
-from arenarl.training.rewarding import Arena, group_records, outcome_metrics
+from arenarl.training.step_records import group_records, outcome_metrics
 from arenarl.trajectory import RolloutGroup, Trajectory, read_jsonl, read_queries
 
 METHODS = {
@@ -92,8 +93,8 @@ def config_of(deepspeed, **keys):
 def train(folder, target, config, engine, act=None):
     """Two steps; leaves the policy, its rewards and advantages, what was logged, and the groups that were kept."""
     queries = read_queries(folder / "queries.jsonl")
-    examine = build_examiner(config)
-    arena = Arena(build_judge(config, config.judge.train, examine), config)
+    examine = examiner_of(config)
+    arena = arena_of(config, trainer_judge_of(config, examine=examine))
     kept = []
     curve = adapter.EveryFewSteps(1 if act else 0, engine, act)
     curve.trainer = trainer = Watched(
@@ -125,7 +126,7 @@ def main():
     if PROCESSES == 1:
         return
     config, tokenizer, query = config_of(deepspeed), load_tokenizer(str(folder / "policy")), read_queries(folder / "queries.jsonl")[0]
-    environment = build_environment(config)
+    environment = make_environment(config.environment, config.data.language)
     engine = RolloutEngine(Ragged(tokenizer, TURNS[int(os.environ["RANK"])]), tokenizer, lambda: environment, config.rollout, False)
     train(folder, folder / layout / "ragged", config, engine, lambda step: engine.roll_out([Attempt(query, 0.0, seed=step)]))
 

@@ -12,10 +12,18 @@ import zipfile
 import psutil
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors import SafetensorError
 from scripts import ENVIRONMENT, ROOT, command_of, ends, run, run_well, start
 
 from arenarl.report.conclusion import meaning
-from arenarl.system.errors import GPU_OUT_OF_MEMORY, INTERRUPTED, LOST_CONNECTION, OUT_OF_MEMORY, UserError, explain
+from arenarl.system.errors import GO_ON, GPU_OUT_OF_MEMORY, INTERRUPTED, LOST_CONNECTION, OUT_OF_MEMORY, UserError, explain
+
+
+class Numpys(MemoryError):
+    """As numpy derives one of its own."""
+
 
 TWO = {"processes": 2, "sft__deepspeed": None, "sft__save_steps": 5}
 
@@ -112,7 +120,7 @@ def test_a_process_killed_for_its_memory_ends_the_run_with_one_line(folder):
 
 FULL = """
 import os, torch
-from arenarl.errors import guarded
+from arenarl.system.errors import guarded
 
 def main():
     torch.distributed.init_process_group("gloo")
@@ -139,7 +147,7 @@ def test_a_gpu_without_memory_ends_the_run_with_one_line_of_the_process_that_had
 MEETING = """
 from accelerate import PartialState
 from accelerate.utils import gather_object
-from arenarl.errors import guarded
+from arenarl.system.errors import guarded
 
 def main():
     PartialState(cpu=True)
@@ -222,6 +230,9 @@ def test_an_interrupted_download_of_packages_ends_with_one_line_and_the_same_com
         (RuntimeError("[enforce fail at alloc_cpu.cpp:124] . DefaultCPUAllocator: can't allocate memory"), f"error: {OUT_OF_MEMORY}"),
         (RuntimeError("[gloo] Connection closed by peer [127.0.0.1]:1"), f"error: {LOST_CONNECTION}"),
         (FileNotFoundError(2, "No such file", "x"), None),
+        (SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)"), "error: the disk is full; free some space; " + GO_ON),
+        (torch.distributed.DistNetworkError("code: -98, name: EADDRINUSE"), "error: the port is in use by another run; leave MASTER_PORT unset or set it to a free port"),
+        (Numpys(), f"error: {OUT_OF_MEMORY}"),
         (ValueError("a bug"), None),
     ],
 )
@@ -237,6 +248,107 @@ def test_an_error_is_explained_by_what_it_was_raised_for():
             raise RuntimeError("while saving") from error
     except RuntimeError as error:
         assert explain(error).startswith("error: runs/x: the disk is full")
+
+
+BUGS = st.sampled_from([KeyError, ValueError, TypeError, AttributeError, LookupError, IndexError, NotImplementedError, AssertionError, RecursionError])
+WORDS = st.sampled_from(["CUDA out of memory", "out of memory", "'out of memory'", "cannot allocate memory", "os error 28", "Connection closed by peer",
+                         "EADDRINUSE", "inline_container.cc", "No space left on device", "error: change x"])  # fmt: skip
+BENIGN = st.sampled_from([UserError("change x"), OSError(28, "No space left on device", "x"), MemoryError(), torch.OutOfMemoryError("CUDA out of memory"),
+                          KeyboardInterrupt(), RuntimeError("CUDA error: out of memory")])  # fmt: skip
+
+
+def caught(*steps):
+    """What comes out of handling the first error by raising the second, and so on."""
+    def fail(error, how, inner):
+        try:
+            if inner:
+                fail(*inner[0], inner[1:])
+        except BaseException as before:
+            if how == "from it":
+                raise error from before
+            if how == "from None":
+                raise error from None
+            raise error
+        raise error
+
+    try:
+        fail(*steps[0], steps[1:])
+    except BaseException as error:
+        return error
+
+
+@given(bug=BUGS, words=WORDS, before=BENIGN, how=st.sampled_from(["while handling it", "from None"]))
+def test_a_bug_stays_a_bug_whatever_it_says_and_whatever_was_being_handled(bug, words, before, how):
+    assert explain(bug(words)) is None
+    assert explain(caught((bug(words), how), (before, "from None"))) is None
+    assert explain(caught((RuntimeError("no group"), how), (before, "from None"))) is None
+
+
+@given(bug=BUGS, words=WORDS, before=BENIGN)
+def test_what_is_raised_from_something_the_user_can_mend_is_explained_by_it(bug, words, before):
+    assert explain(caught((bug(words), "from it"), (before, "from None"))) == explain(before) is not None
+
+
+BROKEN = """
+import sys
+from pathlib import Path
+from arenarl.system.errors import UserError, guarded, keep_tracebacks
+
+def main():
+    Path("run").mkdir(exist_ok=True)
+    keep_tracebacks(Path("run"))
+    if sys.argv[1] != "none":
+        raise {"user": UserError("change x"), "bug": KeyError("out of memory"), "ctrl_c": KeyboardInterrupt()}[sys.argv[1]]
+
+guarded(main)
+"""
+
+
+def test_a_failures_traceback_is_in_the_runs_folder_and_the_line_names_it(tmp_path):
+    (tmp_path / "script.py").write_text(BROKEN)
+
+    def end(how):
+        return subprocess.run([sys.executable, "script.py", how], cwd=tmp_path, env=os.environ | ENVIRONMENT, capture_output=True, text=True, check=False)
+
+    file = tmp_path / "run" / "error-0.txt"
+    done = end("user")
+    assert (done.returncode, done.stderr) == (2, "error: change x; traceback: run/error-0.txt\n")
+    assert file.read_text().startswith("Traceback") and "UserError: change x" in file.read_text()
+    done = end("bug")
+    assert done.returncode == 1 and "KeyError: 'out of memory'" in done.stderr and done.stderr == file.read_text()
+    done = end("ctrl_c")
+    assert (done.returncode, done.stderr, file.exists()) == (130, INTERRUPTED + "\n", False)
+    end("user")
+    assert end("none").returncode == 0 and not file.exists()
+
+
+HALF_MADE = """
+import asyncio, sys
+from arenarl.system.errors import guarded
+
+class Loop(asyncio.SelectorEventLoop):
+    def __init__(self):
+        raise KeyboardInterrupt  # before there is anything for BaseEventLoop.__del__ to close
+
+async def nothing():
+    pass
+
+def main():
+    asyncio.set_event_loop_policy(type("Policy", (asyncio.DefaultEventLoopPolicy,), {"_loop_factory": Loop})())
+    asyncio.run(nothing())
+
+guarded(main, goes_on=sys.argv[1] == "goes_on")
+"""
+
+
+@pytest.mark.parametrize(("how", "line"), [("goes_on", INTERRUPTED + "\n"), ("ends", "")])
+def test_ctrl_c_while_an_event_loop_is_being_made_leaves_no_complaint(how, line, tmp_path):
+    (tmp_path / "script.py").write_text(HALF_MADE)
+    done = subprocess.run([sys.executable, "script.py", how], cwd=tmp_path, env=os.environ | ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, line)
+    (tmp_path / "script.py").write_text(HALF_MADE.replace("guarded(main", "main() or guarded(main"))
+    done = subprocess.run([sys.executable, "script.py", how], cwd=tmp_path, env=os.environ | ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert "Exception ignored in" in done.stderr  # so the loop does complain where nobody listens to Ctrl-C
 
 
 def figures(low, mean, high):

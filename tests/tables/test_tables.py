@@ -14,17 +14,18 @@ import pytest
 
 from arenarl.config.checks import check_groups
 from arenarl.config.load import load_config
-from arenarl.evaluation.statistics import mean_over_seeds, paired_differences
-from arenarl.studies.discrimination import PROPERTIES, SIGNALS
+from arenarl.domains.travel.queries import SUBTASKS
+from arenarl.studies.signal_figures import PROPERTIES, SIGNALS
 from arenarl.system.atomic_files import read_json, write_json
 from arenarl.system.errors import UserError
-from arenarl.tables import pages as table_report
 from arenarl.tables import rows as tables
-from arenarl.tables import runs as table_runs
+from arenarl.tables import runner
+from arenarl.tables.over_seeds import mean_over_seeds
+from arenarl.tables.pages import scale_table, write_table
 from arenarl.tables.rows import TABLES, read_table, runs_of
+from arenarl.tables.summary import compare_with_stored
 
 ROOT = Path(__file__).resolve().parents[2]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 @cache
@@ -61,7 +62,7 @@ def folder(tmp_path):
     (tmp_path / "own.yaml").write_text(
         "title: own\ncold_start: configs/quickstart.yaml\nseeds: [0, 1, 2]\npaper_columns: [mean]\nreference: one\n"
         "rows:\n  one: {label: One, config: configs/quickstart.yaml, paper: [32.5]}\n"
-        "  other: {label: Other, config: configs/quickstart_swiss.yaml, at_scale: --config x.yaml}\n"
+        "  other: {label: Other, config: configs/methods/swiss.yaml, at_scale: --config x.yaml}\n"
         "  closed: {label: Closed, paper: [2.6]}\n",
         encoding="utf-8",
     )
@@ -95,7 +96,7 @@ def result(run, win_rate, cpu="one"):
     figures = dict.fromkeys(("win_rate", "quality", "valid_rate", "groundedness", "constraints_met", "tool_calls"), win_rate)
     curve = [{"step": step, "eval/sampled/win_rate": win_rate, "eval/sampled/quality": 5.0} for step in (0, 20)]
     about = {"row": run.row, "seed": run.seed, "config": run.config, "settings": json.loads(json.dumps(run.settings)), "judge": "simulated"}
-    by_subtask = dict.fromkeys(table_report.SUBTASKS, win_rate)
+    by_subtask = dict.fromkeys(SUBTASKS, win_rate)
     about |= {"seconds": {"total": 60.0}, "provenance": {"cpu": cpu}}
     return about | {"figures": figures, "by_subtask": by_subtask, "judge_calls": 1000, "curve": curve}
 
@@ -104,7 +105,7 @@ def store(folder, results, win_rates):
     runs = runs_of("own", read_table("own", folder), [], [])
     for run in runs:
         if run.seed < len(win_rates[run.row]):
-            write_json(table_runs.path_of(run, results), result(run, win_rates[run.row][run.seed]))
+            write_json(runner.path_of(run, results), result(run, win_rates[run.row][run.seed]))
     return runs
 
 
@@ -112,7 +113,7 @@ def test_a_step_that_no_curve_reached_is_left_open_as_in_quick(folder, tmp_path)
     path = folder / "own.yaml"
     path.write_text(path.read_text(encoding="utf-8") + "curve_steps: [20, 160]\n", encoding="utf-8")
     store(folder, tmp_path / "results", {"one": [50.0], "other": []})
-    table_report.write_table("own", read_table("own", folder), tmp_path / "results")
+    write_table("own", read_table("own", folder), tmp_path / "results")
     page = (tmp_path / "results" / "own" / "README.md").read_text(encoding="utf-8")
     assert "curve, step 20 % | curve, step 160 % |" in page and "| 50.0 | - |" in page
 
@@ -120,7 +121,7 @@ def test_a_step_that_no_curve_reached_is_left_open_as_in_quick(folder, tmp_path)
 def test_a_table_says_means_intervals_and_which_differences_are_beyond_chance(folder, tmp_path):
     store(folder, tmp_path / "results", {"one": [50.0, 51.0, 52.0], "other": [61.0, 63.0, 62.0]})
     table = read_table("own", folder)
-    text = table_report.write_table("own", table, tmp_path / "results")
+    text = write_table("own", table, tmp_path / "results")
     summary = read_json(tmp_path / "results" / "own" / "table.json")
     one, other, closed = summary["rows"]
     assert {"row", "config", "overrides", "seeds", "mean", "ci", "judge_calls", "seconds", "paper"} <= set(one)
@@ -136,42 +137,25 @@ def test_a_table_says_means_intervals_and_which_differences_are_beyond_chance(fo
 
 def test_differences_are_paired_over_the_seeds_that_both_rows_have(folder, tmp_path):
     store(folder, tmp_path / "results", {"one": [50.0, 51.0, 52.0], "other": [61.0, 63.0]})
-    table_report.write_table("own", read_table("own", folder), tmp_path / "results")
+    write_table("own", read_table("own", folder), tmp_path / "results")
     comparison = read_json(tmp_path / "results" / "own" / "table.json")["comparisons"][0]
     assert comparison["seeds"] == [0, 1] and comparison["difference"] == 11.5
 
 
 def test_a_table_without_runs_says_not_run(folder, tmp_path):
-    assert "not run" in table_report.write_table("own", read_table("own", folder), tmp_path)
-
-
-def test_one_seed_has_no_interval_and_no_test():
-    assert mean_over_seeds([60.0]) == {"mean": 60.0, "ci": [None, None], "prediction": [None, None]}
-    assert paired_differences({"x": ([61.0], [60.0])})["x"] == {
-        "difference": 1.0, "ci": [None, None], "p": None, "p_holm": None, "is_beyond_chance": False
-    }  # fmt: skip
-
-
-def test_holm_corrects_for_all_comparisons():
-    one = [1.0, 2.0, 3.0, 4.0]
-    pairs = {name: ([value + difference + wobble for value, wobble in zip(one, (0.1, -0.1, 0.2, -0.2), strict=True)], one) for name, difference in
-             (("large", 1.0), ("middle", 0.5), ("none", 0.0))}  # fmt: skip
-    found = paired_differences(pairs)
-    assert found["large"]["p_holm"] == pytest.approx(3 * found["large"]["p"], abs=2e-4)
-    assert found["middle"]["p_holm"] == pytest.approx(2 * found["middle"]["p"], abs=2e-4)
-    assert found["none"]["p_holm"] == pytest.approx(found["none"]["p"]) and not found["none"]["is_beyond_chance"]
+    assert "not run" in write_table("own", read_table("own", folder), tmp_path)
 
 
 def test_a_finished_row_is_not_run_again_whichever_table_it_was_run_for(folder, tmp_path):
     run, *_ = runs_of("own", read_table("own", folder), [], [0])
-    assert table_runs.finished(run, tmp_path) is None
+    assert runner.finished(run, tmp_path) is None
     write_json(tmp_path / "another" / run.row / "seed0.json", result(run, 50.0))
-    assert table_runs.finished(run, tmp_path)["figures"]["win_rate"] == 50.0
-    assert table_runs.path_of(run, tmp_path).is_file()
+    assert runner.finished(run, tmp_path)["figures"]["win_rate"] == 50.0
+    assert runner.path_of(run, tmp_path).is_file()
     changed = result(run, 50.0) | {"settings": {**run.settings, "rl.beta": 0.5}}
-    write_json(table_runs.path_of(run, tmp_path), changed)
+    write_json(runner.path_of(run, tmp_path), changed)
     write_json(tmp_path / "another" / run.row / "seed0.json", changed)
-    assert table_runs.finished(run, tmp_path) is None
+    assert runner.finished(run, tmp_path) is None
 
 
 def test_fig1_shows_the_signals_of_each_step_as_means_over_seeds(folder, tmp_path):
@@ -181,8 +165,8 @@ def test_fig1_shows_the_signals_of_each_step_as_means_over_seeds(folder, tmp_pat
     for run in runs_of("own", read_table("own", folder), ["one"], [0, 1]):
         tau = {signal: dict.fromkeys(PROPERTIES, 0.25 + 0.5 * run.seed) for signal in SIGNALS}
         rows = [{"step": step, "sigma_quality": 1.5, "trajectory": spread, "answer": spread, "tau": tau} for step in (0, 10)]
-        write_json(table_runs.path_of(run, tmp_path), result(run, 60.0 + run.seed) | {"discrimination": rows})
-    text = table_report.write_table("own", read_table("own", folder), tmp_path)
+        write_json(runner.path_of(run, tmp_path), result(run, 60.0 + run.seed) | {"discrimination": rows})
+    text = write_table("own", read_table("own", folder), tmp_path)
     assert "| One | 10 | 2.00 [2.00, 2.00] | 1.00 [1.00, 1.00] | 2.00 [2.00, 2.00] | 0.50 [-2.68, 3.68] |" in text
     assert (tmp_path / "own" / "signal_one.svg").is_file() and "signal_one.png" in (tmp_path / "own" / "README.md").read_text(encoding="utf-8")
 
@@ -190,25 +174,20 @@ def test_fig1_shows_the_signals_of_each_step_as_means_over_seeds(folder, tmp_pat
 def test_again_compares_with_the_same_seed_or_with_the_prediction_interval(folder, tmp_path):
     stored, again = tmp_path / "results", tmp_path / "again"
     store(folder, stored, {"one": [50.0, 51.0, 52.0], "other": []})
-    table_report.write_table("own", read_table("own", folder), stored)
+    write_table("own", read_table("own", folder), stored)
     for seed, win_rate, cpu in ((0, 50.0, "one"), (1, 53.0, "one"), (2, 53.0, "another"), (7, 51.5, "one"), (8, 70.0, "one")):
         [run] = runs_of("own", read_table("own", folder), ["one"], [seed])
-        write_json(table_runs.path_of(run, again), result(run, win_rate, cpu))
-    lines = table_report.compare_with_stored("own", again, stored).splitlines()
+        write_json(runner.path_of(run, again), result(run, win_rate, cpu))
+    lines = compare_with_stored("own", again, stored).splitlines()
     other_cpu = "different, but stored from another CPU (one; this is another), which rounds otherwise"
     assert [line.rpartition(": ")[2] for line in lines] == ["all figures are the same", "different", other_cpu, "inside", "outside"]
-
-
-def test_the_readmes_tables_equal_what_results_render():
-    for name, text in table_report.readme_tables(ROOT / "results").items():
-        assert f"<!-- {name} -->\n{text}\n<!-- /{name} -->" in README, f"{name}: ./reproduce.sh readme"
 
 
 def test_the_pages_equal_what_results_render(tmp_path):
     for name in TABLES:
         if (ROOT / "results" / name).is_dir():
             shutil.copytree(ROOT / "results" / name, tmp_path / name)
-            table_report.write_table(name, read_table(name), tmp_path)
+            write_table(name, read_table(name), tmp_path)
             for file in ("table.json", "README.md"):
                 assert (tmp_path / name / file).read_bytes() == (ROOT / "results" / name / file).read_bytes(), f"./reproduce.sh {name}"
 
@@ -221,35 +200,35 @@ def test_a_run_that_fails_is_named_and_the_others_go_on(folder, tmp_path, monkey
     def train_and_evaluate(run, cold_start):
         cold_start.result()
         asked.append(run.row)
-        table_runs._call([sys.executable, str(tmp_path / "fails.py"), run.config], tmp_path / f"{run.row}.txt", f"{run.row}, seed {run.seed}")
+        runner._call([sys.executable, str(tmp_path / "fails.py"), run.config], tmp_path / f"{run.row}.txt", f"{run.row}, seed {run.seed}")
         return result(run, 60.0)
 
-    monkeypatch.setattr(table_runs, "_train_and_evaluate", train_and_evaluate)
-    monkeypatch.setattr(table_runs, "_cold_start", lambda *_: None)
+    monkeypatch.setattr(runner, "_train_and_evaluate", train_and_evaluate)
+    monkeypatch.setattr(runner, "_cold_start", lambda *_: None)
     runs = runs_of("own", read_table("own", folder), [], [0, 1])
-    failures = table_runs.run_all(runs, tmp_path / "results", workers=2)
+    failures = runner.run_all(runs, tmp_path / "results", workers=2)
     assert failures == [f"other, seed {seed}: error: no luck ({tmp_path / 'other.txt'})" for seed in (0, 1)]
     assert sorted(asked) == ["one", "one", "other", "other"]
-    assert table_runs.run_all([run for run in runs if run.row == "one"], tmp_path / "results", 2) == [] and len(asked) == 4
+    assert runner.run_all([run for run in runs if run.row == "one"], tmp_path / "results", 2) == [] and len(asked) == 4
 
 
 def test_a_cold_start_that_fails_is_named_once_and_ends_the_rows_of_its_seed(folder, tmp_path, monkeypatch):
     def cold_start(run):
         if run.seed == 0:
-            raise table_runs._RunFailed("seed 0: error: no luck")
+            raise runner._RunFailed("seed 0: error: no luck")
 
-    monkeypatch.setattr(table_runs, "_cold_start", cold_start)
-    monkeypatch.setattr(table_runs, "_train_and_evaluate", lambda run, cold_start: cold_start.result() or result(run, 60.0))
+    monkeypatch.setattr(runner, "_cold_start", cold_start)
+    monkeypatch.setattr(runner, "_train_and_evaluate", lambda run, cold_start: cold_start.result() or result(run, 60.0))
     runs = runs_of("own", read_table("own", folder), [], [0, 1])
-    assert table_runs.run_all(runs, tmp_path, workers=1) == ["seed 0: error: no luck"]
-    assert [table_runs.finished(run, tmp_path) is not None for run in runs] == [False, False, True, True]
+    assert runner.run_all(runs, tmp_path, workers=1) == ["seed 0: error: no luck"]
+    assert [runner.finished(run, tmp_path) is not None for run in runs] == [False, False, True, True]
 
 
 def test_of_runs_that_tables_share_the_one_that_measures_more_is_made():
     [table2] = runs_of("table2", read_table("table2"), ["seeded_single_elimination"], [0])
     [fig1] = runs_of("fig1", read_table("fig1"), ["seeded_single_elimination"], [0])
     [swiss] = runs_of("table2", read_table("table2"), ["swiss"], [0])
-    assert table_runs._different([fig1, table2, swiss]) == table_runs._different([table2, swiss, fig1][::-1]) == [fig1, swiss]
+    assert runner._different([fig1, table2, swiss]) == runner._different([table2, swiss, fig1][::-1]) == [fig1, swiss]
 
 
 def test_a_script_that_a_table_started_ends_when_the_table_is_killed(tmp_path):
@@ -260,7 +239,7 @@ def test_a_script_that_a_table_started_ends_when_the_table_is_killed(tmp_path):
         encoding="utf-8",
     )
     paths = f"[sys.executable, {str(tmp_path / 'long.py')!r}], Path({str(tmp_path / 'log')!r}), 'it'"
-    call = f"import sys; from pathlib import Path; from arenarl.tables.runs import _call; _call({paths})"
+    call = f"import sys; from pathlib import Path; from arenarl.tables.runner import _call; _call({paths})"
     table = subprocess.Popen([sys.executable, "-c", call], cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)})
     wait_until(lambda: (tmp_path / "pid").is_file() and (tmp_path / "pid").read_text())
     table.kill()
@@ -291,7 +270,7 @@ def test_the_command_refuses_an_unknown_row_before_any_work():
 
 @pytest.mark.parametrize("name", sorted(set(TABLES) - {"noise"}))  # the noise of an LLM cannot be chosen
 def test_a_rows_options_at_the_papers_scale_load(name):
-    lines = [line for line in table_report.scale_table(read_table(name)).splitlines() if "--config" in line]
+    lines = [line for line in scale_table(read_table(name)).splitlines() if "--config" in line]
     options = [shlex.split(line.split("`")[1]) for line in lines]
     names = [load_config(words[1], words[3::2]).name for words in options]
     changed = [one for one, words in zip(names, options, strict=True) if "--set" in words]

@@ -27,9 +27,17 @@ MATCHES = {
 MOST_MATCHES = MATCHES | {SEEDED: lambda n: 2 * n - 2, "double_elimination": lambda n: 2 * n - 2}
 
 each_topology = pytest.mark.parametrize("topology", TOPOLOGIES)
-each_size = pytest.mark.parametrize("size", range(1, 18))
-seeds = given(seed=st.integers(0, 2**32))
-few = settings(max_examples=6, deadline=None, derandomize=True)
+
+
+def at_every_size(check):
+    """`check(topology, size, seed)` at every size from 1 to 17, with six seeds each."""
+
+    def checked(topology, seed):
+        for size in range(1, 18):
+            check(topology, size, seed)
+
+    checked.__name__, checked.__doc__ = check.__name__, check.__doc__
+    return settings(max_examples=6, deadline=None, derandomize=True)(given(seed=st.integers(0, 2**32))(checked))
 
 
 def qualities_of(size, seed):
@@ -37,9 +45,7 @@ def qualities_of(size, seed):
 
 
 @pytest.mark.parametrize("topology", GIVE_THE_TRUE_ORDER)
-@each_size
-@few
-@seeds
+@at_every_size
 def test_a_perfect_judge_gives_the_true_order(topology, size, seed):
     qualities = qualities_of(size, seed)
     expected = [float(sum(other > quality for other in qualities)) for quality in qualities]
@@ -47,9 +53,7 @@ def test_a_perfect_judge_gives_the_true_order(topology, size, seed):
 
 
 @pytest.mark.parametrize("topology", GIVE_THE_TRUE_BEST)
-@each_size
-@few
-@seeds
+@at_every_size
 def test_a_perfect_judge_puts_the_true_best_first(topology, size, seed):
     qualities = qualities_of(size, seed)
     ranks = run_tournament(topology, size, perfect(qualities), seed=seed).ranks_G
@@ -57,9 +61,7 @@ def test_a_perfect_judge_puts_the_true_best_first(topology, size, seed):
 
 
 @each_topology
-@each_size
-@few
-@seeds
+@at_every_size
 def test_no_pair_is_judged_twice_and_matches_stay_within_the_formula(topology, size, seed):
     ranking = run_tournament(topology, size, noisy(range(size), seed), seed=seed)
     pairs = Counter(frozenset((match.i, match.j)) for match in ranking.matches)
@@ -70,21 +72,16 @@ def test_no_pair_is_judged_twice_and_matches_stay_within_the_formula(topology, s
 
 
 @each_topology
-@each_size
-@pytest.mark.parametrize("ranking", ["bracket", "scores"])
-@few
-@seeds
-def test_midranks_sum_to_those_of_a_permutation(topology, size, ranking, seed):
-    if ranking in TOPOLOGIES[topology].rankings:
+@at_every_size
+def test_midranks_sum_to_those_of_a_permutation(topology, size, seed):
+    for ranking in TOPOLOGIES[topology].rankings:
         coarse = Random(seed).choices([4, 5, 6], k=size)
         ranks = run_tournament(topology, size, perfect(coarse), seed=seed, ranking=ranking).ranks_G
         assert sum(ranks) == size * (size - 1) / 2
 
 
 @each_topology
-@each_size
-@few
-@seeds
+@at_every_size
 def test_relabelling_trajectories_relabels_ranks_if_the_lots_are_relabelled_too(topology, size, seed):
     """Round robin and anchor draw no lots; the anchor keeps its place where there is one."""
     names = Random(seed).sample(range(size), size)
@@ -105,9 +102,7 @@ def test_relabelling_trajectories_relabels_ranks_if_the_lots_are_relabelled_too(
 
 
 @each_topology
-@each_size
-@few
-@seeds
+@at_every_size
 def test_the_same_seed_plays_the_same_tournament(topology, size, seed):
     coarse = Random(seed).choices([7, 8, 9], k=size)
     assert run_tournament(topology, size, perfect(coarse), seed=seed) == run_tournament(topology, size, perfect(coarse), seed=seed)
@@ -120,9 +115,7 @@ def test_another_seed_draws_other_lots(topology):
 
 
 @each_topology
-@each_size
-@few
-@seeds
+@at_every_size
 def test_verdicts_that_all_tie_give_one_shared_midrank_whatever_their_level(topology, size, seed):
     async def compare(i, j):
         level = Random(f"{seed} {i} {j}").uniform(0, 10)
@@ -133,9 +126,7 @@ def test_verdicts_that_all_tie_give_one_shared_midrank_whatever_their_level(topo
 
 
 @each_topology
-@each_size
-@few
-@seeds
+@at_every_size
 def test_failures_at_random_fail_their_matches_and_nothing_else(topology, size, seed):
     failure_rate = Random(seed).choice([0.1, 0.3, 0.6])
     ranking = run_tournament(topology, size, noisy(range(size), seed, failure_rate), seed=seed)
@@ -152,9 +143,7 @@ def test_failures_at_random_fail_their_matches_and_nothing_else(topology, size, 
 
 
 @each_topology
-@each_size
-@few
-@seeds
+@at_every_size
 def test_the_order_in_which_verdicts_arrive_decides_nothing(topology, size, seed):
     def delayed(lots):
         judge = noisy(range(size), seed)

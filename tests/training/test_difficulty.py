@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from parts import training_queries_of
 
-from arenarl.build import difficulty_path, training_queries
 from arenarl.config.load import load_config
 from arenarl.rollout.engine import RolloutEngine
 from arenarl.training import difficulty
@@ -53,13 +53,13 @@ def test_queries_that_are_answered_at_times_are_what_rl_trains_on(config, rolled
     difficulty.measure(config)
     assert len(rolled_out) == 6 * 4 and "3 of 6 queries with a known answer are kept; 1 were never answered, 2 always" in capsys.readouterr().out
     config.rl.difficulty.filter = True
-    assert [query.query_id for query in training_queries(config)] == ["q1", "q2", "q3", "o"]
+    assert [query.query_id for query in training_queries_of(config)] == ["q1", "q2", "q3", "o"]
 
 
 def test_it_goes_on_where_it_was_killed_and_starts_anew_with_other_settings(config, rolled_out, monkeypatch):
     monkeypatch.setattr(difficulty, "BATCH", 2)
     difficulty.measure(config)
-    path = difficulty_path(config)
+    path = config.pass_rates
     whole = path.read_bytes()
     write_jsonl(path, list(read_jsonl(path))[:4])
     rolled_out.clear()
@@ -75,13 +75,13 @@ def test_it_goes_on_where_it_was_killed_and_starts_anew_with_other_settings(conf
 
 def test_a_real_policy_has_pass_rates_the_same_on_one_process_and_on_two(config, policy_path):
     difficulty.measure(config)
-    records = list(read_jsonl(difficulty_path(config)))
+    records = list(read_jsonl(config.pass_rates))
     assert [record["query_id"] for record in records] == [f"q{index}" for index in range(6)] and all(record["pass_rate"] == 0 for record in records)
-    one = difficulty_path(config).read_bytes()
-    difficulty_path(config).unlink()
+    one = config.pass_rates.read_bytes()
+    config.pass_rates.unlink()
     sets = [word for override in overrides_of(policy_path) for word in ("--set", override)]
     launcher = [sys.executable, "-m", "arenarl.run.launch", "--nproc_per_node", "2", "-m", "arenarl.training.difficulty"]
     command = [*launcher, "--config", str(RESEARCH), *sets]
     done = subprocess.run(command, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0 and done.stdout.count("0 of 6 queries") == 1 and difficulty_path(config).read_bytes() == one, done.stderr
-    assert json.loads((difficulty_path(config).parent / "settings.json").read_text())["samples"] == 4
+    assert done.returncode == 0 and done.stdout.count("0 of 6 queries") == 1 and config.pass_rates.read_bytes() == one, done.stderr
+    assert json.loads((config.pass_rates.parent / "settings.json").read_text())["samples"] == 4

@@ -4,25 +4,30 @@ import asyncio
 import random
 import threading
 import time
+from collections import Counter
 from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
-from groups import METHODS, QUERY, TOPOLOGIES, attempt, config_of, truth_of
+from groups import METHODS, QUERY, attempt, config_of, truth_of
+from parts import arena_of
+from virtual_clock import run_on_virtual_clock
 
 from arenarl.config.schema import JudgeConfig, RolloutConfig
 from arenarl.judges.embedded import EmbeddedJudge
 from arenarl.llm.client import RunStopped
 from arenarl.rollout.engine import RolloutEngine
 from arenarl.rollout.generation import GeneratedTurn
+from arenarl.tournament.play import play_tournament
+from arenarl.tournament.topologies import TOPOLOGIES
 from arenarl.training import trl_adapter as adapter
-from arenarl.training.judging import IncomingGroup, Judging
-from arenarl.training.rewarding import Arena
+from arenarl.training.judging import EarlyCalls, IncomingGroup, Judging, sure_calls
 from arenarl.trajectory import RolloutGroup
 
 QUERIES = [QUERY, replace(QUERY, query_id="r", query="Find a bar."), replace(QUERY, query_id="s", query="Find a park.")]
 EARLY = [*[("tournament", topology) for topology in ("seeded_single_elimination", "anchor", "round_robin")], *METHODS[3:]]
 LATE = [*[("tournament", topology) for topology in ("single_elimination", "double_elimination", "swiss", "balanced")], ("tournament_grpo", None)]
+SURE = {"round_robin": "everyone", "anchor": "anchor", "seeded_single_elimination": "anchor"}
 LONG_S = 120  # for a thread to do what it is about to; no test depends on it
 
 
@@ -56,7 +61,7 @@ def groups_of(rng, size=6):
 def test_outcomes_are_those_of_judging_complete_groups(method, topology):
     for seed in range(5):
         rng = random.Random(seed)
-        groups, arenas = groups_of(rng), [Arena(Watched(), config_of(method, topology)) for _ in range(2)]
+        groups, arenas = groups_of(rng), [arena_of(config_of(method, topology), Watched()) for _ in range(2)]
         expected = arenas[0].reward_groups(groups)
         judging = arenas[1].begin(QUERIES, 6)
         rows = [(k, row) for k in range(len(QUERIES)) for row in range(6)]
@@ -75,7 +80,7 @@ def test_every_topology_is_tested_here():
 
 @pytest.mark.parametrize(("method", "topology"), EARLY)
 def test_calls_start_while_the_group_is_incomplete(method, topology):
-    arena = Arena(Watched(), config_of(method, topology))
+    arena = arena_of(config_of(method, topology), Watched())
     judging = arena.begin([QUERY], 4)
     for row in range(3):
         judging.groups[0].hand_over(row, attempt(row + 1.0))
@@ -87,7 +92,7 @@ def test_calls_start_while_the_group_is_incomplete(method, topology):
 
 @pytest.mark.parametrize(("method", "topology"), LATE)
 def test_a_complete_group_is_judged_while_another_is_incomplete(method, topology):
-    arena = Arena(Watched(), config_of(method, topology))
+    arena = arena_of(config_of(method, topology), Watched())
     judging = arena.begin(QUERIES[:2], 4)
     for row in range(4):
         judging.groups[1].hand_over(row, attempt(row + 1.0))
@@ -105,7 +110,7 @@ class Broken(EmbeddedJudge):
 
 
 def test_what_judging_raises_is_raised_where_it_is_waited_for():
-    arena = Arena(Broken(JudgeConfig(), truth_of, 0), config_of("pointwise_answer"))
+    arena = arena_of(config_of("pointwise_answer"), Broken(JudgeConfig(), truth_of, 0))
     judging = arena.begin([QUERY], 3)
     judging.check()
     judging.groups[0].hand_over(1, attempt(1.0))
@@ -146,22 +151,22 @@ class Stopping:
             raise RunStopped("no reply from the judge")
 
 
-def roll_out(arena, tokenizer, compact, monkeypatch, generator):
+def roll_out(config, arena, tokenizer, compact, monkeypatch, generator, client=None):
     monkeypatch.setattr(adapter, "generating", lambda engine, trainer: nullcontext())
-    engine = RolloutEngine(generator, tokenizer, lambda: compact, arena.config.rollout, schemas_in_prompt=False)
+    engine = RolloutEngine(generator, tokenizer, lambda: compact, config.rollout, schemas_in_prompt=False)
     trainer = type("Trainer", (), {"state": type("State", (), {"global_step": 0})})
-    return adapter.rollout_function(engine, arena, QUERIES, arena.config)([QUERY.query] * 8, trainer)
+    return adapter.rollout_function(engine, arena, QUERIES, config, client)([QUERY.query] * 8, trainer)
 
 
 def test_a_rollout_whose_judging_broke_ends_with_the_next_trajectory(tokenizer, compact, monkeypatch):
     config = config_of("pointwise_answer")
     config.rollout = RolloutConfig(group_size=8, max_tokens=200)
-    arena, judgings, ended = Arena(Broken(JudgeConfig(), truth_of, 0), config), [], []
+    arena, judgings, ended = arena_of(config, Broken(JudgeConfig(), truth_of, 0)), [], []
     begin = arena.begin
     arena.begin = lambda *arguments: judgings.append(begin(*arguments)) or judgings[0]
     monkeypatch.setattr(IncomingGroup, "hand_over", lambda *of, hand_over=IncomingGroup.hand_over: ended.append(of) or hand_over(*of))
     with pytest.raises(LookupError, match="the judge is broken"):
-        roll_out(arena, tokenizer, compact, monkeypatch, TwoThenNone(tokenizer, lambda: judgings[0]._outcomes.done()))
+        roll_out(config, arena, tokenizer, compact, monkeypatch, TwoThenNone(tokenizer, lambda: judgings[0]._outcomes.done()))
     assert len(ended) == 2
 
 
@@ -169,9 +174,9 @@ def test_a_rollout_whose_llm_calls_are_to_stop_ends_with_the_next_trajectory(tok
     config = config_of("tournament", "swiss")
     config.rollout = RolloutConfig(group_size=8, max_tokens=200)
     client = Stopping()
-    arena = Arena(EmbeddedJudge(JudgeConfig(), truth_of, 0), config, client)
+    arena = arena_of(config, EmbeddedJudge(JudgeConfig(), truth_of, 0), client)
     with pytest.raises(RunStopped, match="no reply from the judge"):
-        roll_out(arena, tokenizer, compact, monkeypatch, TwoThenNone(tokenizer, lambda: True))
+        roll_out(config, arena, tokenizer, compact, monkeypatch, TwoThenNone(tokenizer, lambda: True), client)
     assert client.looks == 2
 
 
@@ -190,3 +195,92 @@ def test_busy_seconds_count_overlapping_calls_once_and_end_where_waiting_begins(
     judging.groups[1].calls = [(2.5, 3.5), (6.0, 7.0)]
     assert judging.busy_s(until=20.0) == 3 + 1 + 2
     assert judging.busy_s(until=6.5) == 3 + 0.5 and judging.busy_s(until=1.0) == 0
+
+
+class Asked:
+    """A judge of entrants that notes what it was asked, and in some calls gives no verdict, raises or is cancelled inside."""
+
+    def __init__(self, entrants, seed):
+        self.entrants, self.seed, self.calls = entrants, seed, Counter()
+
+    async def ask(self, i, j):
+        shown = self.entrants[i], self.entrants[j]
+        self.calls[shown] += 1
+        lot = random.Random(f"{self.seed} {shown}")
+        for _ in range(lot.randrange(3)):
+            await asyncio.sleep(0)
+        scores = lot.uniform(0, 10), lot.uniform(0, 10)
+        fate = lot.random()
+        if fate < 0.1:
+            raise lot.choice([ValueError("no"), asyncio.CancelledError("inside"), TimeoutError("its own")])
+        return None if fate < 0.15 else scores
+
+
+async def play_early(topology, judge, entrants, order, rng, **options):
+    """(ranking, calls that were under way before the last row entered)."""
+    early = EarlyCalls(TOPOLOGIES[topology].surely_meets, judge.ask, options["bidirectional"], None)
+    for row in order:
+        before = Counter(judge.calls)
+        early.enter(row, entrants[row])
+        for _ in range(rng.randrange(4)):
+            await asyncio.sleep(0)
+    valid_G = [entrant is not None for entrant in entrants]
+    return await play_tournament(topology, len(entrants), early.compare, entrants=entrants, valid_G=valid_G, **options), before.total()
+
+
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+@pytest.mark.parametrize("bidirectional", [True, False])
+def test_ranking_and_calls_are_those_of_judging_afterwards(topology, bidirectional):
+    rng, started_early = random.Random(topology), 0
+    for seed in range(150):
+        size = rng.randint(1, 9)
+        entrants = [rng.choice([None, *range(2 * size), *range(2 * size)]) for _ in range(size)]  # some invalid, some identical
+        order = rng.sample(range(size), size)
+        options = {"seed": seed, "bidirectional": bidirectional}
+        afterwards, early = Asked(entrants, seed), Asked(entrants, seed)
+        valid_G = [entrant is not None for entrant in entrants]
+        expected = asyncio.run(play_tournament(topology, size, afterwards.ask, entrants=entrants, valid_G=valid_G, **options))
+        ranking, before_the_last = asyncio.run(play_early(topology, early, entrants, order, rng, **options))
+        assert ranking == expected, (entrants, order)
+        assert early.calls == afterwards.calls and early.calls.total() == ranking.judge_calls
+        started_early += before_the_last
+    assert (started_early > 100) == (topology in SURE)
+
+
+def test_only_what_is_sure_is_asked_before_the_group_is_complete():
+    entered = {1: "b", 2: None, 4: "b", 3: "c"}
+    assert sure_calls("anchor", entered, True) == []  # row 0 may be the anchor
+    assert sure_calls("everyone", entered, True) == [(1, 3), (3, 1)]
+    assert sure_calls("everyone", entered, False) == []  # row 0 may be identical with row 3 and so be shown first
+    assert sure_calls("nobody", {0: "a", 1: "b"}, True) == []
+    assert sure_calls("anchor", {0: "c", **entered}, True) == [(0, 1), (1, 0)]  # row 3 is identical with the anchor
+    assert sure_calls("anchor", {0: None, **entered}, False) == sure_calls("everyone", {0: None, **entered}, False) == [(1, 3)]
+    assert sure_calls("anchor", {}, True) == sure_calls("everyone", {0: None}, True) == []
+
+
+def test_a_topology_that_says_whom_an_entrant_meets_names_these_matches_at_once():
+    for name, topology in TOPOLOGIES.items():
+        assert topology.surely_meets == SURE.get(name, "nobody")
+        for size in range(2, 9) if name in SURE else []:
+            rows = dict(enumerate(range(size)))
+            assert {(i, j) for i, j, _ in topology(size).ready({})} == set(sure_calls(topology.surely_meets, rows, False))
+
+
+def test_the_time_out_of_an_early_call_counts_from_its_start():
+    """Each call takes 6 s. Rows 0 and 1 enter at once, row 2 after 4 s: were theirs counted from then, 5 s would be enough."""
+
+    async def ask(i, j):
+        await asyncio.sleep(6)
+        return 1.0, 2.0
+
+    async def main():
+        early = EarlyCalls("anchor", ask, True, 5.0)
+        early.enter(0, "a")
+        early.enter(1, "b")
+        await asyncio.sleep(4)
+        early.enter(2, "c")
+        return await play_tournament("anchor", 3, early.compare, timeout_s=5.0)
+
+    ranking, seconds = run_on_virtual_clock(main())
+    assert [match.error for match in ranking.matches] == ["TimeoutError: no verdict within 5.0 s"] * 2
+    assert seconds == 9 and ranking.failed_calls == 4

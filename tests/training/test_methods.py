@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from parts import arena_of
 from trl import GRPOTrainer
 
-from arenarl.build import lora_config
 from arenarl.config.checks import check_groups
 from arenarl.config.load import load_config
 from arenarl.domains.rubrics import domain_rubric
@@ -19,17 +19,17 @@ from arenarl.domains.travel.truth import ANSWER_DIMENSIONS, PATH_DIMENSIONS
 from arenarl.judges.judge import Verdict
 from arenarl.rollout.engine import RolloutEngine
 from arenarl.rollout.generation import GeneratedTurn
+from arenarl.rollout.policy import lora_config
 from arenarl.system.errors import UserError
 from arenarl.tables.documents import ROWS
 from arenarl.tables.rows import TABLES, read_table
 from arenarl.training import trl_adapter as adapter
-from arenarl.training.rewarding import Arena
 from arenarl.trajectory import Query
 
 TOTAL = domain_rubric("travel", "en").total
 
 ROOT = Path(__file__).resolve().parents[2]
-YAMLS = sorted(path for path in (ROOT / "configs").rglob("*.yaml") if path.parent.name in ("configs", "travel"))
+YAMLS = sorted(path for path in (ROOT / "configs").rglob("*.yaml") if path.parent.name in ("configs", "methods", "travel"))
 QUERIES = [Query(f"q{index}", "travel", "Search", "en", f"Find a quiet cafe, please, number {index}.") for index in range(2)]
 SEARCH = '{"name": "universal_search", "arguments": {"query": "quiet cafe in Chengdu"}}'
 INVALID = 7  # the last trajectory of the second group has no answer
@@ -87,7 +87,7 @@ class Method:
         self.initial = model  # which nobody trains
         self.config = load_config(ROOT / "configs" / f"{name}.yaml", [*TINY, *overrides])
         engine = RolloutEngine(Playback(tokenizer), tokenizer, lambda: compact, self.config.rollout, schemas_in_prompt=False)
-        arena, self.outcomes = Arena(Scorer(scores), self.config), []
+        arena, self.outcomes = arena_of(self.config, Scorer(scores)), []
         clock = adapter.EveryFewSteps(0, engine, act=lambda step: None)
         self.trainer = GRPOTrainer(
             model=policy_path,
@@ -97,7 +97,7 @@ class Method:
             rollout_func=adapter.rollout_function(engine, arena, QUERIES, self.config),
             reward_funcs=adapter.reward_functions(arena, self._log, lambda *step: None, self.config),
             callbacks=[clock],
-            peft_config=lora_config(self.config),
+            peft_config=lora_config(self.config.policy.lora_rank),
         )
         clock.trainer = self.trainer
         self.trainer.current_gradient_accumulation_steps = 1  # set by `train` otherwise
@@ -185,14 +185,14 @@ def test_the_hand_worked_numbers_agree_with_the_formula():
 # last: 1/2, -, 1, 0. Both have mean 1/2.
 RANKED = group_std(np.array([[1, 1 / 6, 1 / 6, 2 / 3], [1 / 2, np.nan, 1, 0]]))
 METHODS = {
-    "quickstart_round_robin": RANKED,
-    "quickstart_grpo": STANDARDISED,
-    "quickstart_gspo": STANDARDISED,
-    "quickstart_dapo": STANDARDISED,
-    "quickstart_dr_grpo": CENTERED,
-    "quickstart_rloo": LEFT_OUT,
-    "quickstart_reinforce_plus_plus": IN_STEP,
-    "quickstart_gdpo": decoupled(),
+    "methods/round_robin": RANKED,
+    "methods/grpo": STANDARDISED,
+    "methods/gspo": STANDARDISED,
+    "methods/dapo": STANDARDISED,
+    "methods/dr_grpo": CENTERED,
+    "methods/rloo": LEFT_OUT,
+    "methods/reinforce_plus_plus": IN_STEP,
+    "methods/gdpo": decoupled(),
 }
 
 
@@ -238,7 +238,7 @@ def test_advantages_and_loss_are_those_worked_out_by_hand(method, name):
 
 @pytest.mark.parametrize(("ddof", "epsilon"), [(0, 1e-4), (0, 0.0), (1, 0.5)])
 def test_eq_7_takes_its_ddof_and_epsilon_from_the_yaml(method, ddof, epsilon):
-    made = method("quickstart_grpo", f"rl.advantage_ddof={ddof}", f"rl.advantage_epsilon={epsilon}").roll_out()
+    made = method("methods/grpo", f"rl.advantage_ddof={ddof}", f"rl.advantage_epsilon={epsilon}").roll_out()
     expected = zero_missing(group_std(REWARDS, ddof, epsilon))
     assert made.advantages == pytest.approx(expected, abs=2e-6)
     assert np.abs(expected - zero_missing(STANDARDISED)).max() > 0.1
@@ -249,12 +249,12 @@ def test_eq_7_takes_its_ddof_and_epsilon_from_the_yaml(method, ddof, epsilon):
 TRUE = [[1, 0, 3, 2]], [[1, 2, 0, 3]]
 TOPOLOGIES = {
     "quickstart": TRUE,
-    "quickstart_anchor": TRUE,
-    "quickstart_round_robin": TRUE,
-    "quickstart_single_elimination": (TRUE[0] + [[2, 0, 3, 1]], TRUE[1] + [[2, 1, 0, 3]]),
-    "quickstart_double_elimination": TRUE,
-    "quickstart_swiss": (TRUE[0] + [[1.5, 0, 3, 1.5]], TRUE[1] + [[1.5, 1.5, 0, 3]]),
-    "quickstart_balanced": TRUE,
+    "methods/anchor": TRUE,
+    "methods/round_robin": TRUE,
+    "methods/single_elimination": (TRUE[0] + [[2, 0, 3, 1]], TRUE[1] + [[2, 1, 0, 3]]),
+    "methods/double_elimination": TRUE,
+    "methods/swiss": (TRUE[0] + [[1.5, 0, 3, 1.5]], TRUE[1] + [[1.5, 1.5, 0, 3]]),
+    "methods/balanced": TRUE,
 }
 
 
@@ -270,7 +270,7 @@ def test_every_topologys_ranks_become_advantages(method, name):
 
 
 def test_with_lora_the_reference_is_the_policy_with_its_adapter_off(method):
-    made = method("quickstart_lora", "policy.lora_rank=2")
+    made = method("methods/lora", "policy.lora_rank=2")
     trainable = {name: weight for name, weight in made.trainer.model.named_parameters() if weight.requires_grad}
     assert trainable and all("lora_" in name for name in trainable) and made.trainer.ref_model is None
     torch.manual_seed(0)
@@ -287,7 +287,7 @@ def test_with_lora_the_reference_is_the_policy_with_its_adapter_off(method):
     assert made.trainer._metrics["train"]["kl"][-1] == pytest.approx(np.mean(np.exp(away) - away - 1), rel=1e-3)
 
 
-SEVERAL = "quickstart_gspo", "rl.updates_per_rollout=2", "rl.micro_batch_size=4", "rl.learning_rate=1e-2", "rl.steps=4"
+SEVERAL = "methods/gspo", "rl.updates_per_rollout=2", "rl.micro_batch_size=4", "rl.learning_rate=1e-2", "rl.steps=4"
 
 
 def test_several_updates_share_a_rollout_and_its_old_policy(method):
@@ -336,11 +336,11 @@ def test_every_yaml_becomes_arguments_of_the_trainer(path, tmp_path):
     assert (arguments.beta, arguments.epsilon, arguments.loss_type) == (rl.beta, rl.epsilon, rl.loss_type)
 
 
-@pytest.mark.parametrize("path", [path for path in YAMLS if path.parent.name == "configs"], ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [path for path in YAMLS if path.parent.name != "travel"], ids=lambda path: path.stem)
 def test_every_laptop_run_has_its_row_among_the_results_and_starts_from_the_same_policy(path):
-    config = load_config(path)
+    config, named = load_config(path), str(path.relative_to(ROOT))
     in_tables = {row.config for name in TABLES for row in read_table(name).rows.values()}
-    assert ROWS.get(config.name, ("", None))[1] == f"configs/{path.name}" or f"configs/{path.name}" in in_tables
+    assert ROWS.get(config.name, ("", None))[1] == named or named in in_tables
     assert config.sft_policy == "runs/quickstart/sft"
     assert config.rl.rollouts == 150
 

@@ -7,6 +7,7 @@ from typing import get_args, get_type_hints
 
 import pytest
 from groups import METHODS, OTHERS, QUERY, TOPOLOGIES, attempt, config_of, truth_of
+from parts import arena_of
 
 from arenarl.config.schema import BY_ANSWER, GroupStageConfig, JudgeConfig, RewardConfig
 from arenarl.domains.rubrics import domain_rubric
@@ -14,7 +15,8 @@ from arenarl.domains.travel.teacher import Teacher
 from arenarl.domains.travel.truth import examine
 from arenarl.judges.embedded import EmbeddedJudge
 from arenarl.judges.judge import cached_examiner
-from arenarl.training.rewarding import REWARDS, Arena, GroupOutcome, outcome_metrics, true_quality
+from arenarl.training.rewarding import REWARDS, GroupOutcome, true_quality
+from arenarl.training.step_records import outcome_metrics
 from arenarl.trajectory import RolloutGroup
 
 total_score = domain_rubric("travel", "en").total
@@ -25,7 +27,7 @@ CALLS = {"win_rate": 6, "pointwise_explicit": 21}  # of three trajectories: thre
 def rewards_of(qualities, method, topology=None, **tournament):
     trajectories = [attempt(abs(q), "answer" if q is not None and q >= 0 else "max_turns") for q in qualities]
     judge = EmbeddedJudge(JudgeConfig(noise="none"), truth_of, 0)
-    return Arena(judge, config_of(method, topology, **tournament)).reward_groups([RolloutGroup(QUERY, trajectories)])[0]
+    return arena_of(config_of(method, topology, **tournament), judge).reward_groups([RolloutGroup(QUERY, trajectories)])[0]
 
 
 def order(values):
@@ -86,7 +88,7 @@ def test_real_trajectories_are_ranked_by_their_true_quality(method, topology, wo
         dimensions = examiner(query, trajectory).dimensions()
         return total_score({name: value for name, value in dimensions.items() if method != "pointwise_answer" or name.startswith("answer")})
 
-    for group, outcome in zip(groups, Arena(judge, config_of(method, topology)).reward_groups(groups), strict=True):
+    for group, outcome in zip(groups, arena_of(config_of(method, topology), judge).reward_groups(groups), strict=True):
         truth = [round(judged(group.query, trajectory), 6) for trajectory in group.trajectories]
         for i in range(8):
             for j in range(8):
@@ -115,7 +117,7 @@ def test_a_slow_judge_fails_the_call():
             await asyncio.sleep(60)
 
     group = RolloutGroup(QUERY, [attempt(1.0), attempt(2.0)])
-    outcome = Arena(Slow(), config_of("tournament", "anchor", timeout_s=0.01)).reward_groups([group])[0]
+    outcome = arena_of(config_of("tournament", "anchor", timeout_s=0.01), Slow()).reward_groups([group])[0]
     assert outcome.rewards_G == [None] * 2 and outcome.failed_calls == 2
     assert outcome.ranking.failed_matches[0].error == "TimeoutError: no verdict within 0.01 s"
 
@@ -159,7 +161,7 @@ class Silent:
 @pytest.mark.parametrize(("method", "topology"), [*METHODS, ("tournament_grpo", None)])
 def test_without_a_verdict_there_is_no_reward(method, topology):
     group = RolloutGroup(QUERY, [attempt(1.0), attempt(2.0), attempt(3.0)])
-    outcome = Arena(Silent(), config_of(method, topology)).reward_groups([group])[0]
+    outcome = arena_of(config_of(method, topology), Silent()).reward_groups([group])[0]
     assert outcome.rewards_G == [None] * 3 and outcome.failed_calls == outcome.judge_calls > 0
 
 
@@ -197,7 +199,7 @@ def test_every_reward_that_a_yaml_can_name_has_a_function():
 )
 def test_tournament_grpos_baselines_by_hand(method, expected):
     group = RolloutGroup(QUERY, [attempt(2.0), attempt("6.0"), attempt("6.00"), attempt(8.0), attempt(9.0, "max_turns")])
-    outcome = Arena(EmbeddedJudge(JudgeConfig(noise="none"), truth_of, 0), config_of(method)).reward_groups([group])[0]
+    outcome = arena_of(config_of(method), EmbeddedJudge(JudgeConfig(noise="none"), truth_of, 0)).reward_groups([group])[0]
     assert outcome.rewards_G == pytest.approx(expected) and outcome.ranks_G == [3.0, 1.5, 1.5, 0.0, 4.0]
 
 
@@ -224,7 +226,7 @@ def test_the_group_stages_keys_reach_the_tournament():
     group = RolloutGroup(QUERY, [attempt(float(quality)) for quality in range(8)])
     config = config_of("tournament_grpo")
     config.group_stage = GroupStageConfig(repeats=3, group=2, winners=1, final=1, weights=[1.0, 5.0])
-    outcome = Arena(EmbeddedJudge(JudgeConfig(noise="none"), truth_of, 0), config).reward_groups([group])[0]
+    outcome = arena_of(config, EmbeddedJudge(JudgeConfig(noise="none"), truth_of, 0)).reward_groups([group])[0]
     assert outcome.judge_calls == 3 * 7 and outcome.ranking.scores_G[7] == 3 * (1 + 5 + 5)
 
 
@@ -238,8 +240,8 @@ def test_a_single_valid_trajectory_has_nobody_to_beat_but_the_format_reward(meth
 def test_every_reward_works_with_a_noisy_judge_and_follows_quality(method):
     groups = [RolloutGroup(QUERY, [attempt((seed + 3 * i) % 10 + i / 100) for i in range(8)]) for seed in range(10)]
     judge = EmbeddedJudge(JudgeConfig(), truth_of, 0)
-    outcomes = Arena(judge, config_of(method)).reward_groups(groups)
-    assert [outcome.rewards_G for outcome in outcomes] == [outcome.rewards_G for outcome in Arena(judge, config_of(method)).reward_groups(groups)]
+    outcomes = arena_of(config_of(method), judge).reward_groups(groups)
+    assert [outcome.rewards_G for outcome in outcomes] == [outcome.rewards_G for outcome in arena_of(config_of(method), judge).reward_groups(groups)]
     assert all(0 <= reward <= 2 for outcome in outcomes for reward in outcome.rewards_G)
     assert means(outcome_metrics(groups, outcomes, truth_of))["true/rank_agreement"] > 0.4
 

@@ -5,6 +5,7 @@ import threading
 
 import numpy as np
 import pytest
+from parts import arena_of
 from trl import GRPOTrainer
 
 from arenarl.config.schema import Config
@@ -15,7 +16,6 @@ from arenarl.rollout.engine import RolloutEngine
 from arenarl.rollout.generation import GeneratedTurn
 from arenarl.tournament.mixed_model import JudgeVariances
 from arenarl.training import trl_adapter as adapter
-from arenarl.training.rewarding import Arena
 from arenarl.training.rewards import standardize
 from arenarl.trajectory import Query
 
@@ -116,7 +116,7 @@ class Steps:
         self.groups, self.outcomes, self.kept = [], [], []
         engine = RolloutEngine(Playback(tokenizer), tokenizer, lambda: compact, self.config.rollout, schemas_in_prompt=False)
 
-        self.arena = Arena(judge or ByNumber(silent_on), self.config)
+        self.arena = arena_of(self.config, judge or ByNumber(silent_on))
 
         def log(groups, outcomes):
             self.groups.append(groups)
@@ -273,6 +273,6 @@ def test_the_order_of_queries_follows_from_the_seed():
 def test_a_batch_that_splits_a_group_is_refused(tokenizer, compact):
     config = config_of()
     engine = RolloutEngine(Playback(tokenizer), tokenizer, lambda: compact, config.rollout, schemas_in_prompt=False)
-    roll_out = adapter.rollout_function(engine, Arena(ByNumber(), config), QUERIES, config)
+    roll_out = adapter.rollout_function(engine, arena_of(config, ByNumber()), QUERIES, config)
     with pytest.raises(RuntimeError, match="whole groups of 4"):
         roll_out([QUERIES[0].query] * 3 + [QUERIES[1].query] * 5, trainer=None)

@@ -14,7 +14,7 @@ from arenarl.domains.research.solver import ResearchTools
 from arenarl.domains.research.splits import research_splits, research_subtasks
 from arenarl.domains.research.teacher import Teacher
 from arenarl.domains.research.truth import ResearchTruth, examine
-from arenarl.llm.client import LLMClient, read_keys
+from arenarl.llm.client import LLMClient
 from arenarl.trajectory import Query, Trajectory
 
 HERE = Path(__file__).parent
@@ -26,19 +26,19 @@ class ResearchDomain(Domain):
 
     @property
     def subtasks(self) -> tuple[str, ...]:
-        return research_subtasks(self.config.data)
+        return research_subtasks(self.data)
 
     @cached_property
     def corpus(self) -> Corpus:
-        return open_corpus(self.config)
+        return open_corpus(self.data.research, self.environment)
 
     def examine(self, query: Query, messages: list[dict[str, Any]]) -> ResearchTruth:
         return examine(self.corpus, query, messages)
 
     def solve(self, query: Query, environment: ResearchTools, rng: random.Random, skill: float) -> Trajectory:
-        return asyncio.run(Teacher(self.corpus, environment, self.config.data.research.max_tool_calls).solve(query, rng, skill))
+        return asyncio.run(Teacher(self.corpus, environment, self.data.research.max_tool_calls).solve(query, rng, skill))
 
-    def splits(self, environment: ResearchTools, watch: Callable[[list], Iterable] = iter) -> Iterator[tuple[str, list[Any]]]:
-        rephraser, config = self.config.data.research.rephraser, self.config
-        client = LLMClient(config.judge, f"{config.run_name}/data", read_keys([rephraser])) if rephraser.name == "llm" else None
-        return research_splits(self.corpus, environment, config.data, watch, client)
+    def splits(
+        self, environment: ResearchTools, watch: Callable[[list], Iterable] = iter, client: LLMClient | None = None
+    ) -> Iterator[tuple[str, list[Any]]]:
+        return research_splits(self.corpus, environment, self.data, watch, client)

@@ -16,8 +16,8 @@ from pydantic import Field
 
 from arenarl.config.load import load_config
 from arenarl.config.schema import LLMConfig
-from arenarl.domains.research.rephrasing import synthesis_client, synthesis_messages
-from arenarl.llm.client import LLMClient
+from arenarl.domains.research.rephrasing import synthesis_messages
+from arenarl.llm.client import LLMClient, open_client
 from arenarl.llm.json_reply import JSONReply
 from arenarl.llm.prompts import prompt_texts
 from arenarl.system.errors import UserError, guarded
@@ -67,7 +67,7 @@ def main() -> None:
     arguments = parser.parse_args()
     config = load_config(arguments.config, [f"data.research.rephraser.base={arguments.judge}"])
     llm = config.data.research.rephraser
-    client = synthesis_client(config, llm)
+    client = open_client([llm], config.judge, f"{config.run_name}/data")
     if client is None:
         raise UserError(f"{arguments.judge} is no LLM: facts have to be read by one")
     pages = asyncio.run(add_facts(client, llm, list(read_jsonl(Path(arguments.pages)))))

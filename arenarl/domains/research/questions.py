@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from arenarl.config.command_line import parse_arguments
-from arenarl.config.schema import Config, ResearchDataConfig
+from arenarl.config.schema import EnvironmentConfig, ResearchDataConfig
 from arenarl.domains.known_answers import is_correct
 from arenarl.domains.research.constraint_sets import choose_clues
 from arenarl.domains.research.corpus import LINK, Corpus, build_corpus, read_corpus
@@ -162,11 +162,11 @@ async def calls_needed(corpus: Corpus, environment: ResearchTools, constraints: 
     return solver.calls if answer is not None and is_correct(constraints, answer) else None
 
 
-def open_corpus(config: Config) -> Corpus:
+def open_corpus(config: ResearchDataConfig, environment: EnvironmentConfig) -> Corpus:
     """The corpus that queries are made from: `data.research.corpus`, or the embedded encyclopedia."""
-    if config.data.research.corpus:
-        return read_corpus(config.data.research.corpus)
-    return build_corpus(config.environment.world_seed, config.environment.search.corpus_size)
+    if config.corpus:
+        return read_corpus(config.corpus)
+    return build_corpus(environment.world_seed, environment.search.corpus_size)
 
 
 def _histogram(title: str, counts: Counter[int]) -> str:
@@ -182,7 +182,7 @@ def main() -> None:
 
     config, arguments = parse_arguments(__doc__, add_count)
     environment = ResearchEnvironment.from_config(config.environment, "en")
-    queries = make_questions(open_corpus(config), environment, config.data.research, f"show{config.data.seed}", arguments.count)
+    queries = make_questions(open_corpus(config.data.research, config.environment), environment, config.data.research, f"show{config.data.seed}", arguments.count)
     made = [query.constraints for query in queries]
     print(_histogram("entities (hops)", Counter(one["hops"] for one in made)))
     print(_histogram("tool calls of the scripted solver", Counter(one["tool_calls"] for one in made)))

@@ -12,9 +12,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from arenarl.config.schema import Config, LLMConfig
+from arenarl.config.schema import LLMConfig
 from arenarl.domains.research.descriptions import Description
-from arenarl.llm.client import LLMClient, read_keys
+from arenarl.llm.client import LLMClient
 from arenarl.llm.json_reply import JSONReply
 from arenarl.llm.prompts import prompt_texts, quoted
 from arenarl.trajectory import Query
@@ -22,13 +22,6 @@ from arenarl.trajectory import Query
 
 class Rephrased(JSONReply):
     question: Annotated[str, Field(min_length=10, max_length=2000)]
-
-
-def synthesis_client(config: Config, llm: LLMConfig) -> LLMClient | None:
-    """The way to the LLM, None if there is none. Raises UserError if its key is missing."""
-    if llm.name != "llm":
-        return None
-    return LLMClient(config.judge, f"{config.run_name}/data", {} if config.judge.store_only else read_keys([llm]))
 
 
 async def rephrase(client: LLMClient, llm: LLMConfig, queries: Sequence[Query], taken: set[str]) -> list[Query]:

@@ -5,11 +5,10 @@
     browse: fetch, main text → chunks of 2,048 tokens → BM25 by the title, 40 → embedding, 8 → reranker, 1 → a long text summarised
 
 Every stage is a key and can be left out. A page that cannot be fetched is known by its snapshot, as in the paper. All work goes on in
-a thread with an event loop of its own, because each step of training opens and closes a loop, and connections must outlive it.
+an event loop of its own.
 """
 
 import asyncio
-import threading
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -31,6 +30,7 @@ from arenarl.llm.client import LLMClient
 from arenarl.llm.json_reply import JSONReply
 from arenarl.llm.prompts import prompt_texts, quoted
 from arenarl.rollout.environment import ToolError
+from arenarl.system.loop_thread import LoopThread
 
 T = TypeVar("T")
 _MAX_PROMPT_CHARS = 40_000  # of a page that an LLM summarises
@@ -67,8 +67,7 @@ class SearchTools:
         self._embedder = Embedder(config.embedder, config.device) if config.embedder else None
         self._reranker = Reranker(config.reranker, config.device) if config.reranker else None
         self._models = ThreadPoolExecutor(1, "search-models")
-        self._loop = asyncio.new_event_loop()
-        threading.Thread(target=self._loop.run_forever, name="search", daemon=True).start()
+        self._thread = LoopThread("search")
 
     async def search(self, query: str) -> list[Result]:
         """At most `results` of them. Raises ToolError if the engine cannot be asked."""
@@ -94,7 +93,7 @@ class SearchTools:
             finally:
                 self._seconds.append(time.perf_counter() - start)
 
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(answer(), self._loop))
+        return await self._thread.run(answer())
 
     async def _search(self, query: str) -> list[Result]:
         limit = self.config.results

@@ -11,6 +11,7 @@ from arenarl.domains.travel.teacher import HELD_OUT, Teacher, travel_splits
 from arenarl.domains.travel.tools import TravelEnvironment
 from arenarl.domains.travel.truth import TravelTruth, examine
 from arenarl.domains.travel.world import World, build_world
+from arenarl.llm.client import LLMClient
 from arenarl.trajectory import Query, Trajectory
 
 HERE = Path(__file__).parent
@@ -24,7 +25,7 @@ class TravelDomain(Domain):
 
     @property
     def world(self) -> World:
-        return build_world(self.config.environment.world_seed)
+        return build_world(self.environment.world_seed)
 
     def examine(self, query: Query, messages: list[dict[str, Any]]) -> TravelTruth:
         return examine(self.world, query, messages)
@@ -32,5 +33,7 @@ class TravelDomain(Domain):
     def solve(self, query: Query, environment: TravelEnvironment, rng: random.Random, skill: float) -> Trajectory:
         return Teacher(self.world, environment).solve(query, rng, skill)
 
-    def splits(self, environment: TravelEnvironment, watch: Callable[[list], Iterable] = iter) -> Iterator[tuple[str, list[Any]]]:
-        return travel_splits(self.world, environment, self.config.data, watch)
+    def splits(
+        self, environment: TravelEnvironment, watch: Callable[[list], Iterable] = iter, client: LLMClient | None = None
+    ) -> Iterator[tuple[str, list[Any]]]:
+        return travel_splits(self.world, environment, self.data, watch)

@@ -13,7 +13,7 @@ from arenarl.system.errors import UserError
 ROOT = Path(__file__).resolve().parents[3]
 HASH = """
 import hashlib
-from arenarl.research.corpus import build_corpus
+from arenarl.domains.research.corpus import build_corpus
 corpus = build_corpus(3, 400)
 print(hashlib.sha256(repr((corpus.pages, list(corpus.entities.values()))).encode()).hexdigest())
 """

@@ -13,13 +13,14 @@ import pytest
 from hash_seeds import printed_in_two_processes
 
 from arenarl.config.schema import EnvironmentConfig, ResearchDataConfig, SearchConfig
+from arenarl.domains.known_answers import is_correct
 from arenarl.domains.research.constraint_sets import choose_clues
 from arenarl.domains.research.corpus import build_corpus, read_corpus
 from arenarl.domains.research.descriptions import Description, Link, Space, ask, render
 from arenarl.domains.research.engines import LocalEngine
 from arenarl.domains.research.environment import ResearchEnvironment
 from arenarl.domains.research.fuzzification import Clue
-from arenarl.domains.research.questions import calls_needed, is_correct, make_questions
+from arenarl.domains.research.questions import calls_needed, make_questions
 from arenarl.domains.research.search import SearchTools
 from arenarl.system.errors import UserError
 
@@ -27,10 +28,10 @@ ROOT = Path(__file__).resolve().parents[3]
 PLAIN = ResearchDataConfig(plain_share=1.0, hop_weights=[1.0, 1.0, 1.0], max_tool_calls=6)
 SCRIPT = """
 import hashlib
-from arenarl.config import EnvironmentConfig, ResearchDataConfig, SearchConfig
-from arenarl.research.corpus import build_corpus
-from arenarl.research.environment import ResearchEnvironment
-from arenarl.research.questions import make_questions
+from arenarl.config.schema import EnvironmentConfig, ResearchDataConfig, SearchConfig
+from arenarl.domains.research.corpus import build_corpus
+from arenarl.domains.research.environment import ResearchEnvironment
+from arenarl.domains.research.questions import make_questions
 environment = ResearchEnvironment.from_config(EnvironmentConfig(search=SearchConfig(corpus_size=400)), "en")
 queries = make_questions(build_corpus(0, 400), environment, ResearchDataConfig(plain_share=0.5), "s", 6)
 print(hashlib.sha256(repr(queries).encode()).hexdigest())

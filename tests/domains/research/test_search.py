@@ -1,7 +1,8 @@
 import asyncio
 import json
+import sqlite3
 import threading
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import pytest
 from aiohttp import web
@@ -354,6 +355,14 @@ def test_the_cache_makes_a_result_once_and_keeps_no_failure(tmp_path):
         assert await Cache(tmp_path / "c.sqlite").get("page", ("v",), make) == {"n": 3}
 
     asyncio.run(run())
+
+
+def test_the_cache_finds_what_an_earlier_run_has_kept(tmp_path):
+    with closing(sqlite3.connect(tmp_path / "c.sqlite", isolation_level=None)) as kept:
+        kept.execute("CREATE TABLE results (key TEXT PRIMARY KEY, stage TEXT, value TEXT)")
+        row = ("c37687c551541fe93090f515099fcc65a9c7fd7409adf011ad8b69e4ac63fa32", "chunks", '["q"]')
+        kept.execute("INSERT INTO results VALUES (?, ?, ?)", row)
+    assert asyncio.run(Cache(tmp_path / "c.sqlite").get("chunks", ("engine", "q é", 5, None, ("a", 0.5)), None)) == ["q"]
 
 
 def test_a_cache_that_cannot_be_written_is_named(tmp_path):

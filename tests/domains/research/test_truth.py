@@ -4,9 +4,10 @@ import random
 from pathlib import Path
 
 import pytest
+from parts import domain_of
 
-from arenarl.build import build_domain, build_environment
 from arenarl.config.load import load_config
+from arenarl.domains.environments import make_environment
 from arenarl.domains.research.open_queries import OPEN_SUBTASKS, make_open_queries
 from arenarl.domains.research.questions import SUBTASK, make_questions
 from arenarl.judges.judge import rubric_of
@@ -17,12 +18,12 @@ CONFIG = load_config(Path(__file__).resolve().parents[3] / "configs/research/qui
 
 @pytest.fixture(scope="module")
 def domain():
-    return build_domain(CONFIG)
+    return domain_of(CONFIG)
 
 
 @pytest.fixture(scope="module")
 def environment():
-    return build_environment(CONFIG)
+    return make_environment(CONFIG.environment, CONFIG.data.language)
 
 
 @pytest.fixture(scope="module")

@@ -17,10 +17,10 @@ SMALL = {"sft_size": 22, "rl_size": 23, "test_per_subtask": 4, "baseline_attempt
 HASHES = """
 import hashlib, json
 from dataclasses import asdict
-from arenarl.config import DataConfig
-from arenarl.environments.travel import TravelEnvironment
-from arenarl.environments.travel_world import build_world
-from arenarl.synthesis import travel_splits
+from arenarl.config.schema import DataConfig
+from arenarl.domains.travel.tools import TravelEnvironment
+from arenarl.domains.travel.world import build_world
+from arenarl.domains.travel.teacher import travel_splits
 world = build_world(0)
 for results, language in (("compact", "en"), ("full", "en"), ("full", "zh")):
     config = DataConfig(language=language, sft_size=22, rl_size=23, test_per_subtask=4, baseline_attempts=3)

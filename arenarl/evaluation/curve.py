@@ -1,0 +1,55 @@
+"""The curve during RL: a few held-out queries every so many steps, in some decodings, to W&B and curve.jsonl (Fig. 4c)."""
+
+from pathlib import Path
+
+import wandb
+from accelerate import PartialState
+from accelerate.utils import gather_object
+
+from arenarl.domains.domain import Domain
+from arenarl.evaluation import statistics as metrics
+from arenarl.evaluation.evaluation import Case, Panel, evaluate_policy, figures_of, gather_cases
+from arenarl.llm.client import LLMClient
+from arenarl.rollout.engine import RolloutEngine
+from arenarl.run.processes import own_share
+from arenarl.trajectory import append_step
+
+
+class CurveRecorder:
+    """Evaluates what `engine` generates with on `queries` test queries, spread over the subtasks. `temperatures` are by decoding."""
+
+    def __init__(
+        self,
+        engine: RolloutEngine,
+        domain: Domain,
+        panel: Panel,
+        queries: int,
+        temperatures: dict[str, float],
+        seed: int,
+        folder: Path,
+        client: LLMClient | None = None,
+    ):
+        self.engine, self.panel, self.temperatures, self.seed, self.client = engine, panel, temperatures, seed, client
+        test, self.baselines = domain.read_test_set()
+        self.queries = domain.spread_over_subtasks(test, queries)
+        self.path = folder / "curve.jsonl"
+
+    def record(self, step: int) -> None:
+        """To be called on all processes: they share the queries, and the main one writes."""
+        mine, cases = own_share(self.queries), {}
+        for decoding, temperature in self.temperatures.items():
+            share = evaluate_policy(self.engine, mine, self.baselines, self.panel, temperature, self.seed)
+            cases[decoding] = gather_cases(self.queries, share)
+        is_stopped = any(gather_object([bool(self.client and self.client.stop_reason)]))
+        if PartialState().is_main_process and not is_stopped:  # else verdicts are missing; the next step stops the run
+            self._write(step, cases)
+
+    def _write(self, step: int, cases: dict[str, list[Case]]) -> None:
+        point, intervals = {}, {}
+        for decoding, of_queries in cases.items():
+            figures = figures_of(of_queries, resamples=1000, seed=0)
+            point |= {f"eval/{decoding}/{name}": figures[name]["mean"] for name in metrics.shown_figures(figures)}
+            intervals |= {f"eval/{decoding}/{name}": figures[name]["ci"] for name in metrics.shown_figures(figures)}
+        append_step(self.path, step, [{"step": step, **point, "ci": intervals}])
+        if wandb.run is not None:
+            wandb.log(point | {"train/global_step": step})

@@ -1,0 +1,51 @@
+"""The judges that `judge.train` and `judge.eval` name, and the verifier. What does not fit the domain is refused here, before any work."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from arenarl.config.load import named_class
+from arenarl.config.schema import JudgeConfig
+from arenarl.domains.domain import Domain, needs
+from arenarl.domains.rubrics import Rubric
+from arenarl.judges.embedded import EmbeddedJudge
+from arenarl.judges.judge import Examiner, Judge
+from arenarl.judges.llm import LLMJudge
+from arenarl.judges.query_rubrics import read_query_rubrics
+from arenarl.llm.client import LLMClient
+from arenarl.system.errors import UserError
+from arenarl.system.seeds import stable_seed
+
+
+def make_judge(
+    config: JudgeConfig, domain: Domain, examine: Examiner | None, client: LLMClient | None = None, seed: int = 0, purpose: str = "train"
+) -> Judge:
+    """A judge; an embedded one's noise derives from the run's seed and its purpose.
+
+    Raises:
+        UserError: the class that `name` names cannot be had, or the embedded judge has no truth to score against.
+    """
+    if config.name == "llm":
+        return LLMJudge(config, client, _query_rubrics(Path(config.query_rubrics), domain) if config.query_rubrics else None)
+    if config.name == "embedded":
+        if domain.data.source:
+            judge_file = "configs/judges/qwen3_max.yaml"
+            raise UserError(f"judge: published queries (data.source) have no truth for the embedded judge; take an LLM judge, such as {judge_file}")
+        needs(domain, "examine", "the embedded judge scores by; take another judge (configs/judges), or another domain")
+        return EmbeddedJudge(config, examine, stable_seed(seed, "judge", purpose))
+    return named_class(config.name, "judge")(config)
+
+
+def make_judges(
+    configs: Sequence[JudgeConfig], domain: Domain, examine: Examiner | None, client: LLMClient | None = None, seed: int = 0
+) -> list[Judge]:
+    """The judges of `judge.eval`, each with noise of its own."""
+    return [make_judge(config, domain, examine, client, seed, f"eval{index}") for index, config in enumerate(configs)]
+
+
+def _query_rubrics(path: Path, domain: Domain) -> dict[str, Rubric]:
+    """Raises UserError if a query of the RL split has none."""
+    rubrics = read_query_rubrics(path)
+    missing = [query.query_id for query in domain.read_split("rl") if query.query_id not in rubrics]
+    if missing:
+        raise UserError(f"{path} lacks {len(missing)} rubrics, first {missing[0]}; write them with python -m arenarl.judges.query_rubrics")
+    return rubrics

@@ -1,0 +1,57 @@
+"""What generates, by `rollout.backend`: transformers' `generate`, vLLM in this process, or a vLLM server; and the engines on top of it."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from arenarl.config.schema import Config, LLMConfig, RolloutConfig
+from arenarl.llm.client import LLMClient
+from arenarl.rollout.api_policy import ApiRolloutEngine
+from arenarl.rollout.engine import RolloutEngine
+from arenarl.rollout.environment import Environment
+from arenarl.rollout.generation import Generator, TransformersGenerator
+from arenarl.rollout.policy import load_model, load_tokenizer
+from arenarl.rollout.vllm_generation import VLLMGenerator, load_engine, require_vllm
+from arenarl.rollout.vllm_server import ServerGenerator, VLLMServer
+
+
+def make_engine(
+    rollout: RolloutConfig, tokenizer: PreTrainedTokenizerBase, tools: Environment, schemas_in_prompt: bool, model: Any = None
+) -> RolloutEngine:
+    """query → trajectories, with what `rollout.backend` names; in training the trainer lends it the model."""
+    return RolloutEngine(_make_generator(rollout, tokenizer, model), tokenizer, lambda: tools, rollout, schemas_in_prompt)
+
+
+def make_policy_engine(config: Config, policy: str | LLMConfig, tools: Environment, client: LLMClient | None) -> RolloutEngine:
+    """The engine of a policy to evaluate: a checkpoint, or a model behind an API."""
+    if not isinstance(policy, str):
+        return ApiRolloutEngine(policy, client, lambda: tools, config.rollout, config.data.language)
+    return make_engine(config.rollout, load_tokenizer(policy), tools, config.environment.schemas_in_prompt, _load_policy(config, policy))
+
+
+def require_backend(rollout: RolloutConfig, path: str, dtype: str) -> None:
+    """Raises UserError if what `rollout.backend` names is not there, or serves another model than the policy at `path`."""
+    if rollout.backend == "vllm":
+        require_vllm()
+    elif rollout.backend == "vllm_server":
+        VLLMServer(rollout.server_url).require(path, dtype)
+
+
+def _make_generator(rollout: RolloutConfig, tokenizer: PreTrainedTokenizerBase, model: Any) -> Generator:
+    if rollout.backend == "vllm":
+        return VLLMGenerator(tokenizer.eos_token_id, model)
+    if rollout.backend == "vllm_server":
+        return ServerGenerator(VLLMServer(rollout.server_url), tokenizer.eos_token_id)
+    return TransformersGenerator(model, tokenizer, rollout.batch_size)
+
+
+def _load_policy(config: Config, path: str) -> Any:
+    """A checkpoint for generation: the model, on the GPU if there is one, or vLLM's engine, or None where a server now serves it."""
+    if config.rollout.backend == "vllm":
+        return load_engine(path, config)
+    if config.rollout.backend == "vllm_server":
+        VLLMServer(config.rollout.server_url).load(str(Path(path).resolve()) if Path(path).is_dir() else path)
+        return None
+    return load_model(path, config.policy.dtype).to("cuda" if torch.cuda.is_available() else "cpu").eval()

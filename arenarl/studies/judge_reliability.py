@@ -1,0 +1,252 @@
+"""How good a judge is: does it contradict itself, does it see differences through its own noise, does it agree with labels?
+
+    python -m arenarl.studies.judge_reliability --config configs/quickstart.yaml [--judge configs/judges/qwen3_max.yaml] [--labels labels.jsonl]
+
+It judges groups of the scripted teacher's attempts at test queries: pointwise several times over (Fig. 1a) and pairwise in both orders.
+Agreement (Fig. 4b) is with `--labels`, JSONL of {"query": …, "first": trajectory, "second": trajectory, "label": first | tie | second},
+or else with the domain's truth. Without --judge it asks the simulated judge through a local server. Prints a table and, as its
+last line, JSON; writes both and a figure to runs/judge-check.
+"""
+
+import argparse
+import asyncio
+import json
+import math
+import random
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.figure import Figure
+
+from arenarl.config.command_line import add_overrides
+from arenarl.config.load import load_config
+from arenarl.config.schema import Config
+from arenarl.domains.domain import make_domain, needs
+from arenarl.domains.environments import make_environment
+from arenarl.evaluation.statistics import agreement, rounded
+from arenarl.judges.factory import make_judge
+from arenarl.judges.judge import Examiner, Judge, make_examiner, true_quality
+from arenarl.judges.server import free_port, running_server
+from arenarl.llm.client import open_client
+from arenarl.report.figures import STYLE, save_figure
+from arenarl.run.stage import provenance
+from arenarl.studies.repeated_scores import pointwise_scores, sigmas
+from arenarl.system.atomic_files import write_json
+from arenarl.system.errors import UserError, guarded
+from arenarl.system.repository import CONFIGS
+from arenarl.system.seeds import stable_seed
+from arenarl.trajectory import Query, RolloutGroup, Trajectory, read_jsonl
+
+FOLDER = Path("runs") / "judge-check"
+LOCAL = CONFIGS / "judges" / "local_server.yaml"
+TIE_WIDTH = 0.25  # true qualities of 10 that differ by no more are a tie
+OUTCOMES = {"first": 1, "tie": 0, "second": -1}
+Pair = tuple[Query, Trajectory, Trajectory]
+
+
+@dataclass
+class Scores:
+    """Verdicts of a check; NaN where there was none.
+
+    `points_GNR` (groups, trajectories, repeats) are pointwise totals; `calls_PRO` (pairs, repeats, orders, 2) the totals of each
+    call, in the order shown; of the second order the second trajectory is shown first.
+    """
+
+    points_GNR: np.ndarray
+    calls_PRO: np.ndarray
+
+    @property
+    def leads_PR(self) -> np.ndarray:
+        """By how much the first of a pair leads, both orders summed (Eq. 3)."""
+        calls = self.calls_PRO
+        return np.round(calls[:, :, 0, 0] + calls[:, :, 1, 1] - calls[:, :, 0, 1] - calls[:, :, 1, 0], 6)
+
+
+def teacher_groups(config: Config, count: int, size: int) -> list[RolloutGroup]:
+    """Attempts of all skills at test queries, spread over the subtasks; a query without enough different ones is left out."""
+    domain = make_domain(config.environment, config.data)
+    environment = make_environment(config.environment, config.data.language)
+    solve = needs(domain, "solve", "makes the attempts to judge")
+    queries = domain.spread_over_subtasks(domain.read_test_set()[0], count)
+
+    def attempts(query: Query) -> list[Trajectory]:
+        rng = random.Random(stable_seed("judge check", query.query_id))
+        different: dict[str, Trajectory] = {}
+        for index in range(20 * size):
+            attempt = solve(query, environment, rng, skill=index % size / size)
+            different.setdefault(repr(attempt.messages), attempt)
+        return list(different.values())[:size]
+
+    groups = [RolloutGroup(query, attempts(query)) for query in queries]
+    if not (full := [group for group in groups if len(group.trajectories) == size]):
+        raise UserError(f"no query has {size} different attempts; take a smaller --size or more --groups")
+    return full
+
+
+def neighbours(group: RolloutGroup) -> list[Pair]:
+    """Each trajectory with the next, around the group; none with its like."""
+    following = [*group.trajectories[1:], group.trajectories[0]]
+    return [(group.query, one, other) for one, other in zip(group.trajectories, following, strict=True) if one.messages != other.messages]
+
+
+def read_labels(path: Path) -> tuple[list[Pair], np.ndarray]:
+    """Pairs and their labels: 1 the first is better, 0 a tie, -1 the second is."""
+    pairs, labels = [], []
+    for number, record in enumerate(read_jsonl(path), start=1):
+        try:
+            pairs.append((Query(**record["query"]), Trajectory.from_record(record["first"]), Trajectory.from_record(record["second"])))
+            labels.append(OUTCOMES[record["label"]])
+        except (KeyError, TypeError) as error:
+            raise UserError(f"{path}, line {number}: needs query, first, second and a label of {', '.join(OUTCOMES)} ({error!r})") from error
+    return pairs, np.array(labels)
+
+
+async def judge_all(judge: Judge, groups: Sequence[RolloutGroup], pairs: Sequence[Pair], repeats: int) -> Scores:
+    """All calls of a check, made at once."""
+
+    async def call(query: Query, first: Trajectory, second: Trajectory, repeat: int) -> tuple[float, ...]:
+        verdict = await judge.compare(query, first, second, repeat)
+        return (math.nan, math.nan) if verdict is None else verdict.totals
+
+    orders = [(query, *pair) for query, one, other in pairs for pair in ((one, other), (other, one))]
+    compared = [call(query, first, second, repeat) for query, first, second in orders for repeat in range(repeats)]
+    points, *calls = await asyncio.gather(pointwise_scores(judge, groups, repeats), *compared)
+    return Scores(np.array(points), np.array(calls).reshape(len(pairs), 2, repeats, 2).swapaxes(1, 2))
+
+
+def findings(scores: Scores, truth_GN: np.ndarray, length_GN: np.ndarray, labels_P: np.ndarray) -> dict[str, Any]:
+    """The figures of a check.
+
+    `flip_rate`: share of matches whose winner depends on who is shown first. `tie_rate`: drawn over both orders. `consistency`: share of
+    repeats of a match, two by two, with the same outcome. `first_lead`: points that being shown first is worth. `sigma_group` and
+    `sigma_noise`: see `repeated_scores.sigmas`. `snr`: their ratio. `length_bias`: points that an answer e times as long gets beyond what its true
+    quality explains.
+    """
+    points, leads = scores.points_GNR, scores.leads_PR
+    first_leads = scores.calls_PRO[..., 0] - scores.calls_PRO[..., 1]  # (pairs, repeats, orders)
+    judged = np.isfinite(leads)
+    outcomes = np.where(judged, np.sign(leads), np.nan)
+    upper = np.triu_indices(leads.shape[1], 1)
+    agreeing = (outcomes[:, upper[0]] == outcomes[:, upper[1]])[judged[:, upper[0]] & judged[:, upper[1]]]
+    sigma_group, sigma_noise = sigmas(points)
+    return {
+        "flip_rate": _share(first_leads.prod(axis=2)[judged] > 0),
+        "tie_rate": _share(leads[judged] == 0),
+        "consistency": _share(agreeing),
+        "first_lead": rounded(np.nanmean(first_leads), 3),
+        "sigma_group": rounded(sigma_group, 3),
+        "sigma_noise": rounded(sigma_noise, 3),
+        "snr": rounded(sigma_group / sigma_noise, 3) if sigma_noise else None,
+        "length_bias": _length_bias(np.nanmean(points, axis=2), truth_GN, length_GN),
+        "failed_verdicts": int(np.isnan(points).sum() + np.isnan(scores.calls_PRO[..., 0]).sum()),
+        **agreement(outcomes[:, 0], labels_P),
+    }
+
+
+def _length_bias(points_GN: np.ndarray, truth_GN: np.ndarray, length_GN: np.ndarray) -> float | None:
+    """Least squares of score on true quality and log length, all centred within the group."""
+    centred = [(values - values.mean(axis=1, keepdims=True)).ravel() for values in (truth_GN, np.log(length_GN), points_GN)]
+    known = np.isfinite(centred[2])
+    if np.ptp(centred[1][known]) == 0:
+        return None
+    return rounded(np.linalg.lstsq(np.stack(centred[:2], axis=1)[known], centred[2][known], rcond=None)[0][1], 3)
+
+
+def _share(conditions: np.ndarray) -> float | None:
+    return rounded(conditions.mean(), 3) if conditions.size else None
+
+
+def draw(scores: Scores, found: dict[str, Any], title: str) -> Figure:
+    """One group's scores with their noise beside the spread of the group (Fig. 1a), and the confusion matrix (Fig. 4b)."""
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    group = scores.points_GNR[int(np.nanargmax(np.isfinite(scores.points_GNR).sum(axis=(1, 2))))]
+    left.plot(group[:, 0], "o", label="one round")
+    mean, noise = np.nanmean(group, axis=1), np.nanstd(group, axis=1, ddof=1)
+    left.errorbar(range(len(group)), mean, noise, fmt="_", capsize=4, label="mean, noise of repeats")
+    sigmas = f"sigma_group {found['sigma_group']}, sigma_noise {found['sigma_noise']}"
+    left.set(title=f"one group; over all: {sigmas}", xlabel="trajectory", ylabel="score")
+    left.legend()
+    confusion = np.array(found["confusion"])
+    right.imshow(confusion, cmap="Blues")
+    for row, column in np.ndindex(confusion.shape):
+        color = "white" if confusion[row, column] > confusion.max() / 2 else "black"
+        right.text(column, row, confusion[row, column], ha="center", va="center", color=color)
+    names = list(OUTCOMES)
+    right.set(title=f"agreement {found['agreement']}, kappa {found['kappa']}", xlabel="label", ylabel="judge")
+    right.set(xticks=range(3), xticklabels=names, yticks=range(3), yticklabels=names)
+    right.grid(visible=False)
+    figure.suptitle(title)
+    return figure
+
+
+def check(config: Config, name: str, groups: Sequence[RolloutGroup], labels: Path | None, repeats: int) -> dict[str, Any]:
+    """Judge, print the table, write it with the figure; returns what was found."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    domain = make_domain(config.environment, config.data)
+    needs(domain, "examine", "a judge is measured against")
+    examine = make_examiner(domain)
+    client = open_client(config.llms_of("judge_check"), config.judge, f"{config.run_name}/judge_check")
+    if labels:
+        pairs, labels_P = read_labels(labels)
+    else:
+        pairs = [pair for group in groups for pair in neighbours(group)]
+        labels_P = true_labels(examine, pairs)
+    scores = asyncio.run(judge_all(make_judge(config.judge.train, domain, examine, client, config.seed), groups, pairs, repeats))
+    if client:
+        client.check()
+    truth_GN = np.array([[true_quality(examine, group.query, trajectory) for trajectory in group.trajectories] for group in groups])
+    length_GN = np.array([[max(1, len(trajectory.answer)) for trajectory in group.trajectories] for group in groups])
+    found = findings(scores, truth_GN, length_GN, labels_P)
+    is_simulated = config.judge.train.is_simulated
+    title = f"{name}{' (simulated)' if is_simulated else ''}: {len(groups)} groups of {truth_GN.shape[1]}, {len(pairs)} pairs, {repeats} repeats"
+    print(title)
+    for figure, value in found.items():
+        print(f"  {figure:16} {value}")
+    if client:
+        print(client.report())
+    with mpl.rc_context(STYLE):
+        save_figure(draw(scores, found, title), FOLDER / name)
+    write_json(FOLDER / f"{name}.json", {"judge": name, "simulated": is_simulated, **found, "provenance": provenance(config)})
+    print(f"written: {FOLDER / name}.json, .png and .svg")
+    return found
+
+
+def true_labels(examine: Examiner, pairs: Sequence[Pair]) -> np.ndarray:
+    """Labels from the noise-free quality."""
+    leads = np.array([true_quality(examine, query, one) - true_quality(examine, query, other) for query, one, other in pairs])
+    return np.where(np.abs(leads) <= TIE_WIDTH, 0, np.sign(leads)).astype(int)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--config", required=True, help="the run whose test queries and environment are taken")
+    parser.add_argument("--judge", help="a file of configs/judges; without it the simulated judge through a local server")
+    parser.add_argument("--labels", type=Path, help="JSONL of labelled pairs")
+    parser.add_argument("--groups", type=int, default=25)
+    parser.add_argument("--size", type=int, default=8, help="trajectories a group")
+    parser.add_argument("--repeats", type=int, default=4)
+    add_overrides(parser)
+    arguments = parser.parse_args()
+    for name, least in (("groups", 1), ("size", 2), ("repeats", 2)):
+        if getattr(arguments, name) < least:
+            raise UserError(f"--{name} must be {least} or more")
+    port = free_port()
+    server = nullcontext() if arguments.judge else running_server(arguments.config, arguments.overrides, port)
+    sets = [f"judge.train.base={arguments.judge or LOCAL}"]
+    if not arguments.judge:
+        sets += [f"judge.train.base_url=http://127.0.0.1:{port}/v1"]
+    config = load_config(arguments.config, [*sets, *arguments.overrides])
+    with server:
+        groups = teacher_groups(config, arguments.groups, arguments.size)
+        found = check(config, Path(arguments.judge or LOCAL).stem, groups, arguments.labels, arguments.repeats)
+    print(json.dumps({name: found[name] for name in ("flip_rate", "tie_rate", "sigma_group", "sigma_noise", "snr", "agreement", "kappa")}))
+
+
+if __name__ == "__main__":
+    guarded(main)

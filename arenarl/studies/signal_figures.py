@@ -1,0 +1,97 @@
+"""What `signal_and_noise` measured, for readers: its table and its figure (Fig. 1a, ArenaRL), of a run or over a table's seeds."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from arenarl.report import markdown
+from arenarl.report.figures import LINES, STYLE, plot_band, save_figure
+
+SIGNALS = {  # what may order a group -> what it is called
+    "quality": "the truth itself",
+    "ranks": "tournament",
+    "as_many_calls": "pointwise, as many calls",
+    "mean_of_rounds": "pointwise, mean of all rounds",
+    "one_round": "pointwise, one round",
+    "answer_mean_of_rounds": "answer only, mean of all rounds",
+    "answer_one_round": "answer only, one round",
+}
+TOLD = ("ranks", "as_many_calls", "one_round", "answer_one_round")  # those that tables and figures show
+PROPERTIES = {  # what it may follow -> its name; the figures of the domain's truth come after
+    "quality": "true quality",
+    "answer_chars": "answer length",
+    "tool_calls": "tool calls",
+}
+SEEN = {"trajectory": "whole trajectory", "answer": "answer only"}  # by the judge, when it scores pointwise
+
+
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    """A line a step: the spread and the noise of whole trajectories' scores, and tau to the true quality."""
+    head = ["step", "groups", "sigma_group", "sigma_noise", "SNR", "sigma_quality", *(f"tau: {SIGNALS[name]}" for name in TOLD)]
+    lines = [
+        [row["step"], row["groups"], *row["trajectory"].values(), row["sigma_quality"], *(row["tau"][name]["quality"] for name in TOLD)]
+        for row in rows
+    ]
+    return markdown.table(head, [[str(cell) for cell in line] for line in lines])
+
+
+def draw(rows_by_seed: Sequence[list[dict[str, Any]]], path: Path) -> Path:
+    """Spread and noise over training, agreement with the truth, and what the signals follow; one list of rows a seed. Returns the SVG.
+
+    Lines are means over seeds at the steps that all of them have, bands go from the lowest to the highest.
+    """
+    by_seed = [{row["step"]: row for row in rows} for rows in rows_by_seed]
+    steps = sorted(set.intersection(*map(set, by_seed)))
+    seeds = f"{len(by_seed)} seeds: mean, lowest to highest" if len(by_seed) > 1 else "one seed"
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(9.5, 6.6), layout="constrained")
+        (whole, answer), (truth, bias) = figure.subplots(2, 2)
+        for axes, seen in zip((whole, answer), SEEN, strict=True):
+            lines = {"spread in a group, one round": (seen, "sigma_group"), "noise of one score": (seen, "sigma_noise")}
+            _plot_lines(axes, by_seed, steps, lines | {"spread of the true quality": ("sigma_quality",)})
+            axes.set_ylim(bottom=0)
+            axes.set_title(f"standard deviation, {SEEN[seen]}, points of 10")
+        _plot_lines(truth, by_seed, steps, {SIGNALS[name]: ("tau", name, "quality") for name in TOLD})
+        truth.set_title("Kendall's tau to the true quality")
+        for axes in (whole, answer, truth):
+            axes.set_xlabel("optimizer step")
+            axes.legend(fontsize=8)
+        _plot_properties(bias, by_seed, steps[-1])
+        figure.suptitle(f"What a judge tells apart ({seeds})", fontsize=10)
+        return save_figure(figure, path)
+
+
+def _plot_lines(axes: Axes, by_seed: Sequence[dict[int, dict]], steps: list[int], lines: dict[str, tuple[str, ...]]) -> None:
+    axes.set_xticks(steps)
+    for (label, keys), line in zip(lines.items(), LINES, strict=False):
+        values = np.array([[_value(rows[step], *keys) for step in steps] for rows in by_seed])
+        plot_band(axes, steps, values.mean(axis=0), (values.min(axis=0), values.max(axis=0)), label=label, **line)
+
+
+def _plot_properties(axes: Axes, by_seed: Sequence[dict[int, dict]], step: int) -> None:
+    """What each signal follows at a step, beside what the truth itself would."""
+    names = ("quality", *TOLD)
+    properties = list(by_seed[0][step]["tau"]["quality"])
+    for k, name in enumerate(names):
+        values = np.array([[_value(rows[step], "tau", name, key) for key in properties] for rows in by_seed])
+        means, style = values.mean(axis=0), LINES[k]
+        places = np.arange(len(properties)) + (k - (len(names) - 1) / 2) * 0.15
+        bounds = np.array([values.min(axis=0), values.max(axis=0)])
+        axes.errorbar(places, means, abs(bounds - means), color=style["color"], marker=style["marker"], linestyle="", capsize=2, label=SIGNALS[name])
+    axes.axhline(0, color="#666666", linewidth=0.8, linestyle=":")
+    axes.set_xticks(range(len(properties)), [PROPERTIES.get(name, name.replace("_", " ")).replace(" ", "\n") for name in properties])
+    axes.grid(visible=False, axis="x")
+    axes.set_title(f"Kendall's tau to …, step {step}")
+    axes.legend(fontsize=8)
+
+
+def _value(row: dict[str, Any], *keys: str) -> float:
+    for key in keys:
+        row = row[key]
+    return math.nan if row is None else row

@@ -1,0 +1,76 @@
+"""Every config key with its default and meaning, for docs/config.md: read off the schema, where each key's comment is its documentation."""
+
+import ast
+import io
+import json
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+from arenarl.config import schema
+from arenarl.report import markdown
+
+
+def config_tables() -> str:
+    """A table a section, in the order of the schema; a section that stands in several places only where it is first."""
+    source = Path(schema.__file__).read_text(encoding="utf-8")
+    classes = {node.name: node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)}
+    comments = _comments(source)
+    parts = []
+    for prefix, name in _sections(classes, "Config", "", set()):
+        inherited = [base.id for base in classes[name].bases if isinstance(base, ast.Name)]
+        fields = {field.target.id: field for one in (*inherited, name) for field in _fields(classes[one])}
+        rows = [[f"`{prefix}{key}`", _default(field, classes), _meaning(field, comments)] for key, field in fields.items()]
+        rows = [row for row in rows if any(row[1:])]  # a section of which there is nothing to say but its keys
+        doc = " ".join((ast.get_docstring(classes[name]) or "").split())
+        table = markdown.table(["key", "default", "meaning"], rows)
+        parts.append("\n\n".join(filter(None, [f"## {prefix.rstrip('.') or 'A run'}", doc, table])))
+    return "\n\n".join(parts)
+
+
+def _sections(classes: dict[str, ast.ClassDef], name: str, prefix: str, seen: set[str]) -> Iterator[tuple[str, str]]:
+    """(dotted prefix, class) of a section and of all within it."""
+    if name in seen:
+        return
+    seen.add(name)
+    yield prefix, name
+    for field in _fields(classes[name]):
+        for inner in _classes_in(field.annotation, classes):
+            yield from _sections(classes, inner, f"{prefix}{field.target.id}.", seen)
+
+
+def _classes_in(annotation: ast.expr, classes: dict[str, ast.ClassDef]) -> list[str]:
+    return [node.id for node in ast.walk(annotation) if isinstance(node, ast.Name) and node.id in classes]
+
+
+def _fields(section: ast.ClassDef) -> list[ast.AnnAssign]:
+    return [node for node in section.body if isinstance(node, ast.AnnAssign)]
+
+
+def _default(field: ast.AnnAssign, classes: dict[str, ast.ClassDef]) -> str:
+    """As YAML would have it; nothing for a section, whose keys have their own."""
+    if _classes_in(field.annotation, classes):
+        return ""
+    value = field.value
+    if isinstance(value, ast.Call):  # field(default_factory=…)
+        factory = value.keywords[0].value
+        value = factory.body if isinstance(factory, ast.Lambda) else ast.parse(f"{ast.unparse(factory)}()", mode="eval").body
+    shown = {"list()": [], "dict()": {}}.get(ast.unparse(value), None)
+    default = shown if shown is not None else ast.literal_eval(value)
+    return f"`{default if isinstance(default, str) else json.dumps(default)}`"
+
+
+def _meaning(field: ast.AnnAssign, comments: dict[int, tuple[str, bool]]) -> str:
+    """The comments on the field's own lines, and on the lines of comment alone that follow it."""
+    found = [comments[number][0] for number in range(field.lineno, field.end_lineno + 1) if number in comments]
+    line = field.end_lineno + 1
+    while line in comments and comments[line][1]:
+        found.append(comments[line][0])
+        line += 1
+    return " ".join(found).replace("|", "\\|")
+
+
+def _comments(source: str) -> dict[int, tuple[str, bool]]:
+    """Line number -> (comment, whether it stands alone)."""
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    return {one.start[0]: (one.string.lstrip("# "), one.line.strip().startswith("#")) for one in tokens if one.type == tokenize.COMMENT}

@@ -1,0 +1,51 @@
+"""Statistics over training seeds: a row's mean with its intervals, and whether two rows differ beyond chance.
+
+A row is a run for every seed, and a seed's runs share their cold start, so that rows are compared seed by seed.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from scipy.stats import sem, ttest_rel
+from scipy.stats import t as student_t
+
+from arenarl.evaluation.statistics import rounded
+
+Rows = tuple[Sequence[float], Sequence[float]]  # a figure of two rows, with the same seeds
+
+
+def mean_over_seeds(values: Sequence[float]) -> dict[str, Any]:
+    """Mean of a figure over training seeds, with the 95 % interval of the mean and that in which a new seed will lie (Student's t).
+
+    >>> mean_over_seeds([60.0, 62.0, 61.0])
+    {'mean': 61.0, 'ci': [58.5159, 63.4841], 'prediction': [56.0317, 65.9683]}
+    """
+    count, mean = len(values), float(np.mean(values))
+    half_width = student_t.ppf(0.975, count - 1) * sem(values) if count > 1 else math.nan
+    around = {"ci": half_width, "prediction": half_width * math.sqrt(count + 1)}
+    return {"mean": rounded(mean)} | {name: [rounded(mean - width), rounded(mean + width)] for name, width in around.items()}
+
+
+def paired_differences(pairs: Mapping[Any, Rows]) -> dict[Any, dict[str, Any]]:
+    """For each pair of rows with the same seeds: mean difference, its 95 % interval, and whether it is beyond chance.
+
+    A paired t test; `p_holm` is corrected by Holm's method for all comparisons made here, and below .05 it is beyond chance. A single seed
+    has no p, but counts as a comparison.
+
+    >>> paired_differences({"a - b": ([61.0, 63.0, 62.0], [50.0, 51.0, 52.0])})["a - b"]
+    {'difference': 11.0, 'ci': [8.5159, 13.4841], 'p': 0.0027, 'p_holm': 0.0027, 'is_beyond_chance': True}
+    """
+    if not pairs:
+        return {}
+    from statsmodels.stats.multitest import multipletests  # only here: it loads pandas
+
+    p = np.array([ttest_rel(*rows).pvalue if len(rows[0]) > 1 else math.nan for rows in pairs.values()])
+    corrected = multipletests(np.nan_to_num(p, nan=1.0), method="holm")[1]
+    found = {}
+    for pair, p_alone, p_holm in zip(pairs, p, np.where(np.isnan(p), math.nan, corrected), strict=True):
+        difference = mean_over_seeds(np.subtract(*pairs[pair]))
+        found[pair] = {"difference": difference["mean"], "ci": difference["ci"], "p": rounded(p_alone), "p_holm": rounded(p_holm)}
+        found[pair]["is_beyond_chance"] = bool(p_holm < 0.05)
+    return found

@@ -1,0 +1,140 @@
+"""Runs the rows of tables: SFT once a seed, then RL and evaluation of every row, a process each and several at once.
+
+The scripts do the work, as subprocesses, and resume by themselves; a row is finished when its seed<k>.json is there. That of another
+table with the same settings serves as well.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from arenarl.evaluation.statistics import shown_figures
+from arenarl.report.figures import training_log
+from arenarl.system.atomic_files import read_json, write_json
+from arenarl.system.errors import OWNED
+from arenarl.system.progress import Bar, say
+from arenarl.tables.rows import Run
+from arenarl.trajectory import read_jsonl
+
+
+class _RunFailed(Exception):
+    """A script ended with an error; the message is what it was for, and its last line."""
+
+
+_ONE_PREPARES = Lock()  # seeds share their data
+
+
+def run_all(runs: Sequence[Run], results: Path, workers: int) -> list[str]:
+    """Finish all runs; what failed, in a line each, after the others are through."""
+    failures: dict[tuple[int, str], str] = {}
+    missing = [run for run in runs if finished(run, results) is None]
+    with Bar("runs", len(runs), len(runs) - len(missing)) as bar:
+        for run, future in _in_parallel(_different(missing), workers):
+            try:
+                found = future.result()
+            except _RunFailed as error:
+                failures[run.seed, run.row] = str(error)
+                continue
+            sharing = [other for other in missing if other.settings == run.settings]
+            for other in sharing:
+                write_json(path_of(other, results), found)
+            say(f"{run.row}, seed {run.seed}: win rate {found['figures']['win_rate']:.1f} % after {found['seconds']['total']:.0f} s")
+            bar.update(len(sharing))
+    return list(dict.fromkeys(failures[key] for key in sorted(failures)))  # a cold start that failed ended many runs
+
+
+def _different(runs: Sequence[Run]) -> list[Run]:
+    """Seed by seed, one run of those that tables share, the one of which most is measured."""
+    by_settings = {json.dumps(run.settings, sort_keys=True): run for run in sorted(runs, key=lambda run: run.measure is not None)}
+    return sorted((run for run in runs if run in by_settings.values()), key=lambda run: run.seed)
+
+
+def _in_parallel(runs: Sequence[Run], workers: int) -> Iterator[tuple[Run, Future[dict[str, Any]]]]:
+    """Each run with what came of it, as they end; on Ctrl-C those that have not begun do not begin.
+
+    Cold starts are first in the queue, so a run that waits for its own waits for one that is under way.
+    """
+    pool = ThreadPoolExecutor(workers)
+    cold_starts = {run.cold_start: run for run in runs}
+    policies = {options: pool.submit(_cold_start, run) for options, run in cold_starts.items()}
+    futures = {pool.submit(_train_and_evaluate, run, policies[run.cold_start]): run for run in runs}
+    try:
+        for future in as_completed(futures):
+            yield futures[future], future
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def path_of(run: Run, results: Path) -> Path:
+    return results / run.table / run.row / f"seed{run.seed}.json"
+
+
+def finished(run: Run, results: Path) -> dict[str, Any] | None:
+    """What a run found if it is finished; taken over from another table that has the same row."""
+    own = path_of(run, results)
+    for path in (own, *results.glob(f"*/{run.row}/seed{run.seed}.json")):
+        found = read_json(path)
+        if found and found["settings"] == json.loads(json.dumps(run.settings)) and (run.measure is None or run.measure in found):
+            if path != own:
+                write_json(own, found)
+            return found
+    return None
+
+
+def _cold_start(run: Run) -> None:
+    """The data and the SFT policy that a run starts from, unless they are there."""
+    log = Path(run.loaded.sft_policy).parent / "log.txt"
+    with _ONE_PREPARES:
+        _call([sys.executable, "data/prepare.py", *run.cold_start], log, f"seed {run.seed}")
+    _call([sys.executable, "train_sft.py", *run.cold_start], log, f"seed {run.seed}")
+
+
+def _train_and_evaluate(run: Run, cold_start: Future[None]) -> dict[str, Any]:
+    """RL and evaluation of one row and seed, and what came out."""
+    cold_start.result()
+    config = run.loaded
+    log = config.run_dir / "log.txt"
+    if run.checkpoint == "rl":
+        _call([sys.executable, "train_rl.py", *run.options], log, f"{run.row}, seed {run.seed}")
+    _call([sys.executable, "evaluate.py", *run.options], log, f"{run.row}, seed {run.seed}")
+    summary = read_json(config.results_dir / "summary.json")
+    figures = summary[run.checkpoint]["sampled"]
+    steps = [entry for entry in training_log(config.run_dir / "rl") if "judge/calls_per_group" in entry]
+    curve = config.run_dir / "rl" / "curve.jsonl"
+    found = {
+        "row": run.row,
+        "seed": run.seed,
+        "config": run.config,
+        "settings": run.settings,
+        "figures": {name: figures[name]["mean"] for name in shown_figures(figures)},
+        "by_subtask": {subtask: found["win_rate"]["mean"] for subtask, found in figures["by_subtask"].items()},
+        "judge_calls": round(sum(step["judge/calls_per_group"] for step in steps) * config.rl.groups),
+        "curve": [{name: value for name, value in point.items() if name != "ci"} for point in read_jsonl(curve)] if curve.is_file() else [],
+        "seconds": summary["seconds"],
+        "peak_memory_gb": summary["peak_memory_gb"],
+        "judge": summary["judge"],
+        "date": time.strftime("%Y-%m-%d"),
+        "provenance": summary["provenance"],
+    }
+    if run.measure == "discrimination":
+        from arenarl.studies.signal_and_noise import measure  # only here: it loads torch
+
+        found["discrimination"] = measure(config)
+    return found
+
+
+def _call(command: Sequence[str], log: Path, what: str) -> None:
+    """Run a script that ends when this process does, however that ends; what it says goes to `log`."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("a", encoding="utf-8") as file:
+        code = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, env=os.environ | {OWNED: "1"}, check=False).returncode
+    if code:
+        lines = log.read_text(encoding="utf-8").strip().splitlines()
+        raise _RunFailed(f"{what}: {lines[-1] if lines else f'exit code {code}'} ({log})")

@@ -1,0 +1,55 @@
+"""SFT that ends while the policy can hardly do the task: what RL makes of such a start is the question of Fig. 4 (c)."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import wandb
+from accelerate.utils import gather_object
+from transformers import PreTrainedTokenizerBase, Trainer, TrainerCallback
+
+from arenarl.config.schema import Config
+from arenarl.domains.domain import make_domain
+from arenarl.rollout.backends import make_engine
+from arenarl.rollout.engine import Attempt
+from arenarl.rollout.environment import Environment
+from arenarl.run.processes import own_share
+from arenarl.system.seeds import stable_seed
+from arenarl.training.queries import training_queries
+from arenarl.training.trl_adapter import lent_model
+
+TRIED = 200  # trajectories: their share of valid ones has a standard error of at most 3.5 points
+
+
+class StopAtValid(TrainerCallback):
+    """Ends SFT once `sft.stop_at_valid` of trajectories for RL's queries are valid, which it finds out every `sft.save_steps` steps.
+
+    All processes take part, each with its share of the queries. The step that it ends at gets no checkpoint: a run that was killed
+    there would go on past it.
+    """
+
+    def __init__(self, config: Config, tokenizer: PreTrainedTokenizerBase, tools: Environment, note: Callable[[str], None]):
+        self.least, self.interval, self.note = config.sft.stop_at_valid, config.sft.save_steps, note
+        self.engine = make_engine(replace(config.rollout, backend="transformers"), tokenizer, tools, config.environment.schemas_in_prompt)
+        domain = make_domain(config.environment, config.data)
+        queries = training_queries(domain, config.rl, config.reward.name, config.pass_rates)
+        self.attempts = [
+            Attempt(query, config.rollout.temperature, stable_seed(config.seed, "valid", query.query_id))
+            for query in domain.spread_over_subtasks(queries, TRIED)
+        ]
+
+    def attach(self, trainer: Trainer) -> None:
+        self.trainer = trainer
+        trainer.add_callback(self)
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.global_step % self.interval:
+            return
+        with lent_model(self.engine, self.trainer):
+            trajectories = self.engine.roll_out(own_share(self.attempts))
+        valid = gather_object([trajectory.valid for trajectory in trajectories])
+        share = sum(valid) / len(valid)
+        self.note(f"{share:.1%} valid")
+        if wandb.run is not None:
+            wandb.log({"train/valid_rate": 100 * share, "train/global_step": state.global_step})
+        if share >= self.least:
+            control.should_training_stop, control.should_save = True, False

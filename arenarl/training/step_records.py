@@ -1,0 +1,100 @@
+"""What a step's groups leave behind: metrics, W&B's table of trajectories, the lines of groups.jsonl for the report.
+
+Metrics are `area/quantity`; those named `true/` need the domain's truth and are never seen by the policy.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+
+import numpy as np
+from scipy.stats import kendalltau
+
+from arenarl.judges.judge import Examiner, true_quality
+from arenarl.training.rewarding import GroupOutcome
+from arenarl.trajectory import RolloutGroup
+
+
+def outcome_metrics(
+    groups: Sequence[RolloutGroup], outcomes: Sequence[GroupOutcome], examine: Examiner | None
+) -> dict[str, list[float]]:
+    """A step's `area/quantity` metrics, each as the values whose mean it is: one a trajectory, group or call. So the mean over the
+    values of all processes is that over all groups of the step. `true/` ones need the domain's truth and are never seen by the policy.
+    """
+    trajectories = [trajectory for group in groups for trajectory in group.trajectories]
+    rankings = [outcome.ranking for outcome in outcomes if outcome.ranking]
+    metrics = {
+        "rollout/valid_rate": [trajectory.valid for trajectory in trajectories],
+        "rollout/tool_calls": [trajectory.meta["tool_calls"] for trajectory in trajectories],
+        "rollout/tool_error_rate": _flags((one.meta["tool_errors"], one.meta["tool_calls"]) for one in trajectories),
+        "rollout/turns": [trajectory.meta["turns"] for trajectory in trajectories],
+        "rollout/policy_tokens": [trajectory.policy_tokens for trajectory in trajectories],
+        "rollout/reward": [reward for outcome in outcomes for reward in outcome.rewards_G if reward is not None],
+        "rollout/accuracy": [correct for outcome in outcomes for correct in outcome.correct_G if correct is not None],
+        "judge/calls_per_group": [outcome.judge_calls for outcome in outcomes],
+        "judge/failure_rate": _flags((outcome.failed_calls, outcome.judge_calls) for outcome in outcomes),
+        "judge/tie_rate": [ranking.tie_rate for ranking in rankings if ranking.tie_rate is not None],
+        "judge/flip_rate": [ranking.flip_rate for ranking in rankings if ranking.flip_rate is not None],
+    }
+    if examine:
+        metrics |= _true_metrics([_quality(examine, group) for group in groups], outcomes)
+    return {name: [float(value) for value in values] for name, values in metrics.items()}
+
+
+def _true_metrics(quality: Sequence[list[float]], outcomes: Sequence[GroupOutcome]) -> dict[str, list[float]]:
+    taus = [rank_correlation(outcome.rewards_G, truth_G) for outcome, truth_G in zip(outcomes, quality, strict=True)]
+    return {
+        "true/quality": [total for truth_G in quality for total in truth_G],
+        "true/quality_spread": [np.std(truth_G) for truth_G in quality],
+        "true/rank_agreement": [tau for tau in taus if not math.isnan(tau)],
+    }
+
+
+def _quality(examine: Examiner, group: RolloutGroup) -> list[float]:
+    return [true_quality(examine, group.query, trajectory) for trajectory in group.trajectories]
+
+
+def _flags(counts: Iterable[tuple[int, int]]) -> list[float]:
+    """(hits, of how many) each as so many ones and zeros."""
+    return [flag for hits, total in counts for flag in [1.0] * hits + [0.0] * (total - hits)]
+
+
+def rollout_table(groups: Sequence[RolloutGroup], outcomes: Sequence[GroupOutcome]) -> tuple[list[str], list[list]]:
+    """Columns and rows of the table of trajectories with their ranks that W&B shows."""
+    columns = ["query", "rank", "reward", "is_anchor", "stop_reason", "tool_calls", "answer"]
+    rows = [
+        [group.query.query, rank, reward, trajectory.is_anchor, trajectory.stop_reason, trajectory.meta["tool_calls"], trajectory.answer]
+        for group, outcome in zip(groups, outcomes, strict=True)
+        for trajectory, rank, reward in zip(group.trajectories, outcome.ranks_G, outcome.rewards_G, strict=True)
+    ]
+    return columns, rows
+
+
+def group_records(step: int, groups: Sequence[RolloutGroup], outcomes: Sequence[GroupOutcome], examine: Examiner | None) -> list[dict]:
+    """A step's groups as lines of runs/<run>/rl/groups.jsonl, for the report: trajectories, rewards, ranks, every match.
+
+    `quality` is None without a truth.
+    """
+    return [
+        {
+            "step": step,
+            "query_id": group.query.query_id,
+            "subtask": group.query.subtask,
+            "query": group.query.query,
+            "trajectories": [trajectory.to_record() for trajectory in group.trajectories],
+            "quality": [round(quality, 3) for quality in _quality(examine, group)] if examine else None,
+            "rewards": outcome.rewards_G,
+            "ranks": outcome.ranks_G,
+            "ranking": asdict(outcome.ranking) if outcome.ranking else None,
+        }
+        for group, outcome in zip(groups, outcomes, strict=True)
+    ]
+
+
+def rank_correlation(one_G: Sequence[float | None], other_G: Sequence[float | None]) -> float:
+    """Kendall's tau-b over those that have both values; NaN where either is constant."""
+    one, other = np.array(one_G, dtype=float), np.array(other_G, dtype=float)
+    known = np.isfinite(one) & np.isfinite(other)
+    if np.unique(one[known]).size < 2 or np.unique(other[known]).size < 2:
+        return math.nan
+    return float(kendalltau(one[known], other[known]).statistic)

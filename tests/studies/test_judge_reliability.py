@@ -1,0 +1,108 @@
+"""Figures of a check on scores made up so that they are known, and the check itself through a real server."""
+
+import asyncio
+import dataclasses
+import json
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from arenarl.config.schema import JudgeConfig
+from arenarl.domains.travel.truth import examine
+from arenarl.judges.embedded import EmbeddedJudge
+from arenarl.judges.judge import cached_examiner
+from arenarl.studies.judge_reliability import Scores, findings, judge_all, neighbours, read_labels, true_labels
+from arenarl.system.errors import UserError
+from arenarl.trajectory import RolloutGroup, write_jsonl
+
+ROOT = Path(__file__).resolve().parents[2]
+RNG = np.random.default_rng(0)
+TRUTH = RNG.uniform(0, 10, (50, 8))
+LENGTH = np.exp(RNG.normal(4, 1, (50, 8)))
+
+
+def scores_of(lead=2.0, first=0.0, group=1.0, noise=0.5, length_bias=0.0, pairs=400, repeats=4):
+    """The first of every pair leads by `lead` a call; being shown first is worth `first`."""
+    points = TRUTH * group / TRUTH.std(axis=1, ddof=1).mean() + length_bias * np.log(LENGTH)
+    points = points[:, :, None] + RNG.normal(0, noise, (*TRUTH.shape, repeats))
+    order_1, order_2 = (5 + (lead + first) / 2, 5 - (lead + first) / 2), (5 + (first - lead) / 2, 5 - (first - lead) / 2)
+    return Scores(points, np.tile(np.array([order_1, order_2]), (pairs, repeats, 1, 1)))
+
+
+def found_of(labels=None, **how):
+    scores = scores_of(**how)
+    return findings(scores, TRUTH, LENGTH, np.ones(len(scores.calls_PRO), int) if labels is None else labels)
+
+
+def test_a_judge_without_bias_neither_flips_nor_ties():
+    found = found_of()
+    assert (found["flip_rate"], found["tie_rate"], found["consistency"], found["first_lead"], found["agreement"]) == (0, 0, 1, 0, 1)
+    assert found["failed_verdicts"] == 0 and found["confusion"] == [[400, 0, 0], [0, 0, 0], [0, 0, 0]]
+
+
+def test_a_judge_that_goes_by_position_flips_and_one_that_sees_no_difference_ties():
+    by_position = found_of(lead=1.0, first=3.0)
+    assert by_position["flip_rate"] == 1 and by_position["first_lead"] == 3 and by_position["tie_rate"] == 0
+    assert found_of(lead=0.0)["tie_rate"] == 1 and found_of(lead=0.0)["agreement"] == 0
+
+
+def test_sigma_group_and_noise_are_those_that_were_put_in():
+    found = found_of(group=2.0, noise=0.7)
+    assert found["sigma_noise"] == pytest.approx(0.7, rel=0.05)
+    assert found["sigma_group"] == pytest.approx((2.0**2 + 0.7**2) ** 0.5, rel=0.1)
+    assert found["snr"] == pytest.approx(found["sigma_group"] / found["sigma_noise"], abs=0.01)
+
+
+@pytest.mark.parametrize("bias", [0.0, 0.5])
+def test_length_bias_is_what_length_is_worth_beyond_quality(bias):
+    assert found_of(length_bias=bias, noise=0.1)["length_bias"] == pytest.approx(bias, abs=0.03)
+
+
+def test_missing_verdicts_are_counted_and_left_out():
+    scores = scores_of()
+    scores.points_GNR[0, 0, 0] = np.nan
+    scores.calls_PRO[:10, 0, 1] = np.nan
+    found = findings(scores, TRUTH, LENGTH, np.ones(400, int))
+    assert found["failed_verdicts"] == 11 and found["cases"] == 390 and found["tie_rate"] == 0
+
+
+def test_without_noise_the_embedded_judge_agrees_with_the_truth(taught, world):
+    examiner = cached_examiner(partial(examine, world))
+    groups = [RolloutGroup(taught[first].query, [one.trajectory for one in taught[first : first + 6]]) for first in (0, 40, 80)]
+    pairs = [pair for group in groups for pair in neighbours(group)]
+    scores = asyncio.run(judge_all(EmbeddedJudge(JudgeConfig(noise="none"), examiner, 0), groups, pairs, 2))
+    labels = true_labels(examiner, pairs)
+    assert set(labels) > {1, -1} - {0} and (np.sign(scores.leads_PR[:, 0])[labels != 0] == labels[labels != 0]).all()
+    assert np.ptp(scores.points_GNR, axis=2).max() == 0
+
+
+def test_labels_are_read_from_a_file(taught, tmp_path):
+    one, other = taught[0], taught[1]
+    record = {"query": dataclasses.asdict(one.query), "first": one.trajectory.to_record(), "second": other.trajectory.to_record(), "label": "second"}
+    write_jsonl(tmp_path / "labels.jsonl", [record, record | {"label": "tie"}])
+    pairs, labels = read_labels(tmp_path / "labels.jsonl")
+    assert labels.tolist() == [-1, 0] and pairs[0][0] == one.query and pairs[0][2].messages == other.trajectory.messages
+    write_jsonl(tmp_path / "labels.jsonl", [record, record | {"label": "better"}])
+    with pytest.raises(UserError, match="line 2"):
+        read_labels(tmp_path / "labels.jsonl")
+
+
+@pytest.mark.parametrize("judge", [["--judge", str(ROOT / "configs" / "judges" / "embedded.yaml")], []], ids=["embedded", "local_server"])
+def test_a_judge_is_checked_from_the_command_line(taught, tmp_path, judge):
+    queries = [one.query for one in taught[::20]]
+    for split in ("rl_queries", "test_queries"):
+        write_jsonl(tmp_path / "data" / f"{split}.jsonl", queries)
+    write_jsonl(tmp_path / "data" / "test_baselines.jsonl", [one.trajectory.to_record() for one in taught[::20]])
+    command = [sys.executable, "-m", "arenarl.studies.judge_reliability", "--config", str(ROOT / "configs" / "quickstart.yaml")]
+    command += ["--set", "data.folder=data", *judge, "--groups", "3", "--size", "4", "--repeats", "2"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(done.stdout.splitlines()[-1])
+    assert list(figures) == ["flip_rate", "tie_rate", "sigma_group", "sigma_noise", "snr", "agreement", "kappa"]
+    assert figures["sigma_noise"] > 0 and figures["agreement"] > 0.5
+    folder, name = tmp_path / "runs" / "judge-check", "embedded" if judge else "local_server"
+    assert (folder / f"{name}.png").stat().st_size > 10_000 and json.loads((folder / f"{name}.json").read_text())["simulated"] is True

@@ -1,0 +1,154 @@
+"""What a judge tells apart, on kept groups of the scripted teacher's and judges whose noise is known."""
+
+import json
+import random
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from parts import arena_of, trainer_judge_of
+
+from arenarl.config.load import load_config
+from arenarl.domains.travel.teacher import HELD_OUT, Teacher
+from arenarl.domains.travel.truth import examine
+from arenarl.judges.judge import cached_examiner
+from arenarl.studies.signal_and_noise import measure
+from arenarl.studies.signal_figures import PROPERTIES, SEEN, SIGNALS, draw, table
+from arenarl.system.errors import UserError
+from arenarl.training.step_records import group_records, rank_correlation
+from arenarl.trajectory import RolloutGroup, append_step, read_jsonl, read_turns, write_jsonl
+
+ROOT = Path(__file__).resolve().parents[2]
+CONFIG = str(ROOT / "configs" / "quickstart.yaml")
+SIZE = 6
+EXACT = [f"judge.train.{key}=0" for key in ("sigma_independent", "sigma_call", "sigma_sticky", "position_bias", "length_bias")]
+EXACT += ["judge.train.rounding=0.001"]
+STEPS = (0, 10)
+
+OF_TRAVEL = {"groundedness", "constraints_met"}  # what its truth has besides
+
+
+@pytest.fixture
+def config_of(taught, world, compact, tmp_path, monkeypatch):
+    """Makes a config, given what it changes, and a run of it that kept groups; the last of each step has one valid trajectory only."""
+    monkeypatch.chdir(tmp_path)
+    queries = [one.query for one in taught[3::25] if one.query.subtask != HELD_OUT]
+    write_jsonl(Path("data") / "rl_queries.jsonl", queries)
+    teacher, examiner = Teacher(world, compact), cached_examiner(partial(examine, world))
+    groups = [RolloutGroup(query, [teacher.solve(query, random.Random(g), skill=g / SIZE) for g in range(SIZE)]) for query in queries]
+    for group in groups:
+        for trajectory in group.trajectories:
+            trajectory.meta["tool_calls"] = sum(len(turn.tool_calls) for turn in read_turns(trajectory.messages))
+    groups[0].trajectories[1].stop_reason = "max_turns"
+    for trajectory in groups[-1].trajectories[1:]:
+        trajectory.stop_reason = "max_turns"
+
+    def make(*overrides):
+        config = load_config(CONFIG, ["data.folder=data", f"rollout.group_size={SIZE}", "rl.groups=2", *overrides])
+        outcomes = arena_of(config, trainer_judge_of(config, examine=examiner)).reward_groups(groups)
+        for step in STEPS:
+            append_step(config.run_dir / "rl" / "groups.jsonl", step, group_records(step, groups, outcomes, examiner))
+        return config
+
+    return make
+
+
+def test_a_row_a_step_without_the_invalid(config_of):
+    rows = measure(config_of(), repeats=3)
+    kept = len(list(read_jsonl(Path("runs/quickstart/rl/groups.jsonl")))) // len(STEPS)
+    assert [row["step"] for row in rows] == list(STEPS)
+    for row in rows:
+        assert row["groups"] == kept - 1 and row["trajectories"] == row["groups"] * SIZE - 1 and row["failed_calls"] == 0
+        assert row["calls"]["mean_of_rounds"] == pytest.approx(3 * row["calls"]["one_round"], abs=1e-3)
+        assert set(row["tau"]) == set(SIGNALS) and all(set(taus) == set(PROPERTIES) | OF_TRAVEL for taus in row["tau"].values())
+        assert row["tau"]["quality"]["quality"] == 1
+    assert rows[0] | {"step": 10} == rows[1]  # the same groups: the same figures
+    assert table(rows).count("\n") == 1 + len(rows)
+
+
+def test_the_tournament_is_the_one_that_the_run_was_rewarded_by(config_of):
+    (row, _) = measure(config_of(), repeats=2)
+    taus = []
+    for record in read_jsonl(Path("runs/quickstart/rl/groups.jsonl")):
+        valid = [index for index, one in enumerate(record["trajectories"]) if one["valid"]]
+        if record["step"] == 0 and len(valid) > 1:
+            taus.append(rank_correlation([record["rewards"][index] for index in valid], [record["quality"][index] for index in valid]))
+    assert row["tau"]["ranks"]["quality"] == pytest.approx(np.mean(taus), abs=1e-4)
+
+
+@pytest.mark.parametrize("reward", ["pointwise_answer", "tournament_grpo"])
+def test_it_is_played_whatever_the_run_was_rewarded_by(config_of, reward):
+    assert measure(config_of(), repeats=2) == measure(config_of(f"reward.name={reward}"), repeats=2)
+
+
+def test_a_judge_without_errors_has_no_noise_and_the_true_order(config_of):
+    (row, _) = measure(config_of(*EXACT, "tournament.topology=round_robin"), repeats=2)
+    assert row["trajectory"] == {"sigma_group": pytest.approx(row["sigma_quality"], abs=1e-3), "sigma_noise": 0, "snr": None}
+    for signal in ("ranks", "as_many_calls", "mean_of_rounds", "one_round"):
+        assert row["tau"][signal] == row["tau"]["quality"]
+
+
+def test_noise_of_a_call_is_seen_and_what_sticks_is_not(config_of):
+    one, twice = (measure(config_of(*EXACT, f"judge.train.sigma_call={sigma}"), repeats=4)[0]["trajectory"] for sigma in (0.1, 0.2))
+    assert 0 < one["sigma_noise"] < 0.2  # less than was put in, where a score would leave 0 to 10
+    assert twice["sigma_noise"] == pytest.approx(2 * one["sigma_noise"], rel=0.1) and twice["snr"] == pytest.approx(one["snr"] / 2, rel=0.1)
+    (sticking, _) = measure(config_of(*EXACT, "judge.train.sigma_sticky=1"), repeats=2)
+    assert sticking["trajectory"]["sigma_noise"] == 0 and sticking["tau"]["one_round"]["quality"] < 1
+
+
+def test_repeating_helps_where_noise_is_of_the_call(config_of):
+    taus = measure(config_of(*EXACT, "judge.train.sigma_call=2"), repeats=8)[0]["tau"]
+    assert taus["one_round"]["quality"] < taus["mean_of_rounds"]["quality"]
+    assert taus["answer_one_round"]["quality"] < taus["answer_mean_of_rounds"]["quality"]
+
+
+def test_a_taste_for_length_shows_in_scores_and_ranks(config_of):
+    distaste, taste = (measure(config_of(*EXACT, f"judge.train.length_bias={bias}"), repeats=2)[0]["tau"] for bias in (-6, 6))
+    for signal in ("ranks", "one_round", "answer_one_round"):
+        assert distaste[signal]["answer_chars"] < taste[signal]["answer_chars"]
+    assert distaste["quality"] == taste["quality"]
+
+
+def test_equal_trajectories_are_asked_about_once(config_of):
+    config = config_of()
+    path = config.run_dir / "rl" / "groups.jsonl"
+    records = list(read_jsonl(path))
+    for record in records:
+        record["trajectories"][2:] = [record["trajectories"][0]] * (SIZE - 2)
+    write_jsonl(path, records)
+    (row, _) = measure(config, repeats=2)
+    assert row["calls"]["ranks"] < row["calls"]["one_round"] < 2  # a match of two in both orders; nobody to meet in the first group
+
+
+def test_a_judge_that_gives_all_the_same_score_follows_nothing(config_of):
+    (row, _) = measure(config_of(*EXACT, "judge.train.rounding=100"), repeats=2)
+    assert set(row["tau"]["one_round"].values()) <= {0, None} and row["tau"]["ranks"]["quality"] == 0
+    assert all(row[seen] == {"sigma_group": 0, "sigma_noise": 0, "snr": None} for seen in SEEN)
+
+
+def test_without_kept_groups_or_repeats_it_says_what_to_do(config_of, tmp_path):
+    with pytest.raises(UserError, match="--repeats"):
+        measure(config_of(), repeats=1)
+    with pytest.raises(UserError, match="run train_rl.py"):
+        measure(load_config(CONFIG, ["name=other", "data.folder=data"]))
+
+
+def test_seeds_are_drawn_at_the_steps_that_all_have(config_of):
+    rows = measure(config_of(), repeats=2)
+    path = draw([rows, rows[:1], rows], Path("figure"))
+    assert path.stat().st_size > 10_000 and path.with_suffix(".png").is_file() and "3 seeds" in path.read_text()
+
+
+def test_it_runs_as_a_command(config_of, tmp_path):
+    rows = measure(config_of(), repeats=2)
+    command = [sys.executable, "-m", "arenarl.studies.signal_and_noise", "--config", CONFIG, "--repeats", "2"]
+    for key in ("data.folder=data", f"rollout.group_size={SIZE}", "rl.groups=2"):
+        command += ["--set", key]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "results" / "quickstart" / "discrimination.json").read_text())
+    assert found["rows"] == rows and found["judge"] == "simulated" and found["repeats"] == 2
+    assert table(rows) in done.stdout and (tmp_path / "results" / "quickstart" / "figures" / "discrimination.svg").is_file()

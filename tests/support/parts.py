@@ -1,0 +1,28 @@
+"""The parts that a whole config describes, as the scripts put them together."""
+
+from arenarl.domains.domain import make_domain
+from arenarl.judges.factory import make_judge
+from arenarl.judges.judge import make_examiner
+from arenarl.judges.verifier import Verifier
+from arenarl.training.queries import training_queries
+from arenarl.training.rewarding import Arena
+
+
+def domain_of(config):
+    return make_domain(config.environment, config.data)
+
+
+def examiner_of(config):
+    return make_examiner(domain_of(config))
+
+
+def trainer_judge_of(config, judge=None, examine=None):
+    return make_judge(judge or config.judge.train, domain_of(config), examine or examiner_of(config), None, config.seed)
+
+
+def arena_of(config, judge, client=None):
+    return Arena(judge, config.reward, config.tournament, config.group_stage, Verifier(config.judge.verifier, client), config.seed)
+
+
+def training_queries_of(config):
+    return training_queries(domain_of(config), config.rl, config.reward.name, config.pass_rates)

@@ -1,0 +1,52 @@
+import asyncio
+import threading
+
+import pytest
+
+from arenarl.system.loop_thread import LoopThread
+
+
+async def here():
+    return threading.current_thread().name, asyncio.get_running_loop()
+
+
+async def fail():
+    raise LookupError("in the thread")
+
+
+@pytest.fixture
+def thread():
+    thread = LoopThread("ours")
+    yield thread
+    thread.close()
+
+
+def test_one_loop_serves_all_loops_and_who_has_none(thread):
+    places = {asyncio.run(thread.run(here())), asyncio.run(thread.run(here())), thread.submit(here()).result()}
+    assert len(places) == 1 and {name for name, _ in places} == {"ours"}
+
+
+def test_an_error_is_raised_where_it_is_waited_for(thread):
+    with pytest.raises(LookupError, match="in the thread"):
+        asyncio.run(thread.run(fail()))
+
+
+def test_who_gives_up_waiting_ends_what_it_waited_for(thread):
+    is_over = threading.Event()
+
+    async def long():
+        try:
+            await asyncio.sleep(600)
+        finally:
+            is_over.set()
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(asyncio.wait_for(thread.run(long()), 0.1))
+    assert is_over.wait(60)
+
+
+def test_a_closed_one_leaves_no_thread_behind():
+    thread = LoopThread("brief")
+    thread.submit(here()).result()
+    thread.close()
+    assert "brief" not in {one.name for one in threading.enumerate()}

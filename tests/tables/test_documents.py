@@ -1,0 +1,201 @@
+"""README and docs say what is there: stages, paths, metrics, packages, tables from results, commands that parse and examples that run."""
+
+import asyncio
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+from parts import arena_of, examiner_of, trainer_judge_of
+
+from arenarl.config.load import load_config
+from arenarl.config.schema import Config, EnvironmentConfig, JudgeConfig, JudgesConfig, RolloutConfig
+from arenarl.domains import rubrics
+from arenarl.domains.environments import make_environment
+from arenarl.domains.travel.truth import TravelTruth
+from arenarl.evaluation import evaluation
+from arenarl.evaluation import statistics as metrics
+from arenarl.rollout.parity import Parity
+from arenarl.system.errors import UserError
+from arenarl.tables.documents import GENERATED, TRAVEL
+from arenarl.tournament.play import run_tournament
+from arenarl.training.rewarding import GroupOutcome
+from arenarl.training.step_records import outcome_metrics
+from arenarl.trajectory import Query, RolloutGroup, Trajectory
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = ["README.md", "data/README.md", "configs/launch/README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
+DOCUMENTS = {page: (ROOT / page).read_text(encoding="utf-8") for page in PAGES}
+TEXTS = "\n".join(DOCUMENTS.values())
+REPRODUCE = (ROOT / "reproduce.sh").read_text(encoding="utf-8")
+
+
+def commands():
+    """(document, line) of every command in a document's indented blocks, continued lines joined."""
+    for document, text in DOCUMENTS.items():
+        for line in text.replace("\\\n", " ").splitlines():
+            if re.match(r" {4}(?:\./reproduce|python|torchrun|sbatch|CONFIG=)", line):
+                yield document, line.strip().split("  #")[0]
+
+
+def test_the_readme_is_short_and_has_no_row_that_was_not_run():
+    assert len(README.splitlines()) <= 200 and "not run" not in README
+
+
+def test_the_map_names_exactly_the_packages():
+    named = re.findall(r"^    arenarl/(\w+)", README, re.MULTILINE)
+    packages = {path.name for path in (ROOT / "arenarl").iterdir() if path.is_dir() and (path / "__init__.py").is_file()}
+    assert len(named) == len(set(named)) <= 20 and set(named) == packages | {"trajectory"}
+
+
+def test_every_page_of_docs_is_in_its_index():
+    assert {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md"} == set(re.findall(r"\]\((\w+\.md)\)", DOCUMENTS["docs/README.md"]))
+
+
+def test_every_stage_in_a_document_is_one_that_reproduce_sh_has():
+    stages = set(re.findall(r"\./reproduce\.sh (\w+)", TEXTS)) - {"STAGE"}
+    assert stages >= {"pipeline", "data", "sft", "rl", "evaluate", "baselines", "bench", "bench_tools", "bench_tournament", "test"}
+    assert stages <= set(re.findall(r"^(\w+)\(\) *\{", REPRODUCE, re.MULTILINE))
+
+
+def test_every_stage_that_the_usage_names_is_in_a_document():
+    usage = REPRODUCE.split("usage() {")[1].split("exit 2")[0]
+    stages = {word for names in re.findall(r'^ *echo "  (\w+(?: \| \w+)*)  ', usage, re.MULTILINE) for word in names.split(" | ")}
+    named = set(re.findall(r"\./reproduce\.sh (\w+)", TEXTS)) | set(re.findall(r"`(\w+)`", DOCUMENTS["docs/running.md"]))
+    assert stages and stages <= named, stages - named
+
+
+@pytest.mark.parametrize("path", sorted(set(re.findall(r"configs/(?!judges/|policies/|launch/|prompts/|rubrics/|tables/)[\w/]+\.yaml", TEXTS))))
+def test_every_config_in_a_document_exists_and_loads(path):
+    assert load_config(ROOT / path).name
+
+
+def test_every_key_in_a_command_is_one_and_takes_its_value(tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    for document, command in commands():
+        words = shlex.split(command)
+        sets = [word for flag, word in zip(words, words[1:]) if flag == "--set"]
+        if sets and "..." not in command:
+            config = next((word for word in words if re.fullmatch(r"(?:CONFIG=)?configs/(?!judges).*\.yaml", word)), "configs/quickstart.yaml")
+            assert load_config(config.removeprefix("CONFIG="), [one for one in sets if ":With" not in one]), (document, command)
+
+
+def test_every_script_and_module_in_a_command_exists():
+    for script in re.findall(r"^ {4}(?:python|torchrun --nproc_per_node \d+) ([\w/]+\.py)", TEXTS, re.MULTILINE):
+        assert (ROOT / script).is_file(), script
+    for module in re.findall(r"python -m (arenarl[\w.]*)", TEXTS):
+        path = ROOT / module.replace(".", "/")
+        assert path.with_suffix(".py").is_file() or (path / "__main__.py").is_file(), module
+
+
+def test_every_link_leads_to_a_file():
+    for document, text in DOCUMENTS.items():
+        for target in re.findall(r"\]\((?!https?://|#)([^)#]+)", text):
+            assert (ROOT / document).parent.joinpath(target).exists(), (document, target)
+
+
+def test_every_logged_metric_is_explained():
+    explained = DOCUMENTS["docs/metrics.md"]
+    message = {"role": "assistant", "reasoning_content": "", "content": "<answer>\nx\n</answer>"}
+    trajectory = Trajectory("q", [message], "answer", meta={"tool_calls": 1, "tool_errors": 0, "turns": 1})
+
+    async def compare(i, j):
+        return 1.0, 2.0
+
+    outcome = GroupOutcome([0.5, 0.5], [0.5, 0.5], 2, 0, run_tournament("round_robin", 2, compare))
+    group = RolloutGroup(Query("q", "travel", "Search", "en", "x"), [trajectory, trajectory])
+    names = set(outcome_metrics([group], [outcome], lambda query, trajectory: TravelTruth()))
+    assert {"judge/tie_rate", "judge/flip_rate"} < names
+    arena = arena_of(Config(rollout=RolloutConfig(group_size=2)), None)
+    arena.learn(2, [outcome.scored_calls])
+    names |= set(arena.judge_metrics()) | set(TRAVEL)
+    names |= set(Parity(0.0, 0.0, 1.0).metrics)
+    for module in ("training/trl_adapter.py", "domains/research/search.py"):
+        names |= set(re.findall(r'"((?:time|rollout|judge|search)/\w+)"', (ROOT / "arenarl" / module).read_text(encoding="utf-8")))
+    assert "search/hit_rate" in names
+    assert [name for name in sorted(names | metrics.COMMON) if f"`{name}`" not in explained] == []
+
+
+def test_every_marker_stands_once_and_every_generated_part_has_one():
+    for document, parts in GENERATED.items():
+        assert set(re.findall(r"<!-- (\w+) -->", DOCUMENTS[document])) == set(parts)
+        for marker in parts:
+            assert DOCUMENTS[document].count(f"<!-- {marker} -->") == DOCUMENTS[document].count(f"<!-- /{marker} -->") == 1
+
+
+def examples(page):
+    return re.findall(r"```python\n(.*?)```", DOCUMENTS[page], re.DOTALL)
+
+
+EXAMPLES = dict(zip(("tournament", "judge"), (examples(page)[0] for page in ("docs/tournament.md", "docs/judges.md")), strict=True))
+EXAMPLES |= dict(zip(("tools", "environment", "domain"), examples("docs/domains.md"), strict=True))
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/tournament.md"])
+def test_the_tournament_example_ranks(page, capsys):
+    (example,) = examples(page)
+    exec(example, {})  # noqa: S102 - it is our own
+    assert capsys.readouterr().out == "[3.0, 0.0, 2.0, 1.0] 10\n"
+
+
+@pytest.fixture
+def saved(tmp_path, monkeypatch):
+    """Saves an example as a user would; the name of its class in a config."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def save(example, name):
+        (tmp_path / f"readme_{example}.py").write_text(EXAMPLES[example], encoding="utf-8")
+        return f"readme_{example}:{name}"
+
+    return save
+
+
+def test_the_judge_example_judges(saved):
+    config = Config(judge=JudgesConfig(train=JudgeConfig(name=saved("judge", "Brief"))))
+    judge = trainer_judge_of(config)
+    query = Query("q", "travel", "Search", "en", "x")
+    short, long = (Trajectory("q", [{"role": "assistant", "content": f"<answer>\n{'x' * size}\n</answer>"}], "answer") for size in (40, 200))
+    assert asyncio.run(judge.compare(query, short, long)).totals == pytest.approx((9.0, 5.0))
+    assert asyncio.run(judge.score(query, short)) is None
+
+
+def test_the_tools_example_adds_a_tool(saved):
+    environment = make_environment(EnvironmentConfig(name=saved("tools", "WithHolidays"), results="compact"), "en")
+    assert len(environment.tools) == 7
+    assert environment.call("is_holiday", {"date": "2026-05-01"}) == "yes"
+    assert environment.call("search_poi", {"query": "museum"}) and environment.call("is_holiday", {}).startswith("Error: is_holiday needs")
+
+
+def test_the_environment_example_answers(saved):
+    weather = make_environment(EnvironmentConfig(name=saved("environment", "Weather")), "en")
+    assert weather.call("forecast", {"city": "Xian"}) == "Xian: sunny, 21 °C"
+    assert weather.call("forcast", {}).startswith("Error: unknown tool")
+
+
+def test_the_domain_example_has_a_truth_that_the_embedded_judge_scores_by(saved, tmp_path, monkeypatch):
+    (tmp_path / "weather_en.yaml").write_text("answer: {weight: 1.0, dimensions: {answer_correct: right or wrong}}\n", encoding="utf-8")
+    monkeypatch.setattr(rubrics, "RUBRICS", tmp_path)
+    config = Config(environment=EnvironmentConfig(domain=saved("domain", "WeatherDomain")), judge=JudgesConfig(train=JudgeConfig(noise="none")))
+    examine, query = examiner_of(config), Query("q", "weather", "", "en", "x", {"weather": "sunny"})
+    judge = trainer_judge_of(config, examine=examine)
+    right, wrong = (Trajectory("q", [{"role": "assistant", "content": f"<answer>\n{text}\n</answer>"}], "answer") for text in ("sunny", "rain"))
+    assert asyncio.run(judge.compare(query, right, wrong)).totals == (10.0, 0.0)
+    figures = evaluation.figures_of([evaluation.Case(query, one, examine(query, one), np.zeros((1, 1))) for one in (right, wrong)], 0, 0)
+    assert figures["correct"]["mean"] == 50.0 and figures["quality"]["mean"] == 5.0
+
+
+def test_a_class_that_is_not_there_is_refused_in_one_line():
+    with pytest.raises(UserError, match="environment.name: nowhere:Weather cannot be imported"):
+        make_environment(EnvironmentConfig(name="nowhere:Weather"), "en")
+    with pytest.raises(UserError, match="choose embedded, llm, or a class"):
+        load_config(ROOT / "configs" / "quickstart.yaml", ["judge.train.name=Brief"])
+    with pytest.raises(UserError, match="choose travel, research, or a class"):
+        load_config(ROOT / "configs" / "quickstart.yaml", ["environment.name=weather"])
+
+
+@pytest.mark.parametrize(("document", "marker"), [(document, marker) for document, parts in GENERATED.items() for marker in parts])
+def test_the_generated_parts_are_what_results_and_schema_render(document, marker):
+    written = DOCUMENTS[document].split(f"<!-- {marker} -->\n")[1].split(f"<!-- /{marker} -->")[0]
+    assert written == GENERATED[document][marker](ROOT / "results") + "\n"
