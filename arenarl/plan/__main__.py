@@ -32,18 +32,19 @@ def main() -> None:
         decoded = str(at_once(config, stage, given.gpus, memory)) if stage != "sft" and trajectories else "-"
         made = ", ".join(f"{count:,} for {what}" for what, count in calls.items())
         rows.append([stage, f"{tokens:,.1f}", f"{hours(config, stage, given.gpus, hardware):,.1f}", decoded, made or "-"])
-    columns = {title: parts for stage in stages for title, parts in phases(config, stage, given.gpus, memory).items()}
+    columns = {f"{stage}: {phase}": parts for stage in stages for phase, parts in phases(config, stage, given.gpus, memory).items()}
 
-    parameters = shape_in(config, stages[0]).parameters / 1e9
-    print(f"{config.policy.model or 'policy.scratch'}, {parameters:,.2f} billion parameters; GPUs: {given.gpus} of {given.memory:g} GB\n")
-    print(memory_table(columns), "\n")
+    parameters = shape_in(config, stages[0]).parameters / 1e6
+    print(f"{config.policy.model or 'policy.scratch'}, {parameters:,.1f} million parameters; GPUs: {given.gpus} of {given.memory:g} GB\n")
+    if columns:
+        print(memory_table(columns), "\n")
     print(markdown.table(["at most", "million tokens", "hours", "decoded at once on a GPU", "judge calls"], rows))
     print(f"hours by {hardware.tflops:g} TFLOPS and {hardware.bandwidth_tb_s:g} TB/s a GPU (an H20's unless --tflops and --bandwidth say otherwise)\n")
     reasons = {stage: misfits(config, stage, given.gpus, memory) for stage in stages}
     for stage, found in reasons.items():
         if found:
             would = remedies(config, stage, given.gpus, memory)
-            print(f"does not fit: {'; '.join(found)} (what would: {' | '.join(would) or 'a smaller policy, or GPUs with more memory'})")
+            print(f"does not fit: {stage}: {'; '.join(found)} (it would with {', or '.join(would) or 'more than two changes'})")
     if any(reasons.values()):
         sys.exit(DOES_NOT_FIT)
     print("fits")

@@ -9,7 +9,6 @@ import json
 import random
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
@@ -23,7 +22,7 @@ from arenarl.system.progress import is_main_process
 from arenarl.tournament.schedules import parse_budget
 from arenarl.tournament.topologies import paper_calls
 from arenarl.training.rewarding import Arena
-from arenarl.trajectory import Query, RolloutGroup, Trajectory, read_queries
+from arenarl.trajectory import Query, RolloutGroup, Trajectory
 
 
 class _CountingClient:
@@ -93,9 +92,8 @@ def judge_calls(config: Config, stage: str) -> dict[str, int]:
 
 def count_test_queries(config: Config) -> int:
     """As many as will be made; where others made them, as many as there are. Raises UserError if these are not prepared yet."""
-    if subtasks := make_domain(config).subtasks:
-        return config.data.test_per_subtask * len(subtasks)
-    return len(read_queries(Path(config.data.folder) / "test_queries.jsonl"))
+    domain = make_domain(config.environment, config.data)
+    return config.data.test_per_subtask * len(domain.subtasks) or len(domain.read_split("test"))
 
 
 def _estimate_cases(config: Config, queries: Sequence[Query], baselines: dict[str, Trajectory], client: _CountingClient, cases: int) -> Usage:

@@ -153,7 +153,7 @@ def generation(shape: Shape, rows: int, tokens: int) -> dict[str, int]:
     """
     attention, mlp = shape.width * (tokens + 4 * shape.queries), 4 * shape.width * shape.intermediate
     read = tokens + 4 * shape.width * shape.hidden + max(attention, mlp)
-    return {"key-value cache": rows * tokens * kv_bytes(shape), "turns read": rows * tokens * read}
+    return {"key-value cache": rows * tokens * kv_bytes(shape), "reading the turns so far": rows * tokens * read}
 
 
 def vllm_cache(shape: Shape, share: float) -> int:
@@ -192,7 +192,7 @@ class Training:
         return {"parameters gathered while in use": self.shape.width * min(parameters, self.shape.parameters) if self.zero == 3 else 0}
 
     def updating(self) -> dict[str, int]:
-        """Bytes during the backward pass."""
+        """Bytes on each GPU during the backward pass, part by part."""
         shape = self.shape
         head = head_memory(shape, self.tokens) - (FP32 * shape.table_parameters if self.lora_rank else 0)  # under LoRA the head is frozen
         passes = {"activations": activations(shape, self.tokens, self.checkpointing), "output head": head}
@@ -209,7 +209,7 @@ def gb(size: float) -> str:
 
 def memory_table(columns: dict[str, dict[str, float]]) -> str:
     """Part → bytes of each column as Markdown, with their sums."""
-    parts = dict.fromkeys(part for column in columns.values() for part, size in column.items() if size)
-    rows = [[part, *(gb(column.get(part, 0)) for column in columns.values())] for part in parts]
+    parts = dict.fromkeys(part for column in columns.values() for part in column)
+    rows = [[part, *sizes] for part in parts if set(sizes := [gb(column.get(part, 0)) for column in columns.values()]) != {"-"}]
     rows.append(["**sum**", *(f"**{gb(sum(column.values()))}**" for column in columns.values())])
     return markdown.table(["GB on each GPU", *columns], rows)

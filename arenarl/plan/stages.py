@@ -11,10 +11,9 @@ import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from arenarl.config.schema import Config
+from arenarl.config.schema import VLLM_ALONE, Config
 from arenarl.plan.estimate import count_test_queries
 from arenarl.plan.memory import Shape, Training, generation, kv_bytes, shape_of, vllm_cache
-from arenarl.rollout.vllm_generation import ALONE_MEMORY
 from arenarl.run.zero3 import check_deepspeed
 
 STAGES = ("sft", "rl", "evaluate")
@@ -65,7 +64,7 @@ def rows_of(config: Config, stage: str, gpus: int) -> int:
 
 def vllm_share(config: Config, stage: str, memory: float) -> float:
     """Bytes of a GPU's memory that are given to vLLM in this process."""
-    shares = {"rl": config.rollout.vllm_memory, "evaluate": ALONE_MEMORY}
+    shares = {"rl": config.rollout.vllm_memory, "evaluate": VLLM_ALONE}
     return memory * shares.get(stage, 0.0) if config.rollout.backend == "vllm" else 0.0
 
 
@@ -80,25 +79,18 @@ def training_of(config: Config, stage: str, gpus: int) -> Training:
 
 
 def phases(config: Config, stage: str, gpus: int, memory: float) -> dict[str, dict[str, float]]:
-    """What a stage takes of each GPU, of `memory` bytes: phase → part → bytes. A model behind an API or on a server takes nothing here."""
-    backend, tokens, rows = config.rollout.backend, config.rollout.max_tokens, 0
-    engine = {"vLLM's share": vllm_share(config, stage, memory)}
-    if stage == "sft":
-        found = {"sft": training_of(config, stage, gpus).updating()}
-    elif stage == "rl":
-        training = training_of(config, stage, gpus)
-        found = {"rl, updating": training.updating() | engine}
-        if backend == "transformers":
-            curve = min(-(-config.rl.eval_queries // gpus), config.rollout.batch_size) if config.rl.eval_steps else 0
-            rows = max(rows_of(config, stage, gpus), curve)
-            found = {"rl, generating": training.generating(rows, tokens)} | found
-    elif own_policies(config) and backend != "vllm_server":
+    """What a stage takes of each GPU, of `memory` bytes: phase → part → bytes. A policy behind an API or on vLLM's server takes nothing here."""
+    rollout, found = config.rollout, {}
+    engine = RESERVE | {"vLLM's share": vllm_share(config, stage, memory)}
+    if stage == "evaluate":
         shape = shape_in(config, stage)
-        own = {"parameters": shape.width * shape.parameters}
-        found = {"evaluate": engine if backend == "vllm" else own | generation(shape, rows_of(config, stage, gpus), tokens)}
-    else:
-        found = {}
-    return {title: parts | RESERVE for title, parts in found.items()}
+        own = RESERVE | {"parameters": shape.width * shape.parameters} | generation(shape, rows_of(config, stage, gpus), rollout.max_tokens)
+        return {"generating": {"vllm": engine, "transformers": own}[rollout.backend]} if own_policies(config) and rollout.backend != "vllm_server" else {}
+    training = training_of(config, stage, gpus)
+    if stage == "rl" and rollout.backend == "transformers":
+        curve = min(-(-config.rl.eval_queries // gpus), rollout.batch_size) if config.rl.eval_steps else 0
+        found["generating"] = RESERVE | training.generating(max(rows_of(config, stage, gpus), curve), rollout.max_tokens)
+    return found | {"training": engine | training.updating()}
 
 
 def forward_flops(shape: Shape, tokens: int) -> float:

@@ -1,0 +1,91 @@
+"""The runs at the paper's scale, in tables of docs/scale.md and configs/launch/README.md: what they take, and figures where somebody ran them."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from arenarl.config.load import load_config
+from arenarl.plan.estimate import judge_calls
+from arenarl.plan.memory import FP32, Training, activations, gb, head_memory, kv_bytes, memory_table, shape_of, vllm_cache
+from arenarl.plan.stages import Hardware, hours, length_of, training_of, trajectories_of
+from arenarl.report import markdown
+from arenarl.report.summary import format_figure
+from arenarl.system.atomic_files import read_json
+
+H20 = Hardware(memory_gb=96.0)  # the paper's
+GPUS = {"H800 or H100": 80, "H20 (the paper's)": 96, "H200": 141}  # GB
+LONG = 32_768  # tokens
+RL = "configs/travel/rl_arenarl_qwen3_8b.yaml"
+
+
+@dataclass(frozen=True)
+class Row:
+    title: str
+    config: str
+    stage: str  # sft, rl or evaluate: what the hours are of
+    gpus: int
+
+
+ROWS = [
+    Row("cold start, Qwen3-8B", "configs/travel/sft_qwen3_8b.yaml", "sft", 32),
+    Row("ArenaRL, Qwen3-8B", RL, "rl", 8),
+    Row("GRPO, Qwen3-8B", "configs/travel/rl_grpo_qwen3_8b.yaml", "rl", 8),
+    Row("GSPO, Qwen3-8B", "configs/travel/rl_gspo_qwen3_8b.yaml", "rl", 8),
+    Row("GRPO of the whole trajectory, Qwen3-8B", "configs/travel/rl_grpo_trajectory_qwen3_8b.yaml", "rl", 8),
+    Row("cold start, one GPU, Qwen3-1.7B with LoRA", "configs/travel/rl_arenarl_one_gpu.yaml", "sft", 1),
+    Row("ArenaRL, one GPU, Qwen3-1.7B with LoRA", "configs/travel/rl_arenarl_one_gpu.yaml", "rl", 1),
+    Row("GPT-4o, Grok-4, Gemini-2.5-pro, Claude-3.7-Sonnet (Table 3)", "configs/travel/closed_models.yaml", "evaluate", 0),
+]
+
+
+def scale_table(results: Path) -> str:
+    """Figures, tokens, hours and judge calls of `ROWS`."""
+    head = ["run", "config", "win rate %", "quality 0-10", "valid %", "GPUs", "tokens, million", "hours", "judge calls"]
+    return markdown.table(head, [_row(row, results) for row in ROWS])
+
+
+def _row(row: Row, results: Path) -> list[str]:
+    config, figures, cost, calls = load_config(row.config), ["-"] * 3, ["-"] * 3, {}
+    if row.stage != "sft":
+        summary = read_json(results / config.run_name / "summary.json")
+        last = summary[summary["checkpoints"][-1]]["sampled"] if summary else {}
+        figures = [format_figure(last[name]) if summary else "not run" for name in ("win_rate", "quality", "valid_rate")]
+        calls = (judge_calls(config, "rl") if row.stage == "rl" else {}) | judge_calls(config, "evaluate")
+    if row.gpus:
+        tokens = trajectories_of(config, row.stage) * length_of(config, row.stage) / 1e6
+        cost = [str(row.gpus), f"{tokens:,.0f}", f"{hours(config, row.stage, row.gpus, H20):,.0f}"]
+    return [row.title, f"`{row.config}`", *figures, *cost, " + ".join(f"{count:,}" for count in calls.values()) or "-"]
+
+
+def training_table() -> str:
+    """GB on each GPU while `RL` trains on `LONG` tokens at once, sharded and not."""
+    full = replace(training_of(load_config(RL), "rl", 8), tokens=LONG)
+    columns = {f"full, ZeRO-3 over {gpus}": replace(full, gpus=gpus) for gpus in (8, 32)}
+    columns |= {"full, not sharded": replace(full, zero=0), "LoRA 32, not sharded": replace(full, zero=0, lora_rank=32)}
+    return memory_table({title: training.updating() for title, training in columns.items()})
+
+
+def sequence_table() -> str:
+    """What grows with the length of a trajectory."""
+    config = load_config(RL)
+    shape, lengths = shape_of(config.policy), [config.rollout.max_tokens, LONG]
+    rows = [
+        ["activations, no checkpointing", *(gb(activations(shape, length, False)) for length in lengths)],
+        ["activations, every layer checkpointed", *(gb(activations(shape, length, True)) for length in lengths)],
+        [f"logits, whole: {shape.vocabulary:,} x tokens, bfloat16", *(gb(shape.width * shape.vocabulary * length) for length in lengths)],
+        ["the same in float32, of which a plain loss keeps one", *(gb(FP32 * shape.vocabulary * length) for length in lengths)],
+        ["output head in tiles, as TRL 1.16 does it", *(gb(head_memory(shape, length)) for length in lengths)],
+        ["key-value cache of one trajectory", *(gb(kv_bytes(shape) * length) for length in lengths)],
+    ]
+    return markdown.table(["GB for one trajectory of", *(f"{length:,} tokens" for length in lengths)], rows)
+
+
+def vllm_table() -> str:
+    """What a colocated vLLM has at the configured share, and how many trajectories that serves."""
+    config, rows = load_config(RL), []
+    shape, length = shape_of(config.policy), config.rollout.max_tokens
+    for name, memory in GPUS.items():
+        share = config.rollout.vllm_memory * memory * 1e9
+        tokens = vllm_cache(shape, share)
+        rows.append([f"{name}, {memory} GB", gb(share), gb(shape.width * shape.parameters), gb(tokens * kv_bytes(shape)), f"{tokens:,}", str(tokens // length)])
+    head = ["GPU", "vLLM's share, GB", "weights, GB", "left for the cache, GB", "tokens in it", f"trajectories of {length:,} tokens at once"]
+    return f"A token of the cache is {kv_bytes(shape) // 1024} KiB.\n\n" + markdown.table(head, rows)
