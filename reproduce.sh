@@ -37,7 +37,7 @@ bench_tools() { python -m arenarl.studies.bench_tools; }
 bench_search() { python -m arenarl.studies.bench_search "$@"; }
 fidelity()  { if [ "${1:-}" = --grid ]; then python -m arenarl.studies.noise_grid "${@:2}"; else python -m arenarl.studies.fidelity "$@"; fi; }
 bench_tournament() { python -m arenarl.studies.bench_tournament "$@"; }
-test()      { python -m pytest "$@"; }
+test()      { if [ "${1:-}" = --all ]; then test_all "${@:2}"; else python -m pytest -n 2 "$@"; fi; }
 
 quickstart() {
   pipeline "$@"
@@ -72,6 +72,11 @@ install_vllm() {
     && cp requirements.txt .venv-vllm/installed.txt
 }
 
+test_all() {
+  python -m pytest -n 2 -m "not vllm" "$@"
+  test_vllm "$@"
+}
+
 test_vllm() {
   if ! cmp -s requirements.txt .venv-vllm/installed.txt; then
     echo "setting up .venv-vllm, once: 4 GB, some minutes"
@@ -79,7 +84,7 @@ test_vllm() {
       || { echo "skipped: vLLM 0.31.0 is not to be had for this machine and Python (.venv-vllm/install.log says why)"; return 0; }
   fi
   variables .venv-vllm
-  python -m pytest tests/rollout/test_vllm.py "$@"
+  python -m pytest -m vllm tests/rollout/test_vllm.py "$@"
 }
 
 environment() {
@@ -119,7 +124,7 @@ usage() {
   echo "  bench_search                  search queries per second on one core, over 100,000 pages; --pages for fewer"
   echo "  fidelity                      how true each topology's ranking is, and what it costs; simulated, with the truth known. --grid: against as many pointwise calls"
   echo "  bench_tournament              seconds to rank 8 groups of 16 against the bound; --help tells the flags"
-  echo "  test                          all tests"
+  echo "  test                          the tests of a contributor, minutes; --all: kills, several processes, whole scripts, browser, vLLM too"
   echo "  test_vllm                     vLLM, ZeRO-3 and LoRA, in an environment of its own"
   exit 2
 }

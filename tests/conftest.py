@@ -1,6 +1,7 @@
 """Parts that several test files share: the embedded world, teacher trajectories in compact English, a tiny random policy."""
 
 import importlib.util
+import os
 import random
 import signal
 from dataclasses import dataclass
@@ -16,7 +17,15 @@ from arenarl.domains.travel.tools import TravelEnvironment
 from arenarl.domains.travel.world import World, build_world
 from arenarl.trajectory import Query, Trajectory, write_jsonl
 
+os.environ["PYTHONPATH"] = str(Path(__file__).resolve().parents[1])  # for what tests start in folders of their own
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores Ctrl-C, and so would what tests start
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that share the whole pipeline run on one of xdist's workers, which runs it once."""
+    for item in items:
+        if "pipeline" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("pipeline"))
 
 
 @pytest.fixture(scope="session")

@@ -79,7 +79,7 @@ def domain_rubric(domain: str, language: str) -> Rubric:
 def weighted_mean(scores: Mapping[str, float | None], weights: Mapping[str, float]) -> float | None:
     """Mean of a trajectory's scores on the rubric's items by their weights; None if one is missing. Eq. 13, Tournament-GRPO.
 
-    >>> weighted_mean({"a": 9.0, "b": 3.0}, {"a": IMPORTANCE_WEIGHTS["important"], "b": IMPORTANCE_WEIGHTS["nice_to_have"]})
+    >>> weighted_mean({"a": 9.0, "b": 3.0}, {"a": 2, "b": 1})
     7.0
     """
     if None in scores.values():

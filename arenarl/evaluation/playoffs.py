@@ -2,7 +2,7 @@
 
 Stands after `evaluation.py`, for the report alone: no figure comes from it. The seeding matches are the ones against the baseline
 that the win rate was counted from, so their verdicts are taken over and not asked for again; `evaluate.bracket` plays on from
-there. Invalid trajectories are not judged, identical ones enter once (DESIGN, Definitions). Not in the paper.
+there. Invalid trajectories are not judged, identical ones enter once. Not in the paper.
 """
 
 import asyncio

@@ -20,7 +20,7 @@ COMMON = {  # figures of all domains
 def win_rate(
     outcomes: np.ndarray, strata: Sequence[str], resamples: int, seed: int, queries: Sequence[str] | None = None
 ) -> dict[str, Any]:
-    """Win rate in percent over cases (DESIGN, Definitions).
+    """Win rate in percent over cases.
 
     The share of non-tied cases that are won, for each judge and dimension; mean over dimensions, judges, then strata.
 

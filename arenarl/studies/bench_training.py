@@ -3,7 +3,7 @@
     python -m arenarl.studies.bench_training --config configs/quickstart.yaml [--set key=value ...] [--groups 8] [--group_size 16] [--pairs 6] …
 
 The policy has random weights and never ends a turn by itself, so that both steps generate just as many tokens; what a turn says
-is written over it afterwards (`Script`). Two measurements for each `--shape`, on one process:
+is written over it afterwards (`scripted_policy`). Two measurements for each `--shape`, on one process:
 
 1. One GRPOTrainer takes our step and TRL's own in turn, on the same prompts, with `--tokens` in every completion. TRL's step is
    `GRPOTrainer` as it comes: `model.generate`, the same forward passes and update, a reward function that returns at once. Ours
@@ -11,7 +11,7 @@ is written over it afterwards (`Script`). Two measurements for each `--shape`, o
    the metrics. `step_ratio_to_trl` is our median by TRL's, the first pair left out. `tokens_per_s` are generated tokens a
    second of the rollout, `peak_memory_gb` is the process's on a CPU and what torch allocated on a GPU.
 2. Rollouts of several turns with real tool calls, which end at different times, judged by an HTTP server that takes `--delay_s` a call:
-   `overlap.py` says what `judge_hidden_possible` and `judge_hidden_share` are.
+   `overlap` says what `judge_hidden_possible` and `judge_hidden_share` are.
 
 The last line is JSON, of the last shape; `rows` has all of them.
 """
@@ -22,7 +22,6 @@ import math
 import random
 import resource
 import tempfile
-from collections.abc import Awaitable, Callable
 from copy import deepcopy
 from operator import itemgetter
 from pathlib import Path
@@ -32,40 +31,32 @@ from typing import Any
 
 import torch
 from datasets import Dataset
-from transformers import PreTrainedTokenizerBase, Qwen3ForCausalLM, TrainerCallback
+from transformers import TrainerCallback
 from transformers.trainer_utils import SaveStrategy
 from trl import GRPOTrainer
 
 from arenarl.config.command_line import parse_arguments
-from arenarl.config.schema import Config, EnvironmentConfig, ScratchConfig
+from arenarl.config.schema import Config, EnvironmentConfig
 from arenarl.domains.domain import make_domain
 from arenarl.domains.environments import make_environment
 from arenarl.domains.travel.queries import SUBTASKS, make_queries
-from arenarl.domains.travel.teacher import Teacher
 from arenarl.judges.judge import Judge, Verdict, make_examiner
 from arenarl.judges.verifier import Verifier
-from arenarl.plan import memory
 from arenarl.rollout.backends import make_engine
-from arenarl.rollout.generation import GeneratedTurn, TurnRequest
-from arenarl.rollout.policy import build_scratch_model, load_tokenizer, lora_config, train_tokenizer
+from arenarl.rollout.policy import load_tokenizer, lora_config
 from arenarl.run.checkpoints import TrainingBar
 from arenarl.run.stage import fix_randomness
 from arenarl.studies.delayed_judge import delayed_judge
 from arenarl.studies.overlap import HTTPJudge, Overlap, measure_overlap
+from arenarl.studies.scripted_policy import SHAPES, Script, build_policy
 from arenarl.system.errors import UserError, guarded
 from arenarl.system.seeds import stable_seed
 from arenarl.training import trl_adapter as adapter
 from arenarl.training.rewarding import Arena
-from arenarl.training.sft_data import as_text
 from arenarl.training.step_records import outcome_metrics
 from arenarl.trajectory import Query, Trajectory, prompt_messages
 
-SHAPES = {  # beside `tiny`, which is the YAML's policy.scratch. Their tokenizer knows fewer tokens, and thinks nothing of the rest
-    "qwen3-1.7b": memory.SHAPES["Qwen/Qwen3-1.7B"],
-    "qwen3-8b": memory.SHAPES["Qwen/Qwen3-8B"],
-}
 TURNS = 8  # of the second measurement, at most
-GOING_ON = 0.6  # share of its turns, but for the last, that call a tool; the others answer
 
 
 class InstantJudge:
@@ -73,30 +64,6 @@ class InstantJudge:
 
     async def compare(self, query: Query, first: Trajectory, second: Trajectory, repeat: int = 0) -> Verdict | None:
         return Verdict(tuple({"total": stable_seed(one.messages) % 1000 / 100} for one in (first, second)), itemgetter("total"))
-
-
-class Script:
-    """Writes over a generated turn, whose length it keeps: some of the policy's tokens as a thought, then a tool call or an answer."""
-
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, generate: Callable[[TurnRequest], Awaitable[GeneratedTurn]], turns: int):
-        def encode(text: str) -> list[int]:
-            return tokenizer.encode(text, add_special_tokens=False)
-
-        self.generate, self.turns = generate, turns
-        self.head = encode("<think>\n")
-        self.search = [*encode('\n</think>\n\n<tool_call>\n{"name": "universal_search", "arguments": {"query": "cafe"}}\n</tool_call>')]
-        self.answer = encode("\n</think>\n\n<answer>\nA cafe in Chengdu.\n</answer>")
-        self.end, (self.filler, *_) = tokenizer.eos_token_id, encode(" cafe")
-        self.header = tokenizer.convert_tokens_to_ids("<|im_start|>assistant\n")
-        self.ordinary = set(range(len(tokenizer))) - set(tokenizer.added_tokens_decoder)
-
-    async def __call__(self, request: TurnRequest) -> GeneratedTurn:
-        turn_ids = (await self.generate(request)).token_ids
-        is_last = request.token_ids.count(self.header) == self.turns
-        goes_on = not is_last and random.Random(request.seed).random() < GOING_ON
-        tail = [*(self.search if goes_on else self.answer), self.end]
-        thought = turn_ids[len(self.head) : len(turn_ids) - len(tail)]
-        return GeneratedTurn([*self.head, *(token if token in self.ordinary else self.filler for token in thought), *tail])
 
 
 class TurnAbout(TrainerCallback):
@@ -122,38 +89,6 @@ class TurnAbout(TrainerCallback):
 def _wait_for_gpu() -> None:
     if torch.cuda.is_available():
         torch.cuda.synchronize()
-
-
-def build_policy(config: Config, shape: str, queries: list[Query], folder: Path) -> tuple[str, int]:
-    """A folder with a random policy of the shape that never ends a turn, and a tokenizer of texts of the embedded world; its parameters."""
-    environment = make_environment(config.environment, config.data.language)
-    teacher = Teacher(environment.world, environment)
-    taught = [teacher.solve(query, random.Random(index), 0.5) for index, query in enumerate(queries)]
-    texts = [message["content"] for trajectory in taught for message in as_text(trajectory.messages)]
-    tokenizer = train_tokenizer(texts, environment.tools, config.policy.scratch.vocab_size)
-    torch.manual_seed(config.seed)
-    scratch = _scratch_of(SHAPES[shape]) if shape in SHAPES else config.policy.scratch
-    model = build_scratch_model(scratch, tokenizer).to(getattr(torch, config.policy.dtype))
-    if shape in SHAPES:
-        model.resize_token_embeddings(SHAPES[shape].vocabulary, mean_resizing=False)
-    _never_end(model, tokenizer.eos_token_id)
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return str(folder), model.num_parameters()
-
-
-def _scratch_of(shape: memory.Shape) -> ScratchConfig:
-    sizes = (shape.hidden, shape.intermediate, shape.layers, shape.heads, shape.kv_heads, shape.head_dim)
-    return ScratchConfig(*sizes, rope_theta=1e6, max_positions=40960)
-
-
-@torch.no_grad()
-def _never_end(model: Qwen3ForCausalLM, end: int) -> None:
-    """The first dimension of the residual stream becomes a constant, against which the end of a turn points."""
-    for layer in model.model.layers:
-        layer.self_attn.o_proj.weight[0] = layer.mlp.down_proj.weight[0] = 0
-    model.model.embed_tokens.weight[:, 0] = 1
-    model.model.embed_tokens.weight[end, 0] = -50
 
 
 class Bench:
@@ -219,7 +154,7 @@ class Bench:
         logged = trainer.state.log_history[: 2 * pairs + 2]
         ours, trl = (turn_about.seconds[kind][1:] for kind in ("ours", "trl"))
         seen = [entry["num_tokens"] for entry in logged]  # so far, prompts included
-        new = [after - before for before, after in zip([0, *seen], seen)]
+        new = [after - before for before, after in zip([0, *seen[:-1]], seen, strict=True)]
         if new[::2] != new[1::2]:
             raise RuntimeError(f"our steps and TRL's have other numbers of tokens: {new}")
         parts = {part: median(entry[f"time/{part}_s"] for entry in logged[2::2]) for part in ("rollout", "forward", "judge")}

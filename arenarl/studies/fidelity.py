@@ -2,142 +2,37 @@
 
     python -m arenarl.studies.fidelity          # ./reproduce.sh fidelity
 
-A simulated judge errs in one way at one strength (`simulated_groups.py`), and all topologies rank the same groups. Beside every
-tournament stands the mean of as many pointwise scores from the same judge. Groups follow each other as in training: the mixed
-model knows the judge from the groups before, and from nothing else. No policy is trained here, and no judge is real.
+A simulated judge errs in one way at one strength (`simulated_groups`), and all topologies rank the same groups. Beside every
+tournament stands the mean of as many pointwise scores from the same judge (`simulated_rankings`). No policy is trained here, and no
+judge is real.
 
 Writes results/ranking_fidelity/summary.json (`rows`; `paired`: differences over the same groups; `reach`: the matches with which
 `balanced` is as true as all pairs) and the figures. Not in the paper.
 """
 
 import argparse
-import asyncio
-import json
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import matplotlib as mpl
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from scipy.stats import kendalltau
 
 from arenarl.report import markdown
 from arenarl.report.figures import STYLE, save_figure
 from arenarl.run.stage import commit
-from arenarl.studies.simulated_groups import NOISE, Group, Noise
+from arenarl.studies.simulated_groups import NOISE
+from arenarl.studies.simulated_rankings import TOPOLOGIES, Key, difference, format_params, one_row_a_line, pointwise_key, run_jobs, simulate
 from arenarl.system.atomic_files import write_text
-from arenarl.system.progress import Bar
-from arenarl.system.seeds import stable_seed
-from arenarl.tournament.mixed_model import JudgeVariances, quality_from_calls
-from arenarl.tournament.play import play_tournament
-from arenarl.tournament.ranking import Ranking, midranks, scored_calls
 
-Key = tuple[str, str, str]  # topology, its parameters, ranking
-Cost = tuple[int, int, int]  # matches, judge calls, critical path
-
-WARM_UP = 10  # groups before the first that counts: the judge is not new in a training run either
 STRENGTHS = (0.5, 1.0, 1.5)
-MODELS = (("independent", 1.0), ("mixed", 1.0), ("shared", 1.5))  # of DESIGN's table
+MODELS = (("independent", 1.0), ("mixed", 1.0), ("shared", 1.5))  # of the table and the figure
 SIZES = (2, 3, 4, 6, 8, 12, 16)
 PAIRED_SIZES = (8, 16)
-
-TOPOLOGIES: tuple[tuple[str, dict[str, Any]], ...] = (
-    ("round_robin", {}),
-    ("anchor", {}),
-    ("seeded_single_elimination", {}),
-    ("seeded_single_elimination", {"placement": "algorithm1", "accumulate": "sum"}),
-    ("single_elimination", {}),
-    ("double_elimination", {}),
-    ("swiss", {}),
-    ("group_stage", {}),
-    ("balanced", {"matches": "n"}),
-    ("balanced", {"matches": "2n-2"}),
-)
-
-
-@dataclass
-class Tally:
-    """What one topology and ranking reached, group by group."""
-
-    tau: list[float] = field(default_factory=list)
-    best_first: list[float] = field(default_factory=list)
-    cost: list[Cost] = field(default_factory=list)
-
-    def add(self, quality_G: np.ndarray, ranks_G: list[float], cost: Cost) -> None:
-        tau = kendalltau(quality_G, -np.array(ranks_G)).statistic
-        self.tau.append(0.0 if np.isnan(tau) else float(tau))  # all ranks equal: no order at all
-        best, first = int(np.argmax(quality_G)), min(ranks_G)
-        self.best_first.append((ranks_G[best] == first) / ranks_G.count(first))
-        self.cost.append(cost)
-
-    def row(self) -> dict[str, Any]:
-        matches, judge_calls, critical_path = (round(fmean(values), 2) for values in zip(*self.cost))
-        figures = {"matches": matches, "judge_calls": judge_calls, "critical_path": critical_path}
-        return figures | {"tau": round(fmean(self.tau), 4), "tau_ci": interval(self.tau), "best_first": round(fmean(self.best_first), 4)}
-
-
-def interval(values: list[float]) -> list[float]:
-    """95 % interval of the mean, by the normal approximation."""
-    margin = 1.96 * float(np.std(values, ddof=1)) / len(values) ** 0.5 if len(values) > 1 else 0.0
-    return [round(fmean(values) - margin, 4), round(fmean(values) + margin, 4)]
-
-
-def difference(a: Tally, b: Tally) -> dict[str, Any]:
-    """Tau of a less tau of b, over the same groups."""
-    differences = [tau_a - tau_b for tau_a, tau_b in zip(a.tau, b.tau, strict=True)]
-    return {"difference": round(fmean(differences), 4), "ci": interval(differences), "groups": len(differences)}
-
-
-def simulate(kind: str, strength: float, size: int, groups: int, seed: int, topologies=TOPOLOGIES) -> dict[Key, Tally]:
-    """Rank the same `groups` groups by every topology, and by pointwise means of as many calls."""
-    topologies = [entry for entry in topologies if size > 2 or entry[0] != "group_stage"]  # whose final is 2: it would play nothing
-    return asyncio.run(_simulate(NOISE[kind](strength), size, groups, stable_seed(seed, kind, strength, size), topologies))
-
-
-async def _simulate(noise: Noise, size: int, groups: int, seed: int, topologies) -> dict[Key, Tally]:
-    tallies: dict[Key, Tally] = {}
-    variances = [JudgeVariances() for _ in topologies]
-    for number in range(-WARM_UP, groups):
-        group = Group(size, noise, stable_seed(seed, number))
-        for (topology, params), known in zip(topologies, variances):
-            judge = group.choose if topology == "group_stage" else group.compare
-            ranking = await play_tournament(topology, size, judge, seed=number, variances=known, **params)
-            if number >= 0:
-                for key, ranks_G, cost in _rankings(topology, params, ranking, group, known):
-                    tallies.setdefault(key, Tally()).add(group.quality_G, ranks_G, cost)
-            known.observe(size, scored_calls(ranking.matches))
-    return tallies
-
-
-def _rankings(
-    topology: str, params: dict[str, Any], ranking: Ranking, group: Group, known: JudgeVariances
-) -> Iterator[tuple[Key, list[float], Cost]]:
-    """By the topology's own rules, by the mixed model of the same calls, and by the mean of as many pointwise calls."""
-    given = format_params(params)
-    cost = (len(ranking.matches), ranking.judge_calls, ranking.critical_path)
-    if topology != "balanced":
-        yield (topology, given, "bracket"), ranking.ranks_G, cost
-    if topology != "group_stage":
-        qualities_G = quality_from_calls(len(group.quality_G), scored_calls(ranking.matches), known)
-        yield (topology, given, "scores"), midranks(qualities_G), cost
-    calls = ranking.judge_calls
-    yield pointwise_key(topology, given), midranks(group.pointwise(calls)), (0, calls, 1)
-
-
-def format_params(params: dict[str, Any]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in params.items())
-
-
-def pointwise_key(topology: str, params: str) -> Key:
-    """Where the pointwise means stand that had as many calls as this topology."""
-    return "pointwise", " ".join(filter(None, ["calls of", topology, params])), "mean"
 
 
 def grid_rows(kind: str, strength: float, size: int, groups: int, seed: int) -> list[dict[str, Any]]:
@@ -207,23 +102,6 @@ def run(sizes: Sequence[int], groups: int, paired_groups: int, seed: int, proces
     }
 
 
-def run_jobs(title: str, jobs: Sequence[tuple], processes: int) -> dict[tuple, Any]:
-    """What each job, (function, *arguments), returned; begun in the order given."""
-    with ProcessPoolExecutor(processes) as pool:
-        futures = {pool.submit(*job): job for job in jobs}
-        with Bar(title, len(jobs)) as bar:
-            return {futures[future]: future.result() for future in bar.over(as_completed(futures))}
-
-
-def one_row_a_line(summary: dict[str, Any]) -> str:
-    """JSON whose thousands of rows take a line each."""
-    items = []
-    for key, value in summary.items():
-        rows = ",\n  ".join(map(json.dumps, value)) if isinstance(value, list) else None
-        items.append(f'"{key}": ' + (json.dumps(value) if rows is None else f"[\n  {rows}\n]"))
-    return "{\n" + ",\n".join(items) + "\n}\n"
-
-
 def rows_of_model(summary: dict[str, Any], kind: str, strength: float, size: int) -> dict[Key, dict[str, Any]]:
     rows = [row for row in summary["rows"] if (row["noise"], row["strength"], row["group_size"]) == (kind, strength, size)]
     return {(row["topology"], row["params"], row["ranking"]): row for row in rows}
@@ -270,10 +148,10 @@ def draw(summary: dict[str, Any]) -> Figure:
     size = largest(summary)
     figure = Figure(figsize=(11, 3.9), layout="constrained")
     panels = figure.subplots(1, len(MODELS), sharey=True)
-    for panel, (kind, strength) in zip(panels, MODELS):
+    for panel, (kind, strength) in zip(panels, MODELS, strict=True):
         rows = list(rows_of_model(summary, kind, strength, size).values())
         pointwise = sorted((row["judge_calls"], row["tau"]) for row in rows if row["topology"] == "pointwise")
-        panel.plot(*zip(*pointwise), color="0.6", linestyle="--", label="pointwise, mean score", zorder=0)
+        panel.plot(*zip(*pointwise, strict=True), color="0.6", linestyle="--", label="pointwise, mean score", zorder=0)
         for topology, marker in MARKERS.items():
             for ranking, face in (("bracket", "white"), ("scores", "black")):
                 found = [row for row in rows if (row["topology"], row["ranking"]) == (topology, ranking) and "placement" not in row["params"]]

@@ -2,7 +2,7 @@
 
     python -m arenarl.studies.noise_grid          # ./reproduce.sh fidelity --grid
 
-Groups, judges and rankings are those of `fidelity.py`. What counts here is tau of a tournament less tau of the mean of as many
+Groups, judges and rankings are those of `fidelity`. What counts here is tau of a tournament less tau of the mean of as many
 pointwise calls, over the same groups. Each cell (kind, strength) is kept in runs/noise-grid/<commit> once it is done, and the same
 command goes on from there.
 
@@ -26,8 +26,8 @@ from matplotlib.image import AxesImage
 from arenarl.report import markdown
 from arenarl.report.figures import LINES, STYLE, save_figure
 from arenarl.run.stage import commit
-from arenarl.studies.fidelity import TOPOLOGIES, difference, format_params, one_row_a_line, pointwise_key, run_jobs, simulate
 from arenarl.studies.simulated_groups import NOISE
+from arenarl.studies.simulated_rankings import TOPOLOGIES, difference, format_params, one_row_a_line, pointwise_key, run_jobs, simulate
 from arenarl.system.atomic_files import read_json, write_json, write_text
 
 STRENGTHS = (0.25, 0.5, 1.0, 1.5, 2.0)

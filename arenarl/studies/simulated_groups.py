@@ -26,7 +26,7 @@ class Noise:
     length: float = 0.0  # points for a standard deviation of length
 
 
-NOISE = {  # kind -> strength -> judge; the first three are DESIGN's models, at the strengths 1, 1 and 1.5
+NOISE = {  # kind -> strength -> judge; the first three stand in the table of `fidelity`, at the strengths 1, 1 and 1.5
     "independent": lambda strength: Noise(independent=strength),
     "mixed": lambda strength: Noise(independent=0.7 * strength, shared=0.7 * strength),
     "shared": lambda strength: Noise(shared=strength),

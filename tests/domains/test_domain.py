@@ -122,6 +122,7 @@ def test_without_a_truth_nothing_of_it_is_in_the_figures_and_records():
     assert cases[0].to_record()["findings"] == {}
 
 
+@pytest.mark.slow(seconds=16)
 def test_a_run_without_a_truth_trains_is_evaluated_and_reported(folder, tmp_path):
     """Its policy is the one that learnt to travel: it matters only that it answers."""
     (tmp_path / "my_judge.py").write_text(JUDGE, encoding="utf-8")

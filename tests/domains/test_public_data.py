@@ -320,6 +320,7 @@ def hub(folder, name):
     return app
 
 
+@pytest.mark.slow(seconds=6)
 def test_a_data_set_of_the_hub_is_downloaded_once_and_its_commit_noted(published):
     folder = published.parent
     with serving(hub(published, "Alibaba-NLP/Open-Travel")) as url:

@@ -90,6 +90,7 @@ def test_every_reward_can_be_had_from_an_llm_judge_and_costs_nothing_again(taugh
     assert all(None not in outcome.rewards_G and len(set(outcome.rewards_G)) > 1 for outcome in first)
 
 
+@pytest.mark.slow(seconds=5)
 def test_under_faults_of_every_kind_every_score_used_is_in_the_servers_log(taught, serve, tmp_path):
     config = Config(rollout=RolloutConfig(group_size=8))
     context, _, log = serve(JudgeConfig(), faults=0.3, hang_s=2.0)

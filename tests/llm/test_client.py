@@ -92,6 +92,7 @@ def test_the_request_asks_for_the_schema_or_as_the_config_says(tmp_path):
     assert "response_format" not in none
 
 
+@pytest.mark.slow(seconds=10)
 def test_what_may_pass_is_tried_again_and_retry_after_is_kept_to(tmp_path):
     refusals = (429, "{}", {"Retry-After": "0.7"}), (500, "{}", {}), (503, "no json", {})
     script = Script(*refusals, 30.0, (200, "{}", {}), (200, '{"choi', {}), '{"score": 4}')
@@ -307,6 +308,7 @@ def serve_slowly(port):
     web.run_app(Script(0.5).app, host="127.0.0.1", port=port, print=None)
 
 
+@pytest.mark.slow(seconds=19)
 def test_a_thousand_verdicts_of_half_a_second_take_little_more_than_their_share_of_the_limit(tmp_path):
     """64 at once: 1000 / 64 x 0.5 s. The bound here is far above that, for machines with other work to do; one at a time takes 500 s."""
     port = free_port()

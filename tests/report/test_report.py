@@ -249,7 +249,9 @@ def test_figures_read_in_grey(run, page):
     assert image.shape[1] > 1200 and np.ptp(image.mean(axis=2)) > 0.7
 
 
-needs_browser = pytest.mark.skipif(missing() is not None, reason=str(missing()))
+def needs_browser(test):
+    return pytest.mark.browser(pytest.mark.skipif(missing() is not None, reason=str(missing()))(test))
+
 
 
 @pytest.fixture

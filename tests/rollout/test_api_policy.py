@@ -222,6 +222,7 @@ def prepared(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow(seconds=48)
 def test_evaluate_judges_a_closed_model_like_a_checkpoint_and_again_from_the_store_alone(prepared):
     policy = Policy(turns(native("search_poi", '{"query": "park"}'), ANSWER), key=KEY)
     options = {"name": "closed", "evaluate__decodings": ["greedy"], "extra_environment": {"POLICY_KEY": KEY}}

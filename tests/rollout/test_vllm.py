@@ -30,6 +30,7 @@ pytest.importorskip("vllm", reason="./reproduce.sh test_vllm runs these, in an e
 from arenarl.rollout.vllm_generation import VLLMGenerator, open_engine  # noqa: E402
 from arenarl.rollout.vllm_server import ServerGenerator, VLLMServer  # noqa: E402
 
+pytestmark = pytest.mark.vllm
 NEVER = 3  # a token id that ends no turn, and that a random policy hardly writes
 RL = {"rl__steps": 3, "rl__save_steps": 3, "rl__eval_steps": 0, "rollout__parity_steps": 1, "rollout__parity_bound": 1e-3}
 # float32: an update changes logprobs by far more than this bound, rounding by far less

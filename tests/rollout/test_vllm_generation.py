@@ -42,7 +42,7 @@ def test_every_request_has_a_sampling_of_its_own_and_only_its_own_end():
 @pytest.mark.parametrize(("setting", "message"), [
     ("rollout.server_url=localhost:8000", "must be an http.s. address"),
     ("rollout.parity_bound=0", "must be above 0"),
-    ("rollout.vllm_memory=1.5", "must be from 0 to 1"),
+    ("rollout.vllm_memory=1.5", "must not be above 1"),
 ])  # fmt: skip
 def test_settings_that_cannot_work_are_refused(setting, message):
     with pytest.raises(UserError, match=message):

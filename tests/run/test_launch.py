@@ -64,12 +64,14 @@ def test_accelerate_reads_its_configs(name, machines, processes):
         assert (arguments.main_process_ip, arguments.machine_rank, arguments.main_process_port) == ("10.0.0.1", 3, 29500)
 
 
+@pytest.mark.slow(seconds=11)
 def test_accelerate_really_starts_its_processes(probe):
     config = str(LAUNCH / "accelerate_8_gpus.yaml")
     command = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", config, "--num_processes", "2", str(probe), "--config", "x.yaml"]
     assert said_by(probe, start(*command)) == ["rank 0 of 2: 3", "rank 1 of 2: 3"]
 
 
+@pytest.mark.slow(seconds=14)
 def test_two_machines_meet_at_the_rendezvous(probe):
     endpoint = f"127.0.0.1:{free_port()}"
     command = [
@@ -79,6 +81,7 @@ def test_two_machines_meet_at_the_rendezvous(probe):
     assert said_by(probe, start(*command), start(*command)) == ["rank 0 of 2: 3", "rank 1 of 2: 3"]
 
 
+@pytest.mark.slow(seconds=10)
 def test_the_slurm_script_starts_a_launcher_on_every_machine(probe, tmp_path):
     """With an srun that runs its command here, as SLURM does on each machine."""
     tools = {"srun": 'shift; exec "$@"', "scontrol": "echo 127.0.0.1; echo other", "python": f'exec {sys.executable} "$@"'}

@@ -12,6 +12,8 @@ from arenarl.report.conclusion import meaning
 from arenarl.report.page import write_page
 from arenarl.trajectory import read_jsonl
 
+pytestmark = pytest.mark.slow(seconds=60)  # all of them
+
 OPTIONS = {
     "config": str(ROOT / "configs" / "research" / "quickstart.yaml"), "data__sft_size": 60, "data__rl_size": 12, "data__test_per_subtask": 2,
     "data__research": {"hop_weights": [1.0]}, "environment__search__corpus_size": 200, "sft__epochs": 1, "sft__deepspeed": None,

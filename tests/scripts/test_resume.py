@@ -16,6 +16,8 @@ from scripts import ENVIRONMENT, assert_a_whole_checkpoint_is_left, command_of, 
 from arenarl.run.stage import Stopwatch, timed
 from arenarl.system.atomic_files import write_json
 
+pytestmark = pytest.mark.slow(seconds=200)  # all of them
+
 SEED = int(os.environ.get("ARENARL_KILL_SEED", random.SystemRandom().randrange(10**6)))
 KILLS = int(os.environ.get("ARENARL_KILLS", 1))
 SIZES = {"sft__epochs": 3, "sft__save_steps": 4, "rl__steps": 5, "rl__save_steps": 1, "rl__eval_steps": 2}

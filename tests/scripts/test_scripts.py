@@ -13,6 +13,8 @@ from scripts import CONFIG, ENVIRONMENT, ROOT, TINY, command_of, differ, read, r
 
 from arenarl.config.load import load_config
 
+pytestmark = pytest.mark.slow(seconds=300)  # all of them
+
 FIGURES = ("valid_rate", "win_rate", "quality", "groundedness", "constraints_met", "tool_calls")
 
 

@@ -8,9 +8,9 @@ from statistics import fmean
 import pytest
 
 from arenarl.studies import noise_grid
-from arenarl.studies.fidelity import pointwise_key, simulate
 from arenarl.studies.noise_grid import METHODS, STRENGTHS, cell, cell_rows, markdown_table, run
 from arenarl.studies.simulated_groups import NOISE
+from arenarl.studies.simulated_rankings import pointwise_key, simulate
 
 
 def test_a_difference_is_that_of_the_same_groups_at_as_many_calls():
@@ -35,6 +35,7 @@ def test_a_cell_that_is_there_is_not_computed_again(tmp_path, monkeypatch):
         cell("mixed", 0.5, 3, 3, 0, tmp_path)  # of more groups: another cell
 
 
+@pytest.mark.slow(seconds=4)
 def test_a_tournament_wins_where_noise_is_shared_and_not_where_it_sticks():
     found = {kind: {row["params"]: row for row in cell_rows(kind, 2.0, 5, 50, 0) if row["topology"] == "balanced"} for kind in ("shared", "sticking")}
     assert found["shared"]["matches=2n-2"]["ci"][0] > 0.1
@@ -53,6 +54,7 @@ def test_it_runs_as_a_command_over_all_kinds_and_strengths(tmp_path):
     assert run(3, 2, 0, 1, kept) == {"core_seconds": grid["core_seconds"], "rows": grid["rows"]}
 
 
+@pytest.mark.slow(seconds=7)
 def test_wrong_numbers_are_refused():
     done = subprocess.run([sys.executable, "-m", "arenarl.studies.noise_grid", "--groups", "1"], capture_output=True, text=True, check=False)
     assert done.returncode == 2 and "at least 2" in done.stderr

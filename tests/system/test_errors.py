@@ -47,6 +47,7 @@ def last_line(done):
     return done.stderr.strip().splitlines()[-1]
 
 
+@pytest.mark.slow(seconds=41)
 def test_a_full_disk_ends_with_one_line_and_with_room_the_run_goes_on(prepared, tmp_path):
     disk = tmp_path / "disk"
     disk.mkdir()
@@ -84,6 +85,7 @@ def test_no_permission_ends_with_one_line(tmp_path):
     assert "no permission to write there" in last_line(done) and "data" in last_line(done)
 
 
+@pytest.mark.slow(seconds=15)
 def test_too_little_memory_ends_with_one_line(folder):
     def limit():
         resource.setrlimit(resource.RLIMIT_AS, (12 * 2**30, 12 * 2**30))
@@ -94,6 +96,7 @@ def test_too_little_memory_ends_with_one_line(folder):
     assert "memory ran out; lower" in last_line(done)
 
 
+@pytest.mark.slow(seconds=14)
 def test_a_port_in_use_ends_with_one_line(folder):
     with socket.socket() as taken:
         taken.bind(("", 0))
@@ -103,6 +106,7 @@ def test_a_port_in_use_ends_with_one_line(folder):
     assert "the port is in use by another run" in last_line(done)
 
 
+@pytest.mark.slow(seconds=49)
 def test_ctrl_c_ends_with_one_line_and_keeps_the_checkpoint_and_meanwhile_nobody_else_may_write(folder):
     process = start(folder, "train_sft.py", "runs/tiny/sft/checkpoint-5/whole.json", sft__epochs=100, **TWO)
     assert "is being written by another run" in last_line(run(folder, "train_sft.py", sft__epochs=100, **TWO))
@@ -111,6 +115,7 @@ def test_ctrl_c_ends_with_one_line_and_keeps_the_checkpoint_and_meanwhile_nobody
     assert list(folder.glob("runs/tiny/sft/checkpoint-*/whole.json"))
 
 
+@pytest.mark.slow(seconds=19)
 def test_a_process_killed_for_its_memory_ends_the_run_with_one_line(folder):
     process = start(folder, "train_sft.py", "runs/tiny/sft/checkpoint-5/whole.json", sft__epochs=100, **TWO)
     psutil.Process(process.pid).children()[1].kill()
@@ -139,6 +144,7 @@ def launched(folder, code, processes):
     return subprocess.run(command, cwd=folder, env=os.environ | ENVIRONMENT, capture_output=True, text=True, timeout=300, check=False)
 
 
+@pytest.mark.slow(seconds=5)
 def test_a_gpu_without_memory_ends_the_run_with_one_line_of_the_process_that_had_none(tmp_path):
     """There is none here: the real exception is raised in a process of its own, while the other waits for it."""
     assert last_line(launched(tmp_path, FULL, 2)) == f"error: {GPU_OUT_OF_MEMORY}"
@@ -158,18 +164,21 @@ guarded(main)
 """
 
 
+@pytest.mark.slow(seconds=15)
 def test_processes_that_end_right_after_they_met_end_well(tmp_path):
     """Left to Python's shutdown, some of eight nearly always abort: a thread of gloo's needs Python meanwhile."""
     done = launched(tmp_path, MEETING, 8)
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.slow(seconds=15)
 def test_a_bug_on_several_processes_keeps_its_traceback(tmp_path):
     done = launched(tmp_path, MEETING.replace("gather_object([0])", "gather_object([0])\n    raise ValueError('a bug')"), 8)
     assert done.returncode == 1 and "ValueError: a bug" in done.stderr
     assert done.stderr.endswith("failed with exit code 1; its traceback stands above\n")
 
 
+@pytest.mark.slow(seconds=21)
 def test_processes_end_when_their_launcher_is_killed(folder):
     process = start(folder, "train_sft.py", "runs/tiny/sft/checkpoint-5/whole.json", sft__epochs=100, **TWO)
     workers = psutil.Process(process.pid).children()
@@ -197,6 +206,7 @@ def wheel(folder, name, version):
         file.writestr(f"{info}/RECORD", f"{name}.py,,\n{info}/METADATA,,\n{info}/WHEEL,,\n{info}/RECORD,,\n")
 
 
+@pytest.mark.slow(seconds=6)
 def test_an_interrupted_download_of_packages_ends_with_one_line_and_the_same_command_goes_on(tmp_path):
     """The first attempt finds torch but not the other package, as if the network had gone away in between."""
     wheels = tmp_path / "wheels"

@@ -34,6 +34,7 @@ def runs_with(seed, quick=False):
     return [run for name in TABLES for run in runs_of(name, read_table(name), [], [seed], quick=quick)]
 
 
+@pytest.mark.slow(seconds=16)
 @pytest.mark.parametrize("quick", [False, True])
 def test_every_row_of_every_table_can_run_on_one_process(quick):
     runs = runs_with(1, quick)
@@ -44,6 +45,7 @@ def test_every_row_of_every_table_can_run_on_one_process(quick):
         assert list(run.loaded.evaluate.checkpoints) == [run.checkpoint]
 
 
+@pytest.mark.slow(seconds=8)
 def test_a_row_that_several_tables_have_has_the_same_settings_in_each_and_rows_with_other_names_have_others():
     settings = {}
     for run in runs_with(1):
@@ -231,6 +233,7 @@ def test_of_runs_that_tables_share_the_one_that_measures_more_is_made():
     assert runner._different([fig1, table2, swiss]) == runner._different([table2, swiss, fig1][::-1]) == [fig1, swiss]
 
 
+@pytest.mark.slow(seconds=17)
 def test_a_script_that_a_table_started_ends_when_the_table_is_killed(tmp_path):
     """Else it would hold the folder that the next try needs."""
     (tmp_path / "long.py").write_text(
@@ -262,12 +265,14 @@ def is_running(pid):
         return False
 
 
+@pytest.mark.slow(seconds=17)
 def test_the_command_refuses_an_unknown_row_before_any_work():
     command = [sys.executable, "-m", "arenarl.tables", "table2", "--row", "swis"]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert ended.returncode == 2 and ended.stderr.count("\n") == 1 and "has no row swis" in ended.stderr
 
 
+@pytest.mark.slow(seconds=5)
 @pytest.mark.parametrize("name", sorted(set(TABLES) - {"noise"}))  # the noise of an LLM cannot be chosen
 def test_a_rows_options_at_the_papers_scale_load(name):
     lines = [line for line in scale_table(read_table(name)).splitlines() if "--config" in line]

@@ -73,6 +73,7 @@ def test_it_goes_on_where_it_was_killed_and_starts_anew_with_other_settings(conf
     assert len(set(rolled_out)) == 6
 
 
+@pytest.mark.slow(seconds=16)
 def test_a_real_policy_has_pass_rates_the_same_on_one_process_and_on_two(config, policy_path):
     difficulty.measure(config)
     records = list(read_jsonl(config.pass_rates))

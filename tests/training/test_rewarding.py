@@ -14,8 +14,8 @@ from arenarl.domains.rubrics import domain_rubric
 from arenarl.domains.travel.teacher import Teacher
 from arenarl.domains.travel.truth import examine
 from arenarl.judges.embedded import EmbeddedJudge
-from arenarl.judges.judge import cached_examiner
-from arenarl.training.rewarding import REWARDS, GroupOutcome, true_quality
+from arenarl.judges.judge import cached_examiner, true_quality
+from arenarl.training.rewarding import REWARDS, GroupOutcome
 from arenarl.training.step_records import outcome_metrics
 from arenarl.trajectory import RolloutGroup
 

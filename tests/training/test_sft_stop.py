@@ -25,16 +25,19 @@ def whole(sft):
     return sft("whole", None)
 
 
+@pytest.mark.slow(seconds=17)
 def test_it_ends_at_the_first_try_that_reaches_the_share_without_a_checkpoint(sft, whole):
     stopped = sft("stopped", 0.0)
     assert differ(weights(stopped), weights(whole / "checkpoint-2")) == []
     assert not list(stopped.glob("checkpoint-*"))
 
 
+@pytest.mark.slow(seconds=17)
 def test_trying_changes_nothing_of_the_training(sft, whole):
     assert differ(weights(sft("tried", 1.0)), weights(whole)) == []
 
 
+@pytest.mark.slow(seconds=22)
 def test_all_processes_end_together_under_zero_3(sft):
     stopped = sft("two", 0.0, processes=2, deepspeed=True)
     assert weights(stopped) and not list(stopped.glob("checkpoint-*"))

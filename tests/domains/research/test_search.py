@@ -375,7 +375,7 @@ def test_a_cache_that_cannot_be_written_is_named(tmp_path):
     ("environment.search.engine=folder", "environment.search.folder=None: name the folder"),
     ("environment.search.engine=web", "environment.results=compact names pages by their titles"),
     ("environment.search.results=0", "environment.search.results=0: must be above 0"),
-    ("environment.search.web.timeout_s=0", "environment.search.web.timeout_s=0.0: must be above 0"),
+    ("environment.search.web.timeout_s=0", "environment.search.web.timeout_s=0: must be above 0"),
     ("environment.search.snippet.name=llm", "environment.search.snippet.model is missing"),
     ("environment.search.resluts=3", "did you mean environment.search.results"),
 ])  # fmt: skip

@@ -1,0 +1,79 @@
+"""A policy of random weights and any size that generates as many tokens as it may, and a script that puts tool calls and answers into them."""
+
+import random
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import torch
+from transformers import PreTrainedTokenizerBase, Qwen3ForCausalLM
+
+from arenarl.config.schema import Config, ScratchConfig
+from arenarl.domains.environments import make_environment
+from arenarl.domains.travel.teacher import Teacher
+from arenarl.plan import memory
+from arenarl.rollout.generation import GeneratedTurn, TurnRequest
+from arenarl.rollout.policy import build_scratch_model, train_tokenizer
+from arenarl.training.sft_data import as_text
+from arenarl.trajectory import Query
+
+SHAPES = {  # beside `tiny`, which is the YAML's policy.scratch. Their tokenizer knows fewer tokens, and thinks nothing of the rest
+    "qwen3-1.7b": memory.SHAPES["Qwen/Qwen3-1.7B"],
+    "qwen3-8b": memory.SHAPES["Qwen/Qwen3-8B"],
+}
+GOING_ON = 0.6  # share of its turns, but for the last, that call a tool; the others answer
+
+
+class Script:
+    """Writes over a generated turn, whose length it keeps: some of the policy's tokens as a thought, then a tool call or an answer."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, generate: Callable[[TurnRequest], Awaitable[GeneratedTurn]], turns: int):
+        def encode(text: str) -> list[int]:
+            return tokenizer.encode(text, add_special_tokens=False)
+
+        self.generate, self.turns = generate, turns
+        self.head = encode("<think>\n")
+        self.search = [*encode('\n</think>\n\n<tool_call>\n{"name": "universal_search", "arguments": {"query": "cafe"}}\n</tool_call>')]
+        self.answer = encode("\n</think>\n\n<answer>\nA cafe in Chengdu.\n</answer>")
+        self.end, (self.filler, *_) = tokenizer.eos_token_id, encode(" cafe")
+        self.header = tokenizer.convert_tokens_to_ids("<|im_start|>assistant\n")
+        self.ordinary = set(range(len(tokenizer))) - set(tokenizer.added_tokens_decoder)
+
+    async def __call__(self, request: TurnRequest) -> GeneratedTurn:
+        turn_ids = (await self.generate(request)).token_ids
+        is_last = request.token_ids.count(self.header) == self.turns
+        goes_on = not is_last and random.Random(request.seed).random() < GOING_ON
+        tail = [*(self.search if goes_on else self.answer), self.end]
+        thought = turn_ids[len(self.head) : len(turn_ids) - len(tail)]
+        return GeneratedTurn([*self.head, *(token if token in self.ordinary else self.filler for token in thought), *tail])
+
+
+def build_policy(config: Config, shape: str, queries: list[Query], folder: Path) -> tuple[str, int]:
+    """A folder with a random policy of the shape that never ends a turn, and a tokenizer of texts of the embedded world; its parameters."""
+    environment = make_environment(config.environment, config.data.language)
+    teacher = Teacher(environment.world, environment)
+    taught = [teacher.solve(query, random.Random(index), 0.5) for index, query in enumerate(queries)]
+    texts = [message["content"] for trajectory in taught for message in as_text(trajectory.messages)]
+    tokenizer = train_tokenizer(texts, environment.tools, config.policy.scratch.vocab_size)
+    torch.manual_seed(config.seed)
+    scratch = _scratch_of(SHAPES[shape]) if shape in SHAPES else config.policy.scratch
+    model = build_scratch_model(scratch, tokenizer).to(getattr(torch, config.policy.dtype))
+    if shape in SHAPES:
+        model.resize_token_embeddings(SHAPES[shape].vocabulary, mean_resizing=False)
+    _never_end(model, tokenizer.eos_token_id)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder), model.num_parameters()
+
+
+def _scratch_of(shape: memory.Shape) -> ScratchConfig:
+    sizes = (shape.hidden, shape.intermediate, shape.layers, shape.heads, shape.kv_heads, shape.head_dim)
+    return ScratchConfig(*sizes, rope_theta=1e6, max_positions=40960)
+
+
+@torch.no_grad()
+def _never_end(model: Qwen3ForCausalLM, end: int) -> None:
+    """The first dimension of the residual stream becomes a constant, against which the end of a turn points."""
+    for layer in model.model.layers:
+        layer.self_attn.o_proj.weight[0] = layer.mlp.down_proj.weight[0] = 0
+    model.model.embed_tokens.weight[:, 0] = 1
+    model.model.embed_tokens.weight[end, 0] = -50
