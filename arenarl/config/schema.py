@@ -23,6 +23,7 @@ Share = Annotated[Float, Field(ge=0, le=1)]
 Fields = Annotated[dict[str, JsonValue], AfterValidator(lambda fields: json.dumps(fields, allow_nan=False) and fields)]  # JSON has no NaN
 
 SIMULATED_MODEL = "simulated-travel-judge"  # what arenarl.judges.server calls its model
+VLLM_ALONE = 0.85  # share of the GPU's memory that vLLM takes in evaluation, where nothing else is there
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""What a run's LLM calls will come to, before it starts: calls, tokens and cost, printed as one line.
+"""What a run's judge calls will come to, before it starts: how many, and for an LLM tokens and cost, printed as one line.
 
 The calls are counted by playing one group's tournament with invented scores; the tokens by building its prompts from a stored
 baseline. Thinking and asking again are not in it.
@@ -78,6 +78,22 @@ def most_calls(config: Config) -> int:
         return client.usage.calls
     both_orders = paper_calls(tournament.topology, size) or 2 * parse_budget(tournament.matches, size)
     return both_orders if tournament.bidirectional else both_orders // 2
+
+
+def judge_calls(config: Config, stage: str) -> dict[str, int]:
+    """Calls that a stage makes at most, by what for, over all of `judge.eval`."""
+    both_orders = 2 * len(config.judge.eval)
+    if stage == "rl":
+        return {"rewards": config.rl.rollouts * config.rl.groups * most_calls(config), "the curve": config.curve_cases * both_orders}
+    if stage == "evaluate":
+        return {"the evaluation": count_test_queries(config) * len(config.evaluate.attempts) * len(config.evaluated) * both_orders}
+    return {}
+
+
+def count_test_queries(config: Config) -> int:
+    """As many as will be made; where others made them, as many as there are. Raises UserError if these are not prepared yet."""
+    domain = make_domain(config.environment, config.data)
+    return config.data.test_per_subtask * len(domain.subtasks) or len(domain.read_split("test"))
 
 
 def _estimate_cases(config: Config, queries: Sequence[Query], baselines: dict[str, Trajectory], client: _CountingClient, cases: int) -> Usage:

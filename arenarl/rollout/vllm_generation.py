@@ -23,7 +23,6 @@ from arenarl.config.schema import Config
 from arenarl.rollout.generation import GeneratedTurn, TurnRequest
 from arenarl.system.errors import GO_ON, OUT_OF_MEMORY, UserError
 
-_ALONE_MEMORY = 0.85  # share of the GPU: nothing else is there
 _OPEN: list[Any] = []  # the engine of this process, unless a trainer owns it: there is no sure way to free one's memory
 _SHAPE = ("model_type", "vocab_size", "hidden_size", "num_hidden_layers")  # what tells a wrong model apart
 
@@ -59,7 +58,7 @@ def open_engine(path: str, config: Config, rows: int, beside_trainer: bool) -> A
                 seed=config.seed,
                 max_num_seqs=rows,
                 max_num_batched_tokens=4096,  # of prompts in one step; vLLM's own default is larger, and its memory profile goes by it
-                gpu_memory_utilization=config.rollout.vllm_memory if beside_trainer else _ALONE_MEMORY,
+                gpu_memory_utilization=config.rollout.vllm_memory if beside_trainer else VLLM_ALONE,
                 enable_prefix_caching=True,
                 logprobs_mode="processed_logprobs",  # of the distribution that tokens are drawn from, temperature included
                 distributed_executor_backend="external_launcher" if beside_trainer else None,

@@ -1,37 +1,40 @@
-"""Measures, on a small random Qwen3 on the CPU, what `memory` computes: bytes of states, of tensors kept for the backward pass, of the cache.
+"""Measures on a small random Qwen3 on the CPU what `arenarl.plan.memory` computes: bytes of states, of tensors kept for the backward pass, of
+what generating takes.
 
-    python -m arenarl.plan.memory_check
-
-prints computed against measured, part by part. Activations are what autograd's saved-tensor hooks see, each storage once and without
-the parameters; the states of parameters, gradients and optimizer are those of a real ZeRO-3 engine (one process, whose share is all).
+Run as a script it prints the states of a real ZeRO-3 engine (one process, whose share is all): DeepSpeed leaves its marks on a process.
 """
 
 import json
 import os
+import weakref
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from arenarl.judges.server import free_port
-from arenarl.plan.memory import ADAM, BF16, FP32, Shape, activations, kv_bytes, layer_activations, rotations
-from arenarl.report import markdown
+from arenarl.plan.memory import BF16, Shape
 from arenarl.run.zero3 import start_deepspeed
 from arenarl.system.repository import CONFIGS
 
 SMALL = Shape(layers=6, hidden=512, intermediate=1536, heads=8, kv_heads=2, head_dim=64, vocabulary=16_000)  # 34 million parameters
 TOKENS = 192
-ZERO3 = CONFIGS / "launch" / "zero3_gpu.json"
-TOLERANCE = 0.02  # by which activations may differ; states may not differ at all
 
 
 def build_model(shape: Shape) -> Qwen3ForCausalLM:
-    """A random model in bfloat16."""
+    """A random model, in bfloat16 or float32 by the shape's width."""
     config = Qwen3Config(
         vocab_size=shape.vocabulary, hidden_size=shape.hidden, intermediate_size=shape.intermediate, num_hidden_layers=shape.layers,
         num_attention_heads=shape.heads, num_key_value_heads=shape.kv_heads, head_dim=shape.head_dim, tie_word_embeddings=shape.tied,
+        max_position_embeddings=shape.positions,
     )  # fmt: skip
     torch.manual_seed(0)
-    return Qwen3ForCausalLM(config).to(torch.bfloat16)
+    return Qwen3ForCausalLM(config).to(torch.bfloat16 if shape.width == BF16 else torch.float32)
+
+
+def token_ids(shape: Shape, rows: int = 1, tokens: int = TOKENS) -> torch.Tensor:
+    return torch.arange(tokens).repeat(rows, 1) % shape.vocabulary
 
 
 class SavedBytes(torch.autograd.graph.saved_tensors_hooks):
@@ -60,20 +63,41 @@ class SavedBytes(torch.autograd.graph.saved_tensors_hooks):
         return sum(self.storages.values())
 
 
-def measured_activations(shape: Shape, tokens: int, checkpointing: bool) -> int:
+class PeakBytes(TorchDispatchMode):
+    """The most bytes that tensors made inside the block held at once, without `model`'s parameters."""
+
+    def __init__(self, model: torch.nn.Module):
+        super().__init__()
+        self.live = dict.fromkeys((parameter.untyped_storage()._cdata for parameter in model.parameters()), 0)
+        self.now = self.peak = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        for tensor in tree_flatten(result)[0]:
+            if isinstance(tensor, torch.Tensor) and (storage := tensor.untyped_storage())._cdata not in self.live:
+                self.live[storage._cdata] = storage.nbytes()
+                self.now += storage.nbytes()
+                weakref.finalize(storage, self._freed, storage._cdata)
+        self.peak = max(self.peak, self.now)
+        return result
+
+    def _freed(self, key: int) -> None:
+        self.now -= self.live.pop(key)
+
+
+def measured_activations(shape: Shape, checkpointing: bool) -> int:
     """Bytes that autograd keeps for one trajectory; with checkpointing without the layer that is computed again, and the rotations."""
     model = build_model(shape).train()
     if checkpointing:  # the reentrant kind shows the hooks the layers' inputs; the other keeps the same tensors out of their sight
         model.gradient_checkpointing_enable({"use_reentrant": True})
     with SavedBytes(model) as saved:
-        model(input_ids=torch.arange(tokens)[None] % shape.vocabulary, use_cache=False)
+        model(input_ids=token_ids(shape), use_cache=False)
     return saved.total
 
 
-def measured_loss(shape: Shape, tokens: int) -> int:
+def measured_loss(shape: Shape) -> int:
     """Bytes that a plain cross-entropy over whole logits keeps on top."""
-    model = build_model(shape).train()
-    input_ids = torch.arange(tokens)[None] % shape.vocabulary
+    model, input_ids = build_model(shape).train(), token_ids(shape)
     with SavedBytes(model) as decoder:
         model(input_ids=input_ids, use_cache=False)
     with SavedBytes(model) as whole:
@@ -81,11 +105,20 @@ def measured_loss(shape: Shape, tokens: int) -> int:
     return whole.total - decoder.total
 
 
-def measured_cache(shape: Shape, tokens: int) -> int:
-    """Bytes of the key-value cache."""
+def measured_cache(shape: Shape) -> int:
+    """Bytes of the key-value cache of one trajectory."""
     with torch.no_grad():
-        cache = build_model(shape).eval()(input_ids=torch.arange(tokens)[None] % shape.vocabulary, use_cache=True).past_key_values
+        cache = build_model(shape).eval()(input_ids=token_ids(shape), use_cache=True).past_key_values
     return sum(tensor.nbytes for layer in cache.layers for tensor in (layer.keys, layer.values))
+
+
+def measured_generation(shape: Shape, rows: int, tokens: int) -> int:
+    """Bytes beside the weights, at most, while `generate` reads rows of different lengths and goes on with a token."""
+    model, mask = build_model(shape).eval(), torch.ones(rows, tokens, dtype=torch.long)
+    mask[0, :10] = 0
+    with PeakBytes(model) as peak, torch.no_grad():
+        model.generate(input_ids=token_ids(shape, rows, tokens), attention_mask=mask, max_new_tokens=2, do_sample=False, pad_token_id=0)
+    return peak.peak
 
 
 def measured_states(shape: Shape) -> dict[str, int]:
@@ -95,9 +128,10 @@ def measured_states(shape: Shape) -> dict[str, int]:
 
     start_deepspeed()
     model = build_model(shape)
-    config = _without_auto(json.loads(ZERO3.read_text(encoding="utf-8"))) | {"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": True}}
+    config = _without_auto(json.loads((CONFIGS / "launch" / "zero3_gpu.json").read_text(encoding="utf-8")))
+    config |= {"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": shape.width == BF16}}
     engine, *_ = deepspeed.initialize(model=model, optimizer=torch.optim.AdamW(model.parameters(), lr=1e-6), config=config)
-    engine.backward(engine(input_ids=torch.arange(8)[None], labels=torch.arange(8)[None]).loss)
+    engine.backward(engine(input_ids=token_ids(shape), labels=token_ids(shape)).loss)
     engine.step()
     zero = engine.optimizer
     moments = [tensor for state in zero.optimizer.state.values() for tensor in state.values() if torch.is_tensor(tensor) and tensor.numel() > 1]
@@ -114,24 +148,5 @@ def _without_auto(values: dict) -> dict:
     return {key: _without_auto(value) if isinstance(value, dict) else value for key, value in values.items() if value != "auto"}
 
 
-def comparison(shape: Shape = SMALL, tokens: int = TOKENS) -> dict[str, tuple[int, int]]:
-    """Part -> (computed, measured) bytes."""
-    p, states = shape.parameters, measured_states(shape)
-    computed = {"parameters": BF16 * p, "gradients": FP32 * p, "float32 copy for the optimizer": FP32 * p, "Adam's two moments": ADAM * FP32 * p}
-    unseen = tokens * (layer_activations(shape) + rotations(shape))  # by autograd, where layers are checkpointed
-    return {name: (computed[name], states[name]) for name in computed} | {
-        "activations": (activations(shape, tokens, False), measured_activations(shape, tokens, False)),
-        "activations, layer inputs only": (activations(shape, tokens, True) - unseen, measured_activations(shape, tokens, True)),
-        "a plain loss over whole logits": (FP32 * shape.vocabulary * tokens, measured_loss(shape, tokens)),
-        "key-value cache": (kv_bytes(shape) * tokens, measured_cache(shape, tokens)),
-    }
-
-
-def table(found: dict[str, tuple[int, int]]) -> str:
-    """As Markdown."""
-    rows = [[name, f"{computed:,}", f"{measured:,}", f"{measured / computed - 1:+.2%}"] for name, (computed, measured) in found.items()]
-    return markdown.table(["bytes", "computed", "measured", "difference"], rows)
-
-
 if __name__ == "__main__":
-    print(table(comparison()))
+    print(json.dumps(measured_states(SMALL)))
