@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from transformers import AutoConfig
 
-from arenarl.config.schema import Config
+from arenarl.config.schema import VLLM_ALONE, Config
 from arenarl.rollout.generation import GeneratedTurn, TurnRequest
 from arenarl.system.errors import GO_ON, OUT_OF_MEMORY, UserError
 
