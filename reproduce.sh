@@ -29,7 +29,7 @@ ablations() { tables ablations "$@"; }
 noise()     { tables noise "$@"; }
 tournament_grpo() { tables tournament_grpo "$@"; }
 all()       { tables all "$@"; }
-readme()    { python -m arenarl.tables.documents; python -m arenarl.plan.memory --readme; }
+readme()    { python -m arenarl.tables.documents; }
 judge_check()  { data; python -m arenarl.studies.judge_reliability --config "$CONFIG" "$@"; }
 judge_faults() { data; sft; python -m arenarl.studies.judge_faults --config "$CONFIG" "$@"; }
 bench()     { python -m arenarl.studies.bench_training --config "$CONFIG" "$@"; }

@@ -10,7 +10,6 @@ from arenarl.config import schema as config_module
 from arenarl.config.checks import check_groups
 from arenarl.config.load import config_to_yaml, load_config
 from arenarl.config.schema import Config
-from arenarl.plan import memory
 from arenarl.report import __main__ as report
 from arenarl.system.errors import UserError
 
@@ -370,9 +369,8 @@ def test_limits_of_a_run_are_checked(refuse):
     assert "judge.max_cost needs judge.train.price_in and judge.train.price_out" in refuse(judge)
 
 
-@pytest.mark.parametrize(("script", "what"), [(report, "quickstart"), (memory, "--readme")])
-def test_overrides_without_a_config_are_refused(script, what, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["script", what, "--set", "seed=1"])
+def test_overrides_without_a_config_are_refused(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["script", "quickstart", "--set", "seed=1"])
     with pytest.raises(SystemExit):
-        script.main()
+        report.main()
     assert "--set changes a key of a config; name it with --config" in capsys.readouterr().err

@@ -1,7 +1,14 @@
+from pathlib import Path
+
 import pytest
 
+from arenarl.config.load import load_config
 from arenarl.config.schema import Config, JudgeConfig, RolloutConfig
-from arenarl.plan.estimate import estimate_rl, print_estimate
+from arenarl.plan.estimate import count_test_queries, estimate_rl, judge_calls, most_calls, print_estimate
+from arenarl.system.errors import UserError
+from arenarl.trajectory import write_jsonl
+
+ROOT = Path(__file__).resolve().parents[2]
 
 LLM = JudgeConfig(name="llm", model="m", price_in=2.0, price_out=8.0)
 
@@ -39,3 +46,38 @@ def test_tokens_and_cost_are_of_the_size_of_the_prompts(taught):
 def test_without_an_llm_nothing_is_printed(capsys):
     print_estimate(Config(), "rl")
     assert capsys.readouterr().out == ""
+
+
+def load(*overrides, path="configs/travel/rl_arenarl_qwen3_8b.yaml"):
+    return load_config(ROOT / path, list(overrides))
+
+
+@pytest.mark.parametrize(("overrides", "calls"), [
+    ([], 60), (["tournament.bidirectional=false"], 30), (["tournament.topology=round_robin"], 240), (["tournament.topology=anchor"], 30),
+    (["tournament.topology=swiss"], 64), (["tournament.topology=double_elimination"], 60), (["tournament.topology=balanced"], 60),
+    (["tournament.topology=balanced", "tournament.matches=n"], 32),
+    (["reward.name=pointwise_answer"], 16), (["reward.name=pointwise_trajectory"], 16),
+    (["reward.name=win_rate"], 240), (["reward.name=pointwise_implicit"], 16), (["reward.name=pointwise_explicit"], 16 * 7),
+    (["reward.name=tournament_grpo"], 56),
+])  # fmt: skip
+def test_most_calls_of_a_group_of_16(overrides, calls):
+    assert most_calls(load(*overrides)) == calls
+
+
+def test_the_judge_calls_of_a_run():
+    """200 steps of 8 groups; a curve at steps 0, 20, …, 200 of 50 queries, 2 decodings, 2 orders; 250 test queries, 2 x 2, 2 policies."""
+    assert judge_calls(load(), "sft") == {}
+    assert judge_calls(load(), "rl") == {"rewards": 200 * 8 * 60, "the curve": 11 * 50 * 2 * 2}
+    assert judge_calls(load(), "evaluate") == {"the evaluation": 250 * 2 * 2 * 2}
+    assert judge_calls(load("rl.eval_steps=0", "judge.eval=[{}, {}]"), "rl")["the curve"] == 0
+    assert judge_calls(load("judge.eval=[{}, {}]"), "evaluate") == {"the evaluation": 250 * 2 * 2 * 2 * 2}
+    assert judge_calls(load(path="configs/travel/closed_models.yaml"), "evaluate") == {"the evaluation": 250 * 4 * 1 * 2}
+
+
+def test_published_test_queries_are_counted_where_they_are(tmp_path):
+    config = load(f"data.folder={tmp_path}", path="configs/travel/open_travel_qwen3_8b.yaml")
+    with pytest.raises(UserError, match="test_queries.jsonl does not exist; make it with"):
+        count_test_queries(config)
+    queries = [{"query_id": str(i), "domain": "travel", "subtask": "Search", "language": "en", "query": str(i)} for i in range(3)]
+    write_jsonl(tmp_path / "test_queries.jsonl", queries)
+    assert count_test_queries(config) == 3
