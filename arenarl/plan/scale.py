@@ -5,7 +5,7 @@ from pathlib import Path
 
 from arenarl.config.load import load_config
 from arenarl.plan.estimate import judge_calls
-from arenarl.plan.memory import FP32, Training, activations, gb, head_memory, kv_bytes, memory_table, shape_of, vllm_cache
+from arenarl.plan.memory import FP32, activations, gb, head_memory, kv_bytes, memory_table, shape_of, vllm_cache
 from arenarl.plan.stages import Hardware, hours, length_of, training_of, trajectories_of
 from arenarl.report import markdown
 from arenarl.report.summary import format_figure

@@ -39,7 +39,7 @@ def main() -> int:
 def _tells(failure: ProcessFailure) -> int:
     """How much a failure says of the cause: a process that only lost its peer says less than the peer."""
     line = _line(failure)
-    return 0 if LOST_CONNECTION in line or failure.exitcode == -signal.SIGTERM else 1 if "traceback" in line else 2
+    return 0 if LOST_CONNECTION in line or failure.exitcode == -signal.SIGTERM else 1 if failure.exitcode == 1 else 2
 
 
 def _line(failure: ProcessFailure) -> str:

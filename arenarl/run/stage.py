@@ -26,12 +26,12 @@ def start_stage(config: Config, stage: str, provenance: dict[str, Any]) -> Path:
     fix_randomness(config)
     folder = config.run_dir / stage
     folder.mkdir(parents=True, exist_ok=True)
-    keep_tracebacks(folder)
     refuse_other_settings(config, folder)
     if is_main_process() and not _has_finished(folder):
         _claim(folder)
         write_text(folder / "config.yaml", config_to_yaml(config))
         write_json(folder / "provenance.json", provenance)
+    keep_tracebacks(folder)  # not before: the folder may be another run's
     return folder
 
 

@@ -91,7 +91,9 @@ def explain(error: BaseException) -> str | None:
     Only what an error is, or was explicitly raised from, counts: a bug met while another error was being handled stays a bug.
     """
     cause: BaseException | None = error
-    while cause is not None:
+    seen: set[int] = set()
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))  # an error may be raised from itself
         if isinstance(cause, UserError):
             return f"error: {cause}"
         if isinstance(cause, KeyboardInterrupt):
@@ -140,7 +142,7 @@ def _write_traceback(error: Exception) -> Path | None:
         return None
     file = _traceback_file(_tracebacks)
     try:
-        file.write_text("".join(traceback.format_exception(error)), encoding="utf-8")
+        file.write_text("".join(traceback.format_exception(error)), encoding="utf-8", errors="backslashreplace")
     except OSError:
         return None
     return file

@@ -31,7 +31,7 @@ from arenarl.rollout.policy import require_model
 from arenarl.run.processes import join_processes, own_share
 from arenarl.run.stage import fix_randomness
 from arenarl.system.atomic_files import hash_files, read_json, write_json
-from arenarl.system.errors import guarded
+from arenarl.system.errors import guarded, keep_tracebacks
 from arenarl.system.progress import Bar, is_main_process, say
 from arenarl.system.seeds import stable_seed
 from arenarl.training.queries import training_queries
@@ -78,6 +78,8 @@ def measure(config: Config) -> None:
     domain = make_domain(config.environment, config.data)
     queries = [query for query in training_queries(domain, unfiltered, config.reward.name, path) if has_answer(query)]
     settings = settings_of(config, policy)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    keep_tracebacks(path.parent)
     is_known = read_json(path.parent / "settings.json") == settings
     records = {record["query_id"]: record for record in read_jsonl(path)} if is_known and path.is_file() else {}
     fix_randomness(config)

@@ -294,6 +294,12 @@ def test_a_bug_stays_a_bug_whatever_it_says_and_whatever_was_being_handled(bug, 
     assert explain(caught((RuntimeError("no group"), how), (before, "from None"))) is None
 
 
+def test_an_error_raised_from_itself_is_a_bug_like_any_other():
+    bug = ValueError("a bug")
+    bug.__cause__ = bug
+    assert explain(bug) is None
+
+
 @given(bug=BUGS, words=WORDS, before=BENIGN)
 def test_what_is_raised_from_something_the_user_can_mend_is_explained_by_it(bug, words, before):
     assert explain(caught((bug(words), "from it"), (before, "from None"))) == explain(before) is not None
