@@ -13,10 +13,6 @@ answers that one query with the last of them and prints the trajectory. Rollout,
 from functools import lru_cache
 
 from arenarl.config.command_line import parse_arguments
-from arenarl.report.provenance import provenance
-from arenarl.run.stage import start_stage
-from arenarl.run.timing import timed
-from arenarl.run.tracking import log_summary, start_tracking
 from arenarl.system.atomic_files import write_json
 from arenarl.system.errors import guarded
 
@@ -24,7 +20,6 @@ from arenarl.system.errors import guarded
 def main() -> None:
     config, arguments = parse_arguments(__doc__, lambda parser: parser.add_argument("--query", help="answer this one query and print the trajectory"))
     policies = config.evaluated
-
 
     from arenarl.domains.domain import make_domain
     from arenarl.domains.environments import make_environment
@@ -37,11 +32,15 @@ def main() -> None:
     from arenarl.judges.verifier import Verifier
     from arenarl.llm.client import open_client
     from arenarl.plan.estimate import print_estimate
+    from arenarl.report.provenance import provenance
     from arenarl.report.summary import print_table, print_trajectory, summary_of_run
     from arenarl.rollout.backends import make_policy_engine, require_backend
     from arenarl.rollout.engine import Attempt
     from arenarl.rollout.policy import load_tokenizer
     from arenarl.run.processes import join_processes, own_share
+    from arenarl.run.stage import start_stage
+    from arenarl.run.timing import timed
+    from arenarl.run.tracking import log_summary, start_tracking
     from arenarl.system.progress import Bar, is_main_process, quiet_libraries
     from arenarl.trajectory import Query, write_jsonl
 
@@ -63,7 +62,6 @@ def main() -> None:
 
     queries, baselines = domain.read_test_set()
     folder = start_stage(config, "evaluate", provenance(config))
-    start_tracking(config, folder)
     client = open_client(config.llms_of("evaluate"), config.judge, f"{config.run_name}/evaluate", folder)
     tools = make_environment(config.environment, config.data.language, client)
     examine = make_examiner(domain)
@@ -84,6 +82,7 @@ def main() -> None:
     missing, mine = [key for key, part in parts.items() if part.trajectories is None], own_share(queries)
     total = len(parts) * len(mine)
     cases = {}
+    start_tracking(config, folder)
     with timed(folder, "evaluate", is_new=bool(missing)) as stopwatch, Bar("evaluate", total, total - len(missing) * len(mine)) as bar:
         for (name, decoding, sample), part in parts.items():
             samples = cases.setdefault((name, decoding), [])

@@ -12,10 +12,6 @@ import os
 
 from arenarl.config.checks import check_groups
 from arenarl.config.command_line import add_check, parse_arguments
-from arenarl.report.provenance import provenance
-from arenarl.run.stage import is_done, start_stage
-from arenarl.run.timing import timed
-from arenarl.run.tracking import start_tracking
 from arenarl.run.zero3 import check_deepspeed
 from arenarl.system.errors import guarded
 
@@ -35,9 +31,13 @@ def main() -> None:
     from arenarl.judges.verifier import Verifier
     from arenarl.llm.client import open_client
     from arenarl.plan.estimate import print_estimate
+    from arenarl.report.provenance import provenance
     from arenarl.rollout.backends import make_engine, require_backend
     from arenarl.rollout.policy import load_tokenizer, require_model, save_policy
     from arenarl.run.checkpoints import Survival, TrainingBar, last_checkpoint
+    from arenarl.run.stage import is_done, start_stage
+    from arenarl.run.timing import timed
+    from arenarl.run.tracking import start_tracking
     from arenarl.training.queries import training_queries
     from arenarl.training.rewarding import Arena
     from arenarl.training.trl_adapter import make_trainer, saved_if_stopped
@@ -68,9 +68,9 @@ def main() -> None:
     curve = CurveRecorder(engine, domain, panel, config.rl.eval_queries, config.temperatures, config.seed, folder, client)
     if arguments.check:
         return
-    start_tracking(config, folder)
 
     # rewards → advantages → the clipped step (Eqs. 7 and 8)
+    start_tracking(config, folder)
     with timed(folder, "rl") as stopwatch:
         trainer = make_trainer(config, folder, start, queries, engine, arena, examine, client, act=curve.record)
         trainer.add_callback(Survival(stopwatch))

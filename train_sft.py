@@ -12,7 +12,6 @@ from pathlib import Path
 
 from arenarl.config.command_line import add_check, parse_arguments
 from arenarl.config.schema import Config
-from arenarl.report.provenance import provenance
 from arenarl.run.stage import is_done, start_stage
 from arenarl.run.timing import timed
 from arenarl.run.tracking import reporters, start_tracking
@@ -31,6 +30,7 @@ def main() -> None:
     from trl import SFTTrainer  # after the checks: loading torch and TRL takes seconds
 
     from arenarl.domains.environments import make_environment
+    from arenarl.report.provenance import provenance
     from arenarl.rollout.policy import load_tokenizer, lora_config, prepare_initial_policy, require_model, save_policy
     from arenarl.run.checkpoints import Survival, TrainingBar, last_checkpoint
     from arenarl.training.sft_data import count_cut, in_training_order, tokenize_trajectories, training_texts

@@ -89,7 +89,7 @@ def end(process):
     assert process.returncode == 0, errors
 
 
-@pytest.mark.slow  # 25 s
+@pytest.mark.slow(seconds=30)
 def test_a_killed_stage_goes_on_in_its_own_wandb_run_which_lacks_no_step(tmp_path):
     """Killed as soon as a checkpoint counts, it has logged all that lies before; what it logged beyond the one it goes on from gives way."""
     killed, run_dir = start(tmp_path, STAGE, "1", "4"), tmp_path / "runs" / "run-seed7"

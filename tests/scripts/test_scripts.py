@@ -9,6 +9,8 @@ import sys
 import time
 
 import pytest
+import tracked
+import yaml
 from scripts import CONFIG, ENVIRONMENT, ROOT, TINY, command_of, differ, read, run, run_well, weights, zero_3
 
 from arenarl.config.load import load_config
@@ -78,10 +80,14 @@ def test_evaluating_again_gives_the_same_bytes(folder, summary):
     before = {file.name: file.read_bytes() for file in path.glob("*.jsonl")}
     for file in path.glob("*_*.json*"):
         file.unlink()
-    run_well(folder, "evaluate.py")
+    run_well(folder, "evaluate.py", extra_environment={"WANDB_MODE": "offline"})
     assert len(before) == 6 and before == {file.name: file.read_bytes() for file in path.glob("*.jsonl")}
     again = read(folder / "results" / "tiny" / "summary.json")
-    assert {name: again[name] for name in ("sft", "rl")} == {name: summary[name] for name in ("sft", "rl")}
+    figures = {name: summary[name] for name in ("sft", "rl")}
+    assert {name: again[name] for name in figures} == figures
+    [records] = tracked.starts(path.parent, read(path / "wandb.json")["id"])
+    begun, found = tracked.begun(records), tracked.summary(records)
+    assert (begun["run_group"], begun["job_type"]) == ("tiny", "evaluate") and {name: found[name] for name in figures} == figures
 
 
 def test_the_report_of_the_run_has_its_queries_groups_and_figures(folder):
@@ -163,7 +169,13 @@ def unbroken(folder):
 def test_rl_runs_in_a_single_process_with_curves_offline(unbroken, folder):
     path, _ = unbroken
     assert differ(weights(path), weights(folder / "runs" / "tiny" / "sft"))
-    assert len(list((path.parent / "wandb").glob("offline-run-*/*.wandb"))) == 1
+    [records] = tracked.starts(path.parent, read(path / "wandb.json")["id"])
+    begun, config, steps = tracked.begun(records), tracked.config(records), tracked.merged([records])
+    assert (begun["run_group"], begun["job_type"]) == ("unbroken", "rl") and list(steps) == list(range(7))
+    resolved = yaml.safe_load((path / "config.yaml").read_text())
+    assert {key: config[key] for key in resolved} == resolved and config["num_generations"] == resolved["rollout"]["group_size"]
+    assert all("train/loss" in steps[step] for step in range(1, 7)) and all("eval/greedy/win_rate" in steps[step] for step in (0, 3, 6))
+    assert "rollouts._type" in steps[3]
 
 
 def test_rl_with_lora_trains_an_adapter_and_leaves_an_ordinary_policy(folder):
