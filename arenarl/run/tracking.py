@@ -76,7 +76,7 @@ def log_table(name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], 
 
 
 def log_summary(figures: dict[str, Any]) -> None:
-    """What the W&B run came to, nested as it may be."""
+    """What the stage came to, nested as it is in summary.json."""
     if run := _run():
         run.summary.update(figures)
 

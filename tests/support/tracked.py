@@ -40,14 +40,9 @@ def merged(many):
 
 
 def summary(records):
-    """What a start left in the W&B run's summary, nested names joined by dots as W&B shows them."""
+    """What a start left in the W&B run's summary."""
     whole = {}
     for record in records:
         if record["type"] == "summary":
             whole |= record["summary"]["update"]
     return whole
-
-
-def plain(settings):
-    """A config as JSON gives it back."""
-    return json.loads(json.dumps(settings))
