@@ -1,4 +1,7 @@
-"""Before a run starts: does it fit on the GPUs, how long will it take, how many judge calls will it make.
+"""Before a run starts: does it fit its GPUs, how long will it take, how many judge calls will it make.
 
-Everything follows from the config and the model's shape; nothing is loaded or asked. Open `memory` first, then `estimate`.
+    python -m arenarl.plan --config configs/travel/rl_arenarl_qwen3_8b.yaml --gpus 8
+
+Everything follows from the config and the model's shape; nothing is loaded or asked. Open `stages` first, which adds up what a stage takes:
+bytes from `memory`, calls from `estimate`; `fit` says whether that fits.
 """
