@@ -43,7 +43,8 @@ def test_memory_that_is_not_enough_is_named_by_phase():
     assert misfits(load(), "rl", 8, 80e9) == []
     assert misfits(load("rollout.vllm_memory=0.6"), "rl", 8, 80e9) == ["training takes 84.4 of 80.0 GB"]
     full = load("rollout.backend=transformers", "rl.deepspeed=null")
-    assert misfits(full, "rl", 8, 80e9) == ["generating takes 145.3 of 80.0 GB", "training takes 95.8 of 80.0 GB"]
+    # 81.9 of weights, gradients, moments and reference, 38.7 of cache, 38.7 of turns read again, 2 reserved
+    assert misfits(full, "rl", 8, 80e9) == ["generating takes 161.2 of 80.0 GB", "training takes 95.8 of 80.0 GB"]
 
 
 def test_vllm_needs_room_for_the_longest_sequence_that_the_model_allows():
