@@ -21,6 +21,7 @@ os.environ["PYTHONPATH"] = str(Path(__file__).resolve().parents[1])  # for what 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores Ctrl-C, and so would what tests start
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that share the whole pipeline run on one of xdist's workers, which runs it once."""
     for item in items:
