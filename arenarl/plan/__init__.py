@@ -2,6 +2,6 @@
 
     python -m arenarl.plan --config configs/travel/rl_arenarl_qwen3_8b.yaml --gpus 8
 
-Everything follows from the config and the model's shape; nothing is loaded or asked. Open `stages` first, which adds up what a stage takes:
-bytes from `memory`, calls from `estimate`; `fit` says whether that fits.
+Everything follows from the config and the model's shape; nothing is loaded or asked. Open `stage` first, which adds up what a stage takes
+and says whether that fits: bytes from `memory`, calls from `estimate`; `remedies` tries what would make it fit.
 """

@@ -11,9 +11,9 @@ import sys
 
 from arenarl.config.command_line import parse_arguments
 from arenarl.plan.estimate import judge_calls
-from arenarl.plan.fit import misfits, remedies
-from arenarl.plan.memory import memory_table
-from arenarl.plan.stages import STAGES, Hardware, at_once, hours, length_of, phases, shape_in, trajectories_of
+from arenarl.plan.memory import memory_table, shape_of
+from arenarl.plan.remedies import remedies
+from arenarl.plan.stage import STAGES, Hardware, Stage
 from arenarl.report import markdown
 from arenarl.system.errors import UserError, guarded
 
@@ -24,30 +24,29 @@ def main() -> None:
     config, given = parse_arguments(__doc__, add_options)
     if given.gpus < 1:
         raise UserError(f"--gpus {given.gpus}: must be 1 or more")
-    hardware = Hardware(given.memory, given.tflops, given.bandwidth, given.utilisation, given.bandwidth_share)
-    memory, stages, rows = given.memory * 1e9, given.stage, []
-    for stage in stages:
-        trajectories = trajectories_of(config, stage)
-        tokens, calls = trajectories * length_of(config, stage) / 1e6, judge_calls(config, stage)
-        decoded = str(at_once(config, stage, given.gpus, memory)) if stage != "sft" and trajectories else "-"
-        made = ", ".join(f"{count:,} for {what}" for what, count in calls.items())
-        rows.append([stage, f"{tokens:,.1f}", f"{hours(config, stage, given.gpus, hardware):,.1f}", decoded, made or "-"])
-    columns = {f"{stage}: {phase}": parts for stage in stages for phase, parts in phases(config, stage, given.gpus, memory).items()}
+    gpu = Hardware(given.memory, given.tflops, given.bandwidth, given.utilisation, given.bandwidth_share)
+    stages = [Stage(config, name, given.gpus, gpu) for name in given.stage]
 
-    parameters = shape_in(config, stages[0]).parameters / 1e6
+    parameters = shape_of(config.policy).parameters / 1e6
     print(f"{config.policy.model or 'policy.scratch'}, {parameters:,.1f} million parameters; GPUs: {given.gpus} of {given.memory:g} GB\n")
-    if columns:
+    if columns := {f"{stage.name}: {phase}": parts for stage in stages for phase, parts in stage.phases.items()}:
         print(memory_table(columns), "\n")
-    print(markdown.table(["at most", "million tokens", "hours", "decoded at once on a GPU", "judge calls"], rows))
-    print(f"hours by {hardware.tflops:g} TFLOPS and {hardware.bandwidth_tb_s:g} TB/s a GPU (an H20's unless --tflops and --bandwidth say otherwise)\n")
-    reasons = {stage: misfits(config, stage, given.gpus, memory) for stage in stages}
-    for stage, found in reasons.items():
-        if found:
-            would = remedies(config, stage, given.gpus, memory)
-            print(f"does not fit: {stage}: {'; '.join(found)} (it would with {', or '.join(would) or 'more than two changes'})")
-    if any(reasons.values()):
+    print(markdown.table(["at most", "million tokens", "hours", "decoded at once on a GPU", "judge calls"], [row_of(stage) for stage in stages]))
+    print(f"hours by {gpu.tflops:g} TFLOPS and {gpu.bandwidth_tb_s:g} TB/s a GPU (an H20's unless --tflops and --bandwidth say otherwise)\n")
+    wrong = [stage for stage in stages if stage.misfits]
+    for stage in wrong:
+        would = ", or ".join(remedies(stage))
+        print(f"does not fit: {stage.name}: {'; '.join(stage.misfits)} ({f'it would with {would}' if would else 'no two changes are enough'})")
+    if wrong:
         sys.exit(DOES_NOT_FIT)
     print("fits")
+
+
+def row_of(stage: Stage) -> list[str]:
+    """Its row of the second table."""
+    decoded = str(stage.at_once) if stage.name != "sft" and stage.trajectories else "-"
+    calls = ", ".join(f"{count:,} for {what}" for what, count in judge_calls(stage.config, stage.name).items())
+    return [stage.name, f"{stage.trajectories * stage.length / 1e6:,.1f}", f"{stage.hours:,.1f}", decoded, calls or "-"]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from arenarl.config.load import load_config
 from arenarl.plan.estimate import judge_calls
 from arenarl.plan.memory import FP32, activations, gb, head_memory, kv_bytes, memory_table, shape_of, vllm_cache
-from arenarl.plan.stages import Hardware, hours, length_of, training_of, trajectories_of
+from arenarl.plan.stage import Hardware, Stage
 from arenarl.report import markdown
 from arenarl.report.summary import format_figure
 from arenarl.system.atomic_files import read_json
@@ -51,14 +51,14 @@ def _row(row: Row, results: Path) -> list[str]:
         figures = [format_figure(last[name]) if summary else "not run" for name in ("win_rate", "quality", "valid_rate")]
         calls = (judge_calls(config, "rl") if row.stage == "rl" else {}) | judge_calls(config, "evaluate")
     if row.gpus:
-        tokens = trajectories_of(config, row.stage) * length_of(config, row.stage) / 1e6
-        cost = [str(row.gpus), f"{tokens:,.0f}", f"{hours(config, row.stage, row.gpus, H20):,.0f}"]
+        stage = Stage(config, row.stage, row.gpus, H20)
+        cost = [str(row.gpus), f"{stage.trajectories * stage.length / 1e6:,.0f}", f"{stage.hours:,.0f}"]
     return [row.title, f"`{row.config}`", *figures, *cost, " + ".join(f"{count:,}" for count in calls.values()) or "-"]
 
 
 def training_table() -> str:
     """GB on each GPU while `RL` trains on `LONG` tokens at once, sharded and not."""
-    full = replace(training_of(load_config(RL), "rl", 8), tokens=LONG)
+    full = replace(Stage(load_config(RL), "rl").training, tokens=LONG)
     columns = {f"full, ZeRO-3 over {gpus}": replace(full, gpus=gpus) for gpus in (8, 32)}
     columns |= {"full, not sharded": replace(full, zero=0), "LoRA 32, not sharded": replace(full, zero=0, lora_rank=32)}
     return memory_table({title: training.updating() for title, training in columns.items()})
@@ -85,7 +85,7 @@ def vllm_table() -> str:
     shape, length = shape_of(config.policy), config.rollout.max_tokens
     for name, memory in GPUS.items():
         share = config.rollout.vllm_memory * memory * 1e9
-        tokens = vllm_cache(shape, share)
-        rows.append([f"{name}, {memory} GB", gb(share), gb(shape.width * shape.parameters), gb(tokens * kv_bytes(shape)), f"{tokens:,}", str(tokens // length)])
+        weights, tokens = shape.width * shape.parameters, vllm_cache(shape, share)
+        rows.append([f"{name}, {memory} GB", gb(share), gb(weights), gb(tokens * kv_bytes(shape)), f"{tokens:,}", str(tokens // length)])
     head = ["GPU", "vLLM's share, GB", "weights, GB", "left for the cache, GB", "tokens in it", f"trajectories of {length:,} tokens at once"]
     return f"A token of the cache is {kv_bytes(shape) // 1024} KiB.\n\n" + markdown.table(head, rows)

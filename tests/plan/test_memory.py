@@ -123,6 +123,7 @@ def test_generating_takes_no_more_than_is_computed_and_not_much_less(width):
     assert 0.75 < measured_generation(shape, 4, 256) / sum(generation(shape, 4, 256).values()) < 1
 
 
+@pytest.mark.slow(seconds=14)
 def test_the_states_of_zero3_are_what_is_computed():
     """In a process of its own (small_qwen3.py says why)."""
     environment = os.environ | {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}

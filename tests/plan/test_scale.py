@@ -1,10 +1,11 @@
-"""The tables of the paper's scale: every row is of a run that could be started."""
+"""The table of the paper's scale: every row is of a run that could be started."""
 
+import json
 from pathlib import Path
 
 from arenarl.config.load import load_config
-from arenarl.plan.fit import misfits
 from arenarl.plan.scale import H20, ROWS, scale_table
+from arenarl.plan.stage import Stage
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -12,16 +13,16 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_every_row_fits_the_gpus_that_it_names(monkeypatch):
     monkeypatch.chdir(ROOT)
     for row in ROWS:
-        assert row.stage in ("sft", "rl", "evaluate") and (row.gpus > 0) == (row.stage != "evaluate")
-        assert misfits(load_config(row.config), row.stage, max(row.gpus, 1), H20.memory_gb * 1e9) == [], row
+        assert row.stage in ("sft", "rl", "evaluate")
+        assert (row.gpus > 0) == (row.stage != "evaluate")
+        assert Stage(load_config(row.config), row.stage, row.gpus or 1, H20).misfits == [], row
 
 
 def test_a_row_that_somebody_ran_has_its_figures(tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
     assert scale_table(tmp_path).count("not run") == 3 * sum(row.stage != "sft" for row in ROWS)
-    figure = '{"mean": 61.5, "ci": [60.0, 63.0]}'
+    figures = dict.fromkeys(("win_rate", "quality", "valid_rate"), {"mean": 61.5, "ci": [60.0, 63.0]})
     folder = tmp_path / load_config(ROWS[1].config).run_name
     folder.mkdir()
-    figures = ", ".join(f'"{name}": {figure}' for name in ("win_rate", "quality", "valid_rate"))
-    (folder / "summary.json").write_text(f'{{"checkpoints": ["rl"], "rl": {{"sampled": {{{figures}}}}}}}')
-    assert f"| {ROWS[1].title} | `{ROWS[1].config}` | 61.5 [60.0, 63.0] | 61.5" in scale_table(tmp_path)
+    (folder / "summary.json").write_text(json.dumps({"checkpoints": ["rl"], "rl": {"sampled": figures}}))
+    assert f"| `{ROWS[1].config}` |" + " 61.5 [60.0, 63.0] |" * 3 in scale_table(tmp_path)

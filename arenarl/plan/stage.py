@@ -1,0 +1,152 @@
+"""What a stage of a run takes: bytes of each GPU, and whether they are there; tokens; hours.
+
+Upper bounds by arithmetic, nothing of it measured: every trajectory takes its whole token budget. Training takes 6 FLOPs a parameter and
+token, 2 more to recompute under gradient checkpointing, 2 for the reference policy, 2 for old logprobs where updates share rollouts, and
+for attention what the length makes it, at an assumed utilisation. Rollouts are bound by memory: each decoding step reads the weights once
+and every trajectory's cache, at an assumed share of the bandwidth; as many decode at once as `rollout.batch_size` or vLLM's cache lets.
+Judging is taken to be hidden behind generation, and a vLLM server to generate as one on every training GPU would.
+"""
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from arenarl.config.checks import check_groups
+from arenarl.config.schema import VLLM_ALONE, Config, PolicyConfig
+from arenarl.plan.estimate import count_test_queries
+from arenarl.plan.memory import ENGINE, Shape, Training, gb, generation, kv_bytes, shape_of, vllm_cache
+from arenarl.run.zero3 import check_deepspeed
+from arenarl.system.errors import UserError
+
+STAGES = ("sft", "rl", "evaluate")
+RESERVE = {"CUDA, libraries, collectives": 2e9}  # An assumption
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """One GPU. Speeds are an H20's, the paper's: 148 TFLOPS in bfloat16 and 4 TB/s as its maker gives them; the shares are assumed."""
+
+    memory_gb: float = 80.0
+    tflops: float = 148.0
+    bandwidth_tb_s: float = 4.0
+    utilisation: float = 0.35  # of the TFLOPS, in training and forward passes. An assumption
+    bandwidth_share: float = 0.5  # of the bandwidth, in decoding. An assumption
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One of `STAGES` by a config, on so many GPUs."""
+
+    config: Config
+    name: str
+    gpus: int = 1
+    gpu: Hardware = Hardware()
+
+    @property
+    def shape(self) -> Shape:
+        """Of its policy: RL and what follows start from `rl.init`, if it is set."""
+        init = self.config.rl.init if self.name != "sft" else None
+        return shape_of(replace(self.config.policy, model=init or self.config.policy.model))
+
+    @property
+    def length(self) -> int:
+        """Tokens that a trajectory takes at most."""
+        return self.config.sft.max_length if self.name == "sft" else self.config.rollout.max_tokens
+
+    @property
+    def trajectories(self) -> int:
+        """That it trains on, or makes to evaluate policies of our own; several updates share a step's rollouts out among them."""
+        config = self.config
+        if self.name == "sft":
+            return round(config.data.sft_size * config.sft.epochs)
+        if self.name == "rl":
+            return config.rl.rollouts * config.rl.groups * config.rollout.group_size
+        own = [policy for policy in config.evaluated.values() if isinstance(policy, str)]
+        return count_test_queries(config) * len(config.evaluate.attempts) * len(own)
+
+    @property
+    def rows(self) -> int:
+        """Trajectories that a GPU has under way at once: a step's, or its share of the test queries."""
+        rl, rollout = self.config.rl, self.config.rollout
+        rows = rl.groups * rollout.group_size // self.gpus if self.name == "rl" else -(-count_test_queries(self.config) // self.gpus)
+        return max(1, min(rows, rollout.batch_size) if rollout.backend == "transformers" else rows)
+
+    @property
+    def vllm_share(self) -> float:
+        """Bytes of a GPU that vLLM gets in this process."""
+        shares = {"rl": self.config.rollout.vllm_memory, "evaluate": VLLM_ALONE}
+        return self.gpu.memory_gb * 1e9 * shares.get(self.name, 0.0) if self.config.rollout.backend == "vllm" else 0.0
+
+    @property
+    def at_once(self) -> int:
+        """Trajectories that a GPU decodes at once, each half its length on average."""
+        room = vllm_cache(self.shape, self.vllm_share) * 2 // self.length if self.vllm_share else self.rows
+        return max(1, min(self.rows, room))
+
+    @property
+    def training(self) -> Training:
+        """How SFT or RL trains. Raises UserError for a DeepSpeed JSON that cannot be used."""
+        policy, section = self.config.policy, getattr(self.config, self.name)
+        check_deepspeed(f"{self.name}.deepspeed", section.deepspeed, f"train_{self.name}.py", True)
+        zero = json.loads(Path(section.deepspeed).read_text(encoding="utf-8"))["zero_optimization"].get("stage", 0) if section.deepspeed else 0
+        batch, reference = (section.batch_size, False) if self.name == "sft" else (section.micro_batch_size, section.beta > 0)
+        return Training(self.shape, batch * self.length, self.gpus, zero, policy.lora_rank, policy.gradient_checkpointing, reference)
+
+    @property
+    def phases(self) -> dict[str, dict[str, float]]:
+        """Phase → part → bytes of each GPU. A policy behind an API or on vLLM's server takes nothing here."""
+        rl, rollout, shape = self.config.rl, self.config.rollout, self.shape
+        engine, found = RESERVE | {"vLLM's share": self.vllm_share}, {}
+        if self.name == "evaluate":
+            alone = RESERVE | {"parameters": shape.width * shape.parameters} | generation(shape, self.rows, self.length)
+            by_backend = {"vllm": {"generating": engine}, "transformers": {"generating": alone}}
+            return by_backend.get(rollout.backend, {}) if self.trajectories else {}
+        if self.name == "rl" and rollout.backend == "transformers":
+            curve = min(-(-rl.eval_queries // self.gpus), rollout.batch_size) if rl.eval_steps else 0
+            found["generating"] = RESERVE | self.training.generating(max(self.rows, curve), self.length)
+        return found | {"training": engine | self.training.updating()}
+
+    @property
+    def misfits(self) -> list[str]:
+        """Why it does not fit; empty if it does."""
+        shape, memory = self.shape, self.gpu.memory_gb * 1e9
+        sums = {phase: sum(parts.values()) for phase, parts in self.phases.items()}
+        found = [f"{phase} takes {gb(size)} of {gb(memory)} GB" for phase, size in sums.items() if size > memory]
+        if self.vllm_share and vllm_cache(shape, self.vllm_share) < shape.positions:  # vLLM refuses to start
+            least = ENGINE + shape.width * shape.parameters + kv_bytes(shape) * shape.positions
+            found.append(f"vLLM has {gb(self.vllm_share)} GB, and its weights with a cache of {shape.positions:,} tokens take {gb(least)}")
+        try:
+            if self.name == "rl":
+                check_groups(self.config, self.gpus)
+        except UserError as error:
+            found.append(str(error).split(";")[0])
+        return found
+
+    @property
+    def hours(self) -> float:
+        """RL's without the curve's evaluations."""
+        rl, shape, gpu = self.config.rl, self.shape, self.gpu
+        flops = training_flops(self.config.policy, shape, self.length) if self.name != "evaluate" else 0.0
+        if self.name == "rl":
+            old_logprobs = rl.updates_per_rollout > 1  # else they are those of the update itself
+            flops += forward_flops(shape, self.length) * ((rl.beta > 0) + old_logprobs)
+        read = decoding_bytes(shape, self.length, self.at_once) if self.name != "sft" else 0.0
+        seconds = flops / (gpu.tflops * 1e12 * gpu.utilisation) + read / (gpu.bandwidth_tb_s * 1e12 * gpu.bandwidth_share)
+        return self.trajectories * seconds / self.gpus / 3600
+
+
+def forward_flops(shape: Shape, tokens: int) -> float:
+    """Of one trajectory: 2 a parameter that multiplies and token, and attention, in which a token sees half of them on average."""
+    multiplying = shape.parameters - (0 if shape.tied else shape.table_parameters)  # looking up an embedding multiplies nothing
+    return tokens * (2.0 * multiplying + 2.0 * shape.layers * shape.queries * tokens)
+
+
+def training_flops(policy: PolicyConfig, shape: Shape, tokens: int) -> float:
+    """Of one trajectory. LoRA needs no gradients of the weights that it leaves alone, which saves half of the backward pass."""
+    passes = 1 + (1 if policy.lora_rank else 2) + policy.gradient_checkpointing
+    return passes * forward_flops(shape, tokens)
+
+
+def decoding_bytes(shape: Shape, tokens: int, at_once: int) -> float:
+    """Read for one trajectory: its share of the weights at every step, and its own cache, half full on average."""
+    return tokens * (shape.width * shape.parameters / at_once + kv_bytes(shape) * tokens / 2)

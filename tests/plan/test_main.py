@@ -1,0 +1,72 @@
+"""The command: its tables, its verdict, its exit code."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from arenarl.plan import __main__ as plan
+from arenarl.system.errors import UserError
+
+ROOT = Path(__file__).resolve().parents[2]
+QWEN3_8B = "configs/travel/rl_arenarl_qwen3_8b.yaml"
+ONE_GPU = "configs/travel/rl_arenarl_one_gpu.yaml"
+
+
+@pytest.fixture
+def command(monkeypatch, capsys):
+    """Runs the command for a config and options → its exit code and what it prints."""
+
+    def run(*words):
+        monkeypatch.chdir(ROOT)
+        monkeypatch.setattr(sys, "argv", ["plan", "--config", *words])
+        try:
+            plan.main()
+        except SystemExit as end:
+            return end.code, capsys.readouterr().out
+        return 0, capsys.readouterr().out
+
+    return run
+
+
+def test_a_run_that_fits_ends_with_fits_and_0(command):
+    code, printed = command(QWEN3_8B, "--gpus", "8")
+    assert code == 0
+    assert printed.endswith("\n\nfits\n")
+    assert "| vLLM's share | - | 24.0 | 68.0 |" in printed
+    assert "| **sum** | **34.4** | **60.4** | **70.0** |" in printed
+    assert "| rl | 419.4 | 60.7 | 5 | 96,000 for rewards, 2,200 for the curve |" in printed
+
+
+def test_a_run_that_does_not_fit_ends_with_why_and_what_would_and_3(command):
+    code, printed = command(ONE_GPU, "--set", "rollout.batch_size=256")
+    *_, rl, evaluate = printed.splitlines()
+    assert code == 3
+    assert rl.startswith("does not fit: rl: generating takes 167.1 of 80.0 GB (it would with rollout.batch_size=16, or ")
+    assert evaluate.startswith("does not fit: evaluate: generating takes ")
+
+
+def test_no_remedy_is_named_where_two_changes_are_not_enough(command):
+    unsuited = "configs/travel/sft_qwen3_8b.yaml"  # for RL on GPUs so small: nothing is sharded
+    assert command(unsuited, "--memory", "4", "--stage", "rl")[1].endswith("(no two changes are enough)\n")
+
+
+def test_the_stage_and_the_gpu_can_be_named(command):
+    assert command(ONE_GPU, "--memory", "24", "--stage", "sft")[0] == 0
+    assert command(ONE_GPU, "--memory", "24", "--stage", "sft", "rl")[0] == 3
+    assert "| sft | 127.8 | 3.4 |" in command(QWEN3_8B, "--gpus", "8", "--stage", "sft", "--tflops", "296")[1]
+    with pytest.raises(UserError, match="--gpus 0: must be 1 or more"):
+        command(QWEN3_8B, "--gpus", "0")
+
+
+def test_a_scratch_policy_is_planned_like_any_other(command):
+    code, printed = command("configs/quickstart.yaml", "--gpus", "2")
+    assert code == 0
+    assert printed.startswith("policy.scratch, 0.5 million parameters; GPUs: 2 of 80 GB\n")
+
+
+def test_closed_models_take_no_gpu_and_make_calls(command):
+    code, printed = command("configs/travel/closed_models.yaml", "--stage", "evaluate")
+    assert code == 0
+    assert "GB on each GPU" not in printed
+    assert "2,000 for the evaluation" in printed

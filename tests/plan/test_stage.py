@@ -1,0 +1,121 @@
+"""What each stage takes by its config: memory with every back end, what does not fit, hours by hand."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from arenarl.config.load import load_config
+from arenarl.plan.memory import SHAPES, Training, generation
+from arenarl.plan.stage import RESERVE, Hardware, Stage, decoding_bytes, forward_flops, training_flops
+from arenarl.system.errors import UserError
+
+ROOT = Path(__file__).resolve().parents[2]
+QWEN3_8B = SHAPES["Qwen/Qwen3-8B"]
+
+
+@pytest.fixture(autouse=True)
+def _in_the_repository(monkeypatch):
+    monkeypatch.chdir(ROOT)  # where the configs' DeepSpeed JSONs are
+
+
+def stage(name, *overrides, path="configs/travel/rl_arenarl_qwen3_8b.yaml", gpus=8, **gpu):
+    return Stage(load_config(path, list(overrides)), name, gpus, Hardware(**gpu))
+
+
+def test_training_follows_the_config(tmp_path):
+    assert stage("rl").training == Training(QWEN3_8B, 16_384, gpus=8, zero=3, reference=True)
+    assert stage("sft", "sft.max_length=100", "sft.batch_size=3").training == Training(QWEN3_8B, 300, gpus=8, zero=3)
+    changes = ["rl.deepspeed=null", "rl.beta=0", "policy.lora_rank=16", "policy.gradient_checkpointing=false", "rl.micro_batch_size=2"]
+    assert stage("rl", *changes, gpus=1).training == Training(QWEN3_8B, 32_768, lora_rank=16, checkpointing=False)
+    (tmp_path / "zero2.json").write_text(json.dumps({"zero_optimization": {"stage": 2}}))
+    assert stage("rl", f"rl.deepspeed={tmp_path}/zero2.json").training.zero == 2
+    with pytest.raises(UserError, match="sft.deepspeed=nowhere.json does not exist"):
+        _ = stage("sft", "sft.deepspeed=nowhere.json").training
+
+
+def test_rl_and_what_follows_it_have_the_shape_of_what_it_starts_from():
+    shapes = [stage(name, "rl.init=Qwen/Qwen3-4B-Base").shape for name in ("sft", "rl", "evaluate")]
+    assert shapes == [QWEN3_8B, SHAPES["Qwen/Qwen3-4B"], SHAPES["Qwen/Qwen3-4B"]]
+
+
+@pytest.mark.parametrize(("override", "share"), [
+    ("rollout.vllm_memory=0.3", 0.3), ("rollout.vllm_memory=0.5", 0.5), ("rollout.backend=vllm_server", 0.0),
+])  # fmt: skip
+def test_vllm_in_the_process_adds_its_share_to_the_trainers_and_a_server_adds_nothing(override, share):
+    one = stage("rl", override)
+    assert one.phases == {"training": RESERVE | {"vLLM's share": share * 80e9} | one.training.updating()}
+
+
+def test_policies_of_our_own_are_evaluated_with_nothing_else_on_the_gpu():
+    assert stage("evaluate").phases == {"generating": RESERVE | {"vLLM's share": 68e9}}
+    assert stage("evaluate", "rollout.backend=vllm_server").phases == {}
+    assert stage("evaluate", path="configs/travel/closed_models.yaml").phases == {}  # all behind APIs
+    alone = RESERVE | {"parameters": 2 * QWEN3_8B.parameters} | generation(QWEN3_8B, 32, 16_384)  # 250 test queries on 8 GPUs
+    assert stage("evaluate", "rollout.backend=transformers").phases == {"generating": alone}
+
+
+@pytest.mark.parametrize(("overrides", "rows"), [
+    ([], 16), (["rl.eval_queries=400"], 50), (["rollout.batch_size=5"], 5), (["rl.eval_queries=400", "rollout.batch_size=20"], 20),
+])  # fmt: skip
+def test_the_trainers_own_model_generates_a_steps_trajectories_or_the_curves_in_turn_with_training(overrides, rows):
+    one = stage("rl", "rollout.backend=transformers", *overrides)  # 8 groups of 16 and 50 queries on 8 GPUs
+    nothing = RESERVE | {"vLLM's share": 0.0}
+    assert one.phases == {"generating": RESERVE | one.training.generating(rows, 16_384), "training": nothing | one.training.updating()}
+
+
+def test_memory_that_is_not_enough_is_named_by_phase():
+    assert stage("rl").misfits == []
+    assert stage("rl", "rollout.vllm_memory=0.6").misfits == ["training takes 84.4 of 80.0 GB"]
+    full = stage("rl", "rollout.backend=transformers", "rl.deepspeed=null")
+    # 81.9 of weights, gradients, moments and reference, 38.7 of cache, 38.7 of turns read again, 2 reserved
+    assert full.misfits == ["generating takes 161.2 of 80.0 GB", "training takes 95.8 of 80.0 GB"]
+
+
+def test_vllm_needs_room_for_the_longest_sequence_that_the_model_allows():
+    assert stage("rl", "rollout.vllm_memory=0.25").misfits == ["vLLM has 20.0 GB, and its weights with a cache of 32,768 tokens take 22.2"]
+    assert stage("rl", "rollout.vllm_memory=0.28").misfits == []
+    longer = stage("rl", "rollout.vllm_memory=0.28", "policy.model=Qwen/Qwen3-8B")
+    assert longer.misfits == ["vLLM has 22.4 GB, and its weights with a cache of 40,960 tokens take 23.4"]
+    assert stage("evaluate", memory_gb=20.0).misfits[0].startswith("vLLM has 17.0 GB")
+
+
+def test_groups_that_the_gpus_cannot_share_are_a_misfit_of_rl_alone():
+    assert stage("rl", gpus=5).misfits == ["rl.groups=8 cannot be shared by 5 processes without splitting a group"]
+    assert stage("sft", gpus=5).misfits == stage("evaluate", gpus=5).misfits == []
+
+
+def test_a_gpu_decodes_what_is_under_way_or_what_vllms_cache_holds_half_full():
+    assert stage("rl", memory_gb=160.0).at_once == 16
+    assert stage("rl").at_once == 44_884 * 2 // 16_384 == 5
+    assert stage("rl", "rollout.vllm_memory=0.1").at_once == 1  # it would not start
+    assert stage("rl", "rollout.backend=transformers", "rollout.batch_size=7").at_once == 7
+
+
+def test_flops_by_hand():
+    matrices = QWEN3_8B.parameters - 151_936 * 4096
+    assert forward_flops(QWEN3_8B, 1000) == 1000 * (2 * matrices + 2 * 36 * 4096 * 1000)
+    for override, passes in (("seed=0", 4), ("policy.gradient_checkpointing=false", 3), ("policy.lora_rank=8", 3)):  # 6 + 2, in twos
+        assert training_flops(stage("rl", override).config.policy, QWEN3_8B, 1000) == passes * forward_flops(QWEN3_8B, 1000)
+    assert decoding_bytes(QWEN3_8B, 1000, 16) == 1000 * (2 * QWEN3_8B.parameters / 16 + 147_456 * 500)
+
+
+def test_hours_are_flops_and_bytes_over_what_the_gpus_do():
+    gpu = {"memory_gb": 160.0, "tflops": 100.0, "bandwidth_tb_s": 4.0, "utilisation": 0.4, "bandwidth_share": 0.5}
+    tokens, trajectories = 16_384, 200 * 8 * 16
+    flops = (4 + 1) * forward_flops(QWEN3_8B, tokens)  # training and reference
+    seconds = flops / 40e12 + decoding_bytes(QWEN3_8B, tokens, 16) / 2e12  # 8 groups of 16 on 8 GPUs
+    assert stage("rl", **gpu).hours == pytest.approx(trajectories * seconds / 8 / 3600)
+    assert stage("rl", "rl.beta=0", **gpu).hours < stage("rl", **gpu).hours == pytest.approx(2 * stage("rl", "rl.steps=100", **gpu).hours)
+    shared = ["rl.updates_per_rollout=4", "rl.steps=800", "rl.save_steps=80", "rl.eval_steps=80"]  # as many rollouts, and old logprobs
+    seconds += forward_flops(QWEN3_8B, tokens) / 40e12
+    assert stage("rl", *shared, **gpu).hours == pytest.approx(trajectories * seconds / 8 / 3600)
+    sft = stage("sft", path="configs/travel/sft_qwen3_8b.yaml", gpus=32, **gpu)
+    assert sft.hours == pytest.approx(2600 * 3 * 4 * forward_flops(QWEN3_8B, tokens) / 40e12 / 32 / 3600)
+
+
+def test_evaluation_decodes_every_attempt_of_every_policy_of_our_own_and_nothing_else():
+    one = stage("evaluate", memory_gb=160.0)
+    assert one.trajectories == 250 * 2 * 2  # test queries, decodings, policies
+    assert one.hours == pytest.approx(1000 * decoding_bytes(QWEN3_8B, 16_384, 32) / (4e12 * 0.5) / 8 / 3600)
+    assert stage("evaluate", path="configs/travel/closed_models.yaml").hours == 0
