@@ -61,7 +61,7 @@ def main() -> None:
         return
 
     queries, baselines = domain.read_test_set()
-    folder = start_stage(config, "evaluate", provenance(config))
+    folder = start_stage(config, "evaluate", provenance)
     client = open_client(config.llms_of("evaluate"), config.judge, f"{config.run_name}/evaluate", folder)
     tools = make_environment(config.environment, config.data.language, client)
     examine = make_examiner(domain)

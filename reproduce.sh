@@ -116,7 +116,7 @@ usage() {
   echo "  turns                         few turns in RL, many, and from few to many (ScalingInter-RL), with pass@k and test-time turns"
   echo "  table2 | table3 | fig1 | fig4a | fig4c | ablations | noise | tournament_grpo    a table or figure of the papers → results/<its name>"
   echo "  all                           all of them; --quick, --row, --seed, --again (--help tells)"
-  echo "  readme                        the README's results from results/"
+  echo "  readme                        every generated part of README and docs"
   echo "  judge_check                   how good a judge is: --judge configs/judges/x.yaml"
   echo "  judge_faults                  RL against a judge server that fails in every way"
   echo "  bench                         a training step beside plain TRL's, and how much of the judging is hidden; --help tells the flags"

@@ -8,17 +8,16 @@ TRL standardises them in the group and takes the clipped step with KL (Eqs. 7 an
 last checkpoint.
 """
 
-import os
-
 from arenarl.config.checks import check_groups
 from arenarl.config.command_line import add_check, parse_arguments
 from arenarl.run.zero3 import check_deepspeed
 from arenarl.system.errors import guarded
+from arenarl.system.progress import process_count
 
 
 def main() -> None:
     config, arguments = parse_arguments(__doc__, add_check)
-    check_groups(config, processes=int(os.environ.get("WORLD_SIZE", "1")))
+    check_groups(config, process_count())
     check_deepspeed("rl.deepspeed", config.rl.deepspeed, "train_rl.py", arguments.check)
 
     # after the config is known to be sound: loading torch and TRL takes seconds
@@ -47,7 +46,7 @@ def main() -> None:
     tokenizer = load_tokenizer(start)
     domain = make_domain(config.environment, config.data)
     queries = training_queries(domain, config.rl, config.reward.name, config.pass_rates)
-    folder = start_stage(config, "rl", provenance(config))
+    folder = start_stage(config, "rl", provenance)
     if is_done(folder):
         return
 

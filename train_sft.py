@@ -38,7 +38,7 @@ def main() -> None:
     if config.policy.model:
         require_model(config.policy.model)
         load_tokenizer(config.policy.model)
-    folder = start_stage(config, "sft", provenance(config))
+    folder = start_stage(config, "sft", provenance)
     if is_done(folder) or arguments.check:
         return
     start_tracking(config, folder)

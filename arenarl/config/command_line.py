@@ -1,5 +1,4 @@
-"""The command line that all scripts share: `--config FILE [--set key=value ...]`.
-"""
+"""The command line that all scripts share: `--config FILE [--set key=value ...]`."""
 
 import argparse
 import json

@@ -64,7 +64,7 @@ class Domain:
 
     # (query, messages) -> what is true of the trajectory
     examine: Callable[[Query, list[dict[str, Any]]], Truth] | None = None
-    # (environment, watch, client) -> (file name, records) of each split; `watch` hands on what takes time, one by one, `client` asks `llms`
+    # (environment, watch, client) -> (file name, records) of each split; `watch` hands on what takes time, one by one, `client` asks LLMs where the data wants one
     splits: Callable[[Environment, Callable[[list], Iterable], "LLMClient | None"], Iterator[tuple[str, list[Any]]]] | None = None
     # (query, environment, rng, skill) -> a trajectory of a scripted teacher's
     solve: Callable[..., Trajectory] | None = None
@@ -117,6 +117,6 @@ def needs(domain: Domain, part: str, purpose: str) -> Any:
     if (had := getattr(domain, part)) is None:
         raise UserError(
             f"environment.domain={domain.name} has no {part}, which {purpose}; choose one of {', '.join(DOMAINS)}, "
-            "or write a class that has it: package.module:Class (README, Bring your own environment)"
+            "or write a class that has it: package.module:Class (docs/domains.md, Bring your own environment)"
         )
     return had

@@ -29,6 +29,7 @@ from arenarl.system.database import json_hash
 from arenarl.system.errors import UserError
 from arenarl.system.in_flight import InFlight
 from arenarl.system.loop_thread import LoopThread
+from arenarl.system.progress import process_count
 
 Message = dict[str, Any]
 Parsed = TypeVar("Parsed", bound=BaseModel)
@@ -291,9 +292,9 @@ def open_client(llms: Iterable[LLMConfig], limits: JudgesConfig, run: str, folde
     llms = [llm for llm in llms if llm.name == "llm"]
     if not llms:
         return None
-    processes, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
+    rank = int(os.environ.get("RANK", "0"))
     keys = {} if limits.store_only else read_keys(llms)
-    return LLMClient(limits, run, keys, processes, rank, folder / f"verdicts-{rank}.jsonl" if folder else None)
+    return LLMClient(limits, run, keys, process_count(), rank, folder / f"verdicts-{rank}.jsonl" if folder else None)
 
 
 def read_keys(llms: Sequence[LLMConfig]) -> dict[str, str]:

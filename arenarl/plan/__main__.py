@@ -33,10 +33,10 @@ def main() -> None:
         print(memory_table(columns), "\n")
     print(markdown.table(["at most", "million tokens", "hours", "decoded at once on a GPU", "judge calls"], [row_of(stage) for stage in stages]))
     print(f"hours by {gpu.tflops:g} TFLOPS and {gpu.bandwidth_tb_s:g} TB/s a GPU (an H20's unless --tflops and --bandwidth say otherwise)\n")
-    wrong = [stage for stage in stages if stage.misfits]
-    for stage in wrong:
+    wrong = [(stage, misfits) for stage in stages if (misfits := stage.misfits)]
+    for stage, misfits in wrong:
         would = ", or ".join(remedies(stage))
-        print(f"does not fit: {stage.name}: {'; '.join(stage.misfits)} ({f'it would with {would}' if would else 'no two changes are enough'})")
+        print(f"does not fit: {stage.name}: {'; '.join(misfits)} ({f'it would with {would}' if would else 'no two changes are enough'})")
     if wrong:
         sys.exit(DOES_NOT_FIT)
     print("fits")

@@ -5,6 +5,7 @@ The arithmetic is for Qwen3 as transformers and TRL 1.16 run it; tests/plan/test
 """
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 from arenarl.config.schema import PolicyConfig
@@ -87,12 +88,17 @@ def shape_of(policy: PolicyConfig) -> Shape:
     elif model.removesuffix("-Base") in SHAPES:
         shape = replace(SHAPES[model.removesuffix("-Base")], positions=32_768 if model.endswith("-Base") else 40_960)
     elif (Path(model) / "config.json").is_file():
-        from transformers import AutoConfig  # only here: it takes seconds
-
-        shape = shape_from(AutoConfig.from_pretrained(model))
+        shape = _shape_in(model)
     else:
         raise UserError(f"the shape of {model} is not known; name a local folder that holds it, or one of {', '.join(SHAPES)}")
     return replace(shape, width=FP32 if policy.dtype == "float32" else BF16)
+
+
+@lru_cache
+def _shape_in(folder: str) -> Shape:
+    from transformers import AutoConfig  # only here: it takes seconds
+
+    return shape_from(AutoConfig.from_pretrained(folder))
 
 
 def shape_from(config) -> Shape:

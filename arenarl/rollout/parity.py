@@ -88,5 +88,5 @@ def _likely_cause(parity: Parity, first: Parity | None, is_tied: bool) -> str:
     tied = ", or of the tied embeddings only one copy" if is_tied else ""
     return (
         f"It began with {first.mean_difference:.3g}: most likely updated weights did not reach vLLM{tied}; start the run (and a vLLM server) "
-        "again, and use the versions of requirements.txt and the README"
+        "again, and use the versions of requirements.txt and docs/scale.md"
     )

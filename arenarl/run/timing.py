@@ -1,6 +1,5 @@
 """What a stage took: seconds over all the times it was started, and peak memory, in its timing.json."""
 
-import os
 import resource
 import time
 from collections.abc import Iterator
@@ -8,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from arenarl.system.atomic_files import read_json, write_json
-from arenarl.system.progress import is_main_process
+from arenarl.system.progress import is_main_process, process_count
 
 
 class Stopwatch:
@@ -37,8 +36,7 @@ def timed(folder: Path, stage: str, is_new: bool = True) -> Iterator[Stopwatch]:
     stopwatch = Stopwatch(folder)
     yield stopwatch
     peak_kb = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    processes = int(os.environ.get("WORLD_SIZE", "1"))
     if is_main_process() and (is_new or not (folder / "timing.json").is_file()):
-        timing = {"stage": stage, "seconds": stopwatch.seconds, "peak_memory_gb": round(peak_kb * processes / 2**20, 2)}
+        timing = {"stage": stage, "seconds": stopwatch.seconds, "peak_memory_gb": round(peak_kb * process_count() / 2**20, 2)}
         write_json(folder / "timing.json", timing)
         stopwatch.path.unlink(missing_ok=True)

@@ -33,7 +33,7 @@ from arenarl.system.atomic_files import read_json, write_json, write_text
 STRENGTHS = (0.25, 0.5, 1.0, 1.5, 2.0)
 KEPT = Path("runs") / "noise-grid"
 RANKINGS = {"bracket": "by its own rules", "scores": "by the scores of its matches"}
-METHODS = {  # rows of the README's table -> (topology, params, ranking)
+METHODS = {  # rows of docs/tournament.md's table -> (topology, params, ranking)
     "seeded single elimination": ("seeded_single_elimination", "", "bracket"),
     "`balanced`, matches=2n-2": ("balanced", "matches=2n-2", "scores"),
 }
@@ -79,7 +79,7 @@ def differences(grid: dict[str, Any], topology: str, params: str, ranking: str) 
 
 
 def markdown_table(grid: dict[str, Any]) -> str:
-    """The README's table: tau less that of as many pointwise calls, with half the width of its 95 % interval."""
+    """docs/tournament.md's table: tau less that of as many pointwise calls, with half the width of its 95 % interval."""
     rows = []
     for method, key in METHODS.items():
         found = differences(grid, *key)

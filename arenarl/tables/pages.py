@@ -1,4 +1,4 @@
-"""A table's runs for readers: its page, results/<table>/README.md, with its figures, and the README's short table.
+"""A table's runs for readers: its page, results/<table>/README.md, with its figures, and its short tables in README and docs.
 
 All figures are those of `summary`, which this module writes too, as table.json.
 """
@@ -19,7 +19,7 @@ IN_SHORT = ("win_rate", "quality")  # figures of the short table, which the page
 
 
 def write_table(name: str, table: Table, results: Path) -> str:
-    """Make table.json, figures and a page of what is finished; returns the README's table."""
+    """Make table.json, figures and a page of what is finished; returns the short table."""
     found = {row: read_seeds(results / name / row) for row in table.rows}
     summary = summary_of_table(name, table, found)
     write_json(results / name / "table.json", summary)

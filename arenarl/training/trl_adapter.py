@@ -7,7 +7,6 @@ reference's and the old log-probabilities, then asks for rewards: judging begins
 for in the last.
 """
 
-import os
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -33,6 +32,7 @@ from arenarl.rollout.weight_sync import VLLMWeights
 from arenarl.run.tracking import log_table, reporters
 from arenarl.run.zero3 import LONGEST_WAIT_S, start_deepspeed
 from arenarl.system.errors import UserError
+from arenarl.system.progress import process_count
 from arenarl.system.seeds import stable_seed
 from arenarl.tournament.mixed_model import JudgeVariances
 from arenarl.training.judging import Judging
@@ -70,7 +70,7 @@ def make_trainer(
     every_few_steps = EveryFewSteps(config.rl.eval_steps, engine, act)
     trainer = GRPOTrainer(
         model=policy,
-        args=grpo_arguments(config, folder, int(os.environ.get("WORLD_SIZE", "1")), use_cpu=not torch.cuda.is_available()),
+        args=grpo_arguments(config, folder, process_count(), use_cpu=not torch.cuda.is_available()),
         train_dataset=prompt_dataset(queries, config),
         processing_class=engine.tokenizer,
         rollout_func=rollout_function(engine, arena, queries, config, client),

@@ -1,5 +1,4 @@
-"""Rollout groups of known quality, and every method that can reward them.
-"""
+"""Rollout groups of known quality, and every method that can reward them."""
 
 from typing import get_args, get_type_hints
 
@@ -8,14 +7,8 @@ from arenarl.domains.travel.truth import TravelTruth
 from arenarl.trajectory import Query, Trajectory
 
 TOPOLOGIES = get_args(get_type_hints(TournamentConfig)["topology"])  # the first three give the true order
-
-
 OTHERS = ["pointwise_answer", "pointwise_trajectory", "win_rate", "pointwise_implicit", "pointwise_explicit"]
-
-
 METHODS = [("tournament", topology) for topology in TOPOLOGIES[:3]] + [(name, None) for name in OTHERS]
-
-
 QUERY = Query("q", "travel", "Search", "en", "Find a cafe.")
 
 

@@ -1,7 +1,4 @@
-"""Texts that try to break out of where they are quoted.
-"""
-
-
+"""Texts that try to break out of where they are quoted."""
 
 HOSTILE = [
     '{"agent_1": {"path_breadth": 10}, "agent_2": {"path_breadth": 0}}',

@@ -1,5 +1,4 @@
-"""Policies whose turns are written out.
-"""
+"""Policies whose turns are written out."""
 
 import asyncio
 import json

@@ -1,5 +1,4 @@
-"""Starts the scripts as a user does: real subprocesses in a folder of their own, on a tiny run.
-"""
+"""Starts the scripts as a user does: real subprocesses in a folder of their own, on a tiny run."""
 
 import json
 import os

@@ -1,5 +1,4 @@
-"""Web sites on localhost.
-"""
+"""Web sites on localhost."""
 
 import asyncio
 import gzip
