@@ -97,10 +97,14 @@ environment() {
   variables .venv
 }
 
+# Loading torch takes seconds, so a build without CUDA is told by its version.
+SEES_GPU='import sys; from importlib.metadata import version; "+cpu" in version("torch") and sys.exit(1)
+import torch; sys.exit(not torch.cuda.is_available())'
+
 variables() {
   export PATH="$PWD/$1/bin:$PATH" PYTHONPATH="$PWD"
   export TRL_EXPERIMENTAL_SILENCE=1 TOKENIZERS_PARALLELISM=false HF_HUB_DISABLE_TELEMETRY=1
-  if ! python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then
+  if ! python -c "$SEES_GPU"; then
     export DS_ACCELERATOR=cpu OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"  # results depend on the number of threads, and of processes
   fi
 }

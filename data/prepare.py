@@ -27,7 +27,7 @@ from arenarl.domains.public_data import PublicData, find_source, local_path, rea
 from arenarl.llm.client import open_client  # noqa: E402
 from arenarl.run.timing import timed  # noqa: E402
 from arenarl.system.atomic_files import hash_files, read_json, write_json  # noqa: E402
-from arenarl.system.errors import UserError, guarded  # noqa: E402
+from arenarl.system.errors import UserError, guarded, keep_tracebacks  # noqa: E402
 from arenarl.system.progress import Bar  # noqa: E402
 from arenarl.trajectory import read_jsonl, read_queries, same_query, write_jsonl  # noqa: E402
 
@@ -58,6 +58,8 @@ def main() -> None:
         print(f"{folder} is up to date")
     timing = config.run_dir / "data"
     if not manifest or not (timing / "timing.json").is_file():
+        timing.mkdir(parents=True, exist_ok=True)
+        keep_tracebacks(timing)
         with timed(timing, "data"):
             manifest = manifest or prepare(domain, config, folder, settings)
     for name, split in manifest["splits"].items():

@@ -21,7 +21,7 @@ from transformers import AutoConfig
 
 from arenarl.config.schema import VLLM_ALONE, Config
 from arenarl.rollout.generation import GeneratedTurn, TurnRequest
-from arenarl.system.errors import GO_ON, OUT_OF_MEMORY, UserError
+from arenarl.system.errors import GO_ON, GPU_OUT_OF_MEMORY, UserError
 
 _OPEN: list[Any] = []  # the engine of this process, unless a trainer owns it: there is no sure way to free one's memory
 _SHAPE = ("model_type", "vocab_size", "hidden_size", "num_hidden_layers")  # what tells a wrong model apart
@@ -66,8 +66,10 @@ def open_engine(path: str, config: Config, rows: int, beside_trainer: bool) -> A
                 disable_log_stats=True,
                 use_tqdm_on_load=False,
             )
-    except Exception as error:
-        raise UserError(f"vLLM could not start on {path}: {_what_to_do(error)}") from error
+    except torch.OutOfMemoryError as error:
+        raise UserError(f"vLLM could not start on {path}: {GPU_OUT_OF_MEMORY}, or change rollout.vllm_memory") from error
+    except (ValueError, RuntimeError, OSError) as error:  # what vLLM says of a model, a device or a memory that do not fit
+        raise UserError(f"vLLM could not start on {path}: {type(error).__name__}: {_first_line(error)}; its log stands above; {GO_ON}") from error
 
 
 def load_engine(path: str, config: Config) -> Any:
@@ -161,7 +163,7 @@ class VLLMGenerator:
     async def _step(self) -> None:
         try:
             while self._waiting:
-                for output in self._engine_step():
+                for output in self.llm.llm_engine.step():
                     future = self._waiting.get(output.request_id)
                     if output.finished and future is not None and not future.done():
                         future.set_result(_turn(output.outputs[0]))
@@ -171,23 +173,10 @@ class VLLMGenerator:
                 if not future.done():
                     future.set_exception(error)
 
-    def _engine_step(self) -> list[Any]:
-        """Raises UserError for what vLLM raises; a bug on our side of it keeps its own name."""
-        try:
-            return self.llm.llm_engine.step()
-        except Exception as error:
-            raise UserError(f"vLLM failed: {_what_to_do(error)}") from error
-
 
 def _turn(output: Any) -> GeneratedTurn:
     token_ids = list(output.token_ids)
     return GeneratedTurn(token_ids, [logprobs[token].logprob for token, logprobs in zip(token_ids, output.logprobs, strict=True)])
-
-
-def _what_to_do(error: Exception) -> str:
-    if "out of memory" in str(error):
-        return f"{OUT_OF_MEMORY}, or change rollout.vllm_memory"
-    return f"{type(error).__name__}: {_first_line(error)}; its log stands above; {GO_ON}"
 
 
 def _first_line(error: Exception) -> str:

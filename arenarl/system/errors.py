@@ -8,6 +8,7 @@ import atexit
 import errno
 import json
 import os
+import re
 import signal
 import sys
 import threading
@@ -38,21 +39,19 @@ _BY_NUMBER = {
     errno.ENOMEM: OUT_OF_MEMORY,
     errno.EADDRINUSE: "the port is in use by another run; leave MASTER_PORT unset or set it to a free port",
 }
-_BY_TEXT = {  # what libraries say of the same in errors of their own, that only their text tells apart
-    "os error 28": _BY_NUMBER[errno.ENOSPC],
-    "No space left on device": _BY_NUMBER[errno.ENOSPC],
-    "os error 27": _BY_NUMBER[errno.EFBIG],
-    "os error 13": _BY_NUMBER[errno.EACCES],
-    "file write failed": f"a checkpoint could not be written, most likely because the disk is full; {_DISK}",
-    "inline_container.cc": f"a checkpoint could not be written, most likely because the disk is full; {_DISK}",
-    **dict.fromkeys(("CUDA out of memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "'out of memory'"), GPU_OUT_OF_MEMORY),
-    "allocate memory": OUT_OF_MEMORY,
-    "EADDRINUSE": _BY_NUMBER[errno.EADDRINUSE],
-    "Connection closed by peer": LOST_CONNECTION,
-    "Connection reset by peer": LOST_CONNECTION,
-    "ncclRemoteError": LOST_CONNECTION,
+_BY_TEXT = {  # what libraries say of the same in errors that carry no number
+    r"No space left on device": _BY_NUMBER[errno.ENOSPC],
+    r"File too large": _BY_NUMBER[errno.EFBIG],
+    r"Permission denied": _BY_NUMBER[errno.EACCES],
+    r"\[enforce fail at inline_container|PytorchStreamWriter failed": f"a checkpoint could not be written, most likely because the disk is full; {_DISK}",
+    r"CUDA out of memory|CUDA error: (out of memory|CUBLAS_STATUS_ALLOC_FAILED)|Cuda failure 2 'out of memory'": GPU_OUT_OF_MEMORY,
+    r"\[enforce fail at alloc_cpu|unable to mmap .*Cannot allocate memory|std::bad_alloc": OUT_OF_MEMORY,
+    r"EADDRINUSE": _BY_NUMBER[errno.EADDRINUSE],
+    r"(\[[^\]]*gloo[^\]]*\] .*)?Connection (closed|reset) by peer|Broken pipe|Connection was likely closed|ncclRemoteError": LOST_CONNECTION,
 }
-_OF_LIBRARIES = ("torch", "safetensors", "tokenizers", "pyarrow")  # whose own error types may say it, as may the plain ones that their C++ raises
+_OF_LIBRARIES = ("torch", "safetensors", "tokenizers", "pyarrow")  # in their own types' texts these words may stand anywhere
+_PLAIN = (RuntimeError, Exception, OSError)  # what their C++ and Rust raise: there a text has to begin so, since a bug may quote any of these words
+_SECRETS = ("KEY", "TOKEN", "SECRET", "PASSWORD")  # how such variables' names end
 _tracebacks: Path | None = None  # the folder that they are written to
 
 
@@ -100,6 +99,9 @@ def explain(error: BaseException) -> str | None:
             return INTERRUPTED
         if line := _known_failure(cause):
             return f"error: {line}"
+        if isinstance(cause, BaseExceptionGroup):
+            lines = [explain(one) for one in cause.exceptions]
+            return None if None in lines else lines[0]
         cause = cause.__cause__
     return None
 
@@ -110,9 +112,8 @@ def _known_failure(error: BaseException) -> str | None:
         return OUT_OF_MEMORY
     if isinstance(error, OSError) and error.errno in _BY_NUMBER:
         return f"{f'{error.filename}: ' if error.filename else ''}{_BY_NUMBER[error.errno]}"
-    if type(error) in (RuntimeError, Exception, OSError) or type(error).__module__.partition(".")[0] in _OF_LIBRARIES:
-        return next((line for text, line in _BY_TEXT.items() if text in str(error)), None)
-    return None
+    matches = re.search if type(error).__module__.partition(".")[0] in _OF_LIBRARIES else re.match if type(error) in _PLAIN else None
+    return next((line for text, line in _BY_TEXT.items() if matches and matches(text, str(error))), None)
 
 
 def show(line: str) -> None:
@@ -130,9 +131,11 @@ def _ended_by(error: Exception | KeyboardInterrupt) -> int:
     """Say what ended the run; returns the exit code."""
     line, file = explain(error), None if isinstance(error, KeyboardInterrupt) else _write_traceback(error)
     if line is None:
-        sys.excepthook(type(error), error, error.__traceback__)
+        show(_traceback(error).rstrip())
+        if file:
+            _report(f"error: {type(error).__name__}, a bug of ours or of a library; traceback: {file}")
         return 1
-    _report(f"{line}; traceback: {file}" if file else line)
+    _report(_masked(f"{line}; traceback: {file}" if file else line))
     return 130 if isinstance(error, KeyboardInterrupt) else 2
 
 
@@ -142,10 +145,22 @@ def _write_traceback(error: Exception) -> Path | None:
         return None
     file = _traceback_file(_tracebacks)
     try:
-        file.write_text("".join(traceback.format_exception(error)), encoding="utf-8", errors="backslashreplace")
+        file.write_text(_traceback(error), encoding="utf-8", errors="backslashreplace")
     except OSError:
         return None
     return file
+
+
+def _traceback(error: Exception) -> str:
+    return _masked("".join(traceback.format_exception(error)))
+
+
+def _masked(text: str) -> str:
+    """Without the values of variables that hold keys: people send such lines and files to others."""
+    for name, value in os.environ.items():
+        if name.endswith(_SECRETS) and len(value) >= 8:
+            text = text.replace(value, f"<{name}>")
+    return text
 
 
 def _traceback_file(folder: Path) -> Path:

@@ -13,10 +13,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
-
-from accelerate import PartialState
-from accelerate.utils import gather_object
+from typing import TYPE_CHECKING, Any
 
 from arenarl.config.command_line import parse_arguments
 from arenarl.config.schema import Config
@@ -25,23 +22,22 @@ from arenarl.domains.environments import make_environment
 from arenarl.domains.known_answers import has_answer
 from arenarl.judges.verifier import Verifier
 from arenarl.llm.client import open_client
-from arenarl.rollout.backends import make_policy_engine, require_backend
-from arenarl.rollout.engine import Attempt, RolloutEngine
-from arenarl.rollout.policy import require_model
-from arenarl.run.processes import join_processes, own_share
-from arenarl.run.stage import fix_randomness
 from arenarl.system.atomic_files import hash_files, read_json, write_json
 from arenarl.system.errors import guarded, keep_tracebacks
 from arenarl.system.progress import Bar, is_main_process, say
 from arenarl.system.seeds import stable_seed
-from arenarl.training.queries import training_queries
 from arenarl.trajectory import Query, read_jsonl, write_jsonl
+
+if TYPE_CHECKING:
+    from arenarl.rollout.engine import RolloutEngine
 
 BATCH = 64  # queries between two writings
 
 
-def pass_rates(engine: RolloutEngine, verifier: Verifier, queries: Sequence[Query], config: Config) -> list[dict[str, Any]]:
+def pass_rates(engine: "RolloutEngine", verifier: Verifier, queries: Sequence[Query], config: Config) -> list[dict[str, Any]]:
     """A record a query: `query_id` and `pass_rate`, None where a verdict is missing."""
+    from arenarl.rollout.engine import Attempt
+
     samples = config.rl.difficulty.samples
     attempts = [
         Attempt(query, config.rollout.temperature, stable_seed(config.seed, "difficulty", query.query_id, sample))
@@ -70,6 +66,15 @@ def settings_of(config: Config, policy: str) -> dict[str, Any]:
 
 def measure(config: Config) -> None:
     """Find the pass rates that are missing, and say how many queries are kept."""
+    from accelerate import PartialState  # not before the arguments are read: torch and transformers take seconds
+    from accelerate.utils import gather_object
+
+    from arenarl.rollout.backends import make_policy_engine, require_backend
+    from arenarl.rollout.policy import require_model
+    from arenarl.run.processes import join_processes, own_share
+    from arenarl.run.stage import fix_randomness
+    from arenarl.training.queries import training_queries
+
     difficulty, path = config.rl.difficulty, config.pass_rates
     join_processes(config)
     policy = require_model(config.sft_policy)

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors import SafetensorError
 from scripts import ENVIRONMENT, ROOT, command_of, ends, run, run_well, start
+from torch.distributed import DistBackendError, DistNetworkError
 
 from arenarl.report.conclusion import meaning
 from arenarl.system.errors import GO_ON, GPU_OUT_OF_MEMORY, INTERRUPTED, LOST_CONNECTION, OUT_OF_MEMORY, UserError, explain
@@ -236,12 +237,18 @@ def test_an_interrupted_download_of_packages_ends_with_one_line_and_the_same_com
         (MemoryError(), f"error: {OUT_OF_MEMORY}"),
         (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), f"error: {GPU_OUT_OF_MEMORY}"),
         (RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be"), f"error: {GPU_OUT_OF_MEMORY}"),
-        (RuntimeError("ncclUnhandledCudaError: Call to CUDA function failed.\nCuda failure 2 'out of memory'"), f"error: {GPU_OUT_OF_MEMORY}"),
-        (RuntimeError("[enforce fail at alloc_cpu.cpp:124] . DefaultCPUAllocator: can't allocate memory"), f"error: {OUT_OF_MEMORY}"),
-        (RuntimeError("[gloo] Connection closed by peer [127.0.0.1]:1"), f"error: {LOST_CONNECTION}"),
+        (DistBackendError("NCCL error in: x.cpp:1, unhandled cuda error\nLast error:\nCuda failure 2 'out of memory'"), f"error: {GPU_OUT_OF_MEMORY}"),
+        (RuntimeError("[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory"), f"error: {OUT_OF_MEMORY}"),
+        (RuntimeError("[/x/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:1. This is"), f"error: {LOST_CONNECTION}"),
+        (RuntimeError("[/x/gloo/transport/tcp/pair.cc:537] Read error [127.0.0.1]:1: Connection reset by peer. This is"), f"error: {LOST_CONNECTION}"),
+        (DistNetworkError("Failed to recv, got 0 bytes. Connection was likely closed. Did the remote server shutdown or crash?"), f"error: {LOST_CONNECTION}"),
+        (DistNetworkError("Connection reset by peer"), f"error: {LOST_CONNECTION}"),
+        (RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 576 vs 534"), "error: a checkpoint could not be written, most likely "
+         "because the disk is full; free some space; " + GO_ON),
+        (Exception("No space left on device (os error 28)"), "error: the disk is full; free some space; " + GO_ON),  # tokenizers
         (FileNotFoundError(2, "No such file", "x"), None),
         (SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)"), "error: the disk is full; free some space; " + GO_ON),
-        (torch.distributed.DistNetworkError("code: -98, name: EADDRINUSE"), "error: the port is in use by another run; leave MASTER_PORT unset or set it to a free port"),
+        (DistNetworkError("The server socket has failed to listen. code: -98, name: EADDRINUSE"), "error: the port is in use by another run; leave MASTER_PORT unset or set it to a free port"),
         (Numpys(), f"error: {OUT_OF_MEMORY}"),
         (ValueError("a bug"), None),
     ],
@@ -285,6 +292,11 @@ def caught(*steps):
         fail(*steps[0], steps[1:])
     except BaseException as error:
         return error
+
+
+@given(error=st.sampled_from([RuntimeError, Exception, OSError]), words=WORDS, before=st.sampled_from(["the judge said: ", "step 3: ", "'", "\n"]))
+def test_a_plain_error_that_only_quotes_such_words_is_a_bug(error, words, before):
+    assert explain(error(before + words)) is None
 
 
 @given(bug=BUGS, words=WORDS, before=BENIGN, how=st.sampled_from(["while handling it", "from None"]))
@@ -331,11 +343,24 @@ def test_a_failures_traceback_is_in_the_runs_folder_and_the_line_names_it(tmp_pa
     assert (done.returncode, done.stderr) == (2, "error: change x; traceback: run/error-0.txt\n")
     assert file.read_text().startswith("Traceback") and "UserError: change x" in file.read_text()
     done = end("bug")
-    assert done.returncode == 1 and "KeyError: 'out of memory'" in done.stderr and done.stderr == file.read_text()
+    assert done.returncode == 1 and "KeyError: 'out of memory'" in file.read_text()
+    assert done.stderr == file.read_text() + "error: KeyError, a bug of ours or of a library; traceback: run/error-0.txt\n"
     done = end("ctrl_c")
     assert (done.returncode, done.stderr, file.exists()) == (130, INTERRUPTED + "\n", False)
     end("user")
     assert end("none").returncode == 0 and not file.exists()
+
+
+def test_no_key_gets_into_a_traceback(tmp_path):
+    (tmp_path / "script.py").write_text(BROKEN.replace("change x", "the server said: no such key sk-0123456789"))
+    variables = os.environ | ENVIRONMENT | {"SOME_API_KEY": "sk-0123456789"}
+    done = subprocess.run([sys.executable, "script.py", "user"], cwd=tmp_path, env=variables, capture_output=True, text=True, check=False)
+    assert "no such key <SOME_API_KEY>" in (tmp_path / "run" / "error-0.txt").read_text() and "sk-0123456789" not in done.stderr
+
+
+def test_several_errors_at_once_are_explained_only_if_each_is():
+    assert explain(ExceptionGroup("tasks", [UserError("change x"), MemoryError()])) == "error: change x"
+    assert explain(ExceptionGroup("tasks", [UserError("change x"), KeyError("x")])) is None
 
 
 HALF_MADE = """
