@@ -15,7 +15,7 @@ from arenarl.config.schema import Config
 from arenarl.run.stage import is_done, start_stage
 from arenarl.run.timing import timed
 from arenarl.run.tracking import reporters, start_tracking
-from arenarl.run.zero3 import LONGEST_WAIT_S, check_deepspeed, start_deepspeed
+from arenarl.run.zero3 import LONGEST_WAIT_S, check_deepspeed, deepspeed_file, start_deepspeed
 from arenarl.system.errors import UserError, guarded
 
 
@@ -92,7 +92,7 @@ def sft_arguments(config: Config, folder: Path):
         dataset_kwargs={"skip_prepare_dataset": True},  # it is tokenized and cut
         model_init_kwargs={"dtype": config.policy.dtype},
         gradient_checkpointing=config.policy.gradient_checkpointing,
-        deepspeed=sft.deepspeed,
+        deepspeed=deepspeed_file(sft.deepspeed),
         ddp_timeout=LONGEST_WAIT_S,
         ddp_find_unused_parameters=False,
         logging_steps=math.gcd(10, sft.save_steps),  # a mean over steps must not begin before a checkpoint and end after it

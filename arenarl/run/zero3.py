@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 
 from arenarl.system.errors import UserError
+from arenarl.system.repository import file_named
 
 LONGEST_WAIT_S = 6 * 3600  # for the slowest process's trajectories, and for a judge that is down; then the run has failed. Our choice
 
@@ -19,18 +20,24 @@ def check_deepspeed(key: str, path: str | None, script: str, is_check: bool) -> 
     Raises:
         UserError: one line that says what to change.
     """
-    if path is None:
+    file = deepspeed_file(path)
+    if file is None:
         return
-    if not Path(path).is_file():
+    if not Path(file).is_file():
         raise UserError(f"{key}={path} does not exist; name a DeepSpeed JSON or set it to null")
     try:
-        zero = json.loads(Path(path).read_text(encoding="utf-8"))["zero_optimization"]
+        zero = json.loads(Path(file).read_text(encoding="utf-8"))["zero_optimization"]
     except (ValueError, KeyError) as error:
         raise UserError(f"{key}={path} is no DeepSpeed JSON with a zero_optimization: {error}; start from ds_config.json") from error
     if zero.get("stage") == 3 and not zero.get("stage3_gather_16bit_weights_on_model_save"):
         raise UserError(f"{path}: set stage3_gather_16bit_weights_on_model_save to true in zero_optimization, or no whole policy could be saved")
     if "RANK" not in os.environ and not is_check:
         raise UserError(f"ZeRO-3 needs a launcher: torchrun --nproc_per_node 2 {script} …, or --set {key}=null for one process")
+
+
+def deepspeed_file(path: str | None) -> str | None:
+    """The JSON that is meant: as it is, or the repository's from another working directory."""
+    return None if path is None else str(file_named(path))
 
 
 def start_deepspeed() -> None:

@@ -30,7 +30,7 @@ from arenarl.rollout.engine import RolloutEngine
 from arenarl.rollout.policy import lora_config
 from arenarl.rollout.weight_sync import VLLMWeights
 from arenarl.run.tracking import log_table, reporters
-from arenarl.run.zero3 import LONGEST_WAIT_S, start_deepspeed
+from arenarl.run.zero3 import LONGEST_WAIT_S, deepspeed_file, start_deepspeed
 from arenarl.system.errors import UserError
 from arenarl.system.progress import process_count
 from arenarl.system.seeds import stable_seed
@@ -128,7 +128,7 @@ def grpo_arguments(config: Config, folder: Path, processes: int, use_cpu: bool) 
         disable_tqdm=True,
         ddp_find_unused_parameters=False,
         ddp_timeout=LONGEST_WAIT_S,
-        deepspeed=rl.deepspeed,
+        deepspeed=deepspeed_file(rl.deepspeed),
     )
     if rl.deepspeed:
         start_deepspeed()

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from arenarl.run.zero3 import check_deepspeed
+from arenarl.run.zero3 import check_deepspeed, deepspeed_file
 from arenarl.system.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,3 +31,11 @@ def test_a_deepspeed_json_that_cannot_be_used_is_refused_with_what_to_change(tmp
 def test_what_the_repository_has_is_accepted_and_so_is_none():
     check_deepspeed("rl.deepspeed", None, "train_rl.py", is_check=False)
     check_deepspeed("rl.deepspeed", str(ROOT / "ds_config.json"), "train_rl.py", is_check=True)
+
+
+def test_the_repositorys_json_is_found_from_any_folder_and_ones_own_comes_first(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert deepspeed_file("ds_config.json") == str(ROOT / "ds_config.json") and deepspeed_file(None) is None
+    check_deepspeed("sft.deepspeed", "ds_config.json", "train_sft.py", is_check=True)
+    (tmp_path / "ds_config.json").write_text("{}")
+    assert deepspeed_file("ds_config.json") == "ds_config.json"
