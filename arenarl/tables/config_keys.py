@@ -1,4 +1,4 @@
-"""Every config key with its default and meaning, for docs/config.md: read off the schema, where each key's comment is its documentation."""
+"""Every config key with its values, default and meaning, for docs/config.md: read off the schema, where each key's comment is its documentation."""
 
 import ast
 import io
@@ -6,9 +6,14 @@ import json
 import tokenize
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, get_type_hints
+
+from pydantic import TypeAdapter
 
 from arenarl.config import schema
 from arenarl.report import markdown
+
+_BOUNDS = {"minimum": "≥", "ge": "≥", "exclusiveMinimum": ">", "gt": ">", "maximum": "≤", "le": "≤", "exclusiveMaximum": "<", "lt": "<"}
 
 
 def config_tables() -> str:
@@ -20,10 +25,11 @@ def config_tables() -> str:
     for prefix, name in _sections(classes, "Config", "", set()):
         inherited = [base.id for base in classes[name].bases if isinstance(base, ast.Name)]
         fields = {field.target.id: field for one in (*inherited, name) for field in _fields(classes[one])}
-        rows = [[f"`{prefix}{key}`", _default(field, classes), _meaning(field, comments)] for key, field in fields.items()]
+        types = get_type_hints(getattr(schema, name), include_extras=True)
+        rows = [[f"`{prefix}{key}`", _values(types[key], field, classes), _default(field, classes), _meaning(field, comments)] for key, field in fields.items()]
         rows = [row for row in rows if any(row[1:])]  # a section of which there is nothing to say but its keys
         doc = " ".join((ast.get_docstring(classes[name]) or "").split())
-        table = markdown.table(["key", "default", "meaning"], rows)
+        table = markdown.table(["key", "values", "default", "meaning"], rows)
         parts.append("\n\n".join(filter(None, [f"## {prefix.rstrip('.') or 'A run'}", doc, table])))
     return "\n\n".join(parts)
 
@@ -47,6 +53,27 @@ def _fields(section: ast.ClassDef) -> list[ast.AnnAssign]:
     return [node for node in section.body if isinstance(node, ast.AnnAssign)]
 
 
+def _values(kind: Any, field: ast.AnnAssign, classes: dict[str, ast.ClassDef]) -> str:
+    """What a key may be: its choices, or its type and range; nothing for a section."""
+    return "" if _classes_in(field.annotation, classes) else in_words(TypeAdapter(kind).json_schema())
+
+
+def in_words(kind: dict[str, Any]) -> str:
+    """A JSON schema as one would say it.
+
+    >>> in_words({"anyOf": [{"exclusiveMinimum": 0, "type": "integer"}, {"type": "null"}]})
+    'integer > 0, null'
+    """
+    if "anyOf" in kind:
+        return ", ".join(map(in_words, kind["anyOf"]))
+    if "enum" in kind or "const" in kind:
+        return ", ".join(f"`{value}`" for value in kind.get("enum", [kind.get("const")]))
+    if kind.get("type") == "array":
+        return f"list of {in_words(kind['items'])}"
+    name = {"string": "text", "boolean": "true, false", "object": "mapping", None: "any"}.get(kind.get("type"), kind.get("type"))
+    return " ".join([name, " and ".join(f"{sign} {kind[bound]:g}" for bound, sign in _BOUNDS.items() if bound in kind)]).strip()
+
+
 def _default(field: ast.AnnAssign, classes: dict[str, ast.ClassDef]) -> str:
     """As YAML would have it; nothing for a section, whose keys have their own."""
     if _classes_in(field.annotation, classes):
@@ -67,7 +94,7 @@ def _meaning(field: ast.AnnAssign, comments: dict[int, tuple[str, bool]]) -> str
     while line in comments and comments[line][1]:
         found.append(comments[line][0])
         line += 1
-    return " ".join(found).replace("|", "\\|")
+    return " ".join(found).replace("|", "\\|").replace("<", "\\<")  # a <name> would be taken for HTML
 
 
 def _comments(source: str) -> dict[int, tuple[str, bool]]:
