@@ -26,7 +26,10 @@ def config_tables() -> str:
         inherited = [base.id for base in classes[name].bases if isinstance(base, ast.Name)]
         fields = {field.target.id: field for one in (*inherited, name) for field in _fields(classes[one])}
         types = get_type_hints(getattr(schema, name), include_extras=True)
-        rows = [[f"`{prefix}{key}`", _values(types[key], field, classes), _default(field, classes), _meaning(field, comments)] for key, field in fields.items()]
+        rows = [
+            [f"`{prefix}{key}`", _values(types[key], field, classes), _default(field, classes), _meaning(field, comments)]
+            for key, field in fields.items()
+        ]
         rows = [row for row in rows if any(row[1:])]  # a section of which there is nothing to say but its keys
         doc = " ".join((ast.get_docstring(classes[name]) or "").split())
         table = markdown.table(["key", "values", "default", "meaning"], rows)
