@@ -15,9 +15,10 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, Qwen3Config, Qwen3ForCausalLM, Trainer
 from transformers import PreTrainedTokenizerFast as FastTokenizer
 from transformers.integrations import unset_hf_deepspeed_config
-from trl.chat_template_utils import get_training_chat_template, qwen3_training_chat_template
+from trl.chat_template_utils import qwen3_training_chat_template
 
 from arenarl.config.schema import PolicyConfig, ScratchConfig
+from arenarl.rollout.chat_template import make_trainable
 from arenarl.system.atomic_files import appearing
 from arenarl.system.errors import UserError
 
@@ -36,24 +37,17 @@ _PIECES = "|".join(  # whatever is to be copied from a tool's result has the sam
 
 
 def load_tokenizer(path: str) -> PreTrainedTokenizerBase:
-    """A checkpoint's tokenizer, with the prefix-preserving variant of its chat template.
+    """A checkpoint's tokenizer, with a chat template that can be trained on and the token that ends a turn as its `eos_token`.
 
     Raises:
-        UserError: no such folder or id, no chat template, or a template that rewrites earlier turns.
+        UserError: no such folder or id, or no chat template that can be trained on.
     """
     try:
         tokenizer = AutoTokenizer.from_pretrained(path)
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(f"no tokenizer at {path}; train the stage that writes it, or name a folder or hub id that exists ({reason})") from error
-    if not tokenizer.chat_template:
-        raise UserError(f"{path} has no chat template; save one with its tokenizer, or start from a checkpoint that train_sft.py wrote")
-    try:
-        tokenizer.chat_template = get_training_chat_template(tokenizer) or tokenizer.chat_template
-    except ValueError as error:
-        raise UserError(f"{path}: its chat template cannot be trained on: {str(error).splitlines()[0]}") from error
-    if tokenizer.pad_token is None:
-        tokenizer.pad_token = tokenizer.eos_token
+    make_trainable(tokenizer, path)
     return tokenizer
 
 

@@ -1,0 +1,100 @@
+import json
+import re
+from pathlib import Path
+
+import pytest
+from policies import ANSWER, call, query
+from scripts import run_well
+from transformers import AutoTokenizer
+from trl import chat_template_utils
+
+from arenarl.config.schema import RolloutConfig
+from arenarl.rollout.engine import Attempt, RolloutEngine
+from arenarl.rollout.generation import GeneratedTurn
+from arenarl.rollout.policy import load_tokenizer
+from arenarl.system.errors import UserError
+from arenarl.training.sft_data import IGNORED, tokenize
+
+TEMPLATES = sorted((Path(chat_template_utils.__file__).parent / "chat_templates").glob("*.jinja"))
+TOKENS = r"<\|\w+\|>|<｜[^｜]+｜>|<(?:start_of_turn|end_of_turn|turn\||\|turn)>|</?s>"
+OWN_ENDS = {"llama3": "<|eot_id|>", "llama3_training": "<|eot_id|>"}  # of those here that are not ChatML and can be trained on as they are
+
+
+class InOrder:
+    """A generator that says one prepared turn after the other."""
+
+    def __init__(self, tokenizer, turns):
+        self.tokenizer, self.turns = tokenizer, iter(turns)
+
+    async def generate(self, request):
+        return GeneratedTurn([*self.tokenizer.encode(next(self.turns), add_special_tokens=False), self.tokenizer.eos_token_id])
+
+
+def saved(policy_path, folder, template, **tokens):
+    """A folder with the tests' tokenizer, another template and other special tokens; its `eos_token` ends no turn, as Qwen3-*-Base's."""
+    tokenizer = AutoTokenizer.from_pretrained(policy_path)
+    tokenizer.add_special_tokens({"additional_special_tokens": sorted(set(re.findall(TOKENS, template)))})
+    tokenizer.add_special_tokens({"bos_token": "<|begin|>", "eos_token": "<|endoftext|>"} | tokens)
+    tokenizer.chat_template = template
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.stem)
+def test_whatever_the_template_sft_and_rollouts_agree_on_every_token_and_on_whose_it_is(path, policy_path, compact, tmp_path):
+    """All that TRL ships, of models that were trained by others: used as they are where they keep what was said and seen, replaced otherwise."""
+    tokenizer = load_tokenizer(saved(policy_path, tmp_path, path.read_text(encoding="utf-8")))
+    assert tokenizer.eos_token == OWN_ENDS.get(path.stem, "<|im_end|>")
+    engine = RolloutEngine(InOrder(tokenizer, [call(query="Lotus Park"), ANSWER]), tokenizer, lambda: compact, RolloutConfig(max_turn_tokens=200), False)
+    (trajectory,) = engine.roll_out([Attempt(query(), 0.0, 1)])
+    assert trajectory.valid and trajectory.meta["turns"] == 2
+    taught = tokenize(tokenizer, trajectory.messages, None, 4096)
+    token_ids = trajectory.prompt_ids + trajectory.completion_ids
+    assert taught["input_ids"][: len(token_ids)] == token_ids
+    own = [0] * len(trajectory.prompt_ids) + trajectory.policy_mask_T
+    assert [int(label != IGNORED) for label in taught["labels"]][: len(own)] == own and set(taught["labels"][len(own) :]) <= {IGNORED}
+
+
+@pytest.mark.parametrize("template", [
+    "{{ raise_exception('no roles but user') }}",
+    "{% for message in messages %}{% generation %}{{ message['content'] }}{% endgeneration %}{% endfor %}",  # no end of a turn
+    "{% for m in messages %}{% if m['role'] != 'tool' %}[{{ m['role'] }}]{% generation %}{{ m['content'] }}</s>{% endgeneration %}{% endif %}"
+    "{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}",  # what a tool returns is not shown
+])  # fmt: skip
+def test_a_template_that_loses_something_is_replaced_or_without_chatmls_tokens_refused_in_one_line(template, policy_path, tmp_path, capsys):
+    folder = saved(policy_path, tmp_path, template, additional_special_tokens=["</s>"])
+    assert load_tokenizer(folder).chat_template == chat_template_utils.qwen3_training_chat_template
+    assert "Qwen3's training template takes its place" in capsys.readouterr().out
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        path = tmp_path / file
+        path.write_text(path.read_text().replace("<|im_", "<|in_"))
+    with pytest.raises(UserError, match="cannot be trained on: thoughts, tool results or the end of a turn get lost") as refused:
+        load_tokenizer(folder)
+    assert "\n" not in str(refused.value)
+
+
+def test_what_pads_is_not_what_ends_a_turn(policy_path, tmp_path):
+    folder = saved(policy_path, tmp_path, chat_template_utils.qwen3_chat_template)
+    config = tmp_path / "tokenizer_config.json"
+    config.write_text(json.dumps({key: value for key, value in json.loads(config.read_text()).items() if key != "pad_token"}))
+    tokenizer = load_tokenizer(folder)
+    assert (tokenizer.eos_token, tokenizer.pad_token) == ("<|im_end|>", "<|endoftext|>")
+
+
+@pytest.mark.slow(seconds=40)
+def test_a_policy_whose_eos_token_ends_no_turn_learns_to_end_them_and_is_saved_so(policy_path, tmp_path):
+    from transformers import AutoModelForCausalLM
+
+    start = tmp_path / "start"
+    model = AutoModelForCausalLM.from_pretrained(policy_path)
+    model.config.eos_token_id = model.generation_config.eos_token_id = 0  # <|endoftext|>
+    model.save_pretrained(start)
+    saved(policy_path, start, chat_template_utils.qwen3_chat_template)
+    model.resize_token_embeddings(len(AutoTokenizer.from_pretrained(start)))
+    model.save_pretrained(start)
+    run_well(tmp_path, "data/prepare.py", "travel")
+    run_well(tmp_path, "train_sft.py", policy__model=str(start), sft__deepspeed=None)
+    folder = tmp_path / "runs" / "tiny" / "sft"
+    end = load_tokenizer(str(folder)).eos_token_id
+    assert json.loads((folder / "config.json").read_text())["eos_token_id"] == end
+    assert json.loads((folder / "generation_config.json").read_text())["eos_token_id"][0] == end  # transformers keeps the old one as well
