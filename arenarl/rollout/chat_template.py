@@ -48,7 +48,7 @@ def make_trainable(tokenizer: PreTrainedTokenizerBase, path: str) -> None:
 
 
 def turn_end(tokenizer: PreTrainedTokenizerBase, template: str) -> str | None:
-    """The special token that ends an assistant's turn; None if what the policy says and sees does not come out as it went in, marked as whose it is."""
+    """The special token that ends an assistant's turn; None if what the policy says and sees comes out otherwise, or marked as another's."""
 
     def render(*messages: dict[str, Any], prompt: bool = False, **options: Any) -> Any:
         return tokenizer.apply_chat_template(list(messages), chat_template=template, add_generation_prompt=prompt, **options)

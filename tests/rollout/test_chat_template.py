@@ -45,7 +45,8 @@ def test_whatever_the_template_sft_and_rollouts_agree_on_every_token_and_on_whos
     """All that TRL ships, of models that were trained by others: used as they are where they keep what was said and seen, replaced otherwise."""
     tokenizer = load_tokenizer(saved(policy_path, tmp_path, path.read_text(encoding="utf-8")))
     assert tokenizer.eos_token == OWN_ENDS.get(path.stem, "<|im_end|>")
-    engine = RolloutEngine(InOrder(tokenizer, [call(query="Lotus Park"), ANSWER]), tokenizer, lambda: compact, RolloutConfig(max_turn_tokens=200), False)
+    generator = InOrder(tokenizer, [call(query="Lotus Park"), ANSWER])
+    engine = RolloutEngine(generator, tokenizer, lambda: compact, RolloutConfig(max_turn_tokens=200), schemas_in_prompt=False)
     (trajectory,) = engine.roll_out([Attempt(query(), 0.0, 1)])
     assert trajectory.valid and trajectory.meta["turns"] == 2
     taught = tokenize(tokenizer, trajectory.messages, None, 4096)
