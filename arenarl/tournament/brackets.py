@@ -5,8 +5,9 @@ Ranked by depth of survival, inside a tier by the mean of an entrant's match sco
 
 - Byes stay in the bracket as entrants that everybody beats without a match.
 - After a draw or a failed match the entrant with the better mean score so far goes on. Between equals that is the lot's choice
-  and no evidence: there the loser takes the tier that the winner reaches. After a failed match of two without any score so far
-  the bracket is played on, but says nothing: nobody is ranked.
+  and no evidence: there the loser takes the tier that the winner reaches.
+- Whoever goes on from a failed match against somebody without any score so far passes, and has beaten nobody: the round does not count
+  towards its tier, until it beats somebody who got as far. Without a single verdict an entrant is not ranked; all others are.
 - A pair that has met is not judged again: its verdict stands for the second meeting too, which delays nobody.
 """
 
@@ -31,7 +32,7 @@ BYE = -1
 
 
 class Out(NamedTuple):
-    """An elimination; `depth` orders them, higher is later."""
+    """An elimination; `depth` orders them, higher is later, passes not counted."""
 
     loser: int
     winner: int
@@ -54,7 +55,7 @@ class BracketWalk:
         self.outs: list[Out] = []
         self.rounds: list[list[Place]] = []
         self.champion: int | None = None
-        self.is_void = False
+        self.passes = dict.fromkeys(order, 0)
 
     def play_round(self, places: list[int | None], depth: int | None = None) -> tuple[list[int | None], list[int | None]]:
         """Winners and losers of neighbours' matches, None while unknown. Losers are out at `depth`; without one, they are not."""
@@ -70,24 +71,23 @@ class BracketWalk:
         if (a, b) not in self.results:
             self.ready.append(Pairing(a, b, wait))
             return None, None
-        winner, loser, is_by_lot = self._decide(a, b)
+        winner, loser, is_by_lot, is_pass = self._decide(a, b)
+        self.passes[winner] = self.passes[winner] + 1 if is_pass else min(self.passes[winner], self.passes[loser])
         self.waits[a] = self.waits[b] = wait + (b not in self.met[a])
         self.met[a].add(b)
         self.met[b].add(a)
         if depth is not None:
-            self.outs.append(Out(loser, winner, depth, is_by_lot))
+            self.outs.append(Out(loser, winner, depth - self.passes[loser], is_by_lot))
         return winner, loser
 
-    def _decide(self, a: int, b: int) -> tuple[int, int, bool]:
-        """(winner, loser, whether by lot)."""
+    def _decide(self, a: int, b: int) -> tuple[int, int, bool, bool]:
+        """(winner, loser, whether by lot, whether the winner passes)."""
         scores = self.results[a, b]
         if scores and scores[0] != scores[1]:
-            return (a, b, False) if scores[0] > scores[1] else (b, a, False)
+            return (a, b, False, False) if scores[0] > scores[1] else (b, a, False, False)
         so_far = {i: mean_score(self.results, i, self.met[i]) for i in (a, b)}
-        if scores is None and so_far[a] is so_far[b] is None:
-            self.is_void = True
         winner, loser = sorted((a, b), key=lambda i: (so_far[i] is None, -(so_far[i] or 0.0), self.place[i]))
-        return winner, loser, so_far[a] == so_far[b]
+        return winner, loser, so_far[a] == so_far[b], scores is None and so_far[loser] is None
 
 
 class Bracket(Topology):
@@ -98,8 +98,6 @@ class Bracket(Topology):
 
     def standings(self, results: Results) -> list[Standing | None]:
         walk = self._walk(results)
-        if walk.is_void:
-            return [None] * self.size
         tiers: dict[int | None, float] = {walk.champion: inf}
         for out in reversed(walk.outs):
             tiers[out.loser] = tiers[out.winner] if out.is_by_lot else out.depth
@@ -131,8 +129,9 @@ class SeededSingleElimination(Bracket):
     """Seeding against the anchor, then a knockout; at most 2N-2 matches. Section 4.3 and Algorithm 1, ArenaRL.
 
     Inside a tier the `accumulate`d scores decide: `mean` of all an entrant's matches, or `sum` of its seeding score and its
-    bracket scores. Matches of the seeding count again in the bracket and are not played twice. Equal seeding scores are placed
-    by lot, entrants without one come last. A perfect judge gives the true order, with the parameters as they are by default.
+    bracket scores, failed ones made up for. Matches of the seeding count again in the bracket and are not played twice. Equal
+    seeding scores are placed by lot, entrants without one come last. A perfect judge gives the true order, with the parameters
+    as they are by default.
 
     `placement: algorithm1` is the paper's filling from front and back, defined there for powers of two. Elsewhere a round with
     an odd number of places gives the bye to the place of seed 1, whoever holds it by then.
@@ -163,12 +162,11 @@ class SeededSingleElimination(Bracket):
         means = super()._scores(results, walk)
         if self.accumulate == "mean":
             return means
-        sums = [score or 0.0 for score in anchor_scores(results, self.size)]
+        addends = [[score] for score in anchor_scores(results, self.size)]
         for out in walk.outs:
-            if results[out.loser, out.winner]:
-                sums[out.loser] += results[out.loser, out.winner][0]
-                sums[out.winner] += results[out.winner, out.loser][0]
-        return [None if mean is None else round(total, DECIMALS) for mean, total in zip(means, sums, strict=True)]
+            for i, j in ((out.loser, out.winner), (out.winner, out.loser)):
+                addends[i].append(results[i, j] and results[i, j][0])
+        return [None if mean is None else round(scaled_sum(scores), DECIMALS) for mean, scores in zip(means, addends, strict=True)]
 
 
 class DoubleElimination(Bracket):
@@ -193,6 +191,16 @@ class DoubleElimination(Bracket):
             once_beaten, _ = walk.play_round(interleaved(once_beaten, losers[::-1]), 2 * k + 1)
         (walk.champion,), _ = walk.play_round(unbeaten + once_beaten, 2 * len(dropped))
         return walk
+
+
+def scaled_sum(scores: list[float | None]) -> float:
+    """The mean of the scores that are known, times the number of all: a failed match is no 0. Without any, 0.
+
+    >>> scaled_sum([12.0, 8.0]), scaled_sum([12.0, None, 9.0])
+    (20.0, 31.5)
+    """
+    known = [score for score in scores if score is not None]
+    return sum(known) * (len(scores) / len(known)) if known else 0.0
 
 
 def play_single(walk: BracketWalk, places: list[int | None]) -> BracketWalk:

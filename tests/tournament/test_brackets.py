@@ -5,6 +5,8 @@ from itertools import combinations
 from random import Random
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from judges import noisy, perfect, scripted
 
 from arenarl.tournament.brackets import DoubleElimination, standard_placement
@@ -225,21 +227,54 @@ def test_a_perfect_judge_puts_the_best_two_of_double_elimination_first(size):
         assert (ranks[qualities.index(size)], ranks[qualities.index(size - 1)]) == (0.0, 1.0)
 
 
-@pytest.mark.parametrize("topology", [SINGLE, DOUBLE])
-def test_a_failed_match_of_two_without_a_score_leaves_the_group_unranked(topology, lots_in_order):
-    scores = {(i, j): (9 - i, 9 - j) for i, j in combinations(range(4), 2)}
-    ranking = run_tournament(topology, 4, scripted(scores, failed=[{0, 3}]))
-    assert ranking.ranks_G == ranking.scores_G == [None] * 4
-    assert [{match.i, match.j} for match in ranking.failed_matches] == [{0, 3}]
-    assert len(ranking.matches) > 1  # the rest goes on
+def test_after_a_failed_match_of_two_without_a_score_the_one_that_goes_on_has_beaten_nobody(lots_in_order):
+    # 0 v 3 fails and 0 passes; 1 beats 2 and then 0. So 0 has lost once and won nothing, like 2, and 8 points are more than 7.
+    scores = {(1, 2): (9, 7), (0, 1): (8, 9)}
+    ranking = run_tournament(SINGLE, 4, scripted(scores, failed=[{0, 3}]))
+    assert ranking.ranks_G == [1.0, 0.0, 2.0, None]
+    assert run_tournament(SINGLE, 4, scripted(scores | {(0, 1): (6, 9)}, failed=[{0, 3}])).ranks_G == [2.0, 0.0, 1.0, None]
 
 
-def test_a_seeded_group_is_unranked_where_neither_of_a_failed_match_has_a_score():
-    # Seeds 0, 1, then 2 and 3 without a score; the semi-finals are 0 v 2 or 3, known as failed, and 1 v the other, failed too.
+def test_whoever_passed_and_beats_somebody_has_got_as_far(lots_in_order):
+    # Standard placement of 0 … 7: 0 v 7 fails and 0 passes, then beats 3, who had won a match, and loses to 1, the champion.
+    scores = {(i, j): (20 - i, 20 - j) for i, j in combinations(range(8), 2)} | {(0, 3): (1, 0), (0, 1): (1, 2), (0, 2): (1, 2)}
+    ranking = run_tournament(SINGLE, 8, scripted(scores, failed=[{0, 7}]))
+    assert ranking.ranks_G[:2] == [1.0, 0.0] and ranking.ranks_G[7] is None
+
+
+def test_a_failed_match_costs_the_passed_over_no_rank_in_double_elimination(lots_in_order):
+    # 0 v 3 fails, 3 drops, beats 2 and loses to 0, whom 1 had beaten.
+    scores = {(i, j): (9 - i, 9 - j) for i, j in combinations(range(4), 2)} | {(0, 1): (8, 9), (2, 3): (5, 6)}
+    ranking = run_tournament(DOUBLE, 4, scripted(scores, failed=[{0, 3}]))
+    assert ranking.ranks_G[1] == 0.0 and None not in ranking.ranks_G
+
+
+def test_in_a_seeded_group_only_those_without_any_verdict_are_unranked():
+    # Seeds 0, 1, then 2, 3 and 4 without a score, whose matches all fail.
     scores = {(i, j): (9 - i, 9 - j) for i, j in combinations(range(5), 2)}
     failed = [{0, 2}, {0, 3}, {0, 4}, {2, 3}, {2, 4}, {3, 4}, {1, 2}, {1, 3}, {1, 4}]
     ranking = run_tournament(SEEDED, 5, scripted(scores, failed))
-    assert ranking.ranks_G == [None] * 5
+    assert ranking.ranks_G == [0.0, 1.0, None, None, None]
+
+
+def test_a_missing_score_is_no_0_in_a_sum():
+    # Seeding: 1 has 18, 0 has (10 + 10) / 2 = 10; 2 has none, loses its semi-final to 1 with 12, and 3, with 14, loses that to 0 with 10.
+    scores = {(0, 1): (5, 9), (0, 3): (5, 4), (1, 2): (9, 6)}
+    ranking = run_tournament(SEEDED, 4, scripted(scores, failed=[{0, 2}]), accumulate="sum")
+    assert ranking.scores_G == [30.0, 54.0, 24.0, 16.0]
+    assert ranking.ranks_G == [1.0, 0.0, 2.0, 3.0]
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(st.integers(2, 17), st.integers(0, 2**32), st.floats(0, 1))
+def test_nobody_stands_above_the_one_who_knocked_it_out_nor_by_passes_alone_above_anybody(size, seed, failure_share):
+    ranking = run_tournament(SINGLE, size, noisy(range(size), seed, failure_share), seed=seed)
+    verdicts = [(match.i, match.j) if match.scores[0] > match.scores[1] else (match.j, match.i) for match in ranking.matches if match.scores]
+    assert all(ranking.ranks_G[winner] < ranking.ranks_G[loser] for winner, loser in verdicts)
+    if size & (size - 1) == 0:  # a bye, the lot's, does count
+        losers = [g for g in range(size) if ranking.ranks_G[g] is not None and g not in {winner for winner, _ in verdicts}]
+        winners = {winner for winner, _ in verdicts}
+        assert all(ranking.ranks_G[winner] < ranking.ranks_G[loser] for winner in winners for loser in losers)
 
 
 @pytest.mark.parametrize("topology", [SINGLE, DOUBLE])

@@ -165,6 +165,22 @@ def test_without_a_verdict_there_is_no_reward(method, topology):
     assert outcome.rewards_G == [None] * 3 and outcome.failed_calls == outcome.judge_calls > 0
 
 
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+def test_missing_verdicts_cost_only_those_without_any_their_reward(topology):
+    class Faulty(EmbeddedJudge):
+        async def compare(self, query, first, second, repeat=0):
+            pair = sorted([first.answer, second.answer])
+            return None if random.Random(str(pair)).random() < 0.3 else await super().compare(query, first, second, repeat)
+
+    group = RolloutGroup(QUERY, [attempt(quality / 2) for quality in range(16)])
+    arena = arena_of(config_of("tournament", topology), Faulty(JudgeConfig(noise="none"), truth_of, 0))
+    outcome = arena.reward_groups([group])[0]
+    judged = {row for match in outcome.ranking.matches if match.scores for row in (match.i, match.j)}
+    rewards = [reward for reward in outcome.rewards_G if reward is not None]
+    assert outcome.failed_calls > 0 and {row for row in range(16) if outcome.rewards_G[row] is not None} == judged
+    assert len(judged) > 8 and sum(rewards) == pytest.approx(len(rewards) / 2)  # ranked among themselves: Eq. 6 over M
+
+
 def means(metrics):
     return {name: sum(values) / len(values) for name, values in metrics.items() if values}
 
