@@ -54,14 +54,17 @@ def print_table(summary: dict[str, Any]) -> None:
             _print_rows(rows)
     agreements = [figures["judges_agree"] for figures in policies.values()]
     if all(agreements):
-        shares = ", ".join(f"{one['agreement']:.0%} (kappa {one['kappa']})" for one in agreements)
-        print(f"the two judges agree, row by row, on {shares} of the outcomes")
+        print(f"the two judges agree, row by row, on {', '.join(map(_format_agreement, agreements))} of the outcomes")
     if missing := sum(figures["missing_verdicts"] for figures in policies.values()):
         print(f"{missing} cases lack a verdict and count in no win rate")
     true = [name for name in columns if name not in ("win_rate", "valid_rate", "tool_calls")]
     names = [columns[name].split(" %")[0].split(" 0-10")[0] for name in true]
     noise_free = f"; {' and '.join(filter(None, (', '.join(names[:-1]), names[-1])))} are noise-free" if names else ""
     print(f"win rate by the {summary['judge']} judge{noise_free}; [95 % over test queries], one seed")
+
+
+def _format_agreement(found: dict[str, Any]) -> str:
+    return f"{found['agreement']:.0%} (kappa {found['kappa']})" if found["cases"] else "- (nothing that both judged)"
 
 
 def _print_rows(rows: list[list[str]]) -> None:
