@@ -33,16 +33,15 @@ def main() -> None:
         if rows or not arguments.rows:
             runs += runs_of(name, table, rows, arguments.seeds, folder, arguments.quick)
 
-    from arenarl.tables.pages import write_table  # which load scipy and matplotlib
+    from arenarl.tables.pages import write_tables  # which load scipy and matplotlib
     from arenarl.tables.runner import run_all
     from arenarl.tables.summary import compare_with_stored
 
     failures = run_all(runs, results, arguments.workers)
-    for name, table in tables.items():
-        if arguments.again:
-            print(compare_with_stored(name, results, Path("results")))
-        else:
-            print(write_table(name, table, results))
+    if arguments.again:
+        print("\n".join(compare_with_stored(name, results, Path("results")) for name in tables))
+    else:
+        print(write_tables(names, {name: read_table(name) for name in TABLES} | tables, results, folder, arguments.quick))
     if failures:
         raise UserError("; ".join(failures))
 

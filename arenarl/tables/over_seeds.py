@@ -28,24 +28,32 @@ def mean_over_seeds(values: Sequence[float]) -> dict[str, Any]:
     return {"mean": rounded(mean)} | {name: [rounded(mean - width), rounded(mean + width)] for name, width in around.items()}
 
 
-def paired_differences(pairs: Mapping[Any, Rows]) -> dict[Any, dict[str, Any]]:
-    """For each pair of rows with the same seeds: mean difference, its 95 % interval, and whether it is beyond chance.
+def paired_difference(rows: Rows) -> dict[str, Any]:
+    """Mean difference of two rows with the same seeds, and its 95 % interval.
 
-    A paired t test; `p_holm` is corrected by Holm's method for all comparisons made here, and below .05 it is beyond chance. A single seed
-    has no p, but counts as a comparison.
-
-    >>> paired_differences({"a - b": ([61.0, 63.0, 62.0], [50.0, 51.0, 52.0])})["a - b"]
-    {'difference': 11.0, 'ci': [8.5159, 13.4841], 'p': 0.0027, 'p_holm': 0.0027, 'is_beyond_chance': True}
+    >>> paired_difference(([61.0, 63.0, 62.0], [50.0, 51.0, 52.0]))
+    {'difference': 11.0, 'ci': [8.5159, 13.4841]}
     """
-    if not pairs:
+    found = mean_over_seeds(np.subtract(*rows))
+    return {"difference": found["mean"], "ci": found["ci"]}
+
+
+def beyond_chance(family: Mapping[Any, Rows]) -> dict[Any, dict[str, Any]]:
+    """For each comparison of a family, two rows with the same seeds: whether they differ beyond chance.
+
+    A paired t test; `p_holm` is corrected by Holm's method for all comparisons of the family, and below .05 it is beyond chance. A single
+    seed has no p, but counts as a comparison.
+
+    >>> beyond_chance({"a - b": ([61.0, 63.0, 62.0], [50.0, 51.0, 52.0])})["a - b"]
+    {'p': 0.0027, 'p_holm': 0.0027, 'is_beyond_chance': True}
+    """
+    if not family:
         return {}
     from statsmodels.stats.multitest import multipletests  # only here: it loads pandas
 
-    p = np.array([ttest_rel(*rows).pvalue if len(rows[0]) > 1 else math.nan for rows in pairs.values()])
+    p = np.array([ttest_rel(*rows).pvalue if len(rows[0]) > 1 else math.nan for rows in family.values()])
     corrected = multipletests(np.nan_to_num(p, nan=1.0), method="holm")[1]
-    found = {}
-    for pair, p_alone, p_holm in zip(pairs, p, np.where(np.isnan(p), math.nan, corrected), strict=True):
-        difference = mean_over_seeds(np.subtract(*pairs[pair]))
-        found[pair] = {"difference": difference["mean"], "ci": difference["ci"], "p": rounded(p_alone), "p_holm": rounded(p_holm)}
-        found[pair]["is_beyond_chance"] = bool(p_holm < 0.05)
-    return found
+    return {
+        comparison: {"p": rounded(p_alone), "p_holm": rounded(p_holm), "is_beyond_chance": bool(p_holm < 0.05)}
+        for comparison, p_alone, p_holm in zip(family, p, np.where(np.isnan(p), math.nan, corrected), strict=True)
+    }

@@ -10,22 +10,33 @@ from typing import Any
 from arenarl.report import markdown
 from arenarl.report.summary import HEADS, format_figure
 from arenarl.studies.signal_figures import SIGNALS, TOLD
-from arenarl.system.atomic_files import write_json, write_text
+from arenarl.system.atomic_files import read_json, write_json, write_text
 from arenarl.tables.figures import draw
 from arenarl.tables.rows import Row, Table
-from arenarl.tables.summary import read_seeds, summary_of_table
+from arenarl.tables.summary import Found, compare_all, read_found, summary_of_table
 
 IN_SHORT = ("win_rate", "quality")  # figures of the short table, which the page does not repeat
 
 
-def write_table(name: str, table: Table, results: Path) -> str:
-    """Make table.json, figures and a page of what is finished; returns the short table."""
-    found = {row: read_seeds(results / name / row) for row in table.rows}
-    summary = summary_of_table(name, table, found)
+def write_tables(names: Sequence[str], tables: dict[str, Table], results: Path, folder: str = "tables", quick: bool = False) -> str:
+    """Make table.json, figures and a page of what is finished of `names`, and of the others of `tables` where that changes their comparisons.
+
+    Returns the short tables of `names`.
+    """
+    found = {name: read_found(name, table, results, folder, quick) for name, table in tables.items()}
+    verdicts = compare_all(tables, found)
+    summaries = {name: summary_of_table(name, table, found[name], verdicts) for name, table in tables.items()}
+    for name, summary in summaries.items():
+        stored = read_json(results / name / "table.json")
+        if name in names or stored and stored["comparisons"] != summary["comparisons"]:
+            _write_table(name, tables[name], summary, found[name], results)
+    return "\n\n".join(short_table(tables[name], summaries[name]) for name in names)
+
+
+def _write_table(name: str, table: Table, summary: dict[str, Any], found: Found, results: Path) -> None:
     write_json(results / name / "table.json", summary)
     figures = draw(summary, table, found, results / name) if summary["seeds"] else []
     write_text(results / name / "README.md", page(name, table, summary, figures))
-    return short_table(table, summary)
 
 
 def method_table(table: Table, summary: dict[str, Any]) -> str:
@@ -66,8 +77,9 @@ def page(name: str, table: Table, summary: dict[str, Any], figures: Sequence[str
         f"# {table.title}",
         "Made by `./reproduce.sh " + name + f"`; do not edit. The paper says: {' '.join(table.claims)}",
         f"Win rates of sampled trajectories by the {' and '.join(summary['judge']) or 'evaluating'} judge, means over seeds with 95 % intervals (t).",
-        "Differences are paired over seeds; * is beyond chance at 5 % after Holm's correction for all comparisons of the table. Judge calls are "
-        "those for the rewards of a run.",
+        "Differences are paired over seeds; * is beyond chance at 5 % after Holm's correction for all comparisons of a family, those of all tables. "
+        f"Primary are those that the papers' claims name, here: {_primary(summary)}. All others are secondary.",
+        "Judge calls are those for the rewards of a run.",
         short_table(table, summary),
         markdown.table(head, lines),
         *(f"![{figure}]({figure}.png)" for figure in figures),
@@ -97,6 +109,15 @@ def _named(name: str, row: Row) -> str:
         return row.at_scale
     start = "" if "rl.init=" in row.at_scale else " --set rl.init_run=travel-qwen3-8b"
     return f"{row.at_scale} --set name=travel-{name}{start}"
+
+
+def _primary(summary: dict[str, Any]) -> str:
+    """Those of this table, by the row that is taken away."""
+    rows: dict[str, list[str]] = {}
+    for figures in summary["comparisons"]:
+        if figures["family"] == "primary":
+            rows.setdefault(figures["rows"][1], []).append(f"`{figures['rows'][0]}`")
+    return "; ".join(f"{', '.join(ones)} less `{other}`" for other, ones in rows.items()) or "none"
 
 
 def _columns(summary: dict[str, Any], kind: str) -> list[str]:

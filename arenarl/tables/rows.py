@@ -58,6 +58,7 @@ class Table:
     reference: str = MISSING  # the row that all others are compared with ...
     compare_with_reference: bool = True  # ... or none, and only the pairs below are compared
     comparisons: list[list[str]] = field(default_factory=list)  # further pairs of rows
+    primary: list[list[str]] = field(default_factory=list)  # of all these pairs, those that `claims` name; the others are secondary
     curve_steps: list[int] = field(default_factory=list)  # steps at which the learning curve is part of the table
     measure: Literal["discrimination"] | None = None  # what else is measured of each run: studies/signal_and_noise.py
     rows: dict[str, Row] = field(default_factory=dict)
@@ -97,7 +98,7 @@ def read_table(name: str, folder: Path = FOLDER) -> Table:
     """A table's YAML over its base.
 
     Raises:
-        UserError: no such table, an unknown key, a pair of rows that it does not have.
+        UserError: no such table, an unknown key, a pair of rows that it does not have or compare.
     """
     path = folder / f"{name}.yaml"
     if not path.is_file():
@@ -111,9 +112,13 @@ def read_table(name: str, folder: Path = FOLDER) -> Table:
         raise UserError(f"{path}: {error.full_key}: {str(error).splitlines()[0]}") from error
     except TypeError as error:  # OmegaConf's, which names no key
         raise UserError(f"{path}: a list where a mapping belongs, or a mapping where a list does; `set` and `rows` are mappings") from error
+    if wrong := [pair for pair in [*table.comparisons, *table.primary] if len(pair) != 2]:
+        raise UserError(f"{path}: compares {wrong[0]}; a comparison is of two rows")
     for pair in table.pairs:
         if missing := [row for row in pair if row not in table.rows]:
             raise UserError(f"{path}: compares {' with '.join(pair)}, but has no row {missing[0]}")
+    if unknown := [pair for pair in table.primary if frozenset(pair) not in map(frozenset, table.pairs)]:
+        raise UserError(f"{path}: primary names {' with '.join(unknown[0])}, which are not compared; add them to comparisons")
     return table
 
 

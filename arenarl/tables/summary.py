@@ -1,9 +1,11 @@
 """What a table's runs say in figures, results/<table>/table.json, and what a run that is done again says of a stored one.
 
-A row's figures are means over seeds with 95 % t intervals; differences are paired over the seeds that both rows have, and Holm's
-method corrects for their number. `mean` is the win rate of sampled trajectories by the evaluating judge.
+A row's figures are means over seeds with 95 % t intervals; differences are paired over the seeds that both rows have. Holm's method corrects
+for the number of comparisons in each of two families over all tables: the primary ones, those that the papers' claims name, and the others. So a
+comparison that several tables have has one verdict. `mean` is the win rate of sampled trajectories by the evaluating judge.
 """
 
+import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,20 +15,39 @@ from arenarl.config.load import load_config
 from arenarl.domains.domain import make_domain
 from arenarl.studies.signal_figures import TOLD
 from arenarl.system.atomic_files import read_json
-from arenarl.tables.over_seeds import mean_over_seeds, paired_differences
-from arenarl.tables.rows import Row, Table
+from arenarl.system.progress import say
+from arenarl.tables.over_seeds import Rows, beyond_chance, mean_over_seeds, paired_difference
+from arenarl.tables.rows import Row, Table, runs_of
 
 Seeds = dict[int, dict[str, Any]]  # seed -> what its run found
+Found = dict[str, Seeds]  # by row
+Comparison = frozenset[str]  # two rows
 
 
-def read_seeds(folder: Path) -> Seeds:
-    """A row's finished runs."""
-    runs = [read_json(path) for path in folder.glob("seed*.json")]
-    return {run["seed"]: run for run in sorted(runs, key=lambda run: run["seed"])}
+def read_found(name: str, table: Table, results: Path, folder: str = "tables", quick: bool = False) -> Found:
+    """The table's finished runs; one that was made with other settings than its row has now is left out, and said."""
+    stored = {row: sorted(map(read_json, (results / name / row).glob("seed*.json")), key=lambda run: run["seed"]) for row in table.rows}
+    seeds = sorted({run["seed"] for runs in stored.values() for run in runs})
+    settings = {(run.row, run.seed): json.loads(json.dumps(run.settings)) for run in runs_of(name, table, [], seeds, folder, quick)}
+    found: Found = {row: {} for row in table.rows}
+    for row, runs in stored.items():
+        for run in runs:
+            if run["settings"] == settings.get((row, run["seed"])):
+                found[row][run["seed"]] = run
+            else:
+                say(f"{name}, {row}, seed {run['seed']} is left out: it {_other_settings(run['settings'], settings.get((row, run['seed']), {}))}")
+    return found
 
 
-def summary_of_table(name: str, table: Table, found: dict[str, Seeds]) -> dict[str, Any]:
-    """What table.json holds of the runs found, by row."""
+def _other_settings(stored: dict[str, Any], now: dict[str, Any]) -> str:
+    """The first key in which a stored run and its row differ."""
+    values = {key: [settings.get(key, "its default") for settings in (stored, now)] for key in sorted(stored | now)}
+    key, (before, after) = next((key, pair) for key, pair in values.items() if pair[0] != pair[1])
+    return f"was run with {key} at {before}, the row has {after}"
+
+
+def summary_of_table(name: str, table: Table, found: Found, verdicts: dict[Comparison, dict[str, Any]]) -> dict[str, Any]:
+    """What table.json holds of the runs found, by row; `verdicts` are those of `compare_all`."""
     runs = [run for seeds in found.values() for run in seeds.values()]
     subtasks = _subtasks(table, runs)
     return {
@@ -35,7 +56,7 @@ def summary_of_table(name: str, table: Table, found: dict[str, Seeds]) -> dict[s
         "judge": sorted({run["judge"] for run in runs}),
         "seeds": sorted({run["seed"] for run in runs}),
         "rows": [_row_figures(row_name, row, table, subtasks, found[row_name]) for row_name, row in table.rows.items()],
-        "comparisons": _comparisons(table, found),
+        "comparisons": _comparisons(table, found, verdicts),
     }
 
 
@@ -84,14 +105,33 @@ def _mean_signals(rows_by_seed: Sequence[list[dict[str, Any]]]) -> list[dict[str
     ]
 
 
-def _comparisons(table: Table, found: dict[str, Seeds]) -> list[dict[str, Any]]:
+def compare_all(tables: dict[str, Table], found: dict[str, Found]) -> dict[Comparison, dict[str, Any]]:
+    """Whether the rows of each comparison of all tables differ beyond chance, and the family in which that was corrected.
+
+    A row that several tables have counts with all its seeds.
+    """
+    seeds_of: Found = {}
+    for rows in found.values():
+        for row, seeds in rows.items():
+            seeds_of.setdefault(row, {}).update(seeds)
+    primary = {frozenset(pair) for table in tables.values() for pair in table.primary}
+    families: dict[str, dict[Comparison, Rows]] = {"primary": {}, "secondary": {}}
+    for comparison in dict.fromkeys(frozenset(pair) for table in tables.values() for pair in table.pairs):
+        if rows := _paired(sorted(comparison), seeds_of)[1]:
+            families["primary" if comparison in primary else "secondary"][comparison] = rows
+    return {one: {**verdict, "family": name} for name, family in families.items() for one, verdict in beyond_chance(family).items()}
+
+
+def _comparisons(table: Table, found: Found, verdicts: dict[Comparison, dict[str, Any]]) -> list[dict[str, Any]]:
     """Of win rates, over the seeds that both rows have."""
-    shared = {pair: sorted(set(found[pair[0]]) & set(found[pair[1]])) for pair in table.pairs}
-    win_rates = {
-        pair: tuple([found[row][seed]["figures"]["win_rate"] for seed in seeds] for row in pair) for pair, seeds in shared.items() if seeds
-    }
-    differences = paired_differences(win_rates)
-    return [{"rows": list(pair), "seeds": shared[pair], **figures} for pair, figures in differences.items()]
+    compared = [(pair, *_paired(pair, found)) for pair in table.pairs]
+    return [{"rows": list(pair), "seeds": seeds, **paired_difference(rows), **verdicts[frozenset(pair)]} for pair, seeds, rows in compared if rows]
+
+
+def _paired(pair: Sequence[str], found: Found) -> tuple[list[int], Rows | None]:
+    """The seeds that both rows have, and their win rates; None without any."""
+    seeds = sorted(set.intersection(*(set(found[row]) for row in pair)))
+    return seeds, tuple([found[row][seed]["figures"]["win_rate"] for seed in seeds] for row in pair) if seeds else None
 
 
 def compare_with_stored(name: str, again: Path, stored: Path) -> str:
@@ -102,7 +142,9 @@ def compare_with_stored(name: str, again: Path, stored: Path) -> str:
     for path in sorted((again / name).glob("*/seed*.json")):
         run, earlier = read_json(path), read_json(stored / name / path.parent.name / path.name)
         line = f"{name}, {run['row']}, seed {run['seed']}: win rate {run['figures']['win_rate']:.4f} %"
-        if earlier:
+        if earlier and earlier["settings"] != run["settings"]:
+            lines.append(f"{line}, not compared: what is stored {_other_settings(earlier['settings'], run['settings'])}")
+        elif earlier:
             same = "all figures are the same" if earlier["figures"] == run["figures"] else f"different{_other_cpu(earlier, run)}"
             lines.append(f"{line}, stored {earlier['figures']['win_rate']:.4f} %: {same}")
         elif (bounds := rows.get(run["row"], {}).get("prediction")) and bounds[0] is not None:

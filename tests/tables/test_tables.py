@@ -21,9 +21,9 @@ from arenarl.system.errors import UserError
 from arenarl.tables import rows as tables
 from arenarl.tables import runner
 from arenarl.tables.over_seeds import mean_over_seeds
-from arenarl.tables.pages import scale_table, write_table
+from arenarl.tables.pages import scale_table, write_tables
 from arenarl.tables.rows import TABLES, read_table, runs_of
-from arenarl.tables.summary import compare_with_stored
+from arenarl.tables.summary import compare_all, compare_with_stored, read_found, summary_of_table
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -111,25 +111,28 @@ def store(folder, results, win_rates):
     return runs
 
 
+def write(folder, results):
+    return write_tables(["own"], {"own": read_table("own", folder)}, results)
+
+
 def test_a_step_that_no_curve_reached_is_left_open_as_in_quick(folder, tmp_path):
     path = folder / "own.yaml"
     path.write_text(path.read_text(encoding="utf-8") + "curve_steps: [20, 160]\n", encoding="utf-8")
     store(folder, tmp_path / "results", {"one": [50.0], "other": []})
-    write_table("own", read_table("own", folder), tmp_path / "results")
+    write(folder, tmp_path / "results")
     page = (tmp_path / "results" / "own" / "README.md").read_text(encoding="utf-8")
     assert "curve, step 20 % | curve, step 160 % |" in page and "| 50.0 | - |" in page
 
 
 def test_a_table_says_means_intervals_and_which_differences_are_beyond_chance(folder, tmp_path):
     store(folder, tmp_path / "results", {"one": [50.0, 51.0, 52.0], "other": [61.0, 63.0, 62.0]})
-    table = read_table("own", folder)
-    text = write_table("own", table, tmp_path / "results")
+    text = write(folder, tmp_path / "results")
     summary = read_json(tmp_path / "results" / "own" / "table.json")
     one, other, closed = summary["rows"]
     assert {"row", "config", "overrides", "seeds", "mean", "ci", "judge_calls", "seconds", "paper"} <= set(one)
     assert (one["mean"], one["ci"], one["prediction"]) == tuple(mean_over_seeds([50.0, 51.0, 52.0]).values())
     assert one["paper"] == {"mean": 32.5} and closed["seeds"] == [] and closed["mean"] is None
-    difference = {"difference": 11.0, "ci": [8.5159, 13.4841], "p": 0.0027, "p_holm": 0.0027, "is_beyond_chance": True}
+    difference = {"difference": 11.0, "ci": [8.5159, 13.4841], "p": 0.0027, "p_holm": 0.0027, "is_beyond_chance": True, "family": "secondary"}
     assert summary["comparisons"] == [{"rows": ["other", "one"], "seeds": [0, 1, 2], **difference}]
     assert "| Other | `other` | 62.0 [59.5, 64.5] | +11.0 [+8.5, +13.5] * |" in text and "Closed" not in text
     page = (tmp_path / "results" / "own" / "README.md").read_text(encoding="utf-8")
@@ -139,13 +142,13 @@ def test_a_table_says_means_intervals_and_which_differences_are_beyond_chance(fo
 
 def test_differences_are_paired_over_the_seeds_that_both_rows_have(folder, tmp_path):
     store(folder, tmp_path / "results", {"one": [50.0, 51.0, 52.0], "other": [61.0, 63.0]})
-    write_table("own", read_table("own", folder), tmp_path / "results")
+    write(folder, tmp_path / "results")
     comparison = read_json(tmp_path / "results" / "own" / "table.json")["comparisons"][0]
     assert comparison["seeds"] == [0, 1] and comparison["difference"] == 11.5
 
 
 def test_a_table_without_runs_says_not_run(folder, tmp_path):
-    assert "not run" in write_table("own", read_table("own", folder), tmp_path)
+    assert "not run" in write(folder, tmp_path)
 
 
 def test_a_finished_row_is_not_run_again_whichever_table_it_was_run_for(folder, tmp_path):
@@ -168,7 +171,7 @@ def test_fig1_shows_the_signals_of_each_step_as_means_over_seeds(folder, tmp_pat
         tau = {signal: dict.fromkeys(PROPERTIES, 0.25 + 0.5 * run.seed) for signal in SIGNALS}
         rows = [{"step": step, "sigma_quality": 1.5, "trajectory": spread, "answer": spread, "tau": tau} for step in (0, 10)]
         write_json(runner.path_of(run, tmp_path), result(run, 60.0 + run.seed) | {"discrimination": rows})
-    text = write_table("own", read_table("own", folder), tmp_path)
+    text = write(folder, tmp_path)
     assert "| One | 10 | 2.00 [2.00, 2.00] | 1.00 [1.00, 1.00] | 2.00 [2.00, 2.00] | 0.50 [-2.68, 3.68] |" in text
     assert (tmp_path / "own" / "signal_one.svg").is_file() and "signal_one.png" in (tmp_path / "own" / "README.md").read_text(encoding="utf-8")
 
@@ -176,7 +179,7 @@ def test_fig1_shows_the_signals_of_each_step_as_means_over_seeds(folder, tmp_pat
 def test_again_compares_with_the_same_seed_or_with_the_prediction_interval(folder, tmp_path):
     stored, again = tmp_path / "results", tmp_path / "again"
     store(folder, stored, {"one": [50.0, 51.0, 52.0], "other": []})
-    write_table("own", read_table("own", folder), stored)
+    write(folder, stored)
     for seed, win_rate, cpu in ((0, 50.0, "one"), (1, 53.0, "one"), (2, 53.0, "another"), (7, 51.5, "one"), (8, 70.0, "one")):
         [run] = runs_of("own", read_table("own", folder), ["one"], [seed])
         write_json(runner.path_of(run, again), result(run, win_rate, cpu))
@@ -187,11 +190,91 @@ def test_again_compares_with_the_same_seed_or_with_the_prediction_interval(folde
 
 def test_the_pages_equal_what_results_render(tmp_path):
     for name in TABLES:
-        if (ROOT / "results" / name).is_dir():
-            shutil.copytree(ROOT / "results" / name, tmp_path / name)
-            write_table(name, read_table(name), tmp_path)
-            for file in ("table.json", "README.md"):
-                assert (tmp_path / name / file).read_bytes() == (ROOT / "results" / name / file).read_bytes(), f"./reproduce.sh {name}"
+        shutil.copytree(ROOT / "results" / name, tmp_path / name)
+    write_tables(TABLES, {name: read_table(name) for name in TABLES}, tmp_path)
+    for name in TABLES:
+        for file in ("table.json", "README.md"):
+            assert (tmp_path / name / file).read_bytes() == (ROOT / "results" / name / file).read_bytes(), f"./reproduce.sh {name}"
+
+
+def test_a_seed_that_was_run_with_other_settings_is_left_out_and_said(folder, tmp_path, capsys):
+    runs = store(folder, tmp_path, {"one": [50.0, 51.0, 52.0], "other": [61.0, 63.0, 62.0]})
+    [run] = [run for run in runs if (run.row, run.seed) == ("other", 1)]
+    stored = result(run, 99.0)
+    for settings, said in (
+        (stored["settings"] | {"rl.steps": 7}, "it was run with rl.steps at 7, the row has "),
+        ({key: value for key, value in stored["settings"].items() if key != "tournament.topology"}, "at its default, the row has swiss"),
+    ):
+        write_json(runner.path_of(run, tmp_path), stored | {"settings": settings})
+        found = read_found("own", read_table("own", folder), tmp_path)
+        out = capsys.readouterr().out
+        assert out.count("left out") == 1 and out.startswith("own, other, seed 1 is left out: ") and said in out
+        assert {row: list(seeds) for row, seeds in found.items()} == {"one": [0, 1, 2], "other": [0, 2], "closed": []}
+
+
+@pytest.fixture
+def two_tables(folder):
+    """`own` and another that has the same two rows and compares them the other way round, as primary."""
+    text = (folder / "own.yaml").read_text(encoding="utf-8").replace("reference: one", "reference: other\nprimary: [[one, other]]")
+    third = "  third: {label: Third, config: configs/methods/balanced.yaml}\n"
+    (folder / "second.yaml").write_text(text + third, encoding="utf-8")
+    return folder
+
+
+def test_a_comparison_that_two_tables_have_counts_once_and_has_one_verdict(two_tables, tmp_path):
+    tables = {name: read_table(name, two_tables) for name in ("own", "second")}
+    win_rates = {"one": [50.0, 51.0, 52.0], "other": [61.0, 63.0, 62.0], "third": [61.0, 61.5, 62.4]}
+    for name, table in tables.items():
+        for run in runs_of(name, table, [], []):
+            write_json(runner.path_of(run, tmp_path), result(run, win_rates[run.row][run.seed]))
+    found = {name: read_found(name, table, tmp_path) for name, table in tables.items()}
+    verdicts = compare_all(tables, found)
+    assert {tuple(sorted(rows)): verdict["family"] for rows, verdict in verdicts.items()} == {
+        ("one", "other"): "primary", ("other", "third"): "secondary"
+    }  # fmt: skip
+    assert all(verdict["p_holm"] == verdict["p"] for verdict in verdicts.values())  # each is alone in its family
+    [own], [second, _] = (summary_of_table(name, table, found[name], verdicts)["comparisons"] for name, table in tables.items())
+    assert own == second | {"rows": ["other", "one"], "difference": -second["difference"], "ci": [-end for end in second["ci"][::-1]]}
+
+
+def test_a_new_run_of_one_table_renews_the_pages_of_another_that_it_concerns(two_tables, tmp_path, monkeypatch):
+    monkeypatch.setattr("arenarl.tables.pages.draw", lambda *_: [])
+    tables = {name: read_table(name, two_tables) for name in ("own", "second")}
+    store(two_tables, tmp_path, {"one": [50.0, 51.0, 52.0], "other": [61.0, 63.0, 62.0]})
+    pages = [tmp_path / name / "table.json" for name in tables]
+    write_tables(["own"], tables, tmp_path)
+    before = read_json(pages[0])["comparisons"]
+    assert before[0]["family"] == "primary" and not pages[1].is_file()
+    for row, win_rate in (("one", 51.0), ("other", 70.0)):
+        [run] = runs_of("second", tables["second"], [row], [3])
+        write_json(runner.path_of(run, tmp_path), result(run, win_rate))
+    write_tables(["second"], tables, tmp_path)
+    own, second = (read_json(page)["comparisons"][0] for page in pages)
+    assert own["p"] == second["p"] != before[0]["p"] and (own["seeds"], second["seeds"]) == ([0, 1, 2], [3])
+    assert "claims name, here: `one` less `other`. All" in (tmp_path / "second" / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ("primary: [[one, closed]]", "primary names one with closed, which are not compared"),
+        ("primary: [[other, one], [other]]", r"compares \['other'\]; a comparison is of two rows"),
+        ("comparisons: [[one, other, closed]]", "a comparison is of two rows"),
+    ],
+)
+def test_a_comparison_that_cannot_be_is_refused_in_a_line(folder, keys, message):
+    path = folder / "own.yaml"
+    path.write_text(path.read_text(encoding="utf-8") + keys + "\n", encoding="utf-8")
+    with pytest.raises(UserError, match=message):
+        read_table("own", folder)
+
+
+def test_again_does_not_compare_with_what_was_run_with_other_settings(folder, tmp_path):
+    [run] = runs_of("own", read_table("own", folder), ["one"], [0])
+    changed = result(run, 50.0)
+    write_json(runner.path_of(run, tmp_path / "stored"), changed | {"settings": changed["settings"] | {"rl.steps": 7}})
+    write_json(runner.path_of(run, tmp_path / "again"), changed)
+    assert "not compared: what is stored was run with rl.steps at 7" in compare_with_stored("own", tmp_path / "again", tmp_path / "stored")
 
 
 def test_a_run_that_fails_is_named_and_the_others_go_on(folder, tmp_path, monkeypatch):

@@ -112,6 +112,12 @@ def test_a_perfect_judge_puts_the_best_on_top_at_every_size(size, structure):
         assert all(structure["winners"] < len(call.shown) <= structure["group"] for call in ranking.group_calls)
 
 
+@pytest.mark.parametrize(("final", "ranks"), [(1, [0.0, 1.0]), (2, [0.5, 0.5])])
+def test_with_a_final_of_two_the_true_best_shares_its_rank_with_the_second(final, ranks):
+    ranking = play(8, perfect([-g for g in range(8)]), repeats=50, group=4, winners=final, final=final)
+    assert ranking.ranks_G[:2] == ranks
+
+
 def test_repeats_bring_the_order_near_the_true_one():
     """Points of many repeats with a perfect judge: nobody ranks above a better one."""
     ranking = play(8, perfect(range(8)), repeats=200, **FOURS)
