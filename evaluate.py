@@ -41,6 +41,7 @@ def main() -> None:
     from arenarl.run.stage import start_stage
     from arenarl.run.timing import timed
     from arenarl.run.tracking import log_summary, start_tracking
+    from arenarl.run.weights import refuse_other_starts
     from arenarl.system.progress import Bar, is_main_process, quiet_libraries
     from arenarl.trajectory import Query, write_jsonl
 
@@ -50,6 +51,7 @@ def main() -> None:
         if isinstance(policy, str):
             load_tokenizer(policy)
             require_backend(config.rollout, policy, config.policy.dtype)
+    refuse_other_starts(policy for policy in policies.values() if isinstance(policy, str))
     domain = make_domain(config.environment, config.data)
     if arguments.query:
         if not is_main_process():

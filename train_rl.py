@@ -37,7 +37,8 @@ def main() -> None:
     from arenarl.run.stage import is_done, start_stage
     from arenarl.run.timing import timed
     from arenarl.run.tracking import start_tracking
-    from arenarl.training.queries import training_queries
+    from arenarl.run.weights import keep_start
+    from arenarl.training.queries import refuse_other_pass_rates, training_queries
     from arenarl.training.rewarding import Arena
     from arenarl.training.trl_adapter import make_trainer, saved_if_stopped
 
@@ -47,6 +48,8 @@ def main() -> None:
     domain = make_domain(config.environment, config.data)
     queries = training_queries(domain, config.rl, config.reward.name, config.pass_rates)
     folder = start_stage(config, "rl", provenance)
+    keep_start(folder, start)
+    refuse_other_pass_rates(config.rl, config.pass_rates, start)
     if is_done(folder):
         return
 

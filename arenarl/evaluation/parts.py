@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from arenarl.config.schema import Config, LLMConfig
 from arenarl.domains.environments import environment_class
 from arenarl.llm.prompts import PROMPTS
+from arenarl.run.weights import hash_weights
 from arenarl.system.atomic_files import hash_files, read_json, write_json
 from arenarl.system.repository import ROOT
 from arenarl.system.seeds import stable_seed
@@ -49,12 +50,11 @@ class Part:
 
 def fingerprint(config: Config, policy: str | LLMConfig) -> str:
     """Hash of all that a policy's trajectories depend on: weights, queries, settings, code. A hub id or a model's name stands for its weights."""
-    weights = [*Path(policy).glob("*.safetensors"), *Path(policy).glob("*.bin")] if isinstance(policy, str) else []
-    queries = Path(config.data.folder).glob("test_queries.jsonl")
-    paths = [*sorted(weights), *queries, *generating_files(config.environment.name)]
+    weights = hash_weights(policy) if isinstance(policy, str) else asdict(policy)
+    paths = [*Path(config.data.folder).glob("test_queries.jsonl"), *generating_files(config.environment.name)]
     settings = asdict(config)
     read = {key: settings[key] for key in ("seed", "threads", "policy", "data", "environment", "rollout")}
-    return str(stable_seed(hash_files(paths), policy if isinstance(policy, str) else asdict(policy), read, config.test_turns))
+    return str(stable_seed(hash_files(paths), policy if isinstance(policy, str) else None, weights, read, config.test_turns))
 
 
 @lru_cache

@@ -12,7 +12,6 @@ runs/<run>/difficulty/pass_rates.jsonl, where <run> is the SFT policy's. RL then
 import asyncio
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from arenarl.config.command_line import parse_arguments
@@ -22,7 +21,8 @@ from arenarl.domains.environments import make_environment
 from arenarl.domains.known_answers import has_answer
 from arenarl.judges.verifier import Verifier
 from arenarl.llm.client import open_client
-from arenarl.system.atomic_files import hash_files, read_json, write_json
+from arenarl.run.weights import hash_weights
+from arenarl.system.atomic_files import read_json, write_json
 from arenarl.system.errors import guarded, keep_tracebacks
 from arenarl.system.progress import Bar, is_main_process, say
 from arenarl.system.seeds import stable_seed
@@ -59,9 +59,8 @@ def pass_rates(engine: "RolloutEngine", verifier: Verifier, queries: Sequence[Qu
 
 def settings_of(config: Config, policy: str) -> dict[str, Any]:
     """All that pass rates depend on, but for the queries."""
-    weights = sorted(Path(policy).glob("*.safetensors"))
     read = {key: asdict(config)[key] for key in ("seed", "data", "environment", "rollout")}
-    return {"policy": hash_files(weights) if weights else policy, "samples": config.rl.difficulty.samples, **read}
+    return {"policy": hash_weights(policy), "samples": config.rl.difficulty.samples, **read}
 
 
 def measure(config: Config) -> None:

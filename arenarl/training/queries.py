@@ -5,7 +5,10 @@ from pathlib import Path
 from arenarl.config.schema import DifficultyConfig, RLConfig
 from arenarl.domains.domain import Domain
 from arenarl.domains.known_answers import has_answer
+from arenarl.run.weights import hash_weights
+from arenarl.system.atomic_files import read_json
 from arenarl.system.errors import UserError
+from arenarl.system.progress import is_main_process
 from arenarl.trajectory import Query, read_jsonl
 
 
@@ -50,3 +53,10 @@ def of_right_difficulty(queries: list[Query], bounds: DifficultyConfig, path: Pa
         )
     kept = {query.query_id for query in closed if rates[query.query_id] is not None and bounds.low <= rates[query.query_id] <= bounds.high}
     return [query for query in queries if not has_answer(query) or query.query_id in kept]
+
+
+def refuse_other_pass_rates(rl: RLConfig, path: Path, policy: str) -> None:
+    """Raises UserError, on the main process, if queries were chosen by the pass rates of other weights than the policy has now."""
+    settings = read_json(path.parent / "settings.json") if rl.difficulty.filter and is_main_process() else None
+    if settings and settings["policy"] != hash_weights(policy):
+        raise UserError(f"rl.difficulty.filter: {path} is of other weights than {policy} has; python -m arenarl.training.difficulty finds its own")

@@ -12,7 +12,9 @@ from parts import training_queries_of
 
 from arenarl.config.load import load_config
 from arenarl.rollout.engine import RolloutEngine
+from arenarl.system.errors import UserError
 from arenarl.training import difficulty
+from arenarl.training.queries import refuse_other_pass_rates
 from arenarl.trajectory import Query, Trajectory, read_jsonl, write_jsonl
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,6 +56,16 @@ def test_queries_that_are_answered_at_times_are_what_rl_trains_on(config, rolled
     assert len(rolled_out) == 6 * 4 and "3 of 6 queries with a known answer are kept; 1 were never answered, 2 always" in capsys.readouterr().out
     config.rl.difficulty.filter = True
     assert [query.query_id for query in training_queries_of(config)] == ["q1", "q2", "q3", "o"]
+
+
+def test_rl_does_not_choose_queries_by_the_pass_rates_of_other_weights(config, rolled_out, policy_path, tmp_path):
+    difficulty.measure(config)
+    refuse_other_pass_rates(config.rl, config.pass_rates, policy_path)
+    refuse_other_pass_rates(config.rl, tmp_path / "by_hand" / "pass_rates.jsonl", policy_path)
+    with pytest.raises(UserError, match="is of other weights than elsewhere has; python -m arenarl.training.difficulty finds its own"):
+        refuse_other_pass_rates(config.rl, config.pass_rates, "elsewhere")
+    config.rl.difficulty.filter = False
+    refuse_other_pass_rates(config.rl, config.pass_rates, "elsewhere")  # nothing is chosen
 
 
 def test_it_goes_on_where_it_was_killed_and_starts_anew_with_other_settings(config, rolled_out, monkeypatch):

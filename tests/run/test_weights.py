@@ -1,0 +1,97 @@
+"""RL and what it began from: the same weights go on, any others are refused, for RL begun and ended and where both are compared."""
+
+import os
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+from scripts import run, run_well
+
+from arenarl.run.weights import hash_weights, keep_start, refuse_other_starts
+from arenarl.system.errors import UserError
+
+
+def replace(path, value):
+    """By another file, which is later by more than a clock's tick."""
+    later = path.stat().st_mtime_ns + 10**9 if path.is_file() else None
+    save_file({"w": torch.tensor([value])}, path)
+    if later:
+        os.utime(path, ns=(later, later))
+
+
+def save(folder, *values):
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, value in enumerate(values):
+        replace(folder / f"model-{number}.safetensors", value)
+    return str(folder)
+
+
+@pytest.fixture
+def places(tmp_path):
+    """The SFT policy's folder, and that of RL which begins from it."""
+    (tmp_path / "rl").mkdir()
+    return save(tmp_path / "sft", 1.0, 2.0), tmp_path / "rl"
+
+
+def test_rl_begins_and_goes_on_from_the_same_weights_though_the_files_are_copies(places):
+    sft, rl = places
+    keep_start(rl, sft)
+    save(rl.parent / "sft", 1.0, 2.0)
+    (rl.parent / "sft" / "training_args.bin").write_text("of the trainer, written differently every time")
+    os.utime(rl.parent / "sft" / "model-0.safetensors", (0, 0))
+    keep_start(rl, sft)
+    refuse_other_starts([sft, str(rl)])
+
+
+@settings(derandomize=True, deadline=None, max_examples=30)
+@given(value=st.floats(width=32, allow_nan=False), shard=st.integers(0, 1), is_finished=st.booleans())
+def test_any_other_weights_are_refused_by_rl_that_has_begun_or_ended_and_beside_it(tmp_path_factory, value, shard, is_finished):
+    root = tmp_path_factory.mktemp("retrained")
+    sft, rl = save(root / "sft", 1.0, 2.0), root / "rl"
+    rl.mkdir()
+    keep_start(rl, sft)
+    if is_finished:
+        save(rl, 3.0)
+        (rl / "timing.json").write_text("{}")
+    before = load_file(root / "sft" / f"model-{shard}.safetensors")["w"].item()
+    replace(root / "sft" / f"model-{shard}.safetensors", value)
+    if torch.tensor([value]).view(torch.int32).equal(torch.tensor([before]).view(torch.int32)):
+        keep_start(rl, sft)
+        return
+    with pytest.raises(UserError, match="rl was trained from other weights than .*sft has now; delete .*rl to train it from these"):
+        keep_start(rl, sft)
+    with pytest.raises(UserError, match="rl was trained from other weights than .*sft has now, so they cannot be compared"):
+        refuse_other_starts([str(rl), sft])
+    refuse_other_starts([str(rl)])  # nothing is compared with it
+
+
+def test_rl_that_began_before_starts_were_kept_goes_on(places):
+    sft, rl = places
+    (rl / "checkpoint-5").mkdir()
+    keep_start(rl, sft)
+    assert not (rl / "start.json").exists()
+    refuse_other_starts([sft, str(rl)])
+
+
+def test_a_hub_id_stands_for_its_weights(places):
+    _, rl = places
+    assert hash_weights("Qwen/Qwen3-8B-Base") == "Qwen/Qwen3-8B-Base"
+    keep_start(rl, "Qwen/Qwen3-8B-Base")
+    keep_start(rl, "Qwen/Qwen3-8B-Base")
+    refuse_other_starts(["Qwen/Qwen3-8B-Base", str(rl)])
+
+
+@pytest.mark.slow(seconds=60)
+def test_after_the_cold_start_was_trained_anew_neither_rl_nor_evaluation_goes_on(tmp_path):
+    short = {"sft__epochs": 1, "rl__steps": 1, "rl__eval_steps": 0}
+    run_well(tmp_path, "data/prepare.py", "travel")
+    run_well(tmp_path, "train_sft.py", processes=2, **short)
+    run_well(tmp_path, "train_rl.py", **short)
+    assert "is done already" in run_well(tmp_path, "train_rl.py", **short)
+    (tmp_path / "runs" / "tiny" / "sft").rename(tmp_path / "first")
+    run_well(tmp_path, "train_sft.py", processes=2, **short | {"sft__epochs": 2})
+    for script, line in (("train_rl.py", "to train it from these"), ("evaluate.py", "so they cannot be compared")):
+        done = run(tmp_path, script, **short | {"sft__epochs": 2})
+        assert done.returncode == 2 and line in done.stderr.strip().splitlines()[-1], done.stderr
