@@ -6,11 +6,14 @@ whose tool is slow joins a later batch and holds nobody up. vLLM's (`vllm_genera
 """
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 import torch
+from peft import PeftModel
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList, PreTrainedModel, PreTrainedTokenizerBase
 
 
@@ -92,20 +95,32 @@ class TransformersGenerator:
         input_ids = torch.tensor([[self.pad_id] * (longest - len(r.token_ids)) + r.token_ids for r in requests], device=device)
         attention_mask = torch.tensor([[0] * (longest - len(r.token_ids)) + [1] * len(r.token_ids) for r in requests], device=device)
         max_tokens = max(request.max_tokens for request in requests)
-        output = self.model.generate(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            generation_config=GenerationConfig(
-                max_new_tokens=max_tokens, do_sample=False, eos_token_id=self.eos_id, pad_token_id=self.pad_id, use_cache=True
-            ),
-            logits_processor=LogitsProcessorList([PerRowSampling(requests, max_tokens, longest, device)]),
-            synced_gpus=False,  # the default under ZeRO-3 keeps processes in step token by token: one with fewer turns would hold all up
-        )
+        with _without_own_generation_config(self.model):
+            output = self.model.generate(
+                input_ids=input_ids,
+                attention_mask=attention_mask,
+                generation_config=GenerationConfig(
+                    max_new_tokens=max_tokens, do_sample=False, eos_token_id=self.eos_id, pad_token_id=self.pad_id, use_cache=True
+                ),
+                logits_processor=LogitsProcessorList([PerRowSampling(requests, max_tokens, longest, device)]),
+                synced_gpus=False,  # the default under ZeRO-3 keeps processes in step token by token: one with fewer turns would hold all up
+            )
         return [self._cut(row, request) for row, request in zip(output[:, longest:].tolist(), requests, strict=True)]
 
     def _cut(self, token_ids: list[int], request: TurnRequest) -> list[int]:
         token_ids = token_ids[: request.max_tokens]
         return token_ids[: token_ids.index(self.eos_id) + 1] if self.eos_id in token_ids else token_ids
+
+
+@contextmanager
+def _without_own_generation_config(model: PreTrainedModel | PeftModel) -> Iterator[None]:
+    """`generate` takes what it is not told (repetition_penalty, suppress_tokens, …) from the model's own, which goes on to be saved with it."""
+    model = model.get_base_model() if isinstance(model, PeftModel) else model
+    own, model.generation_config = model.generation_config, GenerationConfig()
+    try:
+        yield
+    finally:
+        model.generation_config = own
 
 
 class PerRowSampling(LogitsProcessor):

@@ -60,6 +60,7 @@ def open_engine(path: str, config: Config, rows: int, beside_trainer: bool) -> A
                 max_num_batched_tokens=4096,  # of prompts in one step; vLLM's own default is larger, and its memory profile goes by it
                 gpu_memory_utilization=config.rollout.vllm_memory if beside_trainer else VLLM_ALONE,
                 enable_prefix_caching=True,
+                generation_config="vllm",  # nothing of the model's own generation_config.json
                 logprobs_mode="processed_logprobs",  # of the distribution that tokens are drawn from, temperature included
                 distributed_executor_backend="external_launcher" if beside_trainer else None,
                 enforce_eager=not torch.cuda.is_available(),  # compiling takes longer on a CPU than it saves

@@ -100,7 +100,8 @@ def serve_arguments(config: Config, more: Sequence[str] = ()) -> list[str]:
     url = urlsplit(config.rollout.server_url)
     address = ["--host", url.hostname or "127.0.0.1", "--port", str(url.port or 8000)]
     policy = str(Path(config.sft_policy).resolve()) if Path(config.sft_policy).is_dir() else config.sft_policy  # found from elsewhere too
-    return ["--model", policy, *address, "--dtype", config.policy.dtype, "--logprobs-mode", "processed_logprobs", *more]
+    ours = ["--dtype", config.policy.dtype, "--logprobs-mode", "processed_logprobs", "--generation-config", "vllm"]
+    return ["--model", policy, *address, *ours, *more]
 
 
 def main() -> None:

@@ -1,11 +1,18 @@
 import asyncio
+import copy
 import random
+import shutil
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from peft import get_peft_model
 from scipy.stats import chisquare
+from transformers import GenerationConfig
 
 from arenarl.rollout.generation import PerRowSampling, TransformersGenerator, TurnRequest
+from arenarl.rollout.policy import load_model, lora_config
 
 CPU = torch.device("cpu")
 
@@ -126,7 +133,7 @@ def test_a_turn_ends_with_its_first_end_of_turn_token(generator, tokenizer):
 class Broken:
     """A model that runs out of memory at every call, and counts them."""
 
-    device = CPU
+    device, generation_config = CPU, None
     calls = 0
 
     def generate(self, **_):
@@ -179,3 +186,50 @@ def test_a_generator_works_again_after_a_rollout_was_broken_off(generator):
     with pytest.raises(ConnectionError):
         asyncio.run(fail())
     assert asyncio.run(asyncio.wait_for(generator.generate(request), timeout=60)).token_ids
+
+
+HOSTILE = {  # what a model's own generation_config.json may say, each enough to change turns if it were heard
+    "repetition_penalty": 3.0, "encoder_repetition_penalty": 3.0, "no_repeat_ngram_size": 1, "bad_words_ids": [[number] for number in range(5, 300)],
+    "suppress_tokens": list(range(300, 690)), "begin_suppress_tokens": list(range(5, 600)), "forced_bos_token_id": 5, "forced_eos_token_id": 7,
+    "min_length": 10_000, "min_new_tokens": 11, "max_length": 1, "do_sample": True, "temperature": 9.0, "top_k": 1, "top_p": 0.01, "min_p": 0.9,
+    "typical_p": 0.1, "epsilon_cutoff": 0.5, "eta_cutoff": 0.5, "sequence_bias": [[[9], 1e9]], "guidance_scale": 3.0, "num_beams": 3,
+    "exponential_decay_length_penalty": [1, 5.0], "max_time": 1e-9, "stop_strings": ["a", "e", " "], "remove_invalid_values": True,
+    "renormalize_logits": True, "penalty_alpha": 0.6, "eos_token_id": list(range(5, 400)), "use_cache": False, "return_dict_in_generate": True,
+    "cache_implementation": "static", "num_return_sequences": 3, "prompt_lookup_num_tokens": 3,
+    "watermarking_config": {"greenlist_ratio": 0.25, "bias": 50.0},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def turns(model, tokenizer):
+    """Requests, greedy and sampled, and the turns of a model that says nothing itself."""
+    requests = [*random_requests(3, 0.0), *random_requests(4, 0.8)]
+    return requests, generate(TransformersGenerator(model, tokenizer, batch_size=4), requests)
+
+
+@settings(derandomize=True, deadline=None, max_examples=6)
+@given(keys=st.sets(st.sampled_from(sorted(HOSTILE)), min_size=1, max_size=12))
+def test_what_a_model_says_of_generation_changes_no_turn_and_stays_with_the_model(model, tokenizer, turns, keys):
+    requests, expected = turns
+    before, hostile = model.generation_config, GenerationConfig.from_dict({key: HOSTILE[key] for key in keys})
+    model.generation_config = hostile
+    try:
+        assert generate(TransformersGenerator(model, tokenizer, batch_size=4), requests) == expected
+        assert model.generation_config is hostile  # which is saved with the policy
+    finally:
+        model.generation_config = before
+
+
+def test_a_model_with_lora_is_not_told_either(model, tokenizer, turns):
+    adapted = get_peft_model(copy.deepcopy(model), lora_config(2))  # which is the model itself before it is trained
+    adapted.get_base_model().generation_config = hostile = GenerationConfig(repetition_penalty=3.0, no_repeat_ngram_size=1)
+    assert generate(TransformersGenerator(adapted, tokenizer, batch_size=4), turns[0]) == turns[1]
+    assert adapted.generation_config is adapted.get_base_model().generation_config is hostile
+
+
+def test_a_generation_config_in_a_policys_folder_changes_no_turn(policy_path, tokenizer, turns, tmp_path):
+    shutil.copytree(policy_path, tmp_path / "hostile")
+    GenerationConfig(repetition_penalty=3.0, do_sample=True, top_k=1, suppress_tokens=[9, 10]).save_pretrained(tmp_path / "hostile")
+    hostile = load_model(str(tmp_path / "hostile"), "float32").eval()
+    assert hostile.generation_config.repetition_penalty == 3.0
+    assert generate(TransformersGenerator(hostile, tokenizer, batch_size=4), turns[0]) == turns[1]

@@ -5,8 +5,10 @@ Order of events is tested, never time.
 
 import asyncio
 import copy
+import json
 import os
 import random
+import shutil
 import socket
 import subprocess
 import sys
@@ -43,9 +45,13 @@ def float32():
 
 
 @pytest.fixture(scope="module")
-def engine(policy_path):
-    """The random policy's engine, as in evaluation."""
-    return open_engine(policy_path, float32(), rows=16, beside_trainer=False)
+def engine(policy_path, tmp_path_factory):
+    """The random policy's engine, as in evaluation; of what its folder says of generation nothing is heard."""
+    folder = tmp_path_factory.mktemp("hostile") / "policy"
+    shutil.copytree(policy_path, folder)
+    own = {"repetition_penalty": 3.0, "do_sample": True, "temperature": 9.0, "top_k": 2, "top_p": 0.1, "min_p": 0.5, "eos_token_id": [*range(5, 400)]}
+    (folder / "generation_config.json").write_text(json.dumps(own))
+    return open_engine(str(folder), float32(), rows=16, beside_trainer=False)
 
 
 def requests_of(count, temperatures, max_tokens=12):

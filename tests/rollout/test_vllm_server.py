@@ -106,4 +106,4 @@ def test_the_server_is_started_on_what_rl_starts_from():
     assert words[:2] == ["--model", "runs/x/sft"] and words[-2:] == ["--tensor-parallel-size", "2"]
     options = dict(zip(words[2::2], words[3::2], strict=True))
     assert options["--host"] == "10.0.0.5" and options["--port"] == "9000" and options["--dtype"] == "bfloat16"
-    assert options["--logprobs-mode"] == "processed_logprobs"
+    assert options["--logprobs-mode"] == "processed_logprobs" and options["--generation-config"] == "vllm"
