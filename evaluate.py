@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from arenarl.config.command_line import parse_arguments
 from arenarl.system.atomic_files import write_json
-from arenarl.system.errors import guarded
+from arenarl.system.errors import UserError, guarded
 
 
 def main() -> None:
@@ -42,10 +42,12 @@ def main() -> None:
     from arenarl.run.timing import timed
     from arenarl.run.tracking import log_summary, start_tracking
     from arenarl.run.weights import refuse_other_starts
-    from arenarl.system.progress import Bar, is_main_process, quiet_libraries
+    from arenarl.system.progress import Bar, is_main_process, process_count, quiet_libraries
     from arenarl.trajectory import Query, write_jsonl
 
     quiet_libraries()
+    if arguments.query and config.rollout.backend == "vllm" and process_count() > 1:
+        raise UserError("--query is answered by one process, and vLLM's engines start together; start the script with python, without torchrun")
     join_processes(config)
     for policy in policies.values():
         if isinstance(policy, str):

@@ -22,6 +22,7 @@ from transformers import AutoConfig
 from arenarl.config.schema import VLLM_ALONE, Config
 from arenarl.rollout.generation import GeneratedTurn, TurnRequest
 from arenarl.system.errors import GO_ON, GPU_OUT_OF_MEMORY, UserError
+from arenarl.system.progress import process_count
 
 _OPEN: list[Any] = []  # the engine of this process, unless a trainer owns it: there is no sure way to free one's memory
 _SHAPE = ("model_type", "vocab_size", "hidden_size", "num_hidden_layers")  # what tells a wrong model apart
@@ -40,7 +41,9 @@ def require_vllm() -> None:
 
 
 def open_engine(path: str, config: Config, rows: int, beside_trainer: bool) -> Any:
-    """vLLM's `LLM` on a checkpoint folder or hub id, in this process, for at most `rows` requests at once.
+    """vLLM's `LLM` on a checkpoint folder or hub id, in this process, on its own GPU, for at most `rows` requests at once.
+
+    Of several processes all open theirs together.
 
     Raises:
         UserError: vLLM cannot start, for want of memory or because it does not know the model.
@@ -62,7 +65,7 @@ def open_engine(path: str, config: Config, rows: int, beside_trainer: bool) -> A
                 enable_prefix_caching=True,
                 generation_config="vllm",  # nothing of the model's own generation_config.json
                 logprobs_mode="processed_logprobs",  # of the distribution that tokens are drawn from, temperature included
-                distributed_executor_backend="external_launcher" if beside_trainer else None,
+                distributed_executor_backend="external_launcher" if beside_trainer or process_count() > 1 else None,  # the GPU of LOCAL_RANK
                 enforce_eager=not torch.cuda.is_available(),  # compiling takes longer on a CPU than it saves
                 disable_log_stats=True,
                 use_tqdm_on_load=False,

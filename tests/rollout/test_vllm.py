@@ -211,6 +211,15 @@ def test_evaluation_generates_with_vllm_one_checkpoint_after_the_other(folder):
     assert summary["beside"]["greedy"]["valid_rate"]["mean"] == 0 < summary["sft"]["greedy"]["valid_rate"]["mean"]  # initial knows no form yet
 
 
+def test_two_processes_evaluate_with_an_engine_each_as_one_does(folder):
+    options = {"rollout__backend": "vllm", "rollout__batch_size": 16, "evaluate__decodings": ["greedy"], "evaluate__checkpoints": {"sft": "runs/tiny/sft"}}
+    for name, processes in (("alone", None), ("shared", 2)):
+        run_well(folder, "evaluate.py", processes=processes, name=name, **options)
+    assert (folder / "runs/alone/evaluate/sft_greedy.jsonl").read_bytes() == (folder / "runs/shared/evaluate/sft_greedy.jsonl").read_bytes()
+    refused = run(folder, "evaluate.py", "--query", "Find a quiet cafe in Chengdu.", processes=2, **options)
+    assert refused.returncode == 2 and "--query is answered by one process" in refused.stderr
+
+
 @pytest.fixture(scope="module")
 def server(folder):
     """The address of a server on the SFT policy, started as a user would, and its process."""

@@ -4,7 +4,10 @@ import importlib.util
 import os
 import shutil
 import subprocess
+import sys
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -12,7 +15,7 @@ from arenarl.config.load import load_config
 from arenarl.config.schema import Config
 from arenarl.rollout.backends import require_backend
 from arenarl.rollout.generation import TurnRequest
-from arenarl.rollout.vllm_generation import sampling_of
+from arenarl.rollout.vllm_generation import open_engine, sampling_of
 from arenarl.system.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,6 +34,35 @@ def test_without_a_server_a_run_ends_before_any_work():
     config.rollout.backend, config.rollout.server_url = "vllm_server", "http://127.0.0.1:1"
     with pytest.raises(UserError, match="cannot be reached"):
         require_backend(config.rollout, "anywhere", config.policy.dtype)
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """With what arguments vLLM's `LLM` was asked for; a stand-in that keeps them and starts nothing."""
+    calls, modules = [], {name: ModuleType(name) for name in ("vllm", "vllm._custom_ops")}
+    for name, module in modules.items():
+        module.__spec__ = ModuleSpec(name, None)
+        monkeypatch.setitem(sys.modules, name, module)
+    modules["vllm"].__path__, modules["vllm"]._custom_ops = [], modules["vllm._custom_ops"]
+    modules["vllm"].LLM = lambda **arguments: calls.append(arguments)
+    return calls
+
+
+@pytest.mark.parametrize(("processes", "beside_trainer", "launcher"), [
+    ("1", False, None), ("8", False, "external_launcher"), ("1", True, "external_launcher"), ("8", True, "external_launcher"),
+])  # fmt: skip
+def test_each_process_has_its_engine_on_a_gpu_of_its_own(policy_path, opened, monkeypatch, processes, beside_trainer, launcher):
+    """By LOCAL_RANK, which vLLM reads where another has started its processes. By itself every engine would take the first GPU."""
+    monkeypatch.setenv("WORLD_SIZE", processes)
+    open_engine(policy_path, Config(), rows=2, beside_trainer=beside_trainer)
+    assert opened[0]["distributed_executor_backend"] == launcher
+
+
+def test_an_engine_hears_nothing_of_the_models_own_generation_config(policy_path, opened):
+    open_engine(policy_path, Config(), rows=2, beside_trainer=False)
+    asked = sampling_of(TurnRequest([1], 7, 0.8, 5), eos_id=2)
+    assert opened[0]["generation_config"] == "vllm"
+    assert {"temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_tokens"} < asked.keys()  # all that a server's defaults have
 
 
 def test_every_request_has_a_sampling_of_its_own_and_only_its_own_end():
