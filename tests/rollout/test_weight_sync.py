@@ -1,0 +1,116 @@
+"""What vLLM gets of a policy with LoRA, without vLLM: the weights that are walked; tests/rollout/test_vllm.py has the rest."""
+
+import copy
+
+import pytest
+import torch
+from accelerate import Accelerator
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from peft import get_peft_model
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
+from trl.generation.vllm_generation import VLLMGeneration
+
+from arenarl.rollout.policy import lora_config, save_policy
+from arenarl.rollout.weight_sync import MergedWeights
+
+
+class Walk(MergedWeights):
+    def _init_vllm(self):
+        """Nothing is opened."""
+
+
+class TRLs(VLLMGeneration):
+    def _init_vllm(self):
+        """Nothing is opened."""
+
+
+def walked(model, way=Walk):
+    return {name: weights.clone() for name, weights in way(model, Accelerator(cpu=True), None)._iter_named_params()}
+
+
+def adapted(model, dtype, rank, size, seed=0):
+    """A copy of the model in a dtype, with LoRA of which both factors are random."""
+    model = get_peft_model(copy.deepcopy(model).to(dtype), lora_config(rank))
+    move(model, size, seed)
+    return model
+
+
+def move(model, size, seed):
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, weights in model.named_parameters():
+            if "lora_" in name:
+                weights.copy_(size * torch.randn(weights.shape, generator=generator))
+
+
+def frozen(model):
+    return {name: weights.detach().clone() for name, weights in model.named_parameters() if "lora_" not in name}
+
+
+def product(model, name):
+    """Scaling times B times A of a weight, in float64."""
+    layer = model.get_base_model().get_submodule(name.removesuffix(".weight"))
+    return layer.scaling["default"] * layer.lora_B["default"].weight.double() @ layer.lora_A["default"].weight.double()
+
+
+@settings(derandomize=True, deadline=None, max_examples=12)
+@given(
+    dtype=st.sampled_from([torch.bfloat16, torch.float32]), factors=st.sampled_from([torch.bfloat16, torch.float32]),
+    rank=st.sampled_from([1, 2, 7]), size=st.sampled_from([1e-4, 1e-2, 0.3]), seed=st.integers(0, 99),
+)  # fmt: skip
+def test_what_is_sent_is_the_sum_in_float32_rounded_once(model, dtype, factors, rank, size, seed):
+    trained = adapted(model, dtype, rank, size, seed)
+    for name, weights in trained.named_parameters():
+        weights.data = weights.data.to(factors) if "lora_" in name else weights.data  # ZeRO-3 makes them bfloat16
+    before, sent = frozen(trained), walked(trained)
+    assert sent.keys() == {name for name, _ in model.named_parameters()}
+    for name, weights in sent.items():
+        base = before["base_model.model." + (name if "_proj" not in name else name.replace(".weight", ".base_layer.weight"))]
+        if "_proj" not in name:
+            assert weights.equal(base)
+            continue
+        exact = base.double() + product(trained, name)
+        ulp = torch.finfo(dtype).eps * exact.abs()
+        assert weights.dtype == dtype and ((weights.double() - exact).abs() <= 0.51 * ulp + 1e-6 * exact.abs().max()).all()
+
+
+def test_after_200_syncs_the_frozen_weights_are_bit_for_bit_what_they_were(model):
+    trained = adapted(model, torch.bfloat16, 2, 0.0)
+    before = frozen(trained)
+    for step in range(200):
+        move(trained, 0.05, step)
+        for _ in Walk(trained, Accelerator(cpu=True), None)._iter_named_params():
+            pass
+    assert all(weights.equal(before[name]) for name, weights in frozen(trained).items())
+    assert not any(layer.merged for layer in trained.modules() if hasattr(layer, "merged"))
+
+
+def test_names_and_order_are_trls(model):
+    trained = adapted(model, torch.float32, 2, 0.1)
+    ours, theirs = walked(trained), walked(trained, TRLs)
+    assert list(ours) == list(theirs)
+    assert all(torch.allclose(ours[name], theirs[name], atol=1e-6) for name in ours)
+    assert list(walked(model)) == list(walked(model, TRLs))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_the_policy_that_is_saved_is_the_one_that_vllm_generated_with(policy_path, tokenizer, tmp_path, dtype):
+    trained = get_peft_model(AutoModelForCausalLM.from_pretrained(policy_path, dtype=dtype), lora_config(2))
+    move(trained, 0.1, 0)
+
+    class Trainer:
+        """As much of it as saves."""
+
+        model, accelerator, processing_class = trained, Accelerator(cpu=True), tokenizer
+
+        def save_model(self, folder):
+            trained.save_pretrained(folder)
+
+        def is_world_process_zero(self):
+            return True
+
+    save_policy(Trainer(), tmp_path)
+    saved, sent = load_file(tmp_path / "model.safetensors"), walked(trained)
+    assert saved.keys() == sent.keys() and all(saved[name].equal(sent[name]) and saved[name].dtype == dtype for name in sent)
