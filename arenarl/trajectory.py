@@ -9,20 +9,26 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
 from arenarl.system.atomic_files import write_lines
 from arenarl.system.errors import UserError
+from arenarl.system.text_files import lines_of
 
 StopReason = Literal["answer", "no_answer", "max_turns", "max_tokens"]
 # answer: ended with one <answer>…</answer>, the only valid end · no_answer: a turn with neither a tool call nor one closed answer
 # · max_turns, max_tokens: a budget ran out. A turn with both calls and an answer runs the calls; its answer does not count.
 
 _THOUGHT = re.compile(r"^\s*<think>\n?(.*?)\n?</think>\s*", re.DOTALL)
-_CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
+_CALL_BEGINS, _CALL_ENDS = "<tool_call>", "</tool_call>"
 _ANSWER = re.compile(r"<answer>((?:(?!</?answer>).)*)</answer>", re.DOTALL)
+_JSON_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
 _CONTROL = re.compile(r"<(?=\||/?(?:think|tool_call|tool_response|answer)>)")
+
+MAX_NESTING = 64  # brackets within brackets of a tool call. A record that holds one may have MAX_RECORD_NESTING
+MAX_RECORD_NESTING = 100
 
 
 @dataclass(frozen=True)
@@ -114,9 +120,10 @@ def assistant_message(text: str) -> dict[str, Any]:
     """
     thought = _THOUGHT.match(text)
     body = text[thought.end() :] if thought else text
-    calls = [_read_call(raw) for raw in _CALL.findall(body)]
+    raws, rest = _split_calls(body)
+    calls = [_read_call(raw) for raw in raws]
     message = {"role": "assistant", "reasoning_content": thought.group(1) if thought else "", "content": body.strip()}
-    if calls and all(isinstance(call.arguments, dict) for call in calls) and not _CALL.sub("", body).strip():
+    if calls and all(isinstance(call.arguments, dict) for call in calls) and not rest.strip():
         message["content"] = ""
         message["tool_calls"] = [{"type": "function", "function": asdict(call)} for call in calls]
     return message
@@ -171,10 +178,9 @@ def harmless(observation: str) -> str:
 
 def parse_turn(message: dict[str, Any]) -> Turn:
     """An assistant message as a turn without observations yet. An answer beside a tool call or another is none."""
-    calls = [ToolCall(**call["function"]) for call in message.get("tool_calls", [])]
-    calls += [_read_call(raw) for raw in _CALL.findall(message["content"])]
-    answer = _ANSWER.fullmatch(message["content"])
-    return Turn(message.get("reasoning_content", ""), calls, [], answer.group(1).strip() or None if answer and not calls else None)
+    in_text, answer = _read_content(message["content"])
+    calls = [*(ToolCall(**call["function"]) for call in message.get("tool_calls", [])), *in_text]
+    return Turn(message.get("reasoning_content", ""), calls, [], None if calls else answer)
 
 
 def read_turns(messages: list[dict[str, Any]]) -> list[Turn]:
@@ -207,14 +213,13 @@ def append_step(path: Path, step: int, records: Iterable[dict[str, Any]]) -> Non
 
 def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
     """The records of a JSONL file. Raises UserError with file and line if one cannot be read."""
-    if not path.is_file():
+    if not path.exists():
         raise UserError(f"{path} does not exist; make it with: python data/prepare.py --config <the run's YAML>")
-    with path.open(encoding="utf-8") as file:
-        for number, line in enumerate(file, start=1):
-            try:
-                yield json.loads(line)
-            except json.JSONDecodeError as error:
-                raise UserError(f"{path}, line {number} is not JSON: {error}") from error
+    for number, line in enumerate(lines_of(path), start=1):
+        try:
+            yield parse_json(line, MAX_RECORD_NESTING)
+        except ValueError as error:
+            raise UserError(f"{path}, line {number} is not JSON: {error}") from error
 
 
 def read_queries(path: Path) -> list[Query]:
@@ -263,17 +268,54 @@ def native_call(name: str, arguments: str) -> ToolCall:
     (ToolCall(name='f', arguments={'x': 1}), ToolCall(name='f', arguments='{"x"'))
     """
     try:
-        given = json.loads(arguments or "{}")
-    except (ValueError, RecursionError):
+        given = parse_json(arguments or "{}", MAX_NESTING - 1)  # the call around them is one more
+    except ValueError:
         given = None
     return _read_call(json.dumps({"name": name, "arguments": given})) if isinstance(given, dict) else ToolCall(storable(name), storable(arguments))
+
+
+def parse_json(text: str, nesting: int = MAX_NESTING) -> Any:
+    """What a JSON text of unknown origin holds. Raises ValueError where it is none, or has more brackets within brackets than `nesting`.
+
+    Brackets are counted first, so that nothing that reads or writes the value recurses deeper than that.
+
+    >>> parse_json('{"x": ["[[["]}', nesting=2)
+    {'x': ['[[[']}
+    """
+    depth = 0
+    for bracket in re.findall(r"[][{}]", _JSON_STRING.sub("", text)):
+        depth += 1 if bracket in "[{" else -1
+        if depth > nesting:
+            raise ValueError(f"more than {nesting} brackets stand within each other")
+    return json.loads(text)
+
+
+@lru_cache(maxsize=1024)
+def _read_content(content: str) -> tuple[tuple[ToolCall, ...], str | None]:
+    """(the calls in a message's text, the answer that it is). Parsed once, however many read the message."""
+    answer = _ANSWER.fullmatch(content)
+    return tuple(_read_call(raw) for raw in _split_calls(content)[0]), (answer.group(1).strip() or None) if answer else None
+
+
+def _split_calls(text: str) -> tuple[list[str], str]:
+    """(what stands between each opening tag and the next closing one, the text without these), in time linear in its length.
+
+    >>> _split_calls("a <tool_call>b</tool_call> <tool_call>c")
+    (['b'], 'a  <tool_call>c')
+    """
+    raws, rest, end = [], [], 0
+    while (begin := text.find(_CALL_BEGINS, end)) >= 0 and (close := text.find(_CALL_ENDS, begin)) >= 0:
+        raws.append(text[begin + len(_CALL_BEGINS) : close])
+        rest.append(text[end:begin])
+        end = close + len(_CALL_ENDS)
+    return raws, "".join([*rest, text[end:]])
 
 
 def _read_call(raw: str) -> ToolCall:
     raw = raw.strip()
     try:
-        call = json.loads(storable(json.dumps(json.loads(raw), ensure_ascii=False)))
-    except (ValueError, RecursionError):  # malformed, a number of thousands of digits, thousands of brackets
+        call = json.loads(storable(json.dumps(parse_json(raw), ensure_ascii=False)))
+    except ValueError:  # malformed, a number of thousands of digits, too many brackets
         return ToolCall("", raw)
     if isinstance(call, dict) and isinstance(call.get("name"), str) and isinstance(call.get("arguments"), dict):
         return ToolCall(call["name"], call["arguments"])

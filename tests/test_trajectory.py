@@ -1,16 +1,24 @@
 import json
 import random
 import time
+from dataclasses import asdict
 
 import pytest
+from hypothesis import given, seed, settings
+from hypothesis import strategies as st
 
 from arenarl.system.errors import UserError
 from arenarl.trajectory import (
+    MAX_NESTING,
     Query,
     ToolCall,
     Trajectory,
+    answer_text,
     assistant_message,
     assistant_text,
+    native_call,
+    native_calls,
+    parse_json,
     parse_turn,
     prompt_messages,
     read_jsonl,
@@ -153,11 +161,72 @@ def test_a_tools_name_survives_whatever_is_in_it():
     assert assistant_message(assistant_text(message)) == message
 
 
-@pytest.mark.parametrize("body", ["<answer>" + "\n" * 20_000, "<tool_call>" + "\n" * 20_000, "<answer>a" * 5_000, "<tool_call>" * 2_000])
-def test_a_policy_that_repeats_itself_is_read_in_no_time(body):
+@pytest.mark.parametrize("part", [
+    "\n", "<answer>", "<answer>a", "<tool_call>", "<tool_call>a", "<tool_call></tool_call", "</tool_call><tool_call", "<think>", "<think>\n", "</think>",
+    "</answer>", '<tool_call>"\\', "[", "{", '"',
+])  # fmt: skip
+@pytest.mark.parametrize("head", ["", "<answer>", "<tool_call>", "<think>", "\n"])
+def test_a_policy_that_repeats_itself_is_read_in_time_linear_in_the_length(head, part):
+    """Half a million characters: what grows with their square takes minutes."""
     start = time.perf_counter()
-    turn = parse_turn(assistant_message(body))
-    assert turn.answer is None and turn.tool_calls == [] and time.perf_counter() - start < 20
+    text = head + part * (500_000 // len(part))
+    turn = parse_turn(assistant_message(text))
+    assert turn.answer is None and len(turn.tool_calls) <= 1
+    assert answer_text(text) and tool_message(text)
+    assert time.perf_counter() - start < 10
+
+
+def test_a_turn_is_parsed_once_however_many_read_it():
+    message = assistant_message('Let me look.\n<tool_call>\n{"name": "f", "arguments": {"x": 1}}\n</tool_call>')
+    first, second = parse_turn(message), parse_turn(dict(message))
+    assert first.tool_calls[0] is second.tool_calls[0]
+    first.tool_calls.clear()
+    assert len(second.tool_calls) == len(parse_turn(message).tool_calls) == 1
+
+
+def nested(depth, kind):
+    """A call whose arguments stand so many brackets within each other, its own two included."""
+    opens, closes = {"list": ("[", "]"), "object": ('{"a": ', "}")}[kind]
+    return '{"name": "f", "arguments": {"x": ' + opens * (depth - 2) + "1" + closes * (depth - 2) + "}}"
+
+
+@pytest.mark.parametrize("kind", ["list", "object"])
+@pytest.mark.parametrize("depth", [MAX_NESTING, MAX_NESTING + 1, 300, 500, 700, 900, 980, 1100, 100_000])
+def test_brackets_beyond_any_use_make_a_malformed_call(depth, kind):
+    raw = nested(depth, kind)
+    message = assistant_message(f"<tool_call>\n{raw}\n</tool_call>")
+    (call,) = parse_turn(message).tool_calls
+    arguments = raw.removeprefix('{"name": "f", "arguments": ')[:-1]
+    native = native_call("f", arguments)
+    said = [{"function": {"name": "f", "arguments": arguments}}]
+    assert [one for _, one in native_calls({"tool_calls": said})] == [native]
+    assert isinstance(call.arguments, dict) == isinstance(native.arguments, dict) == (depth <= MAX_NESTING) and native.name == "f"
+    assert ("tool_calls" in message) == (depth <= MAX_NESTING)
+    json.dumps([message, asdict(call), asdict(native)])
+    assert asdict(Trajectory("q", [message], "max_turns"))["messages"] == [message]
+
+
+@seed(19)
+@given(st.text(alphabet='[]{}",:\\ a1<>/'), st.integers(0, 5))
+@settings(max_examples=300, deadline=None, database=None)
+def test_brackets_are_counted_as_json_does(text, nesting):
+    """What is refused for its depth is deeper than allowed, what is read is not, and nothing else is refused that is JSON."""
+
+    def depth(value):
+        inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        return 1 + max(map(depth, inner), default=0) if isinstance(value, dict | list) else 0
+
+    try:
+        expected = json.loads(text)
+    except ValueError:
+        with pytest.raises(ValueError):
+            parse_json(text, nesting)
+        return
+    if depth(expected) > nesting:
+        with pytest.raises(ValueError, match="brackets"):
+            parse_json(text, nesting)
+    else:
+        assert parse_json(text, nesting) == expected
 
 
 @pytest.mark.parametrize("text", ["plain <b>text</b> 3 < 4 | 荷花", '{"pois": ["a<b", "<thing>"]}', "< |im_end|>"])

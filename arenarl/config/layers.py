@@ -17,6 +17,7 @@ import yaml
 
 from arenarl.system.errors import UserError
 from arenarl.system.repository import CONFIGS, file_named
+from arenarl.system.text_files import text_of_file
 
 
 @dataclass(frozen=True)
@@ -81,12 +82,12 @@ def _over(old: Any, new: Any) -> Any:
 
 def _read_yaml(path: Path) -> tuple[Source, dict[str, Any]]:
     file = file_named(path)
-    if not file.is_file():
+    if not file.exists():
         known = [str(known.relative_to(CONFIGS.parent)) for known in CONFIGS.rglob("*.yaml")]
         raise UserError(f"{path} does not exist{_nearest(str(path), known)}")
     try:
-        values = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        values = yaml.safe_load(text_of_file(file)) or {}
+    except yaml.YAMLError as error:
         raise UserError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
     if not isinstance(values, dict):
         raise UserError(f"{path} must hold keys and values, not a {type(values).__name__}")

@@ -94,6 +94,8 @@ def find_source(name: str) -> Source:
         folder, revision = (path, None) if path else _download(name)
         candidates = [*folder.glob("*.jsonl"), *folder.glob("*/*.jsonl")]
     files = [path for path in sorted(candidates) if _is_of_a_split(path.relative_to(folder))]
+    if folders := [path for path in files if not path.is_file()]:
+        raise UserError(f"data.source: {folders[0]} is no file; move it away, or put the data there")
     if not files:
         raise UserError(f"data.source: {name} has no train.jsonl, test.jsonl or the like; name the folder that holds them")
     return Source(name, folder, files, revision)

@@ -14,12 +14,15 @@ from typing import Any
 
 from arenarl.rollout.environment import Schema
 from arenarl.system.errors import UserError
+from arenarl.system.text_files import lines_of
 from arenarl.trajectory import (
+    MAX_RECORD_NESTING,
     Query,
     Trajectory,
     answer_text,
     harmless,
     native_calls,
+    parse_json,
     parse_turn,
     prompt_messages,
     reply_message,
@@ -68,28 +71,24 @@ def read_records(path: Path, label: str) -> Iterator[Record]:
     """The records of a file, blank lines left out; `label` and the line make their ids.
 
     Raises:
-        UserError: it is a Git LFS pointer, it is empty, or a line holds no JSON object.
+        UserError: it cannot be read, is a Git LFS pointer or empty, or a line holds no JSON object.
     """
     is_empty = True
-    try:
-        with path.open(encoding="utf-8-sig") as file:
-            for number, line in enumerate(file, start=1):
-                where = f"{path}, line {number}"
-                if number == 1 and line.startswith(POINTER):
-                    raise UserError(f"{where}: a Git LFS pointer, not the data; run git lfs pull in its clone, or name the hub's data set")
-                if line.strip():
-                    is_empty = False
-                    yield Record(where, _fields(line, where), f"{label}-{number:05d}", SUBTASKS.get(path.stem, UNSTATED))
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not UTF-8 text; download it again") from error
+    for number, line in enumerate(lines_of(path, "utf-8-sig"), start=1):
+        where = f"{path}, line {number}"
+        if number == 1 and line.startswith(POINTER):
+            raise UserError(f"{where}: a Git LFS pointer, not the data; run git lfs pull in its clone, or name the hub's data set")
+        if line.strip():
+            is_empty = False
+            yield Record(where, _fields(line, where), f"{label}-{number:05d}", SUBTASKS.get(path.stem, UNSTATED))
     if is_empty:
         raise UserError(f"{path} is empty; download it again")
 
 
 def _fields(line: str, where: str) -> dict[str, Any]:
     try:
-        value = json.loads(line)
-    except (ValueError, RecursionError) as error:
+        value = parse_json(line, MAX_RECORD_NESTING)
+    except ValueError as error:
         raise UserError(f"{where}: not JSON ({error}); the file must hold a JSON object a line") from error
     if not isinstance(value, dict):
         raise UserError(f"{where}: a {type(value).__name__}, not an object; the file must hold a JSON object a line")
@@ -170,6 +169,6 @@ def tools_of(record: Record) -> list[Schema]:
 def _parsed(text: str) -> Any | None:
     """What the text says as JSON; None if it is none."""
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
+        return parse_json(text, MAX_RECORD_NESTING)
+    except ValueError:
         return None

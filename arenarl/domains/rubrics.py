@@ -12,6 +12,7 @@ import yaml
 
 from arenarl.system.errors import UserError
 from arenarl.system.repository import CONFIGS
+from arenarl.system.text_files import text_of_file
 
 RUBRICS = CONFIGS / "rubrics"
 
@@ -66,10 +67,10 @@ def domain_rubric(domain: str, language: str) -> Rubric:
     Raises:
         UserError: the domain has no rubric.
     """
-    paths = [path for path in (RUBRICS / f"{domain}_{language}.yaml", RUBRICS / f"{domain}_en.yaml") if path.is_file()]
+    paths = [path for path in (RUBRICS / f"{domain}_{language}.yaml", RUBRICS / f"{domain}_en.yaml") if path.exists()]
     if not paths:
         raise UserError(f"no rubric for the domain {domain}: write {RUBRICS / domain}_{language}.yaml")
-    parts = yaml.safe_load(paths[0].read_text(encoding="utf-8"))
+    parts = yaml.safe_load(text_of_file(paths[0]))
     items = (
         Item(name, part, 1.0, description.strip()) for part, content in parts.items() for name, description in content["dimensions"].items()
     )

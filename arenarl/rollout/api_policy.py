@@ -18,6 +18,7 @@ from arenarl.rollout.engine import Attempt, Progress, RolloutEngine
 from arenarl.rollout.environment import Environment
 from arenarl.system.errors import UserError
 from arenarl.trajectory import (
+    MAX_RECORD_NESTING,
     Query,
     RolloutGroup,
     StopReason,
@@ -25,6 +26,7 @@ from arenarl.trajectory import (
     Trajectory,
     assistant_message,
     native_calls,
+    parse_json,
     prompt_messages,
     reply_message,
     text_of,
@@ -96,7 +98,10 @@ class ApiRolloutEngine(RolloutEngine):
         reply = await self.client.complete(self.llm, request, attempt.seed if attempt.temperature else 0)
         if isinstance(reply, NoReply):
             return self._without_reply(progress, reply)
-        said = json.loads(reply.text)
+        try:
+            said = parse_json(reply.text, MAX_RECORD_NESTING)
+        except ValueError as error:
+            return self._without_reply(progress, NoReply(str(error), is_refusal=True))
         calls = [(call_id or f"call_{turn_number}_{number}", call) for number, (call_id, call) in enumerate(native_calls(said))]
         progress.count(reply.tokens_in, reply.tokens_out)
         progress.meta["model"] = reply.model

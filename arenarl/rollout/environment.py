@@ -8,6 +8,8 @@ import json
 from difflib import get_close_matches
 from typing import Any, Protocol
 
+from arenarl.trajectory import parse_json
+
 Schema = dict[str, Any]
 MAX_QUOTED = 80  # characters of a wrong value that an error repeats
 
@@ -74,8 +76,8 @@ def quoted(value: Any) -> str:
 def _as_object(arguments: dict[str, Any] | str) -> dict[str, Any]:
     if isinstance(arguments, str):
         try:
-            arguments = json.loads(arguments)
-        except (ValueError, RecursionError) as error:
+            arguments = parse_json(arguments)
+        except ValueError as error:
             raise ToolError(f"the arguments are not valid JSON ({error}).") from error
     if not isinstance(arguments, dict):
         raise ToolError(f"the arguments must be a JSON object, not {quoted(arguments)}.")

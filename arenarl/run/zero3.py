@@ -10,6 +10,7 @@ from pathlib import Path
 
 from arenarl.system.errors import UserError
 from arenarl.system.repository import file_named
+from arenarl.system.text_files import text_of_file
 
 LONGEST_WAIT_S = 6 * 3600  # for the slowest process's trajectories, and for a judge that is down; then the run has failed. Our choice
 
@@ -23,11 +24,11 @@ def check_deepspeed(key: str, path: str | None, script: str, is_check: bool) -> 
     file = deepspeed_file(path)
     if file is None:
         return
-    if not Path(file).is_file():
+    if not Path(file).exists():
         raise UserError(f"{key}={path} does not exist; name a DeepSpeed JSON or set it to null")
     try:
-        zero = json.loads(Path(file).read_text(encoding="utf-8"))["zero_optimization"]
-    except (ValueError, KeyError) as error:
+        zero = json.loads(text_of_file(Path(file)))["zero_optimization"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UserError(f"{key}={path} is no DeepSpeed JSON with a zero_optimization: {error}; start from ds_config.json") from error
     if zero.get("stage") == 3 and not zero.get("stage3_gather_16bit_weights_on_model_save"):
         raise UserError(f"{path}: set stage3_gather_16bit_weights_on_model_save to true in zero_optimization, or no whole policy could be saved")

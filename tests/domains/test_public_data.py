@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
+from hypothesis import given, seed, settings
+from hypothesis import strategies as st
 from judge_servers import client_of, judge_of, serving
 from parts import domain_of, trainer_judge_of, training_queries_of
 
@@ -17,8 +19,8 @@ from arenarl.config.load import load_config
 from arenarl.domains.public_data import find_source, read_public_data
 from arenarl.domains.published_records import UNSTATED
 from arenarl.system.errors import UserError
-from arenarl.training.sft_data import tokenize_trajectories
-from arenarl.trajectory import Trajectory, assistant_text, read_jsonl, read_turns
+from arenarl.training.sft_data import tokenize, tokenize_trajectories
+from arenarl.trajectory import MAX_RECORD_NESTING, Trajectory, assistant_text, read_jsonl, read_turns, write_jsonl
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = str(ROOT / "configs" / "travel" / "open_travel_qwen3_8b.yaml")
@@ -341,3 +343,76 @@ def test_a_data_set_of_the_hub_is_downloaded_once_and_its_commit_noted(published
 def test_a_hub_that_cannot_be_reached_is_one_line(tmp_path):
     done = prepare_by_hub(tmp_path, environment={"HF_ENDPOINT": "http://127.0.0.1:9"})
     assert done.returncode == 2 and "cannot be had" in done.stderr and done.stderr.count("\n") == 1
+
+
+FIELDS = ["query", "messages", "conversations", "tools", "metadata", "subtask", "reference", "role", "from", "content", "value", "tool_calls",
+          "function", "name", "arguments", "id", "type", "text", "reasoning_content"]  # fmt: skip
+WORDS = ["user", "assistant", "tool", "system", "human", "gpt", "function_call", "observation", "f", "", "<answer>a</answer>", "[]", "{}", "[1]",
+         '<tool_call>{"name": "f", "arguments": {}}</tool_call>', "<|im_end|>", "\ud800", "[" * 900 + "]" * 900, '{"a":' * 700 + "1" + "}" * 700]  # fmt: skip
+ANYTHING = st.recursive(
+    st.one_of(st.sampled_from(WORDS), st.none(), st.booleans(), st.integers(-1, 10**20), st.floats(allow_nan=False, allow_infinity=False)),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.sampled_from(FIELDS), inner, max_size=5)),
+    max_leaves=12,
+)
+CALLS = st.lists(st.fixed_dictionaries({"function": st.fixed_dictionaries({"name": ANYTHING, "arguments": ANYTHING})}), max_size=2)
+MESSAGES = st.lists(
+    st.fixed_dictionaries({"role": st.sampled_from(WORDS[:8]), "content": ANYTHING}, optional={"tool_calls": st.one_of(ANYTHING, CALLS)}), max_size=4
+)
+
+
+@pytest.fixture(scope="module")
+def one_file(tmp_path_factory):
+    return tmp_path_factory.mktemp("hostile") / "sft.jsonl"
+
+
+def check_that_it_is_data_or_one_line(path, record, tokenizer):
+    """A hostile record is read into what can be stored and trained on, or refused in one line that names it."""
+    write(path, [json.dumps(record)])
+    write(path.with_name("test.jsonl"), [{"query": "q", "reference": "a"}])
+    write(path.with_name("train.jsonl"), [{"query": "r"}])
+    try:
+        public = load(path.parent)
+    except UserError as error:
+        assert f"{path}, line 1" in str(error) and "\n" not in str(error)
+        return
+    write_jsonl(path.parent / "out" / "sft.jsonl", public.splits["sft"])
+    for stored in read_jsonl(path.parent / "out" / "sft.jsonl"):
+        assert read_turns(stored["messages"])
+        tokenize(tokenizer, stored["messages"], None, 256)
+
+
+RECORDS = st.one_of(
+    st.dictionaries(st.sampled_from(FIELDS), ANYTHING, max_size=6),
+    st.fixed_dictionaries({"query": st.just("q2"), "messages": MESSAGES}, optional={"tools": ANYTHING}),
+)
+
+
+@seed(25)
+@given(RECORDS)
+@settings(max_examples=150, deadline=None, database=None)
+def test_a_hostile_record_is_data_or_one_line(one_file, tokenizer, record):
+    check_that_it_is_data_or_one_line(one_file, record, tokenizer)
+
+
+@pytest.mark.slow(seconds=60)
+@seed(26)
+@given(RECORDS)
+@settings(max_examples=5000, deadline=None, database=None)
+def test_thousands_of_hostile_records_are_data_or_one_line_each(one_file, tokenizer, record):
+    check_that_it_is_data_or_one_line(one_file, record, tokenizer)
+
+
+@pytest.mark.parametrize("depth", [50, 200, 500, 700, 900, 5000])
+@pytest.mark.parametrize("as_text", [False, True])
+def test_a_call_nested_beyond_any_use_is_kept_as_text_or_its_record_refused(published, depth, as_text):
+    arguments = '{"a":' * depth + "1" + "}" * depth
+    written = json.dumps(arguments) if as_text else arguments
+    line = '{"query": "q", "messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": ' + written + "}}]}]}"
+    write(published / "sft.jsonl", [line])
+    if depth > MAX_RECORD_NESTING and not as_text:
+        with pytest.raises(UserError, match="line 1: not JSON .*100 brackets"):
+            load(published)
+        return
+    (record,) = load(published).splits["sft"]
+    (turn,) = read_turns(record["messages"])
+    assert turn.tool_calls[0].arguments == (json.loads(arguments) if depth < 64 else arguments)

@@ -19,6 +19,7 @@ from arenarl.domains.research.pages import Page
 from arenarl.system.atomic_files import appearing
 from arenarl.system.errors import UserError
 from arenarl.system.progress import say
+from arenarl.trajectory import MAX_RECORD_NESTING, parse_json
 
 FORMAT = 1  # of an index; to be raised when what is indexed changes
 
@@ -94,7 +95,7 @@ def _read_jsonl(path: Path, name: str) -> Iterator[Page]:
     with path.open(encoding="utf-8", errors="replace") as file:
         for number, line in enumerate(filter(str.strip, file), start=1):
             try:
-                record = json.loads(line)
+                record = parse_json(line, MAX_RECORD_NESTING)
                 text = str(record.get("text") or record["contents"])
             except (ValueError, AttributeError, KeyError) as error:
                 raise UserError(f"{path}, record {number}: must be a JSON object with a text; {error!r}") from error

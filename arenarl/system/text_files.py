@@ -1,0 +1,24 @@
+"""Text files that a user names: what cannot be read is one line that says why."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from arenarl.system.errors import UserError
+
+
+def lines_of(path: Path, encoding: str = "utf-8") -> Iterator[str]:
+    """The file's lines. Raises UserError if it is missing, a folder, unreadable or not UTF-8."""
+    try:
+        with path.open(encoding=encoding) as file:
+            yield from file
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not UTF-8 text; save it as UTF-8, or download it again") from error
+    except IsADirectoryError as error:
+        raise UserError(f"{path} is a folder, not a file; name a file") from error
+    except (OSError, ValueError) as error:  # ValueError: a NUL in its name
+        raise UserError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+
+
+def text_of_file(path: Path) -> str:
+    """The whole of it. Raises as `lines_of`."""
+    return "".join(lines_of(path))

@@ -1,0 +1,97 @@
+"""Every path that a user names, with what is no text file behind it: one line, wherever it is read."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from arenarl.config.load import load_config
+from arenarl.domains.public_data import find_source, read_public_data
+from arenarl.run.zero3 import check_deepspeed
+from arenarl.system.errors import UserError, explain
+from arenarl.system.text_files import lines_of, text_of_file
+from arenarl.trajectory import MAX_RECORD_NESTING, read_jsonl, read_queries
+
+READERS = {
+    "text": text_of_file,
+    "jsonl": lambda path: list(read_jsonl(path)),
+    "queries": read_queries,
+    "config": load_config,
+    "deepspeed": lambda path: check_deepspeed("rl.deepspeed", str(path), "train_rl.py", is_check=True),
+    "source": lambda path: read_public_data([str(path)], "travel", ()),
+    "source folder": lambda path: read_public_data([str(path.parent)], "travel", ()),
+}
+DEEP = "[" * 20_000
+
+
+def folder(path):
+    path.mkdir()
+
+
+def latin(path):
+    path.write_bytes('{"query": "café"}\n'.encode("latin-1"))
+
+
+def dangling(path):
+    path.symlink_to(path.parent / "nowhere")
+
+
+def bytes_of_anything(path):
+    path.write_bytes(bytes(range(256)))
+
+
+@pytest.mark.parametrize("make", [folder, latin, dangling, bytes_of_anything])
+@pytest.mark.parametrize("read", READERS.values(), ids=READERS)
+def test_what_is_no_text_file_is_one_line(tmp_path, make, read):
+    path = tmp_path / "train.jsonl"
+    make(path)
+    with pytest.raises(UserError) as caught:
+        read(path)
+    assert str(tmp_path) in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "a\0b", "file/below"])
+@pytest.mark.parametrize("read", READERS.values(), ids=READERS)
+def test_a_name_that_no_file_can_have_is_one_line(tmp_path, name, read):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises((UserError, OSError)) as caught:
+        read(tmp_path / name)
+    assert explain(caught.value).startswith("error: ") and "\n" not in explain(caught.value)
+
+
+def test_a_file_that_may_not_be_read_is_one_line(tmp_path):
+    path = tmp_path / "q.jsonl"
+    path.write_text("{}\n")
+    path.chmod(0)
+    as_others = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"] if os.getuid() == 0 else []  # root may read anything
+    if as_others and not shutil.which("setpriv"):
+        pytest.skip("without setpriv root cannot give up its rights")
+    code = "import sys; from pathlib import Path; from arenarl.system.errors import guarded; from arenarl.system.text_files import text_of_file\n"
+    command = [*as_others, sys.executable, "-c", code + "guarded(lambda: text_of_file(Path(sys.argv[1])))", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (2, f"error: {path} cannot be read: Permission denied\n")
+
+
+def test_a_folder_named_like_a_split_is_refused_before_anything_is_read(tmp_path):
+    (tmp_path / "train.jsonl").mkdir()
+    (tmp_path / "test.jsonl").write_text(json.dumps({"query": "q", "reference": "a"}))
+    with pytest.raises(UserError, match=r"train\.jsonl is no file"):
+        find_source(str(tmp_path))
+
+
+def test_lines_come_as_the_file_has_them(tmp_path):
+    (tmp_path / "a").write_text("\ufeffone\n\u2028two", encoding="utf-8")
+    assert list(lines_of(tmp_path / "a", "utf-8-sig")) == ["one\n", "\u2028two"]
+
+
+@pytest.mark.parametrize("line", [DEEP, '{"a":' * 200 + "1" + "}" * 200, '{"a": ' + "9" * 5000 + "}"])
+def test_a_record_that_cannot_be_parsed_names_its_line(tmp_path, line):
+    path = tmp_path / "train.jsonl"
+    path.write_text("{}\n" + line + "\n")
+    with pytest.raises(UserError, match=r"train\.jsonl, line 2"):
+        list(read_jsonl(path))
+    path.write_text('{"a":' * MAX_RECORD_NESTING + "1" + "}" * MAX_RECORD_NESTING + "\n")
+    assert len(list(read_jsonl(path))) == 1
