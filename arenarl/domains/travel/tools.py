@@ -7,6 +7,7 @@ English, a line a record, and takes names, for a policy too small to copy coordi
 
 import datetime
 import json
+import re
 from collections.abc import Awaitable, Callable
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ DEFAULT_RADIUS_M = 3000.0
 MAX_RADIUS_M = 50_000.0
 CHINA = ((73.0, 136.0), (18.0, 54.0))  # longitudes, latitudes
 NO_RESULTS = "no results"  # compact form
+_DATE = re.compile(r"(?:(20[0-9]{2})-)?([0-9]{1,2})-([0-9]{1,2})")
 
 
 class TravelEnvironment:
@@ -249,12 +251,11 @@ def _check_point(argument: str, point: Point) -> Point:
 
 
 def _parse_date(text: str) -> str:
-    """YYYY-MM-DD, also of MM-DD."""
-    parts = text.strip().split("-")
+    """YYYY-MM-DD, of a day of this century; also of MM-DD."""
     try:
-        numbers = [int(part) for part in ([str(DEFAULT_YEAR), *parts] if len(parts) == 2 else parts)]
-        return datetime.date(*numbers).isoformat()
-    except (TypeError, ValueError, OverflowError) as error:
+        year, month, day = _DATE.fullmatch(text.strip()).groups(DEFAULT_YEAR)
+        return datetime.date(int(year), int(month), int(day)).isoformat()
+    except (AttributeError, ValueError) as error:
         raise ToolError(f"date must be a day as YYYY-MM-DD, such as {DEFAULT_YEAR}-05-01, not {quoted(text)}.") from error
 
 

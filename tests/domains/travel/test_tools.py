@@ -204,7 +204,11 @@ def test_compact_timetables_hold_the_cheapest_and_the_fastest():
         ("search_flights", LEG | {"to_city": "北京"}, "both Beijing"),
         ("search_train_tickets", LEG | {"date": "tomorrow"}, "YYYY-MM-DD"),
         ("search_train_tickets", LEG | {"date": "2026-02-30"}, "YYYY-MM-DD"),
-        ("search_train_tickets", LEG | {"date": "9" * 30 + "-1-1"}, "YYYY-MM-DD"),
+        *(
+            (tool, LEG | {"date": date}, "YYYY-MM-DD")
+            for tool in ("search_flights", "search_train_tickets")
+            for date in ("9" * 30 + "-1-1", "26-1-1", "0001-01-01", "1999-01-01", "2100-01-01", "2026-05-01-01", "٢٠٢٦-05-01", "+1-+1", "1_0-1", "")
+        ),
     ],
 )
 def test_a_wrong_call_is_an_observation_that_says_what_is_wrong(name, arguments, expected):
