@@ -21,7 +21,16 @@ from arenarl.rollout.environment import ToolError, quoted
 PORTS = (80, 443, 8080, 8443)
 MAX_REDIRECTS = 5
 _TRANSLATED = ip_network("64:ff9b::/96")  # IPv4 addresses behind a NAT64 gateway
-_LOCAL_TRANSLATED = ip_network("64:ff9b:1::/48")
+_UNICAST = ip_network("2000::/3")  # all of IPv6 that is given out to be reached from everywhere
+_NO_PAGES = [  # what `is_global` lets through, of the Python at hand or by the letter
+    ip_network(network)
+    for network in (
+        "168.63.129.16/32",  # Azure's services for its own machines
+        "192.0.0.0/24",  # of protocols; Oracle's metadata are at 192.0.0.192
+        "192.88.99.0/24",  # relays of 6to4
+        "3fff::/20",  # documentation
+    )
+]
 _HEADERS = {"User-Agent": "arenarl-research/1.0", "Accept": "text/html, text/plain;q=0.9", "Accept-Encoding": "gzip"}
 
 Resolve = Callable[[str, int], Awaitable[list[str]]]
@@ -41,15 +50,18 @@ def is_public(address: str, port: int) -> bool:
         ip = ip_address(address)
     except ValueError:
         return False
-    return port in PORTS and all(one.is_global and not (one.is_multicast or one.is_reserved) for one in _meant(ip))
+    return port in PORTS and all(map(_is_public, _meant(ip)))
+
+
+def _is_public(ip: IPv4Address | IPv6Address) -> bool:
+    has_pages = not any(ip in network for network in _NO_PAGES) and (ip.version == 4 or ip in _UNICAST)
+    return ip.is_global and has_pages and not (ip.is_multicast or ip.is_reserved)
 
 
 def _meant(ip: IPv4Address | IPv6Address) -> list[IPv4Address | IPv6Address]:
     """The address, or the IPv4 addresses that an IPv6 address stands for."""
     if ip.version == 4:
         return [ip]
-    if ip in _LOCAL_TRANSLATED or ip.is_site_local:
-        return [IPv4Address(0)]  # somebody's own network: not public
     if ip in _TRANSLATED:
         return [IPv4Address(int(ip) & 0xFFFFFFFF)]
     inner = [one for one in (ip.ipv4_mapped, ip.sixtofour, *(ip.teredo or ())) if one is not None]
@@ -79,8 +91,8 @@ class Fetcher:
                     body, kind, charset = await self._get(url)
             except TimeoutError as error:
                 raise FetchError(f"{quoted(url)} did not answer within {self.config.timeout_s:g} s.") from error
-            except httpx.HTTPError as error:
-                raise FetchError(f"{quoted(url)} could not be read ({type(error).__name__}: {error}).") from error
+            except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:  # redirects too that httpx can make nothing of
+                raise FetchError(f"{quoted(url)} could not be read ({type(error).__name__}: {str(error)[:100]}).") from error
         if kind == "text/plain":
             return Page(url, url, paragraphs(body.decode("utf-8", "replace")))
         page = await asyncio.to_thread(read_html, body, url, charset)
@@ -96,7 +108,7 @@ class Fetcher:
             try:
                 if not response.has_redirect_location:
                     return await self._read(response, url)
-                place = _parse(str(place.join(_parse_location(response))))
+                place = _parse(response.headers["location"], place)
             finally:
                 await response.aclose()
         raise FetchError(f"{quoted(url)} redirects more than {MAX_REDIRECTS} times.")
@@ -116,7 +128,7 @@ class Fetcher:
         raise FetchError(f"{quoted(str(place))} has no address.")
 
     async def _checked_addresses(self, place: httpx.URL) -> list[str]:
-        port = place.port or (443 if place.scheme == "https" else 80)
+        port = {"https": 443, "http": 80}[place.scheme] if place.port is None else place.port
         try:
             addresses = await self._resolve(place.host, port)
         except (OSError, UnicodeError) as error:
@@ -139,20 +151,13 @@ class Fetcher:
         return bytes(body), kind, response.charset_encoding
 
 
-def _parse(url: str) -> httpx.URL:
+def _parse(url: str, base: httpx.URL | None = None) -> httpx.URL:
+    """An address, or one that a page at `base` redirects to."""
     try:
-        place = httpx.URL(url.strip())
+        place = base.join(url.strip()) if base else httpx.URL(url.strip())
         host = place.host
     except (httpx.InvalidURL, ValueError) as error:
         raise FetchError(f"{quoted(url)} is no address of a web page.") from error
     if place.scheme not in ("http", "https") or not host or place.userinfo:
         raise FetchError(f"{quoted(url)} is refused: write http(s)://host/path, without a user.")
     return place
-
-
-def _parse_location(response: httpx.Response) -> httpx.URL:
-    location = response.headers["location"]
-    try:
-        return httpx.URL(location)
-    except (httpx.InvalidURL, ValueError) as error:
-        raise FetchError(f"a redirect leads to {quoted(location)}, which is no address.") from error

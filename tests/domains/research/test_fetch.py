@@ -1,8 +1,12 @@
 import asyncio
-from contextlib import contextmanager
-from urllib.parse import urlsplit
+import random
+from contextlib import contextmanager, suppress
+from ipaddress import ip_address, ip_network
+from urllib.parse import quote, urlsplit
 
 import pytest
+from hypothesis import given, seed, settings
+from hypothesis import strategies as st
 from sites import on_loopback, site
 
 from arenarl.config.schema import WebConfig
@@ -118,6 +122,54 @@ def test_a_hostile_address_is_refused_before_anything_is_sent(secret, url):
     assert not one.requests
 
 
+NOT_PUBLIC = """
+    0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24 192.88.99.0/24 192.168.0.0/16 198.18.0.0/15
+    198.51.100.0/24 203.0.113.0/24 224.0.0.0/4 240.0.0.0/4 255.255.255.255/32 168.63.129.16/32
+    ::/128 ::1/128 ::/96 64:ff9b:1::/48 100::/64 100:0:0:1::/64 2001:2::/48 2001:db8::/32 3fff::/20 5f00::/16 fc00::/7 fe80::/10 fec0::/10 ff00::/8
+    4000::/2 8000::/1
+"""  # the registries of special addresses, and the clouds' own
+
+
+@seed(23)
+@given(st.sampled_from([ip_network(network) for network in NOT_PUBLIC.split()]), st.integers(0, 2**128 - 1))
+@settings(max_examples=500, deadline=None, database=None)
+def test_no_special_address_is_public_in_any_form(network, number):
+    address = network[number % network.num_addresses]
+    forms = [str(address)]
+    if network.version == 4:
+        value = int(address)
+        prefixes = {"mapped": 0xFFFF << 32, "nat64": 0x64FF9B << 96, "6to4": (0x2002 << 112) | (value << 80), "teredo": (0x20010000 << 96)}
+        forms += [str(ip_address(prefixes["mapped"] | value)), str(ip_address(prefixes["nat64"] | value)), str(ip_address(prefixes["6to4"]))]
+        forms += [str(ip_address(prefixes["teredo"] | (value ^ 0xFFFFFFFF))), str(ip_address(prefixes["teredo"] | (value << 64)))]
+    assert not any(is_public(form, port) for form in forms for port in (80, 443))
+
+
+@pytest.mark.parametrize("address", [
+    "192.0.0.192", "168.63.129.16", "192.0.0.8", "192.88.99.1", "3fff::1", "169.254.169.254", "fd00:ec2::254", "100.100.100.200", "fd20:ce::254",
+    "::ffff:168.63.129.16", "64:ff9b::c000:c0", "2002:a83f:8110::1",
+])  # fmt: skip
+def test_no_metadata_of_a_cloud_are_a_page_by_name_by_number_or_by_redirect(address):
+    answers, host = names(evil=[[address]]), f"[{address}]" if ":" in address else address
+    assert not is_public(address, 80)
+    for url in (f"http://{host}/", "http://evil.example/"):
+        with refused("is refused: only ports of the web on public addresses"):
+            fetch(url, is_public, answers if "evil" in url else resolve)
+    with site() as (_, url), refused("is refused: only ports of the web on public addresses"):
+        fetch(f"{url}/hop?to=http://{host}/", lambda address, port: address == "127.0.0.1" or is_public(address, port))
+
+
+@pytest.mark.parametrize("address", ["8.8.8.8", "1.1.1.1", "168.63.129.15", "192.0.1.1", "2606:4700::1111", "2a00:1450::8a", "64:ff9b::808:808"])
+def test_the_public_internet_is_public(address):
+    assert is_public(address, 443) and not is_public(address, 0)
+
+
+def test_port_0_is_no_way_around_the_port():
+    asked = []
+    with refused("refused"):
+        fetch("http://93.184.216.34:0/", lambda address, port: asked.append(port) or is_public(address, port))
+    assert asked == [0]
+
+
 def test_only_ports_of_the_web_are_fetched():
     assert all(is_public("93.184.216.34", port) for port in (80, 443))
     assert not any(is_public("93.184.216.34", port) for port in (0, 22, 25, 3306, 5432, 6379, 9200, 11211))
@@ -167,6 +219,31 @@ def test_a_redirect_is_checked_like_the_address_itself(target):
     with site() as (one, url), refused("refused|could not be read"):
         fetch(f"{url}/hop?to={target.format(port=urlsplit(url).port)}", resolve=answers)
     assert not one.requests
+
+
+SCHEMES = ["javascript:1", "mailto:a@b", "tel:1", "about:blank", "data:", "http:foo", "x:y:z", "//xn--", "http://xn--a/", "https:", ":", "\x85"]
+PIECES = [*SCHEMES, "http", "https", *":/\\?#@[]%.aé\u3002", "//", "%00", "..", "xn--", "127.0.0.1", "0", "99999"]
+
+
+def test_whatever_a_page_redirects_to_is_a_page_or_a_fault():
+    rng = random.Random(21)
+    targets = SCHEMES + ["".join(rng.choices(PIECES, k=rng.randint(1, 5))) for _ in range(200)]
+
+    async def resolve_number(host, port):
+        return [str(ip_address(host))]  # ValueError: no name server is asked here
+
+    async def hop(fetcher, url, target):
+        with suppress(FetchError):
+            await fetcher.fetch(f"{url}/hop?to={quote(target)}")
+        with suppress(FetchError):
+            await fetcher.fetch(target)
+
+    async def all_of_them(url):
+        fetcher = Fetcher(WebConfig(), on_loopback, resolve_number)
+        return await asyncio.gather(*(hop(fetcher, url, target) for target in targets), return_exceptions=True)
+
+    with site() as (_, url):
+        assert [(target, error) for target, error in zip(targets, asyncio.run(all_of_them(url)), strict=True) if error] == []
 
 
 def test_the_first_address_that_answers_serves():
