@@ -114,7 +114,7 @@ class WebConfig:
     endpoint: str | None = None  # its address, which may be a local one; null is the API's own, searxng has none
     api_key_variable: str | None = "SEARCH_API_KEY"  # the environment variable that holds the API's key
     parameters: Fields = field(default_factory=dict)  # further fields of a request, as they are: {gl: us, hl: en} (B.1: us-en)
-    timeout_s: PositiveFloat = 20.0  # that a search or a page may take, redirects included. Our choice
+    timeout_s: PositiveFloat = 20.0  # that a search or a page may take, redirects included, and its parsing once more. Our choice
     max_page_bytes: PositiveInt = 2_000_000  # a larger page is not read: its main text would take many seconds to find. Our choice
     concurrency: PositiveInt = 32  # searches and fetches under way at once, of each. Our choice
 

@@ -348,7 +348,8 @@ def test_a_hub_that_cannot_be_reached_is_one_line(tmp_path):
 FIELDS = ["query", "messages", "conversations", "tools", "metadata", "subtask", "reference", "role", "from", "content", "value", "tool_calls",
           "function", "name", "arguments", "id", "type", "text", "reasoning_content"]  # fmt: skip
 WORDS = ["user", "assistant", "tool", "system", "human", "gpt", "function_call", "observation", "f", "", "<answer>a</answer>", "[]", "{}", "[1]",
-         '<tool_call>{"name": "f", "arguments": {}}</tool_call>', "<|im_end|>", "\ud800", "[" * 900 + "]" * 900, '{"a":' * 700 + "1" + "}" * 700]  # fmt: skip
+         '<tool_call>{"name": "f", "arguments": {}}</tool_call>', "<|im_end|>", "\ud800", "[" * 900 + "]" * 900,
+         '{"a":' * 700 + "1" + "}" * 700]  # fmt: skip
 ANYTHING = st.recursive(
     st.one_of(st.sampled_from(WORDS), st.none(), st.booleans(), st.integers(-1, 10**20), st.floats(allow_nan=False, allow_infinity=False)),
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.sampled_from(FIELDS), inner, max_size=5)),

@@ -18,7 +18,7 @@ class Site:
     def __init__(self):
         self.requests, self.bytes_sent = [], 0
         self.app = web.Application()
-        pages = "good slow loop hop cut large declared bomb gzip_garbage misdeclared klingon pdf empty plain broken once cookie"
+        pages = "good slow loop hop cut large declared bomb gzip_garbage misdeclared klingon paragraphs pdf empty plain broken once cookie"
         for path in pages.split():
             self.app.router.add_get(f"/{path}", getattr(self, path))
         self.app.router.add_get("/status/{status}", self.status)
@@ -64,6 +64,9 @@ class Site:
 
     async def klingon(self, request):
         return web.Response(body=ARTICLE.format("").encode(), headers={"Content-Type": "text/html; charset=klingon"})
+
+    async def paragraphs(self, request):  # half a minute of parsing
+        return web.Response(text="<p>" * 660_000, content_type="text/html")
 
     async def gzip_garbage(self, request):
         return web.Response(body=b"this is no gzip", headers={"Content-Type": "text/html", "Content-Encoding": "gzip"})

@@ -2,7 +2,7 @@
 
 A name is resolved once, all its addresses are checked, and the connection goes to a checked address itself, so that no second answer
 of a name server can lead elsewhere. Redirects are followed by hand, each checked like the first address. Time, size and number of
-redirects are bounded; proxies of the surroundings are not used, because they would resolve the name anew.
+redirects are bounded, so is what parsing takes; proxies of the surroundings are not used, because they would resolve the name anew.
 """
 
 import asyncio
@@ -14,7 +14,8 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 import httpx
 
 from arenarl.config.schema import WebConfig
-from arenarl.domains.research.html import paragraphs, read_html
+from arenarl.domains.research.html import paragraphs
+from arenarl.domains.research.html_workers import WorkerLost, read_html_apart
 from arenarl.domains.research.pages import Page
 from arenarl.rollout.environment import ToolError, quoted
 
@@ -95,7 +96,10 @@ class Fetcher:
                 raise FetchError(f"{quoted(url)} could not be read ({type(error).__name__}: {str(error)[:100]}).") from error
         if kind == "text/plain":
             return Page(url, url, paragraphs(body.decode("utf-8", "replace")))
-        page = await asyncio.to_thread(read_html, body, url, charset)
+        try:
+            page = await read_html_apart(body, url, charset, self.config.timeout_s)
+        except WorkerLost as error:
+            raise FetchError(f"{quoted(url)} could not be parsed: it took longer than {self.config.timeout_s:g} s, or too much memory.") from error
         if page is None:
             raise FetchError(f"{quoted(url)} has no main text.")
         return page

@@ -3,6 +3,7 @@
 Pages come from anywhere: whatever a parser makes of one, the result is a page or None.
 """
 
+import codecs
 import logging
 import re
 
@@ -12,9 +13,15 @@ from arenarl.domains.research.pages import Page
 
 logging.getLogger("trafilatura").setLevel(logging.CRITICAL)  # it prints what is wrong with each page; the policy is told
 
+WEB_CODECS = {  # of the WHATWG: Python has others, some of which take time in the square of a page's length
+    "ascii", "utf-8", "utf-16", "utf-16-le", "utf-16-be", *(f"iso8859-{part}" for part in range(1, 17)), "cp866",
+    *(f"cp125{page}" for page in range(9)), "cp874", "tis-620", "koi8-r", "koi8-u", "mac-roman", "mac-cyrillic", "gb2312", "gbk", "gb18030", "big5", "big5hkscs", "shift_jis",
+    "cp932", "euc_jp", "iso2022_jp", "euc_kr", "cp949",
+}  # fmt: skip
+
 
 def read_html(html: bytes, url: str, charset: str | None = None) -> Page | None:
-    """None where there is no main text. `charset` is what the server says; a wrong one is noticed and detected anew."""
+    """None where there is no main text. `charset` is what the server says; a wrong one, and one that the web has not, is detected anew."""
     try:
         tree = load_html(_decoded(html, charset))
         title = None if tree is None else tree.findtext(".//title")
@@ -37,6 +44,6 @@ def paragraphs(text: str) -> str:
 
 def _decoded(html: bytes, charset: str | None) -> str | bytes:
     try:
-        return html.decode(charset) if charset else html
-    except (UnicodeDecodeError, LookupError):
+        return html.decode(charset) if charset and codecs.lookup(charset).name in WEB_CODECS else html
+    except (ValueError, LookupError):  # ValueError: no such bytes, or a NUL in its name
         return html

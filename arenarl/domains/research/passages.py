@@ -129,11 +129,11 @@ def extract_snippet(query: str, texts: Sequence[str], max_words: int, title: str
 
 def _places(term: str, lowered: str) -> Iterator[int]:
     """Where a text in lower case has a term. Looking for a few terms is far quicker than splitting pages into all of theirs."""
-    stem = term[:-1] if term.endswith("y") else term  # as in cities
+    stem = term[:-1] if term.endswith("y") and term != "y" else term  # as in cities
     place = lowered.find(stem)
     while place >= 0:
-        word = _WORD.match(lowered, place)
-        if term[0] > _LAST_LETTER or singular(word[0]) == term and not (place and lowered[place - 1].isalnum()):
+        begins_word = not (place and lowered[place - 1].isalnum())  # looked at first: to read on from every place is not linear
+        if term[0] > _LAST_LETTER or begins_word and singular(_WORD.match(lowered, place)[0]) == term:
             yield place
         place = lowered.find(stem, place + 1)
 
