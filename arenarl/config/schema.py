@@ -331,6 +331,7 @@ class RLConfig:
     subtasks: list[str] | None = None  # train on these only; null means all but M-Day, which SFT does not see either
     difficulty: DifficultyConfig = field(default_factory=DifficultyConfig)
     max_grad_norm: Float = 1.0  # gradients are clipped to this norm. Our choice
+    stop_without_valid: PositiveInt | None = 10  # steps in a row without a valid trajectory after which RL saves a checkpoint and stops; null: never
     save_steps: Int = 20  # optimizer steps between checkpoints
     eval_steps: Int = 20  # optimizer steps between evaluations on a few held-out queries; 0 for none (Fig. 4c's curve)
     eval_queries: Int = 50  # how many, spread over the subtasks

@@ -9,6 +9,7 @@ for in the last.
 
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -39,6 +40,7 @@ from arenarl.training.judging import Judging
 from arenarl.training.rewarding import Arena, GroupOutcome
 from arenarl.training.rewards import center, leave_one_out, standardize
 from arenarl.training.step_records import group_records, outcome_metrics, rollout_table
+from arenarl.training.validity import ValidityWatch
 from arenarl.trajectory import Query, RolloutGroup, Trajectory, append_step
 
 Log = Callable[[list[RolloutGroup], list[GroupOutcome]], dict[str, list[float]]]
@@ -74,7 +76,7 @@ def make_trainer(
         train_dataset=prompt_dataset(queries, config),
         processing_class=engine.tokenizer,
         rollout_func=rollout_function(engine, arena, queries, config, client),
-        reward_funcs=reward_functions(arena, log, keep, config, client),
+        reward_funcs=reward_functions(arena, log, keep, config, client, ValidityWatch(config.rl.stop_without_valid, engine.tokenizer.decode)),
         callbacks=[every_few_steps, KeptWithCheckpoint(arena)],
         peft_config=lora_config(config.policy.lora_rank),
     )
@@ -220,7 +222,7 @@ def rollout_function(
 
 
 def reward_functions(
-    arena: Arena, log: Log, keep: Keep, config: Config, client: LLMClient | None = None
+    arena: Arena, log: Log, keep: Keep, config: Config, client: LLMClient | None = None, validity: ValidityWatch | None = None
 ) -> list[Callable[..., list[float | None]]]:
     """What TRL calls for rewards, one function a column: the reward, and for `rl.advantage: decoupled` (GDPO) whether it is valid."""
     n = config.rollout.group_size
@@ -235,11 +237,13 @@ def reward_functions(
         pairs = [pair for one, outcome in zip(group[::n], judged) for pair in zip(one.trajectories, outcome.rewards_G)]
         return [None if reward is None else float(trajectory.valid) for trajectory, reward in pairs]
 
-    reward = reward_function(arena, remember, keep, config, client)
+    reward = reward_function(arena, remember, keep, config, client, validity)
     return [reward, valid] if config.rl.advantage == "decoupled" else [reward]
 
 
-def reward_function(arena: Arena, log: Log, keep: Keep, config: Config, client: LLMClient | None = None):
+def reward_function(
+    arena: Arena, log: Log, keep: Keep, config: Config, client: LLMClient | None = None, validity: ValidityWatch | None = None
+):
     """TRL's reward function: rows → groups → `arena` → rows. `log` turns this process's groups into the values of metrics, of which
     TRL takes the mean over all processes.
 
@@ -258,10 +262,13 @@ def reward_function(arena: Arena, log: Log, keep: Keep, config: Config, client: 
         outcomes = judging[0].outcomes()
         usage = llm_usage(client) if client else {}
         seconds = (rollout_end - rollout_start, start - rollout_end, time.perf_counter() - start)
-        judged = gather_object([(outcome.scored_calls, outcome.tally, seconds) for outcome in outcomes])
-        arena.learn(n, [calls for calls, _, _ in judged])
-        arena.count([tally for _, tally, _ in judged])
-        slowest = max((seconds for _, _, seconds in judged), key=sum)  # all wait for it
+        ends = [Counter(trajectory.stop_reason for trajectory in one.trajectories) for one in groups]
+        judged = gather_object([(outcome.scored_calls, outcome.tally, seconds, end) for outcome, end in zip(outcomes, ends, strict=True)])
+        arena.learn(n, [calls for calls, *_ in judged])
+        arena.count([tally for _, tally, *_ in judged])
+        if validity:
+            validity.look(trainer_state.global_step, sum((end for *_, end in judged), start=Counter()), groups)
+        slowest = max((seconds for _, _, seconds, _ in judged), key=sum)  # all wait for it
         known = arena.judge_metrics() | usage | {  # the same on all processes
             **dict(zip(("time/rollout_s", "time/forward_s", "time/judge_s"), slowest, strict=True)),
             "rollout/max_turns": config.turns.at(trainer_state.global_step),
