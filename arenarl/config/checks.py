@@ -4,6 +4,7 @@
 may hold by itself stands beside it in `schema`, and was refused before.
 """
 
+import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import get_args
@@ -29,19 +30,48 @@ def check(config: Config) -> None:
     _check_policies(config)
     _check_llms(config)
     _check_method(config)
-    if config.rollout.backend == "vllm_server" and urlsplit(config.rollout.server_url).scheme not in ("http", "https"):
-        raise UserError(f"rollout.server_url={config.rollout.server_url}: must be an http(s) address, such as http://127.0.0.1:8000")
-    try:
-        parse_budget(config.tournament.matches, config.rollout.group_size)
-        resolve_ranking(config.tournament.topology, config.tournament.ranking)
-    except ValueError as error:
-        raise UserError(f"tournament: {error}") from error
-    if config.environment.name not in ("travel", "research") and ":" not in config.environment.name:
-        raise UserError(f"environment.name={config.environment.name}: choose travel, research, or a class of your own as package.module:Class")
+    _check_address("rollout.server_url", config.rollout.server_url, "such as http://127.0.0.1:8000")
+    _check_tournament(config)
+    _check_training(config)
     if config.environment.name == "research":
         _check_search(config.environment)
+    _check_address("environment.search.web.endpoint", config.environment.search.web.endpoint)
     _check_turns(config)
     _check_research(config.data.research)
+
+
+def _check_address(key: str, url: str | None, hint: str = "a key belongs into the environment variable") -> None:
+    """Refuse what is no web address, and one with a password or a query, which may hold a key: it is not repeated."""
+    try:
+        parts = urlsplit(url or "http://host")
+        is_sound = parts.scheme in ("http", "https") and re.fullmatch(r"[\w.-]+|[0-9a-f:.]+", parts.hostname or "") and parts.port != 0
+    except ValueError:  # of brackets and ports
+        is_sound = False
+    if not is_sound or "@" in parts.netloc or parts.query or parts.fragment:
+        raise UserError(f"{key} must be an http(s) address with a host and without a key in it; {hint}")
+
+
+def _check_tournament(config: Config) -> None:
+    tournament = config.tournament
+    try:
+        resolve_ranking(tournament.topology, tournament.ranking)
+        for entrants in range(2, config.rollout.group_size + 1):  # like trajectories enter once
+            if (granted := parse_budget(tournament.matches, entrants)) < entrants // 2:
+                raise ValueError(
+                    f"matches={tournament.matches}: {entrants} entrants would play {granted} matches, too few for each to play one; write n-1 or 2n-2"
+                )
+    except ValueError as error:
+        raise UserError(f"tournament.{error}" if str(error).startswith("matches=") else f"tournament: {error}") from error
+
+
+def _check_training(config: Config) -> None:
+    scratch, difficulty = config.policy.scratch, config.rl.difficulty
+    if scratch.num_heads % scratch.num_kv_heads:
+        raise UserError(f"policy.scratch.num_heads={scratch.num_heads}: must be a multiple of policy.scratch.num_kv_heads={scratch.num_kv_heads}")
+    if not config.data.source and round(config.sft.epochs * config.data.sft_size) < 1:
+        raise UserError(f"sft.epochs={config.sft.epochs}: of data.sft_size={config.data.sft_size} trajectories that leaves none to train on")
+    if difficulty.low > difficulty.high:
+        raise UserError(f"rl.difficulty.low={difficulty.low}: must not be above rl.difficulty.high={difficulty.high}")
 
 
 def _check_research(research: ResearchDataConfig) -> None:
@@ -72,8 +102,8 @@ def _check_turns(config: Config) -> None:
     except ValueError as error:
         raise UserError(f"rollout.{error}") from error
     turns = config.evaluate.max_turns
-    if turns is not None and (not turns or turns[0] < 1 or turns != sorted(set(turns))):
-        raise UserError(f"evaluate.max_turns={turns}: must name turns above 0, each larger than the one before; null takes rollout.max_turns")
+    if turns is not None and turns != sorted(set(turns or [0])):
+        raise UserError(f"evaluate.max_turns={turns}: must name turns, each larger than the one before; null takes rollout.max_turns")
     if turns and config.rollout.force_answer:
         raise UserError("evaluate.max_turns cuts trajectories afterwards, where no answer could be forced; leave rollout.force_answer out")
     if config.evaluate.samples > 1 and "sampled" not in config.evaluate.decodings:
@@ -97,21 +127,17 @@ def _check_llms(config: Config) -> None:
     for key, judge in judges.items():
         if judge.query_rubrics and (judge.name != "llm" or key != "judge.train"):
             raise UserError(f"{key}.query_rubrics: only an LLM judge in training takes them; evaluation compares by the domain's dimensions")
-        if judge.name not in ("embedded", "llm") and ":" not in judge.name:
-            raise UserError(f"{key}.name={judge.name}: choose embedded, llm, or a class of your own as package.module:Class")
     policies = {f"evaluate.api.{name}": llm for name, llm in config.evaluate.api.items()}
     others = {f"environment.{name}": llm for name, llm in config.environment.llms.items()}
     others |= {"judge.verifier": config.judge.verifier, "data.research.rephraser": config.data.research.rephraser}
     for key, llm in (judges | others | policies).items():
+        _check_address(f"{key}.base_url", llm.base_url)
         if llm.name != "llm":
             if key in policies:
                 raise UserError(f"{key}: set its name to llm, and model and base_url to those of an API; files of configs/policies do")
             continue
         if not llm.model:
             raise UserError(f"{key}.model is missing: name the model, or take a file of configs/judges as {key}.base")
-        url = urlsplit(llm.base_url or "https://api.openai.com")
-        if url.scheme not in ("http", "https") or url.username or url.query:
-            raise UserError(f"{key}.base_url must be an http(s) address without a key in it; a key belongs into the environment variable")
         if config.judge.max_cost is not None and None in (llm.price_in, llm.price_out):
             raise UserError(f"judge.max_cost needs {key}.price_in and {key}.price_out")
 

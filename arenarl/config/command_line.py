@@ -7,6 +7,7 @@ from typing import Any
 
 from arenarl.config.load import load_config
 from arenarl.config.schema import Config
+from arenarl.config.yaml_text import read_yaml
 
 
 def parse_arguments(description: str, add_arguments=None) -> tuple[Config, argparse.Namespace]:
@@ -34,10 +35,18 @@ def refuse_overrides_without_config(parser: argparse.ArgumentParser, arguments: 
 def as_overrides(changes: Mapping[str, Any]) -> list[str]:
     """The `key=value` overrides that make these changes.
 
-    >>> as_overrides({"rl.steps": 40, "sft.deepspeed": None, "evaluate.decodings": ["sampled"], "name": "a"})
-    ['rl.steps=40', 'sft.deepspeed=null', 'evaluate.decodings=["sampled"]', 'name=a']
+    >>> as_overrides({"rl.steps": 40, "sft.deepspeed": None, "evaluate.decodings": ["sampled"], "name": "a", "policy.model": "1.0"})
+    ['rl.steps=40', 'sft.deepspeed=null', 'evaluate.decodings=["sampled"]', 'name=a', 'policy.model="1.0"']
     """
-    return [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in changes.items()]
+    return [f"{key}={value if _is_plain(value) else json.dumps(value)}" for key, value in changes.items()]
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether it is text that is read as itself without quotes."""
+    try:
+        return isinstance(value, str) and read_yaml(value) == value
+    except ValueError:
+        return False
 
 
 def command_line(config: str, overrides: Iterable[str]) -> tuple[str, ...]:

@@ -7,17 +7,20 @@ the repository's of that name, so that `--config configs/quickstart.yaml` works 
 """
 
 import difflib
+import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, is_dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
-import yaml
-
+from arenarl.config.yaml_text import MAX_DEPTH, read_yaml
 from arenarl.system.errors import UserError
-from arenarl.system.repository import CONFIGS, file_named
+from arenarl.system.repository import CONFIGS, ROOT, file_named
 from arenarl.system.text_files import text_of_file
+
+_types = cache(get_type_hints)  # of a section's keys
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,7 @@ def read_layers(path: Path, overrides: Iterable[str]) -> list[tuple[Source, dict
     """
     source, values = _read_yaml(path)
     base = values.pop("base", None)
-    layers = [(source, values), *((Source(f"--set {override}", Path()), _read_override(override)) for override in overrides)]
+    layers = [(source, values), *((Source(f"--set {shown(override)}", Path()), _read_override(override)) for override in overrides)]
     return layers if base is None else [_read_base(source, base), *layers]
 
 
@@ -50,25 +53,24 @@ def set_keys(old: Any, new: Any, hint: Any, source: Source, said: dict[str, str]
     item = next((argument for argument in get_args(hint) if is_dataclass(argument)), None)  # in a list or mapping of sections
     if item is None and not is_dataclass(hint):
         if isinstance(new, str) and "${" in new:
-            raise UserError(f"{source.where}: {key}={new}: nothing is put in for ${{…}}; write it out")
+            raise UserError(f"{source.where}: {key}={shown(new)}: nothing is put in for ${{…}}; write it out")
         return _over(old, new)
     if item and get_origin(hint) is list and isinstance(new, list):
-        old, new = [{} for _ in new], dict(enumerate(new))
+        old, new = [{} for _ in new], {str(index): inner for index, inner in enumerate(new)}
     if not isinstance(new, dict):
         kind = "section" if item is None else "mapping from names to sections" if get_origin(hint) is dict else "list of sections"
-        raise UserError(f"{source.where}: {key} is a {kind} with keys of its own, not {new!r}")
-    new = {str(name): inner for name, inner in new.items()}
+        raise UserError(f"{source.where}: {key} is a {kind} with keys of its own, not {shown(new)}")
     if key and item is None and "base" in new:
-        base_source, base = _read_base(source, new.pop("base"))
-        old = set_keys({}, base, hint, base_source, said, key)
+        base_source, base = _read_base(source, new["base"])
+        old, new = set_keys({}, base, hint, base_source, said, key), {name: inner for name, inner in new.items() if name != "base"}
     if get_origin(hint) is dict and (odd := [name for name in new if not re.fullmatch(r"[\w-]+", name)]):
-        raise UserError(f"{source.where}: {key}: the name {odd[0]!r} may hold letters, digits, - and _ only")
+        raise UserError(f"{source.where}: {key}: the name {shown(odd[0])} may hold letters, digits, - and _ only")
     values = dict(old) if isinstance(old, dict) else {str(index): value for index, value in enumerate(old)}
-    hints = get_type_hints(hint) if item is None else dict.fromkeys(new if get_origin(hint) is dict else values, item)
+    hints = _types(hint) if item is None else dict.fromkeys(new if get_origin(hint) is dict else values, item)
     prefix = f"{key}." if key else ""
     for name, inner in new.items():
         if name not in hints:
-            raise UserError(f"{source.where}: unknown key {prefix}{name}{_nearest(name, list(hints), prefix)}")
+            raise UserError(f"{source.where}: unknown key {prefix}{shown(name)}{_nearest(name, list(hints), prefix)}")
         values[name] = set_keys(values.get(name, {}), inner, hints[name], source, said, f"{prefix}{name}")
     return values if isinstance(old, dict) else list(values.values())
 
@@ -81,22 +83,22 @@ def _over(old: Any, new: Any) -> Any:
 
 
 def _read_yaml(path: Path) -> tuple[Source, dict[str, Any]]:
+    if not os.path.exists(path) and not os.path.exists(ROOT / path):  # which no odd path disturbs
+        known = [str(known.relative_to(ROOT)) for known in CONFIGS.rglob("*.yaml")]
+        raise UserError(f"{shown(path)} does not exist{_nearest(str(path), known)}")
     file = file_named(path)
-    if not file.exists():
-        known = [str(known.relative_to(CONFIGS.parent)) for known in CONFIGS.rglob("*.yaml")]
-        raise UserError(f"{path} does not exist{_nearest(str(path), known)}")
     try:
-        values = yaml.safe_load(text_of_file(file)) or {}
-    except yaml.YAMLError as error:
-        raise UserError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(values, dict):
+        values = read_yaml(text_of_file(file))
+    except ValueError as error:
+        raise UserError(f"{path} is not valid YAML: {shown(error)}") from error
+    if values is not None and not isinstance(values, dict):
         raise UserError(f"{path} must hold keys and values, not a {type(values).__name__}")
-    return Source(str(path), file.parent), values
+    return Source(str(path), file.parent), values or {}
 
 
 def _read_base(source: Source, base: Any) -> tuple[Source, dict[str, Any]]:
     if not isinstance(base, str):
-        raise UserError(f"{source.where}: base must be the path of a YAML, not {base!r}")
+        raise UserError(f"{source.where}: base must be the path of a YAML, not {shown(base)}")
     base_source, values = _read_yaml(source.folder / base)
     if "base" in values:
         raise UserError(f"{source.where}: its base {base} has a base of its own; one level of inheritance is allowed")
@@ -106,17 +108,23 @@ def _read_base(source: Source, base: Any) -> tuple[Source, dict[str, Any]]:
 def _read_override(override: str) -> dict[str, Any]:
     """`a.b.c=value` as nested dictionaries."""
     dotted, is_assignment, text = override.partition("=")
-    if not is_assignment:
-        raise UserError(f"--set {override}: write it as key=value")
+    if not is_assignment or dotted.count(".") > MAX_DEPTH:
+        raise UserError(f"--set {shown(override)}: write it as key=value")
     try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise UserError(f"--set {override}: the value is not valid YAML: {' '.join(str(error).split())}") from error
+        value = read_yaml(text)
+    except ValueError as error:
+        raise UserError(f"--set {shown(override)}: the value is not valid YAML: {shown(error)}") from error
     for key in reversed(dotted.split(".")):
         value = {key: value}
     return value
 
 
+def shown(value: Any) -> str:
+    """For a message of one line."""
+    text = "".join(character if character.isprintable() else " " for character in str(value))
+    return text if len(text) <= 200 else f"{text[:200]} …"
+
+
 def _nearest(name: str, known: list[str], prefix: str = "") -> str:
-    matches = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    matches = difflib.get_close_matches(name[:200], known, n=1, cutoff=0.5)
     return f"; did you mean {prefix}{matches[0]}?" if matches else f"; known: {', '.join(sorted(known)[:20])}"

@@ -3,22 +3,32 @@
 `layers` reads what was said, pydantic holds it against the types and ranges of `schema`, `checks` refuses keys that contradict each other.
 """
 
+import re
 from collections.abc import Iterable
 from dataclasses import asdict
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
-import yaml
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 
-from arenarl.config.layers import read_layers, set_keys
+from arenarl.config.layers import read_layers, set_keys, shown
 from arenarl.config.schema import Config
+from arenarl.config.yaml_text import write_yaml
 from arenarl.system.errors import UserError
 
-_RULES = ConfigDict(allow_inf_nan=False, coerce_numbers_to_str=True)  # `name: 12` is text
-_WORDS = {"greater_than": "must be above {gt}", "greater_than_equal": "must not be below {ge}", "less_than_equal": "must not be above {le}"}
+_RULES = ConfigDict(allow_inf_nan=False)
+_WORDS = {  # for what pydantic says in words of its own
+    "greater_than": "must be above {gt}",
+    "greater_than_equal": "must not be below {ge}",
+    "less_than_equal": "must not be above {le}",
+    "missing": "is missing",
+    "bool_type": "must be true or false",
+    "string_type": "must be text; what looks like a number or a truth value needs quotes",
+}
+_SECRET = ("api_key_variable", "base_url")  # where somebody may have put a key
 
 
 def load_config(path: str | Path, overrides: Iterable[str] | None = None) -> Config:
@@ -46,17 +56,26 @@ def load(schema: type, values: dict[str, Any], path: Path, overrides: Iterable[s
     try:
         return _validator(schema).validate_python(values)
     except ValidationError as error:
-        wrong = error.errors()[0]
-        key = ".".join(str(part) for part in wrong["loc"])
-        where = said[max((known for known in said if key.startswith(known)), key=len)]
-        value = "" if wrong["type"] == "missing" else f"={wrong['input']}"
-        words = _WORDS.get(wrong["type"], "").format(**wrong.get("ctx", {})) or wrong["msg"].replace("Input should be", "must be")
-        raise UserError(f"{where}: {key}{value}: {words}") from error
+        raise UserError(_refusal(error.errors()[0], said)) from error
+
+
+def _refusal(wrong: Any, said: dict[str, str]) -> str:
+    """What pydantic found wrong: where it was said, the key, its value and what is allowed."""
+    path = [str(part) for part in wrong["loc"] if part != "[key]"]  # of a mapping, which itself is wrong
+    key, where = ".".join(path), next(said[known] for end in range(len(path), -1, -1) if (known := ".".join(path[:end])) in said)
+    value = "" if wrong["type"] == "missing" or "[key]" in wrong["loc"] or path[-1] in _SECRET else f"={wrong['input']}"
+    words = _WORDS.get(wrong["type"], "").format(**wrong.get("ctx", {}))
+    if not words:
+        words = wrong["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+    if wrong["type"] == "literal_error" and isinstance(wrong["input"], str):
+        choices = re.findall(r"'([^']*)'", wrong["ctx"]["expected"])
+        words += "".join(f"; did you mean {match}?" for match in get_close_matches(wrong["input"], choices, n=1))
+    return f"{where}: {shown(key + value)}: {words}"
 
 
 def config_to_yaml(config: Config) -> str:
     """The resolved config as YAML, to be written beside a run's results; reads back to the same config."""
-    return yaml.safe_dump(asdict(config), allow_unicode=True, sort_keys=False)
+    return write_yaml(asdict(config))
 
 
 def named_class(name: str, key: str) -> Any:

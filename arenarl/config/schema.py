@@ -1,26 +1,44 @@
 """Every key of a run's YAML: its type and range, its default, what it means and its source in the paper.
 
-`load` reads a YAML into a `Config` and refuses what is outside a key's type and range; rules between keys are in `checks`. Nothing
-here imports torch: a typo costs milliseconds, not a model load.
+`load` reads a YAML into a `Config` and refuses what is outside a key's type and range (`value_types`); rules between keys are in `checks`.
+Nothing here imports torch: a typo costs milliseconds, not a model load.
 """
 
-import json
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, Strict
+from pydantic import Field
 
 from arenarl.config.turn_schedule import TurnSchedule, turn_schedule
-
-Int = Annotated[int, Strict()]  # where a bare `int` would take true for 1
-Float = Annotated[float, Strict(), BeforeValidator(lambda value: float(value) if isinstance(value, str) else value)]  # YAML reads 2e-5 as text
-PositiveInt = Annotated[Int, Field(gt=0)]
-PositiveFloat = Annotated[Float, Field(gt=0)]
-NonNegativeFloat = Annotated[Float, Field(ge=0)]
-Share = Annotated[Float, Field(ge=0, le=1)]
-Fields = Annotated[dict[str, JsonValue], AfterValidator(lambda fields: json.dumps(fields, allow_nan=False) and fields)]  # JSON has no NaN
+from arenarl.config.value_types import (
+    Bool,
+    DeviceName,
+    DomainName,
+    EnvironmentName,
+    Few,
+    Fields,
+    Float,
+    Int,
+    JudgeName,
+    LearningRate,
+    Name,
+    NonNegativeFloat,
+    Points,
+    PositiveFloat,
+    PositiveInt,
+    ProjectName,
+    RunName,
+    SchedulerName,
+    Seconds,
+    Seed,
+    Share,
+    Size,
+    Spread,
+    Text,
+    VariableName,
+)
 
 SIMULATED_MODEL = "simulated-travel-judge"  # what arenarl.judges.server calls its model
 VLLM_ALONE = 0.85  # share of the GPU's memory that vLLM takes in evaluation, where nothing else is there
@@ -30,24 +48,24 @@ VLLM_ALONE = 0.85  # share of the GPU's memory that vLLM takes in evaluation, wh
 class ScratchConfig:
     """A Qwen3-architecture policy trained from nothing, for runs without a download. Not in the paper."""
 
-    hidden_size: Int = 128  # width of the residual stream
-    intermediate_size: Int = 128  # width of the gated MLP
-    num_layers: Int = 2  # two are the least that can copy from a tool's result
-    num_heads: Int = 8  # query heads; more of them learn to copy sooner
-    num_kv_heads: Int = 4  # grouped-query attention, as in Qwen3
-    head_dim: Int = 32  # dimensions of a head
-    rope_theta: Float = 3000.0  # base of the rotary embedding: smaller than Qwen3's, because sequences are short
-    vocab_size: Int = 1280  # at most; byte-level BPE trained on the SFT split, added tokens included
-    max_positions: Int = 2048  # longest sequence, in tokens
+    hidden_size: Size = 128  # width of the residual stream
+    intermediate_size: Size = 128  # width of the gated MLP
+    num_layers: Few = 2  # two are the least that can copy from a tool's result
+    num_heads: Few = 8  # query heads; more of them learn to copy sooner
+    num_kv_heads: Few = 4  # grouped-query attention, as in Qwen3
+    head_dim: Annotated[Few, Field(multiple_of=2)] = 32  # dimensions of a head
+    rope_theta: Annotated[Float, Field(ge=1, le=1e9)] = 3000.0  # base of the rotary embedding: smaller than Qwen3's, because sequences are short
+    vocab_size: Annotated[Size, Field(ge=512)] = 1280  # at most; byte-level BPE trained on the SFT split, added tokens included
+    max_positions: Annotated[PositiveInt, Field(ge=128)] = 2048  # longest sequence, in tokens
 
 
 @dataclass
 class PolicyConfig:
-    model: str | None = None  # hub id or local folder that SFT starts from; null builds `scratch` (paper: Qwen3-8B-Base)
+    model: Text | None = None  # hub id or local folder that SFT starts from; null builds `scratch` (paper: Qwen3-8B-Base)
     scratch: ScratchConfig = field(default_factory=ScratchConfig)
     dtype: Literal["float32", "bfloat16"] = "bfloat16"  # of weights and activations
-    lora_rank: Int = 0  # 0 trains all weights (the paper); above 0, LoRA of this rank on all linear layers
-    gradient_checkpointing: bool = False  # recompute activations in the backward pass: slower, far less memory
+    lora_rank: Annotated[Int, Field(ge=0, le=10_000)] = 0  # 0 trains all weights (the paper); above 0, LoRA of this rank on all linear layers
+    gradient_checkpointing: Bool = False  # recompute activations in the backward pass: slower, far less memory
 
 
 @dataclass
@@ -55,18 +73,18 @@ class LLMConfig:
     """How an LLM behind an OpenAI-compatible API is called. A key never stands in a config, only the name of its variable."""
 
     name: Literal["embedded", "llm"] = "embedded"  # embedded: this project's own stand-in, and nothing below counts. llm: the model
-    model: str | None = None  # as the API names it (paper: Qwen3-Max judges)
-    base_url: str | None = None  # of the API, /v1 included; null is OpenAI's
-    api_key_variable: str | None = "OPENAI_API_KEY"  # the environment variable that holds the key; null where none is wanted
-    temperature: Float | None = 0.0  # null sends none, for models that refuse it. Our choice
+    model: Text | None = None  # as the API names it (paper: Qwen3-Max judges)
+    base_url: Text | None = None  # of the API, /v1 included; null is OpenAI's
+    api_key_variable: VariableName | None = "OPENAI_API_KEY"  # the environment variable that holds the key; null where none is wanted
+    temperature: Annotated[Float, Field(ge=0, le=2)] | None = 0.0  # null sends none, for models that refuse it. Our choice
     max_reply_tokens: PositiveInt = 2048  # tokens of a reply, thinking included. Our choice
     token_limit_name: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"  # what the API calls that limit
     reply_format: Literal["json_schema", "json_object", "none"] = "json_schema"  # what it can be made to reply; checked here anyway
     extra_body: Fields = field(default_factory=dict)  # further fields of a request, as they are: {enable_thinking: false}
-    timeout_s: PositiveFloat = 120.0  # an attempt that takes longer is made again
-    patience_s: PositiveFloat = 600.0  # for so long a call is tried again on timeouts, 429 and 5xx; then it has failed
-    price_in: Float | None = None  # of a million prompt tokens, in any currency, the same for all models of a run; null: not known
-    price_out: Float | None = None  # of a million reply tokens
+    timeout_s: Seconds = 120.0  # an attempt that takes longer is made again
+    patience_s: Seconds = 600.0  # for so long a call is tried again on timeouts, 429 and 5xx; then it has failed
+    price_in: NonNegativeFloat | None = None  # of a million prompt tokens, in any currency, the same for all models of a run; null: not known
+    price_out: NonNegativeFloat | None = None  # of a million reply tokens
 
     def cost(self, tokens_in: int, tokens_out: int) -> float:
         """By the prices; a price that is not known counts as 0."""
@@ -77,12 +95,12 @@ class LLMConfig:
 class ResearchDataConfig:
     """How the research domain's queries are made: open-ended ones (5.1), and closed ones by InfoAgent's pipeline (3.1)."""
 
-    corpus: str | None = None  # JSONL of your own pages, which environment.search must search too; null is the embedded encyclopedia
+    corpus: Text | None = None  # JSONL of your own pages, which environment.search must search too; null is the embedded encyclopedia
     open_share: Share = 0.5  # share of open-ended queries; the others are closed. Our choice
     plain_share: Share = 0.0  # share of closed queries that name the leaves of their trees, for small policies; InfoAgent names none
-    hop_weights: list[Float] = field(default_factory=lambda: [1.0, 1.0, 1.0, 1.0])
+    hop_weights: list[NonNegativeFloat] = field(default_factory=lambda: [1.0, 1.0, 1.0, 1.0])
     # of closed queries over 1, 2, … entities, in proportion: the budget of Algorithm 1. InfoAgent gives none; our choice
-    branching: list[PositiveInt] = field(default_factory=lambda: [3, 2, 1])  # Theta: children of a tree's node, by depth; our choice
+    branching: list[Few] = field(default_factory=lambda: [3, 2, 1])  # Theta: children of a tree's node, by depth; our choice
     max_clues: PositiveInt = 3  # vague facts told of one entity. Our choice
     retriever_results: PositiveInt = 5  # pages by which BM25, p(K) of Eq. 3, tries to find an entity. Our choice; InfoAgent asks o3
     max_tool_calls: PositiveInt = 40  # a closed query is kept if the scripted solver needs at most so many (3.1: filtering). Our choice
@@ -91,10 +109,10 @@ class ResearchDataConfig:
 
 @dataclass
 class DataConfig:
-    folder: str = "data/travel"  # where prepare.py writes and the scripts read
-    source: list[str] = field(default_factory=list)  # published data instead of generated: folders, JSONL files, data sets of the hub
+    folder: Text = "data/travel"  # where prepare.py writes and the scripts read
+    source: list[Text] = field(default_factory=list)  # published data instead of generated: folders, JSONL files, data sets of the hub
     # (owner/name, or owner/name@revision), read together. Then only `folder` and `language` count beside it, and judges must be LLMs
-    seed: Int = 0  # makes queries, trajectories and baselines; apart from `seed`, so that all seeds of a run share the test set
+    seed: Seed = 0  # makes queries, trajectories and baselines; apart from `seed`, so that all seeds of a run share the test set
     language: Literal["zh", "en"] = "zh"  # of queries, thoughts and answers (Table 1: Chinese)
     sft_size: PositiveInt = 2600  # trajectories for the cold start (Table 1)
     rl_size: PositiveInt = 1626  # queries for RL (Table 1)
@@ -111,10 +129,10 @@ class WebConfig:
     """How the web is searched and its pages are fetched (B.1, InfoAgent)."""
 
     api: Literal["serper", "brave", "searxng"] = "serper"  # the search API: Serper (Google), Brave, or a SearXNG of one's own
-    endpoint: str | None = None  # its address, which may be a local one; null is the API's own, searxng has none
-    api_key_variable: str | None = "SEARCH_API_KEY"  # the environment variable that holds the API's key
+    endpoint: Text | None = None  # its address, which may be a local one; null is the API's own, searxng has none
+    api_key_variable: VariableName | None = "SEARCH_API_KEY"  # the environment variable that holds the API's key
     parameters: Fields = field(default_factory=dict)  # further fields of a request, as they are: {gl: us, hl: en} (B.1: us-en)
-    timeout_s: PositiveFloat = 20.0  # that a search or a page may take, redirects included, and its parsing once more. Our choice
+    timeout_s: Seconds = 20.0  # that a search or a page may take, redirects included, and its parsing once more. Our choice
     max_page_bytes: PositiveInt = 2_000_000  # a larger page is not read: its main text would take many seconds to find. Our choice
     concurrency: PositiveInt = 32  # searches and fetches under way at once, of each. Our choice
 
@@ -125,25 +143,25 @@ class SearchConfig:
     Qwen3-Reranker-0.6B, GPT-4o-mini for snippets."""
 
     engine: Literal["corpus", "folder", "web"] = "corpus"  # where pages come from: embedded, documents on disk, a web search API
-    corpus_size: PositiveInt = 3000  # entities, a page each, of the embedded encyclopedia, made from environment.world_seed
-    folder: str | None = None  # of `folder`: text, Markdown, HTML and JSONL files, at any depth
-    indexes: str = "runs/search"  # where the index of a folder is kept, for all runs and processes
+    corpus_size: Size = 3000  # entities, a page each, of the embedded encyclopedia, made from environment.world_seed
+    folder: Text | None = None  # of `folder`: text, Markdown, HTML and JSONL files, at any depth
+    indexes: Text = "runs/search"  # where the index of a folder is kept, for all runs and processes
     web: WebConfig = field(default_factory=WebConfig)
     results: PositiveInt = 5  # pages that a search shows
     search_chunk_tokens: PositiveInt = 128  # of the chunks that a search looks at; a token is a word, or a Chinese character
     browse_chunk_tokens: PositiveInt | None = 2048  # of the chunk that browsing shows; null shows the page
     bm25_chunks: PositiveInt | None = 40  # a page's best chunks by the query; null takes all
     snapshot_chunks: PositiveInt | None = 3  # and by what the web search shows of it (Eq. 5)
-    embedder: str | None = None  # hub id or local folder of an embedding model; needs sentence-transformers
+    embedder: Text | None = None  # hub id or local folder of an embedding model; needs sentence-transformers
     embedded_chunks: PositiveInt = 8  # that it leaves
-    reranker: str | None = None  # the same of a cross-encoder
+    reranker: Text | None = None  # the same of a cross-encoder
     reranked_chunks: PositiveInt = 3  # that it leaves, or BM25 without it, for a snippet; browsing shows the first
-    device: str = "cpu"  # where these two run; the GPU is the policy's. Our choice
+    device: DeviceName = "cpu"  # where these two run; the GPU is the policy's. Our choice
     snippet: LLMConfig = field(default_factory=LLMConfig)  # who writes snippets: embedded takes whole sentences of the page
     snippet_words: PositiveInt = 60  # of a snippet, at most
     summary: LLMConfig = field(default_factory=LLMConfig)  # who shortens what browsing shows: embedded takes its first sentences
     summary_above_chars: PositiveInt | None = 2500  # what is longer is shortened to that (Appendix C, ArenaRL); null: never (InfoAgent)
-    cache: str | None = "runs/search/cache.sqlite"  # what web and models gave, for all runs and processes (B.3); null keeps it in memory
+    cache: Text | None = "runs/search/cache.sqlite"  # what web and models gave, for all runs and processes (B.3); null keeps it in memory
 
     @property
     def llms(self) -> dict[str, LLMConfig]:
@@ -152,15 +170,15 @@ class SearchConfig:
 
 @dataclass
 class EnvironmentConfig:
-    name: str = "travel"  # the tool set: travel, research, or one of your own as package.module:Class
-    domain: str = "travel"  # of the queries: travel, research, one of your own as package.module:Class, or a name that has nothing but a
+    name: EnvironmentName = "travel"  # the tool set: travel, research, or one of your own as package.module:Class
+    domain: DomainName = "travel"  # of the queries: travel, research, one of your own as package.module:Class, or a name that has nothing but a
     # rubric, configs/rubrics/<domain>_<language>.yaml, for LLM judges and your own (arenarl/domains/domain.py)
-    world_seed: Int = 0  # makes the points of interest and timetables
+    world_seed: Seed = 0  # makes the points of interest and timetables
     results: Literal["full", "compact"] = "full"  # JSON with all fields, or a line a record for a tiny policy
     tickets: LLMConfig = field(default_factory=LLMConfig)
     # who invents flights and trains in rollouts: the embedded world, or an LLM as in the paper (Appendix C), for runs with LLM judges
     search: SearchConfig = field(default_factory=SearchConfig)  # of `research`
-    schemas_in_prompt: bool = True  # tell the policy the tools' JSON schemas; a tiny policy learns them from SFT instead
+    schemas_in_prompt: Bool = True  # tell the policy the tools' JSON schemas; a tiny policy learns them from SFT instead
 
     @property
     def llms(self) -> dict[str, LLMConfig]:
@@ -170,21 +188,21 @@ class EnvironmentConfig:
 
 @dataclass
 class RolloutConfig:
-    group_size: Annotated[Int, Field(ge=2)] = 16  # N: trajectories a query, the anchor included (Appendix A)
-    temperature: PositiveFloat = 0.8  # of all but the anchor (4.2)
-    anchor: bool = True  # row 0 of a training group is decoded greedily (4.2)
+    group_size: Annotated[Few, Field(ge=2)] = 16  # N: trajectories a query, the anchor included (Appendix A)
+    temperature: Annotated[Float, Field(ge=0.01, le=100)] = 0.8  # of all but the anchor (4.2)
+    anchor: Bool = True  # row 0 of a training group is decoded greedily (4.2)
     max_turns: PositiveInt = 12  # assistant turns a trajectory may take. Not in the paper; our choice
-    turn_schedule: list[Int] | None = None  # fewer in RL, stage by stage: h_1 < h_2 < … (3.3, AgentGym-RL: ScalingInter-RL); null: max_turns
-    turns_every: Int | None = None  # optimizer steps of a stage (Delta, 3.3, AgentGym-RL); null shares rl.steps evenly
+    turn_schedule: list[PositiveInt] | None = None  # fewer in RL, stage by stage: h_1 < h_2 < … (3.3, AgentGym-RL: ScalingInter-RL); null: max_turns
+    turns_every: PositiveInt | None = None  # optimizer steps of a stage (Delta, 3.3, AgentGym-RL); null shares rl.steps evenly
     max_tokens: PositiveInt = 16384  # tokens a trajectory may take after its prompt, observations included. Our choice
     max_turn_tokens: PositiveInt = 4096  # tokens a single assistant turn may take. Our choice
-    force_answer: bool = False  # the last turn that the budgets leave room for begins as an answer (C.2, InfoAgent: in evaluation)
+    force_answer: Bool = False  # the last turn that the budgets leave room for begins as an answer (C.2, InfoAgent: in evaluation)
     batch_size: PositiveInt = 256  # trajectories that a process generates at once. Our choice
     backend: Literal["transformers", "vllm", "vllm_server"] = "transformers"  # what generates; the paper does not say. Our choice
     # vllm: an engine in every training process, on the same GPU. vllm_server: `python -m arenarl.rollout.vllm_server`, on GPUs of its own.
     vllm_memory: Annotated[Share, Field(gt=0)] = 0.3  # of `vllm`: share of the GPU's memory that its weights and cache take in training. Our choice
-    server_url: str = "http://127.0.0.1:8000"  # of `vllm_server`
-    server_weights: str | None = None  # of `vllm_server`: the folder through which it gets each step's weights, on a disk that it sees
+    server_url: Text = "http://127.0.0.1:8000"  # of `vllm_server`
+    server_weights: Text | None = None  # of `vllm_server`: the folder through which it gets each step's weights, on a disk that it sees
     # too, such as /dev/shm/policy on one machine; null is the run's own folder
     parity_steps: PositiveInt = 20  # optimizer steps between checks that vLLM agrees with the trainer, the first before step 1. Our choice
     parity_bound: PositiveFloat = 0.05  # nats: a larger mean difference of the logprobs of vLLM's greedy tokens stops the run. Our choice
@@ -192,19 +210,19 @@ class RolloutConfig:
 
 @dataclass
 class JudgeConfig(LLMConfig):
-    name: str = "embedded"  # embedded: the world's truth, plus the noise below. llm: the model. package.module:Class: a judge of your own
-    process_aware: bool = True  # false: the judge sees the answers only (3.3 argues for the whole trajectory)
-    show_tool_results: bool = True  # false: thoughts, calls and answer only (3.3 names these). An embedded judge then believes the answer
+    name: JudgeName = "embedded"  # embedded: the world's truth, plus the noise below. llm: the model. package.module:Class: a judge of your own
+    process_aware: Bool = True  # false: the judge sees the answers only (3.3 argues for the whole trajectory)
+    show_tool_results: Bool = True  # false: thoughts, calls and answer only (3.3 names these). An embedded judge then believes the answer
     max_result_chars: PositiveInt = 2000  # a longer tool result is shown to an LLM with its middle left out. Our choice
     max_text_chars: PositiveInt = 20000  # the same for a thought, a call or an answer. Our choice
-    query_rubrics: str | None = None  # JSONL of rubrics written for each query (Appendix A, Tournament-GRPO); null: the domain's rubric
+    query_rubrics: Text | None = None  # JSONL of rubrics written for each query (Appendix A, Tournament-GRPO); null: the domain's rubric
     noise: Literal["none", "simulated"] = "simulated"  # `none` is the truth itself
-    sigma_independent: NonNegativeFloat = 1.0  # points of 10, drawn anew for every dimension score of every call
-    sigma_call: NonNegativeFloat = 1.0  # drawn once a call, shared by the two trajectories it shows: scoring drift
-    sigma_sticky: NonNegativeFloat = 0.3  # drawn once a trajectory, so that asking again does not average it out: taste
-    position_bias: Float = 0.3  # added to whichever is shown first, taken from the second
-    length_bias: Float = 0.3  # points for a natural-log unit of answer length above the query's typical one
-    rounding: PositiveFloat = 0.5  # scores come in steps of this many points
+    sigma_independent: Spread = 1.0  # points of 10, drawn anew for every dimension score of every call
+    sigma_call: Spread = 1.0  # drawn once a call, shared by the two trajectories it shows: scoring drift
+    sigma_sticky: Spread = 0.3  # drawn once a trajectory, so that asking again does not average it out: taste
+    position_bias: Points = 0.3  # added to whichever is shown first, taken from the second
+    length_bias: Points = 0.3  # points for a natural-log unit of answer length above the query's typical one
+    rounding: Annotated[Float, Field(ge=0.001, le=10)] = 0.5  # scores come in steps of this many points
 
     @property
     def is_simulated(self) -> bool:
@@ -221,8 +239,8 @@ class JudgesConfig:
     # for capitals, blanks and articles; llm asks the model (C.2, InfoAgent: o4-mini)
     # What follows bounds the LLM calls of a run, over all its judges and processes, and changes no verdict. Our choices.
     concurrency: PositiveInt = 64  # calls under way at once; the processes of RL share them evenly
-    store: str = "runs/replies.sqlite"  # every reply is kept here and never paid for twice; runs can share it
-    store_only: bool = False  # take replies from the store alone: no key, no call; a missing reply stops the run
+    store: Text = "runs/replies.sqlite"  # every reply is kept here and never paid for twice; runs can share it
+    store_only: Bool = False  # take replies from the store alone: no key, no call; a missing reply stops the run
     max_calls: PositiveInt | None = None  # calls that a run may pay for, over all its restarts; then it stops, its checkpoint saved
     max_cost: PositiveFloat | None = None  # the same in money, by price_in and price_out
     max_failure_share: Share = 0.2  # of the last 200 verdicts; above it the run stops, its checkpoint saved
@@ -234,23 +252,23 @@ class TournamentConfig:
         "seeded_single_elimination", "anchor", "round_robin", "single_elimination", "double_elimination", "swiss", "balanced"
     ] = "seeded_single_elimination"
     placement: Literal["standard", "algorithm1"] = "standard"  # seeds in the bracket; algorithm1 is the paper's literal one
-    bidirectional: bool = True  # ask about a pair in both orders (Eq. 3); false asks once, and the position bias stays
+    bidirectional: Bool = True  # ask about a pair in both orders (Eq. 3); false asks once, and the position bias stays
     accumulate: Literal["mean", "sum"] = "mean"  # order inside a tier: 4.3's text says average, Algorithm 1 sums
-    matches: str = "2n-2"  # of balanced: a number, or a multiple of the entrants n. Not in the paper; our choice
+    matches: Text = "2n-2"  # of balanced: a number, or a multiple of the entrants n. Not in the paper; our choice
     ranking: Literal["bracket", "scores"] | None = None  # the topology's rules (Section 4), or a mixed-effects model of all scores
     # (not in the paper; our choice); null is bracket, and scores for balanced, which has no rules of its own
-    timeout_s: PositiveFloat | None = None  # a judge call that takes longer has failed; null waits. Not in the paper; our choice
+    timeout_s: Seconds | None = None  # a judge call that takes longer has failed; null waits. Not in the paper; our choice
 
 
 @dataclass
 class GroupStageConfig:
     """The tournament of `reward.name: tournament_grpo`. The defaults are the best row of Table 2, Tournament-GRPO."""
 
-    repeats: Int = 8  # M: tournaments whose points are added up
-    group: Int = 4  # G: trajectories that a call shows, at most
-    winners: Int = 2  # K_win: how many of them go on
-    final: Int = 2  # K_final: a tournament ends when no more are left
-    weights: list[Float] = field(default_factory=lambda: [1.0])  # omega_t: points of a win by round, the last for all later (4.1: 1)
+    repeats: Few = 8  # M: tournaments whose points are added up
+    group: Annotated[Few, Field(ge=2)] = 4  # G: trajectories that a call shows, at most
+    winners: Few = 2  # K_win: how many of them go on
+    final: Few = 2  # K_final: a tournament ends when no more are left
+    weights: list[PositiveFloat] = field(default_factory=lambda: [1.0])  # omega_t: points of a win by round, the last for all later (4.1: 1)
 
 
 RewardName = Literal[
@@ -274,44 +292,44 @@ class RewardConfig:
     # for queries with a known answer, the tournament for the others, so that one run can have both. Our choice.
     entity_recall: Annotated[Float, Field(ge=0, lt=1)] = 0.0  # lambda of Eq. 8, InfoAgent: what a wrong answer gets for finding all entities of
     # a known answer's tree; below 1, so that it is worth less than the right one
-    repeats: PositiveInt = 1  # of pointwise_answer and pointwise_trajectory: calls a trajectory, whose mean it gets; a control that pays for as many
+    repeats: Few = 1  # of pointwise_answer and pointwise_trajectory: calls a trajectory, whose mean it gets; a control that pays for as many
     # calls as a tournament. Not in the papers; our choice
 
 
 @dataclass
 class SFTConfig:
-    epochs: Float = 3.0  # Appendix A
-    learning_rate: Float = 2e-5  # Appendix A
-    lr_scheduler: str = "cosine"  # any name transformers knows. Our choice
-    warmup_ratio: Float = 0.03  # share of the steps. Our choice
-    weight_decay: Float = 0.0  # our choice
+    epochs: Annotated[Float, Field(ge=0.001, le=10_000)] = 3.0  # Appendix A
+    learning_rate: LearningRate = 2e-5  # Appendix A
+    lr_scheduler: SchedulerName = "cosine"  # how it falls over the steps; as transformers names it. Our choice
+    warmup_ratio: Annotated[Float, Field(ge=0, lt=1)] = 0.03  # share of the steps. Our choice
+    weight_decay: Share = 0.0  # our choice
     batch_size: PositiveInt = 1  # trajectories a process and step (Appendix A: 1 a GPU)
     gradient_accumulation: PositiveInt = 1  # steps summed before an update
     max_length: PositiveInt = 16384  # tokens; longer trajectories are cut, counted and reported. Our choice
-    save_steps: Int = 200  # optimizer steps between checkpoints
+    save_steps: PositiveInt = 200  # optimizer steps between checkpoints
     stop_at_valid: Share | None = None  # share of valid trajectories at which SFT ends, tried every `save_steps` steps; null: train to the end
-    deepspeed: str | None = "ds_config.json"  # ZeRO-3 (Appendix A); null trains without DeepSpeed
+    deepspeed: Text | None = "ds_config.json"  # ZeRO-3 (Appendix A); null trains without DeepSpeed
 
 
 @dataclass
 class DifficultyConfig:
     """Which queries with a known answer are worth training on: `python -m arenarl.training.difficulty` finds out (4.1, InfoAgent)."""
 
-    filter: bool = False  # train only on queries that the SFT policy answers at times; those without a known answer stay
-    samples: PositiveInt = 4  # trajectories a query, without a greedy one
+    filter: Bool = False  # train only on queries that the SFT policy answers at times; those without a known answer stay
+    samples: Few = 4  # trajectories a query, without a greedy one
     low: Share = 0.25  # least share of them that is correct
-    high: Share = 0.75  # largest
+    high: Annotated[Share, Field(gt=0)] = 0.75  # largest
 
 
 @dataclass
 class RLConfig:
-    init: str | None = None  # folder or hub id that RL starts from; null takes the SFT policy of `init_run`
-    init_run: str | None = None  # name of the run whose SFT policy of the same seed RL starts from; null is this run
+    init: Text | None = None  # folder or hub id that RL starts from; null takes the SFT policy of `init_run`
+    init_run: RunName | None = None  # name of the run whose SFT policy of the same seed RL starts from; null is this run
     steps: PositiveInt = 200  # optimizer steps. Our choice (Fig. 4c shows 160)
     groups: PositiveInt = 8  # K: queries that are rolled out at once, over all processes (Appendix A)
     micro_batch_size: PositiveInt = 1  # trajectories a process puts through the model at once
-    learning_rate: Float = 1e-6  # Appendix A
-    lr_scheduler: str = "constant"  # any name transformers knows. Our choice
+    learning_rate: LearningRate = 1e-6  # Appendix A
+    lr_scheduler: SchedulerName = "constant"  # how it falls over the steps; as transformers names it. Our choice
     # What makes the method, with `reward.name`. configs/methods/ spells each one out.
     advantage: Literal["group_std", "center", "leave_one_out", "batch_std", "decoupled"] = "group_std"
     # of a trajectory in its group. group_std: reward less the mean, by the standard deviation (Eq. 7; GRPO, GSPO, DAPO). center: less
@@ -323,19 +341,20 @@ class RLConfig:
     importance_sampling_level: Literal["token", "sequence"] = "token"  # Eq. 8 is written per trajectory: sequence is GSPO
     loss_type: Literal["grpo", "dr_grpo", "dapo"] = "grpo"  # token losses are averaged by trajectory and then over them (grpo, as in
     # Eq. 8), over all of the update's tokens (dapo), or summed and divided by a constant, rollout.max_tokens (dr_grpo)
-    epsilon: Float = 0.2  # clip range of Eq. 8; the paper gives no value. Our choice
-    epsilon_high: Float | None = None  # upper clip range, if it differs (DAPO: clip-higher)
+    epsilon: Annotated[Float, Field(gt=0, lt=1)] = 0.2  # clip range of Eq. 8; the paper gives no value. Our choice
+    epsilon_high: Annotated[Float, Field(gt=0, le=100)] | None = None  # upper clip range, if it differs (DAPO: clip-higher)
     updates_per_rollout: PositiveInt = 1  # optimizer steps that share a step's rollouts; at 1 every ratio of Eq. 8 is 1, so that neither its clip
     # range nor its level counts. The paper does not say; our choice
     beta: NonNegativeFloat = 0.001  # weight of the KL term in Eq. 8, 0 without one; the paper gives no value. Our choice
-    subtasks: list[str] | None = None  # train on these only; null means all but M-Day, which SFT does not see either
+    subtasks: Annotated[list[Text], Field(min_length=1)] | None = None  # train on these only; null means all but M-Day, which SFT does not see either
     difficulty: DifficultyConfig = field(default_factory=DifficultyConfig)
-    max_grad_norm: Float = 1.0  # gradients are clipped to this norm. Our choice
+    max_grad_norm: PositiveFloat = 1.0  # gradients are clipped to this norm. Our choice
     stop_without_valid: PositiveInt | None = 10  # steps in a row without a valid trajectory after which RL saves a checkpoint and stops; null: never
-    save_steps: Int = 20  # optimizer steps between checkpoints
-    eval_steps: Int = 20  # optimizer steps between evaluations on a few held-out queries; 0 for none (Fig. 4c's curve)
-    eval_queries: Int = 50  # how many, spread over the subtasks
-    deepspeed: str | None = None  # a DeepSpeed JSON: ZeRO-3 shares parameters, gradients and optimizer over the processes, as full fine-tuning
+    save_steps: PositiveInt = 20  # optimizer steps between checkpoints
+    eval_steps: Annotated[Int, Field(ge=0, le=1_000_000_000)] = 20  # optimizer steps between evaluations on a few held-out queries (Fig. 4c's
+    # curve); 0 for none
+    eval_queries: PositiveInt = 50  # how many, spread over the subtasks
+    deepspeed: Text | None = None  # a DeepSpeed JSON: ZeRO-3 shares parameters, gradients and optimizer over the processes, as full fine-tuning
     # of Qwen3-8B needs; null: each process holds them all. The paper names ZeRO-3 for SFT only; our choice
 
     @property
@@ -351,17 +370,17 @@ class RLConfig:
 
 @dataclass
 class EvaluateConfig:
-    checkpoints: dict[str, str] = field(default_factory=dict)  # name -> folder or hub id; none here nor in `api`: this run's sft and rl
+    checkpoints: dict[Name, Text] = field(default_factory=dict)  # name -> folder or hub id; none here nor in `api`: this run's sft and rl
     api: dict[str, LLMConfig] = field(default_factory=dict)  # name -> a closed model that is evaluated beside them with the same tools
     # and budgets (Table 3's first rows), as {gpt-4o: {base: ../policies/gpt_4o.yaml}}. The turn budgets and temperature are those of
     # `rollout`: max_reply_tokens and reply_format count for judges only, temperature only where null, which sends none
     decodings: Annotated[list[Literal["sampled", "greedy"]], Field(min_length=1)] = field(default_factory=lambda: ["sampled", "greedy"])
     # at rollout.temperature, and at 0; of RL's curve too
-    samples: PositiveInt = 1  # trajectories a query when sampled, all of which count; of more than one, pass@k too (Fig. 9, AgentGym-RL)
-    max_turns: list[Int] | None = None  # test-time turns: figures for each of these budgets (Fig. 8, AgentGym-RL), the table by the largest;
+    samples: Few = 1  # trajectories a query when sampled, all of which count; of more than one, pass@k too (Fig. 9, AgentGym-RL)
+    max_turns: list[PositiveInt] | None = None  # test-time turns: figures for each of these budgets (Fig. 8, AgentGym-RL), the table by the largest;
     # null is rollout.max_turns
-    bootstrap: Int = 2000  # resamples for the 95 % intervals
-    bracket: bool = False  # after the matches with the baseline, play each query's tournament to its end, for the report; costs at most 2n-2
+    bootstrap: Annotated[Size, Field(ge=20)] = 2000  # resamples for the 95 % intervals
+    bracket: Bool = False  # after the matches with the baseline, play each query's tournament to its end, for the report; costs at most 2n-2
     # calls a query for n trajectories, with the first of judge.eval, and changes no figure. Not in the paper; our choice
 
     @property
@@ -372,16 +391,16 @@ class EvaluateConfig:
 
 @dataclass
 class WandbConfig:
-    project: str = "arenarl"  # where runs are listed
+    project: ProjectName = "arenarl"  # where runs are listed
     mode: Literal["auto", "online", "offline", "disabled"] = "auto"  # auto: online with a login, else offline; never asks
 
 
 @dataclass
 class Config:
-    name: str = "run"  # names the folders runs/<name> and results/<name>
-    results: str = "results"  # where results/<name> lies
-    seed: Int = 0  # everything random in training derives from it; other seeds than 0 get folders of their own
-    threads: PositiveInt = 1  # CPU threads a process; results depend on it, so it belongs to the seed
+    name: RunName = "run"  # names the folders runs/<name> and results/<name>
+    results: Text = "results"  # where results/<name> lies
+    seed: Seed = 0  # everything random in training derives from it; other seeds than 0 get folders of their own
+    threads: Few = 1  # CPU threads a process; results depend on it, so it belongs to the seed
     policy: PolicyConfig = field(default_factory=PolicyConfig)
     data: DataConfig = field(default_factory=DataConfig)
     environment: EnvironmentConfig = field(default_factory=EnvironmentConfig)

@@ -240,6 +240,81 @@ def test_numbers_no_run_can_work_with_are_refused(refuse, override):
     assert override.split("=")[0] in refuse("", override).removeprefix(f"--set {override}")
 
 
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        (["tournament.matches=0"], "tournament.matches=0: 2 entrants would play 0 matches"), (["tournament.matches=-3"], "write n-1 or 2n-2"),
+        (["tournament.matches=n/1000"], "tournament.matches=n/1000"), (["tournament.matches=n-100"], "tournament.matches=n-100"),
+        (["tournament.matches=n-2"], "2 entrants would play 0"), (["tournament.matches=7"], "16 entrants would play 7"),
+        (["policy.scratch.num_heads=7"], "policy.scratch.num_heads=7: must be a multiple of policy.scratch.num_kv_heads=4"),
+        (["policy.scratch.head_dim=7"], "policy.scratch.head_dim=7: must be a multiple of 2"),
+        (["policy.scratch.vocab_size=300"], "policy.scratch.vocab_size=300: must not be below 512"), (["rl.eval_steps=-1"], "rl.eval_steps=-1"),
+        (["rl.difficulty.low=0.8"], "rl.difficulty.low=0.8: must not be above rl.difficulty.high=0.75"),
+        (["data.sft_size=1", "sft.epochs=0.2"], "sft.epochs=0.2"), (["rl.lr_scheduler=cosin"], "did you mean cosine?"),
+        (["judge.train.name=embeded"], "judge.train.name=embeded: choose embedded, llm, or a class of your own as package.module:Class"),
+        (["judge.train.api_key_variable=sk-1234"], "judge.train.api_key_variable: must be the name of an environment variable, not what it holds"),
+        (["policy.model=1.50"], "policy.model=1.5: must be text; what looks like a number or a truth value needs quotes"),
+        (["rollout.anchor=yes"], "rollout.anchor=yes: must be true or false"), (["environment.search.device=gpu"], "such as cpu, cuda or cuda:1"),
+    ],
+)  # fmt: skip
+def test_settings_that_would_train_nothing_or_fail_later_are_refused(refuse, overrides, says):
+    assert says in refuse("", *overrides)
+
+
+@pytest.mark.parametrize("key", ["judge.train.base_url", "rollout.server_url", "environment.search.web.endpoint"])
+@pytest.mark.parametrize(
+    "url", ["http://", "host", "ftp://host", "http://[", "http://h:99999", "http://h:0", "http://:pw@h", "http://pw@h/v1", "http://a b", "http://h/?pw"]
+)
+def test_an_address_is_one_and_holds_no_key(refuse, key, url):
+    message = refuse(f"{{{key.replace('.', ': {')}: '{url}'{'}' * key.count('.')}}}")
+    assert f"{key} must be an http(s) address" in message and "pw" not in message
+
+
+@pytest.mark.parametrize("matches", ["n/2", "n-1", "n", "2n-2", "8", "1000"])
+def test_matches_with_which_all_may_play_are_accepted(load, matches):
+    assert load("", f"tournament.matches={matches}").tournament.matches == matches
+
+
+@pytest.mark.parametrize("key", ["name", "rl.init_run"])
+@pytest.mark.parametrize(
+    "name", ["../x", "..", ".", "''", "/etc/x", "a/../../x", "a//b", "a/", ".hidden", "a/.b", "-x", "a b", "a\\b", '"a\\nb"', "~/x", "x" * 300]
+)
+def test_names_become_folders_of_runs_and_nothing_else(refuse, key, name):
+    assert f"{key}" in refuse("", f"{key}={name}").removeprefix(f"--set {key}") and "must be a" in refuse("", f"{key}={name}")
+
+
+@pytest.mark.parametrize("name", ["quickstart", "tables/cold-start", "qwen2.5_7B", "变", "2026-01-01", "a/b/c/d"])
+def test_names_of_runs_may_have_folders(load, name):
+    config = load("", f"name={name}", "rl.init_run=" + name)
+    assert config.run_dir == Path("runs") / name and config.sft_policy == f"runs/{name}/sft"
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", "", ".a", "a b"])
+def test_names_of_checkpoints_are_names(refuse, load, name):
+    assert f"evaluate.checkpoints.{name}: must be a " in refuse("", f"evaluate.checkpoints={{'{name}': x}}")
+    assert load("", "evaluate.checkpoints={qwen2.5-7b: x}").evaluate.checkpoints == {"qwen2.5-7b": "x"}
+
+
+@pytest.mark.parametrize("text", ["&a [*a]", "name: &a [*a]", "[" * 900, "rl: " + "{a: " * 900, "a: 1\na: 2", "name: !!str x", '"\\ud800"'])
+def test_yaml_that_would_blow_up_is_refused_in_one_line_wherever_it_stands(refuse, text):
+    assert "run.yaml is not valid YAML" in refuse(text)
+    assert "the value is not valid YAML" in refuse("", f"judge={text}")
+    assert "part.yaml is not valid YAML" in refuse("judge: {train: {base: part.yaml}}", part=text)
+    assert "part.yaml is not valid YAML" in refuse("base: part.yaml", part=text)
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "a" * 100_000, "name=" + "a" * 100_000, "a" * 100_000 + "=1", "a." * 5000 + "a=1", "judge.train.extra_body." + "a." * 5000 + "a=1",
+        "name=[\n1]", "na\nme=a",
+    ],
+    ids=range(7),
+)  # fmt: skip
+def test_overrides_of_any_size_are_refused_in_a_short_line(refuse, override):
+    assert len(refuse("", override)) < 1000
+
+
 @pytest.mark.parametrize("n", [2, 5, 8, 16])
 @pytest.mark.parametrize("k", [1, 2, 6, 8])
 @pytest.mark.parametrize("micro", [1, 3, 4, 48])
@@ -313,7 +388,7 @@ def test_a_group_stage_that_cannot_work_is_refused(refuse, key, value, named):
 @pytest.mark.parametrize(
     ("override", "wrong"),
     [
-        ("hop_weights=[]", "hop_weights=[]: name a weight"), ("hop_weights=[0,0]", "name a weight"), ("hop_weights=[1,-1]", "name a weight"),
+        ("hop_weights=[]", "hop_weights=[]: name a weight"), ("hop_weights=[0,0]", "name a weight"), ("hop_weights=[1,-1]", "must not be below 0"),
         ("branching=[1,1]", "at most 3 entities"), ("branching=[2,0]", "must be above 0"), ("max_tool_calls=0", "must be above 0"),
         ("plain_share=2", "must not be above 1"), ("rephraser.name=llm", "data.research.rephraser.model is missing"),
     ],

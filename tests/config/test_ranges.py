@@ -1,76 +1,99 @@
-"""What each number may be, as the rules were before they stood beside the keys (computed then), and how a number is read."""
+"""Every key of the schema against values that no run can work with, or that are not what they look like."""
 
+import dataclasses
 import re
 from pathlib import Path
+from typing import get_args, get_origin, get_type_hints
 
 import pytest
 
 from arenarl.config import schema
+from arenarl.config import value_types as kinds
 from arenarl.config.load import load_config
+from arenarl.config.schema import Config
 from arenarl.system.errors import UserError
 
-VALUES = ("0", "-1", ".nan", ".inf", "2", "true", "abc")
-RUN = "evaluate: {api: {x: {name: llm, model: m, price_in: 1, price_out: 1}}}\ndata: {research: {hop_weights: [1]}}"
-JUDGES = ("judge.train", "judge.eval.0")
-LLMS = (
-    *JUDGES, "judge.verifier", "environment.tickets", "environment.search.snippet", "environment.search.summary", "data.research.rephraser",
-    "evaluate.api.x",
+HUGE, TINY = "100000000000000000000", "1e-308"
+WRONG = (
+    "-1", "0", HUGE, "1e308", TINY, ".nan", "-.inf", "''", '"a\\nb"', "true", "yes", "12:30:45", "010", "1_000", "abc", "../x", "[[1]]", "[]",
+    "{a: {b: 1}}", "null",
 )  # fmt: skip
-LISTS = {"data.research.hop_weights", "data.research.branching", "rollout.turn_schedule", "group_stage.weights", "evaluate.max_turns"}
-REFUSED = {  # of the first five of VALUES
-    ".nan .inf": """
-        seed policy.scratch.hidden_size policy.scratch.intermediate_size policy.scratch.num_layers policy.scratch.num_heads
-        policy.scratch.num_kv_heads policy.scratch.head_dim policy.scratch.rope_theta policy.scratch.vocab_size policy.scratch.max_positions
-        policy.lora_rank data.seed LLM.temperature LLM.price_in LLM.price_out environment.world_seed JUDGE.position_bias JUDGE.length_bias
-        sft.epochs sft.learning_rate sft.warmup_ratio sft.weight_decay sft.save_steps rl.learning_rate rl.epsilon rl.epsilon_high
-        rl.max_grad_norm rl.save_steps rl.eval_steps rl.eval_queries evaluate.bootstrap""",
-    "0 -1 .nan .inf": """
-        threads data.sft_size data.rl_size data.test_per_subtask data.baseline_attempts data.research.hop_weights data.research.max_clues
-        data.research.branching data.research.retriever_results data.research.max_tool_calls LLM.max_reply_tokens LLM.timeout_s LLM.patience_s
-        environment.search.corpus_size environment.search.web.timeout_s environment.search.web.max_page_bytes
-        environment.search.web.concurrency environment.search.results environment.search.search_chunk_tokens
-        environment.search.browse_chunk_tokens environment.search.bm25_chunks environment.search.snapshot_chunks
-        environment.search.embedded_chunks environment.search.reranked_chunks environment.search.snippet_words
-        environment.search.summary_above_chars rollout.group_size rollout.temperature rollout.max_turns rollout.turn_schedule
-        rollout.max_tokens rollout.max_turn_tokens rollout.batch_size rollout.parity_steps rollout.parity_bound JUDGE.max_result_chars
-        JUDGE.max_text_chars JUDGE.rounding judge.concurrency judge.max_calls judge.max_cost tournament.timeout_s group_stage.repeats
-        group_stage.winners group_stage.final group_stage.weights sft.batch_size sft.gradient_accumulation sft.max_length rl.steps rl.groups
-        rl.micro_batch_size rl.updates_per_rollout rl.difficulty.samples evaluate.samples evaluate.max_turns""",
-    "-1 .nan .inf": "JUDGE.sigma_independent JUDGE.sigma_call JUDGE.sigma_sticky rl.advantage_epsilon rl.beta",
-    "-1 .nan .inf 2": """
-        data.teacher_skill data.careful_share data.baseline_skill data.research.open_share data.research.plain_share judge.max_failure_share
-        reward.entity_recall sft.stop_at_valid rl.advantage_ddof rl.difficulty.low rl.difficulty.high""",
-    # the 2 of all but vllm_memory by a rule between keys
-    "0 -1 .nan .inf 2": "rollout.turns_every rollout.vllm_memory group_stage.group reward.repeats",
-}
+TEXT = {"-1", "0", HUGE, "yes", "12:30:45", "010", "1_000", "abc", "../x"}  # is read as it is written
+NAME = {"0", HUGE, "yes", "010", "1_000", "abc"}
+ACCEPTED = {  # what is legitimate for all keys of a kind; where there may be nothing, null too ...
+    kinds.Bool: {"true"}, kinds.Text: TEXT, kinds.RunName: NAME, kinds.DomainName: NAME, kinds.ProjectName: NAME | {"-1"},
+    kinds.VariableName: {"yes", "abc"}, kinds.Seed: {"0"}, kinds.Share: {"0", TINY}, kinds.NonNegativeFloat: {"0", TINY}, kinds.Spread: {"0", TINY},
+    kinds.Points: {"-1", "0", TINY}, kinds.PositiveFloat: {TINY}, kinds.Seconds: {TINY}, kinds.LearningRate: {TINY}, kinds.Fields: {"{a: {b: 1}}"},
+}  # fmt: skip
+OF_KEY = {  # ... and for single keys
+    "policy.lora_rank": {"0"}, "rl.eval_steps": {"0"}, "rl.advantage_ddof": {"0"}, "sft.warmup_ratio": {"0", TINY}, "rl.epsilon": {TINY},
+    "rl.epsilon_high": {TINY, "null"}, "rollout.vllm_memory": {TINY}, "rollout.server_url": set(), "environment.search.web.endpoint": {"null"},
+    "data.source": {"[]"} | {f"[{text}]" for text in TEXT}, "data.research.hop_weights": {f"[{TINY}]"}, "judge.train.query_rubrics": {"null"},
+    "reward.entity_recall": {"0"}, "tournament.matches": {HUGE, "010"},  # of which a group takes all pairs
+} | {
+    f"{llm}.{key}": values
+    for llm in ("judge.train", "data.research.rephraser") for key, values in {"temperature": {"0", TINY, "null"}, "base_url": {"null"}}.items()
+}  # fmt: skip
 
 
-def numbers(keys):
-    """The keys of a line of REFUSED, LLM and JUDGE each in all their places."""
-    for key in keys.split():
-        place, _, name = key.partition(".")
-        yield from (f"{section}.{name}" for section in {"LLM": LLMS, "JUDGE": JUDGES}.get(place, ())) if place.isupper() else (key,)
+def keys(section=Config, prefix="", seen=None):
+    """(dotted key, type) of all keys, those of a section that stands in several places only where it is first."""
+    seen = set() if seen is None else seen
+    seen.add(section)
+    kind_of = get_type_hints(section, include_extras=True)
+    for name, hint in get_type_hints(section).items():
+        inner = next((part for part in (hint, *get_args(hint)) if dataclasses.is_dataclass(part)), None)
+        if inner is None:
+            yield prefix + name, kind_of[name]
+        elif inner not in seen:
+            yield from keys(inner, f"{prefix}{name}.", seen)
 
 
-@pytest.mark.parametrize("refused", REFUSED)
-def test_no_number_is_refused_or_accepted_that_was_not_before(refused, tmp_path):
-    (tmp_path / "run.yaml").write_text(RUN)
-    for key in numbers(REFUSED[refused]):
-        outcome = []
-        for value in VALUES:
-            override = f"{key}=[{value}]" if key in LISTS else f"{key}={value}"
-            try:
-                load_config(tmp_path / "run.yaml", [override])
-            except UserError:
-                outcome.append(value)
-        assert outcome == [*refused.split(), "true", "abc"], key
+def accepted(kind):
+    """What is legitimate by the kind alone; of a list, items in brackets."""
+    if type(None) in get_args(kind):
+        return accepted(get_args(kind)[0]) | {"null"}
+    plain = getattr(kind, "__origin__", kind) if kind not in ACCEPTED else kind
+    item = get_args(plain)[0] if get_origin(plain) is list else get_args(kind)[0] if get_origin(kind) is list else None
+    return ACCEPTED.get(kind, set()) if item is None else {f"[{value}]" for value in accepted(item)}
 
 
-def test_no_key_has_a_type_that_takes_true_for_a_number():
-    assert not re.findall(r"^    \w+: [^=#]*\b(?:int|float|Any)\b.*", Path(schema.__file__).read_text(encoding="utf-8"), re.MULTILINE)
+KEYS = dict(keys())
 
 
-@pytest.mark.parametrize(("text", "number"), [("2e-5", 2e-5), ("1", 1.0), ("'0.5'", 0.5)])
+def outcome(path, override):
+    """The config that it makes, or the one line that refuses it."""
+    try:
+        return load_config(path, [override])
+    except UserError as error:
+        assert "\n" not in str(error) and len(str(error)) < 1000
+        return str(error)
+
+
+@pytest.mark.parametrize("place", sorted({key.partition(".")[0] for key in KEYS}))
+def test_no_key_takes_a_value_outside_its_range_or_one_that_is_not_what_it_looks_like(place, tmp_path):
+    run = tmp_path / "run.yaml"
+    run.touch()
+    for key, kind in KEYS.items():
+        if key.partition(".")[0] != place:
+            continue
+        taken = set()
+        for value in (*WRONG, *(f"[{value}]" for value in WRONG if "list[" in str(kind))):
+            found = outcome(run, f"{key}={value}")
+            if isinstance(found, Config):
+                taken.add(value)
+            else:
+                assert key in found.removeprefix(f"--set {key}="), found
+        assert taken == OF_KEY.get(key, accepted(kind)), key
+
+
+def test_every_type_of_the_schema_says_what_it_takes():
+    bare = r"^    \w+: [^=#]*\b(?:int|float|Any|bool|str)\b.*"
+    found = re.findall(bare, Path(schema.__file__).read_text(encoding="utf-8"), re.MULTILINE)
+    assert [line.split(":")[0].strip() for line in found] == ["api"]  # names of sections
+
+
+@pytest.mark.parametrize(("text", "number"), [("2e-5", 2e-5), ("1", 1.0), ("0.5", 0.5), ("1E-3", 1e-3)])
 def test_a_number_is_read_as_python_writes_it(text, number, tmp_path):
     (tmp_path / "run.yaml").write_text(f"rl: {{learning_rate: {text}}}")
     assert load_config(tmp_path / "run.yaml").rl.learning_rate == number

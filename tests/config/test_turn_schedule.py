@@ -39,7 +39,7 @@ def test_without_a_schedule_all_steps_have_all_turns():
     ("overrides", "says"),
     [
         (["rollout.turn_schedule=[]"], "rollout.turn_schedule=[]: must name horizons"),
-        (["rollout.turn_schedule=[0,2]"], "rollout.turn_schedule=[0, 2]: must name horizons above 0"),
+        (["rollout.turn_schedule=[0,2]"], "rollout.turn_schedule.0=0: must be above 0"),
         (["rollout.turn_schedule=[2,2,4]"], "each larger than the one before"),
         (["rollout.turn_schedule=[4,2]"], "each larger than the one before"),
         (["rollout.turn_schedule=[2,13]"], "13 is above max_turns=12"),
@@ -48,7 +48,7 @@ def test_without_a_schedule_all_steps_have_all_turns():
         (["rollout.turn_schedule=[2,4,8]", "rollout.turns_every=50", "rl.steps=100"], "its last stage would begin at step 100, and the run ends"),
         (["rollout.turn_schedule=[2,4,8]", "rl.steps=2"], "would begin at step 2, and the run ends at rl.steps=2"),
         (["evaluate.max_turns=[]"], "evaluate.max_turns=[]"),
-        (["evaluate.max_turns=[0,2]"], "evaluate.max_turns=[0, 2]"),
+        (["evaluate.max_turns=[0,2]"], "evaluate.max_turns.0=0: must be above 0"),
         (["evaluate.max_turns=[8,2]"], "each larger than the one before"),
         (["evaluate.samples=0"], "evaluate.samples=0: must be above 0"),
         (["evaluate.samples=2", "evaluate.decodings=[greedy]"], "add sampled to evaluate.decodings"),

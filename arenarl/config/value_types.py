@@ -1,0 +1,62 @@
+"""What the value of a key may be: numbers with their ranges, text, and names, which become folders and files.
+
+`schema` names one of these for each key. The far ends of ranges that have no reason of their own lie where no run gets: a slip of the
+keyboard is found, and nothing overflows. No type takes another's values: true is no number, "off" is no truth value.
+"""
+
+import json
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, Strict
+
+Bool = Annotated[bool, Strict()]
+Int = Annotated[int, Strict()]
+Float = Annotated[float, Strict()]
+PositiveInt = Annotated[Int, Field(gt=0, le=1_000_000_000)]
+Size = Annotated[Int, Field(gt=0, le=1_000_000)]
+Few = Annotated[Int, Field(gt=0, le=10_000)]
+Seed = Annotated[Int, Field(ge=0, lt=2**32)]  # NumPy's range
+PositiveFloat = Annotated[Float, Field(gt=0, le=1e9)]
+NonNegativeFloat = Annotated[Float, Field(ge=0, le=1e9)]
+Share = Annotated[Float, Field(ge=0, le=1)]
+LearningRate = Annotated[Float, Field(gt=0, le=1)]
+Seconds = Annotated[Float, Field(gt=0, le=1e7)]
+Points = Annotated[Float, Field(ge=-100, le=100)]  # of a judge, whose scores end at 10
+Spread = Annotated[Float, Field(ge=0, le=100)]  # of such points
+
+
+def _written(pattern: str, words: str) -> AfterValidator:
+    form = re.compile(pattern)
+
+    def check(text: str) -> str:
+        if not form.fullmatch(text):
+            raise ValueError(words)
+        return text
+
+    return AfterValidator(check)
+
+
+def _as_text(value: Any) -> Any:
+    """`name: 12` is text; 1.50 is not, since what is left of it is 1.5."""
+    return str(value) if type(value) is int else value
+
+
+_NAME = r"\w[\w.-]{0,99}"
+_OF_NAMES = "letters, digits, . _ and -, the first neither . nor -"
+_CLASS = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*(?:\.[^\W\d]\w*)*"
+_OWN = "or a class of your own as package.module:Class"
+
+Text = Annotated[
+    str, BeforeValidator(_as_text), _written(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{1,1000}", "must be a line of text, of 1 to 1000 characters")
+]
+Name = Annotated[Text, _written(_NAME, f"must be a name of {_OF_NAMES}")]
+RunName = Annotated[Text, _written(rf"{_NAME}(?:/{_NAME}){{0,3}}", f"must be a name of {_OF_NAMES}, or up to four of them with / between")]
+VariableName = Annotated[Text, _written(r"[A-Za-z_][A-Za-z0-9_]*", "must be the name of an environment variable, not what it holds")]
+JudgeName = Annotated[Text, _written(f"embedded|llm|{_CLASS}", f"choose embedded, llm, {_OWN}")]
+EnvironmentName = Annotated[Text, _written(f"travel|research|{_CLASS}", f"choose travel, research, {_OWN}")]
+DomainName = Annotated[Text, _written(f"{_NAME}|{_CLASS}", f"choose travel, research, the name of a rubric, {_OWN}")]
+DeviceName = Annotated[Text, _written(r"cpu|mps|(?:cuda|xpu|npu)(?::\d{1,3})?", "must be a device such as cpu, cuda or cuda:1")]
+ProjectName = Annotated[Text, _written(r"[^/\\#?%:]{1,128}", "must be a name of at most 128 characters, without / \\ # ? % :")]
+SchedulerName = Literal["constant", "constant_with_warmup", "linear", "cosine", "cosine_with_restarts", "inverse_sqrt"]
+Fields = Annotated[dict[str, JsonValue], AfterValidator(lambda fields: json.dumps(fields, allow_nan=False) and fields)]  # JSON has no NaN

@@ -1,0 +1,118 @@
+"""YAML as a config has it: what stands there is what is read, or it is refused in one line, at once.
+
+YAML 1.1 reads `12:30:45` as 45045, `010` as 8, `no` as false and a date as an object; here all of these are text, and keys always are.
+Numbers are -1, 0.5 and 2e-5, truth is true and false. A key that is named twice is refused, as are tags, text that is not Unicode, and
+values too deep or too many (an alias counts as all that it stands for, so that neither a circle nor a few nested ones blow up).
+"""
+
+import re
+from typing import Any
+
+import yaml
+
+_TAG = "tag:yaml.org,2002:"
+MAX_DEPTH = 32  # our configs need 6
+MAX_VALUES = 20_000  # our longest file has 500
+_PLAIN = {  # what text without quotes is read as, and the characters that it may begin with
+    "null": (r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    "bool": (r"true|True|TRUE|false|False|FALSE", list("tTfF")),
+    "int": (r"-?(?:0|[1-9]\d{0,18})", list("-0123456789")),
+    "float": (r"-?(?:\d+\.\d*|\.\d+)(?:[eE][-+]?\d+)?|-?\d+[eE][-+]?\d+|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)", list("-+.0123456789")),
+    "merge": (r"<<", ["<"]),
+}
+
+
+class _Reader(yaml.SafeLoader):
+    yaml_implicit_resolvers: dict[str, list] = {}  # none of YAML 1.1
+
+    def __init__(self, text: str):
+        super().__init__(text)
+        self.depth = self.values = 0
+        self.sizes: dict[str, int] = {}  # of what has an anchor, once it is read
+
+    def compose_node(self, parent, index):
+        event = self.peek_event()
+        name = event.anchor
+        if isinstance(event, yaml.AliasEvent):
+            if name in self.anchors and name not in self.sizes:
+                raise _refusal(event, f"*{name} stands within what it names")
+            self._count(event, self.sizes.get(name, 1))
+            return super().compose_node(parent, index)
+        if event.tag is not None:
+            raise _refusal(event, "tags (!) are not read")
+        if self.depth == MAX_DEPTH:
+            raise _refusal(event, f"brackets or sections more than {MAX_DEPTH} deep")
+        before = self.values
+        self._count(event, 1)
+        self.depth += 1
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        if name is not None:
+            self.sizes[name] = self.values - before
+        return node
+
+    def compose_mapping_node(self, anchor):
+        node, named = super().compose_mapping_node(anchor), set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise _refusal(key, "a list or a mapping as a key")
+            if key.value in named:
+                raise _refusal(key, f"{key.value!r} is named twice")
+            named.add(key.value)
+            if key.tag != _TAG + "merge":
+                key.tag = self.DEFAULT_SCALAR_TAG
+        return node
+
+    def flatten_mapping(self, node):
+        own = [pair for pair in node.value if pair[0].tag != _TAG + "merge"]
+        names = {key.value for key, _ in own}
+        super().flatten_mapping(node)
+        node.value = [pair for pair in node.value if pair[0].value not in names] + own  # in the order in which they are said
+
+    def construct_yaml_str(self, node):
+        try:  # JSON writes what is beyond 16 bits as two
+            return node.value.encode("utf-16", "surrogatepass").decode("utf-16")
+        except UnicodeDecodeError as error:
+            raise _refusal(node, "half a Unicode character") from error
+
+    def _count(self, event: yaml.Event, values: int) -> None:
+        self.values += values
+        if self.values > MAX_VALUES:
+            raise _refusal(event, f"more than {MAX_VALUES} values")
+
+
+class _Writer(yaml.SafeDumper):
+    """Quotes what `_Reader` would not read as text, beside what YAML 1.1 would not."""
+
+
+for _name, (_pattern, _first) in _PLAIN.items():
+    for _side in (_Reader, _Writer):
+        _side.add_implicit_resolver(_TAG + _name, re.compile(rf"(?:{_pattern})\Z"), _first)
+_Reader.add_constructor(_TAG + "str", _Reader.construct_yaml_str)
+
+
+def read_yaml(text: str) -> Any:
+    """The plain values of a YAML; mappings have text as keys.
+
+    >>> read_yaml("{a: 2e-5, b: [010, 12:30:45, 1_000, no, 2026-01-01], 3: true}")
+    {'a': 2e-05, 'b': ['010', '12:30:45', '1_000', 'no', '2026-01-01'], '3': True}
+
+    Raises:
+        ValueError: it is no such YAML; one line.
+    """
+    try:
+        return yaml.load(text, Loader=_Reader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        raise ValueError(f"line {mark.line + 1}: {error.problem or error.context}") from error
+    except yaml.YAMLError as error:
+        raise ValueError(" ".join(str(error).split())) from error
+
+
+def write_yaml(values: Any) -> str:
+    """YAML that reads back to the same plain values, here and by the rules of YAML 1.1."""
+    return yaml.dump(values, Dumper=_Writer, allow_unicode=True, sort_keys=False)
+
+
+def _refusal(what: yaml.Event | yaml.Node, problem: str) -> yaml.YAMLError:
+    return yaml.MarkedYAMLError(problem=problem, problem_mark=what.start_mark)
