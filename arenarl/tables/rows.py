@@ -10,12 +10,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from omegaconf import MISSING, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from pydantic import JsonValue
 
 from arenarl.config.command_line import as_overrides, command_line
-from arenarl.config.load import load_config
+from arenarl.config.load import load, load_config
 from arenarl.config.schema import Config
+from arenarl.config.value_types import Bool, Float, Name, PositiveInt, Seed, Text
 from arenarl.system.errors import UserError
 
 FOLDER = Path("configs/tables")
@@ -24,20 +24,20 @@ TABLES = ("table2", "table3", "fig1", "fig4a", "fig4c", "ablations", "noise", "t
 
 @dataclass
 class Quick:
-    seeds: list[int] = field(default_factory=list)
-    set: dict[str, Any] = field(default_factory=dict)  # comes last, for the cold start too
+    seeds: list[Seed] = field(default_factory=list)
+    set: dict[str, JsonValue] = field(default_factory=dict)  # comes last, for the cold start too
 
 
 @dataclass
 class Row:
     """One line of a table; without a config it has only the paper's figures."""
 
-    label: str = MISSING
-    config: str | None = None  # of the run; null: nothing is run here
-    set: dict[str, Any] = field(default_factory=dict)  # keys that it changes in its config, after those of the whole table
+    label: Text
+    config: Text | None = None  # of the run; null: nothing is run here
+    set: dict[str, JsonValue] = field(default_factory=dict)  # keys that it changes in its config, after those of the whole table
     checkpoint: Literal["rl", "sft"] = "rl"  # what is evaluated; sft trains nothing
-    paper: list[float] | None = None  # its figures in the paper, under `paper_columns`
-    at_scale: str | None = None  # options of the scripts that run it at the paper's scale
+    paper: list[Float] | None = None  # its figures in the paper, under `paper_columns`
+    at_scale: Text | None = None  # options of the scripts that run it at the paper's scale
 
     @property
     def is_run(self) -> bool:
@@ -47,28 +47,28 @@ class Row:
 
 @dataclass
 class Table:
-    title: str = MISSING
-    claims: list[str] = field(default_factory=list)  # the paper's, that this table puts to the test, with their section
-    paper_columns: list[str] = field(default_factory=list)
-    cold_start: str = MISSING  # config of the SFT policies that all rows start from ...
-    cold_start_set: dict[str, Any] = field(default_factory=dict)  # ... and keys that it changes
-    seeds: list[int] = field(default_factory=list)
-    set: dict[str, Any] = field(default_factory=dict)  # keys that all rows change
+    title: Text
+    cold_start: Text  # config of the SFT policies that all rows start from ...
+    reference: Name  # the row that all others are compared with ...
+    rows: dict[Name, Row]
+    cold_start_set: dict[str, JsonValue] = field(default_factory=dict)  # ... and keys that the cold start changes
+    claims: list[Text] = field(default_factory=list)  # the paper's, that this table puts to the test, with their section
+    paper_columns: list[Text] = field(default_factory=list)
+    seeds: list[Seed] = field(default_factory=list)
+    set: dict[str, JsonValue] = field(default_factory=dict)  # keys that all rows change
     quick: Quick = field(default_factory=Quick)
-    reference: str = MISSING  # the row that all others are compared with ...
-    compare_with_reference: bool = True  # ... or none, and only the pairs below are compared
-    comparisons: list[list[str]] = field(default_factory=list)  # further pairs of rows
-    primary: list[list[str]] = field(default_factory=list)  # of all these pairs, those that `claims` name; the others are secondary
-    curve_steps: list[int] = field(default_factory=list)  # steps at which the learning curve is part of the table
+    compare_with_reference: Bool = True  # ... or none, and only the pairs below are compared
+    comparisons: list[tuple[Name, Name]] = field(default_factory=list)  # further pairs of rows
+    primary: list[tuple[Name, Name]] = field(default_factory=list)  # of all these pairs, those that `claims` name; the others are secondary
+    curve_steps: list[PositiveInt] = field(default_factory=list)  # steps at which the learning curve is part of the table
     measure: Literal["discrimination"] | None = None  # what else is measured of each run: studies/signal_and_noise.py
-    rows: dict[str, Row] = field(default_factory=dict)
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
         """The rows that are compared, each with the one that it is compared to."""
         runs = [name for name, row in self.rows.items() if row.is_run]
         against = [(name, self.reference) for name in runs if name != self.reference] if self.compare_with_reference else []
-        return [*against, *((one, other) for one, other in self.comparisons)]
+        return [*against, *self.comparisons]
 
 
 @dataclass(frozen=True)
@@ -101,19 +101,9 @@ def read_table(name: str, folder: Path = FOLDER) -> Table:
         UserError: no such table, an unknown key, a pair of rows that it does not have or compare.
     """
     path = folder / f"{name}.yaml"
-    if not path.is_file():
+    if path not in folder.glob("*.yaml"):
         raise UserError(f"there is no table {name} in {folder}; known: {', '.join(TABLES)}")
-    layers = [OmegaConf.load(path)]
-    if base := layers[0].pop("base", None):
-        layers.insert(0, OmegaConf.load(folder / base))
-    try:
-        table = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Table), *layers))
-    except OmegaConfBaseException as error:
-        raise UserError(f"{path}: {error.full_key}: {str(error).splitlines()[0]}") from error
-    except TypeError as error:  # OmegaConf's, which names no key
-        raise UserError(f"{path}: a list where a mapping belongs, or a mapping where a list does; `set` and `rows` are mappings") from error
-    if wrong := [pair for pair in [*table.comparisons, *table.primary] if len(pair) != 2]:
-        raise UserError(f"{path}: compares {wrong[0]}; a comparison is of two rows")
+    table = load(Table, {}, path)
     for pair in table.pairs:
         if missing := [row for row in pair if row not in table.rows]:
             raise UserError(f"{path}: compares {' with '.join(pair)}, but has no row {missing[0]}")

@@ -71,13 +71,22 @@ def folder(tmp_path):
     return tmp_path
 
 
+TABLE = "title: t\ncold_start: c.yaml\nreference: x\nrows: {x: {label: X, config: c.yaml}}"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("rows: {x: {lable: X}}", "lable"),
-        ("seeds: many", "seeds"),
-        ("set: [rl.steps=4]", "a list where a mapping belongs"),
-        ("title: x\ncold_start: c.yaml\nreference: nobody\nrows: {x: {label: X, config: c.yaml}}", "has no row nobody"),
+        ("rows: {x: {lable: X}}", "unknown key rows.x.lable; did you mean rows.x.label?"),
+        ("", "title: is missing"),
+        (f"{TABLE}\nseeds: many", "seeds=many: must be a valid list"),
+        (f"{TABLE}\nseeds: [-1]", "seeds.0=-1: must not be below 0"),
+        (f"{TABLE}\nset: [rl.steps=4]", "set=.*: must be a valid dictionary"),
+        (f"{TABLE}\ncomparisons: [[x, x, x]]", "comparisons.0"),
+        (f"{TABLE}\ncomparisons: [[x, nobody]]", "has no row nobody"),
+        (TABLE.replace("reference: x", "reference: nobody"), "has no row nobody"),
+        (TABLE.replace("{x:", "{../x:"), "rows: the name ../x may hold letters"),
+        ("&a [*a]", "not valid YAML"),
     ],
 )
 def test_a_table_that_cannot_work_is_refused_in_a_line(text, message, tmp_path):
@@ -88,8 +97,9 @@ def test_a_table_that_cannot_work_is_refused_in_a_line(text, message, tmp_path):
 
 
 def test_an_unknown_table_or_row_is_refused_with_those_there_are(folder):
-    with pytest.raises(UserError, match="known: table2"):
-        read_table("table9")
+    for name in ("table9", "../quickstart", "", "x" * 300):
+        with pytest.raises(UserError, match="known: table2"):
+            read_table(name)
     with pytest.raises(UserError, match="has no row swis; known: one, other, closed"):
         runs_of("own", read_table("own", folder), ["swis"], [])
 
