@@ -42,14 +42,21 @@ def _as_text(value: Any) -> Any:
     return str(value) if type(value) is int else value
 
 
+def _fits_a_path(text: str) -> str:
+    if max(len(part.encode()) for part in text.split("/")) > 200:  # of the 255 bytes that file systems take
+        raise ValueError("is too long: no part between two / may have more than 200 bytes")
+    return text
+
+
 _NAME = r"\w[\w.-]{0,99}"
 _OF_NAMES = "letters, digits, . _ and -, the first neither . nor -"
 _CLASS = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*(?:\.[^\W\d]\w*)*"
 _OWN = "or a class of your own as package.module:Class"
 
-Text = Annotated[
+Line = Annotated[
     str, BeforeValidator(_as_text), _written(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{1,1000}", "must be a line of text, of 1 to 1000 characters")
 ]
+Text = Annotated[Line, AfterValidator(_fits_a_path)]
 Name = Annotated[Text, _written(_NAME, f"must be a name of {_OF_NAMES}")]
 RunName = Annotated[Text, _written(rf"{_NAME}(?:/{_NAME}){{0,3}}", f"must be a name of {_OF_NAMES}, or up to four of them with / between")]
 VariableName = Annotated[Text, _written(r"[A-Za-z_][A-Za-z0-9_]*", "must be the name of an environment variable, not what it holds")]

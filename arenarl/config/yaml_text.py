@@ -20,6 +20,7 @@ _PLAIN = {  # what text without quotes is read as, and the characters that it ma
     "float": (r"-?(?:\d+\.\d*|\.\d+)(?:[eE][-+]?\d+)?|-?\d+[eE][-+]?\d+|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)", list("-+.0123456789")),
     "merge": (r"<<", ["<"]),
 }
+_LINE_ENDS = {"\x85", "\u2028", "\u2029"}  # which PyYAML writes as they are and reads as blanks
 
 
 class _Reader(yaml.SafeLoader):
@@ -84,11 +85,15 @@ class _Reader(yaml.SafeLoader):
 class _Writer(yaml.SafeDumper):
     """Quotes what `_Reader` would not read as text, beside what YAML 1.1 would not."""
 
+    def represent_text(self, text):
+        return self.represent_scalar(_TAG + "str", text, '"' if _LINE_ENDS.intersection(text) else None)
+
 
 for _name, (_pattern, _first) in _PLAIN.items():
     for _side in (_Reader, _Writer):
         _side.add_implicit_resolver(_TAG + _name, re.compile(rf"(?:{_pattern})\Z"), _first)
 _Reader.add_constructor(_TAG + "str", _Reader.construct_yaml_str)
+_Writer.add_representer(str, _Writer.represent_text)
 
 
 def read_yaml(text: str) -> Any:

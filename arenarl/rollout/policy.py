@@ -148,10 +148,10 @@ def train_tokenizer(texts: Iterable[str], tools: list[dict], vocab_size: int) ->
         [pre_tokenizers.Split(Regex(_PIECES), "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
     )
     tokenizer.decoder = decoders.ByteLevel()
-    reserved = len(_SPECIAL) + len(_TAGS) + len(scaffolds)
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size - reserved, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
-    )
+    reserved, alphabet = len(_SPECIAL) + len(_TAGS) + len(scaffolds), pre_tokenizers.ByteLevel.alphabet()
+    if vocab_size < (least := reserved + len(alphabet)):
+        raise UserError(f"policy.scratch.vocab_size={vocab_size}: bytes, tags and the tools' JSON alone take {least}; raise it")
+    trainer = trainers.BpeTrainer(vocab_size=vocab_size - reserved, initial_alphabet=alphabet, show_progress=False)
     boundary = re.compile("|".join(re.escape(s) for s in sorted(scaffolds + _TAGS + _SPECIAL, key=len, reverse=True)))
     tokenizer.train_from_iterator((piece for text in texts for piece in boundary.split(text) if piece), trainer)
     tokenizer.add_special_tokens(_SPECIAL)

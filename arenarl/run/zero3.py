@@ -27,7 +27,7 @@ def check_deepspeed(key: str, path: str | None, script: str, is_check: bool) -> 
     if not Path(file).exists():
         raise UserError(f"{key}={path} does not exist; name a DeepSpeed JSON or set it to null")
     try:
-        zero = json.loads(text_of_file(Path(file)))["zero_optimization"]
+        zero = dict(json.loads(text_of_file(Path(file)))["zero_optimization"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UserError(f"{key}={path} is no DeepSpeed JSON with a zero_optimization: {error}; start from ds_config.json") from error
     if zero.get("stage") == 3 and not zero.get("stage3_gather_16bit_weights_on_model_save"):

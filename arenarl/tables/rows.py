@@ -15,7 +15,7 @@ from pydantic import JsonValue
 from arenarl.config.command_line import as_overrides, command_line
 from arenarl.config.load import load, load_config
 from arenarl.config.schema import Config
-from arenarl.config.value_types import Bool, Float, Name, PositiveInt, Seed, Text
+from arenarl.config.value_types import Bool, Float, Line, Name, PositiveInt, Seed, Text
 from arenarl.system.errors import UserError
 
 FOLDER = Path("configs/tables")
@@ -32,12 +32,12 @@ class Quick:
 class Row:
     """One line of a table; without a config it has only the paper's figures."""
 
-    label: Text
+    label: Line
     config: Text | None = None  # of the run; null: nothing is run here
     set: dict[str, JsonValue] = field(default_factory=dict)  # keys that it changes in its config, after those of the whole table
     checkpoint: Literal["rl", "sft"] = "rl"  # what is evaluated; sft trains nothing
     paper: list[Float] | None = None  # its figures in the paper, under `paper_columns`
-    at_scale: Text | None = None  # options of the scripts that run it at the paper's scale
+    at_scale: Line | None = None  # options of the scripts that run it at the paper's scale
 
     @property
     def is_run(self) -> bool:
@@ -47,13 +47,13 @@ class Row:
 
 @dataclass
 class Table:
-    title: Text
+    title: Line
     cold_start: Text  # config of the SFT policies that all rows start from ...
     reference: Name  # the row that all others are compared with ...
     rows: dict[Name, Row]
     cold_start_set: dict[str, JsonValue] = field(default_factory=dict)  # ... and keys that the cold start changes
-    claims: list[Text] = field(default_factory=list)  # the paper's, that this table puts to the test, with their section
-    paper_columns: list[Text] = field(default_factory=list)
+    claims: list[Line] = field(default_factory=list)  # the paper's, that this table puts to the test, with their section
+    paper_columns: list[Line] = field(default_factory=list)
     seeds: list[Seed] = field(default_factory=list)
     set: dict[str, JsonValue] = field(default_factory=dict)  # keys that all rows change
     quick: Quick = field(default_factory=Quick)

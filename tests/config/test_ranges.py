@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import get_args, get_origin, get_type_hints
 
 import pytest
+from hypothesis import given, seed, settings
+from hypothesis import strategies as st
 
 from arenarl.config import schema
 from arenarl.config import value_types as kinds
-from arenarl.config.load import load_config
+from arenarl.config.load import config_to_yaml, load_config
 from arenarl.config.schema import Config
 from arenarl.system.errors import UserError
 
@@ -61,10 +63,10 @@ def accepted(kind):
 KEYS = dict(keys())
 
 
-def outcome(path, override):
-    """The config that it makes, or the one line that refuses it."""
+def outcome(path, overrides):
+    """The config that they make, or the one line that refuses it."""
     try:
-        return load_config(path, [override])
+        return load_config(path, overrides)
     except UserError as error:
         assert "\n" not in str(error) and len(str(error)) < 1000
         return str(error)
@@ -79,12 +81,31 @@ def test_no_key_takes_a_value_outside_its_range_or_one_that_is_not_what_it_looks
             continue
         taken = set()
         for value in (*WRONG, *(f"[{value}]" for value in WRONG if "list[" in str(kind))):
-            found = outcome(run, f"{key}={value}")
+            found = outcome(run, [f"{key}={value}"])
             if isinstance(found, Config):
                 taken.add(value)
             else:
                 assert key in found.removeprefix(f"--set {key}="), found
         assert taken == OF_KEY.get(key, accepted(kind)), key
+
+
+@pytest.mark.parametrize("examples", [50, pytest.param(5000, marks=pytest.mark.slow(seconds=40))])
+def test_any_changes_make_a_config_that_reads_back_or_are_refused_in_one_line(examples, tmp_path):
+    (tmp_path / "run.yaml").touch()
+    numbers = st.integers(-5, 2000).map(str) | st.floats().map(str) | st.floats(0, 1).map(str)
+    texts = st.text(st.sampled_from("[]{}&*!|>-:,?#%@'\"\\ \n\ta1<~./"), max_size=20) | st.text(st.characters(codec="utf-8"), max_size=10)
+    change = st.builds("{}={}".format, st.sampled_from(sorted(KEYS)), numbers | texts | st.sampled_from(WRONG))
+
+    @seed(0)
+    @settings(max_examples=examples, deadline=None, database=None)
+    @given(st.lists(change, max_size=3))
+    def check(changes):
+        found = outcome(tmp_path / "run.yaml", changes)
+        if isinstance(found, Config):
+            (tmp_path / "again.yaml").write_text(config_to_yaml(found), encoding="utf-8")
+            assert load_config(tmp_path / "again.yaml") == found
+
+    check()
 
 
 def test_every_type_of_the_schema_says_what_it_takes():

@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
         (None, "rl.deepspeed={path} does not exist"),
         ("{", "no DeepSpeed JSON"),
         ('{"bf16": {}}', "no DeepSpeed JSON"),
+        *((text, "no DeepSpeed JSON") for text in ("[]", "7", '{"zero_optimization": 3}', '{"zero_optimization": null}', "[" * 100_000)),
         ('{"zero_optimization": {"stage": 3}}', "set stage3_gather_16bit_weights_on_model_save to true"),
         ((ROOT / "ds_config.json").read_text(), "torchrun --nproc_per_node 2 train_rl.py"),
     ],

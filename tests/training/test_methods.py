@@ -5,15 +5,18 @@ The trajectories and the judge's scores are fixed; everything between them and t
 
 import re
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
 import torch
 from parts import arena_of
+from transformers import get_scheduler
 from trl import GRPOTrainer
 
 from arenarl.config.checks import check_groups
 from arenarl.config.load import load_config
+from arenarl.config.value_types import SchedulerName
 from arenarl.domains.rubrics import domain_rubric
 from arenarl.domains.travel.truth import ANSWER_DIMENSIONS, PATH_DIMENSIONS
 from arenarl.judges.judge import Verdict
@@ -343,6 +346,11 @@ def test_every_laptop_run_has_its_row_among_the_results_and_starts_from_the_same
     assert ROWS.get(config.name, ("", None))[1] == named or named in in_tables
     assert config.sft_policy == "runs/quickstart/sft"
     assert config.rl.rollouts == 150
+
+
+@pytest.mark.parametrize("name", get_args(SchedulerName))
+def test_every_scheduler_that_a_yaml_can_name_needs_no_further_settings(name):
+    get_scheduler(name, torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1e-3), num_warmup_steps=1, num_training_steps=4)
 
 
 @pytest.mark.parametrize(
