@@ -16,7 +16,7 @@ def main() -> None:
         parser.add_argument("--run-name", action="store_true", help="print only what the run's folders are called")
 
     config, arguments = parse_arguments(__doc__, add_options)
-    if arguments.processes:
+    if arguments.processes is not None:
         from arenarl.config.checks import check_groups
 
         check_groups(config, arguments.processes)

@@ -175,6 +175,8 @@ def check_groups(config: Config, processes: int) -> None:
         UserError: names the numbers to change.
     """
     n, k, micro = config.rollout.group_size, config.rl.groups, config.rl.micro_batch_size
+    if processes < 1:
+        raise UserError(f"{processes} processes cannot train; start at least one")
     if config.judge.concurrency < processes:
         raise UserError(
             f"judge.concurrency={config.judge.concurrency} cannot be shared by {processes} processes; "

@@ -3,6 +3,7 @@
 `layers` reads what was said, pydantic holds it against the types and ranges of `schema`, `checks` refuses keys that contradict each other.
 """
 
+import json
 import re
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -25,6 +26,7 @@ _WORDS = {  # for what pydantic says in words of its own
     "greater_than_equal": "must not be below {ge}",
     "less_than_equal": "must not be above {le}",
     "missing": "is missing",
+    "too_short": "must name at least {min_length}",
     "bool_type": "must be true or false",
     "string_type": "must be text; what looks like a number or a truth value needs quotes",
 }
@@ -63,7 +65,8 @@ def _refusal(wrong: Any, said: dict[str, str]) -> str:
     """What pydantic found wrong: where it was said, the key, its value and what is allowed."""
     path = [str(part) for part in wrong["loc"] if part != "[key]"]  # of a mapping, which itself is wrong
     key, where = ".".join(path), next(said[known] for end in range(len(path), -1, -1) if (known := ".".join(path[:end])) in said)
-    value = "" if wrong["type"] == "missing" or "[key]" in wrong["loc"] or path[-1] in _SECRET else f"={wrong['input']}"
+    value = wrong["input"] if isinstance(wrong["input"], str) else json.dumps(wrong["input"], ensure_ascii=False, default=str)
+    value = "" if wrong["type"] == "missing" or "[key]" in wrong["loc"] or path[-1] in _SECRET else f"={value}"
     words = _WORDS.get(wrong["type"], "").format(**wrong.get("ctx", {}))
     if not words:
         words = wrong["msg"].removeprefix("Value error, ").replace("Input should be", "must be")

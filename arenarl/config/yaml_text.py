@@ -16,7 +16,7 @@ MAX_VALUES = 20_000  # our longest file has 500
 _PLAIN = {  # what text without quotes is read as, and the characters that it may begin with
     "null": (r"~|null|Null|NULL|", ["~", "n", "N", ""]),
     "bool": (r"true|True|TRUE|false|False|FALSE", list("tTfF")),
-    "int": (r"-?(?:0|[1-9]\d{0,18})", list("-0123456789")),
+    "int": (r"-?(?:0|[1-9]\d{0,999})", list("-0123456789")),
     "float": (r"-?(?:\d+\.\d*|\.\d+)(?:[eE][-+]?\d+)?|-?\d+[eE][-+]?\d+|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)", list("-+.0123456789")),
     "merge": (r"<<", ["<"]),
 }

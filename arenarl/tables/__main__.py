@@ -22,6 +22,8 @@ def main() -> None:
     parser.add_argument("--again", action="store_true", help="run the rows whatever is stored, and compare; into runs/again")
     parser.add_argument("--workers", type=int, default=2, help="runs at once, a core each (default: 2)")
     arguments = parser.parse_args()
+    if arguments.workers < 1:
+        raise UserError(f"--workers {arguments.workers}: name at least 1")
 
     names = list(TABLES) if arguments.tables == ["all"] else arguments.tables
     tables = {name: read_table(name) for name in names}

@@ -116,10 +116,12 @@ def runs_of(name: str, table: Table, rows: list[str], seeds: list[int], folder: 
     """A run for each seed and row, all rows of a seed in a row; `folder` lies in runs/ and takes what they write.
 
     Raises:
-        UserError: a row that the table does not have, or a row's config that cannot work.
+        UserError: a row that the table does not have, a seed that is none, or a row's config that cannot work.
     """
     if unknown := sorted(set(rows) - set(table.rows)):
         raise UserError(f"{name} has no row {', '.join(unknown)}; known: {', '.join(table.rows)}")
+    if odd := [seed for seed in seeds if not 0 <= seed < 2**32]:
+        raise UserError(f"seed {odd[0]}: must be from 0 to {2**32 - 1}")
     last = table.quick.set if quick else {}
     cold_start = table.cold_start_set | last
     sft = load_config(table.cold_start, as_overrides(cold_start))

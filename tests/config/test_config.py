@@ -212,8 +212,12 @@ def test_the_module_prints_the_resolved_config(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "reason"), [(("--set", "sed=3"), "did you mean seed?"), (("--processes", "5", "--set", "rl.groups=6"), "rl.groups=6")]
-)
+    ("arguments", "reason"),
+    [
+        (("--set", "sed=3"), "did you mean seed?"), (("--processes", "5", "--set", "rl.groups=6"), "rl.groups=6"),
+        (("--processes", "0"), "0 processes cannot train"),
+    ],
+)  # fmt: skip
 def test_the_module_refuses_what_cannot_run_in_one_line(arguments, reason):
     shown = show(*arguments)
     assert shown.returncode == 2 and shown.stdout == ""

@@ -102,6 +102,8 @@ def test_an_unknown_table_or_row_is_refused_with_those_there_are(folder):
             read_table(name)
     with pytest.raises(UserError, match="has no row swis; known: one, other, closed"):
         runs_of("own", read_table("own", folder), ["swis"], [])
+    with pytest.raises(UserError, match="seed -1: must be from 0"):
+        runs_of("own", read_table("own", folder), [], [0, -1])
 
 
 def result(run, win_rate, cpu="one"):
