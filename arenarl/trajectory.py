@@ -243,7 +243,7 @@ def text_of(content: Any) -> str:
     ('a', 'a', '')
     """
     if isinstance(content, list):
-        return "".join(text_of(part.get("text")) for part in content if isinstance(part, dict))
+        content = "".join(part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str))
     return storable(content) if isinstance(content, str) else ""
 
 

@@ -82,7 +82,7 @@ class LLMConfig:
     reply_format: Literal["json_schema", "json_object", "none"] = "json_schema"  # what it can be made to reply; checked here anyway
     extra_body: Fields = field(default_factory=dict)  # further fields of a request, as they are: {enable_thinking: false}
     timeout_s: Seconds = 120.0  # an attempt that takes longer is made again
-    patience_s: Seconds = 600.0  # for so long a call is tried again on timeouts, 429 and 5xx; then it has failed
+    patience_s: Seconds = 600.0  # for so long a call is tried again on timeouts, 429, 5xx and what is no completion; then it has failed
     price_in: NonNegativeFloat | None = None  # of a million prompt tokens, in any currency, the same for all models of a run; null: not known
     price_out: NonNegativeFloat | None = None  # of a million reply tokens
 

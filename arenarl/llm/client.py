@@ -1,14 +1,15 @@
 """Calls LLMs behind OpenAI-compatible APIs: for judges, query rubrics, simulated tools and closed policies alike.
 
 `ask` wants JSON by a pydantic model and ends as an instance of it, or as None: never as a guess. A reply that does not parse is
-asked for once more with the error. `complete` takes whatever a policy replies. Timeouts, 429 and 5xx are tried again with growing pauses
-for `patience_s`. All calls of a process share one limit; replies are kept in the store, so the same call is paid for once. What no
-further call can mend (a refused key, a spent budget, an outage, too many failures) sets `stop_reason`: from then on no call is made, and
-the run saves and stops.
+asked for once more with the error. `complete` takes whatever a policy replies. Timeouts, 429, 5xx and what is no completion are tried
+again with growing pauses for `patience_s`. All calls of a process share one limit; replies are kept in the store, so the same call is paid
+for once. What no further call can mend (a refused key, a redirect, a spent budget, nobody answered for `patience_s`, too many failures) sets
+`stop_reason`: from then on no call is made, and the run saves and stops.
 """
 
 import asyncio
 import json
+import math
 import os
 import random
 import time
@@ -23,13 +24,16 @@ import openai
 from pydantic import BaseModel
 
 from arenarl.config.schema import JudgesConfig, LLMConfig
+from arenarl.llm.completion import Completion, NoCompletion, check_tool_calls, read_completion
 from arenarl.llm.json_reply import parse_reply
+from arenarl.llm.prompts import quotable
 from arenarl.llm.reply_store import ReplyStore, Spent, StoredReply, reply_key
 from arenarl.system.database import json_hash
 from arenarl.system.errors import UserError
 from arenarl.system.in_flight import InFlight
 from arenarl.system.loop_thread import LoopThread
 from arenarl.system.progress import process_count
+from arenarl.trajectory import text_of
 
 Message = dict[str, Any]
 Parsed = TypeVar("Parsed", bound=BaseModel)
@@ -38,6 +42,7 @@ OPENAI_URL = "https://api.openai.com/v1"
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 30.0
 _WINDOW, _FEWEST = 200, 50  # verdicts over which the share of failures is taken, and how many it takes to judge by
 _RETRIED_STATUS = (408, 409, 429)  # and all from 500
+_SHORTEST_KEY = 8  # characters of what is kept secret; a shorter one, such as EMPTY for a server of one's own, may be a word of a reply
 _FATAL = (openai.AuthenticationError, openai.PermissionDeniedError, openai.NotFoundError)
 
 
@@ -61,9 +66,10 @@ class Usage:
     failed: int = 0  # of these without a reply, or without one that parses
     from_store: int = 0  # replies that had been paid for before
     calls: int = 0  # replies paid for
-    retries: int = 0  # attempts that ended in a timeout, 429, 5xx or a cut connection
+    retries: int = 0  # attempts that ended in a timeout, 429, 5xx, a cut connection or no completion
     tokens_in: int = 0
     tokens_out: int = 0
+    unknown_tokens: int = 0  # replies paid for whose tokens the API does not say, or not believably; their cost is the most it can be
     cost: float = 0.0
 
     def __add__(self, other: "Usage") -> "Usage":
@@ -121,6 +127,8 @@ class LLMClient:
         """What `take_usage` says, as a line for the terminal."""
         usage, spent = self.take_usage()
         tokens = f"{usage.tokens_in:,} tokens in, {usage.tokens_out:,} out, cost {usage.cost:.2f}"
+        if usage.unknown_tokens:
+            tokens += f"; {usage.unknown_tokens:,} replies do not say their tokens and are charged the most that they can have cost"
         now = f"LLM calls: {usage.calls:,} paid for ({tokens}), {usage.from_store:,} replies from the store, {usage.failed:,} verdicts failed"
         return f"{now}; {self.run} so far: {spent.calls:,} calls, cost {spent.cost:.2f}"
 
@@ -159,8 +167,8 @@ class LLMClient:
             self._note(False)
         return reply
 
-    async def _reply(self, llm: LLMConfig, request: dict[str, Any], repeat: int, read: Callable[[Any], str]) -> StoredReply | NoReply:
-        """The reply from the store, from a call under way, or from a call of its own, whose first choice `read` makes a text of."""
+    async def _reply(self, llm: LLMConfig, request: dict[str, Any], repeat: int, read: Callable[[Completion], str]) -> StoredReply | NoReply:
+        """The reply from the store, from a call under way, or from a call of its own, which `read` makes a text of."""
         key = reply_key(llm.base_url or OPENAI_URL, request, repeat)
         if stored := self.store.get(key):
             self.usage.from_store += 1
@@ -172,70 +180,84 @@ class LLMClient:
         # who gives up waiting leaves the call, which is paid for, to the store
         return await self._in_flight.get(key, lambda: self._call(llm, request, key, read))
 
-    async def _call(self, llm: LLMConfig, request: dict[str, Any], key: str, read: Callable[[Any], str]) -> StoredReply | NoReply:
+    async def _call(self, llm: LLMConfig, request: dict[str, Any], key: str, read: Callable[[Completion], str]) -> StoredReply | NoReply:
         """Attempts until there is a reply. None comes if the API refuses this call, `patience_s` is over or the run is to stop."""
-        started, pause_s = time.monotonic(), _FIRST_PAUSE_S
+        started, pause_s = None, _FIRST_PAUSE_S
         while True:
             async with self._slots:
                 if self.stop_reason or not self._reserve():
                     return NoReply(self.stop_reason)
+                started = started or time.monotonic()  # waiting for a place is not waiting for the API
                 try:
-                    reply = await self._attempt(llm, request, read)
-                    return self._keep(llm, key, reply)
+                    completion = await self._attempt(llm, request)
+                    text = read(completion)
                 except Exception as error:  # noqa: BLE001 - sorted below; what the run cannot go on with sets stop_reason
-                    self.store.release(self.run)
+                    self._settle(llm, error)
                     wait_s = self._pause_after(llm, error, pause_s * random.uniform(0.75, 1.25))
                     reason = self._last_error
+                else:
+                    self._last_reply_at = time.monotonic()
+                    return self._keep(llm, request, key, completion, text)
             if wait_s is None:
                 return NoReply(reason, is_refusal=not self.stop_reason)
-            if time.monotonic() + wait_s - started > llm.patience_s:
+            left_s = started + llm.patience_s - time.monotonic()
+            if left_s <= 0:
                 self._give_up(llm, started)
                 return NoReply(reason)
             self.usage.retries += 1
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
             try:
-                await asyncio.wait_for(self._stopped.wait(), wait_s)
+                await asyncio.wait_for(self._stopped.wait(), min(wait_s, left_s))  # the last attempt is made when patience ends
             except TimeoutError:
                 pass
 
-    async def _attempt(self, llm: LLMConfig, request: dict[str, Any], read: Callable[[Any], str]) -> StoredReply:
+    async def _attempt(self, llm: LLMConfig, request: dict[str, Any]) -> Completion:
         async with asyncio.timeout(llm.timeout_s):
-            completion = await self._api(llm).chat.completions.create(**request)
-        if not completion.choices:  # some gateways put an error into a reply with status 200
-            raise ValueError("a reply without choices")
-        self._last_reply_at = time.monotonic()
-        usage = completion.usage
-        tokens = (usage.prompt_tokens, usage.completion_tokens) if usage else (0, 0)
-        return StoredReply(read(completion.choices[0]), completion.model or llm.model, *tokens)
+            response = await self._api(llm).chat.completions.with_raw_response.create(**request)
+        return read_completion(response.content)
 
     def _pause_after(self, llm: LLMConfig, error: Exception, pause_s: float) -> float | None:
-        """Seconds until the next attempt, as the server says or else `pause_s`; None if none can help."""
+        """Seconds until the next attempt: `pause_s`, or more if the server asks for it; None if none can help."""
         cause = f" ({error.__cause__!r})" if error.__cause__ else ""  # a connection error alone says nothing
         self._last_error = self._without_keys(f"{type(error).__name__}: {error}{cause}")
-        if isinstance(error, _FATAL):
-            self._stop(f"the API at {llm.base_url or OPENAI_URL} refuses calls to {llm.model}: {self._last_error}")
-            return None
         if isinstance(error, openai.APIStatusError):
-            if error.status_code < 500 and error.status_code not in _RETRIED_STATUS:
-                return None  # this call alone: too long, or filtered
-            try:
-                return max(0.0, float(error.response.headers.get("retry-after", pause_s)))
-            except ValueError:  # a date
-                return pause_s
-        if isinstance(error, TimeoutError | openai.APIConnectionError | openai.APIError | ValueError):
+            where, status = llm.base_url or OPENAI_URL, error.status_code
+            if isinstance(error, _FATAL):
+                self._stop(f"the API at {where} refuses calls to {llm.model}: {self._last_error}")
+            elif status < 400:  # followed, it would tell the prompt to others, or end as another request
+                target = self._without_keys(error.response.headers.get("location", "nowhere"))
+                self._stop(f"the API at {where} redirects calls ({status}) to {target}; set base_url to the address that answers itself")
+            elif status >= 500 or status in _RETRIED_STATUS:
+                return max(pause_s, _asked_pause(error.response.headers.get("retry-after")))
+            return None  # otherwise for this call alone: too long, or filtered
+        if isinstance(error, TimeoutError | openai.APIConnectionError | openai.APIError | NoCompletion):
             return pause_s
         raise error
 
     def _give_up(self, llm: LLMConfig, started: float) -> None:
         """The call has failed; if no other had a reply in all that time either, the run has."""
         if self._last_reply_at < started:
-            self._stop(f"no reply from {llm.base_url or OPENAI_URL} for {llm.patience_s:g} s; the last error: {self._last_error}")
+            url = llm.base_url or OPENAI_URL
+            self._stop(f"no usable reply from {url} for {llm.patience_s:g} s; the last error: {self._last_error}")
 
-    def _keep(self, llm: LLMConfig, key: str, reply: StoredReply) -> StoredReply:
-        cost = llm.cost(reply.tokens_in, reply.tokens_out)
-        self.usage += Usage(calls=1, tokens_in=reply.tokens_in, tokens_out=reply.tokens_out, cost=cost)
-        self.store.charge(self.run, reply, cost)
+    def _settle(self, llm: LLMConfig, error: Exception) -> None:
+        """Take the reserved call back, unless what came of it says that it was billed."""
+        if isinstance(error, NoCompletion) and error.tokens:
+            self._charge(llm, error.tokens, error.tokens)
+        else:
+            self.store.release(self.run)
+
+    def _keep(self, llm: LLMConfig, request: dict[str, Any], key: str, completion: Completion, text: str) -> StoredReply:
+        """An API may repeat a key in what it replies, too."""
+        known = completion.tokens
+        self._charge(llm, known, known or (len(json.dumps(request)), request[llm.token_limit_name]))  # no token without a byte
+        reply = StoredReply(self._without_keys(text), self._without_keys(completion.model or llm.model), *(known or (None, None)))
         return self.store.put(key, reply)
+
+    def _charge(self, llm: LLMConfig, known: tuple[int, int] | None, at_most: tuple[int, int]) -> None:
+        cost, (tokens_in, tokens_out) = llm.cost(*at_most), known or (0, 0)
+        self.usage += Usage(calls=1, tokens_in=tokens_in, tokens_out=tokens_out, unknown_tokens=known is None, cost=cost)
+        self.store.charge(self.run, tokens_in, tokens_out, cost)
 
     def _reserve(self) -> bool:
         if not self.store.reserve(self.run, self.limits.max_calls, self.limits.max_cost):
@@ -259,27 +281,28 @@ class LLMClient:
 
     def _stop(self, reason: str) -> None:
         if not self.stop_reason:
-            self.stop_reason = " ".join(reason.split())[:600]
+            self.stop_reason = " ".join(quotable(reason).split())[:600]
             self._stopped.set()
 
     def _api(self, llm: LLMConfig) -> openai.AsyncOpenAI:
         endpoint = (llm.base_url or OPENAI_URL, llm.api_key_variable)
         if endpoint not in self._apis:
             key = self.keys.get(llm.api_key_variable or "", "none")
-            self._apis[endpoint] = openai.AsyncOpenAI(base_url=endpoint[0], api_key=key, max_retries=0, timeout=None)
+            http = openai.DefaultAsyncHttpxClient(follow_redirects=False)
+            self._apis[endpoint] = openai.AsyncOpenAI(base_url=endpoint[0], api_key=key, max_retries=0, timeout=None, http_client=http)
         return self._apis[endpoint]
 
     def _without_keys(self, text: str) -> str:
-        """An API may repeat a key in its errors."""
+        """An API may repeat a key in what it says."""
         for key in self.keys.values():
-            text = text.replace(key, "***")
+            text = text.replace(key, "***") if len(key) >= _SHORTEST_KEY else text
         return text
 
     def _write_log(self, about: str, messages: Sequence[Message], parsed: BaseModel) -> None:
         if self.log is not None:
             line = {"about": about, "messages": json_hash(messages), "reply": parsed.model_dump()}
             with self.log.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
+                file.write(self._without_keys(json.dumps(line)) + "\n")
 
 
 def open_client(llms: Iterable[LLMConfig], limits: JudgesConfig, run: str, folder: Path | None = None) -> LLMClient | None:
@@ -301,14 +324,16 @@ def read_keys(llms: Sequence[LLMConfig]) -> dict[str, str]:
     """The keys that these LLMs need, by the name of their environment variable.
 
     Raises:
-        UserError: a variable is not set.
+        UserError: a variable is not set, or holds what cannot stand in a header.
     """
     keys = {}
     for llm in llms:
-        if llm.api_key_variable:
-            keys[llm.api_key_variable] = os.environ.get(llm.api_key_variable, "")
-            if not keys[llm.api_key_variable]:
-                raise UserError(f"set the environment variable {llm.api_key_variable} to the key for {llm.base_url or OPENAI_URL}, for {llm.model}")
+        if name := llm.api_key_variable:
+            keys[name] = os.environ.get(name, "").strip()
+            if not keys[name]:
+                raise UserError(f"set the environment variable {name} to the key for {llm.base_url or OPENAI_URL}, for {llm.model}")
+            if not (keys[name].isascii() and keys[name].isprintable()):
+                raise UserError(f"the environment variable {name} holds characters that no key has; set it to the key alone")
     return keys
 
 
@@ -332,12 +357,22 @@ def _verdict_request(llm: LLMConfig, messages: list[Message], reply_type: type[B
     return chat_request(llm, messages, llm.max_reply_tokens, llm.temperature, **form)
 
 
-def _content(choice: Any) -> str:
-    return (choice.message.content or "").encode("utf-8", "replace").decode()  # JSON can spell half surrogates
+def _asked_pause(retry_after: str | None) -> float:
+    """Seconds that a server asks for; 0 for a date, and for what is no time."""
+    try:
+        seconds = float(retry_after or 0)
+    except ValueError:
+        return 0.0
+    return seconds if math.isfinite(seconds) else 0.0
 
 
-def _whole_message(choice: Any) -> str:
-    return json.dumps({"finish_reason": choice.finish_reason, **choice.message.to_dict(warnings=False)})
+def _content(completion: Completion) -> str:
+    return text_of(completion.message.get("content"))
+
+
+def _whole_message(completion: Completion) -> str:
+    check_tool_calls(completion)
+    return json.dumps({"finish_reason": completion.finish_reason, **completion.message})
 
 
 _schema = lru_cache(lambda reply_type: reply_type.model_json_schema())

@@ -21,12 +21,12 @@ CREATE TABLE IF NOT EXISTS spent (
 
 @dataclass(frozen=True)
 class StoredReply:
-    """A reply's text as the model wrote it, the model's name as the API gave it, and the tokens that were billed."""
+    """A reply's text as the model wrote it, the model's name as the API gave it, and the tokens that were billed; None if it did not say."""
 
     text: str
     model: str
-    tokens_in: int
-    tokens_out: int
+    tokens_in: int | None
+    tokens_out: int | None
 
 
 @dataclass(frozen=True)
@@ -72,9 +72,9 @@ class ReplyStore:
         """Take back a reserved call that brought no reply."""
         self._db.execute("UPDATE spent SET calls = calls - 1 WHERE run = ?", (run,))
 
-    def charge(self, run: str, reply: StoredReply, cost: float) -> None:
+    def charge(self, run: str, tokens_in: int, tokens_out: int, cost: float) -> None:
         """Add what a reserved call's reply cost."""
-        values = (reply.tokens_in, reply.tokens_out, cost, run)
+        values = (tokens_in, tokens_out, cost, run)
         self._db.execute("UPDATE spent SET tokens_in = tokens_in + ?, tokens_out = tokens_out + ?, cost = cost + ? WHERE run = ?", values)
 
     def spent(self, run: str) -> Spent:

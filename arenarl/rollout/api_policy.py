@@ -103,7 +103,7 @@ class ApiRolloutEngine(RolloutEngine):
         except ValueError as error:
             return self._without_reply(progress, NoReply(str(error), is_refusal=True))
         calls = [(call_id or f"call_{turn_number}_{number}", call) for number, (call_id, call) in enumerate(native_calls(said))]
-        progress.count(reply.tokens_in, reply.tokens_out)
+        progress.count(reply.tokens_in or 0, reply.tokens_out or 0)  # what the API does not say counts as none
         progress.meta["model"] = reply.model
         progress.messages.append(reply_message(said, [call for _, call in calls]))
         progress.sent.append(_sent_back(said, calls))

@@ -309,6 +309,7 @@ def llm_usage(client: LLMClient) -> dict[str, float]:
         "judge/retries": total.retries,
         "judge/tokens_in": total.tokens_in,
         "judge/tokens_out": total.tokens_out,
+        "judge/unknown_tokens": total.unknown_tokens,
         "judge/cost": total.cost,
         "judge/total_calls": spent.calls,
         "judge/total_cost": spent.cost,

@@ -432,6 +432,7 @@ def test_a_wrong_section_base_is_refused(refuse):
     [
         ("{name: llm}", "judge.train.model is missing"),
         ("{name: llm, model: m, base_url: 'https://user:secret@host/v1'}", "judge.train.base_url"),
+        ("{name: llm, model: m, base_url: 'http://:secret@host/v1'}", "judge.train.base_url"),
         ("{name: llm, model: m, base_url: 'https://host/v1?api-key=secret'}", "judge.train.base_url"),
         ("{name: llm, model: m, base_url: host}", "judge.train.base_url"),
         ("{timeout_s: 0}", "judge.train.timeout_s"),

@@ -4,15 +4,18 @@ import asyncio
 import itertools
 from functools import partial
 
+import numpy as np
 import pytest
-from judge_servers import client_of, judge_of, serving
+from judge_servers import client_of, hostile_half, judge_of, serving
 from parts import arena_of
 
 from arenarl.config.schema import BY_ANSWER, Config, GroupStageConfig, JudgeConfig, RolloutConfig
 from arenarl.domains.travel.truth import ANSWER_DIMENSIONS, examine
+from arenarl.evaluation.evaluation import Panel, judge_trajectories
 from arenarl.judges.embedded import EmbeddedJudge
 from arenarl.judges.judge import cached_examiner
 from arenarl.judges.server import FAULTS, JudgeServer
+from arenarl.llm.client import RunStopped
 from arenarl.training.rewarding import REWARDS
 from arenarl.trajectory import RolloutGroup
 
@@ -28,10 +31,12 @@ def examiner(world):
 def serve(taught, examiner):
     """`serve(**options)`: a context with the address of a judge server that knows all queries of `taught`, and the server's log."""
 
-    def serve(judge=EXACT, **options):
+    def serve(judge=EXACT, middlewares=(), **options):
         log = []
         server = JudgeServer({one.query.query: one.query for one in taught}, examiner, judge, log=log.append, **options)
-        return serving(server.app()), server, log
+        app = server.app()
+        app.middlewares.extend(middlewares)
+        return serving(app), server, log
 
     return serve
 
@@ -105,6 +110,45 @@ def test_under_faults_of_every_kind_every_score_used_is_in_the_servers_log(taugh
     usage, _ = client.take_usage()
     assert usage.failed == sum(call.scores is None for call in used) and usage.retries > 50 and client.stop_reason is None
     assert all(call.error for call in used if call.scores is None)
+
+
+@pytest.mark.parametrize("size", [8, pytest.param(40, marks=pytest.mark.slow(30))])
+def test_with_half_of_the_replies_hostile_every_verdict_is_true_or_missing_and_counted(taught, examiner, serve, tmp_path, size):
+    """In a tournament, by pointwise scores, and in evaluation."""
+    config = Config(rollout=RolloutConfig(group_size=4))
+    context, _, log = serve(middlewares=[hostile_half])
+    used, failed = [], 0
+    with context as url:
+        client = client_of(tmp_path, max_failure_share=1.0)
+        judge = judge_of(url, client, patience_s=0.5)
+        for outcome in arena_of(config, judge).reward_groups(groups_of(taught, size // 2)):
+            calls = [call for match in outcome.ranking.matches for call in match.calls]
+            used += [tuple(call.detail) for call in calls if call.scores]
+            failed += sum(call.scores is None for call in calls)
+        config.reward.name = "pointwise_trajectory"
+        for outcome in arena_of(config, judge).reward_groups(groups_of(taught[size * 2 :], size // 2)):
+            failed += outcome.failed_calls
+            assert outcome.failed_calls == sum(reward is None for reward in outcome.rewards_G)
+        queries, trajectories = [one.query for one in taught[:size]], [one.trajectory for one in taught[size : 2 * size]]
+        baselines = {one.query.query_id: other.trajectory for one, other in zip(taught[:size], taught[2 * size :], strict=False)}
+        for case in judge_trajectories(queries, trajectories, baselines, Panel([judge], examiner)):
+            verdicts = [verdict for pair in case.calls for verdict in pair]
+            used += [verdict.dimensions for verdict in verdicts if verdict]
+            failed += verdicts.count(None)
+            assert np.isnan(case.outcomes).all() == (None in verdicts)
+    sent = [tuple(line["reply"].values()) for line in log if line["reply"]]
+    assert used and all(dimensions in sent for dimensions in used)
+    assert failed == client.take_usage()[0].failed > size and client.stop_reason is None
+
+
+@pytest.mark.slow(seconds=5)
+def test_with_half_of_the_replies_hostile_a_run_stops_that_allows_less(taught, serve, tmp_path):
+    context, _, _ = serve(middlewares=[hostile_half])
+    with context as url:
+        client = client_of(tmp_path)
+        arena_of(Config(rollout=RolloutConfig(group_size=4)), judge_of(url, client, patience_s=1.0)).reward_groups(groups_of(taught, 25))
+    with pytest.raises(RunStopped, match=r"judge\.max_failure_share=0\.2"):
+        client.check()
 
 
 @pytest.mark.parametrize("kind", FAULTS)

@@ -10,7 +10,8 @@ import time
 import openai
 import pytest
 from aiohttp import web
-from judge_servers import Script, client_of, completion, llm, serving
+from hostile import NO_COMPLETION, completion_of
+from judge_servers import Script, by_prompt, client_of, completion, llm, raw, serving
 
 from arenarl.config.schema import LLMConfig
 from arenarl.judges.llm import OneScore, scores_reply, winners_reply
@@ -204,7 +205,7 @@ def test_with_the_server_down_for_good_the_run_stops_with_a_clear_line(tmp_path)
     client = client_of(tmp_path)
     assert ask(client, llm(url, patience_s=1.0)) is None and ask(client, llm(url, patience_s=1.0), 1) is None
     assert time.monotonic() - started < 60
-    assert client.stop_reason.startswith(f"no reply from {url} for 1 s; the last error: APIConnectionError") and "\n" not in client.stop_reason
+    assert client.stop_reason.startswith(f"no usable reply from {url} for 1 s; the last error: APIConnectionError") and "\n" not in client.stop_reason
     assert client.take_usage()[1].calls == 0
 
 
@@ -333,3 +334,144 @@ def test_a_thousand_verdicts_of_half_a_second_take_little_more_than_their_share_
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20 * 1024  # kilobytes
     print(f"{took / (1000 / 64 * 0.5):.2f} of the bound")
     assert took < 100
+
+
+def ask_all(client, config, texts):
+    """One call for each text, all at once."""
+
+    async def many():
+        return await asyncio.gather(*(client.ask(config, [{"role": "user", "content": text}], OneScore, AGAIN) for text in texts))
+
+    return asyncio.run(many())
+
+
+def test_whatever_is_no_completion_is_asked_for_again(tmp_path):
+    with serving(by_prompt(lambda name, number: completion('{"score": 4}') if number else raw(NO_COMPLETION[name]))) as url:
+        client = client_of(tmp_path)
+        assert [reply.score for reply in ask_all(client, llm(url), NO_COMPLETION)] == [4.0] * len(NO_COMPLETION)
+    usage, _ = client.take_usage()
+    assert usage.retries == len(NO_COMPLETION) and (usage.verdicts, usage.failed) == (len(NO_COMPLETION), 0) and client.stop_reason is None
+
+
+def test_what_never_becomes_a_completion_is_a_counted_failure_and_too_many_stop_the_run(tmp_path):
+    names = [f"{name} {copy}" for name in NO_COMPLETION for copy in range(2)]
+    good = [f"good {number}" for number in range(20)]
+    reply = by_prompt(lambda name, number: completion('{"score": 4}') if name in good else raw(NO_COMPLETION[name.rpartition(" ")[0]]))
+    with serving(reply) as url:
+        client = client_of(tmp_path, max_failure_share=1.0)
+        replies = ask_all(client, llm(url, patience_s=1.0), [*names, *good])
+        strict = client_of(tmp_path / "strict", max_failure_share=0.4)
+        assert ask_all(strict, llm(url, patience_s=1.0), [*names, *good])[: len(names)] == [None] * len(names)
+    assert replies[: len(names)] == [None] * len(names) and all(reply.score == 4 for reply in replies[len(names) :])
+    assert client.take_usage()[0].failed == len(names) and client.stop_reason is None
+    assert "judge.max_failure_share=0.4; the last: NoCompletion: status 200, but no chat completion" in strict.stop_reason
+
+
+def test_with_nothing_but_web_pages_the_line_that_stops_the_run_shows_one(tmp_path):
+    with serving(by_prompt(lambda text, number: raw(NO_COMPLETION["html"]))) as url:
+        client = client_of(tmp_path)
+        assert ask(client, llm(url, patience_s=0.3)) is None
+    assert client.stop_reason.startswith(f"no usable reply from {url} for 0.3 s; ") and "<!DOCTYPE html>" in client.stop_reason
+
+
+def test_a_list_of_text_parts_is_text(tmp_path):
+    parts = [{"type": "thinking", "thinking": [{"text": "hm"}]}, {"type": "text", "text": '{"score"'}, {"type": "text", "text": ": 4}"}]
+    with serving(by_prompt(lambda text, number: raw(json.dumps(completion_of(parts)).encode()))) as url:
+        assert ask(client_of(tmp_path), llm(url)).score == 4
+
+
+LIES = [None, {"prompt_tokens": -(10**9), "completion_tokens": -(10**9)}, {"prompt_tokens": 10**30, "completion_tokens": 1}]
+
+
+@pytest.mark.parametrize("usage", LIES)
+def test_a_verdict_without_believable_usage_is_kept_and_charged_as_the_most_it_can_have_cost(tmp_path, usage):
+    """3 calls of at most 100 tokens for the reply, at 100 a token."""
+    with serving(by_prompt(lambda text, number: raw(json.dumps(completion_of(usage=usage)).encode()))) as url:
+        client = client_of(tmp_path, max_cost=25_000.0)
+        config = llm(url, price_in=0.0, price_out=1e8, max_reply_tokens=100)
+        replies = [ask(client, config, repeat) for repeat in range(4)]
+        assert [reply and reply.score for reply in replies] == [4, 4, 4, None] and "judge.max_cost" in client.stop_reason
+        assert ask(client_of(tmp_path), config).score == 4  # from the store
+    usage, spent = client.take_usage()
+    assert (usage.tokens_in, usage.tokens_out, usage.unknown_tokens) == (0, 0, 3) and spent == Spent(3, 0, 0, 30_000.0)
+
+
+def test_what_is_no_completion_but_was_billed_counts_as_paid(tmp_path):
+    billed = json.dumps(completion_of(choices=[])).encode()
+    with serving(by_prompt(lambda text, number: completion('{"score": 4}') if number else raw(billed))) as url:
+        client = client_of(tmp_path)
+        assert ask(client, llm(url)).score == 4
+    assert client.take_usage()[1] == Spent(2, 2000, 20, 0.0)
+
+
+@pytest.mark.parametrize("said", ["3600", "1e9", "Wed, 21 Oct 2099 07:28:00 GMT"])
+def test_what_one_call_is_told_to_wait_does_not_stop_a_run_whose_other_calls_are_answered(tmp_path, said):
+    busy = {"busy 1", "busy 2"}
+
+    def play(text, number):
+        return raw(b"{}", 429, **{"Retry-After": said}) if text in busy and (text == "busy 2" or not number) else completion('{"score": 4}')
+
+    with serving(by_prompt(play)) as url:
+        client, started = client_of(tmp_path), time.monotonic()
+        replies = ask_all(client, llm(url, patience_s=0.6), ["busy 1", "busy 2", *map(str, range(20))])
+    assert [reply is None for reply in replies] == [False, True, *[False] * 20]  # the first was asked again before its patience was over
+    assert client.stop_reason is None and client.take_usage()[0].failed == 1 and 0.5 < time.monotonic() - started < 5
+
+
+def test_if_nobody_is_answered_for_as_long_as_patience_the_run_stops_and_not_before(tmp_path):
+    with serving(by_prompt(lambda text, number: raw(b"{}", 429, **{"Retry-After": "3600"}))) as url:
+        client, started = client_of(tmp_path), time.monotonic()
+        assert ask_all(client, llm(url, patience_s=0.5), "abc") == [None] * 3
+    assert time.monotonic() - started >= 0.5 and "no usable reply" in client.stop_reason and "RateLimitError" in client.stop_reason
+
+
+def test_waiting_for_a_place_is_not_waiting_for_the_api(tmp_path):
+    """One place, taken for 0.4 s by the first call: the second's first attempt is refused after more than its patience, and made again."""
+    script = Script(0.4, (429, "{}", {}), '{"score": 4}')
+    with serving(script.app) as url:
+        client = client_of(tmp_path, concurrency=1)
+        assert [reply.score for reply in ask_all(client, llm(url, patience_s=0.3), "ab")] == [1, 4]
+
+
+@pytest.mark.parametrize("said", ["0", "-5", "nan", "soon"])
+def test_pauses_grow_whatever_the_server_says(tmp_path, said):
+    script = Script((429, "{}", {"Retry-After": said}))
+    with serving(script.app) as url:
+        ask(client_of(tmp_path), llm(url, patience_s=0.9))
+    assert 3 <= len(script.requests) <= 6  # after 0, 0.1, 0.3, 0.7 s, each longer or shorter by a quarter, and in the end
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_redirect_is_not_followed_and_stops_the_run(tmp_path, status):
+    elsewhere, script = Script('{"score": 9}'), Script()
+    elsewhere.app.router.add_get("/v1/chat/completions", elsewhere._reply)
+    with serving(elsewhere.app) as other, serving(script.app) as url:
+        script.replies = [(status, "", {"Location": f"{other}/chat/completions"})]
+        client = client_of(tmp_path)
+        assert ask(client, llm(url)) is None
+    assert not elsewhere.requests and len(script.requests) == 1
+    assert client.stop_reason.startswith(f"the API at {url} redirects calls ({status}) to {other}/chat/completions; set base_url to")
+
+
+def test_a_key_that_a_reply_repeats_is_in_no_file(tmp_path):
+    """In its text, in its model's name, and where it is spelt with an escape within the JSON that the model wrote."""
+    key = "sk-MARKED-1"
+
+    def play(text, number):
+        said = completion_of(f'{key} {{"score": 4, "correctness": "{key}", "more": "sk-\\u004dARKED-1"}}', model=key)
+        return raw(json.dumps(said).encode())
+
+    with serving(by_prompt(play)) as url:
+        client = client_of(tmp_path, keys={"K": key, "L": "4"}, log=tmp_path / "log.jsonl")
+        assert ask(client, llm(url, api_key_variable="K")).score == 4  # a key as short as L's is no secret
+    assert all(key.encode() not in path.read_bytes() for path in tmp_path.rglob("*")) and (tmp_path / "log.jsonl").stat().st_size
+
+
+def test_blanks_around_a_key_do_no_harm_and_what_no_header_can_hold_is_refused(monkeypatch):
+    config = [LLMConfig(model="m", api_key_variable="SOME_KEY")]
+    monkeypatch.setenv("SOME_KEY", " sk-x\n")
+    assert read_keys(config) == {"SOME_KEY": "sk-x"}
+    for wrong in ("sk-\n-x", "sk-ü", "sk-\x1b"):
+        monkeypatch.setenv("SOME_KEY", wrong)
+        with pytest.raises(UserError, match="SOME_KEY holds characters that no key has"):
+            read_keys(config)

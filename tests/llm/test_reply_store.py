@@ -38,7 +38,7 @@ def test_a_run_cannot_reserve_more_calls_than_it_may_pay_for(tmp_path):
     assert [store.reserve("run", 3, None) for _ in range(5)] == [True, True, True, False, False]
     store.release("run")
     assert store.reserve("run", 3, None) and store.reserve("other", 3, None)
-    store.charge("run", REPLY, 0.5)
+    store.charge("run", 100, 10, 0.5)
     assert store.spent("run") == Spent(3, 100, 10, 0.5) and store.spent("nobody") == Spent()
     assert not store.reserve("run", None, 0.5) and store.reserve("run", None, 0.51)
 
@@ -59,7 +59,7 @@ won = 0
 for key in range(200):
     won += store.put(str(key), StoredReply(str(number), "m", 1, 1)).text == str(number)
     if store.reserve("run", 500, None):
-        store.charge("run", StoredReply("", "m", 2, 3), 0.25)
+        store.charge("run", 2, 3, 0.25)
 print(won)
 """
 

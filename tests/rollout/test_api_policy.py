@@ -76,9 +76,9 @@ def engine_of(url, client, environment, config=LIMITS, **keys):
     return ApiRolloutEngine(llm, client, lambda: environment, config, "en")
 
 
-def roll_out(tmp_path, environment, *replies, config=LIMITS, temperature=0.0, **keys):
+def roll_out(tmp_path, environment, *replies, config=LIMITS, temperature=0.0, play=None, **keys):
     """One trajectory, and the server that played it."""
-    policy = Policy(turns(*replies))
+    policy = Policy(play or turns(*replies))
     with serving(policy.app) as url:
         engine = engine_of(url, client_of(tmp_path), environment, config, **keys)
         return engine.roll_out([Attempt(query(), temperature, 7)])[0], policy
@@ -154,6 +154,13 @@ def test_the_config_says_how_temperature_and_limit_are_sent(tmp_path, compact):
     assert "temperature" not in policy.bodies[0]
 
 
+@pytest.mark.parametrize("calls", ["x", 7, [None], ["f"], [{"function": "f"}], [{"id": {}, "function": {}}]])
+def test_tool_calls_that_are_none_are_asked_for_again(tmp_path, compact, calls):
+    replies = [{"content": None, "tool_calls": calls}, ANSWER]
+    trajectory, policy = roll_out(tmp_path, compact, play=lambda body, turn: replies.pop(0))
+    assert trajectory.valid and len(policy.bodies) == 2 and policy.bodies[0] == policy.bodies[1]
+
+
 def test_a_re_run_makes_no_call_and_other_seeds_are_other_samples(tmp_path, compact):
     policy = Policy(turns(LOOK, ANSWER))
     with serving(policy.app) as url:
@@ -189,7 +196,7 @@ def test_a_query_that_the_api_refuses_has_no_answer_and_too_many_stop_the_run(tm
 
 def test_an_api_that_stays_silent_stops_the_run_and_never_counts_as_a_loss(tmp_path, compact):
     policy = Policy(turns((503, "down")))
-    with serving(policy.app) as url, pytest.raises(RunStopped, match="no reply from"):
+    with serving(policy.app) as url, pytest.raises(RunStopped, match="no usable reply from"):
         engine_of(url, client_of(tmp_path), compact, patience_s=0.5).roll_out([Attempt(query(), 0.0, 1)])
 
 

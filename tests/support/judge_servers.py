@@ -1,10 +1,14 @@
 """Real judge servers on localhost, for tests, and clients that ask them."""
 
 import asyncio
+import json
+import random
 import time
+from collections import Counter
 from contextlib import contextmanager
 
 from aiohttp import web
+from hostile import NO_COMPLETION, completion_of, mutated
 
 from arenarl.config.schema import SIMULATED_MODEL, JudgeConfig, JudgesConfig, LLMConfig
 from arenarl.judges.llm import LLMJudge
@@ -61,10 +65,36 @@ class Script:
 
 
 def completion(text):
-    choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
-    usage = {"prompt_tokens": 1000, "completion_tokens": 10, "total_tokens": 1010}
-    return web.json_response({"id": "1", "object": "chat.completion", "created": 0, "model": "m-1", "choices": [choice], "usage": usage})
+    return web.json_response(completion_of(text))
 
 
 def llm(url, **keys):
     return LLMConfig(model="m", base_url=url, **({"api_key_variable": None, "timeout_s": 2.0, "patience_s": 10.0} | keys))
+
+
+def by_prompt(play):
+    """An application that answers with `play(text, number)`, a response to the prompt's text when it comes for that time, from 0."""
+    seen = Counter()
+
+    async def reply(request):
+        text = (await request.json())["messages"][-1]["content"]
+        seen[text] += 1
+        return play(text, seen[text] - 1)
+
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", reply)
+    return app
+
+
+@web.middleware
+async def hostile_half(request, handler):
+    """Of the prompts, by their hash, a half gets nothing but replies that are no completion, or completions with junk in them."""
+    rng = random.Random(await request.text())
+    said = json.loads((await handler(request)).body)
+    if rng.random() < 0.5:
+        return web.json_response(said)
+    return raw(NO_COMPLETION[rng.choice(list(NO_COMPLETION))] if rng.random() < 0.5 else json.dumps(mutated(rng, said)).encode())
+
+
+def raw(body, status=200, **headers):
+    return web.Response(status=status, body=body, headers={"Content-Type": "application/json"} | headers)

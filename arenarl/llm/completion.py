@@ -1,0 +1,108 @@
+"""Reads what an API replied with status 200: the first choice's message, and what was billed for it.
+
+Gateways send HTML, errors, event streams, nothing or half a completion with that status. Whatever is no completion is a `NoCompletion` with
+its reason, which the client counts and tries again; a completion whose usage cannot be believed is kept, its tokens unknown.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from arenarl.trajectory import storable
+
+_MOST_TOKENS = 10_000_000  # that a model reads or writes in one call: a larger count is none
+
+
+class NoCompletion(ValueError):
+    """A reply with status 200 that is no chat completion; `tokens` (in, out) if it says that it was billed all the same."""
+
+    def __init__(self, reason: str, tokens: tuple[int, int] | None = None):
+        super().__init__(reason)
+        self.tokens = tokens
+
+
+@dataclass(frozen=True)
+class Completion:
+    """The first choice; `tokens` (in, out) as billed, None where the API does not say, or says what cannot be."""
+
+    message: dict[str, Any]
+    finish_reason: Any
+    model: str | None
+    tokens: tuple[int, int] | None
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+
+class _Message(_Strict):
+    content: str | list[dict[str, Any]] | None = None
+
+
+class _Choice(_Strict):
+    message: _Message
+
+
+class _Choices(_Strict):
+    choices: Annotated[list[Any], Field(min_length=1)]
+
+
+class _Usage(_Strict):
+    prompt_tokens: Annotated[int, Field(gt=0, le=_MOST_TOKENS)]
+    completion_tokens: Annotated[int, Field(ge=0, le=_MOST_TOKENS)]
+
+
+class _Called(_Strict):
+    id: str | None = None
+    function: dict[str, Any] | None = None
+
+
+class _ToolCalls(_Strict):
+    tool_calls: list[_Called] | None = None
+
+
+def read_completion(body: bytes) -> Completion:
+    """Raises NoCompletion.
+
+    >>> read_completion(b'{"choices": [{"message": {"content": "yes"}}], "usage": {"prompt_tokens": -9}}')
+    Completion(message={'content': 'yes'}, finish_reason=None, model=None, tokens=None)
+    """
+    try:
+        said = json.loads(storable(json.dumps(json.loads(body), ensure_ascii=False)))
+    except (ValueError, RecursionError):
+        raise NoCompletion(_reason(body, "no JSON")) from None
+    tokens = _tokens(said)
+    try:
+        choice = _Choices.model_validate(said).choices[0]
+        _Choice.model_validate(choice)
+    except ValidationError as error:
+        raise NoCompletion(_reason(body, _problem(error)), tokens) from None
+    model = said.get("model")
+    return Completion(choice["message"], choice.get("finish_reason"), model if isinstance(model, str) else None, tokens)
+
+
+def check_tool_calls(completion: Completion) -> None:
+    """Raises NoCompletion if the message's tool calls are none: for those who read them."""
+    try:
+        _ToolCalls.model_validate(completion.message)
+    except ValidationError as error:
+        raise NoCompletion(_problem(error), completion.tokens) from None
+
+
+def _tokens(said: Any) -> tuple[int, int] | None:
+    try:
+        usage = _Usage.model_validate(said.get("usage") if isinstance(said, dict) else None)
+    except ValidationError:
+        return None
+    return usage.prompt_tokens, usage.completion_tokens
+
+
+def _problem(error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    return " ".join([".".join(map(str, first["loc"])), first["msg"]]).strip()
+
+
+def _reason(body: bytes, problem: str) -> str:
+    return f"status 200, but no chat completion ({problem}): {body[:100].decode('utf-8', 'replace')!r}; base_url may not be that of the API"

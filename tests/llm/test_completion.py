@@ -1,0 +1,61 @@
+"""What is a completion and what is not, whatever a gateway sends with status 200."""
+
+import json
+import random
+
+import pytest
+from hostile import NO_COMPLETION, completion_of, mutated
+from hypothesis import given, seed, settings
+from hypothesis import strategies as st
+
+from arenarl.llm.completion import NoCompletion, read_completion
+
+SIMPLE = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
+JSON = st.recursive(SIMPLE, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner))
+
+
+def read(said):
+    return read_completion(json.dumps(said).encode())
+
+
+@pytest.mark.parametrize("name", NO_COMPLETION)
+def test_what_is_no_completion_says_so_in_one_line_with_how_it_begins(name):
+    with pytest.raises(NoCompletion, match="^status 200, but no chat completion") as caught:
+        read_completion(NO_COMPLETION[name])
+    assert len(str(caught.value).splitlines()) == 1 and len(str(caught.value)) < 700
+
+
+def check_whatever(body):
+    """It is no completion, or one whose parts are what they should be."""
+    try:
+        completion = read_completion(body)
+    except NoCompletion:
+        return
+    assert isinstance(completion.message, dict) and isinstance(completion.message.get("content"), str | list | None)
+    assert completion.tokens is None or (0 < completion.tokens[0] <= 10**7 and 0 <= completion.tokens[1] <= 10**7)
+    json.dumps([completion.message, completion.model], ensure_ascii=False).encode()
+
+
+@seed(0)
+@settings(max_examples=50, deadline=None)
+@given(JSON.map(lambda said: json.dumps(said).encode()) | st.binary())
+def test_any_bytes_are_a_completion_or_none(body):
+    check_whatever(body)
+
+
+def test_any_change_to_a_completion_leaves_a_completion_or_none():
+    rng = random.Random(0)
+    for _ in range(3000):
+        check_whatever(json.dumps(mutated(rng, completion_of())).encode())
+
+
+def test_a_completion_with_unusable_usage_is_kept_and_its_tokens_are_unknown():
+    counts = [(None, None), ("5", "5"), (-5, 5), (5, -5), (10**30, 5), (5, 10**8), (float("nan"), 5), (True, 5), (0, 0), (5.5, 5), ([], {})]
+    usages = [{"prompt_tokens": tokens_in, "completion_tokens": tokens_out} for tokens_in, tokens_out in counts]
+    for usage in (None, {}, [], 7, "many", {"prompt_tokens": 5}, *usages):
+        assert read(completion_of(usage=usage)).tokens is None
+    assert read(completion_of()).tokens == (1000, 10)
+
+
+def test_a_model_that_is_no_name_is_unknown():
+    assert read(completion_of(model={"name": "m"})).model is None and read(completion_of(model="m\ud800")).model == "m?"
