@@ -10,6 +10,7 @@ from arenarl.domains.rubrics import Rubric
 from arenarl.judges.embedded import EmbeddedJudge
 from arenarl.judges.judge import Examiner, Judge
 from arenarl.judges.llm import LLMJudge
+from arenarl.judges.own import OwnJudge
 from arenarl.judges.query_rubrics import read_query_rubrics
 from arenarl.llm.client import LLMClient
 from arenarl.system.errors import UserError
@@ -32,7 +33,7 @@ def make_judge(
             raise UserError(f"judge: published queries (data.source) have no truth for the embedded judge; take an LLM judge, such as {judge_file}")
         needs(domain, "examine", "the embedded judge scores by; take another judge (configs/judges), or another domain")
         return EmbeddedJudge(config, examine, stable_seed(seed, "judge", purpose))
-    return named_class(config.name, "judge")(config)
+    return OwnJudge(named_class(config.name, "judge")(config), config.name)
 
 
 def make_judges(

@@ -9,7 +9,7 @@ the match but decides nothing. A call that fails, for whatever reason, fails its
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
-from math import isfinite
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from arenarl.tournament.calls import attempt
@@ -143,13 +143,13 @@ def _bracket(rounds: list[list[Place]], members: list[list[int]]) -> list[list[P
 
 
 def _read_scores(reply: Any) -> tuple[tuple[float, float], Any]:
-    """(scores, detail). Raises ValueError for anything but two finite scores, with or without a detail."""
+    """(scores, detail). Raises ValueError for anything but two numbers whose sums and squares are finite, with or without a detail."""
     if not isinstance(reply, (tuple, list)) or len(reply) not in (2, 3):
         raise ValueError(f"compare must return 2 scores, or 2 scores and a detail, not {reply!r}")
-    scores = float(reply[0]), float(reply[1])
-    if not all(map(isfinite, scores)):
-        raise ValueError(f"compare returned scores that are not finite: {scores}")
-    return scores, reply[2] if len(reply) == 3 else None
+    for score in reply[:2]:
+        if not isinstance(score, Real) or isinstance(score, bool) or not abs(score) <= 1e100:
+            raise ValueError(f"compare must return numbers within ±1e100, not {score!r}")
+    return (float(reply[0]), float(reply[1])), reply[2] if len(reply) == 3 else None
 
 
 def _standings_by_scores(

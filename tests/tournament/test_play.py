@@ -186,9 +186,12 @@ def replying(reply):
         (replying((1,)), "must return 2 scores"),
         (replying(3), "must return 2 scores"),
         (replying("ab cd"), "must return 2 scores"),
-        (replying(("a", "b")), "could not convert"),
-        (replying((1, float("nan"))), "not finite"),
-        (replying((float("inf"), 1)), "not finite"),
+        (replying(("a", "b")), "must return numbers within"),
+        (replying((1, float("nan"))), "must return numbers within"),
+        (replying((float("inf"), 1)), "must return numbers within"),
+        (replying((1e308, 1)), "must return numbers within"),
+        (replying(("9", b"3")), "must return numbers within"),
+        (replying((True, 1)), "must return numbers within"),
     ],
 )
 def test_a_call_that_fails_fails_its_match_with_the_reason_and_the_rest_goes_on(topology, fail, reason):

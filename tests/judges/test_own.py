@@ -1,0 +1,136 @@
+"""Judges of one's own that return or raise whatever they like: their calls have scores from 0 to 10, or none, and never end a run."""
+
+import asyncio
+import math
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from groups import OTHERS, QUERY, attempt, config_of
+from hypothesis import given, seed, settings
+from hypothesis import strategies as st
+from parts import arena_of
+
+from arenarl.domains.rubrics import domain_rubric
+from arenarl.evaluation.evaluation import Panel, judge_trajectories
+from arenarl.judges.judge import Judge, Verdict
+from arenarl.judges.own import OwnJudge
+from arenarl.system.errors import UserError
+from arenarl.tournament.play import run_tournament
+from arenarl.trajectory import RolloutGroup
+
+RUBRIC = domain_rubric("travel", "en")
+NO_SCORES = ["9", b"9", True, None, [9], 10.5, -1, -1e-9, 1e308, 10**400, math.nan, math.inf, 1j, Decimal(9), np.bool_(True), np.array([9, 9])]
+FAULTS = [ValueError("no"), RecursionError(), KeyError("x"), asyncio.CancelledError("inside"), TimeoutError(), ["9", "3"], ("9", "3"), (9, 3), {}]
+
+
+class Whatever(Judge):
+    """Returns `said`, or raises it; of a callable, what it returns."""
+
+    def __init__(self, said):
+        self.said = said
+
+    def weights(self, query):
+        return RUBRIC.weights
+
+    async def compare(self, query, first, second, repeat=0):
+        if isinstance(self.said, BaseException):
+            raise self.said
+        return self.said(2) if callable(self.said) else self.said
+
+    async def choose(self, query, trajectories, winners, repeat=0):
+        return await self.compare(query, *trajectories[:2])
+
+    async def score(self, query, trajectory, answer_only=False, repeat=0):
+        if isinstance(self.said, BaseException):
+            raise self.said
+        return self.said(1) if callable(self.said) else self.said
+
+    async def score_overall(self, query, trajectory, repeat=0):
+        return await self.score(query, trajectory)
+
+    async def score_dimension(self, query, trajectory, dimension, repeat=0):
+        return await self.score(query, trajectory)
+
+
+def verdict_of(score):
+    return lambda shown: Verdict(tuple(dict.fromkeys(RUBRIC.names, 5.0) | {"path_breadth": score} for _ in range(shown)), RUBRIC.total)
+
+
+def compare(said):
+    return asyncio.run(OwnJudge(Whatever(said), "mine:Judge").compare(QUERY, attempt(1.0), attempt(2.0)))
+
+
+@pytest.mark.parametrize("score", [0, 10, 9.5, np.float64(3), np.float32(3), np.int64(3), Fraction(1, 2)])
+def test_numbers_from_0_to_10_are_scores(score):
+    verdict = compare(verdict_of(score))
+    assert verdict.dimensions[0]["path_breadth"] == score and {type(one) for one in verdict.dimensions[0].values()} == {float}
+
+
+@pytest.mark.parametrize("score", NO_SCORES, ids=repr)
+def test_anything_else_is_no_verdict_and_said_once(score, capsys):
+    judge = OwnJudge(Whatever(verdict_of(score)), "mine:Judge")
+    for _ in range(3):
+        assert asyncio.run(judge.compare(QUERY, attempt(1.0), attempt(2.0))) is None
+    assert asyncio.run(OwnJudge(Whatever(score), "mine:Judge").score_overall(QUERY, attempt(1.0))) is None
+    assert capsys.readouterr().err.count("mine:Judge.compare: ") == 1
+
+
+def test_a_total_of_ones_own_is_held_to_the_same():
+    for total in (11.0, "7", math.nan):
+        assert compare(lambda shown, total=total: Verdict(({"a": 5.0},) * shown, lambda scores: total)) is None
+    assert compare(lambda shown: Verdict(({"a": 5.0},) * (shown + 1), RUBRIC.total)) is None
+
+
+@pytest.mark.parametrize("fault", [*FAULTS, *map(verdict_of, NO_SCORES)])
+def test_such_a_judge_ends_neither_training_nor_evaluation(fault):
+    judge = OwnJudge(Whatever(fault), "mine:Judge")
+    trajectories = [attempt(1.0), attempt(2.0), attempt(3.0)]
+    for method in ("tournament", "tournament_grpo", *OTHERS):
+        outcome = arena_of(config_of(method), judge).reward_groups([RolloutGroup(QUERY, trajectories)])[0]
+        assert outcome.rewards_G == [None] * 3 and outcome.failed_calls == outcome.judge_calls > 0
+    (case,) = judge_trajectories([QUERY], [trajectories[0]], {QUERY.query_id: trajectories[1]}, Panel([judge], None))
+    assert np.isnan(case.outcomes).all()
+
+
+def test_winners_are_numbers_of_those_shown():
+    def choose(said):
+        return asyncio.run(OwnJudge(Whatever(said), "mine:Judge").choose(QUERY, [attempt(1.0)] * 3, 2))
+
+    assert choose([2, 0]) == choose((np.int64(2), 0)) == [2, 0]
+    for wrong in (b"\x02\x00", "20", [True, 0], [2.0, 0], ["2", "0"], [-1, 0], [3, 0], 2):
+        assert choose(wrong) is None
+
+
+def test_weights_that_are_none_are_refused():
+    class Weightless(Whatever):
+        def weights(self, query):
+            return self.said
+
+    for said in (None, {}, {"a": 0}, {"a": "1"}, [("a", 1)]):
+        with pytest.raises(UserError, match="mine:Judge.weights must return"):
+            OwnJudge(Weightless(said), "mine:Judge").weights(QUERY)
+
+
+@pytest.mark.parametrize("topology", ["seeded_single_elimination", "round_robin", "swiss", "double_elimination", "balanced"])
+@seed(0)
+@settings(max_examples=20, deadline=None)
+@given(st.data())
+def test_in_a_tournament_alone_only_numbers_count_and_every_rank_is_finite(topology, data):
+    """Whatever `compare` returns in place of a pair of numbers fails its match."""
+    anything = st.sampled_from(NO_SCORES) | st.floats() | st.integers() | st.text() | st.binary()
+    pairs = st.tuples(anything, anything) | st.lists(anything) | st.floats(0, 10).map(lambda x: (x, 10 - x))
+    said = {}
+
+    async def compare(i, j):
+        said[i, j] = data.draw(pairs)
+        return said[i, j]
+
+    ranking = run_tournament(topology, 5, compare)
+    for match in ranking.matches:
+        for call in match.calls:
+            scores = said[call.first, call.second]
+            counts = len(scores) in (2, 3) and all(type(score) in (int, float) and abs(score) <= 1e100 for score in scores[:2])
+            assert call.scores == (tuple(map(float, scores[:2])) if counts else None)
+    assert all(score is None or math.isfinite(score) for score in ranking.scores_G)
