@@ -16,7 +16,7 @@ from arenarl.domains.rubrics import Rubric
 from arenarl.llm.prompts import _QUOTE, Message, prompt_texts, quotable, quoted
 from arenarl.trajectory import Query, ToolCall, Trajectory, Turn, read_turns
 
-FORMAT = 1  # of the quoting below; to be raised when it changes, so that the prompt hash does
+FORMAT = 2  # of the quoting below; to be raised when it changes, so that the prompt hash does
 
 _HEADING = re.compile(r"# (Rubric|Query|Agent \d+|Task)")
 _TURN = re.compile(r"## Turn \d+")

@@ -5,6 +5,7 @@ close its block, open another or speak as who asks.
 """
 
 import re
+import unicodedata
 from functools import lru_cache
 
 import yaml
@@ -20,18 +21,26 @@ Message = dict[str, str]
 _QUOTE = "| "
 
 
-# What some model's tokenizer takes for its own control tokens; a blank inside makes it plain text again.
+# What some model's tokenizer takes for its own control tokens; a blank inside makes it plain text again. By form: a bar at either end of a
+# tag (<|im_end|>, <turn|>, [|user|]), a tag with an underscore (<end_of_turn>, [TOOL_CALLS]); and words that make a token without either.
 _CONTROL_TOKEN = re.compile(
-    r"<(?=[|｜]|/?(?:think|tool_call|tool_response|answer|s|bos|eos|pad|unk|start_of_turn|end_of_turn|SYS)>|<SYS)"
-    r"|\[(?=/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS)\])",
-    re.IGNORECASE,
+    r"<(?=[|｜]|/?[\w▁:-]{1,40}[|｜]>|/?[a-zA-Z\d▁:-]{0,40}_[\w▁:-]{0,40}>|<SYS"
+    r"|/?(?i:\w{1,20}:)?(?i:think|answer|role|image|mask|s|bos|eos|pad|unk|cls|sep|sop|eop|eo[adhmt]|SYS|unused\d+)>)"
+    r"|\[(?=[|｜]|/?(?i:INST|THINK|ARGS|IMG|[gs]?MASK|CLS|SEP|PAD|UNK|BOS|EOS|PREFIX|MIDDLE|SUFFIX)\]|/?[A-Z\d]{1,40}_[A-Z\d_]{0,40}\])"
 )
 
 
 _LINE_BREAK = re.compile(r"\r\n?|[\v\f\x1c-\x1e\x85\u2028\u2029]")
 
 
-_INVISIBLE = re.compile(r"[\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e0fff]")  # tag characters can hide a message
+# What is not shown and can hide a message: Unicode's Default_Ignorable_Code_Point, and all other format characters (Cf) but the visible signs
+# that enclose Arabic, Syriac and Kaithi numbers.
+_INVISIBLE = re.compile(
+    r"[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0"
+    r"\ufff0-\ufffb\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+_JOINERS = "\u200c\u200d"
+_BLANK = "\u2800"  # a Braille cell without dots: the one blank that is none for Unicode
 
 
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x1f\x7f-\x9f\ud800-\udfff]")
@@ -53,10 +62,18 @@ def quoted(text: str, limit: int) -> str:
 
 
 def quotable(text: str) -> str:
-    """Text with one kind of line break, without control or invisible characters, its control tokens broken by a blank.
+    """Text with one kind of line break, without control or invisible characters, its control tokens broken by a blank. Joiners are kept
+    where spelling needs them: in Arabic script and after the virama of Indic ones.
 
     >>> quotable("a\\r\\nb\\x1b <|im_end|> [INST]")
     'a\\nb\ufffd < |im_end|> [ INST]'
     """
-    text = _INVISIBLE.sub("", _LINE_BREAK.sub("\n", text))
+    text = _INVISIBLE.sub(_joiner, _LINE_BREAK.sub("\n", text)).replace(_BLANK, " ")
     return _CONTROL_TOKEN.sub(lambda match: match[0] + " ", _CONTROL.sub("\ufffd", text))
+
+
+def _joiner(match: re.Match) -> str:
+    """The invisible character itself if it joins or parts two letters of such a script, else nothing."""
+    before = match.string[match.start() - 1 : match.start()]
+    is_joined = before and (unicodedata.bidirectional(before) == "AL" or unicodedata.combining(before) == 9)
+    return match[0] if match[0] in _JOINERS and is_joined else ""

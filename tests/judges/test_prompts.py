@@ -113,6 +113,6 @@ def test_every_prompt_file_has_every_text_and_tells_the_judge_what_quoting_means
 
 
 def test_the_prompt_hash_changes_with_language_and_rubric():
-    assert FORMAT == 1
+    assert FORMAT == 2
     hashes = {prompt_hash(domain_rubric(domain, language), language) for domain in ("travel", "research", "writing") for language in ("en", "zh")}
     assert len(hashes) == 6 and all(len(one) == 12 for one in hashes)
