@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from arenarl.system.strict_json import to_json
+
 
 @contextmanager
 def appearing(path: Path) -> Iterator[Path]:
@@ -29,14 +31,14 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    write_text(path, to_json(value, indent=2) + "\n")
 
 
 def write_lines(path: Path, records: Iterable[Any]) -> None:
     """A JSON line for each record."""
     with appearing(path) as partial, partial.open("w", encoding="utf-8") as file:
         for record in records:
-            file.write(json.dumps(record, ensure_ascii=False) + "\n")
+            file.write(to_json(record) + "\n")
 
 
 def read_json(path: Path) -> Any | None:

@@ -3,6 +3,7 @@
 import base64
 import gzip
 import json
+import math
 import random
 import re
 from dataclasses import replace
@@ -45,7 +46,7 @@ class Played:
 
 
 def hostile_trajectory(query_id):
-    call = {"type": "function", "function": {"name": HOSTILE, "arguments": {HOSTILE: HOSTILE}}}
+    call = {"type": "function", "function": {"name": HOSTILE, "arguments": {HOSTILE: HOSTILE, "x": [math.nan, math.inf]}}}
     return Trajectory(query_id, [
         {"role": "user", "content": HOSTILE},
         {"role": "assistant", "reasoning_content": HOSTILE, "content": "", "tool_calls": [call]},
@@ -123,7 +124,7 @@ def page(run):
 def unpacked(page):
     """The index, and the items of both sets as the page's script would get at them."""
     texts = re.findall(r'<script type="text/plain" id="([\w-]+)">([\w+/=]*)<', page)
-    data = {name: json.loads(gzip.decompress(base64.b64decode(text))) for name, text in texts}
+    data = {name: json.loads(gzip.decompress(base64.b64decode(text)), parse_constant=pytest.fail) for name, text in texts}  # no NaN in JSON
     sets = {one["key"]: one for one in data["index"]["sets"]}
     items = {key: [data[f"{key}-{row['block']}"][row["position"]] for row in one["rows"]] for key, one in sets.items()}
     return sets, items
@@ -145,6 +146,15 @@ def test_every_trajectory_and_every_match_of_the_run_is_in_the_page(run, page):
         (tournament,) = item["tournaments"]
         assert tournament["ranks"] == record["ranks_G"]
         assert [match["calls"] for match in tournament["matches"]] == [match["calls"] for match in record["matches"]]
+
+
+def test_numbers_that_json_does_not_have_leave_every_block_readable():
+    """As files that older runs wrote can hold them."""
+    entrant = {"turns": [{"x": math.nan}], "valid": True, "quality": math.inf}
+    item = {"id": "q", "subtask": "s", "query": "?", "entrants": [entrant], "tournaments": [{"matches": []}]}
+    rows, blocks = pack(iter([item]))
+    [[shown]] = [json.loads(gzip.decompress(base64.b64decode(block)), parse_constant=pytest.fail) for block in blocks]
+    assert shown["entrants"][0]["turns"] == [{"x": None}] and shown["entrants"][0]["quality"] is None and len(rows) == 1
 
 
 def test_the_training_groups_are_in_the_page(run, page):

@@ -270,11 +270,10 @@ def test_a_new_run_of_one_table_renews_the_pages_of_another_that_it_concerns(two
     ("keys", "message"),
     [
         ("primary: [[one, closed]]", "primary names one with closed, which are not compared"),
-        ("primary: [[other, one], [other]]", r"compares \['other'\]; a comparison is of two rows"),
-        ("comparisons: [[one, other, closed]]", "a comparison is of two rows"),
+        ("primary: [[other, one], [other, nobody]]", "primary names other with nobody"),
     ],
 )
-def test_a_comparison_that_cannot_be_is_refused_in_a_line(folder, keys, message):
+def test_a_primary_comparison_that_is_not_made_is_refused_in_a_line(folder, keys, message):
     path = folder / "own.yaml"
     path.write_text(path.read_text(encoding="utf-8") + keys + "\n", encoding="utf-8")
     with pytest.raises(UserError, match=message):

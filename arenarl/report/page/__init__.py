@@ -21,6 +21,7 @@ from arenarl.report.page.data import compressed, evaluated_items, pack, sample_n
 from arenarl.report.summary import columns_of, pass_rows, turns_rows
 from arenarl.system.atomic_files import read_json, write_text
 from arenarl.system.errors import UserError
+from arenarl.system.strict_json import to_json
 from arenarl.trajectory import read_jsonl
 
 HERE = Path(__file__).parent
@@ -41,7 +42,7 @@ def write_page(run_dir: Path, results_dir: Path) -> Path:
     for one in _sets(run_dir, evaluation, summary):
         rows, blocks[one["key"]] = pack(one.pop("items"))
         sets.append({**one, "rows": rows})
-    data = {"index": compressed(json.dumps({"sets": sets}, ensure_ascii=False))}
+    data = {"index": compressed(to_json({"sets": sets}))}
     data |= {f"{key}-{number}": text for key, texts in blocks.items() for number, text in enumerate(texts)}
     figures = draw_figures([run_dir, *_other_seeds(run_dir)], summary, results_dir / "figures")
     script = "".join((HERE / name).read_text(encoding="utf-8") for name in SCRIPTS)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from arenarl.system.errors import UserError
+from arenarl.system.strict_json import to_json
 from arenarl.tournament.ranking import Call, Match
 from arenarl.tournament.schedules import Place
 from arenarl.trajectory import Trajectory, read_jsonl, read_turns
@@ -131,7 +132,7 @@ def pack(items: Iterator[Item]) -> tuple[list[dict[str, Any]], list[str]]:
     waiting: list[str] = []
     for item in map(mark_identical, items):
         rows.append(index_row(item, len(blocks), len(waiting)))
-        waiting.append(_json(item))
+        waiting.append(to_json(item, separators=(",", ":")))
         if sum(map(len, waiting)) > BLOCK_CHARACTERS:
             blocks.append(compressed(f"[{','.join(waiting)}]"))
             waiting = []
@@ -141,7 +142,3 @@ def pack(items: Iterator[Item]) -> tuple[list[dict[str, Any]], list[str]]:
 def compressed(text: str) -> str:
     """gzip without a time stamp, in Base64: the same text always gives the same characters, none of which HTML could read."""
     return base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
