@@ -21,6 +21,7 @@ from arenarl.trajectory import read_jsonl
 STYLE = {
     "font.family": "DejaVu Sans",  # comes with matplotlib, so that every machine draws the same
     "font.size": 9,
+    "text.parse_math": False,  # a name may hold dollar signs
     "axes.titlesize": 10,
     "axes.titlelocation": "left",
     "axes.spines.top": False,
@@ -102,7 +103,7 @@ def learning_curves(curves: Sequence[list[dict[str, Any]]], judge: str) -> tuple
             values = np.array([[_number(points[step][key]) for step in steps] for points in by_seed])
             bounds = (values.min(axis=0), values.max(axis=0)) if len(curves) > 1 else _interval(by_seed[0], steps, key)
             plot_band(axes, steps, values.mean(axis=0), bounds, label=decoding, **line)
-        axes.set_title(PANELS.get(name, name).format(judge=judge))
+        axes.set_title(PANELS[name].format(judge=judge) if name in PANELS else drawable(name))
     for axes in figure.axes[-3:]:
         axes.set_xlabel("optimizer step")
     figure.axes[0].legend()
@@ -137,7 +138,7 @@ def win_rate_by_subtask(summary: dict[str, Any], judge: str) -> Figure:
         axes.errorbar(places, means, abs(bounds - means), color=style["color"], marker=style["marker"], linestyle="", markersize=6, capsize=2,
                       label=f"{name} {decoding}")  # fmt: skip
     axes.axhline(50, color="#666666", linewidth=0.8, linestyle=":")
-    axes.set_xticks(range(len(subtasks)), subtasks)
+    axes.set_xticks(range(len(subtasks)), map(drawable, subtasks))
     axes.set_title(f"win rate, {judge}, % (50: as good as the stored baseline)")
     axes.grid(visible=False, axis="x")
     _legend_below(axes, offset=-0.08, columns=min(5, len(policies)))
@@ -157,7 +158,7 @@ def scaling_panels(summary: dict[str, Any], judge: str) -> Panels:
                 titles = {"win": f"pass@k, win, {judge}, %", "constraints": "pass@k, all constraints met, %", "accuracy": "pass@k, accuracy, %"}
                 for passed, values in pass_at_k.items():
                     curve = list(range(1, len(values) + 1)), values
-                    panels.setdefault((titles.get(passed, f"pass@k, {passed}, %"), "k, samples"), {})[policy] = curve
+                    panels.setdefault((titles.get(passed, f"pass@k, {drawable(passed)}, %"), "k, samples"), {})[policy] = curve
     return panels
 
 
@@ -210,6 +211,11 @@ def _plot_smoothed(axes: Axes, steps: np.ndarray, values: np.ndarray, label: str
 
 def _legend_below(axes: Axes, offset: float, columns: int) -> None:
     axes.legend(ncols=columns, loc="upper center", bbox_to_anchor=(0.5, offset))
+
+
+def drawable(name: str) -> str:
+    """A name from a data set or a domain, with blanks for what neither a font nor SVG has: control characters, lone surrogates."""
+    return "".join(character if character.isprintable() else " " for character in name)
 
 
 def training_log(folder: Path) -> list[dict[str, Any]]:

@@ -8,10 +8,12 @@ import random
 import re
 from dataclasses import replace
 from functools import partial
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 from browser import Browser, missing
+from hostile import HOSTILE as TEXTS
 from matplotlib.image import imread
 from parts import arena_of
 
@@ -250,6 +252,17 @@ def test_bands_are_the_intervals_of_one_seed_or_the_range_of_several(run, tmp_pa
     assert list(draw_figures([run.dir, other], summary, tmp_path / "unfinished")) == captions
     append_step(other / "rl" / "curve.jsonl", 2, [Run.point(2, shift=3.0)])
     assert "Mean of 2 seeds" in list(draw_figures([run.dir, other], summary, tmp_path / "two"))[0]
+
+
+@pytest.mark.filterwarnings("ignore:Glyph", "ignore:Matplotlib currently does not support")  # fonts have not everything
+def test_a_subtask_or_a_domains_figure_may_be_called_anything(tmp_path):
+    names, figure = ["C# $a{ and $b", "$$", "$\\frac$", "{judge}", *TEXTS], {"mean": 50.0, "ci": [40.0, 60.0]}
+    found = {"by_subtask": dict.fromkeys(names, {"win_rate": figure}), "pass_at_k": {names[0]: [figure], TEXTS[-3]: [figure]}}
+    summary = {"judge": "simulated", "checkpoints": ["rl"], "rl": {"sampled": found}, "provenance": {"judge_is_simulated": True}}
+    points = [{"step": step, "eval/sampled/win_rate": 1.0, "eval/sampled/$a{ and $b\x00": 1.0} for step in (0, 1)]
+    write_jsonl(tmp_path / "rl" / "curve.jsonl", points)
+    drawn = draw_figures([tmp_path], summary, tmp_path)
+    assert len(drawn) == 3 and all(ElementTree.parse(path) for path in drawn.values())
 
 
 def test_figures_read_in_grey(run, page):
