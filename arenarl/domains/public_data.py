@@ -77,6 +77,9 @@ def read_public_data(sources: Sequence[str], domain: str, tools: Sequence[Schema
             names = ", ".join(str(path.relative_to(source.folder)) for source in found for path in source.files)
             raise UserError(f"data.source: no {split} queries in {names}; a file or its folder must be called {' or '.join(SPLITS[split])}")
     splits = _make_splits(records, domain)
+    for split, name in (("rl", "rl_queries"), ("sft", "sft")):
+        if records[split] and not splits[name]:
+            raise UserError(f"data.source: all {split} queries ({len(records[split])}) stand in another split already; name files with others")
     notes = [*_describe_records(records, splits), *_describe_trajectories(splits, {tool["function"]["name"] for tool in tools})]
     return PublicData(splits, [source.to_record() for source in found], notes)
 

@@ -152,6 +152,16 @@ def test_no_query_is_in_two_splits_and_what_is_left_out_is_said(published):
     assert any("2 rl, 2 sft" in note for note in public.notes)
 
 
+@pytest.mark.parametrize("split", ["rl", "sft"])
+def test_a_split_that_is_empty_without_what_others_have_is_refused(published, split):
+    test = read_jsonl(published / "test" / "direction.jsonl")
+    write(published / f"{split}.jsonl", [{"query": f" {record['query']} ", "messages": reference("!")} for record in test])
+    if split == "rl":
+        (published / "train.jsonl").unlink()
+    with pytest.raises(UserError, match=f"all {split} queries \\(2\\) stand in another split already"):
+        load(published)
+
+
 def test_calls_of_unknown_tools_are_kept_with_their_schemas_and_counted(published, compact, tokenizer, tmp_path):
     schema = {"name": "poi_search", "description": "Places.", "parameters": {"type": "object", "properties": {}}}
     known = [{"role": "assistant", "content": "", "tool_calls": [call("search_poi", {"query": "x"})]}, {"role": "assistant", "content": "a"}]
