@@ -41,6 +41,7 @@ from arenarl.config.value_types import (
 )
 
 SIMULATED_MODEL = "simulated-travel-judge"  # what arenarl.judges.server calls its model
+PROMPT_TOKENS = 4096  # for which vLLM keeps room before a trajectory: the query and the tools' schemas. Our choice
 VLLM_ALONE = 0.85  # share of the GPU's memory that vLLM takes in evaluation, where nothing else is there
 
 
@@ -206,6 +207,11 @@ class RolloutConfig:
     # too, such as /dev/shm/policy on one machine; null is the run's own folder
     parity_steps: PositiveInt = 20  # optimizer steps between checks that vLLM agrees with the trainer, the first before step 1. Our choice
     parity_bound: PositiveFloat = 0.05  # nats: a larger mean difference of the logprobs of vLLM's greedy tokens stops the run. Our choice
+
+    @property
+    def longest(self) -> int:
+        """Tokens of a whole trajectory, its prompt included, for which vLLM keeps room."""
+        return PROMPT_TOKENS + self.max_tokens
 
 
 @dataclass

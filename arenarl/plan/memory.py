@@ -31,7 +31,7 @@ class Shape:
     head_dim: int = 128
     vocabulary: int = 151_936
     tied: bool = False
-    positions: int = 32_768  # longest sequence, for which vLLM wants room before it starts
+    positions: int = 32_768  # longest sequence that it reads
     width: int = BF16  # bytes of a weight or activation
 
     @property

@@ -110,12 +110,14 @@ class Stage:
     @property
     def misfits(self) -> list[str]:
         """Why it does not fit; empty if it does."""
-        shape, memory = self.shape, self.gpu.memory_gb * 1e9
+        shape, memory, rollout = self.shape, self.gpu.memory_gb * 1e9, self.config.rollout
         sums = {phase: sum(parts.values()) for phase, parts in self.phases.items()}
         found = [f"{phase} takes {gb(size)} of {gb(memory)} GB" for phase, size in sums.items() if size > memory]
-        if self.vllm_share and vllm_cache(shape, self.vllm_share) < shape.positions:  # vLLM refuses to start
-            least = ENGINE + shape.width * shape.parameters + kv_bytes(shape) * shape.positions
-            found.append(f"vLLM has {gb(self.vllm_share)} GB, and its weights with a cache of {shape.positions:,} tokens take {gb(least)}")
+        if self.vllm_share and vllm_cache(shape, self.vllm_share) < (longest := min(shape.positions, rollout.longest)):  # vLLM refuses to start
+            least = ENGINE + shape.width * shape.parameters + kv_bytes(shape) * longest
+            found.append(f"vLLM has {gb(self.vllm_share)} GB, and its weights with a cache of {longest:,} tokens take {gb(least)}")
+        if self.name != "sft" and rollout.backend != "transformers" and rollout.max_tokens >= shape.positions:
+            found.append(f"rollout.max_tokens={rollout.max_tokens} leaves a prompt no room in the {shape.positions:,} tokens that the model reads")
         try:
             if self.name == "rl":
                 check_groups(self.config, self.gpus)

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from transformers import AutoConfig
 
-from arenarl.config.schema import VLLM_ALONE, Config
+from arenarl.config.schema import VLLM_ALONE, Config, RolloutConfig
 from arenarl.rollout.generation import GeneratedTurn, TurnRequest
 from arenarl.system.errors import GO_ON, GPU_OUT_OF_MEMORY, UserError
 from arenarl.system.progress import process_count
@@ -60,6 +60,7 @@ def open_engine(path: str, config: Config, rows: int, beside_trainer: bool) -> A
                 dtype=config.policy.dtype,
                 seed=config.seed,
                 max_num_seqs=rows,
+                max_model_len=_longest(path, config.rollout),
                 max_num_batched_tokens=4096,  # of prompts in one step; vLLM's own default is larger, and its memory profile goes by it
                 gpu_memory_utilization=config.rollout.vllm_memory if beside_trainer else VLLM_ALONE,
                 enable_prefix_caching=True,
@@ -74,6 +75,11 @@ def open_engine(path: str, config: Config, rows: int, beside_trainer: bool) -> A
         raise UserError(f"vLLM could not start on {path}: {GPU_OUT_OF_MEMORY}, or change rollout.vllm_memory") from error
     except (ValueError, RuntimeError, OSError) as error:  # what vLLM says of a model, a device or a memory that do not fit
         raise UserError(f"vLLM could not start on {path}: {type(error).__name__}: {_first_line(error)}; its log stands above; {GO_ON}") from error
+
+
+def _longest(path: str, rollout: RolloutConfig) -> int | None:
+    """Tokens of a sequence for which vLLM must have room before it starts; None is what the model can read, where that is less."""
+    return rollout.longest if rollout.longest < AutoConfig.from_pretrained(path).get_text_config().max_position_embeddings else None
 
 
 def load_engine(path: str, config: Config) -> Any:

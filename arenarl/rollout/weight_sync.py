@@ -25,6 +25,7 @@ from arenarl.rollout.parity import PROMPTS, Parity, measure_parity, require_pari
 from arenarl.rollout.policy import lora_layers, merged_weight
 from arenarl.rollout.vllm_generation import open_engine
 from arenarl.rollout.vllm_server import VLLMServer
+from arenarl.system.errors import UserError
 from arenarl.trajectory import Query
 
 _SHARD_BYTES = 4 << 30
@@ -95,6 +96,17 @@ class ServedWeights(MergedWeights):
         save_file(shard, self.folder / f"model-{len(list(self.folder.iterdir())):05}.safetensors", metadata={"format": "pt"})
 
 
+def require_room(engine: RolloutEngine, queries: Sequence[Query], positions: int) -> None:
+    """Raises UserError if a trajectory that takes its whole budget would be longer than what vLLM keeps room for, and be cut by it."""
+    prompt = max(len(engine.prompt_ids(query)) for query in sorted(queries, key=lambda query: len(query.query))[-PROMPTS:])  # longest, about
+    room = min(engine.config.longest, positions)
+    if prompt + engine.config.max_tokens > room:
+        raise UserError(
+            f"a prompt of {prompt:,} tokens and rollout.max_tokens={engine.config.max_tokens} are more than the {room:,} that vLLM has room for; "
+            f"set rollout.max_tokens to {room - prompt} or less"
+        )
+
+
 class VLLMWeights:
     """Keeps vLLM at the trainer's weights; every `parity_steps` steps, the first time included, checks that both agree."""
 
@@ -104,6 +116,7 @@ class VLLMWeights:
         self.first: Parity | None = None
         self._checked = -1
         if config.rollout.backend == "vllm":
+            require_room(engine, queries, trainer.model.config.get_text_config().max_position_embeddings)
             trainer.vllm_generation = EngineWeights(trainer, config)
             self.generator.llm = trainer.vllm_generation.llm
         else:

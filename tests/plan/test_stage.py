@@ -1,13 +1,14 @@
 """What each stage takes by its config: memory with every back end, what does not fit, hours by hand."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from arenarl.config.load import load_config
 from arenarl.plan.memory import SHAPES, Training, generation
-from arenarl.plan.stage import RESERVE, Hardware, Stage, decoding_bytes, forward_flops, training_flops
+from arenarl.plan.stage import RESERVE, STAGES, Hardware, Stage, decoding_bytes, forward_flops, training_flops
 from arenarl.system.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -72,12 +73,38 @@ def test_memory_that_is_not_enough_is_named_by_phase():
     assert full.misfits == ["generating takes 161.2 of 80.0 GB", "training takes 95.8 of 80.0 GB"]
 
 
-def test_vllm_needs_room_for_the_longest_sequence_that_the_model_allows():
-    assert stage("rl", "rollout.vllm_memory=0.25").misfits == ["vLLM has 20.0 GB, and its weights with a cache of 32,768 tokens take 22.2"]
-    assert stage("rl", "rollout.vllm_memory=0.28").misfits == []
-    longer = stage("rl", "rollout.vllm_memory=0.28", "policy.model=Qwen/Qwen3-8B")
-    assert longer.misfits == ["vLLM has 22.4 GB, and its weights with a cache of 40,960 tokens take 23.4"]
+def test_vllm_needs_room_for_a_trajectory_and_its_prompt_but_for_no_more_than_the_model_reads():
+    assert stage("rl", "rollout.vllm_memory=0.25").misfits == ["vLLM has 20.0 GB, and its weights with a cache of 20,480 tokens take 20.4"]
+    assert stage("rl", "rollout.vllm_memory=0.26").misfits == []
+    long = ["rollout.max_tokens=30000", "rollout.vllm_memory=0.25"]
+    assert stage("rl", *long).misfits == ["vLLM has 20.0 GB, and its weights with a cache of 32,768 tokens take 22.2"]
+    longer = stage("rl", *long, "policy.model=Qwen/Qwen3-8B")
+    assert longer.misfits == ["vLLM has 20.0 GB, and its weights with a cache of 34,096 tokens take 22.4"]
     assert stage("evaluate", memory_gb=20.0).misfits[0].startswith("vLLM has 17.0 GB")
+
+
+def complete_configs():
+    """The YAMLs of whole runs, and the GPUs that each names by stage; those of the quickstart's size run on two processes of a laptop."""
+    for path in sorted(path for folder in ("", "travel", "research", "methods") for path in (ROOT / "configs" / folder).glob("*.yaml")):
+        named = re.search("^# GPUs of 80 GB: (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+        stages = {name: int(gpus) for name, gpus in re.findall(r"(sft|rl|evaluate) (\d+)", named[1])} if named else dict.fromkeys(STAGES, 2)
+        yield pytest.param(path, stages, 80.0 if named else 4.0, id=str(path.relative_to(ROOT / "configs")))
+
+
+@pytest.mark.parametrize(("path", "stages", "memory_gb"), list(complete_configs()))
+def test_every_config_fits_the_gpus_that_it_names(path, stages, memory_gb):
+    config = load_config(path)
+    assert config.policy.model is None or memory_gb == 80.0, "a model of this size needs a line that names its GPUs"
+    for name, gpus in (stages or {"evaluate": 1}).items():
+        assert Stage(config, name, gpus, Hardware(memory_gb)).misfits == [], name
+    assert stages or not Stage(config, "evaluate").phases
+
+
+def test_a_budget_that_leaves_no_room_for_a_prompt_is_a_misfit_of_vllm_alone():
+    misfit = "rollout.max_tokens=32768 leaves a prompt no room in the 32,768 tokens that the model reads"
+    for name, backend, found in (("rl", "vllm", True), ("evaluate", "vllm_server", True), ("sft", "vllm", False), ("rl", "transformers", False)):
+        one = stage(name, "rollout.max_tokens=32768", f"rollout.backend={backend}")
+        assert (misfit in one.misfits) == found
 
 
 def test_groups_that_the_gpus_cannot_share_are_a_misfit_of_rl_alone():

@@ -1,6 +1,7 @@
 """What can be said of the vLLM back end where vLLM is not installed; tests/rollout/test_vllm.py has the rest."""
 
 import importlib.util
+import json
 import os
 import shutil
 import subprocess
@@ -63,6 +64,16 @@ def test_an_engine_hears_nothing_of_the_models_own_generation_config(policy_path
     asked = sampling_of(TurnRequest([1], 7, 0.8, 5), eos_id=2)
     assert opened[0]["generation_config"] == "vllm"
     assert {"temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_tokens"} < asked.keys()  # all that a server's defaults have
+
+
+@pytest.mark.parametrize(("max_tokens", "room"), [(100, 4196), (28_671, 32_767), (28_672, None), (90_000, None)])
+def test_vllm_keeps_room_for_a_prompt_and_a_trajectory_or_for_what_the_model_reads(policy_path, opened, tmp_path, max_tokens, room):
+    shape = json.loads((Path(policy_path) / "config.json").read_text()) | {"max_position_embeddings": 32_768}
+    (tmp_path / "config.json").write_text(json.dumps(shape))
+    config = Config()
+    config.rollout.max_tokens = max_tokens
+    open_engine(str(tmp_path), config, rows=2, beside_trainer=True)
+    assert opened[0]["max_model_len"] == room
 
 
 def test_every_request_has_a_sampling_of_its_own_and_only_its_own_end():

@@ -1,6 +1,7 @@
 """What vLLM gets of a policy with LoRA, without vLLM: the weights that are walked; tests/rollout/test_vllm.py has the rest."""
 
 import copy
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -12,8 +13,11 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 from trl.generation.vllm_generation import VLLMGeneration
 
+from arenarl.config.schema import RolloutConfig
 from arenarl.rollout.policy import lora_config, save_policy
-from arenarl.rollout.weight_sync import MergedWeights
+from arenarl.rollout.weight_sync import MergedWeights, require_room
+from arenarl.system.errors import UserError
+from arenarl.trajectory import Query
 
 
 class Walk(MergedWeights):
@@ -53,6 +57,27 @@ def product(model, name):
     """Scaling times B times A of a weight, in float64."""
     layer = model.get_base_model().get_submodule(name.removesuffix(".weight"))
     return layer.scaling["default"] * layer.lora_B["default"].weight.double() @ layer.lora_A["default"].weight.double()
+
+
+class Prompts:
+    """As much of an engine as makes prompts: as many tokens as a query has letters."""
+
+    def __init__(self, max_tokens):
+        self.config = RolloutConfig(max_tokens=max_tokens)
+
+    def prompt_ids(self, query):
+        return [0] * len(query.query)
+
+
+@pytest.mark.parametrize(("max_tokens", "positions", "least"), [
+    (28_672, 32_768, None), (28_673, 32_768, None), (32_000, 32_768, 28_768), (16_384, 32_768, None), (16_384, 16_384, 12_384),
+])  # fmt: skip
+def test_a_trajectory_that_vllm_would_cut_is_refused_before_its_engine_is_opened(max_tokens, positions, least):
+    queries = [Query(str(length), "travel", "Search", "en", "x" * length) for length in (5, 4000, 7, 300)]
+    with pytest.raises(UserError, match=f"a prompt of 4,000 tokens .* set rollout.max_tokens to {least} or less") if least else nullcontext():
+        require_room(Prompts(max_tokens), queries, positions)
+    with pytest.raises(UserError, match="a prompt of 5,000 tokens"):
+        require_room(Prompts(max_tokens), [*queries, Query("l", "travel", "Search", "en", "x" * 5000)], positions)
 
 
 @settings(derandomize=True, deadline=None, max_examples=12)
