@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
+from filelock import FileLock
+
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
@@ -53,15 +55,17 @@ def main() -> None:
         needs(domain, "splits", "makes its data; name published data with data.source, or write the files of data/README.md yourself")
     settings = {"data": asdict(config.data), "environment": asdict(config.environment)}
     settings |= {"code": hash_files(PUBLIC_CODE if config.data.source else domain.sources), "sources": local_hashes(config)}
-    manifest = read_manifest(folder, settings)
-    if manifest:
-        print(f"{folder} is up to date")
-    timing = config.run_dir / "data"
-    if not manifest or not (timing / "timing.json").is_file():
-        timing.mkdir(parents=True, exist_ok=True)
-        keep_tracebacks(timing)
-        with timed(timing, "data"):
-            manifest = manifest or prepare(domain, config, folder, settings)
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder / ".lock"):  # runs share data: who comes second waits, and finds it there
+        manifest = read_manifest(folder, settings)
+        if manifest:
+            print(f"{folder} is up to date")
+        timing = config.run_dir / "data"
+        if not manifest or not (timing / "timing.json").is_file():
+            timing.mkdir(parents=True, exist_ok=True)
+            keep_tracebacks(timing)
+            with timed(timing, "data"):
+                manifest = manifest or prepare(domain, config, folder, settings)
     for name, split in manifest["splits"].items():
         print(f"{folder / name}.jsonl  {split['records']:>6} records  sha256 {split['sha256'][:16]}")
 

@@ -1,21 +1,31 @@
-"""Files that appear whole or not at all, so that a run killed at any moment leaves only files that can be read."""
+"""Files that appear whole or not at all, so that a run killed at any moment leaves only files that can be read.
+
+Several may write one file at once: each writes to a place of its own, and whoever ends last has it.
+"""
 
 import hashlib
+import itertools
 import json
+import os
+import re
 import shutil
+import socket
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from arenarl.system.strict_json import to_json
 
+_WRITERS = itertools.count()  # in this process
+
 
 @contextmanager
 def appearing(path: Path) -> Iterator[Path]:
     """Lend a path beside `path` to write a file or folder to; it takes the place of `path` at the end, or goes if writing failed."""
-    partial = path.with_name(path.name + ".partial")
+    partial = path.with_name(f"{path.name}.{socket.gethostname()}-{os.getpid()}-{next(_WRITERS)}.partial")
     path.parent.mkdir(parents=True, exist_ok=True)
+    _remove_of_the_dead(path)
     _remove(partial)
     try:
         yield partial
@@ -54,6 +64,25 @@ def hash_files(paths: Iterable[Path]) -> str:
             while block := file.read(1 << 20):
                 digest.update(block)
     return digest.hexdigest()
+
+
+def _remove_of_the_dead(path: Path) -> None:
+    """What processes of this machine were writing for `path` when they were killed."""
+    name = re.compile(rf"{re.escape(path.name)}\.{re.escape(socket.gethostname())}-(\d+)-\d+\.partial")
+    for beside in path.parent.iterdir():
+        if (found := name.fullmatch(beside.name)) and not _is_alive(int(found[1])):
+            with suppress(FileNotFoundError):  # others remove it too
+                _remove(beside)
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # another user's
+        pass
+    return True
 
 
 def _remove(path: Path) -> None:

@@ -2,10 +2,12 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 from parts import domain_of, training_queries_of
 
 from arenarl.config.load import load_config
@@ -58,7 +60,7 @@ def bytes_of(folder):
 def test_the_script_writes_the_splits_and_a_manifest_with_their_counts_and_hashes(prepared, prepare):
     folder, output = prepared
     names = {"sft": 9, "rl_queries": 11, "test_queries": 10, "test_baselines": 10}
-    assert {path.name for path in folder.iterdir()} == {f"{name}.jsonl" for name in names} | {"manifest.json"}
+    assert {path.name for path in folder.iterdir()} == {f"{name}.jsonl" for name in names} | {"manifest.json", ".lock"}
     manifest = json.loads((folder / "manifest.json").read_text())
     for name, count in names.items():
         assert len(list(read_jsonl(folder / f"{name}.jsonl"))) == count
@@ -82,6 +84,20 @@ def test_the_seconds_it_took_are_written_when_something_was_prepared(prepare, tm
     assert timing.read_text() == "{}"
     prepare(tmp_path / "travel", **{"data.seed": 1})
     assert json.loads(timing.read_text())["stage"] == "data"
+
+
+def test_who_comes_second_waits_and_finds_the_data_there(prepare, tmp_path, capsys):
+    folder = tmp_path / "travel"
+    prepare(folder)
+    whole = bytes_of(folder)
+    (folder / "manifest.json").unlink()  # the first is at it
+    with ThreadPoolExecutor() as pool, FileLock(folder / ".lock"):
+        second = pool.submit(prepare, folder)
+        with pytest.raises(TimeoutError):
+            second.result(timeout=0.5)
+        assert not (folder / "manifest.json").exists()
+        (folder / "manifest.json").write_bytes(whole["manifest.json"])
+    assert "is up to date" in second.result() and bytes_of(folder) == whole
 
 
 def test_data_made_by_other_code_is_made_anew(prepare, tmp_path):

@@ -1,0 +1,88 @@
+"""Files that appear whole: with several writers in any order of events, and after kills."""
+
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from arenarl.system.atomic_files import appearing, read_json, write_json
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from arenarl.system.atomic_files import appearing
+with appearing(Path(sys.argv[1])) as partial:
+    partial.mkdir() if sys.argv[2] == "folder" else partial.write_text("half")
+    print(partial, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+class Writer:
+    """One of several: begins, writes its number bit by bit, ends or fails."""
+
+    length = 3
+
+    def __init__(self, path: Path, number: int):
+        self.text, self.written, self.context = str(number) * self.length, 0, appearing(path)
+        self.partial = self.context.__enter__()
+
+    def write(self):
+        if self.written < self.length:
+            with self.partial.open("a") as file:
+                file.write(self.text[self.written])
+            self.written += 1
+
+    def end(self):
+        while self.written < self.length:
+            self.write()
+        self.context.__exit__(None, None, None)
+
+    def fail(self):
+        assert not self.context.__exit__(KeyError, KeyError(), None)  # which goes on
+
+
+@settings(derandomize=True, deadline=None, max_examples=100)
+@given(events=st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["write", "write", "end", "fail"])), max_size=30))
+def test_whatever_the_order_of_writers_the_file_is_whole_and_of_the_one_who_ended_last(tmp_path_factory, events):
+    path = tmp_path_factory.mktemp("many") / "file.json"
+    writers, expected = {}, None
+    for number, event in events:
+        writer = writers.pop(number, None) or Writer(path, number)
+        getattr(writer, event)()
+        if event == "write":
+            writers[number] = writer
+        expected = writer.text if event == "end" else expected
+        assert (path.read_text() if path.exists() else None) == expected
+    for writer in writers.values():
+        writer.fail()
+    assert {one.name for one in path.parent.iterdir()} == ({path.name} if expected else set())
+
+
+def test_threads_that_write_one_file_leave_one_whole(tmp_path):
+    path = tmp_path / "file.json"
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda number: write_json(path, [number] * 2000), range(200)))
+    assert len(set(read_json(path))) == 1 and len(read_json(path)) == 2000 and len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_what_a_killed_process_left_goes_with_the_next_writer_and_what_another_writes_stays(tmp_path, kind):
+    path = tmp_path / "file [1].json"
+    done = subprocess.run([sys.executable, "-c", KILLED, str(path), kind], stdout=subprocess.PIPE, text=True, check=False)
+    left = Path(done.stdout.strip())
+    others = [left.with_name(left.name.replace("file [1]", "file 1")), tmp_path / "file [1].json.elsewhere-1-0.partial"]
+    for other in others:  # of another file, and of another machine
+        other.write_text("")
+    assert done.returncode < 0 and left.exists()
+    with appearing(path) as mine:
+        mine.write_text("half")
+        write_json(path, 1)
+        mine.write_text("whole")
+        assert not left.exists() and str(os.getpid()) in mine.name
+    assert path.read_text() == "whole" and sorted(tmp_path.iterdir()) == sorted([path, *others])
