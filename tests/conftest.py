@@ -23,10 +23,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that share the whole pipeline run on one of xdist's workers, which runs it once. What is slow says how slow."""
+    """Tests that share the whole pipeline run on one of xdist's workers, which runs it once."""
     for item in items:
-        if any("seconds" not in marker.kwargs for marker in item.iter_markers("slow")):
-            raise pytest.UsageError(f"{item.nodeid}: @pytest.mark.slow(seconds=...), measured on two cores")
         if "pipeline" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("pipeline"))
 
