@@ -269,9 +269,10 @@ def native_call(name: str, arguments: str) -> ToolCall:
     """
     try:
         given = parse_json(arguments or "{}", MAX_NESTING - 1)  # the call around them is one more
+        text = json.dumps({"name": name, "arguments": given}, allow_nan=False)
     except ValueError:
         given = None
-    return _read_call(json.dumps({"name": name, "arguments": given})) if isinstance(given, dict) else ToolCall(storable(name), storable(arguments))
+    return _read_call(text) if isinstance(given, dict) else ToolCall(storable(name), storable(arguments))
 
 
 def parse_json(text: str, nesting: int = MAX_NESTING) -> Any:
@@ -314,8 +315,8 @@ def _split_calls(text: str) -> tuple[list[str], str]:
 def _read_call(raw: str) -> ToolCall:
     raw = raw.strip()
     try:
-        call = json.loads(storable(json.dumps(parse_json(raw), ensure_ascii=False)))
-    except ValueError:  # malformed, a number of thousands of digits, too many brackets
+        call = json.loads(storable(json.dumps(parse_json(raw), ensure_ascii=False, allow_nan=False)))
+    except ValueError:  # malformed, a number of thousands of digits, NaN or 1e999, too many brackets
         return ToolCall("", raw)
     if isinstance(call, dict) and isinstance(call.get("name"), str) and isinstance(call.get("arguments"), dict):
         return ToolCall(call["name"], call["arguments"])

@@ -184,6 +184,15 @@ def test_a_turn_is_parsed_once_however_many_read_it():
     assert len(second.tool_calls) == len(parse_turn(message).tool_calls) == 1
 
 
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "[1, {\"a\": -1e999}]"])
+def test_a_number_that_json_does_not_have_makes_a_call_malformed(number):
+    """Else no reader but Python could read the trajectory again."""
+    raw = f'{{"name": "f", "arguments": {{"x": {number}}}}}'
+    message = assistant_message(f"<tool_call>{raw}</tool_call>")
+    assert "tool_calls" not in message and parse_turn(message).tool_calls == [ToolCall("", raw)]
+    assert native_call("f", f'{{"x": {number}}}') == ToolCall("f", f'{{"x": {number}}}')
+
+
 def nested(depth, kind):
     """A call whose arguments stand so many brackets within each other, its own two included."""
     opens, closes = {"list": ("[", "]"), "object": ('{"a": ', "}")}[kind]
