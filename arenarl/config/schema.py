@@ -228,7 +228,7 @@ class JudgeConfig(LLMConfig):
     sigma_sticky: Spread = 0.3  # drawn once a trajectory, so that asking again does not average it out: taste
     position_bias: Points = 0.3  # added to whichever is shown first, taken from the second
     length_bias: Points = 0.3  # points for a natural-log unit of answer length above the query's typical one
-    rounding: Annotated[Float, Field(ge=0.001, le=10)] = 0.5  # scores come in steps of this many points
+    rounding: Annotated[Float, Field(ge=1e-6, le=100)] = 0.5  # scores come in steps of this many points
 
     @property
     def is_simulated(self) -> bool:
