@@ -76,8 +76,8 @@ def _check_training(config: Config) -> None:
 
 def _check_research(research: ResearchDataConfig) -> None:
     weights = research.hop_weights
-    if min(weights, default=-1) < 0 or not sum(weights):
-        raise UserError(f"data.research.hop_weights={weights}: name a weight for 1, 2, … entities, none below 0 and one above it")
+    if not sum(weights):
+        raise UserError(f"data.research.hop_weights={weights}: name a weight for 1, 2, … entities, one of them above 0")
     nodes, level = 1, 1
     for children in research.branching:
         level *= children

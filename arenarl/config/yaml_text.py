@@ -16,7 +16,7 @@ MAX_VALUES = 20_000  # our longest file has 500
 _PLAIN = {  # what text without quotes is read as, and the characters that it may begin with
     "null": (r"~|null|Null|NULL|", ["~", "n", "N", ""]),
     "bool": (r"true|True|TRUE|false|False|FALSE", list("tTfF")),
-    "int": (r"-?(?:0|[1-9]\d{0,999})", list("-0123456789")),
+    "int": (r"0|-?[1-9]\d{0,999}", list("-0123456789")),
     "float": (r"-?(?:\d+\.\d*|\.\d+)(?:[eE][-+]?\d+)?|-?\d+[eE][-+]?\d+|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)", list("-+.0123456789")),
     "merge": (r"<<", ["<"]),
 }
@@ -53,15 +53,15 @@ class _Reader(yaml.SafeLoader):
         return node
 
     def compose_mapping_node(self, anchor):
-        node, named = super().compose_mapping_node(anchor), set()
-        for key, _ in node.value:
+        node, names = super().compose_mapping_node(anchor), set()
+        for number, (key, value) in enumerate(node.value):
             if not isinstance(key, yaml.ScalarNode):
                 raise _refusal(key, "a list or a mapping as a key")
-            if key.value in named:
+            if key.value in names:
                 raise _refusal(key, f"{key.value!r} is named twice")
-            named.add(key.value)
+            names.add(key.value)
             if key.tag != _TAG + "merge":
-                key.tag = self.DEFAULT_SCALAR_TAG
+                node.value[number] = yaml.ScalarNode(self.DEFAULT_SCALAR_TAG, key.value, key.start_mark), value
         return node
 
     def flatten_mapping(self, node):
@@ -91,7 +91,7 @@ class _Writer(yaml.SafeDumper):
 
 for _name, (_pattern, _first) in _PLAIN.items():
     for _side in (_Reader, _Writer):
-        _side.add_implicit_resolver(_TAG + _name, re.compile(rf"(?:{_pattern})\Z"), _first)
+        _side.add_implicit_resolver(_TAG + _name, re.compile(rf"(?:{_pattern})\Z", re.ASCII), _first)
 _Reader.add_constructor(_TAG + "str", _Reader.construct_yaml_str)
 _Writer.add_representer(str, _Writer.represent_text)
 

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-import yaml
-
+from arenarl.config.yaml_text import read_yaml
 from arenarl.system.errors import UserError
 from arenarl.system.repository import CONFIGS
 from arenarl.system.text_files import text_of_file
@@ -70,7 +69,10 @@ def domain_rubric(domain: str, language: str) -> Rubric:
     paths = [path for path in (RUBRICS / f"{domain}_{language}.yaml", RUBRICS / f"{domain}_en.yaml") if path.exists()]
     if not paths:
         raise UserError(f"no rubric for the domain {domain}: write {RUBRICS / domain}_{language}.yaml")
-    parts = yaml.safe_load(text_of_file(paths[0]))
+    try:
+        parts = read_yaml(text_of_file(paths[0]))
+    except ValueError as error:
+        raise UserError(f"{paths[0]} is not valid YAML: {error}") from error
     items = (
         Item(name, part, 1.0, description.strip()) for part, content in parts.items() for name, description in content["dimensions"].items()
     )

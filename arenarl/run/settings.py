@@ -1,11 +1,10 @@
 """With which settings a stage goes on that was begun with others: those that change neither a verdict nor, but for rounding, the policy."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from arenarl.config.load import config_to_yaml, load_config
+from arenarl.config.load import load_config
 from arenarl.config.schema import Config
 from arenarl.system.errors import UserError
 
@@ -34,7 +33,7 @@ def refuse_other_settings(config: Config, folder: Path) -> None:
     if rolls_out:
         unread -= {"rollout", "rl"}
     try:
-        before, now = (yaml.safe_load(config_to_yaml(one)) for one in (load_config(earlier), config))
+        before, now = (asdict(one) for one in (load_config(earlier), config))
     except UserError as error:
         raise UserError(f"{folder} was begun with settings that cannot be read now ({error}); delete it, or give this run another `name`") from error
     for settings in (before, now):
