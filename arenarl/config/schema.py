@@ -243,11 +243,12 @@ class JudgesConfig:
     # win rate is their mean (5.3: two judges)
     verifier: LLMConfig = field(default_factory=LLMConfig)  # who says whether an answer is the known one: embedded compares them exactly but
     # for capitals, blanks and articles; llm asks the model (C.2, InfoAgent: o4-mini)
+
     # What follows bounds the LLM calls of a run, over all its judges and processes, and changes no verdict. Our choices.
     concurrency: PositiveInt = 64  # calls under way at once; the processes of RL share them evenly
     store: Text = "runs/replies.sqlite"  # every reply is kept here and never paid for twice; runs can share it
     store_only: Bool = False  # take replies from the store alone: no key, no call; a missing reply stops the run
-    max_calls: PositiveInt | None = None  # calls that a run may pay for, over all its restarts; then it stops, its checkpoint saved
+    max_calls: PositiveInt | None = None  # calls that a run may pay for, over all its stages and restarts; then it stops, its checkpoint saved
     max_cost: PositiveFloat | None = None  # the same in money, by price_in and price_out
     max_failure_share: Share = 0.2  # of the last 200 verdicts; above it the run stops, its checkpoint saved
 
@@ -336,6 +337,7 @@ class RLConfig:
     micro_batch_size: PositiveInt = 1  # trajectories a process puts through the model at once
     learning_rate: LearningRate = 1e-6  # Appendix A
     lr_scheduler: SchedulerName = "constant"  # how it falls over the steps; as transformers names it. Our choice
+
     # What makes the method, with `reward.name`. configs/methods/ spells each one out.
     advantage: Literal["group_std", "center", "leave_one_out", "batch_std", "decoupled"] = "group_std"
     # of a trajectory in its group. group_std: reward less the mean, by the standard deviation (Eq. 7; GRPO, GSPO, DAPO). center: less

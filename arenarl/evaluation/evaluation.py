@@ -161,10 +161,10 @@ def summarize(cases: Sequence[Case], resamples: int, seed: int) -> dict[str, Any
     }
     outcomes = np.stack([case.outcomes for case in cases])
     summary["by_judge"] = [_win_rate(cases, resamples, seed, np.s_[[judge]]) for judge in range(outcomes.shape[1])]
+    shown = outcomes[[case.trajectory.valid for case in cases]]  # an invalid trajectory loses without being judged: that is no agreement
+    summary["judges_agree"] = metrics.agreement(shown[:, 0], shown[:, 1]) if shown.shape[1] == 2 else None
+    summary["missing_verdicts"] = sum(bool(np.isnan(judged).all()) for case in cases for judged in case.outcomes)
     valid = [case for case in cases if case.trajectory.valid]
-    judged = outcomes[[case.trajectory.valid for case in cases]]  # an invalid trajectory loses without being judged: that is no agreement
-    summary["judges_agree"] = metrics.agreement(judged[:, 0], judged[:, 1]) if outcomes.shape[1] == 2 else None
-    summary["missing_verdicts"] = sum(bool(np.isnan(of_judge).all()) for case in cases for of_judge in case.outcomes)
     summary["by_dimension"] = {}
     for index, name in enumerate(rubric_of(cases[0].query).names):
         summary["by_dimension"][name] = {

@@ -27,7 +27,7 @@ from arenarl.config.schema import JudgesConfig, LLMConfig
 from arenarl.llm.completion import Completion, NoCompletion, check_tool_calls, read_completion
 from arenarl.llm.json_reply import parse_reply
 from arenarl.llm.prompts import quotable
-from arenarl.llm.reply_store import ReplyStore, Spent, StoredReply, reply_key
+from arenarl.llm.reply_store import ReplyStore, Spent, StoredReply, reply_key, run_of
 from arenarl.system.database import json_hash
 from arenarl.system.errors import UserError
 from arenarl.system.in_flight import InFlight
@@ -81,13 +81,13 @@ class LLMClient:
 
     Args:
         limits: `judge.concurrency`, which the processes share evenly, the store, the budget.
-        run: under which name the store counts what was paid.
+        stage: <run>/<stage>, under which the store counts what was paid; the limits are the run's.
         keys: by the name of its environment variable, from `read_keys`.
         log: a file that gets a line for every verdict that was had, or None.
     """
 
-    def __init__(self, limits: JudgesConfig, run: str, keys: dict[str, str], processes: int = 1, rank: int = 0, log: Path | None = None):
-        self.limits, self.run, self.keys, self.log = limits, run, keys, log
+    def __init__(self, limits: JudgesConfig, stage: str, keys: dict[str, str], processes: int = 1, rank: int = 0, log: Path | None = None):
+        self.limits, self.stage, self.keys, self.log = limits, stage, keys, log
         self.store = ReplyStore(Path(limits.store))
         self.usage = Usage()
         self.stop_reason: str | None = None
@@ -115,11 +115,11 @@ class LLMClient:
         return await self._thread.run(self._complete(llm, request, repeat))
 
     def take_usage(self) -> tuple[Usage, Spent]:
-        """What this process used since this was last called, and what the run has paid, over all its processes and restarts."""
+        """What this process used since this was last called, and what the run has paid, over all its stages and restarts."""
 
         async def take() -> tuple[Usage, Spent]:
             taken, self.usage = self.usage, Usage()
-            return taken, self.store.spent(self.run)
+            return taken, self.store.spent(self.stage)
 
         return self._thread.submit(take()).result()
 
@@ -130,7 +130,7 @@ class LLMClient:
         if usage.unknown_tokens:
             tokens += f"; {usage.unknown_tokens:,} replies do not say their tokens and are charged the most that they can have cost"
         now = f"LLM calls: {usage.calls:,} paid for ({tokens}), {usage.from_store:,} replies from the store, {usage.failed:,} verdicts failed"
-        return f"{now}; {self.run} so far: {spent.calls:,} calls, cost {spent.cost:.2f}"
+        return f"{now}; {run_of(self.stage)} so far: {spent.calls:,} calls, cost {spent.cost:.2f}"
 
     def check(self) -> None:
         """Raises RunStopped if the run is to stop: verdicts have been missing since."""
@@ -245,7 +245,7 @@ class LLMClient:
         if isinstance(error, NoCompletion) and error.tokens:
             self._charge(llm, error.tokens, error.tokens)
         else:
-            self.store.release(self.run)
+            self.store.release(self.stage)
 
     def _keep(self, llm: LLMConfig, request: dict[str, Any], key: str, completion: Completion, text: str) -> StoredReply:
         """An API may repeat a key in what it replies, too."""
@@ -257,13 +257,13 @@ class LLMClient:
     def _charge(self, llm: LLMConfig, known: tuple[int, int] | None, at_most: tuple[int, int]) -> None:
         cost, (tokens_in, tokens_out) = llm.cost(*at_most), known or (0, 0)
         self.usage += Usage(calls=1, tokens_in=tokens_in, tokens_out=tokens_out, unknown_tokens=known is None, cost=cost)
-        self.store.charge(self.run, tokens_in, tokens_out, cost)
+        self.store.charge(self.stage, tokens_in, tokens_out, cost)
 
     def _reserve(self) -> bool:
-        if not self.store.reserve(self.run, self.limits.max_calls, self.limits.max_cost):
-            spent = self.store.spent(self.run)
+        if not self.store.reserve(self.stage, self.limits.max_calls, self.limits.max_cost):
+            spent = self.store.spent(self.stage)
             limit = "judge.max_calls" if spent.calls >= (self.limits.max_calls or float("inf")) else "judge.max_cost"
-            used = f"{self.run} has paid for {spent.calls} calls, cost {spent.cost:.2f}"
+            used = f"{run_of(self.stage)} has paid for {spent.calls} calls, cost {spent.cost:.2f}"
             self._stop(f"{limit}={getattr(self.limits, limit[6:])} is used up: {used}")
         return not self.stop_reason
 
@@ -305,7 +305,7 @@ class LLMClient:
                 file.write(self._without_keys(json.dumps(line)) + "\n")
 
 
-def open_client(llms: Iterable[LLMConfig], limits: JudgesConfig, run: str, folder: Path | None = None) -> LLMClient | None:
+def open_client(llms: Iterable[LLMConfig], limits: JudgesConfig, stage: str, folder: Path | None = None) -> LLMClient | None:
     """The way to all LLMs among `llms`, with this process's share of the limits; None if there is none. With a `folder`, every verdict is
     logged there.
 
@@ -317,7 +317,7 @@ def open_client(llms: Iterable[LLMConfig], limits: JudgesConfig, run: str, folde
         return None
     rank = int(os.environ.get("RANK", "0"))
     keys = {} if limits.store_only else read_keys(llms)
-    return LLMClient(limits, run, keys, process_count(), rank, folder / f"verdicts-{rank}.jsonl" if folder else None)
+    return LLMClient(limits, stage, keys, process_count(), rank, folder / f"verdicts-{rank}.jsonl" if folder else None)
 
 
 def read_keys(llms: Sequence[LLMConfig]) -> dict[str, str]:

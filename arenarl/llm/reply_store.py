@@ -1,7 +1,7 @@
 """The replies of LLMs on disk, so that no call is paid for twice, and what each run has paid.
 
 One sqlite file that several processes and runs can share. A reply is kept as it came, under a hash of all that it depends on; what
-it means is read from it anew each time.
+it means is read from it anew each time. A run pays by stage, <run>/<stage>, and has its limits for all its stages together.
 """
 
 import time
@@ -17,6 +17,7 @@ CREATE TABLE IF NOT EXISTS replies (
 CREATE TABLE IF NOT EXISTS spent (
     run TEXT PRIMARY KEY, calls INTEGER DEFAULT 0, tokens_in INTEGER DEFAULT 0, tokens_out INTEGER DEFAULT 0, cost REAL DEFAULT 0);
 """
+_OF_RUN = "(run = :run OR substr(run, 1, length(:run) + 1) = :run || '/')"
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class StoredReply:
 
 @dataclass(frozen=True)
 class Spent:
-    """What a run has paid for so far, over all its processes and restarts."""
+    """What a run has paid for so far, over all its stages, processes and restarts."""
 
     calls: int = 0
     tokens_in: int = 0
@@ -44,8 +45,17 @@ def reply_key(base_url: str, request: dict[str, Any], repeat: int) -> str:
     return json_hash([base_url, request, repeat])
 
 
+def run_of(stage: str) -> str:
+    """The run that a stage is of: one without a name of its own is the run.
+
+    >>> run_of("quickstart/rl"), run_of("quickstart")
+    ('quickstart', 'quickstart')
+    """
+    return stage.rpartition("/")[0] or stage
+
+
 class ReplyStore:
-    """Replies by key and spending by run. To be used from one thread."""
+    """Replies by key and spending by stage. To be used from one thread."""
 
     def __init__(self, path: Path):
         self._db = open_database(path, _SCHEMA, "judge.store")
@@ -60,23 +70,24 @@ class ReplyStore:
         self._db.execute("INSERT OR IGNORE INTO replies (key, model, text, tokens_in, tokens_out, created) VALUES (?, ?, ?, ?, ?, ?)", row)
         return self.get(key)
 
-    def reserve(self, run: str, max_calls: int | None, max_cost: float | None) -> bool:
-        """Count one more call of the run, unless that would go beyond what it may pay. Exact over processes for calls; by cost,
+    def reserve(self, stage: str, max_calls: int | None, max_cost: float | None) -> bool:
+        """Count one more call of the stage, unless that would go beyond what its run may pay. Exact over processes for calls; by cost,
         calls that are under way when the limit is reached still end."""
-        self._db.execute("INSERT OR IGNORE INTO spent (run) VALUES (?)", (run,))
-        within = "(:calls IS NULL OR calls < :calls) AND (:cost IS NULL OR cost < :cost)"
-        limits = {"run": run, "calls": max_calls, "cost": max_cost}
-        return self._db.execute(f"UPDATE spent SET calls = calls + 1 WHERE run = :run AND {within}", limits).rowcount == 1
+        self._db.execute("INSERT OR IGNORE INTO spent (run) VALUES (?)", (stage,))
+        within = f"(SELECT (:calls IS NULL OR total(calls) < :calls) AND (:cost IS NULL OR total(cost) < :cost) FROM spent WHERE {_OF_RUN})"
+        limits = {"stage": stage, "run": run_of(stage), "calls": max_calls, "cost": max_cost}
+        return self._db.execute(f"UPDATE spent SET calls = calls + 1 WHERE run = :stage AND {within}", limits).rowcount == 1
 
-    def release(self, run: str) -> None:
+    def release(self, stage: str) -> None:
         """Take back a reserved call that brought no reply."""
-        self._db.execute("UPDATE spent SET calls = calls - 1 WHERE run = ?", (run,))
+        self._db.execute("UPDATE spent SET calls = calls - 1 WHERE run = ?", (stage,))
 
-    def charge(self, run: str, tokens_in: int, tokens_out: int, cost: float) -> None:
+    def charge(self, stage: str, tokens_in: int, tokens_out: int, cost: float) -> None:
         """Add what a reserved call's reply cost."""
-        values = (tokens_in, tokens_out, cost, run)
+        values = (tokens_in, tokens_out, cost, stage)
         self._db.execute("UPDATE spent SET tokens_in = tokens_in + ?, tokens_out = tokens_out + ?, cost = cost + ? WHERE run = ?", values)
 
-    def spent(self, run: str) -> Spent:
-        row = self._db.execute("SELECT calls, tokens_in, tokens_out, cost FROM spent WHERE run = ?", (run,)).fetchone()
-        return Spent(*row) if row else Spent()
+    def spent(self, stage: str) -> Spent:
+        """By all stages of its run."""
+        totals = "coalesce(sum(calls), 0), coalesce(sum(tokens_in), 0), coalesce(sum(tokens_out), 0), total(cost)"
+        return Spent(*self._db.execute(f"SELECT {totals} FROM spent WHERE {_OF_RUN}", {"run": run_of(stage)}).fetchone())

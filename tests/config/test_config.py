@@ -3,8 +3,10 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
+import yaml
 
 from arenarl.config import schema as config_module
 from arenarl.config.checks import check_groups
@@ -455,3 +457,10 @@ def test_overrides_without_a_config_are_refused(monkeypatch, capsys):
     with pytest.raises(SystemExit):
         report.main()
     assert "--set changes a key of a config; name it with --config" in capsys.readouterr().err
+
+
+def test_no_two_servers_have_one_port_by_default():
+    addresses = [Config().rollout.server_url]
+    addresses += [yaml.safe_load(path.read_text(encoding="utf-8")).get("base_url") or "" for path in JUDGES]
+    ports = [urlsplit(address).port for address in addresses if "127.0.0.1" in address]
+    assert len(ports) == len(set(ports)) == 3

@@ -140,7 +140,7 @@ def test_the_same_call_is_paid_for_once(tmp_path):
             return await asyncio.gather(*(client.ask(llm(url), MESSAGES, OneScore, AGAIN) for _ in range(20)))
 
         assert [reply.score for reply in asyncio.run(at_once())] == [5.0] * 20
-        assert ask(client, llm(url)).score == ask(client_of(tmp_path, run="other"), llm(url)).score == 5
+        assert ask(client, llm(url)).score == ask(client_of(tmp_path, stage="other"), llm(url)).score == 5
     assert len(script.requests) == 1
     usage, spent = client.take_usage()
     assert (usage.verdicts, usage.calls) == (21, 1) and spent == Spent(1, 1000, 10, 0.0)
@@ -183,10 +183,19 @@ def test_the_budget_stops_the_run_after_exactly_the_calls_it_may_pay_for(tmp_pat
         assert "judge.max_calls=7 is used up: run has paid for 7 calls" in client.stop_reason
         again = client_of(tmp_path, max_calls=7)
         assert ask(again, llm(url), 0).score == 5 and ask(again, llm(url), 99) is None and again.stop_reason
-        dear = client_of(tmp_path, run="dear", max_cost=0.03)
+        dear = client_of(tmp_path, stage="dear", max_cost=0.03)
         assert [ask(dear, llm(url, price_in=10.0, price_out=100.0), 100 + repeat) is None for repeat in range(4)] == [False, False, False, True]
     assert "judge.max_cost=0.03 is used up" in dear.stop_reason
     assert dear.take_usage()[1] == Spent(3, 3000, 30, pytest.approx(0.033))
+
+
+def test_the_budget_is_that_of_all_stages_of_a_run(tmp_path):
+    with serving(Script('{"score": 5}').app) as url:
+        training, evaluation, other = (client_of(tmp_path, stage, max_calls=3) for stage in ("a/rl", "a/evaluate", "b/rl"))
+        assert ask(training, llm(url)) and ask(training, llm(url), 1) and ask(evaluation, llm(url), 2)
+        assert ask(evaluation, llm(url), 3) is None and ask(training, llm(url), 4) is None and ask(other, llm(url), 5)
+    assert training.stop_reason == evaluation.stop_reason == "judge.max_calls=3 is used up: a has paid for 3 calls, cost 0.00"
+    assert "a so far: 3 calls" in evaluation.report()
 
 
 def test_with_the_server_down_for_a_while_it_waits_and_goes_on(tmp_path):

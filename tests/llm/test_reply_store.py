@@ -43,6 +43,18 @@ def test_a_run_cannot_reserve_more_calls_than_it_may_pay_for(tmp_path):
     assert not store.reserve("run", None, 0.5) and store.reserve("run", None, 0.51)
 
 
+def test_a_run_has_its_limits_for_all_its_stages_together(tmp_path):
+    store = ReplyStore(tmp_path / "s")
+    assert store.reserve("run/data", 3, None) and store.reserve("run/rl", 3, None) and store.reserve("run", 3, None)
+    assert not any(store.reserve(stage, 3, None) for stage in ("run/rl", "run/evaluate", "run"))
+    assert all(store.reserve(stage, 3, None) for stage in ("run-seed1/rl", "runs/rl", "other/run"))
+    store.release("run/rl")
+    assert store.reserve("run/evaluate", 3, None)
+    store.charge("run/evaluate", 100, 10, 0.5)
+    assert store.spent("run/rl") == store.spent("run") == Spent(3, 100, 10, 0.5)
+    assert not store.reserve("run/rl", None, 0.5) and store.reserve("run/rl", None, 0.51)
+
+
 def test_a_store_that_cannot_be_used_is_refused_in_one_line(tmp_path):
     (tmp_path / "text").write_text("no database " * 100)
     with pytest.raises(UserError, match=r"judge\.store"):

@@ -417,7 +417,7 @@ def test_rl_and_evaluation_with_llm_judges_are_paid_for_once_stop_at_their_budge
     data = work / "data"
     with running_server(CONFIG, [f"data.folder={data}"], port, "--log", str(tmp_path / "served.jsonl")):
         outputs.append(run(work, "train_rl.py", **zero3, **options, **{"judge.max_calls": 60}))
-        assert outputs[-1].returncode != 0 and "judge.max_calls=60 is used up: llm/rl has paid for 60 calls" in outputs[-1].stderr
+        assert outputs[-1].returncode != 0 and "judge.max_calls=60 is used up: llm has paid for 60 calls" in outputs[-1].stderr
         stopped = work / "runs" / "llm" / "rl"
         assert "saved runs/llm/rl/checkpoint-" in outputs[-1].stderr and list(stopped.glob("checkpoint-*/trainer_state.json"))
         outputs.append(run(work, "train_rl.py", **zero3, **options))
