@@ -74,11 +74,11 @@ def main() -> None:
     # rewards → advantages → the clipped step (Eqs. 7 and 8)
     start_tracking(config, folder)
     with timed(folder, "rl") as stopwatch:
-        trainer = make_trainer(config, folder, start, queries, engine, arena, examine, client, act=curve.record)
+        trainer = make_trainer(config, folder, start, queries, engine, arena, examine, client, act=curve.record, has_acted=curve.has_point)
         trainer.add_callback(Survival(stopwatch))
         bar.attach(trainer)
         print_estimate(config, "rl")
-        with saved_if_stopped(trainer):
+        with saved_if_stopped(trainer, client):
             trainer.train(resume_from_checkpoint=last_checkpoint(folder))
         save_policy(trainer, folder)
 

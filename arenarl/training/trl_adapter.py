@@ -57,10 +57,12 @@ def make_trainer(
     examine: Examiner | None,
     client: LLMClient | None,
     act: Callable[[int], None],
+    has_acted: Callable[[int], bool],
 ) -> GRPOTrainer:
     """TRL's trainer on the policy at a path: it rolls out `queries` with `engine` and is rewarded by `arena`.
 
-    `act(step)` is called every `rl.eval_steps` optimizer steps, `examine` says what is logged as true, groups are kept in `folder`.
+    `act(step)` is called every `rl.eval_steps` optimizer steps, and first by a resumed run unless `has_acted(step)`; `examine` says what is
+    logged as true, groups are kept in `folder`.
     """
 
     def log(groups: list[RolloutGroup], outcomes: list[GroupOutcome]) -> dict[str, list[float]]:
@@ -69,7 +71,7 @@ def make_trainer(
     def keep(step: int, groups: list[RolloutGroup], outcomes: list[GroupOutcome]) -> None:
         append_step(folder / "groups.jsonl", step, group_records(step, groups, outcomes, examine))
 
-    every_few_steps = EveryFewSteps(config.rl.eval_steps, engine, act)
+    every_few_steps = EveryFewSteps(config.rl.eval_steps, engine, act, has_acted)
     trainer = GRPOTrainer(
         model=policy,
         args=grpo_arguments(config, folder, process_count(), use_cpu=not torch.cuda.is_available()),
@@ -323,10 +325,14 @@ def stop_together(reasons: Sequence[str | None]) -> None:
 
 
 @contextmanager
-def saved_if_stopped(trainer: GRPOTrainer) -> Iterator[None]:
-    """Save a checkpoint of the last whole step if the LLM calls stop the run, so that the same command goes on from there."""
+def saved_if_stopped(trainer: GRPOTrainer, client: LLMClient | None) -> Iterator[None]:
+    """Save a checkpoint of the last whole step if the LLM calls stop the run, be it in what follows the last one, so that the same command
+    goes on from there.
+    """
     try:
         yield
+        if client:
+            stop_together(gather_object([client.stop_reason]))
     except RunStopped as stop:
         trainer._save_checkpoint(trainer.model, trial=None)  # TRL saves at the end of a step only
         trainer.callback_handler.on_save(trainer.args, trainer.state, trainer.control)
@@ -336,16 +342,16 @@ def saved_if_stopped(trainer: GRPOTrainer) -> Iterator[None]:
 
 class EveryFewSteps(TrainerCallback):
     """Calls `act(step)` before training and after every `interval` optimizer steps, on all processes: each has its share to do, and
-    under ZeRO-3 they must gather the weights together. Also logs `time/update_s`, what a step takes besides rollouts,
-    log-probabilities before the update, and waiting for the judge.
+    under ZeRO-3 they must gather the weights together. A resumed run begins with what it was stopped in. Also logs `time/update_s`, what a
+    step takes besides rollouts, log-probabilities before the update, and waiting for the judge.
     """
 
-    def __init__(self, interval: int, engine: RolloutEngine, act: Callable[[int], None]):
-        self.interval, self.engine, self.act = interval, engine, act
+    def __init__(self, interval: int, engine: RolloutEngine, act: Callable[[int], None], has_acted: Callable[[int], bool] = lambda step: True):
+        self.interval, self.engine, self.act, self.has_acted = interval, engine, act, has_acted
         self.trainer: GRPOTrainer | None = None  # set once the trainer exists
 
     def on_train_begin(self, args, state, control, **kwargs):
-        if state.global_step == 0:
+        if state.global_step == 0 or not self.has_acted(state.global_step):
             self._run(state)
 
     def on_step_end(self, args, state, control, **kwargs):

@@ -432,6 +432,7 @@ def test_rl_and_evaluation_with_llm_judges_are_paid_for_once_stop_at_their_budge
     assert len(figures["by_judge"]) == 2 and 0 <= figures["judges_agree"]["agreement"] <= 1 and figures["missing_verdicts"] == 0
     state = read(max(stopped.glob("checkpoint-*"), key=lambda path: int(path.name[11:])) / "trainer_state.json")
     assert state["log_history"][-2]["judge/total_calls"] <= len(served)
+    assert [json.loads(line)["step"] for line in (stopped / "curve.jsonl").read_text().splitlines()] == [0, 2]
 
     shutil.rmtree(stopped)
     outputs.append(run(work, "train_rl.py", **zero3, **from_store))

@@ -12,8 +12,11 @@ from arenarl.config.schema import Config
 from arenarl.domains.rubrics import domain_rubric
 from arenarl.domains.travel.truth import ANSWER_DIMENSIONS, PATH_DIMENSIONS
 from arenarl.judges.judge import Verdict
+from arenarl.llm.client import RunStopped, Usage
+from arenarl.llm.reply_store import Spent
 from arenarl.rollout.engine import RolloutEngine
 from arenarl.rollout.generation import GeneratedTurn
+from arenarl.system.errors import UserError
 from arenarl.tournament.mixed_model import JudgeVariances
 from arenarl.training import trl_adapter as adapter
 from arenarl.training.rewards import standardize
@@ -110,7 +113,9 @@ class Recorder(GRPOTrainer):
 class Steps:
     """Two optimizer steps: the trainer, and for each step its groups and outcomes."""
 
-    def __init__(self, policy_path, tokenizer, compact, folder, silent_on=(), resume=None, topology=TOPOLOGY, judge=None, **overrides):
+    def __init__(
+        self, policy_path, tokenizer, compact, folder, silent_on=(), resume=None, topology=TOPOLOGY, judge=None, points=None, client=None, **overrides
+    ):
         self.config = config_of(**overrides)
         self.config.tournament.topology = topology
         self.groups, self.outcomes, self.kept = [], [], []
@@ -123,20 +128,22 @@ class Steps:
             self.outcomes.append(outcomes)
             return {"judge/calls_per_group": [6.0, 8.0]}
 
-        clock = adapter.EveryFewSteps(0, engine, act=lambda step: None)
+        act, has_acted = (points.act, points.has_acted) if points else (lambda step: None, lambda step: True)
+        clock = adapter.EveryFewSteps(self.config.rl.eval_steps if points else 0, engine, act, has_acted)
         self.trainer = Recorder(
             model=policy_path,
             args=adapter.grpo_arguments(self.config, folder, processes=1, use_cpu=True),
             train_dataset=adapter.prompt_dataset(QUERIES, self.config),
             processing_class=tokenizer,
-            rollout_func=adapter.rollout_function(engine, self.arena, QUERIES, self.config),
-            reward_funcs=adapter.reward_function(self.arena, log, lambda *step: self.kept.append(step), self.config),
+            rollout_func=adapter.rollout_function(engine, self.arena, QUERIES, self.config, client),
+            reward_funcs=adapter.reward_function(self.arena, log, lambda *step: self.kept.append(step), self.config, client),
             callbacks=[clock, adapter.KeptWithCheckpoint(self.arena)],
         )
         clock.trainer = self.trainer
         if judge:
             self.trainer.on_reference = judge.may_judge.set
-        self.trainer.train(resume_from_checkpoint=resume)
+        with adapter.saved_if_stopped(self.trainer, client):
+            self.trainer.train(resume_from_checkpoint=resume)
 
     def trajectories(self, step):
         return [trajectory for group in self.groups[step] for trajectory in group.trajectories]
@@ -250,6 +257,52 @@ def test_log_probabilities_do_not_wait_for_the_judge(policy_path, tokenizer, com
 
 def test_the_groups_of_every_few_steps_are_kept(steps):
     assert steps.kept == [(0, steps.groups[0], steps.outcomes[0])]
+
+
+class Client:
+    """As much of the way to LLMs as a stop takes."""
+
+    stop_reason = None
+
+    def check(self):
+        if self.stop_reason:
+            raise RunStopped(self.stop_reason)
+
+    def take_usage(self):
+        return Usage(), Spent()
+
+
+class Points:
+    """What is done every few steps; the budget of `client` ends in the one of `step`, which then is not kept."""
+
+    def __init__(self, client, step=None):
+        self.client, self.step, self.asked, self.kept = client, step, [], []
+
+    def act(self, step):
+        self.asked.append(step)
+        if step == self.step:
+            self.client.stop_reason = "judge.max_calls=7 is used up"
+        else:
+            self.kept.append(step)
+
+    def has_acted(self, step):
+        return step in self.kept
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_a_budget_that_ends_between_steps_or_after_the_last_stops_the_run_which_then_begins_there(policy_path, tokenizer, compact, tmp_path, step):
+    options = {"eval_steps": 1, "save_steps": 100}
+    client = Client()
+    points = Points(client, step)
+    with pytest.raises(UserError, match=f"judge.max_calls=7 is used up; saved .*/checkpoint-{step}, from which the same command goes on"):
+        Steps(policy_path, tokenizer, compact, tmp_path, points=points, client=client, **options)
+    assert points.asked == list(range(step + 1)) and points.kept == list(range(step))
+    points.client, points.step = Client(), None
+    resumed = Steps(
+        policy_path, tokenizer, compact, tmp_path, points=points, client=points.client, resume=str(tmp_path / f"checkpoint-{step}"), **options
+    )  # fmt: skip
+    assert points.asked[step + 1 :] == list(range(step, 3)) and points.kept == [0, 1, 2]  # nothing is done twice
+    assert resumed.trainer.state.global_step == 2 and len(resumed.outcomes) == 2 - step
 
 
 @pytest.mark.parametrize("steps_groups", [(1, 1), (2, 3), (4, 5), (7, 3)])

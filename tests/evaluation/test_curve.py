@@ -1,0 +1,77 @@
+"""The curve's points: one that a spent budget breaks off is not kept, and is as it would have been when it is made again."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from arenarl.domains.rubrics import domain_rubric
+from arenarl.evaluation.curve import CurveRecorder
+from arenarl.evaluation.evaluation import Panel
+from arenarl.judges.judge import Verdict
+from arenarl.trajectory import Query, Trajectory, append_step, read_jsonl
+
+RUBRIC = domain_rubric("travel", "en")
+QUERIES = [Query(f"q{number}", "travel", "Search", "en", f"Find cafe {number}.") for number in range(4)]
+CALLS = 2 * 2 * len(QUERIES)  # orders, decodings
+
+
+def answer(query):
+    return Trajectory(query.query_id, [{"role": "assistant", "content": f"<answer>\n{query.query}\n</answer>"}], "answer")
+
+
+class Budget:
+    """A judge who is paid for so many calls, and what a run knows of it."""
+
+    def __init__(self, calls):
+        self.left, self.stop_reason = calls, None
+
+    async def compare(self, query, first, second, repeat=0):
+        if not self.left:
+            self.stop_reason = "spent"
+            return None
+        self.left -= 1
+        return Verdict(tuple(dict.fromkeys(RUBRIC.names, 5.0 + float(one is not first)) for one in (first, second)), RUBRIC.total)
+
+
+class Fixed:
+    """An engine, a domain and a test set in one."""
+
+    def roll_out(self, attempts, tick):
+        return [answer(attempt.query) for attempt in attempts]
+
+    def read_test_set(self):
+        return QUERIES, {query.query_id: answer(query) for query in QUERIES}
+
+    def spread_over_subtasks(self, queries, count):
+        return queries[:count]
+
+
+def curve_of(folder, budget):
+    panel = Panel([budget], examine=None)
+    return CurveRecorder(Fixed(), Fixed(), panel, len(QUERIES), {"sampled": 0.8, "greedy": 0.0}, 0, folder, budget)
+
+
+@settings(derandomize=True, deadline=None, max_examples=8)
+@given(calls=st.integers(0, 4 * CALLS))
+def test_a_budget_that_ends_anywhere_costs_no_point(tmp_path_factory, calls):
+    folder = tmp_path_factory.mktemp("curve")
+    whole, broken = curve_of(folder / "whole", Budget(10**9)), curve_of(folder / "broken", Budget(calls))
+    for step in (0, 20, 40):
+        whole.record(step)
+        broken.record(step)
+        assert whole.has_point(step) and broken.has_point(step) == (broken.client.stop_reason is None)
+        if not broken.has_point(step):
+            assert calls < (step // 20 + 1) * CALLS
+            broken = curve_of(folder / "broken", Budget(10**9))  # the run goes on with more
+            broken.record(step)
+            assert broken.has_point(step)
+    assert (folder / "broken" / "curve.jsonl").read_bytes() == (folder / "whole" / "curve.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_point_is_there_if_its_step_is(tmp_path, is_there):
+    for step in (0, 20, 40) if is_there else ():
+        append_step(tmp_path / "curve.jsonl", step, [{"step": step}])
+    curve = curve_of(tmp_path, Budget(0))
+    assert curve.has_point(20) == is_there and not curve.has_point(30) and not curve.has_point(60)
+    assert len(list(read_jsonl(curve.path))) == 3 if is_there else not curve.path.exists()
