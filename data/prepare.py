@@ -55,19 +55,24 @@ def main() -> None:
         needs(domain, "splits", "makes its data; name published data with data.source, or write the files of data/README.md yourself")
     settings = {"data": asdict(config.data), "environment": asdict(config.environment)}
     settings |= {"code": hash_files(PUBLIC_CODE if config.data.source else domain.sources), "sources": local_hashes(config)}
-    folder.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder / ".lock"):  # runs share data: who comes second waits, and finds it there
-        manifest = read_manifest(folder, settings)
-        if manifest:
-            print(f"{folder} is up to date")
-        timing = config.run_dir / "data"
-        if not manifest or not (timing / "timing.json").is_file():
-            timing.mkdir(parents=True, exist_ok=True)
-            keep_tracebacks(timing)
-            with timed(timing, "data"):
-                manifest = manifest or prepare(domain, config, folder, settings)
+    manifest = read_manifest(folder, settings)
+    if manifest:
+        print(f"{folder} is up to date")
+    timing = config.run_dir / "data"
+    if not manifest or not (timing / "timing.json").is_file():
+        timing.mkdir(parents=True, exist_ok=True)
+        keep_tracebacks(timing)
+        with timed(timing, "data"):
+            manifest = manifest or prepare_alone(domain, config, folder, settings)
     for name, split in manifest["splits"].items():
         print(f"{folder / name}.jsonl  {split['records']:>6} records  sha256 {split['sha256'][:16]}")
+
+
+def prepare_alone(domain: Domain, config: Config, folder: Path, settings: dict) -> dict:
+    """`prepare`, unless another process, which is waited for, did the same: runs share data."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder / ".lock"):
+        return read_manifest(folder, settings) or prepare(domain, config, folder, settings)
 
 
 def prepare(domain: Domain, config: Config, folder: Path, settings: dict) -> dict:

@@ -89,7 +89,7 @@ def test_the_seconds_it_took_are_written_when_something_was_prepared(prepare, tm
 def test_who_comes_second_waits_and_finds_the_data_there(prepare, tmp_path, capsys):
     folder = tmp_path / "travel"
     prepare(folder)
-    whole = bytes_of(folder)
+    whole, written = bytes_of(folder), (folder / "sft.jsonl").stat().st_mtime_ns
     (folder / "manifest.json").unlink()  # the first is at it
     with ThreadPoolExecutor() as pool, FileLock(folder / ".lock"):
         second = pool.submit(prepare, folder)
@@ -97,7 +97,7 @@ def test_who_comes_second_waits_and_finds_the_data_there(prepare, tmp_path, caps
             second.result(timeout=0.5)
         assert not (folder / "manifest.json").exists()
         (folder / "manifest.json").write_bytes(whole["manifest.json"])
-    assert "is up to date" in second.result() and bytes_of(folder) == whole
+    assert second.result() and bytes_of(folder) == whole and (folder / "sft.jsonl").stat().st_mtime_ns == written
 
 
 def test_data_made_by_other_code_is_made_anew(prepare, tmp_path):
