@@ -17,9 +17,10 @@ from arenarl.system.atomic_files import write_lines
 from arenarl.system.errors import UserError
 from arenarl.system.text_files import lines_of
 
-StopReason = Literal["answer", "no_answer", "max_turns", "max_tokens"]
+StopReason = Literal["answer", "no_answer", "max_turns", "max_tokens", "tool_crash"]
 # answer: ended with one <answer>…</answer>, the only valid end · no_answer: a turn with neither a tool call nor one closed answer
-# · max_turns, max_tokens: a budget ran out. A turn with both calls and an answer runs the calls; its answer does not count.
+# · max_turns, max_tokens: a budget ran out · tool_crash: a tool raised what is no ToolError, which says nothing of the policy: void.
+# A turn with both calls and an answer runs the calls; its answer does not count.
 
 _THOUGHT = re.compile(r"^\s*<think>\n?(.*?)\n?</think>\s*", re.DOTALL)
 _CALL_BEGINS, _CALL_ENDS = "<tool_call>", "</tool_call>"
@@ -81,6 +82,11 @@ class Trajectory:
     @property
     def valid(self) -> bool:
         return self.stop_reason == "answer"
+
+    @property
+    def is_void(self) -> bool:
+        """Nobody's doing: it is neither judged nor scored, and counts in no figure but those of crashes."""
+        return self.stop_reason == "tool_crash"
 
     @property
     def answer(self) -> str:

@@ -162,8 +162,8 @@ def test_a_tools_name_survives_whatever_is_in_it():
 
 
 @pytest.mark.parametrize("part", [
-    "\n", "<answer>", "<answer>a", "<tool_call>", "<tool_call>a", "<tool_call></tool_call", "</tool_call><tool_call", "<think>", "<think>\n", "</think>",
-    "</answer>", '<tool_call>"\\', "[", "{", '"',
+    "\n", "<answer>", "<answer>a", "<tool_call>", "<tool_call>a", "<tool_call></tool_call", "</tool_call><tool_call", "<think>",
+    "<think>\n", "</think>", "</answer>", '<tool_call>"\\', "[", "{", '"',
 ])  # fmt: skip
 @pytest.mark.parametrize("head", ["", "<answer>", "<tool_call>", "<think>", "\n"])
 def test_a_policy_that_repeats_itself_is_read_in_time_linear_in_the_length(head, part):

@@ -2,7 +2,7 @@
 
 `evaluate.py` and the curve during RL share this; on several processes each has its share of the queries. A case is one query's
 trajectory with all that was found of it; `summarize` turns cases into the figures of a table. Invalid trajectories stay in: they lose,
-their quality is 0.
+their quality is 0. Void ones, which a tool's crash ended, are counted, and in no other figure.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ class Case:
 
     `truth` is None where the domain has none. `outcomes` is (judges, dimensions): 1 where the policy beats the baseline over both
     orders, 0 a tie, -1 a loss, NaN no verdict. `calls` are the verdicts that they come from, two a judge: the trajectory shown first,
-    the baseline shown first. An invalid trajectory has none.
+    the baseline shown first. An invalid trajectory has none; of a void one all outcomes are NaN.
     """
 
     query: Query
@@ -73,7 +73,7 @@ class Case:
 
     def to_record(self) -> dict[str, Any]:
         """A line of runs/<run>/evaluate/<checkpoint>_<decoding>.jsonl."""
-        findings = {"quality": round(self.quality, 3)} if self.truth else {}
+        findings = {"quality": round(self.quality, 3)} if self.truth and not self.trajectory.is_void else {}
         if self.truth and self.trajectory.valid:
             findings |= {"dimensions": {name: round(score, 2) for name, score in self.dimensions.items()}, **self.truth.findings()}
         outcomes = [[None if math.isnan(value) else int(value) for value in judge] for judge in self.outcomes.tolist()]
@@ -118,7 +118,7 @@ async def _judge_case(query: Query, trajectory: Trajectory, baseline: Trajectory
     if truth and panel.verifier and panel.verifier.is_llm and has_answer(query):
         truth = truth.verified(await panel.verifier.is_correct(query, trajectory))
     if not trajectory.valid:
-        return Case(query, trajectory, truth, np.full((len(judges), len(names)), -1.0))
+        return Case(query, trajectory, truth, np.full((len(judges), len(names)), math.nan if trajectory.is_void else -1.0))
     calls = [
         await asyncio.gather(judge.compare(query, trajectory, baseline), judge.compare(query, baseline, trajectory)) for judge in judges
     ]
@@ -163,7 +163,10 @@ def summarize(cases: Sequence[Case], resamples: int, seed: int) -> dict[str, Any
     summary["by_judge"] = [_win_rate(cases, resamples, seed, np.s_[[judge]]) for judge in range(outcomes.shape[1])]
     shown = outcomes[[case.trajectory.valid for case in cases]]  # an invalid trajectory loses without being judged: that is no agreement
     summary["judges_agree"] = metrics.agreement(shown[:, 0], shown[:, 1]) if shown.shape[1] == 2 else None
-    summary["missing_verdicts"] = sum(bool(np.isnan(judged).all()) for case in cases for judged in case.outcomes)
+    counted = [case for case in cases if not case.trajectory.is_void]
+    if len(counted) < len(cases):
+        summary["tool_crashes"] = len(cases) - len(counted)
+    summary["missing_verdicts"] = sum(bool(np.isnan(judged).all()) for case in counted for judged in case.outcomes)
     valid = [case for case in cases if case.trajectory.valid]
     summary["by_dimension"] = {}
     for index, name in enumerate(rubric_of(cases[0].query).names):
@@ -184,7 +187,7 @@ def figures_of(cases: Sequence[Case], resamples: int, seed: int) -> dict[str, An
         return _mean(of, value, resamples, seed)
 
     figures = {
-        "cases": len(cases),
+        "cases": sum(not case.trajectory.is_void for case in cases),
         "win_rate": _win_rate(cases, resamples, seed),
         "win_rate_valid": _win_rate(valid, resamples, seed),
         "valid_rate": mean_of(lambda case: 100.0 * case.trajectory.valid),
@@ -207,5 +210,5 @@ def _win_rate(cases: Sequence[Case], resamples: int, seed: int, shown: Any = np.
 
 
 def _mean(cases: Sequence[Case], value: Callable[[Case], float], resamples: int, seed: int) -> dict[str, Any]:
-    values = [value(case) for case in cases]
+    values = [math.nan if case.trajectory.is_void else value(case) for case in cases]
     return metrics.mean(values, [case.query.subtask for case in cases], resamples, seed, [case.query.query_id for case in cases])

@@ -39,10 +39,10 @@ def _at_budget(samples: Sequence[Sequence[Case]], budget: int, resamples: int, s
 
 
 def within(case: Case, turns: int) -> Case:
-    """The case as it would be had its trajectory been allowed only so many assistant turns; longer ones become invalid."""
+    """The case as it would be had its trajectory been allowed only so many assistant turns; longer ones become invalid. Void ones stay so."""
     messages = case.trajectory.messages
     starts = [index for index, message in enumerate(messages) if message["role"] == "assistant"]
-    if len(starts) <= turns:
+    if len(starts) <= turns or case.trajectory.is_void:
         return case
     trajectory = replace(case.trajectory, messages=messages[: starts[turns]], stop_reason="max_turns")
     return Case(case.query, trajectory, case.truth, np.full_like(case.outcomes, -1.0))
@@ -79,12 +79,14 @@ def _by_query(samples: Sequence[Sequence[Case]], passes: Callable[[Case], list[f
 
 def _wins(case: Case) -> list[float]:
     """By judge."""
+    if case.trajectory.is_void:
+        return [float("nan")] * len(case.outcomes)
     if not case.trajectory.valid:
         return [0.0] * len(case.outcomes)
     return [float("nan") if lead is None else float(lead > 0) for lead in case.leads]
 
 
 def _passes(name: str, case: Case) -> list[float]:
-    """NaN where the query has nothing of the kind to pass."""
-    passes = case.truth.passes()
+    """NaN where the query has nothing of the kind to pass, or the trajectory is void."""
+    passes = {} if case.trajectory.is_void else case.truth.passes()
     return [float(case.trajectory.valid and passes[name]) if name in passes else float("nan")]

@@ -36,7 +36,9 @@ class Verifier:
         return self.config.name == "llm"
 
     async def is_correct(self, query: Query, trajectory: Trajectory) -> bool | None:
-        """None if no verdict could be had. An invalid trajectory has no answer."""
+        """None if no verdict could be had. An invalid trajectory has no answer; of a void one nothing is known."""
+        if trajectory.is_void:
+            return None
         if not trajectory.valid:
             return False
         if not self.is_llm:

@@ -57,6 +57,8 @@ def print_table(summary: dict[str, Any]) -> None:
         print(f"the two judges agree, row by row, on {', '.join(map(_format_agreement, agreements))} of the outcomes")
     if missing := sum(figures["missing_verdicts"] for figures in policies.values()):
         print(f"{missing} cases lack a verdict and count in no win rate")
+    if crashes := sum(figures.get("tool_crashes", 0) for figures in policies.values()):
+        print(f"{crashes} trajectories were ended by a crash of a tool and count in no figure")
     true = [name for name in columns if name not in ("win_rate", "valid_rate", "tool_calls")]
     names = [columns[name].split(" %")[0].split(" 0-10")[0] for name in true]
     noise_free = f"; {' and '.join(filter(None, (', '.join(names[:-1]), names[-1])))} are noise-free" if names else ""

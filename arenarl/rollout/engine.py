@@ -6,6 +6,7 @@ the policy chose. This module alone decides who is the anchor (row 0 of a traini
 """
 
 import asyncio
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,11 +14,23 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from arenarl.config.schema import RolloutConfig
-from arenarl.rollout.environment import Environment, observe
+from arenarl.rollout.environment import Environment, ToolCrash, crashing, observe
 from arenarl.rollout.generation import Generator, TurnRequest
+from arenarl.system.errors import UserError, show
 from arenarl.system.seeds import stable_seed
-from arenarl.trajectory import Query, RolloutGroup, StopReason, Trajectory, assistant_message, parse_turn, prompt_messages, tool_message
+from arenarl.trajectory import (
+    Query,
+    RolloutGroup,
+    StopReason,
+    Trajectory,
+    assistant_message,
+    parse_turn,
+    prompt_messages,
+    storable,
+    tool_message,
+)
 
+CERTAIN = 8  # trajectories that are all void: their tools are broken, and there is nothing to go on with
 ANSWER_BEGUN = "<think>\n\n</think>\n\n<answer>\n"
 Tick = Callable[[int, Trajectory], None]  # told of the index of an attempt and the trajectory that it became
 
@@ -114,6 +127,7 @@ class RolloutEngine:
         self.make_environment = make_environment
         self.config = config
         self.tools = make_environment().tools if schemas_in_prompt else None
+        self._crashes: set[tuple[type, str]] = set()  # those that were shown
 
     def roll_out_groups(self, queries: Sequence[Query], seed: int, max_turns: int | None = None, tick: Tick = ignore) -> list[RolloutGroup]:
         """A group of `group_size` trajectories for every query; row 0 is the greedy anchor iff `rollout.anchor`.
@@ -135,7 +149,11 @@ class RolloutEngine:
         return [RolloutGroup(query, trajectories[index * n : (index + 1) * n]) for index, query in enumerate(queries)]
 
     def roll_out(self, attempts: Sequence[Attempt], tick: Tick = ignore) -> list[Trajectory]:
-        """Trajectories in the order of the attempts, all under way at once; `tick` is called as each ends. What it raises ends all."""
+        """Trajectories in the order of the attempts, all under way at once; `tick` is called as each ends. What it raises ends all.
+
+        Raises:
+            UserError: a tool's exceptions ended every one of them.
+        """
 
         async def run_one(index: int, attempt: Attempt) -> Trajectory:
             trajectory = await self._run(attempt)
@@ -145,13 +163,35 @@ class RolloutEngine:
         async def run() -> list[Trajectory]:
             return await asyncio.gather(*(run_one(index, attempt) for index, attempt in enumerate(attempts)))
 
-        return asyncio.run(run())
+        trajectories = asyncio.run(run())
+        if len(trajectories) >= CERTAIN and all(trajectory.is_void for trajectory in trajectories):
+            reason = trajectories[0].meta["crash"]
+            raise UserError(f"a tool crashed in each of {len(trajectories)} trajectories ({reason}); mend what environment.name names")
+        return trajectories
 
     async def _run(self, attempt: Attempt) -> Trajectory:
+        environment, progress = self.make_environment(), self._start(attempt.query)
+        try:
+            with crashing():
+                environment.reset(attempt.query)
+            return await self._take_turns(progress, environment, attempt)
+        except ToolCrash as crash:
+            self._show(crash)
+            trajectory = progress.end(attempt.query.query_id, "tool_crash")
+            trajectory.meta["crash"] = storable(str(crash))[:300]
+            return trajectory
+
+    def _show(self, crash: ToolCrash) -> None:
+        """The traceback, once of each kind of exception and place."""
+        error = crash.__cause__
+        kind = type(error), str(traceback.extract_tb(error.__traceback__)[-1:])
+        if kind not in self._crashes:
+            self._crashes.add(kind)
+            show(f"A tool crashed; trajectories that it ends are void, and counted:\n{''.join(traceback.format_exception(error))}")
+
+    async def _take_turns(self, progress: Progress, environment: Environment, attempt: Attempt) -> Trajectory:
         """Thought and tool calls, observations, thought and tool calls, …, answer (Eq. 1)."""
-        query_id, environment = attempt.query.query_id, self.make_environment()
-        environment.reset(attempt.query)
-        progress = self._start(attempt.query)
+        query_id = attempt.query.query_id
         for turn_number in range(attempt.max_turns or self.config.max_turns):
             left = self.config.max_tokens - progress.length
             if left <= 0:

@@ -1,13 +1,18 @@
 """What the rollout engine needs from an environment, and the checking of tool calls that all environments share.
 
-A wrong call is an observation like any other: it starts with "Error: " and says what is wrong, so that the policy can mend it.
+A wrong call is an observation like any other: it starts with "Error: " and says what is wrong, so that the policy can mend it. Whatever
+else a tool raises is a fault of the tool's, and never ends a run: the trajectory is void. Only a setting that is wrong does (UserError).
 """
 
 import inspect
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import deepcopy
 from difflib import get_close_matches
 from typing import Any, Protocol
 
+from arenarl.system.errors import UserError
 from arenarl.trajectory import parse_json
 
 Schema = dict[str, Any]
@@ -26,17 +31,42 @@ class Environment(Protocol):
         """Called with the `Query` before the first call of a trajectory."""
 
     def call(self, name: str, arguments: dict[str, Any] | str) -> str:
-        """The observation; never raises for a wrong call. May also be async: the rollout engine awaits awaitables."""
-
-
-async def observe(environment: Environment, name: str, arguments: dict[str, Any] | str) -> str:
-    """What a call returns, whether the environment's `call` is async or not."""
-    observation = environment.call(name, arguments)
-    return await observation if inspect.isawaitable(observation) else observation
+        """The observation, or a ToolError for a call that cannot be carried out. May also be async: the rollout engine awaits awaitables."""
 
 
 class ToolError(Exception):
     """A tool call that cannot be carried out. The policy gets to see the message."""
+
+
+class ToolCrash(Exception):
+    """What a tool raised that is no ToolError stands behind it as its cause."""
+
+
+@contextmanager
+def crashing() -> Iterator[None]:
+    """Around what an environment does: raises ToolCrash for all but a wrong setting and a machine without memory."""
+    try:
+        yield
+    except (UserError, MemoryError):
+        raise
+    except Exception as error:
+        raise ToolCrash(f"{type(error).__name__}: {error}") from error
+
+
+async def observe(environment: Environment, name: str, arguments: dict[str, Any] | str) -> str:
+    """What a call returns, whether the environment's `call` is async or not, or what its ToolError says. Raises ToolCrash.
+
+    The environment has a copy of the arguments: whatever it does with them, the trajectory shows what the policy wrote.
+    """
+    with crashing():
+        try:
+            observation = environment.call(name, deepcopy(arguments))
+            observation = await observation if inspect.isawaitable(observation) else observation
+        except ToolError as error:
+            return f"Error: {error}"
+        if not isinstance(observation, str):
+            raise TypeError(f"the tool {name} returned a {type(observation).__name__}, not text")
+        return observation
 
 
 def tool_schema(name: str, description: str, properties: dict[str, Schema], optional: tuple[str, ...] = ()) -> Schema:

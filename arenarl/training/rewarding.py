@@ -3,7 +3,7 @@
 For ArenaRL a group plays its tournament and the ranks become rewards (Eqs. 3-6); the paper's baselines ask the judge for a
 pointwise score instead (Section 6.1). Tournament-GRPO and the baselines of its Appendix F are further rows of `REWARDS`, and so is the
 correctness of an answer that is known (InfoAgent). All groups of a step run at once, each from its first trajectory on. A trajectory
-without a verdict gets no reward.
+without a verdict gets no reward; nor does one that a tool's crash made void, and the others are ranked without it.
 """
 
 import asyncio
@@ -153,8 +153,8 @@ async def _win_rate_reward(arena: Arena, incoming: IncomingGroup) -> GroupOutcom
     return _outcome(add_format_reward(zero_invalid(won_G, valid_G), valid_G), ranking)
 
 
-async def _play(arena: Arena, incoming: IncomingGroup, topology: str, options: dict) -> tuple[list[bool], Ranking]:
-    """(valid_G, the group's tournament). Trajectories with the same messages enter once.
+async def _play(arena: Arena, incoming: IncomingGroup, topology: str, options: dict) -> tuple[list[bool | None], Ranking]:
+    """(valid_G, the group's tournament). Trajectories with the same messages enter once; void ones have no rank.
 
     Calls that are sure to be made start as soon as their trajectories are there, all others with the complete group.
     """
@@ -172,15 +172,15 @@ async def _play(arena: Arena, incoming: IncomingGroup, topology: str, options: d
         shown = dict(enumerate(indices))  # unlike a sequence it refuses a position of -1
         return None if positions is None else [shown[position] for position in positions]
 
-    async def enter(row: int) -> None:
+    async def enter(row: int) -> Trajectory:
         trajectory = await incoming.trajectory(row)
         calls.enter(row, repr(trajectory.messages) if trajectory.valid else None)
+        return trajectory
 
     surely_meets = TOPOLOGIES[topology].surely_meets if topology in TOPOLOGIES else "nobody"
     calls = EarlyCalls(surely_meets, ask, tournament.bidirectional, tournament.timeout_s)
-    await asyncio.gather(*map(enter, range(len(incoming))))
+    valid_G = _valid(await asyncio.gather(*map(enter, range(len(incoming)))))
     entrants_G = [calls.entered[row] for row in range(len(incoming))]
-    valid_G = [entrant is not None for entrant in entrants_G]
     ranking = await play_tournament(
         topology,
         len(incoming),
@@ -192,7 +192,15 @@ async def _play(arena: Arena, incoming: IncomingGroup, topology: str, options: d
         bidirectional=tournament.bidirectional,
         **options,
     )
+    if None in valid_G:
+        places = [None if valid is None or rank is None else -rank for valid, rank in zip(valid_G, ranking.ranks_G, strict=True)]
+        ranking = replace(ranking, ranks_G=midranks(places))
     return valid_G, ranking
+
+
+def _valid(trajectories: Sequence[Trajectory]) -> list[bool | None]:
+    """valid_G; None for a void one."""
+    return [None if trajectory.is_void else trajectory.valid for trajectory in trajectories]
 
 
 def _outcome(rewards_G: list[float | None], ranking: Ranking) -> GroupOutcome:
@@ -230,7 +238,7 @@ async def _explicit_reward(arena: Arena, incoming: IncomingGroup) -> GroupOutcom
 
 async def _ask(
     incoming: IncomingGroup, calls: Callable[[Trajectory], list[Awaitable[float | None]]]
-) -> tuple[list[bool], list[list[float | None]]]:
+) -> tuple[list[bool | None], list[list[float | None]]]:
     """(valid_G, the judge's replies to each trajectory's `calls`), asked as soon as it is there; of an invalid one, nothing is."""
 
     async def reply(call: Awaitable[float | None]) -> float | None:
@@ -242,17 +250,16 @@ async def _ask(
         return await asyncio.gather(*map(reply, calls(trajectory))) if trajectory.valid else []
 
     replies_G = await asyncio.gather(*map(replies, range(len(incoming))))
-    group = await incoming.complete()
-    return [trajectory.valid for trajectory in group.trajectories], replies_G
+    return _valid((await incoming.complete()).trajectories), replies_G
 
 
 async def _correctness_reward(arena: Arena, incoming: IncomingGroup) -> GroupOutcome:
     """1 for the known answer (C.1, InfoAgent); Eq. 8 with `reward.entity_recall`. What is invalid has 0, whatever it found."""
     query, weight = incoming.query, arena.reward.entity_recall
     valid_G, replies_G = await _ask(incoming, lambda trajectory: [arena.verifier.is_correct(query, trajectory)])
-    correct_G = [replies[0] if replies else False for replies in replies_G]
+    correct_G = [replies[0] if replies else valid for replies, valid in zip(replies_G, valid_G, strict=True)]
     trajectories = (await incoming.complete()).trajectories
-    recall_G = [valid * entity_recall(query, trajectory.messages) for valid, trajectory in zip(valid_G, trajectories, strict=True)]
+    recall_G = [bool(valid) * entity_recall(query, trajectory.messages) for valid, trajectory in zip(valid_G, trajectories, strict=True)]
     outcome = _pointwise_outcome(correctness_reward(correct_G, recall_G, weight), replies_G if arena.verifier.is_llm else [])
     return replace(outcome, correct_G=correct_G)
 

@@ -2,8 +2,8 @@
 
 Last stop before the trainer: ranks and points (of a tournament) or pointwise scores in, one reward a trajectory out. A
 trajectory that could not be judged has the reward None, which TRL understands as 'no reward', and takes no part in the group's
-statistics. Departs from the papers: Eq. 6 runs over the M ranked trajectories, not over all N, since verdicts can be missing;
-Tournament-GRPO's format reward is validity, and what is invalid is not judged.
+statistics; nor does a void one, of which `valid_G` says None. Departs from the papers: Eq. 6 runs over the M ranked trajectories, not
+over all N, since verdicts can be missing; Tournament-GRPO's format reward is validity, and what is invalid is not judged.
 """
 
 from collections.abc import Sequence
@@ -60,7 +60,7 @@ def leave_one_out(rewards_G: Sequence[float | None]) -> list[float | None]:
 
 
 def pointwise_reward(
-    scores_G: Sequence[float | None], valid_G: Sequence[bool] | None = None, scale: float = 10.0
+    scores_G: Sequence[float | None], valid_G: Sequence[bool | None] | None = None, scale: float = 10.0
 ) -> list[float | None]:
     """Reward (G,) in [0, 1] from judge scores in 0–`scale`: None stays None, an invalid trajectory has 0.
 
@@ -69,7 +69,7 @@ def pointwise_reward(
     """
     scores = _to_array(scores_G)
     if valid_G is not None:
-        scores = np.where(np.asarray(valid_G, dtype=bool), scores, 0.0)
+        scores = np.where(_to_array(valid_G) == 0, 0.0, scores)
     if np.any((scores < 0) | (scores > scale + 1e-9)):  # a weighted mean of full marks can be a rounding error above them
         raise ValueError(f"scores must lie in 0–{scale:g}: {list(scores_G)}")
     return _to_list(np.minimum(scores / scale, 1.0))
@@ -89,17 +89,17 @@ def correctness_reward(
     return _to_list(np.minimum(_to_array(correct_G) + weight * recall, 1.0))
 
 
-def zero_invalid(scores_G: Sequence[float | None], valid_G: Sequence[bool]) -> list[float | None]:
+def zero_invalid(scores_G: Sequence[float | None], valid_G: Sequence[bool | None]) -> list[float | None]:
     """Scores (G,) in which an invalid trajectory has 0: it is not judged, so it wins nothing. Without any verdict all are None.
 
-    >>> zero_invalid([3.0, None, None], [True, False, True])
-    [3.0, 0.0, None]
+    >>> zero_invalid([3.0, None, None, 0.0], [True, False, True, None])
+    [3.0, 0.0, None, None]
     >>> zero_invalid([None, None], [True, False])
     [None, None]
     """
     if any(valid_G) and all(score is None for score, valid in zip(scores_G, valid_G, strict=True) if valid):
         return [None] * len(scores_G)
-    return [score if valid else 0.0 for score, valid in zip(scores_G, valid_G, strict=True)]
+    return [None if valid is None else score if valid else 0.0 for score, valid in zip(scores_G, valid_G, strict=True)]
 
 
 def min_max(points_G: Sequence[float | None], eps: float = 1e-6) -> list[float | None]:
@@ -117,7 +117,7 @@ def min_max(points_G: Sequence[float | None], eps: float = 1e-6) -> list[float |
     return _to_list((points - known.min()) / (known.max() - known.min() + eps))
 
 
-def add_format_reward(judged_G: Sequence[float | None], valid_G: Sequence[bool], scale: float = 1.0) -> list[float | None]:
+def add_format_reward(judged_G: Sequence[float | None], valid_G: Sequence[bool | None], scale: float = 1.0) -> list[float | None]:
     """Reward (G,): `scale` times the sum of what the judge gave, in [0, 1], and of 1 for a valid trajectory. None stays None.
 
     Eqs. 9, 12 and 15, Tournament-GRPO; Eq. 14, the mean of the two, with `scale` 1/2.
@@ -125,7 +125,7 @@ def add_format_reward(judged_G: Sequence[float | None], valid_G: Sequence[bool],
     >>> add_format_reward([0.5, 0.0, None], [True, False, True])
     [1.5, 0.0, None]
     """
-    return _to_list(scale * (_to_array(judged_G) + np.asarray(valid_G, dtype=float)))
+    return _to_list(scale * (_to_array(judged_G) + _to_array(valid_G)))
 
 
 def _to_array(values_G: Sequence[float | None]) -> np.ndarray:

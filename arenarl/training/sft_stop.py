@@ -46,8 +46,8 @@ class StopAtValid(TrainerCallback):
             return
         with lent_model(self.engine, self.trainer):
             trajectories = self.engine.roll_out(own_share(self.attempts))
-        valid = gather_object([trajectory.valid for trajectory in trajectories])
-        share = sum(valid) / len(valid)
+        valid = gather_object([trajectory.valid for trajectory in trajectories if not trajectory.is_void])
+        share = sum(valid) / max(len(valid), 1)
         self.note(f"{share:.1%} valid")
         log({"train/valid_rate": 100 * share}, state.global_step)
         if share >= self.least:

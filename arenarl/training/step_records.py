@@ -21,12 +21,14 @@ def outcome_metrics(
     """A step's `area/quantity` metrics, each as the values whose mean it is: one a trajectory, group or call. So the mean over the
     values of all processes is that over all groups of the step. `true/` ones need the domain's truth and are never seen by the policy.
     """
-    trajectories = [trajectory for group in groups for trajectory in group.trajectories]
+    started = [trajectory for group in groups for trajectory in group.trajectories]
+    trajectories = [trajectory for trajectory in started if not trajectory.is_void]
     rankings = [outcome.ranking for outcome in outcomes if outcome.ranking]
     metrics = {
         "rollout/valid_rate": [trajectory.valid for trajectory in trajectories],
         "rollout/tool_calls": [trajectory.meta["tool_calls"] for trajectory in trajectories],
         "rollout/tool_error_rate": _flags((one.meta["tool_errors"], one.meta["tool_calls"]) for one in trajectories),
+        "rollout/tool_crash_rate": [trajectory.is_void for trajectory in started],
         "rollout/turns": [trajectory.meta["turns"] for trajectory in trajectories],
         "rollout/policy_tokens": [trajectory.policy_tokens for trajectory in trajectories],
         "rollout/reward": [reward for outcome in outcomes for reward in outcome.rewards_G if reward is not None],
@@ -41,17 +43,19 @@ def outcome_metrics(
     return {name: [float(value) for value in values] for name, values in metrics.items()}
 
 
-def _true_metrics(quality: Sequence[list[float]], outcomes: Sequence[GroupOutcome]) -> dict[str, list[float]]:
+def _true_metrics(quality: Sequence[list[float | None]], outcomes: Sequence[GroupOutcome]) -> dict[str, list[float]]:
     taus = [rank_correlation(outcome.rewards_G, truth_G) for outcome, truth_G in zip(outcomes, quality, strict=True)]
+    known = [[total for total in truth_G if total is not None] for truth_G in quality]
     return {
-        "true/quality": [total for truth_G in quality for total in truth_G],
-        "true/quality_spread": [np.std(truth_G) for truth_G in quality],
+        "true/quality": [total for totals in known for total in totals],
+        "true/quality_spread": [np.std(totals) for totals in known if totals],
         "true/rank_agreement": [tau for tau in taus if not math.isnan(tau)],
     }
 
 
-def _quality(examine: Examiner, group: RolloutGroup) -> list[float]:
-    return [true_quality(examine, group.query, trajectory) for trajectory in group.trajectories]
+def _quality(examine: Examiner, group: RolloutGroup) -> list[float | None]:
+    """By trajectory; None for a void one."""
+    return [None if trajectory.is_void else true_quality(examine, group.query, trajectory) for trajectory in group.trajectories]
 
 
 def _flags(counts: Iterable[tuple[int, int]]) -> list[float]:
@@ -82,7 +86,7 @@ def group_records(step: int, groups: Sequence[RolloutGroup], outcomes: Sequence[
             "subtask": group.query.subtask,
             "query": group.query.query,
             "trajectories": [trajectory.to_record() for trajectory in group.trajectories],
-            "quality": [round(quality, 3) for quality in _quality(examine, group)] if examine else None,
+            "quality": [quality and round(quality, 3) for quality in _quality(examine, group)] if examine else None,
             "rewards": outcome.rewards_G,
             "ranks": outcome.ranks_G,
             "ranking": asdict(outcome.ranking) if outcome.ranking else None,

@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -209,7 +210,7 @@ def rollout_function(
                 stop = str(error)
         if client:
             stop_together(gather_object([stop]))
-        trajectories = [trajectory for group in groups for trajectory in group.trajectories]
+        trajectories = [_with_a_token(trajectory, engine.tokenizer.eos_token_id) for group in groups for trajectory in group.trajectories]
         return {
             "prompt_ids": [trajectory.prompt_ids for trajectory in trajectories],
             "completion_ids": [trajectory.completion_ids for trajectory in trajectories],
@@ -221,6 +222,11 @@ def rollout_function(
         }
 
     return roll_out
+
+
+def _with_a_token(trajectory: Trajectory, token: int) -> Trajectory:
+    """TRL looks at the last token of each. One that ended before the first gets this, which is nobody's own."""
+    return trajectory if trajectory.completion_ids else replace(trajectory, completion_ids=[token], policy_mask_T=[0], logprobs_T=[None])
 
 
 def reward_functions(

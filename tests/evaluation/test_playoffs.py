@@ -8,9 +8,11 @@ import pytest
 from arenarl.config.schema import JudgeConfig
 from arenarl.domains.travel.truth import examine
 from arenarl.evaluation.evaluation import Case, Panel, evaluate_policy, summarize
+from arenarl.evaluation.inference_scaling import scaling_figures
 from arenarl.evaluation.playoffs import play_offs
 from arenarl.judges.embedded import EmbeddedJudge
 from arenarl.judges.judge import cached_examiner
+from arenarl.report.summary import print_table
 
 DECODINGS = ("sft greedy", "sft sampled", "rl greedy", "rl sampled")
 
@@ -125,3 +127,38 @@ def test_the_tree_leads_from_the_seeds_to_the_best(evaluated):
 
 def test_played_again_it_is_the_same(evaluated):
     assert lines_of(evaluated, bracket=True) == lines_of(evaluated, bracket=True)
+
+
+def test_a_void_trajectory_is_counted_and_in_no_other_figure(evaluated):
+    """The figures are those of the other queries alone, whatever decides them: win rates, truths, pass@k, budgets of turns."""
+    queries, baselines, cases, judges = evaluated
+    trajectories = {case.query.query_id: copy.deepcopy(case.trajectory) for case in cases["rl greedy"]}
+    void = [query.query_id for query in queries[::3]]
+    for query_id in void:
+        trajectories[query_id].stop_reason = "tool_crash"
+    others = [query for query in queries if query.query_id not in void]
+    panel = Panel(judges, judges[0].examine)
+    asked = sum(len(judge.asked) for judge in judges)
+    crashed = evaluate_policy(Played(trajectories), queries, baselines, panel, 0.0, 0)
+    kept = evaluate_policy(Played(trajectories), others, baselines, panel, 0.0, 0)
+    assert sum(len(judge.asked) for judge in judges) - asked == 2 * 2 * 2 * len(others)
+    whole, without = (summarize(some, 0, 0) | scaling_figures([some, some], [2], 0, 0) for some in (crashed, kept))
+    assert whole.pop("tool_crashes") == len(void) and "tool_crashes" not in without
+    for figures in (whole, without):
+        figures["by_subtask"] = {name: figure for name, figure in figures["by_subtask"].items() if figure["cases"]}
+    assert whole == without and whole["missing_verdicts"] == 0
+    for case in crashed:
+        assert (case.to_record()["findings"] == {} and set(sum(case.to_record()["outcomes"], [])) == {None}) == case.trajectory.is_void
+    assert len(play_offs(queries, baselines, {"rl greedy": crashed}, judges, True, 0)) == len(queries) * len(judges)
+
+
+def test_an_evaluation_of_nothing_but_void_trajectories_has_no_figures(evaluated):
+    queries, baselines, cases, judges = evaluated
+    trajectories = {case.query.query_id: copy.deepcopy(case.trajectory) for case in cases["rl greedy"]}
+    for trajectory in trajectories.values():
+        trajectory.stop_reason = "tool_crash"
+    crashed = evaluate_policy(Played(trajectories), queries, baselines, Panel(judges, judges[0].examine), 0.0, 0)
+    summary = summarize(crashed, 10, 0) | scaling_figures([crashed, crashed], [2], 10, 0)
+    assert summary["tool_crashes"] == len(queries) and summary["cases"] == 0
+    assert {summary[name]["mean"] for name in ("win_rate", "valid_rate", "quality", "tool_calls", "groundedness")} == {None}
+    print_table({"checkpoints": ["rl"], "rl": {"greedy": summary}, "judge": "embedded"})

@@ -1,5 +1,6 @@
 import asyncio
 import dataclasses
+import json
 import random
 
 import pytest
@@ -8,10 +9,12 @@ from policies import ANSWER, Echo, HalfScripted, Scripted, call, query, think
 from arenarl.config.schema import RolloutConfig
 from arenarl.domains.travel.tools import TravelEnvironment
 from arenarl.rollout.engine import Attempt, RolloutEngine
+from arenarl.rollout.environment import ToolError
 from arenarl.rollout.generation import GeneratedTurn, TransformersGenerator
+from arenarl.system.errors import UserError
 from arenarl.system.seeds import stable_seed
 from arenarl.training.sft_data import as_text, tokenize
-from arenarl.trajectory import assistant_text, read_turns
+from arenarl.trajectory import Trajectory, assistant_text, read_turns
 
 LIMITS = RolloutConfig(group_size=4, max_turns=4, max_tokens=400, max_turn_tokens=96)
 
@@ -266,13 +269,82 @@ def test_every_trajectory_gets_an_environment_of_its_own_reset_with_its_query(to
     assert all(environment.resets <= 1 for environment in made)
 
 
-def test_an_error_of_the_environment_itself_is_not_swallowed(tokenizer):
-    class Failing(Echo):
-        async def call(self, name, arguments):
-            raise ConnectionError("the tool server is gone")
+class Failing(Echo):
+    """An environment whose tool `f` raises `error`, while `g` works; `error` may also be what it returns."""
 
-    with pytest.raises(ConnectionError):
-        roll_out(tokenizer, [call("f"), ANSWER], Failing())
+    def __init__(self, error, in_reset=False):
+        super().__init__()
+        self.error, self.in_reset = error, in_reset
+
+    def reset(self, query):
+        if self.in_reset:
+            raise self.error
+
+    async def call(self, name, arguments):
+        if name == "f" and isinstance(self.error, BaseException):
+            raise self.error
+        return self.error if name == "f" else "fine"
+
+
+CRASHES = [ConnectionError("gone"), KeyError("x"), RecursionError(), ValueError("\ud800" * 1000), AssertionError(), StopIteration(), TimeoutError(),
+           ExceptionGroup("both", [OSError(28, "No space left on device")]), None, b"bytes", {"a": 1}, 7]  # fmt: skip
+
+
+@pytest.mark.parametrize("error", CRASHES, ids=range(len(CRASHES)))
+def test_whatever_a_tool_raises_or_returns_makes_its_trajectory_void_and_no_other(tokenizer, capfd, error):
+    turns = {"crashes": [call("g"), call("f"), ANSWER], "goes well": [call("g"), ANSWER]}
+    queries = [query(text, text) for text in turns] * 3
+    engine = RolloutEngine(Scripted(tokenizer, turns), tokenizer, lambda: Failing(error), LIMITS)
+    trajectories = engine.roll_out([Attempt(q, 0.0, 1) for q in queries])
+    assert [trajectory.stop_reason for trajectory in trajectories] == ["tool_crash", "answer"] * 3
+    for trajectory in trajectories[::2]:
+        assert trajectory.is_void and not trajectory.valid and len(read_turns(trajectory.messages)) == 2 and trajectory.policy_mask_T[-1] == 1
+        json.dumps(trajectory.to_record(), ensure_ascii=False).encode()
+        assert Trajectory.from_record(trajectory.to_record()).is_void
+    assert capfd.readouterr().err.count("A tool crashed") == 1
+
+
+def test_an_environment_that_cannot_be_reset_voids_the_trajectory(tokenizer):
+    for error in (KeyError("no such world"), ToolError("no such world")):
+        assert roll_out(tokenizer, [ANSWER], Failing(error, in_reset=True)).is_void
+
+
+def test_a_tool_error_is_an_observation(tokenizer):
+    trajectory = roll_out(tokenizer, [call("f"), ANSWER], Failing(ToolError("no such place.")))
+    assert trajectory.valid and trajectory.meta["tool_errors"] == 1
+    assert read_turns(trajectory.messages)[0].observations == ["Error: no such place."]
+
+
+@pytest.mark.parametrize("error", [UserError("set the key"), MemoryError(), KeyboardInterrupt(), asyncio.CancelledError()], ids=repr)
+def test_a_wrong_setting_and_an_interruption_end_the_run(tokenizer, error):
+    with pytest.raises(type(error)):
+        roll_out(tokenizer, [call("f"), ANSWER], Failing(error))
+
+
+def test_tools_that_crash_in_every_trajectory_end_the_run_in_one_line(tokenizer):
+    engine = RolloutEngine(Scripted(tokenizer, {query().query: [call("f"), ANSWER]}), tokenizer, lambda: Failing(KeyError("x")), LIMITS)
+    with pytest.raises(UserError, match=r"^a tool crashed in each of 12 trajectories \(KeyError: 'x'\); mend"):
+        engine.roll_out([Attempt(query(), 0.0, 1)] * 12)
+
+
+def test_what_a_tool_does_with_its_arguments_is_not_what_the_policy_wrote(tokenizer):
+    class Greedy(Echo):
+        async def call(self, name, arguments):
+            arguments.clear()
+            return "fine"
+
+    trajectory = roll_out(tokenizer, [call("f", x=[1]), think("So: " + call("f", x=[1]).partition("\n\n")[2]), ANSWER], Greedy())
+    assert [one.arguments for turn in read_turns(trajectory.messages) for one in turn.tool_calls] == [{"x": [1]}] * 2
+
+
+@pytest.mark.parametrize("depth", [500, 700, 900, 5000])
+def test_arguments_nested_beyond_any_use_are_an_error_that_the_policy_sees(tokenizer, compact, depth):
+    raw = '{"name": "search_poi", "arguments": {"query": ' + "[" * depth + "]" * depth + "}}"
+    config = RolloutConfig(max_turns=3, max_tokens=40_000, max_turn_tokens=20_000)
+    trajectory = roll_out(tokenizer, [think(f"<tool_call>\n{raw}\n</tool_call>"), ANSWER], compact, config)
+    assert trajectory.valid and trajectory.meta["tool_errors"] == 1
+    for arguments in (raw, "[" * depth + "]" * depth):
+        assert compact.call("search_poi", arguments).startswith("Error: the arguments are not valid JSON (more than 64 brackets")
 
 
 class Hostile(Echo):

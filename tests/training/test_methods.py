@@ -151,6 +151,38 @@ def method(policy_path, model, tokenizer, compact, tmp_path):
     return make
 
 
+class Crashing:
+    """The tools of another environment, of which the second call crashes, and the fifth trajectory cannot even begin."""
+
+    def __init__(self, environment):
+        self.tools, self.environment = environment.tools, environment
+        self.resets = self.calls = 0
+
+    def reset(self, query):
+        self.resets += 1
+        if self.resets % len(SCORES) == 5:
+            raise ConnectionError("gone")
+
+    def call(self, name, arguments):
+        self.calls += 1
+        if self.calls == 2:
+            raise KeyError("x")
+        return self.environment.call(name, arguments)
+
+
+@pytest.mark.parametrize("name", ["quickstart", "methods/grpo", "methods/gdpo"])
+def test_a_crash_of_a_tool_takes_its_trajectory_out_of_the_group_and_the_step_goes_on(policy_path, model, tokenizer, compact, tmp_path, name):
+    made = Method(policy_path, model, tokenizer, Crashing(compact), tmp_path, name, scores=[9, 3, 4, 5, 2, 7, 8, 6]).roll_out()
+    rewards = [outcome.rewards_G for outcome in made.outcomes]
+    assert [[reward is None for reward in group] for group in rewards] == [[False, False, False, True], [True, False, False, False]]
+    assert made.advantages[0, 3] == made.advantages[1, 0] == 0
+    assert not made.own[4].any() and all(made.own[row].any() for row in (0, 1, 2, 3, 5, 6, 7))
+    if name == "quickstart":
+        assert made.advantages == pytest.approx(zero_missing(group_std(np.array(rewards, dtype=float))), abs=1e-5)
+    initial = made.logps(made.initial)
+    assert np.isfinite(made.loss(initial, initial, initial))
+
+
 def zero_missing(advantages):
     return np.nan_to_num(np.array(advantages, dtype=float))
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from dataclasses import replace
 from functools import partial
 from typing import get_args, get_type_hints
 
@@ -16,7 +17,7 @@ from arenarl.domains.travel.truth import examine
 from arenarl.judges.embedded import EmbeddedJudge
 from arenarl.judges.judge import cached_examiner, true_quality
 from arenarl.training.rewarding import REWARDS, GroupOutcome
-from arenarl.training.step_records import outcome_metrics
+from arenarl.training.step_records import group_records, outcome_metrics
 from arenarl.trajectory import RolloutGroup
 
 total_score = domain_rubric("travel", "en").total
@@ -56,6 +57,35 @@ def test_invalid_trajectories_come_last_and_are_not_judged(method, topology):
         assert all({match.i, match.j} <= {1, 2, 4} for match in outcome.ranking.matches)
     else:
         assert rewards[0] == 0 and outcome.judge_calls == CALLS.get(method, 3)
+
+
+@pytest.mark.parametrize("method", sorted(set(REWARDS) - {"correctness", "correctness_or_tournament"}))
+@pytest.mark.parametrize("void", [(0,), (3,), (0, 5), (1, 2, 3), (0, 1, 2, 3, 4, 5)])
+def test_a_void_trajectory_has_no_reward_and_the_others_get_what_they_would_without_it(method, void):
+    qualities = [4.0, -9.0, 5.0, 7.0, -8.0, 1.0]
+    judge = EmbeddedJudge(JudgeConfig(noise="none"), truth_of, 0)
+    config = config_of(method, "round_robin")
+    trajectories = [attempt(abs(q), "tool_crash" if g in void else "answer" if q >= 0 else "max_turns") for g, q in enumerate(qualities)]
+    others = [trajectory for trajectory in trajectories if not trajectory.is_void]
+    whole = arena_of(config, judge).reward_groups([RolloutGroup(QUERY, trajectories)])[0]
+    assert [whole.rewards_G[g] is None and whole.ranks_G[g] is None for g in void] == [True] * len(void)
+    if others:
+        without = arena_of(config, judge).reward_groups([RolloutGroup(QUERY, others)])[0]
+        assert [reward for g, reward in enumerate(whole.rewards_G) if g not in void] == without.rewards_G
+        assert [rank for g, rank in enumerate(whole.ranks_G) if g not in void] == without.ranks_G
+        assert whole.judge_calls == without.judge_calls
+    metrics = outcome_metrics([RolloutGroup(QUERY, trajectories)], [whole], truth_of)
+    assert metrics["rollout/tool_crash_rate"] == [float(g in void) for g in range(6)]
+    assert len(metrics["rollout/valid_rate"]) == len(metrics["true/quality"]) == len(others)
+    (record,) = group_records(1, [RolloutGroup(QUERY, trajectories)], [whole], truth_of)
+    assert [quality is None for quality in record["quality"]] == [g in void for g in range(6)]
+
+
+def test_of_a_void_trajectory_nobody_knows_whether_it_is_correct():
+    closed = replace(QUERY, constraints={"answer": "7.0"})
+    trajectories = [attempt(7.0), attempt(7.0, "tool_crash"), attempt(3.0), attempt(7.0, "max_turns")]
+    outcome = arena_of(config_of("correctness"), None).reward_groups([RolloutGroup(closed, trajectories)])[0]
+    assert outcome.rewards_G == [1.0, None, 0.0, 0.0] and outcome.correct_G == [True, None, False, False]
 
 
 @pytest.mark.parametrize(("method", "topology"), METHODS)
