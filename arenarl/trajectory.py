@@ -25,7 +25,7 @@ StopReason = Literal["answer", "no_answer", "max_turns", "max_tokens", "tool_cra
 _THOUGHT = re.compile(r"^\s*<think>\n?(.*?)\n?</think>\s*", re.DOTALL)
 _CALL_BEGINS, _CALL_ENDS = "<tool_call>", "</tool_call>"
 _ANSWER = re.compile(r"<answer>((?:(?!</?answer>).)*)</answer>", re.DOTALL)
-_JSON_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
+_JSON_STRING = re.compile(r'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 _CONTROL = re.compile(r"<(?=\||/?(?:think|tool_call|tool_response|answer)>)")
 
 MAX_NESTING = 64  # brackets within brackets of a tool call. A record that holds one may have MAX_RECORD_NESTING

@@ -187,7 +187,7 @@ class RolloutEngine:
         kind = type(error), str(traceback.extract_tb(error.__traceback__)[-1:])
         if kind not in self._crashes:
             self._crashes.add(kind)
-            show(f"A tool crashed; trajectories that it ends are void, and counted:\n{''.join(traceback.format_exception(error))}")
+            show(f"A tool crashed; a trajectory that this ends is void, and counted:\n{''.join(traceback.format_exception(error))}")
 
     async def _take_turns(self, progress: Progress, environment: Environment, attempt: Attempt) -> Trajectory:
         """Thought and tool calls, observations, thought and tool calls, …, answer (Eq. 1)."""
@@ -210,7 +210,12 @@ class RolloutEngine:
     def tool_metrics(self) -> dict[str, list[float]]:
         """What the tools themselves have to log since this was last called, each as the values whose mean it is; most have nothing."""
         take = getattr(self.make_environment(), "take_metrics", None)
-        return take() if take else {}
+        try:
+            with crashing():
+                return take() if take else {}
+        except ToolCrash as crash:
+            self._show(crash)
+            return {}
 
     def prompt_ids(self, query: Query) -> list[int]:
         """The tokens that every trajectory of the query starts from."""

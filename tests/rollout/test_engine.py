@@ -309,6 +309,13 @@ def test_an_environment_that_cannot_be_reset_voids_the_trajectory(tokenizer):
         assert roll_out(tokenizer, [ANSWER], Failing(error, in_reset=True)).is_void
 
 
+def test_metrics_that_a_tool_fails_to_tell_are_none(tokenizer, capfd):
+    environment = Echo()
+    environment.take_metrics = lambda: 1 / 0
+    assert RolloutEngine(Scripted(tokenizer, {}), tokenizer, lambda: environment, LIMITS).tool_metrics() == {}
+    assert "ZeroDivisionError" in capfd.readouterr().err
+
+
 def test_a_tool_error_is_an_observation(tokenizer):
     trajectory = roll_out(tokenizer, [call("f"), ANSWER], Failing(ToolError("no such place.")))
     assert trajectory.valid and trajectory.meta["tool_errors"] == 1

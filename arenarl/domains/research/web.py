@@ -16,6 +16,7 @@ from arenarl.domains.research.fetch import Fetcher
 from arenarl.domains.research.pages import Hit, Page
 from arenarl.rollout.environment import ToolError
 from arenarl.system.errors import UserError
+from arenarl.trajectory import MAX_RECORD_NESTING, parse_json
 
 _ATTEMPTS = 3
 _LONGEST_PAUSE_S = 10.0
@@ -68,7 +69,7 @@ class WebEngine:
         async with self._slots:
             response = await self._ask({"json": asked} if self.api.method == "POST" else {"params": asked})
         try:
-            found = response.json()
+            found = parse_json(response.text, MAX_RECORD_NESTING)
             for name in self.api.path:
                 found = found.get(name) or {}
             return [self._hit(record) for record in list(found)[:limit]]

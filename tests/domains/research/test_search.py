@@ -6,6 +6,8 @@ from contextlib import closing, contextmanager
 
 import pytest
 from aiohttp import web
+from hypothesis import given, seed, settings
+from hypothesis import strategies as st
 from judge_servers import Script, client_of, llm, serving
 from sites import on_loopback, site
 
@@ -50,6 +52,24 @@ def test_full_results_are_json_with_url_title_and_snippet():
     first, *_ = json.loads(ask(environment, "search", query="Where was Mara Velden born?"))
     assert first == {"url": PAGES[0].url, "title": "Mara Velden", "snippet": "She was born in Oslo in 1921."}
     assert json.loads(ask(environment, "browse", url=PAGES[0].url)) == {"url": PAGES[0].url, "text": PAGES[0].text}
+
+
+@pytest.fixture(scope="module", params=["full", "compact"])
+def small(request):
+    """Tools over a page that says every letter, in each form of results."""
+    letters = Page("letters", "y", " ".join("abcdefghijklmnopqrstuvwxyz") + ". ies y's 1 中文 İ ß.")
+    return ResearchEnvironment(SearchTools(SearchConfig(), LocalEngine(PageIndex.build([*PAGES, letters], 128), "test")), request.param)
+
+
+TEXTS = st.one_of(st.text(alphabet="y'ies’İß中文\ud800\x00 ._-1", max_size=8), st.text(max_size=30), st.sampled_from(["y", "Y", "'", "oslo"]))
+
+
+@seed(21)
+@given(TEXTS, st.sampled_from([("search", "query"), ("browse", "url")]))
+@settings(max_examples=100, deadline=None, database=None)
+def test_whatever_is_searched_for_is_answered(small, text, asked):
+    tool, argument = asked
+    assert isinstance(ask(small, tool, **{argument: text}).encode(), bytes)
 
 
 def test_compact_results_are_a_line_a_page_named_by_its_title():
@@ -197,6 +217,7 @@ def test_a_fault_of_a_page_is_an_observation_and_the_next_call_works(monkeypatch
     ([(429, "")], "Error: the search engine answers 429."), ([(500, "")], "Error: the search engine answers 500."),
     ([(400, "")], "Error: the search engine answers 400."), ([(200, "no JSON")], "Error: the search engine's reply could not be read."),
     ([(200, "[]")], "Error: the search engine's reply could not be read."), ([(200, '{"organic": [{"title": "x"}]}')], "could not be read"),
+    ([(200, "[" * 900 + "]" * 900)], "Error: the search engine's reply could not be read."), ([(200, "[" * 50_000)], "could not be read"),
     ([(200, '{"organic": null}')], "[]"), ([(500, ""), (429, ""), (200, '{"organic": []}')], "[]"),
 ])  # fmt: skip
 def test_a_fault_of_the_search_api_is_an_observation(monkeypatch, replies, observation):
