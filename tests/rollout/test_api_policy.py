@@ -280,3 +280,12 @@ def test_the_closed_models_of_table_3_are_a_config():
     assert list(config.evaluated) == ["gpt-4o", "grok-4", "gemini-2_5-pro", "claude-3_7-sonnet"]
     assert (config.evaluated["gpt-4o"].model, config.evaluated["gpt-4o"].timeout_s) == ("gpt-4o", 7.0)
     assert load_config(ROOT / "configs/travel/closed_models.yaml", ["evaluate.checkpoints={mine: here}"]).evaluated["mine"] == "here"
+
+
+@pytest.mark.parametrize("depth", [70, 300, 500, 700, 900, 5000])
+def test_arguments_nested_beyond_any_use_are_an_error_that_the_model_sees(tmp_path, compact, depth):
+    deep = '{"query": ' + "[" * depth + "]" * depth + "}"
+    for name, first in {"native": native("search_poi", deep), "text": IN_TEXT.replace('{"query": "Lotus Park"}', deep)}.items():
+        trajectory, _ = roll_out(tmp_path / name, compact, first, ANSWER)
+        assert trajectory.valid and trajectory.meta["tool_errors"] == 1
+        assert "more than 64 brackets" in read_turns(trajectory.messages)[0].observations[0]
