@@ -64,7 +64,8 @@ class Domain:
 
     # (query, messages) -> what is true of the trajectory
     examine: Callable[[Query, list[dict[str, Any]]], Truth] | None = None
-    # (environment, watch, client) -> (file name, records) of each split; `watch` hands on what takes time, one by one, `client` asks LLMs where the data wants one
+    # (environment, watch, client) -> (file name, records) of each split; `watch` hands on what takes time, one by one, `client` asks LLMs
+    # where the data wants one
     splits: Callable[[Environment, Callable[[list], Iterable], "LLMClient | None"], Iterator[tuple[str, list[Any]]]] | None = None
     # (query, environment, rng, skill) -> a trajectory of a scripted teacher's
     solve: Callable[..., Trajectory] | None = None

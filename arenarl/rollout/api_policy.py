@@ -121,7 +121,7 @@ class ApiRolloutEngine(RolloutEngine):
     def _append_observations(self, progress: ApiProgress, observations: list[str]) -> None:
         messages = progress.note(observations)
         native = len(progress.call_ids)
-        progress.sent += [message | {"tool_call_id": call_id} for message, call_id in zip(messages, progress.call_ids)]
+        progress.sent += [message | {"tool_call_id": call_id} for message, call_id in zip(messages[:native], progress.call_ids, strict=True)]
         if messages[native:]:  # calls in the text are answered as Qwen3's chat template does
             texts = [f"<tool_response>\n{message['content']}\n</tool_response>" for message in messages[native:]]
             progress.sent.append({"role": "user", "content": "\n".join(texts)})

@@ -48,7 +48,7 @@ def as_judge(topology: str, ask: Ask) -> Compare | Choose:
         return await ask((i, j))
 
     async def choose(shown: tuple[int, ...], winners: int) -> list[int]:
-        score_of = dict(zip(shown, await ask(shown)))
+        score_of = dict(zip(shown, await ask(shown), strict=True))
         return sorted(shown, key=score_of.get, reverse=True)[:winners]
 
     return choose if topology == "group_stage" else compare

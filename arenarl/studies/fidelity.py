@@ -112,7 +112,7 @@ def largest(summary: dict[str, Any]) -> int:
 
 
 def markdown_table(summary: dict[str, Any]) -> str:
-    """docs/tournament.md's table, of the largest groups: tau by a topology's own rules / by the scores of its matches / by as many pointwise calls."""
+    """docs/tournament.md's table, of the largest groups: tau by a topology's own rules / its matches' scores / as many pointwise calls."""
     size = largest(summary)
     models = [rows_of_model(summary, *model, size) for model in MODELS]
     heads = ["topology", "matches", "judge calls", "critical path", *(f"{kind} noise, {strength:g}" for kind, strength in MODELS)]

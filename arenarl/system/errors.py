@@ -29,6 +29,7 @@ GPU_OUT_OF_MEMORY = (
 )
 LOST_CONNECTION = "the connection to another process of this run was lost"
 _DISK = f"free some space; {GO_ON}"
+_NO_CHECKPOINT = f"a checkpoint could not be written, most likely because the disk is full; {_DISK}"
 _BY_NUMBER = {
     errno.ENOSPC: f"the disk is full; {_DISK}",
     errno.EDQUOT: f"the disk quota is used up; {_DISK}",
@@ -46,7 +47,7 @@ _BY_TEXT = {  # what libraries say of the same in errors that carry no number
     r"No space left on device": _BY_NUMBER[errno.ENOSPC],
     r"File too large": _BY_NUMBER[errno.EFBIG],
     r"Permission denied": _BY_NUMBER[errno.EACCES],
-    r"\[enforce fail at inline_container|PytorchStreamWriter failed": f"a checkpoint could not be written, most likely because the disk is full; {_DISK}",
+    r"\[enforce fail at inline_container|PytorchStreamWriter failed": _NO_CHECKPOINT,
     r"CUDA out of memory|CUDA error: (out of memory|CUBLAS_STATUS_ALLOC_FAILED)|Cuda failure 2 'out of memory'": GPU_OUT_OF_MEMORY,
     r"\[enforce fail at alloc_cpu|unable to mmap .*Cannot allocate memory|std::bad_alloc": OUT_OF_MEMORY,
     r"EADDRINUSE": _BY_NUMBER[errno.EADDRINUSE],

@@ -158,7 +158,7 @@ async def play_group_stage(
         before = [await sent_on for sent_on, _ in places]
         if None in before:
             return None
-        seats = [sent_on[k] for sent_on, (_, k) in zip(before, places)]
+        seats = [sent_on[k] for sent_on, (_, k) in zip(before, places, strict=True)]
         if len(seats) <= stage.winners:
             return seats
         waited = max(waited for _, waited in seats)
@@ -173,7 +173,7 @@ async def play_group_stage(
         places, rounds = [(entry, k) for k in range(len(members))], []
         for groups in stage.draw_rounds(len(members), stable_seed(seed, repeat)):
             rounds.append([tasks.create_task(meet([places[p] for p in drawn], repeat)) for drawn in groups])
-            places = [(task, k) for task, drawn in zip(rounds[-1], groups) for k in range(min(len(drawn), stage.winners))]
+            places = [(task, k) for task, drawn in zip(rounds[-1], groups, strict=True) for k in range(min(len(drawn), stage.winners))]
         return rounds
 
     async with asyncio.TaskGroup() as tasks:

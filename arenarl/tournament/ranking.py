@@ -38,7 +38,7 @@ class Match:
         if any(call.scores is None for call in self.calls):
             return None
         seen_from_i = [call.scores if call.first == self.i else call.scores[::-1] for call in self.calls]
-        score_i, score_j = map(sum, zip(*seen_from_i))
+        score_i, score_j = map(sum, zip(*seen_from_i, strict=True))
         return round(score_i, DECIMALS), round(score_j, DECIMALS)
 
     @property

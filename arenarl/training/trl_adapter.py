@@ -242,7 +242,8 @@ def reward_functions(
 
     def valid(group: list[RolloutGroup], **_: Any) -> list[float | None]:
         """1 or 0; None where the reward is, so that TRL leaves the trajectory out of both columns."""
-        pairs = [pair for one, outcome in zip(group[::n], judged) for pair in zip(one.trajectories, outcome.rewards_G)]
+        outcomes = zip(group[::n], judged, strict=True)
+        pairs = [pair for one, outcome in outcomes for pair in zip(one.trajectories, outcome.rewards_G, strict=True)]
         return [None if reward is None else float(trajectory.valid) for trajectory, reward in pairs]
 
     reward = reward_function(arena, remember, keep, config, client, validity)

@@ -85,7 +85,7 @@ def test_the_published_layout_becomes_splits_with_the_papers_subtasks(published)
     splits = load(published).splits
     assert {name: len(records) for name, records in splits.items()} == {"test_queries": 10, "test_baselines": 10, "rl_queries": 4}
     subtasks = {query.query_id.split("-")[3]: query.subtask for query in splits["test_queries"]}
-    assert subtasks == dict(zip(TEST_FILES, ("Direction", "1-Day", "Compare", "Search", "M-Day")))
+    assert subtasks == dict(zip(TEST_FILES, ("Direction", "1-Day", "Compare", "Search", "M-Day"), strict=True))
     assert {(query.domain, query.language, query.subtask) for query in splits["rl_queries"]} == {("travel", "zh", UNSTATED)}
     assert len({query.query_id for query in splits["test_queries"] + splits["rl_queries"]}) == 14
     assert not any(query.constraints for query in splits["test_queries"] + splits["rl_queries"])

@@ -54,7 +54,8 @@ def test_500_hostile_trajectories_leave_the_structure_as_it_is():
             for turn, true in zip(turns, read_turns(trajectory.messages), strict=True):
                 assert (len(turn.tool_calls), len(turn.observations)) == (len(true.tool_calls), len(true.observations))
                 assert (turn.answer is None) == (true.answer is None)
-                texts = [(turn.thought, true.thought), (turn.answer or "", true.answer or ""), *zip(turn.observations, true.observations)]
+                observed = zip(turn.observations, true.observations, strict=True)
+                texts = [(turn.thought, true.thought), (turn.answer or "", true.answer or ""), *observed]
                 for seen, text in texts:
                     assert seen == quotable(text) if len(text) <= 2000 else "characters left out]" in seen and len(seen) < 22_000
 

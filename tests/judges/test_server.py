@@ -157,7 +157,8 @@ def test_a_server_with_one_fault_only_gives_no_verdict_but_for_prose(taught, ser
     context, _, log = serve(faults=1.0, kinds=[kind], hang_s=0.4)
     with context as url:
         client = client_of(tmp_path)
-        verdict = asyncio.run(judge_of(url, client, timeout_s=0.2 if kind == "hang" else 60.0, patience_s=1.0).compare(one.query, one.trajectory, other.trajectory))
+        judge = judge_of(url, client, timeout_s=0.2 if kind == "hang" else 60.0, patience_s=1.0)
+        verdict = asyncio.run(judge.compare(one.query, one.trajectory, other.trajectory))
     assert (verdict is None) == (kind != "prose") and all(line["fault"] == kind for line in log)
 
 

@@ -301,7 +301,8 @@ def test_a_server_that_dies_ends_the_run_with_one_line_and_a_whole_checkpoint(se
         end(process)
         assert training.wait(timeout=600) == 2
     *_, line = (folder / "orphaned.log").read_text().strip().splitlines()
-    assert line.startswith("error: the vLLM server at ") and "start it with: python -m arenarl.rollout.vllm_server" in line and "Traceback" not in line
+    assert line.startswith("error: the vLLM server at ") and "start it with: python -m arenarl.rollout.vllm_server" in line
+    assert "Traceback" not in line
     assert_a_whole_checkpoint_is_left(place)
     refused = run(folder, "train_rl.py", **options, **sizes)
     assert refused.returncode == 2 and refused.stderr.strip().splitlines()[-1].startswith(f"error: the vLLM server at {url} cannot be reached")

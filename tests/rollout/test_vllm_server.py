@@ -59,7 +59,7 @@ def test_a_server_that_does_not_fit_is_refused_with_what_is_wrong(policy_path, t
 
 
 def test_a_server_that_is_not_there_is_refused_with_the_command_that_starts_it(policy_path):
-    with pytest.raises(UserError, match="the vLLM server at http://127.0.0.1:1 cannot be reached .*; start it with: python -m arenarl.rollout.vllm_server"):
+    with pytest.raises(UserError, match="at http://127.0.0.1:1 cannot be reached .*; start it with: python -m arenarl.rollout.vllm_server"):
         VLLMServer("http://127.0.0.1:1").require(policy_path, "float32")
 
 

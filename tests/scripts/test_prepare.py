@@ -162,4 +162,5 @@ def test_the_readme_gives_the_hashes_of_the_data(title, config, tmp_path):
     manifest = next((tmp_path / "data").glob("*/manifest.json"))
     readme = (ROOT / "data" / "README.md").read_text(encoding="utf-8")
     for name, split in json.loads(manifest.read_text())["splits"].items():
-        assert f"| {title} | `{name}.jsonl` | {split['records']} | `{split['sha256'][:16]}` |" in readme, "run data/prepare.py and copy what it prints"
+        row = f"| {title} | `{name}.jsonl` | {split['records']} | `{split['sha256'][:16]}` |"
+        assert row in readme, "run data/prepare.py and copy what it prints"

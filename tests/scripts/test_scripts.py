@@ -172,7 +172,8 @@ def test_rl_of_a_model_that_was_never_taught_the_form_says_so_and_stops_with_a_c
     said = stopped.stdout + stopped.stderr
     assert stopped.returncode == 2 and said.count("none of them valid; most often") == 2 and said.count("\n--- ") == 2
     line = stopped.stderr.strip().splitlines()[-1]
-    assert line.startswith("error: 2 steps in a row without a valid trajectory (rl.stop_without_valid)") and "saved runs/untaught/rl/checkpoint-1" in line
+    assert line.startswith("error: 2 steps in a row without a valid trajectory (rl.stop_without_valid)")
+    assert "saved runs/untaught/rl/checkpoint-1" in line
     run_well(folder, "train_rl.py", processes=2, rl__stop_without_valid=None, **options)
 
 

@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import tarfile
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -79,7 +80,7 @@ def test_every_key_in_a_command_is_one_and_takes_its_value(tmp_path, monkeypatch
     monkeypatch.chdir(ROOT)
     for document, command in commands():
         words = shlex.split(command)
-        sets = [word for flag, word in zip(words, words[1:]) if flag == "--set"]
+        sets = [word for flag, word in pairwise(words) if flag == "--set"]
         if sets and "..." not in command:
             config = next((word for word in words if re.fullmatch(r"(?:CONFIG=)?configs/(?!judges).*\.yaml", word)), "configs/quickstart.yaml")
             assert load_config(config.removeprefix("CONFIG="), [one for one in sets if ":With" not in one]), (document, command)

@@ -214,7 +214,8 @@ def test_double_elimination_eliminates_by_two_defeats(size):
         ranking = run_tournament(DOUBLE, size, noisy(range(size), seed), seed=seed)
         walk = DoubleElimination(size, seed)._walk(verdicts_of(ranking.matches))
         assert walk.ready == [] and len(walk.outs) == size - 1
-        defeats = [sum(match.scores[k] < match.scores[1 - k] for match in ranking.matches for k in (0, 1) if (match.i, match.j)[k] == i) for i in range(size)]
+        seats = [(match.scores, k, (match.i, match.j)[k]) for match in ranking.matches for k in (0, 1)]
+        defeats = [sum(scores[k] < scores[1 - k] for scores, k, who in seats if who == i) for i in range(size)]
         assert all(1 <= defeats[out.loser] <= 2 for out in walk.outs) and defeats[walk.champion] <= 1
         assert sum(defeats) == len(ranking.matches)
 

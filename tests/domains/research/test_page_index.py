@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -89,7 +91,7 @@ TEXTS = st.text(alphabet="ab .!?\n京。T5", max_size=400)
 def test_chunks_keep_every_token_in_order_and_within_their_size(text, size):
     spans = chunk_spans(text, size)
     assert all(count_tokens(text[start:end]) <= size for start, end in spans)
-    assert all(end <= start for (_, end), (start, _) in zip(spans, spans[1:]))
+    assert all(end <= start for (_, end), (start, _) in pairwise(spans))
     assert "".join("".join(chunks(text, size)).split()) == "".join(text.split())
     assert "".join("".join(sentences(text)).split()) == "".join(text.split())
 
