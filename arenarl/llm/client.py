@@ -193,7 +193,7 @@ class LLMClient:
                     text = read(completion)
                 except Exception as error:  # noqa: BLE001 - sorted below; what the run cannot go on with sets stop_reason
                     self._settle(llm, error)
-                    wait_s = self._pause_after(llm, error, pause_s * random.uniform(0.75, 1.25))
+                    wait_s = self._pause_after(llm, error, pause_s)
                     reason = self._last_error
                 else:
                     self._last_reply_at = time.monotonic()
@@ -207,6 +207,7 @@ class LLMClient:
             self.usage.retries += 1
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
             try:
+                wait_s *= random.uniform(1.0, 1.5)  # so that not all come back at once
                 await asyncio.wait_for(self._stopped.wait(), min(wait_s, left_s))  # the last attempt is made when patience ends
             except TimeoutError:
                 pass
@@ -219,7 +220,7 @@ class LLMClient:
     def _pause_after(self, llm: LLMConfig, error: Exception, pause_s: float) -> float | None:
         """Seconds until the next attempt: `pause_s`, or more if the server asks for it; None if none can help."""
         cause = f" ({error.__cause__!r})" if error.__cause__ else ""  # a connection error alone says nothing
-        self._last_error = self._without_keys(f"{type(error).__name__}: {error}{cause}")
+        self._last_error = self._without_keys(f"{type(error).__name__}: {error}{cause}")[:2000]
         if isinstance(error, openai.APIStatusError):
             where, status = llm.base_url or OPENAI_URL, error.status_code
             if isinstance(error, _FATAL):
@@ -232,6 +233,8 @@ class LLMClient:
             return None  # otherwise for this call alone: too long, or filtered
         if isinstance(error, TimeoutError | openai.APIConnectionError | openai.APIError | NoCompletion):
             return pause_s
+        if isinstance(error, UnicodeEncodeError):  # half a surrogate in the request: it cannot be sent
+            return None
         raise error
 
     def _give_up(self, llm: LLMConfig, started: float) -> None:
@@ -288,7 +291,7 @@ class LLMClient:
         endpoint = (llm.base_url or OPENAI_URL, llm.api_key_variable)
         if endpoint not in self._apis:
             key = self.keys.get(llm.api_key_variable or "", "none")
-            http = openai.DefaultAsyncHttpxClient(follow_redirects=False)
+            http = openai.DefaultAsyncHttpxClient(follow_redirects=False, event_hooks={"response": [_as_utf8]})
             self._apis[endpoint] = openai.AsyncOpenAI(base_url=endpoint[0], api_key=key, max_retries=0, timeout=None, http_client=http)
         return self._apis[endpoint]
 
@@ -355,6 +358,11 @@ def _verdict_request(llm: LLMConfig, messages: list[Message], reply_type: type[B
         schema = {"name": reply_type.__name__, "strict": True, "schema": _schema(reply_type)}
         form = {"response_format": {"type": "json_schema", "json_schema": schema}}
     return chat_request(llm, messages, llm.max_reply_tokens, llm.temperature, **form)
+
+
+async def _as_utf8(response: Any) -> None:
+    """Whatever charset a server names: some raise, and some take time in the square of a text's length."""
+    response.encoding = "utf-8"
 
 
 def _asked_pause(retry_after: str | None) -> float:
