@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerBase
 from arenarl.config.schema import RolloutConfig
 from arenarl.rollout.environment import Environment, ToolCrash, crashing, observe
 from arenarl.rollout.generation import Generator, TurnRequest
-from arenarl.system.errors import UserError, show
+from arenarl.system.errors import show
 from arenarl.system.seeds import stable_seed
 from arenarl.trajectory import (
     Query,
@@ -30,7 +30,6 @@ from arenarl.trajectory import (
     tool_message,
 )
 
-CERTAIN = 8  # trajectories that are all void: their tools are broken, and there is nothing to go on with
 ANSWER_BEGUN = "<think>\n\n</think>\n\n<answer>\n"
 Tick = Callable[[int, Trajectory], None]  # told of the index of an attempt and the trajectory that it became
 
@@ -149,11 +148,7 @@ class RolloutEngine:
         return [RolloutGroup(query, trajectories[index * n : (index + 1) * n]) for index, query in enumerate(queries)]
 
     def roll_out(self, attempts: Sequence[Attempt], tick: Tick = ignore) -> list[Trajectory]:
-        """Trajectories in the order of the attempts, all under way at once; `tick` is called as each ends. What it raises ends all.
-
-        Raises:
-            UserError: a tool's exceptions ended every one of them.
-        """
+        """Trajectories in the order of the attempts, all under way at once; `tick` is called as each ends. What it raises ends all."""
 
         async def run_one(index: int, attempt: Attempt) -> Trajectory:
             trajectory = await self._run(attempt)
@@ -163,11 +158,7 @@ class RolloutEngine:
         async def run() -> list[Trajectory]:
             return await asyncio.gather(*(run_one(index, attempt) for index, attempt in enumerate(attempts)))
 
-        trajectories = asyncio.run(run())
-        if len(trajectories) >= CERTAIN and all(trajectory.is_void for trajectory in trajectories):
-            reason = trajectories[0].meta["crash"]
-            raise UserError(f"a tool crashed in each of {len(trajectories)} trajectories ({reason}); mend what environment.name names")
-        return trajectories
+        return asyncio.run(run())
 
     async def _run(self, attempt: Attempt) -> Trajectory:
         environment, progress = self.make_environment(), self._start(attempt.query)

@@ -16,6 +16,7 @@ _CAUSES = {
     "max_tokens": "they ran out of tokens: raise rollout.max_turn_tokens and rollout.max_tokens, or teach the model to end its turns (train_sft.py)",
     "no_answer": "their turns ended with neither a tool call nor <answer>…</answer>: the model does not know the form; teach it first (train_sft.py)",
     "max_turns": "they called tools until their turns were used up: raise rollout.max_turns, or set rollout.force_answer=true",
+    "tool_crash": "a tool crashed, its traceback stands above: mend what environment.name names",
 }
 
 

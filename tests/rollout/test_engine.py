@@ -328,12 +328,6 @@ def test_a_wrong_setting_and_an_interruption_end_the_run(tokenizer, error):
         roll_out(tokenizer, [call("f"), ANSWER], Failing(error))
 
 
-def test_tools_that_crash_in_every_trajectory_end_the_run_in_one_line(tokenizer):
-    engine = RolloutEngine(Scripted(tokenizer, {query().query: [call("f"), ANSWER]}), tokenizer, lambda: Failing(KeyError("x")), LIMITS)
-    with pytest.raises(UserError, match=r"^a tool crashed in each of 12 trajectories \(KeyError: 'x'\); mend"):
-        engine.roll_out([Attempt(query(), 0.0, 1)] * 12)
-
-
 def test_what_a_tool_does_with_its_arguments_is_not_what_the_policy_wrote(tokenizer):
     class Greedy(Echo):
         async def call(self, name, arguments):

@@ -183,6 +183,16 @@ def test_a_crash_of_a_tool_takes_its_trajectory_out_of_the_group_and_the_step_go
     assert np.isfinite(made.loss(initial, initial, initial))
 
 
+def test_a_step_of_nothing_but_crashes_teaches_nothing_and_goes_on(policy_path, model, tokenizer, compact, tmp_path):
+    broken = Crashing(compact)
+    broken.reset = lambda query: {}["world"]
+    made = Method(policy_path, model, tokenizer, broken, tmp_path, "quickstart").roll_out()
+    assert not made.advantages.any() and not made.own.any()
+    assert all(outcome.rewards_G == outcome.ranks_G == [None] * 4 and outcome.judge_calls == 0 for outcome in made.outcomes)
+    initial = made.logps(made.initial)
+    assert made.loss(initial, initial, initial) == 0
+
+
 def zero_missing(advantages):
     return np.nan_to_num(np.array(advantages, dtype=float))
 

@@ -18,7 +18,7 @@ def watch(patience):
     return ValidityWatch(patience, lambda token_ids: LONG if 8 in token_ids else "")
 
 
-REMEDIES = {"max_tokens": "rollout.max_turn_tokens", "no_answer": "train_sft.py", "max_turns": "rollout.max_turns"}
+REMEDIES = {"max_tokens": "rollout.max_turn_tokens", "no_answer": "train_sft.py", "max_turns": "rollout.max_turns", "tool_crash": "environment.name"}
 
 
 @pytest.mark.parametrize(("reason", "remedy"), REMEDIES.items())
