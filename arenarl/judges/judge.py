@@ -1,6 +1,7 @@
 """What a judge is: who compares trajectories, with a verdict of scores by the rubric's dimensions, or None; and what is true of a trajectory.
 
-Rewards and evaluation know this protocol alone; `embedded` and `llm` are the judges that there are, a class of one's own, held to it by `own`, a third.
+Rewards and evaluation know this protocol alone; `embedded` and `llm` are the judges that there are, a class of one's
+own a third, which `own` holds to it.
 """
 
 import json
