@@ -193,7 +193,7 @@ class LLMClient:
                     text = read(completion)
                 except Exception as error:  # noqa: BLE001 - sorted below; what the run cannot go on with sets stop_reason
                     self._settle(llm, error)
-                    wait_s = self._pause_after(llm, error, pause_s)
+                    wait_s = self._pause_after(llm, error, pause_s * random.uniform(1.0, 1.5))  # so that not all come back at once
                     reason = self._last_error
                 else:
                     self._last_reply_at = time.monotonic()
@@ -207,7 +207,6 @@ class LLMClient:
             self.usage.retries += 1
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
             try:
-                wait_s *= random.uniform(1.0, 1.5)  # so that not all come back at once
                 await asyncio.wait_for(self._stopped.wait(), min(wait_s, left_s))  # the last attempt is made when patience ends
             except TimeoutError:
                 pass
