@@ -210,7 +210,7 @@ def rollout_function(
                 stop = str(error)
         if client:
             stop_together(gather_object([stop]))
-        trajectories = [_with_a_token(trajectory, engine.tokenizer.eos_token_id) for group in groups for trajectory in group.trajectories]
+        trajectories = [_with_a_token(trajectory, trainer.processing_class.eos_token_id) for group in groups for trajectory in group.trajectories]
         return {
             "prompt_ids": [trajectory.prompt_ids for trajectory in trajectories],
             "completion_ids": [trajectory.completion_ids for trajectory in trajectories],
