@@ -383,7 +383,7 @@ ODD_HEADERS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("count", [25, pytest.param(400, marks=pytest.mark.slow(30))])
+@pytest.mark.parametrize("count", [25, pytest.param(400, marks=pytest.mark.slow(seconds=30))])
 def test_any_status_with_any_body_and_headers_is_a_counted_failure_or_one_line(tmp_path, count):
     rng = random.Random(0)
     bodies = [*NO_COMPLETION.values(), b'{"error": {"code": {}, "type": [], "param": 7}}', b'{"error": [[]]}', b"x" * 1_000_000]
