@@ -13,6 +13,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
+from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
+
 from arenarl.system.atomic_files import write_lines
 from arenarl.system.errors import UserError
 from arenarl.system.text_files import lines_of
@@ -32,6 +34,7 @@ MAX_NESTING = 64  # brackets within brackets of a tool call. A record that holds
 MAX_RECORD_NESTING = 100
 
 
+@with_config(ConfigDict(extra="forbid"))  # where a record is read
 @dataclass(frozen=True)
 class Query:
     """A task for the policy. `constraints` is what the query's text says, in a form that the embedded judge can check."""
@@ -42,6 +45,9 @@ class Query:
     language: str
     query: str
     constraints: dict[str, Any] = field(default_factory=dict, hash=False)
+
+
+_QUERY = TypeAdapter(Query)
 
 
 @dataclass
@@ -229,8 +235,15 @@ def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def read_queries(path: Path) -> list[Query]:
-    """The queries of a split. Raises UserError if two share an id or a text."""
-    queries = [Query(**record) for record in read_jsonl(path)]
+    """The queries of a split. Raises UserError if a record is none, or two share an id or a text."""
+    queries = []
+    for number, record in enumerate(read_jsonl(path), start=1):
+        try:
+            queries.append(_QUERY.validate_python(record))
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            what = " ".join([".".join(map(str, first["loc"])), first["msg"]]).strip()
+            raise UserError(f"{path}, line {number} is no query: {what}; data/README.md says what a record holds") from error
     for key in ("query_id", "query"):
         if len({getattr(query, key) for query in queries}) < len(queries):
             raise UserError(f"{path}: two queries have the same {key}; each must be unique")
