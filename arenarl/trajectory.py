@@ -18,6 +18,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 from arenarl.system.atomic_files import write_lines
 from arenarl.system.errors import UserError
 from arenarl.system.text_files import lines_of
+from arenarl.system.validation import first_problem
 
 StopReason = Literal["answer", "no_answer", "max_turns", "max_tokens", "tool_crash"]
 # answer: ended with one <answer>…</answer>, the only valid end · no_answer: a turn with neither a tool call nor one closed answer
@@ -241,9 +242,7 @@ def read_queries(path: Path) -> list[Query]:
         try:
             queries.append(_QUERY.validate_python(record))
         except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            what = " ".join([".".join(map(str, first["loc"])), first["msg"]]).strip()
-            raise UserError(f"{path}, line {number} is no query: {what}; data/README.md says what a record holds") from error
+            raise UserError(f"{path}, line {number} is no query: {first_problem(error)}; data/README.md says what a record holds") from error
     for key in ("query_id", "query"):
         if len({getattr(query, key) for query in queries}) < len(queries):
             raise UserError(f"{path}: two queries have the same {key}; each must be unique")

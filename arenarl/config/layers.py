@@ -83,10 +83,10 @@ def _over(old: Any, new: Any) -> Any:
 
 
 def _read_yaml(path: Path) -> tuple[Source, dict[str, Any]]:
-    if not os.path.exists(path) and not os.path.exists(ROOT / path):  # which no odd path disturbs
+    file = file_named(path)
+    if not os.path.exists(file):
         known = [str(known.relative_to(ROOT)) for known in CONFIGS.rglob("*.yaml")]
         raise UserError(f"{shown(path)} does not exist{_nearest(str(path), known)}")
-    file = file_named(path)
     try:
         values = read_yaml(text_of_file(file))
     except ValueError as error:

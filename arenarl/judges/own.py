@@ -4,12 +4,12 @@ Whatever else its class returns, and whatever it raises, is a missing verdict in
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any
 
 from arenarl.judges.judge import Judge, Verdict
 from arenarl.system.errors import UserError, show
-from arenarl.tournament.calls import attempt
+from arenarl.tournament.calls import attempt, is_number
 from arenarl.trajectory import Query, Trajectory
 
 
@@ -24,7 +24,7 @@ class OwnJudge:
 
     def weights(self, query: Query) -> dict[str, float]:
         weights = self.judge.weights(query)
-        if not isinstance(weights, Mapping) or not weights or not all(_is_number(weight) and weight > 0 for weight in weights.values()):
+        if not isinstance(weights, Mapping) or not weights or not all(is_number(weight) and weight > 0 for weight in weights.values()):
             raise UserError(f"{self.name}.weights must return what each dimension of the rubric weighs, above 0, not {weights!r}")
         return dict(weights)
 
@@ -66,7 +66,7 @@ def _verdict_on(shown: int) -> Callable[[Any], Verdict]:
 def _positions_in(shown: int) -> Callable[[Any], list[int]]:
     def read(said: Any) -> list[int]:
         """How many they must be, and that they differ, the tournament knows."""
-        if isinstance(said, bytes) or not all(_is_number(place) and isinstance(place, Integral) and 0 <= place < shown for place in said):
+        if isinstance(said, bytes) or not all(is_number(place) and isinstance(place, Integral) and 0 <= place < shown for place in said):
             raise ValueError(f"not positions among the {shown} shown: {said!r:.200}")
         return list(map(int, said))
 
@@ -74,10 +74,6 @@ def _positions_in(shown: int) -> Callable[[Any], list[int]]:
 
 
 def _score(said: Any) -> float:
-    if not (_is_number(said) and 0 <= said <= 10):
+    if not (is_number(said) and 0 <= said <= 10):
         raise ValueError(f"not a number from 0 to 10: {said!r:.200}")
     return float(said)
-
-
-def _is_number(said: Any) -> bool:
-    return isinstance(said, Real) and not isinstance(said, bool)

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from arenarl.system.validation import first_problem
 from arenarl.trajectory import storable
 
 _MOST_TOKENS = 10_000_000  # that a model reads or writes in one call: a larger count is none
@@ -78,7 +79,7 @@ def read_completion(body: bytes) -> Completion:
         choice = _Choices.model_validate(said).choices[0]
         _Choice.model_validate(choice)
     except ValidationError as error:
-        raise NoCompletion(_reason(body, _problem(error)), tokens) from None
+        raise NoCompletion(_reason(body, first_problem(error)), tokens) from None
     model = said.get("model")
     return Completion(choice["message"], choice.get("finish_reason"), model if isinstance(model, str) else None, tokens)
 
@@ -88,7 +89,7 @@ def check_tool_calls(completion: Completion) -> None:
     try:
         _ToolCalls.model_validate(completion.message)
     except ValidationError as error:
-        raise NoCompletion(_problem(error), completion.tokens) from None
+        raise NoCompletion(first_problem(error), completion.tokens) from None
 
 
 def _tokens(said: Any) -> tuple[int, int] | None:
@@ -97,11 +98,6 @@ def _tokens(said: Any) -> tuple[int, int] | None:
     except ValidationError:
         return None
     return usage.prompt_tokens, usage.completion_tokens
-
-
-def _problem(error: ValidationError) -> str:
-    first = error.errors(include_url=False)[0]
-    return " ".join([".".join(map(str, first["loc"])), first["msg"]]).strip()
 
 
 def _reason(body: bytes, problem: str) -> str:

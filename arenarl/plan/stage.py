@@ -7,15 +7,13 @@ and every trajectory's cache, at an assumed share of the bandwidth; as many deco
 Judging is taken to be hidden behind generation, and a vLLM server to generate as one on every training GPU would.
 """
 
-import json
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from arenarl.config.checks import check_groups
 from arenarl.config.schema import VLLM_ALONE, Config, PolicyConfig
 from arenarl.plan.estimate import count_test_queries
 from arenarl.plan.memory import ENGINE, Shape, Training, gb, generation, kv_bytes, shape_of, vllm_cache
-from arenarl.run.zero3 import check_deepspeed, deepspeed_file
+from arenarl.run.zero3 import check_deepspeed
 from arenarl.system.errors import UserError
 
 STAGES = ("sft", "rl", "evaluate")
@@ -87,9 +85,7 @@ class Stage:
     def training(self) -> Training:
         """How SFT or RL trains. Raises UserError for a DeepSpeed JSON that cannot be used."""
         policy, section = self.config.policy, getattr(self.config, self.name)
-        check_deepspeed(f"{self.name}.deepspeed", section.deepspeed, f"train_{self.name}.py", True)
-        file = deepspeed_file(section.deepspeed)
-        zero = json.loads(Path(file).read_text(encoding="utf-8"))["zero_optimization"].get("stage", 0) if file else 0
+        zero = check_deepspeed(f"{self.name}.deepspeed", section.deepspeed, f"train_{self.name}.py", is_check=True)
         batch, reference = (section.batch_size, False) if self.name == "sft" else (section.micro_batch_size, section.beta > 0)
         return Training(self.shape, batch * self.length, self.gpus, zero, policy.lora_rank, policy.gradient_checkpointing, reference)
 

@@ -15,15 +15,15 @@ from arenarl.system.text_files import text_of_file
 LONGEST_WAIT_S = 6 * 3600  # for the slowest process's trajectories, and for a judge that is down; then the run has failed. Our choice
 
 
-def check_deepspeed(key: str, path: str | None, script: str, is_check: bool) -> None:
-    """Refuse a DeepSpeed JSON that cannot be used, or `key` without a launcher, unless the script is only to check its input.
+def check_deepspeed(key: str, path: str | None, script: str, is_check: bool) -> int:
+    """ZeRO's stage, 0 without DeepSpeed. Refuses a JSON that cannot be used, and `key` without a launcher, unless only input is checked.
 
     Raises:
         UserError: one line that says what to change.
     """
     file = deepspeed_file(path)
     if file is None:
-        return
+        return 0
     if not Path(file).exists():
         raise UserError(f"{key}={path} does not exist; name a DeepSpeed JSON or set it to null")
     try:
@@ -34,6 +34,7 @@ def check_deepspeed(key: str, path: str | None, script: str, is_check: bool) -> 
         raise UserError(f"{path}: set stage3_gather_16bit_weights_on_model_save to true in zero_optimization, or no whole policy could be saved")
     if "RANK" not in os.environ and not is_check:
         raise UserError(f"ZeRO-3 needs a launcher: torchrun --nproc_per_node 2 {script} …, or --set {key}=null for one process")
+    return zero.get("stage", 0)
 
 
 def deepspeed_file(path: str | None) -> str | None:

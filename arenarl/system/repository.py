@@ -1,5 +1,6 @@
 """Where the repository lies that this package belongs to: configs, prompts and rubrics are found from any working directory."""
 
+import os
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -8,6 +9,5 @@ CONFIGS = ROOT / "configs"
 
 def file_named(path: str | Path) -> Path:
     """The file that a user means: as it is, or the repository's where the working directory has none of this name."""
-    path = Path(path)
-    of_repository = CONFIGS.parent / path
-    return of_repository if of_repository.exists() and not path.exists() else path
+    of_repository = ROOT / path
+    return of_repository if os.path.exists(of_repository) and not os.path.exists(path) else Path(path)  # unlike Path's, for any odd path

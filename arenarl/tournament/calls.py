@@ -5,6 +5,7 @@ Every tournament's calls end here, so that a judge that raises, hangs, is cancel
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from numbers import Real
 from typing import Any, TypeVar
 
 Verdict = TypeVar("Verdict")
@@ -23,6 +24,11 @@ async def attempt(
         return None, f"CancelledError: {error}"
     except Exception as error:  # noqa: BLE001 - a judge may fail in any way; the match keeps how
         return None, f"{type(error).__name__}: {error}"
+
+
+def is_number(said: Any) -> bool:
+    """Truth values, which Python counts as numbers, are none."""
+    return isinstance(said, Real) and not isinstance(said, bool)
 
 
 async def within(timeout_s: float | None, ask: Callable[[], Awaitable[Any]]) -> Any:

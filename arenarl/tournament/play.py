@@ -9,10 +9,9 @@ the match but decides nothing. A call that fails, for whatever reason, fails its
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
-from numbers import Real
 from typing import TYPE_CHECKING, Any
 
-from arenarl.tournament.calls import attempt
+from arenarl.tournament.calls import attempt, is_number
 from arenarl.tournament.group_stage import Choose, play_group_stage
 from arenarl.tournament.ranking import Call, Match, Ranking, group_entrants, rank_trajectories, scored_calls
 from arenarl.tournament.schedules import Pairing, Place, Results, Standing, Topology
@@ -147,7 +146,7 @@ def _read_scores(reply: Any) -> tuple[tuple[float, float], Any]:
     if not isinstance(reply, (tuple, list)) or len(reply) not in (2, 3):
         raise ValueError(f"compare must return 2 scores, or 2 scores and a detail, not {reply!r}")
     for score in reply[:2]:
-        if not isinstance(score, Real) or isinstance(score, bool) or not abs(score) <= 1e100:
+        if not is_number(score) or not abs(score) <= 1e100:
             raise ValueError(f"compare must return numbers within ±1e100, not {score!r}")
     return (float(reply[0]), float(reply[1])), reply[2] if len(reply) == 3 else None
 
