@@ -16,6 +16,7 @@ from transformers import PreTrainedTokenizerBase
 from arenarl.config.schema import RolloutConfig
 from arenarl.rollout.environment import Environment, ToolCrash, crashing, observe
 from arenarl.rollout.generation import Generator, TurnRequest
+from arenarl.rollout.kv_cache import TrajectoryCache
 from arenarl.system.errors import show
 from arenarl.system.seeds import stable_seed
 from arenarl.trajectory import (
@@ -63,6 +64,7 @@ class Progress:
     completion_ids: list[int] = field(default_factory=list)
     policy_mask_T: list[int] = field(default_factory=list)
     logprobs_T: list[float | None] = field(default_factory=list)
+    cache: TrajectoryCache = field(default_factory=TrajectoryCache, repr=False)
     tool_calls: int = 0
     tool_errors: int = 0
 
@@ -148,10 +150,15 @@ class RolloutEngine:
         return [RolloutGroup(query, trajectories[index * n : (index + 1) * n]) for index, query in enumerate(queries)]
 
     def roll_out(self, attempts: Sequence[Attempt], tick: Tick = ignore) -> list[Trajectory]:
-        """Trajectories in the order of the attempts, all under way at once; `tick` is called as each ends. What it raises ends all."""
+        """Trajectories in the order of the attempts; `tick` is called as each ends. What it raises ends all.
+
+        All are under way at once, or as many as a generator that keeps their caches has a `batch_size` for.
+        """
+        places = asyncio.Semaphore(getattr(self.generator, "batch_size", None) or len(attempts) or 1)
 
         async def run_one(index: int, attempt: Attempt) -> Trajectory:
-            trajectory = await self._run(attempt)
+            async with places:
+                trajectory = await self._run(attempt)
             tick(index, trajectory)
             return trajectory
 
@@ -228,7 +235,7 @@ class RolloutEngine:
         progress.append(begun, is_own=False)
         budget -= len(begun)
         seed = stable_seed(attempt.seed, turn_number)
-        request = TurnRequest(progress.prompt_ids + progress.completion_ids, budget, attempt.temperature, seed)
+        request = TurnRequest(progress.prompt_ids + progress.completion_ids, budget, attempt.temperature, seed, progress.cache)
         generated = await self.generator.generate(request)
         turn_ids = generated.token_ids
         is_whole = turn_ids[-1] == self.tokenizer.eos_token_id

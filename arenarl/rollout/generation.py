@@ -6,25 +6,30 @@ whose tool is slow joins a later batch and holds nobody up. vLLM's (`vllm_genera
 """
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
 import torch
-from peft import PeftModel
-from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from arenarl.rollout.kv_cache import TrajectoryCache, can_be_kept, encode, encode_and_keep
+
+FULL_ENOUGH = 0.75  # share of a batch's rows that still generate, below which the others leave it. Our choice
 
 
 @dataclass(frozen=True)
 class TurnRequest:
-    """One assistant turn to generate. `temperature` 0 is greedy; `seed` fixes the samples whatever else is in the batch."""
+    """One assistant turn to generate. `temperature` 0 is greedy; `seed` fixes the samples whatever else is in the batch.
+
+    `cache` is the trajectory's: what a back end computed for a turn is there for the next.
+    """
 
     token_ids: list[int]
     max_tokens: int
     temperature: float
     seed: int
+    cache: TrajectoryCache = field(default_factory=TrajectoryCache, repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -45,11 +50,13 @@ class Generator(Protocol):
 
 
 class TransformersGenerator:
-    """Batches concurrent requests into `model.generate` calls of at most `batch_size` rows."""
+    """Batches concurrent requests, at most `batch_size` rows at once; each goes on from what its trajectory's cache holds.
+
+    Nothing that a model's own generation_config says is heard: the tokens are drawn from the distribution that the trainer computes with.
+    """
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, batch_size: int):
         self.model = model
-        self.pad_id = tokenizer.pad_token_id
         self.eos_id = tokenizer.eos_token_id
         self.batch_size = batch_size
         self._waiting: list[tuple[TurnRequest, asyncio.Future]] = []
@@ -90,63 +97,60 @@ class TransformersGenerator:
 
     @torch.no_grad()
     def _generate_batch(self, requests: list[TurnRequest]) -> list[list[int]]:
-        longest = max(len(request.token_ids) for request in requests)
-        device = self.model.device
-        input_ids = torch.tensor([[self.pad_id] * (longest - len(r.token_ids)) + r.token_ids for r in requests], device=device)
-        attention_mask = torch.tensor([[0] * (longest - len(r.token_ids)) + [1] * len(r.token_ids) for r in requests], device=device)
-        max_tokens = max(request.max_tokens for request in requests)
-        with _without_own_generation_config(self.model):
-            output = self.model.generate(
-                input_ids=input_ids,
-                attention_mask=attention_mask,
-                generation_config=GenerationConfig(
-                    max_new_tokens=max_tokens, do_sample=False, eos_token_id=self.eos_id, pad_token_id=self.pad_id, use_cache=True
-                ),
-                logits_processor=LogitsProcessorList([PerRowSampling(requests, max_tokens, longest, device)]),
-                synced_gpus=False,  # the default under ZeRO-3 keeps processes in step token by token: one with fewer turns would hold all up
-            )
-        return [self._cut(row, request) for row, request in zip(output[:, longest:].tolist(), requests, strict=True)]
+        """Token by token. A row that has ended its turn stays until enough have to be worth taking out."""
+        prompts, caches = [request.token_ids for request in requests], [request.cache for request in requests]
+        is_kept = can_be_kept(self.model)
+        batch = encode_and_keep(self.model, prompts, caches) if is_kept else encode(self.model, prompts)
+        draw = PerRowSampling(requests, self.model.device)
+        tokens_B = torch.tensor([prompt[-1] for prompt in prompts], device=self.model.device)
+        turns: list[list[int]] = [[] for _ in requests]
+        rows = list(range(len(requests)))  # the requests in the batch
+        while rows:
+            tokens_B = draw(batch.step(self.model, tokens_B))
+            for row, token in zip(rows, tokens_B.tolist(), strict=True):
+                if not self._has_ended(turns[row], requests[row]):
+                    turns[row].append(token)
+            going = [place for place, row in enumerate(rows) if not self._has_ended(turns[row], requests[row])]
+            if going and len(going) > FULL_ENOUGH * len(rows):
+                continue
+            if is_kept:
+                for place in set(range(len(rows))) - set(going):
+                    known = prompts[rows[place]] + turns[rows[place]][:-1]
+                    caches[rows[place]].keep(known, batch.row(place, len(known)))
+            rows, chosen = [rows[place] for place in going], torch.tensor(going, device=tokens_B.device)
+            if rows:
+                batch.select(chosen)
+                draw.select(chosen)
+                tokens_B = tokens_B[chosen]
+        return turns
 
-    def _cut(self, token_ids: list[int], request: TurnRequest) -> list[int]:
-        token_ids = token_ids[: request.max_tokens]
-        return token_ids[: token_ids.index(self.eos_id) + 1] if self.eos_id in token_ids else token_ids
-
-
-@contextmanager
-def _without_own_generation_config(model: PreTrainedModel | PeftModel) -> Iterator[None]:
-    """`generate` takes what it is not told (repetition_penalty, suppress_tokens, …) from the model's own, which goes on to be saved with it."""
-    model = model.get_base_model() if isinstance(model, PeftModel) else model
-    own, model.generation_config = model.generation_config, GenerationConfig()
-    try:
-        yield
-    finally:
-        model.generation_config = own
+    def _has_ended(self, turn: list[int], request: TurnRequest) -> bool:
+        return turn[-1:] == [self.eos_id] or len(turn) == request.max_tokens
 
 
-class PerRowSampling(LogitsProcessor):
-    """Greedy and sampled rows in one batch, each row with its own random numbers.
+class PerRowSampling:
+    """Logits → tokens for greedy and sampled rows in one batch, each row with its own random numbers.
 
     For a sampled row the inverse of the cumulative distribution at temperature T picks the token from one uniform number a
-    position, drawn from the row's seed; all other logits become -inf, so greedy search then takes it. What a row samples does
-    not depend on who shares its batch.
+    position, drawn from the row's seed. What a row samples does not depend on who shares its batch.
     """
 
-    def __init__(self, requests: list[TurnRequest], max_tokens: int, prompt_length: int, device: torch.device):
-        self.prompt_length = prompt_length
-        self.rows = torch.tensor([row for row, request in enumerate(requests) if request.temperature > 0], dtype=torch.long, device=device)
-        sampled = [request for request in requests if request.temperature > 0]
-        self.temperatures = torch.tensor([request.temperature for request in sampled], device=device)[:, None]
-        draws = [np.random.Generator(np.random.Philox(request.seed)).random(max_tokens, dtype=np.float32) for request in sampled]
-        self.uniforms = torch.from_numpy(np.stack(draws)).to(device) if draws else None
+    def __init__(self, requests: list[TurnRequest], device: torch.device):
+        longest = max(request.max_tokens for request in requests)
+        draws = [np.random.Generator(np.random.Philox(request.seed)).random(longest, dtype=np.float32) for request in requests]
+        self.uniforms_BT = torch.from_numpy(np.stack(draws)).to(device)
+        self.temperatures_B = torch.tensor([request.temperature for request in requests], device=device)
+        self.position = 0
 
-    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
-        if self.uniforms is None:
-            return scores
-        position = input_ids.shape[1] - self.prompt_length
-        cumulative = torch.softmax(scores[self.rows].float() / self.temperatures, dim=-1).cumsum(dim=-1)
-        targets = self.uniforms[:, position, None] * cumulative[:, -1:]
-        tokens = torch.searchsorted(cumulative, targets, right=True).clamp(max=scores.shape[-1] - 1)
-        chosen = torch.full_like(scores[self.rows], -torch.inf).scatter_(1, tokens, 0.0)
-        scores = scores.clone()
-        scores[self.rows] = chosen
-        return scores
+    def __call__(self, logits_BV: torch.Tensor) -> torch.Tensor:
+        tokens_B, is_sampled_B = logits_BV.argmax(dim=-1), self.temperatures_B > 0
+        scaled = logits_BV[is_sampled_B].float() / self.temperatures_B[is_sampled_B, None]
+        cumulative = torch.softmax(scaled, dim=-1).cumsum(dim=-1)
+        targets = self.uniforms_BT[is_sampled_B, self.position, None] * cumulative[:, -1:]
+        drawn = torch.searchsorted(cumulative, targets, right=True).clamp(max=logits_BV.shape[-1] - 1)
+        self.position += 1
+        tokens_B[is_sampled_B] = drawn[:, 0]
+        return tokens_B
+
+    def select(self, rows: torch.Tensor) -> None:
+        self.uniforms_BT, self.temperatures_B = self.uniforms_BT[rows], self.temperatures_B[rows]

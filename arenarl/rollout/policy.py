@@ -19,6 +19,7 @@ from transformers.integrations import unset_hf_deepspeed_config
 from trl.chat_template_utils import qwen3_training_chat_template
 
 from arenarl.config.schema import PolicyConfig, ScratchConfig
+from arenarl.rollout.attention import share_keys_on_cpu
 from arenarl.rollout.chat_template import make_trainable
 from arenarl.system.atomic_files import appearing
 from arenarl.system.errors import UserError
@@ -64,6 +65,7 @@ def require_model(path: str) -> str:
 
 def load_model(path: str, dtype: str) -> PreTrainedModel:
     """A checkpoint's causal language model. Raises UserError if there is none."""
+    share_keys_on_cpu()
     try:
         return AutoModelForCausalLM.from_pretrained(path, dtype=getattr(torch, dtype))
     except (OSError, ValueError) as error:

@@ -52,6 +52,7 @@ from arenarl.studies.scripted_policy import SHAPES, Script, build_policy
 from arenarl.system.errors import UserError, guarded
 from arenarl.system.seeds import stable_seed
 from arenarl.training import trl_adapter as adapter
+from arenarl.training.own_tokens import OwnTokensTrainer
 from arenarl.training.rewarding import Arena
 from arenarl.training.step_records import outcome_metrics
 from arenarl.trajectory import Query, Trajectory, prompt_messages
@@ -128,7 +129,7 @@ class Bench:
 
         arguments = adapter.grpo_arguments(config, self.folder / "trainer", 1, use_cpu=not torch.cuda.is_available())
         arguments.save_strategy = SaveStrategy.NO
-        trainer = GRPOTrainer(
+        trainer = OwnTokensTrainer(
             model=self.policy,
             args=arguments,
             train_dataset=Dataset.from_dict({"prompt": prompts}),

@@ -28,6 +28,7 @@ from trl.models import unwrap_model_for_generation
 from arenarl.config.schema import Config, RLConfig
 from arenarl.judges.judge import Examiner
 from arenarl.llm.client import LLMClient, RunStopped, Usage
+from arenarl.rollout.attention import share_keys_on_cpu
 from arenarl.rollout.engine import RolloutEngine
 from arenarl.rollout.policy import lora_config
 from arenarl.rollout.weight_sync import VLLMWeights
@@ -38,6 +39,7 @@ from arenarl.system.progress import process_count
 from arenarl.system.seeds import stable_seed
 from arenarl.tournament.mixed_model import JudgeVariances
 from arenarl.training.judging import Judging
+from arenarl.training.own_tokens import OwnTokensTrainer
 from arenarl.training.rewarding import Arena, GroupOutcome
 from arenarl.training.rewards import center, leave_one_out, standardize
 from arenarl.training.step_records import group_records, outcome_metrics, rollout_table
@@ -73,7 +75,8 @@ def make_trainer(
         append_step(folder / "groups.jsonl", step, group_records(step, groups, outcomes, examine))
 
     every_few_steps = EveryFewSteps(config.rl.eval_steps, engine, act, has_acted)
-    trainer = GRPOTrainer(
+    share_keys_on_cpu()
+    trainer = OwnTokensTrainer(
         model=policy,
         args=grpo_arguments(config, folder, process_count(), use_cpu=not torch.cuda.is_available()),
         train_dataset=prompt_dataset(queries, config),

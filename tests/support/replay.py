@@ -14,7 +14,6 @@ from types import SimpleNamespace
 
 from accelerate.utils import gather_object
 from parts import arena_of, examiner_of, trainer_judge_of
-from trl import GRPOTrainer
 
 from arenarl.config.schema import Config
 from arenarl.domains.environments import make_environment
@@ -24,6 +23,7 @@ from arenarl.rollout.policy import load_tokenizer
 from arenarl.system.atomic_files import write_json
 from arenarl.system.errors import guarded
 from arenarl.training import trl_adapter as adapter
+from arenarl.training.own_tokens import OwnTokensTrainer
 from arenarl.training.step_records import group_records, outcome_metrics
 from arenarl.trajectory import RolloutGroup, Trajectory, read_jsonl, read_queries
 
@@ -65,8 +65,8 @@ class Ragged(TransformersGenerator):
         return GeneratedTurn([*self.tokenizer.encode(text), self.tokenizer.eos_token_id])
 
 
-class Watched(GRPOTrainer):
-    """GRPOTrainer that keeps the advantages of all processes, in the order of the batch."""
+class Watched(OwnTokensTrainer):
+    """The trainer that keeps the advantages of all processes, in the order of the batch."""
 
     def __init__(self, **arguments):
         super().__init__(**arguments)

@@ -1,0 +1,180 @@
+"""Keys and values that outlive a turn (KV cache), for the transformers back end: what was encoded once is not encoded again.
+
+A `TrajectoryCache` goes with its trajectory from turn to turn, a `BatchCache` lines those of a batch up for decoding and takes them apart
+again. A prompt that several trajectories begin with, as all of a group do, is encoded once. Only plain attention can be cut by the
+token: for a model with sliding windows or recurrent states whole prompts are encoded at every turn, and nothing is kept.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from transformers import PreTrainedModel
+from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
+
+ENCODED_AT_ONCE = 16  # prompts, of like length: more fill the matrix products, fewer are padded less. Our choice
+ROOM = 32  # tokens for which a layer makes room at a time. Our choice
+Layer = tuple[torch.Tensor, torch.Tensor]  # keys and values
+
+
+class TrajectoryCache:
+    """What the turns of a trajectory have computed so far: a layer's keys and values are (KV heads, T, head dim), of `token_ids` (T,)."""
+
+    def __init__(self):
+        self.token_ids: list[int] = []
+        self.layers: list[Layer] = []
+
+    def keep(self, token_ids: list[int], layers: list[Layer]) -> None:
+        self.token_ids, self.layers = token_ids, layers
+
+    def forget_all_but(self, prompt: list[int]) -> None:
+        """Keep what is of the prompt, short of its last token, whose logits are wanted."""
+        known = min(len(self.token_ids), len(prompt) - 1)
+        if self.token_ids[:known] != prompt[:known]:
+            known = next(place for place in range(known) if self.token_ids[place] != prompt[place])
+        self.keep(prompt[:known], [(keys[:, :known], values[:, :known]) for keys, values in self.layers])
+
+
+class GrowingLayer(DynamicLayer):
+    """A layer that makes room for many tokens at a time, where transformers' own is copied for every token. Keys and values are (B, KV
+    heads, T, head dim)."""
+
+    def __init__(self, keys: torch.Tensor, values: torch.Tensor, used: int):
+        super().__init__()
+        self.dtype, self.device, self.is_initialized = keys.dtype, keys.device, True
+        self._held = keys, values
+        self.keys, self.values = keys[:, :, :used], values[:, :, :used]
+
+    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args, **kwargs) -> Layer:
+        used = self.keys.shape[2]
+        length = used + key_states.shape[2]
+        if length > self._held[0].shape[2]:
+            self._held = tuple(_with_room(states, length + ROOM) for states in (self.keys, self.values))
+        for held, states in zip(self._held, (key_states, value_states), strict=True):
+            held[:, :, used:length] = states
+        self.keys, self.values = (held[:, :, :length] for held in self._held)
+        return self.keys, self.values
+
+    def batch_select_indices(self, indices: torch.Tensor) -> None:
+        super().batch_select_indices(indices)
+        self._held = self.keys, self.values
+
+
+def _with_room(states: torch.Tensor, length: int) -> torch.Tensor:
+    roomy = states.new_empty(*states.shape[:2], length, states.shape[3])
+    roomy[:, :, : states.shape[2]] = states
+    return roomy
+
+
+class BatchCache:
+    """A batch's rows for the model: right-aligned, so that all go on in the same column; `starts_B` says in which each begins."""
+
+    def __init__(self, layers: Cache, starts: list[int], length: int, device: torch.device):
+        self.layers, self.length = layers, length
+        self.starts_B = torch.tensor(starts, device=device)
+
+    def step(self, model: PreTrainedModel, tokens_B: torch.Tensor) -> torch.Tensor:
+        """Every row's next token in, its logits (B, V) out."""
+        columns = torch.arange(self.length + 1, device=tokens_B.device)
+        logits = model(
+            input_ids=tokens_B[:, None],
+            attention_mask=(columns >= self.starts_B[:, None]).long(),
+            position_ids=(self.length - self.starts_B)[:, None],
+            past_key_values=self.layers,
+            use_cache=True,
+            logits_to_keep=1,
+        ).logits
+        self.length += 1
+        return logits[:, -1]
+
+    def row(self, row: int, tokens: int) -> list[Layer]:
+        """A copy of the row's first tokens."""
+        start = int(self.starts_B[row])
+        return [_cut(layer, row, start, start + tokens) for layer in self.layers.layers]
+
+    def select(self, rows: torch.Tensor) -> None:
+        self.layers.batch_select_indices(rows)
+        self.starts_B = self.starts_B[rows]
+
+
+def _cut(layer: DynamicLayer, row: int, start: int, end: int) -> Layer:
+    return layer.keys[row, :, start:end].clone(), layer.values[row, :, start:end].clone()
+
+
+def can_be_kept(model: PreTrainedModel) -> bool:
+    """Whether the model's cache can be cut by the token: it has plain attention in every layer."""
+    return all(type(layer) is DynamicLayer for layer in DynamicCache(config=model.config).layers)
+
+
+def encode_and_keep(model: PreTrainedModel, prompts: Sequence[list[int]], caches: Sequence[TrajectoryCache]) -> BatchCache:
+    """All but the last token of every prompt, from where each cache leaves off, which then holds them too."""
+    firsts: dict[tuple[int, ...], TrajectoryCache] = {}
+    missing: list[tuple[list[int], TrajectoryCache]] = []
+    for prompt, cache in zip(prompts, caches, strict=True):
+        cache.forget_all_but(prompt)
+        if len(cache.token_ids) == len(prompt) - 1:
+            continue
+        if cache.token_ids or firsts.setdefault(tuple(prompt), cache) is cache:
+            missing.append((prompt, cache))
+    missing.sort(key=lambda one: len(one[0]) - len(one[1].token_ids))
+    for start in range(0, len(missing), ENCODED_AT_ONCE):
+        _go_on(model, *zip(*missing[start : start + ENCODED_AT_ONCE], strict=True))
+    for prompt, cache in zip(prompts, caches, strict=True):
+        if len(cache.token_ids) < len(prompt) - 1:
+            first = firsts[tuple(prompt)]
+            cache.keep(first.token_ids, first.layers)
+    return _join(model, caches)
+
+
+def _go_on(model: PreTrainedModel, prompts: Sequence[list[int]], caches: Sequence[TrajectoryCache]) -> None:
+    """Encode what each cache lacks of its prompt, in one pass: columns are what is known, right-aligned, then what is new, left-aligned."""
+    batch, device = _join(model, caches), model.device
+    new = [prompt[len(cache.token_ids) : -1] for prompt, cache in zip(prompts, caches, strict=True)]
+    width, last_B1 = max(map(len, new)), torch.tensor([[len(ids) - 1] for ids in new], device=device)
+    known, columns = torch.arange(batch.length, device=device), torch.arange(width, device=device)
+    mask = torch.cat([known >= batch.starts_B[:, None], columns <= last_B1], dim=1).long()
+    model(
+        input_ids=torch.tensor([ids + [0] * (width - len(ids)) for ids in new], device=device),
+        attention_mask=mask if batch.length else None,  # causal attention does not see the padding behind a row
+        position_ids=(batch.length - batch.starts_B)[:, None] + torch.minimum(columns, last_B1),
+        past_key_values=batch.layers,
+        use_cache=True,
+        logits_to_keep=1,
+    )
+    for row, (prompt, cache) in enumerate(zip(prompts, caches, strict=True)):
+        cache.keep(prompt[:-1], batch.row(row, len(prompt) - 1))
+
+
+def _join(model: PreTrainedModel, caches: Sequence[TrajectoryCache]) -> BatchCache:
+    longest = max(len(cache.token_ids) for cache in caches)
+    starts = [longest - len(cache.token_ids) for cache in caches]
+    if not longest:
+        return BatchCache(DynamicCache(config=model.config), starts, 0, model.device)
+    layers: list[GrowingLayer] = []
+    for number in range(max(len(cache.layers) for cache in caches)):
+        kept = [cache.layers[number] if cache.layers else None for cache in caches]
+        some = next(layer for layer in kept if layer)
+        joined = tuple(states.new_zeros(len(caches), states.shape[0], longest + ROOM, states.shape[2]) for states in some)
+        for row, (start, layer) in enumerate(zip(starts, kept, strict=True)):
+            if layer:
+                for states, target in zip(layer, joined, strict=True):
+                    target[row, :, start:longest] = states
+        layers.append(GrowingLayer(*joined, longest))
+    return BatchCache(Cache(layers=layers), starts, longest, model.device)
+
+
+def encode(model: PreTrainedModel, prompts: Sequence[list[int]]) -> BatchCache:
+    """All but the last token of every prompt, whatever the model's cache holds."""
+    longest = max(map(len, prompts)) - 1
+    starts = [longest + 1 - len(prompt) for prompt in prompts]
+    batch = BatchCache(DynamicCache(config=model.config), starts, longest, model.device)
+    if longest:
+        columns, starts_B1 = torch.arange(longest, device=model.device), batch.starts_B[:, None]
+        model(
+            input_ids=torch.tensor([[0] * start + prompt[:-1] for start, prompt in zip(starts, prompts, strict=True)], device=model.device),
+            attention_mask=(columns >= starts_B1).long(),
+            position_ids=(columns - starts_B1).clamp(min=0),
+            past_key_values=batch.layers,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+    return batch

@@ -1,0 +1,92 @@
+"""Log-probabilities of the policy's own tokens, without the padding, the prompts and the observations around them.
+
+TRL reads every row of a step padded to the longest prompt and the longest completion, and on a CPU computes the logits of all positions.
+Losses and metrics look at the policy's own tokens alone: of these the figures here are TRL's, of all others 0.
+"""
+
+from typing import Any
+
+import torch
+from trl import GRPOTrainer
+from trl.trainer import utils
+
+ROWS_AT_ONCE = 8  # of like length: more fill the matrix products, fewer are padded less. Our choice
+
+
+def score_labels_only() -> None:
+    """TRL's head computes logits where there is a label. On a CPU it would everywhere, to spare accelerators that compile a recompilation."""
+    utils._use_triton = lambda device: True  # asked by the head only; kernels ask their own module
+
+
+class OwnTokensTrainer(GRPOTrainer):
+    """`GRPOTrainer` that computes log-probabilities, its own and the reference's, where the rollout's `env_mask` is 1.
+
+    Steps without an `env_mask`, models of images and losses that experts share are TRL's own affair.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        score_labels_only()
+        self._own_BT: torch.Tensor | None = None  # of the rows whose log-probabilities are asked for next
+        super().__init__(*args, **kwargs)
+
+    def _generate(self, prompts: list[Any]) -> tuple:
+        generated = super()._generate(prompts)
+        _, completion_ids, env_mask, *_ = generated
+        self._own_BT = _padded(env_mask, self.accelerator.device) if env_mask is not None else None
+        return generated
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+        self._own_BT = inputs["completion_mask"] * inputs["tool_mask"] if "tool_mask" in inputs else None
+        return super()._compute_loss(model, inputs)
+
+    def _get_per_token_logps_and_entropies(
+        self,
+        model: Any,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        logits_to_keep: int,
+        batch_size: int | None = None,
+        compute_entropy: bool = False,
+        compute_aux_loss: bool = False,
+        **of_images: Any,
+    ) -> tuple[torch.Tensor, torch.Tensor | None, None]:
+        """(B, T) log-probabilities and entropies of completions of T tokens, 0 where the token is not the policy's own.
+
+        Args:
+            input_ids: (B, L), prompts padded on the left, completions on the right; `attention_mask` alike.
+        """
+        if self._own_BT is None or compute_aux_loss or any(value is not None for value in of_images.values()):
+            return super()._get_per_token_logps_and_entropies(
+                model, input_ids, attention_mask, logits_to_keep, batch_size, compute_entropy, compute_aux_loss, **of_images
+            )
+        parts, order = [], attention_mask.sum(dim=1).argsort(stable=True)
+        for rows in order.split(min(batch_size or len(order), ROWS_AT_ONCE)):  # as many on each process: under ZeRO-3 they go in step
+            with self.accelerator.autocast():
+                parts.append(_score(model, input_ids[rows], attention_mask[rows], self._own_BT[rows]))
+        back = order.argsort()
+        log_probs, entropies = zip(*parts, strict=True)
+        return torch.cat(log_probs)[back], torch.cat(entropies)[back] if compute_entropy else None, None
+
+
+def _score(
+    model: Any, input_ids: torch.Tensor, attention_mask: torch.Tensor, own_BT: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """(B, T) log-probabilities, and entropies if the model's head computes them, of rows that are read from their first token on."""
+    starts_B1, longest = attention_mask.argmax(dim=1, keepdim=True), int(attention_mask.sum(dim=1).max())
+    last = input_ids.shape[1] - 1
+    columns = (starts_B1 + torch.arange(longest, device=input_ids.device)).clamp(max=last)
+    is_own = torch.nn.functional.pad(own_BT, (input_ids.shape[1] - own_BT.shape[1], 0)).gather(1, columns).bool()
+    token_ids = input_ids.gather(1, columns)
+    outputs = model(input_ids=token_ids, labels=token_ids.masked_fill(~is_own, -100), fused_lm_head=True)  # causal attention sees no padding
+    # behind a row, so it needs no mask
+    completion = torch.arange(input_ids.shape[1] - own_BT.shape[1], input_ids.shape[1], device=input_ids.device)
+    places = (completion - starts_B1 - 1).clamp(max=longest - 2)
+
+    def laid_out(values: torch.Tensor | None) -> torch.Tensor | None:
+        return None if values is None else values.gather(1, places) * own_BT
+
+    return laid_out(outputs.log_probs), laid_out(outputs.entropy)
+
+
+def _padded(masks: list[list[int]], device: torch.device) -> torch.Tensor:
+    return torch.nn.utils.rnn.pad_sequence([torch.tensor(mask) for mask in masks], batch_first=True).to(device)

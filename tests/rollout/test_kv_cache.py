@@ -1,0 +1,122 @@
+"""What is kept between turns changes no turn, and saves what it is to save."""
+
+import asyncio
+import random
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import AutoModelForCausalLM, Gemma2Config, GPT2Config, LlamaConfig, MistralConfig, Qwen3NextConfig
+
+from arenarl.rollout.generation import TransformersGenerator, TurnRequest
+from arenarl.rollout.kv_cache import TrajectoryCache, can_be_kept
+
+SMALL = {
+    "vocab_size": 700, "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "head_dim": 8, "max_position_embeddings": 512, "eos_token_id": 3, "pad_token_id": 0, "bos_token_id": 1,
+}  # fmt: skip
+MODELS = {  # config, and whether its cache can be cut by the token
+    "llama": (LlamaConfig(**SMALL), True),
+    "positions that are learnt": (GPT2Config(vocab_size=700, n_embd=32, n_layer=2, n_head=4, n_positions=512, eos_token_id=3), True),
+    "sliding window": (MistralConfig(**SMALL, sliding_window=8), False),
+    "windows by turns": (Gemma2Config(**SMALL, sliding_window=8), False),
+    "recurrent states": (
+        Qwen3NextConfig(
+            **SMALL, linear_num_value_heads=2, linear_num_key_heads=2, linear_key_head_dim=8, linear_value_head_dim=8, num_experts=2,
+            num_experts_per_tok=1, moe_intermediate_size=16, shared_expert_intermediate_size=16, layer_types=["linear_attention", "full_attention"],
+        ),
+        False,
+    ),
+}  # fmt: skip
+
+
+def generate(generator, requests):
+    async def run():
+        return await asyncio.gather(*(generator.generate(request) for request in requests))
+
+    return [turn.token_ids for turn in asyncio.run(run())]
+
+
+@contextmanager
+def reading(model):
+    """The tokens that the model reads, padding included, a number a call."""
+    read = []
+    hook = model.register_forward_pre_hook(lambda _, args, kwargs: read.append(kwargs["input_ids"].numel()), with_kwargs=True)
+    try:
+        yield read
+    finally:
+        hook.remove()
+
+
+trajectories = st.lists(
+    st.tuples(
+        st.integers(1, 4),  # which prompt
+        st.sampled_from([0.0, 0.8]),
+        st.lists(st.tuples(st.integers(1, 9), st.integers(0, 12), st.booleans()), min_size=1, max_size=4),  # turns: budget, observation, replaced?
+    ),
+    min_size=1,
+    max_size=9,
+)
+
+
+@settings(derandomize=True, deadline=None, max_examples=25)
+@given(trajectories=trajectories, batch_size=st.integers(1, 9))
+def test_turns_are_those_of_whole_prompts(model, tokenizer, trajectories, batch_size):
+    """Also where a turn is replaced by another after it was generated, as tests and benchmarks do."""
+    generator, rng = TransformersGenerator(model, tokenizer, batch_size), random.Random(7)
+    prompts = [[number * 10 + place for place in range(3 * number)] for number, *_ in trajectories]
+    caches = [TrajectoryCache() for _ in trajectories]
+    for turn in range(4):
+        going = [row for row, (*_, turns) in enumerate(trajectories) if turn < len(turns)]
+        requests = [TurnRequest(prompts[row], trajectories[row][2][turn][0], trajectories[row][1], 100 * row + turn, caches[row]) for row in going]
+        generated = generate(generator, requests)
+        assert generated == [generate(generator, [replace(request, cache=TrajectoryCache())])[0] for request in requests]
+        for row, ids in zip(going, generated, strict=True):
+            _, observation, is_replaced = trajectories[row][2][turn]
+            said = [rng.randrange(10, 600) for _ in ids] if is_replaced else ids
+            prompts[row] = [*prompts[row], *said, *(rng.randrange(10, 600) for _ in range(observation))]
+
+
+def test_a_turn_reads_what_is_new_and_a_group_reads_its_prompt_once(model, tokenizer):
+    generator = TransformersGenerator(model, tokenizer, 8)
+    generator.eos_id = -1
+    prompt, caches = list(range(10, 60)), [TrajectoryCache() for _ in range(8)]
+    with reading(model) as read:
+        turns = generate(generator, [TurnRequest(prompt, 5, 0.8, row, cache) for row, cache in enumerate(caches)])
+    assert read == [49, 8, 8, 8, 8, 8]
+    with reading(model) as read:
+        generate(generator, [TurnRequest([*prompt, *turn, *range(70, 90)], 2, 0.8, row, caches[row]) for row, turn in enumerate(turns)])
+    assert read == [8 * 20, 8, 8]
+
+
+def test_rows_leave_a_batch_once_a_quarter_have_ended(model, tokenizer):
+    generator = TransformersGenerator(model, tokenizer, 8)
+    generator.eos_id = -1
+    with reading(model) as read:
+        turns = generate(generator, [TurnRequest([9 + row], budget, 0.8, row) for row, budget in enumerate([1, 2, 3, 4, 5, 6, 7, 8])])
+    assert [len(turn) for turn in turns] == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert read == [8, 8, 6, 6, 4, 3, 2, 1]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_any_models_turns_are_those_of_the_model_step_by_step(name, tokenizer):
+    config, is_kept = MODELS[name]
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    generator = TransformersGenerator(model, tokenizer, 4)
+    generator.eos_id = -1
+    assert can_be_kept(model) is is_kept
+    prompts, caches = [[11, 12, 13], list(range(20, 45)), [5]], [TrajectoryCache() for _ in range(3)]
+    for turn in range(2):
+        turns = generate(generator, [TurnRequest(prompt, 6, 0.0, 0, cache) for prompt, cache in zip(prompts, caches, strict=True)])
+        for row, ids in enumerate(turns):
+            whole = list(prompts[row])
+            for token in ids:
+                with torch.no_grad():
+                    assert model(torch.tensor([whole])).logits[0, -1].argmax().item() == token, (turn, row)
+                whole.append(token)
+            prompts[row] = [*whole, *range(50, 50 + 4 * row + 1)]
+    assert all(cache.token_ids for cache in caches) is is_kept

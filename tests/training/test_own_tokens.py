@@ -1,0 +1,109 @@
+"""What is computed of the policy's own tokens alone is what TRL computes of all: values, gradients and metrics."""
+
+from types import MethodType
+
+import pytest
+import torch
+from datasets import Dataset
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from trl import GRPOConfig, GRPOTrainer
+
+from arenarl.rollout.policy import load_tokenizer
+from arenarl.training.own_tokens import OwnTokensTrainer
+
+VALUES = {"atol": 2e-5, "rtol": 1e-4}  # of sums that are rounded in another order
+
+
+@pytest.fixture(scope="module")
+def trainer(policy_path, tmp_path_factory):
+    arguments = GRPOConfig(
+        output_dir=str(tmp_path_factory.mktemp("trainer")), use_cpu=True, bf16=False, report_to=[], loss_type="grpo", beta=0.1,
+        temperature=0.8, num_generations=2, per_device_train_batch_size=8, model_init_kwargs={"dtype": "float32"},
+    )  # fmt: skip
+    return OwnTokensTrainer(
+        model=str(policy_path),
+        args=arguments,
+        train_dataset=Dataset.from_dict({"prompt": ["a"] * 8}),
+        processing_class=load_tokenizer(str(policy_path)),
+        reward_funcs=lambda completions, **_: [0.0] * len(completions),
+    )
+
+
+def batch_of(lengths, masks):
+    """TRL's tensors of rows with prompts and completions of these lengths; `masks` say which tokens of a completion are the policy's own."""
+    generator = torch.Generator().manual_seed(sum(map(sum, lengths)))
+    longest_prompt, longest = (max(lengths_of) for lengths_of in zip(*lengths, strict=True))
+
+    def tokens(count):
+        return torch.randint(10, 600, (count,), generator=generator).tolist()
+
+    prompts, completions = [tokens(prompt) for prompt, _ in lengths], [tokens(completion) for _, completion in lengths]
+    return {
+        "prompt_ids": torch.tensor([[0] * (longest_prompt - len(ids)) + ids for ids in prompts]),
+        "prompt_mask": torch.tensor([[0] * (longest_prompt - len(ids)) + [1] * len(ids) for ids in prompts]),
+        "completion_ids": torch.tensor([ids + [0] * (longest - len(ids)) for ids in completions]),
+        "completion_mask": torch.tensor([[1] * len(ids) + [0] * (longest - len(ids)) for ids in completions]),
+        "tool_mask": torch.tensor([mask[: len(ids)] + [1] * (longest - len(ids)) for mask, ids in zip(masks, completions, strict=True)]),
+        "advantages": torch.linspace(-1, 1, len(lengths)),
+    }
+
+
+def loss_and_gradients(trainer, inputs):
+    trainer.model.train()
+    trainer.model.zero_grad()
+    trainer._metrics["train"].clear()
+    trainer.current_gradient_accumulation_steps = 1
+    loss = trainer._compute_loss(trainer.model, inputs)
+    loss.backward()
+    gradients = torch.cat([parameter.grad.flatten() for parameter in trainer.model.parameters()])
+    return loss.detach(), gradients, {name: values[-1] for name, values in trainer._metrics["train"].items()}
+
+
+rows = st.tuples(st.integers(1, 12), st.integers(1, 40), st.lists(st.integers(0, 1), min_size=40, max_size=40))
+
+
+@settings(derandomize=True, deadline=None, max_examples=12)
+@given(rows=st.lists(rows, min_size=1, max_size=20))
+def test_loss_gradients_and_metrics_are_those_of_trl(trainer, rows):
+    inputs = batch_of([(prompt, completion) for prompt, completion, _ in rows], [[1, *mask[1:]] for *_, mask in rows])
+    ids, mask = (torch.cat([inputs[f"prompt_{what}"], inputs[f"completion_{what}"]], dim=1) for what in ("ids", "mask"))
+    width, own = inputs["completion_ids"].shape[1], inputs["completion_mask"] * inputs["tool_mask"]
+    with torch.no_grad():
+        whole, *_ = GRPOTrainer._get_per_token_logps_and_entropies(trainer, trainer.ref_model, ids, mask, width)
+        trainer._own_BT = own
+        only, nothing, _ = trainer._get_per_token_logps_and_entropies(trainer.ref_model, ids, mask, width, batch_size=8)
+    torch.testing.assert_close(only, whole * own, **VALUES)
+    assert nothing is None and (only[own == 0] == 0).all()
+    inputs["ref_per_token_logps"] = whole + 0.1 * torch.randn(whole.shape, generator=torch.Generator().manual_seed(1))
+
+    loss, gradients, metrics = loss_and_gradients(trainer, inputs)
+    trainer._get_per_token_logps_and_entropies = MethodType(GRPOTrainer._get_per_token_logps_and_entropies, trainer)
+    try:
+        expected_loss, expected_gradients, expected_metrics = loss_and_gradients(trainer, inputs)
+    finally:
+        del trainer._get_per_token_logps_and_entropies
+    torch.testing.assert_close(loss, expected_loss, **VALUES)
+    torch.testing.assert_close(gradients, expected_gradients, **VALUES)
+    assert metrics == pytest.approx(expected_metrics, rel=1e-3, abs=1e-4)
+
+
+def test_rows_are_read_without_padding_and_the_head_sees_labels_only(trainer):
+    inputs = batch_of([(5, 30), (2, 3)] * 8, [[1, 0] * 20] * 16)
+    read = []
+    hook = trainer.model.base_model.register_forward_pre_hook(lambda _, args, kwargs: read.append(tuple(kwargs["input_ids"].shape)), with_kwargs=True)
+    try:
+        loss_and_gradients(trainer, inputs | {"ref_per_token_logps": torch.zeros(16, 30)})
+    finally:
+        hook.remove()
+    assert read == [(8, 5), (8, 35)]
+
+
+def test_without_a_mask_of_its_own_a_step_is_trls(trainer):
+    trainer._own_BT = None
+    inputs = batch_of([(4, 9), (3, 6)], [[1] * 40] * 2)
+    ids, mask = (torch.cat([inputs[f"prompt_{what}"], inputs[f"completion_{what}"]], dim=1) for what in ("ids", "mask"))
+    given = (trainer.model, ids, mask, 9)
+    with torch.no_grad():
+        ours, theirs = trainer._get_per_token_logps_and_entropies(*given), GRPOTrainer._get_per_token_logps_and_entropies(trainer, *given)
+    assert torch.equal(ours[0], theirs[0])
