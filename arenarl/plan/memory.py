@@ -16,6 +16,7 @@ BF16, FP32, INDEX = 2, 4, 8  # bytes
 ADAM = 2  # moments
 LIVE_PARAMETERS = 1_000_000_000  # stage3_max_live_parameters of configs/launch/zero3_gpu.json, DeepSpeed's default
 HEAD_TOKENS, HEAD_VOCABULARY = 4096, 32768  # of the tile in which TRL projects to the vocabulary (trl.kernels.chunked_logprob)
+ENCODED_AT_ONCE = 2048  # tokens that the transformers back end reads together (arenarl.rollout.kv_cache)
 ENGINE = 1e9  # bytes of vLLM's share that its own buffers and CUDA graphs take. An assumption
 
 
@@ -152,14 +153,16 @@ def kv_bytes(shape: Shape) -> int:
 
 
 def generation(shape: Shape, rows: int, tokens: int) -> dict[str, int]:
-    """Bytes that transformers' `generate` takes beside the weights for so many trajectories at once.
+    """Bytes that the transformers back end takes beside the weights for so many trajectories at once.
 
-    It reads a batch again with every turn: then each row has a mask of tokens x tokens, which attention makes numbers of the weights'
-    type, and one layer has its widest part, heads or MLP.
+    What is kept from turn to turn is copied into a batch and out of it. What is new is read some tokens at a time, or a row that has more of
+    them by itself: then there is a mask for every pair with a token before it, which attention makes numbers of the weights' type, and one
+    layer has its widest part, heads or MLP.
     """
     attention, mlp = shape.width * (tokens + 4 * shape.queries), 4 * shape.width * shape.intermediate
     read = tokens + 4 * shape.width * shape.hidden + max(attention, mlp)
-    return {"key-value cache": rows * tokens * kv_bytes(shape), "reading the turns so far": rows * tokens * read}
+    kept = rows * tokens * kv_bytes(shape)
+    return {"key-value caches": kept, "their copies in a batch": kept, "reading what is new": max(min(rows * tokens, ENCODED_AT_ONCE), tokens) * read}
 
 
 def vllm_cache(shape: Shape, share: float) -> int:

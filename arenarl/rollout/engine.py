@@ -9,6 +9,7 @@ import asyncio
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
@@ -249,8 +250,13 @@ class RolloutEngine:
 
     def _observation_ids(self, tool_messages: list[dict[str, str]]) -> list[int]:
         """The tokens between the end of one assistant turn and the start of the next, as the chat template renders them."""
+        head, length = self._before_observations
+        text = self.tokenizer.apply_chat_template([*head, *tool_messages], tokenize=False, add_generation_prompt=True)
+        return self.tokenizer.encode(text[length:], add_special_tokens=False)
+
+    @cached_property
+    def _before_observations(self) -> tuple[list[dict[str, str]], int]:
+        """Messages that an observation may follow, and the length of their text up to the end of the turn."""
         head = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
-        before = self.tokenizer.apply_chat_template(head, tokenize=False)
-        after = self.tokenizer.apply_chat_template(head + tool_messages, tokenize=False, add_generation_prompt=True)
-        end = before.rindex(self.tokenizer.eos_token) + len(self.tokenizer.eos_token)
-        return self.tokenizer.encode(after[end:], add_special_tokens=False)
+        text = self.tokenizer.apply_chat_template(head, tokenize=False)
+        return head, text.rindex(self.tokenizer.eos_token) + len(self.tokenizer.eos_token)

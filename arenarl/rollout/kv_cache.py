@@ -5,13 +5,14 @@ again. A prompt that several trajectories begin with, as all of a group do, is e
 token: for a model with sliding windows or recurrent states whole prompts are encoded at every turn, and nothing is kept.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from operator import itemgetter
 
 import torch
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
 
-ENCODED_AT_ONCE = 16  # prompts, of like length: more fill the matrix products, fewer are padded less. Our choice
+ENCODED_AT_ONCE = 2048  # tokens, of rows of like length, or one row that has more: fewer are padded less and take less memory. Our choice
 ROOM = 32  # tokens for which a layer makes room at a time. Our choice
 Layer = tuple[torch.Tensor, torch.Tensor]  # keys and values
 
@@ -115,14 +116,25 @@ def encode_and_keep(model: PreTrainedModel, prompts: Sequence[list[int]], caches
             continue
         if cache.token_ids or firsts.setdefault(tuple(prompt), cache) is cache:
             missing.append((prompt, cache))
-    missing.sort(key=lambda one: len(one[0]) - len(one[1].token_ids))
-    for start in range(0, len(missing), ENCODED_AT_ONCE):
-        _go_on(model, *zip(*missing[start : start + ENCODED_AT_ONCE], strict=True))
+    for part in _of_like_length(missing):
+        _go_on(model, *zip(*part, strict=True))
     for prompt, cache in zip(prompts, caches, strict=True):
         if len(cache.token_ids) < len(prompt) - 1:
             first = firsts[tuple(prompt)]
             cache.keep(first.token_ids, first.layers)
     return _join(model, caches)
+
+
+def _of_like_length(missing: list[tuple[list[int], TrajectoryCache]]) -> Iterator[list[tuple[list[int], TrajectoryCache]]]:
+    """The rows, those with fewest new tokens first, in parts of at most `ENCODED_AT_ONCE` of them, padding included."""
+    part: list[tuple[list[int], TrajectoryCache]] = []
+    for new, row in sorted(((len(prompt) - 1 - len(cache.token_ids), (prompt, cache)) for prompt, cache in missing), key=itemgetter(0)):
+        if part and (len(part) + 1) * new > ENCODED_AT_ONCE:
+            yield part
+            part = []
+        part.append(row)
+    if part:
+        yield part
 
 
 def _go_on(model: PreTrainedModel, prompts: Sequence[list[int]], caches: Sequence[TrajectoryCache]) -> None:

@@ -15,6 +15,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from arenarl.config.schema import PolicyConfig, ScratchConfig
 from arenarl.plan.memory import (
     BF16,
+    ENCODED_AT_ONCE,
     FP32,
     LIVE_PARAMETERS,
     SHAPES,
@@ -31,6 +32,7 @@ from arenarl.plan.memory import (
     shape_of,
     vllm_cache,
 )
+from arenarl.rollout import kv_cache
 from arenarl.rollout.policy import lora_config
 from arenarl.system.errors import UserError
 
@@ -86,7 +88,10 @@ def test_qwen3_8b_by_hand():
     assert head_memory(QWEN3_8B, 32_768) == 2 * 4096 * 32_768 + 4 * 151_936 * 4096 + 4 * 32_768 * 4096
     assert vllm_cache(QWEN3_8B, 24e9) == int((24e9 - 1e9 - 2 * 8_190_735_360) / (144 * 1024)) == 44_884
     read = 16_384 + 4 * 2 * 4096 + max(2 * (16_384 + 4 * 4096), 4 * 2 * 12288)  # the mask, four times the width, the MLP or attention
-    assert generation(QWEN3_8B, 3, 16_384) == {"key-value cache": 3 * 16_384 * 144 * 1024, "reading the turns so far": 3 * 16_384 * read}
+    cache = 144 * 1024 * 16_384
+    parts = {"key-value caches": 40 * cache, "their copies in a batch": 40 * cache, "reading what is new": 16_384 * read}
+    assert generation(QWEN3_8B, 40, 16_384) == parts
+    assert ENCODED_AT_ONCE == kv_cache.ENCODED_AT_ONCE
     training, p = Training(QWEN3_8B, 1000, gpus=8, zero=3, reference=True), QWEN3_8B.parameters
     states = [2 * p // 8, 4 * p // 8, 4 * p // 8, 8 * p // 8, 2 * p // 8]
     assert list(training.updating().values())[:6] == [*states, BF16 * LIVE_PARAMETERS]
@@ -120,7 +125,7 @@ def test_a_small_model_keeps_what_is_computed(width):
 @pytest.mark.parametrize("width", [BF16, FP32])
 def test_generating_takes_no_more_than_is_computed_and_not_much_less(width):
     shape = replace(SMALL, width=width)
-    assert 0.75 < measured_generation(shape, 4, 256) / sum(generation(shape, 4, 256).values()) < 1
+    assert 0.6 < measured_generation(shape, 4, 256) / sum(generation(shape, 4, 256).values()) < 1
 
 
 @pytest.mark.slow(seconds=14)

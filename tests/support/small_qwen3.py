@@ -7,6 +7,7 @@ Run as a script it prints the states of a real ZeRO-3 engine (one process, whose
 import json
 import os
 import weakref
+from types import SimpleNamespace
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -15,6 +16,8 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from arenarl.judges.server import free_port
 from arenarl.plan.memory import BF16, Shape
+from arenarl.rollout.generation import TransformersGenerator, TurnRequest
+from arenarl.rollout.kv_cache import TrajectoryCache
 from arenarl.run.zero3 import start_deepspeed
 from arenarl.system.repository import CONFIGS
 
@@ -113,11 +116,14 @@ def measured_cache(shape: Shape) -> int:
 
 
 def measured_generation(shape: Shape, rows: int, tokens: int) -> int:
-    """Bytes beside the weights, at most, while `generate` reads rows of different lengths and goes on with a token."""
-    model, mask = build_model(shape).eval(), torch.ones(rows, tokens, dtype=torch.long)
-    mask[0, :10] = 0
-    with PeakBytes(model) as peak, torch.no_grad():
-        model.generate(input_ids=token_ids(shape, rows, tokens), attention_mask=mask, max_new_tokens=2, do_sample=False, pad_token_id=0)
+    """Bytes beside the weights, at most, while the transformers back end reads rows of different lengths in two turns and goes on with a token."""
+    model, tokenizer = build_model(shape).eval(), SimpleNamespace(eos_token_id=-1)
+    generator, caches = TransformersGenerator(model, tokenizer, rows), [TrajectoryCache() for _ in range(rows)]
+    prompts = [[row + 1] * (tokens - row) for row in range(rows)]
+    with PeakBytes(model) as peak:
+        for share in (8, 1):
+            begun = [prompt[: len(prompt) // share] for prompt in prompts]
+            generator._generate_all([TurnRequest(prompt, 2, 0.0, 0, cache) for prompt, cache in zip(begun, caches, strict=True)])
     return peak.peak
 
 
