@@ -56,7 +56,7 @@ def main() -> None:
     # query → trajectories: the policy and its tools, turn by turn
     client = open_client(config.llms_of("rl"), config.judge, f"{config.run_name}/rl", folder)  # the way to LLMs; None without any
     tools = make_environment(config.environment, config.data.language, client)
-    engine = make_engine(config.rollout, tokenizer, tools, config.environment.schemas_in_prompt)
+    engine = make_engine(config, tokenizer, tools)
 
     # group → tournament → ranks → rewards (Eqs. 3-6)
     examine = make_examiner(domain)

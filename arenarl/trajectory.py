@@ -209,8 +209,13 @@ def read_turns(messages: list[dict[str, Any]]) -> list[Turn]:
 
 def prompt_messages(query: Query, system: str | None = None) -> list[dict[str, str]]:
     """The messages a policy starts from, the same in SFT, RL and evaluation."""
+    return told([{"role": "user", "content": query.query}], system)
+
+
+def told(messages: list[dict[str, Any]], system: str | None) -> list[dict[str, Any]]:
+    """The messages behind this system message, or behind none: one that they bring gives way to what rollouts show."""
     head = [{"role": "system", "content": system}] if system else []
-    return [*head, {"role": "user", "content": query.query}]
+    return [*head, *messages[messages[0]["role"] == "system" :]]
 
 
 def write_jsonl(path: Path, records: Iterable[Any]) -> None:

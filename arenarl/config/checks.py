@@ -112,6 +112,8 @@ def _check_turns(config: Config) -> None:
 
 def _check_policies(config: Config) -> None:
     """What is behind an API can be evaluated, but there are no weights to train."""
+    if (path := config.rollout.system_prompt_file) and not path.is_file():
+        raise UserError(f"rollout.system_prompt={path}: there is no such file; name one, write the text itself, or none for no system prompt")
     for key, path in {"policy.model": config.policy.model, "rl.init": config.rl.init}.items():
         if path and path.endswith((".yaml", ".yml")):
             raise UserError(f"{key}={path}: a model behind an API cannot be trained, its weights are not here; evaluate it with evaluate.api")

@@ -29,6 +29,7 @@ from arenarl.config.value_types import (
     PositiveFloat,
     PositiveInt,
     ProjectName,
+    Prose,
     RunName,
     SchedulerName,
     Seconds,
@@ -41,7 +42,7 @@ from arenarl.config.value_types import (
 )
 
 SIMULATED_MODEL = "simulated-travel-judge"  # what arenarl.judges.server calls its model
-PROMPT_TOKENS = 4096  # for which vLLM keeps room before a trajectory: the query and the tools' schemas. Our choice
+PROMPT_TOKENS = 4096  # for which vLLM keeps room before a trajectory: system prompt, tools' schemas, query. Our choice
 VLLM_ALONE = 0.85  # share of the GPU's memory that vLLM takes in evaluation, where nothing else is there
 
 
@@ -197,6 +198,9 @@ class RolloutConfig:
     turns_every: PositiveInt | None = None  # optimizer steps of a stage (Delta, 3.3, AgentGym-RL); null shares rl.steps evenly
     max_tokens: PositiveInt = 16384  # tokens a trajectory may take after its prompt, observations included. Our choice
     max_turn_tokens: PositiveInt = 4096  # tokens a single assistant turn may take. Our choice
+    system_prompt: Prose | None = None  # what a policy whose weights are here is told before the query, in SFT, RL and evaluation alike: a text, a
+    # file of one that ends in .txt or .md, or none; null is none for a policy from scratch, and the text of configs/prompts/policy_<data.language>
+    # where policy.model or rl.init names a model. Not in the paper; our choice
     force_answer: Bool = False  # the last turn that the budgets leave room for begins as an answer (C.2, InfoAgent: in evaluation)
     batch_size: PositiveInt = 256  # trajectories that a process generates at once. Our choice
     backend: Literal["transformers", "vllm", "vllm_server"] = "transformers"  # what generates; the paper does not say. Our choice
@@ -212,6 +216,12 @@ class RolloutConfig:
     def longest(self) -> int:
         """Tokens of a whole trajectory, its prompt included, for which vLLM keeps room."""
         return PROMPT_TOKENS + self.max_tokens
+
+    @property
+    def system_prompt_file(self) -> Path | None:
+        """The file of it, if the key names one."""
+        said = self.system_prompt or ""
+        return Path(said) if "\n" not in said and said.endswith((".txt", ".md")) else None
 
 
 @dataclass

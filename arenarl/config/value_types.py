@@ -57,6 +57,11 @@ Line = Annotated[
     str, BeforeValidator(_as_text), _written(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{1,1000}", "must be a line of text, of 1 to 1000 characters")
 ]
 Text = Annotated[Line, AfterValidator(_fits_a_path)]
+Prose = Annotated[
+    str,
+    BeforeValidator(_as_text),
+    _written(r"(?=\s*\S)[^\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]{1,20000}", "must be text, of 1 to 20000 characters"),
+]
 Name = Annotated[Text, _written(_NAME, f"must be a name of {_OF_NAMES}")]
 RunName = Annotated[Text, _written(rf"{_NAME}(?:/{_NAME}){{0,3}}", f"must be a name of {_OF_NAMES}, or up to four of them with / between")]
 VariableName = Annotated[Text, _written(r"[A-Za-z_][A-Za-z0-9_]*", "must be the name of an environment variable, not what it holds")]

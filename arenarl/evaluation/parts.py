@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from arenarl.config.schema import Config, LLMConfig
 from arenarl.domains.environments import environment_class
 from arenarl.llm.prompts import PROMPTS
+from arenarl.rollout.system_prompt import system_prompt
 from arenarl.run.weights import hash_weights
 from arenarl.system.atomic_files import hash_files, read_json, write_json
 from arenarl.system.repository import ROOT
@@ -54,7 +55,8 @@ def fingerprint(config: Config, policy: str | LLMConfig) -> str:
     paths = [*Path(config.data.folder).glob("test_queries.jsonl"), *generating_files(config.environment.name)]
     settings = asdict(config)
     read = {key: settings[key] for key in ("seed", "threads", "policy", "data", "environment", "rollout")}
-    return str(stable_seed(hash_files(paths), policy if isinstance(policy, str) else None, weights, read, config.test_turns))
+    told = system_prompt(config)
+    return str(stable_seed(hash_files(paths), policy if isinstance(policy, str) else None, weights, read, told, config.test_turns))
 
 
 @lru_cache

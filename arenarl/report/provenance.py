@@ -13,6 +13,7 @@ from arenarl.config.schema import Config, JudgeConfig, LLMConfig
 from arenarl.domains.domain import make_domain
 from arenarl.domains.rubrics import domain_rubric
 from arenarl.judges.prompts import prompt_hash
+from arenarl.rollout.system_prompt import default_prompt, prompt_name, system_prompt
 from arenarl.system.repository import ROOT
 
 _LIBRARIES = ("torch", "transformers", "trl", "accelerate", "peft", "deepspeed", "datasets", "openai", "wandb")
@@ -29,7 +30,7 @@ def commit(tree: Path = ROOT) -> str | None:
 
 
 def provenance(config: Config) -> dict[str, Any]:
-    """Commit, library versions, CPU, seeds, judges, and which models behind an API are evaluated."""
+    """Commit, library versions, CPU, seeds, judges, what policies are told, and which models behind an API are evaluated."""
     return {
         "commit": commit(),
         "versions": {name: version(name) for name in _LIBRARIES} | _vllm_version(config),
@@ -39,6 +40,7 @@ def provenance(config: Config) -> dict[str, Any]:
         "data_seed": config.data.seed,
         "judge_train": _judge_provenance(config, config.judge.train),
         "judge_eval": [_judge_provenance(config, judge) for judge in config.judge.eval],
+        "system_prompt": prompt_name(system_prompt(config)),
         "api_policies": {name: _policy_provenance(config, llm) for name, llm in config.evaluate.api.items()},
         "judge_is_simulated": config.judge.train.is_simulated,
     }
@@ -68,9 +70,7 @@ def _judge_provenance(config: Config, judge: JudgeConfig) -> str | dict[str, Any
 
 
 def _policy_provenance(config: Config, llm: LLMConfig) -> dict[str, Any]:
-    from arenarl.rollout.api_policy import prompt_hash  # which loads transformers
-
-    return _model_provenance(llm, prompt_hash(config.data.language))
+    return _model_provenance(llm, prompt_name(default_prompt(config.data.language)))
 
 
 def _model_provenance(llm: LLMConfig, prompt: str) -> dict[str, Any]:

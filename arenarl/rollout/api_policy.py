@@ -1,11 +1,10 @@
 """Closed models as policies, for evaluation only: the first rows of Table 3, with the tools, budgets and records of every other policy.
 
 The turn loop is the engine's; only where a turn comes from differs: a chat completion with the tools' JSON schemas instead of token
-ids. Native tool calls and Qwen3's `<tool_call>` text are both understood. A trained policy knows the form of an answer from SFT; this
-one is told it by configs/prompts/policy_*.yaml. Calls go through `llm/client.py`, so a re-run pays for nothing twice.
+ids. Native tool calls and Qwen3's `<tool_call>` text are both understood. The form of an answer is told by configs/prompts/policy_*.yaml,
+whatever `rollout.system_prompt` says. Calls go through `llm/client.py`, so a re-run pays for nothing twice.
 """
 
-import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -13,9 +12,9 @@ from typing import Any
 
 from arenarl.config.schema import LLMConfig, RolloutConfig
 from arenarl.llm.client import LLMClient, Message, NoReply, RunStopped, chat_request
-from arenarl.llm.prompts import prompt_texts
 from arenarl.rollout.engine import Attempt, Progress, RolloutEngine
 from arenarl.rollout.environment import Environment
+from arenarl.rollout.system_prompt import default_prompt
 from arenarl.system.errors import UserError
 from arenarl.trajectory import (
     MAX_RECORD_NESTING,
@@ -72,9 +71,8 @@ class ApiRolloutEngine(RolloutEngine):
     """
 
     def __init__(self, llm: LLMConfig, client: LLMClient, make_environment: Callable[[], Environment], config: RolloutConfig, language: str):
-        super().__init__(None, None, make_environment, config)  # no token ids, so neither generator nor tokenizer
+        super().__init__(None, None, make_environment, config, system=default_prompt(language))  # no token ids, so neither generator nor tokenizer
         self.llm, self.client = llm, client
-        self.system = system_prompt(language)
 
     def roll_out_groups(self, *_: Any, **__: Any) -> list[RolloutGroup]:
         raise UserError(f"{self.llm.model} is behind an API: it can be evaluated (evaluate.api), but not trained")
@@ -140,13 +138,3 @@ def _sent_back(said: dict[str, Any], calls: Sequence[tuple[str, ToolCall]]) -> M
 
 def _as_json(arguments: dict[str, Any] | str) -> str:
     return json.dumps(arguments if isinstance(arguments, dict) else {"malformed": arguments}, ensure_ascii=False)
-
-
-def system_prompt(language: str) -> str:
-    """What a closed model is told of its task and of the form of an answer."""
-    return prompt_texts("policy", language)["system"].strip()
-
-
-def prompt_hash(language: str) -> str:
-    """Names that text; kept with every result."""
-    return hashlib.sha256(system_prompt(language).encode()).hexdigest()[:12]

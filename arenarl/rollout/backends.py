@@ -13,22 +13,22 @@ from arenarl.rollout.engine import RolloutEngine
 from arenarl.rollout.environment import Environment
 from arenarl.rollout.generation import Generator, TransformersGenerator
 from arenarl.rollout.policy import load_model, load_tokenizer
+from arenarl.rollout.system_prompt import system_prompt
 from arenarl.rollout.vllm_generation import VLLMGenerator, load_engine, require_vllm
 from arenarl.rollout.vllm_server import ServerGenerator, VLLMServer
 
 
-def make_engine(
-    rollout: RolloutConfig, tokenizer: PreTrainedTokenizerBase, tools: Environment, schemas_in_prompt: bool, model: Any = None
-) -> RolloutEngine:
+def make_engine(config: Config, tokenizer: PreTrainedTokenizerBase, tools: Environment, model: Any = None) -> RolloutEngine:
     """query → trajectories, with what `rollout.backend` names; in training the trainer lends it the model."""
-    return RolloutEngine(_make_generator(rollout, tokenizer, model), tokenizer, lambda: tools, rollout, schemas_in_prompt)
+    generator = _make_generator(config.rollout, tokenizer, model)
+    return RolloutEngine(generator, tokenizer, lambda: tools, config.rollout, config.environment.schemas_in_prompt, system_prompt(config))
 
 
 def make_policy_engine(config: Config, policy: str | LLMConfig, tools: Environment, client: LLMClient | None) -> RolloutEngine:
     """The engine of a policy to evaluate: a checkpoint, or a model behind an API."""
     if not isinstance(policy, str):
         return ApiRolloutEngine(policy, client, lambda: tools, config.rollout, config.data.language)
-    return make_engine(config.rollout, load_tokenizer(policy), tools, config.environment.schemas_in_prompt, _load_policy(config, policy))
+    return make_engine(config, load_tokenizer(policy), tools, _load_policy(config, policy))
 
 
 def require_backend(rollout: RolloutConfig, path: str, dtype: str) -> None:

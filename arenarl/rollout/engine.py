@@ -123,12 +123,14 @@ class RolloutEngine:
         make_environment: Callable[[], Environment],
         config: RolloutConfig,
         schemas_in_prompt: bool = True,
+        system: str | None = None,
     ):
         self.generator = generator
         self.tokenizer = tokenizer
         self.make_environment = make_environment
         self.config = config
         self.tools = make_environment().tools if schemas_in_prompt else None
+        self.system = system  # what stands before every query; None: nothing
         self._crashes: set[tuple[type, str]] = set()  # those that were shown
 
     def roll_out_groups(self, queries: Sequence[Query], seed: int, max_turns: int | None = None, tick: Tick = ignore) -> list[RolloutGroup]:
@@ -218,11 +220,11 @@ class RolloutEngine:
 
     def prompt_ids(self, query: Query) -> list[int]:
         """The tokens that every trajectory of the query starts from."""
-        messages = prompt_messages(query)
+        messages = prompt_messages(query, self.system)
         return list(self.tokenizer.apply_chat_template(messages, tools=self.tools, add_generation_prompt=True, return_dict=False))
 
     def _start(self, query: Query) -> Progress:
-        return Progress(prompt_messages(query), self.prompt_ids(query))
+        return Progress(prompt_messages(query, self.system), self.prompt_ids(query))
 
     async def _take_turn(self, progress: Progress, attempt: Attempt, turn_number: int, budget: int, must_answer: bool) -> bool:
         """Append the policy's next message; whether it ended the turn itself. One that must answer finds its turn begun as an answer.

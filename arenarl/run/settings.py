@@ -9,7 +9,7 @@ from arenarl.config.schema import Config
 from arenarl.system.errors import UserError
 
 _UNREAD_BY = {  # sections that a stage does not read
-    "sft": ("name", "results", "rollout", "judge", "tournament", "reward", "rl", "evaluate", "wandb"),
+    "sft": ("name", "results", "judge", "tournament", "reward", "rl", "evaluate", "wandb"),
     "rl": ("name", "results", "sft", "evaluate", "wandb"),
 }
 _OF_CALLS = {
@@ -31,7 +31,7 @@ def refuse_other_settings(config: Config, folder: Path) -> None:
         return
     rolls_out = folder.name == "sft" and config.sft.stop_at_valid is not None  # SFT makes trajectories too, for RL's queries
     if rolls_out:
-        unread -= {"rollout", "rl"}
+        unread -= {"rl"}
     try:
         before, now = (asdict(one) for one in (load_config(earlier), config))
     except UserError as error:
@@ -40,6 +40,8 @@ def refuse_other_settings(config: Config, folder: Path) -> None:
         settings |= {section: _without(free, settings[section]) for section, free in _FREE_ON_RESUMING.items()}
         if rolls_out:
             settings["rl"] = {key: settings["rl"][key] for key in ("subtasks", "difficulty")}
+        elif folder.name == "sft":
+            settings["rollout"] = settings["rollout"]["system_prompt"]
     changed = [section for section in now if section not in unread and now[section] != before.get(section)]
     if changed:
         raise UserError(f"{folder} was made with other settings ({', '.join(changed)}); delete it, or give this run another `name`")

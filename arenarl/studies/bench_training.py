@@ -44,6 +44,7 @@ from arenarl.judges.judge import Judge, Verdict, make_examiner
 from arenarl.judges.verifier import Verifier
 from arenarl.rollout.backends import make_engine
 from arenarl.rollout.policy import load_tokenizer, lora_config
+from arenarl.rollout.system_prompt import system_prompt
 from arenarl.run.checkpoints import TrainingBar
 from arenarl.run.stage import fix_randomness
 from arenarl.studies.delayed_judge import delayed_judge
@@ -116,7 +117,7 @@ class Bench:
         config.rollout.max_turns, config.rollout.max_turn_tokens = turns, turn_tokens
         config.rollout.max_tokens = turn_tokens if turns == 1 else 4 * turns * turn_tokens  # observations included
         tools = make_environment(config.environment, config.data.language)
-        engine = make_engine(config.rollout, self.tokenizer, tools, config.environment.schemas_in_prompt)
+        engine = make_engine(config, self.tokenizer, tools)
         engine.generator.generate = Script(self.tokenizer, engine.generator.generate, turns)
         arena = Arena(judge, config.reward, config.tournament, config.group_stage, Verifier(config.judge.verifier, None), config.seed)
         reward = adapter.reward_function(arena, lambda *of: outcome_metrics(*of, self.examine), lambda *of: None, config)
@@ -181,7 +182,9 @@ class Bench:
 
     def _rendered(self, query: Query) -> str:
         """The query's prompt as text, which TRL then encodes into the tokens that our engine starts from."""
-        return self.tokenizer.apply_chat_template(prompt_messages(query), tools=None, add_generation_prompt=True, tokenize=False)
+        return self.tokenizer.apply_chat_template(
+            prompt_messages(query, system_prompt(self.config)), tools=None, add_generation_prompt=True, tokenize=False
+        )
 
 
 def _peak_memory_gb() -> float:

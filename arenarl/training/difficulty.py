@@ -21,6 +21,7 @@ from arenarl.domains.environments import make_environment
 from arenarl.domains.known_answers import has_answer
 from arenarl.judges.verifier import Verifier
 from arenarl.llm.client import open_client
+from arenarl.rollout.system_prompt import system_prompt
 from arenarl.run.weights import hash_weights
 from arenarl.system.atomic_files import read_json, write_json
 from arenarl.system.errors import guarded, keep_tracebacks
@@ -60,7 +61,7 @@ def pass_rates(engine: "RolloutEngine", verifier: Verifier, queries: Sequence[Qu
 def settings_of(config: Config, policy: str) -> dict[str, Any]:
     """All that pass rates depend on, but for the queries."""
     read = {key: asdict(config)[key] for key in ("seed", "data", "environment", "rollout")}
-    return {"policy": hash_weights(policy), "samples": config.rl.difficulty.samples, **read}
+    return {"policy": hash_weights(policy), "samples": config.rl.difficulty.samples, "told": system_prompt(config), **read}
 
 
 def measure(config: Config) -> None:

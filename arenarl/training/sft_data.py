@@ -16,7 +16,7 @@ from transformers.trainer_pt_utils import get_length_grouped_indices
 
 from arenarl.system.atomic_files import write_json
 from arenarl.system.errors import UserError
-from arenarl.trajectory import assistant_text, harmless, read_jsonl
+from arenarl.trajectory import assistant_text, harmless, read_jsonl, told
 
 IGNORED = -100
 
@@ -39,15 +39,20 @@ def training_texts(path: Path) -> Iterator[str]:
             yield message["content"]
 
 
-def tokenize_trajectories(path: Path, tokenizer: PreTrainedTokenizerBase, tools: list[dict] | None, max_length: int) -> Dataset:
+def tokenize_trajectories(
+    path: Path, tokenizer: PreTrainedTokenizerBase, tools: list[dict] | None, max_length: int, system: str | None = None
+) -> Dataset:
     """A dataset of `input_ids` and `labels`, cut to `max_length` tokens, and `length`, the tokens before the cut.
 
-    A trajectory that brings tools of its own is shown with them instead of `tools`; with `tools` None the prompt tells of none.
+    A trajectory that brings tools of its own is shown with them instead of `tools`; with `tools` None the prompt tells of none. A system
+    message of its own gives way to `system`, as rollouts have it.
 
     Raises:
         UserError: the chat template does not mark assistant turns, or cutting leaves nothing to train on.
     """
-    rows = [tokenize(tokenizer, record["messages"], tools and (record["tools"] or tools), max_length) for record in read_jsonl(path)]
+    rows = [
+        tokenize(tokenizer, told(record["messages"], system), tools and (record["tools"] or tools), max_length) for record in read_jsonl(path)
+    ]
     if not any(_has_target(row["labels"]) for row in rows):
         raise UserError(f"{path}: no assistant token to train on: the chat template marks none, or sft.max_length cuts them all")
     return Dataset.from_list(rows)

@@ -23,7 +23,8 @@ WRONG = (
 TEXT = {"-1", "0", HUGE, "yes", "12:30:45", "010", "1_000", "abc", "../x"}  # is read as it is written
 NAME = {"0", HUGE, "yes", "010", "1_000", "abc"}
 ACCEPTED = {  # what is legitimate for all keys of a kind; where there may be nothing, null too ...
-    kinds.Bool: {"true"}, kinds.Text: TEXT, kinds.RunName: NAME, kinds.DomainName: NAME, kinds.ProjectName: NAME | {"-1"},
+    kinds.Bool: {"true"}, kinds.Text: TEXT, kinds.Prose: TEXT | {'"a\\nb"'}, kinds.RunName: NAME, kinds.DomainName: NAME,
+    kinds.ProjectName: NAME | {"-1"},
     kinds.VariableName: {"yes", "abc"}, kinds.Seed: {"0"}, kinds.Share: {"0", TINY}, kinds.NonNegativeFloat: {"0", TINY}, kinds.Spread: {"0", TINY},
     kinds.Points: {"-1", "0", TINY}, kinds.PositiveFloat: {TINY}, kinds.Seconds: {TINY}, kinds.LearningRate: {TINY}, kinds.Fields: {"{a: {b: 1}}"},
 }  # fmt: skip

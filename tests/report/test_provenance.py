@@ -4,7 +4,7 @@ from arenarl.config.load import load_config
 from arenarl.domains.rubrics import domain_rubric
 from arenarl.judges.prompts import prompt_hash
 from arenarl.report.provenance import commit, provenance
-from arenarl.rollout import api_policy
+from arenarl.rollout.system_prompt import default_prompt, prompt_name
 from arenarl.system.repository import CONFIGS
 
 
@@ -15,8 +15,9 @@ def test_models_behind_an_api_stand_with_their_prompts():
     ])  # fmt: skip
     found, language = provenance(config), config.data.language
     assert found["judge_train"] == "embedded" and found["judge_is_simulated"] is True and found["seed"] == config.seed
+    assert found["system_prompt"] is None  # the quickstart's policy is built from scratch
     for model, told in ((found["judge_eval"][0], prompt_hash(domain_rubric("travel", language), language)),
-                        (found["api_policies"]["closed"], api_policy.prompt_hash(language))):  # fmt: skip
+                        (found["api_policies"]["closed"], prompt_name(default_prompt(language)))):  # fmt: skip
         assert model.keys() == {"model", "base_url", "prompt", "date"} and model["prompt"] == told
     assert [found["judge_eval"][0]["model"], found["api_policies"]["closed"]["model"]] == ["judging", "answering"]
 

@@ -10,8 +10,9 @@ from scripts import ROOT, read, run_well
 from arenarl.config.load import load_config
 from arenarl.config.schema import LLMConfig, RolloutConfig
 from arenarl.llm.client import RunStopped, open_client
-from arenarl.rollout.api_policy import ApiRolloutEngine, system_prompt
+from arenarl.rollout.api_policy import ApiRolloutEngine
 from arenarl.rollout.engine import Attempt
+from arenarl.rollout.system_prompt import default_prompt
 from arenarl.system.errors import UserError
 from arenarl.trajectory import Query, native_call, parse_turn, read_turns, reply_message
 
@@ -93,7 +94,7 @@ def test_a_native_tool_call_is_run_and_the_answer_ends_the_trajectory(tmp_path, 
     assert [message["role"] for message in trajectory.messages] == ["system", "user", "assistant", "tool", "assistant"]
     assert trajectory.meta == {"turns": 2, "tool_calls": 1, "tool_errors": 0, "policy_tokens": 200, "model": "closed-2026-01-01"}
     first, second = policy.bodies
-    assert first["messages"] == [{"role": "system", "content": system_prompt("en")}, {"role": "user", "content": query().query}]
+    assert first["messages"] == [{"role": "system", "content": default_prompt("en")}, {"role": "user", "content": query().query}]
     assert first["tools"] == second["tools"] == compact.tools and first["temperature"] == 0.0 and first["max_tokens"] == 300
     call, result = second["messages"][2:]
     assert call["tool_calls"] == LOOK["tool_calls"] and "reasoning_content" not in call

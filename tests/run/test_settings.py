@@ -5,7 +5,7 @@ import pytest
 import yaml
 
 from arenarl.config.load import config_to_yaml
-from arenarl.config.schema import Config
+from arenarl.config.schema import Config, RolloutConfig
 from arenarl.run.settings import refuse_other_settings
 from arenarl.system.errors import UserError
 
@@ -62,3 +62,11 @@ def test_settings_that_this_version_does_not_know_are_named(begun):
     (begun / "config.yaml").write_text("rl: {swiftness: 3}", encoding="utf-8")
     with pytest.raises(UserError, match=r"cannot be read now \(.*unknown key rl.swiftness"):
         refuse_other_settings(Config(), begun)
+
+
+def test_sft_does_not_go_on_with_another_system_prompt(tmp_path):
+    folder = tmp_path / "sft"
+    folder.mkdir()
+    (folder / "config.yaml").write_text(config_to_yaml(Config()))
+    with pytest.raises(UserError, match=r"made with other settings \(rollout\)"):
+        refuse_other_settings(Config(rollout=RolloutConfig(system_prompt="Be brief.")), folder)
