@@ -5,16 +5,16 @@ may hold by itself stands beside it in `schema`, and was refused before.
 """
 
 import re
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
-from typing import get_args
 from urllib.parse import urlsplit
 
-from arenarl.config.schema import BY_ANSWER, WITH_FORMAT_REWARD, Config, EnvironmentConfig, ResearchDataConfig, RewardName, RLConfig
+from arenarl.config.schema import BY_ANSWER, WITH_FORMAT_REWARD, Config, EnvironmentConfig, ResearchDataConfig, RLConfig, TournamentConfig
+from arenarl.config.value_types import REWARDS
 from arenarl.system.errors import UserError
 from arenarl.tournament.group_stage import GroupStage
 from arenarl.tournament.schedules import parse_budget
-from arenarl.tournament.topologies import resolve_ranking
+from arenarl.tournament.topologies import parameters_of, rehearse, resolve_ranking
 
 
 def check(config: Config) -> None:
@@ -55,6 +55,10 @@ def _check_tournament(config: Config) -> None:
     tournament = config.tournament
     try:
         resolve_ranking(tournament.topology, tournament.ranking)
+        if ":" in tournament.topology:
+            if unknown := set(parameters_of(tournament.topology)) - {key.name for key in fields(TournamentConfig)}:
+                raise ValueError(f"{tournament.topology} has parameters that are no keys of tournament: {', '.join(sorted(unknown))}")
+            rehearse(tournament.topology, config.rollout.group_size)
         for entrants in range(2, config.rollout.group_size + 1):  # like trajectories enter once
             if (granted := parse_budget(tournament.matches, entrants)) < entrants // 2:
                 raise ValueError(
@@ -160,7 +164,7 @@ def _check_method(config: Config) -> None:
     if rl.advantage == "decoupled" and config.reward.name in WITH_FORMAT_REWARD:
         raise UserError(
             f"rl.advantage=decoupled keeps validity apart, but reward.name={config.reward.name} has it in its sum already; "
-            f"take one of {', '.join(sorted(set(get_args(RewardName)) - WITH_FORMAT_REWARD))}"
+            f"take one of {', '.join(sorted(set(REWARDS) - WITH_FORMAT_REWARD))}"
         )
     if config.reward.entity_recall and config.reward.name not in BY_ANSWER:
         raise UserError(f"reward.entity_recall is of reward.name={' or '.join(sorted(BY_ANSWER))}, not of {config.reward.name}")

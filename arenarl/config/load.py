@@ -10,7 +10,6 @@ from dataclasses import asdict
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
@@ -79,18 +78,6 @@ def _refusal(wrong: Any, said: dict[str, str]) -> str:
 def config_to_yaml(config: Config) -> str:
     """The resolved config as YAML, to be written beside a run's results; reads back to the same config."""
     return write_yaml(asdict(config))
-
-
-def named_class(name: str, key: str) -> Any:
-    """What `package.module:Class` names: judges and environments that are not part of this package.
-
-    Raises:
-        UserError: it cannot be imported.
-    """
-    try:
-        return resolve_name(name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise UserError(f"{key}: {name} cannot be imported ({error}); name a class as package.module:Class, its module in this folder") from error
 
 
 @cache

@@ -30,6 +30,7 @@ from arenarl.config.value_types import (
     PositiveInt,
     ProjectName,
     Prose,
+    RewardName,
     RunName,
     SchedulerName,
     Seconds,
@@ -38,6 +39,7 @@ from arenarl.config.value_types import (
     Size,
     Spread,
     Text,
+    TopologyName,
     VariableName,
 )
 
@@ -265,9 +267,8 @@ class JudgesConfig:
 
 @dataclass
 class TournamentConfig:
-    topology: Literal[  # Section 4, Table 2; single_elimination has random seeds; balanced, not in the paper, spreads matches evenly
-        "seeded_single_elimination", "anchor", "round_robin", "single_elimination", "double_elimination", "swiss", "balanced"
-    ] = "seeded_single_elimination"
+    topology: TopologyName = "seeded_single_elimination"  # Section 4, Table 2; single_elimination has random seeds; balanced, not in the
+    # paper, spreads matches evenly; or one of your own, a class derived from Topology (docs/tournament.md)
     placement: Literal["standard", "algorithm1"] = "standard"  # seeds in the bracket; algorithm1 is the paper's literal one
     bidirectional: Bool = True  # ask about a pair in both orders (Eq. 3); false asks once, and the position bias stays
     accumulate: Literal["mean", "sum"] = "mean"  # order inside a tier: 4.3's text says average, Algorithm 1 sums
@@ -288,10 +289,6 @@ class GroupStageConfig:
     weights: list[PositiveFloat] = field(default_factory=lambda: [1.0])  # omega_t: points of a win by round, the last for all later (4.1: 1)
 
 
-RewardName = Literal[
-    "tournament", "pointwise_answer", "pointwise_trajectory", "tournament_grpo", "win_rate", "pointwise_implicit", "pointwise_explicit",
-    "correctness", "correctness_or_tournament",
-]
 BY_ANSWER = {"correctness", "correctness_or_tournament"}  # those that look for a known answer
 WITH_FORMAT_REWARD = {"tournament_grpo", "win_rate", "pointwise_implicit", "pointwise_explicit"}  # Tournament-GRPO's
 
@@ -307,6 +304,7 @@ class RewardConfig:
     # every dimension of the rubric, weighted by importance (Eqs. 13, 14).
     # correctness: 1 for the known answer, 0 for another or none (C.1, InfoAgent), as `judge.verifier` finds. correctness_or_tournament: that
     # for queries with a known answer, the tournament for the others, so that one run can have both. Our choice.
+    # Or a function of your own: (query, trajectories, judge) -> a reward each (docs/methods.md).
     entity_recall: Annotated[Float, Field(ge=0, lt=1)] = 0.0  # lambda of Eq. 8, InfoAgent: what a wrong answer gets for finding all entities of
     # a known answer's tree; below 1, so that it is worth less than the right one
     repeats: Few = 1  # of pointwise_answer and pointwise_trajectory: calls a trajectory, whose mean it gets; a control that pays for as many

@@ -6,9 +6,10 @@ keyboard is found, and nothing overflows. No type takes another's values: true i
 
 import json
 import re
+from difflib import get_close_matches
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, Strict
+from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, Strict, WithJsonSchema
 
 Bool = Annotated[bool, Strict()]
 Int = Annotated[int, Strict()]
@@ -52,6 +53,24 @@ _NAME = r"\w[\w.-]{0,99}"
 _OF_NAMES = "letters, digits, . _ and -, the first neither . nor -"
 _CLASS = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*(?:\.[^\W\d]\w*)*"
 _OWN = "or a class of your own as package.module:Class"
+TOPOLOGIES = ("seeded_single_elimination", "anchor", "round_robin", "single_elimination", "double_elimination", "swiss", "balanced")
+REWARDS = (
+    "tournament", "pointwise_answer", "pointwise_trajectory", "tournament_grpo", "win_rate", "pointwise_implicit", "pointwise_explicit",
+    "correctness", "correctness_or_tournament",
+)  # fmt: skip
+
+def _one_of(names: tuple[str, ...], kind: str = "Class") -> tuple[AfterValidator, WithJsonSchema]:
+    """One of these, or a class or function of one's own."""
+    form, own = re.compile(_CLASS), f"package.module:{kind}"
+
+    def check(text: str) -> str:
+        if text not in names and not form.fullmatch(text):
+            nearest = "".join(f"; did you mean {match}?" for match in get_close_matches(text, names, n=1))
+            raise ValueError(f"choose {', '.join(names)}, or a {kind.lower()} of your own as {own}{nearest}")
+        return text
+
+    return AfterValidator(check), WithJsonSchema({"enum": [*names, own]})
+
 
 Line = Annotated[
     str, BeforeValidator(_as_text), _written(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{1,1000}", "must be a line of text, of 1 to 1000 characters")
@@ -65,8 +84,10 @@ Prose = Annotated[
 Name = Annotated[Text, _written(_NAME, f"must be a name of {_OF_NAMES}")]
 RunName = Annotated[Text, _written(rf"{_NAME}(?:/{_NAME}){{0,3}}", f"must be a name of {_OF_NAMES}, or up to four of them with / between")]
 VariableName = Annotated[Text, _written(r"[A-Za-z_][A-Za-z0-9_]*", "must be the name of an environment variable, not what it holds")]
-JudgeName = Annotated[Text, _written(f"embedded|llm|{_CLASS}", f"choose embedded, llm, {_OWN}")]
-EnvironmentName = Annotated[Text, _written(f"travel|research|{_CLASS}", f"choose travel, research, {_OWN}")]
+JudgeName = Annotated[Text, *_one_of(("embedded", "llm"))]
+EnvironmentName = Annotated[Text, *_one_of(("travel", "research"))]
+TopologyName = Annotated[Text, *_one_of(TOPOLOGIES)]
+RewardName = Annotated[Text, *_one_of(REWARDS, "function")]
 DomainName = Annotated[Text, _written(f"{_NAME}|{_CLASS}", f"choose travel, research, the name of a rubric, {_OWN}")]
 DeviceName = Annotated[Text, _written(r"cpu|mps|(?:cuda|xpu|npu)(?::\d{1,3})?", "must be a device such as cpu, cuda or cuda:1")]
 ProjectName = Annotated[Text, _written(r"[^/\\#?%:]{1,128}", "must be a name of at most 128 characters, without / \\ # ? % :")]

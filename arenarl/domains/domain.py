@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from arenarl.config.load import named_class
 from arenarl.config.schema import DataConfig, EnvironmentConfig
 from arenarl.domains.rubrics import domain_rubric
 from arenarl.rollout.environment import Environment
 from arenarl.system.errors import UserError
+from arenarl.system.imports import named
 from arenarl.trajectory import Query, Trajectory, read_jsonl, read_queries
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def make_domain(environment: EnvironmentConfig, data: DataConfig) -> Domain:
     """
     name = environment.domain
     if (name in DOMAINS and not data.source) or ":" in name:  # of published queries (`data.source`) nobody here knows the truth
-        domain = named_class(DOMAINS.get(name, name), "environment.domain")(environment, data)
+        domain = named(DOMAINS.get(name, name), "environment.domain")(environment, data)
     else:
         domain = Domain(environment, data)
         domain.name = name

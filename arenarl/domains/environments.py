@@ -5,9 +5,9 @@ What the rollout engine needs from one, arenarl/rollout/environment.py says. Imp
 
 from typing import TYPE_CHECKING, Any
 
-from arenarl.config.load import named_class
 from arenarl.config.schema import EnvironmentConfig
 from arenarl.rollout.environment import Environment
+from arenarl.system.imports import named
 
 if TYPE_CHECKING:
     from arenarl.llm.client import LLMClient
@@ -21,7 +21,7 @@ def environment_class(name: str) -> Any:
     Raises:
         UserError: it cannot be imported.
     """
-    return named_class(ENVIRONMENTS.get(name, name), "environment.name")
+    return named(ENVIRONMENTS.get(name, name), "environment.name")
 
 
 def make_environment(config: EnvironmentConfig, language: str, client: "LLMClient | None" = None) -> Environment:

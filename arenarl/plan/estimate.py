@@ -70,7 +70,7 @@ def most_calls(config: Config) -> int:
     size, tournament = config.rollout.group_size, config.tournament
     if config.reward.name == "correctness":
         return 0
-    if config.reward.name not in ("tournament", "correctness_or_tournament"):  # each of these asks as often for every group
+    if config.reward.name not in ("tournament", "correctness_or_tournament") or ":" in tournament.topology:  # these ask as often for every group
         trajectory = Trajectory("", [{"role": "assistant", "content": "<answer>\n\n</answer>"}], "answer")
         client = _CountingClient()
         query = Query("", make_domain(config.environment, config.data).name, "", "en", "")

@@ -27,7 +27,7 @@ from arenarl.studies.bench_tournament import GRACE_S
 from arenarl.system.loop_thread import LoopThread
 from arenarl.system.seeds import stable_seed
 from arenarl.tournament.ranking import Match, Ranking
-from arenarl.tournament.topologies import TOPOLOGIES
+from arenarl.tournament.topologies import surely_meets
 from arenarl.training.judging import Judging
 from arenarl.trajectory import Query, Trajectory
 
@@ -76,7 +76,7 @@ def least_end_s(
     Calls that can start at `t` or later take `delay_s` for every `concurrency` of them, from `t` on; and if each has `k` others after it,
     one by one, these come on top. This holds for every `t` and `k`.
     """
-    is_sure = TOPOLOGIES[topology].surely_meets != "nobody"
+    is_sure = surely_meets(topology) != "nobody"
     calls: list[tuple[float, int]] = []  # (earliest start, calls that come after it, one by one)
     for ended_G, ranking in zip(ended, rankings, strict=True):
         for match, after in zip(ranking.matches, chains_after(ranking.matches), strict=True):

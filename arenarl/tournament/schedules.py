@@ -53,7 +53,8 @@ class Standing(NamedTuple):
 
 @dataclass(frozen=True)
 class Topology:
-    """Base of all schedules; `seed` draws the lots where a schedule needs any, further fields are its parameters."""
+    """Base of all schedules, those of one's own included; `seed` draws the lots where a schedule needs any, further fields are its parameters.
+    """
 
     rankings: ClassVar[tuple[str, ...]] = ("bracket", "scores")  # what its matches can be ranked by, the default first
     surely_meets: ClassVar[Literal["nobody", "anchor", "everyone"]] = "nobody"  # whom an entrant meets whoever else enters

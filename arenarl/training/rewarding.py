@@ -2,14 +2,16 @@
 
 For ArenaRL a group plays its tournament and the ranks become rewards (Eqs. 3-6); the paper's baselines ask the judge for a
 pointwise score instead (Section 6.1). Tournament-GRPO and the baselines of its Appendix F are further rows of `REWARDS`, and so is the
-correctness of an answer that is known (InfoAgent). All groups of a step run at once, each from its first trajectory on. A trajectory
-without a verdict gets no reward; nor does one that a tool's crash made void, and the others are ranked without it.
+correctness of an answer that is known (InfoAgent); a function of one's own is none of them. All groups of a step run at once, each from its
+first trajectory on. A trajectory without a verdict gets no reward; nor does one that a tool's crash made void, and the others are ranked
+without it.
 """
 
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, astuple, dataclass, field, replace
+from functools import partial
 from statistics import fmean
 
 from arenarl.config.schema import GroupStageConfig, RewardConfig, TournamentConfig
@@ -21,8 +23,9 @@ from arenarl.system.seeds import stable_seed
 from arenarl.tournament.mixed_model import JudgeVariances
 from arenarl.tournament.play import play_tournament
 from arenarl.tournament.ranking import Ranking, midranks, scored_calls
-from arenarl.tournament.topologies import TOPOLOGIES, parameters_of
+from arenarl.tournament.topologies import parameters_of, surely_meets
 from arenarl.training.judging import EarlyCalls, IncomingGroup, Judging
+from arenarl.training.own_reward import CountedJudge, OwnReward
 from arenarl.training.rewards import add_format_reward, correctness_reward, min_max, pointwise_reward, rank_to_reward, zero_invalid
 from arenarl.trajectory import Query, RolloutGroup, Trajectory
 
@@ -89,6 +92,7 @@ class Arena:
         self.seed = seed
         self.watch = watch
         self.variances = JudgeVariances()
+        self._reward = partial(REWARDS.get(reward.name) or _own_reward(reward.name), self)
         self._tally = Tally()
 
     def begin(self, queries: Sequence[Query], group_size: int) -> Judging[GroupOutcome]:
@@ -100,7 +104,7 @@ class Arena:
 
         async def reward(group: IncomingGroup) -> GroupOutcome:
             nonlocal tally
-            outcome = await REWARDS[self.reward.name](self, group)
+            outcome = await self._reward(group)
             tally += outcome.tally
             self.watch(tally)
             return outcome
@@ -177,8 +181,7 @@ async def _play(arena: Arena, incoming: IncomingGroup, topology: str, options: d
         calls.enter(row, repr(trajectory.messages) if trajectory.valid else None)
         return trajectory
 
-    surely_meets = TOPOLOGIES[topology].surely_meets if topology in TOPOLOGIES else "nobody"
-    calls = EarlyCalls(surely_meets, ask, tournament.bidirectional, tournament.timeout_s)
+    calls = EarlyCalls(surely_meets(topology), ask, tournament.bidirectional, tournament.timeout_s)
     valid_G = _valid(await asyncio.gather(*map(enter, range(len(incoming)))))
     entrants_G = [calls.entered[row] for row in range(len(incoming))]
     ranking = await play_tournament(
@@ -267,6 +270,19 @@ async def _correctness_reward(arena: Arena, incoming: IncomingGroup) -> GroupOut
 async def _correctness_or_tournament_reward(arena: Arena, incoming: IncomingGroup) -> GroupOutcome:
     """A query with a known answer needs no judge."""
     return await (_correctness_reward if has_answer(incoming.query) else _tournament_reward)(arena, incoming)
+
+
+def _own_reward(name: str) -> Callable[[Arena, IncomingGroup], Awaitable[GroupOutcome]]:
+    """What package.module:function gives each group; void trajectories it does not get to see, and they have no reward."""
+    function = OwnReward(name)
+
+    async def reward(arena: Arena, incoming: IncomingGroup) -> GroupOutcome:
+        trajectories, judge = (await incoming.complete()).trajectories, CountedJudge(arena.judge, incoming.calling)
+        rewards = iter(await function(incoming.query, [trajectory for trajectory in trajectories if not trajectory.is_void], judge))
+        rewards_G = [None if trajectory.is_void else next(rewards) for trajectory in trajectories]
+        return GroupOutcome(rewards_G, midranks(rewards_G), judge.calls, judge.failed)
+
+    return reward
 
 
 def _pointwise_outcome(rewards_G: list[float | None], replies_G: list[list[float | None]]) -> GroupOutcome:

@@ -1,14 +1,12 @@
 """Rollout groups of known quality, and every method that can reward them."""
 
-from typing import get_args, get_type_hints
-
 from arenarl.config.schema import Config, TournamentConfig
+from arenarl.config.value_types import TOPOLOGIES
 from arenarl.domains.travel.truth import TravelTruth
 from arenarl.trajectory import Query, Trajectory
 
-TOPOLOGIES = get_args(get_type_hints(TournamentConfig)["topology"])  # the first three give the true order
 OTHERS = ["pointwise_answer", "pointwise_trajectory", "win_rate", "pointwise_implicit", "pointwise_explicit"]
-METHODS = [("tournament", topology) for topology in TOPOLOGIES[:3]] + [(name, None) for name in OTHERS]
+METHODS = [("tournament", topology) for topology in TOPOLOGIES[:3]] + [(name, None) for name in OTHERS]  # these three give the true order
 QUERY = Query("q", "travel", "Search", "en", "Find a cafe.")
 
 

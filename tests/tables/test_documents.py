@@ -11,15 +11,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from groups import QUERY, truth_of
+from groups import attempt as graded
 from parts import arena_of, examiner_of, trainer_judge_of
 
 from arenarl.config.load import load_config
-from arenarl.config.schema import Config, EnvironmentConfig, JudgeConfig, JudgesConfig, RolloutConfig
+from arenarl.config.schema import Config, EnvironmentConfig, JudgeConfig, JudgesConfig, RewardConfig, RolloutConfig
 from arenarl.domains import rubrics
 from arenarl.domains.environments import make_environment
 from arenarl.domains.travel.truth import TravelTruth
 from arenarl.evaluation import evaluation
 from arenarl.evaluation import statistics as metrics
+from arenarl.judges.embedded import EmbeddedJudge
+from arenarl.plan.estimate import most_calls
 from arenarl.rollout.parity import Parity
 from arenarl.system.errors import UserError
 from arenarl.tables.documents import GENERATED, TRAVEL
@@ -135,11 +139,12 @@ def examples(page):
 
 EXAMPLES = dict(zip(("tournament", "judge"), (examples(page)[0] for page in ("docs/tournament.md", "docs/judges.md")), strict=True))
 EXAMPLES |= dict(zip(("tools", "environment", "domain"), examples("docs/domains.md"), strict=True))
+EXAMPLES |= {"topology": examples("docs/tournament.md")[1], "reward": examples("docs/methods.md")[0]}
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/tournament.md"])
 def test_the_tournament_example_ranks(page, capsys):
-    (example,) = examples(page)
+    example = examples(page)[0]
     exec(example, {})  # noqa: S102 - it is our own
     assert capsys.readouterr().out == "[3.0, 0.0, 2.0, 1.0] 10\n"
 
@@ -188,6 +193,36 @@ def test_the_domain_example_has_a_truth_that_the_embedded_judge_scores_by(saved,
     assert asyncio.run(judge.compare(query, right, wrong)).totals == (10.0, 0.0)
     figures = evaluation.figures_of([evaluation.Case(query, one, examine(query, one), np.zeros((1, 1))) for one in (right, wrong)], 0, 0)
     assert figures["correct"]["mean"] == 50.0 and figures["quality"]["mean"] == 5.0
+
+
+def test_the_topology_example_ranks_and_is_a_config_s(saved):
+    name = saved("topology", "Ring")
+    quality = [3.0, 9.0, 5.0, 7.0]
+
+    async def compare(i, j):
+        return quality[i], quality[j]
+
+    ranking = run_tournament(name, 4, compare)
+    assert ranking.ranks_G == [3.0, 0.0, 2.0, 1.0] and ranking.judge_calls == 8
+    config = load_config(ROOT / "configs" / "quickstart.yaml", [f"tournament.topology={name}"])
+    groups = [RolloutGroup(QUERY, [graded(score) for score in quality])]
+    (outcome,) = arena_of(config, EmbeddedJudge(JudgeConfig(noise="none"), truth_of, 0)).reward_groups(groups)
+    assert outcome.rewards_G == pytest.approx([0, 1, 1 / 3, 2 / 3])
+    assert most_calls(config) == 2 * config.rollout.group_size
+
+
+def test_the_reward_example_rewards(saved):
+    config = Config(reward=RewardConfig(name=saved("reward", "cheap")))
+    judge = EmbeddedJudge(JudgeConfig(noise="none"), truth_of, 0)
+    trajectories = [graded(8.0), graded(8.0, "max_turns"), graded(5.0, "tool_crash")]
+    (outcome,) = arena_of(config, judge).reward_groups([RolloutGroup(QUERY, trajectories)])
+    total = judge_total(judge, trajectories[0])
+    assert outcome.rewards_G == [pytest.approx((total - 0.5) / 10), 0.0, None]  # one tool call
+    assert (outcome.ranks_G, outcome.judge_calls, outcome.failed_calls) == ([0.0, 1.0, None], 1, 0)
+
+
+def judge_total(judge, trajectory):
+    return asyncio.run(judge.score(QUERY, trajectory)).totals[0]
 
 
 def test_a_class_that_is_not_there_is_refused_in_one_line():

@@ -4,13 +4,13 @@ import asyncio
 import random
 from dataclasses import replace
 from functools import partial
-from typing import get_args, get_type_hints
 
 import pytest
 from groups import METHODS, OTHERS, QUERY, TOPOLOGIES, attempt, config_of, truth_of
 from parts import arena_of
 
-from arenarl.config.schema import BY_ANSWER, GroupStageConfig, JudgeConfig, RewardConfig
+from arenarl.config.schema import BY_ANSWER, GroupStageConfig, JudgeConfig
+from arenarl.config.value_types import REWARDS as NAMES
 from arenarl.domains.rubrics import domain_rubric
 from arenarl.domains.travel.teacher import Teacher
 from arenarl.domains.travel.truth import examine
@@ -231,7 +231,7 @@ def test_agreement_is_unknown_where_the_rewards_are_all_equal():
 
 
 def test_every_reward_that_a_yaml_can_name_has_a_function():
-    assert set(REWARDS) == set(get_args(get_type_hints(RewardConfig)["name"])) == {"tournament", "tournament_grpo", *OTHERS, *BY_ANSWER}
+    assert set(REWARDS) == set(NAMES) == {"tournament", "tournament_grpo", *OTHERS, *BY_ANSWER}
 
 
 @pytest.mark.parametrize(

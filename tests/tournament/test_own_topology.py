@@ -1,0 +1,64 @@
+"""A topology of one's own: what it takes, and that one that cannot rank is refused before anything is played."""
+
+import pytest
+
+from arenarl.config.load import load_config
+from arenarl.system.errors import UserError
+from arenarl.system.repository import CONFIGS
+from arenarl.tournament.play import run_tournament
+
+HEAD = """
+from dataclasses import dataclass
+from arenarl.tournament.schedules import Anchor, Pairing, RoundRobin, Standing, Topology
+"""
+
+
+@pytest.fixture
+def load(tmp_path, monkeypatch):
+    """The quickstart's config with the class `Own` of this text."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def load(text, *overrides):
+        name = f"own_topology_{abs(hash((tmp_path, text)))}"
+        (tmp_path / f"{name}.py").write_text(f"{HEAD}\n{text}\n")
+        return load_config(CONFIGS / "quickstart.yaml", [f"tournament.topology={name}:Own", *overrides])
+
+    return load
+
+
+async def compare(i, j):
+    return i, j
+
+
+def test_a_class_that_changes_one_of_ours_or_is_ranked_by_scores_alone_will_do(load):
+    config = load("class Own(RoundRobin):\n    pass")
+    assert run_tournament(config.tournament.topology, 4, compare).ranks_G == [3, 2, 1, 0]
+    chain = "return [Pairing(i, i - 1, 0) for i in range(1, self.size)]"
+    pairs = f"class Own(Topology):\n    rankings = ('scores',)\n    def ready(self, results):\n        {chain}"
+    assert run_tournament(load(pairs).tournament.topology, 3, compare).ranks_G == [2, 1, 0]
+
+
+def test_its_parameters_are_keys_of_the_tournament(load):
+    text = "@dataclass(frozen=True)\nclass Own(Anchor):\n    {name}: str = 'n'"
+    assert load(text.format(name="matches"), "tournament.matches=3n").tournament.matches == "3n"
+    with pytest.raises(UserError, match="has parameters that are no keys of tournament: depth"):
+        load(text.format(name="depth"))
+
+
+@pytest.mark.parametrize(("text", "words"), [
+    ("Own = 3", "is no class derived from arenarl.tournament.schedules.Topology"),
+    ("class Own:\n    pass", "is no class derived from arenarl.tournament.schedules.Topology"),
+    ("class Other(Anchor):\n    pass", "tournament.topology: .* cannot be imported"),
+    ("class Own(Topology):\n    pass", "cannot rank 2 entrants: NotImplementedError"),
+    ("class Own(Anchor):\n    def ready(self, results):\n        return [Pairing(0, 0, 0)]", "0 and 0 are no pair of 0 … 1"),
+    ("class Own(Anchor):\n    def ready(self, results):\n        return [Pairing(0, self.size, 0)]", "0 and 2 are no pair"),
+    ("class Own(Anchor):\n    def ready(self, results):\n        return [(0, 1)]", "cannot rank 2 entrants: ValueError"),
+    ("class Own(Anchor):\n    def standings(self, results):\n        return [Standing.of_score(1.0)]", "not a Standing or None for each entrant"),
+    ("class Own(Anchor):\n    def standings(self, results):\n        return [Standing((results[0, 1][0],), None)] * self.size", "TypeError"),
+    ("class Own(Anchor):\n    def standings(self, results):\n        return [Standing((float(self.size > 2) / (self.size - 3),), 1.0)] * self.size",
+     "cannot rank 3 entrants: ZeroDivisionError"),
+])  # fmt: skip
+def test_one_that_cannot_rank_is_refused_in_one_line(load, text, words):
+    with pytest.raises(UserError, match=words) as caught:
+        load(text)
+    assert "\n" not in str(caught.value)
