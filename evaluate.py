@@ -1,4 +1,4 @@
-"""Evaluation: checkpoints on the test set, sampled and greedy, against stored baselines (Section 5.3).
+"""Evaluation: checkpoints on the test set, sampled and greedy, against stored baselines (Section 5.3), or against the first of them.
 
     python evaluate.py --config configs/quickstart.yaml
     torchrun --nproc_per_node 8 evaluate.py --config configs/travel/rl_arenarl_qwen3_8b.yaml    # each process has its share of the queries
@@ -27,7 +27,7 @@ def main() -> None:
     from arenarl.evaluation.inference_scaling import scaling_figures
     from arenarl.evaluation.parts import Part, fingerprint
     from arenarl.evaluation.playoffs import play_offs
-    from arenarl.judges.factory import make_judges
+    from arenarl.judges.factory import make_judges, refuse_without_truth
     from arenarl.judges.judge import make_examiner
     from arenarl.judges.verifier import Verifier
     from arenarl.llm.client import open_client
@@ -65,6 +65,7 @@ def main() -> None:
         return
 
     queries, baselines = domain.read_test_set()
+    refuse_without_truth("judge.eval", config.judge.eval, domain, queries)
     folder = start_stage(config, "evaluate", provenance)
     client = open_client(config.llms_of("evaluate"), config.judge, f"{config.run_name}/evaluate", folder)
     tools = make_environment(config.environment, config.data.language, client)
@@ -85,7 +86,7 @@ def main() -> None:
 
     missing, mine = [key for key, part in parts.items() if part.trajectories is None], own_share(queries)
     total = len(parts) * len(mine)
-    cases = {}
+    cases, reference = {}, None
     start_tracking(config, folder)
     with timed(folder, "evaluate", is_new=bool(missing)) as stopwatch, Bar("evaluate", total, total - len(missing) * len(mine)) as bar:
         for (name, decoding, sample), part in parts.items():
@@ -99,6 +100,8 @@ def main() -> None:
             if client:
                 client.check()
             samples.append(gather_cases(queries, share))
+            if not baselines:  # none are stored: what the first made takes their place
+                baselines, reference = {case.query.query_id: case.trajectory for case in samples[0]}, f"{name} {decoding}"
             if is_main_process():
                 part.write(samples[-1])
                 if part.trajectories is None:
@@ -116,7 +119,7 @@ def main() -> None:
             more = scaling_figures(samples, config.evaluate.max_turns, resamples, seed)
             figures[name][decoding] = summarize([case for cases in samples for case in cases], resamples, seed) | more
     log_summary(figures)
-    summary = summary_of_run(config, figures)
+    summary = summary_of_run(config, figures, reference)
     write_json(config.results_dir / "summary.json", summary)
     print_table(summary)
     if client:

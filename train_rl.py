@@ -25,7 +25,7 @@ def main() -> None:
     from arenarl.domains.environments import make_environment
     from arenarl.evaluation.curve import CurveRecorder
     from arenarl.evaluation.evaluation import Panel
-    from arenarl.judges.factory import make_judge, make_judges
+    from arenarl.judges.factory import make_judge, make_judges, refuse_without_truth
     from arenarl.judges.judge import make_examiner
     from arenarl.judges.verifier import Verifier
     from arenarl.llm.client import open_client
@@ -47,6 +47,8 @@ def main() -> None:
     tokenizer = load_tokenizer(start)
     domain = make_domain(config.environment, config.data)
     queries = training_queries(domain, config.rl, config.reward.name, config.pass_rates)
+    refuse_without_truth("judge.train", [config.judge.train], domain, queries)
+    refuse_without_truth("judge.eval", config.judge.eval, domain, domain.read_test_set()[0])
     folder = start_stage(config, "rl", provenance)
     keep_start(folder, start)
     refuse_other_pass_rates(config.rl, config.pass_rates, start)

@@ -34,7 +34,7 @@ def main() -> None:
     from arenarl.rollout.policy import load_tokenizer, lora_config, prepare_initial_policy, require_model, save_policy
     from arenarl.rollout.system_prompt import system_prompt
     from arenarl.run.checkpoints import Survival, TrainingBar, last_checkpoint
-    from arenarl.training.sft_data import count_cut, in_training_order, tokenize_trajectories, training_texts
+    from arenarl.training.sft_data import count_cut, in_training_order, tokenize_trajectories, training_texts, warn_of_untaught
 
     if config.policy.model:
         require_model(config.policy.model)
@@ -49,7 +49,7 @@ def main() -> None:
         with training.main_process_first(local=False):  # one builds the tiny policy, the others read what it saved
             start = prepare_initial_policy(config.policy, folder / "initial", training_texts(data), tools.tools, config.seed)
         tokenizer = load_tokenizer(start)
-        schemas = tools.tools if config.environment.schemas_in_prompt else None
+        schemas = tools.tools if config.environment.schemas_in_prompt else warn_of_untaught(data, tools.tools)
         dataset = tokenize_trajectories(data, tokenizer, schemas, config.sft.max_length, system_prompt(config))
         if training.process_index == 0:
             count_cut(dataset, config.sft.max_length, folder / "data.json")

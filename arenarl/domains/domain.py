@@ -62,7 +62,7 @@ class Domain:
     def __init__(self, environment: EnvironmentConfig, data: DataConfig):
         self.environment, self.data = environment, data
 
-    # (query, messages) -> what is true of the trajectory
+    # (query, messages) -> what is true of the trajectory; asked of queries that `has_truth` only
     examine: Callable[[Query, list[dict[str, Any]]], Truth] | None = None
     # (environment, watch, client) -> (file name, records) of each split; `watch` hands on what takes time, one by one, `client` asks LLMs
     # where the data wants one
@@ -70,8 +70,13 @@ class Domain:
     # (query, environment, rng, skill) -> a trajectory of a scripted teacher's
     solve: Callable[..., Trajectory] | None = None
 
+    def has_truth(self, query: Query) -> bool:
+        """Whether the query's constraints hold what `examine` goes by; one of somebody's own may have none."""
+        return True
+
     def subtasks_of(self, queries: Iterable[Query]) -> tuple[str, ...]:
-        return self.subtasks or tuple(dict.fromkeys(query.subtask for query in queries))
+        """The domain's, then those that only the queries name."""
+        return tuple(dict.fromkeys([*self.subtasks, *(query.subtask for query in queries)]))
 
     def spread_over_subtasks(self, queries: list[Query], count: int) -> list[Query]:
         """The first `count` queries, taken from the subtasks in turn."""
@@ -89,8 +94,10 @@ class Domain:
         return queries
 
     def read_test_set(self) -> tuple[list[Query], dict[str, Trajectory]]:
-        """The test queries and their stored baselines by query id."""
+        """The test queries and their stored baselines by query id; none where the file is not there."""
         queries, path = self.read_split("test"), Path(self.data.folder) / "test_baselines.jsonl"
+        if not path.is_file():
+            return queries, {}
         baselines = {record["query_id"]: Trajectory.from_record(record) for record in read_jsonl(path)}
         if missing := [query.query_id for query in queries if query.query_id not in baselines]:
             raise UserError(f"{path} lacks {len(missing)} baselines, first {missing[0]}; prepare the data again")

@@ -9,6 +9,7 @@ import asyncio
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -37,9 +38,10 @@ class Panel:
 class Case:
     """One test query, the policy's trajectory, and what was found of it.
 
-    `truth` is None where the domain has none. `outcomes` is (judges, dimensions): 1 where the policy beats the baseline over both
+    `truth` is None where the domain or the query has none. `outcomes` is (judges, dimensions): 1 where the policy beats the baseline over both
     orders, 0 a tie, -1 a loss, NaN no verdict. `calls` are the verdicts that they come from, two a judge: the trajectory shown first,
-    the baseline shown first. An invalid trajectory has none; of a void one all outcomes are NaN.
+    the baseline shown first. An invalid trajectory has none; of a void one all outcomes are NaN. Where there is no baseline all are NaN too,
+    and `score` is the mean of what the judges give the trajectory by itself, 0 to 10: 0 if it is invalid, NaN without a verdict or if void.
     """
 
     query: Query
@@ -47,6 +49,7 @@ class Case:
     truth: Truth | None
     outcomes: np.ndarray
     calls: list[tuple[Verdict | None, Verdict | None]] = field(default_factory=list)
+    score: float | None = None
 
     @property
     def dimensions(self) -> dict[str, float]:
@@ -56,14 +59,19 @@ class Case:
 
     @property
     def quality(self) -> float:
-        """Noise-free total, 0 to 10; 0 if invalid."""
-        return rubric_of(self.query).total(self.dimensions)
+        """Noise-free total, 0 to 10; 0 if invalid, NaN without a truth."""
+        return rubric_of(self.query).total(self.dimensions) if self.truth else math.nan
 
     @property
     def figures(self) -> dict[str, float]:
         """The domain's own, in percent; 0 if invalid."""
         figures = self.truth.figures() if self.truth else {}
         return figures if self.trajectory.valid else dict.fromkeys(figures, 0.0)
+
+    @property
+    def missing_verdicts(self) -> int:
+        """Judges without a verdict; where they scored the trajectory by itself, 1 if none had one."""
+        return sum(bool(np.isnan(judged).all()) for judged in self.outcomes) if self.score is None else int(math.isnan(self.score))
 
     @property
     def leads(self) -> list[float | None]:
@@ -78,7 +86,8 @@ class Case:
             findings |= {"dimensions": {name: round(score, 2) for name, score in self.dimensions.items()}, **self.truth.findings()}
         outcomes = [[None if math.isnan(value) else int(value) for value in judge] for judge in self.outcomes.tolist()]
         record = self.trajectory.to_record()
-        return {**record, "subtask": self.query.subtask, "query": self.query.query, "findings": findings, "outcomes": outcomes}
+        judged = {"outcomes": outcomes} | ({} if self.score is None else {"score": metrics.rounded(self.score)})
+        return {**record, "subtask": self.query.subtask, "query": self.query.query, "findings": findings, **judged}
 
 
 def evaluate_policy(
@@ -92,7 +101,7 @@ def evaluate_policy(
     sample: int = 0,
     max_turns: int | None = None,
 ) -> list[Case]:
-    """Roll out every query once at `temperature` (0 is greedy) and judge it against its stored baseline, both orders summed.
+    """Roll out every query once at `temperature` (0 is greedy) and judge it against its baseline, both orders summed, or by itself without one.
 
     `sample` numbers the trajectories of a query; `max_turns` None takes `rollout.max_turns`.
     """
@@ -107,22 +116,32 @@ def judge_trajectories(
 
     async def judge_all() -> list[Case]:
         pairs = zip(queries, trajectories, strict=True)
-        return await asyncio.gather(*(_judge_case(query, trajectory, baselines[query.query_id], panel) for query, trajectory in pairs))
+        return await asyncio.gather(*(_judge_case(query, trajectory, baselines.get(query.query_id), panel) for query, trajectory in pairs))
 
     return asyncio.run(judge_all())
 
 
-async def _judge_case(query: Query, trajectory: Trajectory, baseline: Trajectory, panel: Panel) -> Case:
+async def _judge_case(query: Query, trajectory: Trajectory, baseline: Trajectory | None, panel: Panel) -> Case:
     names, judges = rubric_of(query).names, panel.judges
     truth = panel.examine and panel.examine(query, trajectory)
     if truth and panel.verifier and panel.verifier.is_llm and has_answer(query):
         truth = truth.verified(await panel.verifier.is_correct(query, trajectory))
+    if baseline is None:
+        return Case(query, trajectory, truth, np.full((len(judges), len(names)), math.nan), score=await _score(query, trajectory, judges))
     if not trajectory.valid:
         return Case(query, trajectory, truth, np.full((len(judges), len(names)), math.nan if trajectory.is_void else -1.0))
     calls = [
         await asyncio.gather(judge.compare(query, trajectory, baseline), judge.compare(query, baseline, trajectory)) for judge in judges
     ]
     return Case(query, trajectory, truth, np.array([_outcomes(*pair, names) for pair in calls]), calls)
+
+
+async def _score(query: Query, trajectory: Trajectory, judges: Sequence[Judge]) -> float:
+    if not trajectory.valid:
+        return math.nan if trajectory.is_void else 0.0
+    verdicts = await asyncio.gather(*(judge.score(query, trajectory) for judge in judges))
+    known = [verdict.totals[0] for verdict in verdicts if verdict is not None]
+    return fmean(known) if known else math.nan
 
 
 def _outcomes(one: Verdict | None, other: Verdict | None, names: Sequence[str]) -> list[float]:
@@ -166,7 +185,7 @@ def summarize(cases: Sequence[Case], resamples: int, seed: int) -> dict[str, Any
     counted = [case for case in cases if not case.trajectory.is_void]
     if len(counted) < len(cases):
         summary["tool_crashes"] = len(cases) - len(counted)
-    summary["missing_verdicts"] = sum(bool(np.isnan(judged).all()) for case in counted for judged in case.outcomes)
+    summary["missing_verdicts"] = sum(case.missing_verdicts for case in counted)
     valid = [case for case in cases if case.trajectory.valid]
     summary["by_dimension"] = {}
     for index, name in enumerate(rubric_of(cases[0].query).names):
@@ -174,8 +193,9 @@ def summarize(cases: Sequence[Case], resamples: int, seed: int) -> dict[str, Any
             "win_rate": _win_rate(cases, resamples, seed, np.s_[:, [index]]),
             "win_rate_valid": _win_rate(valid, resamples, seed, np.s_[:, [index]]),
         }
-        if cases[0].truth:
-            summary["by_dimension"][name]["score"] = _mean(cases, lambda case, name=name: case.dimensions[name], resamples, seed)
+        if any(case.truth for case in cases):
+            score = _mean(cases, lambda case, name=name: case.dimensions.get(name, math.nan), resamples, seed)
+            summary["by_dimension"][name]["score"] = score
     return summary
 
 
@@ -192,7 +212,9 @@ def figures_of(cases: Sequence[Case], resamples: int, seed: int) -> dict[str, An
         "win_rate_valid": _win_rate(valid, resamples, seed),
         "valid_rate": mean_of(lambda case: 100.0 * case.trajectory.valid),
     }
-    if cases[0].truth:
+    if any(case.score is not None for case in cases):
+        figures["score"] = mean_of(lambda case: math.nan if case.score is None else case.score)
+    if any(case.truth for case in cases):
         figures |= {"quality": mean_of(lambda case: case.quality), "quality_valid": mean_of(lambda case: case.quality, valid)}
     own = dict.fromkeys(name for case in cases for name in case.figures)
     figures |= {name: mean_of(lambda case, name=name: case.figures.get(name, math.nan)) for name in own}

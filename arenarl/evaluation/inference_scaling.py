@@ -45,6 +45,8 @@ def within(case: Case, turns: int) -> Case:
     if len(starts) <= turns or case.trajectory.is_void:
         return case
     trajectory = replace(case.trajectory, messages=messages[: starts[turns]], stop_reason="max_turns")
+    if case.score is not None:
+        return replace(case, trajectory=trajectory, score=0.0)
     return Case(case.query, trajectory, case.truth, np.full_like(case.outcomes, -1.0))
 
 
@@ -78,8 +80,8 @@ def _by_query(samples: Sequence[Sequence[Case]], passes: Callable[[Case], list[f
 
 
 def _wins(case: Case) -> list[float]:
-    """By judge."""
-    if case.trajectory.is_void:
+    """By judge; NaN without a baseline."""
+    if case.trajectory.is_void or case.score is not None:
         return [float("nan")] * len(case.outcomes)
     if not case.trajectory.valid:
         return [0.0] * len(case.outcomes)
@@ -88,5 +90,5 @@ def _wins(case: Case) -> list[float]:
 
 def _passes(name: str, case: Case) -> list[float]:
     """NaN where the query has nothing of the kind to pass, or the trajectory is void."""
-    passes = {} if case.trajectory.is_void else case.truth.passes()
+    passes = {} if case.trajectory.is_void or case.truth is None else case.truth.passes()
     return [float(case.trajectory.valid and passes[name]) if name in passes else float("nan")]

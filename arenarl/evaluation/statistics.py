@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 COMMON = {  # figures of all domains
-    "win_rate", "win_rate_valid", "valid_rate", "quality", "quality_valid", "tool_calls", "policy_tokens", "answer_characters"
+    "win_rate", "win_rate_valid", "score", "valid_rate", "quality", "quality_valid", "tool_calls", "policy_tokens", "answer_characters"
 }  # fmt: skip
 
 
@@ -90,7 +90,7 @@ def pass_at_k(samples: int, passed: int, k: int) -> float:
 def shown_figures(figures: dict[str, Any]) -> list[str]:
     """The names of those that the curve and the tables show, in their order; the domain's own stand before the tool calls."""
     own = [name for name, value in figures.items() if name not in COMMON and isinstance(value, dict) and "mean" in value]
-    return [name for name in ("win_rate", "quality", "valid_rate", *own, "tool_calls") if name in figures]
+    return [name for name in ("win_rate", "score", "quality", "valid_rate", *own, "tool_calls") if name in figures]
 
 
 def _stratified(statistic, strata: Sequence[str], queries: Sequence[str] | None, resamples: int, seed: int) -> dict[str, Any]:

@@ -13,7 +13,8 @@ import numpy as np
 
 from arenarl.config.schema import JudgeConfig
 from arenarl.domains.rubrics import Rubric
-from arenarl.judges.judge import Examiner, Verdict, rubric_of
+from arenarl.judges.judge import NO_TRUTH, Examiner, Verdict, rubric_of
+from arenarl.system.errors import UserError
 from arenarl.system.seeds import stable_seed
 from arenarl.trajectory import Query, Trajectory
 
@@ -83,6 +84,8 @@ class EmbeddedJudge:
     def _truth(self, query: Query, trajectory: Trajectory) -> dict[str, float]:
         """The dimensions and their total. A judge that does not see the tool results has to believe the facts that an answer states."""
         truth, rubric = self.examine(query, trajectory), self._rubric(query)
+        if truth is None:
+            raise UserError(f"judge: query {query.query_id} has no truth for the embedded judge: {NO_TRUTH}")
         dimensions = (truth if self.config.show_tool_results else truth.believed()).dimensions()
         return {**dimensions, "overall": rubric.total({name: dimensions[name] for name in rubric.names})}
 

@@ -7,7 +7,7 @@ from arenarl.config.schema import JudgeConfig
 from arenarl.domains.domain import Domain, needs
 from arenarl.domains.rubrics import Rubric
 from arenarl.judges.embedded import EmbeddedJudge
-from arenarl.judges.judge import Examiner, Judge
+from arenarl.judges.judge import NO_TRUTH, Examiner, Judge
 from arenarl.judges.llm import LLMJudge
 from arenarl.judges.own import OwnJudge
 from arenarl.judges.query_rubrics import read_query_rubrics
@@ -15,6 +15,7 @@ from arenarl.llm.client import LLMClient
 from arenarl.system.errors import UserError
 from arenarl.system.imports import named
 from arenarl.system.seeds import stable_seed
+from arenarl.trajectory import Query
 
 
 def make_judge(
@@ -41,6 +42,13 @@ def make_judges(
 ) -> list[Judge]:
     """The judges of `judge.eval`, each with noise of its own."""
     return [make_judge(config, domain, examine, client, seed, f"eval{index}") for index, config in enumerate(configs)]
+
+
+def refuse_without_truth(key: str, judges: Sequence[JudgeConfig], domain: Domain, queries: Sequence[Query]) -> None:
+    """Raises UserError if an embedded judge is to score trajectories of queries without a truth."""
+    missing = [query.query_id for query in queries if not domain.has_truth(query)]
+    if missing and any(judge.name == "embedded" for judge in judges):
+        raise UserError(f"{key}: {len(missing)} of {len(queries)} queries, first {missing[0]}, have no truth for the embedded judge: {NO_TRUTH}")
 
 
 def _query_rubrics(path: Path, domain: Domain) -> dict[str, Rubric]:

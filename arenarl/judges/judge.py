@@ -12,9 +12,11 @@ from typing import Protocol
 
 from arenarl.domains.domain import Domain, Truth
 from arenarl.domains.rubrics import Rubric, domain_rubric
+from arenarl.system.errors import UserError
 from arenarl.trajectory import Query, Trajectory
 
-Examiner = Callable[[Query, Trajectory], Truth]
+NO_TRUTH = "its constraints lack what the domain's truth goes by; take an LLM judge (configs/judges), or one of your own"
+Examiner = Callable[[Query, Trajectory], Truth | None]  # None of a query without a truth
 
 
 @dataclass(frozen=True)
@@ -56,13 +58,18 @@ def rubric_of(query: Query) -> Rubric:
 
 
 def true_quality(examine: Examiner, query: Query, trajectory: Trajectory) -> float:
-    """Noise-free total of the embedded judge, 0 to 10; 0 if the trajectory is invalid."""
-    return rubric_of(query).total(examine(query, trajectory).dimensions()) if trajectory.valid else 0.0
+    """Noise-free total of the embedded judge, 0 to 10; 0 if the trajectory is invalid. Raises UserError if the query has no truth."""
+    if (truth := examine(query, trajectory)) is None:
+        raise UserError(f"query {query.query_id} has no truth: {NO_TRUTH}")
+    return rubric_of(query).total(truth.dimensions()) if trajectory.valid else 0.0
 
 
 def make_examiner(domain: Domain) -> Examiner | None:
     """(query, trajectory) → what is true of it; None if the domain has no truth."""
-    return domain.examine and cached_examiner(domain.examine)
+    if domain.examine is None:
+        return None
+    examine = cached_examiner(domain.examine)
+    return lambda query, trajectory: examine(query, trajectory) if domain.has_truth(query) else None
 
 
 def cached_examiner(examine: Callable[[Query, list[dict]], Truth], size: int = 4096) -> Examiner:

@@ -4,7 +4,7 @@
 
 For tests, demos and `judge_faults`: it lets the LLM path run without a key. What it judges it reads from the prompt alone, as an LLM
 would; only a query's constraints, which the domain's truth needs, come from the run's data, by the query's text. Its verdicts are
-simulated. Replies at temperature 0 repeat themselves, others have noise of their own each time.
+simulated, and of a query without a truth nothing but noise. Replies at temperature 0 repeat themselves, others have noise of their own each time.
 """
 
 import argparse
@@ -27,7 +27,8 @@ from aiohttp import web
 
 from arenarl.config.command_line import command_line, parse_arguments
 from arenarl.config.schema import SIMULATED_MODEL, Config, JudgeConfig
-from arenarl.domains.domain import make_domain, needs
+from arenarl.domains.domain import Truth, make_domain
+from arenarl.domains.rubrics import Rubric
 from arenarl.judges.embedded import EmbeddedJudge
 from arenarl.judges.judge import Examiner, make_examiner, rubric_of
 from arenarl.judges.prompts import Shown, read_prompt
@@ -54,6 +55,16 @@ RUBRIC = {  # what it replies to a request for a query's rubric, whatever the qu
 }
 
 
+class Unknown(Truth):
+    """Of a query without a truth: 5 in every dimension, so that noise alone decides."""
+
+    def __init__(self, rubric: Rubric):
+        self.rubric = rubric
+
+    def dimensions(self) -> dict[str, float]:
+        return dict.fromkeys(self.rubric.names, 5.0)
+
+
 class JudgeServer:
     """Args:
     queries: by their text.
@@ -68,7 +79,7 @@ class JudgeServer:
                  kinds: Sequence[str] = FAULTS, delay_s: float = 0.0, hang_s: float = 30.0, key: str | None = None,
                  log: Callable[[dict[str, Any]], None] = lambda line: None):
         self.queries = queries
-        self.judge = EmbeddedJudge(judge, examine, seed)
+        self.judge = EmbeddedJudge(judge, lambda query, trajectory: examine(query, trajectory) or Unknown(rubric_of(query)), seed)
         self.faults, self.kinds, self.delay_s, self.hang_s, self.key, self.log = faults, kinds, delay_s, hang_s, key, log
         self.seen: Counter[str] = Counter()
         self.under_way = self.most_under_way = 0
@@ -238,10 +249,12 @@ def main() -> None:
     config, arguments = parse_arguments(__doc__, add_options)  # the run whose data holds the queries, and whose judge.train has the noise
 
     domain = make_domain(config.environment, config.data)
-    needs(domain, "examine", "the simulated judge scores by")
     file = arguments.log.open("w", buffering=1, encoding="utf-8") if arguments.log else None
+    queries, examine = queries_by_text(config), make_examiner(domain)
+    if unknown := sum(examine is None or not domain.has_truth(query) for query in queries.values()):
+        print(f"{unknown} of {len(queries)} queries have no truth: the verdicts on them are noise", flush=True)
     server = JudgeServer(
-        queries_by_text(config), make_examiner(domain), config.judge.train, config.seed, faults=arguments.faults, kinds=arguments.kinds,
+        queries, examine or (lambda query, trajectory: None), config.judge.train, config.seed, faults=arguments.faults, kinds=arguments.kinds,
         delay_s=arguments.delay_s, hang_s=arguments.hang_s, log=lambda line: file and file.write(json.dumps(line) + "\n"),
     )  # fmt: skip
     try:

@@ -138,6 +138,9 @@ def print_estimate(config: Config, stage: str) -> None:
     if not is_main_process() or all(judge.name != "llm" for judge in judges):
         return
     queries, baselines = make_domain(config.environment, config.data).read_test_set()
+    if not baselines:
+        print(f"estimate for {stage}: none, as no baselines are stored to size prompts by; judge.max_calls and judge.max_cost are limits", flush=True)
+        return
     if stage == "rl":
         usage = estimate_rl(config, queries[:5], baselines)
     else:

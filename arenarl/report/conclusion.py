@@ -23,8 +23,13 @@ def meaning(summary: dict[str, Any]) -> list[str]:
 
 def _change(summary: dict[str, Any], decoding: str) -> str:
     figures = {"wins": "win_rate", "accuracy": "accuracy"}
-    found = [f"{word} {_verdict(summary, decoding, name)}" for word, name in figures.items() if name in summary["rl"][decoding]]
-    return ", ".join(found)
+    found = [f"{word} {_verdict(summary, decoding, name)}" for word, name in figures.items() if _has(summary, decoding, name)]
+    return ", ".join(found) or "no figure that both have"
+
+
+def _has(summary: dict[str, Any], decoding: str, figure: str) -> bool:
+    """Without stored baselines the first policy is what the others are compared with, and has no win rate itself."""
+    return all((summary[name][decoding].get(figure) or {"mean": None})["mean"] is not None for name in ("sft", "rl"))
 
 
 def _verdict(summary: dict[str, Any], decoding: str, figure: str) -> str:

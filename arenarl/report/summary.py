@@ -10,6 +10,7 @@ from arenarl.trajectory import Query, Trajectory, assistant_text
 
 HEADS = {  # figure -> heading and unit; a figure without one goes by its name
     "win_rate": "win rate %",
+    "score": "score 0-10",
     "quality": "quality 0-10",
     "valid_rate": "valid %",
     "groundedness": "grounded %",
@@ -25,8 +26,10 @@ PASSES = {"win": "beats the baseline", "constraints": "meets all constraints", "
 STAGES = ("data", "sft", "rl", "evaluate")
 
 
-def summary_of_run(config: Config, figures: dict[str, Any]) -> dict[str, Any]:
-    """What results/<run>/summary.json holds: figures by checkpoint and decoding, seconds and memory by stage, provenance."""
+def summary_of_run(config: Config, figures: dict[str, Any], reference: str | None = None) -> dict[str, Any]:
+    """What results/<run>/summary.json holds: figures by checkpoint and decoding, seconds and memory by stage, provenance; and which policy's
+    trajectories took the place of stored baselines (`reference`).
+    """
     paths = {stage: config.run_dir / stage / "timing.json" for stage in STAGES}
     timings = {stage: json.loads(path.read_text()) for stage, path in paths.items() if path.is_file()}
     seconds = {stage: timing["seconds"] for stage, timing in timings.items()}
@@ -38,6 +41,7 @@ def summary_of_run(config: Config, figures: dict[str, Any]) -> dict[str, Any]:
         "seconds": {**seconds, "total": round(sum(seconds.values()), 1)},
         "peak_memory_gb": max((timing["peak_memory_gb"] for timing in timings.values()), default=None),
         "checkpoints": list(figures),
+        **({"reference": reference} if reference else {}),
         **figures,
         "provenance": provenance(config),
     }
@@ -59,10 +63,11 @@ def print_table(summary: dict[str, Any]) -> None:
         print(f"{missing} cases lack a verdict and count in no win rate")
     if crashes := sum(figures.get("tool_crashes", 0) for figures in policies.values()):
         print(f"{crashes} trajectories were ended by a crash of a tool and count in no figure")
-    true = [name for name in columns if name not in ("win_rate", "valid_rate", "tool_calls")]
+    true = [name for name in columns if name not in ("win_rate", "score", "valid_rate", "tool_calls")]
     names = [columns[name].split(" %")[0].split(" 0-10")[0] for name in true]
     noise_free = f"; {' and '.join(filter(None, (', '.join(names[:-1]), names[-1])))} are noise-free" if names else ""
-    print(f"win rate by the {summary['judge']} judge{noise_free}; [95 % over test queries], one seed")
+    reference = f" over {summary['reference']}, which it scored by itself" if "reference" in summary else ""
+    print(f"win rate by the {summary['judge']} judge{reference}{noise_free}; [95 % over test queries], one seed")
 
 
 def _format_agreement(found: dict[str, Any]) -> str:

@@ -16,7 +16,8 @@ from transformers.trainer_pt_utils import get_length_grouped_indices
 
 from arenarl.system.atomic_files import write_json
 from arenarl.system.errors import UserError
-from arenarl.trajectory import assistant_text, harmless, read_jsonl, told
+from arenarl.system.progress import say
+from arenarl.trajectory import assistant_text, harmless, read_jsonl, read_turns, told
 
 IGNORED = -100
 
@@ -56,6 +57,13 @@ def tokenize_trajectories(
     if not any(_has_target(row["labels"]) for row in rows):
         raise UserError(f"{path}: no assistant token to train on: the chat template marks none, or sft.max_length cuts them all")
     return Dataset.from_list(rows)
+
+
+def warn_of_untaught(path: Path, tools: list[dict]) -> None:
+    """Say which tools the policy will not know of: the prompt tells of none, and no trajectory calls them."""
+    called = {call.name for record in read_jsonl(path) for turn in read_turns(record["messages"]) for call in turn.tool_calls}
+    if untaught := [tool["function"]["name"] for tool in tools if tool["function"]["name"] not in called]:
+        say(f"{path} never calls {', '.join(untaught)}, and no prompt names it: environment.schemas_in_prompt=true tells the policy of all tools")
 
 
 def in_training_order(dataset: Dataset, epochs: float, batch_size: int, seed: int) -> Dataset:

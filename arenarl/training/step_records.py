@@ -54,8 +54,11 @@ def _true_metrics(quality: Sequence[list[float | None]], outcomes: Sequence[Grou
 
 
 def _quality(examine: Examiner, group: RolloutGroup) -> list[float | None]:
-    """By trajectory; None for a void one."""
-    return [None if trajectory.is_void else true_quality(examine, group.query, trajectory) for trajectory in group.trajectories]
+    """By trajectory; None for a void one, and of a query without a truth."""
+    return [
+        None if trajectory.is_void or examine(group.query, trajectory) is None else true_quality(examine, group.query, trajectory)
+        for trajectory in group.trajectories
+    ]
 
 
 def _flags(counts: Iterable[tuple[int, int]]) -> list[float]:

@@ -1,13 +1,20 @@
 """Cases to figures: what is counted, and what is not."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from arenarl.evaluation.evaluation import Case, summarize
+from arenarl.domains.rubrics import domain_rubric
+from arenarl.domains.travel.truth import TravelTruth
+from arenarl.evaluation.evaluation import Case, Panel, judge_trajectories, summarize
+from arenarl.evaluation.inference_scaling import pass_at_k, within
+from arenarl.judges.judge import Verdict
 from arenarl.report.summary import print_table
 from arenarl.trajectory import Query, Trajectory
 
-DIMENSIONS = 7  # of the travel rubric
+RUBRIC = domain_rubric("travel", "en")
+DIMENSIONS = len(RUBRIC.names)
 
 
 def case(number, is_valid, outcomes):
@@ -32,6 +39,41 @@ def test_a_case_that_one_judge_was_silent_on_is_no_agreement_either():
     outcomes[1] = np.nan
     summary = summarize([case(0, True, outcomes), case(1, True, np.ones((2, DIMENSIONS)))], 0, 0)
     assert summary["judges_agree"]["cases"] == DIMENSIONS and summary["missing_verdicts"] == 1
+
+
+class Ten:
+    """Gives each trajectory ten times the number in its query's id, and is silent on q3."""
+
+    async def score(self, query, trajectory, answer_only=False, repeat=0):
+        score = float(query.query_id[1:])
+        return None if score == 3 else Verdict((dict.fromkeys(RUBRIC.names, score),), RUBRIC.total)
+
+
+def test_without_a_baseline_a_trajectory_is_scored_by_itself(capsys):
+    cases = [case(number, number != 2, np.ones((1, DIMENSIONS))) for number in range(5)]
+    void = replace(cases[0].trajectory, stop_reason="tool_crash")
+    queries, trajectories = [one.query for one in cases] + [cases[0].query], [one.trajectory for one in cases] + [void]
+    judged = judge_trajectories(queries, trajectories, {}, Panel([Ten()], None))
+    assert [one.score for one in judged[:3]] == [0, 1, 0] and judged[4].score == 4  # q2 is invalid
+    figures = summarize(judged, 0, 0)
+    assert figures["score"]["mean"] == (0 + 1 + 0 + 4) / 4 and figures["win_rate"]["mean"] is None
+    assert figures["missing_verdicts"] == 1 and figures["tool_crashes"] == 1 and "quality" not in figures
+    assert judged[3].to_record()["score"] is None and judged[4].to_record()["score"] == 4.0
+    assert within(judged[4], 0).score == 0.0 and within(judged[4], 1) is judged[4]
+    assert pass_at_k([judged, judged], 0, 0)["win"][0]["mean"] is None
+    print_table({"judge": "some", "checkpoints": ["a"], "reference": "a sampled", "a": {"sampled": figures}})
+    told = capsys.readouterr().out
+    assert "score 0-10" in told and "win rate by the some judge over a sampled, which it scored by itself; [95" in told
+
+
+def test_figures_of_a_truth_are_over_the_queries_that_have_one():
+    known, unknown = (case(number, True, np.ones((1, DIMENSIONS))) for number in range(2))
+    known.truth = TravelTruth(*[[0.5]] * 4, {}, clarity=0.5)
+    for cases in ([known, unknown], [unknown, known]):
+        figures = summarize(cases, 0, 0)
+        assert figures["quality"]["mean"] == pytest.approx(known.quality) and figures["by_dimension"]["path_breadth"]["score"]["mean"] == 5.0
+        assert set(pass_at_k([cases, cases], 0, 0)) == {"win", "constraints"}
+    assert "quality" not in summarize([unknown], 0, 0) and "findings" in unknown.to_record()
 
 
 def test_two_judges_of_nothing_but_invalid_trajectories_agree_on_nothing_and_the_table_says_so(capsys):

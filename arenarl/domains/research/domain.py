@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from arenarl.domains.domain import Domain
+from arenarl.domains.known_answers import has_answer
 from arenarl.domains.research.corpus import Corpus
 from arenarl.domains.research.questions import open_corpus
 from arenarl.domains.research.solver import ResearchTools
@@ -31,6 +32,9 @@ class ResearchDomain(Domain):
     @cached_property
     def corpus(self) -> Corpus:
         return open_corpus(self.data.research, self.environment)
+
+    def has_truth(self, query: Query) -> bool:
+        return {"entities", "answer" if has_answer(query) else "facts"} <= query.constraints.keys()
 
     def examine(self, query: Query, messages: list[dict[str, Any]]) -> ResearchTruth:
         return examine(self.corpus, query, messages)

@@ -9,7 +9,7 @@ from arenarl.domains.domain import Domain
 from arenarl.domains.travel.queries import SUBTASKS
 from arenarl.domains.travel.teacher import HELD_OUT, Teacher, travel_splits
 from arenarl.domains.travel.tools import TravelEnvironment
-from arenarl.domains.travel.truth import TravelTruth, examine
+from arenarl.domains.travel.truth import TravelTruth, examine, has_truth
 from arenarl.domains.travel.world import World, build_world
 from arenarl.trajectory import Query, Trajectory
 
@@ -28,6 +28,9 @@ class TravelDomain(Domain):
     @property
     def world(self) -> World:
         return build_world(self.environment.world_seed)
+
+    def has_truth(self, query: Query) -> bool:
+        return has_truth(self.world, query)
 
     def examine(self, query: Query, messages: list[dict[str, Any]]) -> TravelTruth:
         return examine(self.world, query, messages)

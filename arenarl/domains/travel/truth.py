@@ -120,11 +120,7 @@ def read_lines(world: World, text: str) -> list[Line]:
 
 
 def examine(world: World, query: Query, messages: list[dict]) -> TravelTruth:
-    """Examine one trajectory that ended with an answer.
-
-    Raises:
-        KeyError: the query's subtask is none of Open-Travel's five.
-    """
+    """Examine one trajectory that ended with an answer, of a query that `has_truth`."""
     return _EXAMINERS[query.subtask](_Reading(world, query, messages)).finish()
 
 
@@ -308,6 +304,26 @@ _EXAMINERS: dict[str, Callable[[_Reading], _Reading]] = {
     "Search": _examine_search,
     "M-Day": _examine_days,
 }
+
+
+_NEEDED = {
+    "Direction": {"stops", "mode"},
+    "1-Day": {"city", "categories", "preference"},
+    "Compare": {"date", "from_city", "to_city", "priority"},
+    "Search": {"city", "near", "category", "radius_m", "preference"},
+    "M-Day": {"city", "categories", "preference"},
+}
+
+
+def has_truth(world: World, query: Query) -> bool:
+    """Whether the query's constraints hold what its subtask is examined by, of places and cities of this world."""
+    wanted = query.constraints
+    needed = _NEEDED.get(query.subtask, {"subtask"}) | ({"date"} if wanted.get("from_city") else set())
+    if not needed <= wanted.keys():
+        return False
+    places = [wanted[key] for key in needed & {"near"}] + wanted.get("stops", [])
+    cities = [wanted[key] for key in ("city", "from_city", "to_city") if wanted.get(key)]
+    return all(map(world.find_poi, places)) and set(cities) <= set(world.cities)
 
 
 def _has_place(lines: list[Line]) -> bool:

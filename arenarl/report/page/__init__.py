@@ -104,7 +104,8 @@ def _summary(summary: dict[str, Any], figures: dict[str, Path], evaluation: Path
     }
     parts = [
         "<h2>Results</h2>",
-        _table(f"Win rate against the stored baseline by the {judge}; the rest is noise-free. [95 % over test queries], one seed.",
+        _table(f"Win rate against {summary.get('reference', 'the stored baseline')} by the {judge}; the rest is noise-free. "
+               "[95 % over test queries], one seed.",
                ["", *columns.values()], [[name, *(_cell(values.get(figure)) for figure in columns)] for name, values in policies]),  # fmt: skip
         *(_table(caption, rows[0], rows[1:]) for caption, rows in scaling.items() if rows),
         *(_figure(caption, path) for caption, path in figures.items()),

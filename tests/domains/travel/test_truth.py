@@ -1,4 +1,5 @@
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -6,7 +7,7 @@ from arenarl.domains.rubrics import domain_rubric
 from arenarl.domains.travel.queries import SUBTASKS, make_queries
 from arenarl.domains.travel.teacher import Teacher
 from arenarl.domains.travel.tools import TravelEnvironment
-from arenarl.domains.travel.truth import ANSWER_DIMENSIONS, PATH_DIMENSIONS, TravelTruth, examine, read_lines
+from arenarl.domains.travel.truth import ANSWER_DIMENSIONS, PATH_DIMENSIONS, TravelTruth, examine, has_truth, read_lines
 from arenarl.domains.travel.world import build_world, distance_km
 from arenarl.trajectory import Query
 
@@ -497,3 +498,24 @@ def test_a_way_that_leaves_out_a_stop_covers_no_need():
     wanted = {"city": "Wuhan", "stops": names, "mode": "driving"}
     short = look_up("get_navigation", start=names[0], end=names[-1])
     assert truth_of("Direction", wanted, short, answer("driving")).needs == [0.0, 0.0]
+
+
+def test_a_query_whose_constraints_lack_what_it_is_examined_by_has_no_truth(taught):
+    """Of no field left out does the examiner break: it is needed, and said to be, or it is not."""
+    for one in taught[::13]:
+        assert has_truth(WORLD, one.query)
+        for field in one.query.constraints:
+            without = {name: value for name, value in one.query.constraints.items() if name != field}
+            query = replace(one.query, constraints=without)
+            if has_truth(WORLD, query):
+                examine(WORLD, query, one.trajectory.messages)
+
+
+@pytest.mark.parametrize(("subtask", "changed"), [
+    ("Search", {"near": "My Hotel"}), ("Search", {"city": "Paris"}), ("packing", {}), ("Direction", {"stops": ["Nowhere"]}),
+    ("1-Day", {"from_city": "Wuhan"}),
+])  # fmt: skip
+def test_places_of_another_world_and_other_subtasks_have_no_truth(subtask, changed, taught):
+    known = next(one.query for one in taught if one.query.subtask == subtask or subtask == "packing")
+    constraints = {key: value for key, value in known.constraints.items() if key != "date"} | changed
+    assert not has_truth(WORLD, replace(known, subtask=subtask, constraints=constraints))
