@@ -51,6 +51,9 @@ def main() -> None:
     domain, folder = make_domain(config.environment, config.data), Path(config.data.folder)
     if arguments.domain not in (None, domain.name):
         raise UserError(f"{arguments.config} is of the domain {domain.name}, not {arguments.domain}; leave the domain out")
+    if not config.data.source and has_own_queries(folder):
+        print(f"{folder} holds queries that were not made here: nothing is prepared")
+        return
     if not config.data.source:
         needs(domain, "splits", "makes its data; name published data with data.source, or write the files of data/README.md yourself")
     settings = {"data": asdict(config.data), "environment": asdict(config.environment)}
@@ -76,8 +79,9 @@ def prepare_alone(domain: Domain, config: Config, folder: Path, settings: dict) 
 
 
 def prepare(domain: Domain, config: Config, folder: Path, settings: dict) -> dict:
-    """Write all splits; returns the manifest with counts and hashes, which is written last."""
+    """Write all splits; returns the manifest with counts and hashes, which is written last; one that claims the folder, first."""
     public = load_public(config, folder) if config.data.source else None
+    write_json(folder / "manifest.json", {"splits": {}})
     splits = {}
     for name, records in public.splits.items() if public else generate(domain, config):
         path = folder / f"{name}.jsonl"
@@ -87,6 +91,11 @@ def prepare(domain: Domain, config: Config, folder: Path, settings: dict) -> dic
     manifest = {**settings, "origin": public.origin if public else "generated", "splits": splits}
     write_json(folder / "manifest.json", manifest)
     return manifest
+
+
+def has_own_queries(folder: Path) -> bool:
+    """Whether somebody else wrote them, who must not lose them."""
+    return any(folder.glob("*_queries.jsonl")) and not (folder / "manifest.json").is_file()
 
 
 def generate(domain: Domain, config: Config) -> Iterator[tuple[str, list]]:

@@ -53,6 +53,14 @@ def test_they_are_trained_on_and_tested_though_their_subtask_is_none_of_the_pape
     assert len(domain.spread_over_subtasks(queries, 3)) == 3 and baselines == {}
 
 
+def test_preparing_data_leaves_them_as_they_are(config, prepare_script, tmp_path, monkeypatch, capsys):
+    before = (tmp_path / "data" / "rl_queries.jsonl").read_bytes()
+    monkeypatch.setattr(sys, "argv", ["prepare.py", "--config", str(ROOT / "configs" / "quickstart.yaml"), "--set", "data.folder=data"])
+    prepare_script.main()
+    assert "data holds queries that were not made here: nothing is prepared" in capsys.readouterr().out
+    assert (tmp_path / "data" / "rl_queries.jsonl").read_bytes() == before and len(list((tmp_path / "data").iterdir())) == 2
+
+
 def test_nothing_is_said_to_be_true_of_them(config):
     query, trajectory = Query(**asked("Xian")), attempt(5.0)
     examine, group = examiner_of(config), RolloutGroup(query, [trajectory, trajectory])

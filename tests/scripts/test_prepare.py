@@ -90,12 +90,12 @@ def test_who_comes_second_waits_and_finds_the_data_there(prepare, tmp_path, caps
     folder = tmp_path / "travel"
     prepare(folder)
     whole, written = bytes_of(folder), (folder / "sft.jsonl").stat().st_mtime_ns
-    (folder / "manifest.json").unlink()  # the first is at it
+    (folder / "manifest.json").write_text('{"splits": {}}')  # the first is at it
     with ThreadPoolExecutor() as pool, FileLock(folder / ".lock"):
         second = pool.submit(prepare, folder)
         with pytest.raises(TimeoutError):
             second.result(timeout=0.5)
-        assert not (folder / "manifest.json").exists()
+        assert (folder / "manifest.json").read_text() == '{"splits": {}}'
         (folder / "manifest.json").write_bytes(whole["manifest.json"])
     assert second.result() and bytes_of(folder) == whole and (folder / "sft.jsonl").stat().st_mtime_ns == written
 
