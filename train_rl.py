@@ -30,6 +30,7 @@ def main() -> None:
     from arenarl.judges.verifier import Verifier
     from arenarl.llm.client import open_client
     from arenarl.plan.estimate import print_estimate
+    from arenarl.plan.readiness import check_readiness
     from arenarl.report.provenance import provenance
     from arenarl.rollout.backends import make_engine, require_backend
     from arenarl.rollout.policy import load_tokenizer, require_model, save_policy
@@ -71,6 +72,7 @@ def main() -> None:
     panel = Panel(make_judges(config.judge.eval, domain, examine, client, config.seed), examine, verifier)
     curve = CurveRecorder(engine, domain, panel, config.rl.eval_queries, config.temperatures, config.seed, folder, client)
     if arguments.check:
+        check_readiness(config, folder, queries, engine, client)
         return
 
     # rewards → advantages → the clipped step (Eqs. 7 and 8)

@@ -1,0 +1,76 @@
+"""`train_rl.py --check`: what it finds out without a GPU, against a real judge server on localhost, and what stops it."""
+
+from collections import namedtuple
+
+import pytest
+from judge_servers import client_of, serving
+from parts import examiner_of
+
+from arenarl.config.load import load_config
+from arenarl.config.schema import Config, JudgeConfig
+from arenarl.judges.server import JudgeServer, free_port
+from arenarl.plan import readiness
+from arenarl.plan.readiness import check_readiness
+from arenarl.system.errors import UserError
+from arenarl.system.repository import CONFIGS
+
+Usage = namedtuple("Usage", "free")
+
+
+class Prompts:
+    """An engine whose prompts have as many tokens as their queries characters."""
+
+    def prompt_ids(self, query):
+        return [0] * len(query.query)
+
+
+@pytest.fixture
+def check(tmp_path, taught):
+    def check(*overrides, url=None):
+        judge = ["name=llm", "model=simulated", f"base_url={url}", "api_key_variable=null", "patience_s=0.5", "timeout_s=2"] if url else []
+        overrides = [*overrides, *(f"{place}.{key}" for place in ("judge.train", "judge.eval.0") for key in judge)]
+        client = client_of(tmp_path) if url else None
+        check_readiness(load_config(CONFIGS / "quickstart.yaml", overrides), tmp_path, [one.query for one in taught], Prompts(), client)
+
+    return check
+
+
+def server_of(taught, **options):
+    queries = {one.query.query: one.query for one in taught}
+    return JudgeServer(queries, examiner_of(Config()), JudgeConfig(), **options).app()
+
+
+def test_it_tells_of_prompts_plan_disk_and_every_llm_judge(check, taught, capsys):
+    with serving(server_of(taught)) as url:
+        check(url=url)
+    prompts, plan, disk, train, evaluate = capsys.readouterr().out.splitlines()
+    longest = max(len(one.query.query) for one in taught)
+    assert prompts == f"prompts: at most {longest} tokens, with rollout.max_tokens {longest + 512} of the 2,048 that the model reads"
+    assert plan.startswith("plan for 1 GPU of 80 GB: fits") and disk.startswith("disk: checkpoints take up to 0.0 of ")
+    assert train.startswith("judge.train: a verdict of simulated in ") and evaluate.startswith("judge.eval.0: a verdict of simulated in ")
+
+
+def test_the_embedded_judge_is_not_asked(check, capsys):
+    check()
+    assert len(capsys.readouterr().out.splitlines()) == 3
+
+
+def test_a_judge_that_is_not_there_is_a_line(check):
+    with pytest.raises(UserError, match="no usable reply from http://127.0.0.1:.* for 0.5 s"):
+        check(url=f"http://127.0.0.1:{free_port()}/v1")
+
+
+def test_a_judge_that_says_nothing_that_can_be_read_is_a_line(check, taught):
+    with serving(server_of(taught, faults=1.0, kinds=["truncated"])) as url, pytest.raises(UserError, match="judge.train: simulated gave no verdict"):
+        check(url=url)
+
+
+def test_a_trajectory_longer_than_the_model_reads_is_refused(check):
+    with pytest.raises(UserError, match="are more than the 2,048 that the model reads; set rollout.max_tokens to 1"):
+        check("rollout.max_tokens=2048")
+
+
+def test_a_disk_that_is_too_small_is_refused(check, monkeypatch):
+    monkeypatch.setattr(readiness.shutil, "disk_usage", lambda path: Usage(1_000_000))
+    with pytest.raises(UserError, match="checkpoints take up to .* GB, and 0.0 GB are free"):
+        check()
