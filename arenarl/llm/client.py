@@ -18,9 +18,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import openai
 from pydantic import BaseModel
 
 from arenarl.config.schema import JudgesConfig, LLMConfig
@@ -35,6 +34,9 @@ from arenarl.system.loop_thread import LoopThread
 from arenarl.system.progress import process_count
 from arenarl.trajectory import text_of
 
+if TYPE_CHECKING:
+    import openai
+
 Message = dict[str, Any]
 Parsed = TypeVar("Parsed", bound=BaseModel)
 
@@ -43,7 +45,6 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 30.0
 _WINDOW, _FEWEST = 200, 50  # verdicts over which the share of failures is taken, and how many it takes to judge by
 _RETRIED_STATUS = (408, 409, 429)  # and all from 500
 _SHORTEST_KEY = 8  # characters of what is kept secret; a shorter one, such as EMPTY for a server of one's own, may be a word of a reply
-_FATAL = (openai.AuthenticationError, openai.PermissionDeniedError, openai.NotFoundError)
 
 
 class RunStopped(UserError):
@@ -87,6 +88,9 @@ class LLMClient:
     """
 
     def __init__(self, limits: JudgesConfig, stage: str, keys: dict[str, str], processes: int = 1, rank: int = 0, log: Path | None = None):
+        import openai  # only here: it takes a second, and most runs ask no LLM
+
+        self.openai = openai
         self.limits, self.stage, self.keys, self.log = limits, stage, keys, log
         self.store = ReplyStore(Path(limits.store))
         self.usage = Usage()
@@ -220,9 +224,9 @@ class LLMClient:
         """Seconds until the next attempt: `pause_s`, or more if the server asks for it; None if none can help."""
         cause = f" ({error.__cause__!r})" if error.__cause__ else ""  # a connection error alone says nothing
         self._last_error = self._without_keys(f"{type(error).__name__}: {error}{cause}")[:2000]
-        if isinstance(error, openai.APIStatusError):
+        if isinstance(error, self.openai.APIStatusError):
             where, status = llm.base_url or OPENAI_URL, error.status_code
-            if isinstance(error, _FATAL):
+            if isinstance(error, self.openai.AuthenticationError | self.openai.PermissionDeniedError | self.openai.NotFoundError):
                 self._stop(f"the API at {where} refuses calls to {llm.model}: {self._last_error}")
             elif status < 400:  # followed, it would tell the prompt to others, or end as another request
                 target = self._without_keys(error.response.headers.get("location", "nowhere"))
@@ -230,7 +234,7 @@ class LLMClient:
             elif status >= 500 or status in _RETRIED_STATUS:
                 return max(pause_s, _asked_pause(error.response.headers.get("retry-after")))
             return None  # otherwise for this call alone: too long, or filtered
-        if isinstance(error, TimeoutError | openai.APIConnectionError | openai.APIError | NoCompletion):
+        if isinstance(error, TimeoutError | self.openai.APIConnectionError | self.openai.APIError | NoCompletion):
             return pause_s
         if isinstance(error, UnicodeEncodeError):  # half a surrogate in the request: it cannot be sent
             return None
@@ -286,12 +290,12 @@ class LLMClient:
             self.stop_reason = " ".join(quotable(reason).split())[:600]
             self._stopped.set()
 
-    def _api(self, llm: LLMConfig) -> openai.AsyncOpenAI:
+    def _api(self, llm: LLMConfig) -> "openai.AsyncOpenAI":
         endpoint = (llm.base_url or OPENAI_URL, llm.api_key_variable)
         if endpoint not in self._apis:
             key = self.keys.get(llm.api_key_variable or "", "none")
-            http = openai.DefaultAsyncHttpxClient(follow_redirects=False, event_hooks={"response": [_as_utf8]})
-            self._apis[endpoint] = openai.AsyncOpenAI(base_url=endpoint[0], api_key=key, max_retries=0, timeout=None, http_client=http)
+            http = self.openai.DefaultAsyncHttpxClient(follow_redirects=False, event_hooks={"response": [_as_utf8]})
+            self._apis[endpoint] = self.openai.AsyncOpenAI(base_url=endpoint[0], api_key=key, max_retries=0, timeout=None, http_client=http)
         return self._apis[endpoint]
 
     def _without_keys(self, text: str) -> str:

@@ -5,16 +5,17 @@ often cannot be trained on: it drops earlier thoughts, marks no assistant turns 
 what ends a turn: Qwen3-*-Base has `<|endoftext|>` there, and a policy that waits for it never ends one.
 """
 
+import re
 from typing import Any
 
 from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
-from trl.chat_template_utils import get_training_chat_template, qwen3_training_chat_template
 
 from arenarl.system.errors import UserError
 from arenarl.system.progress import say
 
 _CHATML = ("<|im_start|>", "<|im_end|>")  # what Qwen3's training template writes around a message
+_MARK = re.compile(r"{%-?\s*generation\b")  # what the policy says stands behind one
 _ASKED = {"role": "user", "content": "what is asked"}
 _TURN = {"role": "assistant", "content": "<think>\nwhat is thought\n</think>\n\nwhat is said"}
 _SEEN = {"role": "tool", "content": "what is seen"}
@@ -29,14 +30,10 @@ def make_trainable(tokenizer: PreTrainedTokenizerBase, path: str) -> None:
     own = tokenizer.chat_template
     if not own:
         raise UserError(f"{path} has no chat template; save one with its tokenizer, or start from a checkpoint that train_sft.py wrote")
-    try:
-        template = get_training_chat_template(tokenizer) or (own["default"] if isinstance(own, dict) else own)
-    except (ValueError, TemplateError):  # one that TRL does not know
-        template = None
-    end = template and turn_end(tokenizer, template)
-    if end is None and all(tokenizer.convert_tokens_to_ids(token) not in (None, tokenizer.unk_token_id) for token in _CHATML):
-        template, end = qwen3_training_chat_template, turn_end(tokenizer, qwen3_training_chat_template)
-        say(f"{path}: its chat template cannot be trained on; Qwen3's training template takes its place")
+    template = own["default"] if isinstance(own, dict) else own
+    end = turn_end(tokenizer, template) if _MARK.search(template) else None
+    if end is None:
+        template, end = _replacement(tokenizer, path)
     if end is None:
         raise UserError(
             f"{path}: its chat template cannot be trained on: thoughts, tool results or the end of a turn get lost in it; "
@@ -45,6 +42,21 @@ def make_trainable(tokenizer: PreTrainedTokenizerBase, path: str) -> None:
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     tokenizer.chat_template, tokenizer.eos_token = template, end
+
+
+def _replacement(tokenizer: PreTrainedTokenizerBase, path: str) -> tuple[str | None, str | None]:
+    """TRL's variant of the tokenizer's template, or Qwen3's, and what ends a turn then; None for that if neither fits."""
+    from trl.chat_template_utils import get_training_chat_template, qwen3_training_chat_template  # loads datasets and pandas
+
+    try:
+        template = get_training_chat_template(tokenizer)
+    except (ValueError, TemplateError):  # one that TRL does not know
+        template = None
+    end = template and turn_end(tokenizer, template)
+    if end is None and all(tokenizer.convert_tokens_to_ids(token) not in (None, tokenizer.unk_token_id) for token in _CHATML):
+        template, end = qwen3_training_chat_template, turn_end(tokenizer, qwen3_training_chat_template)
+        say(f"{path}: its chat template cannot be trained on; Qwen3's training template takes its place")
+    return template, end
 
 
 def turn_end(tokenizer: PreTrainedTokenizerBase, template: str) -> str | None:

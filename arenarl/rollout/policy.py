@@ -8,21 +8,24 @@ JSON scaffolding whole and cuts numbers evenly, so that a trajectory of several 
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
-from peft import AutoPeftModelForCausalLM, LoraConfig, PeftModel
-from peft.tuners.lora import LoraLayer
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, Qwen3Config, Qwen3ForCausalLM, Trainer
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, Qwen3Config, Qwen3ForCausalLM
 from transformers import PreTrainedTokenizerFast as FastTokenizer
 from transformers.integrations import unset_hf_deepspeed_config
-from trl.chat_template_utils import qwen3_training_chat_template
 
 from arenarl.config.schema import PolicyConfig, ScratchConfig
 from arenarl.rollout.attention import share_keys_on_cpu
 from arenarl.rollout.chat_template import make_trainable
 from arenarl.system.atomic_files import appearing
 from arenarl.system.errors import UserError
+
+if TYPE_CHECKING:  # evaluation needs neither, and TRL's templates below come with datasets and pandas: a second and more
+    from peft import LoraConfig, PeftModel
+    from peft.tuners.lora import LoraLayer
+    from transformers import Trainer
 
 _SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 _TAGS = [f"<{slash}{tag}>" for tag in ("think", "tool_call", "tool_response", "answer") for slash in ("", "/")]
@@ -72,18 +75,22 @@ def load_model(path: str, dtype: str) -> PreTrainedModel:
         raise UserError(f"no model at {path}: {str(error).splitlines()[0]}") from error
 
 
-def lora_config(rank: int) -> LoraConfig | None:
+def lora_config(rank: int) -> "LoraConfig | None":
     """LoRA of this rank on all linear layers, or None for full fine-tuning."""
+    from peft import LoraConfig
+
     return LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM") if rank else None
 
 
-def lora_layers(model: PeftModel) -> dict[str, LoraLayer]:
+def lora_layers(model: "PeftModel") -> "dict[str, LoraLayer]":
     """The linear layers that LoRA adapts, by their names in the model itself."""
+    from peft.tuners.lora import LoraLayer
+
     return {name: module for name, module in model.get_base_model().named_modules() if isinstance(module, LoraLayer)}
 
 
 @torch.no_grad()
-def merged_weight(layer: LoraLayer) -> torch.Tensor:
+def merged_weight(layer: "LoraLayer") -> torch.Tensor:
     """What an adapted layer multiplies with, W + scaling BA, computed in float32 and rounded once; the layer stays as it is.
 
     Merged in place and unmerged again, a bfloat16 W would keep the roundings of both, and BA's own would be lost in them.
@@ -94,8 +101,10 @@ def merged_weight(layer: LoraLayer) -> torch.Tensor:
     return merged.mul_(layer.scaling[adapter]).add_(weight).to(weight.dtype)
 
 
-def save_policy(trainer: Trainer, folder: Path) -> None:
+def save_policy(trainer: "Trainer", folder: Path) -> None:
     """Save the trained policy as an ordinary folder; LoRA weights are merged, so that nothing downstream needs to know of them."""
+    from peft import AutoPeftModelForCausalLM, PeftModel
+
     if not isinstance(trainer.accelerator.unwrap_model(trainer.model), PeftModel):
         trainer.save_model(str(folder))
         return
@@ -144,6 +153,8 @@ def build_scratch_model(config: ScratchConfig, tokenizer: PreTrainedTokenizerBas
 
 def train_tokenizer(texts: Iterable[str], tools: list[dict], vocab_size: int) -> FastTokenizer:
     """A byte-level BPE over the SFT split's texts, with Qwen3's control tokens and the tools' JSON scaffolding as added tokens."""
+    from trl.chat_template_utils import qwen3_training_chat_template
+
     scaffolds = _scaffolds(tools)
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import aiohttp
 from transformers import AutoConfig
 
 from arenarl.config.command_line import parse_arguments
@@ -62,6 +61,8 @@ class VLLMServer:
 
     async def ask(self, method: str, path: str, body: dict[str, Any] | None = None, timeout_s: float = _ASK_S) -> Any:
         """The reply's JSON, None for an empty one. A connection of its own for every request: idle ones may have been closed."""
+        import aiohttp  # which the other back ends do without
+
         timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=_ASK_S)
         connector = aiohttp.TCPConnector(force_close=True)
         try:

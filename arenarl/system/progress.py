@@ -75,10 +75,10 @@ class Bar(tqdm):
 
 def quiet_libraries() -> None:
     """Silence what the libraries say on every run whatever happens; warnings that depend on the run stay."""
-    import datasets
     import transformers
 
-    datasets.disable_progress_bars()  # a bar for each of a dozen steps that take a second together
+    if datasets := sys.modules.get("datasets"):  # evaluation does without
+        datasets.disable_progress_bars()  # a bar for each of a dozen steps that take a second together
     transformers.utils.logging.disable_progress_bar()  # a bar for each checkpoint read or written
     rotation = logging.getLogger("transformers.trainer_utils")  # two checkpoints within a second; it then goes by their numbers
     rotation.addFilter(lambda record: "mtime may not be reliable" not in record.getMessage())

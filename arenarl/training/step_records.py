@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 
 import numpy as np
-from scipy.stats import kendalltau
 
 from arenarl.judges.judge import Examiner, true_quality
 from arenarl.training.rewarding import GroupOutcome
@@ -104,4 +103,5 @@ def rank_correlation(one_G: Sequence[float | None], other_G: Sequence[float | No
     known = np.isfinite(one) & np.isfinite(other)
     if np.unique(one[known]).size < 2 or np.unique(other[known]).size < 2:
         return math.nan
-    return float(kendalltau(one[known], other[known]).statistic)
+    order, other_order = (np.sign(np.subtract.outer(values[known], values[known])) for values in (one, other))
+    return float(np.sum(order * other_order) / np.sqrt(np.sum(order**2) * np.sum(other_order**2)))
