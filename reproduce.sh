@@ -33,6 +33,7 @@ readme()    { python -m arenarl.tables.documents; }
 judge_check()  { data; python -m arenarl.studies.judge_reliability --config "$CONFIG" "$@"; }
 judge_faults() { data; sft; python -m arenarl.studies.judge_faults --config "$CONFIG" "$@"; }
 bench()     { python -m arenarl.studies.bench_training --config "$CONFIG" "$@"; }
+speed()     { python -m arenarl.studies.bench_speed --config "$CONFIG" "$@"; }
 bench_tools() { python -m arenarl.studies.bench_tools; }
 bench_search() { python -m arenarl.studies.bench_search "$@"; }
 fidelity()  { if [ "${1:-}" = --grid ]; then python -m arenarl.studies.noise_grid "${@:2}"; else python -m arenarl.studies.fidelity "$@"; fi; }
@@ -124,6 +125,7 @@ usage() {
   echo "  judge_check                   how good a judge is: --judge configs/judges/x.yaml"
   echo "  judge_faults                  RL against a judge server that fails in every way"
   echo "  bench                         a training step beside plain TRL's, and how much of the judging is hidden; --help tells the flags"
+  echo "  speed                         this tree beside another commit, in interleaved pairs: --against COMMIT; --help tells the flags → results/speed.json"
   echo "  bench_tools                   tool calls per second"
   echo "  bench_search                  search queries per second on one core, over 100,000 pages; --pages for fewer"
   echo "  fidelity                      how true each topology's ranking is, and what it costs; simulated, with the truth known. --grid: against as many pointwise calls"
@@ -138,7 +140,7 @@ stage=${1:-}
 case "$stage" in
   quickstart | research | pipeline | data | sft | difficulty | rl | baselines | turns) shift; environment; check "$@"; "$stage" "$@" ;;
   table2 | table3 | fig1 | fig4a | fig4c | ablations | noise | tournament_grpo | all) shift; environment; "$stage" "$@" ;;
-  evaluate | report | readme | judge_check | judge_faults | bench | bench_tools | bench_search | fidelity | bench_tournament | test) shift; environment; "$stage" "$@" ;;
+  evaluate | report | readme | judge_check | judge_faults | bench | speed | bench_tools | bench_search | fidelity | bench_tournament | test) shift; environment; "$stage" "$@" ;;
   test_vllm) shift; test_vllm "$@" ;;
   *) usage ;;
 esac

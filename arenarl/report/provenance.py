@@ -35,7 +35,7 @@ def provenance(config: Config) -> dict[str, Any]:
         "commit": commit(),
         "versions": {name: version(name) for name in _LIBRARIES} | _vllm_version(config),
         "python": sys.version.split()[0],
-        "cpu": _cpu(),
+        "cpu": cpu(),
         "seed": config.seed,
         "data_seed": config.data.seed,
         "judge_train": _judge_provenance(config, config.judge.train),
@@ -46,7 +46,7 @@ def provenance(config: Config) -> dict[str, Any]:
     }
 
 
-def _cpu() -> str:
+def cpu() -> str:
     """Its name and the instructions that torch uses: sums are rounded otherwise with others, so a seed gives other figures."""
     import torch
 
