@@ -49,7 +49,9 @@ def main() -> None:
         with training.main_process_first(local=False):  # one builds the tiny policy, the others read what it saved
             start = prepare_initial_policy(config.policy, folder / "initial", training_texts(data), tools.tools, config.seed)
         tokenizer = load_tokenizer(start)
-        schemas = tools.tools if config.environment.schemas_in_prompt else warn_of_untaught(data, tools.tools)
+        schemas = tools.tools if config.environment.schemas_in_prompt else None
+        if schemas is None:
+            warn_of_untaught(data, tools.tools)
         dataset = tokenize_trajectories(data, tokenizer, schemas, config.sft.max_length, system_prompt(config))
         if training.process_index == 0:
             count_cut(dataset, config.sft.max_length, folder / "data.json")

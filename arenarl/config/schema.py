@@ -201,8 +201,8 @@ class RolloutConfig:
     max_tokens: PositiveInt = 16384  # tokens a trajectory may take after its prompt, observations included. Our choice
     max_turn_tokens: PositiveInt = 4096  # tokens a single assistant turn may take. Our choice
     system_prompt: Prose | None = None  # what a policy whose weights are here is told before the query, in SFT, RL and evaluation alike: a text, a
-    # file of one that ends in .txt or .md, or none; null is none for a policy from scratch, and the text of configs/prompts/policy_<data.language>
-    # where policy.model or rl.init names a model. Not in the paper; our choice
+    # file of one that ends in .txt or .md, or none; null is none for a policy from scratch, and where policy.model or rl.init names a model what
+    # train_sft.py or train_rl.py told it, or the text of configs/prompts/policy_<data.language>. Not in the paper; our choice
     force_answer: Bool = False  # the last turn that the budgets leave room for begins as an answer (C.2, InfoAgent: in evaluation)
     batch_size: PositiveInt = 256  # trajectories that a process generates at once. Our choice
     backend: Literal["transformers", "vllm", "vllm_server"] = "transformers"  # what generates; the paper does not say. Our choice

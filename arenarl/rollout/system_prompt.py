@@ -5,7 +5,9 @@ that makes answers valid before SFT, or without it. Not in the papers; our choic
 """
 
 import hashlib
+from pathlib import Path
 
+from arenarl.config.load import load_config
 from arenarl.config.schema import Config
 from arenarl.llm.prompts import prompt_texts
 from arenarl.system.errors import UserError
@@ -20,10 +22,18 @@ def system_prompt(config: Config) -> str | None:
     """
     said, path = config.rollout.system_prompt, config.rollout.system_prompt_file
     if said is None:
-        return default_prompt(config.data.language) if config.policy.model or config.rl.init else None
+        return _told_so_far(config)
     if path and not (text := text_of_file(path).strip()):
         raise UserError(f"rollout.system_prompt: {path} is empty; write none for no system prompt")
     return text if path else None if said == "none" else said.strip()
+
+
+def _told_so_far(config: Config) -> str | None:
+    """What a start that a stage of ours trained was told there; the default for any other model, nothing for a policy from scratch."""
+    start = Path(config.rl.init or config.policy.model or "")
+    if (start / "provenance.json").is_file():
+        return system_prompt(load_config(start / "config.yaml"))
+    return default_prompt(config.data.language) if config.rl.init or config.policy.model else None
 
 
 def default_prompt(language: str) -> str:

@@ -5,7 +5,7 @@ import json
 import pytest
 from policies import Scripted
 
-from arenarl.config.load import load_config
+from arenarl.config.load import config_to_yaml, load_config
 from arenarl.config.schema import Config, RolloutConfig
 from arenarl.evaluation.parts import fingerprint
 from arenarl.rollout.backends import make_engine
@@ -37,6 +37,14 @@ def engine_of(tokenizer, compact, monkeypatch):
 ])  # fmt: skip
 def test_a_model_of_somebodys_is_told_the_form_of_an_answer_and_a_policy_from_scratch_nothing(overrides, expected):
     assert system_prompt(load_config(QUICKSTART, overrides)) == expected
+
+
+@pytest.mark.parametrize("overrides", [[], ["rollout.system_prompt=Be brief."], ["policy.model=Qwen/Qwen3-8B-Base"]])
+def test_what_a_stage_of_ours_trained_goes_on_with_what_it_was_told(tmp_path, overrides):
+    trained = load_config(QUICKSTART, overrides)
+    (tmp_path / "config.yaml").write_text(config_to_yaml(trained), encoding="utf-8")
+    (tmp_path / "provenance.json").write_text("{}")
+    assert system_prompt(load_config(QUICKSTART, [f"rl.init={tmp_path}"])) == system_prompt(trained)
 
 
 def test_a_file_holds_the_text_and_what_is_generated_depends_on_it(tmp_path):
