@@ -17,6 +17,7 @@ from arenarl.domains.travel.queries import SUBTASKS, make_queries
 from arenarl.rollout.backends import make_engine
 from arenarl.rollout.policy import load_model, load_tokenizer
 from arenarl.run.stage import fix_randomness
+from arenarl.studies import scripted_policy
 from arenarl.studies.scripted_policy import Script, build_policy
 
 GROUPS, GROUP_SIZE, TURNS, TURN_TOKENS = 8, 8, 5, 64
@@ -27,6 +28,7 @@ def main() -> None:
     config.rollout.group_size, config.rollout.max_turns, config.rollout.max_turn_tokens = GROUP_SIZE, TURNS, TURN_TOKENS
     config.rollout.max_tokens = 4 * TURNS * TURN_TOKENS  # observations included
     fix_randomness(config)
+    scripted_policy.GOING_ON = 1.0  # every trajectory takes all its turns
     tools = make_environment(config.environment, config.data.language)
     taken = set()
     queries = [query for subtask in SUBTASKS for query in make_queries(tools.world, subtask, config.data.language, 40, "speed", taken)]

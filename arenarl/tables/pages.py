@@ -79,7 +79,7 @@ def page(name: str, table: Table, summary: dict[str, Any], figures: Sequence[str
         f"Win rates of sampled trajectories by the {' and '.join(summary['judge']) or 'evaluating'} judge, means over seeds with 95 % intervals (t).",
         "Differences are paired over seeds; * is beyond chance at 5 % after Holm's correction for all comparisons of a family, those of all tables. "
         f"Primary are those that the papers' claims name, here: {_primary(summary)}. All others are secondary.",
-        "Judge calls are those for the rewards of a run.",
+        f"Judge calls are those for the rewards of a run. Runs of {', '.join(summary['commits']) or 'no commit yet'}.",
         short_table(table, summary),
         markdown.table(head, lines),
         *(f"![{figure}]({figure}.png)" for figure in figures),

@@ -55,6 +55,7 @@ def summary_of_table(name: str, table: Table, found: Found, verdicts: dict[Compa
         "title": table.title,
         "judge": sorted({run["judge"] for run in runs}),
         "seeds": sorted({run["seed"] for run in runs}),
+        "commits": sorted({run.get("provenance", {}).get("commit") or "no commit" for run in runs}),
         "rows": [_row_figures(row_name, row, table, subtasks, found[row_name]) for row_name, row in table.rows.items()],
         "comparisons": _comparisons(table, found, verdicts),
     }
