@@ -31,9 +31,11 @@ def main() -> None:
 
     from arenarl.domains.environments import make_environment
     from arenarl.report.provenance import provenance
+    from arenarl.rollout.attention import share_keys_on_cpu
     from arenarl.rollout.policy import load_tokenizer, lora_config, prepare_initial_policy, require_model, save_policy
     from arenarl.rollout.system_prompt import system_prompt
     from arenarl.run.checkpoints import Survival, TrainingBar, last_checkpoint
+    from arenarl.training.fused_head import score_labels_only
     from arenarl.training.sft_data import count_cut, in_training_order, tokenize_trajectories, training_texts, warn_of_untaught
 
     if config.policy.model:
@@ -55,6 +57,8 @@ def main() -> None:
         dataset = tokenize_trajectories(data, tokenizer, schemas, config.sft.max_length, system_prompt(config))
         if training.process_index == 0:
             count_cut(dataset, config.sft.max_length, folder / "data.json")
+        share_keys_on_cpu()
+        score_labels_only()
         trainer = SFTTrainer(
             model=start,
             args=training,
@@ -89,6 +93,7 @@ def sft_arguments(config: Config, folder: Path):
         lr_scheduler_type=sft.lr_scheduler,
         warmup_steps=sft.warmup_ratio,  # below 1 it is a share
         weight_decay=sft.weight_decay,
+        adam_beta2=sft.adam_beta2,
         optim="adamw_torch",
         per_device_train_batch_size=sft.batch_size,
         gradient_accumulation_steps=sft.gradient_accumulation,

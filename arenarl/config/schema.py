@@ -318,6 +318,7 @@ class SFTConfig:
     lr_scheduler: SchedulerName = "cosine"  # how it falls over the steps; as transformers names it. Our choice
     warmup_ratio: Annotated[Float, Field(ge=0, lt=1)] = 0.03  # share of the steps. Our choice
     weight_decay: Share = 0.0  # our choice
+    adam_beta2: Annotated[Float, Field(ge=0, lt=1)] = 0.999  # how long AdamW remembers squared gradients. Not in the paper; AdamW's default
     batch_size: PositiveInt = 1  # trajectories a process and step (Appendix A: 1 a GPU)
     gradient_accumulation: PositiveInt = 1  # steps summed before an update
     max_length: PositiveInt = 16384  # tokens; longer trajectories are cut, counted and reported. Our choice

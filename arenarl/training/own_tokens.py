@@ -8,14 +8,10 @@ from typing import Any
 
 import torch
 from trl import GRPOTrainer
-from trl.trainer import utils
+
+from arenarl.training.fused_head import score_labels_only
 
 ROWS_AT_ONCE = 8  # of like length: more fill the matrix products, fewer are padded less. Our choice
-
-
-def score_labels_only() -> None:
-    """TRL's head computes logits where there is a label. On a CPU it would everywhere, to spare accelerators that compile a recompilation."""
-    utils._use_triton = lambda device: True  # asked by the head only; kernels ask their own module
 
 
 class OwnTokensTrainer(GRPOTrainer):
