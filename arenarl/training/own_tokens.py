@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from trl import GRPOTrainer
 
+from arenarl.rollout.attention import share_keys_on_cpu
 from arenarl.training.fused_head import score_labels_only
 
 ROWS_AT_ONCE = 8  # of like length: more fill the matrix products, fewer are padded less. Our choice
@@ -21,13 +22,14 @@ class OwnTokensTrainer(GRPOTrainer):
     """
 
     def __init__(self, *args: Any, **kwargs: Any):
+        share_keys_on_cpu()
         score_labels_only()
         self._own_BT: torch.Tensor | None = None  # of the rows whose log-probabilities are asked for next
         super().__init__(*args, **kwargs)
 
     def _generate(self, prompts: list[Any]) -> tuple:
         generated = super()._generate(prompts)
-        _, completion_ids, env_mask, *_ = generated
+        _, _, env_mask, *_ = generated
         self._own_BT = _padded(env_mask, self.accelerator.device) if env_mask is not None else None
         return generated
 
@@ -67,16 +69,17 @@ class OwnTokensTrainer(GRPOTrainer):
 def _score(
     model: Any, input_ids: torch.Tensor, attention_mask: torch.Tensor, own_BT: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """(B, T) log-probabilities, and entropies if the model's head computes them, of rows that are read from their first token on."""
+    """(B, T) log-probabilities, and entropies if the model's head computes them, of rows that are read from their first token on.
+
+    There is no mask: padding comes behind a row's end, where causal attention does not see it.
+    """
+    length, prompt = input_ids.shape[1], input_ids.shape[1] - own_BT.shape[1]
     starts_B1, longest = attention_mask.argmax(dim=1, keepdim=True), int(attention_mask.sum(dim=1).max())
-    last = input_ids.shape[1] - 1
-    columns = (starts_B1 + torch.arange(longest, device=input_ids.device)).clamp(max=last)
-    is_own = torch.nn.functional.pad(own_BT, (input_ids.shape[1] - own_BT.shape[1], 0)).gather(1, columns).bool()
+    columns = (starts_B1 + torch.arange(longest, device=input_ids.device)).clamp(max=length - 1)
+    is_own = torch.nn.functional.pad(own_BT, (prompt, 0)).gather(1, columns).bool()
     token_ids = input_ids.gather(1, columns)
-    outputs = model(input_ids=token_ids, labels=token_ids.masked_fill(~is_own, -100), fused_lm_head=True)  # causal attention sees no padding
-    # behind a row, so it needs no mask
-    completion = torch.arange(input_ids.shape[1] - own_BT.shape[1], input_ids.shape[1], device=input_ids.device)
-    places = (completion - starts_B1 - 1).clamp(max=longest - 2)
+    outputs = model(input_ids=token_ids, labels=token_ids.masked_fill(~is_own, -100), fused_lm_head=True)
+    places = (torch.arange(prompt, length, device=input_ids.device) - starts_B1 - 1).clamp(max=longest - 2)  # of what predicts a completion's tokens
 
     def laid_out(values: torch.Tensor | None) -> torch.Tensor | None:
         return None if values is None else values.gather(1, places) * own_BT

@@ -28,7 +28,6 @@ from trl.models import unwrap_model_for_generation
 from arenarl.config.schema import Config, RLConfig
 from arenarl.judges.judge import Examiner
 from arenarl.llm.client import LLMClient, RunStopped, Usage
-from arenarl.rollout.attention import share_keys_on_cpu
 from arenarl.rollout.engine import RolloutEngine
 from arenarl.rollout.policy import lora_config
 from arenarl.rollout.weight_sync import VLLMWeights
@@ -75,7 +74,6 @@ def make_trainer(
         append_step(folder / "groups.jsonl", step, group_records(step, groups, outcomes, examine))
 
     every_few_steps = EveryFewSteps(config.rl.eval_steps, engine, act, has_acted)
-    share_keys_on_cpu()
     trainer = OwnTokensTrainer(
         model=policy,
         args=grpo_arguments(config, folder, process_count(), use_cpu=not torch.cuda.is_available()),
