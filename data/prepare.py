@@ -51,7 +51,7 @@ def main() -> None:
     domain, folder = make_domain(config.environment, config.data), Path(config.data.folder)
     if arguments.domain not in (None, domain.name):
         raise UserError(f"{arguments.config} is of the domain {domain.name}, not {arguments.domain}; leave the domain out")
-    if not config.data.source and has_own_queries(folder):
+    if not config.data.source and domain.has_own_queries:
         print(f"{folder} holds queries that were not made here: nothing is prepared")
         return
     if not config.data.source:
@@ -91,11 +91,6 @@ def prepare(domain: Domain, config: Config, folder: Path, settings: dict) -> dic
     manifest = {**settings, "origin": public.origin if public else "generated", "splits": splits}
     write_json(folder / "manifest.json", manifest)
     return manifest
-
-
-def has_own_queries(folder: Path) -> bool:
-    """Whether somebody else wrote them, who must not lose them."""
-    return any(folder.glob("*_queries.jsonl")) and not (folder / "manifest.json").is_file()
 
 
 def generate(domain: Domain, config: Config) -> Iterator[tuple[str, list]]:

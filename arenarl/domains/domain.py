@@ -74,6 +74,12 @@ class Domain:
         """Whether the query's constraints hold what `examine` goes by; one of somebody's own may have none."""
         return True
 
+    @property
+    def has_own_queries(self) -> bool:
+        """Whether somebody wrote those in `data.folder`, who must not lose them: data/prepare.py leaves a manifest beside its own."""
+        folder = Path(self.data.folder)
+        return any(folder.glob("*_queries.jsonl")) and not (folder / "manifest.json").is_file()
+
     def subtasks_of(self, queries: Iterable[Query]) -> tuple[str, ...]:
         """The domain's, then those that only the queries name."""
         return tuple(dict.fromkeys([*self.subtasks, *(query.subtask for query in queries)]))

@@ -93,7 +93,8 @@ def judge_calls(config: Config, stage: str) -> dict[str, int]:
 def count_test_queries(config: Config) -> int:
     """As many as will be made; where others made them, as many as there are. Raises UserError if these are not prepared yet."""
     domain = make_domain(config.environment, config.data)
-    return config.data.test_per_subtask * len(domain.subtasks) or len(domain.read_split("test"))
+    planned = 0 if domain.has_own_queries else config.data.test_per_subtask * len(domain.subtasks)
+    return planned or len(domain.read_split("test"))
 
 
 def _estimate_cases(config: Config, queries: Sequence[Query], baselines: dict[str, Trajectory], client: _CountingClient, cases: int) -> Usage:

@@ -19,7 +19,7 @@ from arenarl.judges.factory import refuse_without_truth
 from arenarl.judges.judge import true_quality
 from arenarl.judges.llm import LLMJudge
 from arenarl.judges.server import JudgeServer, free_port, running_server
-from arenarl.plan.estimate import print_estimate
+from arenarl.plan.estimate import count_test_queries, print_estimate
 from arenarl.rollout.system_prompt import default_prompt
 from arenarl.system.errors import UserError
 from arenarl.training.rewarding import GroupOutcome
@@ -50,7 +50,7 @@ def test_they_are_trained_on_and_tested_though_their_subtask_is_none_of_the_pape
     domain = domain_of(config)
     assert [query.query for query in training_queries_of(config)] == [f"What do I pack for {city}?" for city in CITIES[:4]]
     queries, baselines = domain.read_test_set()
-    assert len(domain.spread_over_subtasks(queries, 3)) == 3 and baselines == {}
+    assert len(domain.spread_over_subtasks(queries, 3)) == 3 and baselines == {} and count_test_queries(config) == 4
 
 
 def test_preparing_data_leaves_them_as_they_are(config, prepare_script, tmp_path, monkeypatch, capsys):
