@@ -8,8 +8,9 @@ is written over it afterwards (`scripted_policy`). Two measurements for each `--
 1. One GRPOTrainer takes our step and TRL's own in turn, on the same prompts, with `--tokens` in every completion. TRL's step is
    `GRPOTrainer` as it comes, but for attention and output head, which are ours in both: `model.generate`, padded forward passes and update, a
    reward function that returns at once. Ours differs in what this project puts in its place: the rollout engine with its back end,
-   log-probabilities of own tokens, tournaments with a judge that answers at once, the metrics. `step_ratio_to_trl` is our median by TRL's, the first pair left out. `tokens_per_s` are generated tokens a
-   second of the rollout, `peak_memory_gb` is the process's on a CPU and what torch allocated on a GPU.
+   log-probabilities of own tokens, tournaments with a judge that answers at once, the metrics. `step_ratio_to_trl` is our median by TRL's,
+   the first pair left out. `tokens_per_s` are generated tokens a second of the rollout, `peak_memory_gb` is the process's on a CPU and what
+   torch allocated on a GPU.
 2. Rollouts of several turns with real tool calls, which end at different times, judged by an HTTP server that takes `--delay_s` a call:
    `overlap` says what `judge_hidden_possible` and `judge_hidden_share` are.
 
