@@ -4,6 +4,7 @@ ZeRO-3 shares parameters, gradients and optimizer states over the processes (App
 weights once a phase (trl_adapter.generating), and what is saved is the whole model.
 """
 
+import importlib
 import json
 import os
 from pathlib import Path
@@ -46,5 +47,16 @@ def start_deepspeed() -> None:
     """Start the process group; to be called once the trainer's arguments are there, before a model is loaded in parts."""
     import deepspeed
 
+    _load_muon()
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # half a minute of compiling, for an inference-only collective
     deepspeed.init_distributed()
+
+
+def _load_muon() -> None:
+    """DeepSpeed asks whether the optimizer is its Muon, whose module compiles a function: loading torch's compiler takes ten seconds."""
+    before = os.environ.get("TORCHDYNAMO_DISABLE")
+    os.environ["TORCHDYNAMO_DISABLE"] = "1"
+    try:
+        importlib.import_module("deepspeed.runtime.zero.muon.original_muon")
+    finally:
+        os.environ.pop("TORCHDYNAMO_DISABLE") if before is None else os.environ.update(TORCHDYNAMO_DISABLE=before)
