@@ -15,7 +15,7 @@ from arenarl.config.schema import Config
 from arenarl.run.stage import is_done, start_stage
 from arenarl.run.timing import timed
 from arenarl.run.tracking import reporters, start_tracking
-from arenarl.run.zero3 import LONGEST_WAIT_S, check_deepspeed, deepspeed_file, start_deepspeed
+from arenarl.run.zero3 import LONGEST_WAIT_S, check_deepspeed, clip_norm, deepspeed_file, start_deepspeed
 from arenarl.system.errors import UserError, guarded
 
 
@@ -94,6 +94,7 @@ def sft_arguments(config: Config, folder: Path):
         warmup_steps=sft.warmup_ratio,  # below 1 it is a share
         weight_decay=sft.weight_decay,
         adam_beta2=sft.adam_beta2,
+        max_grad_norm=clip_norm(sft.deepspeed, 1.0),
         optim="adamw_torch",
         per_device_train_batch_size=sft.batch_size,
         gradient_accumulation_steps=sft.gradient_accumulation,

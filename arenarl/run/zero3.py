@@ -38,6 +38,13 @@ def check_deepspeed(key: str, path: str | None, script: str, is_check: bool) -> 
     return zero.get("stage", 0)
 
 
+def clip_norm(path: str | None, norm: float) -> float:
+    """To which gradients are clipped, 0 for not at all: where the JSON names Muon, DeepSpeed clips what Muon made of them, and little is left."""
+    file = deepspeed_file(path)
+    optimizer = json.loads(text_of_file(Path(file))).get("optimizer", {}) if file else {}
+    return 0.0 if str(optimizer.get("type")).lower() == "muon" else norm
+
+
 def deepspeed_file(path: str | None) -> str | None:
     """The JSON that is meant: as it is, or the repository's from another working directory."""
     return None if path is None else str(file_named(path))

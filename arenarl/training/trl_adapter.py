@@ -32,7 +32,7 @@ from arenarl.rollout.engine import RolloutEngine
 from arenarl.rollout.policy import lora_config
 from arenarl.rollout.weight_sync import VLLMWeights
 from arenarl.run.tracking import log_table, reporters
-from arenarl.run.zero3 import LONGEST_WAIT_S, deepspeed_file, start_deepspeed
+from arenarl.run.zero3 import LONGEST_WAIT_S, clip_norm, deepspeed_file, start_deepspeed
 from arenarl.system.errors import UserError
 from arenarl.system.progress import process_count
 from arenarl.system.seeds import stable_seed
@@ -107,7 +107,7 @@ def grpo_arguments(config: Config, folder: Path, processes: int, use_cpu: bool) 
         learning_rate=rl.learning_rate,
         lr_scheduler_type=rl.lr_scheduler,
         optim="adamw_torch",
-        max_grad_norm=rl.max_grad_norm,
+        max_grad_norm=clip_norm(rl.deepspeed, rl.max_grad_norm),
         per_device_train_batch_size=rl.micro_batch_size,
         gradient_accumulation_steps=micro_batches // rl.updates_per_rollout,
         steps_per_generation=micro_batches,
