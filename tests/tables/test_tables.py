@@ -391,6 +391,6 @@ def test_a_tables_keys_change_its_bases_one_by_one_and_a_rows_those_of_its_table
     [run] = runs_of("fig4c", table, ["stopped_arenarl"], [0])
     assert run.settings["rl.steps"] == 160 and run.settings["judge.train.sigma_call"] == 2.0
     own = {"name": "tables/cold-start-stopped", "sft.stop_at_valid": 0.25, "sft.save_steps": 2}
-    assert table.cold_start_set == {"sft.deepspeed": None, "sft.batch_size": 8} | own
+    assert table.cold_start_set == read_table("table2").cold_start_set | own
     [gspo] = runs_of("table3", read_table("table3"), ["gspo"], [0])
     assert gspo.settings["rl.steps"] == 160 and gspo.settings["judge.train.sigma_call"] == 2.0
