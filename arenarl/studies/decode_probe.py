@@ -14,7 +14,8 @@ from time import perf_counter
 from arenarl.config.command_line import parse_arguments
 from arenarl.domains.environments import make_environment
 from arenarl.domains.travel.queries import SUBTASKS, make_queries
-from arenarl.rollout.backends import make_engine
+from arenarl.rollout.engine import RolloutEngine
+from arenarl.rollout.generation import TransformersGenerator
 from arenarl.rollout.policy import load_model, load_tokenizer
 from arenarl.run.stage import fix_randomness
 from arenarl.studies import scripted_policy
@@ -35,7 +36,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         policy, _ = build_policy(config, "tiny", queries, Path(folder))
         tokenizer, model = load_tokenizer(policy), load_model(policy, config.policy.dtype).eval()
-    engine = make_engine(config.rollout, tokenizer, tools, config.environment.schemas_in_prompt, model)
+    generator = TransformersGenerator(model, tokenizer, config.rollout.batch_size)
+    engine = RolloutEngine(generator, tokenizer, lambda: tools, config.rollout, config.environment.schemas_in_prompt)
     engine.generator.generate = Script(tokenizer, engine.generator.generate, TURNS)
     engine.roll_out_groups(queries[:1], seed=0)
     start = perf_counter()

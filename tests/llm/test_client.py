@@ -369,9 +369,9 @@ def test_what_never_becomes_a_completion_is_a_counted_failure_and_too_many_stop_
     reply = by_prompt(lambda name, number: completion('{"score": 4}') if name in good else raw(NO_COMPLETION[name.rpartition(" ")[0]]))
     with serving(reply) as url:
         client = client_of(tmp_path, max_failure_share=1.0)
-        replies = ask_all(client, llm(url, patience_s=1.0), [*names, *good])
+        replies = ask_all(client, llm(url, patience_s=3.0), [*names, *good])
         strict = client_of(tmp_path / "strict", max_failure_share=0.4)
-        assert ask_all(strict, llm(url, patience_s=1.0), [*names, *good])[: len(names)] == [None] * len(names)
+        assert ask_all(strict, llm(url, patience_s=3.0), [*names, *good])[: len(names)] == [None] * len(names)
     assert replies[: len(names)] == [None] * len(names) and all(reply.score == 4 for reply in replies[len(names) :])
     assert client.take_usage()[0].failed == len(names) and client.stop_reason is None
     assert "judge.max_failure_share=0.4; the last: NoCompletion: status 200, but no chat completion" in strict.stop_reason
