@@ -49,7 +49,7 @@ def main() -> None:
     domain = make_domain(config.environment, config.data)
     queries = training_queries(domain, config.rl, config.reward.name, config.pass_rates)
     refuse_without_truth("judge.train", [config.judge.train], domain, queries)
-    refuse_without_truth("judge.eval", config.judge.eval, domain, domain.read_test_set()[0])
+    refuse_without_truth("judge.eval", config.judge.eval, domain, domain.read_split("test"))
     folder = start_stage(config, "rl", provenance)
     keep_start(folder, start)
     refuse_other_pass_rates(config.rl, config.pass_rates, start)

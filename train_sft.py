@@ -52,11 +52,11 @@ def main() -> None:
             start = prepare_initial_policy(config.policy, folder / "initial", training_texts(data), tools.tools, config.seed)
         tokenizer = load_tokenizer(start)
         schemas = tools.tools if config.environment.schemas_in_prompt else None
-        if schemas is None:
-            warn_of_untaught(data, tools.tools)
         dataset = tokenize_trajectories(data, tokenizer, schemas, config.sft.max_length, system_prompt(config))
         if training.process_index == 0:
             count_cut(dataset, config.sft.max_length, folder / "data.json")
+            if schemas is None:
+                warn_of_untaught(data, tools.tools)
         share_keys_on_cpu()
         score_labels_only()
         trainer = SFTTrainer(

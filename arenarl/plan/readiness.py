@@ -15,14 +15,13 @@ from arenarl.judges.llm import LLMJudge
 from arenarl.llm.client import LLMClient
 from arenarl.plan.memory import gb
 from arenarl.plan.stage import Stage
-from arenarl.rollout.engine import RolloutEngine
+from arenarl.rollout.engine import RolloutEngine, longest_prompt
 from arenarl.system.errors import UserError
 from arenarl.system.progress import process_count
 from arenarl.trajectory import Query, Trajectory
 
 PATIENCE_S = 30.0  # for which a judge that does not reply is asked again
 CHECKPOINTS = 3  # on the disk at once: two are kept while a third is written
-LONGEST = 20  # queries, by their text, whose prompts are counted
 
 
 def check_readiness(config: Config, folder: Path, queries: Sequence[Query], engine: RolloutEngine, client: LLMClient | None) -> None:
@@ -43,8 +42,7 @@ def check_readiness(config: Config, folder: Path, queries: Sequence[Query], engi
 
 
 def _check_prompts(stage: Stage, queries: Sequence[Query], engine: RolloutEngine) -> None:
-    longest = sorted(queries, key=lambda query: len(query.query))[-LONGEST:]
-    prompt, budget, positions = max(len(engine.prompt_ids(query)) for query in longest), stage.length, stage.shape.positions
+    prompt, budget, positions = longest_prompt(engine, queries), stage.length, stage.shape.positions
     if prompt + budget > positions:
         raise UserError(
             f"a prompt of {prompt:,} tokens and rollout.max_tokens={budget} are more than the {positions:,} that the model reads; "

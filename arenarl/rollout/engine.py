@@ -32,6 +32,7 @@ from arenarl.trajectory import (
     tool_message,
 )
 
+LONGEST = 20  # queries whose prompts are counted to find the longest
 ANSWER_BEGUN = "<think>\n\n</think>\n\n<answer>\n"
 Tick = Callable[[int, Trajectory], None]  # told of the index of an attempt and the trajectory that it became
 
@@ -48,6 +49,11 @@ class Attempt:
     temperature: float
     seed: int
     max_turns: int | None = None
+
+
+def longest_prompt(engine: "RolloutEngine", queries: Sequence[Query]) -> int:
+    """Tokens of the longest prompt, of the queries whose texts are longest."""
+    return max(len(engine.prompt_ids(query)) for query in sorted(queries, key=lambda query: len(query.query))[-LONGEST:])
 
 
 def attempts_at(queries: Sequence[Query], temperature: float, seed: int, sample: int = 0, max_turns: int | None = None) -> list[Attempt]:

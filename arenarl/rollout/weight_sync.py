@@ -20,7 +20,7 @@ from trl.generation.vllm_generation import VLLMGeneration
 from trl.trainer.utils import ensure_master_addr_port
 
 from arenarl.config.schema import Config
-from arenarl.rollout.engine import RolloutEngine
+from arenarl.rollout.engine import RolloutEngine, longest_prompt
 from arenarl.rollout.parity import PROMPTS, Parity, measure_parity, require_parity
 from arenarl.rollout.policy import lora_layers, merged_weight
 from arenarl.rollout.vllm_generation import open_engine
@@ -98,8 +98,7 @@ class ServedWeights(MergedWeights):
 
 def require_room(engine: RolloutEngine, queries: Sequence[Query], positions: int) -> None:
     """Raises UserError if a trajectory that takes its whole budget would be longer than what vLLM keeps room for, and be cut by it."""
-    prompt = max(len(engine.prompt_ids(query)) for query in sorted(queries, key=lambda query: len(query.query))[-PROMPTS:])  # longest, about
-    room = min(engine.config.longest, positions)
+    prompt, room = longest_prompt(engine, queries), min(engine.config.longest, positions)
     if prompt + engine.config.max_tokens > room:
         raise UserError(
             f"a prompt of {prompt:,} tokens and rollout.max_tokens={engine.config.max_tokens} are more than the {room:,} that vLLM has room for; "

@@ -8,6 +8,7 @@ import importlib
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 from arenarl.system.errors import UserError
 from arenarl.system.repository import file_named
@@ -28,7 +29,7 @@ def check_deepspeed(key: str, path: str | None, script: str, is_check: bool) -> 
     if not Path(file).exists():
         raise UserError(f"{key}={path} does not exist; name a DeepSpeed JSON or set it to null")
     try:
-        zero = dict(json.loads(text_of_file(Path(file)))["zero_optimization"])
+        zero = dict(_settings(file)["zero_optimization"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UserError(f"{key}={path} is no DeepSpeed JSON with a zero_optimization: {error}; start from ds_config.json") from error
     if zero.get("stage") == 3 and not zero.get("stage3_gather_16bit_weights_on_model_save"):
@@ -41,8 +42,12 @@ def check_deepspeed(key: str, path: str | None, script: str, is_check: bool) -> 
 def clip_norm(path: str | None, norm: float) -> float:
     """To which gradients are clipped, 0 for not at all: where the JSON names Muon, DeepSpeed clips what Muon made of them, and little is left."""
     file = deepspeed_file(path)
-    optimizer = json.loads(text_of_file(Path(file))).get("optimizer", {}) if file else {}
+    optimizer = _settings(file).get("optimizer", {}) if file else {}
     return 0.0 if str(optimizer.get("type")).lower() == "muon" else norm
+
+
+def _settings(file: str) -> dict[str, Any]:
+    return json.loads(text_of_file(Path(file)))
 
 
 def deepspeed_file(path: str | None) -> str | None:
@@ -66,4 +71,6 @@ def _load_muon() -> None:
     try:
         importlib.import_module("deepspeed.runtime.zero.muon.original_muon")
     finally:
-        os.environ.pop("TORCHDYNAMO_DISABLE") if before is None else os.environ.update(TORCHDYNAMO_DISABLE=before)
+        del os.environ["TORCHDYNAMO_DISABLE"]
+        if before is not None:
+            os.environ["TORCHDYNAMO_DISABLE"] = before

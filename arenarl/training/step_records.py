@@ -103,5 +103,6 @@ def rank_correlation(one_G: Sequence[float | None], other_G: Sequence[float | No
     known = np.isfinite(one) & np.isfinite(other)
     if np.unique(one[known]).size < 2 or np.unique(other[known]).size < 2:
         return math.nan
-    order, other_order = (np.sign(np.subtract.outer(values[known], values[known])) for values in (one, other))
-    return float(np.sum(order * other_order) / np.sqrt(np.sum(order**2) * np.sum(other_order**2)))
+    from scipy.stats import kendalltau  # at the first step of RL, not at every start
+
+    return float(kendalltau(one[known], other[known]).statistic)
