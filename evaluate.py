@@ -19,7 +19,6 @@ from arenarl.system.errors import UserError, guarded
 
 def main() -> None:
     config, arguments = parse_arguments(__doc__, lambda parser: parser.add_argument("--query", help="answer this one query and print the trajectory"))
-    policies = config.evaluated
 
     from arenarl.domains.domain import make_domain
     from arenarl.domains.environments import make_environment
@@ -36,7 +35,7 @@ def main() -> None:
     from arenarl.report.summary import print_table, print_trajectory, summary_of_run
     from arenarl.rollout.backends import make_policy_engine, require_backend
     from arenarl.rollout.engine import Attempt
-    from arenarl.rollout.policy import load_tokenizer
+    from arenarl.rollout.policy import load_tokenizer, require_model
     from arenarl.run.processes import join_processes, own_share
     from arenarl.run.stage import start_stage
     from arenarl.run.timing import timed
@@ -49,6 +48,7 @@ def main() -> None:
     if arguments.query and config.rollout.backend == "vllm" and process_count() > 1:
         raise UserError("--query is answered by one process, and vLLM's engines start together; start the script with python, without torchrun")
     join_processes(config)
+    policies = {name: require_model(policy) if isinstance(policy, str) else policy for name, policy in config.evaluated.items()}
     for policy in policies.values():
         if isinstance(policy, str):
             load_tokenizer(policy)

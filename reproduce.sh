@@ -50,6 +50,20 @@ research() {
   python -m arenarl.report.conclusion "$(python -m arenarl.config --config "$CONFIG" --run-name "$@")"
 }
 
+# A pretrained model instead of one from scratch: as it is, after SFT, after RL by tournament and by scores; and SFT with the tools' schemas in the prompt.
+real_model() {
+  local folder=configs/travel/smollm2_135m seed name
+  for seed in 0 1; do
+    CONFIG=$folder.yaml; data --set seed=$seed "$@"
+    CONFIG=${folder}_untouched.yaml; evaluate --set seed=$seed "$@"
+    CONFIG=$folder.yaml; sft --set seed=$seed "$@"; rl --set seed=$seed "$@"; evaluate --set seed=$seed "$@"; report --set seed=$seed "$@"
+    CONFIG=${folder}_grpo.yaml; rl --set seed=$seed "$@"; evaluate --set seed=$seed "$@"
+    CONFIG=${folder}_schemas.yaml; sft --set seed=$seed "$@"
+    name=$(python -m arenarl.config --config "$CONFIG" --run-name --set seed=$seed "$@")
+    evaluate --set seed=$seed --set "evaluate.checkpoints={sft: runs/$name/sft}" "$@"
+  done
+}
+
 fail() { echo "error: $1" >&2; exit 2; }
 
 # uv finds the build of torch for this machine, CPU or the CUDA of its driver; where it cannot, pip takes the usual one.
@@ -116,6 +130,7 @@ usage() {
   echo "  pipeline                      data, SFT, RL, evaluation, report → results/quickstart/"
   echo "  data | sft | rl | evaluate | report    one of its stages"
   echo "  research                      the same for Open-DeepResearch: closed questions and open-ended queries → results/research/"
+  echo "  real_model                    SmolLM2-135M out of the package index in place of the tiny policy: SFT, RL, GRPO, two seeds → results/smollm2"
   echo "  difficulty                    how often the SFT policy answers each closed query, before RL"
   echo "  baselines                     GRPO and GSPO with pointwise rewards, and a judge without errors, from the same SFT policy"
   echo "  turns                         few turns in RL, many, and from few to many (ScalingInter-RL), with pass@k and test-time turns"
@@ -140,7 +155,7 @@ stage=${1:-}
 case "$stage" in
   quickstart | research | pipeline | data | sft | difficulty | rl | baselines | turns) shift; environment; check "$@"; "$stage" "$@" ;;
   table2 | table3 | fig1 | fig4a | fig4c | ablations | noise | tournament_grpo | all) shift; environment; "$stage" "$@" ;;
-  evaluate | report | readme | judge_check | judge_faults | bench | speed | bench_tools | bench_search | fidelity | bench_tournament | test) shift; environment; "$stage" "$@" ;;
+  real_model | evaluate | report | readme | judge_check | judge_faults | bench | speed | bench_tools | bench_search | fidelity | bench_tournament | test) shift; environment; "$stage" "$@" ;;
   test_vllm) shift; test_vllm "$@" ;;
   *) usage ;;
 esac

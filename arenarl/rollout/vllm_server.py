@@ -21,6 +21,7 @@ from transformers import AutoConfig
 from arenarl.config.command_line import parse_arguments
 from arenarl.config.schema import Config
 from arenarl.rollout.generation import GeneratedTurn, TurnRequest
+from arenarl.rollout.policy import require_model
 from arenarl.rollout.vllm_generation import bear_with_cpu, other_shape, require_vllm, sampling_of
 from arenarl.system.errors import GO_ON, UserError, guarded
 
@@ -100,7 +101,8 @@ def serve_arguments(config: Config, more: Sequence[str] = ()) -> list[str]:
     """vLLM's for the policy that RL starts from."""
     url = urlsplit(config.rollout.server_url)
     address = ["--host", url.hostname or "127.0.0.1", "--port", str(url.port or 8000)]
-    policy = str(Path(config.sft_policy).resolve()) if Path(config.sft_policy).is_dir() else config.sft_policy  # found from elsewhere too
+    policy = require_model(config.sft_policy)
+    policy = str(Path(policy).resolve()) if Path(policy).is_dir() else policy  # found from elsewhere too
     ours = ["--dtype", config.policy.dtype, "--logprobs-mode", "processed_logprobs", "--generation-config", "vllm"]
     return ["--model", policy, *address, *ours, *more]
 

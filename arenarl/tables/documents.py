@@ -34,6 +34,12 @@ ROWS = {  # folder of results/ (with -seedN appended for other seeds) -> what th
     "quickstart-long-turns": ("ArenaRL, 8 turns in RL", "configs/methods/long_turns.yaml"),
     "quickstart-scaling-turns": ("ArenaRL, ScalingInter-RL: 3, 5, 8 turns", "configs/methods/scaling_turns.yaml"),
 }
+REAL_ROWS = {
+    "smollm2-untouched": ("untouched", "configs/travel/smollm2_135m_untouched.yaml"),
+    "smollm2": ("ArenaRL", "configs/travel/smollm2_135m.yaml"),
+    "smollm2-grpo": ("GRPO, pointwise score of the trajectory", "configs/travel/smollm2_135m_grpo.yaml"),
+    "smollm2-schemas": ("SFT with the tools' schemas in the prompt", "configs/travel/smollm2_135m_schemas.yaml"),
+}
 RESEARCH_ROWS = {
     "research": ("closed by correctness, open-ended by tournament", "configs/research/quickstart.yaml"),
     "research-correctness": ("closed questions only, by correctness", "configs/research/quickstart_correctness.yaml"),
@@ -79,6 +85,11 @@ def research_table(results: Path) -> str:
     return results_table(results, RESEARCH_ROWS, RESEARCH)
 
 
+def real_model_table(results: Path) -> str:
+    """The same of a pretrained model."""
+    return results_table(results, REAL_ROWS)
+
+
 def fidelity_tables(results: Path) -> str:
     """How true each topology's ranking is."""
     summary = read_json(results / "ranking_fidelity" / "summary.json")
@@ -102,7 +113,8 @@ def paper_table(name: str) -> Callable[[Path], str]:
 
 GENERATED = {  # document -> marker -> what stands between it and its end
     "README.md": {"quickstart": quickstart_ending, "methods": methods},
-    "docs/results.md": {"results": results_table, "research": research_table} | {name: paper_table(name) for name in TABLES},
+    "docs/results.md": {"results": results_table, "research": research_table, "real_model": real_model_table}
+    | {name: paper_table(name) for name in TABLES},
     "docs/tournament.md": {"fidelity": fidelity_tables, "noise_grid": noise_grid_table},
     "docs/scale.md": {"scale": scale.scale_table},
     "configs/launch/README.md": {

@@ -272,16 +272,17 @@ def reward_function(
         outcomes = judging[0].outcomes()
         usage = llm_usage(client) if client else {}
         seconds = (rollout_end - rollout_start, start - rollout_end, time.perf_counter() - start)
-        ends = [Counter(trajectory.stop_reason for trajectory in one.trajectories) for one in groups]
-        judged = gather_object([(outcome.scored_calls, outcome.tally, seconds, end) for outcome, end in zip(outcomes, ends, strict=True)])
-        arena.learn(n, [calls for calls, *_ in judged])
-        arena.count([tally for _, tally, *_ in judged])
+        judged = gather_object([(*_of_group(one, outcome), seconds) for one, outcome in zip(groups, outcomes, strict=True)])
+        calls, tallies, ends, tokens, seconds = zip(*judged, strict=True)  # of all processes
+        arena.learn(n, calls)
+        arena.count(tallies)
         if validity:
-            validity.look(trainer_state.global_step, sum((end for *_, end in judged), start=Counter()), groups)
-        slowest = max((seconds for _, _, seconds, _ in judged), key=sum)  # all wait for it
+            validity.look(trainer_state.global_step, sum(ends, start=Counter()), groups)
+        slowest = max(seconds, key=sum)  # all wait for it
         known = arena.judge_metrics() | usage | {  # the same on all processes
             **dict(zip(("time/rollout_s", "time/forward_s", "time/judge_s"), slowest, strict=True)),
             "rollout/max_turns": config.turns.at(trainer_state.global_step),
+            "rollout/tokens_per_s": sum(tokens) / slowest[0],
         }
         log_metric("time/judge_hidden_s", judging[0].busy_s(until=start))
         for name, values in (log(groups, outcomes) | {name: [value] for name, value in known.items()}).items():
@@ -299,6 +300,12 @@ def reward_function(
 
     reward.__name__ = config.reward.name
     return reward
+
+
+def _of_group(group: RolloutGroup, outcome: GroupOutcome) -> tuple[Any, Any, Counter[str], int]:
+    """What all processes hear of one: scored calls, tally, how its trajectories ended, tokens of the policy's own."""
+    ends = Counter(trajectory.stop_reason for trajectory in group.trajectories)
+    return outcome.scored_calls, outcome.tally, ends, sum(trajectory.policy_tokens for trajectory in group.trajectories)
 
 
 def llm_usage(client: LLMClient) -> dict[str, float]:

@@ -84,17 +84,17 @@ def test_vllm_needs_room_for_a_trajectory_and_its_prompt_but_for_no_more_than_th
 
 
 def complete_configs():
-    """The YAMLs of whole runs, and the GPUs that each names by stage; those of the quickstart's size run on two processes of a laptop."""
+    """The YAMLs of whole runs, and the GPUs that each names by stage; the others run on two processes of a laptop."""
     for path in sorted(path for folder in ("", "travel", "research", "methods") for path in (ROOT / "configs" / folder).glob("*.yaml")):
         named = re.search("^# GPUs of 80 GB: (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
         stages = {name: int(gpus) for name, gpus in re.findall(r"(sft|rl|evaluate) (\d+)", named[1])} if named else dict.fromkeys(STAGES, 2)
-        yield pytest.param(path, stages, 80.0 if named else 4.0, id=str(path.relative_to(ROOT / "configs")))
+        yield pytest.param(path, stages, 80.0 if named else 8.0 if path.name.startswith("smollm2") else 4.0, id=str(path.relative_to(ROOT / "configs")))
 
 
 @pytest.mark.parametrize(("path", "stages", "memory_gb"), list(complete_configs()))
 def test_every_config_fits_the_gpus_that_it_names(path, stages, memory_gb):
     config = load_config(path)
-    assert config.policy.model is None or memory_gb == 80.0, "a model of this size needs a line that names its GPUs"
+    assert config.policy.model is None or memory_gb > 4.0, "a model of this size needs a line that names its GPUs"
     for name, gpus in (stages or {"evaluate": 1}).items():
         assert Stage(config, name, gpus, Hardware(memory_gb)).misfits == [], name
     assert stages or not Stage(config, "evaluate").phases

