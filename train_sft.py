@@ -35,6 +35,7 @@ def main() -> None:
     from arenarl.rollout.policy import load_tokenizer, lora_config, prepare_initial_policy, require_model, save_policy
     from arenarl.rollout.system_prompt import system_prompt
     from arenarl.run.checkpoints import Survival, TrainingBar, last_checkpoint
+    from arenarl.run.processes import hold_gradients_once
     from arenarl.training.fused_head import score_labels_only
     from arenarl.training.sft_data import count_cut, in_training_order, tokenize_trajectories, training_texts, warn_of_untaught
 
@@ -66,6 +67,7 @@ def main() -> None:
             callbacks=[Survival(stopwatch)],
             peft_config=lora_config(config.policy.lora_rank),
         )
+        hold_gradients_once(trainer)
         bar = TrainingBar("sft")
         bar.attach(trainer)
         if config.sft.stop_at_valid is not None:

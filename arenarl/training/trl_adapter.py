@@ -31,6 +31,7 @@ from arenarl.llm.client import LLMClient, RunStopped, Usage
 from arenarl.rollout.engine import RolloutEngine
 from arenarl.rollout.policy import lora_config
 from arenarl.rollout.weight_sync import VLLMWeights
+from arenarl.run.processes import hold_gradients_once
 from arenarl.run.tracking import log_table, reporters
 from arenarl.run.zero3 import LONGEST_WAIT_S, clip_norm, deepspeed_file, start_deepspeed
 from arenarl.system.errors import UserError
@@ -84,6 +85,7 @@ def make_trainer(
         callbacks=[every_few_steps, KeptWithCheckpoint(arena)],
         peft_config=lora_config(config.policy.lora_rank),
     )
+    hold_gradients_once(trainer)
     every_few_steps.trainer = trainer
     if config.rollout.backend != "transformers":
         trainer.vllm_weights = VLLMWeights(trainer, engine, queries, config)

@@ -88,7 +88,7 @@ def complete_configs():
     for path in sorted(path for folder in ("", "travel", "research", "methods") for path in (ROOT / "configs" / folder).glob("*.yaml")):
         named = re.search("^# GPUs of 80 GB: (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
         stages = {name: int(gpus) for name, gpus in re.findall(r"(sft|rl|evaluate) (\d+)", named[1])} if named else dict.fromkeys(STAGES, 2)
-        yield pytest.param(path, stages, 80.0 if named else 8.0 if path.name.startswith("smollm2") else 4.0, id=str(path.relative_to(ROOT / "configs")))
+        yield pytest.param(path, stages, 80.0 if named else 8.0 if "smollm2" in path.name else 4.0, id=str(path.relative_to(ROOT / "configs")))
 
 
 @pytest.mark.parametrize(("path", "stages", "memory_gb"), list(complete_configs()))
