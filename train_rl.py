@@ -32,7 +32,7 @@ def main() -> None:
     from arenarl.plan.estimate import print_estimate
     from arenarl.plan.readiness import check_readiness
     from arenarl.report.provenance import provenance
-    from arenarl.rollout.backends import make_engine, require_backend
+    from arenarl.rollout.backends import make_engine, require_backend, require_sync
     from arenarl.rollout.policy import load_tokenizer, require_model, save_policy
     from arenarl.run.checkpoints import Survival, TrainingBar, last_checkpoint
     from arenarl.run.stage import is_done, start_stage
@@ -44,7 +44,9 @@ def main() -> None:
     from arenarl.training.trl_adapter import make_trainer, saved_if_stopped
 
     start = require_model(config.sft_policy)
-    require_backend(config.rollout, start, config.policy.dtype)
+    require_backend(config.rollout, start, config.policy.dtype, arguments.check)
+    if not arguments.check:
+        require_sync(config.rollout)
     tokenizer = load_tokenizer(start)
     domain = make_domain(config.environment, config.data)
     queries = training_queries(domain, config.rl, config.reward.name, config.pass_rates)

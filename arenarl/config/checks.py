@@ -9,7 +9,16 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from arenarl.config.schema import BY_ANSWER, WITH_FORMAT_REWARD, Config, EnvironmentConfig, ResearchDataConfig, RLConfig, TournamentConfig
+from arenarl.config.schema import (
+    BY_ANSWER,
+    WITH_FORMAT_REWARD,
+    Config,
+    EnvironmentConfig,
+    ResearchDataConfig,
+    RLConfig,
+    RolloutConfig,
+    TournamentConfig,
+)
 from arenarl.config.value_types import REWARDS
 from arenarl.system.errors import UserError
 from arenarl.tournament.group_stage import GroupStage
@@ -31,6 +40,7 @@ def check(config: Config) -> None:
     _check_llms(config)
     _check_method(config)
     _check_address("rollout.server_url", config.rollout.server_url, "such as http://127.0.0.1:8000")
+    _check_vllm(config.rollout)
     _check_tournament(config)
     _check_training(config)
     if config.environment.name == "research":
@@ -49,6 +59,15 @@ def _check_address(key: str, url: str | None, hint: str = "a key belongs into th
         is_sound = False
     if not is_sound or "@" in parts.netloc or parts.query or parts.fragment:
         raise UserError(f"{key} must be an http(s) address with a host and without a key in it; {hint}")
+
+
+def _check_vllm(rollout: RolloutConfig) -> None:
+    """Refuse keys of another back end that would change how it works, and be left aside."""
+    default = RolloutConfig()
+    for key, backend in {"vllm_sleep": "vllm", "vllm_tensor_parallel": "vllm", "server_sync": "vllm_server"}.items():
+        if rollout.backend != backend and (value := getattr(rollout, key)) != getattr(default, key):
+            hint = "; a server takes -- --tensor-parallel-size" if key == "vllm_tensor_parallel" else ""
+            raise UserError(f"rollout.{key}={str(value).lower()} is of rollout.backend={backend}, not of {rollout.backend}{hint}; leave it out")
 
 
 def _check_tournament(config: Config) -> None:
@@ -171,6 +190,19 @@ def _check_method(config: Config) -> None:
     for key in ("save_steps", "eval_steps"):
         if getattr(rl, key) % rl.updates_per_rollout:
             raise UserError(f"rl.{key}={getattr(rl, key)}: must be a multiple of rl.updates_per_rollout={rl.updates_per_rollout}")
+
+
+def check_tensor_parallel(rollout: RolloutConfig, processes: int) -> None:
+    """Refuse engines of unequal size.
+
+    Raises:
+        UserError: names both numbers.
+    """
+    if processes % rollout.vllm_tensor_parallel:
+        raise UserError(
+            f"rollout.vllm_tensor_parallel={rollout.vllm_tensor_parallel} does not divide {processes} processes into engines of equal size; "
+            "change one of them"
+        )
 
 
 def check_groups(config: Config, processes: int) -> None:

@@ -209,9 +209,12 @@ class RolloutConfig:
     backend: Literal["transformers", "vllm", "vllm_server"] = "transformers"  # what generates; the paper does not say. Our choice
     # vllm: an engine in every training process, on the same GPU. vllm_server: `python -m arenarl.rollout.vllm_server`, on GPUs of its own.
     vllm_memory: Annotated[Share, Field(gt=0)] = 0.3  # of `vllm`: share of the GPU's memory that its weights and cache take in training. Our choice
+    vllm_sleep: Bool = False  # of `vllm`: in training it gives its memory back between rollouts; needs GPUs. Our choice
+    vllm_tensor_parallel: PositiveInt = 1  # of `vllm`: processes, next to each other in rank, whose GPUs share an engine. Our choice
     server_url: Text = "http://127.0.0.1:8000"  # of `vllm_server`
-    server_weights: Text | None = None  # of `vllm_server`: the folder through which it gets each step's weights, on a disk that it sees
-    # too, such as /dev/shm/policy on one machine; null is the run's own folder
+    server_sync: Literal["disk", "nccl"] = "disk"  # of `vllm_server`: how each step's weights get there; nccl needs GPUs on both sides. Our choice
+    server_weights: Text | None = None  # of `server_sync: disk`: the folder through which they do, on a disk that the server sees too, such
+    # as /dev/shm/policy on one machine; null is the run's own folder
     parity_steps: PositiveInt = 20  # optimizer steps between checks that vLLM agrees with the trainer, the first before step 1. Our choice
     parity_bound: PositiveFloat = 0.05  # nats: a larger mean difference of the logprobs of vLLM's greedy tokens stops the run. Our choice
 

@@ -168,9 +168,14 @@ def generation(shape: Shape, rows: int, tokens: int) -> dict[str, int]:
     return {"key-value caches": kept, "their copies in a batch": kept, "reading what is new": max(min(rows * tokens, ENCODED_AT_ONCE), tokens) * read}
 
 
-def vllm_cache(shape: Shape, share: float) -> int:
-    """Tokens in vLLM's cache if it has `share` bytes of a GPU; below 0 if they don't hold the weights."""
-    return int((share - ENGINE - shape.width * shape.parameters) // kv_bytes(shape))
+def vllm_part(shape: Shape, gpus: int, tokens: int) -> float:
+    """Bytes that a vLLM engine split over so many GPUs takes of each, with a cache for so many tokens: a head's cache is never split."""
+    return ENGINE + shape.width * shape.parameters / gpus + tokens * kv_bytes(shape) / min(gpus, shape.kv_heads)
+
+
+def vllm_cache(shape: Shape, share: float, gpus: int = 1) -> int:
+    """Tokens in vLLM's cache if it has `share` bytes of each of its GPUs; below 0 if they don't hold the weights."""
+    return int((share - vllm_part(shape, gpus, 0)) * min(gpus, shape.kv_heads) // kv_bytes(shape))
 
 
 @dataclass(frozen=True)
@@ -209,6 +214,10 @@ class Training:
         head = head_memory(shape, self.tokens) - (FP32 * shape.table_parameters if self.lora_rank else 0)  # under LoRA the head is frozen
         passes = {"activations": activations(shape, self.tokens, self.checkpointing), "output head": head}
         return self.states() | self.gathered(LIVE_PARAMETERS) | passes
+
+    def waiting(self) -> dict[str, int]:
+        """Bytes while vLLM generates: what it is sent is gathered a parameter at a time."""
+        return self.states() | self.gathered(self.shape.table_parameters)
 
     def generating(self, rows: int, tokens: int) -> dict[str, int]:
         """Bytes while the trainer's own model, gathered whole, generates so many trajectories at once."""

@@ -17,6 +17,7 @@ CHANGES = {  # key -> values to try in its place, what changes a run least first
     "rl.micro_batch_size": POWERS,
     "rollout.batch_size": POWERS,
     "rollout.vllm_memory": [step / 20 for step in range(1, 19)],
+    "rollout.vllm_sleep": [True],
     "sft.deepspeed": [ZERO3],
     "rl.deepspeed": [ZERO3],
     "gpus": POWERS[::-1],

@@ -9,10 +9,10 @@ Judging is taken to be hidden behind generation, and a vLLM server to generate a
 
 from dataclasses import dataclass, replace
 
-from arenarl.config.checks import check_groups
+from arenarl.config.checks import check_groups, check_tensor_parallel
 from arenarl.config.schema import VLLM_ALONE, Config, PolicyConfig
 from arenarl.plan.estimate import count_test_queries
-from arenarl.plan.memory import ENGINE, Shape, Training, gb, generation, kv_bytes, shape_of, vllm_cache
+from arenarl.plan.memory import ENGINE, Shape, Training, gb, generation, kv_bytes, shape_of, vllm_cache, vllm_part
 from arenarl.run.zero3 import check_deepspeed
 from arenarl.system.errors import UserError
 
@@ -77,9 +77,10 @@ class Stage:
 
     @property
     def at_once(self) -> int:
-        """Trajectories that a GPU decodes at once, each half its length on average."""
-        room = vllm_cache(self.shape, self.vllm_share) * 2 // self.length if self.vllm_share else self.rows
-        return max(1, min(self.rows, room))
+        """Trajectories that a GPU, or those of one engine together, decodes at once, each half its length on average."""
+        engine = self.config.rollout.vllm_tensor_parallel
+        room = vllm_cache(self.shape, self.vllm_share, engine) * 2 // self.length if self.vllm_share else self.rows
+        return max(1, min(self.rows * engine, room))
 
     @property
     def training(self) -> Training:
@@ -93,7 +94,7 @@ class Stage:
     def phases(self) -> dict[str, dict[str, float]]:
         """Phase → part → bytes of each GPU. A policy behind an API or on vLLM's server takes nothing here."""
         rl, rollout, shape = self.config.rl, self.config.rollout, self.shape
-        engine, found = RESERVE | {"vLLM's share": self.vllm_share}, {}
+        engine, beside, found = RESERVE | {"vLLM's share": self.vllm_share}, self.vllm_share, {}
         if self.name == "evaluate":
             alone = RESERVE | {"parameters": shape.width * shape.parameters} | generation(shape, self.rows, self.length)
             by_backend = {"vllm": {"generating": engine}, "transformers": {"generating": alone}}
@@ -101,7 +102,9 @@ class Stage:
         if self.name == "rl" and rollout.backend == "transformers":
             curve = min(-(-rl.eval_queries // self.gpus), rollout.batch_size) if rl.eval_steps else 0
             found["generating"] = RESERVE | self.training.generating(max(self.rows, curve), self.length)
-        return found | {"training": engine | self.training.updating()}
+        if self.name == "rl" and rollout.backend == "vllm" and rollout.vllm_sleep:
+            found["generating"], beside = engine | self.training.waiting(), ENGINE
+        return found | {"training": RESERVE | {"vLLM's share": beside} | self.training.updating()}
 
     @property
     def misfits(self) -> list[str]:
@@ -109,14 +112,17 @@ class Stage:
         shape, memory, rollout = self.shape, self.gpu.memory_gb * 1e9, self.config.rollout
         sums = {phase: sum(parts.values()) for phase, parts in self.phases.items()}
         found = [f"{phase} takes {gb(size)} of {gb(memory)} GB" for phase, size in sums.items() if size > memory]
-        if self.vllm_share and vllm_cache(shape, self.vllm_share) < (longest := min(shape.positions, rollout.longest)):  # vLLM refuses to start
-            least = ENGINE + shape.width * shape.parameters + kv_bytes(shape) * longest
+        longest, engine = min(shape.positions, rollout.longest), rollout.vllm_tensor_parallel
+        if self.vllm_share and vllm_cache(shape, self.vllm_share, engine) < longest:  # vLLM refuses to start
+            least = vllm_part(shape, engine, longest)
             found.append(f"vLLM has {gb(self.vllm_share)} GB, and its weights with a cache of {longest:,} tokens take {gb(least)}")
         if self.name != "sft" and rollout.backend != "transformers" and rollout.max_tokens >= shape.positions:
             found.append(f"rollout.max_tokens={rollout.max_tokens} leaves a prompt no room in the {shape.positions:,} tokens that the model reads")
         try:
             if self.name == "rl":
                 check_groups(self.config, self.gpus)
+            if self.name != "sft":
+                check_tensor_parallel(rollout, self.gpus)
         except UserError as error:
             found.append(str(error).split(";")[0])
         return found

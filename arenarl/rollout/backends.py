@@ -1,11 +1,13 @@
 """What generates, by `rollout.backend`: transformers' `generate`, vLLM in this process, or a vLLM server; and the engines on top of it."""
 
+import os
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import PreTrainedTokenizerBase
 
+from arenarl.config.checks import check_tensor_parallel
 from arenarl.config.schema import Config, LLMConfig, RolloutConfig
 from arenarl.llm.client import LLMClient
 from arenarl.rollout.api_policy import ApiRolloutEngine
@@ -14,8 +16,11 @@ from arenarl.rollout.environment import Environment
 from arenarl.rollout.generation import Generator, TransformersGenerator
 from arenarl.rollout.policy import load_model, load_tokenizer
 from arenarl.rollout.system_prompt import system_prompt
+from arenarl.rollout.tensor_parallel import SharedVLLMGenerator, tell_engine
 from arenarl.rollout.vllm_generation import VLLMGenerator, load_engine, require_vllm
 from arenarl.rollout.vllm_server import ServerGenerator, VLLMServer
+from arenarl.system.errors import UserError
+from arenarl.system.progress import process_count
 
 
 def make_engine(config: Config, tokenizer: PreTrainedTokenizerBase, tools: Environment, model: Any = None) -> RolloutEngine:
@@ -31,15 +36,31 @@ def make_policy_engine(config: Config, policy: str | LLMConfig, tools: Environme
     return make_engine(config, load_tokenizer(policy), tools, _load_policy(config, policy))
 
 
-def require_backend(rollout: RolloutConfig, path: str, dtype: str) -> None:
-    """Raises UserError if what `rollout.backend` names is not there, or serves another model than the policy at `path`."""
+def require_backend(rollout: RolloutConfig, path: str, dtype: str, is_check: bool = False) -> None:
+    """Raises UserError if what `rollout.backend` names is not there, cannot be split over the processes, which a check leaves aside, or serves
+    another model than the policy at `path`.
+    """
+    if not is_check:
+        check_tensor_parallel(rollout, process_count())
     if rollout.backend == "vllm":
-        require_vllm()
+        require_vllm("rollout.backend=vllm")
     elif rollout.backend == "vllm_server":
         VLLMServer(rollout.server_url).require(path, dtype)
 
 
+def require_sync(rollout: RolloutConfig) -> None:
+    """Raises UserError if vLLM cannot be given a trainer's weights as `rollout` says: it needs GPUs to sleep, and for NCCL."""
+    for key, other in {"vllm_sleep": False, "server_sync": "disk"}.items():
+        if (value := getattr(rollout, key)) != other and not torch.cuda.is_available():
+            raise UserError(f"rollout.{key}={str(value).lower()} needs GPUs, and there is none here; set rollout.{key}={str(other).lower()}")
+    if rollout.server_sync == "nccl":
+        require_vllm("rollout.server_sync=nccl")
+        VLLMServer(rollout.server_url).require_nccl()
+
+
 def _make_generator(rollout: RolloutConfig, tokenizer: PreTrainedTokenizerBase, model: Any) -> Generator:
+    if rollout.backend == "vllm" and rollout.vllm_tensor_parallel > 1:
+        return SharedVLLMGenerator(tokenizer.eos_token_id, model, os.environ.get("RANK", "0"), tell_engine)
     if rollout.backend == "vllm":
         return VLLMGenerator(tokenizer.eos_token_id, model)
     if rollout.backend == "vllm_server":

@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerBase
 
 from arenarl.config.schema import RolloutConfig
 from arenarl.rollout.environment import Environment, ToolCrash, crashing, observe
-from arenarl.rollout.generation import Generator, TurnRequest
+from arenarl.rollout.generation import Generator, TurnRequest, run_turns
 from arenarl.rollout.kv_cache import TrajectoryCache
 from arenarl.system.errors import show
 from arenarl.system.seeds import stable_seed
@@ -174,7 +174,7 @@ class RolloutEngine:
         async def run() -> list[Trajectory]:
             return await asyncio.gather(*(run_one(index, attempt) for index, attempt in enumerate(attempts)))
 
-        return asyncio.run(run())
+        return run_turns(self.generator, run())
 
     async def _run(self, attempt: Attempt) -> Trajectory:
         environment, progress = self.make_environment(), self._start(attempt.query)

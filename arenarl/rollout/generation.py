@@ -6,8 +6,9 @@ whose tool is slow joins a later batch and holds nobody up. vLLM's (`vllm_genera
 """
 
 import asyncio
+from collections.abc import Coroutine
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from arenarl.rollout.kv_cache import TrajectoryCache, can_be_kept, encode, encode_and_keep
 
+Result = TypeVar("Result")
 FULL_ENOUGH = 0.75  # share of a batch's rows that still generate, below which the others leave it. Our choice
 
 
@@ -47,6 +49,12 @@ class GeneratedTurn:
 class Generator(Protocol):
     async def generate(self, request: TurnRequest) -> GeneratedTurn:
         """The turn that the policy goes on with."""
+
+
+def run_turns(generator: Generator, turns: Coroutine[Any, Any, Result]) -> Result:
+    """What a coroutine that awaits turns returns, in an event loop of its own; a generator that several processes share works along in it."""
+    serve = getattr(generator, "serve", None)
+    return asyncio.run(serve(turns) if serve else turns)
 
 
 class TransformersGenerator:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from transformers import PreTrainedModel
 
-from arenarl.rollout.generation import Generator, TurnRequest
+from arenarl.rollout.generation import Generator, TurnRequest, run_turns
 from arenarl.system.errors import GO_ON, UserError
 
 PROMPTS, TOKENS = 4, 32  # queries, and tokens of each at most: enough for a mean, a second's work for 8B
@@ -42,7 +42,7 @@ def measure_parity(generator: Generator, model: PreTrainedModel, prompts: Sequen
         return await asyncio.gather(*(generator.generate(TurnRequest(prompt, max_tokens, 0.0, 0)) for prompt in prompts))
 
     differences, equal = [], []
-    for prompt, turn in zip(prompts, asyncio.run(generate()), strict=True):
+    for prompt, turn in zip(prompts, run_turns(generator, generate()), strict=True):
         logprobs_TV = _logprobs(model, prompt, turn.token_ids)
         tokens_T = torch.tensor(turn.token_ids, device=logprobs_TV.device)
         theirs_T = torch.tensor(turn.logprobs_T, device=logprobs_TV.device)
@@ -88,5 +88,5 @@ def _likely_cause(parity: Parity, first: Parity | None, is_tied: bool) -> str:
     tied = ", or of the tied embeddings only one copy" if is_tied else ""
     return (
         f"It began with {first.mean_difference:.3g}: most likely updated weights did not reach vLLM{tied}; start the run (and a vLLM server) "
-        "again, and use the versions of requirements.txt and docs/scale.md"
+        "again, and use the versions of requirements.txt and docs/paper_scale.md"
     )

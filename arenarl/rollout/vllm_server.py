@@ -5,7 +5,8 @@
 serves the policy that RL starts from, at `rollout.server_url`; further flags are those of `vllm serve`. Turns go to it as token ids
 and come back as token ids, one HTTP request each, so all processes' trajectories share its running batch, each with its own sampling.
 Weights reach it as a checkpoint on a disk that both see, which vLLM itself loads: this works for a server of any parallelism, on any
-device, and leaves no communicator that would hang when one side dies, as an NCCL broadcast does.
+device, and leaves no communicator that would hang when one side dies, as an NCCL broadcast does. Where there is no such disk,
+`rollout.server_sync: nccl` is that broadcast.
 """
 
 import asyncio
@@ -26,6 +27,7 @@ from arenarl.rollout.vllm_generation import bear_with_cpu, other_shape, require_
 from arenarl.system.errors import GO_ON, UserError, guarded
 
 _TURN_S, _LOAD_S, _ASK_S = 3600.0, 1800.0, 30.0  # seconds after which a turn, a load of weights, any other request has failed
+_START = "python -m arenarl.rollout.vllm_server --config <the run's YAML>"
 
 
 class VLLMServer:
@@ -36,8 +38,7 @@ class VLLMServer:
 
     def require(self, policy: str, dtype: str) -> None:
         """Raises UserError unless it is there, was started with what we need and serves a model of the policy's shape and dtype."""
-        info = asyncio.run(self.ask("GET", "/server_info?config_format=json"))["vllm_config"]["model_config"]
-        start = "start it with: python -m arenarl.rollout.vllm_server --config <the run's YAML>"
+        info, start = self._options()["model_config"], f"start it with: {_START}"
         if info["logprobs_mode"] != "processed_logprobs":
             raise UserError(f"the vLLM server at {self.url} gives {info['logprobs_mode']}, not the logprobs it samples with; {start}")
         if dtype not in str(info["dtype"]):
@@ -49,16 +50,25 @@ class VLLMServer:
         if other:
             raise UserError(f"the vLLM server at {self.url} serves another model ({info['model']}) than {policy}: {', '.join(other)}; {start}")
 
+    def require_nccl(self) -> None:
+        """Raises UserError unless it was started to take weights by NCCL."""
+        if not self._options().get("weight_transfer_config"):
+            raise UserError(f"the vLLM server at {self.url} does not take weights by NCCL; start it with: {_START} --set rollout.server_sync=nccl")
+
+    def _options(self) -> dict[str, Any]:
+        return asyncio.run(self.ask("GET", "/server_info?config_format=json"))["vllm_config"]
+
     def load(self, folder: str) -> None:
         """Have it read the weights in `folder`, a path as the server sees it, and forget what it computed with others."""
 
-        async def load() -> None:
-            call = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}
-            await self.ask("POST", "/collective_rpc", call, _LOAD_S)
-            if not (await self.ask("POST", "/reset_prefix_cache"))["success"]:
-                raise UserError(f"the vLLM server at {self.url} keeps what older weights computed, because others use it; start one for this run")
+        call = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}
+        asyncio.run(self.ask("POST", "/collective_rpc", call, _LOAD_S))
+        self.forget()
 
-        asyncio.run(load())
+    def forget(self) -> None:
+        """Have it drop what it computed with older weights."""
+        if not asyncio.run(self.ask("POST", "/reset_prefix_cache"))["success"]:
+            raise UserError(f"the vLLM server at {self.url} keeps what older weights computed, because others use it; start one for this run")
 
     async def ask(self, method: str, path: str, body: dict[str, Any] | None = None, timeout_s: float = _ASK_S) -> Any:
         """The reply's JSON, None for an empty one. A connection of its own for every request: idle ones may have been closed."""
@@ -74,13 +84,11 @@ class VLLMServer:
                     return await reply.json(content_type=None) if await reply.read() else None
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             what = f"did not answer within {timeout_s:.0f} s" if isinstance(error, TimeoutError) else f"cannot be reached ({error})"
-            raise UserError(
-                f"the vLLM server at {self.url} {what}; start it with: python -m arenarl.rollout.vllm_server --config <the run's YAML>; {GO_ON}"
-            ) from error
+            raise UserError(f"the vLLM server at {self.url} {what}; start it with: {_START}; {GO_ON}") from error
 
     def _refused(self, path: str, status: int, text: str) -> str:
         if status == 404 and path.startswith("/server_info"):
-            return f"{self.url} is no vLLM server that takes weights; start one with: python -m arenarl.rollout.vllm_server --config <the run's YAML>"
+            return f"{self.url} is no vLLM server that takes weights; start one with: {_START}"
         return f"the vLLM server at {self.url} refused {path.split('?')[0]} ({status}): {' '.join(text.split())[:300]}; {GO_ON}"
 
 
@@ -104,7 +112,8 @@ def serve_arguments(config: Config, more: Sequence[str] = ()) -> list[str]:
     policy = require_model(config.sft_policy)
     policy = str(Path(policy).resolve()) if Path(policy).is_dir() else policy  # found from elsewhere too
     ours = ["--dtype", config.policy.dtype, "--logprobs-mode", "processed_logprobs", "--generation-config", "vllm"]
-    return ["--model", policy, *address, *ours, *more]
+    broadcast = ["--weight-transfer-config", '{"backend": "nccl"}'] if config.rollout.server_sync == "nccl" else []
+    return ["--model", policy, *address, *ours, *broadcast, *more]
 
 
 def main() -> None:

@@ -2,13 +2,14 @@
 
 Beside `trl_adapter` the only module that knows TRL's insides: its `VLLMGeneration` walks the weights, gathering them under ZeRO-3, and
 loads them into an engine of the same process. What TRL leaves to vLLM when it opens an engine itself (the dtype: vLLM takes bfloat16 for
-float32 weights), how it reaches a server (by NCCL) and how it merges LoRA (in place, which leaves its roundings in the frozen weights)
-is replaced here, through the methods it has for that.
+float32 weights), how it reaches a server (by NCCL; here also by a disk) and how it merges LoRA (in place, which leaves its roundings in the
+frozen weights) is replaced here, through the methods it has for that.
 """
 
 import os
 import shutil
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -34,6 +35,11 @@ _SHARD_BYTES = 4 << 30
 class MergedWeights(VLLMGeneration):
     """TRL's way to walk the weights, in which LoRA is merged into what is sent and never into the model."""
 
+    is_asleep = False  # then vLLM has no weights
+
+    def rest(self) -> None:
+        """Nothing is generated until the next sync."""
+
     def _iter_named_params(self) -> Iterator[tuple[str, torch.Tensor]]:
         """One at a time under the name that vLLM knows, gathered under ZeRO-3: on all processes together."""
         if not isinstance(self.model, PeftModel):
@@ -52,7 +58,8 @@ class EngineWeights(MergedWeights):
 
     def __init__(self, trainer: GRPOTrainer, config: Config):
         self.config = config
-        super().__init__(trainer.model, trainer.accelerator, trainer.processing_class, mode="colocate")
+        sleeps = config.rollout.vllm_sleep
+        super().__init__(trainer.model, trainer.accelerator, trainer.processing_class, mode="colocate", enable_sleep_mode=sleeps)
 
     def _init_vllm(self) -> None:
         accelerator, rollout = self.accelerator, self.config.rollout
@@ -61,7 +68,22 @@ class EngineWeights(MergedWeights):
         ensure_master_addr_port()
         rows = self.config.rl.groups // accelerator.num_processes * rollout.group_size
         self.llm = open_engine(self.model.name_or_path, self.config, rows, beside_trainer=True)
+        self.rest()
         accelerator.wait_for_everyone()
+
+    def rest(self) -> None:
+        """With `rollout.vllm_sleep` the memory of weights and cache goes to the trainer. Level 2: what was in it is lost, but for the buffers."""
+        if self.enable_sleep_mode:
+            self.llm.sleep(level=2)
+            self.is_asleep = True
+
+    def sync_weights(self) -> None:
+        """TRL's, which begins by taking the weights' memory back; the cache's is taken once they are in it."""
+        super().sync_weights()
+        if self.is_asleep:
+            self.llm.wake_up(tags=["kv_cache"])
+            self.is_asleep = False
+        self.accelerator.wait_for_everyone()  # NCCL is through with the trainer's collectives before a shared engine's begin (TRL's issue 3671)
 
 
 class ServedWeights(MergedWeights):
@@ -96,6 +118,20 @@ class ServedWeights(MergedWeights):
         save_file(shard, self.folder / f"model-{len(list(self.folder.iterdir())):05}.safetensors", metadata={"format": "pt"})
 
 
+class BroadcastWeights(MergedWeights):
+    """TRL's own way to a server: an NCCL broadcast from the first process's GPU to the server's. Needs GPUs, and was never run."""
+
+    def __init__(self, trainer: GRPOTrainer, server: VLLMServer):
+        self.server = server
+        super().__init__(trainer.model, trainer.accelerator, trainer.processing_class, mode="server", server_base_url=server.url)
+
+    def sync_weights(self) -> None:
+        super().sync_weights()
+        if self.accelerator.is_main_process:
+            self.server.forget()  # TRL asks for it too, and does not read whether it was done
+        self.accelerator.wait_for_everyone()
+
+
 def require_room(engine: RolloutEngine, queries: Sequence[Query], positions: int) -> None:
     """Raises UserError if a trajectory that takes its whole budget would be longer than what vLLM keeps room for, and be cut by it."""
     prompt, room = longest_prompt(engine, queries), min(engine.config.longest, positions)
@@ -118,15 +154,24 @@ class VLLMWeights:
             require_room(engine, queries, trainer.model.config.get_text_config().max_position_embeddings)
             trainer.vllm_generation = EngineWeights(trainer, config)
             self.generator.llm = trainer.vllm_generation.llm
+        elif config.rollout.server_sync == "nccl":
+            trainer.vllm_generation = BroadcastWeights(trainer, self.generator.server)
         else:
             folder = Path(config.rollout.server_weights or config.run_dir / "rl" / "served")
             trainer.vllm_generation = ServedWeights(trainer, self.generator.server, folder)
         trainer.use_vllm, trainer._last_loaded_step = True, -1  # TRL then syncs before each rollout and corrects for vLLM's probabilities
 
-    def bring_up_to_date(self) -> None:
-        """On all processes together. TRL has done it already where it starts a rollout itself."""
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """vLLM generates with the trainer's weights. On all processes together."""
+        self._bring_up_to_date()
+        yield
+        self.trainer.vllm_generation.rest()
+
+    def _bring_up_to_date(self) -> None:
+        """TRL has done it already where it starts a rollout itself."""
         step = self.trainer.state.global_step
-        if self.trainer._last_loaded_step != step:
+        if self.trainer._last_loaded_step != step or self.trainer.vllm_generation.is_asleep:
             self.trainer.vllm_generation.sync_weights()
             self.trainer._last_loaded_step = step
         if self.first is None or (step % self.rollout.parity_steps == 0 and step != self._checked):

@@ -402,11 +402,7 @@ class KeptWithCheckpoint(TrainerCallback, ExportableState):
 @contextmanager
 def generating(engine: RolloutEngine, trainer: GRPOTrainer) -> Iterator[None]:
     """What generates has the trainer's weights: vLLM gets them, or the engine is lent the model, gathered once and not once a turn."""
-    if trainer.use_vllm:
-        trainer.vllm_weights.bring_up_to_date()
-        yield
-        return
-    with lent_model(engine, trainer):
+    with trainer.vllm_weights.in_use() if trainer.use_vllm else lent_model(engine, trainer):
         yield
 
 

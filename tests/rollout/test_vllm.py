@@ -15,12 +15,15 @@ import sys
 import time
 import urllib.request
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 import torch
+from accelerate import Accelerator
 from policies import ANSWER, Echo, HalfScripted, Scripted, call, query
 from scripts import CONFIG, ENVIRONMENT, ROOT, TINY, assert_a_whole_checkpoint_is_left, command_of, differ, read, run, run_well, weights, zero_3
+from vllm_servers import serving
 
 from arenarl.config.schema import Config, RolloutConfig
 from arenarl.rollout.engine import Attempt, RolloutEngine
@@ -32,6 +35,7 @@ pytest.importorskip("vllm", reason="./reproduce.sh test_vllm runs these, in an e
 
 from arenarl.rollout.vllm_generation import VLLMGenerator, open_engine  # noqa: E402
 from arenarl.rollout.vllm_server import ServerGenerator, VLLMServer  # noqa: E402
+from arenarl.rollout.weight_sync import BroadcastWeights  # noqa: E402
 
 pytestmark = pytest.mark.vllm
 NEVER = 3  # a token id that ends no turn, and that a random policy hardly writes
@@ -216,6 +220,23 @@ def test_lora_is_merged_into_what_vllm_generates_with_under_zero_3_too(folder):
     assert len(checks(steps)) == 3 and max(checks(steps)) < 1e-3 and steps[-1]["kl"] > 1e-4
 
 
+@pytest.fixture
+def cleared():
+    """vLLM on a CPU leaves a split engine's shared memory behind where a process ends at once, under a name that the next wants."""
+    yield
+    for left in Path("/dev/shm").glob("*-tp:*-cpushm_*"):
+        left.unlink()
+
+
+def test_two_processes_that_share_an_engine_stay_in_parity_and_each_rolls_out_its_own_groups(folder, cleared):
+    """Each with half of the weights, which every update reaches; vLLM's requests come from both, whenever a trajectory is ready."""
+    sizes = {"rl__steps": 6, "rl__save_steps": 6, "rl__eval_steps": 3, "rl__deepspeed": zero_3(folder)}
+    split = {"rollout__backend": "vllm", "rollout__vllm_tensor_parallel": 2}
+    steps = rl(folder, "split", processes=2, rollout__parity_steps=2, **split, **sizes)
+    assert len(checks(steps)) >= 3 and max(checks(steps)) < 1e-3
+    assert all(abs(step["sampling/importance_sampling_ratio/mean"] - 1) < 1e-3 for step in steps) and steps[-1]["kl"] > 1e-4
+
+
 def test_evaluation_generates_with_vllm_one_checkpoint_after_the_other(folder):
     options = {"name": "tiny", "rollout__backend": "vllm", "rollout__batch_size": 16, "evaluate__decodings": ["greedy"]}
     checkpoints = {"sft": "runs/tiny/sft", "beside": "runs/tiny/sft/initial"}
@@ -224,14 +245,60 @@ def test_evaluation_generates_with_vllm_one_checkpoint_after_the_other(folder):
     assert summary["beside"]["greedy"]["valid_rate"]["mean"] == 0 < summary["sft"]["greedy"]["valid_rate"]["mean"]  # initial knows no form yet
 
 
-def test_two_processes_evaluate_with_an_engine_each_as_one_does(folder):
+def test_two_processes_evaluate_with_an_engine_each_or_with_one_that_they_share_as_one_process_does(folder, cleared):
     options = {"rollout__backend": "vllm", "rollout__batch_size": 16, "evaluate__decodings": ["greedy"]}
     options["evaluate__checkpoints"] = {"sft": "runs/tiny/sft"}
-    for name, processes in (("alone", None), ("shared", 2)):
-        run_well(folder, "evaluate.py", processes=processes, name=name, **options)
-    assert (folder / "runs/alone/evaluate/sft_greedy.jsonl").read_bytes() == (folder / "runs/shared/evaluate/sft_greedy.jsonl").read_bytes()
+    for name, processes, engine in (("alone", None, 1), ("each", 2, 1), ("together", 2, 2)):
+        run_well(folder, "evaluate.py", processes=processes, name=name, rollout__vllm_tensor_parallel=engine, **options)
+    found = ((folder / "runs" / name / "evaluate" / "sft_greedy.jsonl").read_text().splitlines() for name in ("alone", "each", "together"))
+    alone, each, together = found
+    assert alone == each
+    assert sum(one == other for one, other in zip(alone, together, strict=True)) >= 0.9 * len(alone)  # sums are rounded in another order
     refused = run(folder, "evaluate.py", "--query", "Find a quiet cafe in Chengdu.", processes=2, **options)
     assert refused.returncode == 2 and "--query is answered by one process" in refused.stderr
+
+
+def test_sleep_is_what_a_cpu_does_not_have_and_vllm_says_so(policy_path):
+    """So that it is refused before any work (`require_sync`), and only its calls' order can be tested (test_weight_sync.py)."""
+    config = float32()
+    config.rollout.vllm_sleep = True
+    with pytest.raises(UserError, match="vLLM could not start on .*Sleep mode is not supported on current platform"):
+        open_engine(policy_path, config, rows=2, beside_trainer=True)
+
+
+class OnGPU(Accelerator):
+    """One that says so, so that TRL goes on to its communicator, which has a stand-in."""
+
+    device = torch.device("cuda")
+
+
+def test_what_trl_tells_a_server_before_and_during_an_nccl_broadcast_is_what_this_vllm_reads(model, monkeypatch):
+    """By a stand-in for NCCL, as there are no GPUs: the requests' bodies, their order, and that what is announced is what is sent."""
+    from trl.generation import vllm_client
+    from vllm.distributed.weight_transfer.nccl_common import NCCLWeightTransferInitInfo
+    from vllm.distributed.weight_transfer.nccl_engine import NCCLWeightTransferUpdateInfo
+
+    sent = []
+    monkeypatch.setattr(vllm_client, "open_trainer_endpoint", lambda info: SimpleNamespace(group=SimpleNamespace()))
+    monkeypatch.setattr(
+        vllm_client, "packed_nccl_broadcast_producer", lambda iterator, group, **_: sent.extend((name, w.clone()) for name, w in iterator)
+    )
+    steps = ["/init_weight_transfer_engine", "/start_weight_update", "/update_weights", "/finish_weight_update"]
+    options = {"vllm_config": {"weight_transfer_config": {"backend": "nccl"}}}
+    replies = dict.fromkeys(["/health", *steps], {}) | {"/server_info": options, "/get_world_size": {"world_size": 2}}
+    with serving(replies | {"/v1/models": {"data": [{"id": "policy"}]}, "/reset_prefix_cache": {"success": True}}) as (url, requests):
+        trainer = SimpleNamespace(model=model, accelerator=OnGPU(cpu=True), processing_class=None)
+        weights = BroadcastWeights(trainer, VLLMServer(url))
+        weights.sync_weights()
+    bodies = {path: body for path, body in requests if path in steps}
+    assert [path for path, _ in requests if path in steps] == steps and requests[-1][0] == "/reset_prefix_cache"
+    start = NCCLWeightTransferInitInfo(**bodies[steps[0]]["init_info"])
+    assert (start.world_size, start.rank_offset, start.master_port, start.packed) == (3, 1, 51216, True)
+    update = NCCLWeightTransferUpdateInfo(**bodies[steps[2]]["update_info"])
+    assert list(zip(update.names, update.dtype_names, update.shapes, strict=True)) == [
+        (name, str(weights.dtype).removeprefix("torch."), list(weights.shape)) for name, weights in sent
+    ]
+    assert {name: weights.shape for name, weights in sent} == {name: weights.shape for name, weights in model.named_parameters()}
 
 
 @pytest.fixture(scope="module")
@@ -240,7 +307,8 @@ def server(folder):
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{one.getsockname()[1]}"
-    sets = [word for key, value in {**TINY, "rollout.server_url": url}.items() for word in ("--set", f"{key}={value}")]
+    keys = TINY | {"rollout.backend": "vllm_server", "rollout.server_url": url, "rollout.server_sync": "nccl"}  # takes both ways
+    sets = [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
     command = [sys.executable, "-m", "arenarl.rollout.vllm_server", "--config", CONFIG, *sets, "--", "--max-num-seqs", "32", "--enforce-eager"]
     with (folder / "server.log").open("w") as log:
         process = subprocess.Popen(command, cwd=folder, env=os.environ | ENVIRONMENT, stdout=log, stderr=log)
@@ -288,6 +356,7 @@ def test_a_server_answers_with_the_tokens_and_logprobs_of_the_policy_it_loads(se
 def test_a_server_of_another_model_or_dtype_is_refused(server, folder, policy_path):
     url, _ = server
     VLLMServer(url).require(str(folder / "runs" / "tiny" / "sft"), "float32")
+    VLLMServer(url).require_nccl()
     with pytest.raises(UserError, match="serves another model .*hidden_size 96 instead of 32"):
         VLLMServer(url).require(policy_path, "float32")
     with pytest.raises(UserError, match="computes in .*float32, the trainer in bfloat16"):

@@ -11,10 +11,11 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import torch
 
 from arenarl.config.load import load_config
-from arenarl.config.schema import Config
-from arenarl.rollout.backends import require_backend
+from arenarl.config.schema import Config, RolloutConfig
+from arenarl.rollout.backends import require_backend, require_sync
 from arenarl.rollout.generation import TurnRequest
 from arenarl.rollout.vllm_generation import open_engine, sampling_of
 from arenarl.system.errors import UserError
@@ -59,6 +60,34 @@ def test_each_process_has_its_engine_on_a_gpu_of_its_own(policy_path, opened, mo
     assert opened[0]["distributed_executor_backend"] == launcher
 
 
+@pytest.mark.parametrize(("beside_trainer", "sleeps"), [(True, True), (False, False)])
+def test_an_engine_is_split_as_the_config_says_and_sleeps_only_beside_a_trainer(policy_path, opened, beside_trainer, sleeps):
+    config = Config(rollout=RolloutConfig(vllm_sleep=True, vllm_tensor_parallel=4))
+    open_engine(policy_path, config, rows=2, beside_trainer=beside_trainer)
+    assert opened[0]["tensor_parallel_size"] == 4 and opened[0]["max_num_seqs"] == 8  # the four processes' requests
+    assert opened[0]["enable_sleep_mode"] == sleeps
+
+
+def test_processes_that_engines_cannot_be_shared_by_are_refused_and_by_a_check_left_aside(monkeypatch, opened):
+    rollout = RolloutConfig(backend="vllm", vllm_tensor_parallel=4)
+    monkeypatch.setenv("WORLD_SIZE", "6")
+    with pytest.raises(UserError, match="rollout.vllm_tensor_parallel=4 does not divide 6 processes into engines of equal size; change one of them"):
+        require_backend(rollout, "anywhere", "bfloat16")
+    require_backend(rollout, "anywhere", "bfloat16", is_check=True)
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    require_backend(rollout, "anywhere", "bfloat16")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.parametrize("setting", ["vllm_sleep=true", "server_sync=nccl"])
+def test_what_needs_gpus_is_refused_without_one_before_any_work(setting):
+    backend = "vllm" if setting.startswith("vllm") else "vllm_server"
+    config = load_config(ROOT / "configs" / "quickstart.yaml", [f"rollout.backend={backend}", f"rollout.{setting}"])
+    with pytest.raises(UserError, match=f"rollout.{setting} needs GPUs, and there is none here; set rollout.{setting.split('=')[0]}="):
+        require_sync(config.rollout)
+    require_sync(RolloutConfig(backend=backend))
+
+
 def test_an_engine_hears_nothing_of_the_models_own_generation_config(policy_path, opened):
     open_engine(policy_path, Config(), rows=2, beside_trainer=False)
     asked = sampling_of(TurnRequest([1], 7, 0.8, 5), eos_id=2)
@@ -86,6 +115,8 @@ def test_every_request_has_a_sampling_of_its_own_and_only_its_own_end():
     ("rollout.server_url=localhost:8000", "must be an http.s. address"),
     ("rollout.parity_bound=0", "must be above 0"),
     ("rollout.vllm_memory=1.5", "must not be above 1"),
+    ("rollout.vllm_sleep=true", "rollout.vllm_sleep=true is of rollout.backend=vllm, not of vllm_server; leave it out"),
+    ("rollout.vllm_tensor_parallel=2", "is of rollout.backend=vllm, not of vllm_server; a server takes -- --tensor-parallel-size; leave it out"),
 ])  # fmt: skip
 def test_settings_that_cannot_work_are_refused(setting, message):
     with pytest.raises(UserError, match=message):

@@ -2,34 +2,16 @@
 
 import asyncio
 import json
-from contextlib import contextmanager
+from contextlib import nullcontext
 from pathlib import Path
 
-import judge_servers
 import pytest
-from aiohttp import web
+from vllm_servers import serving
 
 from arenarl.config.schema import Config
 from arenarl.rollout.generation import GeneratedTurn, TurnRequest
 from arenarl.rollout.vllm_server import ServerGenerator, VLLMServer, serve_arguments
 from arenarl.system.errors import UserError
-
-
-@contextmanager
-def serving(replies, status=200):
-    """(url, requests): an HTTP server that answers each path with what `replies` says, the rest with 404."""
-    requests = []
-
-    async def answer(request):
-        requests.append((request.path, await request.json() if request.can_read_body else None))
-        if request.path not in replies:
-            return web.Response(status=404, text="Not Found")
-        return web.json_response(replies[request.path], status=status)
-
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", answer)
-    with judge_servers.serving(app) as url:
-        yield url.removesuffix("/v1"), requests
 
 
 def info_of(folder, policy_path, **changes):
@@ -66,6 +48,15 @@ def test_a_server_that_is_not_there_is_refused_with_the_command_that_starts_it(p
 def test_a_server_without_the_way_in_for_weights_is_refused(policy_path):
     with serving({}) as (url, _), pytest.raises(UserError, match="is no vLLM server that takes weights; start one with"):
         VLLMServer(url).require(policy_path, "float32")
+
+
+@pytest.mark.parametrize(("options", "is_refused"), [({}, True), ({"weight_transfer_config": {"backend": "nccl"}}, False)])
+def test_a_server_that_takes_no_weights_by_nccl_is_refused(policy_path, tmp_path, options, is_refused):
+    replies = info_of(tmp_path, policy_path)
+    replies["/server_info"]["vllm_config"] |= options
+    refused = pytest.raises(UserError, match="does not take weights by NCCL; start it with: .* --set rollout.server_sync=nccl")
+    with serving(replies) as (url, _), refused if is_refused else nullcontext():
+        VLLMServer(url).require_nccl()
 
 
 def test_token_ids_go_in_and_token_ids_and_logprobs_come_out():
@@ -107,3 +98,5 @@ def test_the_server_is_started_on_what_rl_starts_from():
     options = dict(zip(words[2::2], words[3::2], strict=True))
     assert options["--host"] == "10.0.0.5" and options["--port"] == "9000" and options["--dtype"] == "bfloat16"
     assert options["--logprobs-mode"] == "processed_logprobs" and options["--generation-config"] == "vllm"
+    config.rollout.server_sync = "nccl"
+    assert set(serve_arguments(config)) - set(words) == {"--weight-transfer-config", '{"backend": "nccl"}'}

@@ -1,7 +1,9 @@
 """What vLLM gets of a policy with LoRA, without vLLM: the weights that are walked; tests/rollout/test_vllm.py has the rest."""
 
 import copy
+from collections import defaultdict
 from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,9 +15,11 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 from trl.generation.vllm_generation import VLLMGeneration
 
-from arenarl.config.schema import RolloutConfig
+from arenarl.config.schema import Config, RLConfig, RolloutConfig
+from arenarl.rollout import weight_sync
+from arenarl.rollout.parity import Parity
 from arenarl.rollout.policy import lora_config, save_policy
-from arenarl.rollout.weight_sync import MergedWeights, require_room
+from arenarl.rollout.weight_sync import MergedWeights, VLLMWeights, require_room
 from arenarl.system.errors import UserError
 from arenarl.trajectory import Query
 
@@ -78,6 +82,63 @@ def test_a_trajectory_that_vllm_would_cut_is_refused_before_its_engine_is_opened
         require_room(Prompts(max_tokens), queries, positions)
     with pytest.raises(UserError, match="a prompt of 5,000 tokens"):
         require_room(Prompts(max_tokens), [*queries, Query("l", "travel", "Search", "en", "x" * 5000)], positions)
+
+
+class Recorder:
+    """As much of vLLM's `LLM` as a weight sync asks for; keeps in which order."""
+
+    def __init__(self):
+        self.calls = []
+        model = SimpleNamespace(load_weights=lambda weights: self.note("load"))
+        self.llm_engine = SimpleNamespace(model_executor=SimpleNamespace(driver_worker=SimpleNamespace(model_runner=SimpleNamespace(model=model))))
+
+    def note(self, call):
+        if self.calls[-1:] != [call]:
+            self.calls.append(call)
+
+    def sleep(self, level):
+        self.note(f"sleep {level}")
+
+    def wake_up(self, tags):
+        self.note(f"wake {' '.join(tags)}")
+
+    def reset_prefix_cache(self):
+        self.note("forget")
+
+
+@pytest.mark.parametrize("sleeps", [False, True])
+def test_the_order_of_what_an_engine_that_sleeps_is_asked_for_by_a_stand_in_as_there_are_no_gpus(model, monkeypatch, sleeps):
+    """Its cache comes back once the weights are there, it is checked awake, and what it has lost it is given again, be the step the same."""
+    llm = Recorder()
+    monkeypatch.setattr(weight_sync, "open_engine", lambda *_, **__: llm)
+    monkeypatch.setattr(weight_sync, "measure_parity", lambda *_: llm.note("check") or Parity(0.0, 0.0, 1.0))
+    trainer = SimpleNamespace(
+        model=model,
+        accelerator=Accelerator(cpu=True),
+        processing_class=None,
+        state=SimpleNamespace(global_step=0),
+        _metrics={"train": defaultdict(list)},
+    )
+    engine, config = Prompts(16), Config(rollout=RolloutConfig(backend="vllm", max_tokens=16, vllm_sleep=sleeps), rl=RLConfig(groups=1))
+    engine.generator = SimpleNamespace(llm=None)
+    weights = VLLMWeights(trainer, engine, [Query("q", "travel", "Search", "en", "x")], config)
+    wake, full, rest = (["wake weights"], ["wake kv_cache"], ["sleep 2"]) if sleeps else ([], [], [])
+    synced = [*wake, "load", "forget", *full]
+
+    def asked_for(by_trl):
+        llm.calls.clear()
+        if by_trl:
+            trainer.vllm_generation.sync_weights()
+            trainer._last_loaded_step = trainer.state.global_step
+        with weights.in_use():
+            llm.note("generate")
+        return llm.calls[:]
+
+    assert llm.calls == rest and engine.generator.llm is llm
+    assert asked_for(by_trl=False) == [*synced, "check", "generate", *rest]
+    assert asked_for(by_trl=False) == [*(synced if sleeps else []), "generate", *rest]
+    trainer.state.global_step = 1
+    assert asked_for(by_trl=True) == [*synced, "generate", *rest]
 
 
 @settings(derandomize=True, deadline=None, max_examples=12)
