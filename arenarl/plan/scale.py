@@ -1,5 +1,6 @@
-"""The runs at the paper's scale, in tables of docs/scale.md and configs/launch/README.md: what they take, and figures where somebody ran them."""
+"""The runs at the paper's scale, in tables of docs/paper_scale.md and configs/launch/README.md: what they take, and what came out."""
 
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from arenarl.plan.stage import Hardware, Stage
 from arenarl.report import markdown
 from arenarl.report.summary import format_figure
 from arenarl.system.atomic_files import read_json
+from arenarl.system.repository import CONFIGS
 
 H20 = Hardware(memory_gb=96.0)  # the paper's
 GPUS = {"H800 or H100": 80, "H20 (the paper's)": 96, "H200": 141}  # GB
@@ -54,6 +56,23 @@ def _row(row: Row, results: Path) -> list[str]:
         stage = Stage(config, row.stage, row.gpus, H20)
         cost = [str(row.gpus), f"{stage.trajectories * stage.length / 1e6:,.0f}", f"{stage.hours:,.0f}"]
     return [row.title, f"`{row.config}`", *figures, *cost, " + ".join(f"{count:,}" for count in calls.values()) or "-"]
+
+
+def named_gpus(config: Path) -> dict[str, int]:
+    """Stage → GPUs of 80 GB, as a YAML's head names them; empty where it names none."""
+    named = re.search("^# GPUs of 80 GB: (.*)$", config.read_text(encoding="utf-8"), re.MULTILINE)
+    return {stage: int(gpus) for stage, gpus in re.findall(r"(sft|rl|evaluate) (\d+)", named[1])} if named else {}
+
+
+def fits_table() -> str:
+    """What each stage of each YAML takes at most of the GPUs that it names, and what the plan says."""
+    rows = []
+    for path in sorted(path for folder in ("travel", "research") for path in (CONFIGS / folder).glob("*.yaml")):
+        for name, gpus in named_gpus(path).items():
+            stage = Stage(load_config(path), name, gpus)
+            most = max((sum(parts.values()) for parts in stage.phases.values()), default=0.0)
+            rows.append([f"`configs/{path.relative_to(CONFIGS)}`", name, str(gpus), gb(most), "; ".join(stage.misfits) or "fits"])
+    return markdown.table(["config", "stage", "GPUs", "GB at most of 80", "`arenarl.plan`"], rows)
 
 
 def training_table() -> str:

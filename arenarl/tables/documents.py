@@ -116,7 +116,7 @@ GENERATED = {  # document -> marker -> what stands between it and its end
     "docs/results.md": {"results": results_table, "research": research_table, "real_model": real_model_table}
     | {name: paper_table(name) for name in TABLES},
     "docs/tournament.md": {"fidelity": fidelity_tables, "noise_grid": noise_grid_table},
-    "docs/scale.md": {"scale": scale.scale_table},
+    "docs/paper_scale.md": {"scale": scale.scale_table, "fits": lambda results: scale.fits_table()},
     "configs/launch/README.md": {
         "training": lambda results: scale.training_table(),
         "sequence": lambda results: scale.sequence_table(),

@@ -1,11 +1,14 @@
-"""The command: its tables, its verdict, its exit code."""
+"""The command: its tables, its verdict for every YAML, its exit code."""
 
 import sys
 from pathlib import Path
 
 import pytest
 
+from arenarl.config.load import load_config
 from arenarl.plan import __main__ as plan
+from arenarl.plan.scale import named_gpus
+from arenarl.plan.stage import STAGES
 from arenarl.system.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,6 +39,23 @@ def test_a_run_that_fits_ends_with_fits_and_0(command):
     assert "| vLLM's share | - | 24.0 | 68.0 |" in printed
     assert "| **sum** | **34.4** | **60.4** | **70.0** |" in printed
     assert "| rl | 419.4 | 60.7 | 5 | 96,000 for rewards, 2,200 for the curve |" in printed
+
+
+def complete_configs():
+    """The YAMLs of whole runs, and the GPUs that each names by stage; the others run on two processes of a laptop."""
+    for path in sorted(path for folder in ("", "travel", "research", "methods") for path in (ROOT / "configs" / folder).glob("*.yaml")):
+        is_large = "# GPUs of 80 GB: " in path.read_text(encoding="utf-8")
+        stages = named_gpus(path) if is_large else dict.fromkeys(STAGES, 2)
+        yield pytest.param(path, stages, 80 if is_large else 8 if "smollm2" in path.name else 4, id=str(path.relative_to(ROOT / "configs")))
+
+
+@pytest.mark.parametrize(("path", "stages", "memory_gb"), list(complete_configs()))
+def test_every_config_fits_the_gpus_that_it_names(command, path, stages, memory_gb):
+    assert load_config(path).policy.model is None or memory_gb > 4, "a model of this size needs a line that names its GPUs"
+    for name, gpus in (stages or {"evaluate": 1}).items():  # one that names none has only models behind APIs
+        code, printed = command(str(path), "--gpus", str(gpus), "--memory", str(memory_gb), "--stage", name)
+        assert (code, printed.splitlines()[-1]) == (0, "fits"), name
+        assert stages or "GB on each GPU" not in printed
 
 
 def test_a_run_that_does_not_fit_ends_with_why_and_what_would_and_3(command):

@@ -1,14 +1,13 @@
 """What each stage takes by its config: memory with every back end, what does not fit, hours by hand."""
 
 import json
-import re
 from pathlib import Path
 
 import pytest
 
 from arenarl.config.load import load_config
-from arenarl.plan.memory import SHAPES, Training, generation
-from arenarl.plan.stage import RESERVE, STAGES, Hardware, Stage, decoding_bytes, forward_flops, training_flops
+from arenarl.plan.memory import ENGINE, SHAPES, Training, generation
+from arenarl.plan.stage import RESERVE, Hardware, Stage, decoding_bytes, forward_flops, training_flops
 from arenarl.system.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,6 +47,28 @@ def test_vllm_in_the_process_adds_its_share_to_the_trainers_and_a_server_adds_no
     assert one.phases == {"training": RESERVE | {"vLLM's share": share * 80e9} | one.training.updating()}
 
 
+def test_vllm_that_sleeps_is_there_in_turn_with_the_update_and_leaves_little_behind():
+    one = stage("rl", "rollout.vllm_sleep=true", "rollout.vllm_memory=0.7")
+    embedding = {"parameters gathered while in use": 2 * 151_936 * 4096}
+    assert one.phases == {
+        "generating": RESERVE | {"vLLM's share": 56e9} | one.training.states() | embedding,
+        "training": RESERVE | {"vLLM's share": ENGINE} | one.training.updating(),
+    }
+    assert one.misfits == [] and stage("rl", "rollout.vllm_memory=0.7").misfits
+    assert "vLLM's share" in stage("evaluate", "rollout.vllm_sleep=true").phases["generating"]
+
+
+def test_an_engine_of_several_gpus_splits_weights_and_cache_and_decodes_for_all_its_processes():
+    one, two = stage("rl"), stage("rl", "rollout.vllm_tensor_parallel=2")
+    assert one.phases == two.phases  # the share of a GPU is what it is
+    assert (one.at_once, two.at_once) == (5, (24 - 1 - 16.38147072 / 2) * 1e9 * 2 // 147_456 * 2 // 16_384)
+    lean = ["rollout.vllm_memory=0.15", "rollout.vllm_tensor_parallel=2"]
+    assert stage("rl", lean[0]).misfits and stage("rl", *lean).misfits == []
+    assert stage("rl", "rollout.vllm_memory=0.12", lean[1]).misfits == ["vLLM has 9.6 GB, and its weights with a cache of 20,480 tokens take 10.7"]
+    uneven = "rollout.vllm_tensor_parallel=3 does not divide 8 processes into engines of equal size"
+    assert [stage(name, "rollout.vllm_tensor_parallel=3").misfits for name in ("rl", "evaluate", "sft")] == [[uneven], [uneven], []]
+
+
 def test_policies_of_our_own_are_evaluated_with_nothing_else_on_the_gpu():
     assert stage("evaluate").phases == {"generating": RESERVE | {"vLLM's share": 68e9}}
     assert stage("evaluate", "rollout.backend=vllm_server").phases == {}
@@ -81,23 +102,6 @@ def test_vllm_needs_room_for_a_trajectory_and_its_prompt_but_for_no_more_than_th
     longer = stage("rl", *long, "policy.model=Qwen/Qwen3-8B")
     assert longer.misfits == ["vLLM has 20.0 GB, and its weights with a cache of 34,096 tokens take 22.4"]
     assert stage("evaluate", memory_gb=20.0).misfits[0].startswith("vLLM has 17.0 GB")
-
-
-def complete_configs():
-    """The YAMLs of whole runs, and the GPUs that each names by stage; the others run on two processes of a laptop."""
-    for path in sorted(path for folder in ("", "travel", "research", "methods") for path in (ROOT / "configs" / folder).glob("*.yaml")):
-        named = re.search("^# GPUs of 80 GB: (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
-        stages = {name: int(gpus) for name, gpus in re.findall(r"(sft|rl|evaluate) (\d+)", named[1])} if named else dict.fromkeys(STAGES, 2)
-        yield pytest.param(path, stages, 80.0 if named else 8.0 if "smollm2" in path.name else 4.0, id=str(path.relative_to(ROOT / "configs")))
-
-
-@pytest.mark.parametrize(("path", "stages", "memory_gb"), list(complete_configs()))
-def test_every_config_fits_the_gpus_that_it_names(path, stages, memory_gb):
-    config = load_config(path)
-    assert config.policy.model is None or memory_gb > 4.0, "a model of this size needs a line that names its GPUs"
-    for name, gpus in (stages or {"evaluate": 1}).items():
-        assert Stage(config, name, gpus, Hardware(memory_gb)).misfits == [], name
-    assert stages or not Stage(config, "evaluate").phases
 
 
 def test_a_budget_that_leaves_no_room_for_a_prompt_is_a_misfit_of_vllm_alone():
