@@ -53,7 +53,8 @@ class VLLMServer:
     def require_nccl(self) -> None:
         """Raises UserError unless it was started to take weights by NCCL."""
         if not self._options().get("weight_transfer_config"):
-            raise UserError(f"the vLLM server at {self.url} does not take weights by NCCL; start it with: {_START} --set rollout.server_sync=nccl")
+            sets = "--set rollout.backend=vllm_server --set rollout.server_sync=nccl"
+            raise UserError(f"the vLLM server at {self.url} does not take weights by NCCL; start it with: {_START} {sets}")
 
     def _options(self) -> dict[str, Any]:
         return asyncio.run(self.ask("GET", "/server_info?config_format=json"))["vllm_config"]
