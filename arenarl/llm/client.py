@@ -12,6 +12,7 @@ import json
 import math
 import os
 import random
+import re
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -44,6 +45,7 @@ OPENAI_URL = "https://api.openai.com/v1"
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 30.0
 _WINDOW, _FEWEST = 200, 50  # verdicts over which the share of failures is taken, and how many it takes to judge by
 _RETRIED_STATUS = (408, 409, 429)  # and all from 500
+_SAID = 500  # characters that are shown of what an API says of an error
 _SHORTEST_KEY = 8  # characters of what is kept secret; a shorter one, such as EMPTY for a server of one's own, may be a word of a reply
 
 
@@ -65,6 +67,7 @@ class Usage:
 
     verdicts: int = 0  # and other replies asked for, from the store or not
     failed: int = 0  # of these without a reply, or without one that parses
+    unreadable: int = 0  # replies that do not parse; each is asked for again once
     from_store: int = 0  # replies that had been paid for before
     calls: int = 0  # replies paid for
     retries: int = 0  # attempts that ended in a timeout, 429, 5xx, a cut connection or no completion
@@ -101,7 +104,7 @@ class LLMClient:
         self._in_flight: InFlight[StoredReply | NoReply] = InFlight()
         self._has_failed: deque[bool] = deque(maxlen=_WINDOW)
         self._last_reply_at = time.monotonic()
-        self._last_error = ""
+        self._last_error = self._last_failure = ""
         self._thread = LoopThread("llm-client")
 
     async def ask(
@@ -134,7 +137,8 @@ class LLMClient:
         if usage.unknown_tokens:
             tokens += f"; {usage.unknown_tokens:,} replies do not say their tokens and are charged the most that they can have cost"
         now = f"LLM calls: {usage.calls:,} paid for ({tokens}), {usage.from_store:,} replies from the store, {usage.failed:,} verdicts failed"
-        return f"{now}; {run_of(self.stage)} so far: {spent.calls:,} calls, cost {spent.cost:.2f}"
+        last = f" (the last: {self._last_failure})" if usage.failed else ""
+        return f"{now}{last}; {run_of(self.stage)} so far: {spent.calls:,} calls, cost {spent.cost:.2f}"
 
     def check(self) -> None:
         """Raises RunStopped if the run is to stop: verdicts have been missing since."""
@@ -152,9 +156,11 @@ class LLMClient:
             try:
                 parsed = parse_reply(reply.text, reply_type)
             except ValueError as problem:
-                error = str(problem)
+                self.usage.unreadable += 1
+                is_cut = (reply.tokens_out or 0) >= llm.max_reply_tokens
+                error = f"{problem} (it took all of max_reply_tokens={llm.max_reply_tokens})" if is_cut else str(problem)
                 said = {"role": "assistant", "content": reply.text[:4000]}
-                conversation = [*messages, said, {"role": "user", "content": again.format(error=error)}]
+                conversation = [*messages, said, {"role": "user", "content": again.format(error=problem)}]
             else:
                 self._note(False)
                 self._write_log(about, conversation, parsed)
@@ -222,8 +228,7 @@ class LLMClient:
 
     def _pause_after(self, llm: LLMConfig, error: Exception, pause_s: float) -> float | None:
         """Seconds until the next attempt: `pause_s`, or more if the server asks for it; None if none can help."""
-        cause = f" ({error.__cause__!r})" if error.__cause__ else ""  # a connection error alone says nothing
-        self._last_error = self._without_keys(f"{type(error).__name__}: {error}{cause}")[:2000]
+        self._last_error = self._without_keys(_in_words(error))[:_SAID] + _remedy(llm, error)
         if isinstance(error, self.openai.APIStatusError):
             where, status = llm.base_url or OPENAI_URL, error.status_code
             if isinstance(error, self.openai.AuthenticationError | self.openai.PermissionDeniedError | self.openai.NotFoundError):
@@ -273,21 +278,22 @@ class LLMClient:
             self._stop(f"{limit}={getattr(self.limits, limit[6:])} is used up: {used}")
         return not self.stop_reason
 
-    def _note(self, has_failed: bool, error: str = "") -> None:
+    def _note(self, has_failed: bool) -> None:
         self._has_failed.append(has_failed)
         share = sum(self._has_failed) / len(self._has_failed)
         if has_failed and len(self._has_failed) >= _FEWEST and share > self.limits.max_failure_share:
             limit = f"judge.max_failure_share={self.limits.max_failure_share}"
-            self._stop(f"{share:.0%} of the last {len(self._has_failed)} verdicts failed, above {limit}; the last: {self._without_keys(error)[:300]}")
+            self._stop(f"{share:.0%} of the last {len(self._has_failed)} verdicts failed, above {limit}; the last: {self._last_failure}")
 
     def _note_failure(self, error: str) -> None:
         if not self.stop_reason:  # what comes after the stop tells nothing of the model
             self.usage.failed += 1
-            self._note(True, error)
+            self._last_failure = _one_line(self._without_keys(error))
+            self._note(True)
 
     def _stop(self, reason: str) -> None:
         if not self.stop_reason:
-            self.stop_reason = " ".join(quotable(reason).split())[:600]
+            self.stop_reason = _one_line(reason)
             self._stopped.set()
 
     def _api(self, llm: LLMConfig) -> "openai.AsyncOpenAI":
@@ -361,6 +367,32 @@ def _verdict_request(llm: LLMConfig, messages: list[Message], reply_type: type[B
         schema = {"name": reply_type.__name__, "strict": True, "schema": _schema(reply_type)}
         form = {"response_format": {"type": "json_schema", "json_schema": schema}}
     return chat_request(llm, messages, llm.max_reply_tokens, llm.temperature, **form)
+
+
+def _in_words(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return "no reply in time"
+    cause = f" ({error.__cause__!r})" if error.__cause__ else ""  # a connection error alone says nothing
+    return f"{type(error).__name__}: {error}{cause}"
+
+
+def _remedy(llm: LLMConfig, error: Exception) -> str:
+    """What to change, where the error tells. That a prompt is too long is said in words alone: vLLM's, OpenAI's and others' have these."""
+    status = getattr(error, "status_code", None)
+    if isinstance(error, TimeoutError):
+        return f"; raise timeout_s={llm.timeout_s:g}, or lower judge.concurrency"
+    if status == 404:
+        return "; set model to a name that the API serves, base_url to its address"
+    if status in (401, 403) and llm.api_key_variable:
+        return f"; set {llm.api_key_variable} to a key that may ask this model"
+    if status in (400, 413, 422) and re.search(r"context.length|max_model_len|too long|maximum.{0,40}tokens", str(error), re.IGNORECASE):
+        return "; lower max_reply_tokens or what a prompt shows (a judge's max_result_chars, max_text_chars), or serve with a larger --max-model-len"
+    return ""
+
+
+def _one_line(text: str) -> str:
+    """What is said in the terminal of an error."""
+    return " ".join(quotable(text).split())[:1000]
 
 
 async def _as_utf8(response: Any) -> None:

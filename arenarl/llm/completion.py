@@ -1,7 +1,8 @@
 """Reads what an API replied with status 200: the first choice's message, and what was billed for it.
 
-Gateways send HTML, errors, event streams, nothing or half a completion with that status. Whatever is no completion is a `NoCompletion` with
-its reason, which the client counts and tries again; a completion whose usage cannot be believed is kept, its tokens unknown.
+Gateways send HTML, errors, event streams, nothing or half a completion with that status, and vLLM what it had when it was told to end. Whatever
+is no whole completion is a `NoCompletion` with its reason, which the client counts and tries again; a completion whose usage cannot be believed
+is kept, its tokens unknown.
 """
 
 import json
@@ -13,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from arenarl.system.validation import first_problem
 from arenarl.trajectory import storable
 
+_BROKEN_OFF = ("abort", "error")  # finish reasons of a reply that the server did not bring to its end: vLLM's, SGLang's, gateways'
 _MOST_TOKENS = 10_000_000  # that a model reads or writes in one call: a larger count is none
 
 
@@ -80,8 +82,10 @@ def read_completion(body: bytes) -> Completion:
         _Choice.model_validate(choice)
     except ValidationError as error:
         raise NoCompletion(_reason(body, first_problem(error)), tokens) from None
+    if (finish := choice.get("finish_reason")) in _BROKEN_OFF:
+        raise NoCompletion(f"status 200, but the server broke the reply off (finish_reason {finish})", tokens)
     model = said.get("model")
-    return Completion(choice["message"], choice.get("finish_reason"), model if isinstance(model, str) else None, tokens)
+    return Completion(choice["message"], finish, model if isinstance(model, str) else None, tokens)
 
 
 def check_tool_calls(completion: Completion) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import multiprocessing
 import random
+import re
 import resource
 import threading
 import time
@@ -13,6 +14,7 @@ import pytest
 from aiohttp import web
 from hostile import NO_COMPLETION, completion_of
 from judge_servers import Script, by_prompt, client_of, completion, llm, raw, serving
+from vllm_replies import BUSY, DEAD, broken_off, not_served, reply_too_long, too_long
 
 from arenarl.config.schema import LLMConfig
 from arenarl.judges.llm import OneScore, scores_reply, winners_reply
@@ -73,8 +75,15 @@ def test_a_reply_that_does_not_parse_is_asked_for_once_more_with_the_error(tmp_p
     assert second == [*MESSAGES, {"role": "assistant", "content": "Seven!"}, {"role": "user", "content": second[3]["content"]}]
     assert "no complete JSON object" in second[3]["content"] and "score: Input should be less than or equal to 10" in fourth[3]["content"]
     usage, spent = client.take_usage()
-    assert (usage.verdicts, usage.failed, usage.calls, usage.tokens_in) == (2, 1, 4, 4000) and spent.calls == 4
+    assert (usage.verdicts, usage.failed, usage.unreadable, usage.calls, usage.tokens_in) == (2, 1, 3, 4, 4000) and spent.calls == 4
     assert client.take_usage()[0].calls == 0
+
+
+def test_a_reply_that_took_all_of_its_tokens_is_told_so(tmp_path):
+    with serving(Script('{"score": 4, "why": "it').app) as url:
+        client = client_of(tmp_path)
+        assert ask(client, llm(url, max_reply_tokens=10)) is None
+    assert "(the last: it holds no complete JSON object where one was asked for (it took all of max_reply_tokens=10))" in client.report()
 
 
 def test_the_request_asks_for_the_schema_or_as_the_config_says(tmp_path):
@@ -217,6 +226,85 @@ def test_with_the_server_down_for_good_the_run_stops_with_a_clear_line(tmp_path)
     assert time.monotonic() - started < 60
     assert client.stop_reason.startswith(f"no usable reply from {url} for 1 s; the last error: APIConnectionError") and "\n" not in client.stop_reason
     assert client.take_usage()[1].calls == 0
+
+
+@pytest.mark.parametrize("refusal", [too_long(1024, 512, 513), too_long(8192, 2048, 9000), reply_too_long(1024, 2048)])
+def test_a_prompt_that_vllm_has_no_room_for_fails_alone_at_once_and_the_line_says_what_to_change(tmp_path, refusal):
+    replies = {"long": raw(refusal[1].encode(), refusal[0]), "short": completion('{"score": 4}')}
+    with serving(by_prompt(lambda text, number: replies[text])) as url:
+        client, started = client_of(tmp_path), time.monotonic()
+        assert [reply and reply.score for reply in ask_all(client, llm(url, patience_s=600.0), ["long", "short"])] == [None, 4]
+    assert time.monotonic() - started < 60 and client.stop_reason is None
+    usage, report = client.usage, client.report()
+    assert (usage.failed, usage.retries) == (1, 0)
+    assert re.search(r"1 verdicts failed \(the last: BadRequestError: .*tokens.*; lower max_reply_tokens or .*a larger --max-model-len\)", report)
+
+
+def test_if_vllm_has_room_for_no_prompt_the_run_stops_with_what_to_change(tmp_path):
+    status, body = too_long(1024, 512, 513)
+    with serving(by_prompt(lambda text, number: raw(body.encode(), status))) as url:
+        client = client_of(tmp_path)
+        assert ask_all(client, llm(url), map(str, range(60))) == [None] * 60
+    assert client.stop_reason.startswith("100% of the last 50 verdicts failed, above judge.max_failure_share=0.2; the last: BadRequestError: ")
+    assert "maximum context length is 1024 tokens" in client.stop_reason and client.stop_reason.endswith("serve with a larger --max-model-len")
+
+
+def test_a_model_that_vllm_does_not_serve_stops_the_run_with_what_to_change(tmp_path):
+    status, body = not_served("m")
+    script = Script((status, body, {}))
+    with serving(script.app) as url:
+        client = client_of(tmp_path)
+        assert ask(client, llm(url)) is None and ask(client, llm(url), 1) is None
+    assert len(script.requests) == 1 and "The model `m` does not exist." in client.stop_reason
+    assert client.stop_reason.endswith("; set model to a name that the API serves, base_url to its address")
+
+
+def test_a_vllm_that_is_too_busy_or_whose_engine_died_is_asked_again_and_if_it_stays_so_the_run_stops(tmp_path):
+    with serving(Script((*BUSY, {}), (*DEAD, {}), (*BUSY, {}), '{"score": 4}').app) as url:
+        client = client_of(tmp_path)
+        assert ask(client, llm(url)).score == 4 and client.usage.retries == 3 and client.stop_reason is None
+    with serving(Script((*BUSY, {})).app) as url:
+        client = client_of(tmp_path / "busy")
+        assert ask(client, llm(url, patience_s=0.3)) is None
+    assert client.stop_reason.startswith(f"no usable reply from {url} for 0.3 s; ") and "The engine is currently busy" in client.stop_reason
+
+
+def test_a_server_whose_queue_is_longer_than_the_timeout_is_told_with_what_to_change(tmp_path):
+    with serving(Script(3.0).app) as url:
+        client = client_of(tmp_path)
+        assert ask(client, llm(url, timeout_s=0.2, patience_s=0.3)) is None
+    assert client.stop_reason.endswith("the last error: no reply in time; raise timeout_s=0.2, or lower judge.concurrency")
+
+
+def test_over_a_restart_of_vllm_no_verdict_is_lost_and_nothing_half_is_kept(tmp_path):
+    """Ending, it answers a third of the calls with half a reply, cuts a third off and lets a third wait until its port is closed."""
+    port, texts, arrived = free_port(), [f"prompt {number}" for number in range(30)], []
+
+    async def ending(request):
+        number = int((await request.json())["messages"][-1]["content"].split()[1])
+        arrived.append(number)
+        if number % 3 == 1:
+            request.transport.abort()
+        elif number % 3 == 2:
+            await asyncio.sleep(60)
+        status, body = broken_off('{"score": 1')
+        return raw(body.encode(), status)
+
+    old = web.Application()
+    old.router.add_post("/v1/chat/completions", ending)
+    client, replies = client_of(tmp_path), []
+    config = llm(f"http://127.0.0.1:{port}/v1", timeout_s=30.0, patience_s=120.0)
+    asking = threading.Thread(target=lambda: replies.extend(ask_all(client, config, texts)))
+    with serving(old, port):
+        asking.start()
+        while len(set(arrived)) < len(texts):
+            time.sleep(0.01)
+    time.sleep(0.5)
+    with serving(by_prompt(lambda text, number: completion('{"score": 4}')), port):
+        asking.join(60)
+    assert [reply.score for reply in replies] == [4.0] * len(texts)
+    usage, _ = client.take_usage()
+    assert (usage.verdicts, usage.failed, usage.unreadable) == (30, 0, 0) and usage.retries >= 30 and client.stop_reason is None
 
 
 def test_too_many_failed_verdicts_stop_the_run(tmp_path):

@@ -25,6 +25,15 @@ def test_what_is_no_completion_says_so_in_one_line_with_how_it_begins(name):
     assert len(str(caught.value).splitlines()) == 1 and len(str(caught.value)) < 700
 
 
+@pytest.mark.parametrize("reason", ["abort", "error"])
+def test_what_the_server_broke_off_is_no_completion_however_whole_it_looks(reason):
+    said = completion_of()
+    said["choices"][0]["finish_reason"] = reason
+    with pytest.raises(NoCompletion, match=f"broke the reply off .finish_reason {reason}") as caught:
+        read(said)
+    assert caught.value.tokens == (1000, 10)
+
+
 def check_whatever(body):
     """It is no completion, or one whose parts are what they should be."""
     try:

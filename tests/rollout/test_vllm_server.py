@@ -60,14 +60,20 @@ def test_a_server_that_takes_no_weights_by_nccl_is_refused(policy_path, tmp_path
 
 
 def test_token_ids_go_in_and_token_ids_and_logprobs_come_out():
-    reply = {"choices": [{"token_ids": [4, 5, 2], "logprobs": {"token_logprobs": [-0.5, -0.25, 0.0]}}]}
-    with serving({"/v1/completions": reply}) as (url, requests):
+    choice = {"token_ids": [4, 5, 2], "logprobs": {"token_logprobs": [-0.5, -0.25, 0.0]}, "finish_reason": "stop"}
+    with serving({"/v1/completions": {"choices": [choice]}}) as (url, requests):
         turn = asyncio.run(ServerGenerator(VLLMServer(url), eos_id=2).generate(TurnRequest([7, 8], 3, 0.8, 11)))
     assert turn == GeneratedTurn([4, 5, 2], [-0.5, -0.25, 0.0])
     ((_, body),) = requests
     assert body["prompt"] == [7, 8] and body["return_token_ids"] is True
     assert (body["temperature"], body["seed"], body["max_tokens"], body["stop_token_ids"]) == (0.8, 11, 3, [2])
     assert (body["top_p"], body["top_k"], body["min_p"], body["repetition_penalty"]) == (1, 0, 0, 1)  # no default of the model's slips in
+
+
+def test_a_turn_that_a_server_broke_off_when_it_was_told_to_end_is_none():
+    choice = {"token_ids": [4], "logprobs": {"token_logprobs": [-0.5]}, "finish_reason": "abort"}
+    with serving({"/v1/completions": {"choices": [choice]}}) as (url, _), pytest.raises(UserError, match=f"at {url} broke a turn off; the same"):
+        asyncio.run(ServerGenerator(VLLMServer(url), eos_id=2).generate(TurnRequest([7, 8], 3, 0.8, 11)))
 
 
 def test_new_weights_are_read_before_the_cache_of_the_old_is_dropped():
