@@ -4,8 +4,8 @@
 
 It judges groups of the scripted teacher's attempts at test queries: pointwise several times over (Fig. 1a) and pairwise in both orders.
 Agreement (Fig. 4b) is with `--labels`, JSONL of {"query": …, "first": trajectory, "second": trajectory, "label": first | tie | second},
-or else with the domain's truth. Without --judge it asks the simulated judge through a local server. Prints a table and, as its
-last line, JSON; writes both and a figure to runs/judge-check.
+or else with the domain's truth. Without --judge it asks the simulated judge through a local server. Prints a table, whether the judge can
+be used at all and, as its last line, JSON; writes all of it and a figure to results/judge_check, which the table of docs/judges.md is made of.
 """
 
 import argparse
@@ -13,6 +13,7 @@ import asyncio
 import json
 import math
 import random
+import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
+from scipy.stats import binomtest
 
 from arenarl.config.command_line import add_overrides
 from arenarl.config.load import load_config
@@ -32,20 +34,25 @@ from arenarl.evaluation.statistics import agreement, rounded
 from arenarl.judges.factory import make_judge
 from arenarl.judges.judge import Examiner, Judge, make_examiner, true_quality
 from arenarl.judges.server import free_port, running_server
-from arenarl.llm.client import open_client
+from arenarl.llm.client import LLMClient, open_client
+from arenarl.report import markdown
 from arenarl.report.figures import STYLE, save_figure
 from arenarl.report.provenance import provenance
 from arenarl.studies.repeated_scores import pointwise_scores, sigmas
-from arenarl.system.atomic_files import write_json
+from arenarl.system.atomic_files import read_json, write_json
 from arenarl.system.errors import UserError, guarded
 from arenarl.system.repository import CONFIGS
 from arenarl.system.seeds import stable_seed
 from arenarl.trajectory import Query, RolloutGroup, Trajectory, read_jsonl
 
-FOLDER = Path("runs") / "judge-check"
+FOLDER = "judge_check"  # of `results`
 LOCAL = CONFIGS / "judges" / "local_server.yaml"
 TIE_WIDTH = 0.25  # true qualities of 10 that differ by no more are a tie
 OUTCOMES = {"first": 1, "tie": 0, "second": -1}
+COLUMNS = {  # of the table in docs/judges.md, by the key of `findings`
+    "parsed": "parse_rate", "failed": "failed_verdicts", "flips": "flip_rate", "ties": "tie_rate", "first place": "first_lead",
+    "noise": "sigma_noise", "group": "sigma_group", "agreement": "agreement", "kappa": "kappa", "s": "seconds",
+}  # fmt: skip
 Pair = tuple[Query, Trajectory, Trajectory]
 
 
@@ -59,6 +66,15 @@ class Scores:
 
     points_GNR: np.ndarray
     calls_PRO: np.ndarray
+
+    @property
+    def failed(self) -> int:
+        """Verdicts that could not be had."""
+        return int(np.isnan(self.points_GNR).sum() + np.isnan(self.calls_PRO[..., 0]).sum())
+
+    @property
+    def verdicts(self) -> int:
+        return self.points_GNR.size + self.calls_PRO[..., 0].size
 
     @property
     def leads_PR(self) -> np.ndarray:
@@ -143,9 +159,23 @@ def findings(scores: Scores, truth_GN: np.ndarray, length_GN: np.ndarray, labels
         "sigma_noise": rounded(sigma_noise, 3),
         "snr": rounded(sigma_group / sigma_noise, 3) if sigma_noise else None,
         "length_bias": _length_bias(np.nanmean(points, axis=2), truth_GN, length_GN),
-        "failed_verdicts": int(np.isnan(points).sum() + np.isnan(scores.calls_PRO[..., 0]).sum()),
+        "verdicts": scores.verdicts,
+        "failed_verdicts": scores.failed,
         **agreement(outcomes[:, 0], labels_P),
     }
+
+
+def conclusion(found: dict[str, Any], max_failure_share: float) -> str:
+    """Whether a run can use the judge at all: enough verdicts can be had, and where it and the labels name a winner it is right more often
+    than a coin (binomial test at 5 %, one-sided; rough, since a group's pairs share trajectories). Our choice."""
+    if found["failed_verdicts"] > max_failure_share * found["verdicts"]:
+        share = found["failed_verdicts"] / found["verdicts"]
+        return f"not usable, too few verdicts: {share:.0%} failed, more than judge.max_failure_share={max_failure_share:g} lets a run go on with"
+    wins, ties, losses = found["confusion"]
+    right, wrong, undecided = wins[0] + losses[2], wins[2] + losses[0], ties[0] + ties[2]
+    p = binomtest(right, right + wrong, alternative="greater").pvalue if right + wrong else 1.0
+    said = f"right on {right} pairs, wrong on {wrong}, a tie on {undecided} that the labels decide (p = {p:.2g} by chance)"
+    return f"better than a coin: {said}" if p < 0.05 else f"not usable, no better than a coin: {said}"
 
 
 def _length_bias(points_GN: np.ndarray, truth_GN: np.ndarray, length_GN: np.ndarray) -> float | None:
@@ -187,7 +217,8 @@ def draw(scores: Scores, found: dict[str, Any], title: str) -> Figure:
 
 def check(config: Config, name: str, groups: Sequence[RolloutGroup], labels: Path | None, repeats: int) -> dict[str, Any]:
     """Judge, print the table, write it with the figure; returns what was found."""
-    FOLDER.mkdir(parents=True, exist_ok=True)
+    folder = Path(config.results) / FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
     domain = make_domain(config.environment, config.data)
     needs(domain, "examine", "a judge is measured against")
     examine = make_examiner(domain)
@@ -197,12 +228,17 @@ def check(config: Config, name: str, groups: Sequence[RolloutGroup], labels: Pat
     else:
         pairs = [pair for group in groups for pair in neighbours(group)]
         labels_P = true_labels(examine, pairs)
-    scores = asyncio.run(judge_all(make_judge(config.judge.train, domain, examine, client, config.seed), groups, pairs, repeats))
+    judge, started = make_judge(config.judge.train, domain, examine, client, config.seed), time.monotonic()
+    scores = asyncio.run(judge_all(judge, groups, pairs, repeats))
+    seconds = round(time.monotonic() - started)
     if client:
         client.check()
+    if scores.failed == scores.verdicts:
+        raise UserError(f"{name} gave no verdict. {client.report() if client else 'Its class says why, above'}")
     truth_GN = np.array([[true_quality(examine, group.query, trajectory) for trajectory in group.trajectories] for group in groups])
     length_GN = np.array([[max(1, len(trajectory.answer)) for trajectory in group.trajectories] for group in groups])
-    found = findings(scores, truth_GN, length_GN, labels_P)
+    found = {"parse_rate": _parse_rate(client), **findings(scores, truth_GN, length_GN, labels_P)}
+    found["conclusion"] = conclusion(found, config.judge.max_failure_share)
     is_simulated = config.judge.train.is_simulated
     title = f"{name}{' (simulated)' if is_simulated else ''}: {len(groups)} groups of {truth_GN.shape[1]}, {len(pairs)} pairs, {repeats} repeats"
     print(title)
@@ -211,10 +247,28 @@ def check(config: Config, name: str, groups: Sequence[RolloutGroup], labels: Pat
     if client:
         print(client.report())
     with mpl.rc_context(STYLE):
-        save_figure(draw(scores, found, title), FOLDER / name)
-    write_json(FOLDER / f"{name}.json", {"judge": name, "simulated": is_simulated, **found, "provenance": provenance(config)})
-    print(f"written: {FOLDER / name}.json, .png and .svg")
+        save_figure(draw(scores, found, title), folder / name)
+    asked = {"judge": name, "simulated": is_simulated, "groups": len(groups), "size": truth_GN.shape[1], "repeats": repeats, "seconds": seconds}
+    write_json(folder / f"{name}.json", asked | found | {"provenance": provenance(config)})
+    print(f"written: {folder / name}.json, .png and .svg")
     return found
+
+
+def _parse_rate(client: LLMClient | None) -> float | None:
+    """Share of the replies that were what was asked for, those included that were asked for again."""
+    replies = client.usage.calls + client.usage.from_store if client else 0
+    return rounded(1 - client.usage.unreadable / replies, 3) if replies else None
+
+
+def judges_table(results: Path) -> str:
+    """A row a judge that was checked: what `results`/judge_check has, as docs/judges.md shows it."""
+    rows = []
+    for path in sorted((results / FOLDER).glob("*.json")):
+        one = read_json(path)
+        name = f"`{one['judge']}`, {'**simulated**' if one['simulated'] else one['provenance']['judge_train']['model']}"
+        asked = f"{one['groups']} of {one['size']}, {one['repeats']} times"
+        rows.append([name, asked, *("-" if one[key] is None else f"{one[key]:g}" for key in COLUMNS.values()), one["conclusion"].partition(":")[0]])
+    return markdown.table(["judge", "groups", *COLUMNS, "usable"], rows)
 
 
 def true_labels(examine: Examiner, pairs: Sequence[Pair]) -> np.ndarray:

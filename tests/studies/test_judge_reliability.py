@@ -10,12 +10,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from judge_servers import Script, serving
+from vllm_replies import too_long
 
 from arenarl.config.schema import JudgeConfig
 from arenarl.domains.travel.truth import examine
 from arenarl.judges.embedded import EmbeddedJudge
 from arenarl.judges.judge import cached_examiner
-from arenarl.studies.judge_reliability import Scores, findings, judge_all, neighbours, read_labels, true_labels
+from arenarl.studies.judge_reliability import Scores, conclusion, findings, judge_all, judges_table, neighbours, read_labels, true_labels
 from arenarl.system.errors import UserError
 from arenarl.trajectory import RolloutGroup, write_jsonl
 
@@ -91,18 +93,50 @@ def test_labels_are_read_from_a_file(taught, tmp_path):
         read_labels(tmp_path / "labels.jsonl")
 
 
-@pytest.mark.parametrize("judge", [["--judge", str(ROOT / "configs" / "judges" / "embedded.yaml")], []], ids=["embedded", "local_server"])
-def test_a_judge_is_checked_from_the_command_line(taught, tmp_path, judge):
+@pytest.mark.parametrize(("confusion", "failed", "says"), [
+    ([[30, 0, 5], [2, 4, 2], [5, 0, 12]], 0, "better than a coin: right on 42 pairs, wrong on 10, a tie on 4 that"),
+    ([[15, 0, 14], [2, 0, 2], [13, 0, 14]], 0, "not usable, no better than a coin: right on 29 pairs, wrong on 27, a tie on 4 that"),
+    ([[0, 0, 0], [30, 0, 30], [0, 0, 0]], 0, "not usable, no better than a coin: right on 0 pairs, wrong on 0, a tie on 60 that"),
+    ([[5, 0, 30], [0, 0, 0], [25, 0, 0]], 0, "not usable, no better than a coin: right on 5 pairs, wrong on 55"),
+    ([[30, 0, 0], [0, 0, 0], [0, 0, 30]], 41, "not usable, too few verdicts: 41% failed, more than judge.max_failure_share=0.2 lets a run"),
+])  # fmt: skip
+def test_the_conclusion_says_whether_a_run_can_use_the_judge(confusion, failed, says):
+    assert conclusion({"confusion": confusion, "verdicts": 100, "failed_verdicts": failed}, 0.2).startswith(says)
+
+
+def check_judge(taught, folder, judge, groups=3, size=4):
+    """The check as a user starts it, on queries of `taught`."""
     queries = [one.query for one in taught[::20]]
     for split in ("rl_queries", "test_queries"):
-        write_jsonl(tmp_path / "data" / f"{split}.jsonl", queries)
-    write_jsonl(tmp_path / "data" / "test_baselines.jsonl", [one.trajectory.to_record() for one in taught[::20]])
+        write_jsonl(folder / "data" / f"{split}.jsonl", queries)
+    write_jsonl(folder / "data" / "test_baselines.jsonl", [one.trajectory.to_record() for one in taught[::20]])
     command = [sys.executable, "-m", "arenarl.studies.judge_reliability", "--config", str(ROOT / "configs" / "quickstart.yaml")]
-    command += ["--set", "data.folder=data", *judge, "--groups", "3", "--size", "4", "--repeats", "2"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    command += ["--set", "data.folder=data", *judge, "--groups", str(groups), "--size", str(size), "--repeats", "2"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+
+
+@pytest.mark.parametrize("judge", [["--judge", str(ROOT / "configs" / "judges" / "embedded.yaml")], []], ids=["embedded", "local_server"])
+def test_a_judge_is_checked_from_the_command_line(taught, tmp_path, judge):
+    done = check_judge(taught, tmp_path, judge)
     assert done.returncode == 0, done.stderr
     figures = json.loads(done.stdout.splitlines()[-1])
     assert list(figures) == ["flip_rate", "tie_rate", "sigma_group", "sigma_noise", "snr", "agreement", "kappa"]
-    assert figures["sigma_noise"] > 0 and figures["agreement"] > 0.5
-    folder, name = tmp_path / "runs" / "judge-check", "embedded" if judge else "local_server"
-    assert (folder / f"{name}.png").stat().st_size > 10_000 and json.loads((folder / f"{name}.json").read_text())["simulated"] is True
+    assert figures["sigma_noise"] > 0 and figures["agreement"] > 0.5 and "better than a coin: right on" in done.stdout
+    folder, name = tmp_path / "results" / "judge_check", "embedded" if judge else "local_server"
+    written = json.loads((folder / f"{name}.json").read_text())
+    assert (folder / f"{name}.png").stat().st_size > 10_000 and written["simulated"] is True
+    assert written["parse_rate"] == (None if judge else 1) and (written["verdicts"], written["failed_verdicts"]) == (72, 0)
+    head, _, row = judges_table(tmp_path / "results").splitlines()
+    assert head.count("|") == row.count("|") and row.endswith("| better than a coin |")
+    assert row.startswith(f"| `{name}`, **simulated** | 3 of 4, 2 times | ")
+
+
+def test_a_judge_that_gives_no_verdict_is_told_with_the_reason(taught, tmp_path):
+    """A server that refuses every prompt."""
+    (tmp_path / "deaf.yaml").write_text("name: llm\nmodel: m\napi_key_variable: null\n", encoding="utf-8")
+    status, body = too_long(1024, 512, 513)
+    with serving(Script((status, body, {})).app) as url:
+        done = check_judge(taught, tmp_path, ["--judge", "deaf.yaml", "--set", f"judge.train.base_url={url}"], size=2, groups=2)
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    *_, line = done.stderr.strip().splitlines()
+    assert line.startswith("error: deaf gave no verdict. LLM calls: 0 paid for") and "; lower max_reply_tokens or" in line
