@@ -36,6 +36,7 @@ bench()     { python -m arenarl.studies.bench_training --config "$CONFIG" "$@"; 
 speed()     { python -m arenarl.studies.bench_speed --config "$CONFIG" "$@"; }
 bench_tools() { python -m arenarl.studies.bench_tools; }
 bench_search() { python -m arenarl.studies.bench_search "$@"; }
+search_recall() { python -m arenarl.studies.search_recall --config "$CONFIG" --set environment.search.embedder=all-minilm-l6-v2 "$@"; }
 fidelity()  { if [ "${1:-}" = --grid ]; then python -m arenarl.studies.noise_grid "${@:2}"; else python -m arenarl.studies.fidelity "$@"; fi; }
 bench_tournament() { python -m arenarl.studies.bench_tournament "$@"; }
 test()      { if [ "${1:-}" = --all ]; then test_all "${@:2}"; else python -m pytest -n 2 "$@"; fi; }
@@ -99,7 +100,7 @@ test_vllm() {
       || { echo "skipped: vLLM 0.31.0 is not to be had for this machine and Python (.venv-vllm/install.log says why)"; return 0; }
   fi
   variables .venv-vllm
-  python -m pytest -m vllm tests/rollout/test_vllm.py "$@"
+  python -m pytest -m vllm tests/rollout/test_vllm.py tests/judges/test_vllm_judge.py "$@"
 }
 
 environment() {
@@ -143,6 +144,7 @@ usage() {
   echo "  speed                         this tree beside another commit, in interleaved pairs: --against COMMIT; --help tells the flags → results/speed.json"
   echo "  bench_tools                   tool calls per second"
   echo "  bench_search                  search queries per second on one core, over 100,000 pages; --pages for fewer"
+  echo "  search_recall                 how often search finds the page that has the answer, by BM25 and by an embedding model; needs sentence-transformers"
   echo "  fidelity                      how true each topology's ranking is, and what it costs; simulated, with the truth known. --grid: against as many pointwise calls"
   echo "  bench_tournament              seconds to rank 8 groups of 16 against the bound; --help tells the flags"
   echo "  test                          the tests of a contributor, minutes; --all: kills, several processes, whole scripts, browser, vLLM too"
@@ -155,7 +157,7 @@ stage=${1:-}
 case "$stage" in
   quickstart | research | pipeline | data | sft | difficulty | rl | baselines | turns) shift; environment; check "$@"; "$stage" "$@" ;;
   table2 | table3 | fig1 | fig4a | fig4c | ablations | noise | tournament_grpo | all) shift; environment; "$stage" "$@" ;;
-  real_model | evaluate | report | readme | judge_check | judge_faults | bench | speed | bench_tools | bench_search | fidelity | bench_tournament | test) shift; environment; "$stage" "$@" ;;
+  real_model | evaluate | report | readme | judge_check | judge_faults | bench | speed | bench_tools | bench_search | search_recall | fidelity | bench_tournament | test) shift; environment; "$stage" "$@" ;;
   test_vllm) shift; test_vllm "$@" ;;
   *) usage ;;
 esac

@@ -9,21 +9,17 @@ import json
 import os
 import random
 import shutil
-import socket
 import subprocess
-import sys
 import time
-import urllib.request
 from pathlib import Path
 from types import SimpleNamespace
 
-import psutil
 import pytest
 import torch
 from accelerate import Accelerator
 from policies import ANSWER, Echo, HalfScripted, Scripted, call, query
-from scripts import CONFIG, ENVIRONMENT, ROOT, TINY, assert_a_whole_checkpoint_is_left, command_of, differ, read, run, run_well, weights, zero_3
-from vllm_servers import serving
+from scripts import ENVIRONMENT, ROOT, assert_a_whole_checkpoint_is_left, command_of, differ, read, run, run_well, weights, zero_3
+from vllm_servers import end, serving, vllm_server
 
 from arenarl.config.schema import Config, RolloutConfig
 from arenarl.rollout.engine import Attempt, RolloutEngine
@@ -304,37 +300,9 @@ def test_what_trl_tells_a_server_before_and_during_an_nccl_broadcast_is_what_thi
 @pytest.fixture(scope="module")
 def server(folder):
     """The address of a server on the SFT policy, started as a user would, and its process."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{one.getsockname()[1]}"
-    keys = TINY | {"rollout.backend": "vllm_server", "rollout.server_url": url, "rollout.server_sync": "nccl"}  # takes both ways
-    sets = [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
-    command = [sys.executable, "-m", "arenarl.rollout.vllm_server", "--config", CONFIG, *sets, "--", "--max-num-seqs", "32", "--enforce-eager"]
-    with (folder / "server.log").open("w") as log:
-        process = subprocess.Popen(command, cwd=folder, env=os.environ | ENVIRONMENT, stdout=log, stderr=log)
-    try:
-        while process.poll() is None and not is_up(url):
-            time.sleep(1)
-        assert process.poll() is None, (folder / "server.log").read_text()[-4000:]
+    takes_both_ways = {"rollout__backend": "vllm_server", "rollout__server_sync": "nccl"}
+    with vllm_server(folder, "--max-num-seqs", "32", **takes_both_ways) as (url, process):
         yield url, process
-    finally:
-        end(process)
-
-
-def is_up(url):
-    try:
-        with urllib.request.urlopen(url + "/health", timeout=10) as reply:
-            return reply.status == 200
-    except OSError:
-        return False
-
-
-def end(process):
-    """Kill it and what it started."""
-    everyone = psutil.Process(process.pid).children(recursive=True) + [psutil.Process(process.pid)] if process.poll() is None else []
-    for one in everyone:
-        one.kill()
-    process.wait()
 
 
 def test_a_server_answers_with_the_tokens_and_logprobs_of_the_policy_it_loads(server, folder):

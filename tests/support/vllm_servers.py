@@ -1,9 +1,52 @@
-"""An HTTP server in a vLLM server's place, for tests."""
+"""A real vLLM server, started as a user would, in an environment that has vLLM; and an HTTP server in its place."""
 
+import os
+import subprocess
+import sys
+import time
+import urllib.request
 from contextlib import contextmanager
 
 import judge_servers
+import psutil
 from aiohttp import web
+from scripts import CONFIG, ENVIRONMENT, TINY
+
+from arenarl.judges.server import free_port
+
+
+@contextmanager
+def vllm_server(folder, *flags, port=None, **overrides):
+    """(its address, its process), once it answers, with the policy of a tiny run in `folder`, or of `overrides`: keys with `__` for the dot."""
+    url = f"http://127.0.0.1:{port or free_port()}"
+    keys = TINY | {"rollout.server_url": url} | {key.replace("__", "."): value for key, value in overrides.items()}
+    sets = [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
+    command = [sys.executable, "-m", "arenarl.rollout.vllm_server", "--config", CONFIG, *sets, "--", "--enforce-eager", *flags]
+    with (folder / "server.log").open("w") as log:
+        process = subprocess.Popen(command, cwd=folder, env=os.environ | ENVIRONMENT, stdout=log, stderr=log)
+    try:
+        while process.poll() is None and not _is_up(url):
+            time.sleep(1)
+        assert process.poll() is None, (folder / "server.log").read_text()[-4000:]
+        yield url, process
+    finally:
+        end(process)
+
+
+def _is_up(url):
+    try:
+        with urllib.request.urlopen(url + "/health", timeout=10) as reply:
+            return reply.status == 200
+    except OSError:
+        return False
+
+
+def end(process):
+    """Kill it and what it started."""
+    everyone = psutil.Process(process.pid).children(recursive=True) + [psutil.Process(process.pid)] if process.poll() is None else []
+    for one in everyone:
+        one.kill()
+    process.wait()
 
 
 @contextmanager
