@@ -1,6 +1,6 @@
 """Reads what an API replied with status 200: the first choice's message, and what was billed for it.
 
-Gateways send HTML, errors, event streams, nothing or half a completion with that status, and vLLM what it had when it was told to end. Whatever
+Gateways send HTML, errors, event streams, nothing or half a completion with that status, and vLLM what it has of a reply that is aborted. Whatever
 is no whole completion is a `NoCompletion` with its reason, which the client counts and tries again; a completion whose usage cannot be believed
 is kept, its tokens unknown.
 """

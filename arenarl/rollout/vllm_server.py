@@ -103,7 +103,7 @@ class ServerGenerator:
     async def generate(self, request: TurnRequest) -> GeneratedTurn:
         body = {"prompt": request.token_ids, "return_token_ids": True, **sampling_of(request, self.eos_id)}
         choice = (await self.server.ask("POST", "/v1/completions", body, _TURN_S))["choices"][0]
-        if choice["finish_reason"] == "abort":  # it was told to end, and says what it had
+        if choice["finish_reason"] == "abort":  # aborted: half a turn, with status 200
             raise UserError(f"the vLLM server at {self.server.url} broke a turn off; {GO_ON}")
         return GeneratedTurn(choice["token_ids"], choice["logprobs"]["token_logprobs"])
 

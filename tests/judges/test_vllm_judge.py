@@ -1,12 +1,10 @@
-"""A real model judges behind a real vLLM server, which is also too busy, told to end and started again, and asked for what it cannot do.
+"""A real model judges behind a real vLLM server, which is also too busy, paused, killed and started again, and asked for what it cannot do.
 
 ./reproduce.sh test_vllm sets up where it runs. That the model judges badly is no matter here: each verdict is there and has its form, or is counted.
 """
 
 import asyncio
 import json
-import signal
-import threading
 import time
 import urllib.error
 import urllib.request
@@ -18,7 +16,7 @@ import pytest
 from judge_servers import client_of
 from scripts import CONFIG, ROOT
 from vllm_replies import BUSY, broken_off, not_served, reply_too_long, too_long
-from vllm_servers import vllm_server
+from vllm_servers import end, vllm_server
 
 from arenarl.config.load import load_config
 from arenarl.judges.llm import LLMJudge
@@ -103,31 +101,41 @@ def test_a_model_that_it_does_not_serve_stops_the_run_with_what_to_change(server
     assert "The model `qwen` does not exist." in client.stop_reason and "; set model to a name that the API serves" in client.stop_reason
 
 
-def test_over_a_restart_no_verdict_is_lost(server, taught, smollm2, tmp_path):
-    """It is told to end while it generates. What it then says of a reply under way is no reply."""
-    url, process = server
-    client, given, half = client_of(tmp_path), [], []
-    asking = [
-        threading.Thread(target=lambda: given.extend(verdicts(client, config_of(url), taught, AT_ONCE - 1))),
-        threading.Thread(target=lambda: half.append(asked(url, "Count to a thousand.", max_tokens=2000, ignore_eos=True))),
-    ]
-    for thread in asking:
-        thread.start()
-    while running(url) < AT_ONCE:
-        time.sleep(0.1)
-    process.send_signal(signal.SIGTERM)
-    process.wait(120)
-    asking[1].join()
-    with vllm_server(tmp_path, *FLAGS, port=urlsplit(url).port, rl__init=smollm2):
-        asking[0].join()
+def test_what_it_aborts_is_asked_for_again(server, taught, tmp_path):
+    """Paused, it answers with half a reply, and status 200."""
+    url, _ = server
+    client = client_of(tmp_path)
+    with ThreadPoolExecutor(2) as threads:
+        judged = threads.submit(verdicts, client, config_of(url), taught, 2)
+        counted = threads.submit(asked, url, "Count to a thousand.", max_tokens=2000, ignore_eos=True)
+        wait_until_it_runs(url, 3)
+        for what in ("pause?mode=abort", "resume"):
+            urllib.request.urlopen(urllib.request.Request(f"{url}/{what}", method="POST"), timeout=60).close()
+        (status, said), given = counted.result(), judged.result()
+    assert (status, said["choices"][0]["finish_reason"]) == (200, as_read(broken_off(""))[1]["choices"][0]["finish_reason"])
     usage, _ = client.take_usage()
-    assert len(given) == AT_ONCE - 1 and usage.retries >= AT_ONCE - 1 and usage.failed == given.count(None) and client.stop_reason is None
-    ((status, said),) = half
-    assert (status, said["choices"][0]["finish_reason"]) == (200, json.loads(broken_off("")[1])["choices"][0]["finish_reason"])
+    assert len(given) == 2 and usage.retries >= 2 and usage.failed == given.count(None) and client.stop_reason is None
 
 
-def running(url):
-    """How many requests it is at."""
-    with urllib.request.urlopen(url + "/metrics", timeout=60) as reply:
-        lines = reply.read().decode().splitlines()
-    return sum(float(line.split()[-1]) for line in lines if line.startswith("vllm:num_requests_running"))
+def test_over_a_restart_no_verdict_is_lost(server, taught, smollm2, tmp_path):
+    """It is killed while it generates."""
+    url, process = server
+    client = client_of(tmp_path)
+    with ThreadPoolExecutor(1) as threads:
+        judged = threads.submit(verdicts, client, config_of(url), taught, 3)
+        wait_until_it_runs(url, 3)
+        end(process)
+        with vllm_server(tmp_path, *FLAGS, port=urlsplit(url).port, rl__init=smollm2):
+            given = judged.result()
+    usage, _ = client.take_usage()
+    assert len(given) == 3 and usage.retries >= 3 and usage.failed == given.count(None) and client.stop_reason is None
+
+
+def wait_until_it_runs(url, requests):
+    """Until it generates for so many at once."""
+    while True:
+        with urllib.request.urlopen(url + "/metrics", timeout=60) as reply:
+            lines = reply.read().decode().splitlines()
+        if sum(float(line.split()[-1]) for line in lines if line.startswith("vllm:num_requests_running")) >= requests:
+            return
+        time.sleep(0.1)

@@ -277,7 +277,7 @@ def test_a_server_whose_queue_is_longer_than_the_timeout_is_told_with_what_to_ch
 
 
 def test_over_a_restart_of_vllm_no_verdict_is_lost_and_nothing_half_is_kept(tmp_path):
-    """Ending, it answers a third of the calls with half a reply, cuts a third off and lets a third wait until its port is closed."""
+    """First it answers a third of the calls with half a reply, cuts a third off and lets a third wait until its port is closed."""
     port, texts, arrived = free_port(), [f"prompt {number}" for number in range(30)], []
 
     async def ending(request):

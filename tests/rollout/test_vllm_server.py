@@ -70,7 +70,7 @@ def test_token_ids_go_in_and_token_ids_and_logprobs_come_out():
     assert (body["top_p"], body["top_k"], body["min_p"], body["repetition_penalty"]) == (1, 0, 0, 1)  # no default of the model's slips in
 
 
-def test_a_turn_that_a_server_broke_off_when_it_was_told_to_end_is_none():
+def test_a_turn_that_a_server_broke_off_is_none():
     choice = {"token_ids": [4], "logprobs": {"token_logprobs": [-0.5]}, "finish_reason": "abort"}
     with serving({"/v1/completions": {"choices": [choice]}}) as (url, _), pytest.raises(UserError, match=f"at {url} broke a turn off; the same"):
         asyncio.run(ServerGenerator(VLLMServer(url), eos_id=2).generate(TurnRequest([7, 8], 3, 0.8, 11)))

@@ -37,7 +37,7 @@ def not_served(model):
 
 
 def broken_off(text):
-    """Told to end (SIGTERM), it answers what is under way with what it has, and status 200."""
+    """Paused, it answers what is under way with what it has, and status 200."""
     said = completion_of(text)
     said["choices"][0]["finish_reason"] = "abort"
     return 200, json.dumps(said)
