@@ -31,7 +31,7 @@ FLAGS = ("--served-model-name", "smollm2-135m-instruct", "--max-model-len", str(
 @pytest.fixture(scope="module")
 def server(smollm2, tmp_path_factory):
     """The address of a server that lets few in at once, and its process."""
-    with vllm_server(tmp_path_factory.mktemp("vllm"), *FLAGS, rl__init=smollm2) as (url, process):
+    with vllm_server(tmp_path_factory.mktemp("vllm"), *FLAGS, rl__init=smollm2, policy__dtype="bfloat16") as (url, process):
         yield url, process
 
 
@@ -125,7 +125,7 @@ def test_over_a_restart_no_verdict_is_lost(server, taught, smollm2, tmp_path):
         judged = threads.submit(verdicts, client, config_of(url), taught, 3)
         wait_until_it_runs(url, 3)
         end(process)
-        with vllm_server(tmp_path, *FLAGS, port=urlsplit(url).port, rl__init=smollm2):
+        with vllm_server(tmp_path, *FLAGS, port=urlsplit(url).port, rl__init=smollm2, policy__dtype="bfloat16"):
             given = judged.result()
     usage, _ = client.take_usage()
     assert len(given) == 3 and usage.retries >= 3 and usage.failed == given.count(None) and client.stop_reason is None
