@@ -182,7 +182,7 @@ def _length_bias(points_GN: np.ndarray, truth_GN: np.ndarray, length_GN: np.ndar
     """Least squares of score on true quality and log length, all centred within the group."""
     centred = [(values - values.mean(axis=1, keepdims=True)).ravel() for values in (truth_GN, np.log(length_GN), points_GN)]
     known = np.isfinite(centred[2])
-    if np.ptp(centred[1][known]) == 0:
+    if not known.any() or np.ptp(centred[1][known]) == 0:
         return None
     return rounded(np.linalg.lstsq(np.stack(centred[:2], axis=1)[known], centred[2][known], rcond=None)[0][1], 3)
 

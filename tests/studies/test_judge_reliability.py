@@ -72,6 +72,15 @@ def test_missing_verdicts_are_counted_and_left_out():
     assert found["failed_verdicts"] == 11 and found["cases"] == 390 and found["tie_rate"] == 0
 
 
+@pytest.mark.filterwarnings("ignore:Mean of empty slice", "ignore:Degrees of freedom")
+def test_a_judge_that_only_compares_has_figures_of_its_comparisons_alone():
+    scores = scores_of()
+    scores.points_GNR[:] = np.nan
+    found = findings(scores, TRUTH, LENGTH, np.ones(400, int))
+    assert (found["failed_verdicts"], found["agreement"]) == (50 * 8 * 4, 1)
+    assert found["sigma_group"] is found["sigma_noise"] is found["snr"] is found["length_bias"] is None
+
+
 def test_without_noise_the_embedded_judge_agrees_with_the_truth(taught, world):
     examiner = cached_examiner(partial(examine, world))
     groups = [RolloutGroup(taught[first].query, [one.trajectory for one in taught[first : first + 6]]) for first in (0, 40, 80)]
