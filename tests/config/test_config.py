@@ -463,4 +463,4 @@ def test_no_two_servers_have_one_port_by_default():
     addresses = [Config().rollout.server_url]
     addresses += [yaml.safe_load(path.read_text(encoding="utf-8")).get("base_url") or "" for path in JUDGES]
     ports = [urlsplit(address).port for address in addresses if "127.0.0.1" in address]
-    assert len(ports) == len(set(ports)) == 3
+    assert len(ports) == len(set(ports)) == 4
