@@ -30,6 +30,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group("pipeline"))
 
 
+@pytest.fixture(autouse=True)
+def no_place_among_processes():
+    """A trainer under DeepSpeed notes in the environment which of how many processes it is: scripts that later tests start would believe it."""
+    before = set(os.environ)
+    yield
+    for name in {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} - before:
+        os.environ.pop(name, None)
+
+
 @pytest.fixture(scope="session")
 def world() -> World:
     return build_world(0)

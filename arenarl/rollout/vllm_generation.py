@@ -61,7 +61,7 @@ def open_engine(path: str, config: Config, rows: int, beside_trainer: bool) -> A
                 dtype=config.policy.dtype,
                 seed=config.seed,
                 max_num_seqs=rows * config.rollout.vllm_tensor_parallel,
-                max_model_len=_longest(path, config.rollout),
+                max_model_len=longest(path, config.rollout),
                 max_num_batched_tokens=4096,  # of prompts in one step; vLLM's own default is larger, and its memory profile goes by it
                 gpu_memory_utilization=config.rollout.vllm_memory if beside_trainer else VLLM_ALONE,
                 enable_sleep_mode=config.rollout.vllm_sleep and beside_trainer,
@@ -80,7 +80,7 @@ def open_engine(path: str, config: Config, rows: int, beside_trainer: bool) -> A
         raise UserError(f"vLLM could not start on {path}: {type(error).__name__}: {_first_line(error)}; its log stands above; {GO_ON}") from error
 
 
-def _longest(path: str, rollout: RolloutConfig) -> int | None:
+def longest(path: str, rollout: RolloutConfig) -> int | None:
     """Tokens of a sequence for which vLLM must have room before it starts; None is what the model can read, where that is less."""
     return rollout.longest if rollout.longest < AutoConfig.from_pretrained(path).get_text_config().max_position_embeddings else None
 

@@ -22,8 +22,8 @@ from transformers import AutoConfig
 from arenarl.config.command_line import parse_arguments
 from arenarl.config.schema import Config
 from arenarl.rollout.generation import GeneratedTurn, TurnRequest
-from arenarl.rollout.policy import require_model
-from arenarl.rollout.vllm_generation import bear_with_cpu, other_shape, require_vllm, sampling_of
+from arenarl.rollout.policy import load_tokenizer, require_model
+from arenarl.rollout.vllm_generation import bear_with_cpu, longest, other_shape, require_vllm, sampling_of
 from arenarl.system.errors import GO_ON, UserError, guarded
 
 _TURN_S, _LOAD_S, _ASK_S = 3600.0, 1800.0, 30.0  # seconds after which a turn, a load of weights, any other request has failed
@@ -109,14 +109,16 @@ class ServerGenerator:
 
 
 def serve_arguments(config: Config, more: Sequence[str] = ()) -> list[str]:
-    """vLLM's for the policy that RL starts from."""
+    """vLLM's for the policy that RL starts from. Raises UserError if there is none."""
     url = urlsplit(config.rollout.server_url)
     address = ["--host", url.hostname or "127.0.0.1", "--port", str(url.port or 8000)]
     policy = require_model(config.sft_policy)
+    load_tokenizer(policy)  # which says what is wrong with a policy that is not there
     policy = str(Path(policy).resolve()) if Path(policy).is_dir() else policy  # found from elsewhere too
     ours = ["--dtype", config.policy.dtype, "--logprobs-mode", "processed_logprobs", "--generation-config", "vllm"]
+    room = ["--max-model-len", str(length)] if (length := longest(policy, config.rollout)) else []
     broadcast = ["--weight-transfer-config", '{"backend": "nccl"}'] if config.rollout.server_sync == "nccl" else []
-    return ["--model", policy, *address, *ours, *broadcast, *more]
+    return ["--model", policy, *address, *ours, *room, *broadcast, *more]
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shutil
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -96,13 +97,19 @@ def test_what_the_server_refuses_is_one_line():
     assert "\n" not in str(error.value)
 
 
-def test_the_server_is_started_on_what_rl_starts_from():
+def test_the_server_is_started_on_what_rl_starts_from(policy_path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     config = Config(name="x")
     config.rollout.server_url = "http://10.0.0.5:9000"
+    with pytest.raises(UserError, match="no tokenizer at runs/x/sft; train the stage that writes it"):
+        serve_arguments(config)
+    shape = json.loads((Path(policy_path) / "config.json").read_text()) | {"max_position_embeddings": 40_960}
+    (Path(shutil.copytree(policy_path, "runs/x/sft")) / "config.json").write_text(json.dumps(shape))
     words = serve_arguments(config, ["--tensor-parallel-size", "2"])
-    assert words[:2] == ["--model", "runs/x/sft"] and words[-2:] == ["--tensor-parallel-size", "2"]
+    assert words[:2] == ["--model", str(tmp_path / "runs/x/sft")] and words[-2:] == ["--tensor-parallel-size", "2"]
     options = dict(zip(words[2::2], words[3::2], strict=True))
     assert options["--host"] == "10.0.0.5" and options["--port"] == "9000" and options["--dtype"] == "bfloat16"
+    assert options["--max-model-len"] == str(16_384 + 4096)
     assert options["--logprobs-mode"] == "processed_logprobs" and options["--generation-config"] == "vllm"
     config.rollout.server_sync = "nccl"
     assert set(serve_arguments(config)) - set(words) == {"--weight-transfer-config", '{"backend": "nccl"}'}
