@@ -284,7 +284,7 @@ def reward_function(
         known = arena.judge_metrics() | usage | {  # the same on all processes
             **dict(zip(("time/rollout_s", "time/forward_s", "time/judge_s"), slowest, strict=True)),
             "rollout/max_turns": config.turns.at(trainer_state.global_step),
-            "rollout/tokens_per_s": sum(tokens) / slowest[0],
+            "time/tokens_per_s": sum(tokens) / slowest[0],
         }
         log_metric("time/judge_hidden_s", judging[0].busy_s(until=start))
         for name, values in (log(groups, outcomes) | {name: [value] for name, value in known.items()}).items():
