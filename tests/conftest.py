@@ -24,10 +24,10 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that share the whole pipeline run on one of xdist's workers, which runs it once."""
+    """Tests that share a whole pipeline, the tiny policy's or the real model's, run on one of xdist's workers, which runs it once."""
     for item in items:
-        if "pipeline" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("pipeline"))
+        for fixture in {"pipeline", "real"} & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.xdist_group(fixture))
 
 
 @pytest.fixture(autouse=True)
