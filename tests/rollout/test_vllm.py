@@ -201,10 +201,11 @@ def test_20_steps_under_zero_3_on_two_processes_stay_in_parity(folder):
 
 def test_a_real_model_gets_every_update_and_stays_in_parity(folder, smollm2):
     """Its own reward, because as it is the model does not answer in the form that would be judged."""
-    (folder / "lengths.py").write_text("def reward(query, trajectories, judge):\n    return [one.policy_tokens for one in trajectories]\n")
+    (folder / "ours.py").write_text("def reward(query, trajectories, judge):\n    return [sum(one.completion_ids) % 97 for one in trajectories]\n")
     model = {"config": str(ROOT / "configs" / "travel" / "smollm2_135m.yaml"), "policy__model": smollm2, "rl__init": smollm2}
     sizes = {"rollout__group_size": 4, "rollout__max_tokens": 64, "rl__micro_batch_size": 1, "rl__steps": 2, "rl__save_steps": 2}
-    options = {"rollout__backend": "vllm", "reward__name": "lengths:reward", "rl__learning_rate": 1e-4}
+    options = {"rollout__backend": "vllm", "reward__name": "ours:reward", "rl__learning_rate": 1e-4}
+    options["extra_environment"] = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(folder)])}
     steps = rl(folder, "real", **options, **model, **sizes)
     assert len(checks(steps)) == 2 and max(checks(steps)) < 1e-3 and steps[0]["kl"] == 0 < steps[1]["kl"]
     assert len(differ(weights(Path(smollm2)), weights(folder / "runs" / "real" / "rl"))) == 7 * 30  # LoRA's
