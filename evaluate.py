@@ -48,12 +48,12 @@ def main() -> None:
     if arguments.query and config.rollout.backend == "vllm" and process_count() > 1:
         raise UserError("--query is answered by one process, and vLLM's engines start together; start the script with python, without torchrun")
     join_processes(config)
-    policies = {name: require_model(policy) if isinstance(policy, str) else policy for name, policy in config.evaluated.items()}
-    for policy in policies.values():
-        if isinstance(policy, str):
-            load_tokenizer(policy)
-            require_backend(config.rollout, policy, config.policy.dtype)
-    refuse_other_starts(policy for policy in policies.values() if isinstance(policy, str))
+    checkpoints = {name: require_model(policy) for name, policy in config.evaluated.items() if isinstance(policy, str)}
+    for checkpoint in checkpoints.values():
+        load_tokenizer(checkpoint)
+        require_backend(config.rollout, checkpoint, config.policy.dtype)
+    refuse_other_starts(checkpoints.values())
+    policies = config.evaluated | checkpoints  # in the order of the first
     domain = make_domain(config.environment, config.data)
     if arguments.query:
         if not is_main_process():

