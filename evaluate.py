@@ -21,7 +21,7 @@ def main() -> None:
     config, arguments = parse_arguments(__doc__, lambda parser: parser.add_argument("--query", help="answer this one query and print the trajectory"))
 
     from arenarl.domains.domain import make_domain
-    from arenarl.domains.environments import make_environment
+    from arenarl.domains.environments import environment_maker
     from arenarl.evaluation.evaluation import Panel, baseline_cases, evaluate_policy, gather_cases, judge_trajectories, summarize
     from arenarl.evaluation.inference_scaling import scaling_figures
     from arenarl.evaluation.parts import Part, fingerprint
@@ -59,7 +59,8 @@ def main() -> None:
         if not is_main_process():
             return
         client = open_client(config.llms_of("query"), config.judge, f"{config.run_name}/query")
-        engine = make_policy_engine(config, list(policies.values())[-1], make_environment(config.environment, config.data.language, client), client)
+        make_environment = environment_maker(config.environment, config.data.language, client)
+        engine = make_policy_engine(config, list(policies.values())[-1], make_environment, client)
         query = Query("command-line", domain.name, "", config.data.language, arguments.query)
         print_trajectory(query, engine.roll_out([Attempt(query, temperature=0.0, seed=config.seed)])[0])
         return
@@ -68,7 +69,7 @@ def main() -> None:
     refuse_without_truth("judge.eval", config.judge.eval, domain, queries)
     folder = start_stage(config, "evaluate", provenance)
     client = open_client(config.llms_of("evaluate"), config.judge, f"{config.run_name}/evaluate", folder)
-    tools = make_environment(config.environment, config.data.language, client)
+    make_environment = environment_maker(config.environment, config.data.language, client)
     examine = make_examiner(domain)
     judges = make_judges(config.judge.eval, domain, examine, client, config.seed)
     panel = Panel(judges, examine, Verifier(config.judge.verifier, client))
@@ -82,7 +83,7 @@ def main() -> None:
 
     @lru_cache(maxsize=1)  # all parts of a checkpoint share its weights
     def engine_of(name):
-        return make_policy_engine(config, policies[name], tools, client)
+        return make_policy_engine(config, policies[name], make_environment, client)
 
     missing, mine = [key for key, part in parts.items() if part.trajectories is None], own_share(queries)
     total = len(parts) * len(mine)

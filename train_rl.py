@@ -22,7 +22,7 @@ def main() -> None:
 
     # after the config is known to be sound: loading torch and TRL takes seconds
     from arenarl.domains.domain import make_domain
-    from arenarl.domains.environments import make_environment
+    from arenarl.domains.environments import environment_maker
     from arenarl.evaluation.curve import CurveRecorder
     from arenarl.evaluation.evaluation import Panel
     from arenarl.judges.factory import make_judge, make_judges, refuse_without_truth
@@ -60,8 +60,8 @@ def main() -> None:
 
     # query → trajectories: the policy and its tools, turn by turn
     client = open_client(config.llms_of("rl"), config.judge, f"{config.run_name}/rl", folder)  # the way to LLMs; None without any
-    tools = make_environment(config.environment, config.data.language, client)
-    engine = make_engine(config, tokenizer, tools)
+    make_environment = environment_maker(config.environment, config.data.language, client)
+    engine = make_engine(config, tokenizer, make_environment)
 
     # group → tournament → ranks → rewards (Eqs. 3-6)
     examine = make_examiner(domain)

@@ -29,7 +29,7 @@ def main() -> None:
 
     from trl import SFTTrainer  # after the checks: loading torch and TRL takes seconds
 
-    from arenarl.domains.environments import make_environment
+    from arenarl.domains.environments import environment_maker
     from arenarl.report.provenance import provenance
     from arenarl.rollout.attention import share_keys_on_cpu
     from arenarl.rollout.policy import load_tokenizer, lora_config, prepare_initial_policy, require_model, save_policy
@@ -47,16 +47,19 @@ def main() -> None:
     start_tracking(config, folder)
     with timed(folder, "sft") as stopwatch:
         training = sft_arguments(config, folder)
-        tools = make_environment(config.environment, config.data.language)
+        make_environment = environment_maker(config.environment, config.data.language)
+        tools = make_environment().tools
         with training.main_process_first(local=False):  # one builds the tiny policy, the others read what it saved
-            start = prepare_initial_policy(config.policy, folder / "initial", training_texts(data), tools.tools, config.seed)
+            start = prepare_initial_policy(config.policy, folder / "initial", training_texts(data, config.environment.actions), tools, config.seed)
         tokenizer = load_tokenizer(start)
-        schemas = tools.tools if config.environment.schemas_in_prompt else None
-        dataset = tokenize_trajectories(data, tokenizer, schemas, config.sft.max_length, system_prompt(config))
+        schemas = tools if config.environment.schemas_in_prompt and config.environment.actions == "tool_calls" else None
+        dataset = tokenize_trajectories(
+            data, tokenizer, schemas, config.sft.max_length, system_prompt(config), config.environment.actions
+        )
         if training.process_index == 0:
             count_cut(dataset, config.sft.max_length, folder / "data.json")
             if schemas is None:
-                warn_of_untaught(data, tools.tools)
+                warn_of_untaught(data, tools)
         share_keys_on_cpu()
         score_labels_only()
         trainer = SFTTrainer(
@@ -73,7 +76,7 @@ def main() -> None:
         if config.sft.stop_at_valid is not None:
             from arenarl.training.sft_stop import StopAtValid
 
-            StopAtValid(config, tokenizer, tools, bar.note).attach(trainer)
+            StopAtValid(config, tokenizer, make_environment, bar.note).attach(trainer)
         trainer.train(resume_from_checkpoint=last_checkpoint(folder))
         save_policy(trainer, folder)
 

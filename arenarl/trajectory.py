@@ -20,9 +20,11 @@ from arenarl.system.errors import UserError
 from arenarl.system.text_files import lines_of
 from arenarl.system.validation import first_problem
 
-StopReason = Literal["answer", "no_answer", "max_turns", "max_tokens", "tool_crash"]
-# answer: ended with one <answer>…</answer>, the only valid end · no_answer: a turn with neither a tool call nor one closed answer
-# · max_turns, max_tokens: a budget ran out · tool_crash: a tool raised what is no ToolError, which says nothing of the policy: void.
+StopReason = Literal["answer", "done", "horizon", "no_answer", "max_turns", "max_tokens", "tool_crash"]
+VALID_ENDS = ("answer", "done", "horizon")
+# answer: ended with one <answer>…</answer> · done: a world with a state ended it · horizon: the turns were up in such a world
+# · no_answer: a turn with neither a tool call nor one closed answer · max_turns, max_tokens: a budget ran out
+# · tool_crash: a tool raised what is no ToolError, and did so again from the start, which says nothing of the policy: void.
 # A turn with both calls and an answer runs the calls; its answer does not count.
 
 _THOUGHT = re.compile(r"^\s*<think>\n?(.*?)\n?</think>\s*", re.DOTALL)
@@ -46,6 +48,11 @@ class Query:
     language: str
     query: str
     constraints: dict[str, Any] = field(default_factory=dict, hash=False)
+
+    @property
+    def task(self) -> str:
+        """What two queries have in common that count as one: the text, and what its constraints say, such as a world's item."""
+        return f"{self.query} {json.dumps(self.constraints, sort_keys=True)}"
 
 
 _QUERY = TypeAdapter(Query)
@@ -88,7 +95,7 @@ class Trajectory:
 
     @property
     def valid(self) -> bool:
-        return self.stop_reason == "answer"
+        return self.stop_reason in VALID_ENDS
 
     @property
     def is_void(self) -> bool:
@@ -193,23 +200,28 @@ def parse_turn(message: dict[str, Any]) -> Turn:
     """An assistant message as a turn without observations yet. An answer beside a tool call or another is none."""
     in_text, answer = _read_content(message["content"])
     calls = [*(ToolCall(**call["function"]) for call in message.get("tool_calls", [])), *in_text]
+    if actions := message.get("actions"):  # in the text, behind the thought
+        thought = message["content"].partition("Action:")[0].strip().removeprefix("Thought:").strip()
+        return Turn(thought or message.get("reasoning_content", ""), [ToolCall(**action) for action in actions], [], None)
     return Turn(message.get("reasoning_content", ""), calls, [], None if calls else answer)
 
 
 def read_turns(messages: list[dict[str, Any]]) -> list[Turn]:
     """A trajectory's turns in order, each with its observations."""
     turns: list[Turn] = []
+    answers_as = "tool"
     for message in messages:
         if message["role"] == "assistant":
             turns.append(parse_turn(message))
-        elif message["role"] == "tool" and turns:
+            answers_as = "user" if "actions" in message else "tool"
+        elif message["role"] == answers_as and turns:
             turns[-1].observations.append(message["content"])
     return turns
 
 
-def prompt_messages(query: Query, system: str | None = None) -> list[dict[str, str]]:
-    """The messages a policy starts from, the same in SFT, RL and evaluation."""
-    return told([{"role": "user", "content": query.query}], system)
+def prompt_messages(query: Query, system: str | None = None, seen: str | None = None) -> list[dict[str, str]]:
+    """The messages a policy starts from, the same in SFT, RL and evaluation; `seen`: what a world shows first."""
+    return told([{"role": "user", "content": f"{query.query}\n\n{harmless(seen)}" if seen else query.query}], system)
 
 
 def told(messages: list[dict[str, Any]], system: str | None) -> list[dict[str, Any]]:
@@ -248,8 +260,8 @@ def read_queries(path: Path) -> list[Query]:
             queries.append(_QUERY.validate_python(record))
         except ValidationError as error:
             raise UserError(f"{path}, line {number} is no query: {first_problem(error)}; data/README.md says what a record holds") from error
-    for key in ("query_id", "query"):
-        if len({getattr(query, key) for query in queries}) < len(queries):
+    for key, unique in {"query_id": [query.query_id for query in queries], "query and constraints": [query.task for query in queries]}.items():
+        if len(set(unique)) < len(queries):
             raise UserError(f"{path}: two queries have the same {key}; each must be unique")
     return queries
 

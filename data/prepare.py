@@ -117,12 +117,13 @@ def local_hashes(config: Config) -> list[str | None]:
 
 
 def check_disjoint(folder: Path) -> None:
-    """No query text is in two splits, whatever its case and spacing. Raises UserError naming one that is."""
-    test = {same_query(query.query) for query in read_queries(folder / "test_queries.jsonl")}
-    rl = {same_query(query.query) for query in read_queries(folder / "rl_queries.jsonl")}
+    """No query is in two splits, whatever its case and spacing. Raises UserError naming one that is."""
+    test, rl = (read_queries(folder / f"{split}_queries.jsonl") for split in ("test", "rl"))
     trajectories = read_jsonl(folder / "sft.jsonl") if (folder / "sft.jsonl").is_file() else []
     sft = {same_query(trajectory["messages"][0]["content"]) for trajectory in trajectories}
-    for one, other, names in ((test, rl, "test and RL"), (test, sft, "test and SFT"), (rl, sft, "RL and SFT")):
+    tasks = [{same_query(query.task) for query in queries} for queries in (test, rl)]
+    texts = [{same_query(query.query) for query in queries} for queries in (test, rl)]
+    for one, other, names in ((*tasks, "test and RL"), (texts[0], sft, "test and SFT"), (texts[1], sft, "RL and SFT")):
         if shared := sorted(one & other):
             raise UserError(f"{folder}: {names} share {len(shared)} queries, first: {shared[0]}")
     print(f"{len(test)} test, {len(rl)} RL and {len(sft)} SFT queries: no two splits share one")

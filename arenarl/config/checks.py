@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from arenarl.config.schema import (
     BY_ANSWER,
+    OUTCOMES,
     WITH_FORMAT_REWARD,
     Config,
     EnvironmentConfig,
@@ -185,6 +186,8 @@ def _check_method(config: Config) -> None:
             f"rl.advantage=decoupled keeps validity apart, but reward.name={config.reward.name} has it in its sum already; "
             f"take one of {', '.join(sorted(set(REWARDS) - WITH_FORMAT_REWARD))}"
         )
+    if config.reward.tournament_if_equal and config.reward.name not in OUTCOMES:
+        raise UserError(f"reward.tournament_if_equal is of reward.name={' or '.join(sorted(OUTCOMES))}, not of {config.reward.name}; set it to false")
     if config.reward.entity_recall and config.reward.name not in BY_ANSWER:
         raise UserError(f"reward.entity_recall is of reward.name={' or '.join(sorted(BY_ANSWER))}, not of {config.reward.name}")
     for key in ("save_steps", "eval_steps"):

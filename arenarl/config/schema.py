@@ -186,6 +186,10 @@ class EnvironmentConfig:
     # who invents flights and trains in rollouts: the embedded world, or an LLM as in the paper (Appendix C), for runs with LLM judges
     search: SearchConfig = field(default_factory=SearchConfig)  # of `research`
     schemas_in_prompt: Bool = True  # tell the policy the tools' JSON schemas; a tiny policy learns them from SFT instead
+    actions: Literal["tool_calls", "text"] = "tool_calls"  # how a policy acts: Qwen3's tool calls, or text, `Thought: … Action: …` (AgentGym), for
+    # an environment with one tool that takes one text; no schemas are told then
+    instances: PositiveInt | None = None  # of an environment that keeps a state, at work at once in a process, a trajectory each; the others
+    # wait; null: as many as trajectories are generated at once. Our choice
 
     @property
     def llms(self) -> dict[str, LLMConfig]:
@@ -296,6 +300,7 @@ class GroupStageConfig:
 
 
 BY_ANSWER = {"correctness", "correctness_or_tournament"}  # those that look for a known answer
+OUTCOMES = {"environment", "correctness"}  # without a judge
 WITH_FORMAT_REWARD = {"tournament_grpo", "win_rate", "pointwise_implicit", "pointwise_explicit"}  # Tournament-GRPO's
 
 
@@ -310,9 +315,12 @@ class RewardConfig:
     # every dimension of the rubric, weighted by importance (Eqs. 13, 14).
     # correctness: 1 for the known answer, 0 for another or none (C.1, InfoAgent), as `judge.verifier` finds. correctness_or_tournament: that
     # for queries with a known answer, the tournament for the others, so that one run can have both. Our choice.
+    # environment: what a world with a state gives (AgentGym-RL), summed over the trajectory.
     # Or a function of your own: (query, trajectories, judge) -> a reward each (docs/methods.md).
     entity_recall: Annotated[Float, Field(ge=0, lt=1)] = 0.0  # lambda of Eq. 8, InfoAgent: what a wrong answer gets for finding all entities of
     # a known answer's tree; below 1, so that it is worth less than the right one
+    tournament_if_equal: Bool = False  # of environment and correctness: a group whose rewards are all equal is ranked by the tournament instead
+    # (Reasoning Arena). Our choice
     repeats: Few = 1  # of pointwise_answer and pointwise_trajectory: calls a trajectory, whose mean it gets; a control that pays for as many
     # calls as a tournament. Not in the papers; our choice
 

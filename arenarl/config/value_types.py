@@ -56,7 +56,7 @@ _OWN = "or a class of your own as package.module:Class"
 TOPOLOGIES = ("seeded_single_elimination", "anchor", "round_robin", "single_elimination", "double_elimination", "swiss", "balanced")
 REWARDS = (
     "tournament", "pointwise_answer", "pointwise_trajectory", "tournament_grpo", "win_rate", "pointwise_implicit", "pointwise_explicit",
-    "correctness", "correctness_or_tournament",
+    "environment", "correctness", "correctness_or_tournament",
 )  # fmt: skip
 
 def _one_of(names: tuple[str, ...], kind: str = "Class") -> tuple[AfterValidator, WithJsonSchema]:

@@ -3,10 +3,13 @@
 What the rollout engine needs from one, arenarl/rollout/environment.py says. Imports of one domain's world stay behind `make_environment`.
 """
 
+from collections.abc import Callable
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from arenarl.config.schema import EnvironmentConfig
 from arenarl.rollout.environment import Environment
+from arenarl.rollout.trl_environment import TRLEnvironment
 from arenarl.system.imports import named
 
 if TYPE_CHECKING:
@@ -24,11 +27,22 @@ def environment_class(name: str) -> Any:
     return named(ENVIRONMENTS.get(name, name), "environment.name")
 
 
-def make_environment(config: EnvironmentConfig, language: str, client: "LLMClient | None" = None) -> Environment:
-    """The tool set that `environment.name` names. With a `client`, an LLM invents tickets or writes snippets where the config says so.
+def environment_maker(config: EnvironmentConfig, language: str, client: "LLMClient | None" = None) -> Callable[[], Environment]:
+    """Makes instances of what `environment.name` names. With a `client`, an LLM invents tickets or writes snippets where the config says so.
 
     Raises:
-        UserError: the class that `name` names, or what its search needs, cannot be had.
+        UserError: the class that `name` names cannot be had.
     """
     made = environment_class(config.name)
-    return made.from_config(config, language, client) if config.name in ENVIRONMENTS else made(config, language)
+    if config.name in ENVIRONMENTS:
+        make = partial(made.from_config, config, language, client)
+    elif isinstance(made, type) and not hasattr(made, "call"):
+        make = partial(TRLEnvironment, made)
+    else:
+        make = partial(made, config, language)
+    return cache(make) if getattr(made, "shared", False) else make
+
+
+def make_environment(config: EnvironmentConfig, language: str, client: "LLMClient | None" = None) -> Environment:
+    """One instance. Raises UserError if the class, or what its search needs, cannot be had."""
+    return environment_maker(config, language, client)()

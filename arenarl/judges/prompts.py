@@ -43,13 +43,19 @@ class Shown:
     form: str
 
 
+def _asked(query: Query, trajectory: Trajectory) -> str:
+    """The query, with what its world showed first below it."""
+    said = next((message["content"] for message in trajectory.messages if message["role"] == "user"), "")
+    return said if said.startswith(f"{query.query}\n\n") else query.query
+
+
 def judge_messages(
     query: Query, trajectories: Sequence[Trajectory], rubric: Rubric, reply: Reply, judge: JudgeConfig, answer_only: bool
 ) -> list[Message]:
     """The messages of one judge call. What many calls share stands first, where servers cache prefixes."""
     texts = prompt_texts("judge", query.language)
     blocks = ["# Rubric", *(f"- {item.name}: {quotable(item.description)}" for item in rubric.items)]
-    blocks += ["# Query", quoted(query.query, judge.max_text_chars)]
+    blocks += ["# Query", quoted(_asked(query, trajectories[0]), judge.max_text_chars)]
     for number, trajectory in enumerate(trajectories, start=1):
         blocks += [f"# Agent {number}", *_shown(trajectory, judge, answer_only)]
     blocks += ["# Task", texts[reply.task].format(**reply.words).strip(), texts["reply"].strip(), reply.form]

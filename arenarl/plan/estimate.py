@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from arenarl.config.schema import Config, JudgeConfig, LLMConfig
+from arenarl.config.schema import OUTCOMES, Config, JudgeConfig, LLMConfig
 from arenarl.domains.domain import make_domain
 from arenarl.judges.llm import LLMJudge
 from arenarl.judges.verifier import Verifier
@@ -68,9 +68,10 @@ def _arena(config: Config, judge: LLMJudge) -> Arena:
 def most_calls(config: Config) -> int:
     """Judge calls that the reward of one group takes at most, if all its trajectories differ and are valid; verifying answers is not in it."""
     size, tournament = config.rollout.group_size, config.tournament
-    if config.reward.name == "correctness":
+    if config.reward.name in OUTCOMES and not config.reward.tournament_if_equal:
         return 0
-    if config.reward.name not in ("tournament", "correctness_or_tournament") or ":" in tournament.topology:  # these ask as often for every group
+    plays = {"tournament", "correctness_or_tournament"} | OUTCOMES
+    if config.reward.name not in plays or ":" in tournament.topology:  # these ask as often for every group
         trajectory = Trajectory("", [{"role": "assistant", "content": "<answer>\n\n</answer>"}], "answer")
         client = _CountingClient()
         query = Query("", make_domain(config.environment, config.data).name, "", "en", "")

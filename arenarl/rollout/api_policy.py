@@ -13,7 +13,7 @@ from typing import Any
 from arenarl.config.schema import LLMConfig, RolloutConfig
 from arenarl.llm.client import LLMClient, Message, NoReply, RunStopped, chat_request
 from arenarl.rollout.engine import Attempt, Progress, RolloutEngine
-from arenarl.rollout.environment import Environment
+from arenarl.rollout.environment import Environment, Step
 from arenarl.rollout.system_prompt import default_prompt
 from arenarl.system.errors import UserError
 from arenarl.trajectory import (
@@ -70,8 +70,11 @@ class ApiRolloutEngine(RolloutEngine):
     than `judge.max_failure_share` of them end so, or no reply can be had, the evaluation stops.
     """
 
-    def __init__(self, llm: LLMConfig, client: LLMClient, make_environment: Callable[[], Environment], config: RolloutConfig, language: str):
-        super().__init__(None, None, make_environment, config, system=default_prompt(language))  # no token ids, so neither generator nor tokenizer
+    def __init__(
+        self, llm: LLMConfig, client: LLMClient, make_environment: Callable[[], Environment], config: RolloutConfig, language: str, **world: Any
+    ):
+        system = default_prompt(language)
+        super().__init__(None, None, make_environment, config, system=system, **world)  # no token ids, so neither generator nor tokenizer
         self.llm, self.client = llm, client
 
     def roll_out_groups(self, *_: Any, **__: Any) -> list[RolloutGroup]:
@@ -85,13 +88,13 @@ class ApiRolloutEngine(RolloutEngine):
             raise UserError(f"{self.llm.model} refused {len(refused)} of {len(trajectories)} queries, above {limit}; the last: {refused[-1]}")
         return trajectories
 
-    def _start(self, query: Query) -> ApiProgress:
-        messages = prompt_messages(query, self.system)
+    def _start(self, query: Query, seen: str | None = None) -> ApiProgress:
+        messages = prompt_messages(query, self.system, seen)
         return ApiProgress(messages, [], sent=list(messages))
 
     async def _take_turn(self, progress: ApiProgress, attempt: Attempt, turn_number: int, budget: int, must_answer: bool) -> bool:
         """One that must answer has no tools left."""
-        tools = {} if must_answer else {"tools": self.tools}
+        tools = {} if must_answer or not self.tools else {"tools": self.tools}
         request = chat_request(self.llm, progress.sent, budget, attempt.temperature, **tools)
         reply = await self.client.complete(self.llm, request, attempt.seed if attempt.temperature else 0)
         if isinstance(reply, NoReply):
@@ -103,7 +106,8 @@ class ApiRolloutEngine(RolloutEngine):
         calls = [(call_id or f"call_{turn_number}_{number}", call) for number, (call_id, call) in enumerate(native_calls(said))]
         progress.count(reply.tokens_in or 0, reply.tokens_out or 0)  # what the API does not say counts as none
         progress.meta["model"] = reply.model
-        progress.messages.append(reply_message(said, [call for _, call in calls]))
+        text = text_of(said.get("content"))
+        progress.messages.append(self._message(text) if self.action_tool else reply_message(said, [call for _, call in calls]))
         progress.sent.append(_sent_back(said, calls))
         progress.call_ids = [call_id for call_id, _ in calls]
         return said.get("finish_reason") != "length" and progress.length <= self.config.max_tokens
@@ -116,8 +120,11 @@ class ApiRolloutEngine(RolloutEngine):
         progress.messages.append(assistant_message(""))
         return True
 
-    def _append_observations(self, progress: ApiProgress, observations: list[str]) -> None:
-        messages = progress.note(observations)
+    def _append_observations(self, progress: ApiProgress, steps: list[Step]) -> None:
+        messages = progress.note(steps)
+        if self.action_tool:
+            progress.sent += messages
+            return
         native = len(progress.call_ids)
         progress.sent += [message | {"tool_call_id": call_id} for message, call_id in zip(messages[:native], progress.call_ids, strict=True)]
         if messages[native:]:  # calls in the text are answered as Qwen3's chat template does

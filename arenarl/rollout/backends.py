@@ -1,6 +1,7 @@
 """What generates, by `rollout.backend`: transformers' `generate`, vLLM in this process, or a vLLM server; and the engines on top of it."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +24,18 @@ from arenarl.system.errors import UserError
 from arenarl.system.progress import process_count
 
 
-def make_engine(config: Config, tokenizer: PreTrainedTokenizerBase, tools: Environment, model: Any = None) -> RolloutEngine:
-    """query → trajectories, with what `rollout.backend` names; in training the trainer lends it the model."""
-    generator = _make_generator(config.rollout, tokenizer, model)
-    return RolloutEngine(generator, tokenizer, lambda: tools, config.rollout, config.environment.schemas_in_prompt, system_prompt(config))
+def make_engine(config: Config, tokenizer: PreTrainedTokenizerBase, make: Callable[[], Environment], model: Any = None) -> RolloutEngine:
+    """query → trajectories, with what `rollout.backend` names; in training the trainer lends it the model. `make` makes environments."""
+    generator, world = _make_generator(config.rollout, tokenizer, model), config.environment
+    return RolloutEngine(generator, tokenizer, make, config.rollout, world.schemas_in_prompt, system_prompt(config), world.actions, world.instances)
 
 
-def make_policy_engine(config: Config, policy: str | LLMConfig, tools: Environment, client: LLMClient | None) -> RolloutEngine:
+def make_policy_engine(config: Config, policy: str | LLMConfig, make: Callable[[], Environment], client: LLMClient | None) -> RolloutEngine:
     """The engine of a policy to evaluate: a checkpoint, or a model behind an API."""
     if not isinstance(policy, str):
-        return ApiRolloutEngine(policy, client, lambda: tools, config.rollout, config.data.language)
-    return make_engine(config, load_tokenizer(policy), tools, _load_policy(config, policy))
+        world = {"actions": config.environment.actions, "most_instances": config.environment.instances}
+        return ApiRolloutEngine(policy, client, make, config.rollout, config.data.language, **world)
+    return make_engine(config, load_tokenizer(policy), make, _load_policy(config, policy))
 
 
 def require_backend(rollout: RolloutConfig, path: str, dtype: str, is_check: bool = False) -> None:

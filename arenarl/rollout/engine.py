@@ -10,20 +10,23 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 from transformers import PreTrainedTokenizerBase
 
 from arenarl.config.schema import RolloutConfig
-from arenarl.rollout.environment import Environment, ToolCrash, crashing, observe
+from arenarl.rollout.environment import Environment, Step, ToolCrash, crashing, finite, settled, step
 from arenarl.rollout.generation import Generator, TurnRequest, run_turns
+from arenarl.rollout.instances import Instances
 from arenarl.rollout.kv_cache import TrajectoryCache
+from arenarl.rollout.text_actions import action_message, action_tool
 from arenarl.system.errors import show
 from arenarl.system.seeds import stable_seed
 from arenarl.trajectory import (
     Query,
     RolloutGroup,
     StopReason,
+    ToolCall,
     Trajectory,
     assistant_message,
     parse_turn,
@@ -33,6 +36,8 @@ from arenarl.trajectory import (
 )
 
 LONGEST = 20  # queries whose prompts are counted to find the longest
+NO_ACTION = "Error: this turn has no action."
+ONE_ACTION = "Error: only one action a turn is allowed, and none of these was carried out."
 ANSWER_BEGUN = "<think>\n\n</think>\n\n<answer>\n"
 Tick = Callable[[int, Trajectory], None]  # told of the index of an attempt and the trajectory that it became
 
@@ -74,6 +79,7 @@ class Progress:
     cache: TrajectoryCache = field(default_factory=TrajectoryCache, repr=False)
     tool_calls: int = 0
     tool_errors: int = 0
+    reward: float | None = None  # of the world's, so far
 
     @property
     def length(self) -> int:
@@ -89,11 +95,14 @@ class Progress:
         self.policy_mask_T += [int(is_own)] * len(token_ids)
         self.logprobs_T += logprobs_T or [None] * len(token_ids)
 
-    def note(self, observations: list[str]) -> list[dict[str, str]]:
-        """Count what the calls of a turn returned; the messages that say it."""
-        self.tool_calls += len(observations)
-        self.tool_errors += sum(observation.startswith("Error") for observation in observations)
-        messages = [tool_message(observation) for observation in observations]
+    def note(self, steps: list[Step]) -> list[dict[str, str]]:
+        """Count what the calls of a turn brought; the messages that say it."""
+        self.tool_calls += len(steps)
+        self.tool_errors += sum(step.observation.startswith("Error") for step in steps)
+        if rewards := [step.reward for step in steps if step.reward is not None]:
+            self.reward = (self.reward or 0.0) + sum(rewards)
+        role = "user" if "actions" in self.messages[-1] else "tool"
+        messages = [tool_message(step.observation) | {"role": role} for step in steps]
         self.messages += messages
         return messages
 
@@ -115,6 +124,7 @@ class Progress:
                 "tool_calls": self.tool_calls,
                 "tool_errors": self.tool_errors,
                 "policy_tokens": self.policy_tokens,
+                **({} if self.reward is None else {"reward": self.reward}),
             },
         )
 
@@ -130,14 +140,18 @@ class RolloutEngine:
         config: RolloutConfig,
         schemas_in_prompt: bool = True,
         system: str | None = None,
+        actions: Literal["tool_calls", "text"] = "tool_calls",
+        most_instances: int | None = None,
     ):
         self.generator = generator
         self.tokenizer = tokenizer
-        self.make_environment = make_environment
         self.config = config
-        self.tools = make_environment().tools if schemas_in_prompt else None
         self.system = system  # what stands before every query; None: nothing
         self._crashes: set[tuple[type, str]] = set()  # those that were shown
+        self.instances, self.most_instances = Instances(make_environment, self._show), most_instances
+        tools = self.instances.kind.tools
+        self.action_tool = action_tool(tools) if actions == "text" else None  # what an action in the text calls
+        self.tools = tools if schemas_in_prompt and not self.action_tool else None
 
     def roll_out_groups(self, queries: Sequence[Query], seed: int, max_turns: int | None = None, tick: Tick = ignore) -> list[RolloutGroup]:
         """A group of `group_size` trajectories for every query; row 0 is the greedy anchor iff `rollout.anchor`.
@@ -161,9 +175,10 @@ class RolloutEngine:
     def roll_out(self, attempts: Sequence[Attempt], tick: Tick = ignore) -> list[Trajectory]:
         """Trajectories in the order of the attempts; `tick` is called as each ends. What it raises ends all.
 
-        All are under way at once, or as many as a generator that keeps their caches has a `batch_size` for.
+        All are under way at once, or as many as a generator that keeps their caches has a `batch_size` for, and as there may be environments.
         """
-        places = asyncio.Semaphore(getattr(self.generator, "batch_size", None) or len(attempts) or 1)
+        limits = getattr(self.generator, "batch_size", None), self.most_instances, len(attempts) or 1
+        places = asyncio.Semaphore(min(limit for limit in limits if limit))
 
         async def run_one(index: int, attempt: Attempt) -> Trajectory:
             async with places:
@@ -177,13 +192,29 @@ class RolloutEngine:
         return run_turns(self.generator, run())
 
     async def _run(self, attempt: Attempt) -> Trajectory:
-        environment, progress = self.make_environment(), self._start(attempt.query)
+        """A world that breaks is not the policy's fault: the trajectory begins once more, in another instance, from the same seed."""
+        trajectory = await self._try(attempt)
+        if trajectory.is_void:
+            crash = trajectory.meta["crash"]
+            trajectory = await self._try(attempt)
+            trajectory.meta["begun_again"] = crash
+        return trajectory
+
+    async def _try(self, attempt: Attempt) -> Trajectory:
+        progress = None
         try:
-            with crashing():
-                environment.reset(attempt.query)
-            return await self._take_turns(progress, environment, attempt)
+            async with self.instances.one() as environment:
+                with crashing():
+                    seen = await settled(environment.reset(attempt.query))
+                progress = self._start(attempt.query, seen)
+                trajectory = await self._take_turns(progress, environment, attempt)
+                if hasattr(environment, "score"):
+                    trajectory.meta |= await _scored(environment)
+                return trajectory
         except ToolCrash as crash:
             self._show(crash)
+            progress = progress or self._start(attempt.query)
+            progress.reward = None
             trajectory = progress.end(attempt.query.query_id, "tool_crash")
             trajectory.meta["crash"] = storable(str(crash))[:300]
             return trajectory
@@ -198,39 +229,43 @@ class RolloutEngine:
 
     async def _take_turns(self, progress: Progress, environment: Environment, attempt: Attempt) -> Trajectory:
         """Thought and tool calls, observations, thought and tool calls, …, answer (Eq. 1)."""
-        query_id = attempt.query.query_id
+        query_id, needs_answer = attempt.query.query_id, getattr(environment, "needs_answer", True)
         for turn_number in range(attempt.max_turns or self.config.max_turns):
             left = self.config.max_tokens - progress.length
             if left <= 0:
                 return progress.end(query_id, "max_tokens")
             is_last = turn_number + 1 == (attempt.max_turns or self.config.max_turns) or left <= self.config.max_turn_tokens
-            must_answer = self.config.force_answer and is_last
+            must_answer = self.config.force_answer and is_last and needs_answer
             is_whole = await self._take_turn(progress, attempt, turn_number, min(left, self.config.max_turn_tokens), must_answer)
             turn = parse_turn(progress.messages[-1])
             if not is_whole:
                 return progress.end(query_id, "max_tokens")
-            if must_answer or not turn.tool_calls:
+            if must_answer or (needs_answer and not turn.tool_calls):
                 return progress.end(query_id, "answer" if turn.answer else "no_answer")
-            self._append_observations(progress, [await observe(environment, call.name, call.arguments) for call in turn.tool_calls])
-        return progress.end(query_id, "max_turns")
+            if not turn.tool_calls and getattr(environment, "may_stop", False):
+                return progress.end(query_id, "done")
+            steps = await _act(environment, turn.tool_calls)
+            if steps[-1].done:
+                progress.note(steps)
+                return progress.end(query_id, "done")
+            self._append_observations(progress, steps)
+        return progress.end(query_id, "max_turns" if needs_answer else "horizon")
 
     def tool_metrics(self) -> dict[str, list[float]]:
         """What the tools themselves have to log since this was last called, each as the values whose mean it is; most have nothing."""
-        take = getattr(self.make_environment(), "take_metrics", None)
-        try:
-            with crashing():
-                return take() if take else {}
-        except ToolCrash as crash:
-            self._show(crash)
-            return {}
+        return self.instances.take_metrics()
 
-    def prompt_ids(self, query: Query) -> list[int]:
-        """The tokens that every trajectory of the query starts from."""
-        messages = prompt_messages(query, self.system)
+    def prompt_ids(self, query: Query, seen: str | None = None) -> list[int]:
+        """The tokens that every trajectory of the query starts from; `seen`: what its world shows first."""
+        messages = prompt_messages(query, self.system, seen)
         return list(self.tokenizer.apply_chat_template(messages, tools=self.tools, add_generation_prompt=True, return_dict=False))
 
-    def _start(self, query: Query) -> Progress:
-        return Progress(prompt_messages(query, self.system), self.prompt_ids(query))
+    def _start(self, query: Query, seen: str | None = None) -> Progress:
+        return Progress(prompt_messages(query, self.system, seen), self.prompt_ids(query, seen))
+
+    def _message(self, text: str) -> dict[str, Any]:
+        """A generated turn, its actions where `environment.actions` has them."""
+        return action_message(text, self.action_tool) if self.action_tool else assistant_message(text)
 
     async def _take_turn(self, progress: Progress, attempt: Attempt, turn_number: int, budget: int, must_answer: bool) -> bool:
         """Append the policy's next message; whether it ended the turn itself. One that must answer finds its turn begun as an answer.
@@ -249,17 +284,17 @@ class RolloutEngine:
         turn_ids = generated.token_ids
         is_whole = turn_ids[-1] == self.tokenizer.eos_token_id
         progress.append(turn_ids, is_own=True, logprobs_T=generated.logprobs_T if attempt.temperature else None)
-        progress.messages.append(assistant_message(self.tokenizer.decode(begun + (turn_ids[:-1] if is_whole else turn_ids))))
+        progress.messages.append(self._message(self.tokenizer.decode(begun + (turn_ids[:-1] if is_whole else turn_ids))))
         return is_whole
 
-    def _append_observations(self, progress: Progress, observations: list[str]) -> None:
-        messages = progress.note(observations)
+    def _append_observations(self, progress: Progress, steps: list[Step]) -> None:
+        messages = progress.note(steps)
         progress.append(self._observation_ids(messages), is_own=False)
 
-    def _observation_ids(self, tool_messages: list[dict[str, str]]) -> list[int]:
+    def _observation_ids(self, observations: list[dict[str, str]]) -> list[int]:
         """The tokens between the end of one assistant turn and the start of the next, as the chat template renders them."""
         head, length = self._before_observations
-        text = self.tokenizer.apply_chat_template([*head, *tool_messages], tokenize=False, add_generation_prompt=True)
+        text = self.tokenizer.apply_chat_template([*head, *observations], tokenize=False, add_generation_prompt=True)
         return self.tokenizer.encode(text[length:], add_special_tokens=False)
 
     @cached_property
@@ -268,3 +303,24 @@ class RolloutEngine:
         head = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
         text = self.tokenizer.apply_chat_template(head, tokenize=False)
         return head, text.rindex(self.tokenizer.eos_token) + len(self.tokenizer.eos_token)
+
+
+async def _act(environment: Environment, calls: Sequence[ToolCall]) -> list[Step]:
+    """What the calls of a turn bring, up to one that ends the trajectory."""
+    if not calls:
+        return [Step(NO_ACTION)]
+    if len(calls) > 1 and getattr(environment, "one_call_a_turn", False):
+        return [Step(ONE_ACTION)] * len(calls)
+    steps = []
+    for call in calls:
+        steps.append(await step(environment, call.name, call.arguments))
+        if steps[-1].done:
+            break
+    return steps
+
+
+async def _scored(environment: Environment) -> dict[str, float]:
+    """What the world itself says a trajectory is worth, if it does. Raises ToolCrash."""
+    with crashing():
+        reward = await settled(environment.score())
+        return {} if reward is None else {"reward": finite(reward)}

@@ -1,37 +1,63 @@
 """What the rollout engine needs from an environment, and the checking of tool calls that all environments share.
 
 A wrong call is an observation like any other: it starts with "Error: " and says what is wrong, so that the policy can mend it. Whatever
-else a tool raises is a fault of the tool's, and never ends a run: the trajectory is void. Only a setting that is wrong does (UserError).
+else an environment raises is a fault of its own, and never ends a run: the trajectory begins once more in another instance, and is void if
+that crashes too. Only a setting that is wrong does (UserError).
 """
 
 import inspect
 import json
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any, Protocol
 
+from arenarl.rollout.arguments import Misfit, Schema, read_arguments, schema_fault
 from arenarl.system.errors import UserError
 from arenarl.trajectory import parse_json
 
-Schema = dict[str, Any]
 MAX_QUOTED = 80  # characters of a wrong value that an error repeats
 
 
-class Environment(Protocol):
-    """Tools a policy may call during a trajectory. One environment serves many trajectories at once.
+@dataclass(frozen=True)
+class Step:
+    """What a world with a state answers to a call: a text, whether that was the end, and a reward, of which a trajectory gets the sum."""
 
-    It may also have `take_metrics()`: by name, what is to be logged of the calls since it was last asked, as the values whose mean it is.
+    observation: str
+    done: bool = False
+    reward: float | None = None
+
+
+class Environment(Protocol):
+    """Tools a policy may call during a trajectory, and the world behind them: an instance of its own for each, unless it is `shared`.
+
+    `reset`, `call`, `score` and `close` may be async. What is not there is as it stands here.
     """
 
     tools: list[Schema]  # JSON schemas in OpenAI's function form, ready for a chat template
+    shared = False  # one instance serves all trajectories at once: it keeps nothing between calls
+    reusable = False  # `reset` makes it as good as new, so that it serves one trajectory after another
+    needs_answer = True  # False: the world ends a trajectory. One whose turns are up is valid, and a turn without a call is told so and goes on
+    may_stop = False  # of such a world: a turn without a call ends the trajectory too
+    one_call_a_turn = False  # a turn with more gets an error, and none of them is made
 
-    def reset(self, query: Any) -> None:
-        """Called with the `Query` before the first call of a trajectory."""
+    def reset(self, query: Any) -> str | None:
+        """Called with the `Query` before the first call of a trajectory. What is to be seen then, shown below the query; None: nothing."""
 
-    def call(self, name: str, arguments: dict[str, Any] | str) -> str:
-        """The observation, or a ToolError for a call that cannot be carried out. May also be async: the rollout engine awaits awaitables."""
+    def call(self, name: str, arguments: dict[str, Any] | str) -> str | Step:
+        """What is to be seen after it, or a ToolError for a call that cannot be carried out."""
+
+    def score(self) -> float | None:
+        """At a trajectory's end, in place of the sum of its steps' rewards."""
+
+    def take_metrics(self) -> dict[str, list[float]]:
+        """By name, what is to be logged of the calls since it was last asked, as the values whose mean it is."""
+
+    def close(self) -> None:
+        """Once for each instance that is not shared, at the end of its last trajectory, however that ended."""
 
 
 class ToolError(Exception):
@@ -53,20 +79,37 @@ def crashing() -> Iterator[None]:
         raise ToolCrash(f"{type(error).__name__}: {error}") from error
 
 
-async def observe(environment: Environment, name: str, arguments: dict[str, Any] | str) -> str:
-    """What a call returns, whether the environment's `call` is async or not, or what its ToolError says. Raises ToolCrash.
+async def settled(value: Any) -> Any:
+    """What a function returned, whether it is async or not."""
+    return await value if inspect.isawaitable(value) else value
+
+
+async def step(environment: Environment, name: str, arguments: dict[str, Any] | str) -> Step:
+    """What a call brings, or what its ToolError says. Raises ToolCrash.
 
     The environment has a copy of the arguments: whatever it does with them, the trajectory shows what the policy wrote.
     """
     with crashing():
         try:
-            observation = environment.call(name, deepcopy(arguments))
-            observation = await observation if inspect.isawaitable(observation) else observation
+            taken = await settled(environment.call(name, deepcopy(arguments)))
         except ToolError as error:
-            return f"Error: {error}"
-        if not isinstance(observation, str):
-            raise TypeError(f"the tool {name} returned a {type(observation).__name__}, not text")
-        return observation
+            return Step(f"Error: {error}")
+        taken = taken if isinstance(taken, Step) else Step(taken)
+        if not isinstance(taken.observation, str):
+            raise TypeError(f"the tool {name} returned a {type(taken.observation).__name__}, not text")
+        return taken if taken.reward is None else replace(taken, reward=finite(taken.reward))
+
+
+def finite(reward: Any) -> float:
+    """A reward as a number. Raises ValueError where it is none to train on."""
+    if not math.isfinite(reward):
+        raise ValueError(f"the reward {reward}")
+    return float(reward)
+
+
+async def observe(environment: Environment, name: str, arguments: dict[str, Any] | str) -> str:
+    """What is to be seen after a call. Raises ToolCrash."""
+    return (await step(environment, name, arguments)).observation
 
 
 def tool_schema(name: str, description: str, properties: dict[str, Schema], optional: tuple[str, ...] = ()) -> Schema:
@@ -86,15 +129,25 @@ def check_call(tools: list[Schema], name: str, arguments: dict[str, Any] | str) 
     schemas = {tool["function"]["name"]: tool["function"]["parameters"] for tool in tools}
     if name not in schemas:
         raise ToolError(f"unknown tool {quoted(name)}.{_nearest(name, list(schemas))} Tools: {', '.join(schemas)}.")
-    properties, required = schemas[name]["properties"], schemas[name]["required"]
-    given = {key: value for key, value in given.items() if value is not None or key not in properties}
+    properties = schemas[name].get("properties", {})
     for key in given:
-        if key not in properties:
+        if key not in properties and not schemas[name].get("additionalProperties"):
             raise ToolError(f"{name} has no argument {quoted(key)}.{_nearest(key, list(properties))} Arguments: {', '.join(properties)}.")
-    missing = [key for key in required if key not in given]
-    if missing:
-        raise ToolError(f"{name} needs the argument{'s' * (len(missing) > 1)} {', '.join(missing)}.")
-    return {key: _convert(key, value, properties[key]) for key, value in given.items()}
+    try:
+        return read_arguments(given, schemas[name])
+    except Misfit as misfit:
+        place, written = misfit.place or name, f", not {quoted(misfit.value)}" if misfit.has_other_value else ""
+        raise ToolError(f"{place} {misfit}{written}.") from misfit
+
+
+def check_tools(tools: list[Schema]) -> None:
+    """Raises UserError, naming the tool, if one is not in OpenAI's function form, or its parameters are no JSON schema."""
+    for number, tool in enumerate(tools, start=1):
+        function = tool.get("function") if isinstance(tool, dict) else None
+        if not (isinstance(function, dict) and isinstance(function.get("name"), str) and "parameters" in function):
+            raise UserError(f"environment.name: tool {number} is not in OpenAI's function form; tool_schema(name, description, properties) makes it")
+        if fault := schema_fault(function["parameters"]):
+            raise UserError(f"environment.name: the parameters of its tool {function['name']} are no JSON schema: {fault}")
 
 
 def quoted(value: Any) -> str:
@@ -112,20 +165,6 @@ def _as_object(arguments: dict[str, Any] | str) -> dict[str, Any]:
     if not isinstance(arguments, dict):
         raise ToolError(f"the arguments must be a JSON object, not {quoted(arguments)}.")
     return arguments
-
-
-def _convert(key: str, value: Any, schema: Schema) -> Any:
-    """The value in the schema's type. Numbers may be written as strings, as models often do."""
-    if schema["type"] == "number":
-        try:
-            return float(value if isinstance(value, int | float | str) and not isinstance(value, bool) else "")
-        except (ValueError, OverflowError) as error:
-            raise ToolError(f"{key} must be a number, not {quoted(value)}.") from error
-    if not isinstance(value, str):
-        raise ToolError(f"{key} must be a string, not {quoted(value)}.")
-    if value not in schema.get("enum", [value]):
-        raise ToolError(f"{key} must be one of {', '.join(schema['enum'])}, not {quoted(value)}.")
-    return value
 
 
 def _nearest(name: str, valid: list[str]) -> str:

@@ -118,7 +118,7 @@ class Bench:
         config.rollout.max_turns, config.rollout.max_turn_tokens = turns, turn_tokens
         config.rollout.max_tokens = turn_tokens if turns == 1 else 4 * turns * turn_tokens  # observations included
         tools = make_environment(config.environment, config.data.language)
-        engine = make_engine(config, self.tokenizer, tools)
+        engine = make_engine(config, self.tokenizer, lambda: tools)
         engine.generator.generate = Script(self.tokenizer, engine.generator.generate, turns)
         arena = Arena(judge, config.reward, config.tournament, config.group_stage, Verifier(config.judge.verifier, None), config.seed)
         reward = adapter.reward_function(arena, lambda *of: outcome_metrics(*of, self.examine), lambda *of: None, config)

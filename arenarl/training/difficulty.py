@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from arenarl.config.command_line import parse_arguments
 from arenarl.config.schema import Config
 from arenarl.domains.domain import make_domain
-from arenarl.domains.environments import make_environment
+from arenarl.domains.environments import environment_maker
 from arenarl.domains.known_answers import has_answer
 from arenarl.judges.verifier import Verifier
 from arenarl.llm.client import open_client
@@ -93,7 +93,7 @@ def measure(config: Config) -> None:
         path.unlink(missing_ok=True)
         write_json(path.parent / "settings.json", settings)
     client = open_client(config.llms_of("difficulty"), config.judge, f"{config.run_name}/difficulty")
-    engine = make_policy_engine(config, policy, make_environment(config.environment, config.data.language, client), client)
+    engine = make_policy_engine(config, policy, environment_maker(config.environment, config.data.language, client), client)
     missing = [query for query in queries if query.query_id not in records]
     with Bar("difficulty", len(queries), len(queries) - len(missing)) as bar:
         for start in range(0, len(missing), BATCH):

@@ -29,6 +29,8 @@ from arenarl.training.own_reward import CountedJudge, OwnReward
 from arenarl.training.rewards import add_format_reward, correctness_reward, min_max, pointwise_reward, rank_to_reward, zero_invalid
 from arenarl.trajectory import Query, RolloutGroup, Trajectory
 
+Reward = Callable[["Arena", IncomingGroup], Awaitable["GroupOutcome"]]
+
 
 @dataclass(frozen=True)
 class Tally:
@@ -92,7 +94,8 @@ class Arena:
         self.seed = seed
         self.watch = watch
         self.variances = JudgeVariances()
-        self._reward = partial(REWARDS.get(reward.name) or _own_reward(reward.name), self)
+        method = REWARDS.get(reward.name) or _own_reward(reward.name)
+        self._reward = partial(partial(_else_tournament, method) if reward.tournament_if_equal else method, self)
         self._tally = Tally()
 
     def begin(self, queries: Sequence[Query], group_size: int) -> Judging[GroupOutcome]:
@@ -267,12 +270,27 @@ async def _correctness_reward(arena: Arena, incoming: IncomingGroup) -> GroupOut
     return replace(outcome, correct_G=correct_G)
 
 
+async def _environment_reward(arena: Arena, incoming: IncomingGroup) -> GroupOutcome:
+    """What the world gave, 0 where that was nothing; a void trajectory has no reward."""
+    trajectories = (await incoming.complete()).trajectories
+    return _pointwise_outcome([None if one.is_void else one.meta.get("reward", 0.0) for one in trajectories], [])
+
+
+async def _else_tournament(reward: Reward, arena: Arena, incoming: IncomingGroup) -> GroupOutcome:
+    """`reward`, unless it is the same for the whole group, of which then the tournament makes a ranking."""
+    outcome = await reward(arena, incoming)
+    if len({reward for reward in outcome.rewards_G if reward is not None}) > 1:
+        return outcome
+    ranked = await _tournament_reward(arena, incoming)
+    return replace(ranked, correct_G=outcome.correct_G)
+
+
 async def _correctness_or_tournament_reward(arena: Arena, incoming: IncomingGroup) -> GroupOutcome:
     """A query with a known answer needs no judge."""
     return await (_correctness_reward if has_answer(incoming.query) else _tournament_reward)(arena, incoming)
 
 
-def _own_reward(name: str) -> Callable[[Arena, IncomingGroup], Awaitable[GroupOutcome]]:
+def _own_reward(name: str) -> Reward:
     """What package.module:function gives each group; void trajectories it does not get to see, and they have no reward."""
     function = OwnReward(name)
 
@@ -298,7 +316,7 @@ REWARDS = {  # reward.name -> how a group is rewarded
     "win_rate": _win_rate_reward,
     "pointwise_implicit": _implicit_reward,
     "pointwise_explicit": _explicit_reward,
+    "environment": _environment_reward,
     "correctness": _correctness_reward,
     "correctness_or_tournament": _correctness_or_tournament_reward,
 }
-

@@ -8,18 +8,21 @@ tool call the arguments of all others, as nulls. What `max_length` cuts is count
 import math
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import torch
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 from transformers.trainer_pt_utils import get_length_grouped_indices
 
+from arenarl.rollout.text_actions import as_text_actions
 from arenarl.system.atomic_files import write_json
 from arenarl.system.errors import UserError
 from arenarl.system.progress import say
 from arenarl.trajectory import assistant_text, harmless, read_jsonl, read_turns, told
 
 IGNORED = -100
+Actions = Literal["tool_calls", "text"]
 
 
 def as_text(messages: list[dict]) -> list[dict[str, str]]:
@@ -33,15 +36,24 @@ def as_text(messages: list[dict]) -> list[dict[str, str]]:
     return [{"role": message["role"], "content": content(message)} for message in messages]
 
 
-def training_texts(path: Path) -> Iterator[str]:
+def training_texts(path: Path, actions: Actions = "tool_calls") -> Iterator[str]:
     """The texts of all messages, for training a tokenizer."""
     for record in read_jsonl(path):
-        for message in as_text(record["messages"]):
+        for message in as_text(_with(record["messages"], actions)):
             yield message["content"]
 
 
+def _with(messages: list[dict], actions: Actions) -> list[dict]:
+    return as_text_actions(messages) if actions == "text" else messages
+
+
 def tokenize_trajectories(
-    path: Path, tokenizer: PreTrainedTokenizerBase, tools: list[dict] | None, max_length: int, system: str | None = None
+    path: Path,
+    tokenizer: PreTrainedTokenizerBase,
+    tools: list[dict] | None,
+    max_length: int,
+    system: str | None = None,
+    actions: Actions = "tool_calls",
 ) -> Dataset:
     """A dataset of `input_ids` and `labels`, cut to `max_length` tokens, and `length`, the tokens before the cut.
 
@@ -49,10 +61,12 @@ def tokenize_trajectories(
     message of its own gives way to `system`, as rollouts have it.
 
     Raises:
-        UserError: the chat template does not mark assistant turns, or cutting leaves nothing to train on.
+        UserError: the chat template does not mark assistant turns, cutting leaves nothing to train on, or `actions` are text and a turn
+            makes several calls.
     """
     rows = [
-        tokenize(tokenizer, told(record["messages"], system), tools and (record["tools"] or tools), max_length) for record in read_jsonl(path)
+        tokenize(tokenizer, told(_with(record["messages"], actions), system), tools and (record["tools"] or tools), max_length)
+        for record in read_jsonl(path)
     ]
     if not any(_has_target(row["labels"]) for row in rows):
         raise UserError(f"{path}: no assistant token to train on: the chat template marks none, or sft.max_length cuts them all")

@@ -14,9 +14,7 @@ from arenarl.training.rewarding import GroupOutcome
 from arenarl.trajectory import RolloutGroup
 
 
-def outcome_metrics(
-    groups: Sequence[RolloutGroup], outcomes: Sequence[GroupOutcome], examine: Examiner | None
-) -> dict[str, list[float]]:
+def outcome_metrics(groups: Sequence[RolloutGroup], outcomes: Sequence[GroupOutcome], examine: Examiner | None) -> dict[str, list[float]]:
     """A step's `area/quantity` metrics, each as the values whose mean it is: one a trajectory, group or call. So the mean over the
     values of all processes is that over all groups of the step. `true/` ones need the domain's truth and are never seen by the policy.
     """
@@ -28,6 +26,8 @@ def outcome_metrics(
         "rollout/tool_calls": [trajectory.meta["tool_calls"] for trajectory in trajectories],
         "rollout/tool_error_rate": _flags((one.meta["tool_errors"], one.meta["tool_calls"]) for one in trajectories),
         "rollout/tool_crash_rate": [trajectory.is_void for trajectory in started],
+        "rollout/begun_again": ["begun_again" in trajectory.meta for trajectory in started],
+        "rollout/world_reward": [trajectory.meta["reward"] for trajectory in trajectories if "reward" in trajectory.meta],
         "rollout/turns": [trajectory.meta["turns"] for trajectory in trajectories],
         "rollout/policy_tokens": [trajectory.policy_tokens for trajectory in trajectories],
         "rollout/reward": [reward for outcome in outcomes for reward in outcome.rewards_G if reward is not None],

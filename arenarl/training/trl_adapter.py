@@ -162,19 +162,19 @@ def advantage_by_trl(rl: RLConfig) -> tuple[str, Callable[[Sequence[float | None
 
 
 def prompt_dataset(queries: Sequence[Query], config: Config) -> Dataset:
-    """All queries of the run in order, one a group: shuffled passes laid out in advance, so that resuming needs no sampler state."""
+    """The ids of all queries of the run in order, one a group: shuffled passes laid out in advance, so that resuming needs no sampler state."""
     rng = random.Random(stable_seed(config.seed, "query order"))
     order: list[str] = []
     waiting: list[str] = []
     for _ in range(config.rl.rollouts):
         step: list[str] = []
         while len(step) < config.rl.groups:
-            waiting = waiting or [query.query for query in rng.sample(list(queries), len(queries))]
-            text = waiting.pop()
-            if text in step:  # where one pass ends and the next begins
-                waiting.insert(0, text)
+            waiting = waiting or [query.query_id for query in rng.sample(list(queries), len(queries))]
+            query_id = waiting.pop()
+            if query_id in step:  # where one pass ends and the next begins
+                waiting.insert(0, query_id)
             else:
-                step.append(text)
+                step.append(query_id)
         order += step
     return Dataset.from_dict({"prompt": order})
 
@@ -187,14 +187,14 @@ def rollout_function(
     `arena` gets each trajectory as it ends. What ends its judging, or the `client` that asks LLMs, ends the rollout too: RunStopped on all
     processes, once all are through with theirs.
     """
-    by_text = {query.query: query for query in queries}
+    by_id = {query.query_id: query for query in queries}
     n = config.rollout.group_size
 
     def roll_out(prompts: list[str], trainer: GRPOTrainer) -> dict[str, Any]:
         firsts = prompts[::n]
         if [first for first in firsts for _ in range(n)] != list(prompts):
             raise RuntimeError(f"TRL did not hand over whole groups of {n} prompts; this version of TRL lays batches out differently")
-        step_queries = [by_text[text] for text in firsts]
+        step_queries = [by_id[query_id] for query_id in firsts]
         start = time.perf_counter()
         step = trainer.state.global_step
         judging = arena.begin(step_queries, n)
@@ -253,9 +253,7 @@ def reward_functions(
     return [reward, valid] if config.rl.advantage == "decoupled" else [reward]
 
 
-def reward_function(
-    arena: Arena, log: Log, keep: Keep, config: Config, client: LLMClient | None = None, validity: ValidityWatch | None = None
-):
+def reward_function(arena: Arena, log: Log, keep: Keep, config: Config, client: LLMClient | None = None, validity: ValidityWatch | None = None):
     """TRL's reward function: rows → groups → `arena` → rows. `log` turns this process's groups into the values of metrics, of which
     TRL takes the mean over all processes.
 
@@ -266,9 +264,7 @@ def reward_function(
     n = config.rollout.group_size
     _, hand_over = advantage_by_trl(config.rl)
 
-    def reward(
-        prompts, completions, group: list[RolloutGroup], judging: list[Judging], rollout: list[tuple], log_metric, trainer_state, **_: Any
-    ):
+    def reward(prompts, completions, group: list[RolloutGroup], judging: list[Judging], rollout: list[tuple], log_metric, trainer_state, **_: Any):
         groups = group[::n]
         (rollout_start, rollout_end), start = rollout[0], time.perf_counter()
         outcomes = judging[0].outcomes()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from arenarl.llm.client import RunStopped
 from arenarl.system.progress import say
-from arenarl.trajectory import RolloutGroup, Trajectory
+from arenarl.trajectory import VALID_ENDS, RolloutGroup, Trajectory
 
 _SHOWN_CHARS = 1500  # of a trajectory
 _CAUSES = {
@@ -33,7 +33,7 @@ class ValidityWatch:
         Raises:
             RunStopped: too many steps in a row had none that is valid.
         """
-        self.steps = 0 if ends["answer"] else self.steps + 1
+        self.steps = 0 if sum(ends[end] for end in VALID_ENDS) else self.steps + 1
         if not self.steps:
             return
         cause = f"{ends.total()} trajectories, none of them valid; most often {_CAUSES[ends.most_common(1)[0][0]]}"

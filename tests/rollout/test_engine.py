@@ -311,6 +311,7 @@ def test_an_environment_that_cannot_be_reset_voids_the_trajectory(tokenizer):
 
 def test_metrics_that_a_tool_fails_to_tell_are_none(tokenizer, capfd):
     environment = Echo()
+    environment.shared = True
     environment.take_metrics = lambda: 1 / 0
     assert RolloutEngine(Scripted(tokenizer, {}), tokenizer, lambda: environment, LIMITS).tool_metrics() == {}
     assert "ZeroDivisionError" in capfd.readouterr().err

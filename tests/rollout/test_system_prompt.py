@@ -25,7 +25,7 @@ TOLD = "You plan journeys.\nAnswer in <answer> tags."
 def engine_of(tokenizer, compact, monkeypatch):
     """An engine by a config, whose generator is set by hand."""
     monkeypatch.setattr("arenarl.rollout.backends._make_generator", lambda *_: None)
-    return lambda config: make_engine(config, tokenizer, compact)
+    return lambda config: make_engine(config, tokenizer, lambda: compact)
 
 
 @pytest.mark.parametrize(("overrides", "expected"), [

@@ -24,6 +24,7 @@ from arenarl.evaluation import evaluation
 from arenarl.evaluation import statistics as metrics
 from arenarl.judges.embedded import EmbeddedJudge
 from arenarl.plan.estimate import most_calls
+from arenarl.rollout.environment import step
 from arenarl.rollout.parity import Parity
 from arenarl.system.errors import UserError
 from arenarl.tables.documents import GENERATED, TRAVEL
@@ -138,7 +139,7 @@ def examples(page):
 
 
 EXAMPLES = dict(zip(("tournament", "judge"), (examples(page)[0] for page in ("docs/tournament.md", "docs/judges.md")), strict=True))
-EXAMPLES |= dict(zip(("tools", "environment", "domain"), examples("docs/domains.md"), strict=True))
+EXAMPLES |= dict(zip(("tools", "environment", "domain", "world"), examples("docs/domains.md"), strict=True))
 EXAMPLES |= {"topology": examples("docs/tournament.md")[1], "reward": examples("docs/methods.md")[0]}
 
 
@@ -181,6 +182,19 @@ def test_the_environment_example_answers(saved):
     weather = make_environment(EnvironmentConfig(name=saved("environment", "Weather")), "en")
     assert weather.call("forecast", {"city": "Xian"}) == "Xian: sunny, 21 °C"
     assert weather.call("forcast", {}).startswith("Error: unknown tool")
+
+
+def test_the_example_of_a_world_with_a_state_opens(saved):
+    safe = make_environment(EnvironmentConfig(name=saved("world", "Safe")), "en")
+    query = Query("q", "safe", "", "en", "Open it.", {"numbers": [7, 3]})
+    assert safe.reset(query) == "A safe with 2 numbers."
+    steps = [asyncio.run(step(safe, "turn", {"to": number})) for number in ("7", 100, 5, 3)]
+    assert [(one.observation, one.done, one.reward) for one in steps] == [
+        ("Click.", False, 1.0),
+        ("Error: to does not fit: 100 is greater than the maximum of 99.", False, None),
+        ("Error: nothing clicks.", False, None),
+        ("It opens.", True, 1.0),
+    ]
 
 
 def test_the_domain_example_has_a_truth_that_the_embedded_judge_scores_by(saved, tmp_path, monkeypatch):

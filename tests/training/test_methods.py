@@ -111,7 +111,7 @@ class Method:
 
     def roll_out(self):
         self.trainer.model.train()
-        self.batch = self.trainer._generate_and_score_completions([{"prompt": query.query} for query in QUERIES for _ in range(4)])
+        self.batch = self.trainer._generate_and_score_completions([{"prompt": query.query_id} for query in QUERIES for _ in range(4)])
         return self
 
     @property

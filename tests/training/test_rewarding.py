@@ -9,7 +9,7 @@ import pytest
 from groups import METHODS, OTHERS, QUERY, TOPOLOGIES, attempt, config_of, truth_of
 from parts import arena_of
 
-from arenarl.config.schema import BY_ANSWER, GroupStageConfig, JudgeConfig
+from arenarl.config.schema import BY_ANSWER, OUTCOMES, GroupStageConfig, JudgeConfig
 from arenarl.config.value_types import REWARDS as NAMES
 from arenarl.domains.rubrics import domain_rubric
 from arenarl.domains.travel.teacher import Teacher
@@ -110,9 +110,7 @@ def test_real_trajectories_are_ranked_by_their_true_quality(method, topology, wo
     examiner = cached_examiner(partial(examine, world))
     judge = EmbeddedJudge(JudgeConfig(noise="none"), examiner, 0)
     teacher = Teacher(world, compact)
-    groups = [
-        RolloutGroup(one.query, [teacher.solve(one.query, random.Random(seed), 0.5) for seed in range(8)]) for one in taught[::20]
-    ]
+    groups = [RolloutGroup(one.query, [teacher.solve(one.query, random.Random(seed), 0.5) for seed in range(8)]) for one in taught[::20]]
 
     def judged(query, trajectory):
         dimensions = examiner(query, trajectory).dimensions()
@@ -231,7 +229,7 @@ def test_agreement_is_unknown_where_the_rewards_are_all_equal():
 
 
 def test_every_reward_that_a_yaml_can_name_has_a_function():
-    assert set(REWARDS) == set(NAMES) == {"tournament", "tournament_grpo", *OTHERS, *BY_ANSWER}
+    assert set(REWARDS) == set(NAMES) == {"tournament", "tournament_grpo", *OTHERS, *BY_ANSWER, *OUTCOMES}
 
 
 @pytest.mark.parametrize(
@@ -282,7 +280,7 @@ def test_a_single_valid_trajectory_has_nobody_to_beat_but_the_format_reward(meth
     assert outcome.rewards_G == pytest.approx([0.0, alone, 0.0]) and outcome.failed_calls == 0
 
 
-@pytest.mark.parametrize("method", sorted(set(REWARDS) - BY_ANSWER))
+@pytest.mark.parametrize("method", sorted(set(REWARDS) - BY_ANSWER - OUTCOMES))
 def test_every_reward_works_with_a_noisy_judge_and_follows_quality(method):
     groups = [RolloutGroup(QUERY, [attempt((seed + 3 * i) % 10 + i / 100) for i in range(8)]) for seed in range(10)]
     judge = EmbeddedJudge(JudgeConfig(), truth_of, 0)

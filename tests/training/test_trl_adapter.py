@@ -183,7 +183,7 @@ def test_rows_of_a_group_are_contiguous_and_of_one_query_with_the_anchor_first(s
     n = steps.config.rollout.group_size
     for step in range(2):
         prompts, _ = steps.trainer.generated[step]
-        assert prompts == [group.query.query for group in steps.groups[step] for _ in range(n)]
+        assert prompts == [group.query.query_id for group in steps.groups[step] for _ in range(n)]
         assert len({group.query.query_id for group in steps.groups[step]}) == len(steps.groups[step]) == 3
         for group in steps.groups[step]:
             assert {trajectory.query_id for trajectory in group.trajectories} == {group.query.query_id}
@@ -192,7 +192,7 @@ def test_rows_of_a_group_are_contiguous_and_of_one_query_with_the_anchor_first(s
 
 def test_the_queries_are_those_of_the_dataset_in_its_order(steps):
     laid_out = adapter.prompt_dataset(QUERIES, steps.config)["prompt"]
-    assert [group.query.query for groups in steps.groups for group in groups] == list(laid_out)
+    assert [group.query.query_id for groups in steps.groups for group in groups] == list(laid_out)
 
 
 def test_advantages_are_the_standardised_rewards_of_the_group(steps):
@@ -311,7 +311,7 @@ def test_the_dataset_holds_a_prompt_a_group_in_whole_shuffled_passes(steps_group
     prompts = list(adapter.prompt_dataset(QUERIES, config_of(steps=number_of_steps, groups=groups))["prompt"])
     assert len(prompts) == number_of_steps * groups
     for start in range(0, len(prompts) - len(QUERIES) + 1, len(QUERIES)):
-        assert sorted(prompts[start : start + len(QUERIES)]) == sorted(query.query for query in QUERIES)
+        assert sorted(prompts[start : start + len(QUERIES)]) == sorted(query.query_id for query in QUERIES)
 
 
 def test_the_order_of_queries_follows_from_the_seed():

@@ -21,7 +21,9 @@ NO_RESULTS = "no results"  # compact form
 
 
 class ResearchEnvironment:
-    """An `Environment`. It keeps no state between calls, so trajectories can share it."""
+    """An `Environment`."""
+
+    shared = True
 
     def __init__(self, tools: SearchTools, results: Literal["full", "compact"] = "full"):
         self.search_tools, self.is_compact = tools, results == "compact"

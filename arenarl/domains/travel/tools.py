@@ -32,7 +32,9 @@ _DATE = re.compile(r"(?:(20[0-9]{2})-)?([0-9]{1,2})-([0-9]{1,2})")
 
 
 class TravelEnvironment:
-    """An `Environment`. It keeps no state between calls, so trajectories can share it."""
+    """An `Environment`."""
+
+    shared = True
 
     def __init__(self, world: World, results: Results = "full", language: Language = "zh", timetable: "LLMTimetable | None" = None):
         """`timetable` answers for flights and trains instead of the world; their calls then return awaitables."""

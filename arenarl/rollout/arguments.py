@@ -1,0 +1,131 @@
+"""A tool call's arguments by the tool's JSON schema: read in the schema's types, and where they do not fit, said in words.
+
+Typed functions and the tools of other people's servers bring every kind of JSON schema, so a library decides what fits. Models often write
+numbers, lists and objects as strings; where the schema has no string, such a string is read as what it spells.
+"""
+
+import math
+from typing import Any
+
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import SchemaError, ValidationError, best_match
+
+from arenarl.trajectory import parse_json
+
+Schema = dict[str, Any]
+_WORDS = {
+    "string": "a string",
+    "number": "a number",
+    "integer": "a whole number",
+    "boolean": "true or false",
+    "array": "a list",
+    "object": "an object",
+    "null": "null",
+}
+_MOST_REFERENCES = 20  # that lead from one to the next
+
+
+class Misfit(ValueError):
+    """Why arguments do not fit, where ("": all of them), and the value there if another was expected."""
+
+    def __init__(self, place: str, reason: str, *value: Any):
+        super().__init__(reason)
+        self.place, self.has_other_value, self.value = place, bool(value), value[0] if value else None
+
+
+def schema_fault(parameters: Any) -> str | None:
+    """What is wrong with a tool's parameters as a JSON schema of an object; None: nothing."""
+    try:
+        Draft202012Validator.check_schema(parameters)
+    except SchemaError as error:
+        return error.message
+    return None if isinstance(parameters, dict) and parameters.get("type", "object") == "object" else "it is not of an object"
+
+
+def read_arguments(given: dict[str, Any], parameters: Schema) -> dict[str, Any]:
+    """The arguments in the schema's types. One that is null, and must not be, is left out.
+
+    Raises:
+        Misfit: one is missing or does not fit.
+    """
+    properties = parameters.get("properties", {})
+    read = {}
+    for key, value in given.items():
+        types = _types(properties.get(key, True), parameters)
+        if value is not None or types is None or "null" in types:
+            read[key] = _read(key, value, types)
+    if missing := [key for key in parameters.get("required", []) if key not in read]:
+        raise Misfit("", f"needs the argument{'s' * (len(missing) > 1)} {', '.join(missing)}")
+    if error := best_match(Draft202012Validator(parameters).iter_errors(read)):
+        raise _misfit(error, parameters)
+    return read
+
+
+def _read(key: str, value: Any, types: set[str] | None) -> Any:
+    """A value in one of these types, if it spells one."""
+    if types is None:
+        return value
+    if isinstance(value, str) and "string" not in types:
+        value = _spelled(value, types)
+    if isinstance(value, int) and not isinstance(value, bool) and "integer" not in types and "number" in types:
+        value = float(value) if abs(value) < 1e308 else math.inf
+    if isinstance(value, float) and not math.isfinite(value):
+        raise Misfit(key, f"must be {_one_of(types)}", value)
+    return int(value) if isinstance(value, float) and value.is_integer() and "number" not in types and "integer" in types else value
+
+
+def _spelled(text: str, types: set[str]) -> Any:
+    """What JSON makes of it, or Python of a number: 5, true, [1, 2], .5; else the text itself."""
+    try:
+        return parse_json(text)
+    except ValueError:
+        pass
+    try:
+        return float(text) if types & {"number", "integer"} else text
+    except ValueError:
+        return text
+
+
+def _types(schema: Any, root: Schema, followed: int = 0) -> set[str] | None:
+    """The JSON types that a schema lets through by its own word; None: all."""
+    if not isinstance(schema, dict) or followed > _MOST_REFERENCES:
+        return None
+    if reference := schema.get("$ref"):
+        return _types(_at(root, reference), root, followed + 1)
+    if said := schema.get("type"):
+        return {said} if isinstance(said, str) else set(said)
+    for choice in ("anyOf", "oneOf"):
+        if choice in schema:
+            parts = [_types(part, root, followed + 1) for part in schema[choice]]
+            return None if None in parts else set().union(*parts)
+    values = schema.get("enum", [schema["const"]] if "const" in schema else None)
+    return {_type_of(value) for value in values} if values else None
+
+
+def _at(root: Schema, reference: str) -> Any:
+    """What "#/a/b" points to; True, the schema of everything, for what lies elsewhere."""
+    found: Any = root
+    for part in reference.removeprefix("#/").split("/") if reference.startswith("#/") else [None]:
+        found = found.get(part) if isinstance(found, dict) else None
+    return True if found is None else found
+
+
+def _type_of(value: Any) -> str:
+    kinds = {"boolean": bool, "integer": int, "number": float, "string": str, "array": list, "object": dict}
+    return next((name for name, kind in kinds.items() if isinstance(value, kind)), "null")
+
+
+def _misfit(error: ValidationError, root: Schema) -> Misfit:
+    place = ""
+    for part in error.absolute_path:
+        place += f"[{part}]" if isinstance(part, int) else f".{part}" if place else part
+    types = _types(error.schema, root)
+    if error.validator == "enum":
+        return Misfit(place, f"must be one of {', '.join(map(str, error.validator_value))}", error.instance)
+    if error.validator in ("type", "anyOf", "oneOf") and types and _type_of(error.instance) not in types:
+        return Misfit(place, f"must be {_one_of(types)}", error.instance)
+    return Misfit(place, f"does not fit: {error.message}")
+
+
+def _one_of(types: set[str]) -> str:
+    return " or ".join(words for name, words in _WORDS.items() if name in types)

@@ -1,0 +1,81 @@
+"""The environments of trajectories under way: one that all share, or one each, used again where starting is dear."""
+
+import asyncio
+import weakref
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from arenarl.rollout.environment import Environment, ToolCrash, check_tools, crashing, settled
+from arenarl.system.errors import show
+
+
+class Instances:
+    """Hands out what `make` makes. `report` is told of what crashes where no trajectory can be void for it."""
+
+    def __init__(self, make: Callable[[], Environment], report: Callable[[ToolCrash], None]):
+        self._make, self._report = make, report
+        first = make()
+        check_tools(first.tools)
+        self.kind = first  # whose attributes say what all are like
+        self.open = 1
+        self._idle: list[Environment] = [] if self._is("shared") else [first]
+        self._metrics: dict[str, list[float]] = defaultdict(list)
+        weakref.finalize(self, _close_all, self._idle)  # at the end of the process, at the latest
+
+    @asynccontextmanager
+    async def one(self) -> AsyncIterator[Environment]:
+        """One for a trajectory. Whatever ends that, it is closed, or used again if it says so and did not crash. Raises ToolCrash."""
+        if self._is("shared"):
+            yield self.kind
+            return
+        with crashing():
+            environment = self._idle.pop() if self._idle else self._new()
+        is_whole = False
+        try:
+            yield environment
+            is_whole = self._is("reusable")
+        finally:
+            for name, values in self._asked(environment).items():
+                self._metrics[name] += values
+            if is_whole:
+                self._idle.append(environment)
+            else:
+                self.open -= 1
+                await _close(environment, self._report)
+
+    def take_metrics(self) -> dict[str, list[float]]:
+        """What the environments have to log since this was last called, each as the values whose mean it is."""
+        if self._is("shared"):
+            return self._asked(self.kind)
+        taken, self._metrics = dict(self._metrics), defaultdict(list)
+        return taken
+
+    def _is(self, attribute: str) -> bool:
+        return getattr(self.kind, attribute, False)
+
+    def _new(self) -> Environment:
+        environment = self._make()
+        self.open += 1
+        return environment
+
+    def _asked(self, environment: Environment) -> dict[str, list[float]]:
+        try:
+            with crashing():
+                return (environment.take_metrics() or {}) if hasattr(environment, "take_metrics") else {}
+        except ToolCrash as crash:
+            self._report(crash)
+            return {}
+
+
+async def _close(environment: Environment, report: Callable[[ToolCrash], None]) -> None:
+    try:
+        with crashing():
+            await settled(environment.close() if hasattr(environment, "close") else None)
+    except ToolCrash as crash:
+        report(crash)
+
+
+def _close_all(environments: list[Environment]) -> None:
+    while environments:
+        asyncio.run(_close(environments.pop(), lambda crash: show(str(crash))))

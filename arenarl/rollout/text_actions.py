@@ -1,0 +1,62 @@
+"""Actions as text beside tool calls: `Thought: … Action: …`, as ReAct and AgentGym write them (`environment.actions: text`).
+
+A turn is kept as the policy wrote it, with the call that its action stands for beside it, so that judges, truths and reports read both
+forms alike. What the world shows is a user's message then.
+"""
+
+import re
+from typing import Any
+
+from arenarl.rollout.environment import Schema
+from arenarl.system.errors import UserError
+from arenarl.trajectory import assistant_message, parse_turn
+
+_ACTION = re.compile(r"Action:\s*(.*?)\s*(?=\n|$)")
+
+
+def action_tool(tools: list[Schema]) -> tuple[str, str]:
+    """(name, argument) of the one tool that an action calls.
+
+    Raises:
+        UserError: the environment is not of that kind.
+    """
+    functions = [tool["function"] for tool in tools]
+    properties = functions[0]["parameters"].get("properties", {}) if len(functions) == 1 else {}
+    if len(properties) == 1 and next(iter(properties.values())).get("type") == "string":
+        return functions[0]["name"], next(iter(properties))
+    names = ", ".join(function["name"] for function in functions)
+    raise UserError(f"environment.actions=text needs an environment with one tool that takes one text; this one has {names}; set tool_calls")
+
+
+def action_message(text: str, tool: tuple[str, str]) -> dict[str, Any]:
+    """A generated turn as a chat message: its text as it is, and the calls of `tool` that its actions are.
+
+    >>> action_message("Thought:\\nWood.\\n\\nAction:\\nget 1 oak log", ("act", "action"))["actions"]
+    [{'name': 'act', 'arguments': {'action': 'get 1 oak log'}}]
+    """
+    message = assistant_message(text)
+    if "tool_calls" not in message:
+        name, argument = tool
+        message["actions"] = [{"name": name, "arguments": {argument: action}} for action in _ACTION.findall(message["content"]) if action]
+    return message
+
+
+def as_text_actions(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A trajectory of tool calls, one a turn, as one of text actions; a thought stands where `Thought:` says so.
+
+    Raises:
+        UserError: a turn makes several calls, or one with several arguments.
+    """
+    return [_as_text_action(message) for message in messages]
+
+
+def _as_text_action(message: dict[str, Any]) -> dict[str, Any]:
+    if message["role"] == "tool":
+        return {"role": "user", "content": message["content"]}
+    if message["role"] != "assistant" or "actions" in message or not (calls := parse_turn(message).tool_calls):
+        return message
+    if len(calls) > 1 or not isinstance(calls[0].arguments, dict) or len(calls[0].arguments) != 1:
+        raise UserError("environment.actions=text: a trajectory has a turn that is not one call with one argument; set tool_calls, or write it anew")
+    ((argument, action),) = calls[0].arguments.items()
+    text = f"Thought:\n{message.get('reasoning_content', '')}\n\nAction:\n{action}"
+    return {"role": "assistant", "reasoning_content": "", "content": text, "actions": [{"name": calls[0].name, "arguments": {argument: action}}]}

@@ -1,0 +1,217 @@
+"""Environments with a state: an instance a trajectory, first observations, ends, rewards, crashes, actions as text."""
+
+import asyncio
+import gc
+from dataclasses import replace
+from functools import cache
+
+import pytest
+from policies import ANSWER, Scripted, call, think
+from worlds import Counter, mortal
+
+from arenarl.config.schema import RolloutConfig
+from arenarl.rollout.engine import NO_ACTION, ONE_ACTION, Attempt, RolloutEngine
+from arenarl.rollout.environment import Step, tool_schema
+from arenarl.system.errors import UserError
+from arenarl.training.sft_data import tokenize_trajectories
+from arenarl.trajectory import Query, Trajectory, read_turns, write_jsonl
+
+LIMITS = RolloutConfig(group_size=4, max_turns=4, max_tokens=600, max_turn_tokens=200)
+UP, DOWN = call("act", action="up"), call("act", action="down")
+
+
+def counting(goal=2, query_id="q"):
+    return Query(query_id, "counter", "small", "en", f"Task {query_id}.", {"goal": goal})
+
+
+def fresh(**attributes):
+    """A class of counters that counts for itself."""
+    return type("Fresh", (Counter,), {"made": 0, "closed": 0, **attributes})
+
+
+def engine_of(tokenizer, turns, world, config=LIMITS, **options):
+    scripts = turns if isinstance(turns, dict) else {"Task": turns}
+    return RolloutEngine(Scripted(tokenizer, scripts), tokenizer, world, config, schemas_in_prompt=False, **options)
+
+
+def roll_out(tokenizer, turns, world, query=None, config=LIMITS, **options):
+    return engine_of(tokenizer, turns, world, config, **options).roll_out([Attempt(query or counting(), 0.0, 1)])[0]
+
+
+def seen(trajectory):
+    return [turn.observations for turn in read_turns(trajectory.messages)]
+
+
+def test_a_world_shows_itself_first_and_ends_the_trajectory_with_a_reward(tokenizer):
+    world = fresh()
+    trajectory = roll_out(tokenizer, [UP, UP, UP], world)
+    assert trajectory.messages[0]["content"] == "Task q.\n\nThe counter stands at 0. Goal: 2."
+    assert "Task q.\n\nThe counter stands at 0. Goal: 2.<|im_end|>" in tokenizer.decode(trajectory.prompt_ids)
+    assert (trajectory.stop_reason, trajectory.valid, trajectory.meta["turns"]) == ("done", True, 2)
+    assert trajectory.meta["reward"] == pytest.approx(1.2)
+    assert seen(trajectory) == [["It stands at 1."], ["It stands at 2."]]
+    assert trajectory.policy_mask_T[-1] == 1 and (world.made, world.closed) == (1, 1)  # what no turn followed teaches nothing
+
+
+def test_when_the_turns_are_up_a_world_has_its_say_and_a_question_does_not(tokenizer):
+    assert roll_out(tokenizer, [UP, DOWN, UP, DOWN], fresh()).stop_reason == "horizon"
+    late = roll_out(tokenizer, [UP, DOWN, UP, DOWN], fresh(needs_answer=True))
+    assert late.stop_reason == "max_turns" and not late.valid
+
+
+def test_a_turn_without_an_action_or_with_two_is_told_so_and_the_world_goes_on(tokenizer):
+    two = think(UP.partition("\n\n")[2] + "\n" + UP.partition("\n\n")[2])
+    trajectory = roll_out(tokenizer, [ANSWER, two, UP, UP], fresh())
+    assert seen(trajectory) == [[NO_ACTION], [ONE_ACTION] * 2, ["It stands at 1."], ["It stands at 2."]]
+    assert trajectory.stop_reason == "done" and trajectory.meta["tool_errors"] == 3
+    assert roll_out(tokenizer, [UP, ANSWER], fresh(may_stop=True)).stop_reason == "done"
+
+
+def test_calls_behind_the_one_that_ends_it_are_not_made(tokenizer):
+    three = think("\n".join([UP.partition("\n\n")[2]] * 3))
+    trajectory = roll_out(tokenizer, [three], fresh(one_call_a_turn=False))
+    assert trajectory.stop_reason == "done" and seen(trajectory) == [["It stands at 1.", "It stands at 2."]]
+
+
+def test_a_world_s_own_score_stands_in_place_of_the_sum(tokenizer):
+    async def score(self):
+        return self.value / 10
+
+    assert roll_out(tokenizer, [UP, UP], fresh(score=score)).meta["reward"] == 0.2
+    assert roll_out(tokenizer, [UP, UP], fresh(score=lambda self: None)).meta["reward"] == pytest.approx(1.2)
+    assert roll_out(tokenizer, [UP, UP], fresh(score=lambda self: float("nan"))).is_void
+
+
+def test_instances_are_a_trajectory_s_own_or_shared_or_used_again(tokenizer):
+    attempts = [Attempt(counting(2, str(number)), 0.0, number) for number in range(6)]
+    for attributes, made in (({}, 6), ({"reusable": True}, 1), ({"shared": True}, 1)):
+        world = fresh(**attributes)
+        engine = engine_of(tokenizer, [UP, UP], cache(world) if attributes.get("shared") else world, most_instances=2)
+        trajectories = engine.roll_out(attempts)
+        assert world.made == made
+        if "shared" not in attributes:
+            assert [trajectory.stop_reason for trajectory in trajectories] == ["done"] * 6
+            assert world.made - world.closed == engine.instances.open == (1 if attributes else 0)
+        del engine
+        gc.collect()
+        assert world.made - world.closed == attributes.get("shared", 0)  # what is used again closes with the engine
+
+
+def test_no_more_are_at_work_at_once_than_may_be(tokenizer):
+    at_work = []
+
+    class Slow(fresh()):
+        async def call(self, name, arguments):
+            at_work.append(type(self).made - type(self).closed)
+            await asyncio.sleep(0)
+            return super().call(name, arguments)
+
+    engine_of(tokenizer, [UP, UP], Slow, most_instances=3).roll_out([Attempt(counting(2, str(number)), 0.0, 1) for number in range(9)])
+    assert max(at_work) <= 3 and Slow.made == Slow.closed == 9
+
+
+def test_a_trajectory_whose_world_dies_begins_once_more_and_is_void_if_that_dies_too(tokenizer, capfd):
+    dying = mortal(1.0)
+    void = roll_out(tokenizer, [UP, UP], dying)
+    assert void.is_void and "reward" not in void.meta and void.meta["begun_again"] == void.meta["crash"] == "ConnectionError: the world is gone"
+    assert dying.deaths == dying.made == dying.closed == 2
+
+    class DiesOnce(fresh()):
+        def call(self, name, arguments):
+            if type(self).made == 1 and self.value:
+                raise ConnectionError("once")
+            return super().call(name, arguments)
+
+    again = roll_out(tokenizer, [UP, UP], DiesOnce)
+    assert again.valid and again.meta["begun_again"] == "ConnectionError: once"
+    whole = roll_out(tokenizer, [UP, UP], fresh())
+    assert (again.messages, again.completion_ids, again.meta["reward"]) == (whole.messages, whole.completion_ids, whole.meta["reward"])
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5])
+def test_nothing_leaks_and_no_reward_is_invented_however_often_worlds_die(tokenizer, share, capfd):
+    world = mortal(share, fresh())
+    engine = engine_of(tokenizer, [UP, UP, UP], world)
+    trajectories = engine.roll_out([Attempt(counting(3, str(number)), 0.0, number) for number in range(40)])
+    assert world.made == world.closed and engine.instances.open == 0 and world.deaths > 0
+    for trajectory in trajectories:
+        assert trajectory.is_void != ("reward" in trajectory.meta)
+        assert trajectory.is_void or trajectory.meta["reward"] == pytest.approx(1.3)
+
+
+@pytest.mark.parametrize("broken", ["reset", "close", "__init__"])
+def test_a_world_that_fails_beside_its_calls_ends_no_run(tokenizer, broken, capfd):
+    made = []
+
+    def fail(self, *_):
+        made.append(self)
+        self.is_closed = False
+        if broken != "__init__" or len(made) > 1:  # the first tells the tools
+            raise RuntimeError("no memory for a world")
+
+    world = fresh(**{broken: fail})
+    trajectories = engine_of(tokenizer, [UP, UP], world).roll_out([Attempt(counting(2, str(number)), 0.0, 1) for number in range(3)])
+    assert sum(trajectory.is_void for trajectory in trajectories) == {"reset": 3, "close": 0, "__init__": 2}[broken]
+    assert "no memory for a world" in capfd.readouterr().err
+
+
+def test_an_interrupted_rollout_closes_its_worlds(tokenizer):
+    class Stops(fresh()):
+        async def call(self, name, arguments):
+            if self.goal == 1:
+                await asyncio.sleep(0.01)
+                raise UserError("enough")
+            await asyncio.sleep(60)
+
+    with pytest.raises(UserError, match="enough"):
+        engine_of(tokenizer, [UP, UP], Stops).roll_out([Attempt(counting(goal, str(goal)), 0.0, 1) for goal in (1, 2, 3)])
+    assert Stops.made == Stops.closed == 3
+
+
+def test_tools_that_are_no_tools_are_refused_at_the_start(tokenizer):
+    wrong = tool_schema("act", "", {"x": {"type": "text"}})
+    for tools, said in (
+        ([{"name": "act"}], "tool 1 is not in OpenAI's function form"),
+        ([wrong], "tool act are no JSON schema"),
+    ):
+        with pytest.raises(UserError, match=said):
+            engine_of(tokenizer, [], fresh(tools=tools))
+
+
+THOUGHT = "Thought:\nUp.\n\nAction:\n"
+
+
+def test_actions_can_be_text_and_the_mask_is_as_exact(tokenizer):
+    turns = [THOUGHT + "up", "I do nothing.", f"{THOUGHT}up\nAction: up", f"<think>\nhm\n</think>\n\n{THOUGHT}up"]
+    trajectory = roll_out(tokenizer, turns, fresh(), actions="text")
+    assert seen(trajectory) == [["It stands at 1."], [NO_ACTION], [ONE_ACTION] * 2, ["It stands at 2."]]
+    assert trajectory.stop_reason == "done" and {message["role"] for message in trajectory.messages} == {"user", "assistant"}
+    assert [turn.thought for turn in read_turns(trajectory.messages)][0] == "Up."
+    own = [token for token, is_own in zip(trajectory.completion_ids, trajectory.policy_mask_T, strict=True) if is_own]
+    assert tokenizer.decode(own) == "".join(f"{turn}<|im_end|>" for turn in turns)
+    assert "<tool_response>" not in tokenizer.decode(trajectory.completion_ids)
+    assert read_turns(Trajectory.from_record(trajectory.to_record()).messages) == read_turns(trajectory.messages)
+
+
+def test_sft_teaches_text_actions_in_the_form_that_rollouts_take(tokenizer, tmp_path):
+    taught = roll_out(tokenizer, [UP, DOWN, UP, UP], fresh())
+    write_jsonl(tmp_path / "sft.jsonl", [taught.to_record()])
+    (row,) = tokenize_trajectories(tmp_path / "sft.jsonl", tokenizer, None, 10_000, None, "text")
+    turns, turn = [], []
+    for token in (token for token in row["labels"] if token != -100):
+        turn.append(token)
+        if token == tokenizer.eos_token_id:
+            turns.append(tokenizer.decode(turn[:-1]))
+            turn = []
+    again = roll_out(tokenizer, turns, fresh(), actions="text")
+    assert again.prompt_ids + again.completion_ids == row["input_ids"][: len(again.prompt_ids + again.completion_ids)]
+    assert seen(again) == seen(taught) and again.meta["reward"] == taught.meta["reward"]
+
+
+def test_text_actions_need_one_tool_that_takes_one_text(tokenizer, compact):
+    with pytest.raises(UserError, match="environment.actions=text needs an environment with one tool"):
+        engine_of(tokenizer, [], lambda: compact, actions="text")
+
+
+def test_a_plain_text_is_a_step():
+    assert replace(Step("x"), done=True) == Step("x", True, None)

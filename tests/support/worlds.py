@@ -1,0 +1,50 @@
+"""A world with a state: a counter that is to reach the query's goal, with what can go wrong in one."""
+
+import random
+
+from arenarl.rollout.environment import Step, ToolError, tool_schema
+
+
+class Counter:
+    """`act("up")` and `act("down")` move it; a step pays a tenth, the goal 1 more and the end."""
+
+    needs_answer = False
+    one_call_a_turn = True
+    tools = [tool_schema("act", "Moves the counter.", {"action": {"type": "string", "enum": ["up", "down"]}})]
+    made, closed = 0, 0  # over all instances; a class of a test's own counts for itself
+
+    def __init__(self, config=None, language="en"):
+        type(self).made += 1
+        self.is_closed = False
+
+    def reset(self, query):
+        self.value, self.goal = 0, query.constraints.get("goal", 2)
+        return f"The counter stands at 0. Goal: {self.goal}."
+
+    def call(self, name, arguments):
+        assert not self.is_closed
+        if not isinstance(arguments, dict) or arguments.get("action") not in ("up", "down"):
+            raise ToolError("up or down.")
+        self.value += 1 if arguments["action"] == "up" else -1
+        return Step(f"It stands at {self.value}.", done=self.value == self.goal, reward=0.1 + (self.value == self.goal))
+
+    def close(self):
+        assert not self.is_closed
+        self.is_closed = True
+        type(self).closed += 1
+
+
+def mortal(share, kind=Counter, seed=0):
+    """A class of such worlds that die in a share of the calls."""
+    rng = random.Random(seed)
+
+    class Mortal(kind):
+        made, closed, deaths = 0, 0, 0
+
+        def call(self, name, arguments):
+            if rng.random() < share:
+                type(self).deaths += 1
+                raise ConnectionError("the world is gone")
+            return super().call(name, arguments)
+
+    return Mortal
