@@ -51,14 +51,14 @@ class Playback:
 
     def __init__(self, tokenizer):
         self.tokenizer = tokenizer
-        self.started = 0
+        self.rows = {}
 
     async def generate(self, request):
         before = re.findall(r"look (\d+)", self.tokenizer.decode(request.token_ids))
         if before:
             row = int(before[-1])
         else:
-            row, self.started = self.started % len(SCORES), self.started + 1
+            row = self.rows.setdefault(request.seed, len(self.rows)) % len(SCORES)  # the same for one that is begun again
         if row % 2 and not before:
             text = f"<think>\nlook {row}\n</think>\n\n<tool_call>\n{SEARCH}\n</tool_call>"
         else:
@@ -152,7 +152,7 @@ def method(policy_path, model, tokenizer, compact, tmp_path):
 
 
 class Crashing:
-    """The tools of another environment, of which the second call crashes, and the fifth trajectory cannot even begin."""
+    """The tools of another environment, of which the fourth trajectory's call crashes, twice as it begins twice, and the fifth cannot even begin."""
 
     def __init__(self, environment):
         self.tools, self.environment = environment.tools, environment
@@ -160,12 +160,12 @@ class Crashing:
 
     def reset(self, query):
         self.resets += 1
-        if self.resets % len(SCORES) == 5:
+        if self.resets in (6, 7):
             raise ConnectionError("gone")
 
     def call(self, name, arguments):
         self.calls += 1
-        if self.calls == 2:
+        if self.calls in (2, 3):
             raise KeyError("x")
         return self.environment.call(name, arguments)
 
