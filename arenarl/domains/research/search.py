@@ -62,6 +62,7 @@ class SearchTools:
         self.config, self.engine, self.client, self.language = config, engine, client, language
         self._stages = tuple(getattr(config, key) for key in _STAGES)
         self._is_quick = engine.is_local and not (config.embedder or config.reranker)
+        self._waits = not self._is_quick or self._asks(config.snippet) or self._asks(config.summary)
         self.cache = Cache(Path(config.cache) if config.cache and not self._is_quick else None)
         self._seconds: list[float] = []  # of each call since they were last taken
         self._embedder = Embedder(config.embedder, config.device) if config.embedder else None
@@ -93,7 +94,11 @@ class SearchTools:
             finally:
                 self._seconds.append(time.perf_counter() - start)
 
-        return await self._thread.run(answer())
+        return await (self._thread.run(answer()) if self._waits else answer())
+
+    async def _aside(self, work: Callable[..., T], *arguments: Any) -> T:
+        """What a page's text is made into, where others wait for it in another thread; hops between threads take longer than a small page."""
+        return await asyncio.to_thread(work, *arguments) if self._waits else work(*arguments)
 
     async def _search(self, query: str) -> list[Result]:
         limit = self.config.results
@@ -116,7 +121,7 @@ class SearchTools:
             return [hit.snapshot]
 
         async def choose() -> list[str]:
-            texts = hit.chunks[: self.config.bm25_chunks] if page is None else await asyncio.to_thread(self._candidates, query, hit, page)
+            texts = hit.chunks[: self.config.bm25_chunks] if page is None else await self._aside(self._candidates, query, hit, page)
             return await self._narrow(query, texts, self.config.reranked_chunks)
 
         return await self._chosen("chunks", (query, hit.url, hit.snapshot), choose)
@@ -134,8 +139,8 @@ class SearchTools:
         """The page's best chunk by its title, or all of it."""
         if self.config.browse_chunk_tokens is None:
             return [page.text]
-        texts = await asyncio.to_thread(chunks, page.text, self.config.browse_chunk_tokens)
-        candidates = await asyncio.to_thread(best_by_terms, page.title, texts, self.config.bm25_chunks)
+        texts = await self._aside(chunks, page.text, self.config.browse_chunk_tokens)
+        candidates = await self._aside(best_by_terms, page.title, texts, self.config.bm25_chunks)
         return await self._narrow(page.title, candidates, 1)
 
     async def _narrow(self, query: str, texts: list[str], count: int) -> list[str]:

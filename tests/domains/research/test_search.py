@@ -116,11 +116,13 @@ def test_the_event_loop_of_the_rollouts_goes_on_while_a_search_works():
     release = threading.Event()
 
     class Slow(LocalEngine):
+        is_local = False
+
         async def search(self, query, limit):
             assert release.wait(60)  # blocks its thread, as a long computation does
             return await super().search(query, limit)
 
-    tools = SearchTools(SearchConfig(), Slow(PageIndex.build(PAGES, 128), "slow"))
+    tools = SearchTools(SearchConfig(cache=None), Slow(PageIndex.build(PAGES, 128), "slow"))
 
     async def rollouts():
         search = asyncio.create_task(tools.search("Oslo"))
