@@ -185,6 +185,7 @@ class EnvironmentConfig:
     tickets: LLMConfig = field(default_factory=LLMConfig)
     # who invents flights and trains in rollouts: the embedded world, or an LLM as in the paper (Appendix C), for runs with LLM judges
     search: SearchConfig = field(default_factory=SearchConfig)  # of `research`
+    server: Text | None = None  # of a class that is an OpenEnv client: the address of its server
     schemas_in_prompt: Bool = True  # tell the policy the tools' JSON schemas; a tiny policy learns them from SFT instead
     actions: Literal["tool_calls", "text"] = "tool_calls"  # how a policy acts: Qwen3's tool calls, or text, `Thought: … Action: …` (AgentGym), for
     # an environment with one tool that takes one text; no schemas are told then

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from arenarl.config.schema import EnvironmentConfig
 from arenarl.rollout.environment import Environment
+from arenarl.rollout.openenv_environment import OpenEnvEnvironment, action_class
 from arenarl.rollout.trl_environment import TRLEnvironment
 from arenarl.system.imports import named
 
@@ -36,6 +37,8 @@ def environment_maker(config: EnvironmentConfig, language: str, client: "LLMClie
     made = environment_class(config.name)
     if config.name in ENVIRONMENTS:
         make = partial(made.from_config, config, language, client)
+    elif isinstance(made, type) and action_class(made):
+        make = partial(OpenEnvEnvironment, made, config.server)
     elif isinstance(made, type) and not hasattr(made, "call"):
         make = partial(TRLEnvironment, made)
     else:

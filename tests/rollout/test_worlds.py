@@ -55,6 +55,8 @@ def test_a_world_shows_itself_first_and_ends_the_trajectory_with_a_reward(tokeni
 
 def test_when_the_turns_are_up_a_world_has_its_say_and_a_question_does_not(tokenizer):
     assert roll_out(tokenizer, [UP, DOWN, UP, DOWN], fresh()).stop_reason == "horizon"
+    (short,) = engine_of(tokenizer, [UP, DOWN, UP], fresh()).roll_out([Attempt(counting(), 0.0, 1, max_turns=2)])  # rollout.turn_schedule
+    assert (short.stop_reason, short.meta["turns"], short.meta["reward"]) == ("horizon", 2, 0.2)
     late = roll_out(tokenizer, [UP, DOWN, UP, DOWN], fresh(needs_answer=True))
     assert late.stop_reason == "max_turns" and not late.valid
 

@@ -1,0 +1,65 @@
+"""Clients of OpenEnv's servers (`EnvClient[Action, Observation, State]`) as environments of ours, unchanged.
+
+A trajectory has a session of its own at `environment.server`. The action's fields are the one tool's arguments; of an observation, all but
+`done`, `reward` and `metadata` is shown. What goes wrong between here and the server makes the trajectory void.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from arenarl.rollout.environment import Step, ToolError, check_call, settled
+from arenarl.system.errors import UserError
+from arenarl.system.validation import first_problem
+from arenarl.trajectory import Query
+
+_ABOUT_THE_STEP = {"done", "reward", "metadata"}
+
+
+def action_class(client: type) -> type[BaseModel] | None:
+    """What the client says that it takes as an action; None if it is none of OpenEnv's, or takes what it likes."""
+    for base in getattr(client, "__orig_bases__", ()):
+        action = next(iter(get_args(base)), None)
+        if isinstance(action, type) and issubclass(action, BaseModel):
+            return action
+    return None
+
+
+class OpenEnvEnvironment:
+    """An `Environment` around one client."""
+
+    needs_answer, one_call_a_turn = False, True
+
+    def __init__(self, client: Callable[..., Any], server: str | None):
+        if server is None:
+            raise UserError(f"environment.name: {client.__name__} is a client of OpenEnv's; set environment.server to its server's address")
+        self.action, self.client = action_class(client), client(base_url=server)
+        schema = self.action.model_json_schema()
+        schema["properties"].pop("metadata", None)
+        description = (self.action.__doc__ or "Does one action in the world.").partition("\n")[0]
+        self.tools = [{"type": "function", "function": {"name": "act", "description": description, "parameters": schema}}]
+
+    async def reset(self, query: Query) -> str | None:
+        """A query's constraints go to the server, as a seed or whatever it takes; what it shows first comes back."""
+        return _text((await settled(self.client.reset(**query.constraints))).observation)
+
+    async def call(self, name: str, arguments: dict[str, Any] | str) -> Step:
+        checked = check_call(self.tools, name, arguments)
+        try:
+            action = self.action(**checked)
+        except ValidationError as error:
+            raise ToolError(first_problem(error)) from error
+        result = await settled(self.client.step(action))
+        return Step(_text(result.observation), bool(result.done), result.reward)
+
+    async def close(self) -> None:
+        await settled(self.client.close())
+
+
+def _text(observation: Any) -> str:
+    """A text as it is, several fields as JSON."""
+    fields = observation.model_dump(mode="json", exclude=_ABOUT_THE_STEP) if isinstance(observation, BaseModel) else observation
+    only = list(fields.values()) if isinstance(fields, dict) else [fields]
+    return only[0] if len(only) == 1 and isinstance(only[0], str) else json.dumps(fields, ensure_ascii=False)
