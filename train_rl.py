@@ -80,6 +80,11 @@ def main() -> None:
     # rewards → advantages → the clipped step (Eqs. 7 and 8)
     start_tracking(config, folder)
     with timed(folder, "rl") as stopwatch:
+        if config.rl.method != "online":
+            from arenarl.training.offline import Rounds
+
+            Rounds(config, folder, engine, arena, curve.record, stopwatch, bar).train(start, queries)
+            return
         trainer = make_trainer(config, folder, start, queries, engine, arena, examine, client, act=curve.record, has_acted=curve.has_point)
         trainer.add_callback(Survival(stopwatch))
         bar.attach(trainer)

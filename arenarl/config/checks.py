@@ -186,6 +186,12 @@ def _check_method(config: Config) -> None:
             f"rl.advantage=decoupled keeps validity apart, but reward.name={config.reward.name} has it in its sum already; "
             f"take one of {', '.join(sorted(set(REWARDS) - WITH_FORMAT_REWARD))}"
         )
+    if rl.method == "dpo" and (config.reward.name != "tournament" and not config.reward.tournament_if_equal or not config.tournament.bidirectional):
+        raise UserError("rl.method=dpo takes its pairs from matches in both orders: set reward.name=tournament and tournament.bidirectional=true")
+    if rl.method != "online" and config.rollout.backend != "transformers":
+        raise UserError(f"rl.method={rl.method} rolls out with rollout.backend=transformers, not {config.rollout.backend}")
+    if rl.rounds > rl.rollouts:
+        raise UserError(f"rl.rounds={rl.rounds} share {rl.rollouts} steps of rollouts; lower it, or raise rl.steps")
     if config.reward.tournament_if_equal and config.reward.name not in OUTCOMES:
         raise UserError(f"reward.tournament_if_equal is of reward.name={' or '.join(sorted(OUTCOMES))}, not of {config.reward.name}; set it to false")
     if config.reward.entity_recall and config.reward.name not in BY_ANSWER:

@@ -362,6 +362,14 @@ class RLConfig:
     learning_rate: LearningRate = 1e-6  # Appendix A
     lr_scheduler: SchedulerName = "constant"  # how it falls over the steps; as transformers names it. Our choice
 
+    method: Literal["online", "dpo", "agentevol"] = "online"  # online: GRPO and its kin, by the keys below. dpo, agentevol: rounds of rollouts, then
+    # training on pairs of them, or on the best (3.2.2, AgentGym-RL; arenarl/training/offline.py)
+    rounds: PositiveInt = 1  # of dpo and agentevol: together they roll out what `steps` of online RL do. AgentGym-RL gives none; our choice
+    batch_size: PositiveInt = 16  # of dpo and agentevol: pairs or trajectories an optimizer step, over all processes. Our choice
+    dpo_beta: PositiveFloat = 0.1  # of dpo: how dear it is to leave the reference policy. TRL's choice
+    keep_from: Float = 1.0  # of agentevol: the least reward of a trajectory that is trained on; of ranks, 1 is the best of its group, of outcomes
+    # success. AgentGym-RL keeps successes
+
     # What makes the method, with `reward.name`. configs/methods/ spells each one out.
     advantage: Literal["group_std", "center", "leave_one_out", "batch_std", "decoupled"] = "group_std"
     # of a trajectory in its group. group_std: reward less the mean, by the standard deviation (Eq. 7; GRPO, GSPO, DAPO). center: less

@@ -5,6 +5,7 @@ there; the one before is deleted only when the next has one, so from the first m
 """
 
 import shutil
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -21,14 +22,19 @@ MARK = "whole.json"
 
 def last_checkpoint(folder: Path) -> str | None:
     """The newest whole checkpoint to resume from; those that were being written when the run was killed are removed."""
-    # Accelerate loads optimizer states onto "cpu:0", a place that torch's loader does not know.
-    torch.serialization.register_package(5, lambda storage: None, lambda storage, place: storage if place.startswith("cpu:") else None)
+    _know_cpu_0()
     checkpoints = sorted(folder.glob("checkpoint-*"), key=lambda path: int(path.name.rpartition("-")[2]))
     whole = [path for path in checkpoints if (path / MARK).is_file()]
     if is_main_process():
         for path in set(checkpoints) - set(whole):
             shutil.rmtree(path)
     return str(whole[-1]) if whole else None
+
+
+@cache  # torch cannot tell two apart
+def _know_cpu_0() -> None:
+    """Accelerate loads optimizer states onto "cpu:0", a place that torch's loader does not know."""
+    torch.serialization.register_package(5, lambda storage: None, lambda storage, place: storage if place.startswith("cpu:") else None)
 
 
 class Survival(TrainerCallback):

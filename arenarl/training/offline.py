@@ -1,0 +1,226 @@
+"""Offline methods, in rounds (3.2.2, AgentGym-RL): rollouts and rewards as ever, then TRL's own trainers on what came of them.
+
+`rl.method: dpo` trains on pairs of one group of which both orders of a match preferred the same, each round from the policy of the round before,
+which is its reference (DPO, Eq. 7). `rl.method: agentevol` trains on the trajectories that were rewarded best, of all rounds so far, each
+round anew from the policy that RL starts from (AgentEvol). Together the rounds roll out as many groups, of the same queries, as `rl.steps`
+of online RL do. Trajectories stay the tokens that the policy chose, with their masks; TRL's trainers would tokenise them again.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from accelerate import PartialState
+from accelerate.utils import gather_object
+from datasets import Dataset
+from transformers import Trainer
+
+from arenarl.config.schema import Config
+from arenarl.rollout.engine import RolloutEngine
+from arenarl.rollout.policy import load_model, lora_config, save_policy
+from arenarl.run.checkpoints import MARK, Survival, TrainingBar, last_checkpoint
+from arenarl.run.processes import hold_gradients_once, join_processes, own_share
+from arenarl.run.timing import Stopwatch
+from arenarl.run.tracking import log, reporters
+from arenarl.run.zero3 import LONGEST_WAIT_S, clip_norm, deepspeed_file
+from arenarl.system.atomic_files import write_json
+from arenarl.system.errors import UserError
+from arenarl.system.progress import process_count, say
+from arenarl.system.seeds import stable_seed
+from arenarl.training.rewarding import Arena, GroupOutcome
+from arenarl.training.sft_data import IGNORED
+from arenarl.training.step_records import outcome_metrics
+from arenarl.training.trl_adapter import prompt_dataset
+from arenarl.trajectory import Query, RolloutGroup, append_step, read_jsonl
+
+if TYPE_CHECKING:
+    from trl import DPOTrainer
+
+Example = dict[str, list[int]]
+
+
+def preference_pairs(group: RolloutGroup, outcome: GroupOutcome) -> Iterator[Example]:
+    """Winner and loser of each match that has a verdict in which both orders agree; masks are 1 on the policy's own tokens."""
+    for match in outcome.ranking.matches if outcome.ranking else []:
+        if match.scores is None:
+            continue
+        leads = [(call.scores[0] - call.scores[1]) * (1 if call.first == match.i else -1) for call in match.calls]
+        if not (all(lead > 0 for lead in leads) or all(lead < 0 for lead in leads)):
+            continue
+        chosen, rejected = (group.trajectories[row] for row in ((match.i, match.j) if leads[0] > 0 else (match.j, match.i)))
+        yield {
+            "prompt_ids": chosen.prompt_ids,
+            "chosen_ids": chosen.completion_ids,
+            "chosen_mask": chosen.policy_mask_T,
+            "rejected_ids": rejected.completion_ids,
+            "rejected_mask": rejected.policy_mask_T,
+        }
+
+
+def best_trajectories(group: RolloutGroup, outcome: GroupOutcome, least: float) -> Iterator[Example]:
+    """Those rewarded with at least `least`, as SFT takes them; the same tokens once a group."""
+    seen = set()
+    for trajectory, reward in zip(group.trajectories, outcome.rewards_G, strict=True):
+        ids, mask = trajectory.prompt_ids + trajectory.completion_ids, [0] * len(trajectory.prompt_ids) + trajectory.policy_mask_T
+        if reward is not None and reward >= least and any(mask) and tuple(ids) not in seen:
+            seen.add(tuple(ids))
+            yield {"input_ids": ids, "labels": [token if is_own else IGNORED for token, is_own in zip(ids, mask, strict=True)]}
+
+
+@dataclass
+class Rounds:
+    """Trains `start`, in RL's folder; `curve(step)` evaluates what the engine generates with, as during online RL."""
+
+    config: Config
+    folder: Path
+    engine: RolloutEngine
+    arena: Arena
+    curve: Callable[[int], None]
+    stopwatch: Stopwatch
+    bar: TrainingBar
+
+    def train(self, start: str, queries: Sequence[Query]) -> None:
+        """All rounds that are not done yet. Raises UserError if a round finds nothing to train on."""
+        rl, by_id = self.config.rl, {query.query_id: query for query in queries}
+        join_processes(self.config)
+        order = [by_id[query_id] for query_id in prompt_dataset(queries, self.config)["prompt"]]
+        steps = [order[first : first + rl.groups] for first in range(0, len(order), rl.groups)]
+        policy, examples = start, []
+        for number in range(rl.rounds):
+            place, mine = self.folder / f"round{number + 1}", range(len(steps) * number // rl.rounds, len(steps) * (number + 1) // rl.rounds)
+            found = self._collect(place / "examples.jsonl", policy, {step: steps[step] for step in mine})
+            examples = examples + found if rl.method == "agentevol" else found
+            if not examples:
+                raise UserError(f"{place}: no trajectory to train on; raise rl.steps, lower rl.keep_from (agentevol), or start from a better policy")
+            kind = "pairs" if rl.method == "dpo" else "trajectories"
+            say(f"round {number + 1} of {rl.rounds}: {len(found)} {kind} of {len(mine) * rl.groups} groups")
+            is_last = number + 1 == rl.rounds
+            self._fit(start if rl.method == "agentevol" else policy, examples, place, self.folder if is_last else place / "policy")
+            policy = str(self.folder if is_last else place / "policy")
+        self._evaluate(policy, len(steps))
+
+    def _collect(self, path: Path, policy: str, steps: dict[int, list[Query]]) -> list[Example]:
+        """What the groups of these steps give to train on; steps that are in the file are not rolled out again. To be called on all processes."""
+        done = {record["step"]: record for record in read_jsonl(path)} if path.is_file() else {}
+        missing = [step for step in steps if step not in done]
+        if missing:
+            self.engine.generator.model = load_model(policy, self.config.policy.dtype).to(_device()).eval()
+            if self.config.rl.eval_steps and not done:
+                self.curve(min(steps))
+        for step in missing:
+            groups = self.engine.roll_out_groups(own_share(steps[step]), stable_seed(self.config.seed, step), self.config.turns.at(step))
+            outcomes = self.arena.reward_groups(groups)
+            examples = [example for group, outcome in zip(groups, outcomes, strict=True) for example in self._examples(group, outcome)]
+            learned = gather_object([(outcome.scored_calls, outcome.tally) for outcome in outcomes])
+            self.arena.learn(self.config.rollout.group_size, [calls for calls, _ in learned])
+            self.arena.count([tally for _, tally in learned])
+            metrics = outcome_metrics(groups, outcomes, None)
+            log({name: sum(values) / len(values) for name, values in metrics.items() if values}, step)
+            done[step] = {"examples": gather_object(examples)}
+            if PartialState().is_main_process:
+                append_step(path, step, [{"step": step, **done[step]}])
+                self.stopwatch.lap()
+        self.engine.generator.model = None
+        return [example for step in steps for example in done[step]["examples"]]
+
+    def _examples(self, group: RolloutGroup, outcome: GroupOutcome) -> Iterator[Example]:
+        if self.config.rl.method == "dpo":
+            return preference_pairs(group, outcome)
+        return best_trajectories(group, outcome, self.config.rl.keep_from)
+
+    def _fit(self, policy: str, examples: Sequence[Example], place: Path, to: Path) -> None:
+        """Train a policy on examples and save it; a round that was interrupted goes on from its checkpoint."""
+        if (to / MARK).is_file():
+            return
+        make = _dpo_trainer if self.config.rl.method == "dpo" else _sft_trainer
+        trainer = make(self.config, policy, list(examples), place, self.engine.tokenizer)
+        hold_gradients_once(trainer)
+        trainer.add_callback(Survival(self.stopwatch))
+        self.bar.attach(trainer)
+        trainer.train(resume_from_checkpoint=last_checkpoint(place))
+        save_policy(trainer, to)
+        PartialState().wait_for_everyone()
+        if to != self.folder and PartialState().is_main_process:
+            write_json(to / MARK, {"examples": len(examples)})
+
+    def _evaluate(self, policy: str, step: int) -> None:
+        if self.config.rl.eval_steps:
+            self.engine.generator.model = load_model(policy, self.config.policy.dtype).to(_device()).eval()
+            self.curve(step)
+
+
+def _device() -> str:
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _arguments(config: Config, place: Path) -> dict[str, Any]:
+    """What both of TRL's trainers are told: one pass over the examples, `rl.batch_size` of them a step over all processes."""
+    rl = config.rl
+    size = max(1, min(rl.micro_batch_size, rl.batch_size // process_count()))
+    return {
+        "output_dir": str(place),
+        "use_cpu": not torch.cuda.is_available(),
+        "bf16": config.policy.dtype == "bfloat16",
+        "seed": config.seed,
+        "num_train_epochs": 1,
+        "learning_rate": rl.learning_rate,
+        "lr_scheduler_type": rl.lr_scheduler,
+        "optim": "adamw_torch",
+        "max_grad_norm": clip_norm(rl.deepspeed, rl.max_grad_norm),
+        "per_device_train_batch_size": size,
+        "gradient_accumulation_steps": max(1, rl.batch_size // (process_count() * size)),
+        "max_length": None,
+        "model_init_kwargs": {"dtype": config.policy.dtype},
+        "gradient_checkpointing": config.policy.gradient_checkpointing,
+        "deepspeed": deepspeed_file(rl.deepspeed),
+        "logging_steps": 1,
+        "save_steps": rl.save_steps,
+        "save_total_limit": 2,
+        "report_to": reporters(config.wandb),
+        "disable_tqdm": True,
+        "ddp_find_unused_parameters": False,
+        "ddp_timeout": LONGEST_WAIT_S,
+    }
+
+
+def _sft_trainer(config: Config, policy: str, examples: list[Example], place: Path, tokenizer: Any) -> Trainer:
+    from trl import SFTConfig, SFTTrainer
+
+    arguments = SFTConfig(**_arguments(config, place), dataset_kwargs={"skip_prepare_dataset": True})
+    lora = lora_config(config.policy.lora_rank)
+    return SFTTrainer(model=policy, args=arguments, train_dataset=Dataset.from_list(examples), processing_class=tokenizer, peft_config=lora)
+
+
+def _dpo_trainer(config: Config, policy: str, examples: list[Example], place: Path, tokenizer: Any) -> "DPOTrainer":
+    """The reference policy is the one that training starts from, with LoRA itself without its adapter."""
+    from trl import DPOConfig, DPOTrainer
+    from trl.trainer.dpo_trainer import DataCollatorForPreference
+
+    class OwnTokens(DataCollatorForPreference):
+        """Pairs whose completion mask is 1 on the policy's own tokens, not on what its tools returned."""
+
+        def torch_call(self, examples: list[dict[str, Any]]) -> dict[str, Any]:
+            batch = super().torch_call(examples)
+            masks = [example["chosen_mask"] for example in examples] + [example["rejected_mask"] for example in examples]
+            prompts = [len(example["prompt_ids"]) for example in examples] * 2
+            for row, (prompt, mask) in enumerate(zip(prompts, masks, strict=True)):
+                batch["completion_mask"][row, prompt : prompt + len(mask)] = torch.tensor(mask)
+            return batch
+
+    class Trainer(DPOTrainer):
+        """With pairs that are token ids already."""
+
+        def _prepare_dataset(self, dataset: Dataset, *_: Any) -> Dataset:
+            return dataset
+
+    arguments = DPOConfig(**_arguments(config, place), beta=config.rl.dpo_beta, remove_unused_columns=False)
+    return Trainer(
+        model=policy,
+        args=arguments,
+        train_dataset=Dataset.from_list(examples),
+        processing_class=tokenizer,
+        data_collator=OwnTokens(tokenizer.pad_token_id),
+        peft_config=lora_config(config.policy.lora_rank),
+    )

@@ -1,0 +1,122 @@
+"""DPO and AgentEvol: what they take of a group, DPO's loss by hand, and whole runs in rounds that survive a kill."""
+
+import json
+
+import psutil
+import pytest
+import torch
+from scripts import CONFIG, differ, run_well, start, weights
+
+from arenarl.config.load import load_config
+from arenarl.config.schema import Config
+from arenarl.system.errors import UserError
+from arenarl.tournament.ranking import Call, Match, Ranking
+from arenarl.training.offline import _dpo_trainer, best_trajectories, preference_pairs
+from arenarl.training.rewarding import GroupOutcome
+from arenarl.trajectory import Query, RolloutGroup, Trajectory
+
+QUERY = Query("q", "travel", "Search", "en", "Where?")
+
+
+def trajectory(*own, observed=(90, 91)):
+    """Own tokens, an observation, the last of the own tokens once more."""
+    ids, mask = [*own, *observed, own[-1]], [1] * len(own) + [0] * len(observed) + [1]
+    return Trajectory("q", [], "answer", prompt_ids=[1, 2], completion_ids=ids, policy_mask_T=mask)
+
+
+GROUP = RolloutGroup(QUERY, [trajectory(10 + row) for row in range(4)])
+
+
+def outcome(*matches, rewards=(0.0, 1.0, None, 0.5)):
+    return GroupOutcome(list(rewards), list(rewards), 0, 0, Ranking([], [], list(matches)))
+
+
+def match(i, j, *scores):
+    """Scores of (i, j), in both orders of asking."""
+    first, second = scores
+    return Match(i, j, 0, (Call(i, j, first), Call(j, i, second and second[::-1])))
+
+
+def test_pairs_are_matches_in_which_both_orders_prefer_the_same():
+    agreed, reverse = match(0, 1, (3, 7), (4, 5)), match(2, 3, (9, 1), (2, 1))
+    flips, half, tie, failed = match(0, 2, (3, 7), (7, 3)), match(0, 3, (3, 7), (5, 5)), match(1, 2, (5, 5), (5, 5)), match(1, 3, (3, 7), None)
+    pairs = list(preference_pairs(GROUP, outcome(agreed, flips, half, tie, failed, reverse)))
+    assert [(pair["chosen_ids"][0], pair["rejected_ids"][0]) for pair in pairs] == [(11, 10), (12, 13)]
+    assert pairs[0]["prompt_ids"] == [1, 2] and pairs[0]["chosen_mask"] == [1, 0, 0, 1]
+    assert list(preference_pairs(GROUP, GroupOutcome([1.0] * 4, [1.0] * 4, 0, 0))) == []
+
+
+def test_the_best_are_taken_once_with_labels_on_their_own_tokens():
+    twice = RolloutGroup(QUERY, [*GROUP.trajectories, GROUP.trajectories[1]])
+    kept = list(best_trajectories(twice, outcome(rewards=(0.0, 1.0, None, 0.5, 1.0)), 1.0))
+    assert kept == [{"input_ids": [1, 2, 11, 90, 91, 11], "labels": [-100, -100, 11, -100, -100, 11]}]
+    assert len(list(best_trajectories(twice, outcome(rewards=(0.0, 1.0, None, 0.5, 1.0)), 0.5))) == 2
+
+
+def test_dpo_s_loss_is_that_of_its_equation_over_the_policy_s_own_tokens(policy_path, tokenizer, tmp_path):
+    config = Config()
+    config.policy.dtype, config.wandb.mode, config.rl.batch_size, config.rl.micro_batch_size, config.rl.dpo_beta = "float32", "disabled", 2, 2, 0.3
+    outcomes = outcome(match(0, 1, (3, 7), (4, 5)), match(2, 3, (9, 1), (2, 1)))
+    group = RolloutGroup(QUERY, [trajectory(20 + row, 30 + row, observed=(5,) * (1 + row)) for row in range(4)])
+    pairs = list(preference_pairs(group, outcomes))
+    trainer = _dpo_trainer(config, policy_path, pairs, tmp_path, tokenizer)
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for weight in trainer.model.parameters():
+            weight += 0.05 * torch.randn_like(weight)
+    batch = trainer.data_collator(pairs)
+
+    def own_logprob(model, prompt, ids, mask):
+        whole = torch.tensor([prompt + ids])
+        logprobs = model(input_ids=whole).logits.log_softmax(-1)[0, :-1].gather(1, whole[0, 1:, None])[:, 0]
+        return sum(logprobs[len(prompt) - 1 + place] for place, is_own in enumerate(mask) if is_own)
+
+    losses = []
+    with torch.no_grad():
+        for pair in pairs:
+            chosen, rejected = ((pair["prompt_ids"], pair[f"{kind}_ids"], pair[f"{kind}_mask"]) for kind in ("chosen", "rejected"))
+            gains = [own_logprob(trainer.model, *one) - own_logprob(trainer.ref_model, *one) for one in (chosen, rejected)]
+            losses.append(-torch.nn.functional.logsigmoid(0.3 * (gains[0] - gains[1])))
+        loss = trainer.compute_loss(trainer.model, batch)
+    assert loss.item() == pytest.approx(torch.stack(losses).mean().item(), abs=1e-5) and abs(loss.item() - 0.693) > 0.01
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (["rl.method=dpo", "reward.name=pointwise_answer"], "reward.name=tournament"),
+        (["rl.method=dpo", "tournament.bidirectional=false"], "in both orders"),
+        (["rl.method=agentevol", "rollout.backend=vllm"], "rollout.backend=transformers"),
+        (["rl.method=agentevol", "rl.steps=2", "rl.rounds=3"], "rl.rounds=3 share 2 steps"),
+    ],
+)
+def test_what_offline_methods_cannot_do_is_refused(overrides, said):
+    with pytest.raises(UserError, match=said):
+        load_config(CONFIG, overrides)
+
+
+@pytest.mark.slow(seconds=150)
+@pytest.mark.parametrize("method", ["dpo", "agentevol"])
+def test_rounds_that_are_killed_end_as_unbroken_ones_do(pipeline, tmp_path, method):
+    run = {
+        "name": method, "rl__init": str(pipeline[0] / "runs/tiny/sft"), "data__folder": str(pipeline[0] / "data"), "rl__method": method,
+        "rl__rounds": 2, "rl__steps": 4, "rl__batch_size": 2, "rl__micro_batch_size": 1, "rl__save_steps": 1, "rl__eval_steps": 1,
+    }  # fmt: skip
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    for folder in (whole, broken):
+        folder.mkdir()
+    run_well(whole, "train_rl.py", processes=2, **run)
+    for until in ("round1/examples.jsonl", "round2/examples.jsonl"):
+        process = start(broken, "train_rl.py", f"runs/{method}/rl/{until}", processes=2, **run)
+        everyone = [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]
+        for one in everyone:
+            one.kill()
+        psutil.wait_procs(everyone)
+    run_well(broken, "train_rl.py", processes=2, **run)
+    assert differ(*(weights(folder / f"runs/{method}/rl") for folder in (whole, broken))) == []
+    assert differ(weights(whole / f"runs/{method}/rl"), weights(pipeline[0] / "runs/tiny/sft")) != []
+    for number in (1, 2):
+        files = [folder / f"runs/{method}/rl/round{number}/examples.jsonl" for folder in (whole, broken)]
+        assert files[0].read_bytes() == files[1].read_bytes() and files[0].read_bytes().count(b"\n") == 2
+    curves = [[json.loads(line) for line in (folder / f"runs/{method}/rl/curve.jsonl").read_text().splitlines()] for folder in (whole, broken)]
+    assert curves[0] == curves[1] and [point["step"] for point in curves[0]] == [0, 2, 4]
