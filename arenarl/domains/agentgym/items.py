@@ -1,0 +1,110 @@
+"""What the worlds of AgentGym-RL share: item lists, the one tool, how an action is read, and the versions of their packages.
+
+An item is a number; AgentGym-RL's id of it is `<world>_<number>`. By default the lists are those that the world's module makes; a user's
+copy of the official files (`data.items`: AgentItemId of AgentGym-RL at e182a6b, with eval/ and train/) replaces them.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from arenarl.rollout.environment import ToolError, check_call, tool_schema
+from arenarl.system.errors import UserError
+from arenarl.system.text_files import text_of_file
+from arenarl.trajectory import Query, Turn, parse_json, prompt_messages
+
+LONGEST = 300  # characters of an action; more is no action of any world
+NO_ACTION = "Error: one action a turn: one call of act(action)."
+TOOLS = [tool_schema("act", "Does one action in the world.", {"action": {"type": "string", "description": "in the words of the rules"}})]
+
+
+def need_package(name: str, pinned: str) -> None:
+    """Raises UserError where the package is missing or of another version, in which items may be other ones."""
+    try:
+        found = version(name)
+    except PackageNotFoundError:
+        found = None
+    if found != pinned:
+        what = f"is {found}, not {pinned}" if found else "is not installed"
+        raise UserError(f"{name} {what}; install the worlds of AgentGym-RL with: pip install -e .[agentgym]")
+
+
+def read_action(name: str, arguments: dict[str, Any] | str) -> str:
+    """The action of a call as AgentGym-RL's clients send it: letters, digits, commas, and single blanks.
+
+    >>> read_action("act", {"action": " get 2  oak_log!"})
+    'get 2 oaklog'
+
+    Raises:
+        ToolError: no such tool, no action, or one that is too long.
+    """
+    action = check_call(TOOLS, name, arguments)["action"]
+    if len(action) > LONGEST:
+        raise ToolError(f"an action has at most {LONGEST} characters.")
+    return " ".join(re.sub(r"[^A-Za-z0-9, ]+", "", action).split())
+
+
+def one_action(turn: Turn) -> str | None:
+    """The action of a turn, or None for a turn that has not exactly one that can be read."""
+    try:
+        return read_action(turn.tool_calls[0].name, turn.tool_calls[0].arguments) if len(turn.tool_calls) == 1 else None
+    except ToolError:
+        return None
+
+
+def opening(query: Query, observation: str) -> list[dict[str, Any]]:
+    """The messages that an expert's trajectory begins with: as rollouts show a query, without a system prompt."""
+    head, *_ = prompt_messages(query)
+    return [{**head, "content": f"{head['content']}\n\n{observation}"}]
+
+
+def numbers(ranges: str) -> tuple[int, ...]:
+    """The numbers of a list of ranges, both ends included.
+
+    >>> numbers("0-2 7 9-10")
+    (0, 1, 2, 7, 9, 10)
+    """
+    ends = [[int(end) for end in part.split("-")] for part in ranges.split()]
+    return tuple(number for one in ends for number in range(one[0], one[-1] + 1))
+
+
+def official_items(folder: str, world: str, split: str, counts: Mapping[str, int], column: Callable[[int], str]) -> tuple[int, ...]:
+    """The items of `<folder>/eval/<world>_test.json` (split "test") or `<folder>/train/<world>_train.json`, in the file's order.
+
+    `counts` says how many the file must hold of each column of the paper's table, or of all under "".
+
+    Raises:
+        UserError: no such file, no list of item ids, one twice, or other counts.
+    """
+    path = Path(folder) / {"test": "eval", "train": "train"}[split] / f"{world}_{split}.json"
+    items = list(_read_ids(path, world))
+    if len(set(items)) < len(items):
+        raise UserError(f"{path} names an item twice; take AgentGym-RL's file as it is")
+    check_counts(str(path), items, counts, column)
+    return tuple(items)
+
+
+def check_counts(where: str, items: Iterable[int], counts: Mapping[str, int], column: Callable[[int], str]) -> None:
+    """Raises UserError unless the items are as many of each column as `counts` says; "" counts all."""
+    found = Counter("" if "" in counts else column(item) for item in items)
+    if found != Counter(counts):
+        named = [", ".join(f"{name} {count}".strip() for name, count in sorted(each.items())) for each in (found, counts)]
+        raise UserError(f"{where} holds other items than AgentGym-RL's: {named[0] or 'none'} instead of {named[1]}")
+
+
+def _read_ids(path: Path, world: str) -> Iterator[int]:
+    if not path.is_file():
+        raise UserError(f"data.items: {path} does not exist; the folder is a copy of AgentGym-RL's AgentItemId, with eval/ and train/")
+    try:
+        records = parse_json(text_of_file(path))
+    except ValueError as error:
+        raise UserError(f"{path} is not JSON: {error}") from error
+    for record in records if isinstance(records, list) else [records]:
+        name = record.get("item_id") if isinstance(record, dict) else None
+        number = re.fullmatch(rf"{world}_(\d{{1,9}})", name) if isinstance(name, str) else None
+        if not number:
+            raise UserError(f'{path} is no list of {{"item_id": "{world}_<number>"}}: {str(record)[:80]}')
+        yield int(number.group(1))
