@@ -127,6 +127,9 @@ class DataConfig:
     teacher_skill: Share = 0.1  # chance that the teacher has each good habit in a trajectory; low leaves RL room. Our choice
     careful_share: Share = 0.35  # share of SFT trajectories in which the teacher has all good habits instead. Our choice
     baseline_skill: Share = 0.4  # the same for stored baselines: stronger, as the closed models of Section 5 are. Our choice
+    subtasks: Annotated[list[Text], Field(min_length=1)] | None = None  # of AgentGym-RL's worlds: the columns of its table that the data has;
+    # null: all. Our choice
+    items: Text | None = None  # of AgentGym-RL's worlds: a folder, your copy of its AgentItemId, whose eval/ and train/ lists replace our own
     research: ResearchDataConfig = field(default_factory=ResearchDataConfig)  # of the research domain
 
 
@@ -177,9 +180,10 @@ class SearchConfig:
 
 @dataclass
 class EnvironmentConfig:
-    name: EnvironmentName = "travel"  # the tool set: travel, research, or one of your own as package.module:Class
-    domain: DomainName = "travel"  # of the queries: travel, research, one of your own as package.module:Class, or a name that has nothing but a
-    # rubric, configs/rubrics/<domain>_<language>.yaml, for LLM judges and your own (arenarl/domains/domain.py)
+    name: EnvironmentName = "travel"  # the tool set: travel, research, textcraft, babyai, or one of your own as
+    # package.module:Class
+    domain: DomainName = "travel"  # of the queries: travel, research, textcraft, babyai, one of your own as package.module:Class, or a name that
+    # has nothing but a rubric, configs/rubrics/<domain>_<language>.yaml, for LLM judges and your own (arenarl/domains/domain.py)
     world_seed: Seed = 0  # makes the points of interest and timetables
     results: Literal["full", "compact"] = "full"  # JSON with all fields, or a line a record for a tiny policy
     tickets: LLMConfig = field(default_factory=LLMConfig)

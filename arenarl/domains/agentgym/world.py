@@ -1,0 +1,212 @@
+"""What AgentGym-RL's worlds have in common: an environment with one action a turn, a truth by replay, a scripted expert's trajectories, data.
+
+The truth is what share of an item's subgoals were reached, less the actions that were wasted or refused: it tells apart trajectories of which
+the world's reward says the same.
+"""
+
+import random
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from arenarl.config.schema import EnvironmentConfig
+from arenarl.domains.agentgym.items import TOOLS, check_counts, need_package, official_items, one_action, opening, read_action
+from arenarl.domains.domain import Domain, Truth
+from arenarl.domains.rubrics import domain_rubric
+from arenarl.rollout.environment import Step
+from arenarl.system.errors import UserError
+from arenarl.trajectory import Query, Trajectory, read_turns, tool_message
+
+if TYPE_CHECKING:
+    from arenarl.llm.client import LLMClient
+
+HERE = Path(__file__).parent
+TURNS = 20  # of an expert's trajectory, at most: the paper's rounds in TextCraft and BabyAI
+SLIPS = 0.5  # chance that an expert without any skill does something else than the best, each turn
+
+
+class World:
+    """An `Environment` of which one instance serves one trajectory. A subclass says what an item begins with and what an action does."""
+
+    tools = TOOLS
+    needs_answer = False
+    one_call_a_turn = True
+    packages: ClassVar[dict[str, str]] = {}  # and their versions
+    is_refused = False  # the last action could not be carried out
+
+    @classmethod
+    def from_config(cls, config: EnvironmentConfig, language: str, client: "LLMClient | None" = None) -> "World":
+        """Raises UserError if a package is missing or of another version."""
+        for name, pinned in cls.packages.items():
+            need_package(name, pinned)
+        return cls()
+
+    def reset(self, query: Query) -> str:
+        """The first observation."""
+        raise NotImplementedError
+
+    def act(self, action: str) -> Step:
+        raise NotImplementedError
+
+    @property
+    def left(self) -> int:
+        """Subgoals of the item that are still to be reached."""
+        raise NotImplementedError
+
+    @property
+    def state(self) -> Any:
+        """Whatever an action that is of use changes to something that was not there before."""
+        raise NotImplementedError
+
+    def best(self) -> tuple[str, str]:
+        """(thought, action) of an expert's."""
+        raise NotImplementedError
+
+    def slip(self, rng: random.Random) -> str:
+        """An action that is probably of no use."""
+        raise NotImplementedError
+
+    def call(self, name: str, arguments: dict[str, Any] | str) -> Step:
+        return self.act(read_action(name, arguments))
+
+
+@dataclass(frozen=True)
+class Progress(Truth):
+    """`reached` of the `needed` subgoals at best, `kept` at the end; `useful` and `refused` of the `actions`."""
+
+    needed: int
+    reached: int
+    kept: int
+    actions: int
+    useful: int
+    refused: int
+
+    def dimensions(self) -> dict[str, float]:
+        taken = max(self.actions, 1)
+        return {
+            "path_progress": 10 * self.reached / self.needed,
+            "path_economy": 10 * self.useful / taken,
+            "path_validity": 10 * (self.actions - self.refused) / taken,
+            "answer_goal": 10 * self.kept / self.needed,
+        }
+
+    def figures(self) -> dict[str, float]:
+        return {"success": 100.0 * self.passes()["success"], "subgoals": 100 * self.reached / self.needed}
+
+    def passes(self) -> dict[str, bool]:
+        return {"success": self.reached == self.needed}
+
+
+class WorldDomain(Domain):
+    """A world's items as queries. A subclass names the columns of the paper's table and says which items there are."""
+
+    world: ClassVar[type[World]]
+    columns: ClassVar[dict[str, int]]  # test items of each column of the paper's table
+    train_count: ClassVar[int]
+
+    @property
+    def subtasks(self) -> tuple[str, ...]:  # type: ignore[override]
+        chosen = self.data.subtasks or list(self.columns)
+        if unknown := [name for name in chosen if name not in self.columns]:
+            raise UserError(f"data.subtasks: {self.name} has no {unknown[0]}; choose of {', '.join(self.columns)}")
+        return tuple(name for name in self.columns if name in chosen)
+
+    def column(self, item: int) -> str:
+        raise NotImplementedError
+
+    def text(self, item: int) -> str:
+        """The query's."""
+        raise NotImplementedError
+
+    def default_items(self, split: str) -> tuple[int, ...]:
+        """Of "test" or "train", where the user has no copy of the official lists."""
+        raise NotImplementedError
+
+    def practice(self) -> Iterator[dict[str, int]]:
+        """Constraints of SFT's queries, as many as one likes; none is a test or an RL query."""
+        raise NotImplementedError
+
+    def items(self, split: str) -> tuple[int, ...]:
+        """Of a split, in the chosen subtasks. Raises UserError if they are not as many as AgentGym-RL's."""
+        counts = self.columns if split == "test" else {"": self.train_count}
+        if self.data.items:
+            items = official_items(self.data.items, self.name, split, counts, self.column)
+        else:
+            items = self.default_items(split)
+            check_counts(f"{self.name}'s {split} list", items, self.columns if split == "test" else {"": len(items)}, self.column)
+        return tuple(item for item in items if self.column(item) in self.subtasks)
+
+    def query(self, constraints: dict[str, int]) -> Query:
+        item, *rest = constraints.values()
+        query_id = ".".join([f"{self.name}_{item}", *map(str, rest)])
+        return Query(query_id, self.name, self.column(item), "en", self.text(item), constraints)
+
+    def has_truth(self, query: Query) -> bool:
+        return "item" in query.constraints
+
+    @cached_property
+    def _fresh(self) -> Callable[[], World]:
+        self.world.from_config(self.environment, self.data.language)
+        return self.world
+
+    def examine(self, query: Query, messages: list[dict[str, Any]]) -> Progress:
+        """Replays the actions in a fresh world; a turn without exactly one action counts as a refused one."""
+        world = self._fresh()
+        world.reset(query)
+        needed, fewest, seen = world.left, world.left, {world.state}
+        actions = useful = refused = 0
+        for turn in read_turns(messages):
+            actions += 1
+            action = one_action(turn)
+            is_over = action is not None and world.act(action).done
+            if action is None or world.is_refused:
+                refused += 1
+                continue
+            useful += world.state not in seen
+            seen.add(world.state)
+            fewest = min(fewest, world.left)
+            if is_over:
+                break
+        return Progress(needed, needed - fewest, needed - world.left, actions, useful, refused)
+
+    def solve(self, query: Query, environment: World, rng: random.Random, skill: float) -> Trajectory:
+        """The expert's: each turn, with chance (1 - skill) / 2, something of no use in place of the best action."""
+        messages = opening(query, environment.reset(query))
+        for _ in range(TURNS):
+            thought, action = environment.best()
+            if rng.random() < SLIPS * (1 - skill):
+                action = environment.slip(rng)
+            function = {"type": "function", "function": {"name": "act", "arguments": {"action": action}}}
+            messages.append({"role": "assistant", "reasoning_content": thought, "content": "", "tool_calls": [function]})
+            step = environment.call("act", {"action": action})
+            messages.append(tool_message(step.observation))
+            if step.done:
+                return Trajectory(query.query_id, messages, "done", meta={"reward": step.reward})
+        return Trajectory(query.query_id, messages, "horizon", meta={"reward": 0.0})
+
+    def splits(
+        self, environment: World, watch: Callable[[list], Iterable] = iter, client: "LLMClient | None" = None
+    ) -> Iterator[tuple[str, list[Any]]]:
+        """The official test and RL items, at most `data.test_per_subtask` a column and `data.rl_size`; the expert's trajectories for SFT."""
+        data, seed = self.data, f"{self.name}{self.data.seed}"
+        test = [self.query({"item": item}) for item in self.items("test")]
+        test = [query for name in self.subtasks for query in [one for one in test if one.subtask == name][: data.test_per_subtask]]
+        rl = [self.query({"item": item}) for item in self.items("train")]
+        random.Random(f"{seed}-rl").shuffle(rl)
+        yield "test_queries", test
+        rng = random.Random(f"{seed}-baselines")
+        yield "test_baselines", [self._median(query, environment, rng).to_record() for query in watch(test)]
+        yield "rl_queries", rl[: data.rl_size]
+        rng, practice = random.Random(f"{seed}-teacher"), self.practice()
+        sft = [self.query(next(practice)) for _ in range(data.sft_size)]
+        skills = [1.0 if rng.random() < data.careful_share else data.teacher_skill for _ in sft]
+        yield "sft", [self.solve(query, environment, rng, skill).to_record() for query, skill in zip(watch(sft), skills, strict=True)]
+
+    def _median(self, query: Query, environment: World, rng: random.Random) -> Trajectory:
+        """The attempt of median quality, the first of equals: a stored baseline."""
+        solved = [self.solve(query, environment, rng, self.data.baseline_skill) for _ in range(self.data.baseline_attempts)]
+        total = domain_rubric(self.name, "en").total
+        quality = [total(self.examine(query, trajectory.messages).dimensions()) for trajectory in solved]
+        return solved[sorted(range(len(solved)), key=lambda index: quality[index])[len(solved) // 2]]
