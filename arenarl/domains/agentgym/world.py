@@ -74,8 +74,9 @@ class World:
 
 @dataclass(frozen=True)
 class Progress(Truth):
-    """`reached` of the `needed` subgoals at best, `kept` at the end; `useful` and `refused` of the `actions`."""
+    """`reached` of the `needed` subgoals at best, `kept` at the end; `useful` and `refused` of the `actions`. Success is what the world ends at."""
 
+    success: bool
     needed: int
     reached: int
     kept: int
@@ -93,10 +94,10 @@ class Progress(Truth):
         }
 
     def figures(self) -> dict[str, float]:
-        return {"success": 100.0 * self.passes()["success"], "subgoals": 100 * self.reached / self.needed}
+        return {"success": 100.0 * self.success, "subgoals": 100 * self.reached / self.needed}
 
     def passes(self) -> dict[str, bool]:
-        return {"success": self.reached == self.needed}
+        return {"success": self.success}
 
 
 class WorldDomain(Domain):
@@ -157,6 +158,7 @@ class WorldDomain(Domain):
         world.reset(query)
         needed, fewest, seen = world.left, world.left, {world.state}
         actions = useful = refused = 0
+        is_over = False
         for turn in read_turns(messages):
             actions += 1
             action = one_action(turn)
@@ -169,7 +171,7 @@ class WorldDomain(Domain):
             fewest = min(fewest, world.left)
             if is_over:
                 break
-        return Progress(needed, needed - fewest, needed - world.left, actions, useful, refused)
+        return Progress(is_over, needed, needed - fewest, needed - world.left, actions, useful, refused)
 
     def solve(self, query: Query, environment: World, rng: random.Random, skill: float) -> Trajectory:
         """The expert's: each turn, with chance (1 - skill) / 2, something of no use in place of the best action."""

@@ -1,0 +1,107 @@
+"""BabyAI: a mission in a grid of rooms, told in text (AgentGym's form of minigrid's levels).
+
+The levels are the package minigrid's; the text is `babyai_game`'s. What the game gives for a mission met, 1 less up to .9 for the steps it
+took, is the reward; above .5 it ends the trajectory. The query says the mission, the observation what is seen and can be done.
+"""
+
+import random
+from collections.abc import Iterator
+from itertools import count
+
+from arenarl.domains.agentgym.world import HERE, World, WorldDomain
+from arenarl.rollout.environment import Step
+from arenarl.trajectory import Query
+
+OFFICIAL_LEVELS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 19, 20, 21, 30, 31, 33, 36)  # of AgentGym's 40, those of the test, 5 items each
+COLUMN = {level: "GoTo" for level in range(1, 12)} | {19: "Pickup", 20: "Pickup", 21: "Pickup", 30: "AOD", 31: "Find", 33: "Room", 36: "SLoc"}
+PRACTICE = 1000  # the first seed of SFT's items; all official ones are below
+
+
+class BabyAIEnvironment(World):
+    packages = {"minigrid": "2.3.1", "gymnasium": "1.4.0"}
+
+    def reset(self, query: Query) -> str:
+        from arenarl.domains.agentgym import babyai_game as game
+        from arenarl.domains.agentgym import babyai_mission as mission
+
+        self._game, self._mission = game, mission
+        self._level, self._image = game.start_level(query.constraints["item"])
+        self._reward = 0.0
+        self._view, self._subgoals = game.View(self._level, self._image), mission.Subgoals(self._level)
+        self._subgoals.update(self._view, is_met=False)
+        return self._observation(f"Your goal: {game.goal_of(self._level)}\n{self._view.describe()}")
+
+    def act(self, action: str) -> Step:
+        action = action.lower()
+        self.is_refused = "check" not in action and action not in self._view.actions
+        if self.is_refused:
+            return self._unchanged(self._view.refusals.get(action, "There is no such action here."))
+        if "check" in action:
+            return self._unchanged(f"You can: {', '.join(self._view.actions)}.")
+        if not self._view.actions[action]:
+            return self._unchanged(self._game.NO_CHANGE)
+        return self._do(self._view.actions[action])
+
+    def _do(self, moves: list[int]) -> Step:
+        """The game's own actions one after another, until one of them shows no effect. The last one's reward counts."""
+        for move in moves:
+            seen, reward, is_over, *_ = self._level.step(move)
+            is_same = (seen["image"] == self._image).all()
+            self._image = seen["image"]
+            if is_same:
+                break
+        self._reward = float(reward)
+        is_met = is_over and reward > 0
+        self._view = self._game.View(self._level, self._image)
+        self._subgoals.update(self._view, is_met)
+        text = self._view.describe() + "\nThe goal is met." * is_met
+        return Step(self._observation(text), is_over and reward > 0.5, self._reward)
+
+    def _unchanged(self, text: str) -> Step:
+        return Step(self._observation(text), False, self._reward)
+
+    def _observation(self, text: str) -> str:
+        actions = ", ".join(f'"{action}"' for action in self._view.actions)
+        return f"{text}\nAvailable actions: [{actions}]"
+
+    @property
+    def left(self) -> int:
+        return self._subgoals.left
+
+    @property
+    def state(self) -> bytes:
+        """The grid, and where the agent is with what: to be anywhere once more is of no use."""
+        level = self._level
+        return level.grid.encode().tobytes() + repr((self._view.pose, level.carrying and (level.carrying.type, level.carrying.color))).encode()
+
+    def best(self) -> tuple[str, str]:
+        return self._mission.best_action(self._level, self._view, self._subgoals)
+
+    def slip(self, rng: random.Random) -> str:
+        return rng.choice([*self._view.actions, *self._view.refusals])
+
+
+class BabyAIDomain(WorldDomain):
+    name = "babyai"
+    world = BabyAIEnvironment
+    columns = {"GoTo": 55, "Pickup": 15, "AOD": 5, "Find": 5, "Room": 5, "SLoc": 5}
+    train_count = 810
+    sources = tuple(HERE / name for name in ("items.py", "world.py", "babyai.py", "babyai_game.py", "babyai_mission.py"))
+
+    def column(self, item: int) -> str:
+        return COLUMN.get(item % 40 + 1, "other")
+
+    def text(self, item: int) -> str:
+        self._fresh  # noqa: B018 - says what to install, if a package is missing
+        from arenarl.domains.agentgym.babyai_game import goal_of, start_level
+
+        return f"{goal_of(start_level(item)[0]).capitalize()}."
+
+    def default_items(self, split: str) -> tuple[int, ...]:
+        """As many of each level as AgentGym-RL's, by the plainest seeds: 0-44 to train on, 45-49 to test."""
+        seeds = range(45, 50) if split == "test" else range(45)
+        return tuple(seed * 40 + level - 1 for level in OFFICIAL_LEVELS for seed in seeds)
+
+    def practice(self) -> Iterator[dict[str, int]]:
+        levels = [level for level in OFFICIAL_LEVELS if COLUMN[level] in self.subtasks]
+        return ({"item": seed * 40 + level - 1} for seed in count(PRACTICE) for level in levels)

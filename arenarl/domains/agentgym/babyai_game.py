@@ -1,0 +1,224 @@
+"""BabyAI's game in text: minigrid's levels, what the agent sees put into words, and actions that are several of the game's at once.
+
+The actions are AgentGym's: besides the game's own, to go to, pick up or go through what is in view, along the shortest way that the view
+allows. Which actions there are, in what order they stand, where they lead and what they are worth follows AgentGym's server, its oddities
+included (docs/differences.md); the words of observations and the code are our own.
+"""
+
+import io
+from collections import Counter, deque
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any
+
+import gymnasium
+import minigrid
+import numpy as np
+from minigrid.core.constants import DIR_TO_VEC, IDX_TO_COLOR, IDX_TO_OBJECT
+
+LEFT, RIGHT, FORWARD, PICKUP, DROP, TOGGLE = range(6)  # the game's own actions
+LEVELS = tuple(
+    "GoToRedBallGrey GoToRedBall GoToRedBallNoDists GoToObjS6 GoToLocalS8N7 GoToObjMazeS7 GoToImpUnlock GoToSeqS5R2 GoToRedBlueBall GoToDoor "
+    "GoToObjDoor Open OpenRedDoor OpenDoorLoc OpenRedBlueDoorsDebug OpenDoorsOrderN4Debug Pickup UnblockPickup PickupLoc PickupDistDebug "
+    "PickupAbove PutNextLocalS6N4 PutNextS7N4Carrying Unlock UnlockLocalDist KeyInBox UnlockPickupDist BlockedUnlockPickup UnlockToUnlock "
+    "ActionObjDoor FindObjS7 KeyCorridorS6R3 OneRoomS20 MoveTwoAcrossS8N9 SynthS5R2 SynthLoc SynthSeq MiniBossLevel BossLevel "
+    "BossLevelNoUnlock".split()
+)
+CHECK = "check available actions"
+NO_CHANGE = "Nothing changes."
+DOOR_STATES = ("open", "closed", "locked")
+SOLID = ("wall", "box", "ball", "key")  # what a planned way goes around; doors it goes through
+Cell = tuple[int, int]
+Pose = tuple[Cell, int]  # where the agent stands, and its direction
+
+_printing = Lock()
+
+
+def start_level(item: int) -> tuple[Any, np.ndarray]:
+    """The item's level, started with its seed, and the image of what is seen first: level and seed are item % 40 and item // 40."""
+    name = f"BabyAI-{LEVELS[item % 40]}-v0"
+    if name not in gymnasium.registry:
+        minigrid.register_minigrid_envs()  # gymnasium 1 no longer does it by itself
+    with _printing, redirect_stdout(io.StringIO()):  # a level prints each layout that it rejects
+        level = gymnasium.make(name, disable_env_checker=True)
+        seen, _ = level.reset(seed=item // 40)
+    return level.unwrapped, seen["image"]
+
+
+def goal_of(level: Any) -> str:
+    """The mission as AgentGym tells it: without the words that say in what order two things are to be done."""
+    return level.mission.replace("then", "and").replace("after you", "and")
+
+
+@dataclass(frozen=True)
+class Thing:
+    """Something in view. `ahead` and `right` are steps from the agent; `kind` is wall, door, key, ball or box."""
+
+    name: str  # red ball, grey closed door
+    kind: str
+    cell: Cell
+    ahead: int
+    right: int
+
+    @property
+    def distance(self) -> int:
+        return self.ahead + abs(self.right)
+
+
+class View:
+    """What the agent sees, from near to far, and what it may do."""
+
+    def __init__(self, level: Any, image: np.ndarray):
+        self.pose: Pose = (tuple(int(at) for at in level.agent_pos), int(level.agent_dir))
+        self.carried = level.carrying
+        self.things = sorted(_things(level, image), key=lambda thing: thing.distance)
+        ahead = [thing for thing in self.things if thing.kind in ("wall", "box") and thing.right == 0]
+        self.barrier = ahead[0] if ahead else None
+        self._blocked = {thing.cell for thing in self.things if thing.kind in SOLID}
+        self._cells = _reach(level)
+        self.refusals: dict[str, str] = {}  # why an action that one might think of is not there
+        self.actions = dict(self._actions())
+
+    @property
+    def numbered(self) -> list[tuple[Thing, str]]:
+        """All but walls with the names that observations use: the nearest red ball is red ball 1."""
+        count: Counter[str] = Counter()
+        named = []
+        for thing in self.things:
+            if thing.kind != "wall":
+                count[thing.name] += 1
+                named.append((thing, f"{thing.name} {count[thing.name]}"))
+        return named
+
+    def describe(self) -> str:
+        seen = [f"{name} {_place(thing)}" for thing, name in self.numbered]
+        lines = [f"You see: {', '.join(seen)}." if seen else "You see nothing but walls."]
+        if self.barrier:
+            lines.append(f"A {self.barrier.kind} is {self.barrier.ahead} ahead.")
+        lines.append(f"You carry a {self.carried.color} {self.carried.type}." if self.carried else "You carry nothing.")
+        return " ".join(lines)
+
+    def _actions(self) -> Iterator[tuple[str, list[int]]]:
+        """(action, the game's own actions that it is), in AgentGym's order."""
+        yield "turn left", [LEFT]
+        yield "turn right", [RIGHT]
+        if self.barrier is None or self.barrier.ahead > 1:
+            yield "move forward", [FORWARD]
+        else:
+            self.refusals["move forward"] = "Something is in the way."
+        if self.carried is None:
+            self.refusals["drop"] = "You carry nothing."
+            yield from self._approaches("pickup", ("key", "ball", "box"), [PICKUP])
+        elif any(thing.ahead == 1 and thing.right == 0 and thing.kind in SOLID for thing in self.things):
+            self.refusals["drop"] = "There is no room for it ahead."
+        else:
+            yield "drop", [DROP]
+        yield from self._doors()
+        yield from self._approaches("go to", ("door", "key", "ball", "box"), [])
+        yield CHECK, []
+
+    def _approaches(self, verb: str, kinds: tuple[str, ...], then: list[int]) -> Iterator[tuple[str, list[int]]]:
+        """To face each thing of these kinds, and do something. Only those that can be reached are counted, as AgentGym counts them."""
+        count: Counter[str] = Counter()
+        for thing in self.things:
+            if thing.kind in kinds:
+                way = self.way(thing.cell)
+                name = f"{verb} {thing.name} {count[thing.name] + 1}"
+                if way is None:
+                    self.refusals[name] = "No way leads there."
+                else:
+                    count[thing.name] += 1
+                    yield name, way + then
+
+    def _doors(self) -> Iterator[tuple[str, list[int]]]:
+        for thing, name in self.numbered:
+            if thing.kind != "door":
+                continue
+            color, state, _ = thing.name.split()
+            through = f"toggle and go through {name}"
+            if state == "open":
+                if (way := self.way(thing.cell, onto=True)) is None:
+                    self.refusals[f"go through {name}"] = "No way leads there."
+                else:
+                    yield f"go through {name}", way
+                continue
+            self.refusals[f"go through {name}"] = "The door is not open."
+            has_key = self.carried is not None and self.carried.type == "key" and self.carried.color == color
+            if state == "locked" and not has_key:
+                self.refusals[through] = f"The door is locked, and you carry no {color} key."
+            elif (way := self.way(thing.cell)) is None:
+                self.refusals[through] = "No way leads there."
+            else:
+                yield through, [*way, TOGGLE, FORWARD]
+                if not way:
+                    yield "toggle", [TOGGLE]
+
+    def way(self, goal: Cell, onto: bool = False) -> list[int] | None:
+        """The game's actions that lead to where the goal is faced, or onto it, through what is not known to be blocked; None if none do."""
+        came: dict[Pose, tuple[Pose, int]] = {}
+        waiting, done = deque([self.pose]), set()
+        while waiting:
+            pose = waiting.popleft()
+            done.add(pose)
+            if (pose[0] if onto else ahead_of(pose)) == goal:
+                return _trace(came, self.pose, pose)
+            for action in (FORWARD, LEFT, RIGHT):
+                after = moved(pose, action)
+                if after not in done and after[0] not in self._blocked and self._is_near(after[0]):
+                    waiting.append(after)
+                    came[after] = pose, action
+        return None
+
+    def _is_near(self, cell: Cell) -> bool:
+        return all(at in reach for at, reach in zip(cell, self._cells, strict=True))
+
+
+def moved(pose: Pose, action: int) -> Pose:
+    """Where one is after a turn or a step."""
+    cell, direction = pose
+    if action == FORWARD:
+        return ahead_of(pose), direction
+    return cell, (direction + (1 if action == RIGHT else -1)) % 4
+
+
+def ahead_of(pose: Pose) -> Cell:
+    (x, y), direction = pose
+    return x + int(DIR_TO_VEC[direction][0]), y + int(DIR_TO_VEC[direction][1])
+
+
+def _trace(came: dict[Pose, tuple[Pose, int]], start: Pose, end: Pose) -> list[int]:
+    actions = []
+    while end != start:
+        end, action = came[end]
+        actions.append(action)
+    return actions[::-1]
+
+
+def _things(level: Any, image: np.ndarray) -> Iterator[Thing]:
+    """What the image of the agent's view shows, row by row from afar; not what it carries, which the image has where it stands."""
+    size, here = level.agent_view_size, level.agent_pos
+    for row in range(size):
+        for column in range(size):
+            ahead, right = size - 1 - row, column - size // 2
+            kind = IDX_TO_OBJECT[image[column, row, 0]]
+            x, y = (int(at) for at in here + level.dir_vec * ahead + level.right_vec * right)
+            if kind not in ("wall", "door", "key", "ball", "box") or (ahead, right) == (0, 0) or min(x, y) < 0:
+                continue
+            state = f"{DOOR_STATES[image[column, row, 2]]} " if kind == "door" else ""
+            yield Thing(f"{IDX_TO_COLOR[image[column, row, 1]]} {state}{kind}", kind, (x, y), ahead, right)
+
+
+def _reach(level: Any) -> tuple[range, range]:
+    """The columns and rows over which ways are planned: those in view, and as in AgentGym one more where the view looks right or down."""
+    size = level.agent_view_size
+    corner = level.agent_pos + level.dir_vec * (size - 1) - level.right_vec * (size // 2)
+    border = corner + size * (level.right_vec - level.dir_vec)
+    x, y = (range(int(min(end, start)), int(max(end, start + 1))) for start, end in zip(corner, border, strict=True))
+    return x, y
+
+
+def _place(thing: Thing) -> str:
+    side = f" {abs(thing.right)} {'right' if thing.right > 0 else 'left'}" if thing.right else ""
+    return f"{thing.ahead} ahead{side}"
