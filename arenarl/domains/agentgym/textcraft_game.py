@@ -117,8 +117,10 @@ def _recipes_under(tree: SortedTree, goal: str) -> list[Recipe]:
     """Every recipe that a way to the goal may use, each name's once."""
     found, names = [], [goal]
     for name in names:
-        found += _recipes_of(tree, name)
-        names += dict.fromkeys(given.item_tag.name for recipe in _recipes_of(tree, name) for given in recipe.input_items if given.item_tag.name not in names)
+        ways = _recipes_of(tree, name)
+        found += ways
+        inputs = dict.fromkeys(given.item_tag.name for recipe in ways for given in recipe.input_items)
+        names += [given for given in inputs if given not in names]
     return found
 
 
@@ -157,7 +159,9 @@ _Steps = list[tuple[str, str, int, str]]  # ("get", item, count, for what) or ("
 _Found = tuple[_Steps, Counter[str]] | None  # and what is held then
 
 
-def _obtain(tree: SortedTree, name: str, count: int, held: Counter[str], above: frozenset[str], line: str) -> Iterator[tuple[str, _Steps, Counter[str]]]:
+def _obtain(
+    tree: SortedTree, name: str, count: int, held: Counter[str], above: frozenset[str], line: str
+) -> Iterator[tuple[str, _Steps, Counter[str]]]:
     """(item, steps, what is held then) for each item that may stand for `name`: itself, or those of a kind."""
     for item in tree.get_items_with_tags(name) if tree.is_tag(name) else (name,):
         missing = count - held[item]
