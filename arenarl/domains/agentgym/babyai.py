@@ -8,6 +8,7 @@ import random
 from collections.abc import Iterator
 from itertools import count
 
+from arenarl.domains.agentgym.items import item_of
 from arenarl.domains.agentgym.world import HERE, World, WorldDomain
 from arenarl.rollout.environment import Step
 from arenarl.trajectory import Query
@@ -25,7 +26,7 @@ class BabyAIEnvironment(World):
         from arenarl.domains.agentgym import babyai_mission as mission
 
         self._game, self._mission = game, mission
-        self._level, self._image = game.start_level(query.constraints["item"])
+        self._level, self._image = game.start_level(item_of(query))
         self._reward = 0.0
         self._view, self._subgoals = game.View(self._level, self._image), mission.Subgoals(self._level)
         self._subgoals.update(self._view, is_met=False)

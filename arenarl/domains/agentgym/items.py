@@ -7,6 +7,7 @@ copy of the official files (`data.items`: AgentItemId of AgentGym-RL at e182a6b,
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,13 @@ from typing import Any
 from arenarl.rollout.environment import ToolError, check_call, tool_schema
 from arenarl.system.errors import UserError
 from arenarl.system.text_files import text_of_file
-from arenarl.trajectory import Query, Turn, parse_json, prompt_messages
+from arenarl.trajectory import Query, Turn, parse_json
 
 LONGEST = 300  # characters of an action; more is no action of any world
 TOOLS = [tool_schema("act", "Does one action in the world.", {"action": {"type": "string", "description": "in the words of the rules"}})]
 
 
+@cache
 def need_package(name: str, pinned: str) -> None:
     """Raises UserError where the package is missing or of another version, in which items may be other ones."""
     try:
@@ -29,6 +31,14 @@ def need_package(name: str, pinned: str) -> None:
     if found != pinned:
         what = f"is {found}, not {pinned}" if found else "is not installed"
         raise UserError(f"{name} {what}; install the worlds of AgentGym-RL with: pip install -e .[agentgym]")
+
+
+def item_of(query: Query, count: int = 1_000_000) -> int:
+    """The query's item. Raises UserError where it names none of so many."""
+    item = query.constraints.get("item")
+    if type(item) is not int or not 0 <= item < count:
+        raise UserError(f"query {query.query_id}: constraints.item is {item!r}; {query.domain} has items from 0 to {count - 1}")
+    return item
 
 
 def read_action(name: str, arguments: dict[str, Any] | str) -> str:
@@ -52,12 +62,6 @@ def one_action(turn: Turn) -> str | None:
         return read_action(turn.tool_calls[0].name, turn.tool_calls[0].arguments) if len(turn.tool_calls) == 1 else None
     except ToolError:
         return None
-
-
-def opening(query: Query, observation: str) -> list[dict[str, Any]]:
-    """The messages that an expert's trajectory begins with: as rollouts show a query, without a system prompt."""
-    head, *_ = prompt_messages(query)
-    return [{**head, "content": f"{head['content']}\n\n{observation}"}]
 
 
 def numbers(ranges: str) -> tuple[int, ...]:

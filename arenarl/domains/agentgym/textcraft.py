@@ -8,7 +8,7 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-from arenarl.domains.agentgym.items import numbers
+from arenarl.domains.agentgym.items import item_of, numbers
 from arenarl.domains.agentgym.world import HERE, World, WorldDomain
 from arenarl.rollout.environment import Step
 from arenarl.trajectory import Query
@@ -23,7 +23,7 @@ class TextCraftEnvironment(World):
     def reset(self, query: Query) -> str:
         from arenarl.domains.agentgym import textcraft_game as game
 
-        item, variant = query.constraints["item"], query.constraints.get("variant", 0)
+        item, variant = item_of(query, len(game.goals())), query.constraints.get("variant", 0)
         self._rules, self._game, self._is_done = game, game.start(item), False
         self._commands = game.commands(item, variant)
         self._fewest = self.left

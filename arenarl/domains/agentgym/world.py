@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from arenarl.config.schema import EnvironmentConfig
-from arenarl.domains.agentgym.items import TOOLS, check_counts, need_package, official_items, one_action, opening, read_action
+from arenarl.domains.agentgym.items import TOOLS, check_counts, need_package, official_items, one_action, read_action
 from arenarl.domains.domain import Domain, Truth
 from arenarl.domains.rubrics import domain_rubric
 from arenarl.rollout.environment import Step
 from arenarl.system.errors import UserError
-from arenarl.trajectory import Query, Trajectory, read_turns, tool_message
+from arenarl.trajectory import Query, Trajectory, prompt_messages, read_turns, tool_message
 
 if TYPE_CHECKING:
     from arenarl.llm.client import LLMClient
@@ -171,11 +171,11 @@ class WorldDomain(Domain):
             fewest = min(fewest, world.left)
             if is_over:
                 break
-        return Progress(is_over, needed, needed - fewest, needed - world.left, actions, useful, refused)
+        return Progress(is_over, needed, needed - fewest, max(0, needed - world.left), actions, useful, refused)
 
     def solve(self, query: Query, environment: World, rng: random.Random, skill: float) -> Trajectory:
         """The expert's: each turn, with chance (1 - skill) / 2, something of no use in place of the best action."""
-        messages = opening(query, environment.reset(query))
+        messages, reward = prompt_messages(query, seen=environment.reset(query)), 0.0
         for _ in range(TURNS):
             thought, action = environment.best()
             if rng.random() < SLIPS * (1 - skill):
@@ -184,9 +184,10 @@ class WorldDomain(Domain):
             messages.append({"role": "assistant", "reasoning_content": thought, "content": "", "tool_calls": [function]})
             step = environment.call("act", {"action": action})
             messages.append(tool_message(step.observation))
+            reward += step.reward
             if step.done:
-                return Trajectory(query.query_id, messages, "done", meta={"reward": step.reward})
-        return Trajectory(query.query_id, messages, "horizon", meta={"reward": 0.0})
+                break
+        return Trajectory(query.query_id, messages, "done" if step.done else "horizon", meta={"reward": reward})
 
     def splits(
         self, environment: World, watch: Callable[[list], Iterable] = iter, client: "LLMClient | None" = None

