@@ -87,13 +87,13 @@ class BabyAIDomain(WorldDomain):
     world = BabyAIEnvironment
     columns = {"GoTo": 55, "Pickup": 15, "AOD": 5, "Find": 5, "Room": 5, "SLoc": 5}
     train_count = 810
-    sources = tuple(HERE / name for name in ("items.py", "world.py", "babyai.py", "babyai_game.py", "babyai_mission.py"))
+    sources = tuple(HERE / name for name in ("../rubrics.py", "items.py", "world.py", "babyai.py", "babyai_game.py", "babyai_mission.py"))
 
     def column(self, item: int) -> str:
-        return COLUMN.get(item % 40 + 1, "other")
+        return COLUMN.get(item % 40 + 1, "none")
 
     def text(self, item: int) -> str:
-        self._fresh  # noqa: B018 - says what to install, if a package is missing
+        self.world.check_packages()
         from arenarl.domains.agentgym.babyai_game import goal_of, start_level
 
         return f"{goal_of(start_level(item)[0]).capitalize()}."

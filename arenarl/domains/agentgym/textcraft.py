@@ -26,25 +26,18 @@ class TextCraftEnvironment(World):
         item, variant = item_of(query, len(game.goals())), query.constraints.get("variant", 0)
         self._rules, self._game, self._is_done = game, game.start(item), False
         self._commands = game.commands(item, variant)
-        self._fewest = self.left
         return f"Crafting commands:\n{self._commands}\n\nGoal: craft {game.name_of(self._game.goal)}."
 
     def act(self, action: str) -> Step:
         before = dict(self._game.inventory)
         observation, reward, self._is_done, *_ = self._game.step(action)
         self.is_refused = self._game.inventory == before and not self._is_done and not action.startswith("inventory")
-        self._fewest = min(self._fewest, self.left)
         return Step(observation, self._is_done, float(reward))
 
     @property
     def left(self) -> int:
         """Actions of the shortest way from here."""
         return 0 if self._is_done else len(self._plan())
-
-    @property
-    def state(self) -> int:
-        """How near the goal was at best: an action that leads no nearer is of no use."""
-        return self._fewest
 
     def best(self) -> tuple[str, str]:
         action, command = self._plan()[0]
@@ -64,17 +57,17 @@ class TextCraftDomain(WorldDomain):
     world = TextCraftEnvironment
     columns = {"depth 1": 31, "depth 2": 41, "depth 3": 25, "depth 4": 3}
     train_count = 374
-    sources = tuple(HERE / name for name in ("items.py", "world.py", "textcraft.py", "textcraft_game.py"))
+    sources = tuple(HERE / name for name in ("../rubrics.py", "items.py", "world.py", "textcraft.py", "textcraft_game.py"))
 
     @property
     def _goals(self) -> tuple[tuple[str, int], ...]:
-        self._fresh  # noqa: B018 - says what to install, if the package is missing
+        self.world.check_packages()
         from arenarl.domains.agentgym.textcraft_game import goals
 
         return goals()
 
     def column(self, item: int) -> str:
-        return f"depth {self._goals[item][1]}"
+        return f"depth {self._goals[item][1]}" if item < len(self._goals) else "none"
 
     def text(self, item: int) -> str:
         return f"Craft {self._goals[item][0].removeprefix('minecraft:').replace('_', ' ')}."

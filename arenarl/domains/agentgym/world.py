@@ -5,14 +5,13 @@ the world's reward says the same.
 """
 
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from arenarl.config.schema import EnvironmentConfig
-from arenarl.domains.agentgym.items import TOOLS, check_counts, need_package, official_items, one_action, read_action
+from arenarl.domains.agentgym.items import TOOLS, need_package, official_items, one_action, read_action
 from arenarl.domains.domain import Domain, Truth
 from arenarl.domains.rubrics import domain_rubric
 from arenarl.rollout.environment import Step
@@ -28,7 +27,7 @@ SLIPS = 0.5  # chance that an expert without any skill does something else than 
 
 
 class World:
-    """An `Environment` of which one instance serves one trajectory. A subclass says what an item begins with and what an action does."""
+    """An `Environment`; `reset` begins it anew. A subclass says what an item begins with and what an action does."""
 
     tools = TOOLS
     needs_answer = False
@@ -38,10 +37,15 @@ class World:
 
     @classmethod
     def from_config(cls, config: EnvironmentConfig, language: str, client: "LLMClient | None" = None) -> "World":
+        """Raises UserError as `check_packages`."""
+        cls.check_packages()
+        return cls()
+
+    @classmethod
+    def check_packages(cls) -> None:
         """Raises UserError if a package is missing or of another version."""
         for name, pinned in cls.packages.items():
             need_package(name, pinned)
-        return cls()
 
     def reset(self, query: Query) -> str:
         """The first observation."""
@@ -56,9 +60,9 @@ class World:
         raise NotImplementedError
 
     @property
-    def state(self) -> Any:
-        """Whatever an action that is of use changes to something that was not there before."""
-        raise NotImplementedError
+    def state(self) -> Hashable:
+        """An action is of use if it brings a subgoal nearer than before, or leads to a state that was not there before."""
+        return None
 
     def best(self) -> tuple[str, str]:
         """(thought, action) of an expert's."""
@@ -108,7 +112,7 @@ class WorldDomain(Domain):
     train_count: ClassVar[int]
 
     @property
-    def subtasks(self) -> tuple[str, ...]:  # type: ignore[override]
+    def subtasks(self) -> tuple[str, ...]:
         chosen = self.data.subtasks or list(self.columns)
         if unknown := [name for name in chosen if name not in self.columns]:
             raise UserError(f"data.subtasks: {self.name} has no {unknown[0]}; choose of {', '.join(self.columns)}")
@@ -130,13 +134,10 @@ class WorldDomain(Domain):
         raise NotImplementedError
 
     def items(self, split: str) -> tuple[int, ...]:
-        """Of a split, in the chosen subtasks. Raises UserError if they are not as many as AgentGym-RL's."""
+        """Of a split, in the chosen subtasks. Raises UserError if the user's copy holds others than AgentGym-RL's."""
         counts = self.columns if split == "test" else {"": self.train_count}
-        if self.data.items:
-            items = official_items(self.data.items, self.name, split, counts, self.column)
-        else:
-            items = self.default_items(split)
-            check_counts(f"{self.name}'s {split} list", items, self.columns if split == "test" else {"": len(items)}, self.column)
+        copy = self.data.items
+        items = official_items(copy, self.name, split, counts, self.column) if copy else self.default_items(split)
         return tuple(item for item in items if self.column(item) in self.subtasks)
 
     def query(self, constraints: dict[str, int]) -> Query:
@@ -147,14 +148,9 @@ class WorldDomain(Domain):
     def has_truth(self, query: Query) -> bool:
         return "item" in query.constraints
 
-    @cached_property
-    def _fresh(self) -> Callable[[], World]:
-        self.world.from_config(self.environment, self.data.language)
-        return self.world
-
     def examine(self, query: Query, messages: list[dict[str, Any]]) -> Progress:
         """Replays the actions in a fresh world; a turn without exactly one action counts as a refused one."""
-        world = self._fresh()
+        world = self.world.from_config(self.environment, self.data.language)
         world.reset(query)
         needed, fewest, seen = world.left, world.left, {world.state}
         actions = useful = refused = 0
@@ -166,7 +162,7 @@ class WorldDomain(Domain):
             if action is None or world.is_refused:
                 refused += 1
                 continue
-            useful += world.state not in seen
+            useful += world.left < fewest or world.state not in seen
             seen.add(world.state)
             fewest = min(fewest, world.left)
             if is_over:
