@@ -138,7 +138,7 @@ def _uses() -> dict[str, list[str]]:
 Plan = tuple[tuple[str, str], ...]  # (action, the command that it is for)
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=4096)
 def plan(goal: str, inventory: tuple[tuple[str, int], ...] = ()) -> Plan:
     """The shortest way that was found to the goal from what is held; each ingredient's own shortest, what is got of a kind got at once."""
     found = _craft(recipes(), goal, 1, Counter(dict(inventory)), frozenset())
