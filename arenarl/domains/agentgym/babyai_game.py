@@ -30,6 +30,7 @@ CHECK = "check available actions"
 NO_CHANGE = "Nothing changes."
 DOOR_STATES = ("open", "closed", "locked")
 SOLID = ("wall", "box", "ball", "key")  # what a planned way goes around; doors it goes through
+STEPS = tuple((int(x), int(y)) for x, y in DIR_TO_VEC)  # by direction
 Cell = tuple[int, int]
 Pose = tuple[Cell, int]  # where the agent stands, and its direction
 
@@ -77,7 +78,8 @@ class View:
         ahead = [thing for thing in self.things if thing.kind in ("wall", "box") and thing.right == 0]
         self.barrier = ahead[0] if ahead else None
         self._blocked = {thing.cell for thing in self.things if thing.kind in SOLID}
-        self._cells = _reach(level)
+        self._reach = _reach(level)
+        self._ways: dict[tuple[Cell, bool], list[int] | None] = {}
         self.refusals: dict[str, str] = {}  # why an action that one might think of is not there
         self.actions = dict(self._actions())
 
@@ -157,6 +159,13 @@ class View:
 
     def way(self, goal: Cell, onto: bool = False) -> list[int] | None:
         """The game's actions that lead to where the goal is faced, or onto it, through what is not known to be blocked; None if none do."""
+        if (goal, onto) not in self._ways:
+            self._ways[goal, onto] = self._search(goal, onto)
+        return self._ways[goal, onto]
+
+    def _search(self, goal: Cell, onto: bool) -> list[int] | None:
+        """Breadth first. Of ways equally short, the last one found: AgentGym's choice."""
+        columns, rows = self._reach
         came: dict[Pose, tuple[Pose, int]] = {}
         waiting, done = deque([self.pose]), set()
         while waiting:
@@ -166,13 +175,11 @@ class View:
                 return _trace(came, self.pose, pose)
             for action in (FORWARD, LEFT, RIGHT):
                 after = moved(pose, action)
-                if after not in done and after[0] not in self._blocked and self._is_near(after[0]):
+                (x, y), _ = after
+                if after not in done and (x, y) not in self._blocked and x in columns and y in rows:
                     waiting.append(after)
                     came[after] = pose, action
         return None
-
-    def _is_near(self, cell: Cell) -> bool:
-        return all(at in reach for at, reach in zip(cell, self._cells, strict=True))
 
 
 def moved(pose: Pose, action: int) -> Pose:
@@ -185,7 +192,7 @@ def moved(pose: Pose, action: int) -> Pose:
 
 def ahead_of(pose: Pose) -> Cell:
     (x, y), direction = pose
-    return x + int(DIR_TO_VEC[direction][0]), y + int(DIR_TO_VEC[direction][1])
+    return x + STEPS[direction][0], y + STEPS[direction][1]
 
 
 def _trace(came: dict[Pose, tuple[Pose, int]], start: Pose, end: Pose) -> list[int]:
@@ -198,16 +205,17 @@ def _trace(came: dict[Pose, tuple[Pose, int]], start: Pose, end: Pose) -> list[i
 
 def _things(level: Any, image: np.ndarray) -> Iterator[Thing]:
     """What the image of the agent's view shows, row by row from afar; not what it carries, which the image has where it stands."""
-    size, here = level.agent_view_size, level.agent_pos
+    size, (x, y), direction = level.agent_view_size, level.agent_pos, int(level.agent_dir)
+    forward, rightward = STEPS[direction], STEPS[(direction + 1) % 4]
     for row in range(size):
         for column in range(size):
+            kind = IDX_TO_OBJECT[int(image[column, row, 0])]
             ahead, right = size - 1 - row, column - size // 2
-            kind = IDX_TO_OBJECT[image[column, row, 0]]
-            x, y = (int(at) for at in here + level.dir_vec * ahead + level.right_vec * right)
-            if kind not in ("wall", "door", "key", "ball", "box") or (ahead, right) == (0, 0) or min(x, y) < 0:
+            cell = (int(x) + forward[0] * ahead + rightward[0] * right, int(y) + forward[1] * ahead + rightward[1] * right)
+            if kind not in ("wall", "door", "key", "ball", "box") or (ahead, right) == (0, 0) or min(cell) < 0:
                 continue
             state = f"{DOOR_STATES[image[column, row, 2]]} " if kind == "door" else ""
-            yield Thing(f"{IDX_TO_COLOR[image[column, row, 1]]} {state}{kind}", kind, (x, y), ahead, right)
+            yield Thing(f"{IDX_TO_COLOR[image[column, row, 1]]} {state}{kind}", kind, cell, ahead, right)
 
 
 def _reach(level: Any) -> tuple[range, range]:
