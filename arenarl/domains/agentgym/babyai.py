@@ -28,8 +28,8 @@ class BabyAIEnvironment(World):
         self._game, self._mission = game, mission
         self._level, self._image = game.start_level(item_of(query))
         self._reward = 0.0
-        self._view, self._subgoals = game.View(self._level, self._image), mission.Subgoals(self._level)
-        self._subgoals.update(self._view, is_met=False)
+        self._view = game.View(self._level, self._image)
+        self._subgoals = mission.Subgoals(self._level, self._view)
         return self._observation(f"Your goal: {game.goal_of(self._level)}\n{self._view.describe()}")
 
     def act(self, action: str) -> Step:

@@ -55,26 +55,25 @@ def _steps(one: Any, level: Any, seen: set[Cell]) -> list[tuple[str, bool]]:
 class Subgoals:
     """Which subgoals of the level's mission were reached so far."""
 
-    def __init__(self, level: Any):
+    def __init__(self, level: Any, view: View):
         self._level, self._phases = level, phases(level.instrs)
-        self._names = {(id(one), name) for one in self.singles for name, _ in _steps(one, level, set())}
+        self._names = {(id(one), name) for phase in self._phases for one in phase for name, _ in _steps(one, level, set())}
         self._reached: set[tuple[int, str]] = set()
         self._met: set[int] = set()
         self._is_met = False
-
-    @property
-    def singles(self) -> list[Any]:
-        return [one for phase in self._phases for one in phase]
+        self.update(view, is_met=False)
+        self._met.clear()  # the game looks whether something is met after an action only
 
     @property
     def open(self) -> list[Any]:
-        """The single instructions that are next."""
-        return next((unmet for phase in self._phases if (unmet := [one for one in phase if id(one) not in self._met])), [])
+        """The single instructions that are next; the last ones again where all look met, but the game did not see it."""
+        unmet = ([one for one in phase if id(one) not in self._met] for phase in self._phases)
+        return next((phase for phase in unmet if phase), self._phases[-1])
 
     @property
     def left(self) -> int:
         """None only once the game itself says that the mission is met."""
-        return max(len(self._names) - len(self._reached), not self._is_met)
+        return max(len(self._names) - len(self._reached), int(not self._is_met))
 
     def update(self, view: View, is_met: bool) -> None:
         """After an action: what holds now. Of what is not yet due, only finding counts; what has been met makes all its subgoals reached."""
@@ -82,15 +81,15 @@ class Subgoals:
         if is_met:
             self._reached = set(self._names)
             return
-        seen = {thing.cell for thing in view.things}
+        seen, is_due = {thing.cell for thing in view.things}, True
         for phase in self._phases:
-            is_due = all(one in self.open for one in phase if id(one) not in self._met) and any(one in self.open for one in phase)
             for one in phase:
                 steps = _steps(one, self._level, seen)
                 self._reached |= {(id(one), name) for name, holds in steps if holds and (is_due or name.startswith("find"))}
                 if is_due and steps[-1][1]:
                     self._met.add(id(one))
                     self._reached |= {(id(one), name) for name, _ in steps}
+            is_due = is_due and all(id(one) in self._met for one in phase)
 
 
 def best_action(level: Any, view: View, subgoals: Subgoals) -> tuple[str, str]:
