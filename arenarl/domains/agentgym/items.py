@@ -41,8 +41,16 @@ def item_of(query: Query, count: int = 1_000_000) -> int:
     return item
 
 
+def read_whole_action(name: str, arguments: dict[str, Any] | str) -> str:
+    """The action of a call as it stands. Raises ToolError: no such tool, no action, or one that is too long."""
+    action = check_call(TOOLS, name, arguments)["action"].strip()
+    if len(action) > LONGEST:
+        raise ToolError(f"an action has at most {LONGEST} characters.")
+    return action
+
+
 def read_action(name: str, arguments: dict[str, Any] | str) -> str:
-    """The action of a call as AgentGym-RL's clients send it: letters, digits, commas, and single blanks.
+    """The action of a call as AgentGym-RL's clients send it to most worlds: letters, digits, commas, and single blanks.
 
     >>> read_action("act", {"action": " get 2  oak_log!"})
     'get 2 oaklog'
@@ -50,16 +58,13 @@ def read_action(name: str, arguments: dict[str, Any] | str) -> str:
     Raises:
         ToolError: no such tool, no action, or one that is too long.
     """
-    action = check_call(TOOLS, name, arguments)["action"]
-    if len(action) > LONGEST:
-        raise ToolError(f"an action has at most {LONGEST} characters.")
-    return " ".join(re.sub(r"[^A-Za-z0-9, ]+", "", action).split())
+    return " ".join(re.sub(r"[^A-Za-z0-9, ]+", "", read_whole_action(name, arguments)).split())
 
 
-def one_action(turn: Turn) -> str | None:
+def one_action(turn: Turn, read: Callable[[str, Any], str] = read_action) -> str | None:
     """The action of a turn, or None for a turn that has not exactly one that can be read."""
     try:
-        return read_action(turn.tool_calls[0].name, turn.tool_calls[0].arguments) if len(turn.tool_calls) == 1 else None
+        return read(turn.tool_calls[0].name, turn.tool_calls[0].arguments) if len(turn.tool_calls) == 1 else None
     except ToolError:
         return None
 
@@ -83,6 +88,7 @@ def official_items(folder: str, world: str, split: str, counts: Mapping[str, int
         UserError: no such file, no list of item ids, one twice, or other counts.
     """
     path = Path(folder) / {"test": "eval", "train": "train"}[split] / f"{world}_{split}.json"
+    path = path if path.is_file() or not (above := Path(folder) / path.name).is_file() else above  # where sciworld_train.json lies
     items = list(_read_ids(path, world))
     if len(set(items)) < len(items):
         raise UserError(f"{path} names an item twice; take AgentGym-RL's file as it is")

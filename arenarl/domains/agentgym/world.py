@@ -33,6 +33,7 @@ class World:
     needs_answer = False
     one_call_a_turn = True
     packages: ClassVar[dict[str, str]] = {}  # and their versions
+    read = staticmethod(read_action)  # how the action of a call is read
     is_refused = False  # the last action could not be carried out
 
     @classmethod
@@ -73,7 +74,7 @@ class World:
         raise NotImplementedError
 
     def call(self, name: str, arguments: dict[str, Any] | str) -> Step:
-        return self.act(read_action(name, arguments))
+        return self.act(self.read(name, arguments))
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,7 @@ class WorldDomain(Domain):
         counts = self.columns if split == "test" else {"": self.train_count}
         copy = self.data.items
         items = official_items(copy, self.name, split, counts, self.column) if copy else self.default_items(split)
-        return tuple(item for item in items if self.column(item) in self.subtasks)
+        return tuple(item for item in items if self.data.subtasks is None or self.column(item) in self.subtasks)
 
     def query(self, constraints: dict[str, int]) -> Query:
         item, *rest = constraints.values()
@@ -157,7 +158,7 @@ class WorldDomain(Domain):
         is_over = False
         for turn in read_turns(messages):
             actions += 1
-            action = one_action(turn)
+            action = one_action(turn, self.world.read)
             is_over = action is not None and world.act(action).done
             if action is None or world.is_refused:
                 refused += 1

@@ -1,0 +1,250 @@
+"""SciWorld: an item is the same world each time, its score is the game's, and no process outlives its environment."""
+
+import asyncio
+import itertools
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+
+import psutil
+import pytest
+
+from arenarl.config.schema import DataConfig, EnvironmentConfig
+from arenarl.domains.agentgym import items, sciworld
+from arenarl.domains.agentgym.sciworld import SciWorldEnvironment
+from arenarl.domains.agentgym.sciworld_domain import SciWorldDomain
+from arenarl.domains.agentgym.sciworld_items import COLUMNS, ITEMS, TASKS, TRAIN_COUNT, place_of
+from arenarl.judges.judge import rubric_of
+from arenarl.rollout.environment import ToolError
+from arenarl.system.errors import UserError
+from arenarl.trajectory import Query
+
+needs_java = pytest.mark.skipif(shutil.which("java") is None, reason="no Java")
+EASY = 3491  # find a non-living thing: seven actions
+
+
+def query_of(item):
+    return Query(f"sciworld_{item}", "sciworld", "", "en", "", {"item": item})
+
+
+def started():
+    return SciWorldEnvironment.from_config(EnvironmentConfig(name="sciworld"), "en")
+
+
+def domain_with(**data):
+    return SciWorldDomain(EnvironmentConfig(name="sciworld"), DataConfig(sft_size=1, **data))
+
+
+@pytest.fixture(scope="module")
+def environment():
+    one = started()
+    yield one
+    one.close()
+
+
+@pytest.fixture(scope="module")
+def domain():
+    return domain_with()
+
+
+def take(environment, item, actions):
+    """The steps of somebody who takes them."""
+
+    async def run():
+        await environment.reset(query_of(item))
+        return [await environment.call("act", {"action": action}) for action in actions]
+
+    return asyncio.run(run())
+
+
+def played(actions):
+    """The messages of a trajectory with these actions."""
+    calls = [{"type": "function", "function": {"name": "act", "arguments": {"action": action}}} for action in actions]
+    return [{"role": "user", "content": ""}, *({"role": "assistant", "content": "", "tool_calls": [call]} for call in calls)]
+
+
+@needs_java
+def test_an_easy_item_is_solved_by_the_games_own_solution(environment, domain):
+    query = domain.query({"item": EASY})
+    trajectory = domain.solve(query, environment, random.Random(0), skill=1)
+    assert (trajectory.stop_reason, trajectory.meta["reward"], len(trajectory.messages)) == ("done", 1.0, 15)
+    assert "\n\nYour task is to find a(n) non-living thing." in trajectory.messages[0]["content"]
+    truth = domain.examine(query, trajectory.messages)
+    assert truth.figures() == {"success": 100, "subgoals": 100} and truth.passes() == {"success": True}
+    assert truth.dimensions() == dict.fromkeys(rubric_of(query).names, 10)
+
+
+@needs_java
+def test_half_a_solution_slips_and_a_wrong_focus_are_worth_less_each_in_its_own_way(environment, domain):
+    query = domain.query({"item": EASY})
+    whole = domain.solve(query, environment, random.Random(0), skill=1).messages
+    half = domain.examine(query, whole[:5])  # the query and two turns
+    assert 0 < half.reached == half.kept < 100 and not half.passes()["success"]
+    assert domain.examine(query, whole[:1]).figures() == {"success": 0, "subgoals": 0}
+    clumsy = [domain.examine(query, domain.solve(query, environment, random.Random(seed), skill=0).messages) for seed in range(4)]
+    assert {truth.reached for truth in clumsy} == {100} and min(truth.useful / truth.actions for truth in clumsy) < 1
+    asyncio.run(environment.reset(query_of(3761)))  # find a plant
+    wrong = [*environment.game._solution(3761)[:4], "focus on agent"]
+    assert [step.done for step in take(environment, 3761, wrong)] == [False] * 4 + [True] and environment.score() == -1
+    lost = domain.examine(query_of(3761), played(wrong))
+    assert lost.reached > 0 == lost.kept
+
+
+@needs_java
+def test_a_wrong_action_is_an_observation_and_another_call_an_error(environment):
+    unknown, blank, looked = take(environment, EASY, ["fly to the moon", "  ", "look around"])
+    assert unknown.observation == blank.observation == "No known action matches that input." and not unknown.done
+    assert "This room is called the bedroom." in looked.observation
+    for name, arguments in (("act", {}), ("jump", {"action": "look around"}), ("act", {"action": "look " * 100})):
+        with pytest.raises(ToolError):
+            asyncio.run(environment.call(name, arguments))
+
+
+@needs_java
+def test_a_world_is_over_after_a_hundred_moves(environment):
+    assert [step.done for step in take(environment, 21, ["wait"] * 10)] == [False] * 9 + [True]
+
+
+@needs_java
+def test_the_package_has_the_tasks_and_variations_that_items_are_counted_by(environment):
+    server = environment.game.server
+    assert [(task.name, task.variations) for task in TASKS] == [(task.name, server.getTaskMaxVariations(task.name)) for task in TASKS]
+    for task in TASKS:
+        server.load(task.name, 0, "", False)
+        assert list(server.getVariationsTrain()) == list(range(task.train)), task.name
+        assert list(server.getVariationsTest()) == list(range(task.test, task.variations)), task.name
+
+
+@pytest.mark.slow(seconds=40)
+@needs_java
+def test_four_at_once_show_the_same_however_often_they_were_used():
+    chosen = [0, 525, 987, 2786, EASY, 4160, 4231, 4583]  # among them thermometers and paints, which show chance first
+    environments = [started() for _ in range(4)]
+    first = environments[0].game
+    actions = {item: first.reset(query_of(item)) and first._solution(item)[:20] for item in chosen}
+
+    async def play(environment, order):
+        shown = {}
+        for item in order:
+            shown[item] = [await environment.reset(query_of(item))]
+            shown[item] += [await environment.call("act", {"action": action}) for action in actions[item]]
+        return shown
+
+    async def play_all():
+        return await asyncio.gather(*(play(one, random.Random(index).sample(chosen, len(chosen))) for index, one in enumerate(environments)))
+
+    seen, *others = asyncio.run(play_all())
+    assert others == [seen] * 3
+    pids = [one.game.process.pid for one in environments]
+    for one in environments:
+        one.close()
+    assert not any(map(psutil.pid_exists, pids))
+
+
+@needs_java
+def test_a_killed_game_is_a_crash_and_leaves_nothing(domain):
+    from py4j.protocol import Py4JError
+
+    before = {child.pid for child in psutil.Process().children()}
+    environment = started()
+    take(environment, EASY, ["look around"])
+    os.kill(environment.game.process.pid, signal.SIGKILL)
+    with pytest.raises(Py4JError):
+        asyncio.run(environment.call("act", {"action": "look around"}))
+    environment.close()
+    environment.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        asyncio.run(environment.reset(query_of(EASY)))
+    assert {child.pid for child in psutil.Process().children()} == before
+
+
+@needs_java
+def test_what_is_true_is_found_in_another_game_if_one_was_killed():
+    domain = domain_with()
+    before = domain.examine(query_of(EASY), played(["open door to hallway", "go to hallway"]))
+    game = domain._fresh()
+    os.kill(game.process.pid, signal.SIGKILL)
+    assert domain.examine(query_of(EASY), played(["open door to hallway", "go to hallway"])) == before
+    assert not psutil.pid_exists(game.process.pid)
+
+
+@pytest.mark.slow(seconds=10)
+@needs_java
+def test_a_game_ends_with_the_process_that_started_it_even_if_that_is_killed():
+    code = "from arenarl.domains.agentgym.sciworld import Game; import time; print(Game().process.pid, flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as starter:
+        game = int(starter.stdout.readline())
+        starter.kill()
+    deadline = time.monotonic() + 20
+    while psutil.pid_exists(game) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not psutil.pid_exists(game)
+
+
+def test_items_are_variations_counted_through_the_tasks():
+    assert ITEMS == 4639 and len(TASKS) == 23 and {task.subtask for task in TASKS} > set(COLUMNS)
+    assert [place_of(item)[1] for item in (0, 29, 30, ITEMS - 1)] == [0, 29, 0, 9]
+    for wrong in (-1, ITEMS):
+        with pytest.raises(UserError, match=f"sciworld_{wrong} is no item: they go from sciworld_0 to sciworld_4638"):
+            place_of(wrong)
+
+
+def test_items_for_tests_for_training_and_for_practice_are_the_games_own_and_never_the_same(domain):
+    test, train = domain.items("test"), domain.items("train")
+    practice = [one["item"] for one in itertools.islice(domain.practice(), 500)]
+    assert Counter(map(domain.column, test)) == COLUMNS and len(train) == 2312
+    assert all(place_of(item)[1] < place_of(item)[0].train for item in train)
+    assert len({*test, *train, *practice}) == 200 + 2312 + 500
+
+
+def official(domain):
+    """Lists of the official sizes and columns, which share the first 61 items."""
+    test = [item for column, count in COLUMNS.items() for item in [one for one in range(ITEMS) if domain.column(one) == column][:count]]
+    return test, [*test[:61], *(item for item in range(ITEMS) if item not in test)][:TRAIN_COUNT]
+
+
+def write_lists(folder, test, train):
+    for path, listed in (("eval/sciworld_test.json", test), ("sciworld_train.json", train)):
+        (folder / path).parent.mkdir(exist_ok=True, parents=True)
+        (folder / path).write_text(json.dumps([{"item_id": f"sciworld_{item}"} for item in listed]))
+
+
+@needs_java
+def test_a_column_leaves_out_test_items_that_the_official_training_list_has_too(tmp_path, domain):
+    test, train = official(domain)
+    write_lists(tmp_path, test, train)
+    listed = domain_with(items=str(tmp_path))
+    assert (listed.items("test"), listed.items("train")) == (tuple(test), tuple(train))
+    examined = [listed.examine(query_of(item), []).figures() for item in (test[60], test[61])]
+    assert [set(figures) for figures in examined] == [{"success", "subgoals"}, {"success", "success_unseen", "subgoals"}]
+
+
+@pytest.mark.parametrize("spoil, line", [
+    (lambda test, train: (test[1:], train), "holds other items than AgentGym-RL's"),
+    (lambda test, train: (test, train[1:]), "2119 instead of 2120"),
+    (lambda test, train: ([ITEMS, *test[1:]], train), "sciworld_4639 is no item"),
+])  # fmt: skip
+def test_lists_that_are_not_the_official_ones_are_one_line(tmp_path, domain, spoil, line):
+    write_lists(tmp_path, *spoil(*official(domain)))
+    with pytest.raises(UserError, match=line):
+        list(domain_with(items=str(tmp_path)).practice())
+
+
+def test_more_sft_than_there_are_items_is_one_line(domain):
+    with pytest.raises(UserError, match="data.sft_size=1: SciWorld has 1156 items that are neither RL's nor tests; lower it"):
+        list(domain.practice())
+
+
+def test_what_is_missing_is_one_line(monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(UserError, match="SciWorld needs Java"):
+        sciworld.check_installed()
+    monkeypatch.setattr(items, "version", lambda name: "1.2.2")
+    with pytest.raises(UserError, match="scienceworld is 1.2.2, not 1.2.3"):
+        sciworld.check_installed()
