@@ -1,6 +1,7 @@
 """SciWorld: an item is the same world each time, its score is the game's, and no process outlives its environment."""
 
 import asyncio
+import gc
 import itertools
 import json
 import os
@@ -14,13 +15,15 @@ from collections import Counter
 
 import psutil
 import pytest
+from policies import Scripted, call
 
-from arenarl.config.schema import DataConfig, EnvironmentConfig
+from arenarl.config.schema import DataConfig, EnvironmentConfig, RolloutConfig
 from arenarl.domains.agentgym import items, sciworld
 from arenarl.domains.agentgym.sciworld import SciWorldEnvironment
 from arenarl.domains.agentgym.sciworld_domain import SciWorldDomain
 from arenarl.domains.agentgym.sciworld_items import COLUMNS, ITEMS, TASKS, TRAIN_COUNT, place_of
 from arenarl.judges.judge import rubric_of
+from arenarl.rollout.engine import Attempt, RolloutEngine
 from arenarl.rollout.environment import ToolError
 from arenarl.system.errors import UserError
 from arenarl.trajectory import Query
@@ -145,6 +148,36 @@ def test_four_at_once_show_the_same_however_often_they_were_used():
     for one in environments:
         one.close()
     assert not any(map(psutil.pid_exists, pids))
+
+
+@pytest.mark.slow(seconds=40)
+@needs_java
+def test_eight_trajectories_take_turns_in_four_games_and_one_whose_game_is_killed_begins_again(tokenizer, domain):
+    made, before = [], {child.pid for child in psutil.Process().children()}
+
+    class Fated(SciWorldEnvironment):
+        """The second one is killed when it goes to the hallway."""
+
+        def __init__(self):
+            super().__init__()
+            made.append(self)
+
+        async def call(self, name, arguments):
+            if self is made[1] and arguments["action"] == "go to hallway":
+                os.kill(self.game.process.pid, signal.SIGKILL)
+            return await super().call(name, arguments)
+
+    rooms = [f"{verb} {room}" for room in ("hallway", "living room") for verb in ("open door to", "go to")]
+    way = [*rooms, "focus on painting", "move painting to orange box"]
+    script = {"elementary science": [call("act", action=action) for action in way]}
+    limits = RolloutConfig(group_size=8, max_turns=6, max_tokens=20_000, max_turn_tokens=200)
+    engine = RolloutEngine(Scripted(tokenizer, script), tokenizer, Fated, limits, schemas_in_prompt=False, most_instances=4)
+    trajectories = engine.roll_out([Attempt(domain.query({"item": EASY}), 0.0, seed) for seed in range(8)])
+    assert [(one.stop_reason, one.meta["reward"]) for one in trajectories] == [("done", 1.0)] * 8
+    assert sum("begun_again" in one.meta for one in trajectories) == 1 and len(made) <= 5
+    del engine, made[:]
+    gc.collect()
+    assert {child.pid for child in psutil.Process().children()} == before
 
 
 @needs_java
