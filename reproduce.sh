@@ -36,6 +36,7 @@ bench()     { python -m arenarl.studies.bench_training --config "$CONFIG" "$@"; 
 speed()     { python -m arenarl.studies.bench_speed --config "$CONFIG" "$@"; }
 bench_tools() { python -m arenarl.studies.bench_tools; }
 bench_search() { python -m arenarl.studies.bench_search "$@"; }
+bench_worlds() { python -m arenarl.studies.bench_worlds "$@"; }
 search_recall() { python -m arenarl.studies.search_recall --config "$CONFIG" --set environment.search.embedder=all-minilm-l6-v2 "$@"; }
 fidelity()  { if [ "${1:-}" = --grid ]; then python -m arenarl.studies.noise_grid "${@:2}"; else python -m arenarl.studies.fidelity "$@"; fi; }
 bench_tournament() { python -m arenarl.studies.bench_tournament "$@"; }
@@ -144,6 +145,7 @@ usage() {
   echo "  speed                         this tree beside another commit, in interleaved pairs: --against COMMIT; --help tells the flags → results/speed.json"
   echo "  bench_tools                   tool calls per second"
   echo "  bench_search                  search queries per second on one core, over 100,000 pages; --pages for fewer"
+  echo "  bench_worlds                  steps a second of each world of AgentGym-RL, what an instance costs, several at once → results/bench_worlds.json"
   echo "  search_recall                 how often search finds the page that has the answer, by BM25 and by an embedding model; needs sentence-transformers"
   echo "  fidelity                      how true each topology's ranking is, and what it costs; simulated, with the truth known. --grid: against as many pointwise calls"
   echo "  bench_tournament              seconds to rank 8 groups of 16 against the bound; --help tells the flags"
