@@ -14,8 +14,8 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from arenarl.config.schema import EnvironmentConfig
-from arenarl.domains.agentgym.items import TOOLS, need_package, read_whole_action
-from arenarl.domains.agentgym.sciworld_items import place_of
+from arenarl.domains.agentgym.items import TOOLS, item_of, need_package, read_whole_action
+from arenarl.domains.agentgym.sciworld_items import ITEMS, place_of
 from arenarl.domains.agentgym.world import World
 from arenarl.rollout.environment import Step
 from arenarl.system.errors import UserError
@@ -61,18 +61,18 @@ class Game(World):
 
     def reset(self, query: Query) -> str:
         """The item's task, and what is seen first."""
-        self._item, self._taken, self._expected = query.constraints["item"], 0, ""
+        self._item, self._taken, self._expected = item_of(query, ITEMS), 0, ""
         seen = self._load(self._item)
         return f"{self.server.getTaskDescription()}\n{seen}"
 
     def act(self, action: str) -> Step:
-        observation = self.server.step(action)
+        observation, before = self.server.step(action), self.score
         self.score = round(100 * self.server.getScore())
         self.is_refused = observation.startswith(NOT_UNDERSTOOD)
         self.state = action, observation
         self._taken += action == self._expected
         is_over = self.server.getCompleted() or self.score < 0 or self.server.getNumMoves() > MAX_MOVES
-        return Step(observation, is_over)
+        return Step(observation, is_over, (self.score - before) / 100)
 
     @property
     def left(self) -> int:

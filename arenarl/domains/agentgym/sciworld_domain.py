@@ -68,9 +68,7 @@ class SciWorldDomain(WorldDomain):
 
     def solve(self, query: Query, environment: SciWorldEnvironment, rng: random.Random, skill: float) -> Trajectory:
         """The game's own solution, as far as the turns go."""
-        trajectory = super().solve(query, environment.game, rng, skill)
-        trajectory.meta["reward"] = environment.score()
-        return trajectory
+        return super().solve(query, environment.game, rng, skill)
 
     def examine(self, query: Query, messages: list[dict[str, Any]]) -> SciWorldProgress:
         """In a game that is kept for it, and begun again if it crashed."""
@@ -83,4 +81,5 @@ class SciWorldDomain(WorldDomain):
                 self._fresh().close()
                 del self._fresh
                 found = super().examine(query, messages)
-        return SciWorldProgress(**vars(found), is_unseen=bool(self._seen) and query.constraints["item"] not in self._seen)
+        is_unseen = bool(self._seen) and query.constraints["item"] not in self._seen
+        return SciWorldProgress(**vars(found) | {"success": found.kept == found.needed, "is_unseen": is_unseen})

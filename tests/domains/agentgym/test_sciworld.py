@@ -76,7 +76,8 @@ def played(actions):
 def test_an_easy_item_is_solved_by_the_games_own_solution(environment, domain):
     query = domain.query({"item": EASY})
     trajectory = domain.solve(query, environment, random.Random(0), skill=1)
-    assert (trajectory.stop_reason, trajectory.meta["reward"], len(trajectory.messages)) == ("done", 1.0, 15)
+    assert (trajectory.stop_reason, environment.score(), len(trajectory.messages)) == ("done", 1.0, 15)
+    assert trajectory.meta["reward"] == pytest.approx(1.0)
     assert "\n\nYour task is to find a(n) non-living thing." in trajectory.messages[0]["content"]
     truth = domain.examine(query, trajectory.messages)
     assert truth.figures() == {"success": 100, "subgoals": 100} and truth.passes() == {"success": True}
@@ -96,7 +97,7 @@ def test_half_a_solution_slips_and_a_wrong_focus_are_worth_less_each_in_its_own_
     wrong = [*environment.game._solution(3761)[:4], "focus on agent"]
     assert [step.done for step in take(environment, 3761, wrong)] == [False] * 4 + [True] and environment.score() == -1
     lost = domain.examine(query_of(3761), played(wrong))
-    assert lost.reached > 0 == lost.kept
+    assert lost.reached > 0 == lost.kept and not lost.success
 
 
 @needs_java
@@ -220,6 +221,12 @@ def test_a_game_ends_with_the_process_that_started_it_even_if_that_is_killed():
     assert not psutil.pid_exists(game)
 
 
+@needs_java
+def test_a_query_without_an_item_of_the_game_is_one_line(environment):
+    with pytest.raises(UserError, match="constraints.item is 4639; sciworld has items from 0 to 4638"):
+        take(environment, ITEMS, [])
+
+
 def test_items_are_variations_counted_through_the_tasks():
     assert ITEMS == 4639 and len(TASKS) == 23 and {task.subtask for task in TASKS} > set(COLUMNS)
     assert [place_of(item)[1] for item in (0, 29, 30, ITEMS - 1)] == [0, 29, 0, 9]
@@ -279,5 +286,6 @@ def test_what_is_missing_is_one_line(monkeypatch):
     with pytest.raises(UserError, match="SciWorld needs Java"):
         sciworld.check_installed()
     monkeypatch.setattr(items, "version", lambda name: "1.2.2")
+    monkeypatch.setattr(sciworld, "need_package", items.need_package.__wrapped__)
     with pytest.raises(UserError, match="scienceworld is 1.2.2, not 1.2.3"):
         sciworld.check_installed()
