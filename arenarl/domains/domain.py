@@ -24,6 +24,7 @@ DOMAINS = {
     "research": "arenarl.domains.research.domain:ResearchDomain",
     "textcraft": "arenarl.domains.agentgym.textcraft:TextCraftDomain",
     "babyai": "arenarl.domains.agentgym.babyai:BabyAIDomain",
+    "searchqa": "arenarl.domains.agentgym.searchqa:SearchQADomain",
     "sciworld": "arenarl.domains.agentgym.sciworld_domain:SciWorldDomain",
 }
 

@@ -1,10 +1,12 @@
 """Whether a query with a known answer was answered, by exact comparison (C.1 and C.2, InfoAgent).
 
-The known answer stands in a query's `constraints`: `answer`, `answer_aliases`, and `entities`, the names that lead to it. Entities count as
+The known answer stands in a query's `constraints`: `answer`, `answer_aliases`, `comparison` ("exact_match": as benchmarks of questions
+compare), and `entities`, the names that lead to it. Entities count as
 found by exact match of their names (Appendix E, its first method; the paper takes its third, a reranker).
 """
 
 import re
+import string
 from typing import TYPE_CHECKING, Any
 
 from arenarl.trajectory import Query, read_turns
@@ -26,7 +28,8 @@ def is_correct(constraints: dict[str, Any], answer: str) -> bool:
     >>> is_correct({"answer": "8,400", "answer_aliases": ["8400"]}, " 8400. "), is_correct({"answer": "1841"}, "in 1841")
     (True, False)
     """
-    return normalized(answer) in {normalized(known) for known in (constraints["answer"], *constraints.get("answer_aliases", ()))}
+    form = normalize_answer if constraints.get("comparison") == "exact_match" else normalized
+    return form(answer) in {form(known) for known in (constraints["answer"], *constraints.get("answer_aliases", ()))}
 
 
 def normalized(text: str) -> str:
@@ -35,6 +38,16 @@ def normalized(text: str) -> str:
     'blue harbour'
     """
     return re.sub(r"^(?:the|an?) ", "", " ".join(text.lower().split()).strip(_EDGES))
+
+
+def normalize_answer(text: str) -> str:
+    """As SQuAD, Search-R1 and AgentGym-RL's SearchQA compare: small letters, without punctuation, articles and further blanks.
+
+    >>> normalize_answer("The  U.S.A., a\\ncountry")
+    'usa country'
+    """
+    letters = "".join(letter for letter in text.lower() if letter not in string.punctuation)
+    return " ".join(re.sub(r"\b(a|an|the)\b", " ", letters).split())
 
 
 def entity_recall(query: Query, messages: list[dict[str, Any]]) -> float:

@@ -79,8 +79,12 @@ def numbers(ranges: str) -> tuple[int, ...]:
     return tuple(number for one in ends for number in range(one[0], one[-1] + 1))
 
 
-def official_items(folder: str, world: str, split: str, counts: Mapping[str, int], column: Callable[[int], str]) -> tuple[int, ...]:
+def official_items(
+    folder: str, world: str, split: str, counts: Mapping[str, int], column: Callable[[int], str], names: str | None = None
+) -> tuple[int, ...]:
     """The items of `<folder>/eval/<world>_test.json` (split "test") or `<folder>/train/<world>_train.json`, in the file's order.
+
+    `names` is what stands before an item's number in its id, with | between several; None: the world's name.
 
     `counts` says how many the file must hold of each column of the paper's table, or of all under "".
 
@@ -89,7 +93,7 @@ def official_items(folder: str, world: str, split: str, counts: Mapping[str, int
     """
     path = Path(folder) / {"test": "eval", "train": "train"}[split] / f"{world}_{split}.json"
     path = path if path.is_file() or not (above := Path(folder) / path.name).is_file() else above  # where sciworld_train.json lies
-    items = list(_read_ids(path, world))
+    items = list(_read_ids(path, names or world))
     if len(set(items)) < len(items):
         raise UserError(f"{path} names an item twice; take AgentGym-RL's file as it is")
     check_counts(str(path), items, counts, column)
@@ -113,7 +117,7 @@ def _read_ids(path: Path, world: str) -> Iterator[int]:
         raise UserError(f"{path} is not JSON: {error}") from error
     for record in records if isinstance(records, list) else [records]:
         name = record.get("item_id") if isinstance(record, dict) else None
-        number = re.fullmatch(rf"{world}_(\d{{1,9}})", name) if isinstance(name, str) else None
+        number = re.fullmatch(rf"(?:{world})_(\d{{1,9}})", name) if isinstance(name, str) else None
         if not number:
             raise UserError(f'{path} is no list of {{"item_id": "{world}_<number>"}}: {str(record)[:80]}')
         yield int(number.group(1))
