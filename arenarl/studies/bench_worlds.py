@@ -21,11 +21,11 @@ from typing import Any
 import psutil
 
 from arenarl.config.schema import DataConfig, EnvironmentConfig
-from arenarl.domains.domain import make_domain
+from arenarl.domains.domain import Domain, make_domain
 from arenarl.domains.environments import environment_maker
 from arenarl.report import markdown
 from arenarl.report.provenance import commit, cpu
-from arenarl.rollout.environment import settled, step
+from arenarl.rollout.environment import Environment, settled, step
 from arenarl.rollout.instances import Instances
 from arenarl.system.atomic_files import read_json, write_json
 from arenarl.system.errors import guarded, show
@@ -38,17 +38,12 @@ ITEMS = 8  # test items, spread over the columns of the paper's table
 Script = tuple[Query, list[dict[str, Any]]]  # an item, and the arguments of the calls that solve it
 
 
-def scripts_of(name: str) -> list[Script]:
-    config = EnvironmentConfig(name=name, domain=name)
-    domain, environment = make_domain(config, DataConfig(language="en")), environment_maker(config, "en")()
-    queries = domain.spread_over_subtasks([domain.query({"item": item}) for item in domain.items("test")], ITEMS)
-    solved = [domain.solve(query, environment, random.Random(0), 1.0) for query in queries]
+def solved(domain: Domain, queries: Sequence[Query], environment: Environment) -> list[Script]:
+    trajectories = [domain.solve(query, environment, random.Random(0), 1.0) for query in queries]
     if hasattr(environment, "close"):
         environment.close()
-    return [
-        (query, [call.arguments for turn in read_turns(trajectory.messages) for call in turn.tool_calls])
-        for query, trajectory in zip(queries, solved, strict=True)
-    ]
+    calls = [[call.arguments for turn in read_turns(one.messages) for call in turn.tool_calls] for one in trajectories]
+    return list(zip(queries, calls, strict=True))
 
 
 async def play(instances: Instances, scripts: Iterator[Script], until: float) -> int:
@@ -83,9 +78,12 @@ async def start(instances: Instances, query: Query, count: int) -> tuple[float, 
 
 
 def measure(name: str, seconds: float) -> dict[str, Any]:
-    instances = Instances(environment_maker(EnvironmentConfig(name=name), "en"), lambda crash: show(str(crash)))
-    scripts, at_once = scripts_of(name), AT_ONCE[name]
-    mb_first, mb, start_s = asyncio.run(start(instances, scripts[0][0], at_once))
+    config, at_once = EnvironmentConfig(name=name, domain=name), AT_ONCE[name]
+    make, domain = environment_maker(config, "en"), make_domain(config, DataConfig(language="en"))
+    queries = domain.spread_over_subtasks([domain.query({"item": item}) for item in domain.items("test")], ITEMS)
+    instances = Instances(make, lambda crash: show(str(crash)))
+    mb_first, mb, start_s = asyncio.run(start(instances, queries[0], at_once))
+    scripts = solved(domain, queries, make())
     alone, core_ms = asyncio.run(play_at_once(instances, scripts, 1, seconds))
     together, _ = asyncio.run(play_at_once(instances, scripts, at_once, seconds))
     return {
@@ -119,17 +117,11 @@ def worlds_table(results: Path) -> str:
     summary = read_json(results / FILE.name)
     if not summary:
         return "not run"
-    head = [
-        "world",
-        "steps a second",
-        "instances at once",
-        "steps a second, all together",
-        "seconds to start one",
-        "MB, the first",
-        "MB, each further",
-    ]
-    keys = ("steps_per_s", "at_once", "steps_per_s_at_once", "start_s", "mb_first", "mb")
-    return markdown.table(head, [[name, *(f"{world[key]:,}" for key in keys)] for name, world in summary["worlds"].items()])
+    heads = {
+        "steps_per_s": "steps a second", "core_ms": "ms of a core a step", "at_once": "instances at once",
+        "steps_per_s_at_once": "steps a second, all", "start_s": "s to start one", "mb_first": "MB, the first", "mb": "MB, each further",
+    }  # fmt: skip
+    return markdown.table(["world", *heads.values()], [[name, *(f"{world[key]:,}" for key in heads)] for name, world in summary["worlds"].items()])
 
 
 def main() -> None:
