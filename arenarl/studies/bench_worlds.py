@@ -1,9 +1,9 @@
 """How many steps a second each world of AgentGym-RL makes, what an instance costs in seconds and memory, and how many are at work at once.
 
 Run: `./reproduce.sh bench_worlds`. The solutions of some test items are played as rollouts play them, in one instance and then in several at
-once; what a step takes holds its share of starting the items. `mb_first` is what the first instance takes with an item, `mb` and `start_s` what a
-further one takes; memory and time of a core are those of this process and of all that it starts. Writes results/bench_worlds.json, which the
-table of docs/domains.md is made of. Other programs slow the steps down, but for `core_ms`: `load` says how many wanted a core.
+once; what a step takes holds its share of starting the items. Memory and time of a core are those of this process and of all that it starts. Writes
+results/bench_worlds.json, which the table of docs/domains.md is made of. Other programs slow all down but `core_ms`: `load` says how many
+wanted a core.
 """
 
 import argparse
@@ -66,15 +66,14 @@ async def play_at_once(instances: Instances, scripts: Sequence[Script], at_once:
     return round(steps / (time.perf_counter() - start), 1), round(1000 * (core_seconds() - core_start) / steps, 3)
 
 
-async def start(instances: Instances, query: Query, count: int) -> tuple[float, float, float]:
-    """MB that the first of `count` instances takes with an item, and of each further one its MB and the seconds until it shows the item."""
-    empty = memory_mb()
+async def start(instances: Instances, query: Query, count: int) -> tuple[float, float]:
+    """(seconds until it shows the item, MB) of each of `count` instances but the first, which loads what all share."""
     async with AsyncExitStack() as held:
         for number in range(count):
             await settled((await held.enter_async_context(instances.one())).reset(query))
             if number == 0:
-                first, started = memory_mb(), time.perf_counter()
-        return first - empty, (memory_mb() - first) / (count - 1), (time.perf_counter() - started) / (count - 1)
+                first_mb, started = memory_mb(), time.perf_counter()
+        return (time.perf_counter() - started) / (count - 1), (memory_mb() - first_mb) / (count - 1)
 
 
 def measure(name: str, seconds: float) -> dict[str, Any]:
@@ -82,7 +81,7 @@ def measure(name: str, seconds: float) -> dict[str, Any]:
     make, domain = environment_maker(config, "en"), make_domain(config, DataConfig(language="en"))
     queries = domain.spread_over_subtasks([domain.query({"item": item}) for item in domain.items("test")], ITEMS)
     instances = Instances(make, lambda crash: show(str(crash)))
-    mb_first, mb, start_s = asyncio.run(start(instances, queries[0], at_once))
+    start_s, mb = asyncio.run(start(instances, queries[0], at_once))
     scripts = solved(domain, queries, make())
     alone, core_ms = asyncio.run(play_at_once(instances, scripts, 1, seconds))
     together, _ = asyncio.run(play_at_once(instances, scripts, at_once, seconds))
@@ -92,7 +91,6 @@ def measure(name: str, seconds: float) -> dict[str, Any]:
         "at_once": at_once,
         "steps_per_s_at_once": together,
         "start_s": round(start_s, 4),
-        "mb_first": round(mb_first, 1),
         "mb": round(mb, 2),
         "steps_of_an_item": round(sum(len(calls) for _, calls in scripts) / len(scripts), 1),
     }
@@ -119,7 +117,7 @@ def worlds_table(results: Path) -> str:
         return "not run"
     heads = {
         "steps_per_s": "steps a second", "core_ms": "ms of a core a step", "at_once": "instances at once",
-        "steps_per_s_at_once": "steps a second, all", "start_s": "s to start one", "mb_first": "MB, the first", "mb": "MB, each further",
+        "steps_per_s_at_once": "steps a second, all", "start_s": "seconds to start one", "mb": "MB each",
     }  # fmt: skip
     return markdown.table(["world", *heads.values()], [[name, *(f"{world[key]:,}" for key in heads)] for name, world in summary["worlds"].items()])
 
