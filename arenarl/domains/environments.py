@@ -21,6 +21,7 @@ ENVIRONMENTS = {
     "research": "arenarl.domains.research.environment:ResearchEnvironment",
     "textcraft": "arenarl.domains.agentgym.textcraft:TextCraftEnvironment",
     "babyai": "arenarl.domains.agentgym.babyai:BabyAIEnvironment",
+    "miniwob": "arenarl.domains.agentgym.miniwob:MiniWoBEnvironment",
     "sciworld": "arenarl.domains.agentgym.sciworld:SciWorldEnvironment",
 }
 

@@ -22,7 +22,7 @@ TOOLS = [tool_schema("act", "Does one action in the world.", {"action": {"type":
 
 
 @cache
-def need_package(name: str, pinned: str) -> None:
+def need_package(name: str, pinned: str, how: str = "pip install -e .[agentgym]") -> None:
     """Raises UserError where the package is missing or of another version, in which items may be other ones."""
     try:
         found = version(name)
@@ -30,7 +30,7 @@ def need_package(name: str, pinned: str) -> None:
         found = None
     if found != pinned:
         what = f"is {found}, not {pinned}" if found else "is not installed"
-        raise UserError(f"{name} {what}; install the worlds of AgentGym-RL with: pip install -e .[agentgym]")
+        raise UserError(f"{name} {what}; install the worlds of AgentGym-RL with: {how}")
 
 
 def item_of(query: Query, count: int = 1_000_000) -> int:

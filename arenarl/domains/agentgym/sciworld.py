@@ -4,17 +4,16 @@ The game is a Java program that the package scienceworld brings. The package's o
 times as long, so actions go to the Java program bare. Each game is a process, which ends at `close`, or with the process that started it.
 """
 
-import asyncio
 import logging
 import random
 import shutil
 import weakref
-from functools import cached_property, lru_cache
-from threading import Lock
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from arenarl.config.schema import EnvironmentConfig
-from arenarl.domains.agentgym.items import TOOLS, item_of, need_package, read_whole_action
+from arenarl.domains.agentgym.apart import Apart
+from arenarl.domains.agentgym.items import item_of, need_package, read_whole_action
 from arenarl.domains.agentgym.sciworld_items import ITEMS, place_of
 from arenarl.domains.agentgym.world import World
 from arenarl.rollout.environment import Step
@@ -109,16 +108,8 @@ def _end(process: "Popen", gateway: "JavaGateway") -> None:
     gateway.close()
 
 
-class SciWorldEnvironment:
-    """An `Environment` over a game, which starts with the first `reset`, in seconds, and serves one trajectory after another."""
-
-    tools = TOOLS
-    reusable = True
-    needs_answer = False
-    one_call_a_turn = True
-
-    def __init__(self) -> None:
-        self._is_closed, self._changing = False, Lock()
+class SciWorldEnvironment(Apart):
+    world_class = Game
 
     @classmethod
     def from_config(cls, config: EnvironmentConfig, language: str, client: "LLMClient | None" = None) -> "SciWorldEnvironment":
@@ -126,29 +117,9 @@ class SciWorldEnvironment:
         check_installed()
         return cls()
 
-    @cached_property
-    def game(self) -> Game:
-        """Raises RuntimeError after `close`."""
-        with self._changing:
-            if self._is_closed:
-                raise RuntimeError("this world is closed")
-            return Game()
-
-    async def reset(self, query: Query) -> str:
-        return await asyncio.to_thread(lambda: self.game.reset(query))
-
-    async def call(self, name: str, arguments: dict[str, Any] | str) -> Step:
-        return await asyncio.to_thread(self.game.call, name, arguments)
-
     def score(self) -> float:
         """The game's by 100: 1 for a task that is done, -1 after a wrong focus."""
-        return self.game.score / 100
-
-    def close(self) -> None:
-        with self._changing:
-            self._is_closed = True
-        if game := self.__dict__.pop("game", None):
-            game.close()
+        return self.world.score / 100
 
 
 def check_installed() -> None:

@@ -68,7 +68,7 @@ class SciWorldDomain(WorldDomain):
 
     def solve(self, query: Query, environment: SciWorldEnvironment, rng: random.Random, skill: float) -> Trajectory:
         """The game's own solution, as far as the turns go."""
-        return super().solve(query, environment.game, rng, skill)
+        return super().solve(query, environment.world, rng, skill)
 
     def examine(self, query: Query, messages: list[dict[str, Any]]) -> SciWorldProgress:
         """In a game that is kept for it, and begun again if it crashed."""

@@ -105,6 +105,8 @@ class SearchQADomain(Domain):
         self, environment: Environment, watch: Callable[[list], Iterable] = iter, client: "LLMClient | None" = None
     ) -> Iterator[tuple[str, list[Any]]]:
         """The test, RL's questions of the sets for training, and SFT's trajectories over others of these. There are no stored baselines."""
+        if self.environment.search.engine == "corpus":
+            raise UserError("SearchQA needs a corpus of yours: environment.search.engine=folder and environment.search.folder=<folder>")
         rng = random.Random(f"searchqa{self.data.seed}")
         test = self._test(rng)
         others = unique([query for name in TRAINED_ON for query in self._questions(name, ["train.jsonl"])], test)

@@ -94,7 +94,7 @@ def test_half_a_solution_slips_and_a_wrong_focus_are_worth_less_each_in_its_own_
     clumsy = [domain.examine(query, domain.solve(query, environment, random.Random(seed), skill=0).messages) for seed in range(4)]
     assert {truth.reached for truth in clumsy} == {100} and min(truth.useful / truth.actions for truth in clumsy) < 1
     asyncio.run(environment.reset(query_of(3761)))  # find a plant
-    wrong = [*environment.game._solution(3761)[:4], "focus on agent"]
+    wrong = [*environment.world._solution(3761)[:4], "focus on agent"]
     assert [step.done for step in take(environment, 3761, wrong)] == [False] * 4 + [True] and environment.score() == -1
     lost = domain.examine(query_of(3761), played(wrong))
     assert lost.reached > 0 == lost.kept and not lost.success
@@ -117,7 +117,7 @@ def test_a_world_is_over_after_a_hundred_moves(environment):
 
 @needs_java
 def test_the_package_has_the_tasks_and_variations_that_items_are_counted_by(environment):
-    server = environment.game.server
+    server = environment.world.server
     assert [(task.name, task.variations) for task in TASKS] == [(task.name, server.getTaskMaxVariations(task.name)) for task in TASKS]
     for task in TASKS:
         server.load(task.name, 0, "", False)
@@ -130,7 +130,7 @@ def test_the_package_has_the_tasks_and_variations_that_items_are_counted_by(envi
 def test_four_at_once_show_the_same_however_often_they_were_used():
     chosen = [0, 525, 987, 2786, EASY, 4160, 4231, 4583]  # among them thermometers and paints, which show chance first
     environments = [started() for _ in range(4)]
-    first = environments[0].game
+    first = environments[0].world
     actions = {item: first.reset(query_of(item)) and first._solution(item)[:20] for item in chosen}
 
     async def play(environment, order):
@@ -145,7 +145,7 @@ def test_four_at_once_show_the_same_however_often_they_were_used():
 
     seen, *others = asyncio.run(play_all())
     assert others == [seen] * 3
-    pids = [one.game.process.pid for one in environments]
+    pids = [one.world.process.pid for one in environments]
     for one in environments:
         one.close()
     assert not any(map(psutil.pid_exists, pids))
@@ -165,7 +165,7 @@ def test_eight_trajectories_take_turns_in_four_games_and_one_whose_game_is_kille
 
         async def call(self, name, arguments):
             if self is made[1] and arguments["action"] == "go to hallway":
-                os.kill(self.game.process.pid, signal.SIGKILL)
+                os.kill(self.world.process.pid, signal.SIGKILL)
             return await super().call(name, arguments)
 
     rooms = [f"{verb} {room}" for room in ("hallway", "living room") for verb in ("open door to", "go to")]
@@ -188,7 +188,7 @@ def test_a_killed_game_is_a_crash_and_leaves_nothing(domain):
     before = {child.pid for child in psutil.Process().children()}
     environment = started()
     take(environment, EASY, ["look around"])
-    os.kill(environment.game.process.pid, signal.SIGKILL)
+    os.kill(environment.world.process.pid, signal.SIGKILL)
     with pytest.raises(Py4JError):
         asyncio.run(environment.call("act", {"action": "look around"}))
     environment.close()

@@ -97,8 +97,10 @@ def test_another_list_is_one_line(folder, change, line):
 
 
 def test_what_is_missing_or_malformed_is_one_line(folder):
-    with pytest.raises(UserError, match="SearchQA needs data.items"):
+    with pytest.raises(UserError, match="SearchQA needs a corpus of yours"):
         list(SearchQADomain(EnvironmentConfig(), DataConfig()).splits(None))
+    with pytest.raises(UserError, match="SearchQA needs data.items"):
+        list(SearchQADomain(EnvironmentConfig(search=SearchConfig(engine="folder")), DataConfig()).splits(None))
     with pytest.raises(UserError, match="data.rl_size and data.sft_size want 104 questions; .* has 24 to train on"):
         list(domain_of(folder, rl_size=100).splits(None))
     (folder / "popqa" / "test.jsonl").write_text('{"question": "Who?", "golden_answers": []}')
