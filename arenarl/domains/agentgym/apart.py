@@ -3,12 +3,16 @@
 import asyncio
 from functools import cached_property
 from threading import Lock
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from arenarl.config.schema import EnvironmentConfig
 from arenarl.domains.agentgym.items import TOOLS
 from arenarl.domains.agentgym.world import World
 from arenarl.rollout.environment import Step
 from arenarl.trajectory import Query
+
+if TYPE_CHECKING:
+    from arenarl.llm.client import LLMClient
 
 
 class Apart:
@@ -22,6 +26,12 @@ class Apart:
 
     def __init__(self) -> None:
         self._is_closed, self._changing = False, Lock()
+
+    @classmethod
+    def from_config(cls, config: EnvironmentConfig, language: str, client: "LLMClient | None" = None) -> Self:
+        """Raises UserError if the world needs what is not installed."""
+        cls.world_class.check_packages()
+        return cls()
 
     @cached_property
     def world(self) -> Any:

@@ -7,18 +7,14 @@ the package. Their clock is stopped, as a policy takes longer to think than they
 import os
 import re
 import shutil
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from arenarl.config.schema import EnvironmentConfig
 from arenarl.domains.agentgym.apart import Apart
 from arenarl.domains.agentgym.items import need_package, read_whole_action
 from arenarl.domains.agentgym.world import World
 from arenarl.rollout.environment import Step
 from arenarl.system.errors import UserError
 from arenarl.trajectory import Query
-
-if TYPE_CHECKING:
-    from arenarl.llm.client import LLMClient
 
 VARIABLES = {"MINIWOB_CHROME_BINARY": "chromium", "MINIWOB_CHROMEDRIVER": "chromedriver"}  # of the package -> programs of Debian's
 _ACTION = re.compile(r"(click) (\d+)|(type) (\d+) (.+)|(press) (\S+)", re.DOTALL)
@@ -31,6 +27,13 @@ class Browser(World):
     read = staticmethod(read_whole_action)
     _game: Any = None
     _page = ""
+
+    @classmethod
+    def check_packages(cls) -> None:
+        need_package("miniwob", "1.1.0", "pip install miniwob==1.1.0")
+        for name, program in VARIABLES.items():
+            if not os.environ.get(name) and shutil.which(program) is None:
+                raise UserError(f"MiniWoB needs {program}, which is not on the PATH; apt-get install chromium chromium-driver, or name it in {name}")
 
     def reset(self, query: Query) -> str:
         page, seed = query.constraints.get("page"), query.constraints.get("seed")
@@ -89,16 +92,3 @@ def _open(page: str) -> Any:
 
 class MiniWoBEnvironment(Apart):
     world_class = Browser
-
-    @classmethod
-    def from_config(cls, config: EnvironmentConfig, language: str, client: "LLMClient | None" = None) -> "MiniWoBEnvironment":
-        """Raises UserError if the package, Chromium or its driver is missing."""
-        check_installed()
-        return cls()
-
-
-def check_installed() -> None:
-    need_package("miniwob", "1.1.0", "pip install miniwob==1.1.0")
-    for name, program in VARIABLES.items():
-        if not os.environ.get(name) and shutil.which(program) is None:
-            raise UserError(f"MiniWoB needs {program}, which is not on the PATH; apt-get install chromium chromium-driver, or name it in {name}")

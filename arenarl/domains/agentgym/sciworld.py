@@ -11,9 +11,8 @@ import weakref
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from arenarl.config.schema import EnvironmentConfig
 from arenarl.domains.agentgym.apart import Apart
-from arenarl.domains.agentgym.items import item_of, need_package, read_whole_action
+from arenarl.domains.agentgym.items import item_of, read_whole_action
 from arenarl.domains.agentgym.sciworld_items import ITEMS, place_of
 from arenarl.domains.agentgym.world import World
 from arenarl.rollout.environment import Step
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
     from subprocess import Popen
 
     from py4j.java_gateway import JavaGateway
-
-    from arenarl.llm.client import LLMClient
 
 MAX_MOVES = 100  # after which AgentGym's worlds are over; to look around at first is one, to wait eleven
 PATIENCE_S = 120  # a game that does not answer for so long has crashed
@@ -42,6 +39,12 @@ class Game(World):
     read = staticmethod(read_whole_action)
     state = ("", "")  # the last action and what it showed: the same once more is of no use
     score = 0  # -100 after a wrong focus
+
+    @classmethod
+    def check_packages(cls) -> None:
+        super().check_packages()
+        if shutil.which("java") is None:
+            raise UserError("SciWorld needs Java, and there is no java on the PATH; install a Java runtime, such as Debian's default-jre-headless")
 
     def __init__(self) -> None:
         from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
@@ -111,20 +114,6 @@ def _end(process: "Popen", gateway: "JavaGateway") -> None:
 class SciWorldEnvironment(Apart):
     world_class = Game
 
-    @classmethod
-    def from_config(cls, config: EnvironmentConfig, language: str, client: "LLMClient | None" = None) -> "SciWorldEnvironment":
-        """Raises UserError if the package or Java is missing."""
-        check_installed()
-        return cls()
-
     def score(self) -> float:
         """The game's by 100: 1 for a task that is done, -1 after a wrong focus."""
         return self.world.score / 100
-
-
-def check_installed() -> None:
-    """Raises UserError without the package, with another version, or without Java."""
-    for name, pinned in Game.packages.items():
-        need_package(name, pinned)
-    if shutil.which("java") is None:
-        raise UserError("SciWorld needs Java, and there is no java on the PATH; install a Java runtime, such as Debian's default-jre-headless")

@@ -4,14 +4,14 @@ The world does not show its score, and is the same each time; to take the action
 """
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from threading import Lock
 from typing import Any
 
 from arenarl.config.schema import DataConfig, EnvironmentConfig
-from arenarl.domains.agentgym.sciworld import Game, SciWorldEnvironment, check_installed
+from arenarl.domains.agentgym.sciworld import Game, SciWorldEnvironment
 from arenarl.domains.agentgym.sciworld_items import COLUMNS, TRAIN_COUNT, between_items, held_out_items, place_of, training_items
 from arenarl.domains.agentgym.world import Progress, WorldDomain
 from arenarl.system.errors import UserError
@@ -61,10 +61,12 @@ class SciWorldDomain(WorldDomain):
         return frozenset(self.items("train") if self.data.items else ())
 
     @cached_property
-    def _fresh(self) -> Callable[[], Game]:  # type: ignore[override]
-        check_installed()
-        game = Game()
-        return lambda: game
+    def _game(self) -> Game:
+        Game.check_packages()
+        return Game()
+
+    def replay_world(self) -> Game:
+        return self._game
 
     def solve(self, query: Query, environment: SciWorldEnvironment, rng: random.Random, skill: float) -> Trajectory:
         """The game's own solution, as far as the turns go."""
@@ -78,8 +80,8 @@ class SciWorldDomain(WorldDomain):
             try:
                 found = super().examine(query, messages)
             except Py4JError:
-                self._fresh().close()
-                del self._fresh
+                self._game.close()
+                del self._game
                 found = super().examine(query, messages)
         is_unseen = bool(self._seen) and query.constraints["item"] not in self._seen
         return SciWorldProgress(**vars(found) | {"success": found.kept == found.needed, "is_unseen": is_unseen})

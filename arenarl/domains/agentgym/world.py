@@ -149,9 +149,13 @@ class WorldDomain(Domain):
     def has_truth(self, query: Query) -> bool:
         return "item" in query.constraints
 
+    def replay_world(self) -> World:
+        """A world to replay a trajectory in."""
+        return self.world.from_config(self.environment, self.data.language)
+
     def examine(self, query: Query, messages: list[dict[str, Any]]) -> Progress:
         """Replays the actions in a fresh world; a turn without exactly one action counts as a refused one."""
-        world = self.world.from_config(self.environment, self.data.language)
+        world = self.replay_world()
         world.reset(query)
         needed, fewest, seen = world.left, world.left, {world.state}
         actions = useful = refused = 0

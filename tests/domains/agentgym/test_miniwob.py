@@ -70,10 +70,10 @@ def test_what_is_missing_is_one_line(monkeypatch):
     monkeypatch.setattr(miniwob, "need_package", items.need_package.__wrapped__)
     monkeypatch.setattr(items, "version", lambda name: "1.0.0")
     with pytest.raises(UserError, match="miniwob is 1.0.0, not 1.1.0; .* pip install miniwob==1.1.0"):
-        miniwob.check_installed()
+        miniwob.Browser.check_packages()
     monkeypatch.setattr(items, "version", lambda name: "1.1.0")
     monkeypatch.setattr(shutil, "which", lambda name: None)
     for variable in miniwob.VARIABLES:
         monkeypatch.delenv(variable, raising=False)
     with pytest.raises(UserError, match="MiniWoB needs chromium, which is not on the PATH"):
-        miniwob.check_installed()
+        miniwob.Browser.check_packages()

@@ -18,8 +18,8 @@ import pytest
 from policies import Scripted, call
 
 from arenarl.config.schema import DataConfig, EnvironmentConfig, RolloutConfig
-from arenarl.domains.agentgym import items, sciworld
-from arenarl.domains.agentgym.sciworld import SciWorldEnvironment
+from arenarl.domains.agentgym import items, world
+from arenarl.domains.agentgym.sciworld import Game, SciWorldEnvironment
 from arenarl.domains.agentgym.sciworld_domain import SciWorldDomain
 from arenarl.domains.agentgym.sciworld_items import COLUMNS, ITEMS, TASKS, TRAIN_COUNT, place_of
 from arenarl.judges.judge import rubric_of
@@ -202,7 +202,7 @@ def test_a_killed_game_is_a_crash_and_leaves_nothing(domain):
 def test_what_is_true_is_found_in_another_game_if_one_was_killed():
     domain = domain_with()
     before = domain.examine(query_of(EASY), played(["open door to hallway", "go to hallway"]))
-    game = domain._fresh()
+    game = domain._game
     os.kill(game.process.pid, signal.SIGKILL)
     assert domain.examine(query_of(EASY), played(["open door to hallway", "go to hallway"])) == before
     assert not psutil.pid_exists(game.process.pid)
@@ -284,8 +284,8 @@ def test_more_sft_than_there_are_items_is_one_line(domain):
 def test_what_is_missing_is_one_line(monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda name: None)
     with pytest.raises(UserError, match="SciWorld needs Java"):
-        sciworld.check_installed()
+        Game.check_packages()
     monkeypatch.setattr(items, "version", lambda name: "1.2.2")
-    monkeypatch.setattr(sciworld, "need_package", items.need_package.__wrapped__)
+    monkeypatch.setattr(world, "need_package", items.need_package.__wrapped__)
     with pytest.raises(UserError, match="scienceworld is 1.2.2, not 1.2.3"):
-        sciworld.check_installed()
+        Game.check_packages()
