@@ -8,7 +8,6 @@ import logging
 import random
 import shutil
 import weakref
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from arenarl.domains.agentgym.apart import Apart
@@ -39,6 +38,7 @@ class Game(World):
     read = staticmethod(read_whole_action)
     state = ("", "")  # the last action and what it showed: the same once more is of no use
     score = 0  # -100 after a wrong focus
+    _solved: tuple[int, list[str]] = (-1, [])  # the last item whose solution was asked for, and that
 
     @classmethod
     def check_packages(cls) -> None:
@@ -59,7 +59,6 @@ class Game(World):
         gateway = JavaGateway(gateway_parameters=parameters)
         self.close = weakref.finalize(self, _end, self.process, gateway)
         self.server = gateway.jvm.scienceworld.runtime.pythonapi.PythonInterface()
-        self._solution = lru_cache(maxsize=1)(self._find_solution)
 
     def reset(self, query: Query) -> str:
         """The item's task, and what is seen first."""
@@ -97,11 +96,12 @@ class Game(World):
         self.score, self.state = 0, ("look around", seen)
         return seen
 
-    def _find_solution(self, item: int) -> list[str]:
-        self._load(item, with_solution=True)
-        found = list(self.server.getGoldActionSequence())
-        self._load(item)
-        return found
+    def _solution(self, item: int) -> list[str]:
+        if self._solved[0] != item:
+            self._load(item, with_solution=True)
+            self._solved = item, list(self.server.getGoldActionSequence())
+            self._load(item)
+        return self._solved[1]
 
 
 def _end(process: "Popen", gateway: "JavaGateway") -> None:
