@@ -121,8 +121,9 @@ def check_disjoint(folder: Path) -> None:
     test, rl = (read_queries(folder / f"{split}_queries.jsonl") for split in ("test", "rl"))
     trajectories = read_jsonl(folder / "sft.jsonl") if (folder / "sft.jsonl").is_file() else []
     sft = {same_query(trajectory["messages"][0]["content"]) for trajectory in trajectories}
-    tasks = [{same_query(query.task) for query in queries} for queries in (test, rl)]
     texts = [{same_query(query.query) for query in queries} for queries in (test, rl)]
+    shares_texts = any(len(of_split) < len(queries) for of_split, queries in zip(texts, (test, rl), strict=True))  # as a world's items do
+    tasks = [{same_query(query.task) for query in queries} for queries in (test, rl)] if shares_texts else texts
     for one, other, names in ((*tasks, "test and RL"), (texts[0], sft, "test and SFT"), (texts[1], sft, "RL and SFT")):
         if shared := sorted(one & other):
             raise UserError(f"{folder}: {names} share {len(shared)} queries, first: {shared[0]}")

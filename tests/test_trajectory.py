@@ -317,7 +317,7 @@ def test_whatever_a_policy_wrote_can_be_stored(tmp_path):
 
 @pytest.mark.parametrize("key", ["query_id", "query"])
 def test_queries_with_the_same_id_or_text_are_refused(tmp_path, key):
-    fields = {"query_id": "q2", "query": "another"} | {key: getattr(QUERY, key)}
+    fields = {"query_id": "q2", "query": "another", "constraints": QUERY.constraints} | {key: getattr(QUERY, key)}
     write_jsonl(tmp_path / "q.jsonl", [QUERY, Query(domain="travel", subtask="Search", language="zh", **fields)])
     with pytest.raises(UserError, match=rf"q\.jsonl.* same {key}\b"):
         read_queries(tmp_path / "q.jsonl")

@@ -5,6 +5,7 @@ import weakref
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from threading import Thread
 
 from arenarl.rollout.environment import Environment, ToolCrash, check_tools, crashing, settled
 from arenarl.system.errors import show
@@ -77,5 +78,15 @@ async def _close(environment: Environment, report: Callable[[ToolCrash], None]) 
 
 
 def _close_all(environments: list[Environment]) -> None:
-    while environments:
-        asyncio.run(_close(environments.pop(), lambda crash: show(str(crash))))
+    async def close() -> None:
+        while environments:
+            await _close(environments.pop(), lambda crash: show(str(crash)))
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        asyncio.run(close())
+    else:  # where the engine was forgotten
+        aside = Thread(target=lambda: asyncio.run(close()))
+        aside.start()
+        aside.join()

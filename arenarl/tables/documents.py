@@ -30,6 +30,8 @@ ROWS = {  # folder of results/ (with -seedN appended for other seeds) -> what th
     "quickstart-reinforce-plus-plus": ("REINFORCE++ with baseline, pointwise score of the answer", "configs/methods/reinforce_plus_plus.yaml"),
     "quickstart-gdpo": ("GDPO, pointwise score of the answer and validity", "configs/methods/gdpo.yaml"),
     "quickstart-dapo": ("DAPO without dynamic sampling, pointwise score of the answer", "configs/methods/dapo.yaml"),
+    "quickstart-dpo": ("DPO on the tournaments' pairs, three rounds", "configs/methods/dpo.yaml"),
+    "quickstart-agentevol": ("AgentEvol on the tournaments' winners, three rounds", "configs/methods/agentevol.yaml"),
     "quickstart-short-turns": ("ArenaRL, 3 turns in RL", "configs/methods/short_turns.yaml"),
     "quickstart-long-turns": ("ArenaRL, 8 turns in RL", "configs/methods/long_turns.yaml"),
     "quickstart-scaling-turns": ("ArenaRL, ScalingInter-RL: 3, 5, 8 turns", "configs/methods/scaling_turns.yaml"),

@@ -9,7 +9,7 @@ import pytest
 from judge_servers import client_of, hostile_half, judge_of, serving
 from parts import arena_of
 
-from arenarl.config.schema import BY_ANSWER, Config, GroupStageConfig, JudgeConfig, RolloutConfig
+from arenarl.config.schema import BY_ANSWER, OUTCOMES, Config, GroupStageConfig, JudgeConfig, RolloutConfig
 from arenarl.domains.travel.truth import ANSWER_DIMENSIONS, examine
 from arenarl.evaluation.evaluation import Panel, judge_trajectories
 from arenarl.judges.embedded import EmbeddedJudge
@@ -79,7 +79,7 @@ def test_an_ablated_judge_is_asked_about_what_it_sees(taught, examiner, serve, t
     assert unseen.dimensions != seen.dimensions and unseen.dimensions[0]["path_breadth"] == 0  # nothing came back, as far as it can see
 
 
-@pytest.mark.parametrize("method", sorted(set(REWARDS) - BY_ANSWER))
+@pytest.mark.parametrize("method", sorted(set(REWARDS) - BY_ANSWER - OUTCOMES))
 def test_every_reward_can_be_had_from_an_llm_judge_and_costs_nothing_again(taught, examiner, serve, tmp_path, method):
     config = Config(rollout=RolloutConfig(group_size=4), group_stage=GroupStageConfig(repeats=2))
     config.reward.name = method

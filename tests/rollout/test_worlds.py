@@ -217,3 +217,15 @@ def test_text_actions_need_one_tool_that_takes_one_text(tokenizer, compact):
 
 def test_a_plain_text_is_a_step():
     assert replace(Step("x"), done=True) == Step("x", True, None)
+
+
+def test_worlds_of_an_engine_that_is_forgotten_while_a_loop_runs_are_closed(tokenizer):
+    world = fresh(reusable=True)
+
+    async def forget():
+        engine = engine_of(tokenizer, [], world)
+        del engine
+        gc.collect()
+
+    asyncio.run(forget())
+    assert world.made == world.closed == 1

@@ -155,7 +155,7 @@ def roll_out(config, arena, tokenizer, compact, monkeypatch, generator, client=N
     monkeypatch.setattr(adapter, "generating", lambda engine, trainer: nullcontext())
     engine = RolloutEngine(generator, tokenizer, lambda: compact, config.rollout, schemas_in_prompt=False)
     trainer = type("Trainer", (), {"state": type("State", (), {"global_step": 0})})
-    return adapter.rollout_function(engine, arena, QUERIES, config, client)([QUERY.query] * 8, trainer)
+    return adapter.rollout_function(engine, arena, QUERIES, config, client)([QUERY.query_id] * 8, trainer)
 
 
 def test_a_rollout_whose_judging_broke_ends_with_the_next_trajectory(tokenizer, compact, monkeypatch):
