@@ -57,6 +57,8 @@ def main() -> None:
     if not config.data.source:
         needs(domain, "splits", "makes its data; name published data with data.source, or write the files of data/README.md yourself")
     settings = {"data": asdict(config.data), "environment": asdict(config.environment)}
+    if config.data.items:
+        settings["items"] = hash_files(sorted(Path(config.data.items).rglob("*.json*")))
     settings |= {"code": hash_files(PUBLIC_CODE if config.data.source else domain.sources), "sources": local_hashes(config)}
     manifest = read_manifest(folder, settings)
     if manifest:

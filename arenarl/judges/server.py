@@ -139,7 +139,8 @@ class JudgeServer:
 
     async def _verdict(self, shown: Shown, repeat: int) -> dict[str, Any]:
         """What the embedded judge says of the trajectories in the prompt, in the form that the prompt asks for."""
-        query, form = self.queries[shown.query], json.loads(re.sub(r"<[^>]*>", "null", shown.form))
+        asked = shown.query if shown.query in self.queries else shown.query.partition("\n\n")[0]  # below it, what a world showed first
+        query, form = self.queries[asked], json.loads(re.sub(r"<[^>]*>", "null", shown.form))
         trajectories = [_trajectory(query, turns) for turns in shown.agents]
         has_path = any(turn.tool_calls for turns in shown.agents for turn in turns)
         sees_results = any(turn.observations for turns in shown.agents for turn in turns)
@@ -205,9 +206,13 @@ def _refusal(status: int, message: str) -> web.Response:
 
 
 def queries_by_text(config: Config) -> dict[str, Query]:
-    """All queries of the run's data that a judge may be asked about."""
+    """All queries of the run's data that a judge may be asked about. Raises UserError if two share a text."""
     folder = Path(config.data.folder)
-    return {query.query: query for name in ("rl_queries", "test_queries") for query in read_queries(folder / f"{name}.jsonl")}
+    queries = [query for name in ("rl_queries", "test_queries") for query in read_queries(folder / f"{name}.jsonl")]
+    by_text = {query.query: query for query in queries}
+    if len(by_text) < len(queries):
+        raise UserError(f"{folder}: queries share their texts, by which this server tells them apart; set judge.train.name=embedded for them")
+    return by_text
 
 
 def free_port() -> int:

@@ -150,7 +150,7 @@ class Bench:
         prompts: list[str] = []
         for pair in range(pairs + 1):
             queries = random.Random(pair).sample(self.queries, groups)
-            prompts += [query.query for query in queries] + [self._rendered(query) for query in queries]
+            prompts += [query.query_id for query in queries] + [self._rendered(query) for query in queries]
         turn_about = TurnAbout()
         turn_about.trainer = trainer = self.trainer(InstantJudge(), prompts, 2 * pairs + 2, 1, tokens, [turn_about])
         trainer.train()
