@@ -168,7 +168,7 @@ class Bench:
     def measure_hidden(self, delay_s: float, turn_tokens: int) -> Overlap:
         """How much of the judging of a step a slow judge leaves to be waited for; the second of two steps."""
         groups, concurrency, asked = self.config.rl.groups, self.config.judge.concurrency, []
-        prompts = [query.query for step in range(2) for query in random.Random(-step - 1).sample(self.queries, groups)]
+        prompts = [query.query_id for step in range(2) for query in random.Random(-step - 1).sample(self.queries, groups)]
         with delayed_judge(delay_s, concurrency) as url, HTTPJudge(url, concurrency) as judge:
 
             def ask(judging) -> None:
