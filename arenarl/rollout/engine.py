@@ -225,7 +225,7 @@ class RolloutEngine:
         kind = type(error), str(traceback.extract_tb(error.__traceback__)[-1:])
         if kind not in self._crashes:
             self._crashes.add(kind)
-            show(f"A tool crashed; a trajectory that this ends is void, and counted:\n{''.join(traceback.format_exception(error))}")
+            show(f"A tool crashed; its trajectory begins once more, and is void if that ends so too:\n{''.join(traceback.format_exception(error))}")
 
     async def _take_turns(self, progress: Progress, environment: Environment, attempt: Attempt) -> Trajectory:
         """Thought and tool calls, observations, thought and tool calls, …, answer (Eq. 1)."""

@@ -63,7 +63,7 @@ class Instances:
     def _asked(self, environment: Environment) -> dict[str, list[float]]:
         try:
             with crashing():
-                return (environment.take_metrics() or {}) if hasattr(environment, "take_metrics") else {}
+                return dict(environment.take_metrics() or {}) if hasattr(environment, "take_metrics") else {}
         except ToolCrash as crash:
             self._report(crash)
             return {}
