@@ -206,12 +206,12 @@ def _refusal(status: int, message: str) -> web.Response:
 
 
 def queries_by_text(config: Config) -> dict[str, Query]:
-    """All queries of the run's data that a judge may be asked about. Raises UserError if two share a text."""
+    """All queries of the run's data that a judge may be asked about. Raises UserError if different ones share a text."""
     folder = Path(config.data.folder)
     queries = [query for name in ("rl_queries", "test_queries") for query in read_queries(folder / f"{name}.jsonl")]
     by_text = {query.query: query for query in queries}
-    if len(by_text) < len(queries):
-        raise UserError(f"{folder}: queries share their texts, by which this server tells them apart; set judge.train.name=embedded for them")
+    if any(by_text[query.query].task != query.task for query in queries):
+        raise UserError(f"{folder}: different queries share a text, by which this server knows them; set judge.train.name=embedded for them")
     return by_text
 
 
