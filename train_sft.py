@@ -14,8 +14,9 @@ from arenarl.config.command_line import add_check, parse_arguments
 from arenarl.config.schema import Config
 from arenarl.run.stage import is_done, start_stage
 from arenarl.run.timing import timed
-from arenarl.run.tracking import reporters, start_tracking
-from arenarl.run.zero3 import LONGEST_WAIT_S, check_deepspeed, clip_norm, deepspeed_file, start_deepspeed
+from arenarl.run.tracking import start_tracking
+from arenarl.run.trainer_arguments import common_arguments
+from arenarl.run.zero3 import check_deepspeed, clip_norm, deepspeed_file, start_deepspeed
 from arenarl.system.errors import UserError, guarded
 
 
@@ -88,10 +89,7 @@ def sft_arguments(config: Config, folder: Path):
 
     sft = config.sft
     arguments = SFTConfig(
-        output_dir=str(folder),
-        use_cpu=not torch.cuda.is_available(),
-        bf16=config.policy.dtype == "bfloat16",
-        seed=config.seed,
+        **common_arguments(config, folder, use_cpu=not torch.cuda.is_available()),
         num_train_epochs=1,  # the dataset holds all passes
         learning_rate=sft.learning_rate,
         lr_scheduler_type=sft.lr_scheduler,
@@ -99,22 +97,14 @@ def sft_arguments(config: Config, folder: Path):
         weight_decay=sft.weight_decay,
         adam_beta2=sft.adam_beta2,
         max_grad_norm=clip_norm(sft.deepspeed, 1.0),
-        optim="adamw_torch",
         per_device_train_batch_size=sft.batch_size,
         gradient_accumulation_steps=sft.gradient_accumulation,
         train_sampling_strategy="sequential",
         dataset_kwargs={"skip_prepare_dataset": True},  # it is tokenized and cut
-        model_init_kwargs={"dtype": config.policy.dtype},
-        gradient_checkpointing=config.policy.gradient_checkpointing,
         deepspeed=deepspeed_file(sft.deepspeed),
-        ddp_timeout=LONGEST_WAIT_S,
-        ddp_find_unused_parameters=False,
         include_num_input_tokens_seen="non_padding",  # tokens a second in the log
         logging_steps=math.gcd(10, sft.save_steps),  # a mean over steps must not begin before a checkpoint and end after it
         save_steps=sft.save_steps,
-        save_total_limit=2,
-        disable_tqdm=True,
-        report_to=reporters(config.wandb),
     )
     if sft.deepspeed:
         start_deepspeed()

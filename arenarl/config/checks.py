@@ -190,6 +190,8 @@ def _check_method(config: Config) -> None:
         raise UserError("rl.method=dpo takes its pairs from matches in both orders: set reward.name=tournament and tournament.bidirectional=true")
     if rl.method != "online" and config.rollout.backend != "transformers":
         raise UserError(f"rl.method={rl.method} rolls out with rollout.backend=transformers, not {config.rollout.backend}")
+    if rl.method != "online" and rl.deepspeed:
+        raise UserError(f"rl.method={rl.method} trains without DeepSpeed; set rl.deepspeed=null")
     if rl.rounds > rl.rollouts:
         raise UserError(f"rl.rounds={rl.rounds} share {rl.rollouts} steps of rollouts; lower it, or raise rl.steps")
     if config.reward.tournament_if_equal and config.reward.name not in OUTCOMES:

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from arenarl.config.turn_schedule import TurnSchedule, turn_schedule
 from arenarl.config.value_types import (
+    ActionForm,
     Bool,
     DeviceName,
     DomainName,
@@ -191,7 +192,7 @@ class EnvironmentConfig:
     search: SearchConfig = field(default_factory=SearchConfig)  # of `research`
     server: Text | None = None  # of a class that is an OpenEnv client: the address of its server
     schemas_in_prompt: Bool = True  # tell the policy the tools' JSON schemas; a tiny policy learns them from SFT instead
-    actions: Literal["tool_calls", "text"] = "tool_calls"  # how a policy acts: Qwen3's tool calls, or text, `Thought: … Action: …` (AgentGym), for
+    actions: ActionForm = "tool_calls"  # how a policy acts: Qwen3's tool calls, or text, `Thought: … Action: …` (AgentGym), for
     # an environment with one tool that takes one text; no schemas are told then
     instances: PositiveInt | None = None  # of an environment that keeps a state, at work at once in a process, a trajectory each; the others
     # wait; null: as many as trajectories are generated at once. Our choice

@@ -5,7 +5,8 @@ judge scores and which evaluation reports as it is; subtasks; data. Without a tr
 and the judges are LLMs or one's own. `environment.domain` chooses. Imports of one domain's world stay behind `make_domain`.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -131,6 +132,16 @@ def make_domain(environment: EnvironmentConfig, data: DataConfig) -> Domain:
         domain.name = name
     domain_rubric(domain.name, data.language)
     return domain
+
+
+def median_of(trajectories: Sequence[Trajectory], quality: Sequence[float]) -> Trajectory:
+    """The one of median quality, the first of equals: a stored baseline."""
+    return trajectories[sorted(range(len(trajectories)), key=lambda index: quality[index])[len(trajectories) // 2]]
+
+
+def teacher_skills(data: DataConfig, rng: random.Random, count: int) -> list[float]:
+    """How skilled the teacher is in each of SFT's trajectories: wholly in a share of them, `data.teacher_skill` in the others."""
+    return [1.0 if rng.random() < data.careful_share else data.teacher_skill for _ in range(count)]
 
 
 def needs(domain: Domain, part: str, purpose: str) -> Any:

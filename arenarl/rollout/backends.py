@@ -15,7 +15,7 @@ from arenarl.rollout.api_policy import ApiRolloutEngine
 from arenarl.rollout.engine import RolloutEngine
 from arenarl.rollout.environment import Environment
 from arenarl.rollout.generation import Generator, TransformersGenerator
-from arenarl.rollout.policy import load_model, load_tokenizer
+from arenarl.rollout.policy import load_to_generate, load_tokenizer
 from arenarl.rollout.system_prompt import system_prompt
 from arenarl.rollout.tensor_parallel import SharedVLLMGenerator, tell_engine
 from arenarl.rollout.vllm_generation import VLLMGenerator, load_engine, require_vllm
@@ -77,4 +77,4 @@ def _load_policy(config: Config, path: str) -> Any:
     if config.rollout.backend == "vllm_server":
         VLLMServer(config.rollout.server_url).load(str(Path(path).resolve()) if Path(path).is_dir() else path)
         return None
-    return load_model(path, config.policy.dtype).to("cuda" if torch.cuda.is_available() else "cpu").eval()
+    return load_to_generate(path, config.policy.dtype)

@@ -10,12 +10,13 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
 from arenarl.config.schema import RolloutConfig
-from arenarl.rollout.environment import Environment, Step, ToolCrash, crashing, finite, settled, step
+from arenarl.config.value_types import ActionForm
+from arenarl.rollout.environment import Environment, Step, ToolCrash, crashing, finite, settled, step, trait
 from arenarl.rollout.generation import Generator, TurnRequest, run_turns
 from arenarl.rollout.instances import Instances
 from arenarl.rollout.kv_cache import TrajectoryCache
@@ -140,7 +141,7 @@ class RolloutEngine:
         config: RolloutConfig,
         schemas_in_prompt: bool = True,
         system: str | None = None,
-        actions: Literal["tool_calls", "text"] = "tool_calls",
+        actions: ActionForm = "tool_calls",
         most_instances: int | None = None,
     ):
         self.generator = generator
@@ -229,7 +230,7 @@ class RolloutEngine:
 
     async def _take_turns(self, progress: Progress, environment: Environment, attempt: Attempt) -> Trajectory:
         """Thought and tool calls, observations, thought and tool calls, …, answer (Eq. 1)."""
-        query_id, needs_answer = attempt.query.query_id, getattr(environment, "needs_answer", True)
+        query_id, needs_answer = attempt.query.query_id, trait(environment, "needs_answer")
         for turn_number in range(attempt.max_turns or self.config.max_turns):
             left = self.config.max_tokens - progress.length
             if left <= 0:
@@ -242,7 +243,7 @@ class RolloutEngine:
                 return progress.end(query_id, "max_tokens")
             if must_answer or (needs_answer and not turn.tool_calls):
                 return progress.end(query_id, "answer" if turn.answer else "no_answer")
-            if not turn.tool_calls and getattr(environment, "may_stop", False):
+            if not turn.tool_calls and trait(environment, "may_stop"):
                 return progress.end(query_id, "done")
             steps = await _act(environment, turn.tool_calls)
             if steps[-1].done:
@@ -309,7 +310,7 @@ async def _act(environment: Environment, calls: Sequence[ToolCall]) -> list[Step
     """What the calls of a turn bring, up to one that ends the trajectory."""
     if not calls:
         return [Step(NO_ACTION)]
-    if len(calls) > 1 and getattr(environment, "one_call_a_turn", False):
+    if len(calls) > 1 and trait(environment, "one_call_a_turn"):
         return [Step(ONE_ACTION)] * len(calls)
     steps = []
     for call in calls:

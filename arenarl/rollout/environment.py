@@ -60,6 +60,11 @@ class Environment(Protocol):
         """Once for each instance that is not shared, at the end of its last trajectory, however that ended."""
 
 
+def trait(environment: Environment, name: str) -> bool:
+    """One of the attributes above, as the environment or the protocol has it."""
+    return getattr(environment, name, getattr(Environment, name))
+
+
 class ToolError(Exception):
     """A tool call that cannot be carried out. The policy gets to see the message."""
 

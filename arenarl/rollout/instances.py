@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from threading import Thread
 
-from arenarl.rollout.environment import Environment, ToolCrash, check_tools, crashing, settled
+from arenarl.rollout.environment import Environment, ToolCrash, check_tools, crashing, settled, trait
 from arenarl.system.errors import show
 
 
@@ -20,14 +20,14 @@ class Instances:
         check_tools(first.tools)
         self.kind = first  # whose attributes say what all are like
         self.open = 1
-        self._idle: list[Environment] = [] if self._is("shared") else [first]
+        self._idle: list[Environment] = [] if trait(self.kind, "shared") else [first]
         self._metrics: dict[str, list[float]] = defaultdict(list)
         weakref.finalize(self, _close_all, self._idle)  # at the end of the process, at the latest
 
     @asynccontextmanager
     async def one(self) -> AsyncIterator[Environment]:
         """One for a trajectory. Whatever ends that, it is closed, or used again if it says so and did not crash. Raises ToolCrash."""
-        if self._is("shared"):
+        if trait(self.kind, "shared"):
             yield self.kind
             return
         with crashing():
@@ -35,7 +35,7 @@ class Instances:
         is_whole = False
         try:
             yield environment
-            is_whole = self._is("reusable")
+            is_whole = trait(self.kind, "reusable")
         finally:
             for name, values in self._asked(environment).items():
                 self._metrics[name] += values
@@ -47,13 +47,10 @@ class Instances:
 
     def take_metrics(self) -> dict[str, list[float]]:
         """What the environments have to log since this was last called, each as the values whose mean it is."""
-        if self._is("shared"):
+        if trait(self.kind, "shared"):
             return self._asked(self.kind)
         taken, self._metrics = dict(self._metrics), defaultdict(list)
         return taken
-
-    def _is(self, attribute: str) -> bool:
-        return getattr(self.kind, attribute, False)
 
     def _new(self) -> Environment:
         environment = self._make()

@@ -81,6 +81,11 @@ def load_model(path: str, dtype: str) -> PreTrainedModel:
         raise UserError(f"no model at {path}: {str(error).splitlines()[0]}") from error
 
 
+def load_to_generate(path: str, dtype: str) -> PreTrainedModel:
+    """The same for generation, on the GPU if there is one."""
+    return load_model(path, dtype).to("cuda" if torch.cuda.is_available() else "cpu").eval()
+
+
 def lora_config(rank: int) -> "LoraConfig | None":
     """LoRA of this rank on all linear layers, or None for full fine-tuning."""
     from peft import LoraConfig

@@ -19,12 +19,12 @@ from transformers import Trainer
 
 from arenarl.config.schema import Config
 from arenarl.rollout.engine import RolloutEngine
-from arenarl.rollout.policy import load_model, lora_config, save_policy
+from arenarl.rollout.policy import load_to_generate, lora_config, save_policy
 from arenarl.run.checkpoints import MARK, Survival, TrainingBar, last_checkpoint
 from arenarl.run.processes import hold_gradients_once, join_processes, own_share
 from arenarl.run.timing import Stopwatch
-from arenarl.run.tracking import log, reporters
-from arenarl.run.zero3 import LONGEST_WAIT_S, clip_norm, deepspeed_file
+from arenarl.run.tracking import log
+from arenarl.run.trainer_arguments import common_arguments
 from arenarl.system.atomic_files import write_json
 from arenarl.system.errors import UserError
 from arenarl.system.progress import process_count, say
@@ -106,7 +106,7 @@ class Rounds:
         done = {record["step"]: record for record in read_jsonl(path)} if path.is_file() else {}
         missing = [step for step in steps if step not in done]
         if missing:
-            self.engine.generator.model = load_model(policy, self.config.policy.dtype).to(_device()).eval()
+            self.engine.generator.model = load_to_generate(policy, self.config.policy.dtype)
             if self.config.rl.eval_steps and not done:
                 self.curve(min(steps))
         for step in missing:
@@ -147,41 +147,24 @@ class Rounds:
 
     def _evaluate(self, policy: str, step: int) -> None:
         if self.config.rl.eval_steps:
-            self.engine.generator.model = load_model(policy, self.config.policy.dtype).to(_device()).eval()
+            self.engine.generator.model = load_to_generate(policy, self.config.policy.dtype)
             self.curve(step)
-
-
-def _device() -> str:
-    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def _arguments(config: Config, place: Path) -> dict[str, Any]:
     """What both of TRL's trainers are told: one pass over the examples, `rl.batch_size` of them a step over all processes."""
     rl = config.rl
     size = max(1, min(rl.micro_batch_size, rl.batch_size // process_count()))
-    return {
-        "output_dir": str(place),
-        "use_cpu": not torch.cuda.is_available(),
-        "bf16": config.policy.dtype == "bfloat16",
-        "seed": config.seed,
+    return common_arguments(config, place, use_cpu=not torch.cuda.is_available()) | {
         "num_train_epochs": 1,
         "learning_rate": rl.learning_rate,
         "lr_scheduler_type": rl.lr_scheduler,
-        "optim": "adamw_torch",
-        "max_grad_norm": clip_norm(rl.deepspeed, rl.max_grad_norm),
+        "max_grad_norm": rl.max_grad_norm,
         "per_device_train_batch_size": size,
         "gradient_accumulation_steps": max(1, rl.batch_size // (process_count() * size)),
         "max_length": None,
-        "model_init_kwargs": {"dtype": config.policy.dtype},
-        "gradient_checkpointing": config.policy.gradient_checkpointing,
-        "deepspeed": deepspeed_file(rl.deepspeed),
         "logging_steps": 1,
         "save_steps": rl.save_steps,
-        "save_total_limit": 2,
-        "report_to": reporters(config.wandb),
-        "disable_tqdm": True,
-        "ddp_find_unused_parameters": False,
-        "ddp_timeout": LONGEST_WAIT_S,
     }
 
 

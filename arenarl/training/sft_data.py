@@ -8,13 +8,13 @@ tool call the arguments of all others, as nulls. What `max_length` cuts is count
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
 
 import torch
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 from transformers.trainer_pt_utils import get_length_grouped_indices
 
+from arenarl.config.value_types import ActionForm
 from arenarl.rollout.text_actions import as_text_actions
 from arenarl.system.atomic_files import write_json
 from arenarl.system.errors import UserError
@@ -22,7 +22,6 @@ from arenarl.system.progress import say
 from arenarl.trajectory import assistant_text, harmless, read_jsonl, read_turns, told
 
 IGNORED = -100
-Actions = Literal["tool_calls", "text"]
 
 
 def as_text(messages: list[dict]) -> list[dict[str, str]]:
@@ -36,14 +35,14 @@ def as_text(messages: list[dict]) -> list[dict[str, str]]:
     return [{"role": message["role"], "content": content(message)} for message in messages]
 
 
-def training_texts(path: Path, actions: Actions = "tool_calls") -> Iterator[str]:
+def training_texts(path: Path, actions: ActionForm = "tool_calls") -> Iterator[str]:
     """The texts of all messages, for training a tokenizer."""
     for record in read_jsonl(path):
         for message in as_text(_with(record["messages"], actions)):
             yield message["content"]
 
 
-def _with(messages: list[dict], actions: Actions) -> list[dict]:
+def _with(messages: list[dict], actions: ActionForm) -> list[dict]:
     return as_text_actions(messages) if actions == "text" else messages
 
 
@@ -53,7 +52,7 @@ def tokenize_trajectories(
     tools: list[dict] | None,
     max_length: int,
     system: str | None = None,
-    actions: Actions = "tool_calls",
+    actions: ActionForm = "tool_calls",
 ) -> Dataset:
     """A dataset of `input_ids` and `labels`, cut to `max_length` tokens, and `length`, the tokens before the cut.
 

@@ -1,20 +1,24 @@
 """Domains: travel has all parts, a name with a rubric has none, and a run without a truth trains and evaluates without inventing one."""
 
+import inspect
 import json
+import random
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 from parts import domain_of, examiner_of, trainer_judge_of, training_queries_of
 from scripts import ROOT, read, run, run_well
 
-from arenarl.config.schema import Config, EnvironmentConfig
-from arenarl.domains.domain import DOMAINS, Truth
+from arenarl.config.schema import Config, DataConfig, EnvironmentConfig
+from arenarl.domains.domain import DOMAINS, Truth, median_of, teacher_skills
 from arenarl.evaluation.evaluation import Case, baseline_cases, summarize
 from arenarl.judges.judge import rubric_of
 from arenarl.report.page import write_page
 from arenarl.report.summary import columns_of
 from arenarl.system.errors import UserError
+from arenarl.system.imports import named
 from arenarl.trajectory import Query, Trajectory, write_jsonl
 
 JUDGE = """
@@ -146,3 +150,15 @@ def test_a_run_without_a_truth_trains_is_evaluated_and_reported(folder, tmp_path
     assert not [name for entry in state["log_history"] for name in entry if name.startswith("true/")]
     assert "judge/calls_per_group" in state["log_history"][0]
     assert write_page(tmp_path / "runs" / "tiny", tmp_path / "results" / "tiny").stat().st_size > 50_000
+
+
+@pytest.mark.parametrize("name", DOMAINS)
+def test_the_code_that_makes_a_domain_s_data_is_named_so_that_other_data_is_out_of_date(name):
+    domain = named(DOMAINS[name], "environment.domain")
+    assert Path(inspect.getfile(domain)) in {source.resolve() for source in domain.sources} and all(source.is_file() for source in domain.sources)
+
+
+def test_the_median_is_the_first_of_equals_and_few_trajectories_are_wholly_careful():
+    assert [median_of("abcde", quality) for quality in ([5, 1, 3, 2, 4], [1, 1, 1, 1, 1], [0, 9, 9, 9, 0])] == ["c", "c", "b"]
+    skills = teacher_skills(DataConfig(teacher_skill=0.1, careful_share=0.25), random.Random(0), 400)
+    assert set(skills) == {0.1, 1.0} and 70 < skills.count(1.0) < 130

@@ -88,6 +88,7 @@ def test_dpo_s_loss_is_that_of_its_equation_over_the_policy_s_own_tokens(policy_
         (["rl.method=dpo", "tournament.bidirectional=false"], "in both orders"),
         (["rl.method=agentevol", "rollout.backend=vllm"], "rollout.backend=transformers"),
         (["rl.method=agentevol", "rl.steps=2", "rl.rounds=3"], "rl.rounds=3 share 2 steps"),
+        (["rl.method=dpo", "rl.deepspeed=ds_config.json"], "set rl.deepspeed=null"),
     ],
 )
 def test_what_offline_methods_cannot_do_is_refused(overrides, said):

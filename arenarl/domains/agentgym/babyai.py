@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from itertools import count
 
 from arenarl.domains.agentgym.items import item_of
-from arenarl.domains.agentgym.world import HERE, World, WorldDomain
+from arenarl.domains.agentgym.world import World, WorldDomain
 from arenarl.rollout.environment import Step
 from arenarl.trajectory import Query
 
@@ -87,7 +87,6 @@ class BabyAIDomain(WorldDomain):
     world = BabyAIEnvironment
     columns = {"GoTo": 55, "Pickup": 15, "AOD": 5, "Find": 5, "Room": 5, "SLoc": 5}
     train_count = 810
-    sources = tuple(HERE / name for name in ("../rubrics.py", "items.py", "world.py", "babyai.py", "babyai_game.py", "babyai_mission.py"))
 
     def column(self, item: int) -> str:
         return COLUMN.get(item % 40 + 1, "none")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from arenarl.domains.agentgym.items import item_of, numbers
-from arenarl.domains.agentgym.world import HERE, World, WorldDomain
+from arenarl.domains.agentgym.world import World, WorldDomain
 from arenarl.rollout.environment import Step
 from arenarl.trajectory import Query
 
@@ -57,7 +57,6 @@ class TextCraftDomain(WorldDomain):
     world = TextCraftEnvironment
     columns = {"depth 1": 31, "depth 2": 41, "depth 3": 25, "depth 4": 3}
     train_count = 374
-    sources = tuple(HERE / name for name in ("../rubrics.py", "items.py", "world.py", "textcraft.py", "textcraft_game.py"))
 
     @property
     def _goals(self) -> tuple[tuple[str, int], ...]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from arenarl.config.schema import EnvironmentConfig
 from arenarl.domains.agentgym.items import TOOLS, need_package, official_items, one_action, read_action
-from arenarl.domains.domain import Domain, Truth
+from arenarl.domains.domain import Domain, Truth, median_of, teacher_skills
 from arenarl.domains.rubrics import domain_rubric
 from arenarl.rollout.environment import Step
 from arenarl.system.errors import UserError
@@ -111,6 +111,7 @@ class WorldDomain(Domain):
     world: ClassVar[type[World]]
     columns: ClassVar[dict[str, int]]  # test items of each column of the paper's table
     train_count: ClassVar[int]
+    sources = (HERE.parent / "domain.py", HERE.parent / "rubrics.py", *sorted(HERE.glob("*.py")))
 
     @property
     def subtasks(self) -> tuple[str, ...]:
@@ -205,12 +206,12 @@ class WorldDomain(Domain):
         yield "rl_queries", rl[: data.rl_size]
         rng, practice = random.Random(f"{seed}-teacher"), self.practice()
         sft = [self.query(next(practice)) for _ in range(data.sft_size)]
-        skills = [1.0 if rng.random() < data.careful_share else data.teacher_skill for _ in sft]
+        skills = teacher_skills(data, rng, len(sft))
         yield "sft", [self.solve(query, environment, rng, skill).to_record() for query, skill in zip(watch(sft), skills, strict=True)]
 
     def _median(self, query: Query, environment: World, rng: random.Random) -> Trajectory:
-        """The attempt of median quality, the first of equals: a stored baseline."""
+        """The attempt of median quality."""
         solved = [self.solve(query, environment, rng, self.data.baseline_skill) for _ in range(self.data.baseline_attempts)]
         total = domain_rubric(self.name, "en").total
         quality = [total(self.examine(query, trajectory.messages).dimensions()) for trajectory in solved]
-        return solved[sorted(range(len(solved)), key=lambda index: quality[index])[len(solved) // 2]]
+        return median_of(solved, quality)

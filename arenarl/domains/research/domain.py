@@ -23,7 +23,7 @@ HERE = Path(__file__).parent
 
 class ResearchDomain(Domain):
     name = "research"
-    sources = (HERE.parent / "known_answers.py", *sorted(HERE.glob("*.py")))
+    sources = (HERE.parent / "domain.py", HERE.parent / "known_answers.py", *sorted(HERE.glob("*.py")))
 
     @property
     def subtasks(self) -> tuple[str, ...]:

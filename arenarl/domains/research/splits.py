@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from arenarl.config.schema import DataConfig
+from arenarl.domains.domain import teacher_skills
 from arenarl.domains.research.corpus import Corpus
 from arenarl.domains.research.open_queries import OPEN_SUBTASKS, make_open_queries
 from arenarl.domains.research.questions import SUBTASK, make_questions
@@ -62,5 +63,5 @@ def research_splits(
         yield "test_baselines", [baseline.to_record() for baseline in baselines]
         yield "rl_queries", rl
         rng = random.Random(f"{seed}-teacher")
-        skills = [1.0 if rng.random() < config.careful_share else config.teacher_skill for _ in sft]
+        skills = teacher_skills(config, rng, len(sft))
         yield "sft", [runner.run(teacher.solve(query, rng, skill)).to_record() for query, skill in zip(watch(sft), skills, strict=True)]

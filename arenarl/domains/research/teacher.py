@@ -7,6 +7,7 @@ to choose that. InfoAgent's trajectories are o3's (A.2), ArenaRL's a closed mode
 import random
 from typing import Any
 
+from arenarl.domains.domain import median_of
 from arenarl.domains.known_answers import is_correct
 from arenarl.domains.research.corpus import Corpus
 from arenarl.domains.research.descriptions import Description, search_words
@@ -42,10 +43,10 @@ class Teacher:
         return Trajectory(query.query_id, attempt.messages, "answer", meta={"habits": habits})
 
     async def median(self, query: Query, rng: random.Random, skill: float, attempts: int) -> Trajectory:
-        """The attempt of median quality, the first of equals: a stored baseline."""
+        """The attempt of median quality."""
         solved = [await self.solve(query, rng, skill) for _ in range(attempts)]
         quality = [self.quality(query, trajectory.answer) for trajectory in solved]
-        return solved[sorted(range(attempts), key=lambda index: quality[index])[attempts // 2]]
+        return median_of(solved, quality)
 
     def quality(self, query: Query, answer: str) -> float:
         """0 to 1: correct or not, or how many of the facts are there."""

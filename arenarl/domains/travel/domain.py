@@ -23,7 +23,7 @@ class TravelDomain(Domain):
     name = "travel"
     subtasks = SUBTASKS
     held_out = (HELD_OUT,)
-    sources = (HERE.parent / "rubrics.py", *sorted(HERE.glob("*.py")))
+    sources = (HERE.parent / "domain.py", HERE.parent / "rubrics.py", *sorted(HERE.glob("*.py")))
 
     @property
     def world(self) -> World:

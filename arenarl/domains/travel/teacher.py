@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from arenarl.config.schema import DataConfig
+from arenarl.domains.domain import median_of, teacher_skills
 from arenarl.domains.rubrics import domain_rubric
 from arenarl.domains.travel.names import CATEGORIES, TAGS
 from arenarl.domains.travel.queries import SUBTASKS, make_queries
@@ -45,11 +46,11 @@ class Teacher:
         return Trajectory(query.query_id, attempt.messages, "answer", meta={"habits": attempt.habits})
 
     def median(self, query: Query, rng: random.Random, skill: float, attempts: int) -> Trajectory:
-        """The attempt of median quality, the first of equals: a stored baseline."""
+        """The attempt of median quality."""
         solved = [self.solve(query, rng, skill) for _ in range(attempts)]
         total = domain_rubric(query.domain, query.language).total
         quality = [total(examine(self.world, query, trajectory.messages).dimensions()) for trajectory in solved]
-        return solved[sorted(range(attempts), key=lambda index: quality[index])[attempts // 2]]
+        return median_of(solved, quality)
 
 
 class _Attempt:
@@ -258,7 +259,7 @@ def travel_splits(
     yield "test_baselines", [baseline.to_record() for baseline in baselines]
     yield "rl_queries", rl
     rng = random.Random(f"{seed}-teacher")
-    skills = [1.0 if rng.random() < config.careful_share else config.teacher_skill for _ in sft]
+    skills = teacher_skills(config, rng, len(sft))
     yield "sft", [teacher.solve(query, rng, skill).to_record() for query, skill in zip(watch(sft), skills, strict=True)]
 
 

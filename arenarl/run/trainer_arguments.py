@@ -1,0 +1,26 @@
+"""What all of TRL's trainers are told alike; each stage adds what is its own."""
+
+from pathlib import Path
+from typing import Any
+
+from arenarl.config.schema import Config
+from arenarl.run.tracking import reporters
+from arenarl.run.zero3 import LONGEST_WAIT_S
+
+
+def common_arguments(config: Config, folder: Path, use_cpu: bool) -> dict[str, Any]:
+    """Arguments of a trainer that writes its checkpoints into `folder`."""
+    return {
+        "output_dir": str(folder),
+        "use_cpu": use_cpu,
+        "bf16": config.policy.dtype == "bfloat16",
+        "seed": config.seed,
+        "optim": "adamw_torch",
+        "model_init_kwargs": {"dtype": config.policy.dtype},
+        "gradient_checkpointing": config.policy.gradient_checkpointing,
+        "save_total_limit": 2,
+        "report_to": reporters(config.wandb),
+        "disable_tqdm": True,
+        "ddp_timeout": LONGEST_WAIT_S,
+        "ddp_find_unused_parameters": False,
+    }
