@@ -179,6 +179,11 @@ def _check_method(config: Config) -> None:
             f"rl.loss_type=dr_grpo is for advantages without a standard deviation, not rl.advantage={rl.advantage}; "
             "set rl.advantage=center for Dr.GRPO, leave_one_out for RLOO"
         )
+    if rl.advantage == "gae" and (rl.method != "online" or rl.deepspeed or rl.importance_sampling_level == "sequence"):
+        raise UserError(
+            "rl.advantage=gae (PPO) has an advantage for every token and a critic that each process holds whole: "
+            "set rl.method=online, rl.deepspeed=null and rl.importance_sampling_level=token"
+        )
     if rl.importance_sampling_level == "sequence" and rl.loss_type != "grpo":
         raise UserError(f"rl.loss_type={rl.loss_type} would weight a sequence's ratio by its length; set rl.loss_type=grpo for GSPO")
     if rl.advantage == "decoupled" and config.reward.name in WITH_FORMAT_REWARD:

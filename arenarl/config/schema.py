@@ -376,13 +376,16 @@ class RLConfig:
     # the best of its group, of outcomes success. AgentGym-RL keeps successes
 
     # What makes the method, with `reward.name`. configs/methods/ spells each one out.
-    advantage: Literal["group_std", "center", "leave_one_out", "batch_std", "decoupled"] = "group_std"
+    advantage: Literal["group_std", "center", "leave_one_out", "batch_std", "decoupled", "gae"] = "group_std"
     # of a trajectory in its group. group_std: reward less the mean, by the standard deviation (Eq. 7; GRPO, GSPO, DAPO). center: less
     # the mean (Dr.GRPO). leave_one_out: less the mean of the others (RLOO). batch_std: less the mean, by the standard deviation of all
     # that over the step (REINFORCE++ with baseline). decoupled: reward and validity, each as in group_std, summed and standardised
-    # over the step (GDPO)
+    # over the step (GDPO). gae: of a token, by a critic (PPO; arenarl/training/ppo.py)
     advantage_ddof: Annotated[Int, Field(ge=0, le=1)] = 1  # of group_std: the variance divides by N - ddof; the paper does not say. TRL's choice
     advantage_epsilon: NonNegativeFloat = 1.0e-4  # of group_std: added to the standard deviation in Eq. 7; the paper gives no value. TRL's choice
+    discount: Annotated[Float, Field(ge=0, le=1)] = 1.0  # of gae: what a reward is still worth a token before it. AgentGym-RL's
+    gae_lambda: Annotated[Float, Field(ge=0, le=1)] = 1.0  # of gae: 1 waits for the reward, 0 trusts the critic's next value. AgentGym-RL's
+    critic_learning_rate: LearningRate = 1e-5  # of gae, constant. AgentGym-RL's
     importance_sampling_level: Literal["token", "sequence"] = "token"  # Eq. 8 is written per trajectory: sequence is GSPO
     loss_type: Literal["grpo", "dr_grpo", "dapo"] = "grpo"  # token losses are averaged by trajectory and then over them (grpo, as in
     # Eq. 8), over all of the update's tokens (dapo), or summed and divided by a constant, rollout.max_tokens (dr_grpo)

@@ -189,6 +189,7 @@ class Training:
     lora_rank: int = 0
     checkpointing: bool = True
     reference: bool = False  # a frozen copy for the KL term; with LoRA it is the base without the adapter
+    critic: bool = False  # PPO's: a policy more, which nothing shards
 
     def states(self) -> dict[str, int]:
         """Bytes on each GPU that stay, part by part."""
@@ -203,7 +204,8 @@ class Training:
             "Adam's two moments": (ADAM * state * trained, 1),
             "reference policy": (shape.width * shape.parameters if self.reference and not rank else 0, 3),
         }
-        return {name: size // (self.gpus if self.zero >= stage else 1) for name, (size, stage) in parts.items()}
+        critic = {"critic": shape.width * frozen + (2 + ADAM) * weight * trained} if self.critic else {}
+        return {name: size // (self.gpus if self.zero >= stage else 1) for name, (size, stage) in parts.items()} | critic
 
     def gathered(self, parameters: int) -> dict[str, int]:
         return {"parameters gathered while in use": self.shape.width * min(parameters, self.shape.parameters) if self.zero == 3 else 0}

@@ -28,6 +28,7 @@ ROWS = {  # folder of results/ (with -seedN appended for other seeds) -> what th
     "quickstart-lora": ("ArenaRL with LoRA", "configs/methods/lora.yaml"),
     "quickstart-rloo": ("RLOO, pointwise score of the answer", "configs/methods/rloo.yaml"),
     "quickstart-reinforce-plus-plus": ("REINFORCE++ with baseline, pointwise score of the answer", "configs/methods/reinforce_plus_plus.yaml"),
+    "quickstart-ppo": ("PPO, pointwise score of the answer", "configs/methods/ppo.yaml"),
     "quickstart-gdpo": ("GDPO, pointwise score of the answer and validity", "configs/methods/gdpo.yaml"),
     "quickstart-dapo": ("DAPO without dynamic sampling, pointwise score of the answer", "configs/methods/dapo.yaml"),
     "quickstart-dpo": ("DPO on the tournaments' pairs, three rounds", "configs/methods/dpo.yaml"),

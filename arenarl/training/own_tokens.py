@@ -4,6 +4,7 @@ TRL reads every row of a step padded to the longest prompt and the longest compl
 Losses and metrics look at the policy's own tokens alone: of these the figures here are TRL's, of all others 0.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,6 +14,37 @@ from arenarl.rollout.attention import share_keys_on_cpu
 from arenarl.training.fused_head import score_labels_only
 
 ROWS_AT_ONCE = 8  # of like length: more fill the matrix products, fewer are padded less. Our choice
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A step's trajectories as TRL lays them out, (B, L): prompts padded on the left, then completions of at most T tokens.
+
+    `own_BT` is 1 on a completion's tokens that are the policy's own.
+    """
+
+    input_ids: torch.Tensor
+    attention_mask: torch.Tensor
+    own_BT: torch.Tensor
+
+    def __getitem__(self, rows: torch.Tensor) -> "Rows":
+        return Rows(self.input_ids[rows], self.attention_mask[rows], self.own_BT[rows])
+
+    def by_length(self, size: int) -> tuple[torch.Tensor, ...]:
+        """Which rows are read together, at most `size` of them."""
+        return self.attention_mask.sum(dim=1).argsort(stable=True).split(size)
+
+    def unpadded(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """(token ids from each row's first on, which of them are own, where the token before each of the T stands in them: (B, T)).
+
+        They need no mask: padding comes behind a row's end, where causal attention does not see it.
+        """
+        length, prompt = self.input_ids.shape[1], self.input_ids.shape[1] - self.own_BT.shape[1]
+        starts_B1, longest = self.attention_mask.argmax(dim=1, keepdim=True), int(self.attention_mask.sum(dim=1).max())
+        columns = (starts_B1 + torch.arange(longest, device=self.input_ids.device)).clamp(max=length - 1)
+        is_own = torch.nn.functional.pad(self.own_BT, (prompt, 0)).gather(1, columns).bool()
+        places = (torch.arange(prompt, length, device=self.input_ids.device) - starts_B1 - 1).clamp(max=longest - 2)
+        return self.input_ids.gather(1, columns), is_own, places
 
 
 class OwnTokensTrainer(GRPOTrainer):
@@ -57,32 +89,23 @@ class OwnTokensTrainer(GRPOTrainer):
             return super()._get_per_token_logps_and_entropies(
                 model, input_ids, attention_mask, logits_to_keep, batch_size, compute_entropy, compute_aux_loss, **of_images
             )
-        parts, order = [], attention_mask.sum(dim=1).argsort(stable=True)
-        for rows in order.split(min(batch_size or len(order), ROWS_AT_ONCE)):  # as many on each process: under ZeRO-3 they go in step
+        rows, parts = Rows(input_ids, attention_mask, self._own_BT), []
+        order = rows.by_length(min(batch_size or len(input_ids), ROWS_AT_ONCE))  # as many on each process: under ZeRO-3 they go in step
+        for together in order:
             with self.accelerator.autocast():
-                parts.append(_score(model, input_ids[rows], attention_mask[rows], self._own_BT[rows]))
-        back = order.argsort()
+                parts.append(_score(model, rows[together]))
+        back = torch.cat(order).argsort()
         log_probs, entropies = zip(*parts, strict=True)
         return torch.cat(log_probs)[back], torch.cat(entropies)[back] if compute_entropy else None, None
 
 
-def _score(
-    model: Any, input_ids: torch.Tensor, attention_mask: torch.Tensor, own_BT: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """(B, T) log-probabilities, and entropies if the model's head computes them, of rows that are read from their first token on.
-
-    There is no mask: padding comes behind a row's end, where causal attention does not see it.
-    """
-    length, prompt = input_ids.shape[1], input_ids.shape[1] - own_BT.shape[1]
-    starts_B1, longest = attention_mask.argmax(dim=1, keepdim=True), int(attention_mask.sum(dim=1).max())
-    columns = (starts_B1 + torch.arange(longest, device=input_ids.device)).clamp(max=length - 1)
-    is_own = torch.nn.functional.pad(own_BT, (prompt, 0)).gather(1, columns).bool()
-    token_ids = input_ids.gather(1, columns)
+def _score(model: Any, rows: Rows) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """(B, T) log-probabilities, and entropies if the model's head computes them."""
+    token_ids, is_own, places = rows.unpadded()
     outputs = model(input_ids=token_ids, labels=token_ids.masked_fill(~is_own, -100), fused_lm_head=True)
-    places = (torch.arange(prompt, length, device=input_ids.device) - starts_B1 - 1).clamp(max=longest - 2)  # of what predicts a completion's tokens
 
     def laid_out(values: torch.Tensor | None) -> torch.Tensor | None:
-        return None if values is None else values.gather(1, places) * own_BT
+        return None if values is None else values.gather(1, places) * rows.own_BT
 
     return laid_out(outputs.log_probs), laid_out(outputs.entropy)
 

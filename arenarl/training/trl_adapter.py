@@ -32,14 +32,16 @@ from arenarl.rollout.engine import RolloutEngine
 from arenarl.rollout.policy import lora_config
 from arenarl.rollout.weight_sync import VLLMWeights
 from arenarl.run.processes import hold_gradients_once
-from arenarl.run.tracking import log_table, reporters
-from arenarl.run.zero3 import LONGEST_WAIT_S, clip_norm, deepspeed_file, start_deepspeed
+from arenarl.run.tracking import log_table
+from arenarl.run.trainer_arguments import common_arguments
+from arenarl.run.zero3 import clip_norm, deepspeed_file, start_deepspeed
 from arenarl.system.errors import UserError
 from arenarl.system.progress import process_count
 from arenarl.system.seeds import stable_seed
 from arenarl.tournament.mixed_model import JudgeVariances
 from arenarl.training.judging import Judging
 from arenarl.training.own_tokens import OwnTokensTrainer
+from arenarl.training.ppo import PPOTrainer
 from arenarl.training.rewarding import Arena, GroupOutcome
 from arenarl.training.rewards import center, leave_one_out, standardize
 from arenarl.training.step_records import group_records, outcome_metrics, rollout_table
@@ -75,7 +77,7 @@ def make_trainer(
         append_step(folder / "groups.jsonl", step, group_records(step, groups, outcomes, examine))
 
     every_few_steps = EveryFewSteps(config.rl.eval_steps, engine, act, has_acted)
-    trainer = OwnTokensTrainer(
+    trainer = trainer_class(config)(
         model=policy,
         args=grpo_arguments(config, folder, process_count(), use_cpu=not torch.cuda.is_available()),
         train_dataset=prompt_dataset(queries, config),
@@ -92,6 +94,11 @@ def make_trainer(
     return trainer
 
 
+def trainer_class(config: Config) -> Callable[..., GRPOTrainer]:
+    """What makes the trainer: PPO has a critic beside the policy."""
+    return partial(PPOTrainer, config=config) if config.rl.advantage == "gae" else OwnTokensTrainer
+
+
 def grpo_arguments(config: Config, folder: Path, processes: int, use_cpu: bool) -> GRPOConfig:
     """TRL's arguments for Eqs. 7 and 8, or what `rl` makes of them: advantages, ratios, clip range, KL, how token losses are averaged.
 
@@ -101,14 +108,10 @@ def grpo_arguments(config: Config, folder: Path, processes: int, use_cpu: bool) 
     micro_batches = rl.groups // processes * rollout.group_size // rl.micro_batch_size
     scale_rewards, _ = advantage_by_trl(rl)
     arguments = GRPOConfig(
-        output_dir=str(folder),
-        use_cpu=use_cpu,
-        bf16=config.policy.dtype == "bfloat16",
-        seed=config.seed,
+        **common_arguments(config, folder, use_cpu),
         max_steps=rl.steps,
         learning_rate=rl.learning_rate,
         lr_scheduler_type=rl.lr_scheduler,
-        optim="adamw_torch",
         max_grad_norm=clip_norm(rl.deepspeed, rl.max_grad_norm),
         per_device_train_batch_size=rl.micro_batch_size,
         gradient_accumulation_steps=micro_batches // rl.updates_per_rollout,
@@ -126,16 +129,9 @@ def grpo_arguments(config: Config, folder: Path, processes: int, use_cpu: bool) 
         scale_rewards=scale_rewards,
         multi_objective_aggregation="normalize_then_sum" if rl.advantage == "decoupled" else "sum_then_normalize",
         use_bias_correction_kl=False,
-        gradient_checkpointing=config.policy.gradient_checkpointing,
-        model_init_kwargs={"dtype": config.policy.dtype},
         shuffle_dataset=False,
         logging_steps=1,
         save_steps=rl.save_steps,
-        save_total_limit=2,
-        report_to=reporters(config.wandb),
-        disable_tqdm=True,
-        ddp_find_unused_parameters=False,
-        ddp_timeout=LONGEST_WAIT_S,
         deepspeed=deepspeed_file(rl.deepspeed),
     )
     if rl.deepspeed:
@@ -158,6 +154,7 @@ def advantage_by_trl(rl: RLConfig) -> tuple[str, Callable[[Sequence[float | None
         "leave_one_out": ("none", leave_one_out),
         "batch_std": ("batch", center),  # the standard deviation is that of centred rewards, not of rewards as TRL's alone would be
         "decoupled": ("group", list),  # TRL's normalize_then_sum does not look at the first
+        "gae": ("none", list),  # PPOTrainer puts its own in their place
     }[rl.advantage]
 
 

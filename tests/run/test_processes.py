@@ -85,6 +85,17 @@ def test_two_processes_make_the_update_of_one(replayed, method, layout):
     assert_the_same_update(replayed / "policy", replayed / "one" / method, replayed / layout / method)
 
 
+def test_two_processes_have_one_critic(replayed):
+    one, two = came_from(replayed, "one", "ppo"), came_from(replayed, "two", "ppo")
+    for rows, others in zip(one["advantages"], two["advantages"], strict=True):
+        assert len(rows) == len(others) == 16
+        # each process pads to the longest of its own
+        assert all(row[: len(other)] == pytest.approx(other, abs=1e-4) for row, other in zip(rows, others, strict=True))
+    assert [entry["critic/error"] for entry in two["log"][:2]] == pytest.approx([entry["critic/error"] for entry in one["log"][:2]], rel=1e-4)
+    assert max(map(abs, one["advantages"][1][0])) > 0.1 and one["log"][1]["critic/value"] != 0  # by a critic that has learned of the first step
+    assert_the_same_update(replayed / "policy", replayed / "one" / "ppo", replayed / "two" / "ppo")
+
+
 def assert_the_same_update(start, one, other):
     """Within the tolerance; and every tensor has moved by much more."""
     start, one, other = (load_file(folder / "model.safetensors") for folder in (start, one, other))

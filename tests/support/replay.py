@@ -23,13 +23,13 @@ from arenarl.rollout.policy import load_tokenizer
 from arenarl.system.atomic_files import write_json
 from arenarl.system.errors import guarded
 from arenarl.training import trl_adapter as adapter
-from arenarl.training.own_tokens import OwnTokensTrainer
 from arenarl.training.step_records import group_records, outcome_metrics
 from arenarl.trajectory import RolloutGroup, Trajectory, read_jsonl, read_queries
 
 METHODS = {
     "grpo": {}, "dapo": {"loss_type": "dapo"}, "dr_grpo": {"loss_type": "dr_grpo"}, "gspo": {"importance_sampling_level": "sequence"},
 }  # fmt: skip
+PPO = {"advantage": "gae", "loss_type": "dapo", "critic_learning_rate": 1e-3}  # which DeepSpeed does not share out
 PROCESSES = int(os.environ.get("WORLD_SIZE", "1"))
 TURNS = (1, 6)  # of every trajectory of process 0, and of process 1
 SEARCH = '<think>\nlook\n</think>\n\n<tool_call>\n{"name": "universal_search", "arguments": {"query": "quiet cafe in Chengdu"}}\n</tool_call>'
@@ -65,17 +65,17 @@ class Ragged(TransformersGenerator):
         return GeneratedTurn([*self.tokenizer.encode(text), self.tokenizer.eos_token_id])
 
 
-class Watched(OwnTokensTrainer):
-    """The trainer that keeps the advantages of all processes, in the order of the batch."""
+def kept_advantages(trainer):
+    """Those of all processes in the order of the batch, a step an entry, as the trainer goes on."""
+    kept, generate = [], trainer._generate_and_score_completions
 
-    def __init__(self, **arguments):
-        super().__init__(**arguments)
-        self.advantages = []
-
-    def _generate_and_score_completions(self, inputs):
-        output = super()._generate_and_score_completions(inputs)
-        self.advantages.append(gather_object(output["advantages"].tolist()))
+    def generate_and_keep(inputs):
+        output = generate(inputs)
+        kept.append(gather_object(output["advantages"].tolist()))
         return output
+
+    trainer._generate_and_score_completions = generate_and_keep
+    return kept
 
 
 def config_of(deepspeed, **keys):
@@ -97,7 +97,7 @@ def train(folder, target, config, engine, act=None):
     arena = arena_of(config, trainer_judge_of(config, examine=examine))
     kept = []
     curve = adapter.EveryFewSteps(1 if act else 0, engine, act)
-    curve.trainer = trainer = Watched(
+    curve.trainer = trainer = adapter.trainer_class(config)(
         model=str(folder / "policy"),
         args=adapter.grpo_arguments(config, target, PROCESSES, use_cpu=True),
         train_dataset=adapter.prompt_dataset(queries, config),
@@ -111,17 +111,18 @@ def train(folder, target, config, engine, act=None):
         ),
         callbacks=[curve],
     )
+    advantages = kept_advantages(trainer)
     trainer.train()
     held = gather_object([sum(parameter.numel() for parameter in trainer.model.parameters())])
     trainer.save_model(str(target))
     if trainer.is_world_process_zero():
-        came_from = {"advantages": trainer.advantages, "kept": kept, "log": trainer.state.log_history, "weights_held": held}
+        came_from = {"advantages": advantages, "kept": kept, "log": trainer.state.log_history, "weights_held": held}
         write_json(target / "came_from.json", came_from)
 
 
 def main():
     folder, layout, deepspeed = Path(sys.argv[1]), sys.argv[2], (sys.argv[3:] or [None])[0]
-    for method, keys in METHODS.items():
+    for method, keys in (METHODS if deepspeed else METHODS | {"ppo": PPO}).items():
         train(folder, folder / layout / method, config_of(deepspeed, **keys), Recorded(folder / "recorded.jsonl"))
     if PROCESSES == 1:
         return

@@ -1,0 +1,85 @@
+"""PPO's critic: what a trajectory will still be rewarded with, before each of the policy's own tokens.
+
+A model of its own that begins as the policy, with a value head in place of the output head, as AgentGym-RL's PPO has it. It has its own
+optimizer, so that the policy's trainer stays TRL's. Each process holds it whole.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from accelerate import Accelerator
+
+from arenarl.config.schema import PolicyConfig, RLConfig
+from arenarl.rollout.policy import load_model, lora_config
+from arenarl.training.own_tokens import Rows
+
+FILE = "critic.pt"  # of a checkpoint
+
+
+class Critic:
+    """Begins as the policy at a path, and expects 0 of everything."""
+
+    def __init__(self, path: str, policy: PolicyConfig, rl: RLConfig, accelerator: Accelerator):
+        self.rl, self.accelerator = rl, accelerator
+        self.model = _with_value_head(path, policy).to(accelerator.device).train()
+        self.trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        self.optimizer = torch.optim.AdamW(self.trained, lr=rl.critic_learning_rate, weight_decay=0.0)
+
+    @torch.no_grad()
+    def values(self, rows: Rows) -> torch.Tensor:
+        """(B, T): of the state before each own token; 0 elsewhere."""
+        order = rows.by_length(self.rl.micro_batch_size)
+        return torch.cat([self._values(rows[part]) for part in order])[torch.cat(order).argsort()]
+
+    def fit(self, rows: Rows, returns_BT: torch.Tensor) -> float:
+        """Takes `rl.updates_per_rollout` steps towards what came, each on its share of the rows. The mean squared error that it began with."""
+        shares = torch.arange(len(returns_BT)).tensor_split(self.rl.updates_per_rollout)
+        errors = [self._step(rows[share], returns_BT[share]) for share in shares]
+        return sum(errors) / len(errors)
+
+    def _step(self, rows: Rows, returns_BT: torch.Tensor) -> float:
+        """The loss is half the squared error, a mean over the own tokens of all processes."""
+        error = torch.zeros((), device=returns_BT.device)
+        for part in rows.by_length(self.rl.micro_batch_size):
+            squared = (self._values(rows[part]) - returns_BT[part] * rows.own_BT[part]).square().sum()
+            (squared / 2).backward()
+            error += squared.detach()
+        tokens = self.accelerator.reduce(rows.own_BT.sum()).clamp(min=1)
+        for parameter in self.trained:
+            parameter.grad = self.accelerator.reduce(parameter.grad) / tokens
+        torch.nn.utils.clip_grad_norm_(self.trained, self.rl.max_grad_norm)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return (self.accelerator.reduce(error) / tokens).item()
+
+    def _values(self, rows: Rows) -> torch.Tensor:
+        token_ids, _, places = rows.unpadded()
+        with self.accelerator.autocast():
+            values = self.model(input_ids=token_ids).logits[..., 0]
+        return values.float().gather(1, places) * rows.own_BT
+
+    def save(self, checkpoint: Path) -> None:
+        torch.save({"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}, checkpoint / FILE)
+
+    def load(self, checkpoint: Path) -> None:
+        saved = torch.load(checkpoint / FILE, map_location=self.accelerator.device, weights_only=True)
+        self.model.load_state_dict(saved["model"])
+        self.optimizer.load_state_dict(saved["optimizer"])
+
+
+def _with_value_head(path: str, policy: PolicyConfig) -> torch.nn.Module:
+    """The policy, whose output head gives one number, 0 at first; with LoRA where the policy has it, but for the head."""
+    model = load_model(path, policy.dtype)
+    head = torch.nn.Linear(model.config.hidden_size, 1, dtype=model.dtype)
+    for parameter in head.parameters():
+        torch.nn.init.zeros_(parameter)
+    model.config.tie_word_embeddings = False
+    model.set_output_embeddings(head)
+    if policy.gradient_checkpointing:
+        model.gradient_checkpointing_enable()
+    if not policy.lora_rank:
+        return model
+    from peft import get_peft_model
+
+    return get_peft_model(model, replace(lora_config(policy.lora_rank), modules_to_save=["lm_head"]))

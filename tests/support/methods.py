@@ -1,0 +1,150 @@
+"""A method's trainer on fixed trajectories and scores: everything between them and the loss is the real thing."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import torch
+from parts import arena_of
+from trl import GRPOTrainer
+
+from arenarl.config.load import load_config
+from arenarl.domains.rubrics import domain_rubric
+from arenarl.domains.travel.truth import ANSWER_DIMENSIONS, PATH_DIMENSIONS
+from arenarl.judges.judge import Verdict
+from arenarl.rollout.engine import RolloutEngine
+from arenarl.rollout.generation import GeneratedTurn
+from arenarl.rollout.policy import lora_config
+from arenarl.training import trl_adapter as adapter
+from arenarl.trajectory import Query
+
+ROOT = Path(__file__).resolve().parents[2]
+TOTAL = domain_rubric("travel", "en").total
+QUERIES = [Query(f"q{index}", "travel", "Search", "en", f"Find a quiet cafe, please, number {index}.") for index in range(2)]
+SEARCH = '{"name": "universal_search", "arguments": {"query": "quiet cafe in Chengdu"}}'
+INVALID = 7  # the last trajectory of the second group has no answer
+SCORES = [9, 3, 3, 5, 2, None, 8, None]  # a tie, a missing verdict, and the invalid one, which is not judged
+REWARDS = np.array([[0.9, 0.3, 0.3, 0.5], [0.2, np.nan, 0.8, 0.0]])  # pointwise, of 10; invalid is 0
+TINY = [
+    "wandb.mode=disabled", "rollout.group_size=4", "rl.groups=2", "rl.micro_batch_size=8", "rl.updates_per_rollout=1",
+    "rl.steps=2", "rl.save_steps=2", "rl.eval_steps=2",
+]  # fmt: skip
+
+
+class Playback:
+    """A policy whose k-th trajectory is always the same; those with an odd number search first, and some say more than others."""
+
+    model = None
+
+    def __init__(self, tokenizer):
+        self.tokenizer = tokenizer
+        self.rows = {}
+
+    async def generate(self, request):
+        before = re.findall(r"look (\d+)", self.tokenizer.decode(request.token_ids))
+        if before:
+            row = int(before[-1])
+        else:
+            row = self.rows.setdefault(request.seed, len(self.rows)) % len(SCORES)  # the same for one that is begun again
+        if row % 2 and not before:
+            text = f"<think>\nlook {row}\n</think>\n\n<tool_call>\n{SEARCH}\n</tool_call>"
+        else:
+            text = "no idea" if row == INVALID else f"<think>\n{'so ' * row}\n</think>\n\n<answer>\nplace {row}\n</answer>"
+        return GeneratedTurn([*self.tokenizer.encode(text), self.tokenizer.eos_token_id])
+
+
+class Scorer:
+    """Gives the k-th trajectory the k-th score, whether it sees it alone or beside another; None is no verdict."""
+
+    def __init__(self, scores):
+        self.scores = scores
+
+    async def score(self, query, trajectory, answer_only=False, repeat=0):
+        return self._verdict(trajectory)
+
+    async def compare(self, query, first, second, repeat=0):
+        return self._verdict(first, second)
+
+    def _verdict(self, *trajectories):
+        scores = [self.scores[int(trajectory.answer.split()[-1])] for trajectory in trajectories]
+        return None if None in scores else Verdict(tuple(dict.fromkeys(PATH_DIMENSIONS + ANSWER_DIMENSIONS, score) for score in scores), TOTAL)
+
+
+class Method:
+    """A config's trainer, TRL's or `ours`, with its rollouts made and scored: `batch` is what TRL puts into its loss."""
+
+    def __init__(self, policy_path, model, tokenizer, compact, folder, name, *overrides, scores=SCORES, ours=False):
+        self.initial = model  # which nobody trains
+        self.config = load_config(ROOT / "configs" / f"{name}.yaml", [*TINY, *overrides])
+        engine = RolloutEngine(Playback(tokenizer), tokenizer, lambda: compact, self.config.rollout, schemas_in_prompt=False)
+        arena, self.outcomes = arena_of(self.config, Scorer(scores)), []
+        clock = adapter.EveryFewSteps(0, engine, act=lambda step: None)
+        self.trainer = (adapter.trainer_class(self.config) if ours else GRPOTrainer)(
+            model=policy_path,
+            args=adapter.grpo_arguments(self.config, folder, processes=1, use_cpu=True),
+            train_dataset=adapter.prompt_dataset(QUERIES, self.config),
+            processing_class=tokenizer,
+            rollout_func=adapter.rollout_function(engine, arena, QUERIES, self.config),
+            reward_funcs=adapter.reward_functions(arena, self._log, lambda *step: None, self.config),
+            callbacks=[clock],
+            peft_config=lora_config(self.config.policy.lora_rank),
+        )
+        clock.trainer = self.trainer
+        self.trainer.current_gradient_accumulation_steps = 1  # set by `train` otherwise
+
+    def _log(self, groups, outcomes):
+        self.outcomes += outcomes
+        return {}
+
+    def roll_out(self):
+        self.trainer.model.train()
+        self.batch = self.trainer._generate_and_score_completions([{"prompt": query.query_id} for query in QUERIES for _ in range(4)])
+        return self
+
+    @property
+    def advantages(self):
+        return self.batch["advantages"].numpy().reshape(2, 4)
+
+    @property
+    def own(self):
+        """(8, T): the policy's own tokens."""
+        return (self.batch["completion_mask"] * self.batch["tool_mask"]).numpy().astype(bool)
+
+    def logps(self, model):
+        """(8, T) log-probabilities of the completions at the rollout's temperature, row by row and without padding; 0 behind the end."""
+        temperature, batch = self.config.rollout.temperature, self.batch
+        logps = np.zeros(batch["completion_ids"].shape)
+        for row in range(len(logps)):
+            prompt = batch["prompt_ids"][row][batch["prompt_mask"][row].bool()]
+            completion = batch["completion_ids"][row][batch["completion_mask"][row].bool()]
+            with torch.no_grad():
+                logits = model(torch.cat([prompt, completion])[None]).logits[0, len(prompt) - 1 : -1].double() / temperature
+            logps[row, : len(completion)] = (logits.gather(1, completion[:, None])[:, 0] - logits.logsumexp(1)).numpy()
+        return logps
+
+    def loss(self, logps, old, ref):
+        """TRL's loss, for given (8, T) log-probabilities of the old and the reference policy."""
+        inputs = {**self.batch, "old_per_token_logps": torch.tensor(old, dtype=torch.float32)}
+        if self.config.rl.beta:
+            inputs["ref_per_token_logps"] = torch.tensor(ref, dtype=torch.float32)
+        return self.trainer._compute_loss(self.trainer.model, inputs).item()
+
+
+def loss_by_hand(rl, max_tokens, logps, old, ref, own, advantages):
+    """Eq. 8 and its relatives, a number at a time; `advantages` are (8, T)."""
+    low, high = rl.epsilon, rl.epsilon if rl.epsilon_high is None else rl.epsilon_high
+    by_row = []
+    for row in range(len(logps)):
+        tokens = [t for t in range(logps.shape[1]) if own[row, t]]
+        mean_log_ratio = sum(logps[row, t] - old[row, t] for t in tokens) / len(tokens)
+        losses = []
+        for t in tokens:
+            ratio = np.exp(mean_log_ratio if rl.importance_sampling_level == "sequence" else logps[row, t] - old[row, t])
+            clipped = min(max(ratio, 1 - low), 1 + high)
+            away = ref[row, t] - logps[row, t]
+            losses.append(-min(ratio * advantages[row, t], clipped * advantages[row, t]) + rl.beta * (np.exp(away) - away - 1))
+        by_row.append(losses)
+    if rl.loss_type == "grpo":
+        return sum(sum(losses) / len(losses) for losses in by_row) / len(by_row)
+    total = sum(sum(losses) for losses in by_row)
+    return total / (sum(map(len, by_row)) if rl.loss_type == "dapo" else len(by_row) * max_tokens)

@@ -1,0 +1,158 @@
+"""PPO: advantages and values token by token, worked out by hand; what its critic learns, and that it is in the checkpoints."""
+
+import numpy as np
+import pytest
+import torch
+from methods import REWARDS, loss_by_hand
+
+from arenarl.config.load import load_config
+from arenarl.plan.stage import Stage
+from arenarl.system.errors import UserError
+from arenarl.training import trl_adapter as adapter
+from arenarl.training.critic import FILE
+from arenarl.training.ppo import PPOTrainer, generalized_advantages
+
+PPO = "methods/ppo"
+
+
+def gae_by_hand(reward, values, discount, gae_lambda):
+    """The sum over what lies ahead of each token: A_t = sum over l of (discount lambda)^l delta_{t+l}."""
+    ahead, rewards = [*values, 0.0][1:], [0.0] * len(values)
+    rewards[-1:] = [reward] if values else []
+    deltas = [r + discount * after - value for r, after, value in zip(rewards, ahead, values, strict=True)]
+    return [sum((discount * gae_lambda) ** later * delta for later, delta in enumerate(deltas[t:])) for t in range(len(values))]
+
+
+@pytest.mark.parametrize(("discount", "gae_lambda"), [(1.0, 1.0), (1.0, 0.0), (0.9, 0.95), (0.5, 0.3)])
+def test_time_runs_over_the_policy_s_own_tokens(discount, gae_lambda):
+    generator = torch.Generator().manual_seed(0)
+    own, values = torch.randint(0, 2, (5, 12), generator=generator), torch.randn(5, 12, generator=generator)
+    own[4] = 0
+    found = generalized_advantages(torch.arange(5.0), values, own, discount, gae_lambda)
+    for row in range(5):
+        is_own = own[row].bool()
+        assert found[row, is_own].tolist() == pytest.approx(gae_by_hand(float(row), values[row, is_own].tolist(), discount, gae_lambda), abs=1e-5)
+        assert not found[row, ~is_own].any()
+
+
+def test_with_lambda_1_a_token_s_advantage_is_the_reward_less_its_value_and_with_0_it_is_the_next_value_s_gain():
+    values, own = torch.tensor([[0.2, 5.0, 0.5, 0.1]]), torch.tensor([[1, 0, 1, 1]])
+    assert generalized_advantages(torch.tensor([1.0]), values, own, 1.0, 1.0).tolist() == [pytest.approx([0.8, 0, 0.5, 0.9])]
+    assert generalized_advantages(torch.tensor([1.0]), values, own, 1.0, 0.0).tolist() == [pytest.approx([0.3, 0, -0.4, 0.9])]
+
+
+def values_by_hand(made, critic):
+    """(8, T): what the critic says at the token before each own one, row by row and without padding; 0 elsewhere."""
+    batch, values = made.batch, np.zeros(made.own.shape)
+    for row in range(len(values)):
+        prompt = batch["prompt_ids"][row][batch["prompt_mask"][row].bool()]
+        completion = batch["completion_ids"][row][batch["completion_mask"][row].bool()]
+        with torch.no_grad():
+            found = critic(torch.cat([prompt, completion])[None]).logits[0, len(prompt) - 1 : -1, 0]
+        values[row, : len(completion)] = found.numpy()
+    return values * made.own
+
+
+@pytest.fixture
+def ppo(method):
+    return lambda *overrides: method(PPO, *overrides, ours=True)
+
+
+def test_advantages_and_loss_are_those_worked_out_by_hand(ppo, monkeypatch):
+    made = ppo("rl.discount=0.9", "rl.gae_lambda=0.8")
+    critic = made.trainer.critic
+    torch.manual_seed(0)
+    critic.model.lm_head.weight.data.normal_(std=0.5)  # else every value is 0
+    monkeypatch.setattr(critic, "fit", lambda rows, returns_BT: 0.0)
+    made.roll_out()
+    values, own, rewards = values_by_hand(made, critic.model), made.own, REWARDS.reshape(8)
+    counted = own & np.isfinite(rewards)[:, None]
+    expected = np.zeros(own.shape)
+    for row in range(8):
+        if np.isfinite(rewards[row]):
+            expected[row, own[row]] = gae_by_hand(rewards[row], values[row, own[row]].tolist(), 0.9, 0.8)
+    expected[counted] = (expected[counted] - expected[counted].mean()) / expected[counted].std()
+    advantages = made.batch["advantages"].numpy()
+    assert advantages == pytest.approx(expected, abs=2e-4)
+    assert not advantages[5].any() and np.ptp(advantages[0][own[0]]) > 0.1
+
+    logps = made.logps(made.initial)
+    rng = np.random.default_rng(0)
+    old, ref = logps + rng.normal(scale=0.3, size=logps.shape), logps + rng.normal(size=logps.shape)
+    rl = made.config.rl
+    by_hand = loss_by_hand(rl, made.config.rollout.max_tokens, logps, old, ref, own, expected)
+    assert made.loss(logps, old, ref) == pytest.approx(by_hand, rel=1e-4, abs=3e-6)
+
+
+def test_the_critic_s_step_is_that_of_half_the_squared_error_over_all_own_tokens(ppo):
+    made = ppo("rl.micro_batch_size=4", "rl.max_grad_norm=1e9")
+    critic = made.trainer.critic
+    before = {name: weight.clone() for name, weight in critic.model.state_dict().items()}
+    made.roll_out()  # of values that are all 0, towards the rewards
+    rewards, own = REWARDS.reshape(8), made.own & np.isfinite(REWARDS.reshape(8))[:, None]
+    error = sum(rewards[row] ** 2 * own[row].sum() for row in range(8) if np.isfinite(rewards[row])) / own.sum()
+    assert made.trainer._metrics["train"]["critic/error"][-1] == pytest.approx(error, rel=1e-4)
+    assert made.trainer._metrics["train"]["critic/value"][-1] == 0
+
+    other = ppo().trainer.critic.model
+    other.load_state_dict(before)
+    optimizer = torch.optim.AdamW(other.parameters(), lr=made.config.rl.critic_learning_rate, weight_decay=0.0)
+    loss = 0.0
+    for row in np.flatnonzero(np.isfinite(rewards)):
+        ids, mask = (torch.cat([made.batch[f"prompt_{what}"][row], made.batch[f"completion_{what}"][row]]) for what in ("ids", "mask"))
+        values = other(ids[mask.bool()][None]).logits[0, :, 0]
+        places = np.flatnonzero(own[row]) + int(made.batch["prompt_mask"][row].sum()) - 1
+        loss = loss + ((values[places] - rewards[row]) ** 2).sum() / 2 / own.sum()
+    loss.backward()
+    optimizer.step()
+    after = critic.model.state_dict()
+    assert any(not weight.equal(before[name]) for name, weight in after.items())
+    for name, weight in other.state_dict().items():
+        torch.testing.assert_close(after[name], weight, atol=2e-5, rtol=1e-3)
+
+
+def test_the_critic_learns_what_the_rewards_are(ppo):
+    made = ppo("rl.steps=30", "rl.save_steps=30", "rl.critic_learning_rate=3e-3", "rl.learning_rate=1e-9")
+    made.trainer.train()
+    errors = [entry["critic/error"] for entry in made.trainer.state.log_history if "critic/error" in entry]
+    assert len(errors) == 30 and errors[-1] < errors[0] / 4
+
+
+def test_a_run_goes_on_from_its_checkpoint_with_the_critic_that_it_had(ppo, tmp_path):
+    whole = ppo("rl.steps=4")
+    whole.trainer.train()
+    assert (tmp_path / "checkpoint-2" / FILE).is_file()
+    resumed = ppo("rl.steps=4")
+    resumed.trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+    for one, other in ((whole.trainer.model, resumed.trainer.model), (whole.trainer.critic.model, resumed.trainer.critic.model)):
+        weights = other.state_dict()
+        assert all(weight.equal(weights[name]) for name, weight in one.state_dict().items())
+
+
+def test_several_updates_of_the_policy_are_as_many_of_the_critic(ppo):
+    made = ppo("rl.updates_per_rollout=2", "rl.micro_batch_size=4", "rl.steps=4")
+    made.trainer.train()
+    assert {int(state["step"]) for state in made.trainer.critic.optimizer.state.values()} == {4}
+
+
+def test_with_lora_the_critic_has_adapters_too_and_a_head_that_is_trained_whole(ppo):
+    made = ppo("policy.lora_rank=2", "rl.critic_learning_rate=1e-2")
+    critic = made.trainer.critic
+    trained = {name for name, weight in critic.model.named_parameters() if weight.requires_grad}
+    assert trained and all("lora_" in name or "lm_head" in name for name in trained)
+    made.roll_out()
+    assert critic.model.get_base_model().lm_head.modules_to_save["default"].weight.abs().max() > 0
+
+
+@pytest.mark.parametrize("override", ["rl.method=agentevol", "rl.deepspeed=ds_config.json", "rl.importance_sampling_level=sequence"])
+def test_what_ppo_cannot_do_is_refused(override):
+    with pytest.raises(UserError, match="critic that each process holds whole"):
+        load_config(f"configs/{PPO}.yaml", [override])
+
+
+def test_the_config_chooses_the_trainer_and_the_plan_counts_the_critic():
+    one, other = (load_config(f"configs/methods/{name}.yaml", ["policy.model=Qwen/Qwen3-1.7B"]) for name in ("ppo", "grpo"))
+    assert adapter.trainer_class(one).func is PPOTrainer and adapter.trainer_class(other) is adapter.OwnTokensTrainer
+    parts = [Stage(config, "rl").training.states() for config in (one, other)]
+    assert set(parts[0]) - set(parts[1]) == {"critic"}
+    assert parts[0]["critic"] == sum(parts[0][part] for part in ("parameters", "gradients", "Adam's two moments"))
