@@ -30,7 +30,7 @@ ACCEPTED = {  # what is legitimate for all keys of a kind; where there may be no
 }  # fmt: skip
 OF_KEY = {  # ... and for single keys
     "policy.lora_rank": {"0"}, "rl.eval_steps": {"0"}, "rl.advantage_ddof": {"0"}, "sft.warmup_ratio": {"0", TINY}, "sft.adam_beta2": {"0", TINY},
-    "rl.epsilon": {TINY}, "rl.keep_from": {"-1", "0", TINY},
+    "rl.epsilon": {TINY}, "rl.keep_from": {"-1", "0", TINY}, "rl.discount": {"0", TINY}, "rl.gae_lambda": {"0", TINY},
     "rl.epsilon_high": {TINY, "null"}, "rollout.vllm_memory": {TINY}, "rollout.vllm_sleep": set(), "rollout.server_url": set(),
     "environment.search.web.endpoint": {"null"},
     "data.source": {"[]"} | {f"[{text}]" for text in TEXT}, "data.research.hop_weights": {f"[{TINY}]"}, "judge.train.query_rubrics": {"null"},
