@@ -8,7 +8,7 @@ from arenarl.evaluation.statistics import shown_figures
 from arenarl.report.provenance import provenance
 from arenarl.trajectory import Query, Trajectory, assistant_text
 
-HEADS = {  # figure -> heading and unit; a figure without one goes by its name
+HEADS = {  # figure -> heading and unit
     "win_rate": "win rate %",
     "score": "score 0-10",
     "quality": "quality 0-10",
@@ -18,12 +18,26 @@ HEADS = {  # figure -> heading and unit; a figure without one goes by its name
     "tool_calls": "tool calls",
     "win_rate_valid": "win rate % of valid",
     "accuracy": "accuracy %",
-    "pass_at_4": "pass@4 %",
     "entity_recall": "entities %",
     "facts_covered": "facts %",
+    "success": "success %",
+    "subgoals": "subgoals %",
 }
 PASSES = {"win": "beats the baseline", "constraints": "meets all constraints", "accuracy": "answers correctly"}  # what pass@k counts
 STAGES = ("data", "sft", "rl", "evaluate")
+
+
+def heading(figure: str) -> str:
+    """Of a table's column; a figure without one goes by its name.
+
+    >>> [heading(figure) for figure in ("win_rate", "greedy_success", "pass_at_2", "own")]
+    ['win rate %', 'greedy: success %', 'pass@2 %', 'own']
+    """
+    if figure.startswith("greedy_"):
+        return f"greedy: {heading(figure.removeprefix('greedy_'))}"
+    if figure.startswith("pass_at_"):
+        return f"pass@{figure.removeprefix('pass_at_')} %"
+    return HEADS.get(figure, figure)
 
 
 def summary_of_run(config: Config, figures: dict[str, Any], reference: str | None = None) -> dict[str, Any]:
@@ -83,7 +97,7 @@ def _print_rows(rows: list[list[str]]) -> None:
 def columns_of(policies: dict[str, dict[str, Any]]) -> dict[str, str]:
     """Figures that some policy has, with their headings."""
     names = shown_figures({name: figure for figures in policies.values() for name, figure in figures.items()})
-    return {name: HEADS.get(name, name) for name in names}
+    return {name: heading(name) for name in names}
 
 
 def turns_rows(policies: dict[str, dict[str, Any]]) -> list[list[str]]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from arenarl.plan import scale
 from arenarl.report import markdown
 from arenarl.report.conclusion import print_conclusion
-from arenarl.report.summary import HEADS, format_figure, print_table
+from arenarl.report.summary import format_figure, heading, print_table
 from arenarl.studies import bench_worlds, fidelity, judge_reliability, noise_grid, search_recall
 from arenarl.system.atomic_files import read_json
 from arenarl.system.errors import guarded
@@ -80,7 +80,7 @@ def results_table(results: Path, rows: dict[str, tuple[str, str]] = ROWS, column
                 for decoding, figures in summary[name].items():
                     cells = [method, f"`{config}`", str(summary["seed"]), f"{name}, {decoding}"]
                     lines.append(cells + [format_figure(figures.get(figure)) for figure in columns])
-    return markdown.table(["method", "config", "seed", "checkpoint", *(HEADS[name] for name in columns)], lines)
+    return markdown.table(["method", "config", "seed", "checkpoint", *map(heading, columns)], lines)
 
 
 def research_table(results: Path) -> str:

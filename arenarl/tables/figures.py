@@ -1,4 +1,4 @@
-"""A table's figure, in the style of a run's (`report/figures.py`): every row's win rate with its interval and its seeds, and the learning curves."""
+"""A table's figure, in the style of a run's (`report/figures.py`): every row's figure with its interval and its seeds, and the learning curves."""
 
 from pathlib import Path
 from typing import Any
@@ -8,15 +8,21 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from arenarl.report.figures import LINES, STYLE, plot_band, save_figure
+from arenarl.report.summary import heading
 from arenarl.studies import signal_figures
 from arenarl.tables.rows import Table
+
+FILES = {"win_rate": "win_rates"}
 
 
 def draw(summary: dict[str, Any], table: Table, found: dict[str, dict[int, dict[str, Any]]], folder: Path) -> list[str]:
     """Write the figures into `folder`, as PNG and SVG; their names."""
     curves = {row: [run["curve"] for run in seeds.values() if run["curve"]] for row, seeds in found.items()}
     with mpl.rc_context(STYLE):
-        figures = {"win_rates": win_rates(summary, found), "curves": learning_curves({row: of for row, of in curves.items() if of}, table, summary)}
+        figures = {
+            FILES.get(table.figure, table.figure): all_rows(table, summary, found),
+            "curves": learning_curves({row: of for row, of in curves.items() if of}, table, summary),
+        }
         for name, figure in figures.items():
             save_figure(figure, folder / name)
     names = list(figures)
@@ -28,26 +34,26 @@ def draw(summary: dict[str, Any], table: Table, found: dict[str, dict[int, dict[
     return names
 
 
-def win_rates(summary: dict[str, Any], found: dict[str, dict[int, dict[str, Any]]]) -> Figure:
+def all_rows(table: Table, summary: dict[str, Any], found: dict[str, dict[int, dict[str, Any]]]) -> Figure:
     """A line for each row: mean and 95 % interval over seeds, the seeds as small dots."""
     rows = [row for row in summary["rows"] if row["seeds"]][::-1]
     figure = Figure(figsize=(8.0, 0.9 + 0.34 * len(rows)), layout="constrained")
     axes = figure.subplots()
     for place, row in enumerate(rows):
-        values = [run["figures"]["win_rate"] for run in found[row["row"]].values()]
+        values = [run["figures"][table.figure] for run in found[row["row"]].values()]
         axes.plot(values, [place] * len(values), linestyle="", marker="|", color=LINES[1]["color"], markersize=7)
         low, high = row["ci"] if row["ci"][0] is not None else (row["mean"], row["mean"])
         axes.errorbar(row["mean"], place, xerr=[[row["mean"] - low], [high - row["mean"]]], color=LINES[0]["color"], marker="o", capsize=3)
     axes.set_yticks(range(len(rows)), [row["label"] for row in rows])
-    axes.set_xlabel(f"win rate of sampled trajectories, {' and '.join(summary['judge'])} judge, %\ndot and bar: mean, 95 % over seeds; ticks: seeds")
+    axes.set_xlabel(f"{_described(table, summary, ' of sampled trajectories')}\ndot and bar: mean, 95 % over seeds; ticks: seeds")
     axes.set_title(summary["title"])
     return figure
 
 
 def learning_curves(curves: dict[str, list[list[dict[str, Any]]]], table: Table, summary: dict[str, Any]) -> Figure:
-    """Win rate and true quality over training, means over seeds; bands of the reference only, from its lowest seed to its highest."""
+    """The table's figure and true quality over training, means over seeds; bands of the reference only, from its lowest seed to its highest."""
     figure = Figure(figsize=(9.5, 3.6), layout="constrained")
-    panels = {"win_rate": f"win rate, {' and '.join(summary['judge'])} judge, %", "quality": "true quality, 0 to 10"}
+    panels = {table.figure: _described(table, summary), "quality": "true quality, 0 to 10"}
     colours = mpl.colormaps["cividis"](np.linspace(0, 0.9, len(curves)))
     for axes, (name, title) in zip(figure.subplots(1, 2), panels.items(), strict=True):
         for place, (row, seeds) in enumerate(curves.items()):
@@ -63,3 +69,8 @@ def learning_curves(curves: dict[str, list[list[dict[str, Any]]]], table: Table,
         axes.set_xlabel("share of the training steps")
     figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside right center")
     return figure
+
+
+def _described(table: Table, summary: dict[str, Any], of: str = "") -> str:
+    name = heading(table.figure).removesuffix(" %")
+    return f"{name}{of}, {' and '.join(summary['judge'])} judge, %" if table.figure == "win_rate" else f"{name}{of}, %"

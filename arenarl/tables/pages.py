@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from arenarl.report import markdown
-from arenarl.report.summary import HEADS, format_figure
+from arenarl.report.summary import format_figure, heading
 from arenarl.studies.signal_figures import SIGNALS, TOLD
 from arenarl.system.atomic_files import read_json, write_json, write_text
 from arenarl.tables.figures import draw
 from arenarl.tables.rows import Row, Table
 from arenarl.tables.summary import Found, compare_all, read_found, summary_of_table
 
-IN_SHORT = ("win_rate", "quality")  # figures of the short table, which the page does not repeat
+EXTRAS = ("greedy_", "pass_at_")  # figures that the short table has where they were measured
 
 
 def write_tables(names: Sequence[str], tables: dict[str, Table], results: Path, folder: str = "tables", quick: bool = False) -> str:
@@ -40,32 +40,35 @@ def _write_table(name: str, table: Table, summary: dict[str, Any], found: Found,
 
 
 def method_table(table: Table, summary: dict[str, Any]) -> str:
-    """A line a row: win rate, difference from the reference, noise-free quality, judge calls."""
+    """A line a row: its figure, difference from the reference, noise-free quality, judge calls."""
     differences = _from_reference(table, summary)
     lines = [
         [row["label"], _figure(row), _difference(differences.get(row["row"])), _figure(row["figures"].get("quality")), _calls(row)]
         for row in _run_rows(table, summary)
     ]
-    return markdown.table(["method", "win rate %", _less(table), "quality 0-10", "judge calls"], lines)
+    return markdown.table(["method", heading(table.figure), _less(table), heading("quality"), "judge calls"], lines)
 
 
 def short_table(table: Table, summary: dict[str, Any]) -> str:
-    """What docs/results.md shows: a row's win rate, its difference from the reference, what it cost, and the paper's figure."""
-    head = ["method", "row", "win rate %", *([_less(table)] if table.compare_with_reference else []), "quality 0-10", "judge calls", "seeds"]
+    """What docs/results.md shows: a row's figure, its difference from the reference, what it cost, and the paper's figure."""
+    extras = [figure for figure in _columns(summary, "figures") if figure.startswith(EXTRAS)]
+    head = ["method", "row", heading(table.figure), *([_less(table)] if table.compare_with_reference else []), *map(heading, extras)]
+    head += [heading("quality"), "judge calls", "seeds"]
     head += [f"paper, {table.paper_columns[-1]}"] if table.paper_columns else []
     differences = _from_reference(table, summary)
     lines = []
     for row in _run_rows(table, summary):
         cells = [row["label"], f"`{row['row']}`", _figure(row), *([_difference(differences.get(row["row"]))] if table.compare_with_reference else [])]
-        cells += [_figure(row["figures"].get("quality")), _calls(row), str(len(row["seeds"]))]
+        cells += [_figure(row["figures"].get(figure)) for figure in (*extras, "quality")] + [_calls(row), str(len(row["seeds"]))]
         lines.append(cells + ([_paper(row["paper"])[-1]] if table.paper_columns else []))
     return "\n\n".join([markdown.table(head, lines), *_pairs_table(table, summary), *_signals_table(table, summary)])
 
 
 def page(name: str, table: Table, summary: dict[str, Any], figures: Sequence[str]) -> str:
     """results/<table>/README.md: all figures, and the same rows at the paper's scale."""
-    subtasks, others = _columns(summary, "by_subtask"), [name for name in _columns(summary, "figures") if name not in IN_SHORT]
-    head = ["row", "win rate %", *(f"{subtask} %" for subtask in subtasks), *(HEADS.get(name, name) for name in others), "minutes"]
+    subtasks, figures_of_rows = _columns(summary, "by_subtask"), _columns(summary, "figures")
+    others = [name for name in figures_of_rows if name not in (table.figure, "quality") and not name.startswith(EXTRAS)]
+    head = ["row", heading(table.figure), *(f"{subtask} %" for subtask in subtasks), *map(heading, others), "minutes"]
     head += [f"curve, step {step} %" for step in table.curve_steps]
     lines = []
     for row in _run_rows(table, summary):
@@ -76,8 +79,10 @@ def page(name: str, table: Table, summary: dict[str, Any], figures: Sequence[str
     parts = [
         f"# {table.title}",
         "Made by `./reproduce.sh " + name + f"`; do not edit. The paper says: {' '.join(table.claims)}",
-        f"Win rates of sampled trajectories by the {' and '.join(summary['judge']) or 'evaluating'} judge, means over seeds with 95 % intervals (t).",
-        "Differences are paired over seeds; * is beyond chance at 5 % after Holm's correction for all comparisons of a family, those of all tables. "
+        "Figures are of sampled trajectories, means over seeds with 95 % intervals (t). "
+        f"Win rates are by the {' and '.join(summary['judge']) or 'evaluating'} judge.",
+        "Differences are paired over seeds; * is beyond chance at 5 % after Holm's correction for all comparisons of a family, those of all tables "
+        f"of {heading(table.figure)}. "
         f"Primary are those that the papers' claims name, here: {_primary(summary)}. All others are secondary.",
         f"Judge calls are those for the rewards of a run. Runs of {', '.join(summary['commits']) or 'no commit yet'}.",
         short_table(table, summary),
@@ -138,7 +143,7 @@ def _pairs_table(table: Table, summary: dict[str, Any]) -> list[str]:
     """The comparisons that are not with the reference, if there are any."""
     pairs = [figures for figures in summary["comparisons"] if tuple(figures["rows"]) in {tuple(pair) for pair in table.comparisons}]
     lines = [[" less ".join(table.rows[row].label for row in figures["rows"]), _difference(figures)] for figures in pairs]
-    return [markdown.table(["compared", "win rate %"], lines)] if lines else []
+    return [markdown.table(["compared", heading(table.figure)], lines)] if lines else []
 
 
 def _signals_table(table: Table, summary: dict[str, Any]) -> list[str]:

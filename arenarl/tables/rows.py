@@ -19,7 +19,7 @@ from arenarl.config.value_types import Bool, Float, Line, Name, PositiveInt, See
 from arenarl.system.errors import UserError
 
 FOLDER = Path("configs/tables")
-TABLES = ("table2", "table3", "fig1", "fig4a", "fig4c", "ablations", "noise", "tournament_grpo")
+TABLES = ("table2", "table3", "fig1", "fig4a", "fig4c", "ablations", "noise", "tournament_grpo", "textcraft", "babyai")
 
 
 @dataclass
@@ -61,6 +61,7 @@ class Table:
     comparisons: list[tuple[Name, Name]] = field(default_factory=list)  # further pairs of rows
     primary: list[tuple[Name, Name]] = field(default_factory=list)  # of all these pairs, those that `claims` name; the others are secondary
     curve_steps: list[PositiveInt] = field(default_factory=list)  # steps at which the learning curve is part of the table
+    figure: Name = "win_rate"  # of summary.json: by it rows are compared
     measure: Literal["discrimination"] | None = None  # what else is measured of each run: studies/signal_and_noise.py
 
     @property
@@ -83,6 +84,7 @@ class Run:
     options: tuple[str, ...]  # the command line of its stages, after the script's name
     cold_start: tuple[str, ...]  # that of the SFT that it starts from
     checkpoint: str
+    figure: str
     measure: str | None
 
     @cached_property
@@ -140,7 +142,7 @@ def runs_of(name: str, table: Table, rows: list[str], seeds: list[int], folder: 
             evaluated = {checkpoint: sft_policy if checkpoint == "sft" else str(of_seed.run_dir / "rl")}
             of_seed = replace(of_seed, evaluate=replace(of_seed.evaluate, checkpoints=evaluated))
             options = command_line(config, as_overrides(changes[row] | {"seed": seed, "evaluate.checkpoints": evaluated}))
-            runs.append(Run(name, row, seed, config, of_seed, options, start, checkpoint, table.measure))
+            runs.append(Run(name, row, seed, config, of_seed, options, start, checkpoint, table.figure, table.measure))
     return runs
 
 

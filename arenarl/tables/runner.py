@@ -17,6 +17,7 @@ from typing import Any
 
 from arenarl.evaluation.statistics import shown_figures
 from arenarl.report.figures import training_log
+from arenarl.report.summary import heading
 from arenarl.system.atomic_files import read_json, write_json
 from arenarl.system.errors import OWNED
 from arenarl.system.progress import Bar, say
@@ -45,7 +46,7 @@ def run_all(runs: Sequence[Run], results: Path, workers: int) -> list[str]:
             sharing = [other for other in missing if other.settings == run.settings]
             for other in sharing:
                 write_json(path_of(other, results), found)
-            say(f"{run.row}, seed {run.seed}: win rate {found['figures']['win_rate']:.1f} % after {found['seconds']['total']:.0f} s")
+            say(f"{run.row}, seed {run.seed}: {heading(run.figure)} {found['figures'][run.figure]:.1f} after {found['seconds']['total']:.0f} s")
             bar.update(len(sharing))
     return list(dict.fromkeys(failures[key] for key in sorted(failures)))  # a cold start that failed ended many runs
 
@@ -105,7 +106,7 @@ def _train_and_evaluate(run: Run, cold_start: Future[None]) -> dict[str, Any]:
         _call([sys.executable, "train_rl.py", *run.options], log, f"{run.row}, seed {run.seed}")
     _call([sys.executable, "evaluate.py", *run.options], log, f"{run.row}, seed {run.seed}")
     summary = read_json(config.results_dir / "summary.json")
-    figures = summary[run.checkpoint]["sampled"]
+    figures, greedy = summary[run.checkpoint]["sampled"], summary[run.checkpoint].get("greedy")
     steps = [entry for entry in training_log(config.run_dir / "rl") if "judge/calls_per_group" in entry]
     curve = config.run_dir / "rl" / "curve.jsonl"
     found = {
@@ -113,8 +114,10 @@ def _train_and_evaluate(run: Run, cold_start: Future[None]) -> dict[str, Any]:
         "seed": run.seed,
         "config": run.config,
         "settings": run.settings,
-        "figures": {name: figures[name]["mean"] for name in shown_figures(figures)},
-        "by_subtask": {subtask: found["win_rate"]["mean"] for subtask, found in figures["by_subtask"].items()},
+        "figures": {name: figures[name]["mean"] for name in shown_figures(figures)}
+        | ({f"greedy_{run.figure}": greedy[run.figure]["mean"]} if greedy else {})
+        | {f"pass_at_{k}": at_k["mean"] for k, at_k in enumerate(figures.get("pass_at_k", {}).get(run.figure, []), start=1) if k > 1},
+        "by_subtask": {subtask: found[run.figure]["mean"] for subtask, found in figures["by_subtask"].items()},
         "judge_calls": round(sum(step["judge/calls_per_group"] for step in steps) * config.rl.groups),
         "curve": [{name: value for name, value in point.items() if name != "ci"} for point in read_jsonl(curve)] if curve.is_file() else [],
         "seconds": summary["seconds"],

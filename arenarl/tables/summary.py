@@ -1,8 +1,8 @@
 """What a table's runs say in figures, results/<table>/table.json, and what a run that is done again says of a stored one.
 
 A row's figures are means over seeds with 95 % t intervals; differences are paired over the seeds that both rows have. Holm's method corrects
-for the number of comparisons in each of two families over all tables: the primary ones, those that the papers' claims name, and the others. So a
-comparison that several tables have has one verdict. `mean` is the win rate of sampled trajectories by the evaluating judge.
+for the number of comparisons in each of two families over all tables of the same figure: the primary ones, those that the papers' claims name, and
+the others. So a comparison that several tables have has one verdict. `mean` is the table's figure of sampled trajectories.
 """
 
 import json
@@ -13,6 +13,7 @@ from typing import Any
 from arenarl.config.command_line import as_overrides
 from arenarl.config.load import load_config
 from arenarl.domains.domain import make_domain
+from arenarl.report.summary import heading
 from arenarl.studies.signal_figures import TOLD
 from arenarl.system.atomic_files import read_json
 from arenarl.system.progress import say
@@ -69,7 +70,7 @@ def _subtasks(table: Table, runs: Iterable[dict[str, Any]]) -> Sequence[str]:
 
 def _row_figures(name: str, row: Row, table: Table, subtasks: Sequence[str], seeds: Seeds) -> dict[str, Any]:
     runs = list(seeds.values())
-    win_rates = [run["figures"]["win_rate"] for run in runs]
+    values = [run["figures"][table.figure] for run in runs]
     none = {"mean": None, "ci": [None, None], "prediction": [None, None]}
     return {
         "row": name,
@@ -77,21 +78,22 @@ def _row_figures(name: str, row: Row, table: Table, subtasks: Sequence[str], see
         "config": row.config,
         "overrides": as_overrides(table.set | row.set),
         "seeds": list(seeds),
-        **(mean_over_seeds(win_rates) if runs else none),
+        **(mean_over_seeds(values) if runs else none),
         "judge_calls": round(sum(run["judge_calls"] for run in runs) / len(runs)) if runs else None,
         "seconds": round(sum(run["seconds"]["total"] for run in runs) / len(runs), 1) if runs else None,
         "paper": dict(zip(table.paper_columns, row.paper, strict=True)) if row.paper else None,
         "figures": {figure: mean_over_seeds([run["figures"][figure] for run in runs]) for figure in runs[0]["figures"]} if runs else {},
         "by_subtask": {subtask: mean_over_seeds([run["by_subtask"][subtask] for run in runs]) for subtask in subtasks} if runs else {},
-        "curve": _curve_points(runs, table.curve_steps),
+        "curve": _curve_points(runs, table),
         "discrimination": _mean_signals([run["discrimination"] for run in runs]) if runs and table.measure == "discrimination" else [],
     }
 
 
-def _curve_points(runs: Sequence[dict[str, Any]], steps: Sequence[int]) -> dict[int, dict[str, Any]]:
-    """Win rate on the curve's queries at those of the steps that a run reached."""
-    win_rates = {step: [point["eval/sampled/win_rate"] for run in runs for point in run["curve"] if point["step"] == step] for step in steps}
-    return {step: mean_over_seeds(of_step) for step, of_step in win_rates.items() if of_step}
+def _curve_points(runs: Sequence[dict[str, Any]], table: Table) -> dict[int, dict[str, Any]]:
+    """The table's figure on the curve's queries at those of its steps that a run reached."""
+    points, figure = [point for run in runs for point in run["curve"]], f"eval/sampled/{table.figure}"
+    values = {step: [point[figure] for point in points if point["step"] == step] for step in table.curve_steps}
+    return {step: mean_over_seeds(of_step) for step, of_step in values.items() if of_step}
 
 
 def _mean_signals(rows_by_seed: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
@@ -109,47 +111,48 @@ def _mean_signals(rows_by_seed: Sequence[list[dict[str, Any]]]) -> list[dict[str
 def compare_all(tables: dict[str, Table], found: dict[str, Found]) -> dict[Comparison, dict[str, Any]]:
     """Whether the rows of each comparison of all tables differ beyond chance, and the family in which that was corrected.
 
-    A row that several tables have counts with all its seeds.
+    A row that several tables have counts with all its seeds. Tables of another figure are a family of their own.
     """
     seeds_of: Found = {}
     for rows in found.values():
         for row, seeds in rows.items():
             seeds_of.setdefault(row, {}).update(seeds)
     primary = {frozenset(pair) for table in tables.values() for pair in table.primary}
-    families: dict[str, dict[Comparison, Rows]] = {"primary": {}, "secondary": {}}
-    for comparison in dict.fromkeys(frozenset(pair) for table in tables.values() for pair in table.pairs):
-        if rows := _paired(sorted(comparison), seeds_of)[1]:
-            families["primary" if comparison in primary else "secondary"][comparison] = rows
-    return {one: {**verdict, "family": name} for name, family in families.items() for one, verdict in beyond_chance(family).items()}
+    figure_of = {frozenset(pair): table.figure for table in tables.values() for pair in table.pairs}
+    families: dict[tuple[str, str], dict[Comparison, Rows]] = {}
+    for comparison, figure in figure_of.items():
+        if rows := _paired(sorted(comparison), seeds_of, figure)[1]:
+            families.setdefault((figure, "primary" if comparison in primary else "secondary"), {})[comparison] = rows
+    return {one: {**verdict, "family": name} for (_, name), family in families.items() for one, verdict in beyond_chance(family).items()}
 
 
 def _comparisons(table: Table, found: Found, verdicts: dict[Comparison, dict[str, Any]]) -> list[dict[str, Any]]:
-    """Of win rates, over the seeds that both rows have."""
-    compared = [(pair, *_paired(pair, found)) for pair in table.pairs]
+    """Of the table's figure, over the seeds that both rows have."""
+    compared = [(pair, *_paired(pair, found, table.figure)) for pair in table.pairs]
     return [{"rows": list(pair), "seeds": seeds, **paired_difference(rows), **verdicts[frozenset(pair)]} for pair, seeds, rows in compared if rows]
 
 
-def _paired(pair: Sequence[str], found: Found) -> tuple[list[int], Rows | None]:
-    """The seeds that both rows have, and their win rates; None without any."""
+def _paired(pair: Sequence[str], found: Found, figure: str) -> tuple[list[int], Rows | None]:
+    """The seeds that both rows have, and their figures; None without any."""
     seeds = sorted(set.intersection(*(set(found[row]) for row in pair)))
-    return seeds, tuple([found[row][seed]["figures"]["win_rate"] for seed in seeds] for row in pair) if seeds else None
+    return seeds, tuple([found[row][seed]["figures"][figure] for seed in seeds] for row in pair) if seeds else None
 
 
-def compare_with_stored(name: str, again: Path, stored: Path) -> str:
+def compare_with_stored(name: str, figure: str, again: Path, stored: Path) -> str:
     """A line for each row and seed that was run again: beside the stored figure of the same seed, or the interval for a new one."""
     table = read_json(stored / name / "table.json") or {"rows": []}
     rows = {row["row"]: row for row in table["rows"]}
     lines = []
     for path in sorted((again / name).glob("*/seed*.json")):
         run, earlier = read_json(path), read_json(stored / name / path.parent.name / path.name)
-        line = f"{name}, {run['row']}, seed {run['seed']}: win rate {run['figures']['win_rate']:.4f} %"
+        line = f"{name}, {run['row']}, seed {run['seed']}: {heading(figure)} {run['figures'][figure]:.4f}"
         if earlier and earlier["settings"] != run["settings"]:
             lines.append(f"{line}, not compared: what is stored {_other_settings(earlier['settings'], run['settings'])}")
         elif earlier:
             same = "all figures are the same" if earlier["figures"] == run["figures"] else f"different{_other_cpu(earlier, run)}"
-            lines.append(f"{line}, stored {earlier['figures']['win_rate']:.4f} %: {same}")
+            lines.append(f"{line}, stored {earlier['figures'][figure]:.4f}: {same}")
         elif (bounds := rows.get(run["row"], {}).get("prediction")) and bounds[0] is not None:
-            inside = bounds[0] <= run["figures"]["win_rate"] <= bounds[1]
+            inside = bounds[0] <= run["figures"][figure] <= bounds[1]
             lines.append(f"{line}, 95 % prediction interval {bounds[0]:.1f} to {bounds[1]:.1f}: {'inside' if inside else 'outside'}")
         else:
             lines.append(f"{line}, nothing stored to compare with")
