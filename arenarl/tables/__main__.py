@@ -41,7 +41,7 @@ def main() -> None:
 
     failures = run_all(runs, results, arguments.workers)
     if arguments.again:
-        print("\n".join(compare_with_stored(name, table.figure, results, Path("results")) for name, table in tables.items()))
+        print("\n".join(compare_with_stored(name, results, Path("results"), table.figure) for name, table in tables.items()))
     else:
         print(write_tables(names, {name: read_table(name) for name in TABLES} | tables, results, folder, arguments.quick))
     if failures:

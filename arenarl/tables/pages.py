@@ -109,8 +109,8 @@ def scale_table(table: Table) -> str:
 
 
 def _named(name: str, row: Row) -> str:
-    """A run of its own name where it changes a config, that starts from the paper-scale SFT policy unless it names another start."""
-    if "--set" not in row.at_scale:
+    """A run of its own name where it changes a config and names none, that starts from the paper-scale SFT policy unless it names another start."""
+    if "--set" not in row.at_scale or "--set name=" in row.at_scale:
         return row.at_scale
     start = "" if "rl.init=" in row.at_scale else " --set rl.init_run=travel-qwen3-8b"
     return f"{row.at_scale} --set name=travel-{name}{start}"

@@ -138,7 +138,7 @@ def _paired(pair: Sequence[str], found: Found, figure: str) -> tuple[list[int], 
     return seeds, tuple([found[row][seed]["figures"][figure] for seed in seeds] for row in pair) if seeds else None
 
 
-def compare_with_stored(name: str, figure: str, again: Path, stored: Path) -> str:
+def compare_with_stored(name: str, again: Path, stored: Path, figure: str = "win_rate") -> str:
     """A line for each row and seed that was run again: beside the stored figure of the same seed, or the interval for a new one."""
     table = read_json(stored / name / "table.json") or {"rows": []}
     rows = {row["row"]: row for row in table["rows"]}

@@ -69,9 +69,10 @@ def test_every_stage_in_a_document_is_one_that_reproduce_sh_has():
     assert stages <= set(re.findall(r"^(\w+)\(\) *\{", REPRODUCE, re.MULTILINE))
 
 
-def test_every_stage_that_the_usage_names_is_in_a_document():
-    usage = REPRODUCE.split("usage() {")[1].split("exit 2")[0]
+def test_every_stage_that_the_usage_names_is_in_a_document_and_can_be_called():
+    usage, cases = REPRODUCE.split("usage() {")[1].split("exit 2")
     stages = {word for names in re.findall(r'^ *echo "  (\w+(?: \| \w+)*)  ', usage, re.MULTILINE) for word in names.split(" | ")}
+    assert stages == {word for names in re.findall(r"^  (\w+(?: \| \w+)*)\) shift", cases, re.MULTILINE) for word in names.split(" | ")}
     named = set(re.findall(r"\./reproduce\.sh (\w+)", TEXTS)) | set(re.findall(r"`(\w+)`", DOCUMENTS["docs/running.md"]))
     assert stages and stages <= named, stages - named
 

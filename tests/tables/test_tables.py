@@ -53,9 +53,10 @@ def test_a_row_that_several_tables_have_has_the_same_settings_in_each_and_rows_w
     assert len({json.dumps(one) for one in settings.values()}) == len(settings) > 30
 
 
-def test_all_tables_but_one_start_from_the_same_policies():
-    starts = {(run.table == "fig4c", run.loaded.sft_policy) for run in runs_with(1)}
-    assert starts == {(True, "runs/tables/cold-start-stopped-seed1/sft"), (False, "runs/tables/cold-start-seed1/sft")}
+def test_tables_start_from_the_same_policies_but_for_one_and_for_each_world():
+    starts = {(run.table, run.loaded.sft_policy.removeprefix("runs/tables/").removesuffix("-seed1/sft")) for run in runs_with(1)}
+    others = {"fig4c": "cold-start-stopped", "textcraft": "textcraft-cold-start", "babyai": "babyai-cold-start"}
+    assert starts == {(name, others.get(name, "cold-start")) for name in TABLES}
 
 
 @pytest.fixture
@@ -108,7 +109,8 @@ def test_an_unknown_table_or_row_is_refused_with_those_there_are(folder):
 
 def result(run, win_rate, cpu="one"):
     figures = dict.fromkeys(("win_rate", "quality", "valid_rate", "groundedness", "constraints_met", "tool_calls"), win_rate)
-    curve = [{"step": step, "eval/sampled/win_rate": win_rate, "eval/sampled/quality": 5.0} for step in (0, 20)]
+    point = {"eval/sampled/win_rate": win_rate, "eval/sampled/success": win_rate, "eval/sampled/quality": 5.0}
+    curve = [{"step": step} | point for step in (0, 20)]
     about = {"row": run.row, "seed": run.seed, "config": run.config, "settings": json.loads(json.dumps(run.settings)), "judge": "simulated"}
     by_subtask = dict.fromkeys(SUBTASKS, win_rate)
     about |= {"seconds": {"total": 60.0}, "provenance": {"cpu": cpu}}
@@ -150,6 +152,25 @@ def test_a_table_says_means_intervals_and_which_differences_are_beyond_chance(fo
     page = (tmp_path / "results" / "own" / "README.md").read_text(encoding="utf-8")
     assert text in page and "| Other | - | not run | `--config x.yaml` |" in page
     assert (tmp_path / "results" / "own" / "win_rates.svg").is_file()
+
+
+def test_a_table_may_compare_by_another_figure_which_is_a_family_of_its_own(folder, tmp_path):
+    text = (folder / "own.yaml").read_text(encoding="utf-8")
+    (folder / "second.yaml").write_text(text.replace("one:", "here:").replace("one\n", "here\n").replace("other:", "there:") + "figure: success\n")
+    tables = {name: read_table(name, folder) for name in ("own", "second")}
+    success = {"one": [3.0] * 3, "other": [3.0] * 3, "here": [50.0, 51.0, 52.0], "there": [61.0, 63.0, 62.0]}
+    for name, table in tables.items():
+        for run in runs_of(name, table, [], []):
+            found = result(run, 40.0 + run.seed)
+            extra = {"success": success[run.row][run.seed], "greedy_success": 70.0, "pass_at_4": 90.0} if name == "second" else {}
+            write_json(runner.path_of(run, tmp_path), found | {"figures": found["figures"] | extra})
+    text = write_tables(["second"], tables, tmp_path)
+    head = "| method | row | success % | less One | greedy: success % | pass@4 % | quality 0-10 | judge calls | seeds | paper, mean |"
+    assert head in text and "| Other | `there` | 62.0 [59.5, 64.5] | +11.0 [+8.5, +13.5] * | 70.0 [70.0, 70.0] | 90.0 [90.0, 90.0] | 41.0" in text
+    [comparison] = read_json(tmp_path / "second" / "table.json")["comparisons"]
+    assert comparison["p"] == comparison["p_holm"] == 0.0027  # the other table's is none of this family
+    assert (tmp_path / "second" / "success.svg").is_file()
+    assert "all tables of success %" in (tmp_path / "second" / "README.md").read_text(encoding="utf-8")
 
 
 def test_differences_are_paired_over_the_seeds_that_both_rows_have(folder, tmp_path):
