@@ -68,7 +68,7 @@ def generalized_advantages(
     for t in reversed(range(values_BT.shape[1])):
         is_own = own_BT[:, t].bool()
         found = reward + discount * value - values_BT[:, t] + discount * gae_lambda * advantage
-        advantages_BT[:, t] = found * is_own
+        advantages_BT[:, t] = torch.where(is_own, found, 0.0)
         reward, value, advantage = reward * ~is_own, torch.where(is_own, values_BT[:, t], value), torch.where(is_own, found, advantage)
     return advantages_BT
 
