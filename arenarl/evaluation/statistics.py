@@ -8,6 +8,7 @@ the spread between training seeds, which `tables/over_seeds.py` is for. A figure
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -31,10 +32,10 @@ def win_rate(
     """
     wins, losses = (outcomes == 1).astype(float), (outcomes == -1).astype(float)
 
-    def statistic(weights: np.ndarray) -> np.ndarray:
-        """(resamples, cases) -> (resamples,)"""
-        won = np.tensordot(weights, wins, axes=1)
-        decided = won + np.tensordot(weights, losses, axes=1)
+    def statistic(members: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """Of these cases, weighed so: (cases,), (resamples, cases) -> (resamples,)"""
+        won = np.tensordot(weights, wins[members], axes=1)
+        decided = won + np.tensordot(weights, losses[members], axes=1)
         with np.errstate(invalid="ignore"):
             share = np.where(decided > 0, won / decided, np.nan)
         return 100 * nanmean(share.reshape(len(weights), -1))
@@ -48,10 +49,10 @@ def mean(values: Sequence[float], strata: Sequence[str], resamples: int, seed: i
     known = np.isfinite(numbers)
     filled = np.where(known, numbers, 0.0)
 
-    def statistic(weights: np.ndarray) -> np.ndarray:
-        count = weights @ known.astype(float)
+    def statistic(members: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        count = weights @ known[members].astype(float)
         with np.errstate(invalid="ignore"):
-            return np.where(count > 0, weights @ filled / count, np.nan)
+            return np.where(count > 0, weights @ filled[members] / count, np.nan)
 
     return _stratified(statistic, strata, queries, resamples, seed)
 
@@ -97,16 +98,13 @@ def _stratified(statistic, strata: Sequence[str], queries: Sequence[str] | None,
     """Evaluate `statistic` per stratum on the data (weights 1) and on resamples of queries (multinomial weights), mean over strata."""
     strata = np.asarray(strata)
     queries = range(len(strata)) if queries is None else queries
-    rng = np.random.default_rng(seed)
-    estimates = []
-    for stratum in sorted(set(strata)):
-        members = np.flatnonzero(strata == stratum)
-        weights = np.zeros((resamples + 1, len(strata)))
-        weights[0, members] = 1
-        places = {query: place for place, query in enumerate(dict.fromkeys(queries[member] for member in members))}
-        drawn = rng.multinomial(len(places), np.full(len(places), 1 / len(places)), size=resamples)
-        weights[1:, members] = drawn[:, [places[queries[member]] for member in members]]
-        estimates.append(statistic(weights))
+    members = [np.flatnonzero(strata == stratum) for stratum in sorted(set(strata))]
+    places = [{query: place for place, query in enumerate(dict.fromkeys(queries[one] for one in of_stratum))} for of_stratum in members]
+    drawn = _drawn(tuple(map(len, places)), resamples, seed)
+    estimates = [
+        statistic(of_stratum, weights[:, [place[queries[one]] for one in of_stratum]])
+        for of_stratum, place, weights in zip(members, places, drawn, strict=True)
+    ]
     if not estimates:
         return {"mean": None, "ci": [None, None]}
     combined = nanmean(np.stack(estimates, axis=1))
@@ -114,6 +112,13 @@ def _stratified(statistic, strata: Sequence[str], queries: Sequence[str] | None,
         return {"mean": None, "ci": [None, None]}
     low, high = np.nanpercentile(combined[1:], [2.5, 97.5]) if resamples else (np.nan, np.nan)
     return {"mean": rounded(combined[0]), "ci": [rounded(low), rounded(high)]}
+
+
+@lru_cache(maxsize=8)  # all figures of one set of cases share them
+def _drawn(sizes: tuple[int, ...], resamples: int, seed: int) -> list[np.ndarray]:
+    """For strata of so many queries each: how often a query is drawn, (1 + resamples, queries). In the first row, once."""
+    rng = np.random.default_rng(seed)
+    return [np.vstack([np.ones(size), rng.multinomial(size, np.full(size, 1 / size), size=resamples)]) for size in sizes]
 
 
 def nanmean(values: np.ndarray) -> np.ndarray:

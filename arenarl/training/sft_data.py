@@ -101,9 +101,9 @@ def _has_target(labels: list[int]) -> bool:
 def tokenize(tokenizer: PreTrainedTokenizerBase, messages: list[dict], tools: list[dict] | None, max_length: int) -> dict:
     """One trajectory's `input_ids`, `labels` (-100 wherever the token is not the policy's own) and uncut `length`."""
     encoded = tokenizer.apply_chat_template(as_text(messages), tools=tools, return_dict=True, return_assistant_tokens_mask=True)
-    ids = encoded["input_ids"]
+    ids, turn_end = encoded["input_ids"], tokenizer.eos_token_id
     labels = [
-        token if is_own and before != tokenizer.eos_token_id else IGNORED
+        token if is_own and before != turn_end else IGNORED
         for before, token, is_own in zip([None, *ids[:-1]], ids, encoded["assistant_masks"], strict=True)
     ]
     return {"input_ids": ids[:max_length], "labels": labels[:max_length], "length": len(ids)}
