@@ -181,8 +181,8 @@ class SearchConfig:
 
 @dataclass
 class EnvironmentConfig:
-    name: EnvironmentName = "travel"  # the tool set: travel, research, textcraft, babyai, or one of your own as
-    # package.module:Class
+    name: EnvironmentName = "travel"  # the tools: travel, research, a world of AgentGym-RL, a browser, or a class of
+    # your own as package.module:Class
     domain: DomainName = "travel"  # of the queries: travel, research, textcraft, babyai, one of your own as package.module:Class, or a name that
     # has nothing but a rubric, configs/rubrics/<domain>_<language>.yaml, for LLM judges and your own (arenarl/domains/domain.py)
     world_seed: Seed = 0  # makes the points of interest and timetables

@@ -21,7 +21,7 @@ ENVIRONMENTS = {
     "research": "arenarl.domains.research.environment:ResearchEnvironment",
     "textcraft": "arenarl.domains.agentgym.textcraft:TextCraftEnvironment",
     "babyai": "arenarl.domains.agentgym.babyai:BabyAIEnvironment",
-    "miniwob": "arenarl.domains.agentgym.miniwob:MiniWoBEnvironment",
+    "browsergym": "arenarl.domains.agentgym.browsergym:BrowserGymEnvironment",
     "sciworld": "arenarl.domains.agentgym.sciworld:SciWorldEnvironment",
 }
 

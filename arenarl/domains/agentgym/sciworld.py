@@ -4,14 +4,17 @@ The game is a Java program that the package scienceworld brings. The package's o
 times as long, so actions go to the Java program bare. Each game is a process, which ends at `close`, or with the process that started it.
 """
 
+import asyncio
 import logging
 import random
 import shutil
 import weakref
-from typing import TYPE_CHECKING
+from functools import cached_property
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Self
 
-from arenarl.domains.agentgym.apart import Apart
-from arenarl.domains.agentgym.items import item_of, read_whole_action
+from arenarl.config.schema import EnvironmentConfig
+from arenarl.domains.agentgym.items import TOOLS, item_of, read_whole_action
 from arenarl.domains.agentgym.sciworld_items import ITEMS, place_of
 from arenarl.domains.agentgym.world import World
 from arenarl.rollout.environment import Step
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
     from subprocess import Popen
 
     from py4j.java_gateway import JavaGateway
+
+    from arenarl.llm.client import LLMClient
 
 MAX_MOVES = 100  # after which AgentGym's worlds are over; to look around at first is one, to wait eleven
 PATIENCE_S = 120  # a game that does not answer for so long has crashed
@@ -111,9 +116,43 @@ def _end(process: "Popen", gateway: "JavaGateway") -> None:
     gateway.close()
 
 
-class SciWorldEnvironment(Apart):
-    world_class = Game
+class SciWorldEnvironment:
+    """An `Environment` over a game that starts with the first `reset`, in seconds, and then serves one trajectory after another."""
+
+    tools = TOOLS
+    reusable = True
+    needs_answer = False
+    one_call_a_turn = True
+
+    def __init__(self) -> None:
+        self._is_closed, self._changing = False, Lock()
+
+    @classmethod
+    def from_config(cls, config: EnvironmentConfig, language: str, client: "LLMClient | None" = None) -> Self:
+        """Raises UserError if the package or Java is missing."""
+        Game.check_packages()
+        return cls()
+
+    @cached_property
+    def world(self) -> Game:
+        """Raises RuntimeError after `close`."""
+        with self._changing:
+            if self._is_closed:
+                raise RuntimeError("this world is closed")
+            return Game()
+
+    async def reset(self, query: Query) -> str:
+        return await asyncio.to_thread(lambda: self.world.reset(query))
+
+    async def call(self, name: str, arguments: dict[str, Any] | str) -> Step:
+        return await asyncio.to_thread(self.world.call, name, arguments)
 
     def score(self) -> float:
         """The game's by 100: 1 for a task that is done, -1 after a wrong focus."""
         return self.world.score / 100
+
+    def close(self) -> None:
+        with self._changing:
+            self._is_closed = True
+        if world := self.__dict__.pop("world", None):
+            world.close()

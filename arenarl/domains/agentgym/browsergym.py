@@ -1,0 +1,130 @@
+"""A browser through BrowserGym: WebArena's tasks on its servers, MiniWoB's on pages that the package miniwob holds, and others of its family.
+
+A query's constraints name the `task`, as BrowserGym does without the first part ("webarena.310", "miniwob.click-test"), and where a task has
+several faces the `seed`. The policy is shown the goal and the page's accessibility tree, and acts by BrowserGym's calls. Each browser has a
+process of its own, which is what Playwright wants, and one that dies takes no other along.
+"""
+
+import asyncio
+import importlib
+import os
+import shutil
+import tempfile
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from arenarl.config.schema import EnvironmentConfig
+from arenarl.domains.agentgym.items import TOOLS, need_package, read_whole_action
+from arenarl.rollout.environment import Step
+from arenarl.system.errors import UserError
+from arenarl.trajectory import Query
+
+if TYPE_CHECKING:
+    from arenarl.llm.client import LLMClient
+
+INSTALL = "pip install --no-deps browsergym-core==0.14.3 && pip install playwright==1.44 beautifulsoup4 pyparsing"  # alone it wants an older lxml
+LONGEST = 20_000  # characters of a page that are shown. Our choice
+PLAYWRIGHTS = Path.home() / ".cache" / "ms-playwright"  # where `playwright install chromium` puts its browser
+
+
+class BrowserGymEnvironment:
+    """An `Environment` that starts its process with the first `reset`, and a browser with each."""
+
+    tools = TOOLS
+    reusable = True
+    needs_answer = False
+    one_call_a_turn = True
+
+    def __init__(self) -> None:
+        self._process = ProcessPoolExecutor(1, get_context("spawn"))
+
+    @classmethod
+    def from_config(cls, config: EnvironmentConfig, language: str, client: "LLMClient | None" = None) -> Self:
+        """Raises UserError if BrowserGym or a browser is missing."""
+        need_package("browsergym-core", "0.14.3", INSTALL)
+        if not _has_browser() and shutil.which("chromium") is None:
+            raise UserError("BrowserGym needs a browser: playwright install chromium, or Debian's package chromium")
+        return cls()
+
+    async def reset(self, query: Query) -> str:
+        """The goal and the page. Raises UserError for a task that cannot be had."""
+        task, seed = query.constraints.get("task"), query.constraints.get("seed")
+        if not isinstance(task, str) or "." not in task or type(seed) not in (int, type(None)):
+            raise UserError(f"query {query.query_id}: constraints must have a task, such as miniwob.click-test, and may have a seed, a whole number")
+        return await self._do(_begin, task, seed)
+
+    async def call(self, name: str, arguments: dict[str, Any] | str) -> Step:
+        return await self._do(_act, read_whole_action(name, arguments))
+
+    async def _do(self, function: Any, *arguments: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._process, function, *arguments)
+
+    def close(self) -> None:
+        """The browser ends, and the process with it."""
+        try:
+            self._process.submit(_end).result()
+        except Exception:  # it is gone already
+            pass
+        self._process.shutdown()
+
+
+_open: list[Any] = []  # in a browser's own process: BrowserGym's environment
+
+
+def _begin(task: str, seed: int | None) -> str:
+    _end()
+    family = task.partition(".")[0]
+    _prepare(family)
+    try:
+        importlib.import_module(f"browsergym.{family}")
+    except ImportError as error:
+        raise UserError(f"{task}: {error}; pip install browsergym-{family}==0.14.3") from error
+    import gymnasium
+
+    try:
+        _open.append(gymnasium.make(f"browsergym/{task}", headless=True))
+    except gymnasium.error.UnregisteredEnv as error:
+        raise UserError(f"BrowserGym has no task {task}: {error}") from error
+    seen, _ = _open[0].reset(seed=seed)
+    return f"{seen['goal']}\n{_shown(seen)}"
+
+
+def _act(action: str) -> Step:
+    seen, reward, is_met, is_cut, _ = _open[0].step(action)
+    return Step(_shown(seen), is_met or is_cut, float(reward))
+
+
+def _end() -> None:
+    if _open:
+        _open.pop().close()
+
+
+def _shown(seen: dict[str, Any]) -> str:
+    """What went wrong with the last action, and the page; of a long one the beginning."""
+    from browsergym.utils.obs import flatten_axtree_to_str
+
+    page = flatten_axtree_to_str(seen["axtree_object"])
+    error = f"Error: {seen['last_action_error']}\n" if seen["last_action_error"] else ""
+    return error + (page if len(page) <= LONGEST else f"{page[:LONGEST]}\n… {len(page) - LONGEST} characters more")
+
+
+def _has_browser() -> bool:
+    return "PLAYWRIGHT_BROWSERS_PATH" in os.environ or any(PLAYWRIGHTS.glob("chromium-*"))
+
+
+def _prepare(family: str) -> None:
+    """MiniWoB's pages are those of its package, if no server is named; Debian's Chromium stands in where Playwright has no browser."""
+    if family == "miniwob" and not os.environ.get("MINIWOB_URL"):
+        need_package("miniwob", "1.1.0", "pip install miniwob==1.1.0")
+        import miniwob
+
+        os.environ["MINIWOB_URL"] = (Path(miniwob.__file__).parent / "html" / "miniwob").as_uri() + "/"
+    if not _has_browser():
+        from browsergym.core import _get_global_playwright
+
+        os.environ["PLAYWRIGHT_BROWSERS_PATH"] = tempfile.mkdtemp(prefix="browsers-")
+        place = Path(_get_global_playwright().chromium.executable_path)
+        place.parent.mkdir(parents=True)
+        place.symlink_to(shutil.which("chromium"))
