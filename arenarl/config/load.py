@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 
-from arenarl.config.layers import read_layers, set_keys, shown
+from arenarl.config.layers import Source, read_layers, set_keys, shown
 from arenarl.config.schema import Config
 from arenarl.config.yaml_text import write_yaml
 from arenarl.system.errors import UserError
@@ -38,9 +38,17 @@ def load_config(path: str | Path, overrides: Iterable[str] | None = None) -> Con
     Raises:
         UserError: the file is missing or no YAML, a key is unknown, a value has the wrong type or cannot work.
     """
+    return _checked(load(Config, asdict(Config()), Path(path), overrides or ()))
+
+
+def config_of_keys(keys: dict[str, Any], where: str) -> Config:
+    """A checked `Config` with these keys, nested as in a YAML, for who has none. Raises UserError as `load_config` does; `where` begins its line."""
+    return _checked(_over_layers(Config, asdict(Config()), [(Source(where, Path()), keys)]))
+
+
+def _checked(config: Config) -> Config:
     from arenarl.config.checks import check  # which needs the tournament's own
 
-    config = load(Config, asdict(Config()), Path(path), overrides or ())
     check(config)
     return config
 
@@ -51,8 +59,12 @@ def load(schema: type, values: dict[str, Any], path: Path, overrides: Iterable[s
     Raises:
         UserError: one line that names the key, its value and what is allowed.
     """
+    return _over_layers(schema, values, read_layers(path, overrides))
+
+
+def _over_layers(schema: type, values: dict[str, Any], layers: Iterable[tuple[Source, dict[str, Any]]]) -> Any:
     said: dict[str, str] = {}
-    for source, layer in read_layers(path, overrides):
+    for source, layer in layers:
         values = set_keys(values, layer, schema, source, said)
     try:
         return _validator(schema).validate_python(values)

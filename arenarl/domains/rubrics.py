@@ -7,13 +7,27 @@ never read from a judge's arithmetic.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Literal
 
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+
+from arenarl.config.value_types import DimensionName, PositiveFloat, Prose
 from arenarl.config.yaml_text import read_yaml
 from arenarl.system.errors import UserError
-from arenarl.system.repository import CONFIGS
+from arenarl.system.repository import CONFIGS, file_named
 from arenarl.system.text_files import text_of_file
+from arenarl.system.validation import first_problem
 
 RUBRICS = CONFIGS / "rubrics"
+
+
+class _Part(BaseModel, extra="forbid"):
+    weight: PositiveFloat
+    dimensions: Annotated[dict[DimensionName, Prose], Field(min_length=1)]
+
+
+_PARTS = TypeAdapter(Annotated[dict[Literal["path", "answer"], _Part], Field(min_length=1)])
 
 
 @dataclass(frozen=True)
@@ -61,22 +75,39 @@ class Rubric:
 
 @lru_cache
 def domain_rubric(domain: str, language: str) -> Rubric:
-    """The rubric of a domain: parts with their weights, the dimensions of a part alike. English where the language is missing.
-
-    Raises:
-        UserError: the domain has no rubric.
-    """
+    """The rubric of a domain, the English one where the language is missing. Raises UserError if there is none, or it is none."""
     paths = [path for path in (RUBRICS / f"{domain}_{language}.yaml", RUBRICS / f"{domain}_en.yaml") if path.exists()]
     if not paths:
         raise UserError(f"no rubric for the domain {domain}: write {RUBRICS / domain}_{language}.yaml")
+    return read_rubric(paths[0])
+
+
+def read_rubric(path: Path) -> Rubric:
+    """The rubric of a YAML such as those in configs/rubrics: parts with their weights, the dimensions of a part alike.
+
+    Raises:
+        UserError: there is no such file, or it holds no rubric.
+    """
+    file = file_named(path)
+    if not file.is_file():
+        raise UserError(f"{path} does not exist; a rubric is a YAML such as configs/rubrics/writing_en.yaml")
     try:
-        parts = read_yaml(text_of_file(paths[0]))
+        parts = _PARTS.validate_python(read_yaml(text_of_file(file)))
+    except ValidationError as error:
+        raise UserError(f"{path} is no rubric: {first_problem(error)}; configs/rubrics/writing_en.yaml is one") from error
     except ValueError as error:
-        raise UserError(f"{paths[0]} is not valid YAML: {error}") from error
-    items = (
-        Item(name, part, 1.0, description.strip()) for part, content in parts.items() for name, description in content["dimensions"].items()
-    )
-    return Rubric(tuple(items), {part: content["weight"] for part, content in parts.items()})
+        raise UserError(f"{path} is not valid YAML: {error}") from error
+    items = [Item(name, part, 1.0, description.strip()) for part, content in parts.items() for name, description in content.dimensions.items()]
+    if len({item.name for item in items}) < len(items):
+        raise UserError(f"{path} is no rubric: a dimension of the path and one of the answer have the same name")
+    return Rubric(tuple(items), {part: content.weight for part, content in parts.items()})
+
+
+def rubric_in_words(words: str) -> Rubric:
+    """One dimension, of which the words say what it is. Raises UserError without any."""
+    if not words.strip():
+        raise UserError("a rubric in words must say what a good answer is")
+    return Rubric((Item("quality", "answer", 1.0, words.strip()),), {"answer": 1.0})
 
 
 def weighted_mean(scores: Mapping[str, float | None], weights: Mapping[str, float]) -> float | None:

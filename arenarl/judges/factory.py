@@ -1,13 +1,13 @@
 """The judges that `judge.train` and `judge.eval` name, and the verifier. What does not fit the domain is refused here, before any work."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from arenarl.config.schema import JudgeConfig
 from arenarl.domains.domain import Domain, needs
 from arenarl.domains.rubrics import Rubric
 from arenarl.judges.embedded import EmbeddedJudge
-from arenarl.judges.judge import NO_TRUTH, Examiner, Judge
+from arenarl.judges.judge import NO_TRUTH, Examiner, Judge, rubric_of
 from arenarl.judges.llm import LLMJudge
 from arenarl.judges.own import OwnJudge
 from arenarl.judges.query_rubrics import read_query_rubrics
@@ -27,7 +27,7 @@ def make_judge(
         UserError: the class that `name` names cannot be had, or the embedded judge has no truth to score against.
     """
     if config.name == "llm":
-        return LLMJudge(config, client, _query_rubrics(Path(config.query_rubrics), domain) if config.query_rubrics else None)
+        return LLMJudge(config, client, _query_rubrics(Path(config.query_rubrics), domain) if config.query_rubrics else rubric_of)
     if config.name == "embedded":
         if domain.data.source:
             judge_file = "configs/judges/qwen3_max.yaml"
@@ -51,10 +51,10 @@ def refuse_without_truth(key: str, judges: Sequence[JudgeConfig], domain: Domain
         raise UserError(f"{key}: {len(missing)} of {len(queries)} queries, first {missing[0]}, have no truth for the embedded judge: {NO_TRUTH}")
 
 
-def _query_rubrics(path: Path, domain: Domain) -> dict[str, Rubric]:
+def _query_rubrics(path: Path, domain: Domain) -> Callable[[Query], Rubric]:
     """Raises UserError if a query of the RL split has none."""
     rubrics = read_query_rubrics(path)
     missing = [query.query_id for query in domain.read_split("rl") if query.query_id not in rubrics]
     if missing:
         raise UserError(f"{path} lacks {len(missing)} rubrics, first {missing[0]}; write them with python -m arenarl.judges.query_rubrics")
-    return rubrics
+    return lambda query: rubrics[query.query_id]

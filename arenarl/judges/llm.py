@@ -4,15 +4,15 @@ Prompt and structure come from `prompts`, the call from `llm/client.py`. A score
 was not shown makes a reply unusable. Scores are read from the reply, totals are computed from the rubric's weights.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, Field, create_model
 
 from arenarl.config.schema import JudgeConfig
-from arenarl.domains.rubrics import Rubric, domain_rubric
-from arenarl.judges.judge import Verdict
+from arenarl.domains.rubrics import Rubric
+from arenarl.judges.judge import Verdict, rubric_of
 from arenarl.judges.prompts import Reply, judge_messages
 from arenarl.llm.client import LLMClient
 from arenarl.llm.json_reply import JSONReply
@@ -49,17 +49,13 @@ def winners_reply(agents: int, winners: int) -> type[BaseModel]:
 
 class LLMJudge:
     """Args:
-    rubrics: query_id -> its own rubric (Tournament-GRPO, Appendix A); None takes the domain's.
+    rubric: a query's; the domain's, or one written for it (Tournament-GRPO, Appendix A).
     """
 
-    def __init__(self, config: JudgeConfig, client: LLMClient, rubrics: Mapping[str, Rubric] | None = None):
+    def __init__(self, config: JudgeConfig, client: LLMClient, rubric: Callable[[Query], Rubric] = rubric_of):
         self.config = config
         self.client = client
-        self.rubrics = rubrics
-
-    def rubric(self, query: Query) -> Rubric:
-        """Raises UserError if the query, or its domain, has none."""
-        return domain_rubric(query.domain, query.language) if self.rubrics is None else self.rubrics[query.query_id]
+        self.rubric = rubric
 
     def weights(self, query: Query) -> dict[str, float]:
         return self._shown_rubric(query, answer_only=False).weights

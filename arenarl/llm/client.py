@@ -317,6 +317,22 @@ class LLMClient:
                 file.write(self._without_keys(json.dumps(line)) + "\n")
 
 
+def usage_metrics(usage: Usage, spent: Spent) -> dict[str, float]:
+    """What is logged of a step's LLM calls, and of what the run has paid for so far."""
+    return {
+        "judge/failed_verdicts": usage.failed,
+        "judge/paid_calls": usage.calls,
+        "judge/stored_replies": usage.from_store,
+        "judge/retries": usage.retries,
+        "judge/tokens_in": usage.tokens_in,
+        "judge/tokens_out": usage.tokens_out,
+        "judge/unknown_tokens": usage.unknown_tokens,
+        "judge/cost": usage.cost,
+        "judge/total_calls": spent.calls,
+        "judge/total_cost": spent.cost,
+    }
+
+
 def open_client(llms: Iterable[LLMConfig], limits: JudgesConfig, stage: str, folder: Path | None = None) -> LLMClient | None:
     """The way to all LLMs among `llms`, with this process's share of the limits; None if there is none. With a `folder`, every verdict is
     logged there.

@@ -4,14 +4,14 @@ Metrics are `area/quantity`; those named `true/` need the domain's truth and are
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import asdict
 
 import numpy as np
 
 from arenarl.judges.judge import Examiner, true_quality
 from arenarl.training.rewarding import GroupOutcome
-from arenarl.trajectory import RolloutGroup
+from arenarl.trajectory import RolloutGroup, Trajectory, read_turns
 
 
 def outcome_metrics(groups: Sequence[RolloutGroup], outcomes: Sequence[GroupOutcome], examine: Examiner | None) -> dict[str, list[float]]:
@@ -20,26 +20,34 @@ def outcome_metrics(groups: Sequence[RolloutGroup], outcomes: Sequence[GroupOutc
     """
     started = [trajectory for group in groups for trajectory in group.trajectories]
     trajectories = [trajectory for trajectory in started if not trajectory.is_void]
-    rankings = [outcome.ranking for outcome in outcomes if outcome.ranking]
     metrics = {
         "rollout/valid_rate": [trajectory.valid for trajectory in trajectories],
         "rollout/tool_calls": [trajectory.meta["tool_calls"] for trajectory in trajectories],
         "rollout/tool_error_rate": _flags((one.meta["tool_errors"], one.meta["tool_calls"]) for one in trajectories),
         "rollout/tool_crash_rate": [trajectory.is_void for trajectory in started],
         "rollout/begun_again": ["begun_again" in trajectory.meta for trajectory in started],
+        "rollout/distinct_answers": _distinct(groups, lambda one: one.answer),
+        "rollout/distinct_calls": _distinct(groups, _calls),
         "rollout/world_reward": [trajectory.meta["reward"] for trajectory in trajectories if "reward" in trajectory.meta],
         "rollout/turns": [trajectory.meta["turns"] for trajectory in trajectories],
         "rollout/policy_tokens": [trajectory.policy_tokens for trajectory in trajectories],
         "rollout/reward": [reward for outcome in outcomes for reward in outcome.rewards_G if reward is not None],
         "rollout/accuracy": [correct for outcome in outcomes for correct in outcome.correct_G if correct is not None],
-        "judge/calls_per_group": [outcome.judge_calls for outcome in outcomes],
+    }
+    if examine:
+        metrics |= _true_metrics([_quality(examine, group) for group in groups], outcomes)
+    return {name: [float(value) for value in values] for name, values in metrics.items()} | judge_metrics(outcomes)
+
+
+def judge_metrics(outcomes: Sequence[GroupOutcome]) -> dict[str, list[float]]:
+    """Those of `outcome_metrics` that tell of the judge."""
+    rankings = [outcome.ranking for outcome in outcomes if outcome.ranking]
+    return {
+        "judge/calls_per_group": [float(outcome.judge_calls) for outcome in outcomes],
         "judge/failure_rate": _flags((outcome.failed_calls, outcome.judge_calls) for outcome in outcomes),
         "judge/tie_rate": [ranking.tie_rate for ranking in rankings if ranking.tie_rate is not None],
         "judge/flip_rate": [ranking.flip_rate for ranking in rankings if ranking.flip_rate is not None],
     }
-    if examine:
-        metrics |= _true_metrics([_quality(examine, group) for group in groups], outcomes)
-    return {name: [float(value) for value in values] for name, values in metrics.items()}
 
 
 def _true_metrics(quality: Sequence[list[float | None]], outcomes: Sequence[GroupOutcome]) -> dict[str, list[float]]:
@@ -50,6 +58,16 @@ def _true_metrics(quality: Sequence[list[float | None]], outcomes: Sequence[Grou
         "true/quality_spread": [np.std(totals) for totals in known if totals],
         "true/rank_agreement": [tau for tau in taus if not math.isnan(tau)],
     }
+
+
+def _distinct(groups: Sequence[RolloutGroup], what: Callable[[Trajectory], Hashable]) -> list[float]:
+    """By group the share of different ones; void trajectories are left out, and groups of nothing else."""
+    values = [[what(trajectory) for trajectory in group.trajectories if not trajectory.is_void] for group in groups]
+    return [len(set(of_group)) / len(of_group) for of_group in values if of_group]
+
+
+def _calls(trajectory: Trajectory) -> tuple[str, ...]:
+    return tuple(repr(call) for turn in read_turns(trajectory.messages) for call in turn.tool_calls)
 
 
 def _quality(examine: Examiner, group: RolloutGroup) -> list[float | None]:

@@ -27,7 +27,7 @@ from trl.models import unwrap_model_for_generation
 
 from arenarl.config.schema import Config, RLConfig
 from arenarl.judges.judge import Examiner
-from arenarl.llm.client import LLMClient, RunStopped, Usage
+from arenarl.llm.client import LLMClient, RunStopped, Usage, usage_metrics
 from arenarl.rollout.engine import RolloutEngine
 from arenarl.rollout.policy import lora_config
 from arenarl.rollout.weight_sync import VLLMWeights
@@ -314,18 +314,7 @@ def llm_usage(client: LLMClient) -> dict[str, float]:
     stop_together([reason for reason, _, _ in reports])
     total = sum((one for _, one, _ in reports), start=Usage())
     spent = max((one for _, _, one in reports), key=lambda one: one.calls)  # read last
-    return {
-        "judge/failed_verdicts": total.failed,
-        "judge/paid_calls": total.calls,
-        "judge/stored_replies": total.from_store,
-        "judge/retries": total.retries,
-        "judge/tokens_in": total.tokens_in,
-        "judge/tokens_out": total.tokens_out,
-        "judge/unknown_tokens": total.unknown_tokens,
-        "judge/cost": total.cost,
-        "judge/total_calls": spent.calls,
-        "judge/total_cost": spent.cost,
-    }
+    return usage_metrics(total, spent)
 
 
 def stop_together(reasons: Sequence[str | None]) -> None:

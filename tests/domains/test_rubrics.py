@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from arenarl.domains.rubrics import domain_rubric, weighted_mean
+from arenarl.domains.rubrics import domain_rubric, read_rubric, weighted_mean
 from arenarl.domains.travel.truth import ANSWER_DIMENSIONS, PATH_DIMENSIONS
 from arenarl.system.errors import UserError
 
@@ -34,3 +34,35 @@ def test_a_language_without_a_rubric_takes_the_english_one_and_a_domain_without_
     assert domain_rubric("travel", "fr") == domain_rubric("travel", "en")
     with pytest.raises(UserError, match="no rubric for the domain cooking"):
         domain_rubric("cooking", "en")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("answer: {weight: 1, dimensions: {clear: It is clear}", "is not valid YAML"),
+        ("", "is no rubric: Input should be a valid dictionary"),
+        ("Is it clear?", "is no rubric"),
+        ("{}", "is no rubric"),
+        ("style: {weight: 1, dimensions: {clear: It is clear}}", "is no rubric: style"),
+        ("answer: {dimensions: {clear: It is clear}}", "is no rubric: answer.weight"),
+        ("answer: {weight: 0, dimensions: {clear: It is clear}}", "is no rubric: answer.weight"),
+        ("answer: {weight: yes, dimensions: {clear: It is clear}}", "is no rubric: answer.weight"),
+        ("answer: {weight: 1, dimensions: {}}", "is no rubric: answer.dimensions"),
+        ("answer: {weight: 1, dimensions: {clear: }}", "is no rubric: answer.dimensions.clear"),
+        ("answer: {weight: 1, dimensions: {_clear: It is clear}}", "must be a word, such as answer_clarity"),
+        ("answer: {weight: 1, dimensions: {model_config: It is clear}}", "must be a word"),
+        ("answer: {weight: 1, dimension: {clear: It is clear}}", "is no rubric: answer.dimension"),
+        ("path: {weight: 1, dimensions: {clear: It is}}\nanswer: {weight: 1, dimensions: {clear: It is}}", "have the same name"),
+    ],
+)
+def test_a_file_that_is_no_rubric_is_refused_in_a_line_that_says_where(text, said, tmp_path):
+    path = tmp_path / "rubric.yaml"
+    path.write_text(text)
+    with pytest.raises(UserError, match=said) as refused:
+        read_rubric(path)
+    assert "\n" not in str(refused.value) and str(path) in str(refused.value)
+
+
+def test_a_file_that_is_not_there_is_said(tmp_path):
+    with pytest.raises(UserError, match="does not exist; a rubric is a YAML"):
+        read_rubric(tmp_path / "rubric.yaml")

@@ -62,7 +62,7 @@ def test_rubrics_are_written_once_read_back_and_used_by_every_form_of_judging(ta
     rubrics = read_query_rubrics(tmp_path / "rubrics.jsonl")
     one = next(one for one in taught if one.query.query_id in rubrics)
     assert rubrics[one.query.query_id].weights == {"item_1": 3, "item_2": 3, "item_3": 2, "item_4": 1, "item_5": 1}
-    judge = LLMJudge(llm, client, rubrics)
+    judge = LLMJudge(llm, client, lambda query: rubrics[query.query_id])
     group = RolloutGroup(one.query, [other.trajectory for other in taught[:4]])
     for method in ("tournament", "pointwise_explicit", "pointwise_implicit", "pointwise_trajectory"):
         config = Config(rollout=RolloutConfig(group_size=4))

@@ -293,3 +293,13 @@ def test_every_reward_works_with_a_noisy_judge_and_follows_quality(method):
 def test_asked_in_one_order_only_a_tournament_takes_half_the_calls_and_keeps_the_order():
     both, one = (rewards_of([1, 9, 5, 7], "tournament", bidirectional=order) for order in (True, False))
     assert one.rewards_G == both.rewards_G and 2 * one.judge_calls == both.judge_calls
+
+
+def test_how_many_answers_and_call_sequences_of_a_group_differ_is_logged_without_void_trajectories():
+    call = {"role": "assistant", "reasoning_content": "", "content": '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'}
+    group = [attempt(1.0), attempt(1.0), attempt(2.0), attempt(3.0), attempt(4.0, "tool_crash")]
+    group[0].messages.insert(0, call)
+    outcome = GroupOutcome([0.5] * 5, [0.5] * 5, 0, 0)
+    void = RolloutGroup(QUERY, [attempt(1.0, "tool_crash")])
+    metrics = outcome_metrics([RolloutGroup(QUERY, group), void], [outcome, outcome], None)
+    assert metrics["rollout/distinct_answers"] == [3 / 4] and metrics["rollout/distinct_calls"] == [2 / 4]

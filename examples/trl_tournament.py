@@ -1,0 +1,52 @@
+"""TRL's own GRPOTrainer, rewarded by a tournament: no config, data or rollouts of this repository.
+
+    python examples/trl_tournament.py --model Qwen/Qwen3-0.6B --prompts prompts.jsonl --judge openai --rubric "Is the poem vivid, and does it rhyme?"
+
+A line of prompts.jsonl: {"prompt": [{"role": "user", "content": "Write a poem about rain."}]}. `pip install -e .` makes arenarl importable
+elsewhere; on several GPUs, start it with accelerate or torchrun.
+"""
+
+import argparse
+
+import torch
+from datasets import load_dataset
+from trl import GRPOConfig, GRPOTrainer
+
+from arenarl import tournament_reward
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", required=True, help="a name on the hub, or a folder")
+    parser.add_argument("--prompts", required=True, help="JSONL with a column named prompt")
+    parser.add_argument("--judge", default="openai", help="a name of configs/judges, or a YAML of that form")
+    parser.add_argument("--rubric", help="what the judge goes by: words, or a YAML as those in configs/rubrics")
+    parser.add_argument("--topology", default="seeded_single_elimination")
+    parser.add_argument("--num-generations", type=int, default=8)
+    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--tokens", type=int, default=512, help="of a completion, at most")
+    parser.add_argument("--out", default="runs/trl_tournament")
+    arguments = parser.parse_args()
+
+    size = arguments.num_generations
+    trainer = GRPOTrainer(
+        model=arguments.model,
+        reward_funcs=tournament_reward(arguments.judge, num_generations=size, rubric=arguments.rubric, topology=arguments.topology),
+        args=GRPOConfig(
+            output_dir=arguments.out,
+            num_generations=size,
+            per_device_train_batch_size=size,
+            max_steps=arguments.steps,
+            max_completion_length=arguments.tokens,
+            use_cpu=not torch.cuda.is_available(),
+            logging_steps=1,
+            report_to="none",
+        ),
+        train_dataset=load_dataset("json", data_files=arguments.prompts, split="train"),
+    )
+    trainer.train()
+    trainer.save_model()
+
+
+if __name__ == "__main__":
+    main()
