@@ -5,9 +5,10 @@
     python evaluate.py --config configs/quickstart.yaml --query "Find a quiet cafe within 3 km of Lotus Park in Chengdu."
 
 Writes every judged trajectory and match to runs/<run>/evaluate and the table to results/<run>/summary.json; `python -m arenarl.report
-<run>` makes a page of them. Models behind an API stand beside checkpoints (`evaluate.api`). What was generated before, a checkpoint, a
-decoding and a sample at a time, is not generated again unless what it depends on changed (arenarl/evaluation/parts.py). With --query it
-answers that one query with the last of them and prints the trajectory. Rollout, judge and parsing code are those of training.
+<run>` makes a page of them, and `inspect view` opens runs/<run>/inspect.json. Models behind an API stand beside checkpoints
+(`evaluate.api`). What was generated before, a checkpoint, a decoding and a sample at a time, is not generated again unless what it depends
+on changed (arenarl/evaluation/parts.py). With --query it answers that one query with the last of them and prints the trajectory. Rollout,
+judge and parsing code are those of training.
 """
 
 from functools import lru_cache
@@ -31,6 +32,7 @@ def main() -> None:
     from arenarl.judges.verifier import Verifier
     from arenarl.llm.client import open_client
     from arenarl.plan.estimate import print_estimate
+    from arenarl.report.inspect_log import write_inspect_log
     from arenarl.report.provenance import provenance
     from arenarl.report.summary import print_table, print_trajectory, summary_of_run
     from arenarl.rollout.backends import make_policy_engine, require_backend
@@ -122,6 +124,7 @@ def main() -> None:
     log_summary(figures)
     summary = summary_of_run(config, figures, reference)
     write_json(config.results_dir / "summary.json", summary)
+    write_inspect_log(config.run_dir / "inspect.json", config, cases, figures, summary["provenance"])
     print_table(summary)
     if client:
         print(client.report())

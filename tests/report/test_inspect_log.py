@@ -1,0 +1,87 @@
+"""Evaluations as Inspect's logs: what is in them, and that inspect-ai, where it is installed, reads the same."""
+
+import json
+
+import numpy as np
+import pytest
+
+from arenarl.config.schema import Config
+from arenarl.domains.rubrics import domain_rubric
+from arenarl.domains.travel.truth import TravelTruth
+from arenarl.evaluation.evaluation import Case, summarize
+from arenarl.judges.judge import Verdict
+from arenarl.report.inspect_log import inspect_messages, scores_of, write_inspect_log
+from arenarl.trajectory import Query, Trajectory, assistant_message
+
+RUBRIC = domain_rubric("travel", "en")
+CALL = '<tool_call>\n{"name": "search_poi", "arguments": {"query": "park"}}\n</tool_call>'
+MESSAGES = [
+    {"role": "user", "content": "Find a park."},
+    assistant_message(f"<think>\nwhere?\n</think>\n\n{CALL}\n{CALL}"),
+    {"role": "tool", "content": "Lotus Park"},
+    {"role": "tool", "content": "no such place"},
+    assistant_message("<think>\nthere\n</think>\n\n<answer>\nLotus Park\n</answer>"),
+]
+
+
+def verdict(first, second):
+    return Verdict((dict.fromkeys(RUBRIC.names, first), dict.fromkeys(RUBRIC.names, second)), RUBRIC.total)
+
+
+def case(number, stop_reason="answer", calls=((8.0, 4.0), (3.0, 6.0))):
+    """The policy's scores are the first of the first call and the second of the second."""
+    judged = [tuple(pair and verdict(*pair) for pair in calls)] if stop_reason == "answer" else []
+    trajectory = Trajectory(f"q{number}", MESSAGES, stop_reason, meta={"turns": 2, "tool_calls": 2})
+    return Case(Query(f"q{number}", "travel", "Search", "en", "Find a park."), trajectory, TravelTruth(), np.ones((1, len(RUBRIC.names))), judged)
+
+
+@pytest.fixture
+def log(tmp_path):
+    cases = {("sft", "sampled"): [[case(0), case(1, "max_turns")], [case(0), case(1)]], ("rl", "greedy"): [[case(0), case(1, "tool_crash")]]}
+    figures = {"sft": {"sampled": summarize([*cases["sft", "sampled"][0], *cases["sft", "sampled"][1]], 10, 0)}}
+    figures["rl"] = {"greedy": summarize(cases["rl", "greedy"][0], 10, 0)}
+    write_inspect_log(tmp_path / "inspect.json", Config(), cases, figures, {"commit": "abc"})
+    return tmp_path / "inspect.json"
+
+
+def test_each_call_has_an_id_and_each_result_that_of_its_call():
+    user, called, first, second, answered = inspect_messages(MESSAGES)
+    assert user == {"role": "user", "content": "Find a park."}
+    assert [call["id"] for call in called["tool_calls"]] == [first["tool_call_id"], second["tool_call_id"]] == ["call_0", "call_1"]
+    assert called["content"][0] == {"type": "reasoning", "reasoning": "where?"} and called["tool_calls"][0]["arguments"] == {"query": "park"}
+    assert second["content"] == "no such place" and answered["content"][1]["text"].startswith("<answer>") and "tool_calls" not in answered
+
+
+def test_a_call_whose_arguments_are_no_object_keeps_its_text():
+    call = {"type": "function", "function": {"name": "f", "arguments": '{"x"'}}
+    [said] = inspect_messages([{"role": "assistant", "content": "", "tool_calls": [call]}])
+    assert said["tool_calls"][0] | {"id": ""} == {"id": "", "type": "function", "function": "f", "arguments": {}, "parse_error": '{"x"'}
+
+
+def test_scores_are_the_policys_own_and_nothing_stands_for_a_missing_verdict():
+    name = RUBRIC.names[0]
+    assert scores_of(case(0))[name] == 7.0 and scores_of(case(0))["valid"] == 1.0
+    assert scores_of(case(0, calls=((8.0, 4.0), None)))[name] == 8.0
+    assert name not in scores_of(case(0, calls=(None, None)))
+    assert scores_of(case(0, "max_turns"))["valid"] == 0.0 and scores_of(case(0, "tool_crash")) == {}
+
+
+def test_all_checkpoints_and_samples_are_in_one_log_with_their_figures(log):
+    said = json.loads(log.read_text())
+    assert [(sample["id"], sample["epoch"]) for sample in said["samples"]] == [
+        ("sft sampled q0", 1), ("sft sampled q1", 1), ("sft sampled q0", 2), ("sft sampled q1", 2), ("rl greedy q0", 1), ("rl greedy q1", 1)
+    ]  # fmt: skip
+    assert [entry["name"] for entry in said["results"]["scores"]] == ["sft sampled", "rl greedy"]
+    assert said["results"]["scores"][0]["metrics"]["valid_rate"]["value"] == 75.0
+
+
+def test_inspect_reads_the_same(log):
+    read_eval_log = pytest.importorskip("inspect_ai.log").read_eval_log
+    said, read = json.loads(log.read_text()), read_eval_log(str(log))
+    assert (read.status, read.results.total_samples, read.eval.metadata) == ("success", 6, {"commit": "abc"})
+    assert read.results.scores[0].metrics["valid_rate"].value == 75.0
+    for written, sample in zip(said["samples"], read.samples, strict=True):
+        assert (sample.id, sample.epoch, len(sample.messages)) == (written["id"], written["epoch"], len(written["messages"]))
+        assert {name: score.value for name, score in sample.scores.items()} == {name: one["value"] for name, one in written["scores"].items()}
+        assert [call.function for call in sample.messages[1].tool_calls] == ["search_poi"] * 2
+        assert sample.messages[2].tool_call_id == sample.messages[1].tool_calls[0].id
