@@ -116,6 +116,9 @@ def test_pass_at_k_and_figures_by_test_time_turns(folder, summary):
     assert figures["by_turns"]["8"]["win_rate"] == figures["win_rate"] and "pass_at_k" not in scaled["sft"]["greedy"]
     for row in ("sft sampled, 2 turns", "sft greedy, 8 turns", "sft sampled: beats the baseline", "sft sampled: meets all constraints"):
         assert sum(line.startswith(row) for line in output.splitlines()) == 1
+    log = read(path.parent / "inspect.json")
+    assert sorted({sample["epoch"] for sample in log["samples"]}) == [1, 2, 3] and len(log["samples"]) == figures["cases"] * 4 // 3
+    assert {entry["name"] for entry in log["results"]["scores"]} == {"sft sampled", "sft greedy"}
 
     samples = {file.name: file.read_bytes() for file in path.glob("sft_*.jsonl")}
     times = {file.name: file.stat().st_mtime_ns for file in path.glob("sft_*")}
