@@ -30,7 +30,6 @@ def write_inspect_log(path: Path, config: Config, cases: Cases, figures: dict[st
         for epoch, of_sample in enumerate(of_policy, start=1)
         for case in of_sample
     ]
-    now = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime())
     ids = list(dict.fromkeys(sample["id"] for sample in samples))
     task = {"task": config.name, "task_id": config.run_name, "task_version": 0, "task_file": None, "task_attribs": {}, "task_args": {}}
     log = {
@@ -39,7 +38,7 @@ def write_inspect_log(path: Path, config: Config, cases: Cases, figures: dict[st
         "eval": task | {
             "eval_id": config.run_name,
             "run_id": config.run_name,
-            "created": now,
+            "created": time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime()),
             "dataset": {"name": config.data.folder, "samples": len(ids), "sample_ids": ids},
             "model": f"arenarl/{config.run_name}",
             "model_args": {},
@@ -52,7 +51,6 @@ def write_inspect_log(path: Path, config: Config, cases: Cases, figures: dict[st
             "completed_samples": len(samples),
             "scores": [_results(f"{name} {decoding}", figures[name][decoding]) for name, decoding in cases],
         },
-        "stats": {"started_at": now, "completed_at": now, "model_usage": {}},
         "samples": samples,
     }  # fmt: skip
     write_text(path, to_json(log))

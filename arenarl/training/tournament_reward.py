@@ -27,7 +27,7 @@ from arenarl.system.database import json_hash
 from arenarl.system.errors import UserError
 from arenarl.system.imports import named
 from arenarl.system.repository import CONFIGS
-from arenarl.training.rewarding import Arena
+from arenarl.training.rewarding import Arena, GroupOutcome
 from arenarl.training.step_records import judge_metrics
 from arenarl.trajectory import Query, RolloutGroup, Trajectory, answer_text, native_calls, parse_turn, reply_message, text_of, tool_message
 
@@ -181,7 +181,9 @@ def _message(message: Message) -> Message:
     return tool_message(text) if message["role"] == "tool" else {"role": message["role"], "content": text}
 
 
-def _metrics(groups: Sequence[RolloutGroup], outcomes: Sequence[Any], arena: Arena, client: LLMClient | None) -> dict[str, list[float]]:
+def _metrics(
+    groups: Sequence[RolloutGroup], outcomes: Sequence[GroupOutcome], arena: Arena, client: LLMClient | None
+) -> dict[str, list[float]]:
     """Values of this process; TRL takes the mean over all. So counts of calls and tokens are those of a mean process."""
     metrics = judge_metrics(outcomes) | {name: [value] for name, value in arena.judge_metrics().items()}
     metrics["rollout/valid_rate"] = [float(trajectory.valid) for group in groups for trajectory in group.trajectories]

@@ -100,8 +100,7 @@ def content(path):
     if path.name == "summary.json":
         return {key: value for key, value in read(path).items() if key not in ("seconds", "peak_memory_gb", "provenance")}
     if path.name == "inspect.json":
-        dated = ("created", "metadata")  # the latter is the provenance
-        log = {key: value for key, value in read(path).items() if key != "stats"}
+        log, dated = read(path), ("created", "metadata")  # the latter is the provenance
         return log | {"eval": {key: value for key, value in log["eval"].items() if key not in dated}}
     if path.name == "trainer_state.json":
         return [{key: value for key, value in entry.items() if not key.startswith(TIMES)} for entry in read(path)["log_history"]]
