@@ -81,13 +81,18 @@ def _begin(task: str, seed: int | None) -> str:
         importlib.import_module(f"browsergym.{family}")
     except ImportError as error:
         raise UserError(f"{task}: {error}; pip install browsergym-{family}==0.14.3") from error
+    except Exception as error:  # WebArena's package fetches data of its own as it is loaded
+        raise UserError(f"{task}: browsergym-{family} could not be loaded: {_in_one_line(error)}") from error
     import gymnasium
 
     try:
         _open.append(gymnasium.make(f"browsergym/{task}", headless=True))
     except gymnasium.error.UnregisteredEnv as error:
         raise UserError(f"BrowserGym has no task {task}: {error}") from error
-    seen, _ = _open[0].reset(seed=seed)
+    try:
+        seen, _ = _open[0].reset(seed=seed)
+    except AssertionError as error:  # so it says that an address is not set
+        raise UserError(f"{task}: {_in_one_line(error)}") from error
     return f"{seen['goal']}\n{_shown(seen)}"
 
 
@@ -108,6 +113,10 @@ def _shown(seen: dict[str, Any]) -> str:
     page = flatten_axtree_to_str(seen["axtree_object"])
     error = f"Error: {seen['last_action_error']}\n" if seen["last_action_error"] else ""
     return error + (page if len(page) <= LONGEST else f"{page[:LONGEST]}\n… {len(page) - LONGEST} characters more")
+
+
+def _in_one_line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 def _has_browser() -> bool:

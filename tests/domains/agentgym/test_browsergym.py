@@ -86,10 +86,15 @@ def test_a_task_that_cannot_be_had_is_one_line(environment, query, said):
 
 
 @pytest.mark.browser
-def test_webarena_without_its_servers_says_which_address_is_missing(environment):
-    pytest.importorskip("browsergym.webarena")
-    with pytest.raises(UserError, match="WA_"):
+@pytest.mark.parametrize(("has_data", "said"), [(True, "WA_"), (False, "browsergym-webarena could not be loaded: ")])
+def test_webarena_without_its_servers_or_its_data_is_one_line(environment, has_data, said, tmp_path, monkeypatch):
+    pytest.importorskip("webarena")
+    (tmp_path / "tokenizers" / "punkt_tab").mkdir(parents=True)
+    monkeypatch.setenv("NLTK_DATA", str(tmp_path) if has_data else "")
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")  # the data is fetched as the package is loaded, wherever there is a network
+    with pytest.raises(UserError, match=said) as failed:
         asyncio.run(environment.reset(on("webarena.310")))
+    assert "\n" not in str(failed.value)
 
 
 def test_what_is_missing_is_one_line(monkeypatch):
