@@ -25,6 +25,7 @@ def main() -> None:
     from arenarl.domains.environments import environment_maker
     from arenarl.evaluation.evaluation import Panel, baseline_cases, evaluate_policy, gather_cases, judge_trajectories, summarize
     from arenarl.evaluation.inference_scaling import scaling_figures
+    from arenarl.evaluation.length import by_length
     from arenarl.evaluation.parts import Part, fingerprint
     from arenarl.evaluation.playoffs import play_offs
     from arenarl.judges.factory import make_judges, refuse_without_truth
@@ -119,8 +120,10 @@ def main() -> None:
         figures = {name: {} for name in policies}
         for (name, decoding), samples in cases.items():
             resamples, seed = config.evaluate.bootstrap, config.seed
+            every = [case for cases in samples for case in cases]
             more = scaling_figures(samples, config.evaluate.max_turns, resamples, seed)
-            figures[name][decoding] = summarize([case for cases in samples for case in cases], resamples, seed) | more
+            more["by_length"] = by_length(every, baselines, resamples, seed)
+            figures[name][decoding] = summarize(every, resamples, seed) | more
     log_summary(figures)
     summary = summary_of_run(config, figures, reference)
     write_json(config.results_dir / "summary.json", summary)

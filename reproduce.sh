@@ -50,6 +50,11 @@ quickstart() {
   python -m arenarl.report.conclusion "$(python -m arenarl.config --config "$CONFIG" --run-name "$@")"
 }
 
+writing() { quickstart "$@"; }
+
+# A control: RL from the same SFT policy with a judge that pays for length.
+writing_length() { rl "$@"; evaluate "$@"; report "$@"; }
+
 research() {
   data "$@"; sft "$@"; difficulty "$@"; rl "$@"; evaluate "$@"; report "$@"
   python -m arenarl.report.conclusion "$(python -m arenarl.config --config "$CONFIG" --run-name "$@")"
@@ -135,6 +140,8 @@ usage() {
   echo "  pipeline                      data, SFT, RL, evaluation, report → results/quickstart/"
   echo "  data | sft | rl | evaluate | report    one of its stages"
   echo "  research                      the same for Open-DeepResearch: closed questions and open-ended queries → results/research/"
+  echo "  writing                       the same for open-ended writing, without tools → results/writing/"
+  echo "  writing_length                its RL again, with a judge that pays for length, as a control → results/writing-length/"
   echo "  real_model                    SmolLM2-135M out of the package index in place of the tiny policy: SFT, RL, GRPO, two seeds → results/smollm2"
   echo "  difficulty                    how often the SFT policy answers each closed query, before RL"
   echo "  baselines                     GRPO and GSPO with pointwise rewards, and a judge without errors, from the same SFT policy"
@@ -159,9 +166,12 @@ usage() {
 }
 
 stage=${1:-}
-[ "$stage" != research ] || CONFIG=configs/research/quickstart.yaml
 case "$stage" in
-  quickstart | research | pipeline | data | sft | difficulty | rl | baselines | turns) shift; environment; check "$@"; "$stage" "$@" ;;
+  research | writing) CONFIG=configs/$stage/quickstart.yaml ;;
+  writing_length) CONFIG=configs/writing/quickstart_length.yaml ;;
+esac
+case "$stage" in
+  quickstart | research | writing | writing_length | pipeline | data | sft | difficulty | rl | baselines | turns) shift; environment; check "$@"; "$stage" "$@" ;;
   table2 | table3 | fig1 | fig4a | fig4c | ablations | noise | tournament_grpo | textcraft | babyai | agentgym | all) shift; environment; "$stage" "$@" ;;
   real_model | evaluate | report | readme | judge_check | judge_faults | bench | speed | bench_tools | bench_search | bench_worlds | search_recall | fidelity | bench_tournament | test) shift; environment; "$stage" "$@" ;;
   test_vllm) shift; test_vllm "$@" ;;

@@ -33,7 +33,7 @@ from arenarl.system.errors import UserError, guarded, keep_tracebacks  # noqa: E
 from arenarl.system.progress import Bar  # noqa: E402
 from arenarl.trajectory import read_jsonl, read_queries, same_query, write_jsonl  # noqa: E402
 
-PAPER = {"travel": "configs/travel/sft_qwen3_8b.yaml", "research": "configs/research/sft_qwen3_8b.yaml"}  # domain -> the run with the paper's numbers
+PAPER = {name: f"configs/{name}/sft_qwen3_8b.yaml" for name in ("travel", "research", "writing")}  # domain -> the run with the paper's numbers
 PUBLIC_CODE = [ROOT / "arenarl" / name for name in ("domains/public_data.py", "domains/published_records.py", "trajectory.py")]  # reads `data.source`
 
 
@@ -105,7 +105,7 @@ def generate(domain: Domain, config: Config) -> Iterator[tuple[str, list]]:
 def load_public(config: Config, folder: Path) -> PublicData:
     """What `data.source` names, with its notes printed. Raises UserError if its splits would stand beside another data set's."""
     environment = make_environment(config.environment, config.data.language)
-    public = read_public_data(config.data.source, config.environment.domain, environment.tools)
+    public = read_public_data(config.data, config.environment.domain, environment.tools)
     if "sft" not in public.splits and (folder / "sft.jsonl").is_file():
         raise UserError(f"{folder}/sft.jsonl is not of data.source, which has no SFT trajectories; add it to data.source or set another data.folder")
     for note in public.notes:
@@ -115,7 +115,7 @@ def load_public(config: Config, folder: Path) -> PublicData:
 
 def local_hashes(config: Config) -> list[str | None]:
     """Of each local source's content. A data set of the hub stands for itself, so that what is prepared needs no network."""
-    return [hash_files(find_source(source).files) if local_path(source) else None for source in config.data.source]
+    return [hash_files(find_source(source, config.data.divide).files) if local_path(source) else None for source in config.data.source]
 
 
 def check_disjoint(folder: Path) -> None:

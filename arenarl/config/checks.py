@@ -90,6 +90,8 @@ def _check_tournament(config: Config) -> None:
 
 def _check_training(config: Config) -> None:
     scratch, difficulty = config.policy.scratch, config.rl.difficulty
+    if config.data.divide and not config.data.source:
+        raise UserError("data.divide=true: there is nothing to divide; name published data in data.source, or leave it out")
     if scratch.num_heads % scratch.num_kv_heads:
         raise UserError(f"policy.scratch.num_heads={scratch.num_heads}: must be a multiple of policy.scratch.num_kv_heads={scratch.num_kv_heads}")
     if not config.data.source and round(config.sft.epochs * config.data.sft_size) < 1:

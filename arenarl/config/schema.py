@@ -118,7 +118,10 @@ class ResearchDataConfig:
 class DataConfig:
     folder: Text = "data/travel"  # where prepare.py writes and the scripts read
     source: list[Text] = field(default_factory=list)  # published data instead of generated: folders, JSONL files, data sets of the hub
-    # (owner/name, or owner/name@revision), read together. Then only `folder` and `language` count beside it, and judges must be LLMs
+    # (owner/name, or owner/name@revision), read together. Then only `folder`, `language` and `divide` count beside it, and judges must be LLMs
+    divide: Bool = False  # of `source`: files that are called neither after tests nor after SFT are one pool, such as DeepWriting-20K's one file.
+    # From it `seed` draws sft_size trajectories for SFT and rl_size queries for RL, none in both (Section 6.1: 10k and 10k), and test_per_subtask
+    # queries for tests where no file is called after them
     seed: Seed = 0  # makes queries, trajectories and baselines; apart from `seed`, so that all seeds of a run share the test set
     language: Literal["zh", "en"] = "zh"  # of queries, thoughts and answers (Table 1: Chinese)
     sft_size: PositiveInt = 2600  # trajectories for the cold start (Table 1)
@@ -181,10 +184,10 @@ class SearchConfig:
 
 @dataclass
 class EnvironmentConfig:
-    name: EnvironmentName = "travel"  # the tools: travel, research, a world of AgentGym-RL, a browser, or a class of
+    name: EnvironmentName = "travel"  # the tools: travel, research, a world of AgentGym-RL, a browser, none (query, thinking, text), or a class of
     # your own as package.module:Class
-    domain: DomainName = "travel"  # of the queries: travel, research, textcraft, babyai, one of your own as package.module:Class, or a name that
-    # has nothing but a rubric, configs/rubrics/<domain>_<language>.yaml, for LLM judges and your own (arenarl/domains/domain.py)
+    domain: DomainName = "travel"  # of the queries: travel, research, writing, textcraft, babyai, one of your own as package.module:Class, or a name
+    # that has nothing but a rubric, configs/rubrics/<domain>_<language>.yaml, for LLM judges and your own (arenarl/domains/domain.py)
     world_seed: Seed = 0  # makes the points of interest and timetables
     results: Literal["full", "compact"] = "full"  # JSON with all fields, or a line a record for a tiny policy
     tickets: LLMConfig = field(default_factory=LLMConfig)
@@ -196,6 +199,10 @@ class EnvironmentConfig:
     # an environment with one tool that takes one text; no schemas are told then
     instances: PositiveInt | None = None  # of an environment that keeps a state, at work at once in a process, a trajectory each; the others
     # wait; null: as many as trajectories are generated at once. Our choice
+
+    @property
+    def has_tools(self) -> bool:
+        return self.name != "none"
 
     @property
     def llms(self) -> dict[str, LLMConfig]:

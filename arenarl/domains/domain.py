@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 DOMAINS = {
     "travel": "arenarl.domains.travel.domain:TravelDomain",
     "research": "arenarl.domains.research.domain:ResearchDomain",
+    "writing": "arenarl.domains.writing.domain:WritingDomain",
     "textcraft": "arenarl.domains.agentgym.textcraft:TextCraftDomain",
     "babyai": "arenarl.domains.agentgym.babyai:BabyAIDomain",
     "searchqa": "arenarl.domains.agentgym.searchqa:SearchQADomain",

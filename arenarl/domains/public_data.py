@@ -1,10 +1,12 @@
-"""Published data sets as this repository's splits: the authors' Open-Travel and Open-DeepResearch, from a folder or from the hub.
+"""Published data sets as this repository's splits: the authors' Open-Travel and Open-DeepResearch, DeepWriting-20K, from a folder or the hub.
 
 `data.source` names them and data/prepare.py writes what `read_public_data` returns; from then on they are splits like any other.
 The authors published queries for RL, and test queries with a stored baseline each, but neither SFT trajectories nor a truth: the
-queries have no `constraints`, so an LLM has to judge. Which shapes of a record are understood stands in data/README.md.
+queries have no `constraints`, so an LLM has to judge. A data set without splits (DeepWriting-20K) is divided here. Which shapes of a record
+are understood stands in data/README.md.
 """
 
+import random
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -12,10 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from arenarl.config.schema import DataConfig
 from arenarl.domains.published_records import (
     BASELINE_FIELDS,
-    MESSAGE_FIELDS,
     READ_FIELDS,
+    TRAJECTORY_FIELDS,
     Record,
     read_query,
     read_records,
@@ -27,6 +30,7 @@ from arenarl.system.atomic_files import hash_files
 from arenarl.system.errors import UserError
 from arenarl.trajectory import Query, read_turns, same_query
 
+ENDS = (".jsonl", ".parquet")
 SPLITS = {"sft": ("sft",), "test": ("test",), "rl": ("train", "rl")}  # a file's split: the first of which a word is in its name or folder
 
 
@@ -41,7 +45,7 @@ class PublicData:
 
 @dataclass(frozen=True)
 class Source:
-    """The JSONL files of a data set, on this disk; `revision` is the hub's commit."""
+    """The JSONL and Parquet files of a data set, on this disk; `revision` is the hub's commit."""
 
     name: str
     folder: Path
@@ -51,27 +55,29 @@ class Source:
     @property
     def label(self) -> str:
         """What the ids of its records start with."""
-        return Path(self.name.partition("@")[0]).resolve().name.removesuffix(".jsonl")
+        return Path(self.name.partition("@")[0]).resolve().name.removesuffix(".jsonl").removesuffix(".parquet")
 
     def to_record(self) -> dict[str, Any]:
         hashes = {str(path.relative_to(self.folder)): hash_files([path]) for path in self.files}
         return {"source": self.name, "revision": self.revision, "files": hashes}
 
 
-def read_public_data(sources: Sequence[str], domain: str, tools: Sequence[Schema]) -> PublicData:
+def read_public_data(config: DataConfig, domain: str, tools: Sequence[Schema]) -> PublicData:
     """All of the sources' files as splits, no query in two of them: what a test query repeats is left out of the others.
 
-    `domain` says whose rubric judges the queries. Tool calls of tools that are not among `tools` are kept, and counted.
+    `domain` says whose rubric judges the queries. Tool calls of tools that are not among `tools` are kept, and counted. With `divide`, what is
+    neither called after tests nor after SFT is divided.
 
     Raises:
         UserError: names the source, or the file and line, and what to do.
     """
-    found = [find_source(source) for source in sources]
+    found = [find_source(source, config.divide) for source in config.source]
     records: dict[str, list[Record]] = {split: [] for split in SPLITS}
     for source in found:
         for path in source.files:
             inside = path.relative_to(source.folder)
-            records[split_of(inside)] += read_records(path, "-".join([source.label, *inside.with_suffix("").parts]))
+            records[split_of(inside) or "rl"] += read_records(path, "-".join([source.label, *inside.with_suffix("").parts]))
+    divided = list(_divide(records, domain, config)) if config.divide else []
     for split in ("test", "rl"):
         if not records[split]:
             names = ", ".join(str(path.relative_to(source.folder)) for source in found for path in source.files)
@@ -80,34 +86,35 @@ def read_public_data(sources: Sequence[str], domain: str, tools: Sequence[Schema
     for split, name in (("rl", "rl_queries"), ("sft", "sft")):
         if records[split] and not splits[name]:
             raise UserError(f"data.source: all {split} queries ({len(records[split])}) stand in another split already; name files with others")
-    notes = [*_describe_records(records, splits), *_describe_trajectories(splits, {tool["function"]["name"] for tool in tools})]
+    notes = [*divided, *_describe_records(records, splits), *_describe_trajectories(splits, {tool["function"]["name"] for tool in tools})]
     return PublicData(splits, [source.to_record() for source in found], notes)
 
 
-def find_source(name: str) -> Source:
-    """A folder or a JSONL file on this disk, or else the hub's data set `owner/name` or `owner/name@revision`.
+def find_source(name: str, is_divided: bool = False) -> Source:
+    """A folder, a JSONL or a Parquet file on this disk, or else the hub's data set `owner/name` or `owner/name@revision`.
 
     Raises:
-        UserError: there is neither, or it holds no JSONL file of a split.
+        UserError: there is neither, or it holds no such file, or none of a split where it is not to be divided.
     """
     path, revision = local_path(name), None
     if path and path.is_file():
         folder, candidates = path.parent, [path]
     else:
         folder, revision = (path, None) if path else _download(name)
-        candidates = [*folder.glob("*.jsonl"), *folder.glob("*/*.jsonl")]
-    files = [path for path in sorted(candidates) if _is_of_a_split(path.relative_to(folder))]
+        candidates = [path for end in ENDS for pattern in ("*", "*/*") for path in folder.glob(pattern + end)]
+    files = [path for path in sorted(candidates) if is_divided or _is_of_a_split(path.relative_to(folder))]
     if folders := [path for path in files if not path.is_file()]:
         raise UserError(f"data.source: {folders[0]} is no file; move it away, or put the data there")
     if not files:
-        raise UserError(f"data.source: {name} has no train.jsonl, test.jsonl or the like; name the folder that holds them")
+        kind = "a .jsonl or .parquet file" if is_divided else "train.jsonl, test.jsonl or the like"
+        raise UserError(f"data.source: {name} has no {kind}; name the folder that holds them")
     return Source(name, folder, files, revision)
 
 
 def local_path(name: str) -> Path | None:
     """Where a source lies on this disk; None for a data set of the hub. Raises UserError for a path that leads nowhere."""
     path = Path(name).expanduser()
-    if not path.exists() and (path.is_absolute() or path.suffix == ".jsonl" or name.startswith(".")):
+    if not path.exists() and (path.is_absolute() or path.suffix in ENDS or name.startswith(".")):
         raise UserError(f"data.source: {name} does not exist")
     return path if path.exists() else None
 
@@ -128,18 +135,43 @@ def _is_of_a_split(path: Path) -> bool:
 
 
 def _download(name: str) -> tuple[Path, str]:
-    """The JSONL files of a data set of the hub, in its cache, and the commit that they are of."""
+    """The files of a data set of the hub, in its cache, and the commit that they are of."""
     import httpx
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import FileMetadataError, HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     repository, _, revision = name.partition("@")
     try:
-        folder = Path(snapshot_download(repository, repo_type="dataset", revision=revision or None, allow_patterns="*.jsonl"))
+        folder = Path(snapshot_download(repository, repo_type="dataset", revision=revision or None, allow_patterns=[f"*{end}" for end in ENDS]))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, FileMetadataError, httpx.HTTPError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(f"data.source: {name} is no folder here, and the hub's data set of that name cannot be had: {reason}") from error
     return folder, folder.name
+
+
+def _divide(records: dict[str, list[Record]], domain: str, config: DataConfig) -> Iterator[str]:
+    """Draw the records for SFT, RL and, without others, tests from what stands under `rl`, by the sizes of the config; notes on it.
+
+    Raises:
+        UserError: there are too few of them.
+    """
+    tested = {same_query(read_query(record, domain).query) for record in records["test"]}
+    pool = {same_query(read_query(record, domain).query): record for record in records["rl"]}
+    drawn = [record for text, record in sorted(pool.items()) if text not in tested]
+    random.Random(f"divide{config.seed}").shuffle(drawn)
+    sizes = {"test": 0 if tested else config.test_per_subtask, "sft": config.sft_size, "rl": config.rl_size}
+    if len(drawn) <= sizes["test"] + sizes["sft"]:
+        raise UserError(
+            f"data.divide: {len(drawn)} different queries are too few for data.test_per_subtask={sizes['test']} and data.sft_size={sizes['sft']}, "
+            "and some for RL; lower them"
+        )
+    yield f"divided by data.seed={config.seed}: {len(records['rl'])} records, {len(drawn)} different queries"
+    records["rl"] = []
+    for split, size in sizes.items():
+        records[split] += drawn[:size]
+        if len(drawn) < size:
+            yield f"{split}: {len(drawn)} in place of data.{split}_size={size}: there are no more"
+        drawn = drawn[size:]
 
 
 def _make_splits(records: dict[str, list[Record]], domain: str) -> dict[str, list[Any]]:
@@ -160,7 +192,7 @@ def _make_splits(records: dict[str, list[Record]], domain: str) -> dict[str, lis
     }
     if records["sft"]:
         sft = [(record, query) for record in records["sft"] if same_query((query := read_query(record, domain)).query) not in taken]
-        splits["sft"] = [read_trajectory(record, query, MESSAGE_FIELDS).to_record(tools_of(record)) for record, query in sft]
+        splits["sft"] = [read_trajectory(record, query, TRAJECTORY_FIELDS).to_record(tools_of(record)) for record, query in sft]
     return splits
 
 

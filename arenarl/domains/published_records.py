@@ -1,8 +1,8 @@
 """A line of a published data set → a query, a trajectory: the shapes in which such files come, and what is refused.
 
-Understood are OpenAI's chat messages (native tool calls, or Qwen3's in the text), ShareGPT's conversations and plain text; messages
-become turns by `trajectory`'s own functions, so that they have the form of rollouts. What is not understood ends with the file, the
-line and what to do.
+Files are JSONL or Parquet. Understood are OpenAI's chat messages (native tool calls, or Qwen3's in the text), ShareGPT's conversations and
+plain text; messages become turns by `trajectory`'s own functions, so that they have the form of rollouts. What is not understood ends with
+the file, the line and what to do.
 """
 
 import json
@@ -39,10 +39,12 @@ SUBTASKS = {  # Open-Travel's files and task types, as the paper's tables call t
 }
 UNSTATED = "unstated"  # the subtask of a query whose record does not tell it
 POINTER = "version https://git-lfs.github.com/spec/v1"
+LFS = "a Git LFS pointer, not the data; run git lfs pull in its clone, or name the hub's data set"
 
 QUERY_FIELDS = ("query", "question", "prompt")
 MESSAGE_FIELDS = ("messages", "conversations")
-BASELINE_FIELDS = ("reference", "baseline", *MESSAGE_FIELDS)
+TRAJECTORY_FIELDS = (*MESSAGE_FIELDS, "solution", "response")  # the last two: thinking in <think> tags, if any, then the text (DeepWriting-20K)
+BASELINE_FIELDS = ("reference", "baseline", *TRAJECTORY_FIELDS)
 SUBTASK_FIELDS = ("subtask", "task_type", "category")
 READ_FIELDS = {*QUERY_FIELDS, *BASELINE_FIELDS, *SUBTASK_FIELDS, "tools", "metadata"}
 ROLES = {"human": "user", "gpt": "assistant", "function_call": "assistant", "observation": "tool", "function": "tool"}  # ShareGPT's names
@@ -74,24 +76,51 @@ def read_records(path: Path, label: str) -> Iterator[Record]:
         UserError: it cannot be read, is a Git LFS pointer or empty, or a line holds no JSON object.
     """
     is_empty = True
-    for number, line in enumerate(lines_of(path, "utf-8-sig"), start=1):
-        where = f"{path}, line {number}"
-        if number == 1 and line.startswith(POINTER):
-            raise UserError(f"{where}: a Git LFS pointer, not the data; run git lfs pull in its clone, or name the hub's data set")
-        if line.strip():
-            is_empty = False
-            yield Record(where, _fields(line, where), f"{label}-{number:05d}", SUBTASKS.get(path.stem, UNSTATED))
+    for number, where, value in _parquet_rows(path) if path.suffix == ".parquet" else _json_lines(path):
+        is_empty = False
+        yield Record(where, _fields(value), f"{label}-{number:05d}", SUBTASKS.get(path.stem, UNSTATED))
     if is_empty:
         raise UserError(f"{path} is empty; download it again")
 
 
-def _fields(line: str, where: str) -> dict[str, Any]:
+def _json_lines(path: Path) -> Iterator[tuple[int, str, dict[str, Any]]]:
+    """(number, where it stands, object) of each line that is not blank."""
+    for number, line in enumerate(lines_of(path, "utf-8-sig"), start=1):
+        where = f"{path}, line {number}"
+        if number == 1 and line.startswith(POINTER):
+            raise UserError(f"{where}: {LFS}")
+        if line.strip():
+            yield number, where, _object(line, where)
+
+
+def _parquet_rows(path: Path) -> Iterator[tuple[int, str, dict[str, Any]]]:
+    """The same of each row."""
+    from pyarrow import ArrowInvalid
+    from pyarrow.parquet import ParquetFile
+
+    try:
+        with ParquetFile(path) as file:
+            rows = (row for batch in file.iter_batches() for row in batch.to_pylist())
+            for number, row in enumerate(rows, start=1):
+                yield number, f"{path}, row {number}", row
+    except (ArrowInvalid, OSError) as error:
+        with path.open("rb") as opened:
+            is_pointer = opened.read(len(POINTER)) == POINTER.encode()
+        raise UserError(f"{path}: {LFS if is_pointer else f'not Parquet ({str(error).splitlines()[0]}); download it again'}") from error
+
+
+def _object(line: str, where: str) -> dict[str, Any]:
     try:
         value = parse_json(line, MAX_RECORD_NESTING)
     except ValueError as error:
         raise UserError(f"{where}: not JSON ({error}); the file must hold a JSON object a line") from error
     if not isinstance(value, dict):
         raise UserError(f"{where}: a {type(value).__name__}, not an object; the file must hold a JSON object a line")
+    return value
+
+
+def _fields(value: dict[str, Any]) -> dict[str, Any]:
+    """Those of its metadata among them."""
     metadata = value.get("metadata")
     return {**metadata, **value} if isinstance(metadata, dict) else value
 

@@ -67,7 +67,7 @@ def named_gpus(config: Path) -> dict[str, int]:
 def fits_table() -> str:
     """What each stage of each YAML takes at most of the GPUs that it names, and what the plan says."""
     rows = []
-    for path in sorted(path for folder in ("travel", "research") for path in (CONFIGS / folder).glob("*.yaml")):
+    for path in sorted(path for folder in ("travel", "research", "writing") for path in (CONFIGS / folder).glob("*.yaml")):
         for name, gpus in named_gpus(path).items():
             stage = Stage(load_config(path), name, gpus)
             most = max((sum(parts.values()) for parts in stage.phases.values()), default=0.0)

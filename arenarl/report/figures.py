@@ -1,5 +1,5 @@
-"""Figures of a run in one style, as PNG and SVG: learning curves, win rate by subtask, the judge's noise against the spread, and
-what more turns and samples buy at test time.
+"""Figures of a run in one style, as PNG and SVG: learning curves, win rate by subtask and by length, the judge's noise against the spread,
+and what more turns and samples buy at test time.
 
 Made by `python -m arenarl.report RUN` into results/<run>/figures. Markers and line styles differ as colours do, so that they read
 in grey. The same data gives the same bytes.
@@ -54,10 +54,12 @@ PANELS = {  # of the learning curves: figure -> title; a figure without one goes
     "accuracy": "accuracy on closed questions, %",
     "entity_recall": "entities found, closed questions, %",
     "facts_covered": "facts covered, open-ended queries, %",
+    "length_of_asked": "length, % of what is asked",
 }
 
 
-Panels = dict[tuple[str, str], dict[str, tuple[list[int], list[dict[str, Any]]]]]  # (title, unit of x) -> policy -> (x, figures)
+Panels = dict[tuple[str, str], dict[str, tuple[list, list[dict[str, Any]]]]]  # (title, unit of x) -> policy -> (x, figures)
+MISSING = {"mean": None, "ci": [None, None]}
 
 
 def draw_figures(run_dirs: Sequence[Path], summary: dict[str, Any], folder: Path) -> dict[str, Path]:
@@ -76,6 +78,9 @@ def draw_figures(run_dirs: Sequence[Path], summary: dict[str, Any], folder: Path
             drawn.append(("learning_curves", figure, f"Learning curves on held-out queries; win rate by the {judge}. {bands}"))
         caption = f"Win rate against the stored baseline by the {judge}. Bars: 95 % over test queries; one seed."
         drawn.append(("win_rate_by_subtask", win_rate_by_subtask(summary, judge), caption))
+        if panels := length_panels(summary, judge):
+            caption = f"Win rate by the {judge} against length, the stored baseline's being 1. Bars: 95 % over test queries; one seed."
+            drawn.append(("win_rate_by_length", win_rate_by_length(panels), caption))
         if panels := scaling_panels(summary, judge):
             caption = "What more turns and samples buy at test time; a win is one over the stored baseline. Bars: 95 % over test queries; one seed."
             drawn.append(("inference_scaling", inference_scaling(panels), caption))
@@ -145,6 +150,33 @@ def win_rate_by_subtask(summary: dict[str, Any], judge: str) -> Figure:
     return figure
 
 
+def length_panels(summary: dict[str, Any], judge: str) -> Panels:
+    """What `by_length` left in the summary; empty where it is of before."""
+    titles = {"win_rate": f"win rate, {judge}, %", "quality": "true quality, 0 to 10", "share": "share of the answers, %"}
+    found = {f"{name} {decoding}": figures.get("by_length", {}) for name in summary["checkpoints"] for decoding, figures in summary[name].items()}
+    panels: Panels = {}
+    for figure, title in titles.items():
+        for policy, classes in found.items():
+            if any(figure in values for values in classes.values()):
+                curve = list(classes), [values.get(figure, MISSING) for values in classes.values()]
+                panels.setdefault((title, "length by the baseline's"), {})[policy] = curve
+    return panels
+
+
+def win_rate_by_length(panels: Panels) -> Figure:
+    """Side by side: what judges pay for length, what is true of it, how many answers are so long. A class without answers has no point."""
+    figure = Figure(figsize=(9.5, 3.8), layout="constrained")
+    for axes, ((title, unit), curves) in zip(np.atleast_1d(figure.subplots(1, len(panels))), panels.items(), strict=True):
+        for k, (policy, (classes, values)) in enumerate(curves.items()):
+            places = np.arange(len(classes)) + (k - (len(curves) - 1) / 2) * 0.12
+            _plot_with_bars(axes, places, values, label=policy, **LINES[k % len(LINES)])
+        axes.set_xticks(range(len(classes)), [name.replace(" to ", "-") for name in classes], fontsize=7)
+        axes.set_title(title)
+        axes.set_xlabel(unit)
+    _legend_outside(figure)
+    return figure
+
+
 def scaling_panels(summary: dict[str, Any], judge: str) -> Panels:
     """What `evaluate.max_turns` and `evaluate.samples` left in the summary; empty where they are not set."""
     panels: Panels = {}
@@ -168,18 +200,27 @@ def inference_scaling(panels: Panels) -> Figure:
     policies = list(dict.fromkeys(policy for curves in panels.values() for policy in curves))
     for axes, ((title, unit), curves) in zip(np.atleast_1d(figure.subplots(1, len(panels))), panels.items(), strict=True):
         for policy, (places, values) in curves.items():
-            means = np.array([_number(value["mean"]) for value in values])
-            bounds = np.array([[_number(bound) for bound in value["ci"]] for value in values]).T
-            style = LINES[policies.index(policy) % len(LINES)]
-            axes.errorbar(places, means, abs(bounds - means), label=policy, capsize=2, elinewidth=0.8, **style)
+            _plot_with_bars(axes, places, values, label=policy, **LINES[policies.index(policy) % len(LINES)])
         axes.set_xscale("log", base=2)
         ticks = places if len(places) <= 6 else [k for k in places if k & (k - 1) == 0]
         axes.set_xticks(ticks, map(str, ticks), minor=False)
         axes.minorticks_off()
         axes.set_title(title)
         axes.set_xlabel(unit)
-    figure.legend(*figure.axes[0].get_legend_handles_labels(), ncols=min(5, len(policies)), loc="outside lower center")
+    _legend_outside(figure)
     return figure
+
+
+def _plot_with_bars(axes: Axes, places: Sequence[float], values: Sequence[dict[str, Any]], **line: Any) -> None:
+    """A line through figures, each with its interval."""
+    means = np.array([_number(value["mean"]) for value in values])
+    bounds = np.array([[_number(bound) for bound in value["ci"]] for value in values]).T
+    axes.errorbar(places, means, abs(bounds - means), capsize=2, elinewidth=0.8, **line)
+
+
+def _legend_outside(figure: Figure) -> None:
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, ncols=min(5, len(labels)), loc="outside lower center")
 
 
 def noise_against_spread(log: Sequence[dict[str, Any]], judge: str) -> Figure:

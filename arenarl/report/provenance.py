@@ -70,7 +70,7 @@ def _judge_provenance(config: Config, judge: JudgeConfig) -> str | dict[str, Any
 
 
 def _policy_provenance(config: Config, llm: LLMConfig) -> dict[str, Any]:
-    return _model_provenance(llm, prompt_name(default_prompt(config.data.language)))
+    return _model_provenance(llm, prompt_name(default_prompt(config.data.language, config.environment.has_tools)))
 
 
 def _model_provenance(llm: LLMConfig, prompt: str) -> dict[str, Any]:

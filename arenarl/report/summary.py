@@ -22,6 +22,7 @@ HEADS = {  # figure -> heading and unit
     "facts_covered": "facts %",
     "success": "success %",
     "subgoals": "subgoals %",
+    "length_of_asked": "length % of asked",
 }
 PASSES = {"win": "beats the baseline", "constraints": "meets all constraints", "accuracy": "answers correctly"}  # what pass@k counts
 STAGES = ("data", "sft", "rl", "evaluate")

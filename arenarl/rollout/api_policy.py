@@ -73,8 +73,8 @@ class ApiRolloutEngine(RolloutEngine):
     def __init__(
         self, llm: LLMConfig, client: LLMClient, make_environment: Callable[[], Environment], config: RolloutConfig, language: str, **world: Any
     ):
-        system = default_prompt(language)
-        super().__init__(None, None, make_environment, config, system=system, **world)  # no token ids, so neither generator nor tokenizer
+        super().__init__(None, None, make_environment, config, **world)  # no token ids, so neither generator nor tokenizer
+        self.system = default_prompt(language, bool(self.instances.kind.tools))
         self.llm, self.client = llm, client
 
     def roll_out_groups(self, *_: Any, **__: Any) -> list[RolloutGroup]:

@@ -33,12 +33,12 @@ def _told_so_far(config: Config) -> str | None:
     start = Path(config.rl.init or config.policy.model or "")
     if (start / "provenance.json").is_file():
         return system_prompt(load_config(start / "config.yaml"))
-    return default_prompt(config.data.language) if config.rl.init or config.policy.model else None
+    return default_prompt(config.data.language, config.environment.has_tools) if config.rl.init or config.policy.model else None
 
 
-def default_prompt(language: str) -> str:
+def default_prompt(language: str, has_tools: bool = True) -> str:
     """What a model that is not ours is told of its task and of the form of an answer."""
-    return prompt_texts("policy", language)["system"].strip()
+    return prompt_texts("policy", language)["system" if has_tools else "without_tools"].strip()
 
 
 def prompt_name(text: str | None) -> str | None:

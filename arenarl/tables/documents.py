@@ -22,6 +22,7 @@ from arenarl.tables.rows import FOLDER, TABLES, read_table
 
 TRAVEL = ("win_rate", "quality", "valid_rate", "groundedness", "constraints_met", "tool_calls")  # columns of ROWS
 RESEARCH = ("win_rate_valid", "valid_rate", "accuracy", "pass_at_4", "entity_recall", "facts_covered", "quality", "tool_calls")  # of RESEARCH_ROWS
+WRITING = ("win_rate", "quality", "valid_rate", "constraints_met", "length_of_asked")  # of WRITING_ROWS
 ROWS = {  # folder of results/ (with -seedN appended for other seeds) -> what the row is, its config; what a table has is not here
     "quickstart": ("ArenaRL, seeded single elimination", "configs/quickstart.yaml"),
     "quickstart-noise-free": ("ArenaRL, trained with a judge that makes no errors", "configs/methods/noise_free.yaml"),
@@ -48,6 +49,10 @@ RESEARCH_ROWS = {
     "research-correctness": ("closed questions only, by correctness", "configs/research/quickstart_correctness.yaml"),
     "research-recall": ("closed questions only, with entity recall", "configs/research/quickstart_recall.yaml"),
     "research-tournament": ("open-ended queries only, by tournament", "configs/research/quickstart_tournament.yaml"),
+}
+WRITING_ROWS = {
+    "writing": ("ArenaRL", "configs/writing/quickstart.yaml"),
+    "writing-length": ("ArenaRL, trained with a judge that pays for length", "configs/writing/quickstart_length.yaml"),
 }
 
 
@@ -88,6 +93,11 @@ def research_table(results: Path) -> str:
     return results_table(results, RESEARCH_ROWS, RESEARCH)
 
 
+def writing_table(results: Path) -> str:
+    """The same of the writing domain."""
+    return results_table(results, WRITING_ROWS, WRITING)
+
+
 def real_model_table(results: Path) -> str:
     """The same of a pretrained model."""
     return results_table(results, REAL_ROWS)
@@ -116,7 +126,7 @@ def paper_table(name: str) -> Callable[[Path], str]:
 
 GENERATED = {  # document -> marker -> what stands between it and its end
     "README.md": {"quickstart": quickstart_ending, "methods": methods},
-    "docs/results.md": {"results": results_table, "research": research_table, "real_model": real_model_table}
+    "docs/results.md": {"results": results_table, "research": research_table, "writing": writing_table, "real_model": real_model_table}
     | {name: paper_table(name) for name in TABLES},
     "docs/tournament.md": {"fidelity": fidelity_tables, "noise_grid": noise_grid_table},
     "docs/judges.md": {"judge_check": judge_reliability.judges_table},

@@ -16,6 +16,7 @@ from judge_servers import client_of, judge_of, serving
 from parts import domain_of, trainer_judge_of, training_queries_of
 
 from arenarl.config.load import load_config
+from arenarl.config.schema import DataConfig
 from arenarl.domains.public_data import find_source, read_public_data
 from arenarl.domains.published_records import UNSTATED
 from arenarl.system.errors import UserError
@@ -59,7 +60,7 @@ def write(path, records):
 
 
 def load(*sources, tools=()):
-    return read_public_data([str(source) for source in sources], "travel", tools)
+    return read_public_data(DataConfig(source=[str(source) for source in sources]), "travel", tools)
 
 
 @pytest.fixture

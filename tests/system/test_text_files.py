@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from arenarl.config.load import load_config
+from arenarl.config.schema import DataConfig
 from arenarl.domains.public_data import find_source, read_public_data
 from arenarl.run.zero3 import check_deepspeed
 from arenarl.system.errors import UserError, explain
@@ -21,8 +22,8 @@ READERS = {
     "queries": read_queries,
     "config": load_config,
     "deepspeed": lambda path: check_deepspeed("rl.deepspeed", str(path), "train_rl.py", is_check=True),
-    "source": lambda path: read_public_data([str(path)], "travel", ()),
-    "source folder": lambda path: read_public_data([str(path.parent)], "travel", ()),
+    "source": lambda path: read_public_data(DataConfig(source=[str(path)]), "travel", ()),
+    "source folder": lambda path: read_public_data(DataConfig(source=[str(path.parent)]), "travel", ()),
 }
 DEEP = "[" * 20_000
 

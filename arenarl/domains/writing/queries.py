@@ -1,0 +1,76 @@
+"""Writing tasks whose fulfilment can be checked: constraints are drawn first, then said in English or Chinese.
+
+`constraints` hold exactly what the text says: topic, tone, length, sections in their order, a fact for each, words that must or must not
+appear. They are drawn so that one text can meet all of them: there is room for the facts, the words, and at least one sentence in the tone.
+"""
+
+import random
+from typing import Any
+
+from arenarl.domains.writing.lexicon import LEXICONS, Lexicon
+from arenarl.trajectory import Query
+
+SUBTASKS = ("Notice", "Letter", "Report", "Speech")
+_SHAPES = {  # subtask -> numbers of sections, sentences of each, words asked for, words forbidden
+    "Notice": ((2, 3), (2,), 1, 1),
+    "Letter": ((2,), (2, 3), 1, 2),
+    "Report": ((3,), (2, 3), 2, 1),
+    "Speech": ((2, 3), (3, 4), 2, 2),
+}
+
+
+def make_queries(subtask: str, language: str, count: int, seed: str, taken: set[str]) -> list[Query]:
+    """`count` queries of a subtask with texts that are not in `taken`, which grows by them."""
+    rng, lexicon = random.Random(f"{seed}:{subtask}:{language}"), LEXICONS[language]
+    say = _say_zh if language == "zh" else _say_en
+    queries: list[Query] = []
+    while len(queries) < count:
+        wanted = _draw(lexicon, subtask, rng)
+        text = say(lexicon, subtask, wanted)
+        if text not in taken:
+            taken.add(text)
+            queries.append(Query(f"{seed}-{subtask}-{len(queries):05d}", "writing", subtask, language, text, wanted))
+    return queries
+
+
+def sentences_each(wanted: dict[str, Any], lexicon: Lexicon) -> int:
+    """How many sentences each section takes for the length that is asked."""
+    sections = len(wanted["sections"])
+    headings = lexicon.title_length + sum(_heading_length(section, lexicon) for section in wanted["sections"])
+    return max(1, round((wanted["length"] - headings) / (lexicon.unit * sections)))
+
+
+def _heading_length(section: str, lexicon: Lexicon) -> int:
+    return len(section) if lexicon is LEXICONS["zh"] else 1
+
+
+def _draw(lexicon: Lexicon, subtask: str, rng: random.Random) -> dict[str, Any]:
+    sections, each, must, avoid = _SHAPES[subtask]
+    facts, sentences = rng.sample(lexicon.facts, rng.choice(sections)), rng.choice(each)
+    words = rng.sample(lexicon.words, must + avoid)
+    length = len(facts) * sentences * lexicon.unit + lexicon.title_length + sum(_heading_length(fact.section, lexicon) for fact in facts)
+    step = 10 if lexicon is LEXICONS["zh"] else 5
+    return {
+        "topic": lexicon.title.format(rng.choice(lexicon.subjects), rng.choice(lexicon.occasions)),
+        "tone": rng.choice(list(lexicon.tones)),
+        "length": round(length / step) * step,
+        "sections": [fact.section for fact in facts],
+        "facts": [fact.form.format(rng.choice(fact.numbers[1:])) for fact in facts],
+        "must": words[:must],
+        "avoid": words[must:],
+    }
+
+
+def _say_en(lexicon: Lexicon, subtask: str, wanted: dict[str, Any]) -> str:
+    topic = wanted["topic"][0].lower() + wanted["topic"][1:]
+    return (
+        f"Write a {wanted['tone']} {lexicon.kinds[subtask]} on {topic}, about {wanted['length']} words. Sections: {', '.join(wanted['sections'])}. "
+        f"Facts: {', '.join(wanted['facts'])}. Use: {', '.join(wanted['must'])}. Avoid: {', '.join(wanted['avoid'])}. Repeat nothing."
+    )
+
+
+def _say_zh(lexicon: Lexicon, subtask: str, wanted: dict[str, Any]) -> str:
+    return (
+        f"请写一篇语气{wanted['tone']}的{lexicon.kinds[subtask]}，主题是{wanted['topic']}，约{wanted['length']}字。分节：{'、'.join(wanted['sections'])}。"
+        f"事实：{'、'.join(wanted['facts'])}。用到：{'、'.join(wanted['must'])}。不用：{'、'.join(wanted['avoid'])}。不要重复。"
+    )

@@ -1,0 +1,129 @@
+"""What a text fulfils of what its query asks: length, sections and their order, words, facts, tone, no repetition.
+
+The embedded judge scores from this and adds noise; evaluation reports it as it is. It reads the text as it stands, whoever wrote it: headings
+are lines, sentences end at full stops or lines, facts have the closed forms of the lexicon, and a tone is told by its words.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from arenarl.domains.domain import Truth
+from arenarl.domains.writing.lexicon import LEXICONS, count_of, length_of
+from arenarl.trajectory import Query, read_turns
+
+TOLERANCE = 0.1  # of the length that is asked: within it all is well, at twice or half of it nothing
+_SENTENCE_ENDS = re.compile(r"[.!?。！？\n]+")
+_AROUND_HEADINGS = " \t#*_:：.。-"
+
+
+@dataclass(frozen=True)
+class WritingTruth(Truth):
+    """Shares in [0, 1], one for each demand; `written` and `asked` are the length in words or characters."""
+
+    topic: float
+    length: float
+    must: float
+    avoid: float
+    facts: float
+    sections: float
+    order: float
+    tone: float
+    unique: float
+    written: int = 0
+    asked: int = 1
+
+    @property
+    def constraints(self) -> dict[str, bool]:
+        names = ("topic", "length", "must", "avoid", "facts", "sections", "order", "tone", "unique")
+        return {name: getattr(self, name) == 1 for name in names}
+
+    def dimensions(self) -> dict[str, float]:
+        relevance = self.length * (self.topic + self.must + self.avoid) / 3
+        structure = self.sections * (1 + self.order) / 2
+        shares = {"relevance": relevance, "content": self.facts, "structure": structure, "style": self.tone * self.unique}
+        return {f"answer_{name}": 10 * share for name, share in shares.items()}
+
+    def figures(self) -> dict[str, float]:
+        return {"constraints_met": 100 * sum(self.constraints.values()) / len(self.constraints), "length_of_asked": 100 * self.written / self.asked}
+
+    def findings(self) -> dict[str, Any]:
+        return {"constraints": self.constraints, "written": self.written, "asked": self.asked}
+
+    def passes(self) -> dict[str, bool]:
+        return {"constraints": all(self.constraints.values())}
+
+
+def has_truth(query: Query) -> bool:
+    """Whether the constraints say all that `examine` goes by, in a language that it can read."""
+    wanted = query.constraints
+    has_all = {"topic", "tone", "length", "sections", "facts", "must", "avoid"} <= wanted.keys() and query.language in LEXICONS
+    return has_all and wanted["tone"] in LEXICONS[query.language].tones and wanted["length"] > 0 and bool(wanted["sections"] and wanted["facts"])
+
+
+def examine(query: Query, messages: list[dict[str, Any]]) -> WritingTruth:
+    """Examine one trajectory, whether it ended with a text or not."""
+    turns = read_turns(messages)
+    text = (turns[-1].answer or "") if turns else ""
+    wanted, language = query.constraints, query.language
+    written, delivered = length_of(text, language), _headings(text, wanted["sections"])
+    must, facts = _share([count_of(word, text, language) > 0 for word in wanted["must"]]), _facts(text, wanted["facts"], language)
+    topic = float(count_of(wanted["topic"], text, language) > 0)
+    is_about_it = bool(topic or must or facts or delivered)  # to write of something else, or nothing, keeps no promise by leaving words out
+    return WritingTruth(
+        topic=topic,
+        length=_length_share(written, wanted["length"]),
+        must=must,
+        avoid=_share([count_of(word, text, language) == 0 for word in wanted["avoid"]]) * is_about_it,
+        facts=facts,
+        sections=len(set(delivered)) / len(wanted["sections"]),
+        order=_order(delivered),
+        tone=_tone(text, wanted["tone"], language),
+        unique=_unique(text, wanted["sections"]),
+        written=written,
+        asked=wanted["length"],
+    )
+
+
+def _length_share(written: int, asked: int) -> float:
+    """1 within the tolerance, 0 at twice or half of what is asked, straight in between."""
+    if not written:
+        return 0.0
+    off = max(written / asked, asked / written) - 1
+    return min(1.0, max(0.0, (1 - off) / (1 - TOLERANCE)))
+
+
+def _headings(text: str, sections: list[str]) -> list[int]:
+    """Which of the sections each heading of the text is, in the text's order."""
+    numbers = {section.lower(): number for number, section in enumerate(sections)}
+    lines = [line.strip(_AROUND_HEADINGS).lower() for line in text.splitlines()]
+    return [numbers[line] for line in lines if line in numbers]
+
+
+def _order(headings: list[int]) -> float:
+    """Share of the neighbouring headings that stand in the order of the query; of a single heading there is no order to be wrong."""
+    return _share([one < other for one, other in zip(headings, headings[1:], strict=False)]) if len(headings) > 1 else float(bool(headings))
+
+
+def _facts(text: str, facts: list[str], language: str) -> float:
+    """Share of the facts that are stated, less than that if others are stated too: an invented one costs what a missing one does."""
+    stated = {found.lower() for kind in LEXICONS[language].facts for found in re.findall(kind.pattern, text, re.IGNORECASE)}
+    right = sum(fact.lower() in stated for fact in facts)
+    return right / max(len(facts), len(stated))
+
+
+def _tone(text: str, tone: str, language: str) -> float:
+    """Of the words that mark a tone, the share that mark this one; 0 without any."""
+    counts = {name: sum(count_of(mark, text, language) for mark in marks) for name, marks in LEXICONS[language].marks.items()}
+    return counts[tone] / sum(counts.values()) if any(counts.values()) else 0.0
+
+
+def _unique(text: str, sections: list[str]) -> float:
+    """Share of the sentences that were not said before."""
+    sentences = [" ".join(sentence.lower().split()) for sentence in _SENTENCE_ENDS.split(text)]
+    sentences = [sentence for sentence in sentences if sentence and sentence not in {section.lower() for section in sections}]
+    return len(set(sentences)) / len(sentences) if sentences else 0.0
+
+
+def _share(values: list[bool]) -> float:
+    return sum(values) / len(values) if values else 1.0

@@ -1,0 +1,131 @@
+"""The data of the writing domain: a scripted writer's texts, stored baselines, and the splits.
+
+As the other domains' teachers, it is of deliberately mixed quality: each good habit is off more often than on, at times all are on, so that
+SFT teaches all it takes to write well and leaves it to RL to choose that. DeepWriting-20K stands in its place at the paper's scale.
+"""
+
+import random
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from arenarl.config.schema import DataConfig
+from arenarl.domains.domain import median_of, teacher_skills
+from arenarl.domains.rubrics import domain_rubric
+from arenarl.domains.writing.lexicon import LEXICONS
+from arenarl.domains.writing.queries import SUBTASKS, make_queries, sentences_each
+from arenarl.domains.writing.truth import examine
+from arenarl.trajectory import Query, Trajectory, assistant_message, prompt_messages
+
+HABITS = ("outline", "quote", "words", "tone", "measure", "vary")
+# outline: all sections, in the order of the query · quote: the facts as given, not typical ones · words: those asked for, none forbidden
+# tone: the one asked for · measure: as long as asked · vary: says nothing twice
+_TOO_MANY = 4  # sentences of a section beyond those that the length asks for, at most
+
+
+def solve(query: Query, rng: random.Random, skill: float) -> Trajectory:
+    """The writer's text, with each habit with probability `skill`; the same random state gives the same text."""
+    return write(query, {habit: rng.random() < skill for habit in HABITS}, rng.random())
+
+
+def write(query: Query, habits: dict[str, bool], seed: float) -> Trajectory:
+    """The text of a writer with these habits; what a habit does not touch is the same without it."""
+    rngs = {habit: random.Random(f"{seed}:{habit}") for habit in HABITS}
+    outline = _outline(query, habits["outline"], rngs["outline"])
+    each = _sentences_each(query, habits["measure"], rngs["measure"])
+    sentences = iter(_sentences(query, habits, rngs, each * len(query.constraints["sections"]) - len(query.constraints["sections"])))
+    lines = [query.constraints["topic"]]
+    for number in outline:
+        stated = _stated(query, number, habits["quote"])
+        lines += [query.constraints["sections"][number], _joined(query, [stated, *(next(sentences) for _ in range(each - 1))])]
+    text = "\n".join(lines)
+    message = assistant_message(f"<think>\n{_thought(query, habits, each)}\n</think>\n\n<answer>\n{text}\n</answer>")
+    return Trajectory(query.query_id, [*prompt_messages(query), message], "answer", meta={"habits": habits})
+
+
+def _joined(query: Query, sentences: list[str]) -> str:
+    return ("" if query.language == "zh" else " ").join(sentences)
+
+
+def _outline(query: Query, is_careful: bool, rng: random.Random) -> list[int]:
+    """The sections by number; careless, one is missing or they stand in another order."""
+    numbers = list(range(len(query.constraints["sections"])))
+    if is_careful:
+        return numbers
+    if rng.random() < 0.5:
+        return numbers[:-1]
+    return numbers[::-1]
+
+
+def _sentences_each(query: Query, is_careful: bool, rng: random.Random) -> int:
+    """Sentences of a section; careless, too few or too many."""
+    wanted = sentences_each(query.constraints, LEXICONS[query.language])
+    if is_careful:
+        return wanted
+    return rng.choice([number for number in range(1, wanted + _TOO_MANY + 1) if number != wanted])
+
+
+def _stated(query: Query, number: int, is_careful: bool) -> str:
+    kind = next(kind for kind in LEXICONS[query.language].facts if kind.section == query.constraints["sections"][number])
+    return kind.sentence.format(query.constraints["facts"][number] if is_careful else kind.form.format(kind.numbers[0]))
+
+
+def _sentences(query: Query, habits: dict[str, bool], rngs: dict[str, random.Random], count: int) -> list[str]:
+    """All sentences but the facts: those with the words come first, then those of the tone."""
+    lexicon, wanted = LEXICONS[query.language], query.constraints
+    rng = rngs["words"]
+    forbidden = rng.sample([*wanted["avoid"], *(word for word in lexicon.words if word not in wanted["must"])], len(wanted["must"]))
+    words = wanted["must"] if habits["words"] else forbidden
+    frames = rng.sample(lexicon.with_word, len(words))
+    said = [frame.format(word) for frame, word in zip(frames, words, strict=True)]
+    others = [tone for tone in lexicon.tones if tone != wanted["tone"]]
+    other = rngs["tone"].choice(others)
+    fillers = rngs["vary"].sample(range(len(lexicon.tones[other])), len(lexicon.tones[other]))
+    fillers = fillers if habits["vary"] else fillers[:1]
+    of_tone = lexicon.tones[wanted["tone"] if habits["tone"] else other]
+    said += [of_tone[fillers[number % len(fillers)]] for number in range(max(0, count - len(said)))]
+    return said
+
+
+def _thought(query: Query, habits: dict[str, bool], each: int) -> str:
+    """The plan: what the habits attend to, each in its words."""
+    lexicon, wanted = LEXICONS[query.language], query.constraints
+    words = [*wanted["must"], *(lexicon.no_word.format(word) for word in wanted["avoid"])]
+    plans = {
+        "outline": lexicon.comma.join(wanted["sections"]),
+        "quote": lexicon.comma.join(wanted["facts"]),
+        "words": lexicon.comma.join(words),
+        "tone": wanted["tone"],
+        "measure": lexicon.plan.format(each),
+        "vary": lexicon.no_repeats,
+    }
+    return "; ".join(plans[habit] for habit in HABITS if habits[habit]) or lexicon.write
+
+
+def median(query: Query, rng: random.Random, skill: float, attempts: int) -> Trajectory:
+    """The text of median quality of so many."""
+    solved = [solve(query, rng, skill) for _ in range(attempts)]
+    total = domain_rubric(query.domain, query.language).total
+    return median_of(solved, [total(examine(query, trajectory.messages).dimensions()) for trajectory in solved])
+
+
+def writing_splits(config: DataConfig, watch: Callable[[list], Iterable] = iter) -> Iterator[tuple[str, list[Any]]]:
+    """The splits by file name: test queries, stored baselines, RL queries, SFT trajectories, each spread over the subtasks.
+
+    `watch` hands on the queries that the writer answers, one by one, which is what takes the time.
+    """
+    taken, seed = set(), f"writing{config.seed}"
+
+    def draw(split: str, count: int) -> list[Query]:
+        sizes = {subtask: count // len(SUBTASKS) + (index < count % len(SUBTASKS)) for index, subtask in enumerate(SUBTASKS)}
+        drawn = [query for subtask, size in sizes.items() for query in make_queries(subtask, config.language, size, f"{seed}-{split}", taken)]
+        random.Random(f"{seed}-{split}").shuffle(drawn)
+        return drawn
+
+    test, rl, sft = draw("test", len(SUBTASKS) * config.test_per_subtask), draw("rl", config.rl_size), draw("sft", config.sft_size)
+    yield "test_queries", test
+    rng = random.Random(f"{seed}-baselines")
+    yield "test_baselines", [median(query, rng, config.baseline_skill, config.baseline_attempts).to_record() for query in watch(test)]
+    yield "rl_queries", rl
+    rng = random.Random(f"{seed}-teacher")
+    skills = teacher_skills(config, rng, len(sft))
+    yield "sft", [solve(query, rng, skill).to_record() for query, skill in zip(watch(sft), skills, strict=True)]

@@ -1,0 +1,118 @@
+"""A published data set without splits, as DeepWriting-20K is: one Parquet file of queries, thinking and texts, divided for SFT, RL and tests."""
+
+import random
+import sys
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from arenarl.config.load import load_config
+from arenarl.config.schema import DataConfig
+from arenarl.domains.public_data import read_public_data
+from arenarl.system.errors import UserError
+from arenarl.system.repository import CONFIGS
+from arenarl.trajectory import Trajectory, read_jsonl, read_turns, same_query, write_jsonl
+
+CONFIG = str(CONFIGS / "writing" / "sft_qwen3_8b.yaml")
+
+
+def record(number):
+    text = f"<think>\nA poem, number {number}.\n</think>\n\nRoses are {number}.\n\nViolets too."
+    prompt = [{"role": "user", "content": f"Write poem {number}." if number % 2 else f"写第{number}首诗。"}]
+    return {"prompt": prompt, "solution": text, "data_source": "own", "extra_info": {"index": number, "split": "train"}}
+
+
+def parquet(folder, records, name="deepwriting20k.parquet"):
+    folder.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.Table.from_pylist(list(records)), folder / name)
+    return folder
+
+
+def divided(*sources, sft=10, rl=10, test=2, seed=0):
+    config = DataConfig(source=list(map(str, sources)), divide=True, sft_size=sft, rl_size=rl, test_per_subtask=test, seed=seed)
+    return read_public_data(config, "writing", ())
+
+
+def texts(public):
+    """Of each split's queries."""
+    splits = public.splits
+    found = {name: [query.query for query in splits[f"{name}_queries"]] for name in ("test", "rl")}
+    return found | {"sft": [one["messages"][0]["content"] for one in splits["sft"]]}
+
+
+def test_one_file_becomes_sft_rl_and_tests_of_the_sizes_asked_for_and_no_query_is_in_two(tmp_path):
+    public = divided(parquet(tmp_path, map(record, range(40))))
+    by_split = texts(public)
+    assert {name: len(queries) for name, queries in by_split.items()} == {"test": 2, "sft": 10, "rl": 10}
+    assert len({same_query(text) for queries in by_split.values() for text in queries}) == 22
+    assert {(query.domain, query.language) for query in public.splits["rl_queries"]} == {("writing", "zh"), ("writing", "en")}
+    assert public.notes[0] == "divided by data.seed=0: 40 records, 40 different queries"
+
+
+def test_a_solution_becomes_one_turn_of_thinking_and_text(tmp_path):
+    for one in divided(parquet(tmp_path, map(record, range(40)))).splits["sft"]:
+        trajectory = Trajectory.from_record(one)
+        (turn,) = read_turns(trajectory.messages)
+        assert trajectory.valid and turn.thought.startswith("A poem, number") and turn.answer.startswith("Roses are") and turn.answer.endswith("too.")
+        assert "think" not in turn.answer
+
+
+def test_the_split_hangs_on_the_seed_and_on_the_queries_alone(tmp_path):
+    records = list(map(record, range(40)))
+    first = texts(divided(parquet(tmp_path / "a", records)))
+    random.Random(1).shuffle(records)
+    assert texts(divided(parquet(tmp_path / "b", records))) == first
+    assert texts(divided(tmp_path / "b", seed=1)) != first
+
+
+def test_where_the_pool_ends_rl_gets_what_is_left_and_says_so(tmp_path):
+    public = divided(parquet(tmp_path, map(record, range(20))))
+    assert len(public.splits["rl_queries"]) == 8 and "rl: 8 in place of data.rl_size=10: there are no more" in public.notes
+
+
+def test_with_tests_of_its_own_nothing_is_held_out_and_what_they_hold_is_left_out(tmp_path):
+    write_jsonl(tmp_path / "test.jsonl", [{"query": "Write  poem 1.", "reference": "Roses"}])
+    by_split = texts(divided(parquet(tmp_path / "pool", map(record, range(21))), tmp_path / "test.jsonl"))
+    assert {name: len(queries) for name, queries in by_split.items()} == {"test": 1, "sft": 10, "rl": 10}
+    assert "Write poem 1." not in by_split["rl"] + by_split["sft"]
+
+
+@pytest.mark.parametrize(("count", "says"), [(12, "12 different queries are too few for .*test_per_subtask=2 and data.sft_size=10"), (0, "is empty")])
+def test_too_few_records_are_refused_with_their_number(count, says, tmp_path):
+    with pytest.raises(UserError, match=says):
+        divided(parquet(tmp_path, map(record, range(count))))
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [(b"PAR1 nothing PAR1", "not Parquet"), (b"version https://git-lfs.github.com/spec/v1\noid sha256:0", "a Git LFS pointer"), (b"", "not Parquet")],
+)
+def test_a_file_that_is_no_parquet_is_refused_in_one_line(content, says, tmp_path):
+    (tmp_path / "texts.parquet").write_bytes(content)
+    with pytest.raises(UserError, match=says) as refused:
+        divided(tmp_path)
+    assert "\n" not in str(refused.value) and str(tmp_path / "texts.parquet") in str(refused.value)
+
+
+def test_a_record_without_a_text_is_named(tmp_path):
+    with pytest.raises(UserError, match=r"row \d+: no trajectory; its fields are prompt, .* must hold it"):
+        divided(parquet(tmp_path, ({**record(number), "solution": None} for number in range(20))))
+
+
+def test_without_published_data_there_is_nothing_to_divide():
+    with pytest.raises(UserError, match="data.divide=true: there is nothing to divide"):
+        load_config(CONFIG, ["data.source=[]"])
+
+
+@pytest.mark.slow(seconds=9)
+def test_the_papers_config_divides_a_pool_of_twenty_thousand_into_ten_and_ten(tmp_path, prepare_script, monkeypatch, capsys):
+    """Its hundred tests are taken from RL's, as the pool has no more."""
+    parquet(tmp_path / "DeepWriting-20K", map(record, range(20_000)))
+    source = f'data.source=["{tmp_path / "DeepWriting-20K"}"]'
+    monkeypatch.setattr(sys, "argv", ["prepare.py", "--config", CONFIG, "--set", source, "--set", "data.folder=data"])
+    prepare_script.main()
+    printed = capsys.readouterr().out
+    assert "rl: 9900 in place of data.rl_size=10000: there are no more" in printed
+    assert "100 test, 9900 RL and 10000 SFT queries: no two splits share one" in printed
+    assert sum(1 for _ in read_jsonl(tmp_path / "data" / "sft.jsonl")) == 10_000
