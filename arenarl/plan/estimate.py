@@ -94,7 +94,8 @@ def judge_calls(config: Config, stage: str) -> dict[str, int]:
 def count_test_queries(config: Config) -> int:
     """As many as will be made; where others made them, as many as there are. Raises UserError if these are not prepared yet."""
     domain = make_domain(config.environment, config.data)
-    planned = 0 if domain.has_own_queries else config.data.test_per_subtask * len(domain.subtasks)
+    subtasks = 1 if config.data.divide else len(domain.subtasks)  # a pool that is divided is taken as one
+    planned = 0 if domain.has_own_queries else config.data.test_per_subtask * subtasks
     return planned or len(domain.read_split("test"))
 
 

@@ -13,6 +13,7 @@ from scripts import ROOT, read, run, run_well
 
 from arenarl.config.schema import Config, DataConfig, EnvironmentConfig
 from arenarl.domains.domain import DOMAINS, Truth, median_of, teacher_skills
+from arenarl.domains.rubrics import RUBRICS
 from arenarl.evaluation.evaluation import Case, baseline_cases, summarize
 from arenarl.judges.judge import rubric_of
 from arenarl.report.page import write_page
@@ -22,8 +23,12 @@ from arenarl.system.imports import named
 from arenarl.trajectory import Query, Trajectory, write_jsonl
 
 JUDGE = """
+from arenarl.domains.domain import Domain
 from arenarl.judges.judge import Judge, Verdict
 from arenarl.domains.rubrics import domain_rubric
+
+class Poems(Domain):
+    name = "writing"
 
 class Longer(Judge):
     def __init__(self, config):
@@ -42,7 +47,7 @@ def written(name, text="a text"):
     return Trajectory(name, [{"role": "assistant", "content": f"<answer>\n{text}\n</answer>"}], "answer")
 
 
-def config_of(folder, domain="writing", **keys):
+def config_of(folder, domain="parts:Poems", **keys):
     config = Config(environment=EnvironmentConfig(domain=domain))
     config.data.folder, config.rl.groups = str(folder), 2
     for key, value in keys.items():
@@ -65,8 +70,10 @@ def test_the_truth_has_the_dimensions_of_the_rubric(taught):
         assert set(truth.figures()) == {"groundedness", "constraints_met"} and set(truth.passes()) == {"constraints"}
 
 
-def test_a_name_with_a_rubric_is_a_domain_without_a_truth_and_one_without_is_none():
-    assert examiner_of(config_of("")) is None
+def test_a_name_with_a_rubric_is_a_domain_without_a_truth_and_one_without_is_none(tmp_path, monkeypatch):
+    shutil.copy(RUBRICS / "writing_en.yaml", tmp_path / "poems_en.yaml")
+    monkeypatch.setattr("arenarl.domains.rubrics.RUBRICS", tmp_path)
+    assert domain_of(config_of("", "poems")).name == "poems" and examiner_of(config_of("", "poems")) is None
     with pytest.raises(UserError, match="no rubric for the domain travle"):
         domain_of(config_of("", "travle"))
     with pytest.raises(UserError, match="environment.domain: nowhere:Weather cannot be imported"):
@@ -136,7 +143,7 @@ def test_a_run_without_a_truth_trains_is_evaluated_and_reported(folder, tmp_path
         records = [json.loads(line) | {"domain": "writing"} for line in (data / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()]
         write_jsonl(data / f"{name}.jsonl", records)
     options = {
-        "environment__domain": "writing", "judge__train__name": "my_judge:Longer", "judge__eval": [{"name": "my_judge:Longer"}],
+        "environment__domain": "my_judge:Poems", "judge__train__name": "my_judge:Longer", "judge__eval": [{"name": "my_judge:Longer"}],
         "rl__init": str(folder / "runs" / "tiny" / "sft"), "extra_environment": {"PYTHONPATH": f"{ROOT}:{tmp_path}"},
     }  # fmt: skip
     refused = run(tmp_path, "data/prepare.py", **options)

@@ -1,11 +1,17 @@
 """The parts that a whole config describes, as the scripts put them together."""
 
-from arenarl.domains.domain import make_domain
+from arenarl.domains.domain import Domain, make_domain
 from arenarl.judges.factory import make_judge
 from arenarl.judges.judge import make_examiner
 from arenarl.judges.verifier import Verifier
 from arenarl.training.queries import training_queries
 from arenarl.training.rewarding import Arena
+
+
+class Poems(Domain):
+    """A rubric, and nothing else."""
+
+    name = "writing"
 
 
 def domain_of(config):
