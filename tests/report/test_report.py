@@ -21,10 +21,11 @@ from arenarl.config.load import config_to_yaml, load_config
 from arenarl.domains.travel.teacher import Teacher
 from arenarl.domains.travel.truth import examine
 from arenarl.evaluation.evaluation import Panel, baseline_cases, evaluate_policy, summarize
+from arenarl.evaluation.length import by_length
 from arenarl.evaluation.playoffs import play_offs
 from arenarl.judges.embedded import EmbeddedJudge
 from arenarl.judges.judge import cached_examiner
-from arenarl.report.figures import LINES, draw_figures
+from arenarl.report.figures import LINES, draw_figures, length_panels
 from arenarl.report.page import write_page
 from arenarl.report.page.data import pack, training_items
 from arenarl.report.provenance import provenance
@@ -81,7 +82,7 @@ class Run:
                 trajectories[self.queries[1].query_id].stop_reason = "max_turns"
             cases[name] = evaluate_policy(Played(trajectories), self.queries, baselines, Panel(judges, self.examine), 0.0, 0)
             checkpoint, decoding = name.split()
-            figures[checkpoint][decoding] = summarize(cases[name], 20, 0)
+            figures[checkpoint][decoding] = summarize(cases[name], 20, 0) | {"by_length": by_length(cases[name], baselines, 20, 0)}
         folder = self.dir / "evaluate"
         for name, found in {**cases, "baseline": baseline_cases(self.queries, baselines, self.examine)}.items():
             write_jsonl(folder / f"{name.replace(' ', '_')}.jsonl", [case.to_record() for case in found])
@@ -246,12 +247,22 @@ def test_a_repeated_step_replaces_what_it_repeats(tmp_path):
 def test_bands_are_the_intervals_of_one_seed_or_the_range_of_several(run, tmp_path):
     summary = json.loads((run.results / "summary.json").read_text())
     captions = list(draw_figures([run.dir], summary, tmp_path / "one"))
-    assert "95 % over test queries; one seed" in captions[0] and len(captions) == 3
+    assert "95 % over test queries; one seed" in captions[0] and len(captions) == 4
     other = tmp_path / "small-seed1"
     append_step(other / "rl" / "curve.jsonl", 0, [Run.point(0, shift=3.0)])
     assert list(draw_figures([run.dir, other], summary, tmp_path / "unfinished")) == captions
     append_step(other / "rl" / "curve.jsonl", 2, [Run.point(2, shift=3.0)])
     assert "Mean of 2 seeds" in list(draw_figures([run.dir, other], summary, tmp_path / "two"))[0]
+
+
+def test_the_win_rate_stands_beside_length_and_a_class_without_answers_has_no_point(run, tmp_path):
+    summary = json.loads((run.results / "summary.json").read_text())
+    panels = length_panels(summary, "simulated judge")
+    assert [title for title, _ in panels] == ["win rate, simulated judge, %", "true quality, 0 to 10", "share of the answers, %"]
+    assert all(set(curves) == set(NAMES[1:]) for curves in panels.values())
+    summary["rl"]["sampled"]["by_length"]["from 2"] = {"share": {"mean": 0.0, "ci": [0.0, 0.0]}}
+    assert next(iter(length_panels(summary, "").values()))["rl sampled"][1][-1] == {"mean": None, "ci": [None, None]}
+    assert "win_rate_by_length" in str(list(draw_figures([run.dir], summary, tmp_path).values()))
 
 
 @pytest.mark.filterwarnings("ignore:Glyph", "ignore:Matplotlib currently does not support")  # fonts have not everything
