@@ -34,6 +34,7 @@ OF_KEY = {  # ... and for single keys
     "rl.epsilon_high": {TINY, "null"}, "rollout.vllm_memory": {TINY}, "rollout.vllm_sleep": set(), "rollout.server_url": set(),
     "environment.search.web.endpoint": {"null"},
     "data.source": {"[]"} | {f"[{text}]" for text in TEXT}, "data.research.hop_weights": {f"[{TINY}]"}, "judge.train.query_rubrics": {"null"},
+    "data.divide": set(),
     "reward.tournament_if_equal": set(), "reward.entity_recall": {"0"}, "tournament.matches": {HUGE, "010"},  # of which a group takes all pairs
 } | {
     f"{llm}.{key}": values

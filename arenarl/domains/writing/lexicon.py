@@ -39,6 +39,7 @@ class Lexicon:
     marks: Mapping[str, tuple[str, ...]]
     title: str  # of a subject and an occasion
     unit: int
+    round_to: int  # of the length that a query asks for
     title_length: int
     comma: str
     plan: str  # the writer's thought on length, with one {}
@@ -97,7 +98,7 @@ _EN = Lexicon(
         "lively": ("hurray", "wow", "dance", "fun", "laugh", "cheer", "crazy", "party"),
         "solemn": ("honour", "memory", "silence", "solemn", "dignity", "eternal", "mourn", "vigil"),
     },
-    title="The {} {}", unit=6, title_length=3, comma=", ", plan="{} each", no_word="no {}", no_repeats="no repeats", write="write",
+    title="The {} {}", unit=6, round_to=5, title_length=3, comma=", ", plan="{} each", no_word="no {}", no_repeats="no repeats", write="write",
 )  # fmt: skip
 
 _ZH = Lexicon(
@@ -141,7 +142,7 @@ _ZH = Lexicon(
         "活泼": ("哇哦", "耶", "跳舞", "玩耍", "哈哈", "欢呼", "疯狂", "派对"),
         "庄重": ("敬意", "铭记", "默哀", "肃穆", "庄严", "永恒", "缅怀", "烛光"),
     },
-    title="{}{}", unit=10, title_length=4, comma="、", plan="每节{}句", no_word="不用{}", no_repeats="不重复", write="动笔",
+    title="{}{}", unit=10, round_to=10, title_length=4, comma="、", plan="每节{}句", no_word="不用{}", no_repeats="不重复", write="动笔",
 )  # fmt: skip
 
 LEXICONS = {"en": _EN, "zh": _ZH}

@@ -7,7 +7,7 @@ appear. They are drawn so that one text can meet all of them: there is room for 
 import random
 from typing import Any
 
-from arenarl.domains.writing.lexicon import LEXICONS, Lexicon
+from arenarl.domains.writing.lexicon import LEXICONS, Lexicon, length_of
 from arenarl.trajectory import Query
 
 SUBTASKS = ("Notice", "Letter", "Report", "Speech")
@@ -21,39 +21,38 @@ _SHAPES = {  # subtask -> numbers of sections, sentences of each, words asked fo
 
 def make_queries(subtask: str, language: str, count: int, seed: str, taken: set[str]) -> list[Query]:
     """`count` queries of a subtask with texts that are not in `taken`, which grows by them."""
-    rng, lexicon = random.Random(f"{seed}:{subtask}:{language}"), LEXICONS[language]
-    say = _say_zh if language == "zh" else _say_en
+    rng, say = random.Random(f"{seed}:{subtask}:{language}"), _say_zh if language == "zh" else _say_en
     queries: list[Query] = []
     while len(queries) < count:
-        wanted = _draw(lexicon, subtask, rng)
-        text = say(lexicon, subtask, wanted)
+        wanted = _draw(language, subtask, rng)
+        text = say(LEXICONS[language], subtask, wanted)
         if text not in taken:
             taken.add(text)
             queries.append(Query(f"{seed}-{subtask}-{len(queries):05d}", "writing", subtask, language, text, wanted))
     return queries
 
 
-def sentences_each(wanted: dict[str, Any], lexicon: Lexicon) -> int:
+def sentences_each(query: Query) -> int:
     """How many sentences each section takes for the length that is asked."""
-    sections = len(wanted["sections"])
-    headings = lexicon.title_length + sum(_heading_length(section, lexicon) for section in wanted["sections"])
-    return max(1, round((wanted["length"] - headings) / (lexicon.unit * sections)))
+    sections, language = query.constraints["sections"], query.language
+    return round((query.constraints["length"] - _headings_length(sections, language)) / (LEXICONS[language].unit * len(sections)))
 
 
-def _heading_length(section: str, lexicon: Lexicon) -> int:
-    return len(section) if lexicon is LEXICONS["zh"] else 1
+def _headings_length(sections: list[str], language: str) -> int:
+    """Of the title too."""
+    return LEXICONS[language].title_length + sum(length_of(section, language) for section in sections)
 
 
-def _draw(lexicon: Lexicon, subtask: str, rng: random.Random) -> dict[str, Any]:
+def _draw(language: str, subtask: str, rng: random.Random) -> dict[str, Any]:
+    lexicon = LEXICONS[language]
     sections, each, must, avoid = _SHAPES[subtask]
     facts, sentences = rng.sample(lexicon.facts, rng.choice(sections)), rng.choice(each)
     words = rng.sample(lexicon.words, must + avoid)
-    length = len(facts) * sentences * lexicon.unit + lexicon.title_length + sum(_heading_length(fact.section, lexicon) for fact in facts)
-    step = 10 if lexicon is LEXICONS["zh"] else 5
+    length = len(facts) * sentences * lexicon.unit + _headings_length([fact.section for fact in facts], language)
     return {
         "topic": lexicon.title.format(rng.choice(lexicon.subjects), rng.choice(lexicon.occasions)),
         "tone": rng.choice(list(lexicon.tones)),
-        "length": round(length / step) * step,
+        "length": round(length / lexicon.round_to) * lexicon.round_to,
         "sections": [fact.section for fact in facts],
         "facts": [fact.form.format(rng.choice(fact.numbers[1:])) for fact in facts],
         "must": words[:must],

@@ -29,61 +29,60 @@ def solve(query: Query, rng: random.Random, skill: float) -> Trajectory:
 
 def write(query: Query, habits: dict[str, bool], seed: float) -> Trajectory:
     """The text of a writer with these habits; what a habit does not touch is the same without it."""
-    rngs = {habit: random.Random(f"{seed}:{habit}") for habit in HABITS}
+    wanted, rngs = query.constraints, {habit: random.Random(f"{seed}:{habit}") for habit in HABITS}
     outline = _outline(query, habits["outline"], rngs["outline"])
     each = _sentences_each(query, habits["measure"], rngs["measure"])
-    sentences = iter(_sentences(query, habits, rngs, each * len(query.constraints["sections"]) - len(query.constraints["sections"])))
-    lines = [query.constraints["topic"]]
+    room = len(wanted["sections"]) * (each - 1)  # sentences besides the facts
+    with_words = _with_words(query, habits["words"], rngs["words"])
+    sentences = iter([*with_words, *_in_tone(query, habits, rngs, room - len(with_words))])
+    between, lines = "" if query.language == "zh" else " ", [wanted["topic"]]
     for number in outline:
         stated = _stated(query, number, habits["quote"])
-        lines += [query.constraints["sections"][number], _joined(query, [stated, *(next(sentences) for _ in range(each - 1))])]
+        lines += [wanted["sections"][number], between.join([stated, *(next(sentences) for _ in range(each - 1))])]
     text = "\n".join(lines)
     message = assistant_message(f"<think>\n{_thought(query, habits, each)}\n</think>\n\n<answer>\n{text}\n</answer>")
     return Trajectory(query.query_id, [*prompt_messages(query), message], "answer", meta={"habits": habits})
 
 
-def _joined(query: Query, sentences: list[str]) -> str:
-    return ("" if query.language == "zh" else " ").join(sentences)
-
-
 def _outline(query: Query, is_careful: bool, rng: random.Random) -> list[int]:
-    """The sections by number; careless, one is missing or they stand in another order."""
+    """The sections by number; careless, the last is missing or they stand in reverse."""
     numbers = list(range(len(query.constraints["sections"])))
     if is_careful:
         return numbers
-    if rng.random() < 0.5:
-        return numbers[:-1]
-    return numbers[::-1]
+    return numbers[:-1] if rng.random() < 0.5 else numbers[::-1]
 
 
 def _sentences_each(query: Query, is_careful: bool, rng: random.Random) -> int:
     """Sentences of a section; careless, too few or too many."""
-    wanted = sentences_each(query.constraints, LEXICONS[query.language])
+    wanted = sentences_each(query)
     if is_careful:
         return wanted
     return rng.choice([number for number in range(1, wanted + _TOO_MANY + 1) if number != wanted])
 
 
 def _stated(query: Query, number: int, is_careful: bool) -> str:
+    """The fact of a section; careless, a typical one."""
     kind = next(kind for kind in LEXICONS[query.language].facts if kind.section == query.constraints["sections"][number])
     return kind.sentence.format(query.constraints["facts"][number] if is_careful else kind.form.format(kind.numbers[0]))
 
 
-def _sentences(query: Query, habits: dict[str, bool], rngs: dict[str, random.Random], count: int) -> list[str]:
-    """All sentences but the facts: those with the words come first, then those of the tone."""
+def _with_words(query: Query, is_careful: bool, rng: random.Random) -> list[str]:
+    """A sentence for each word that is asked for; careless, with any others, the forbidden ones twice as likely."""
     lexicon, wanted = LEXICONS[query.language], query.constraints
-    rng = rngs["words"]
-    forbidden = rng.sample([*wanted["avoid"], *(word for word in lexicon.words if word not in wanted["must"])], len(wanted["must"]))
-    words = wanted["must"] if habits["words"] else forbidden
-    frames = rng.sample(lexicon.with_word, len(words))
-    said = [frame.format(word) for frame, word in zip(frames, words, strict=True)]
-    others = [tone for tone in lexicon.tones if tone != wanted["tone"]]
-    other = rngs["tone"].choice(others)
-    fillers = rngs["vary"].sample(range(len(lexicon.tones[other])), len(lexicon.tones[other]))
-    fillers = fillers if habits["vary"] else fillers[:1]
-    of_tone = lexicon.tones[wanted["tone"] if habits["tone"] else other]
-    said += [of_tone[fillers[number % len(fillers)]] for number in range(max(0, count - len(said)))]
-    return said
+    others = [*wanted["avoid"], *(word for word in lexicon.words if word not in wanted["must"])]
+    any_words = rng.sample(others, len(wanted["must"]))
+    words = wanted["must"] if is_careful else any_words
+    return [frame.format(word) for frame, word in zip(rng.sample(lexicon.with_word, len(words)), words, strict=True)]
+
+
+def _in_tone(query: Query, habits: dict[str, bool], rngs: dict[str, random.Random], count: int) -> list[str]:
+    """So many sentences of the tone, or of another one; without the habit to vary always the same."""
+    lexicon, tone = LEXICONS[query.language], query.constraints["tone"]
+    other = rngs["tone"].choice([one for one in lexicon.tones if one != tone])
+    known = lexicon.tones[tone if habits["tone"] else other]
+    order = rngs["vary"].sample(range(len(known)), len(known))
+    order = order if habits["vary"] else order[:1]
+    return [known[order[number % len(order)]] for number in range(count)]
 
 
 def _thought(query: Query, habits: dict[str, bool], each: int) -> str:
