@@ -12,6 +12,7 @@ from arenarl.config.schema import LLMConfig, RolloutConfig
 from arenarl.llm.client import RunStopped, open_client
 from arenarl.rollout.api_policy import ApiRolloutEngine
 from arenarl.rollout.engine import Attempt
+from arenarl.rollout.no_tools import NoTools
 from arenarl.rollout.system_prompt import default_prompt
 from arenarl.system.errors import UserError
 from arenarl.trajectory import Query, native_call, parse_turn, read_turns, reply_message
@@ -83,6 +84,13 @@ def roll_out(tmp_path, environment, *replies, config=LIMITS, temperature=0.0, pl
     with serving(policy.app) as url:
         engine = engine_of(url, client_of(tmp_path), environment, config, **keys)
         return engine.roll_out([Attempt(query(), temperature, 7)])[0], policy
+
+
+def test_without_tools_a_closed_model_is_told_of_none_and_its_text_is_the_trajectory(tmp_path):
+    trajectory, policy = roll_out(tmp_path, NoTools(), {"content": ANSWER, "reasoning_content": "hm"})
+    (turn,) = read_turns(trajectory.messages)
+    assert trajectory.valid and (turn.thought, turn.tool_calls) == ("hm", [])
+    assert policy.bodies[0]["messages"][0]["content"] == default_prompt("en", has_tools=False) and "tools" not in policy.bodies[0]
 
 
 def test_a_native_tool_call_is_run_and_the_answer_ends_the_trajectory(tmp_path, compact):

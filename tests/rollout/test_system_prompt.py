@@ -32,11 +32,19 @@ def engine_of(tokenizer, compact, monkeypatch):
     ([], None), (["rollout.system_prompt=none"], None), (["rollout.system_prompt=Be brief."], "Be brief."),
     (["policy.model=Qwen/Qwen3-8B-Base"], default_prompt("en")), (["rl.init=Qwen/Qwen3-8B"], default_prompt("en")),
     (["policy.model=Qwen/Qwen3-8B-Base", "data.language=zh"], default_prompt("zh")),
+    (["policy.model=Qwen/Qwen3-8B-Base", "environment.name=none"], default_prompt("en", has_tools=False)),
+    (["policy.model=Qwen/Qwen3-8B-Base", "environment.name=none", "data.language=zh"], default_prompt("zh", has_tools=False)),
     (["policy.model=Qwen/Qwen3-8B-Base", "rollout.system_prompt=none"], None),
     (["policy.model=Qwen/Qwen3-8B-Base", "rollout.system_prompt=Be brief."], "Be brief."),
 ])  # fmt: skip
 def test_a_model_of_somebodys_is_told_the_form_of_an_answer_and_a_policy_from_scratch_nothing(overrides, expected):
     assert system_prompt(load_config(QUICKSTART, overrides)) == expected
+
+
+def test_what_is_told_without_tools_speaks_of_none_and_asks_for_the_same_form_of_an_answer():
+    told = {(language, has_tools): default_prompt(language, has_tools) for language in ("en", "zh") for has_tools in (True, False)}
+    assert len(set(told.values())) == 4 and all("<answer>" in text and "</answer>" in text for text in told.values())
+    assert not any(word in told[language, False] for language in ("en", "zh") for word in ("tool", "工具"))
 
 
 @pytest.mark.parametrize("overrides", [[], ["rollout.system_prompt=Be brief."], ["policy.model=Qwen/Qwen3-8B-Base"]])
