@@ -262,7 +262,8 @@ class JudgeConfig(LLMConfig):
     sigma_call: Spread = 1.0  # drawn once a call, shared by the two trajectories it shows: scoring drift
     sigma_sticky: Spread = 0.3  # drawn once a trajectory, so that asking again does not average it out: taste
     position_bias: Points = 0.3  # added to whichever is shown first, taken from the second
-    length_bias: Points = 0.3  # points for a natural-log unit of answer length above the query's typical one
+    length_bias: Points = 0.3  # points for a natural-log unit of answer length above the typical one
+    typical_chars: PositiveInt = 90  # characters of such an answer; scores end at 0 and 10, so it decides where the bias is still felt
     rounding: Annotated[Float, Field(ge=1e-6, le=100)] = 0.5  # scores come in steps of this many points
 
     @property

@@ -18,8 +18,6 @@ from arenarl.system.errors import UserError
 from arenarl.system.seeds import stable_seed
 from arenarl.trajectory import Query, Trajectory
 
-_TYPICAL_ANSWER_CHARS = 90  # where the length bias is zero
-
 
 class EmbeddedJudge:
     """Scores against the truth, plus noise that depends only on (seed, what was shown, repeat).
@@ -75,7 +73,7 @@ class EmbeddedJudge:
         for position, (truth, text, trajectory) in enumerate(zip(truths, texts, shown, strict=True)):
             taste = np.random.default_rng(stable_seed(self.seed, "taste", query.query_id, text)).normal(0.0, self.config.sigma_sticky)
             lead = self.config.position_bias * (1 - 2 * position / (len(shown) - 1)) if len(shown) > 1 else 0.0
-            length = self.config.length_bias * math.log(max(1, len(trajectory.answer)) / _TYPICAL_ANSWER_CHARS)
+            length = self.config.length_bias * math.log(max(1, len(trajectory.answer)) / self.config.typical_chars)
             independent = rng.normal(0.0, self.config.sigma_independent, len(dimensions))
             noisy = [truth[name] + drift + taste + lead + length + noise for name, noise in zip(dimensions, independent, strict=True)]
             scores.append({name: self._rounded(score) for name, score in zip(dimensions, noisy, strict=True)})

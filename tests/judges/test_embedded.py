@@ -132,10 +132,9 @@ def test_position_bias_favours_the_first_and_cancels_over_both_orders():
     assert score(biased, A).totals == pytest.approx((5.0,))
 
 
-def test_length_bias_is_one_for_e_times_the_typical_length():
-    from arenarl.judges.embedded import _TYPICAL_ANSWER_CHARS as typical
-
-    biased = judge(length_bias=0.4)
+@pytest.mark.parametrize("typical", [90, 600])
+def test_length_bias_is_one_for_e_times_the_typical_length(typical):
+    biased = judge(length_bias=0.4, typical_chars=typical)
     assert score(biased, attempt("x" * typical)).totals == pytest.approx((5.0,))
     assert score(biased, attempt("x" * round(typical * np.e))).totals == pytest.approx((5.4,), abs=0.01)
     assert score(biased, attempt("x")).totals[0] < 5.0
