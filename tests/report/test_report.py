@@ -218,7 +218,7 @@ def test_results_of_a_simulated_judge_are_labelled(page):
 
 def test_the_same_run_gives_the_same_bytes(run, page):
     figures = {path: path.read_bytes() for path in (run.results / "figures").iterdir()}
-    assert {path.suffix for path in figures} == {".png", ".svg"} and len(figures) == 6
+    assert {path.suffix for path in figures} == {".png", ".svg"} and len(figures) == 8
     assert run.page() == page
     assert {path: path.read_bytes() for path in (run.results / "figures").iterdir()} == figures
 
