@@ -18,6 +18,7 @@ from arenarl.system.atomic_files import read_json
 from arenarl.system.errors import guarded
 from arenarl.tables.config_keys import config_tables
 from arenarl.tables.pages import method_table, short_table
+from arenarl.tables.power import power_table
 from arenarl.tables.rows import FOLDER, TABLES, read_table
 
 TRAVEL = ("win_rate", "quality", "valid_rate", "groundedness", "constraints_met", "tool_calls")  # columns of ROWS
@@ -117,7 +118,8 @@ def paper_table(name: str) -> Callable[[Path], str]:
 GENERATED = {  # document -> marker -> what stands between it and its end
     "README.md": {"quickstart": quickstart_ending, "methods": methods},
     "docs/results.md": {"results": results_table, "research": research_table, "real_model": real_model_table}
-    | {name: paper_table(name) for name in TABLES},
+    | {name: paper_table(name) for name in TABLES}
+    | {"power": power_table},
     "docs/tournament.md": {"fidelity": fidelity_tables, "noise_grid": noise_grid_table},
     "docs/judges.md": {"judge_check": judge_reliability.judges_table},
     "docs/domains.md": {"search_recall": search_recall.recall_table, "bench_worlds": bench_worlds.worlds_table},

@@ -180,6 +180,20 @@ def test_differences_are_paired_over_the_seeds_that_both_rows_have(folder, tmp_p
     assert comparison["seeds"] == [0, 1] and comparison["difference"] == 11.5
 
 
+def test_seeds_that_were_run_after_the_first_five_are_shown_as_a_replication(folder, tmp_path):
+    table = read_table("own", folder)
+    for run in runs_of("own", table, [], list(range(7))):
+        write_json(runner.path_of(run, tmp_path), result(run, {"one": 50.0, "other": 52.0 if run.seed < 5 else 50.5 + run.seed % 2}[run.row]))
+    text = write(folder, tmp_path)
+    page = (tmp_path / "own" / "README.md").read_text(encoding="utf-8")
+    assert "| seeds 0 to 4 | later seeds |" in page and "| Other less One | +2.0 [+2.0, +2.0] | +1.0 [-5.4, +7.4] |" in page
+    assert "later seeds" not in text
+    for path in tmp_path.rglob("seed[56].json"):
+        path.unlink()
+    write(folder, tmp_path)
+    assert "later seeds" not in (tmp_path / "own" / "README.md").read_text(encoding="utf-8")
+
+
 def test_a_table_without_runs_says_not_run(folder, tmp_path):
     assert "not run" in write(folder, tmp_path)
 
