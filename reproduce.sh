@@ -27,6 +27,7 @@ fig4a()     { tables fig4a "$@"; }
 fig4c()     { tables fig4c "$@"; }
 ablations() { tables ablations "$@"; }
 noise()     { tables noise "$@"; }
+noise_strength() { tables noise_strength "$@"; }
 tournament_grpo() { tables tournament_grpo "$@"; }
 textcraft() { tables textcraft "$@"; }
 babyai()    { tables babyai "$@"; }
@@ -139,7 +140,7 @@ usage() {
   echo "  difficulty                    how often the SFT policy answers each closed query, before RL"
   echo "  baselines                     GRPO and GSPO with pointwise rewards, and a judge without errors, from the same SFT policy"
   echo "  turns                         few turns in RL, many, and from few to many (ScalingInter-RL), with pass@k and test-time turns"
-  echo "  table2 | table3 | fig1 | fig4a | fig4c | ablations | noise | tournament_grpo    a table or figure of the papers → results/<its name>"
+  echo "  table2 | table3 | fig1 | fig4a | fig4c | ablations | noise | noise_strength | tournament_grpo    a table or figure of the papers → results/<its name>"
   echo "  textcraft | babyai | agentgym    a world of AgentGym-RL, or both: its methods, and ArenaRL → results/textcraft, results/babyai"
   echo "  all                           all of these tables; --quick, --row, --seed, --again (--help tells)"
   echo "  readme                        every generated part of README and docs"
@@ -162,7 +163,7 @@ stage=${1:-}
 [ "$stage" != research ] || CONFIG=configs/research/quickstart.yaml
 case "$stage" in
   quickstart | research | pipeline | data | sft | difficulty | rl | baselines | turns) shift; environment; check "$@"; "$stage" "$@" ;;
-  table2 | table3 | fig1 | fig4a | fig4c | ablations | noise | tournament_grpo | textcraft | babyai | agentgym | all) shift; environment; "$stage" "$@" ;;
+  table2 | table3 | fig1 | fig4a | fig4c | ablations | noise | noise_strength | tournament_grpo | textcraft | babyai | agentgym | all) shift; environment; "$stage" "$@" ;;
   real_model | evaluate | report | readme | judge_check | judge_faults | bench | speed | bench_tools | bench_search | bench_worlds | search_recall | fidelity | bench_tournament | test) shift; environment; "$stage" "$@" ;;
   test_vllm) shift; test_vllm "$@" ;;
   *) usage ;;
