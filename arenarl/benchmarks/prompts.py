@@ -22,7 +22,7 @@ _MOST_CHARACTERS = 400_000  # of what a prompt of ours quotes
 
 @dataclass(frozen=True)
 class Edition:
-    """One place of official prompts: by what each is for, (file, name of the constant or function; "" is the whole file).
+    """One place of official prompts: by what each is for, (file, name of the constant or function; "" is the whole file, with $INST$ and $RESPONSE$).
 
     Files are those of the benchmark's own repository, or of `package`.
     """
@@ -118,7 +118,7 @@ def _text_in(file: Path, name: str) -> str | None:
     """The whole file, or the text that a Python file gives this name or that a function of this name returns."""
     text = text_of_file(file)
     if not name:
-        return text
+        return text.replace("{", "{{").replace("}", "}}").replace("$INST$", "{query}").replace("$RESPONSE$", "{response}")
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):

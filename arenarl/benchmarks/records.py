@@ -115,7 +115,7 @@ def _csv_rows(path: Path) -> Iterator[tuple[str, Any]]:
         for row in reader:
             yield f"line {reader.line_num}", {name: value for name, value in row.items() if name is not None and value is not None}
     except csv.Error as error:
-        raise UserError(f"{path}, line {reader.line_num} is not CSV: {error}; is the file whole? download it again") from error
+        raise UserError(f"{path}, line {reader.reader.line_num} is not CSV: {error}; is the file whole? download it again") from error
     finally:
         csv.field_size_limit(before)
 

@@ -14,6 +14,7 @@ from arenarl.benchmarks.prompts import Edition, Prompts
 from arenarl.benchmarks.records import Record, Written, read_records
 from arenarl.llm.json_reply import without_thinking
 
+_IN_PACKAGE = "simpleqa/grader_templates.py"
 GRADES = {"A": "correct", "B": "incorrect", "C": "not_attempted"}
 
 
@@ -30,7 +31,9 @@ class SimpleQA(Benchmark):
     files = ("simple_qa_test_set.csv",)
     editions = (
         Edition({"judge": ("simpleqa_eval.py", "GRADER_TEMPLATE")}),
-        Edition({"judge": ("simpleqa/grader_templates.py", "SIMPLEQA_GRADER_TEMPLATE")}, "inspect_evals"),
+        Edition(
+            {"judge": (_IN_PACKAGE, "SIMPLEQA_GRADER_TEMPLATE"), "instructions": (_IN_PACKAGE, "SIMPLEQA_GRADING_INSTRUCTIONS")}, "inspect_evals"
+        ),
     )
     source = "simple_qa_test_set.csv of openai/simple-evals"
 
@@ -39,8 +42,10 @@ class SimpleQA(Benchmark):
         return [Item(str(number), one.problem, "en", {"answer": one.answer}) for number, one in enumerate(records)]
 
     async def judge(self, item: Item, response: str, prompts: Prompts, ask: Ask) -> Verdict | None:
-        prompt = prompts.fill("judge", question=item.query, target=item.fields["answer"], predicted_answer=response)
-        grade = await ask([{"role": "user", "content": prompt}], read_grade)
+        """The official texts name the known answer and the response each in their way."""
+        known, last = item.fields["answer"], prompts.texts.get("instructions", "")
+        fields = {"target": known, "criterion": known, "predicted_answer": response, "answer": response, "instructions": last}
+        grade = await ask([{"role": "user", "content": prompts.fill("judge", question=item.query, **fields)}], read_grade)
         return grade and {"grade": grade}
 
     def figures(self, scored: Sequence[Scored], intervals: Intervals) -> dict[str, Figure]:

@@ -14,7 +14,11 @@ from arenarl.system.seeds import stable_seed
 
 Reply = dict[str, Any] | list[dict[str, Any]] | str
 _SIX = ("Relevance", "Accuracy", "Coherence", "Clarity", "Breadth and Depth", "Reading Experience")
-_MOST = 100_000  # characters of a field that are looked at
+_CORRECT = re.compile(r"^\s*(?:\[correct_answer\]|\[正确答案\]|Gold target|CONTEXT):[ \t]*(?:\n\| )?(\S.*)", re.MULTILINE)
+_RESPONSE = re.compile(
+    r"^\s*(?:\[response\]|\[回答\]|Predicted answer|STUDENT ANSWER):(.*?)"
+    r"(?=^\s*(?:\[(?:correct_answer|task|任务)\]:|Your judgement|您的判断|你的判断|```|EXPLANATION:)|\Z)", re.MULTILINE | re.DOTALL
+)  # fmt: skip
 
 
 def benchmark_reply(messages: list[dict[str, Any]]) -> Reply | None:
@@ -52,29 +56,20 @@ def _graded(prompt: str, rng: random.Random) -> Reply:
 
 
 def _is_right(prompt: str) -> bool:
-    """Whether the response holds the correct answer."""
-    correct = _field(prompt, r"\[correct_answer\]|\[正确答案\]|Gold target|CONTEXT")
-    response = _field(prompt, r"\[response\]|\[回答\]|Predicted answer|STUDENT ANSWER")
-    return bool(correct) and correct.casefold() in response.casefold()
+    """Whether the response holds the correct answer as it is written. Of fields that stand in examples too, the last counts."""
+    correct, response = _CORRECT.findall(prompt), _RESPONSE.findall(prompt)
+    return bool(correct and response) and correct[-1].strip().casefold() in response[-1].casefold()
 
 
-def _field(prompt: str, label: str) -> str:
-    """What stands behind the last label at a line's start, up to the next line that begins another field."""
-    *_, start = [0, *(match.end() for match in re.finditer(rf"^\s*(?:{label}):", prompt, re.MULTILINE))]
-    ends = re.search(r"^\s*(?:\[[\w ]+\]|[A-Z][A-Za-z ]+|您的判断|你的判断|```)", prompt[start + 1 : start + _MOST], re.MULTILINE) if start else None
-    text = prompt[start : start + 1 + ends.start()] if ends else prompt[start : start + _MOST]
-    return re.sub(r"^\| ", "", text.strip(), flags=re.MULTILINE).strip()
-
-
-_FORMS: dict[str, Callable[[str, random.Random], Reply]] = {  # a part of the prompt that only this form has, the longest way to say it first
+_FORMS: dict[str, Callable[[str, random.Random], Reply]] = {  # what only prompts of a form hold; last those that a query may hold too
     '"article_1_score"': _criteria,
-    "Article content:": _cleaned,
-    "文章内容：": _cleaned,
     "checklist_content": _checklist,
     '"Breadth and Depth"': lambda prompt, rng: {"Analysis": "so it seems"} | {name: rng.randint(2, 5) for name in _SIX},
+    '"score": an integer': lambda prompt, rng: {"score": rng.randint(4, 9), "reason": "so it seems"},
     "extracted_final_answer": _graded,
     "NOT_ATTEMPTED": lambda prompt, rng: "A" if _is_right(prompt) else rng.choice("BC"),
-    "结论": lambda prompt, rng: f"最终答案: 见回答\n\n解释: 已比较\n\n结论: {'正确' if _is_right(prompt) else '错误'}",
+    "Article content:": _cleaned,
+    "文章内容：": _cleaned,
     "GRADE:": lambda prompt, rng: f"Compared.\nGRADE: {'CORRECT' if _is_right(prompt) else 'INCORRECT'}",
-    '"score": an integer': lambda prompt, rng: {"score": rng.randint(4, 9), "reason": "so it seems"},
+    "结论": lambda prompt, rng: f"最终答案: 见回答\n\n解释: 已比较\n\n结论: {'正确' if _is_right(prompt) else '错误'}",
 }

@@ -76,7 +76,7 @@ def test_under_faults_a_verdict_is_true_or_missing_and_counted(here, writing):
 @pytest.mark.parametrize(
     ("wanted", "line"),
     [
-        (["writingbanch=x"], "did you mean writingbench"), (["writingbench"], "writingbench needs its file"),
+        (["writingbanch=x"], "did you mean writingbench"), (["simpleqa"], "simpleqa needs its file"),
         (["writingbench=absent.jsonl"], "absent.jsonl does not exist"), (["writingbench=half.jsonl"], "half.jsonl, line 2 is not JSON"),
         (["writingbench=other.jsonl"], r"other.jsonl, line 1: domain1 Field required \(it has index, query\)"),
         (["writingbench=four.jsonl"], "four.jsonl, line 1: checklist List should have at least 5 items"),
