@@ -13,7 +13,10 @@ from arenarl.report import markdown
 from arenarl.report.summary import format_figure
 from arenarl.system.atomic_files import read_json, write_text
 
-NOT_RUN = "not run"
+NOT_RUN, NOT_OFFICIAL = "not run", "not the official score"
+
+
+Found = dict[str, dict[str, Any]]  # benchmark → its aggregate
 
 
 @dataclass(frozen=True)
@@ -26,8 +29,8 @@ class PaperTable:
     has_mean: bool = False
 
 
-TABLES = (
-    PaperTable(
+TABLES = {
+    "table4": PaperTable(
         "Table 4, ArenaRL: open-ended writing",
         {
             **{f"WB-{letter}": ("writingbench", f"WB-{letter}") for letter in "ABCDEF"},
@@ -44,7 +47,7 @@ TABLES = (
         },
         has_mean=True,
     ),
-    PaperTable(
+    "race": PaperTable(
         "Tables 1 and 2, Tournament-GRPO: DeepResearch Bench, RACE",
         {
             "Readability": ("race", "readability"), "Instruct.": ("race", "instruction_following"), "Compre.": ("race", "comprehensiveness"),
@@ -57,7 +60,7 @@ TABLES = (
             "Tournament-GRPO, G = 4, M = 8, second epoch": (53.81, 55.22, 55.19, 55.40, 55.09),
         },
     ),
-    PaperTable(
+    "deep_research": PaperTable(
         "Table 1, InfoAgent: deep research",
         {
             "BrowseComp": ("browsecomp", "score"), "BrowseComp-ZH": ("browsecomp_zh", "score"), "Xbench-DS": ("xbench", "score"),
@@ -70,28 +73,38 @@ TABLES = (
             "InfoAgent": (15.3, 29.2, 40.4, 90.4, 52.7),
         },
     ),
-)  # fmt: skip
+}  # fmt: skip
 
 
 def write_page(results: Path) -> None:
     """Make the page of the aggregates that lie in `results`."""
-    found = {path.stem: read_json(path) for path in sorted(results.glob("*.json"))}
-    write_text(results / "README.md", page(found))
+    write_text(results / "README.md", page(_aggregates(results)))
 
 
-def page(found: dict[str, dict[str, Any]]) -> str:
+def page(found: Found) -> str:
     """Of aggregates by benchmark."""
-    policies = list(dict.fromkeys(policy for one in found.values() for policy in one["policies"]))
     parts = [
         "# Public benchmarks",
         "Made by `evaluate.py --benchmark`; do not edit. Figures have 95 % intervals over items. Rows of a paper are as printed there, by that "
         "paper's judge.",
     ]
-    for table in TABLES:
-        parts += [f"## {table.title}", _table(table, found, policies)]
+    for table in TABLES.values():
+        parts += [f"## {table.title}", markdown.table(_head(table), [*_paper_rows(table), *_rows(table, found)])]
     for one in found.values():
         parts += [f"## {one['title']}", _figures(one), _made_with(one)]
     return "\n\n".join(parts) + "\n"
+
+
+def over_runs(name: str, results: Path) -> str:
+    """A paper's table with the policies of all runs in `results` that have an aggregate of it; one row says 'not run' if none has."""
+    table = TABLES[name]
+    runs = {folder.parent.name: _aggregates(folder) for folder in sorted(results.glob("*/benchmarks"))}
+    rows = [row for run, found in runs.items() for row in _rows(table, found, f"{run}: ") if any(cell != NOT_RUN for cell in row[1:])]
+    return markdown.table(_head(table), [*_paper_rows(table), *(rows or _rows(table, {}))])
+
+
+def _aggregates(folder: Path) -> Found:
+    return {path.stem: read_json(path) for path in sorted(folder.glob("*.json"))}
 
 
 def in_words(entry: dict[str, Any]) -> str:
@@ -103,21 +116,28 @@ def in_words(entry: dict[str, Any]) -> str:
     )
 
 
-def _table(table: PaperTable, found: dict[str, dict[str, Any]], policies: list[str]) -> str:
-    head = ["", *table.columns, *(["Mean"] if table.has_mean else [])]
-    lines = [[f"paper: {name}", *map(_number, figures)] for name, figures in table.rows.items()]
-    for policy in policies or ["a policy of yours"]:
-        figures = [_figure(found, benchmark, policy, figure) for benchmark, figure in table.columns.values()]
-        cells = [NOT_RUN if figure is None else format_figure(figure) for figure in figures]
-        means = [figure["mean"] for figure in figures if figure is not None and figure["mean"] is not None]
-        cells += ([_number(fmean(means)) if len(means) == len(figures) else NOT_RUN] if table.has_mean else [])
-        lines.append([policy, *cells])
-    return markdown.table(head, lines)
+def _head(table: PaperTable) -> list[str]:
+    return ["", *table.columns, *(["Mean"] if table.has_mean else [])]
 
 
-def _figure(found: dict[str, dict[str, Any]], benchmark: str, policy: str, figure: str) -> dict[str, Any] | None:
-    entry = found.get(benchmark, {}).get("policies", {}).get(policy)
-    return entry and entry["figures"].get(figure)
+def _paper_rows(table: PaperTable) -> list[list[str]]:
+    return [[f"paper: {name}", *map(_number, figures)] for name, figures in table.rows.items()]
+
+
+def _rows(table: PaperTable, found: Found, prefix: str = "") -> list[list[str]]:
+    """One for each policy that an aggregate has."""
+    policies = list(dict.fromkeys(policy for one in found.values() for policy in one["policies"]))
+    return [_row(table, found, prefix, policy) for policy in policies or ["a policy of yours"]]
+
+
+def _row(table: PaperTable, found: Found, prefix: str, policy: str) -> list[str]:
+    entries = {benchmark: found.get(benchmark, {}).get("policies", {}).get(policy) for benchmark, _ in table.columns.values()}
+    figures = [entries[benchmark] and entries[benchmark]["figures"].get(name) for benchmark, name in table.columns.values()]
+    means = [figure["mean"] for figure in figures if figure and figure["mean"] is not None]
+    mean = _number(fmean(means)) if len(means) == len(figures) else NOT_RUN
+    is_other = any(label.startswith(NOT_OFFICIAL) for entry in entries.values() if entry for label in entry["labels"])
+    name = f"{prefix}{policy}{f', {NOT_OFFICIAL}' if is_other else ''}"
+    return [name, *(format_figure(figure) if figure else NOT_RUN for figure in figures), *([mean] if table.has_mean else [])]
 
 
 def _figures(one: dict[str, Any]) -> str:

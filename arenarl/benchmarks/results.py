@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from arenarl.benchmarks.benchmark import Benchmark, Intervals, Item, Scored
+from arenarl.benchmarks.page import NOT_OFFICIAL
 from arenarl.benchmarks.prompts import Prompts
 from arenarl.benchmarks.responses import Response
 from arenarl.config.schema import Config, JudgeConfig
@@ -61,7 +62,7 @@ def _labels(task: Task, judge: JudgeConfig, config: Config, scored: int, items: 
     """What a reader must know who compares the score with a published one."""
     benchmark, labels = task.benchmark, []
     if not benchmark.is_official_judge(judge.model):
-        labels.append(f"not the official score (judge {judge.model}; official: {' or '.join(benchmark.judges)})")
+        labels.append(f"{NOT_OFFICIAL} (judge {judge.model}; official: {' or '.join(benchmark.judges)})")
     if benchmark.judge_temperature not in (None, judge.temperature):
         labels.append(f"judge temperature {judge.temperature}, official {benchmark.judge_temperature}")
     if not task.prompts.is_official:
