@@ -48,7 +48,7 @@ class BrowseComp(Benchmark):
 
     def read(self, path: Path) -> list[Item]:
         (file,) = self.files_of(path)
-        records = read_records(file, _Hidden, "problem")
+        records = read_records(file, _Hidden)
         return [_item(file, number, "en", {"problem": one.problem, "answer": one.answer}, one.canary) for number, one in enumerate(records)]
 
     def query(self, item: Item, prompts: Prompts) -> str:
@@ -78,7 +78,7 @@ class BrowseCompZH(BrowseComp):
 
     def read(self, path: Path) -> list[Item]:
         (file,) = self.files_of(path)
-        records = read_records(file, _HiddenChinese, "Question")
+        records = read_records(file, _HiddenChinese)
         if file.suffix == ".json":  # what the official script makes of the sheet: decrypted
             return [Item(str(number), one.Question, "zh", {"answer": one.Answer}) for number, one in enumerate(records)]
         return [_item(file, number, "zh", {"Question": one.Question, "Answer": one.Answer}, one.canary) for number, one in enumerate(records)]

@@ -45,7 +45,7 @@ class LongBenchWrite(Benchmark):
     source = "github.com/THUDM/LongWriter, evaluation/longbench_write.jsonl"
 
     def read(self, path: Path) -> list[Item]:
-        records = read_records(*self.files_of(path), _Request, "prompt")
+        records = read_records(*self.files_of(path), _Request)
         return [Item(str(number), one.prompt, language_of(one.prompt), {"length": one.length}) for number, one in enumerate(records)]
 
     async def judge(self, item: Item, response: str, prompts: Prompts, ask: Ask) -> Verdict | None:

@@ -42,11 +42,11 @@ def official_file(path: Path, places: tuple[str, ...]) -> Path:
     raise UserError(f"{path} is a folder without {' or '.join(places)}; name the benchmark's file, or a copy of its repository")
 
 
-def read_records(path: Path, record_type: type[R], unique: str) -> list[R]:
-    """The records of a file, each with its place in errors.
+def read_records(path: Path, record_type: type[R], unique: str | None = None) -> list[R]:
+    """The records of a file.
 
     Args:
-        unique: the field that tells items apart.
+        unique: the field that tells items apart, if they have one.
 
     Raises:
         UserError: with file, line and field: what is no record, a field that is missing or wrong, a value of `unique` that stands twice.
@@ -58,7 +58,7 @@ def read_records(path: Path, record_type: type[R], unique: str) -> list[R]:
         except ValidationError as error:
             has = f"it has {', '.join(map(str, list(row)[:8])) or 'no fields'}" if isinstance(row, dict) else "it is no object"
             raise UserError(f"{path}, {place}: {first_problem(error)} ({has}); is it this benchmark's file, and whole?") from error
-        value = getattr(record, unique)
+        value = getattr(record, unique) if unique else place
         if value in places:
             raise UserError(f"{path}, {place}: {unique} is the same as in {places[value]}; each item must stand once")
         places[value] = place

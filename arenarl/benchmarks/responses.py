@@ -84,7 +84,8 @@ def response_text(trajectory: Trajectory) -> str:
     last = trajectory.messages[-1]
     if trajectory.answer or last["role"] != "assistant" or last.get("tool_calls"):
         return trajectory.answer
-    text = re.sub("</?answer>", "", last["content"]).strip()  # of an answer without words, or without an end
+    inner = re.search(r"<answer>(.*?)(?:</answer>|\Z)", last["content"], re.DOTALL)  # with words around it, or without an end
+    text = (inner[1] if inner else last["content"]).strip()
     return "" if text.startswith(("<think>", "<tool_call>")) else text
 
 

@@ -24,7 +24,7 @@ class Task:
     benchmark: Benchmark
     items: dict[int, Item]
     prompts: Prompts
-    data: dict[str, str]  # file name and sha256
+    data: dict[str, Any]  # the files' names and their sha256
     total: int
     sample: dict[str, int] | None
 

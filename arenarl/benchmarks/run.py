@@ -83,7 +83,8 @@ def _task(benchmark: Benchmark, path: Path, count: int | None, seed: int) -> Tas
     is_sample = count is not None and count < len(items)
     numbers = sorted(random.Random(seed).sample(range(len(items)), count)) if is_sample else range(len(items))
     prompts = find_prompts(benchmark.name, benchmark.editions, path)
-    data = {"file": path.name, "sha256": hash_files(benchmark.files_of(path))}
+    files = benchmark.files_of(path)
+    data = {"files": [file.name for file in files], "sha256": hash_files(files)}
     return Task(benchmark, {number: items[number] for number in numbers}, prompts, data, len(items), {"seed": seed} if is_sample else None)
 
 

@@ -38,7 +38,7 @@ class SimpleQA(Benchmark):
     source = "simple_qa_test_set.csv of openai/simple-evals"
 
     def read(self, path: Path) -> list[Item]:
-        records = read_records(*self.files_of(path), _Question, "problem")
+        records = read_records(*self.files_of(path), _Question)
         return [Item(str(number), one.problem, "en", {"answer": one.answer}) for number, one in enumerate(records)]
 
     async def judge(self, item: Item, response: str, prompts: Prompts, ask: Ask) -> Verdict | None:

@@ -53,7 +53,7 @@ class WebWalkerQA(Benchmark):
     source = "the data set callanwu/WebWalkerQA of the hub"
 
     def read(self, path: Path) -> list[Item]:
-        records = read_records(*self.files_of(path), _Question, "question")
+        records = read_records(*self.files_of(path), _Question)
         return [
             Item(str(number), one.question, language_of(one.question), {
                 "answer": one.answer, "root_url": one.root_url, "cell": f"{one.info.type}_{one.info.difficulty_level}",
