@@ -112,7 +112,7 @@ class Benchmark:
     def is_official_judge(self, model: str | None) -> bool:
         """Whether an API's model is one of `judges`, dated or not, with or without its maker's name."""
         name = (model or "").rpartition("/")[2].lower()
-        return any(re.fullmatch(rf"{re.escape(judge.lower())}([-@]?\d{{4}}-?\d\d-?\d\d|-latest)?", name) for judge in self.judges)
+        return any(re.fullmatch(rf"{re.escape(judge.lower())}([-@]\d{{4}}(-?\d\d-?\d\d)?|-latest)?", name) for judge in self.judges)
 
 
 def language_of(text: str) -> str:

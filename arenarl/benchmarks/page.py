@@ -134,9 +134,9 @@ def _row(table: PaperTable, found: Found, prefix: str, policy: str) -> list[str]
     entries = {benchmark: found.get(benchmark, {}).get("policies", {}).get(policy) for benchmark, _ in table.columns.values()}
     figures = [entries[benchmark] and entries[benchmark]["figures"].get(name) for benchmark, name in table.columns.values()]
     means = [figure["mean"] for figure in figures if figure and figure["mean"] is not None]
-    mean = _number(fmean(means)) if len(means) == len(figures) else NOT_RUN
-    is_other = any(label.startswith(NOT_OFFICIAL) for entry in entries.values() if entry for label in entry["labels"])
-    name = f"{prefix}{policy}{f', {NOT_OFFICIAL}' if is_other else ''}"
+    mean = NOT_RUN if None in figures else _number(fmean(means) if len(means) == len(figures) else None)
+    has_labels = any(entry["labels"] for entry in entries.values() if entry)
+    name = f"{prefix}{policy}{f', {NOT_OFFICIAL}' if has_labels else ''}"
     return [name, *(format_figure(figure) if figure else NOT_RUN for figure in figures), *([mean] if table.has_mean else [])]
 
 

@@ -64,7 +64,8 @@ def _labels(task: Task, judge: JudgeConfig, config: Config, scored: int, items: 
     if not benchmark.is_official_judge(judge.model):
         labels.append(f"{NOT_OFFICIAL} (judge {judge.model}; official: {' or '.join(benchmark.judges)})")
     if benchmark.judge_temperature not in (None, judge.temperature):
-        labels.append(f"judge temperature {judge.temperature}, official {benchmark.judge_temperature}")
+        own = "the model's own" if judge.temperature is None else judge.temperature
+        labels.append(f"judge temperature {own}, official {benchmark.judge_temperature}")
     if not task.prompts.is_official:
         labels.append("not the official prompt")
     if task.sample:

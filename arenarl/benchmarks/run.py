@@ -108,7 +108,7 @@ def _planned(task: Task, config: Config) -> list[Response]:
 
 
 def _judge_all(responses: Sequence[Response], task: Task, records: Records, judge: JudgeConfig, client: LLMClient, title: str) -> None:
-    """Give each that is not void its verdict. Raises RunStopped once the client must stop; what was had until then is kept."""
+    """Give each that is not void its verdict, or None where none could be had. Raises RunStopped once the client must stop."""
     again = prompt_texts("benchmarks", "en")["again"]
 
     async def judge_one(response: Response, bar: Bar) -> None:
@@ -119,7 +119,7 @@ def _judge_all(responses: Sequence[Response], task: Task, records: Records, judg
                 return client.ask_text(judge, messages, read, again, response.repeat, about)
 
             response.verdict = await task.benchmark.judge(response.item, response.text, task.prompts, ask)
-        if response.verdict is not None:
+        if not client.stop_reason:  # else a missing verdict says nothing
             records.write(response)
         bar.update()
 

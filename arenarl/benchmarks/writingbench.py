@@ -54,7 +54,7 @@ class WritingBench(Benchmark):
         Edition({"judge": ("prompt.py", "evaluate_prompt"), "system": ("prompt.py", "evaluate_system")}),
         Edition({"judge": ("writingbench/writingbench.py", "create_scoring_prompt")}, "inspect_evals"),
     )
-    source = "pip install --no-deps inspect-evals, or github.com/X-PLUG/WritingBench"
+    source = "the package inspect-evals (pip install --no-deps inspect-evals==0.26.0), or github.com/X-PLUG/WritingBench"
 
     def default_path(self) -> Path | None:
         folder = package_folder("inspect_evals")
