@@ -161,3 +161,28 @@ def test_whole_runs_with_the_research_tools(tmp_path, monkeypatch, files):
     assert entries["browsecomp"]["figures"]["calibration_error"]["mean"] == pytest.approx(10)
     assert len(log) == 8 + 5  # the exact answers of xbench need no judge
     assert not any("colour" in path.read_text() for path in (tmp_path / "results").rglob("*.*"))
+
+
+CRASHING = """
+class Tools:
+    tools = [{"type": "function", "function": {"name": "look", "description": "", "parameters": {"type": "object", "properties": {}}}}]
+    def __init__(self, config, language): ...
+    def reset(self, query): ...
+    def call(self, name, arguments): raise OSError("gone")
+"""
+
+
+def test_tools_of_ones_own_are_taken_and_what_their_crash_ends_is_counted_apart(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "crashing_tools.py").write_text(CRASHING)
+    ones = [{"problem": f"Which colour is number {n}?", "answer": "blue"} for n in range(3)]
+
+    def say(body):
+        is_last = "number 2" in body["messages"][-1]["content"]
+        return '<tool_call>\n{"name": "look", "arguments": {}}\n</tool_call>' if is_last else "<answer>\nblue\n</answer>"
+
+    run_here(ROOT, [f"simpleqa={write_csv(tmp_path / 's.csv', ones)}"], say, **{"environment.name": "crashing_tools:Tools"})
+    entry = read(tmp_path / "results/bench/benchmarks/simpleqa.json")["policies"]["closed"]
+    assert (entry["items"], entry["void"], entry["failed"], entry["empty"]) == (2, 1, 0, 0) and entry["figures"]["score"]["mean"] == 100
+    assert "1 of 3 items have no verdict and are in no figure" in entry["labels"] and not any("encyclopedia" in one for one in entry["labels"])

@@ -14,6 +14,7 @@ from scripts import CONFIG, ENVIRONMENT, ROOT, read
 from arenarl.benchmarks.run import run_benchmarks
 from arenarl.config.load import load_config
 from arenarl.judges.server import free_port
+from arenarl.llm.client import RunStopped
 from arenarl.system.errors import UserError
 
 
@@ -53,6 +54,24 @@ def test_a_second_run_generates_nothing_and_pays_for_no_verdict(here, writing):
     first = read(here / "results/bench/benchmarks/writingbench.json")["policies"]
     assert run_here(ROOT, [writing], letter, ports=ports) == ([], [])
     assert read(here / "results/bench/benchmarks/writingbench.json")["policies"] == first
+
+
+def test_another_judge_judges_the_same_responses(here, writing):
+    ports = free_port(), free_port()
+    run_here(ROOT, [writing], letter, ports=ports)
+    asked, log = run_here(ROOT, [writing], letter, ports=ports, judge_keys={"model": "another"})
+    entry = read(here / "results/bench/benchmarks/writingbench.json")["policies"]["closed"]
+    assert asked == [] and len(log) == 30 and entry["judge"]["model"] == "another"
+
+
+def test_a_spent_budget_stops_it_and_a_larger_one_goes_on(here, writing):
+    ports = free_port(), free_port()
+    with pytest.raises(RunStopped, match="judge.max_calls=16 is used up"):
+        run_here(ROOT, [writing], letter, ports=ports, **{"judge.max_calls": 16})
+    assert not (here / "results/bench/benchmarks/writingbench.json").exists()
+    asked, log = run_here(ROOT, [writing], letter, ports=ports)
+    assert asked == [] and len(log) == 36 - 16
+    assert read(here / "results/bench/benchmarks/writingbench.json")["policies"]["closed"]["items"] == 6
 
 
 def test_a_sample_has_the_responses_of_the_whole(here, writing):

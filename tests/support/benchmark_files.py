@@ -78,13 +78,13 @@ class Policy:
         })  # fmt: skip
 
 
-def api(url, model, **keys):
-    return {"name": "llm", "model": model, "base_url": url, "api_key_variable": None, "timeout_s": 5.0, "patience_s": 20.0} | keys
+def api(url, model):
+    return {"name": "llm", "model": model, "base_url": url, "api_key_variable": None, "timeout_s": 5.0, "patience_s": 20.0}
 
 
 def settings(judge_url, policy_url=None, checkpoint=None, judge_keys=None, **keys):
     """Overrides of the quickstart for a run in the working directory."""
-    judge = api(judge_url, SIMULATED_MODEL, **(judge_keys or {}))
+    judge = api(judge_url, SIMULATED_MODEL) | (judge_keys or {})
     values = {"name": "bench", "judge.eval": [judge], "evaluate.bootstrap": 50, "evaluate.decodings": ["sampled"]}
     values |= {"evaluate.api": {"closed": api(policy_url, "closed")}} if policy_url else {}
     values |= {"evaluate.checkpoints": {"tiny": checkpoint}, "policy.dtype": "float32", "rollout.max_tokens": 24} if checkpoint else {}
@@ -94,9 +94,11 @@ def settings(judge_url, policy_url=None, checkpoint=None, judge_keys=None, **key
 def run_here(root, wanted, say, count=None, seed=0, ports=(0, 0), options=None, judge=None, **keys):
     """Run benchmarks on an API policy; what was asked of policy and judge. The servers have `ports`, the judge's `options`."""
     log, policy = [], Policy(say)
-    with serving(judge or judge_server(log, **(options or {})), ports[0]) as judge_url, serving(policy.app, ports[1]) as policy_url:
-        config = load_config(root / "configs" / "quickstart.yaml", settings(judge_url, policy_url, **keys))
-        run_benchmarks(config, config.evaluated, wanted, count, seed)
-    while _CLAIMS:  # as if the process had ended
-        _CLAIMS.pop().close()
+    try:
+        with serving(judge or judge_server(log, **(options or {})), ports[0]) as judge_url, serving(policy.app, ports[1]) as policy_url:
+            config = load_config(root / "configs" / "quickstart.yaml", settings(judge_url, policy_url, **keys))
+            run_benchmarks(config, config.evaluated, wanted, count, seed)
+    finally:
+        while _CLAIMS:  # as if the process had ended
+            _CLAIMS.pop().close()
     return policy.asked, log
