@@ -119,20 +119,3 @@ def language_of(text: str) -> str:
     """zh where Chinese characters are a tenth of it or more."""
     chinese = sum("\u4e00" <= character <= "\u9fff" for character in text)
     return "zh" if 10 * chinese >= max(len(text), 1) else "en"
-
-
-def calibration_error(correct: Sequence[float], confidence: Sequence[float], bins: Sequence[int], intervals: Intervals) -> Figure:
-    """Expected calibration error in percent: over bins, the share of items in one times the distance of its accuracy and its mean confidence.
-
-    Args:
-        correct: (items,) 0 or 1.
-        confidence: (items,) 0 to 1.
-        bins: (items,) the number of each item's bin.
-    """
-    gaps, bins = np.asarray(correct, dtype=float) - np.asarray(confidence, dtype=float), np.asarray(bins)
-
-    def statistic(weights: np.ndarray) -> np.ndarray:
-        off = sum(np.abs(weights[:, bins == number] @ gaps[bins == number]) for number in set(bins.tolist()))
-        return 100 * off / weights.sum(axis=1)
-
-    return intervals.of(statistic, len(gaps))

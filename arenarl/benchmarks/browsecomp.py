@@ -10,7 +10,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from arenarl.benchmarks.benchmark import Ask, Benchmark, Figure, Intervals, Item, Scored, Verdict, calibration_error
+import numpy as np
+
+from arenarl.benchmarks.benchmark import Ask, Benchmark, Figure, Intervals, Item, Scored, Verdict
 from arenarl.benchmarks.ciphers import hashed_key_xor
 from arenarl.benchmarks.prompts import Edition, Prompts
 from arenarl.benchmarks.records import Record, Written, decrypted, read_records
@@ -96,6 +98,23 @@ def read_comparison(text: str) -> Verdict:
         "correct": float(correct[-1].lower() == "yes"), "confidence": min(float(confidence[-1]), 100.0) if confidence else 100.0,
         "extracted": extracted[1].strip() if extracted else "",
     }  # fmt: skip
+
+
+def calibration_error(correct: Sequence[float], confidence: Sequence[float], bins: Sequence[int], intervals: Intervals) -> Figure:
+    """Expected calibration error in percent: over bins, the share of items in one times the distance of its accuracy and its mean confidence.
+
+    Args:
+        correct: (items,) 0 or 1.
+        confidence: (items,) 0 to 1.
+        bins: (items,) the number of each item's bin.
+    """
+    gaps, bins = np.asarray(correct, dtype=float) - np.asarray(confidence, dtype=float), np.asarray(bins)
+
+    def statistic(weights: np.ndarray) -> np.ndarray:
+        off = sum(np.abs(weights[:, bins == number] @ gaps[bins == number]) for number in set(bins.tolist()))
+        return 100 * off / weights.sum(axis=1)
+
+    return intervals.of(statistic, len(gaps))
 
 
 def _item(file: Path, number: int, language: str, hidden: dict[str, str], canary: str) -> Item:
