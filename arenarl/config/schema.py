@@ -181,7 +181,7 @@ class SearchConfig:
 
 @dataclass
 class EnvironmentConfig:
-    name: EnvironmentName = "travel"  # the tools: travel, research, a world of AgentGym-RL, a browser, or a class of
+    name: EnvironmentName = "travel"  # the tools: travel, research, a world of AgentGym-RL, a browser, none (query, thinking, text), or a class of
     # your own as package.module:Class
     domain: DomainName = "travel"  # of the queries: travel, research, textcraft, babyai, one of your own as package.module:Class, or a name that
     # has nothing but a rubric, configs/rubrics/<domain>_<language>.yaml, for LLM judges and your own (arenarl/domains/domain.py)
@@ -471,9 +471,10 @@ class Config:
         """Whom a stage may ask: judges, verifier, simulated tools, policies behind an API. Those named `embedded` are no LLMs."""
         judge = self.judge
         judges = {
-            "rl": [judge.train, *judge.eval, judge.verifier], "evaluate": [*judge.eval, judge.verifier], "difficulty": [judge.verifier]
+            "rl": [judge.train, *judge.eval, judge.verifier], "evaluate": [*judge.eval, judge.verifier], "difficulty": [judge.verifier],
+            "benchmarks": judge.eval[:1],
         }.get(stage, [judge.train])  # fmt: skip
-        policies = self.evaluate.api.values() if stage in ("evaluate", "query") else []
+        policies = self.evaluate.api.values() if stage in ("evaluate", "query", "benchmarks") else []
         return [*judges, *self.environment.llms.values(), *policies]
 
     @property

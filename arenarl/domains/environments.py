@@ -23,6 +23,7 @@ ENVIRONMENTS = {
     "babyai": "arenarl.domains.agentgym.babyai:BabyAIEnvironment",
     "browsergym": "arenarl.domains.agentgym.browsergym:BrowserGymEnvironment",
     "sciworld": "arenarl.domains.agentgym.sciworld:SciWorldEnvironment",
+    "none": "arenarl.rollout.no_tools:NoTools",
 }
 
 

@@ -5,7 +5,7 @@ Verdicts and figures are made anew each time, LLMs' from their store, so an edit
 
 import inspect
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from functools import lru_cache
 from modulefinder import ModuleFinder
@@ -49,10 +49,13 @@ class Part:
         write_json(self.path, {"fingerprint": self.fingerprint})
 
 
-def fingerprint(config: Config, policy: str | LLMConfig) -> str:
-    """Hash of all that a policy's trajectories depend on: weights, queries, settings, code. A hub id or a model's name stands for its weights."""
+def fingerprint(config: Config, policy: str | LLMConfig, queries: Iterable[Path] | None = None) -> str:
+    """Hash of all that a policy's trajectories depend on: weights, queries, settings, code. A hub id or a model's name stands for its weights.
+
+    `queries` are the files with them, by default the test split's.
+    """
     weights = hash_weights(policy) if isinstance(policy, str) else asdict(policy)
-    paths = [*Path(config.data.folder).glob("test_queries.jsonl"), *generating_files(config.environment.name)]
+    paths = [*(Path(config.data.folder).glob("test_queries.jsonl") if queries is None else queries), *generating_files(config.environment.name)]
     settings = asdict(config)
     read = {key: settings[key] for key in ("seed", "threads", "policy", "data", "environment", "rollout")}
     told = system_prompt(config)

@@ -3,8 +3,9 @@
     python -m arenarl.judges.server --config configs/quickstart.yaml --port 8765 [--faults 0.3]
 
 For tests, demos and `judge_faults`: it lets the LLM path run without a key. What it judges it reads from the prompt alone, as an LLM
-would; only a query's constraints, which the domain's truth needs, come from the run's data, by the query's text. Its verdicts are
-simulated, and of a query without a truth nothing but noise. Replies at temperature 0 repeat themselves, others have noise of their own each time.
+would; only a query's constraints, which the domain's truth needs, come from the run's data, by the query's text. The judge prompts of public
+benchmarks it answers in their forms (benchmark_replies.py). Its verdicts are simulated, and of a query without a truth nothing but noise.
+Replies at temperature 0 repeat themselves, others have noise of their own each time.
 """
 
 import argparse
@@ -29,6 +30,7 @@ from arenarl.config.command_line import command_line, parse_arguments
 from arenarl.config.schema import SIMULATED_MODEL, Config, JudgeConfig
 from arenarl.domains.domain import Truth, make_domain
 from arenarl.domains.rubrics import Rubric
+from arenarl.judges.benchmark_replies import Reply, benchmark_reply
 from arenarl.judges.embedded import EmbeddedJudge
 from arenarl.judges.judge import Examiner, make_examiner, rubric_of
 from arenarl.judges.prompts import Shown, read_prompt
@@ -109,15 +111,12 @@ class JudgeServer:
         name = json_hash(body["messages"])
         fault = self._rng.choice(self.kinds) if self._rng.random() < self.faults else None
         try:
-            if body["messages"][1]["content"].startswith("# Query\n"):
-                verdict = RUBRIC
-            else:
-                verdict = await self._verdict(read_prompt(body["messages"]), self.seen[name] if body.get("temperature") else 0)
+            verdict = await self._verdict_on(body["messages"], self.seen[name] if body.get("temperature") else 0)
         except (ValueError, LookupError) as error:
             return _refusal(400, f"not a prompt of ours: {error}")
         self.seen[name] += 1
         await asyncio.sleep(self.delay_s)
-        text = _spoilt(json.dumps(verdict), verdict, fault)
+        text = _spoilt(verdict if isinstance(verdict, str) else json.dumps(verdict), verdict, fault)
         is_sent = fault not in ("rate_limit", "error_500", "hang", "cut")
         self.log({"messages": name, "fault": fault, "reply": verdict if fault in (None, "prose") else None, "text": text if is_sent else None})
         if fault == "rate_limit":
@@ -136,6 +135,18 @@ class JudgeServer:
             request.transport.close()
             return response
         return web.json_response(completion)
+
+    async def _verdict_on(self, messages: list[dict[str, Any]], repeat: int) -> Reply:
+        """Whatever is asked. Raises ValueError and LookupError for what is no prompt that this knows."""
+        if len(messages) > 1 and messages[1]["content"].startswith("# Query\n"):
+            return RUBRIC
+        try:
+            shown = read_prompt(messages)
+        except (ValueError, LookupError):
+            if (reply := benchmark_reply(messages)) is None:
+                raise
+            return reply
+        return await self._verdict(shown, repeat)
 
     async def _verdict(self, shown: Shown, repeat: int) -> dict[str, Any]:
         """What the embedded judge says of the trajectories in the prompt, in the form that the prompt asks for."""
@@ -171,17 +182,17 @@ def _trajectory(query: Query, turns: Sequence[Turn]) -> Trajectory:
     return Trajectory(query.query_id, messages, "answer")
 
 
-def _spoilt(text: str, verdict: dict[str, Any], fault: str | None) -> str:
-    """The reply's text with its fault, if it is one of the text."""
+def _spoilt(text: str, verdict: Reply, fault: str | None) -> str:
+    """The reply's text with its fault, if it is one of the text. Of one that is no JSON, the last word is wrong or missing."""
     if fault == "truncated":
         return text[: len(text) * 2 // 3]
     if fault == "prose":
         return f"<think>\nThe first looks like {{10}}.\n</think>\n\nHere is my verdict:\n```json\n{text}\n```\nBoth {{agents}} tried."
+    if fault in ("wrong_range", "missing") and isinstance(verdict, str):
+        return re.sub(r"\w+\W*$", "0" if fault == "wrong_range" else "", re.sub(r"(?m)^confidence.*", "", text).rstrip())
     if fault in ("wrong_range", "missing"):
         spoilt = json.loads(text)
-        inner = spoilt
-        while isinstance(next(iter(inner.values())), dict):
-            inner = next(iter(inner.values()))
+        inner = _innermost(spoilt)
         first = next(iter(inner))
         if fault == "missing":
             del inner[first]
@@ -189,6 +200,12 @@ def _spoilt(text: str, verdict: dict[str, Any], fault: str | None) -> str:
             inner[first] = [99] if first == "winners" else 11.0
         return json.dumps(spoilt)
     return text
+
+
+def _innermost(verdict: Any) -> dict[str, Any]:
+    """The first object within that holds none."""
+    inner = verdict[0] if isinstance(verdict, list) else next(iter(verdict.values()))
+    return _innermost(inner) if isinstance(inner, dict) or (isinstance(inner, list) and isinstance(inner[0], dict)) else verdict
 
 
 def _completion(body: dict[str, Any], text: str) -> dict[str, Any]:

@@ -7,8 +7,11 @@ import io
 import json
 from collections.abc import Callable
 from contextlib import redirect_stdout
+from functools import partial
 from pathlib import Path
 
+from arenarl.benchmarks.page import TABLES as PAPER_TABLES
+from arenarl.benchmarks.page import over_runs
 from arenarl.plan import scale
 from arenarl.report import markdown
 from arenarl.report.conclusion import print_conclusion
@@ -121,6 +124,7 @@ GENERATED = {  # document -> marker -> what stands between it and its end
     | {name: paper_table(name) for name in TABLES}
     | {"power": power_table},
     "docs/tournament.md": {"fidelity": fidelity_tables, "noise_grid": noise_grid_table},
+    "docs/benchmarks.md": {name: partial(over_runs, name) for name in PAPER_TABLES},
     "docs/judges.md": {"judge_check": judge_reliability.judges_table},
     "docs/domains.md": {"search_recall": search_recall.recall_table, "bench_worlds": bench_worlds.worlds_table},
     "docs/paper_scale.md": {"scale": scale.scale_table, "fits": lambda results: scale.fits_table()},

@@ -245,7 +245,7 @@ def test_a_class_that_is_not_there_is_refused_in_one_line():
         make_environment(EnvironmentConfig(name="nowhere:Weather"), "en")
     with pytest.raises(UserError, match="choose embedded, llm, or a class"):
         load_config(ROOT / "configs" / "quickstart.yaml", ["judge.train.name=Brief"])
-    with pytest.raises(UserError, match="choose travel, research, textcraft, babyai, sciworld, browsergym, or a class"):
+    with pytest.raises(UserError, match="choose travel, research, textcraft, babyai, sciworld, browsergym, none, or a class"):
         load_config(ROOT / "configs" / "quickstart.yaml", ["environment.name=weather"])
 
 
