@@ -269,6 +269,9 @@ class JudgesConfig:
     train: JudgeConfig = field(default_factory=JudgeConfig)  # gives the reward (paper: Qwen3-Max)
     eval: Annotated[list[JudgeConfig], Field(min_length=1)] = field(default_factory=lambda: [JudgeConfig()])
     # win rate is their mean (5.3: two judges)
+    watch: JudgeConfig = field(default_factory=JudgeConfig)  # scores a share of RL's groups beside `train`, by itself, and has no part in any
+    # reward: it shows whether the policy gets better or learns to please its judge (docs/judges.md). Not in the paper; our choice
+    watch_share: Share = 0.0  # of the groups, drawn by `seed`, that it scores; 0: there is no watching judge
     verifier: LLMConfig = field(default_factory=LLMConfig)  # who says whether an answer is the known one: embedded compares them exactly but
     # for capitals, blanks and articles; llm asks the model (C.2, InfoAgent: o4-mini)
 
@@ -470,8 +473,9 @@ class Config:
     def llms_of(self, stage: str) -> list[LLMConfig]:
         """Whom a stage may ask: judges, verifier, simulated tools, policies behind an API. Those named `embedded` are no LLMs."""
         judge = self.judge
+        watch = [judge.watch] if judge.watch_share else []
         judges = {
-            "rl": [judge.train, *judge.eval, judge.verifier], "evaluate": [*judge.eval, judge.verifier], "difficulty": [judge.verifier]
+            "rl": [judge.train, *watch, *judge.eval, judge.verifier], "evaluate": [*judge.eval, judge.verifier], "difficulty": [judge.verifier]
         }.get(stage, [judge.train])  # fmt: skip
         policies = self.evaluate.api.values() if stage in ("evaluate", "query") else []
         return [*judges, *self.environment.llms.values(), *policies]
