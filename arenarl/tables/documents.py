@@ -106,7 +106,8 @@ def noise_grid_table(results: Path) -> str:
 
 def adaptive_table(results: Path) -> str:
     """Balanced matches in rounds against round robin."""
-    return adaptive_pairs.markdown_table(read_json(results / "ranking_fidelity" / "adaptive.json"))
+    summary = read_json(results / "ranking_fidelity" / "adaptive.json")
+    return adaptive_pairs.markdown_table(summary) if summary else "not run"
 
 
 def paper_table(name: str) -> Callable[[Path], str]:

@@ -1,9 +1,9 @@
 """The judge that only watches (`judge.watch`): it scores a share of RL's groups, and no reward ever hears of it.
 
 A policy can learn to please the judge that trains it: then that judge's scores rise, and those of another one, whom nobody tries to please,
-do not. It is asked pointwise, about each valid trajectory as it ends, in a thread and with a client of its own: what it raises, a server
-that is down or a spent budget ends its calls and nobody else's. Training waits for it `GRACE_S` a step at most; what comes later is logged
-with the step in which it comes, and after `LATE_STEPS` it is given up. Not in the paper.
+do not. It is asked pointwise, about each valid trajectory as it ends, in a thread and with a client of its own: what it raises and a server
+that is down end its calls and nobody else's. Training waits for it `GRACE_S` a step at most; what comes later is logged with the step in
+which it comes, and after `LATE_STEPS` it is given up. Not in the paper.
 """
 
 import asyncio
@@ -124,8 +124,9 @@ class Watcher:
         for one in self._pending:
             if one.step < step - LATE_STEPS and step < math.inf:
                 one.scores.cancel()
-        found = [one.watched() for one in self._pending if one.scores.done()]
-        self._pending = [one for one in self._pending if not one.scores.done()]
+        ended = [one.scores.done() for one in self._pending]  # asked once: others end meanwhile
+        found = [one.watched() for one, has_ended in zip(self._pending, ended, strict=True) if has_ended]
+        self._pending = [one for one, has_ended in zip(self._pending, ended, strict=True) if not has_ended]
         usage = self.client.take_usage()[0] if self.client else Usage()
         of_processes = gather_object([([asdict(one) for one in found], usage)])
         records = [record for kept, _ in of_processes for record in kept]
