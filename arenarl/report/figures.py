@@ -86,7 +86,7 @@ def draw_figures(run_dirs: Sequence[Path], summary: dict[str, Any], folder: Path
             drawn.append(("noise_against_spread", noise_against_spread(log, trainer), caption))
         if points := watched_points(run_dirs[0] / "rl"):
             lines = watch_lines(summary["watch"]) if "watch" in summary else []
-            caption = "The judge that trains and one that only watches, on the same trajectories. Thin: single groups; thick: mean of the last ten."
+            caption = "The judge that trains and one that only watches, on the same trajectories. Thin: single steps; thick: mean of the last ten."
             drawn.append(("watching_judge", watching_judge(points), ". ".join([caption.removesuffix("."), *lines]) + "."))
         return {caption: save_figure(figure, folder / name) for name, figure, caption in drawn}
 
@@ -215,10 +215,12 @@ def watching_judge(points: Points) -> Figure:
     names = {"training": "judge that trains", "watching": "watching judge", "agreement": "rewards and watching judge"}
     for (key, label), line, axes in zip(names.items(), LINES, (panels[0], panels[0], panels[1]), strict=False):
         if key in points:
-            _plot_smoothed(axes, *map(np.array, zip(*points[key], strict=True)), label=label, **line)
+            steps, values = map(np.array, zip(*points[key], strict=True))
+            different = np.unique(steps)
+            _plot_smoothed(axes, different, np.array([values[steps == step].mean() for step in different]), label=label, **line)
             axes.legend()
-    panels[0].set_title("mean score of a group, 0 to 10")
-    panels[1].set_title("Kendall's tau-b in a group")
+    panels[0].set_title("mean score, 0 to 10")
+    panels[1].set_title("Kendall's tau-b within a group, mean")
     for axes in panels:
         axes.set_xlabel("optimizer step")
     return figure
