@@ -52,7 +52,7 @@ def main() -> None:
     domain = make_domain(config.environment, config.data)
     queries = training_queries(domain, config.rl, config.reward.name, config.pass_rates)
     refuse_without_truth("judge.train", [config.judge.train], domain, queries)
-    refuse_without_truth("judge.watch", [config.judge.watch] if config.judge.watch_share else [], domain, queries)
+    refuse_without_truth("judge.watch", config.judge.watching.values(), domain, queries)
     refuse_without_truth("judge.eval", config.judge.eval, domain, domain.read_split("test"))
     folder = start_stage(config, "rl", provenance)
     keep_start(folder, start)

@@ -283,6 +283,11 @@ class JudgesConfig:
     max_cost: PositiveFloat | None = None  # the same in money, by price_in and price_out
     max_failure_share: Share = 0.2  # of the last 200 verdicts; above it the run stops, its checkpoint saved
 
+    @property
+    def watching(self) -> dict[str, JudgeConfig]:
+        """`watch` by its key, if it has a share of the groups."""
+        return {"judge.watch": self.watch} if self.watch_share else {}
+
 
 @dataclass
 class TournamentConfig:
@@ -473,10 +478,11 @@ class Config:
     def llms_of(self, stage: str) -> list[LLMConfig]:
         """Whom a stage may ask: judges, verifier, simulated tools, policies behind an API. Those named `embedded` are no LLMs."""
         judge = self.judge
-        watch = [judge.watch] if judge.watch_share else []
         judges = {
-            "rl": [judge.train, *watch, *judge.eval, judge.verifier], "evaluate": [*judge.eval, judge.verifier], "difficulty": [judge.verifier]
-        }.get(stage, [judge.train])  # fmt: skip
+            "rl": [judge.train, *judge.watching.values(), *judge.eval, judge.verifier],
+            "evaluate": [*judge.eval, judge.verifier],
+            "difficulty": [judge.verifier],
+        }.get(stage, [judge.train])
         policies = self.evaluate.api.values() if stage in ("evaluate", "query") else []
         return [*judges, *self.environment.llms.values(), *policies]
 

@@ -59,8 +59,7 @@ def estimate_rl(config: Config, queries: Sequence[Query], baselines: dict[str, T
         groups = [_group(query, baselines[query.query_id], config.rollout.group_size) for query in queries]
         _arena(config, LLMJudge(config.judge.train, client)).reward_groups(groups)
         total += _times(client, config.rl.rollouts * config.rl.groups / len(groups))
-    if config.judge.watch.name == "llm" and config.judge.watch_share:
-        total += _estimate_watching(config, queries, baselines, client)
+    total += _estimate_watching(config, queries, baselines, client)
     return total + _estimate_cases(config, queries, baselines, client, config.curve_cases)
 
 
@@ -89,7 +88,7 @@ def judge_calls(config: Config, stage: str) -> dict[str, int]:
     both_orders = 2 * len(config.judge.eval)
     if stage == "rl":
         calls = {"rewards": config.rl.rollouts * config.rl.groups * most_calls(config), "the curve": config.curve_cases * both_orders}
-        return calls | ({"the watching judge": math.ceil(_watched(config))} if config.judge.watch_share else {})
+        return calls | ({"the watching judge": math.ceil(_watched(config))} if config.judge.watching else {})
     if stage == "evaluate":
         return {"the evaluation": count_test_queries(config) * len(config.evaluate.attempts) * len(config.evaluated) * both_orders}
     return {}
@@ -102,8 +101,10 @@ def _watched(config: Config) -> float:
 
 def _estimate_watching(config: Config, queries: Sequence[Query], baselines: dict[str, Trajectory], client: _CountingClient) -> Usage:
     async def score() -> None:
-        for query in queries:
-            await LLMJudge(config.judge.watch, client).score(query, baselines[query.query_id])
+        for judge in config.judge.watching.values():
+            for query in queries:
+                if judge.name == "llm":
+                    await LLMJudge(judge, client).score(query, baselines[query.query_id])
 
     asyncio.run(score())
     return _times(client, _watched(config) / len(queries))
@@ -151,8 +152,7 @@ def _tokens(text: str) -> int:
 
 def print_estimate(config: Config, stage: str) -> None:
     """The estimate as a line, if the stage asks an LLM; on the main process only."""
-    watch = [config.judge.watch] if config.judge.watch_share else []
-    judges = config.judge.eval if stage == "evaluate" else [config.judge.train, *watch, *config.judge.eval]
+    judges = config.judge.eval if stage == "evaluate" else [config.judge.train, *config.judge.watching.values(), *config.judge.eval]
     if stage == "evaluate" and config.evaluate.api and is_main_process():
         trajectories = len(make_domain(config.environment, config.data).read_test_set()[0]) * len(config.evaluate.attempts) * len(config.evaluate.api)
         print(f"closed models: {trajectories:,} trajectories, at most {trajectories * config.test_turns:,} calls", flush=True)
