@@ -15,6 +15,7 @@ from arenarl.config.schema import (
     WITH_FORMAT_REWARD,
     Config,
     EnvironmentConfig,
+    JudgeConfig,
     ResearchDataConfig,
     RLConfig,
     RolloutConfig,
@@ -149,9 +150,12 @@ def _check_policies(config: Config) -> None:
 
 
 def _check_llms(config: Config) -> None:
-    judges = {"judge.train": config.judge.train} | {f"judge.eval.{index}": judge for index, judge in enumerate(config.judge.eval)}
+    judges = {"judge.train": config.judge.train, "judge.watch": config.judge.watch}
+    judges |= {f"judge.eval.{index}": judge for index, judge in enumerate(config.judge.eval)}
+    if config.judge.watch != JudgeConfig() and not config.judge.watch_share:
+        raise UserError("judge.watch would watch nothing: set judge.watch_share, the share of the groups that it scores, such as 0.25")
     for key, judge in judges.items():
-        if judge.query_rubrics and (judge.name != "llm" or key != "judge.train"):
+        if judge.query_rubrics and (judge.name != "llm" or key not in ("judge.train", "judge.watch")):
             raise UserError(f"{key}.query_rubrics: only an LLM judge in training takes them; evaluation compares by the domain's dimensions")
     policies = {f"evaluate.api.{name}": llm for name, llm in config.evaluate.api.items()}
     others = {f"environment.{name}": llm for name, llm in config.environment.llms.items()}

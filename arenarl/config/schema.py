@@ -269,6 +269,9 @@ class JudgesConfig:
     train: JudgeConfig = field(default_factory=JudgeConfig)  # gives the reward (paper: Qwen3-Max)
     eval: Annotated[list[JudgeConfig], Field(min_length=1)] = field(default_factory=lambda: [JudgeConfig()])
     # win rate is their mean (5.3: two judges)
+    watch: JudgeConfig = field(default_factory=JudgeConfig)  # scores a share of RL's groups beside `train`, by itself, and has no part in any
+    # reward: it shows whether the policy gets better or learns to please its judge (docs/judges.md). Not in the paper; our choice
+    watch_share: Share = 0.0  # of the groups, drawn by `seed`, that it scores; 0: there is no watching judge
     verifier: LLMConfig = field(default_factory=LLMConfig)  # who says whether an answer is the known one: embedded compares them exactly but
     # for capitals, blanks and articles; llm asks the model (C.2, InfoAgent: o4-mini)
 
@@ -279,6 +282,11 @@ class JudgesConfig:
     max_calls: PositiveInt | None = None  # calls that a run may pay for, over all its stages and restarts; then it stops, its checkpoint saved
     max_cost: PositiveFloat | None = None  # the same in money, by price_in and price_out
     max_failure_share: Share = 0.2  # of the last 200 verdicts; above it the run stops, its checkpoint saved
+
+    @property
+    def watching(self) -> dict[str, JudgeConfig]:
+        """`watch` by its key, if it has a share of the groups."""
+        return {"judge.watch": self.watch} if self.watch_share else {}
 
 
 @dataclass
@@ -471,9 +479,11 @@ class Config:
         """Whom a stage may ask: judges, verifier, simulated tools, policies behind an API. Those named `embedded` are no LLMs."""
         judge = self.judge
         judges = {
-            "rl": [judge.train, *judge.eval, judge.verifier], "evaluate": [*judge.eval, judge.verifier], "difficulty": [judge.verifier],
+            "rl": [judge.train, *judge.watching.values(), *judge.eval, judge.verifier],
+            "evaluate": [*judge.eval, judge.verifier],
+            "difficulty": [judge.verifier],
             "benchmarks": judge.eval[:1],
-        }.get(stage, [judge.train])  # fmt: skip
+        }.get(stage, [judge.train])
         policies = self.evaluate.api.values() if stage in ("evaluate", "query", "benchmarks") else []
         return [*judges, *self.environment.llms.values(), *policies]
 

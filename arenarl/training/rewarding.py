@@ -51,7 +51,7 @@ class Tally:
 @dataclass
 class GroupOutcome:
     """What judging gave one group: `rewards_G` and `ranks_G` are (G,), None where there was no verdict; `correct_G` too, where the answer
-    is known, else it is empty."""
+    is known, else it is empty. `scores_G`, of a reward that is pointwise, are the scores from 0 to 10 that it was made of."""
 
     rewards_G: list[float | None]
     ranks_G: list[float | None]
@@ -59,6 +59,18 @@ class GroupOutcome:
     failed_calls: int
     ranking: Ranking | None = field(default=None, repr=False)
     correct_G: list[bool | None] = field(default_factory=list)
+    scores_G: list[float | None] = field(default_factory=list)
+
+    @property
+    def judged_G(self) -> list[float | None]:
+        """(G,) from 0 to 10: the mean of what the judge gave each trajectory, alone or beside others; None where it scored none."""
+        if self.scores_G:
+            return self.scores_G
+        given_G: list[list[float]] = [[] for _ in self.rewards_G]
+        for first, second, score_first, score_second in self.scored_calls:
+            given_G[first].append(score_first)
+            given_G[second].append(score_second)
+        return [fmean(given) if given else None for given in given_G]
 
     @property
     def scored_calls(self) -> list[tuple[int, int, float, float]]:
@@ -103,6 +115,13 @@ class Arena:
 
         Outcomes are those of judging the complete groups.
         """
+        return self._judge([IncomingGroup(query, group_size) for query in queries])
+
+    def reward_groups(self, groups: Sequence[RolloutGroup]) -> list[GroupOutcome]:
+        """Rewards of complete groups."""
+        return self._judge([IncomingGroup.of(group) for group in groups]).outcomes()
+
+    def _judge(self, groups: Sequence[IncomingGroup]) -> Judging[GroupOutcome]:
         tally = self._tally
 
         async def reward(group: IncomingGroup) -> GroupOutcome:
@@ -112,15 +131,7 @@ class Arena:
             self.watch(tally)
             return outcome
 
-        return Judging([IncomingGroup(query, group_size) for query in queries], reward)
-
-    def reward_groups(self, groups: Sequence[RolloutGroup]) -> list[GroupOutcome]:
-        """Rewards of complete groups of one size."""
-        judging = self.begin([group.query for group in groups], len(groups[0].trajectories))
-        for incoming, group in zip(judging.groups, groups, strict=True):
-            for row, trajectory in enumerate(group.trajectories):
-                incoming.hand_over(row, trajectory)
-        return judging.outcomes()
+        return Judging(groups, reward)
 
     def count(self, tallies: Sequence[Tally]) -> None:
         """Add a step's groups, those of all processes, to the tally."""
@@ -224,14 +235,14 @@ async def _pointwise_reward(arena: Arena, incoming: IncomingGroup) -> GroupOutco
     valid_G, replies_G = await _ask(incoming, lambda trajectory: [score(trajectory, repeat) for repeat in range(reward.repeats)])
     known_G = [[reply for reply in replies if reply is not None] for replies in replies_G]
     scores_G = [fmean(known) if known else None for known in known_G]
-    return _pointwise_outcome(pointwise_reward(scores_G, valid_G), replies_G)
+    return _pointwise_outcome(pointwise_reward(scores_G, valid_G), replies_G, scores_G)
 
 
 async def _implicit_reward(arena: Arena, incoming: IncomingGroup) -> GroupOutcome:
     """One number for the whole rubric. Eqs. 11 and 12, Tournament-GRPO."""
     valid_G, replies_G = await _ask(incoming, lambda trajectory: [arena.judge.score_overall(incoming.query, trajectory)])
     scores_G = [replies[0] if replies else None for replies in replies_G]
-    return _pointwise_outcome(add_format_reward(pointwise_reward(zero_invalid(scores_G, valid_G)), valid_G), replies_G)
+    return _pointwise_outcome(add_format_reward(pointwise_reward(zero_invalid(scores_G, valid_G)), valid_G), replies_G, scores_G)
 
 
 async def _explicit_reward(arena: Arena, incoming: IncomingGroup) -> GroupOutcome:
@@ -239,7 +250,7 @@ async def _explicit_reward(arena: Arena, incoming: IncomingGroup) -> GroupOutcom
     query, weights = incoming.query, arena.judge.weights(incoming.query)
     valid_G, replies_G = await _ask(incoming, lambda trajectory: [arena.judge.score_dimension(query, trajectory, name) for name in weights])
     scores_G = [weighted_mean(dict(zip(weights, replies, strict=True)), weights) if replies else None for replies in replies_G]
-    return _pointwise_outcome(add_format_reward(pointwise_reward(zero_invalid(scores_G, valid_G)), valid_G, scale=0.5), replies_G)
+    return _pointwise_outcome(add_format_reward(pointwise_reward(zero_invalid(scores_G, valid_G)), valid_G, scale=0.5), replies_G, scores_G)
 
 
 async def _ask(
@@ -303,9 +314,11 @@ def _own_reward(name: str) -> Reward:
     return reward
 
 
-def _pointwise_outcome(rewards_G: list[float | None], replies_G: list[list[float | None]]) -> GroupOutcome:
+def _pointwise_outcome(
+    rewards_G: list[float | None], replies_G: list[list[float | None]], scores_G: Sequence[float | None] = ()
+) -> GroupOutcome:
     failed_calls = sum(reply is None for replies in replies_G for reply in replies)
-    return GroupOutcome(rewards_G, midranks(rewards_G), sum(map(len, replies_G)), failed_calls)
+    return GroupOutcome(rewards_G, midranks(rewards_G), sum(map(len, replies_G)), failed_calls, scores_G=list(scores_G))
 
 
 REWARDS = {  # reward.name -> how a group is rewarded

@@ -37,6 +37,17 @@ def test_the_curve_asks_about_every_case_in_both_orders_and_with_both_decodings(
     assert estimate(taught, train=JudgeConfig(), evaluate=JudgeConfig()).calls == 0
 
 
+def test_a_watching_judge_scores_its_share_of_the_trajectories(taught):
+    config = config_of(train=JudgeConfig(), evaluate=JudgeConfig())
+    config.judge.watch, config.judge.watch_share = LLM, 0.25
+    some = taught[::50]
+    stored = [one.query for one in some], {one.query.query_id: one.trajectory for one in some}
+    usage = estimate_rl(config, *stored)
+    assert usage.calls == judge_calls(config, "rl")["the watching judge"] == 10 * 8 * 4 / 4 and usage.tokens_in > 500 * usage.calls
+    config.judge.watch = JudgeConfig()
+    assert estimate_rl(config, *stored).calls == 0 and judge_calls(config, "rl")["the watching judge"] == 80
+
+
 def test_tokens_and_cost_are_of_the_size_of_the_prompts(taught):
     usage = estimate(taught, eval_steps=0)
     assert 500 < usage.tokens_in / usage.calls < 1500 and 30 < usage.tokens_out / usage.calls < 150

@@ -23,6 +23,7 @@ from arenarl.domains.travel.truth import TravelTruth
 from arenarl.evaluation import evaluation
 from arenarl.evaluation import statistics as metrics
 from arenarl.judges.embedded import EmbeddedJudge
+from arenarl.llm.client import Usage
 from arenarl.plan.estimate import most_calls
 from arenarl.rollout.environment import step
 from arenarl.rollout.parity import Parity
@@ -31,6 +32,7 @@ from arenarl.tables.documents import GENERATED, TRAVEL
 from arenarl.tournament.play import run_tournament
 from arenarl.training.rewarding import GroupOutcome
 from arenarl.training.step_records import outcome_metrics
+from arenarl.training.watching import watch_metrics
 from arenarl.trajectory import Query, RolloutGroup, Trajectory
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -121,6 +123,7 @@ def test_every_logged_metric_is_explained():
     arena = arena_of(Config(rollout=RolloutConfig(group_size=2)), None)
     arena.learn(2, [outcome.scored_calls])
     names |= set(arena.judge_metrics()) | set(TRAVEL)
+    names |= set(watch_metrics([], Usage()))
     names |= set(Parity(0.0, 0.0, 1.0).metrics)
     for module in ("training/trl_adapter.py", "llm/client.py", "domains/research/search.py"):
         names |= set(re.findall(r'"((?:time|rollout|judge|search)/\w+)"', (ROOT / "arenarl" / module).read_text(encoding="utf-8")))
