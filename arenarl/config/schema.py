@@ -339,8 +339,8 @@ class RewardConfig:
     # a known answer's tree; below 1, so that it is worth less than the right one
     tournament_if_equal: Bool = False  # of environment and correctness: a group whose rewards are all equal is ranked by the tournament instead
     # (Reasoning Arena). Our choice
-    alpha: NonNegativeFloat = 3.0  # of mixture: r_point + exp(-alpha mean(r_point)) r_pair, so that pairs count less the better the group is. TournO's
-    mixture_pairs: Literal["win_rate", "elo"] = "win_rate"  # of mixture, r_pair: share of all others beaten, or Elo ratings as in elo (TournO has both)
+    alpha: NonNegativeFloat = 3.0  # of mixture: r_point + exp(-alpha mean(r_point)) r_pair: pairs count less the better the group is. TournO's
+    mixture_pairs: Literal["win_rate", "elo"] = "win_rate"  # of mixture, r_pair: share of all others beaten, or Elo ratings as in elo (TournO: both)
     repeats: Few = 1  # of pointwise_answer and pointwise_trajectory: calls a trajectory, whose mean it gets; a control that pays for as many
     # calls as a tournament. Not in the papers; our choice
 

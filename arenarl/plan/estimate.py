@@ -24,7 +24,6 @@ from arenarl.tournament.topologies import paper_calls
 from arenarl.training.rewarding import Arena
 from arenarl.trajectory import Query, RolloutGroup, Trajectory
 
-
 _EXPLANATION = "A sentence about what the agent did well, and one of its faults, as the listwise prompt asks for."
 
 

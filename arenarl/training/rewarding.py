@@ -2,9 +2,9 @@
 
 For ArenaRL a group plays its tournament and the ranks become rewards (Eqs. 3-6); the paper's baselines ask the judge for a
 pointwise score instead (Section 6.1). Tournament-GRPO and the baselines of its Appendix F are further rows of `REWARDS`, and so are rivals
-(docs/methods.md) and the correctness of an answer that is known (InfoAgent); a function of one's own is none of them. All groups of a step run at once, each from its
-first trajectory on. A trajectory without a verdict gets no reward; nor does one that a tool's crash made void, and the others are ranked
-without it.
+(docs/methods.md) and the correctness of an answer that is known (InfoAgent); a function of one's own is none of them. All groups of a step run
+at once, each from its first trajectory on. A trajectory without a verdict gets no reward; nor does one that a tool's crash made void, and the
+others are ranked without it.
 """
 
 import asyncio

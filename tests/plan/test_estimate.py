@@ -27,7 +27,10 @@ def estimate(taught, **how):
     return estimate_rl(config_of(**how), [one.query for one in some], {one.query.query_id: one.trajectory for one in some})
 
 
-@pytest.mark.parametrize(("method", "calls"), [("pointwise_answer", 4), ("pointwise_explicit", 28), ("win_rate", 12), ("ruler", 1), ("rubric_checklist", 4)])
+CALLS = {"pointwise_answer": 4, "pointwise_explicit": 28, "win_rate": 12, "ruler": 1, "rubric_checklist": 4}
+
+
+@pytest.mark.parametrize(("method", "calls"), CALLS.items())
 def test_the_calls_are_those_of_all_steps(taught, method, calls):
     assert estimate(taught, method=method, eval_steps=0).calls == 10 * 8 * calls
 

@@ -22,7 +22,7 @@ from arenarl.trajectory import RolloutGroup
 
 total_score = domain_rubric("travel", "en").total
 
-CALLS = {"win_rate": 6, "pointwise_explicit": 21, "ruler": 1, "mixture": 9}  # of three trajectories: three pairs in both orders, seven dimensions each
+CALLS = {"win_rate": 6, "pointwise_explicit": 21, "ruler": 1, "mixture": 9}  # of three trajectories, which have three pairs and seven dimensions each
 
 
 def rewards_of(qualities, method, topology=None, **tournament):
