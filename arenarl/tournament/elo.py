@@ -40,54 +40,49 @@ class Elo(Topology):
         return min(wanted, self.size * (self.size - 1) // 2)
 
     def ready(self, results: Results) -> list[Pairing]:
-        played = len(results) // 2
-        if played % max(1, self.size // 2) or played >= self.budget:
+        played, batch = len(results) // 2, max(1, self.size // 2)
+        if played % batch or played >= self.budget:
             return []
-        ratings, batches = self._replay(results)
-        return [Pairing(i, j, len(batches)) for i, j in self._next_batch(ratings, batches)]
+        chosen = self._most_uncertain(results, min(batch, self.budget - played))
+        return [Pairing(i, j, played // batch) for i, j in chosen]
 
     def standings(self, results: Results) -> list[Standing | None]:
-        sequential, batches = self._replay(results)
-        outcomes = _outcomes(results, [pair for batch in batches for pair in batch])
-        ratings = sequential if self.elo_estimate == "sequential" else bradley_terry(self.size, outcomes)
+        outcomes = self._outcomes(results)
+        ratings = self._ratings(outcomes) if self.elo_estimate == "sequential" else bradley_terry(self.size, outcomes)
         judged = {entrant for i, j, _ in outcomes for entrant in (i, j)}
         return [Standing.of_score(round(ratings[i], DECIMALS)) if i in judged else None for i in range(self.size)]
 
-    def _replay(self, results: Results) -> tuple[list[float], list[list[tuple[int, int]]]]:
-        """Ratings after the batches that are over, and these batches: whatever came when, they follow from the outcomes."""
-        ratings, batches = [0.0] * self.size, []
-        while batch := self._next_batch(ratings, batches):
-            if any(pair not in results for pair in batch):
-                break
-            for i, j, won in _outcomes(results, batch):
-                gain = K * (won - chance(ratings[i] - ratings[j]))
-                ratings[i], ratings[j] = ratings[i] + gain, ratings[j] - gain
-            batches.append(batch)
-        return ratings, batches
+    def _ratings(self, outcomes: Sequence[Outcome]) -> list[float]:
+        ratings = [0.0] * self.size
+        for i, j, won in outcomes:
+            gain = K * (won - chance(ratings[i] - ratings[j]))
+            ratings[i], ratings[j] = ratings[i] + gain, ratings[j] - gain
+        return ratings
 
-    def _next_batch(self, ratings: Sequence[float], batches: list[list[tuple[int, int]]]) -> list[tuple[int, int]]:
-        met = {frozenset(pair) for batch in batches for pair in batch}
-        played = [sum(entrant in pair for pair in met) for entrant in range(self.size)]
-        open_pairs = [pair for pair in combinations(self.lots, 2) if frozenset(pair) not in met]
-        batch: list[tuple[int, int]] = []
-        for _ in range(min(max(1, self.size // 2), self.budget - len(met))):
-            batch.append(max(open_pairs, key=lambda pair: round(_uncertainty(pair, ratings, played), DECIMALS)))  # of equal ones the first
-            open_pairs.remove(batch[-1])
+    def _outcomes(self, results: Results) -> list[Outcome]:
+        """Of the matches with a verdict, batch by batch, inside a batch by lot: whatever came first."""
+        place = {entrant: k for k, entrant in enumerate(self.lots)}
+        pairs, batch = [pair for pair in results if place[pair[0]] < place[pair[1]]], max(1, self.size // 2)
+        batches = [sorted(pairs[k : k + batch], key=lambda pair: (place[pair[0]], place[pair[1]])) for k in range(0, len(pairs), batch)]
+        found = [(i, j, results[i, j]) for pairs in batches for i, j in pairs]
+        return [(i, j, 0.5 + 0.5 * ((scores[0] > scores[1]) - (scores[0] < scores[1]))) for i, j, scores in found if scores]
+
+    def _most_uncertain(self, results: Results, count: int) -> list[tuple[int, int]]:
+        ratings, played = self._ratings(self._outcomes(results)), [0] * self.size
+        for i, _ in results:  # which holds each match from both sides
+            played[i] += 1
+        variance = {}
+        for i, j in combinations(self.lots, 2):
+            if (i, j) not in results:
+                p = chance(ratings[i] - ratings[j])
+                variance[i, j] = round(p * (1 - p), DECIMALS)
+        batch = []
+        for _ in range(count):
+            batch.append(max(variance, key=lambda pair: variance[pair] + 1 / (1 + played[pair[0]] + played[pair[1]])))  # of equal ones the first
+            del variance[batch[-1]]
             for entrant in batch[-1]:
                 played[entrant] += 1
         return batch
-
-
-def _uncertainty(pair: tuple[int, int], ratings: Sequence[float], played: Sequence[int]) -> float:
-    i, j = pair
-    p = chance(ratings[i] - ratings[j])
-    return p * (1 - p) + 1 / (1 + played[i] + played[j])
-
-
-def _outcomes(results: Results, pairs: Sequence[tuple[int, int]]) -> list[Outcome]:
-    """Those of the pairs whose match has a verdict."""
-    scores = [(i, j, results.get((i, j))) for i, j in pairs]
-    return [(i, j, 0.5 + 0.5 * ((found[0] > found[1]) - (found[0] < found[1]))) for i, j, found in scores if found]
 
 
 def chance(lead: float) -> float:
