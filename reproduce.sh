@@ -41,7 +41,13 @@ bench_tools() { python -m arenarl.studies.bench_tools; }
 bench_search() { python -m arenarl.studies.bench_search "$@"; }
 bench_worlds() { python -m arenarl.studies.bench_worlds "$@"; }
 search_recall() { python -m arenarl.studies.search_recall --config "$CONFIG" --set environment.search.embedder=all-minilm-l6-v2 "$@"; }
-fidelity()  { if [ "${1:-}" = --grid ]; then python -m arenarl.studies.noise_grid "${@:2}"; else python -m arenarl.studies.fidelity "$@"; fi; }
+fidelity() {
+  case "${1:-}" in
+    --grid) python -m arenarl.studies.noise_grid "${@:2}" ;;
+    --rivals) python -m arenarl.studies.rivals "${@:2}" ;;
+    *) python -m arenarl.studies.fidelity "$@" ;;
+  esac
+}
 bench_tournament() { python -m arenarl.studies.bench_tournament "$@"; }
 test()      { if [ "${1:-}" = --all ]; then test_all "${@:2}"; else python -m pytest -n 2 "$@"; fi; }
 
@@ -151,7 +157,7 @@ usage() {
   echo "  bench_search                  search queries per second on one core, over 100,000 pages; --pages for fewer"
   echo "  bench_worlds                  steps a second of each world of AgentGym-RL, what an instance costs, several at once → results/bench_worlds.json"
   echo "  search_recall                 how often search finds the page that has the answer, by BM25 and by an embedding model; needs sentence-transformers"
-  echo "  fidelity                      how true each topology's ranking is, and what it costs; simulated, with the truth known. --grid: against as many pointwise calls"
+  echo "  fidelity                      how true each topology's ranking is, and what it costs; simulated, with the truth known. --grid: against as many pointwise calls; --rivals: RULER, BRPO, TournO, checklists"
   echo "  bench_tournament              seconds to rank 8 groups of 16 against the bound; --help tells the flags"
   echo "  test                          the tests of a contributor, minutes; --all: kills, several processes, whole scripts, browser, vLLM too"
   echo "  test_vllm                     vLLM, ZeRO-3 and LoRA, in an environment of its own"

@@ -13,7 +13,7 @@ from arenarl.plan import scale
 from arenarl.report import markdown
 from arenarl.report.conclusion import print_conclusion
 from arenarl.report.summary import format_figure, heading, print_table
-from arenarl.studies import bench_worlds, fidelity, judge_reliability, noise_grid, search_recall
+from arenarl.studies import bench_worlds, fidelity, judge_reliability, noise_grid, rivals, search_recall
 from arenarl.system.atomic_files import read_json
 from arenarl.system.errors import guarded
 from arenarl.tables.config_keys import config_tables
@@ -104,6 +104,12 @@ def noise_grid_table(results: Path) -> str:
     return noise_grid.markdown_table(read_json(results / "ranking_fidelity" / "grid.json"))
 
 
+def rivals_table(results: Path) -> str:
+    """Rivals at equal calls and tokens; 'not run' where there are no results."""
+    summary = read_json(results / "ranking_fidelity" / "rivals.json")
+    return rivals.markdown_table(summary) if summary else "not run"
+
+
 def paper_table(name: str) -> Callable[[Path], str]:
     """A table of the papers, small; 'not run' where there are no results."""
 
@@ -119,6 +125,7 @@ GENERATED = {  # document -> marker -> what stands between it and its end
     "docs/results.md": {"results": results_table, "research": research_table, "real_model": real_model_table}
     | {name: paper_table(name) for name in TABLES},
     "docs/tournament.md": {"fidelity": fidelity_tables, "noise_grid": noise_grid_table},
+    "docs/methods.md": {"rivals": rivals_table},
     "docs/judges.md": {"judge_check": judge_reliability.judges_table},
     "docs/domains.md": {"search_recall": search_recall.recall_table, "bench_worlds": bench_worlds.worlds_table},
     "docs/paper_scale.md": {"scale": scale.scale_table, "fits": lambda results: scale.fits_table()},

@@ -40,11 +40,12 @@ def _write_table(name: str, table: Table, summary: dict[str, Any], found: Found,
 
 
 def method_table(table: Table, summary: dict[str, Any]) -> str:
-    """A line a row: its figure, difference from the reference, noise-free quality, judge calls."""
+    """A line a row that all of the table's seeds have run: its figure, difference from the reference, noise-free quality, judge calls."""
     differences = _from_reference(table, summary)
     lines = [
         [row["label"], _figure(row), _difference(differences.get(row["row"])), _figure(row["figures"].get("quality")), _calls(row)]
         for row in _run_rows(table, summary)
+        if set(table.seeds) <= set(row["seeds"])
     ]
     return markdown.table(["method", heading(table.figure), _less(table), heading("quality"), "judge calls"], lines)
 
