@@ -77,14 +77,14 @@ def test_a_listwise_calls_drift_is_nobodys_lead_and_position_is():
 
 def test_brpo_is_the_sign_against_one_member_and_with_more_calls_against_further_ones():
     group = Group(4, EXACT, 1)
+    quality_G = np.round(4 * group.quality_G)  # as the judge sees it: two of them draw
     scores, calls, _ = asyncio.run(brpo(group, 6, TOKENS))
     (reference,) = [g for g in range(4) if scores[g] == 0]
-    assert calls == 6 and scores == [float(np.sign(quality - group.quality_G[reference])) for quality in group.quality_G]
+    assert calls == 6 and scores == [float(np.sign(quality - quality_G[reference])) for quality in quality_G]
     scores, calls, _ = asyncio.run(brpo(group, 10, TOKENS))  # three matches with the first, two with a second
     second = next(g for g in Random(1).sample(range(4), 4) if g != reference)
     expected = [
-        np.mean([np.sign(quality - group.quality_G[other]) for other in (reference, second) if other != g])
-        for g, quality in enumerate(group.quality_G)
+        np.mean([np.sign(quality - quality_G[other]) for other in (reference, second) if other != g]) for g, quality in enumerate(quality_G)
     ]
     assert calls == 10 and scores == expected
 
