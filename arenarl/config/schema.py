@@ -257,7 +257,7 @@ class JudgeConfig(LLMConfig):
     position_bias: Points = 0.3  # added to whichever is shown first, taken from the second
     length_bias: Points = 0.3  # points for a natural-log unit of answer length above the query's typical one
     rounding: Annotated[Float, Field(ge=1e-6, le=100)] = 0.5  # scores come in steps of this many points
-    listwise_noise: Annotated[Float, Field(ge=0, le=100)] = 1.0  # of a call that scores a whole group (reward.name=ruler): times as much of
+    listwise_noise: Spread = 1.0  # of a call that scores a whole group (reward.name=ruler): times as much of
     # sigma_independent, sigma_call and position_bias
     flip_rate: Annotated[Float, Field(ge=0, le=0.5)] | None = None  # of a checklist's items (reward.name=rubric_checklist): the share of answers
     # that are wrong; null: as many as make an answer as reliable as a score by the noise above (arenarl/judges/embedded.py)
