@@ -23,8 +23,8 @@ from arenarl.tournament.play import play_tournament
 from arenarl.tournament.ranking import Ranking, scored_calls
 from arenarl.training.rewards import elo_reward, mixture_reward
 
-ITEMS = 6  # of a checklist: the travel world's queries have 2 to 11 constraints, 5.5 on average
-LOADING = 0.7  # correlation of what an item asks for with quality: the share of items met then correlates with quality by .83, about as there
+ITEMS = 6  # of a checklist, about as many as the travel world's queries have constraints
+LOADING = 0.7  # correlation of what an item asks for with quality: the share of items met then correlates with quality by .83, near what it is there
 DIFFICULTY = 2.0  # standard deviation of what it takes to succeed, over queries, beside 1 of quality: half of the groups of 8 have one outcome
 ALPHA = 3.0  # of `mixture`
 
@@ -56,8 +56,6 @@ class Tokens:
 
 
 Scores = tuple[Sequence[float | None], int, int]  # higher is better; judge calls; tokens
-
-
 Rank = Callable[[Group, int, Tokens], Awaitable[Scores]]
 
 

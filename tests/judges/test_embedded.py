@@ -9,6 +9,7 @@ from arenarl.config.schema import JudgeConfig
 from arenarl.domains.rubrics import domain_rubric, weighted_mean
 from arenarl.domains.travel.truth import ANSWER_DIMENSIONS, PATH_DIMENSIONS, TravelTruth, examine
 from arenarl.judges.embedded import SPREAD, EmbeddedJudge
+from arenarl.judges.factory import refuse_without_checklist
 from arenarl.judges.judge import Verdict, cached_examiner
 from arenarl.system.errors import UserError
 from arenarl.trajectory import Query, Trajectory
@@ -257,6 +258,9 @@ def test_by_default_an_answer_agrees_with_itself_as_a_score_does(noise):
     assert (1 - 2 * rate) ** 2 == pytest.approx(SPREAD**2 / (SPREAD**2 + noise_of_a_total))
 
 
-def test_a_query_without_constraints_has_no_checklist():
+def test_a_query_without_constraints_has_no_checklist_and_is_refused_where_the_reward_wants_one():
+    without = judge(truth=TravelTruth())
     with pytest.raises(UserError, match="query q has no constraints for a checklist"):
-        judge(truth=TravelTruth()).checklist(QUERY)
+        refuse_without_checklist("rubric_checklist", without, [QUERY])
+    refuse_without_checklist("ruler", without, [QUERY])
+    refuse_without_checklist("rubric_checklist", judge(), [QUERY])

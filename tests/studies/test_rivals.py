@@ -2,13 +2,16 @@
 
 import asyncio
 import json
+import random
 import subprocess
 import sys
-from random import Random
 
 import numpy as np
 import pytest
 
+from arenarl.domains.rubrics import domain_rubric
+from arenarl.domains.travel.teacher import Teacher
+from arenarl.domains.travel.truth import examine
 from arenarl.studies.rivals import BUDGETS, MODELS, markdown_table
 from arenarl.studies.simulated_groups import Group, Noise
 from arenarl.studies.simulated_rankings import Tally
@@ -82,7 +85,7 @@ def test_brpo_is_the_sign_against_one_member_and_with_more_calls_against_further
     (reference,) = [g for g in range(4) if scores[g] == 0]
     assert calls == 6 and scores == [float(np.sign(quality - quality_G[reference])) for quality in quality_G]
     scores, calls, _ = asyncio.run(brpo(group, 10, TOKENS))  # three matches with the first, two with a second
-    second = next(g for g in Random(1).sample(range(4), 4) if g != reference)
+    second = next(g for g in random.Random(1).sample(range(4), 4) if g != reference)
     expected = [
         np.mean([np.sign(quality - quality_G[other]) for other in (reference, second) if other != g]) for g, quality in enumerate(quality_G)
     ]
@@ -94,6 +97,21 @@ def test_items_go_with_quality_as_the_travel_worlds_constraints_do():
     quality = rng.normal(size=20_000)
     shares = items_met(quality, rng).mean(axis=1)
     assert np.corrcoef(quality, shares)[0, 1] == pytest.approx(0.83, abs=0.02) and shares.mean() == pytest.approx(0.5, abs=0.02)
+
+
+def test_so_many_items_that_go_with_quality_so_much_are_what_the_travel_world_has(world, compact, taught):
+    """Of groups of a teacher's attempts of all skills, as judge_check has them: constraints a query, and the correlation within groups."""
+    teacher, counts, qualities, shares = Teacher(world, compact), [], [], []
+    for number, one in enumerate(taught[::3]):
+        attempts = [teacher.solve(one.query, random.Random(f"{number} {k}"), k / 8) for k in range(8)]
+        truths = [examine(world, one.query, attempt.messages) for attempt in attempts]
+        quality = np.array([domain_rubric("travel", "en").total(truth.dimensions()) for truth in truths])
+        share = np.array([np.mean(list(truth.checklist().values())) for truth in truths])
+        counts.append(len(truths[0].checklist()))
+        qualities += list(quality - quality.mean())
+        shares += list(share - share.mean())
+        assert all(truth.checklist().keys() == truths[0].checklist().keys() for truth in truths)
+    assert np.mean(counts) == pytest.approx(ITEMS, abs=1) and np.corrcoef(qualities, shares)[0, 1] == pytest.approx(0.83, abs=0.06)
 
 
 @pytest.mark.parametrize("by", ["item", "whole"])
