@@ -50,6 +50,18 @@ def method_table(table: Table, summary: dict[str, Any]) -> str:
     return markdown.table(["method", heading(table.figure), _less(table), heading("quality"), "judge calls"], lines)
 
 
+def some_rows(table: Table, summary: dict[str, Any], names: Sequence[str]) -> str:
+    """The named rows, however few seeds they have: figure, difference from the reference, noise-free quality, judge calls, seeds."""
+    differences = _from_reference(table, summary)
+    lines = [
+        [row["label"], f"`{row['row']}`", _figure(row), _difference(differences.get(row["row"])), _figure(row["figures"].get("quality")), _calls(row)]
+        + [f"{len(row['seeds'])} of {len(table.seeds)}"]
+        for row in summary["rows"]
+        if row["row"] in names
+    ]
+    return markdown.table(["method", "row", heading(table.figure), _less(table), heading("quality"), "judge calls", "seeds"], lines)
+
+
 def short_table(table: Table, summary: dict[str, Any]) -> str:
     """What docs/results.md shows: a row's figure, its difference from the reference, what it cost, and the paper's figure."""
     extras = [figure for figure in _columns(summary, "figures") if figure.startswith(EXTRAS)]
