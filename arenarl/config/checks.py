@@ -89,8 +89,11 @@ def _check_tournament(config: Config) -> None:
                 raise ValueError(
                     f"matches={tournament.matches}: {entrants} entrants would play {granted} matches, too few for each to play one; write n-1 or 2n-2"
                 )
+        size, played = config.rollout.group_size, tournament.elo_matches
+        if played is not None and 2 * played < size:
+            raise ValueError(f"elo_matches={played}: too few for each of {size} entrants to play one; leave it out for ⌈N log₂ N⌉")
     except ValueError as error:
-        raise UserError(f"tournament.{error}" if str(error).startswith("matches=") else f"tournament: {error}") from error
+        raise UserError(f"tournament.{error}" if str(error).startswith(("matches=", "elo_matches=")) else f"tournament: {error}") from error
 
 
 def _check_training(config: Config) -> None:

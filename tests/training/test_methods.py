@@ -275,6 +275,7 @@ def test_every_scheduler_that_a_yaml_can_name_needs_no_further_settings(name):
         (["rl.advantage=center", "rl.advantage_ddof=0"], "rl.advantage_ddof and rl.advantage_epsilon are of rl.advantage=group_std"),
         (["rl.advantage=decoupled", "rl.advantage_epsilon=0"], "rl.advantage_ddof and rl.advantage_epsilon are of rl.advantage=group_std"),
         (["rl.advantage=decoupled", "reward.name=win_rate"], "reward.name=win_rate has it in its sum already; take one of brpo, correctness"),
+        (["tournament.elo_matches=3"], "tournament.elo_matches=3: too few for each of 8 entrants to play one"),
         (["reward.alpha=2.0"], "reward.alpha=2.0 is of reward.name=mixture, not of tournament"),
         (["rl.advantage=none", "rl.method=agentevol"], "rl.advantage=none is of rl.method=online"),
         (["rl.advantage_ddof=2"], "rl.advantage_ddof=2: must not be above 1"),
