@@ -46,6 +46,7 @@ fidelity() {
   case "${1:-}" in
     --grid) python -m arenarl.studies.noise_grid "${@:2}" ;;
     --adaptive) python -m arenarl.studies.adaptive_pairs "${@:2}" ;;
+    --rivals) python -m arenarl.studies.rivals "${@:2}" ;;
     *) python -m arenarl.studies.fidelity "$@" ;;
   esac
 }
@@ -158,7 +159,8 @@ usage() {
   echo "  bench_search                  search queries per second on one core, over 100,000 pages; --pages for fewer"
   echo "  bench_worlds                  steps a second of each world of AgentGym-RL, what an instance costs, several at once → results/bench_worlds.json"
   echo "  search_recall                 how often search finds the page that has the answer, by BM25 and by an embedding model; needs sentence-transformers"
-  echo "  fidelity                      how true each topology's ranking is, and what it costs; simulated, with the truth known. --grid: against as many pointwise calls. --adaptive: matches in rounds"
+  echo "  fidelity                      how true each topology's ranking is, and what it costs; simulated, with the truth known. --grid: against as many pointwise calls;"
+  echo "                                --rivals: RULER, BRPO, TournO, checklists; --adaptive: matches in rounds"
   echo "  bench_tournament              seconds to rank 8 groups of 16 against the bound; --help tells the flags"
   echo "  test                          the tests of a contributor, minutes; --all: kills, several processes, whole scripts, browser, vLLM too"
   echo "  test_vllm                     vLLM, ZeRO-3 and LoRA, in an environment of its own"

@@ -25,7 +25,7 @@ def main() -> None:
     from arenarl.domains.environments import environment_maker
     from arenarl.evaluation.curve import CurveRecorder
     from arenarl.evaluation.evaluation import Panel
-    from arenarl.judges.factory import make_judge, make_judges, refuse_without_truth
+    from arenarl.judges.factory import make_judge, make_judges, refuse_without_checklist, refuse_without_truth
     from arenarl.judges.judge import make_examiner
     from arenarl.judges.verifier import Verifier
     from arenarl.llm.client import open_client
@@ -68,6 +68,7 @@ def main() -> None:
     # group → tournament → ranks → rewards (Eqs. 3-6)
     examine = make_examiner(domain)
     judge = make_judge(config.judge.train, domain, examine, client, config.seed)
+    refuse_without_checklist(config.reward.name, judge, queries)
     verifier = Verifier(config.judge.verifier, client)
     bar = TrainingBar("rl")
     arena = Arena(judge, config.reward, config.tournament, config.group_stage, verifier, config.seed, watch=bar.note)

@@ -17,6 +17,7 @@ from arenarl.config.schema import (
     EnvironmentConfig,
     JudgeConfig,
     ResearchDataConfig,
+    RewardConfig,
     RLConfig,
     RolloutConfig,
     TournamentConfig,
@@ -38,6 +39,10 @@ def check(config: Config) -> None:
         raise UserError(f"group_stage.final={config.group_stage.final}: must be below rollout.group_size, or nothing would be played")
     if config.reward.repeats > 1 and config.reward.name not in ("pointwise_answer", "pointwise_trajectory"):
         raise UserError(f"reward.repeats={config.reward.repeats} is of pointwise_answer and pointwise_trajectory, not of {config.reward.name}")
+    mixture = {"alpha": config.reward.alpha, "mixture_pairs": config.reward.mixture_pairs}
+    for key, value in mixture.items():
+        if config.reward.name != "mixture" and value != getattr(RewardConfig(), key):
+            raise UserError(f"reward.{key}={value} is of reward.name=mixture, not of {config.reward.name}; leave it out")
     _check_policies(config)
     _check_llms(config)
     _check_method(config)
@@ -85,8 +90,11 @@ def _check_tournament(config: Config) -> None:
                 raise ValueError(
                     f"matches={tournament.matches}: {entrants} entrants would play {granted} matches, too few for each to play one; write n-1 or 2n-2"
                 )
+        size, played = config.rollout.group_size, tournament.elo_matches
+        if played is not None and 2 * played < size:
+            raise ValueError(f"elo_matches={played}: too few for each of {size} entrants to play one; leave it out for ⌈N log₂ N⌉")
     except ValueError as error:
-        raise UserError(f"tournament.{error}" if str(error).startswith("matches=") else f"tournament: {error}") from error
+        raise UserError(f"tournament.{error}" if str(error).startswith(("matches=", "elo_matches=")) else f"tournament: {error}") from error
 
 
 def _check_training(config: Config) -> None:
@@ -157,6 +165,11 @@ def _check_llms(config: Config) -> None:
     for key, judge in judges.items():
         if judge.query_rubrics and (judge.name != "llm" or key not in ("judge.train", "judge.watch")):
             raise UserError(f"{key}.query_rubrics: only an LLM judge in training takes them; evaluation compares by the domain's dimensions")
+    if config.reward.name == "rubric_checklist" and config.judge.train.name == "llm" and not config.judge.train.query_rubrics:
+        raise UserError(
+            "reward.name=rubric_checklist needs items written for each query: set judge.train.query_rubrics, "
+            "which python -m arenarl.judges.query_rubrics --checklist writes"
+        )
     policies = {f"evaluate.api.{name}": llm for name, llm in config.evaluate.api.items()}
     others = {f"environment.{name}": llm for name, llm in config.environment.llms.items()}
     others |= {"judge.verifier": config.judge.verifier, "data.research.rephraser": config.data.research.rephraser}
@@ -178,7 +191,7 @@ def _check_method(config: Config) -> None:
     changed = (rl.advantage_ddof, rl.advantage_epsilon) != (default.advantage_ddof, default.advantage_epsilon)
     if changed and rl.advantage != "group_std":
         raise UserError(f"rl.advantage_ddof and rl.advantage_epsilon are of rl.advantage=group_std, not of {rl.advantage}; leave them out")
-    if rl.loss_type == "dr_grpo" and rl.advantage not in ("center", "leave_one_out"):
+    if rl.loss_type == "dr_grpo" and rl.advantage not in ("center", "leave_one_out", "none"):
         raise UserError(
             f"rl.loss_type=dr_grpo is for advantages without a standard deviation, not rl.advantage={rl.advantage}; "
             "set rl.advantage=center for Dr.GRPO, leave_one_out for RLOO"
@@ -197,6 +210,8 @@ def _check_method(config: Config) -> None:
         )
     if rl.method == "dpo" and (config.reward.name != "tournament" and not config.reward.tournament_if_equal or not config.tournament.bidirectional):
         raise UserError("rl.method=dpo takes its pairs from matches in both orders: set reward.name=tournament and tournament.bidirectional=true")
+    if rl.advantage == "none" and rl.method != "online":
+        raise UserError(f"rl.advantage=none is of rl.method=online, not of {rl.method}; leave it out")
     if rl.method != "online" and config.rollout.backend != "transformers":
         raise UserError(f"rl.method={rl.method} rolls out with rollout.backend=transformers, not {config.rollout.backend}")
     if rl.method != "online" and rl.deepspeed:

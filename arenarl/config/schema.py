@@ -257,6 +257,10 @@ class JudgeConfig(LLMConfig):
     position_bias: Points = 0.3  # added to whichever is shown first, taken from the second
     length_bias: Points = 0.3  # points for a natural-log unit of answer length above the query's typical one
     rounding: Annotated[Float, Field(ge=1e-6, le=100)] = 0.5  # scores come in steps of this many points
+    listwise_noise: Spread = 1.0  # of a call that scores a whole group (reward.name=ruler): times as much of
+    # sigma_independent, sigma_call and position_bias
+    flip_rate: Annotated[Float, Field(ge=0, le=0.5)] | None = None  # of a checklist's items (reward.name=rubric_checklist): the share of answers
+    # that are wrong; null: as many as make an answer as reliable as a score by the noise above (arenarl/judges/embedded.py)
 
     @property
     def is_simulated(self) -> bool:
@@ -292,11 +296,15 @@ class JudgesConfig:
 @dataclass
 class TournamentConfig:
     topology: TopologyName = "seeded_single_elimination"  # Section 4, Table 2; single_elimination has random seeds; balanced, not in the
-    # paper, spreads matches evenly; or one of your own, a class derived from Topology (docs/tournament.md)
+    # paper, spreads matches evenly; elo and random_reference are rivals' (docs/methods.md); or one of your own, a class derived from Topology
+    # (docs/tournament.md)
     placement: Literal["standard", "algorithm1"] = "standard"  # seeds in the bracket; algorithm1 is the paper's literal one
     bidirectional: Bool = True  # ask about a pair in both orders (Eq. 3); false asks once, and the position bias stays
     accumulate: Literal["mean", "sum"] = "mean"  # order inside a tier: 4.3's text says average, Algorithm 1 sums
     matches: Text = "2n-2"  # of balanced: a number, or a multiple of the entrants n. Not in the paper; our choice
+    elo_matches: PositiveInt | None = None  # of elo, and of reward.name=elo: matches; null is ⌈N log₂ N⌉ (TournO). At most one a pair
+    elo_estimate: Literal["sequential", "bradley_terry"] = "sequential"  # of elo: ratings that follow each match (TournO), or those that explain
+    # all outcomes best, whatever their order. Our choice
     ranking: Literal["bracket", "scores"] | None = None  # the topology's rules (Section 4), or a mixed-effects model of all scores
     # (not in the paper; our choice); null is bracket, and scores for balanced, which has no rules of its own
     timeout_s: Seconds | None = None  # a judge call that takes longer has failed; null waits. Not in the paper; our choice
@@ -330,11 +338,17 @@ class RewardConfig:
     # correctness: 1 for the known answer, 0 for another or none (C.1, InfoAgent), as `judge.verifier` finds. correctness_or_tournament: that
     # for queries with a known answer, the tournament for the others, so that one run can have both. Our choice.
     # environment: what a world with a state gives (AgentGym-RL), summed over the trajectory.
+    # ruler: one listwise call a group, shuffled, a score each (RULER, OpenPipe's ART). brpo: 1 for who beats a random member of the group, -1 for
+    # who loses to it, 0 for a draw and for itself (Writing-Zero), with rl.advantage=none. mixture: score of the trajectory and share of matches
+    # won, by `alpha` (TournO). elo: Elo ratings, from 0 for the lowest to 1 (TournO). rubric_checklist: weighted share of the items written for
+    # the query that the trajectory meets (Rubrics as Rewards); an LLM judge takes them from judge.train.query_rubrics.
     # Or a function of your own: (query, trajectories, judge) -> a reward each (docs/methods.md).
     entity_recall: Annotated[Float, Field(ge=0, lt=1)] = 0.0  # lambda of Eq. 8, InfoAgent: what a wrong answer gets for finding all entities of
     # a known answer's tree; below 1, so that it is worth less than the right one
     tournament_if_equal: Bool = False  # of environment and correctness: a group whose rewards are all equal is ranked by the tournament instead
     # (Reasoning Arena). Our choice
+    alpha: NonNegativeFloat = 3.0  # of mixture: r_point + exp(-alpha mean(r_point)) r_pair: pairs count less the better the group is. TournO's
+    mixture_pairs: Literal["win_rate", "elo"] = "win_rate"  # of mixture, r_pair: share of all others beaten, or Elo ratings as in elo (TournO: both)
     repeats: Few = 1  # of pointwise_answer and pointwise_trajectory: calls a trajectory, whose mean it gets; a control that pays for as many
     # calls as a tournament. Not in the papers; our choice
 
@@ -384,11 +398,11 @@ class RLConfig:
     # the best of its group, of outcomes success. AgentGym-RL keeps successes
 
     # What makes the method, with `reward.name`. configs/methods/ spells each one out.
-    advantage: Literal["group_std", "center", "leave_one_out", "batch_std", "decoupled", "gae"] = "group_std"
+    advantage: Literal["group_std", "center", "leave_one_out", "batch_std", "decoupled", "gae", "none"] = "group_std"
     # of a trajectory in its group. group_std: reward less the mean, by the standard deviation (Eq. 7; GRPO, GSPO, DAPO). center: less
     # the mean (Dr.GRPO). leave_one_out: less the mean of the others (RLOO). batch_std: less the mean, by the standard deviation of all
     # that over the step (REINFORCE++ with baseline). decoupled: reward and validity, each as in group_std, summed and standardised
-    # over the step (GDPO). gae: of a token, by a critic (PPO; arenarl/training/ppo.py)
+    # over the step (GDPO). gae: of a token, by a critic (PPO; arenarl/training/ppo.py). none: the reward as it is (BRPO)
     advantage_ddof: Annotated[Int, Field(ge=0, le=1)] = 1  # of group_std: the variance divides by N - ddof; the paper does not say. TRL's choice
     advantage_epsilon: NonNegativeFloat = 1.0e-4  # of group_std: added to the standard deviation in Eq. 7; the paper gives no value. TRL's choice
     discount: Annotated[Float, Field(ge=0, le=1)] = 1.0  # of gae: what a reward is still worth a token before it. AgentGym-RL's

@@ -53,10 +53,13 @@ _NAME = r"\w[\w.-]{0,99}"
 _OF_NAMES = "letters, digits, . _ and -, the first neither . nor -"
 _CLASS = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*(?:\.[^\W\d]\w*)*"
 _OWN = "or a class of your own as package.module:Class"
-TOPOLOGIES = ("seeded_single_elimination", "anchor", "round_robin", "single_elimination", "double_elimination", "swiss", "balanced")
+TOPOLOGIES = (
+    "seeded_single_elimination", "anchor", "round_robin", "single_elimination", "double_elimination", "swiss", "balanced",
+    "elo", "random_reference",
+)  # fmt: skip
 REWARDS = (
     "tournament", "pointwise_answer", "pointwise_trajectory", "tournament_grpo", "win_rate", "pointwise_implicit", "pointwise_explicit",
-    "environment", "correctness", "correctness_or_tournament",
+    "environment", "correctness", "correctness_or_tournament", "ruler", "brpo", "mixture", "elo", "rubric_checklist",
 )  # fmt: skip
 
 def _one_of(names: tuple[str, ...], kind: str = "Class") -> tuple[AfterValidator, WithJsonSchema]:

@@ -51,6 +51,12 @@ def refuse_without_truth(key: str, judges: Iterable[JudgeConfig], domain: Domain
         raise UserError(f"{key}: {len(missing)} of {len(queries)} queries, first {missing[0]}, have no truth for the embedded judge: {NO_TRUTH}")
 
 
+def refuse_without_checklist(reward: str, judge: Judge, queries: Sequence[Query]) -> None:
+    """Raises UserError if the reward goes by checklists, and the judge has none for a query."""
+    for query in queries if reward == "rubric_checklist" else ():
+        judge.checklist(query)
+
+
 def _query_rubrics(path: Path, domain: Domain) -> Callable[[Query], Rubric]:
     """Raises UserError if a query of the RL split has none."""
     rubrics = read_query_rubrics(path)

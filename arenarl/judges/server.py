@@ -33,7 +33,7 @@ from arenarl.domains.rubrics import Rubric
 from arenarl.judges.benchmark_replies import Reply, benchmark_reply
 from arenarl.judges.embedded import EmbeddedJudge
 from arenarl.judges.judge import Examiner, make_examiner, rubric_of
-from arenarl.judges.prompts import Shown, read_prompt
+from arenarl.judges.prompts import Shown, read_prompt, unquoted
 from arenarl.system.database import json_hash
 from arenarl.system.errors import UserError
 from arenarl.system.seeds import stable_seed
@@ -55,6 +55,9 @@ RUBRIC = {  # what it replies to a request for a query's rubric, whatever the qu
         )
     ]
 }
+
+
+_CONSTRAINT = "The answer meets it"  # the description of an item of a checklist, whose title is a constraint's name
 
 
 class Unknown(Truth):
@@ -138,8 +141,8 @@ class JudgeServer:
 
     async def _verdict_on(self, messages: list[dict[str, Any]], repeat: int) -> Reply:
         """Whatever is asked. Raises ValueError and LookupError for what is no prompt that this knows."""
-        if len(messages) > 1 and messages[1]["content"].startswith("# Query\n"):
-            return RUBRIC
+        if len(messages) > 1 and (text := messages[1]["content"]).startswith("# Query\n"):
+            return self._checklist(text) if '{"checklist": [' in text.rpartition("\n")[2] else RUBRIC
         try:
             shown = read_prompt(messages)
         except (ValueError, LookupError):
@@ -157,6 +160,11 @@ class JudgeServer:
         sees_results = any(turn.observations for turns in shown.agents for turn in turns)
         judge = EmbeddedJudge(replace(self.judge.config, show_tool_results=sees_results or not has_path), self.judge.examine, self.judge.seed)
         known = (*rubric_of(query).names, _OVERALL)
+        if "scores" in form:
+            together = await judge.score_together(query, trajectories, repeat)
+            return {"scores": [{"agent": number, "explanation": "simulated", "score": score} for number, score in enumerate(together, start=1)]}
+        if "items" in form:
+            return {"items": await self._answers(judge, query, trajectories[0], shown.rubric, repeat)}
         if "winners" in form:
             chosen = await judge.choose(query, trajectories, len(form["winners"]), repeat)
             return {"winners": [position + 1 for position in chosen]}
@@ -166,6 +174,24 @@ class JudgeServer:
         verdict = judge.verdict(query, trajectories, asked, ("server", tuple(wanted), repeat))
         scores = [{name: one[name if name in known else _OVERALL] for name in wanted} for one in verdict.dimensions]
         return {f"agent_{number}": one for number, one in enumerate(scores, start=1)} if "agent_1" in form else {"score": scores[0][wanted[0]]}
+
+
+    def _checklist(self, prompt: str) -> dict[str, Any]:
+        """The constraints of the query that a prompt for a checklist quotes; of one without a truth, what any rubric asks."""
+        query = self.queries["\n".join(unquoted(prompt.partition("# Query\n")[2].partition("\n# Task\n")[0].split("\n")))]
+        try:
+            titles = list(self.judge.checklist(query))
+        except UserError:
+            return {"checklist": RUBRIC["rubrics"]}
+        kind = {"dimension": "Instruction / Context Alignment", "importance": "important", "description": _CONSTRAINT}
+        return {"checklist": [{"title": title, **kind} for title in titles]}
+
+    async def _answers(self, judge: EmbeddedJudge, query: Query, trajectory: Trajectory, rubric: str, repeat: int) -> dict[str, bool]:
+        """Of an item that is a constraint what the embedded judge says of it; of any other, whether the whole is worth half of the points."""
+        met = (await judge.check_items(query, trajectory, repeat)) or {}
+        overall = await judge.score_overall(query, trajectory, repeat)
+        items = [re.fullmatch(r"- (\w+): (.*?)(?: \(.*\): .*)?", line) for line in rubric.split("\n")]
+        return {item[1]: met.get(item[2], overall >= 5) for item in items if item}
 
 
 def _trajectory(query: Query, turns: Sequence[Turn]) -> Trajectory:
@@ -197,7 +223,7 @@ def _spoilt(text: str, verdict: Reply, fault: str | None) -> str:
         if fault == "missing":
             del inner[first]
         else:
-            inner[first] = [99] if first == "winners" else 11.0
+            inner[first] = [99] if first in ("winners", "scores") else 11.0
         return json.dumps(spoilt)
     return text
 

@@ -25,6 +25,8 @@ from arenarl.tournament.topologies import paper_calls
 from arenarl.training.rewarding import Arena
 from arenarl.trajectory import Query, RolloutGroup, Trajectory
 
+_EXPLANATION = "A sentence about what the agent did well, and one of its faults, as the listwise prompt asks for."
+
 
 class _CountingClient:
     """Stands in for `LLMClient`: counts what would be asked and answers at random."""
@@ -43,8 +45,12 @@ class _CountingClient:
     def _invent(self, reply_type: type[BaseModel]) -> dict[str, Any]:
         invented: dict[str, Any] = {}
         for name, field in reply_type.model_fields.items():
-            if name == "winners":
-                invented[name] = list(range(1, reply_type.model_json_schema()["properties"][name]["minItems"] + 1))
+            if name in ("winners", "scores"):
+                numbers = range(1, reply_type.model_json_schema()["properties"][name]["minItems"] + 1)
+                listed = [{"agent": number, "explanation": _EXPLANATION, "score": self._rng.uniform(0, 10)} for number in numbers]
+                invented[name] = list(numbers) if name == "winners" else listed
+            elif field.annotation is bool:
+                invented[name] = self._rng.random() < 0.5
             else:
                 is_nested = isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
                 invented[name] = self._invent(field.annotation) if is_nested else self._rng.uniform(0, 10)
@@ -73,7 +79,8 @@ def most_calls(config: Config) -> int:
     if config.reward.name in OUTCOMES and not config.reward.tournament_if_equal:
         return 0
     plays = {"tournament", "correctness_or_tournament"} | OUTCOMES
-    if config.reward.name not in plays or ":" in tournament.topology:  # these ask as often for every group
+    if config.reward.name not in plays or ":" in tournament.topology or tournament.topology in ("elo", "random_reference"):
+        # these ask as often for every group
         trajectory = Trajectory("", [{"role": "assistant", "content": "<answer>\n\n</answer>"}], "answer")
         client = _CountingClient()
         query = Query("", make_domain(config.environment, config.data).name, "", "en", "")

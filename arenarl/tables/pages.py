@@ -41,13 +41,26 @@ def _write_table(name: str, table: Table, summary: dict[str, Any], found: Found,
 
 
 def method_table(table: Table, summary: dict[str, Any]) -> str:
-    """A line a row: its figure, difference from the reference, noise-free quality, judge calls."""
+    """A line a row that all of the table's seeds have run: its figure, difference from the reference, noise-free quality, judge calls."""
     differences = _from_reference(table, summary)
     lines = [
         [row["label"], _figure(row), _difference(differences.get(row["row"])), _figure(row["figures"].get("quality")), _calls(row)]
         for row in _run_rows(table, summary)
+        if set(table.seeds) <= set(row["seeds"])
     ]
     return markdown.table(["method", heading(table.figure), _less(table), heading("quality"), "judge calls"], lines)
+
+
+def some_rows(table: Table, summary: dict[str, Any], names: Sequence[str]) -> str:
+    """The named rows, however few seeds they have: figure, difference from the reference, noise-free quality, judge calls, seeds."""
+    differences = _from_reference(table, summary)
+    lines = [
+        [row["label"], f"`{row['row']}`", _figure(row), _difference(differences.get(row["row"])), _figure(row["figures"].get("quality")), _calls(row)]
+        + [f"{len(row['seeds'])} of {len(table.seeds)}"]
+        for row in summary["rows"]
+        if row["row"] in names
+    ]
+    return markdown.table(["method", "row", heading(table.figure), _less(table), heading("quality"), "judge calls", "seeds"], lines)
 
 
 def short_table(table: Table, summary: dict[str, Any]) -> str:

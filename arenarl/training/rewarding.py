@@ -1,14 +1,15 @@
 """Rollout groups → rewards: the judge meets the topology here.
 
 For ArenaRL a group plays its tournament and the ranks become rewards (Eqs. 3-6); the paper's baselines ask the judge for a
-pointwise score instead (Section 6.1). Tournament-GRPO and the baselines of its Appendix F are further rows of `REWARDS`, and so is the
-correctness of an answer that is known (InfoAgent); a function of one's own is none of them. All groups of a step run at once, each from its
-first trajectory on. A trajectory without a verdict gets no reward; nor does one that a tool's crash made void, and the others are ranked
-without it.
+pointwise score instead (Section 6.1). Tournament-GRPO and the baselines of its Appendix F are further rows of `REWARDS`, and so are rivals
+(docs/methods.md) and the correctness of an answer that is known (InfoAgent); a function of one's own is none of them. All groups of a step run
+at once, each from its first trajectory on. A trajectory without a verdict gets no reward; nor does one that a tool's crash made void, and the
+others are ranked without it.
 """
 
 import asyncio
 import math
+import random
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, astuple, dataclass, field, replace
 from functools import partial
@@ -26,7 +27,18 @@ from arenarl.tournament.ranking import Ranking, midranks, scored_calls
 from arenarl.tournament.topologies import parameters_of, surely_meets
 from arenarl.training.judging import EarlyCalls, IncomingGroup, Judging
 from arenarl.training.own_reward import CountedJudge, OwnReward
-from arenarl.training.rewards import add_format_reward, correctness_reward, min_max, pointwise_reward, rank_to_reward, zero_invalid
+from arenarl.training.rewards import (
+    add_format_reward,
+    checklist_reward,
+    correctness_reward,
+    elo_reward,
+    min_max,
+    mixture_reward,
+    pointwise_reward,
+    rank_to_reward,
+    reference_reward,
+    zero_invalid,
+)
 from arenarl.trajectory import Query, RolloutGroup, Trajectory
 
 Reward = Callable[["Arena", IncomingGroup], Awaitable["GroupOutcome"]]
@@ -166,9 +178,19 @@ async def _tournament_grpo_reward(arena: Arena, incoming: IncomingGroup) -> Grou
 
 async def _win_rate_reward(arena: Arena, incoming: IncomingGroup) -> GroupOutcome:
     """Share of matches won against all others, and Eq. 15, Tournament-GRPO. Both orders are asked (Eq. 3, ArenaRL)."""
-    valid_G, ranking = await _play(arena, incoming, "round_robin", {})
-    won_G = ranking.scores_G if ranking.matches else [0.0] * len(valid_G)  # nobody to beat is no missing verdict
-    return _outcome(add_format_reward(zero_invalid(won_G, valid_G), valid_G), ranking)
+    valid_G, won_G, ranking = await _won(arena, incoming, "win_rate")
+    return _outcome(add_format_reward(won_G, valid_G), ranking)
+
+
+async def _won(arena: Arena, incoming: IncomingGroup, pairs: str) -> tuple[list[bool | None], list[float | None], Ranking]:
+    """(valid_G, what matches gave each in [0, 1], the matches): the share of all others beaten (`win_rate`), or Elo ratings (`elo`)."""
+    if pairs == "win_rate":
+        valid_G, ranking = await _play(arena, incoming, "round_robin", {})
+        won_G = ranking.scores_G if ranking.matches else [0.0] * len(valid_G)  # nobody to beat is no missing verdict
+        return valid_G, zero_invalid(won_G, valid_G), ranking
+    valid_G, ranking = await _play(arena, incoming, "elo", {name: getattr(arena.tournament, name) for name in parameters_of("elo")})
+    ratings_G = ranking.scores_G if ranking.matches else [0.0 if valid else None for valid in valid_G]
+    return valid_G, elo_reward(ratings_G, valid_G), ranking
 
 
 async def _play(arena: Arena, incoming: IncomingGroup, topology: str, options: dict) -> tuple[list[bool | None], Ranking]:
@@ -270,6 +292,52 @@ async def _ask(
     return _valid((await incoming.complete()).trajectories), replies_G
 
 
+async def _checklist_reward(arena: Arena, incoming: IncomingGroup) -> GroupOutcome:
+    """One call a trajectory about all items of the query's checklist. Rubrics as Rewards, its explicit aggregation."""
+    query, weights = incoming.query, arena.judge.checklist(incoming.query)
+    valid_G, replies_G = await _ask(incoming, lambda trajectory: [arena.judge.check_items(query, trajectory)])
+    shares_G = checklist_reward([replies[0] if replies else None for replies in replies_G], weights)
+    return _pointwise_outcome(zero_invalid(shares_G, valid_G), replies_G)
+
+
+async def _ruler_reward(arena: Arena, incoming: IncomingGroup) -> GroupOutcome:
+    """One listwise call about the group, its order drawn by lot; trajectories with the same messages are shown once (RULER)."""
+    query, trajectories = incoming.query, (await incoming.complete()).trajectories
+    rows = {repr(one.messages): row for row, one in reversed(list(enumerate(trajectories))) if one.valid}
+    shown = random.Random(stable_seed(arena.seed, query.query_id)).sample(sorted(rows.values()), len(rows))
+    scores: list[float] | None = None
+    if shown:
+        with incoming.calling():
+            scores = await arena.judge.score_together(query, [trajectories[row] for row in shown])
+    by_row = dict(zip(shown, scores or [None] * len(shown), strict=True))
+    valid_G = _valid(trajectories)
+    scores_G = [by_row[rows[repr(one.messages)]] if one.valid else None for one in trajectories]
+    rewards_G = pointwise_reward(zero_invalid(scores_G, valid_G))
+    return GroupOutcome(rewards_G, midranks(rewards_G), int(bool(shown)), int(bool(shown) and scores is None), scores_G=scores_G)
+
+
+async def _brpo_reward(arena: Arena, incoming: IncomingGroup) -> GroupOutcome:
+    """Everybody against a random valid member of the group (BRPO, Writing-Zero)."""
+    valid_G, ranking = await _play(arena, incoming, "random_reference", {})
+    signs_G = ranking.scores_G if ranking.matches else [0.0] * len(valid_G)
+    return _outcome(reference_reward(signs_G, valid_G), ranking)
+
+
+async def _elo_reward(arena: Arena, incoming: IncomingGroup) -> GroupOutcome:
+    """Ratings from 0 for the lowest to 1 (TournO's batched Elo)."""
+    _, rewards_G, ranking = await _won(arena, incoming, "elo")
+    return _outcome(rewards_G, ranking)
+
+
+async def _mixture_reward(arena: Arena, incoming: IncomingGroup) -> GroupOutcome:
+    """A score of each trajectory and its matches with the others, together (TournO)."""
+    reward = arena.reward
+    points, (_, won_G, ranking) = await asyncio.gather(_pointwise_reward(arena, incoming), _won(arena, incoming, reward.mixture_pairs))
+    rewards_G = mixture_reward(points.rewards_G, won_G, reward.alpha)
+    calls, failed = points.judge_calls + ranking.judge_calls, points.failed_calls + ranking.failed_calls
+    return GroupOutcome(rewards_G, midranks(rewards_G), calls, failed, ranking)
+
+
 async def _correctness_reward(arena: Arena, incoming: IncomingGroup) -> GroupOutcome:
     """1 for the known answer (C.1, InfoAgent); Eq. 8 with `reward.entity_recall`. What is invalid has 0, whatever it found."""
     query, weight = incoming.query, arena.reward.entity_recall
@@ -332,4 +400,9 @@ REWARDS = {  # reward.name -> how a group is rewarded
     "environment": _environment_reward,
     "correctness": _correctness_reward,
     "correctness_or_tournament": _correctness_or_tournament_reward,
+    "ruler": _ruler_reward,
+    "brpo": _brpo_reward,
+    "mixture": _mixture_reward,
+    "elo": _elo_reward,
+    "rubric_checklist": _checklist_reward,
 }

@@ -40,7 +40,7 @@ from arenarl.system.progress import process_count
 from arenarl.system.seeds import stable_seed
 from arenarl.tournament.mixed_model import JudgeVariances
 from arenarl.training.judging import Judging
-from arenarl.training.own_tokens import OwnTokensTrainer
+from arenarl.training.own_tokens import OwnTokensTrainer, PlainRewardsTrainer
 from arenarl.training.ppo import PPOTrainer
 from arenarl.training.rewarding import Arena, GroupOutcome
 from arenarl.training.rewards import center, leave_one_out, standardize
@@ -98,8 +98,8 @@ def make_trainer(
 
 
 def trainer_class(config: Config) -> Callable[..., GRPOTrainer]:
-    """What makes the trainer: PPO has a critic beside the policy."""
-    return partial(PPOTrainer, config=config) if config.rl.advantage == "gae" else OwnTokensTrainer
+    """What makes the trainer: PPO has a critic beside the policy, BRPO takes rewards for advantages."""
+    return {"gae": partial(PPOTrainer, config=config), "none": PlainRewardsTrainer}.get(config.rl.advantage, OwnTokensTrainer)
 
 
 def grpo_arguments(config: Config, folder: Path, processes: int, use_cpu: bool) -> GRPOConfig:
@@ -158,6 +158,7 @@ def advantage_by_trl(rl: RLConfig) -> tuple[str, Callable[[Sequence[float | None
         "batch_std": ("batch", center),  # the standard deviation is that of centred rewards, not of rewards as TRL's alone would be
         "decoupled": ("group", list),  # TRL's normalize_then_sum does not look at the first
         "gae": ("none", list),  # PPOTrainer puts its own in their place
+        "none": ("none", list),  # PlainRewardsTrainer does
     }[rl.advantage]
 
 

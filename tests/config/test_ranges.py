@@ -34,7 +34,8 @@ OF_KEY = {  # ... and for single keys
     "rl.epsilon_high": {TINY, "null"}, "rollout.vllm_memory": {TINY}, "rollout.vllm_sleep": set(), "rollout.server_url": set(),
     "environment.search.web.endpoint": {"null"},
     "data.source": {"[]"} | {f"[{text}]" for text in TEXT}, "data.research.hop_weights": {f"[{TINY}]"}, "judge.train.query_rubrics": {"null"},
-    "reward.tournament_if_equal": set(), "reward.entity_recall": {"0"}, "tournament.matches": {HUGE, "010"},  # of which a group takes all pairs
+    "reward.tournament_if_equal": set(), "reward.entity_recall": {"0"},
+    "reward.alpha": set(), "judge.train.flip_rate": {"0", TINY, "null"}, "tournament.matches": {HUGE, "010"},  # of which a group takes all pairs
 } | {
     f"{llm}.{key}": values
     for llm in ("judge.train", "data.research.rephraser") for key, values in {"temperature": {"0", TINY, "null"}, "base_url": {"null"}}.items()
