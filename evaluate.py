@@ -61,7 +61,7 @@ def main() -> None:
         if not is_main_process():
             return
         client = open_client(config.llms_of("query"), config.judge, f"{config.run_name}/query")
-        make_environment = environment_maker(config.environment, config.data.language, client)
+        make_environment = environment_maker(config.environment, config.data.language, client, config.judge)
         engine = make_policy_engine(config, list(policies.values())[-1], make_environment, client)
         query = Query("command-line", domain.name, "", config.data.language, arguments.query)
         print_trajectory(query, engine.roll_out([Attempt(query, temperature=0.0, seed=config.seed)])[0])
@@ -71,7 +71,7 @@ def main() -> None:
     refuse_without_truth("judge.eval", config.judge.eval, domain, queries)
     folder = start_stage(config, "evaluate", provenance)
     client = open_client(config.llms_of("evaluate"), config.judge, f"{config.run_name}/evaluate", folder)
-    make_environment = environment_maker(config.environment, config.data.language, client)
+    make_environment = environment_maker(config.environment, config.data.language, client, config.judge)
     examine = make_examiner(domain)
     judges = make_judges(config.judge.eval, domain, examine, client, config.seed)
     panel = Panel(judges, examine, Verifier(config.judge.verifier, client))
