@@ -7,6 +7,7 @@ begins again, and is void if that breaks too. A tool's error, or one that takes 
 """
 
 import asyncio
+import os
 import time
 import weakref
 from collections import defaultdict
@@ -24,6 +25,7 @@ from arenarl.system.errors import UserError
 from arenarl.system.in_flight import InFlight
 from arenarl.system.loop_thread import LoopThread
 
+_SHORTEST_SECRET = 8  # characters; shorter values of variables may be words of a result
 _GOODBYE_S = 5.0  # for servers to end when the process does
 
 
@@ -61,6 +63,8 @@ class Server:
         self.metrics: dict[str, list[float]] = defaultdict(list)
         self._store, self._store_only = store if self.shared and config.cache else None, store_only
         self._places = asyncio.Semaphore(config.concurrency)
+        named = [*config.variables, *filter(None, [config.api_key_variable])]
+        self._secrets = [value for name in named if len(value := os.environ.get(name, "").strip()) >= _SHORTEST_SECRET]
         self._under_way: InFlight[str] = InFlight()
 
     async def listed(self) -> list[Schema]:
@@ -68,7 +72,7 @@ class Server:
         try:
             return [schema_of(tool) for tool in await session.tools()]
         except ServerGone as gone:
-            raise UserError(f"{self.key}: no MCP server at {self.config.says}: {gone}") from gone
+            raise UserError(f"{self.key}: no MCP server at {self.config.says}: {self._masked(str(gone))}") from gone
         finally:
             if session is not self.shared:
                 await session.left()
@@ -94,10 +98,20 @@ class Server:
         async with self._places:
             start, reconnects = time.perf_counter(), session.reconnects
             try:
-                return text_of(await session.call(tool, arguments))
+                return self._masked(text_of(await session.call(tool, arguments)))
+            except ToolError as error:
+                raise ToolError(self._masked(str(error))) from error.__cause__
+            except ServerGone as gone:
+                raise ServerGone(self._masked(f"{self.config.says}: {gone}")) from gone.__cause__
             finally:
                 self.metrics["mcp/call_s"].append(time.perf_counter() - start)
                 self.metrics["mcp/reconnects"].append(float(session.reconnects - reconnects))
+
+    def _masked(self, text: str) -> str:
+        """A server may repeat its key, as in the address of a service that it could not reach."""
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        return text
 
 
 class World:

@@ -16,7 +16,7 @@ import httpx2
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
-from mcp_types import INVALID_PARAMS, CallToolResult, Tool
+from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND, UNSUPPORTED_PROTOCOL_VERSION, CallToolResult, Tool
 
 from arenarl.config.schema import MCPServerConfig
 from arenarl.rollout.environment import ToolError
@@ -88,9 +88,18 @@ class Connection:
         """The task that enters the client and leaves it. What it raises, `open` and the calls under way say."""
         async with AsyncExitStack() as stack:
             async with asyncio.timeout(self.config.start_timeout_s):
-                client = await stack.enter_async_context(Client(await self._transport(stack)))
+                client = await self._entered(stack)
             self._opened.set_result(client)
             await self._leaving.wait()
+
+    async def _entered(self, stack: AsyncExitStack) -> Client:
+        """By the handshake that all servers know; those of early SDKs die of the question which other one they know."""
+        try:
+            return await stack.enter_async_context(Client(await self._transport(stack), mode="legacy"))
+        except Exception as error:
+            if getattr(_first(error), "code", None) not in (UNSUPPORTED_PROTOCOL_VERSION, METHOD_NOT_FOUND):
+                raise
+        return await stack.enter_async_context(Client(await self._transport(stack)))
 
     async def _transport(self, stack: AsyncExitStack) -> Any:
         if self.config.url:
@@ -143,7 +152,7 @@ class Connection:
         return f"{' '.join(str(error).split()) or type(error).__name__}{self._last_word()}"
 
     def _last_word(self) -> str:
-        lines = [line.strip() for line in self._said.splitlines() if line.strip()]
+        lines = [line.strip() for line in self._said.splitlines() if any(map(str.isalpha, line))]
         return f"; it last wrote: {lines[-1][-300:]}" if lines else ""
 
 

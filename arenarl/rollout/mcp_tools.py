@@ -71,7 +71,7 @@ def sound(text: str, is_error: bool = False) -> str:
     text = storable(text)
     if is_error or text.startswith("Error"):
         raise ToolError(text.removeprefix("Error: ") or "the tool failed and does not say why.")
-    if text.startswith('{"error"') or text.startswith("{\n"):
+    if text.startswith("{") and '"error"' in text[:20]:
         try:
             said = parse_json(text)
         except ValueError:
@@ -110,7 +110,15 @@ def _renamed(
         schema = ours[name]
     if how.function:
         function = named(how.function, f"{key}.function", "function")
-        return OfferedTool(schema or _function_schema(name, function, key), lambda call, arguments: settled(function(call, **arguments)))
+
+        async def answer(call: Call, arguments: dict[str, Any]) -> str:
+            async def known_call(tool: str, /, **arguments: Any) -> str:
+                _must_be_one(tool, known, f"{key}.function: {server.says}", "tool")
+                return await call(tool, **arguments)
+
+            return await settled(function(known_call, **arguments))
+
+        return OfferedTool(schema or _function_schema(name, function, key), answer)
     _must_be_one(how.tool, known, f"{key}.tool: {server.says}", "tool")
     theirs = known[how.tool]["function"]
     schema = schema or _with_names(name, theirs, how.arguments)
@@ -129,11 +137,11 @@ def _with_names(name: str, theirs: Schema, arguments: Mapping[str, str]) -> Sche
 
 def _check_arguments(ours: Mapping[str, Any], parameters: Schema, how: RenamedToolConfig, key: str) -> None:
     """The policy's arguments are the server's under the names of the map."""
+    reached = {how.arguments.get(argument, argument) for argument in ours}
+    for argument in [*how.arguments.values(), *reached]:
+        _must_be_one(argument, parameters["properties"], f"{key}.arguments: {how.tool}", "argument")
     for argument in how.arguments:
         _must_be_one(argument, ours, f"{key}.arguments: the tool as the policy knows it", "argument")
-    reached = {how.arguments.get(argument, argument) for argument in ours}
-    for argument in reached:
-        _must_be_one(argument, parameters["properties"], f"{key}.arguments: {how.tool}", "argument")
     if missing := sorted(set(parameters.get("required", [])) - reached):
         raise UserError(f"{key}.arguments: {how.tool} needs {missing[0]}, which no argument of the policy's stands for; name a function in its place")
 

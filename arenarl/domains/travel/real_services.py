@@ -65,9 +65,9 @@ async def _place(call: Call, poi: dict[str, Any]) -> dict[str, Any]:
         poi = poi | _read(await call("maps_search_detail", id=str(poi.get("id"))))
     except ToolError:
         pass
-    business = {"cost": poi.get("cost"), "rating": poi.get("rating"), "opening_hours": poi.get("opentime2") or poi.get("open_time")}
-    fields = {"name": poi.get("name"), "type": poi.get("type"), "address": poi.get("address"), "location": poi.get("location"), "city": poi.get("city")}
-    return _filled(fields | {"business": _filled(business | {"area": poi.get("business_area"), "alias": poi.get("alias")})})
+    business = {name: poi.get(name) for name in ("cost", "rating", "business_area", "alias")}
+    business["opening_hours"] = poi.get("opentime2") or poi.get("open_time")
+    return _filled({name: poi.get(name) for name in ("name", "type", "address", "location", "city")} | {"business": _filled(business)})
 
 
 async def _leg(call: Call, mode: str, start: str, end: str) -> dict[str, Any]:
