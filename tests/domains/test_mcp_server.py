@@ -55,6 +55,7 @@ async def use(server, calls):
         return tools, [await client.call_tool(name, arguments) for name, arguments in calls]
 
 
+@pytest.mark.slow(seconds=3)
 @pytest.mark.parametrize("name, reached", [("travel", in_a_pipe), ("travel", over_http), ("research", in_a_pipe), ("research", over_http)])
 def test_any_client_finds_the_tools_of_a_world_and_their_results(name, reached, monkeypatch):
     monkeypatch.chdir(ROOT)
@@ -72,6 +73,7 @@ def test_any_client_finds_the_tools_of_a_world_and_their_results(name, reached, 
     assert {result.is_error for result in results} == {True, False}
 
 
+@pytest.mark.slow(seconds=3)
 def test_without_a_config_the_tools_are_the_papers_in_full(monkeypatch):
     monkeypatch.chdir(ROOT)
     tools, (found,) = asyncio.run(use(StdioServerParameters(command=sys.executable, args=["-m", "arenarl.domains.travel.mcp_server"], cwd=ROOT),
@@ -139,7 +141,7 @@ def in_order(trajectories):
     return sorted((one.query_id, str(one.messages)) for one in trajectories)
 
 
-@pytest.mark.slow(seconds=20)
+@pytest.mark.slow(seconds=10)
 @pytest.mark.parametrize("reached", [in_a_pipe, over_http])
 def test_rl_with_the_tools_of_a_server_is_rl_with_those_in_this_process(reached, train, trained_here, tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
