@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from arenarl.config.schema import JudgesConfig, MCPServerConfig
 from arenarl.llm.reply_store import ReplyStore, StoredReply, reply_key
-from arenarl.rollout.environment import Environment, Schema, ToolError, check_call, settled, trait
+from arenarl.rollout.environment import Environment, Schema, ToolError, check_call, observe, trait
 from arenarl.rollout.mcp_session import ServerGone, Session
 from arenarl.rollout.mcp_tools import OfferedTool, cut, offered_tools, schema_of, sound, text_of
 from arenarl.system.errors import UserError
@@ -126,7 +126,7 @@ class World:
         return self.world.tools
 
     async def call(self, sessions: Sessions, tool: str, arguments: dict[str, Any]) -> str:
-        return sound(await settled(self.world.call(tool, arguments)))
+        return sound(await observe(self.world, tool, arguments))
 
 
 class Toolbox:

@@ -46,9 +46,10 @@ async def _serve_pipe(server: Server[Any]) -> None:
 
 
 async def _serve_http(server: Server[Any], port: int) -> None:
-    with socket.socket() as listening:
+    with socket.socket(proto=socket.IPPROTO_TCP) as listening:  # by the protocol asyncio knows that replies must not be held back (TCP_NODELAY)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(("127.0.0.1", port))
+        listening.listen(1024)  # before the address is told
         app = server.streamable_http_app(json_response=True, stateless_http=True)
         show(f"{server.name}: http://127.0.0.1:{listening.getsockname()[1]}/mcp")
         await uvicorn.Server(uvicorn.Config(app, log_level="warning")).serve(sockets=[listening])

@@ -19,9 +19,10 @@ from typing import Any
 
 from arenarl.config.schema import EnvironmentConfig, MCPServerConfig
 from arenarl.domains.environments import environment_maker
+from arenarl.report import markdown
 from arenarl.report.provenance import commit, cpu
 from arenarl.rollout.environment import Environment, observe, settled, tool_schema
-from arenarl.system.atomic_files import write_json
+from arenarl.system.atomic_files import read_json, write_json
 from arenarl.system.errors import guarded
 from arenarl.system.repository import ROOT
 
@@ -92,6 +93,16 @@ def run(seconds: float, repeats: int) -> dict[str, Any]:
             "stdio": measure(MCPServerConfig(command=command(), env={"PYTHONPATH": str(ROOT)}, **shared), seconds, repeats),
             "http_session_each": measure(MCPServerConfig(url=url, session="trajectory", **shared), seconds, repeats),
         }
+
+
+def mcp_table(results: Path) -> str:
+    """A row a kind of session, as docs/domains.md shows it."""
+    if not (summary := read_json(results / FILE.name)):
+        return "not run"
+    words = {"http": "one session over HTTP", "stdio": "one over stdin and stdout", "http_session_each": "one a call over HTTP, its start included"}
+    heads = ["", f"{summary['calls_at_once']} calls of {summary['seconds_a_call']:g} s at once, seconds", "ms a call that does not wait"]
+    of = {name: (" / ".join(map(str, summary[name]["seconds"])), str(summary[name].get("ms_a_call", "-"))) for name in words}
+    return markdown.table(heads, [[words[name], *cells] for name, cells in of.items()])
 
 
 def main() -> None:

@@ -308,6 +308,20 @@ def test_a_config_that_contradicts_itself_is_refused(tmp_path, text, said):
     assert said in str(caught.value) and "\n" not in str(caught.value)
 
 
+@pytest.mark.slow(seconds=4)
+def test_the_yaml_of_the_documentation_works(tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    part = (ROOT / "docs" / "domains.md").read_text(encoding="utf-8").split("## Tools of MCP servers")[1].split("## A first run")[0]
+    (yaml,) = re.findall(r"```yaml\n(.*?)```", part, re.DOTALL)
+    (tmp_path / "run.yaml").write_text(yaml.replace("[python,", f"[{sys.executable},"), encoding="utf-8")
+    config = load_config(tmp_path / "run.yaml")
+    environment = environment_of(*config.environment.mcp)
+    assert [tool["function"]["name"] for tool in environment.tools] == ["search_poi", "around_search", "find_place", "search", "browse"]
+    assert "cafe" in say(environment, "find_place", wish="quiet cafe in Chengdu").lower()
+    assert say(environment, "search", query="a river").startswith('[{"url": ')
+    asyncio.run(environment.close())
+
+
 @pytest.mark.slow(seconds=5)
 def test_a_process_with_open_sessions_ends_at_once_and_its_servers_with_it(tmp_path):
     script = f"""

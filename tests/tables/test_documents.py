@@ -125,9 +125,9 @@ def test_every_logged_metric_is_explained():
     arena.learn(2, [outcome.scored_calls])
     names |= set(arena.judge_metrics()) | set(TRAVEL)
     names |= set(Parity(0.0, 0.0, 1.0).metrics)
-    for module in ("training/trl_adapter.py", "llm/client.py", "domains/research/search.py"):
-        names |= set(re.findall(r'"((?:time|rollout|judge|search)/\w+)"', (ROOT / "arenarl" / module).read_text(encoding="utf-8")))
-    assert "search/hit_rate" in names
+    for module in ("training/trl_adapter.py", "llm/client.py", "domains/research/search.py", "rollout/mcp_environment.py"):
+        names |= set(re.findall(r'"((?:time|rollout|judge|search|mcp)/\w+)"', (ROOT / "arenarl" / module).read_text(encoding="utf-8")))
+    assert {"search/hit_rate", "mcp/hit_rate"} < names
     assert [name for name in sorted(names | metrics.COMMON) if f"`{name}`" not in explained] == []
 
 
@@ -248,7 +248,7 @@ def test_a_class_that_is_not_there_is_refused_in_one_line():
         make_environment(EnvironmentConfig(name="nowhere:Weather"), "en")
     with pytest.raises(UserError, match="choose embedded, llm, or a class"):
         load_config(ROOT / "configs" / "quickstart.yaml", ["judge.train.name=Brief"])
-    with pytest.raises(UserError, match="choose travel, research, textcraft, babyai, sciworld, browsergym, or a class"):
+    with pytest.raises(UserError, match="choose travel, research, textcraft, babyai, sciworld, browsergym, mcp, or a class"):
         load_config(ROOT / "configs" / "quickstart.yaml", ["environment.name=weather"])
 
 
