@@ -186,7 +186,7 @@ class RenamedToolConfig:
     """A tool that the policy knows by another name (the key in `rename`), with other arguments, or that takes several of the server's."""
 
     tool: Text | None = None  # the server's name of it
-    arguments: dict[str, Text] = field(default_factory=dict)  # the policy's name of an argument → the server's; the others keep theirs
+    arguments: dict[Text, Text] = field(default_factory=dict)  # the policy's name of an argument → the server's; the others keep theirs
     function: OwnFunction | None = None  # in place of `tool`: package.module:function, whose first argument `call` makes the server's calls
     like: EnvironmentName | None = None  # one of our environments, whose tool of this name says description and arguments; null: the
     # server's tool does, or the function's docstring
@@ -200,7 +200,7 @@ class MCPServerConfig:
     url: Text | None = None  # of a server that talks streamable HTTP: http://127.0.0.1:8000/mcp
     world: EnvironmentName | None = None  # tools of an environment of this project in this process, without a server: travel, research
     allow: list[Text] | None = None  # the server's tools that the policy gets by their own names; null: all, [] none but those of `rename`
-    rename: dict[str, RenamedToolConfig] = field(default_factory=dict)  # the policy's name of a tool → what answers; that tool then has no other
+    rename: dict[Text, RenamedToolConfig] = field(default_factory=dict)  # the policy's name of a tool → what answers; that tool then has no other
     session: Literal["shared", "trajectory"] = "shared"  # one for all trajectories, for servers that only read; or one each, for those with a
     # state, which is lost with it
     cache: Bool = True  # of a shared session: keep what a call gave in judge.store, so that it is made once for all runs; errors are not kept
@@ -208,7 +208,7 @@ class MCPServerConfig:
     start_timeout_s: Seconds = 120.0  # until a server has started and said hello; uvx and npx may have to fetch it first
     concurrency: Few = 16  # calls under way at once in a process
     max_chars: PositiveInt = 8000  # of a result; what is longer is cut
-    env: dict[str, Line] = field(default_factory=dict)  # of `command`: variables and what they hold, beside PATH, HOME and the like
+    env: dict[VariableName, Line] = field(default_factory=dict)  # of `command`: variables and what they hold, beside PATH, HOME and the like
     variables: list[VariableName] = field(default_factory=list)  # of `command`: variables of this process that are handed on: [AMAP_MAPS_API_KEY]
     api_key_variable: VariableName | None = None  # of `url`: the environment variable that holds the server's key
     api_key_parameter: Name | None = None  # of `url`: the parameter that carries the key; null: a bearer token
