@@ -243,6 +243,12 @@ class EnvironmentConfig:
         """All that its tools may ask, by key."""
         return {"tickets": self.tickets} | {f"search.{name}": llm for name, llm in self.search.llms.items()}
 
+    @property
+    def made_of(self) -> list[str]:
+        """By name or import path, the environments and functions whose code its tools are."""
+        functions = [renamed.function for server in self.mcp for renamed in server.rename.values() if renamed.function]
+        return [self.name, *(server.world for server in self.mcp if server.world), *functions]
+
 
 @dataclass
 class RolloutConfig:

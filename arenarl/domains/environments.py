@@ -26,6 +26,7 @@ ENVIRONMENTS = {
     "babyai": "arenarl.domains.agentgym.babyai:BabyAIEnvironment",
     "browsergym": "arenarl.domains.agentgym.browsergym:BrowserGymEnvironment",
     "sciworld": "arenarl.domains.agentgym.sciworld:SciWorldEnvironment",
+    "mcp": "arenarl.rollout.mcp_environment:MCPEnvironment",
 }
 
 
