@@ -138,6 +138,8 @@ def _check_mcp(environment: EnvironmentConfig) -> None:
             if kinds != [of] and getattr(server, name) != getattr(default, name):
                 raise UserError(f"{key}.{name} is of {of}, not of {kinds[0]}; leave it out")
         _check_address(f"{key}.url", server.url)
+        if server.api_key_parameter and not server.api_key_variable:
+            raise UserError(f"{key}.api_key_parameter carries the key that {key}.api_key_variable names; name that too")
         for name, renamed in server.rename.items():
             if bool(renamed.tool) == bool(renamed.function):
                 raise UserError(f"{key}.rename.{name}: name either the server's tool, or a function that makes its calls")

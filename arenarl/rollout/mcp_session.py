@@ -60,7 +60,8 @@ class Connection:
         try:
             return await self._within(lambda client: client.call_tool(tool, arguments))
         except Exception as error:  # the SDK's, the transport's, a reply that is none: what it means, the server says
-            reason = str(error) or f"the tool {tool} did not answer within {self.config.timeout_s:g} s."
+            is_late = isinstance(error, TimeoutError)
+            reason = f"the tool {tool} did not answer within {self.config.timeout_s:g} s." if is_late else str(error) or type(error).__name__
             if getattr(error, "code", None) != INVALID_PARAMS and not await self._is_alive():
                 self.leave()
                 raise ServerGone(f"{reason}{self._last_word()}") from error
@@ -103,10 +104,8 @@ class Connection:
 
     async def _transport(self, stack: AsyncExitStack) -> Any:
         if self.config.url:
-            client = httpx2.AsyncClient(
-                headers=_headers(self.config), params=_parameters(self.config), limits=httpx2.Limits(max_connections=None),
-                timeout=httpx2.Timeout(30.0, read=None),  # how long a call may take is our business
-            )  # fmt: skip
+            timeout = httpx2.Timeout(30.0, read=None)  # how long a call may take is our business
+            client = httpx2.AsyncClient(timeout=timeout, limits=httpx2.Limits(max_connections=None), **_key(self.config))
             return streamable_http_client(self.config.url, http_client=await stack.enter_async_context(client), max_sse_event_size=_MOST_BYTES)
         command, *words = self.config.command
         variables = {name: _variable(name) for name in self.config.variables}
@@ -206,18 +205,16 @@ def _first(error: BaseException) -> BaseException:
     return _first(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
 
 
-def _headers(config: MCPServerConfig) -> dict[str, str]:
-    if not config.api_key_variable or config.api_key_parameter:
+def _key(config: MCPServerConfig) -> dict[str, dict[str, str]]:
+    """How the server's key is sent, as arguments of an HTTP client."""
+    if not config.api_key_variable:
         return {}
-    return {"Authorization": f"Bearer {_variable(config.api_key_variable)}"}
-
-
-def _parameters(config: MCPServerConfig) -> dict[str, str]:
-    return {config.api_key_parameter: _variable(config.api_key_variable or "")} if config.api_key_parameter else {}
+    key = _variable(config.api_key_variable)
+    return {"params": {config.api_key_parameter: key}} if config.api_key_parameter else {"headers": {"Authorization": f"Bearer {key}"}}
 
 
 def _variable(name: str) -> str:
     """Raises UserError."""
     if value := os.environ.get(name, "").strip():
         return value
-    raise UserError(f"set the environment variable {name or '(api_key_variable)'}, which a server of environment.mcp needs")
+    raise UserError(f"set the environment variable {name}, which a server of environment.mcp needs")

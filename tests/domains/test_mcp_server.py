@@ -55,7 +55,7 @@ async def use(server, calls):
         return tools, [await client.call_tool(name, arguments) for name, arguments in calls]
 
 
-@pytest.mark.slow(seconds=3)
+@pytest.mark.slow(seconds=2)
 @pytest.mark.parametrize("name, reached", [("travel", in_a_pipe), ("travel", over_http), ("research", in_a_pipe), ("research", over_http)])
 def test_any_client_finds_the_tools_of_a_world_and_their_results(name, reached, monkeypatch):
     monkeypatch.chdir(ROOT)
@@ -73,7 +73,7 @@ def test_any_client_finds_the_tools_of_a_world_and_their_results(name, reached, 
     assert {result.is_error for result in results} == {True, False}
 
 
-@pytest.mark.slow(seconds=3)
+@pytest.mark.slow(seconds=2)
 def test_without_a_config_the_tools_are_the_papers_in_full(monkeypatch):
     monkeypatch.chdir(ROOT)
     tools, (found,) = asyncio.run(use(StdioServerParameters(command=sys.executable, args=["-m", "arenarl.domains.travel.mcp_server"], cwd=ROOT),
