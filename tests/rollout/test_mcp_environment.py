@@ -82,13 +82,13 @@ def test_no_more_calls_are_under_way_than_may_be_and_those_at_once_take_as_long_
     assert ask(sound, *[("wait", {"seconds": 0.3})] * 3) == ["done"] * 3
     between = time.perf_counter()
     assert ask(sound, *[("wait", {"seconds": 0.3})] * 6) == ["done"] * 6
-    assert 0.3 <= between - start < 0.6 <= time.perf_counter() - between < 1.2
+    assert 0.3 <= between - start < 0.9 and 0.6 <= time.perf_counter() - between < 1.8
 
 
 def test_a_slow_call_is_an_error_and_the_session_goes_on():
-    slow = environment_of(faulty(timeout_s=0.5, start_timeout_s=60))
+    slow = environment_of(faulty(timeout_s=1.0, start_timeout_s=60))
     first = say(slow, "count").split()[2]
-    assert ask(slow, ("wait", {"seconds": 3}), ("echo", {"text": "x"})) == ["Error: the tool wait did not answer within 0.5 s.", "x"]
+    assert ask(slow, ("wait", {"seconds": 3}), ("echo", {"text": "x"})) == ["Error: the tool wait did not answer within 1 s.", "x"]
     assert say(slow, "count") == f"2 of {first}"
     assert sum(slow.take_metrics()["mcp/reconnects"]) == 0
 
@@ -185,16 +185,11 @@ def test_a_server_over_http_that_comes_back_is_found_again():
     with serving_http(FAULTY) as (url, process):
         environment = environment_of(MCPServerConfig(url=url))
         assert say(environment, "count").startswith("1 of")
-        port = re.search(r":(\d+)/", url)[1]
+        port = int(re.search(r":(\d+)/", url)[1])
         process.kill()
         process.wait()
-        second = subprocess.Popen([sys.executable, FAULTY, "--port", port])
-        try:
-            time.sleep(1)
+        with serving_http(FAULTY, port=port) as (_, second):
             assert say(environment, "count") == f"1 of {second.pid}"
-        finally:
-            second.kill()
-            second.wait()
 
 
 def test_a_list_of_tools_may_have_pages():

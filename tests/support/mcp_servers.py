@@ -43,10 +43,11 @@ def say(environment, name, /, **arguments):
 
 
 @contextmanager
-def serving_http(*command):
-    """(address, process) of a server that takes `--port`."""
+def serving_http(*command, port=0):
+    """(address, process) of a server that takes `--port`, once it is there."""
     with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
+        free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        free.bind(("127.0.0.1", port))
         port = free.getsockname()[1]
     process = subprocess.Popen([sys.executable, *command, "--port", str(port)])
     try:
