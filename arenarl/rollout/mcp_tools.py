@@ -69,7 +69,7 @@ def text_of(result: CallToolResult) -> str:
 def sound(text: str, is_error: bool = False) -> str:
     """A result's text, if it is none of an error. Raises ToolError."""
     text = storable(text)
-    if is_error or text.startswith("Error"):
+    if is_error or text.startswith(("Error:", "Error ")):
         raise ToolError(text.removeprefix("Error: ") or "the tool failed and does not say why.")
     if text.startswith("{") and '"error"' in text[:20]:
         try:
@@ -128,10 +128,10 @@ def _renamed(
 
 def _with_names(name: str, theirs: Schema, arguments: Mapping[str, str]) -> Schema:
     """The server's schema of a tool with the policy's names in it."""
-    ours = {theirs: ours for ours, theirs in arguments.items()}
+    ours_of = {server: policy for policy, server in arguments.items()}
     parameters = theirs["parameters"]
-    properties = {ours.get(key, key): value for key, value in parameters["properties"].items()}
-    required = [ours.get(key, key) for key in parameters.get("required", [])]
+    properties = {ours_of.get(key, key): value for key, value in parameters["properties"].items()}
+    required = [ours_of.get(key, key) for key in parameters.get("required", [])]
     return {"type": "function", "function": {**theirs, "name": name, "parameters": {**parameters, "properties": properties, "required": required}}}
 
 
