@@ -27,6 +27,8 @@ def _serve(name: str) -> None:
     add_overrides(parser)
     arguments = parser.parse_args()
     refuse_overrides_without_config(parser, arguments)
+    if not 0 <= (arguments.port or 0) < 2**16:
+        parser.error(f"--port {arguments.port}: a port is a number from 0 to 65535")
     this = [f"environment.name={name}", "environment.mcp=[]"]  # the run may be one that is served from here
     config = load_config(arguments.config, [*arguments.overrides, *this]) if arguments.config else config_of_keys({"environment": {"name": name}}, "")
     try:
