@@ -62,7 +62,7 @@ def answer(config: Config, policy: str | LLMConfig, text: str) -> None:
 
     query = Query("command-line", make_domain(config.environment, config.data).name, "", config.data.language, text)
     client = open_client(config.llms_of("query"), config.judge, f"{config.run_name}/query")
-    engine = make_policy_engine(config, policy, environment_maker(config.environment, config.data.language, client), client)
+    engine = make_policy_engine(config, policy, environment_maker(config.environment, config.data.language, client, config.judge), client)
     print_trajectory(query, engine.roll_out([Attempt(query, temperature=0.0, seed=config.seed)])[0])
 
 
@@ -109,7 +109,7 @@ def main() -> None:
     refuse_without_truth("judge.eval", config.judge.eval, domain, queries)
     folder = start_stage(config, "evaluate", provenance)
     client = open_client(config.llms_of("evaluate"), config.judge, f"{config.run_name}/evaluate", folder)
-    make_environment = environment_maker(config.environment, config.data.language, client)
+    make_environment = environment_maker(config.environment, config.data.language, client, config.judge)
     examine = make_examiner(domain)
     judges = make_judges(config.judge.eval, domain, examine, client, config.seed)
     panel = Panel(judges, examine, Verifier(config.judge.verifier, client))

@@ -40,6 +40,7 @@ bench()     { python -m arenarl.studies.bench_training --config "$CONFIG" "$@"; 
 speed()     { python -m arenarl.studies.bench_speed --config "$CONFIG" "$@"; }
 bench_tools() { python -m arenarl.studies.bench_tools; }
 bench_search() { python -m arenarl.studies.bench_search "$@"; }
+bench_mcp() { python -m arenarl.studies.bench_mcp "$@"; }
 bench_worlds() { python -m arenarl.studies.bench_worlds "$@"; }
 search_recall() { python -m arenarl.studies.search_recall --config "$CONFIG" --set environment.search.embedder=all-minilm-l6-v2 "$@"; }
 fidelity() {
@@ -157,6 +158,7 @@ usage() {
   echo "  speed                         this tree beside another commit, in interleaved pairs: --against COMMIT; --help tells the flags → results/speed.json"
   echo "  bench_tools                   tool calls per second"
   echo "  bench_search                  search queries per second on one core, over 100,000 pages; --pages for fewer"
+  echo "  bench_mcp                     32 calls of a second at once over one session with an MCP server → results/bench_mcp.json"
   echo "  bench_worlds                  steps a second of each world of AgentGym-RL, what an instance costs, several at once → results/bench_worlds.json"
   echo "  search_recall                 how often search finds the page that has the answer, by BM25 and by an embedding model; needs sentence-transformers"
   echo "  fidelity                      how true each topology's ranking is, and what it costs; simulated, with the truth known. --grid: against as many pointwise calls;"
@@ -172,7 +174,7 @@ stage=${1:-}
 case "$stage" in
   quickstart | research | pipeline | data | sft | difficulty | rl | baselines | turns) shift; environment; check "$@"; "$stage" "$@" ;;
   table2 | table3 | fig1 | fig4a | fig4c | ablations | noise | noise_strength | tournament_grpo | textcraft | babyai | agentgym | all) shift; environment; "$stage" "$@" ;;
-  real_model | evaluate | report | readme | judge_check | judge_faults | bench | speed | bench_tools | bench_search | bench_worlds | search_recall | fidelity | bench_tournament | test) shift; environment; "$stage" "$@" ;;
+  real_model | evaluate | report | readme | judge_check | judge_faults | bench | speed | bench_tools | bench_search | bench_mcp | bench_worlds | search_recall | fidelity | bench_tournament | test) shift; environment; "$stage" "$@" ;;
   test_vllm) shift; test_vllm "$@" ;;
   *) usage ;;
 esac

@@ -62,7 +62,7 @@ def main() -> None:
 
     # query → trajectories: the policy and its tools, turn by turn
     client = open_client(config.llms_of("rl"), config.judge, f"{config.run_name}/rl", folder)  # the way to LLMs; None without any
-    make_environment = environment_maker(config.environment, config.data.language, client)
+    make_environment = environment_maker(config.environment, config.data.language, client, config.judge)
     engine = make_engine(config, tokenizer, make_environment)
 
     # group → tournament → ranks → rewards (Eqs. 3-6)

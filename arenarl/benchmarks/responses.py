@@ -104,7 +104,7 @@ def settings_of(config: Config, has_search: bool) -> Config:
 def make_benchmark_engine(config: Config, policy: str | LLMConfig, has_search: bool, client: LLMClient) -> RolloutEngine:
     """The engine of a policy with these tools. Raises UserError if what they search cannot be had."""
     settings = settings_of(config, has_search)
-    engine = make_policy_engine(settings, policy, environment_maker(settings.environment, settings.data.language, client), client)
+    engine = make_policy_engine(settings, policy, environment_maker(settings.environment, settings.data.language, client, settings.judge), client)
     if not has_search:
         engine.system = system_prompt(settings)  # what a model behind an API is told by default is about tools
     return engine

@@ -16,6 +16,7 @@ from arenarl.config.schema import (
     Config,
     EnvironmentConfig,
     JudgeConfig,
+    MCPServerConfig,
     ResearchDataConfig,
     RewardConfig,
     RLConfig,
@@ -50,9 +51,10 @@ def check(config: Config) -> None:
     _check_vllm(config.rollout)
     _check_tournament(config)
     _check_training(config)
-    if config.environment.name == "research":
+    if "research" in (config.environment.name, *(server.world for server in config.environment.mcp)):
         _check_search(config.environment)
     _check_address("environment.search.web.endpoint", config.environment.search.web.endpoint)
+    _check_mcp(config.environment)
     _check_turns(config)
     _check_research(config.data.research)
 
@@ -127,6 +129,29 @@ def _check_search(environment: EnvironmentConfig) -> None:
         raise UserError("environment.results=compact names pages by their titles, which the web cannot find; set environment.results=full")
     if search.engine == "web" and search.web.api == "searxng" and not search.web.endpoint:
         raise UserError("environment.search.web.endpoint is missing: name the address of your SearXNG, such as http://127.0.0.1:8888/search")
+
+
+def _check_mcp(environment: EnvironmentConfig) -> None:
+    if bool(environment.mcp) != (environment.name == "mcp"):
+        how = "name a server: {command: [...]} or {url: ...}" if not environment.mcp else f"its servers would be left aside by {environment.name}"
+        raise UserError(f"environment.mcp and environment.name=mcp go together; {how}")
+    default = MCPServerConfig()
+    for number, server in enumerate(environment.mcp):
+        key = f"environment.mcp.{number}"
+        kinds = [kind for kind in ("command", "url", "world") if getattr(server, kind)]
+        if len(kinds) != 1:
+            raise UserError(f"{key}: name one of command, url and world, not {' and '.join(kinds) or 'none'}")
+        if "mcp" in (server.world, *(renamed.like for renamed in server.rename.values())):
+            raise UserError(f"{key}: world and like name an environment of this project with tools of its own, not mcp")
+        for name, of in {"env": "command", "variables": "command", "api_key_variable": "url", "api_key_parameter": "url"}.items():
+            if kinds != [of] and getattr(server, name) != getattr(default, name):
+                raise UserError(f"{key}.{name} is of {of}, not of {kinds[0]}; leave it out")
+        _check_address(f"{key}.url", server.url)
+        if server.api_key_parameter and not server.api_key_variable:
+            raise UserError(f"{key}.api_key_parameter carries the key that {key}.api_key_variable names; name that too")
+        for name, renamed in server.rename.items():
+            if bool(renamed.tool) == bool(renamed.function):
+                raise UserError(f"{key}.rename.{name}: name either the server's tool, or a function that makes its calls")
 
 
 def _check_turns(config: Config) -> None:

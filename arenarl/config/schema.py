@@ -24,8 +24,10 @@ from arenarl.config.value_types import (
     Int,
     JudgeName,
     LearningRate,
+    Line,
     Name,
     NonNegativeFloat,
+    OwnFunction,
     Points,
     PositiveFloat,
     PositiveInt,
@@ -180,9 +182,47 @@ class SearchConfig:
 
 
 @dataclass
+class RenamedToolConfig:
+    """A tool that the policy knows by another name (the key in `rename`), with other arguments, or that takes several of the server's."""
+
+    tool: Text | None = None  # the server's name of it
+    arguments: dict[Text, Text] = field(default_factory=dict)  # the policy's name of an argument → the server's; the others keep theirs
+    function: OwnFunction | None = None  # in place of `tool`: package.module:function, whose first argument `call` makes the server's calls
+    like: EnvironmentName | None = None  # one of our environments, whose tool of this name says description and arguments; null: the
+    # server's tool does, or the function's docstring
+
+
+@dataclass
+class MCPServerConfig:
+    """Whose tools a policy gets with `environment.name: mcp`: `command`, `url` or `world`. Not in the paper but for the services; our choices."""
+
+    command: list[Line] | None = None  # starts a server that talks over stdin and stdout: [uvx, amap-mcp-server]
+    url: Text | None = None  # of a server that talks streamable HTTP: http://127.0.0.1:8000/mcp
+    world: EnvironmentName | None = None  # tools of an environment of this project in this process, without a server: travel, research
+    allow: list[Text] | None = None  # the server's tools that the policy gets by their own names; null: all, [] none but those of `rename`
+    rename: dict[Text, RenamedToolConfig] = field(default_factory=dict)  # the policy's name of a tool → what answers; that tool then has no other
+    session: Literal["shared", "trajectory"] = "shared"  # one for all trajectories, for servers that only read; or one each, for those with a
+    # state, which is lost with it
+    cache: Bool = True  # of a shared session: keep what a call gave in judge.store, so that it is made once for all runs; errors are not kept
+    timeout_s: Seconds = 30.0  # a call that takes longer is an error that the policy sees; a server that does not even list its tools then is dead
+    start_timeout_s: Seconds = 120.0  # until a server has started and said hello; uvx and npx may have to fetch it first
+    concurrency: Few = 16  # calls under way at once in a process
+    max_chars: PositiveInt = 8000  # of a result; what is longer is cut
+    env: dict[VariableName, Line] = field(default_factory=dict)  # of `command`: variables and what they hold, beside PATH, HOME and the like
+    variables: list[VariableName] = field(default_factory=list)  # of `command`: variables of this process that are handed on: [AMAP_MAPS_API_KEY]
+    api_key_variable: VariableName | None = None  # of `url`: the environment variable that holds the server's key
+    api_key_parameter: Name | None = None  # of `url`: the parameter that carries the key; null: a bearer token
+
+    @property
+    def says(self) -> str:
+        """What names it in a message."""
+        return self.url or (" ".join(self.command) if self.command else f"the world {self.world}")
+
+
+@dataclass
 class EnvironmentConfig:
-    name: EnvironmentName = "travel"  # the tools: travel, research, a world of AgentGym-RL, a browser, none (query, thinking, text), or a class of
-    # your own as package.module:Class
+    name: EnvironmentName = "travel"  # the tools: travel, research, a world of AgentGym-RL, a browser, those of MCP servers, none (query,
+    # thinking, text), or a class of your own as package.module:Class
     domain: DomainName = "travel"  # of the queries: travel, research, textcraft, babyai, one of your own as package.module:Class, or a name that
     # has nothing but a rubric, configs/rubrics/<domain>_<language>.yaml, for LLM judges and your own (arenarl/domains/domain.py)
     world_seed: Seed = 0  # makes the points of interest and timetables
@@ -191,6 +231,7 @@ class EnvironmentConfig:
     # who invents flights and trains in rollouts: the embedded world, or an LLM as in the paper (Appendix C), for runs with LLM judges
     search: SearchConfig = field(default_factory=SearchConfig)  # of `research`
     server: Text | None = None  # of a class that is an OpenEnv client: the address of its server
+    mcp: list[MCPServerConfig] = field(default_factory=list)  # of `mcp`: the servers whose tools the policy gets (docs/domains.md)
     schemas_in_prompt: Bool = True  # tell the policy the tools' JSON schemas; a tiny policy learns them from SFT instead
     actions: ActionForm = "tool_calls"  # how a policy acts: Qwen3's tool calls, or text, `Thought: … Action: …` (AgentGym), for
     # an environment with one tool that takes one text; no schemas are told then
@@ -201,6 +242,12 @@ class EnvironmentConfig:
     def llms(self) -> dict[str, LLMConfig]:
         """All that its tools may ask, by key."""
         return {"tickets": self.tickets} | {f"search.{name}": llm for name, llm in self.search.llms.items()}
+
+    @property
+    def made_of(self) -> list[str]:
+        """By name or import path, the environments and functions whose code its tools are."""
+        functions = [renamed.function for server in self.mcp for renamed in server.rename.values() if renamed.function]
+        return [self.name, *(server.world for server in self.mcp if server.world), *functions]
 
 
 @dataclass

@@ -16,7 +16,7 @@ from arenarl.plan import scale
 from arenarl.report import markdown
 from arenarl.report.conclusion import print_conclusion
 from arenarl.report.summary import format_figure, heading, print_table
-from arenarl.studies import adaptive_pairs, bench_worlds, fidelity, judge_reliability, noise_grid, rivals, search_recall
+from arenarl.studies import adaptive_pairs, bench_mcp, bench_worlds, fidelity, judge_reliability, noise_grid, rivals, search_recall
 from arenarl.system.atomic_files import read_json
 from arenarl.system.errors import guarded
 from arenarl.tables.config_keys import config_tables
@@ -146,7 +146,7 @@ GENERATED = {  # document -> marker -> what stands between it and its end
     "docs/benchmarks.md": {name: partial(over_runs, name) for name in PAPER_TABLES},
     "docs/methods.md": {"rivals": rivals_table, "rivals_trained": rivals_trained},
     "docs/judges.md": {"judge_check": judge_reliability.judges_table},
-    "docs/domains.md": {"search_recall": search_recall.recall_table, "bench_worlds": bench_worlds.worlds_table},
+    "docs/domains.md": {"search_recall": search_recall.recall_table, "bench_worlds": bench_worlds.worlds_table, "bench_mcp": bench_mcp.mcp_table},
     "docs/paper_scale.md": {"scale": scale.scale_table, "fits": lambda results: scale.fits_table()},
     "configs/launch/README.md": {
         "training": lambda results: scale.training_table(),

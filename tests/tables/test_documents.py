@@ -79,7 +79,10 @@ def test_every_stage_that_the_usage_names_is_in_a_document_and_can_be_called():
     assert stages and stages <= named, stages - named
 
 
-@pytest.mark.parametrize("path", sorted(set(re.findall(r"configs/(?!judges/|policies/|launch/|prompts/|rubrics/|tables/)[\w/]+\.yaml", TEXTS))))
+PARTS = "judges|policies|environments|launch|prompts|rubrics|tables"  # folders of configs/ that hold parts of runs
+
+
+@pytest.mark.parametrize("path", sorted(set(re.findall(rf"configs/(?!(?:{PARTS})/)[\w/]+\.yaml", TEXTS))))
 def test_every_config_in_a_document_exists_and_loads(path):
     assert load_config(ROOT / path).name
 
@@ -125,9 +128,9 @@ def test_every_logged_metric_is_explained():
     names |= set(arena.judge_metrics()) | set(TRAVEL)
     names |= set(watch_metrics([], Usage()))
     names |= set(Parity(0.0, 0.0, 1.0).metrics)
-    for module in ("training/trl_adapter.py", "llm/client.py", "domains/research/search.py"):
-        names |= set(re.findall(r'"((?:time|rollout|judge|search)/\w+)"', (ROOT / "arenarl" / module).read_text(encoding="utf-8")))
-    assert "search/hit_rate" in names
+    for module in ("training/trl_adapter.py", "llm/client.py", "domains/research/search.py", "rollout/mcp_environment.py"):
+        names |= set(re.findall(r'"((?:time|rollout|judge|search|mcp)/\w+)"', (ROOT / "arenarl" / module).read_text(encoding="utf-8")))
+    assert {"search/hit_rate", "mcp/hit_rate"} < names
     assert [name for name in sorted(names | metrics.COMMON) if f"`{name}`" not in explained] == []
 
 
@@ -248,7 +251,7 @@ def test_a_class_that_is_not_there_is_refused_in_one_line():
         make_environment(EnvironmentConfig(name="nowhere:Weather"), "en")
     with pytest.raises(UserError, match="choose embedded, llm, or a class"):
         load_config(ROOT / "configs" / "quickstart.yaml", ["judge.train.name=Brief"])
-    with pytest.raises(UserError, match="choose travel, research, textcraft, babyai, sciworld, browsergym, none, or a class"):
+    with pytest.raises(UserError, match="choose travel, research, textcraft, babyai, sciworld, browsergym, mcp, none, or a class"):
         load_config(ROOT / "configs" / "quickstart.yaml", ["environment.name=weather"])
 
 
