@@ -30,7 +30,8 @@ from arenarl.system.errors import UserError
 from arenarl.system.progress import process_count, say
 from arenarl.system.seeds import stable_seed
 from arenarl.training.judging import IncomingGroup
-from arenarl.training.rewarding import Arena, GroupOutcome
+from arenarl.training.outcome import GroupOutcome
+from arenarl.training.rewarding import Arena
 from arenarl.training.sft_data import IGNORED
 from arenarl.training.step_records import outcome_metrics
 from arenarl.training.trl_adapter import prompt_dataset

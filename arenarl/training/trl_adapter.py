@@ -40,9 +40,10 @@ from arenarl.system.progress import process_count
 from arenarl.system.seeds import stable_seed
 from arenarl.tournament.mixed_model import JudgeVariances
 from arenarl.training.judging import Judging
+from arenarl.training.outcome import GroupOutcome
 from arenarl.training.own_tokens import OwnTokensTrainer, PlainRewardsTrainer
 from arenarl.training.ppo import PPOTrainer
-from arenarl.training.rewarding import Arena, GroupOutcome
+from arenarl.training.rewarding import Arena
 from arenarl.training.rewards import center, leave_one_out, standardize
 from arenarl.training.step_records import group_records, outcome_metrics, rollout_table
 from arenarl.training.validity import ValidityWatch

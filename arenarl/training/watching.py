@@ -28,7 +28,7 @@ from arenarl.system.progress import is_main_process
 from arenarl.system.seeds import stable_seed
 from arenarl.tournament.calls import attempt
 from arenarl.training.judging import IncomingGroup
-from arenarl.training.rewarding import GroupOutcome
+from arenarl.training.outcome import GroupOutcome
 from arenarl.training.step_records import rank_correlation
 from arenarl.trajectory import append_step
 

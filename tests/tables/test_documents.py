@@ -30,7 +30,7 @@ from arenarl.rollout.parity import Parity
 from arenarl.system.errors import UserError
 from arenarl.tables.documents import GENERATED, TRAVEL
 from arenarl.tournament.play import run_tournament
-from arenarl.training.rewarding import GroupOutcome
+from arenarl.training.outcome import GroupOutcome
 from arenarl.training.step_records import outcome_metrics
 from arenarl.training.watching import watch_metrics
 from arenarl.trajectory import Query, RolloutGroup, Trajectory

@@ -16,7 +16,8 @@ from arenarl.domains.travel.teacher import Teacher
 from arenarl.domains.travel.truth import examine
 from arenarl.judges.embedded import EmbeddedJudge
 from arenarl.judges.judge import cached_examiner, true_quality
-from arenarl.training.rewarding import REWARDS, GroupOutcome
+from arenarl.training.outcome import GroupOutcome
+from arenarl.training.rewarding import REWARDS
 from arenarl.training.step_records import group_records, outcome_metrics
 from arenarl.trajectory import RolloutGroup
 
