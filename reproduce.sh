@@ -22,6 +22,7 @@ turns()     { for name in short long scaling; do CONFIG=configs/methods/${name}_
 tables()    { python -m arenarl.tables "$@"; }
 table2()    { tables table2 "$@"; }
 table3()    { tables table3 "$@"; }
+table3_research() { tables table3_research "$@"; }
 fig1()      { tables fig1 "$@"; }
 fig4a()     { tables fig4a "$@"; }
 fig4c()     { tables fig4c "$@"; }
@@ -148,7 +149,7 @@ usage() {
   echo "  difficulty                    how often the SFT policy answers each closed query, before RL"
   echo "  baselines                     GRPO and GSPO with pointwise rewards, and a judge without errors, from the same SFT policy"
   echo "  turns                         few turns in RL, many, and from few to many (ScalingInter-RL), with pass@k and test-time turns"
-  echo "  table2 | table3 | fig1 | fig4a | fig4c | ablations | noise | noise_strength | tournament_grpo    a table or figure of the papers → results/<its name>"
+  echo "  table2 | table3 | table3_research | fig1 | fig4a | fig4c | ablations | noise | noise_strength | tournament_grpo    a table or figure of the papers → results/<its name>"
   echo "  textcraft | babyai | agentgym    a world of AgentGym-RL, or both: its methods, and ArenaRL → results/textcraft, results/babyai"
   echo "  all                           all of these tables; --quick, --row, --seed, --again (--help tells)"
   echo "  readme                        every generated part of README and docs"
@@ -173,7 +174,7 @@ stage=${1:-}
 [ "$stage" != research ] || CONFIG=configs/research/quickstart.yaml
 case "$stage" in
   quickstart | research | pipeline | data | sft | difficulty | rl | baselines | turns) shift; environment; check "$@"; "$stage" "$@" ;;
-  table2 | table3 | fig1 | fig4a | fig4c | ablations | noise | noise_strength | tournament_grpo | textcraft | babyai | agentgym | all) shift; environment; "$stage" "$@" ;;
+  table2 | table3 | table3_research | fig1 | fig4a | fig4c | ablations | noise | noise_strength | tournament_grpo | textcraft | babyai | agentgym | all) shift; environment; "$stage" "$@" ;;
   real_model | evaluate | report | readme | judge_check | judge_faults | bench | speed | bench_tools | bench_search | bench_mcp | bench_worlds | search_recall | fidelity | bench_tournament | test) shift; environment; "$stage" "$@" ;;
   test_vllm) shift; test_vllm "$@" ;;
   *) usage ;;

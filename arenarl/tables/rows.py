@@ -19,7 +19,9 @@ from arenarl.config.value_types import Bool, Float, Line, Name, PositiveInt, See
 from arenarl.system.errors import UserError
 
 FOLDER = Path("configs/tables")
-TABLES = ("table2", "table3", "fig1", "fig4a", "fig4c", "ablations", "noise", "noise_strength", "tournament_grpo", "textcraft", "babyai")
+TABLES = (
+    "table2", "table3", "table3_research", "fig1", "fig4a", "fig4c", "ablations", "noise", "noise_strength", "tournament_grpo", "textcraft", "babyai",
+)  # fmt: skip
 
 
 @dataclass
