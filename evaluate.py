@@ -3,24 +3,73 @@
     python evaluate.py --config configs/quickstart.yaml
     torchrun --nproc_per_node 8 evaluate.py --config configs/travel/rl_arenarl_qwen3_8b.yaml    # each process has its share of the queries
     python evaluate.py --config configs/quickstart.yaml --query "Find a quiet cafe within 3 km of Lotus Park in Chengdu."
+    python evaluate.py --config configs/benchmarks/writing.yaml --benchmark writingbench --items 100    # public benchmarks, docs/benchmarks.md
 
 Writes every judged trajectory and match to runs/<run>/evaluate and the table to results/<run>/summary.json; `python -m arenarl.report
 <run>` makes a page of them, and `inspect view` opens runs/<run>/inspect.json. Models behind an API stand beside checkpoints
 (`evaluate.api`). What was generated before, a checkpoint, a decoding and a sample at a time, is not generated again unless what it depends
-on changed (arenarl/evaluation/parts.py). With --query it answers that one query with the last of them and prints the trajectory. Rollout,
-judge and parsing code are those of training.
+on changed (arenarl/evaluation/parts.py). With --query it answers that one query with the last of them and prints the trajectory, with
+--benchmark it runs public benchmarks by their official formulas (arenarl/benchmarks). Rollout, judge and parsing code are those of training.
 """
 
+from argparse import ArgumentParser, Namespace
 from functools import lru_cache
 
 from arenarl.config.command_line import parse_arguments
+from arenarl.config.schema import Config, LLMConfig
 from arenarl.system.atomic_files import write_json
 from arenarl.system.errors import UserError, guarded
 
 
-def main() -> None:
-    config, arguments = parse_arguments(__doc__, lambda parser: parser.add_argument("--query", help="answer this one query and print the trajectory"))
+def add_options(parser: ArgumentParser) -> None:
+    parser.add_argument("--query", help="answer this one query and print the trajectory")
+    parser.add_argument("--benchmark", nargs="+", action="extend", metavar="NAME[=FILE]", help="run these public benchmarks instead")
+    parser.add_argument("--items", type=int, help="so many items of each benchmark, drawn at random; all without it")
+    parser.add_argument("--seed", type=int, default=0, help="which items are drawn")
 
+
+def check_arguments(arguments: Namespace, config: Config, processes: int) -> None:
+    """Raises UserError for options that do not fit together."""
+    if arguments.query and config.rollout.backend == "vllm" and processes > 1:
+        raise UserError("--query is answered by one process, and vLLM's engines start together; start the script with python, without torchrun")
+    if arguments.items is not None and (arguments.items < 1 or not arguments.benchmark):
+        raise UserError("--items says how many items of a --benchmark are drawn, 1 or more; it has no other use")
+
+
+def required_policies(config: Config) -> dict[str, str | LLMConfig]:
+    """What is evaluated, by name: folders that are there and that the back end can serve, and models behind an API. Raises UserError."""
+    from arenarl.rollout.backends import require_backend
+    from arenarl.rollout.policy import load_tokenizer, require_model
+    from arenarl.run.weights import refuse_other_starts
+
+    checkpoints = {name: require_model(policy) for name, policy in config.evaluated.items() if isinstance(policy, str)}
+    for checkpoint in checkpoints.values():
+        load_tokenizer(checkpoint)
+        require_backend(config.rollout, checkpoint, config.policy.dtype)
+    refuse_other_starts(checkpoints.values())
+    return config.evaluated | checkpoints  # in the order of the first
+
+
+def answer(config: Config, policy: str | LLMConfig, text: str) -> None:
+    """Print one trajectory, greedy."""
+    from arenarl.domains.domain import make_domain
+    from arenarl.domains.environments import environment_maker
+    from arenarl.llm.client import open_client
+    from arenarl.report.summary import print_trajectory
+    from arenarl.rollout.backends import make_policy_engine
+    from arenarl.rollout.engine import Attempt
+    from arenarl.trajectory import Query
+
+    query = Query("command-line", make_domain(config.environment, config.data).name, "", config.data.language, text)
+    client = open_client(config.llms_of("query"), config.judge, f"{config.run_name}/query")
+    engine = make_policy_engine(config, policy, environment_maker(config.environment, config.data.language, client, config.judge), client)
+    print_trajectory(query, engine.roll_out([Attempt(query, temperature=0.0, seed=config.seed)])[0])
+
+
+def main() -> None:
+    config, arguments = parse_arguments(__doc__, add_options)
+
+    from arenarl.benchmarks.run import run_benchmarks
     from arenarl.domains.domain import make_domain
     from arenarl.domains.environments import environment_maker
     from arenarl.evaluation.evaluation import Panel, baseline_cases, evaluate_policy, gather_cases, judge_trajectories, summarize
@@ -35,44 +84,33 @@ def main() -> None:
     from arenarl.plan.estimate import print_estimate
     from arenarl.report.inspect_log import write_inspect_log
     from arenarl.report.provenance import provenance
-    from arenarl.report.summary import print_table, print_trajectory, summary_of_run
-    from arenarl.rollout.backends import make_policy_engine, require_backend
-    from arenarl.rollout.engine import Attempt
-    from arenarl.rollout.policy import load_tokenizer, require_model
+    from arenarl.report.summary import print_table, summary_of_run
+    from arenarl.rollout.backends import make_policy_engine
     from arenarl.run.processes import join_processes, own_share
     from arenarl.run.stage import start_stage
     from arenarl.run.timing import timed
     from arenarl.run.tracking import log_summary, start_tracking
-    from arenarl.run.weights import refuse_other_starts
     from arenarl.system.progress import Bar, is_main_process, process_count, quiet_libraries
-    from arenarl.trajectory import Query, write_jsonl
+    from arenarl.trajectory import write_jsonl
 
     quiet_libraries()
-    if arguments.query and config.rollout.backend == "vllm" and process_count() > 1:
-        raise UserError("--query is answered by one process, and vLLM's engines start together; start the script with python, without torchrun")
+    check_arguments(arguments, config, process_count())
     join_processes(config)
-    checkpoints = {name: require_model(policy) for name, policy in config.evaluated.items() if isinstance(policy, str)}
-    for checkpoint in checkpoints.values():
-        load_tokenizer(checkpoint)
-        require_backend(config.rollout, checkpoint, config.policy.dtype)
-    refuse_other_starts(checkpoints.values())
-    policies = config.evaluated | checkpoints  # in the order of the first
-    domain = make_domain(config.environment, config.data)
+    policies = required_policies(config)
+    if arguments.benchmark:
+        run_benchmarks(config, policies, arguments.benchmark, arguments.items, arguments.seed)
+        return
     if arguments.query:
-        if not is_main_process():
-            return
-        client = open_client(config.llms_of("query"), config.judge, f"{config.run_name}/query")
-        make_environment = environment_maker(config.environment, config.data.language, client)
-        engine = make_policy_engine(config, list(policies.values())[-1], make_environment, client)
-        query = Query("command-line", domain.name, "", config.data.language, arguments.query)
-        print_trajectory(query, engine.roll_out([Attempt(query, temperature=0.0, seed=config.seed)])[0])
+        if is_main_process():
+            answer(config, list(policies.values())[-1], arguments.query)
         return
 
+    domain = make_domain(config.environment, config.data)
     queries, baselines = domain.read_test_set()
     refuse_without_truth("judge.eval", config.judge.eval, domain, queries)
     folder = start_stage(config, "evaluate", provenance)
     client = open_client(config.llms_of("evaluate"), config.judge, f"{config.run_name}/evaluate", folder)
-    make_environment = environment_maker(config.environment, config.data.language, client)
+    make_environment = environment_maker(config.environment, config.data.language, client, config.judge)
     examine = make_examiner(domain)
     judges = make_judges(config.judge.eval, domain, examine, client, config.seed)
     panel = Panel(judges, examine, Verifier(config.judge.verifier, client))

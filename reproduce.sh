@@ -22,11 +22,13 @@ turns()     { for name in short long scaling; do CONFIG=configs/methods/${name}_
 tables()    { python -m arenarl.tables "$@"; }
 table2()    { tables table2 "$@"; }
 table3()    { tables table3 "$@"; }
+table3_research() { tables table3_research "$@"; }
 fig1()      { tables fig1 "$@"; }
 fig4a()     { tables fig4a "$@"; }
 fig4c()     { tables fig4c "$@"; }
 ablations() { tables ablations "$@"; }
 noise()     { tables noise "$@"; }
+noise_strength() { tables noise_strength "$@"; }
 tournament_grpo() { tables tournament_grpo "$@"; }
 textcraft() { tables textcraft "$@"; }
 babyai()    { tables babyai "$@"; }
@@ -39,9 +41,17 @@ bench()     { python -m arenarl.studies.bench_training --config "$CONFIG" "$@"; 
 speed()     { python -m arenarl.studies.bench_speed --config "$CONFIG" "$@"; }
 bench_tools() { python -m arenarl.studies.bench_tools; }
 bench_search() { python -m arenarl.studies.bench_search "$@"; }
+bench_mcp() { python -m arenarl.studies.bench_mcp "$@"; }
 bench_worlds() { python -m arenarl.studies.bench_worlds "$@"; }
 search_recall() { python -m arenarl.studies.search_recall --config "$CONFIG" --set environment.search.embedder=all-minilm-l6-v2 "$@"; }
-fidelity()  { if [ "${1:-}" = --grid ]; then python -m arenarl.studies.noise_grid "${@:2}"; else python -m arenarl.studies.fidelity "$@"; fi; }
+fidelity() {
+  case "${1:-}" in
+    --grid) python -m arenarl.studies.noise_grid "${@:2}" ;;
+    --adaptive) python -m arenarl.studies.adaptive_pairs "${@:2}" ;;
+    --rivals) python -m arenarl.studies.rivals "${@:2}" ;;
+    *) python -m arenarl.studies.fidelity "$@" ;;
+  esac
+}
 bench_tournament() { python -m arenarl.studies.bench_tournament "$@"; }
 test()      { if [ "${1:-}" = --all ]; then test_all "${@:2}"; else python -m pytest -n 2 "$@"; fi; }
 
@@ -146,7 +156,7 @@ usage() {
   echo "  difficulty                    how often the SFT policy answers each closed query, before RL"
   echo "  baselines                     GRPO and GSPO with pointwise rewards, and a judge without errors, from the same SFT policy"
   echo "  turns                         few turns in RL, many, and from few to many (ScalingInter-RL), with pass@k and test-time turns"
-  echo "  table2 | table3 | fig1 | fig4a | fig4c | ablations | noise | tournament_grpo    a table or figure of the papers → results/<its name>"
+  echo "  table2 | table3 | table3_research | fig1 | fig4a | fig4c | ablations | noise | noise_strength | tournament_grpo    a table or figure of the papers → results/<its name>"
   echo "  textcraft | babyai | agentgym    a world of AgentGym-RL, or both: its methods, and ArenaRL → results/textcraft, results/babyai"
   echo "  all                           all of these tables; --quick, --row, --seed, --again (--help tells)"
   echo "  readme                        every generated part of README and docs"
@@ -156,9 +166,11 @@ usage() {
   echo "  speed                         this tree beside another commit, in interleaved pairs: --against COMMIT; --help tells the flags → results/speed.json"
   echo "  bench_tools                   tool calls per second"
   echo "  bench_search                  search queries per second on one core, over 100,000 pages; --pages for fewer"
+  echo "  bench_mcp                     32 calls of a second at once over one session with an MCP server → results/bench_mcp.json"
   echo "  bench_worlds                  steps a second of each world of AgentGym-RL, what an instance costs, several at once → results/bench_worlds.json"
   echo "  search_recall                 how often search finds the page that has the answer, by BM25 and by an embedding model; needs sentence-transformers"
-  echo "  fidelity                      how true each topology's ranking is, and what it costs; simulated, with the truth known. --grid: against as many pointwise calls"
+  echo "  fidelity                      how true each topology's ranking is, and what it costs; simulated, with the truth known. --grid: against as many pointwise calls;"
+  echo "                                --rivals: RULER, BRPO, TournO, checklists; --adaptive: matches in rounds"
   echo "  bench_tournament              seconds to rank 8 groups of 16 against the bound; --help tells the flags"
   echo "  test                          the tests of a contributor, minutes; --all: kills, several processes, whole scripts, browser, vLLM too"
   echo "  test_vllm                     vLLM, ZeRO-3 and LoRA, in an environment of its own"
@@ -172,8 +184,8 @@ case "$stage" in
 esac
 case "$stage" in
   quickstart | research | writing | writing_length | pipeline | data | sft | difficulty | rl | baselines | turns) shift; environment; check "$@"; "$stage" "$@" ;;
-  table2 | table3 | fig1 | fig4a | fig4c | ablations | noise | tournament_grpo | textcraft | babyai | agentgym | all) shift; environment; "$stage" "$@" ;;
-  real_model | evaluate | report | readme | judge_check | judge_faults | bench | speed | bench_tools | bench_search | bench_worlds | search_recall | fidelity | bench_tournament | test) shift; environment; "$stage" "$@" ;;
+  table2 | table3 | table3_research | fig1 | fig4a | fig4c | ablations | noise | noise_strength | tournament_grpo | textcraft | babyai | agentgym | all) shift; environment; "$stage" "$@" ;;
+  real_model | evaluate | report | readme | judge_check | judge_faults | bench | speed | bench_tools | bench_search | bench_mcp | bench_worlds | search_recall | fidelity | bench_tournament | test) shift; environment; "$stage" "$@" ;;
   test_vllm) shift; test_vllm "$@" ;;
   *) usage ;;
 esac

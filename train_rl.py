@@ -25,7 +25,7 @@ def main() -> None:
     from arenarl.domains.environments import environment_maker
     from arenarl.evaluation.curve import CurveRecorder
     from arenarl.evaluation.evaluation import Panel
-    from arenarl.judges.factory import make_judge, make_judges, refuse_without_truth
+    from arenarl.judges.factory import make_judge, make_judges, refuse_without_checklist, refuse_without_truth
     from arenarl.judges.judge import make_examiner
     from arenarl.judges.verifier import Verifier
     from arenarl.llm.client import open_client
@@ -42,6 +42,7 @@ def main() -> None:
     from arenarl.training.queries import refuse_other_pass_rates, training_queries
     from arenarl.training.rewarding import Arena
     from arenarl.training.trl_adapter import make_trainer, saved_if_stopped
+    from arenarl.training.watching import make_watcher
 
     start = require_model(config.sft_policy)
     require_backend(config.rollout, start, config.policy.dtype, arguments.check)
@@ -51,6 +52,7 @@ def main() -> None:
     domain = make_domain(config.environment, config.data)
     queries = training_queries(domain, config.rl, config.reward.name, config.pass_rates)
     refuse_without_truth("judge.train", [config.judge.train], domain, queries)
+    refuse_without_truth("judge.watch", config.judge.watching.values(), domain, queries)
     refuse_without_truth("judge.eval", config.judge.eval, domain, domain.read_split("test"))
     folder = start_stage(config, "rl", provenance)
     keep_start(folder, start)
@@ -60,15 +62,17 @@ def main() -> None:
 
     # query → trajectories: the policy and its tools, turn by turn
     client = open_client(config.llms_of("rl"), config.judge, f"{config.run_name}/rl", folder)  # the way to LLMs; None without any
-    make_environment = environment_maker(config.environment, config.data.language, client)
+    make_environment = environment_maker(config.environment, config.data.language, client, config.judge)
     engine = make_engine(config, tokenizer, make_environment)
 
     # group → tournament → ranks → rewards (Eqs. 3-6)
     examine = make_examiner(domain)
     judge = make_judge(config.judge.train, domain, examine, client, config.seed)
+    refuse_without_checklist(config.reward.name, judge, queries)
     verifier = Verifier(config.judge.verifier, client)
     bar = TrainingBar("rl")
     arena = Arena(judge, config.reward, config.tournament, config.group_stage, verifier, config.seed, watch=bar.note)
+    watcher = make_watcher(config, domain, examine, folder)  # scores a share of the groups and has no part in their rewards
 
     # every few steps: test queries against stored baselines
     panel = Panel(make_judges(config.judge.eval, domain, examine, client, config.seed), examine, verifier)
@@ -83,14 +87,16 @@ def main() -> None:
         if config.rl.method != "online":
             from arenarl.training.offline import Rounds
 
-            Rounds(config, folder, engine, arena, curve.record, stopwatch, bar).train(start, queries)
+            Rounds(config, folder, engine, arena, curve.record, stopwatch, bar, watcher).train(start, queries)
             return
-        trainer = make_trainer(config, folder, start, queries, engine, arena, examine, client, act=curve.record, has_acted=curve.has_point)
+        trainer = make_trainer(config, folder, start, queries, engine, arena, examine, client, curve.record, curve.has_point, watcher)
         trainer.add_callback(Survival(stopwatch))
         bar.attach(trainer)
         print_estimate(config, "rl")
         with saved_if_stopped(trainer, client):
             trainer.train(resume_from_checkpoint=last_checkpoint(folder))
+            if watcher:
+                watcher.close()
         save_policy(trainer, folder)
 
 

@@ -48,7 +48,7 @@ def main() -> None:
     start_tracking(config, folder)
     with timed(folder, "sft") as stopwatch:
         training = sft_arguments(config, folder)
-        make_environment = environment_maker(config.environment, config.data.language)
+        make_environment = environment_maker(config.environment, config.data.language, limits=config.judge)
         tools = make_environment().tools
         with training.main_process_first(local=False):  # one builds the tiny policy, the others read what it saved
             start = prepare_initial_policy(config.policy, folder / "initial", training_texts(data, config.environment.actions), tools, config.seed)

@@ -97,6 +97,9 @@ def prepare(domain: Domain, config: Config, folder: Path, settings: dict) -> dic
 
 def generate(domain: Domain, config: Config) -> Iterator[tuple[str, list]]:
     """The splits that the domain makes, by name, with a bar for the queries that the teacher solves."""
+    if config.environment.name == "mcp":
+        how = f"prepare it with --set environment.name={config.environment.domain} --set environment.mcp=[], or name data.source"
+        raise UserError(f"environment.name=mcp: the teacher works with the tools in this process; {how}")
     environment = make_environment(config.environment, config.data.language)
     with Bar("data", len(domain.subtasks) * config.data.test_per_subtask + config.data.sft_size) as bar:
         yield from domain.splits(environment, bar.over, open_client([config.data.research.rephraser], config.judge, f"{config.run_name}/data"))

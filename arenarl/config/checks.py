@@ -15,7 +15,10 @@ from arenarl.config.schema import (
     WITH_FORMAT_REWARD,
     Config,
     EnvironmentConfig,
+    JudgeConfig,
+    MCPServerConfig,
     ResearchDataConfig,
+    RewardConfig,
     RLConfig,
     RolloutConfig,
     TournamentConfig,
@@ -37,6 +40,10 @@ def check(config: Config) -> None:
         raise UserError(f"group_stage.final={config.group_stage.final}: must be below rollout.group_size, or nothing would be played")
     if config.reward.repeats > 1 and config.reward.name not in ("pointwise_answer", "pointwise_trajectory"):
         raise UserError(f"reward.repeats={config.reward.repeats} is of pointwise_answer and pointwise_trajectory, not of {config.reward.name}")
+    mixture = {"alpha": config.reward.alpha, "mixture_pairs": config.reward.mixture_pairs}
+    for key, value in mixture.items():
+        if config.reward.name != "mixture" and value != getattr(RewardConfig(), key):
+            raise UserError(f"reward.{key}={value} is of reward.name=mixture, not of {config.reward.name}; leave it out")
     _check_policies(config)
     _check_llms(config)
     _check_method(config)
@@ -44,9 +51,10 @@ def check(config: Config) -> None:
     _check_vllm(config.rollout)
     _check_tournament(config)
     _check_training(config)
-    if config.environment.name == "research":
+    if "research" in (config.environment.name, *(server.world for server in config.environment.mcp)):
         _check_search(config.environment)
     _check_address("environment.search.web.endpoint", config.environment.search.web.endpoint)
+    _check_mcp(config.environment)
     _check_turns(config)
     _check_research(config.data.research)
 
@@ -84,8 +92,11 @@ def _check_tournament(config: Config) -> None:
                 raise ValueError(
                     f"matches={tournament.matches}: {entrants} entrants would play {granted} matches, too few for each to play one; write n-1 or 2n-2"
                 )
+        size, played = config.rollout.group_size, tournament.elo_matches
+        if played is not None and 2 * played < size:
+            raise ValueError(f"elo_matches={played}: too few for each of {size} entrants to play one; leave it out for ⌈N log₂ N⌉")
     except ValueError as error:
-        raise UserError(f"tournament.{error}" if str(error).startswith("matches=") else f"tournament: {error}") from error
+        raise UserError(f"tournament.{error}" if str(error).startswith(("matches=", "elo_matches=")) else f"tournament: {error}") from error
 
 
 def _check_training(config: Config) -> None:
@@ -122,6 +133,29 @@ def _check_search(environment: EnvironmentConfig) -> None:
         raise UserError("environment.search.web.endpoint is missing: name the address of your SearXNG, such as http://127.0.0.1:8888/search")
 
 
+def _check_mcp(environment: EnvironmentConfig) -> None:
+    if bool(environment.mcp) != (environment.name == "mcp"):
+        how = "name a server: {command: [...]} or {url: ...}" if not environment.mcp else f"its servers would be left aside by {environment.name}"
+        raise UserError(f"environment.mcp and environment.name=mcp go together; {how}")
+    default = MCPServerConfig()
+    for number, server in enumerate(environment.mcp):
+        key = f"environment.mcp.{number}"
+        kinds = [kind for kind in ("command", "url", "world") if getattr(server, kind)]
+        if len(kinds) != 1:
+            raise UserError(f"{key}: name one of command, url and world, not {' and '.join(kinds) or 'none'}")
+        if "mcp" in (server.world, *(renamed.like for renamed in server.rename.values())):
+            raise UserError(f"{key}: world and like name an environment of this project with tools of its own, not mcp")
+        for name, of in {"env": "command", "variables": "command", "api_key_variable": "url", "api_key_parameter": "url"}.items():
+            if kinds != [of] and getattr(server, name) != getattr(default, name):
+                raise UserError(f"{key}.{name} is of {of}, not of {kinds[0]}; leave it out")
+        _check_address(f"{key}.url", server.url)
+        if server.api_key_parameter and not server.api_key_variable:
+            raise UserError(f"{key}.api_key_parameter carries the key that {key}.api_key_variable names; name that too")
+        for name, renamed in server.rename.items():
+            if bool(renamed.tool) == bool(renamed.function):
+                raise UserError(f"{key}.rename.{name}: name either the server's tool, or a function that makes its calls")
+
+
 def _check_turns(config: Config) -> None:
     try:
         config.turns  # noqa: B018 - building it checks it
@@ -151,10 +185,18 @@ def _check_policies(config: Config) -> None:
 
 
 def _check_llms(config: Config) -> None:
-    judges = {"judge.train": config.judge.train} | {f"judge.eval.{index}": judge for index, judge in enumerate(config.judge.eval)}
+    judges = {"judge.train": config.judge.train, "judge.watch": config.judge.watch}
+    judges |= {f"judge.eval.{index}": judge for index, judge in enumerate(config.judge.eval)}
+    if config.judge.watch != JudgeConfig() and not config.judge.watch_share:
+        raise UserError("judge.watch would watch nothing: set judge.watch_share, the share of the groups that it scores, such as 0.25")
     for key, judge in judges.items():
-        if judge.query_rubrics and (judge.name != "llm" or key != "judge.train"):
+        if judge.query_rubrics and (judge.name != "llm" or key not in ("judge.train", "judge.watch")):
             raise UserError(f"{key}.query_rubrics: only an LLM judge in training takes them; evaluation compares by the domain's dimensions")
+    if config.reward.name == "rubric_checklist" and config.judge.train.name == "llm" and not config.judge.train.query_rubrics:
+        raise UserError(
+            "reward.name=rubric_checklist needs items written for each query: set judge.train.query_rubrics, "
+            "which python -m arenarl.judges.query_rubrics --checklist writes"
+        )
     policies = {f"evaluate.api.{name}": llm for name, llm in config.evaluate.api.items()}
     others = {f"environment.{name}": llm for name, llm in config.environment.llms.items()}
     others |= {"judge.verifier": config.judge.verifier, "data.research.rephraser": config.data.research.rephraser}
@@ -176,7 +218,7 @@ def _check_method(config: Config) -> None:
     changed = (rl.advantage_ddof, rl.advantage_epsilon) != (default.advantage_ddof, default.advantage_epsilon)
     if changed and rl.advantage != "group_std":
         raise UserError(f"rl.advantage_ddof and rl.advantage_epsilon are of rl.advantage=group_std, not of {rl.advantage}; leave them out")
-    if rl.loss_type == "dr_grpo" and rl.advantage not in ("center", "leave_one_out"):
+    if rl.loss_type == "dr_grpo" and rl.advantage not in ("center", "leave_one_out", "none"):
         raise UserError(
             f"rl.loss_type=dr_grpo is for advantages without a standard deviation, not rl.advantage={rl.advantage}; "
             "set rl.advantage=center for Dr.GRPO, leave_one_out for RLOO"
@@ -195,6 +237,8 @@ def _check_method(config: Config) -> None:
         )
     if rl.method == "dpo" and (config.reward.name != "tournament" and not config.reward.tournament_if_equal or not config.tournament.bidirectional):
         raise UserError("rl.method=dpo takes its pairs from matches in both orders: set reward.name=tournament and tournament.bidirectional=true")
+    if rl.advantage == "none" and rl.method != "online":
+        raise UserError(f"rl.advantage=none is of rl.method=online, not of {rl.method}; leave it out")
     if rl.method != "online" and config.rollout.backend != "transformers":
         raise UserError(f"rl.method={rl.method} rolls out with rollout.backend=transformers, not {config.rollout.backend}")
     if rl.method != "online" and rl.deepspeed:

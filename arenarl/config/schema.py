@@ -24,8 +24,10 @@ from arenarl.config.value_types import (
     Int,
     JudgeName,
     LearningRate,
+    Line,
     Name,
     NonNegativeFloat,
+    OwnFunction,
     Points,
     PositiveFloat,
     PositiveInt,
@@ -183,9 +185,47 @@ class SearchConfig:
 
 
 @dataclass
+class RenamedToolConfig:
+    """A tool that the policy knows by another name (the key in `rename`), with other arguments, or that takes several of the server's."""
+
+    tool: Text | None = None  # the server's name of it
+    arguments: dict[Text, Text] = field(default_factory=dict)  # the policy's name of an argument → the server's; the others keep theirs
+    function: OwnFunction | None = None  # in place of `tool`: package.module:function, whose first argument `call` makes the server's calls
+    like: EnvironmentName | None = None  # one of our environments, whose tool of this name says description and arguments; null: the
+    # server's tool does, or the function's docstring
+
+
+@dataclass
+class MCPServerConfig:
+    """Whose tools a policy gets with `environment.name: mcp`: `command`, `url` or `world`. Not in the paper but for the services; our choices."""
+
+    command: list[Line] | None = None  # starts a server that talks over stdin and stdout: [uvx, amap-mcp-server]
+    url: Text | None = None  # of a server that talks streamable HTTP: http://127.0.0.1:8000/mcp
+    world: EnvironmentName | None = None  # tools of an environment of this project in this process, without a server: travel, research
+    allow: list[Text] | None = None  # the server's tools that the policy gets by their own names; null: all, [] none but those of `rename`
+    rename: dict[Text, RenamedToolConfig] = field(default_factory=dict)  # the policy's name of a tool → what answers; that tool then has no other
+    session: Literal["shared", "trajectory"] = "shared"  # one for all trajectories, for servers that only read; or one each, for those with a
+    # state, which is lost with it
+    cache: Bool = True  # of a shared session: keep what a call gave in judge.store, so that it is made once for all runs; errors are not kept
+    timeout_s: Seconds = 30.0  # a call that takes longer is an error that the policy sees; a server that does not even list its tools then is dead
+    start_timeout_s: Seconds = 120.0  # until a server has started and said hello; uvx and npx may have to fetch it first
+    concurrency: Few = 16  # calls under way at once in a process
+    max_chars: PositiveInt = 8000  # of a result; what is longer is cut
+    env: dict[VariableName, Line] = field(default_factory=dict)  # of `command`: variables and what they hold, beside PATH, HOME and the like
+    variables: list[VariableName] = field(default_factory=list)  # of `command`: variables of this process that are handed on: [AMAP_MAPS_API_KEY]
+    api_key_variable: VariableName | None = None  # of `url`: the environment variable that holds the server's key
+    api_key_parameter: Name | None = None  # of `url`: the parameter that carries the key; null: a bearer token
+
+    @property
+    def says(self) -> str:
+        """What names it in a message."""
+        return self.url or (" ".join(self.command) if self.command else f"the world {self.world}")
+
+
+@dataclass
 class EnvironmentConfig:
-    name: EnvironmentName = "travel"  # the tools: travel, research, a world of AgentGym-RL, a browser, none (query, thinking, text), or a class of
-    # your own as package.module:Class
+    name: EnvironmentName = "travel"  # the tools: travel, research, a world of AgentGym-RL, a browser, those of MCP servers, none (query,
+    # thinking, text), or a class of your own as package.module:Class
     domain: DomainName = "travel"  # of the queries: travel, research, writing, textcraft, babyai, one of your own as package.module:Class, or a name
     # that has nothing but a rubric, configs/rubrics/<domain>_<language>.yaml, for LLM judges and your own (arenarl/domains/domain.py)
     world_seed: Seed = 0  # makes the points of interest and timetables
@@ -194,6 +234,7 @@ class EnvironmentConfig:
     # who invents flights and trains in rollouts: the embedded world, or an LLM as in the paper (Appendix C), for runs with LLM judges
     search: SearchConfig = field(default_factory=SearchConfig)  # of `research`
     server: Text | None = None  # of a class that is an OpenEnv client: the address of its server
+    mcp: list[MCPServerConfig] = field(default_factory=list)  # of `mcp`: the servers whose tools the policy gets (docs/domains.md)
     schemas_in_prompt: Bool = True  # tell the policy the tools' JSON schemas; a tiny policy learns them from SFT instead
     actions: ActionForm = "tool_calls"  # how a policy acts: Qwen3's tool calls, or text, `Thought: … Action: …` (AgentGym), for
     # an environment with one tool that takes one text; no schemas are told then
@@ -208,6 +249,12 @@ class EnvironmentConfig:
     def llms(self) -> dict[str, LLMConfig]:
         """All that its tools may ask, by key."""
         return {"tickets": self.tickets} | {f"search.{name}": llm for name, llm in self.search.llms.items()}
+
+    @property
+    def made_of(self) -> list[str]:
+        """By name or import path, the environments and functions whose code its tools are."""
+        functions = [renamed.function for server in self.mcp for renamed in server.rename.values() if renamed.function]
+        return [self.name, *(server.world for server in self.mcp if server.world), *functions]
 
 
 @dataclass
@@ -265,6 +312,10 @@ class JudgeConfig(LLMConfig):
     length_bias: Points = 0.3  # points for a natural-log unit of answer length above the typical one
     typical_chars: PositiveInt = 90  # characters of such an answer; scores end at 0 and 10, so it decides where the bias is still felt
     rounding: Annotated[Float, Field(ge=1e-6, le=100)] = 0.5  # scores come in steps of this many points
+    listwise_noise: Spread = 1.0  # of a call that scores a whole group (reward.name=ruler): times as much of
+    # sigma_independent, sigma_call and position_bias
+    flip_rate: Annotated[Float, Field(ge=0, le=0.5)] | None = None  # of a checklist's items (reward.name=rubric_checklist): the share of answers
+    # that are wrong; null: as many as make an answer as reliable as a score by the noise above (arenarl/judges/embedded.py)
 
     @property
     def is_simulated(self) -> bool:
@@ -277,6 +328,9 @@ class JudgesConfig:
     train: JudgeConfig = field(default_factory=JudgeConfig)  # gives the reward (paper: Qwen3-Max)
     eval: Annotated[list[JudgeConfig], Field(min_length=1)] = field(default_factory=lambda: [JudgeConfig()])
     # win rate is their mean (5.3: two judges)
+    watch: JudgeConfig = field(default_factory=JudgeConfig)  # scores a share of RL's groups beside `train`, by itself, and has no part in any
+    # reward: it shows whether the policy gets better or learns to please its judge (docs/judges.md). Not in the paper; our choice
+    watch_share: Share = 0.0  # of the groups, drawn by `seed`, that it scores; 0: there is no watching judge
     verifier: LLMConfig = field(default_factory=LLMConfig)  # who says whether an answer is the known one: embedded compares them exactly but
     # for capitals, blanks and articles; llm asks the model (C.2, InfoAgent: o4-mini)
 
@@ -288,15 +342,24 @@ class JudgesConfig:
     max_cost: PositiveFloat | None = None  # the same in money, by price_in and price_out
     max_failure_share: Share = 0.2  # of the last 200 verdicts; above it the run stops, its checkpoint saved
 
+    @property
+    def watching(self) -> dict[str, JudgeConfig]:
+        """`watch` by its key, if it has a share of the groups."""
+        return {"judge.watch": self.watch} if self.watch_share else {}
+
 
 @dataclass
 class TournamentConfig:
     topology: TopologyName = "seeded_single_elimination"  # Section 4, Table 2; single_elimination has random seeds; balanced, not in the
-    # paper, spreads matches evenly; or one of your own, a class derived from Topology (docs/tournament.md)
+    # paper, spreads matches evenly; elo and random_reference are rivals' (docs/methods.md); or one of your own, a class derived from Topology
+    # (docs/tournament.md)
     placement: Literal["standard", "algorithm1"] = "standard"  # seeds in the bracket; algorithm1 is the paper's literal one
     bidirectional: Bool = True  # ask about a pair in both orders (Eq. 3); false asks once, and the position bias stays
     accumulate: Literal["mean", "sum"] = "mean"  # order inside a tier: 4.3's text says average, Algorithm 1 sums
     matches: Text = "2n-2"  # of balanced: a number, or a multiple of the entrants n. Not in the paper; our choice
+    elo_matches: PositiveInt | None = None  # of elo, and of reward.name=elo: matches; null is ⌈N log₂ N⌉ (TournO). At most one a pair
+    elo_estimate: Literal["sequential", "bradley_terry"] = "sequential"  # of elo: ratings that follow each match (TournO), or those that explain
+    # all outcomes best, whatever their order. Our choice
     ranking: Literal["bracket", "scores"] | None = None  # the topology's rules (Section 4), or a mixed-effects model of all scores
     # (not in the paper; our choice); null is bracket, and scores for balanced, which has no rules of its own
     timeout_s: Seconds | None = None  # a judge call that takes longer has failed; null waits. Not in the paper; our choice
@@ -330,11 +393,17 @@ class RewardConfig:
     # correctness: 1 for the known answer, 0 for another or none (C.1, InfoAgent), as `judge.verifier` finds. correctness_or_tournament: that
     # for queries with a known answer, the tournament for the others, so that one run can have both. Our choice.
     # environment: what a world with a state gives (AgentGym-RL), summed over the trajectory.
+    # ruler: one listwise call a group, shuffled, a score each (RULER, OpenPipe's ART). brpo: 1 for who beats a random member of the group, -1 for
+    # who loses to it, 0 for a draw and for itself (Writing-Zero), with rl.advantage=none. mixture: score of the trajectory and share of matches
+    # won, by `alpha` (TournO). elo: Elo ratings, from 0 for the lowest to 1 (TournO). rubric_checklist: weighted share of the items written for
+    # the query that the trajectory meets (Rubrics as Rewards); an LLM judge takes them from judge.train.query_rubrics.
     # Or a function of your own: (query, trajectories, judge) -> a reward each (docs/methods.md).
     entity_recall: Annotated[Float, Field(ge=0, lt=1)] = 0.0  # lambda of Eq. 8, InfoAgent: what a wrong answer gets for finding all entities of
     # a known answer's tree; below 1, so that it is worth less than the right one
     tournament_if_equal: Bool = False  # of environment and correctness: a group whose rewards are all equal is ranked by the tournament instead
     # (Reasoning Arena). Our choice
+    alpha: NonNegativeFloat = 3.0  # of mixture: r_point + exp(-alpha mean(r_point)) r_pair: pairs count less the better the group is. TournO's
+    mixture_pairs: Literal["win_rate", "elo"] = "win_rate"  # of mixture, r_pair: share of all others beaten, or Elo ratings as in elo (TournO: both)
     repeats: Few = 1  # of pointwise_answer and pointwise_trajectory: calls a trajectory, whose mean it gets; a control that pays for as many
     # calls as a tournament. Not in the papers; our choice
 
@@ -384,11 +453,11 @@ class RLConfig:
     # the best of its group, of outcomes success. AgentGym-RL keeps successes
 
     # What makes the method, with `reward.name`. configs/methods/ spells each one out.
-    advantage: Literal["group_std", "center", "leave_one_out", "batch_std", "decoupled", "gae"] = "group_std"
+    advantage: Literal["group_std", "center", "leave_one_out", "batch_std", "decoupled", "gae", "none"] = "group_std"
     # of a trajectory in its group. group_std: reward less the mean, by the standard deviation (Eq. 7; GRPO, GSPO, DAPO). center: less
     # the mean (Dr.GRPO). leave_one_out: less the mean of the others (RLOO). batch_std: less the mean, by the standard deviation of all
     # that over the step (REINFORCE++ with baseline). decoupled: reward and validity, each as in group_std, summed and standardised
-    # over the step (GDPO). gae: of a token, by a critic (PPO; arenarl/training/ppo.py)
+    # over the step (GDPO). gae: of a token, by a critic (PPO; arenarl/training/ppo.py). none: the reward as it is (BRPO)
     advantage_ddof: Annotated[Int, Field(ge=0, le=1)] = 1  # of group_std: the variance divides by N - ddof; the paper does not say. TRL's choice
     advantage_epsilon: NonNegativeFloat = 1.0e-4  # of group_std: added to the standard deviation in Eq. 7; the paper gives no value. TRL's choice
     discount: Annotated[Float, Field(ge=0, le=1)] = 1.0  # of gae: what a reward is still worth a token before it. AgentGym-RL's
@@ -479,9 +548,12 @@ class Config:
         """Whom a stage may ask: judges, verifier, simulated tools, policies behind an API. Those named `embedded` are no LLMs."""
         judge = self.judge
         judges = {
-            "rl": [judge.train, *judge.eval, judge.verifier], "evaluate": [*judge.eval, judge.verifier], "difficulty": [judge.verifier]
-        }.get(stage, [judge.train])  # fmt: skip
-        policies = self.evaluate.api.values() if stage in ("evaluate", "query") else []
+            "rl": [judge.train, *judge.watching.values(), *judge.eval, judge.verifier],
+            "evaluate": [*judge.eval, judge.verifier],
+            "difficulty": [judge.verifier],
+            "benchmarks": judge.eval[:1],
+        }.get(stage, [judge.train])
+        policies = self.evaluate.api.values() if stage in ("evaluate", "query", "benchmarks") else []
         return [*judges, *self.environment.llms.values(), *policies]
 
     @property

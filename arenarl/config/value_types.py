@@ -53,10 +53,13 @@ _NAME = r"\w[\w.-]{0,99}"
 _OF_NAMES = "letters, digits, . _ and -, the first neither . nor -"
 _CLASS = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*(?:\.[^\W\d]\w*)*"
 _OWN = "or a class of your own as package.module:Class"
-TOPOLOGIES = ("seeded_single_elimination", "anchor", "round_robin", "single_elimination", "double_elimination", "swiss", "balanced")
+TOPOLOGIES = (
+    "seeded_single_elimination", "anchor", "round_robin", "single_elimination", "double_elimination", "swiss", "balanced",
+    "elo", "random_reference",
+)  # fmt: skip
 REWARDS = (
     "tournament", "pointwise_answer", "pointwise_trajectory", "tournament_grpo", "win_rate", "pointwise_implicit", "pointwise_explicit",
-    "environment", "correctness", "correctness_or_tournament",
+    "environment", "correctness", "correctness_or_tournament", "ruler", "brpo", "mixture", "elo", "rubric_checklist",
 )  # fmt: skip
 
 def _one_of(names: tuple[str, ...], kind: str = "Class") -> tuple[AfterValidator, WithJsonSchema]:
@@ -87,10 +90,11 @@ VariableName = Annotated[Text, _written(r"[A-Za-z_][A-Za-z0-9_]*", "must be the 
 DimensionName = Annotated[str, _written(r"(?!model_)[A-Za-z]\w{0,60}", "must be a word, such as answer_clarity")]  # a field of a judge's reply
 JudgeName = Annotated[Text, *_one_of(("embedded", "llm"))]
 _DOMAINS = ("travel", "research", "writing", "textcraft", "babyai", "sciworld", "searchqa")
-_ENVIRONMENTS = ("travel", "research", "textcraft", "babyai", "sciworld", "browsergym", "none")
+_ENVIRONMENTS = ("travel", "research", "textcraft", "babyai", "sciworld", "browsergym", "mcp", "none")
 EnvironmentName = Annotated[Text, *_one_of(_ENVIRONMENTS)]
 TopologyName = Annotated[Text, *_one_of(TOPOLOGIES)]
 RewardName = Annotated[Text, *_one_of(REWARDS, "function")]
+OwnFunction = Annotated[Text, _written(_CLASS, "must be a function of your own as package.module:function")]
 DomainName = Annotated[Text, _written(f"{_NAME}|{_CLASS}", f"choose {', '.join(_DOMAINS)}, the name of a rubric, {_OWN}")]
 ActionForm = Literal["tool_calls", "text"]
 DeviceName = Annotated[Text, _written(r"cpu|mps|(?:cuda|xpu|npu)(?::\d{1,3})?", "must be a device such as cpu, cuda or cuda:1")]

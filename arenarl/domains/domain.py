@@ -54,6 +54,10 @@ class Truth:
         """The same with what an LLM says of a known answer in place of the exact comparison; None: no verdict could be had."""
         return self
 
+    def checklist(self) -> dict[str, bool]:
+        """What the query's constraints ask for, by name: whether it is met. The names are the same for every trajectory of a query."""
+        return {}
+
     def believed(self) -> "Truth":
         """The same as it looks to who does not see the tool results, and has to believe what the answer states."""
         return self

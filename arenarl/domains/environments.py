@@ -4,17 +4,20 @@ What the rollout engine needs from one, arenarl/rollout/environment.py says. Imp
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
-from arenarl.config.schema import EnvironmentConfig
+from arenarl.config.schema import EnvironmentConfig, JudgesConfig
 from arenarl.rollout.environment import Environment
 from arenarl.rollout.openenv_environment import OpenEnvEnvironment, action_class
 from arenarl.rollout.trl_environment import TRLEnvironment
+from arenarl.system.errors import UserError
 from arenarl.system.imports import named
 
 if TYPE_CHECKING:
     from arenarl.llm.client import LLMClient
+    from arenarl.rollout.mcp_environment import Toolbox
 
 ENVIRONMENTS = {
     "travel": "arenarl.domains.travel.tools:TravelEnvironment",
@@ -23,6 +26,7 @@ ENVIRONMENTS = {
     "babyai": "arenarl.domains.agentgym.babyai:BabyAIEnvironment",
     "browsergym": "arenarl.domains.agentgym.browsergym:BrowserGymEnvironment",
     "sciworld": "arenarl.domains.agentgym.sciworld:SciWorldEnvironment",
+    "mcp": "arenarl.rollout.mcp_environment:MCPEnvironment",
     "none": "arenarl.rollout.no_tools:NoTools",
 }
 
@@ -36,12 +40,18 @@ def environment_class(name: str) -> Any:
     return named(ENVIRONMENTS.get(name, name), "environment.name")
 
 
-def environment_maker(config: EnvironmentConfig, language: str, client: "LLMClient | None" = None) -> Callable[[], Environment]:
-    """Makes instances of what `environment.name` names. With a `client`, an LLM invents tickets or writes snippets where the config says so.
+def environment_maker(
+    config: EnvironmentConfig, language: str, client: "LLMClient | None" = None, limits: JudgesConfig | None = None
+) -> Callable[[], Environment]:
+    """Makes instances of what `environment.name` names. With a `client`, an LLM invents tickets or writes snippets where the config says so;
+    with `limits`, the store that they name keeps the calls of MCP servers.
 
     Raises:
         UserError: the class that `name` names cannot be had.
     """
+    if config.name == "mcp":
+        open_toolbox = cache(partial(_open_toolbox, config, language, client, limits))
+        return lambda: open_toolbox().make()
     made = environment_class(config.name)
     if config.name in ENVIRONMENTS:
         make = partial(made.from_config, config, language, client)
@@ -52,6 +62,20 @@ def environment_maker(config: EnvironmentConfig, language: str, client: "LLMClie
     else:
         make = partial(made, config, language)
     return cache(make) if getattr(made, "shared", False) else make
+
+
+def _open_toolbox(config: EnvironmentConfig, language: str, client: "LLMClient | None", limits: JudgesConfig | None) -> "Toolbox":
+    """Raises UserError where the SDK, a server or a tool that the config names cannot be had."""
+    try:
+        from arenarl.rollout.mcp_environment import Toolbox
+    except ImportError as error:
+        raise UserError(f"environment.name=mcp needs a package that is not installed ({error}): pip install mcp==2.3.0") from error
+
+    @cache
+    def world_of(name: str) -> Environment:
+        return make_environment(replace(config, name=name), language, client)
+
+    return Toolbox(config.mcp, world_of, limits)
 
 
 def make_environment(config: EnvironmentConfig, language: str, client: "LLMClient | None" = None) -> Environment:

@@ -5,7 +5,7 @@ Verdicts and figures are made anew each time, LLMs' from their store, so an edit
 
 import inspect
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from functools import lru_cache
 from modulefinder import ModuleFinder
@@ -49,10 +49,14 @@ class Part:
         write_json(self.path, {"fingerprint": self.fingerprint})
 
 
-def fingerprint(config: Config, policy: str | LLMConfig) -> str:
-    """Hash of all that a policy's trajectories depend on: weights, queries, settings, code. A hub id or a model's name stands for its weights."""
+def fingerprint(config: Config, policy: str | LLMConfig, queries: Iterable[Path] | None = None) -> str:
+    """Hash of all that a policy's trajectories depend on: weights, queries, settings, code. A hub id or a model's name stands for its weights.
+
+    `queries` are the files with them, by default the test split's.
+    """
     weights = hash_weights(policy) if isinstance(policy, str) else asdict(policy)
-    paths = [*Path(config.data.folder).glob("test_queries.jsonl"), *generating_files(config.environment.name)]
+    asked = Path(config.data.folder).glob("test_queries.jsonl") if queries is None else queries
+    paths = [*asked, *generating_files(*config.environment.made_of)]
     settings = asdict(config)
     read = {key: settings[key] for key in ("seed", "threads", "policy", "data", "environment", "rollout")}
     told = system_prompt(config)
@@ -60,12 +64,12 @@ def fingerprint(config: Config, policy: str | LLMConfig) -> str:
 
 
 @lru_cache
-def generating_files(environment: str) -> tuple[Path, ...]:
-    """The code that trajectories depend on, and what it tells LLMs: arenarl/rollout, the environment's module, and all that these import.
+def generating_files(*environments: str) -> tuple[Path, ...]:
+    """The code that trajectories depend on, and what it tells LLMs: arenarl/rollout, the environments' modules, and all that these import.
 
     Without arenarl/config and arenarl/system: what a setting is, and how seeds derive, the fingerprint holds itself.
     """
-    roots = [*(ROOT / "arenarl" / "rollout").glob("*.py"), Path(inspect.getfile(environment_class(environment)))]
+    roots = [*(ROOT / "arenarl" / "rollout").glob("*.py"), *(Path(inspect.getfile(environment_class(name))) for name in environments)]
     finder = ModuleFinder([str(ROOT)], excludes=["arenarl.config", "arenarl.system"])
     for root in roots:
         finder.run_script(str(root))

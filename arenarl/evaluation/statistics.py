@@ -7,7 +7,7 @@ the spread between training seeds, which `tables/over_seeds.py` is for. A figure
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -55,6 +55,11 @@ def mean(values: Sequence[float], strata: Sequence[str], resamples: int, seed: i
             return np.where(count > 0, weights @ filled[members] / count, np.nan)
 
     return _stratified(statistic, strata, queries, resamples, seed)
+
+
+def weighted(statistic: Callable[[np.ndarray], np.ndarray], cases: int, resamples: int, seed: int) -> dict[str, Any]:
+    """Any statistic of so many cases, each a query of its own, by how often each counts: (resamples, cases) -> (resamples,)."""
+    return _stratified(lambda members, weights: statistic(weights), [""] * cases, None, resamples, seed)
 
 
 def agreement(one: np.ndarray, other: np.ndarray) -> dict[str, Any]:

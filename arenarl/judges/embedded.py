@@ -12,11 +12,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from arenarl.config.schema import JudgeConfig
+from arenarl.domains.domain import Truth
 from arenarl.domains.rubrics import Rubric
 from arenarl.judges.judge import NO_TRUTH, Examiner, Verdict, rubric_of
 from arenarl.system.errors import UserError
 from arenarl.system.seeds import stable_seed
 from arenarl.trajectory import Query, Trajectory
+
+_LISTWISE = "score_together"
+SPREAD = 1.6  # points: standard deviation of quality in a group, as the tables' runs have it (1.4 to 1.8, results/LOG.md)
 
 
 class EmbeddedJudge:
@@ -58,6 +62,36 @@ class EmbeddedJudge:
         """Every call drifts on its own, so a mean over dimensions averages the drift out as well, at as many calls."""
         return self.verdict(query, [trajectory], (dimension,), ("score_dimension", dimension, repeat)).dimensions[0][dimension]
 
+    async def score_together(self, query: Query, trajectories: Sequence[Trajectory], repeat: int = 0) -> list[float] | None:
+        """One drift for all, the noise of a single score each, and a lead that falls evenly over the places: `listwise_noise` times as much."""
+        return [one["overall"] for one in self.verdict(query, trajectories, ("overall",), (_LISTWISE, repeat)).dimensions]
+
+    def checklist(self, query: Query) -> dict[str, float]:
+        """The query's constraints, of equal weight."""
+        if not (items := self._examined(query, Trajectory(query.query_id, [], "no_answer")).checklist()):
+            raise UserError(f"judge: query {query.query_id} has no constraints for a checklist; take another reward, or an LLM judge")
+        return dict.fromkeys(items, 1.0)
+
+    async def check_items(self, query: Query, trajectory: Trajectory, repeat: int = 0) -> dict[str, bool] | None:
+        """The truth, of which each answer is turned round with the chance `flip_rate`, independently."""
+        met = self._examined(query, trajectory).checklist()
+        text, rate = json.dumps(trajectory.messages, sort_keys=True), self.flip_rate(query)
+        rng = np.random.default_rng(stable_seed(self.seed, query.query_id, ("check_items", repeat), [text]))
+        return {name: bool(is_met ^ (rng.random() < rate)) for name, is_met in met.items()}
+
+    def flip_rate(self, query: Query) -> float:
+        """Of an item: the config's, or the one that makes an answer as reliable as a pointwise score of the whole.
+
+        Asked again, a score agrees with itself with the correlation r = spread² / (spread² + noise²); an answer that is yes as often as no, and
+        turned round with chance p, with (1 - 2p)². Both are the same at p = (1 - sqrt(r)) / 2.
+        """
+        config = self.config
+        if config.noise == "none" or config.flip_rate is not None:
+            return 0.0 if config.noise == "none" else config.flip_rate
+        averaged = sum(weight**2 for weight in self.weights(query).values())
+        noise = averaged * config.sigma_independent**2 + config.sigma_call**2 + config.sigma_sticky**2
+        return (1 - math.sqrt(SPREAD**2 / (SPREAD**2 + noise))) / 2
+
     def verdict(self, query: Query, shown: Sequence[Trajectory], dimensions: tuple[str, ...], call: tuple) -> Verdict:
         """Scores on `dimensions`, of which `overall` is the total; `call` tells apart calls that show the same.
 
@@ -67,25 +101,28 @@ class EmbeddedJudge:
         if self.config.noise == "none":
             return Verdict(tuple({name: truth[name] for name in dimensions} for truth in truths), total)
         texts = [json.dumps(trajectory.messages, sort_keys=True) for trajectory in shown]
+        times = self.config.listwise_noise if _LISTWISE in call else 1.0
         rng = np.random.default_rng(stable_seed(self.seed, query.query_id, call, texts))
-        drift = rng.normal(0.0, self.config.sigma_call)
+        drift = rng.normal(0.0, times * self.config.sigma_call)
         scores = []
         for position, (truth, text, trajectory) in enumerate(zip(truths, texts, shown, strict=True)):
             taste = np.random.default_rng(stable_seed(self.seed, "taste", query.query_id, text)).normal(0.0, self.config.sigma_sticky)
-            lead = self.config.position_bias * (1 - 2 * position / (len(shown) - 1)) if len(shown) > 1 else 0.0
+            lead = times * self.config.position_bias * (1 - 2 * position / (len(shown) - 1)) if len(shown) > 1 else 0.0
             length = self.config.length_bias * math.log(max(1, len(trajectory.answer)) / self.config.typical_chars)
-            independent = rng.normal(0.0, self.config.sigma_independent, len(dimensions))
+            independent = rng.normal(0.0, times * self.config.sigma_independent, len(dimensions))
             noisy = [truth[name] + drift + taste + lead + length + noise for name, noise in zip(dimensions, independent, strict=True)]
             scores.append({name: self._rounded(score) for name, score in zip(dimensions, noisy, strict=True)})
         return Verdict(tuple(scores), total)
 
     def _truth(self, query: Query, trajectory: Trajectory) -> dict[str, float]:
         """The dimensions and their total. A judge that does not see the tool results has to believe the facts that an answer states."""
-        truth, rubric = self.examine(query, trajectory), self._rubric(query)
-        if truth is None:
-            raise UserError(f"judge: query {query.query_id} has no truth for the embedded judge: {NO_TRUTH}")
-        dimensions = (truth if self.config.show_tool_results else truth.believed()).dimensions()
+        rubric, dimensions = self._rubric(query), self._examined(query, trajectory).dimensions()
         return {**dimensions, "overall": rubric.total({name: dimensions[name] for name in rubric.names})}
+
+    def _examined(self, query: Query, trajectory: Trajectory) -> Truth:
+        if (truth := self.examine(query, trajectory)) is None:
+            raise UserError(f"judge: query {query.query_id} has no truth for the embedded judge: {NO_TRUTH}")
+        return truth if self.config.show_tool_results else truth.believed()
 
     def _rounded(self, score: float) -> float:
         step = self.config.rounding

@@ -1,6 +1,6 @@
 """The judges that `judge.train` and `judge.eval` name, and the verifier. What does not fit the domain is refused here, before any work."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from arenarl.config.schema import JudgeConfig
@@ -44,11 +44,17 @@ def make_judges(
     return [make_judge(config, domain, examine, client, seed, f"eval{index}") for index, config in enumerate(configs)]
 
 
-def refuse_without_truth(key: str, judges: Sequence[JudgeConfig], domain: Domain, queries: Sequence[Query]) -> None:
+def refuse_without_truth(key: str, judges: Iterable[JudgeConfig], domain: Domain, queries: Sequence[Query]) -> None:
     """Raises UserError if an embedded judge is to score trajectories of queries without a truth."""
     missing = [query.query_id for query in queries if not domain.has_truth(query)]
     if missing and any(judge.name == "embedded" for judge in judges):
         raise UserError(f"{key}: {len(missing)} of {len(queries)} queries, first {missing[0]}, have no truth for the embedded judge: {NO_TRUTH}")
+
+
+def refuse_without_checklist(reward: str, judge: Judge, queries: Sequence[Query]) -> None:
+    """Raises UserError if the reward goes by checklists, and the judge has none for a query."""
+    for query in queries if reward == "rubric_checklist" else ():
+        judge.checklist(query)
 
 
 def _query_rubrics(path: Path, domain: Domain) -> Callable[[Query], Rubric]:

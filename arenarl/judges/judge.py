@@ -51,6 +51,15 @@ class Judge(Protocol):
     async def score_dimension(self, query: Query, trajectory: Trajectory, dimension: str, repeat: int = 0) -> float | None:
         """One call about one dimension of the rubric, 0..10. Explicit scoring (Appendix E), Tournament-GRPO."""
 
+    async def score_together(self, query: Query, trajectories: Sequence[Trajectory], repeat: int = 0) -> list[float] | None:
+        """One listwise call that shows all in this order: a score each, 0..10 (RULER). None: no verdict on all of them."""
+
+    def checklist(self, query: Query) -> dict[str, float]:
+        """What each item of this query's checklist weighs."""
+
+    async def check_items(self, query: Query, trajectory: Trajectory, repeat: int = 0) -> dict[str, bool] | None:
+        """One call that says of every item of the checklist whether it is met (Rubrics as Rewards). None: no verdict on all of them."""
+
 
 def rubric_of(query: Query) -> Rubric:
     """Its domain's."""

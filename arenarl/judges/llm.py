@@ -1,14 +1,14 @@
 """The LLM judge: what `judge` promises, asked of a model behind an OpenAI-compatible API.
 
-Prompt and structure come from `prompts`, the call from `llm/client.py`. A score out of range, a missing dimension or a winner that
-was not shown makes a reply unusable. Scores are read from the reply, totals are computed from the rubric's weights.
+Prompt and structure come from `prompts`, the call from `llm/client.py`. A score out of range, a missing dimension, an agent that is listed twice
+or was not shown makes a reply unusable. Scores are read from the reply, totals are computed from the rubric's weights.
 """
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, Field, create_model
+from pydantic import AfterValidator, BaseModel, Field, StrictBool, create_model
 
 from arenarl.config.schema import JudgeConfig
 from arenarl.domains.rubrics import Rubric
@@ -47,6 +47,32 @@ def winners_reply(agents: int, winners: int) -> type[BaseModel]:
     return create_model("Winners", __base__=JSONReply, winners=(numbers, ...))
 
 
+class ListedScore(JSONReply):
+    agent: Annotated[int, Field(strict=True)]
+    explanation: str
+    score: Score
+
+
+@lru_cache
+def listwise_reply(agents: int) -> type[BaseModel]:
+    """{"scores": [{"agent": its number, from 1, "explanation": …, "score": …}, …]}, every agent once, in any order."""
+
+    def each_once(scores: list[ListedScore]) -> list[ListedScore]:
+        if sorted(one.agent for one in scores) != list(range(1, agents + 1)):
+            raise ValueError(f"each agent from 1 to {agents} must stand there once")
+        return scores
+
+    listed = Annotated[list[ListedScore], Field(min_length=agents, max_length=agents), AfterValidator(each_once)]
+    return create_model("Scores", __base__=JSONReply, scores=(listed, ...))
+
+
+@lru_cache
+def checklist_reply(items: tuple[str, ...]) -> type[BaseModel]:
+    """{"items": {item: whether it is met, …}}"""
+    answers = create_model("Items", __base__=JSONReply, **dict.fromkeys(items, (StrictBool, ...)))
+    return create_model("Checklist", __base__=JSONReply, items=(answers, ...))
+
+
 class LLMJudge:
     """Args:
     rubric: a query's; the domain's, or one written for it (Tournament-GRPO, Appendix A).
@@ -78,6 +104,23 @@ class LLMJudge:
 
     async def score_dimension(self, query: Query, trajectory: Trajectory, dimension: str, repeat: int = 0) -> float | None:
         return await self._one_score("dimension", query, trajectory, self._shown_rubric(query, False).only(dimension), repeat)
+
+    async def score_together(self, query: Query, trajectories: Sequence[Trajectory], repeat: int = 0) -> list[float] | None:
+        """Matched by the agents' numbers: a reply may list them in any order."""
+        count = len(trajectories)
+        one_form = '{"agent": <number>, "explanation": "<one sentence>", "score": <0-10>}'
+        reply = Reply("listwise", '{"scores": [' + ", ".join([one_form] * count) + "]}", {"count": count})
+        said = await self._ask(query, trajectories, self._shown_rubric(query, False), reply, listwise_reply(count), False, repeat)
+        return None if said is None else [one.score for one in sorted(said.scores, key=lambda one: one.agent)]
+
+    def checklist(self, query: Query) -> dict[str, float]:
+        return self.weights(query)
+
+    async def check_items(self, query: Query, trajectory: Trajectory, repeat: int = 0) -> dict[str, bool] | None:
+        rubric = self._shown_rubric(query, False)
+        reply = Reply("checklist", '{"items": {' + ", ".join(f'"{name}": <true or false>' for name in rubric.names) + "}}")
+        said = await self._ask(query, [trajectory], rubric, reply, checklist_reply(rubric.names), False, repeat)
+        return None if said is None else said.items.model_dump()
 
     async def _scores(self, task: str, query: Query, trajectories: Sequence[Trajectory], answer_only: bool, repeat: int) -> Verdict | None:
         rubric = self._shown_rubric(query, answer_only)

@@ -23,10 +23,7 @@ class OwnJudge:
         self._said: set[str] = set()
 
     def weights(self, query: Query) -> dict[str, float]:
-        weights = self.judge.weights(query)
-        if not isinstance(weights, Mapping) or not weights or not all(is_number(weight) and weight > 0 for weight in weights.values()):
-            raise UserError(f"{self.name}.weights must return what each dimension of the rubric weighs, above 0, not {weights!r}")
-        return dict(weights)
+        return self._checked("weights", self.judge.weights(query))
 
     async def compare(self, query: Query, first: Trajectory, second: Trajectory, repeat: int = 0) -> Verdict | None:
         return await self._ask(_verdict_on(2), "compare", query, first, second, repeat)
@@ -42,6 +39,22 @@ class OwnJudge:
 
     async def score_dimension(self, query: Query, trajectory: Trajectory, dimension: str, repeat: int = 0) -> float | None:
         return await self._ask(_score, "score_dimension", query, trajectory, dimension, repeat)
+
+    async def score_together(self, query: Query, trajectories: Sequence[Trajectory], repeat: int = 0) -> list[float] | None:
+        return await self._ask(_scores_of(len(trajectories)), "score_together", query, trajectories, repeat)
+
+    def checklist(self, query: Query) -> dict[str, float]:
+        if not hasattr(self.judge, "checklist"):
+            raise UserError(f"{self.name} has no checklist, which reward.name=rubric_checklist asks for; docs/judges.md shows one")
+        return self._checked("checklist", self.judge.checklist(query))
+
+    async def check_items(self, query: Query, trajectory: Trajectory, repeat: int = 0) -> dict[str, bool] | None:
+        return await self._ask(_answers_to(tuple(self.checklist(query))), "check_items", query, trajectory, repeat)
+
+    def _checked(self, method: str, weights: Any) -> dict[str, float]:
+        if not isinstance(weights, Mapping) or not weights or not all(is_number(weight) and weight > 0 for weight in weights.values()):
+            raise UserError(f"{self.name}.{method} must return what each dimension of the rubric weighs, above 0, not {weights!r}")
+        return dict(weights)
 
     async def _ask(self, read: Callable[[Any], Any], method: str, *arguments: Any) -> Any:
         said, error = await attempt(lambda: getattr(self.judge, method)(*arguments), read, None)
@@ -69,6 +82,24 @@ def _positions_in(shown: int) -> Callable[[Any], list[int]]:
         if isinstance(said, bytes) or not all(is_number(place) and isinstance(place, Integral) and 0 <= place < shown for place in said):
             raise ValueError(f"not positions among the {shown} shown: {said!r:.200}")
         return list(map(int, said))
+
+    return read
+
+
+def _scores_of(shown: int) -> Callable[[Any], list[float]]:
+    def read(said: Any) -> list[float]:
+        if not isinstance(said, (list, tuple)) or len(said) != shown:
+            raise ValueError(f"not a score for each of the {shown} shown: {said!r:.200}")
+        return [_score(one) for one in said]
+
+    return read
+
+
+def _answers_to(items: tuple[str, ...]) -> Callable[[Any], dict[str, bool]]:
+    def read(said: Any) -> dict[str, bool]:
+        if not isinstance(said, Mapping) or set(said) != set(items) or not all(isinstance(met, bool) for met in said.values()):
+            raise ValueError(f"not true or false for each of {', '.join(items)}: {said!r:.200}")
+        return {item: said[item] for item in items}
 
     return read
 

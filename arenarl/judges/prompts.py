@@ -99,7 +99,7 @@ def read_prompt(messages: Sequence[Message]) -> Shown:
     agents = [name for name in sections if name.startswith("Agent ")]
     if list(sections) != ["Rubric", "Query", *(f"Agent {number + 1}" for number in range(len(agents))), "Task"]:
         raise ValueError(f"unexpected sections: {list(sections)}")
-    query = "\n".join(_unquote(sections["Query"]))
+    query = "\n".join(unquoted(sections["Query"]))
     return Shown("\n".join(sections["Rubric"]), query, [_read_turns(sections[name]) for name in agents], sections["Task"][-1])
 
 
@@ -116,7 +116,7 @@ def _read_turns(lines: Sequence[str]) -> list[Turn]:
         else:
             raise ValueError(f"outside of any part: {line[:80]!r}")
     for turn, kind, lines in parts:
-        text = "\n".join(_unquote(lines))
+        text = "\n".join(unquoted(lines))
         if kind == "call":
             turn.tool_calls.append(_read_call(text))
         elif kind == "result":
@@ -134,7 +134,8 @@ def _read_call(text: str) -> ToolCall:
         return ToolCall("", text)
 
 
-def _unquote(lines: Sequence[str]) -> list[str]:
+def unquoted(lines: Sequence[str]) -> list[str]:
+    """Raises ValueError for a line that is not quoted."""
     if wrong := [line for line in lines if not line.startswith(_QUOTE) and not _GAP.fullmatch(line)]:
         raise ValueError(f"neither quoted nor structure: {wrong[0][:80]!r}")
     return [line.removeprefix(_QUOTE) for line in lines]

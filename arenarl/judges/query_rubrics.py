@@ -2,8 +2,9 @@
 
     python -m arenarl.judges.query_rubrics --config configs/quickstart.yaml --judge configs/judges/qwen_plus.yaml
 
-writes <data.folder>/rl_rubrics.jsonl, to be named as `judge.train.query_rubrics`. Queries that have a rubric there are not asked about
-again. A rubric that does not keep to the rules is asked for again once, and then is missing.
+writes <data.folder>/rl_rubrics.jsonl, to be named as `judge.train.query_rubrics`. With --checklist the items are such as an answer meets or does
+not (Rubrics as Rewards), for `reward.name: rubric_checklist`, and the file is rl_checklists.jsonl. Queries that have a rubric there are not asked
+about again. A rubric that does not keep to the rules is asked for again once, and then is missing.
 """
 
 import argparse
@@ -43,25 +44,33 @@ class QueryRubric(JSONReply):
     rubrics: Annotated[list[QueryItem], Field(min_length=5, max_length=7)]
 
 
-def rubric_messages(query: Query) -> list[Message]:
+class QueryChecklist(JSONReply):
+    checklist: Annotated[list[QueryItem], Field(min_length=2, max_length=20)]
+
+
+FORMS = {"rubrics": QueryRubric, "checklist": QueryChecklist}  # a reply's key, and a record's
+
+
+def rubric_messages(query: Query, form: str = "rubrics") -> list[Message]:
     texts = prompt_texts("rubric", query.language)
-    task = texts["task"].format(dimensions="; ".join(get_args(Dimension)), importances=", ".join(get_args(Importance)))
-    content = "\n".join(["# Query", quoted(query.query, 20_000), "# Task", task.strip(), texts["reply"].strip()])
+    task = texts[form].format(dimensions="; ".join(get_args(Dimension)), importances=", ".join(get_args(Importance)))
+    content = "\n".join(["# Query", quoted(query.query, 20_000), "# Task", task.strip(), texts["reply"].format(form=form).strip()])
     return [{"role": "system", "content": texts["system"].strip()}, {"role": "user", "content": content}]
 
 
-async def write_rubrics(client: LLMClient, llm: LLMConfig, queries: Sequence[Query]) -> list[dict[str, Any]]:
-    """Records of the rubrics that could be had, in the order of the queries."""
+async def write_rubrics(client: LLMClient, llm: LLMConfig, queries: Sequence[Query], form: str = "rubrics") -> list[dict[str, Any]]:
+    """Records of the rubrics, or checklists, that could be had, in the order of the queries."""
 
     async def write(query: Query) -> dict[str, Any] | None:
-        rubric = await client.ask(llm, rubric_messages(query), QueryRubric, prompt_texts("rubric", query.language)["again"], about=query.query_id)
+        again = prompt_texts("rubric", query.language)["again"]
+        rubric = await client.ask(llm, rubric_messages(query, form), FORMS[form], again, about=query.query_id)
         return rubric and {"query_id": query.query_id, "model": llm.model, **rubric.model_dump()}
 
     return [record for record in await asyncio.gather(*map(write, queries)) if record]
 
 
 def read_query_rubrics(path: Path) -> dict[str, Rubric]:
-    """Rubrics by query id, items named item_1, …, weighted by importance (Eq. 13, Tournament-GRPO).
+    """Rubrics, or checklists, by query id, items named item_1, …, weighted by importance (Eq. 13, Tournament-GRPO).
 
     Raises:
         UserError: a line is no rubric.
@@ -69,7 +78,8 @@ def read_query_rubrics(path: Path) -> dict[str, Rubric]:
     rubrics = {}
     for number, record in enumerate(read_jsonl(path), start=1):
         try:
-            items = QueryRubric.model_validate(record).rubrics
+            form = "checklist" if "checklist" in record else "rubrics"
+            items = getattr(FORMS[form].model_validate(record), form)
             items = tuple(_item(place, item) for place, item in enumerate(items, start=1))
             rubrics[record["query_id"]] = Rubric(items, {"answer": sum(item.weight for item in items)})
         except (KeyError, ValueError) as error:
@@ -86,16 +96,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--config", required=True, help="the run whose RL queries get rubrics")
     parser.add_argument("--judge", required=True, help="a file of configs/judges: the LLM that writes them")
+    parser.add_argument("--checklist", action="store_true", help="items that an answer meets or does not")
     add_overrides(parser)
     arguments = parser.parse_args()
     config = load_config(arguments.config, [f"judge.train.base={arguments.judge}", *arguments.overrides])
     if config.judge.train.name != "llm":
         raise UserError(f"{arguments.judge} is no LLM: a rubric has to be written")
-    path = Path(config.data.folder) / "rl_rubrics.jsonl"
+    form, file = ("checklist", "rl_checklists.jsonl") if arguments.checklist else ("rubrics", "rl_rubrics.jsonl")
+    path = Path(config.data.folder) / file
     queries = read_queries(Path(config.data.folder) / "rl_queries.jsonl")
     known = {record["query_id"]: record for record in read_jsonl(path)} if path.is_file() else {}
     client = open_client(config.llms_of("rubrics"), config.judge, f"{config.run_name}/rubrics")
-    written = asyncio.run(write_rubrics(client, config.judge.train, [query for query in queries if query.query_id not in known]))
+    written = asyncio.run(write_rubrics(client, config.judge.train, [query for query in queries if query.query_id not in known], form))
     records = known | {record["query_id"]: record for record in written}
     write_jsonl(path, [records[query.query_id] for query in queries if query.query_id in records])
     print(f"{len(written)} rubrics written to {path}, {len(known)} were there")

@@ -3,8 +3,9 @@
     python -m arenarl.judges.server --config configs/quickstart.yaml --port 8765 [--faults 0.3]
 
 For tests, demos and `judge_faults`: it lets the LLM path run without a key. What it judges it reads from the prompt alone, as an LLM
-would; only a query's constraints, which the domain's truth needs, come from the run's data, by the query's text. Its verdicts are
-simulated, and of a query without a truth nothing but noise. Replies at temperature 0 repeat themselves, others have noise of their own each time.
+would; only a query's constraints, which the domain's truth needs, come from the run's data, by the query's text. The judge prompts of public
+benchmarks it answers in their forms (benchmark_replies.py). Its verdicts are simulated, and of a query without a truth nothing but noise.
+Replies at temperature 0 repeat themselves, others have noise of their own each time.
 """
 
 import argparse
@@ -29,9 +30,10 @@ from arenarl.config.command_line import command_line, parse_arguments
 from arenarl.config.schema import SIMULATED_MODEL, Config, JudgeConfig
 from arenarl.domains.domain import Truth, make_domain
 from arenarl.domains.rubrics import Rubric
+from arenarl.judges.benchmark_replies import Reply, benchmark_reply
 from arenarl.judges.embedded import EmbeddedJudge
 from arenarl.judges.judge import Examiner, make_examiner, rubric_of
-from arenarl.judges.prompts import Shown, read_prompt
+from arenarl.judges.prompts import Shown, read_prompt, unquoted
 from arenarl.system.database import json_hash
 from arenarl.system.errors import UserError
 from arenarl.system.seeds import stable_seed
@@ -53,6 +55,9 @@ RUBRIC = {  # what it replies to a request for a query's rubric, whatever the qu
         )
     ]
 }
+
+
+_CONSTRAINT = "The answer meets it"  # the description of an item of a checklist, whose title is a constraint's name
 
 
 class Unknown(Truth):
@@ -109,15 +114,12 @@ class JudgeServer:
         name = json_hash(body["messages"])
         fault = self._rng.choice(self.kinds) if self._rng.random() < self.faults else None
         try:
-            if body["messages"][1]["content"].startswith("# Query\n"):
-                verdict = RUBRIC
-            else:
-                verdict = await self._verdict(read_prompt(body["messages"]), self.seen[name] if body.get("temperature") else 0)
+            verdict = await self._verdict_on(body["messages"], self.seen[name] if body.get("temperature") else 0)
         except (ValueError, LookupError) as error:
             return _refusal(400, f"not a prompt of ours: {error}")
         self.seen[name] += 1
         await asyncio.sleep(self.delay_s)
-        text = _spoilt(json.dumps(verdict), verdict, fault)
+        text = _spoilt(verdict if isinstance(verdict, str) else json.dumps(verdict), verdict, fault)
         is_sent = fault not in ("rate_limit", "error_500", "hang", "cut")
         self.log({"messages": name, "fault": fault, "reply": verdict if fault in (None, "prose") else None, "text": text if is_sent else None})
         if fault == "rate_limit":
@@ -137,6 +139,18 @@ class JudgeServer:
             return response
         return web.json_response(completion)
 
+    async def _verdict_on(self, messages: list[dict[str, Any]], repeat: int) -> Reply:
+        """Whatever is asked. Raises ValueError and LookupError for what is no prompt that this knows."""
+        if len(messages) > 1 and (text := messages[1]["content"]).startswith("# Query\n"):
+            return self._checklist(text) if '{"checklist": [' in text.rpartition("\n")[2] else RUBRIC
+        try:
+            shown = read_prompt(messages)
+        except (ValueError, LookupError):
+            if (reply := benchmark_reply(messages)) is None:
+                raise
+            return reply
+        return await self._verdict(shown, repeat)
+
     async def _verdict(self, shown: Shown, repeat: int) -> dict[str, Any]:
         """What the embedded judge says of the trajectories in the prompt, in the form that the prompt asks for."""
         asked = shown.query if shown.query in self.queries else shown.query.partition("\n\n")[0]  # below it, what a world showed first
@@ -146,6 +160,11 @@ class JudgeServer:
         sees_results = any(turn.observations for turns in shown.agents for turn in turns)
         judge = EmbeddedJudge(replace(self.judge.config, show_tool_results=sees_results or not has_path), self.judge.examine, self.judge.seed)
         known = (*rubric_of(query).names, _OVERALL)
+        if "scores" in form:
+            together = await judge.score_together(query, trajectories, repeat)
+            return {"scores": [{"agent": number, "explanation": "simulated", "score": score} for number, score in enumerate(together, start=1)]}
+        if "items" in form:
+            return {"items": await self._answers(judge, query, trajectories[0], shown.rubric, repeat)}
         if "winners" in form:
             chosen = await judge.choose(query, trajectories, len(form["winners"]), repeat)
             return {"winners": [position + 1 for position in chosen]}
@@ -155,6 +174,24 @@ class JudgeServer:
         verdict = judge.verdict(query, trajectories, asked, ("server", tuple(wanted), repeat))
         scores = [{name: one[name if name in known else _OVERALL] for name in wanted} for one in verdict.dimensions]
         return {f"agent_{number}": one for number, one in enumerate(scores, start=1)} if "agent_1" in form else {"score": scores[0][wanted[0]]}
+
+
+    def _checklist(self, prompt: str) -> dict[str, Any]:
+        """The constraints of the query that a prompt for a checklist quotes; of one without a truth, what any rubric asks."""
+        query = self.queries["\n".join(unquoted(prompt.partition("# Query\n")[2].partition("\n# Task\n")[0].split("\n")))]
+        try:
+            titles = list(self.judge.checklist(query))
+        except UserError:
+            return {"checklist": RUBRIC["rubrics"]}
+        kind = {"dimension": "Instruction / Context Alignment", "importance": "important", "description": _CONSTRAINT}
+        return {"checklist": [{"title": title, **kind} for title in titles]}
+
+    async def _answers(self, judge: EmbeddedJudge, query: Query, trajectory: Trajectory, rubric: str, repeat: int) -> dict[str, bool]:
+        """Of an item that is a constraint what the embedded judge says of it; of any other, whether the whole is worth half of the points."""
+        met = (await judge.check_items(query, trajectory, repeat)) or {}
+        overall = await judge.score_overall(query, trajectory, repeat)
+        items = [re.fullmatch(r"- (\w+): (.*?)(?: \(.*\): .*)?", line) for line in rubric.split("\n")]
+        return {item[1]: met.get(item[2], overall >= 5) for item in items if item}
 
 
 def _trajectory(query: Query, turns: Sequence[Turn]) -> Trajectory:
@@ -171,24 +208,30 @@ def _trajectory(query: Query, turns: Sequence[Turn]) -> Trajectory:
     return Trajectory(query.query_id, messages, "answer")
 
 
-def _spoilt(text: str, verdict: dict[str, Any], fault: str | None) -> str:
-    """The reply's text with its fault, if it is one of the text."""
+def _spoilt(text: str, verdict: Reply, fault: str | None) -> str:
+    """The reply's text with its fault, if it is one of the text. Of one that is no JSON, the last word is wrong or missing."""
     if fault == "truncated":
         return text[: len(text) * 2 // 3]
     if fault == "prose":
         return f"<think>\nThe first looks like {{10}}.\n</think>\n\nHere is my verdict:\n```json\n{text}\n```\nBoth {{agents}} tried."
+    if fault in ("wrong_range", "missing") and isinstance(verdict, str):
+        return re.sub(r"\w+\W*$", "0" if fault == "wrong_range" else "", re.sub(r"(?m)^confidence.*", "", text).rstrip())
     if fault in ("wrong_range", "missing"):
         spoilt = json.loads(text)
-        inner = spoilt
-        while isinstance(next(iter(inner.values())), dict):
-            inner = next(iter(inner.values()))
+        inner = _innermost(spoilt)
         first = next(iter(inner))
         if fault == "missing":
             del inner[first]
         else:
-            inner[first] = [99] if first == "winners" else 11.0
+            inner[first] = [99] if first in ("winners", "scores") else 11.0
         return json.dumps(spoilt)
     return text
+
+
+def _innermost(verdict: Any) -> dict[str, Any]:
+    """The first object within that holds none."""
+    inner = verdict[0] if isinstance(verdict, list) else next(iter(verdict.values()))
+    return _innermost(inner) if isinstance(inner, dict) or (isinstance(inner, list) and isinstance(inner[0], dict)) else verdict
 
 
 def _completion(body: dict[str, Any], text: str) -> dict[str, Any]:

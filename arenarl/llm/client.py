@@ -17,11 +17,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
 
 from arenarl.config.schema import JudgesConfig, LLMConfig
 from arenarl.llm.completion import Completion, NoCompletion, check_tool_calls, read_completion
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 Message = dict[str, Any]
 Parsed = TypeVar("Parsed", bound=BaseModel)
+Read = TypeVar("Read")
 
 OPENAI_URL = "https://api.openai.com/v1"
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 30.0
@@ -115,7 +117,15 @@ class LLMClient:
         `again` is what a reply that does not parse is answered with, `{error}` in it; `repeat` tells apart calls that differ in
         nothing else; `about` names the call in the log.
         """
-        return await self._thread.run(self._ask(llm, messages, reply_type, again, repeat, about))
+        form, read = _reply_form(llm, reply_type), partial(parse_reply, reply_type=reply_type)
+        return await self._thread.run(self._ask(llm, messages, form, read, again, repeat, about))
+
+    async def ask_text(
+        self, llm: LLMConfig, messages: Sequence[Message], read: Callable[[str], Read], again: str, repeat: int = 0, about: str = ""
+    ) -> Read | None:
+        """The same of a reply in whatever form the messages ask for: `read` makes something of its text, or raises ValueError. One that took all of
+        `max_reply_tokens` may lack its end, and counts as unreadable."""
+        return await self._thread.run(self._ask(llm, messages, {}, read, again, repeat, about, must_be_whole=True))
 
     async def complete(self, llm: LLMConfig, request: dict[str, Any], repeat: int = 0) -> StoredReply | NoReply:
         """The reply to a `chat_request`, whatever it says; its text is the API's message as JSON, with `finish_reason`."""
@@ -145,19 +155,22 @@ class LLMClient:
         if self.stop_reason:
             raise RunStopped(self.stop_reason)
 
-    async def _ask(self, llm, messages, reply_type, again, repeat, about) -> Any:
+    async def _ask(self, llm, messages, form, read, again, repeat, about, must_be_whole=False) -> Any:
         self.usage.verdicts += 1
         conversation, error = list(messages), ""
         for _ in range(2):
-            reply = await self._reply(llm, _verdict_request(llm, conversation, reply_type), repeat, _content)
+            request = chat_request(llm, conversation, llm.max_reply_tokens, llm.temperature, **form)
+            reply = await self._reply(llm, request, repeat, _content)
             if isinstance(reply, NoReply):
                 error = reply.reason
                 break
+            is_cut = (reply.tokens_out or 0) >= llm.max_reply_tokens
             try:
-                parsed = parse_reply(reply.text, reply_type)
+                if is_cut and must_be_whole:
+                    raise ValueError("it is cut off")
+                parsed = read(reply.text)
             except ValueError as problem:
                 self.usage.unreadable += 1
-                is_cut = (reply.tokens_out or 0) >= llm.max_reply_tokens
                 error = f"{problem} (it took all of max_reply_tokens={llm.max_reply_tokens})" if is_cut else str(problem)
                 said = {"role": "assistant", "content": reply.text[:4000]}
                 conversation = [*messages, said, {"role": "user", "content": again.format(error=problem)}]
@@ -310,9 +323,9 @@ class LLMClient:
             text = text.replace(key, "***") if len(key) >= _SHORTEST_KEY else text
         return text
 
-    def _write_log(self, about: str, messages: Sequence[Message], parsed: BaseModel) -> None:
+    def _write_log(self, about: str, messages: Sequence[Message], parsed: Any) -> None:
         if self.log is not None:
-            line = {"about": about, "messages": json_hash(messages), "reply": parsed.model_dump()}
+            line = {"about": about, "messages": json_hash(messages), "reply": to_jsonable_python(parsed)}
             with self.log.open("a", encoding="utf-8") as file:
                 file.write(self._without_keys(json.dumps(line)) + "\n")
 
@@ -375,14 +388,14 @@ def chat_request(llm: LLMConfig, messages: Sequence[Message], max_tokens: int, t
     return request
 
 
-def _verdict_request(llm: LLMConfig, messages: list[Message], reply_type: type[BaseModel]) -> dict[str, Any]:
-    form = {}
+def _reply_form(llm: LLMConfig, reply_type: type[BaseModel]) -> dict[str, Any]:
+    """The fields of a request that hold the model to the reply's form."""
     if llm.reply_format == "json_object":
-        form = {"response_format": {"type": "json_object"}}
-    elif llm.reply_format == "json_schema":
+        return {"response_format": {"type": "json_object"}}
+    if llm.reply_format == "json_schema":
         schema = {"name": reply_type.__name__, "strict": True, "schema": _schema(reply_type)}
-        form = {"response_format": {"type": "json_schema", "json_schema": schema}}
-    return chat_request(llm, messages, llm.max_reply_tokens, llm.temperature, **form)
+        return {"response_format": {"type": "json_schema", "json_schema": schema}}
+    return {}
 
 
 def _in_words(error: Exception) -> str:

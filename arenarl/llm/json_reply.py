@@ -24,7 +24,7 @@ def parse_reply(text: str, reply_type: type[Parsed]) -> Parsed:
     Raises:
         ValueError: no object, several, or one that does not fit; says why. A reply is never repaired.
     """
-    found = list(_json_objects(text.rpartition("</think>")[2].partition("<think>")[0]))
+    found = list(json_objects(without_thinking(text)))
     if len(found) != 1:
         raise ValueError(f"it holds {len(found) or 'no'} complete JSON object{'s' * (len(found) > 1)} where one was asked for")
     try:
@@ -34,7 +34,12 @@ def parse_reply(text: str, reply_type: type[Parsed]) -> Parsed:
         raise ValueError("; ".join(problems[:3])) from error
 
 
-def _json_objects(text: str) -> Iterator[dict[str, Any]]:
+def without_thinking(text: str) -> str:
+    """What a reply says behind its thinking, and before any that begins and does not end."""
+    return text.rpartition("</think>")[2].partition("<think>")[0]
+
+
+def json_objects(text: str) -> Iterator[dict[str, Any]]:
     """The outermost objects. Only the first hundred braces are tried: each that opens nothing costs time in the length of the text."""
     decoder, start = json.JSONDecoder(object_pairs_hook=_without_repeats), text.find("{")
     for _ in range(100):

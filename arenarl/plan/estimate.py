@@ -6,6 +6,7 @@ baseline. Thinking and asking again are not in it.
 
 import asyncio
 import json
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -23,6 +24,8 @@ from arenarl.tournament.schedules import parse_budget
 from arenarl.tournament.topologies import paper_calls
 from arenarl.training.rewarding import Arena
 from arenarl.trajectory import Query, RolloutGroup, Trajectory
+
+_EXPLANATION = "A sentence about what the agent did well, and one of its faults, as the listwise prompt asks for."
 
 
 class _CountingClient:
@@ -42,8 +45,12 @@ class _CountingClient:
     def _invent(self, reply_type: type[BaseModel]) -> dict[str, Any]:
         invented: dict[str, Any] = {}
         for name, field in reply_type.model_fields.items():
-            if name == "winners":
-                invented[name] = list(range(1, reply_type.model_json_schema()["properties"][name]["minItems"] + 1))
+            if name in ("winners", "scores"):
+                numbers = range(1, reply_type.model_json_schema()["properties"][name]["minItems"] + 1)
+                listed = [{"agent": number, "explanation": _EXPLANATION, "score": self._rng.uniform(0, 10)} for number in numbers]
+                invented[name] = list(numbers) if name == "winners" else listed
+            elif field.annotation is bool:
+                invented[name] = self._rng.random() < 0.5
             else:
                 is_nested = isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
                 invented[name] = self._invent(field.annotation) if is_nested else self._rng.uniform(0, 10)
@@ -58,6 +65,7 @@ def estimate_rl(config: Config, queries: Sequence[Query], baselines: dict[str, T
         groups = [_group(query, baselines[query.query_id], config.rollout.group_size) for query in queries]
         _arena(config, LLMJudge(config.judge.train, client)).reward_groups(groups)
         total += _times(client, config.rl.rollouts * config.rl.groups / len(groups))
+    total += _estimate_watching(config, queries, baselines, client)
     return total + _estimate_cases(config, queries, baselines, client, config.curve_cases)
 
 
@@ -71,7 +79,8 @@ def most_calls(config: Config) -> int:
     if config.reward.name in OUTCOMES and not config.reward.tournament_if_equal:
         return 0
     plays = {"tournament", "correctness_or_tournament"} | OUTCOMES
-    if config.reward.name not in plays or ":" in tournament.topology:  # these ask as often for every group
+    if config.reward.name not in plays or ":" in tournament.topology or tournament.topology in ("elo", "random_reference"):
+        # these ask as often for every group
         trajectory = Trajectory("", [{"role": "assistant", "content": "<answer>\n\n</answer>"}], "answer")
         client = _CountingClient()
         query = Query("", make_domain(config.environment, config.data).name, "", "en", "")
@@ -82,13 +91,30 @@ def most_calls(config: Config) -> int:
 
 
 def judge_calls(config: Config, stage: str) -> dict[str, int]:
-    """Calls that a stage makes at most, by what for, over all of `judge.eval`."""
+    """Calls that a stage makes at most, by what for, over all of `judge.eval`; of a watching judge about as many."""
     both_orders = 2 * len(config.judge.eval)
     if stage == "rl":
-        return {"rewards": config.rl.rollouts * config.rl.groups * most_calls(config), "the curve": config.curve_cases * both_orders}
+        calls = {"rewards": config.rl.rollouts * config.rl.groups * most_calls(config), "the curve": config.curve_cases * both_orders}
+        return calls | ({"the watching judge": math.ceil(_watched(config))} if config.judge.watching else {})
     if stage == "evaluate":
         return {"the evaluation": count_test_queries(config) * len(config.evaluate.attempts) * len(config.evaluated) * both_orders}
     return {}
+
+
+def _watched(config: Config) -> float:
+    """Trajectories that `judge.watch` scores over a run of RL, in the mean over the draws of groups."""
+    return config.judge.watch_share * config.rl.rollouts * config.rl.groups * config.rollout.group_size
+
+
+def _estimate_watching(config: Config, queries: Sequence[Query], baselines: dict[str, Trajectory], client: _CountingClient) -> Usage:
+    async def score() -> None:
+        for judge in config.judge.watching.values():
+            for query in queries:
+                if judge.name == "llm":
+                    await LLMJudge(judge, client).score(query, baselines[query.query_id])
+
+    asyncio.run(score())
+    return _times(client, _watched(config) / len(queries))
 
 
 def count_test_queries(config: Config) -> int:
@@ -134,7 +160,7 @@ def _tokens(text: str) -> int:
 
 def print_estimate(config: Config, stage: str) -> None:
     """The estimate as a line, if the stage asks an LLM; on the main process only."""
-    judges = config.judge.eval if stage == "evaluate" else [config.judge.train, *config.judge.eval]
+    judges = config.judge.eval if stage == "evaluate" else [config.judge.train, *config.judge.watching.values(), *config.judge.eval]
     if stage == "evaluate" and config.evaluate.api and is_main_process():
         trajectories = len(make_domain(config.environment, config.data).read_test_set()[0]) * len(config.evaluate.attempts) * len(config.evaluate.api)
         print(f"closed models: {trajectories:,} trajectories, at most {trajectories * config.test_turns:,} calls", flush=True)

@@ -35,7 +35,8 @@ def check_readiness(config: Config, folder: Path, queries: Sequence[Query], engi
     gpus = f"{stage.gpus} GPU{'s' * (stage.gpus > 1)} of {stage.gpu.memory_gb:g} GB"
     print(f"plan for {gpus}: {'; '.join(stage.misfits) or 'fits'}; python -m arenarl.plan has others")
     _check_disk(stage, folder)
-    judges = {"judge.train": config.judge.train} | {f"judge.eval.{index}": judge for index, judge in enumerate(config.judge.eval)}
+    judges = {"judge.train": config.judge.train} | config.judge.watching
+    judges |= {f"judge.eval.{index}": judge for index, judge in enumerate(config.judge.eval)}
     for key, judge in judges.items():
         if judge.name == "llm":
             _check_judge(key, judge, queries[0], client)

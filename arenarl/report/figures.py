@@ -16,6 +16,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from arenarl.report.watching import Points, watch_lines, watched_points
 from arenarl.trajectory import read_jsonl
 
 STYLE = {
@@ -88,6 +89,10 @@ def draw_figures(run_dirs: Sequence[Path], summary: dict[str, Any], folder: Path
             trainer = "simulated judge" if summary["provenance"]["judge_is_simulated"] else "model judge"
             caption = f"What there is to rank in a group, and the noise of the {trainer}. Thin: single steps; thick: mean of the last ten."
             drawn.append(("noise_against_spread", noise_against_spread(log, trainer), caption))
+        if points := watched_points(run_dirs[0] / "rl"):
+            lines = watch_lines(summary["watch"]) if "watch" in summary else []
+            caption = "The judge that trains and one that only watches, on the same trajectories. Thin: single steps; thick: mean of the last ten."
+            drawn.append(("watching_judge", watching_judge(points), ". ".join([caption.removesuffix("."), *lines]) + "."))
         return {caption: save_figure(figure, folder / name) for name, figure, caption in drawn}
 
 
@@ -241,6 +246,24 @@ def noise_against_spread(log: Sequence[dict[str, Any]], judge: str) -> Figure:
     axes.set_xlabel("optimizer step")
     axes.set_title(f"standard deviation, {judge}, points of 10")
     _legend_below(axes, offset=-0.16, columns=2)
+    return figure
+
+
+def watching_judge(points: Points) -> Figure:
+    """The two judges' scores, and how far the rewards agree with the one that has no part in them."""
+    figure = Figure(figsize=(9.5, 3.4), layout="constrained")
+    panels = figure.subplots(1, 2)
+    names = {"training": "judge that trains", "watching": "watching judge", "agreement": "rewards and watching judge"}
+    for (key, label), line, axes in zip(names.items(), LINES, (panels[0], panels[0], panels[1]), strict=False):
+        if key in points:
+            steps, values = map(np.array, zip(*points[key], strict=True))
+            different = np.unique(steps)
+            _plot_smoothed(axes, different, np.array([values[steps == step].mean() for step in different]), label=label, **line)
+            axes.legend()
+    panels[0].set_title("mean score, 0 to 10")
+    panels[1].set_title("Kendall's tau-b within a group, mean")
+    for axes in panels:
+        axes.set_xlabel("optimizer step")
     return figure
 
 

@@ -39,6 +39,7 @@ def provenance(config: Config) -> dict[str, Any]:
         "seed": config.seed,
         "data_seed": config.data.seed,
         "judge_train": _judge_provenance(config, config.judge.train),
+        "judge_watch": [_judge_provenance(config, judge) for judge in config.judge.watching.values()],
         "judge_eval": [_judge_provenance(config, judge) for judge in config.judge.eval],
         "system_prompt": prompt_name(system_prompt(config)),
         "api_policies": {name: _policy_provenance(config, llm) for name, llm in config.evaluate.api.items()},

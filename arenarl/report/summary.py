@@ -6,6 +6,7 @@ from typing import Any
 from arenarl.config.schema import Config
 from arenarl.evaluation.statistics import shown_figures
 from arenarl.report.provenance import provenance
+from arenarl.report.watching import watch_lines, watch_summary
 from arenarl.trajectory import Query, Trajectory, assistant_text
 
 HEADS = {  # figure -> heading and unit
@@ -42,8 +43,8 @@ def heading(figure: str) -> str:
 
 
 def summary_of_run(config: Config, figures: dict[str, Any], reference: str | None = None) -> dict[str, Any]:
-    """What results/<run>/summary.json holds: figures by checkpoint and decoding, seconds and memory by stage, provenance; and which policy's
-    trajectories took the place of stored baselines (`reference`).
+    """What results/<run>/summary.json holds: figures by checkpoint and decoding, seconds and memory by stage, provenance; which policy's
+    trajectories took the place of stored baselines (`reference`); and what a watching judge saw (`watch`).
     """
     paths = {stage: config.run_dir / stage / "timing.json" for stage in STAGES}
     timings = {stage: json.loads(path.read_text()) for stage, path in paths.items() if path.is_file()}
@@ -57,6 +58,7 @@ def summary_of_run(config: Config, figures: dict[str, Any], reference: str | Non
         "peak_memory_gb": max((timing["peak_memory_gb"] for timing in timings.values()), default=None),
         "checkpoints": list(figures),
         **({"reference": reference} if reference else {}),
+        **({"watch": watch} if (watch := watch_summary(config)) else {}),
         **figures,
         "provenance": provenance(config),
     }
@@ -78,6 +80,8 @@ def print_table(summary: dict[str, Any]) -> None:
         print(f"{missing} cases lack a verdict and count in no win rate")
     if crashes := sum(figures.get("tool_crashes", 0) for figures in policies.values()):
         print(f"{crashes} trajectories were ended by a crash of a tool and count in no figure")
+    if "watch" in summary:
+        print(*watch_lines(summary["watch"]), sep="\n")
     true = [name for name in columns if name not in ("win_rate", "score", "valid_rate", "tool_calls")]
     names = [columns[name].split(" %")[0].split(" 0-10")[0] for name in true]
     noise_free = f"; {' and '.join(filter(None, (', '.join(names[:-1]), names[-1])))} are noise-free" if names else ""

@@ -133,11 +133,11 @@ def check_call(tools: list[Schema], name: str, arguments: dict[str, Any] | str) 
     given = _as_object(arguments)
     schemas = {tool["function"]["name"]: tool["function"]["parameters"] for tool in tools}
     if name not in schemas:
-        raise ToolError(f"unknown tool {quoted(name)}.{_nearest(name, list(schemas))} Tools: {', '.join(schemas)}.")
+        raise ToolError(f"unknown tool {quoted(name)}.{nearest(name, list(schemas))} Tools: {', '.join(schemas)}.")
     properties = schemas[name].get("properties", {})
     for key in given:
         if key not in properties and not schemas[name].get("additionalProperties"):
-            raise ToolError(f"{name} has no argument {quoted(key)}.{_nearest(key, list(properties))} Arguments: {', '.join(properties)}.")
+            raise ToolError(f"{name} has no argument {quoted(key)}.{nearest(key, list(properties))} Arguments: {', '.join(properties)}.")
     try:
         return read_arguments(given, schemas[name])
     except Misfit as misfit:
@@ -172,6 +172,6 @@ def _as_object(arguments: dict[str, Any] | str) -> dict[str, Any]:
     return arguments
 
 
-def _nearest(name: str, valid: list[str]) -> str:
+def nearest(name: str, valid: list[str]) -> str:
     matches = get_close_matches(name, valid, n=1)
     return f' Did you mean "{matches[0]}"?' if matches else ""

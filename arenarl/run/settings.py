@@ -18,7 +18,8 @@ _OF_CALLS = {
 }  # fmt: skip
 _OF_VLLM = {"vllm_memory", "server_url", "server_weights", "parity_steps", "parity_bound"}
 _FREE_ON_RESUMING = {  # keys that change no verdict, and the policy by rounding errors only: a run that they stopped goes on with others
-    "judge": _OF_CALLS, "environment": _OF_CALLS | {"cache", "indexes", "device"}, "rl": {"micro_batch_size", "stop_without_valid"},
+    "judge": _OF_CALLS | {"watch", "watch_share"}, "environment": _OF_CALLS | {"cache", "indexes", "device"},
+    "rl": {"micro_batch_size", "stop_without_valid"},
     "rollout": _OF_VLLM | {"batch_size"}, "policy": {"gradient_checkpointing"},
 }  # fmt: skip
 

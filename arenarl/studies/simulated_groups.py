@@ -52,10 +52,10 @@ class Group:
         self.pair_scores = self._scored(pairs + noise.position * np.array([1, -1]), rng)
         self.point_scores = self._scored(np.repeat(self.seen_G[:, None, None], size, 1), rng)[..., 0]
 
-    def _scored(self, seen: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Scores (..., shown) of calls that show `seen`."""
+    def _scored(self, seen: np.ndarray, rng: np.random.Generator, times: float = 1.0) -> np.ndarray:
+        """Scores (..., shown) of calls that show `seen`, with `times` the noise that calls have."""
         drift = self.noise.shared * rng.normal(size=(*seen.shape[:-1], 1))
-        return np.round((seen + drift + self.noise.independent * rng.normal(size=seen.shape)) / ROUNDING) * ROUNDING
+        return np.round((seen + times * (drift + self.noise.independent * rng.normal(size=seen.shape))) / ROUNDING) * ROUNDING
 
     async def compare(self, i: int, j: int) -> tuple[float, float]:
         return tuple(self.pair_scores[i, j])
@@ -64,6 +64,14 @@ class Group:
         lead = self.noise.position * np.linspace(1, -1, len(indices))
         scores = self._scored(self.seen_G[list(indices)] + lead, np.random.default_rng(stable_seed(self.seed, indices)))
         return [indices[place] for place in np.argsort(-scores, kind="stable")[:winners]]
+
+    def listwise(self, call: int, times: float = 1.0) -> np.ndarray:
+        """Scores (size,) of listwise call number `call`, which shows all in an order of its own: one drift for all, the noise of a score each,
+        and a lead that falls evenly over the places; `times` as much of each.
+        """
+        rng = np.random.default_rng(stable_seed(self.seed, "listwise", call))
+        lead = np.linspace(1, -1, len(self.seen_G))[rng.permutation(len(self.seen_G))]
+        return self._scored(self.seen_G + times * self.noise.position * lead, rng, times)
 
     def pointwise(self, calls: int) -> list[float]:
         """Mean scores (size,) of `calls` pointwise calls spread evenly over the group."""

@@ -7,17 +7,21 @@ import io
 import json
 from collections.abc import Callable
 from contextlib import redirect_stdout
+from functools import partial
 from pathlib import Path
 
+from arenarl.benchmarks.page import TABLES as PAPER_TABLES
+from arenarl.benchmarks.page import over_runs
 from arenarl.plan import scale
 from arenarl.report import markdown
 from arenarl.report.conclusion import print_conclusion
 from arenarl.report.summary import format_figure, heading, print_table
-from arenarl.studies import bench_worlds, fidelity, judge_reliability, noise_grid, search_recall
+from arenarl.studies import adaptive_pairs, bench_mcp, bench_worlds, fidelity, judge_reliability, noise_grid, rivals, search_recall
 from arenarl.system.atomic_files import read_json
 from arenarl.system.errors import guarded
 from arenarl.tables.config_keys import config_tables
-from arenarl.tables.pages import method_table, short_table
+from arenarl.tables.pages import method_table, short_table, some_rows
+from arenarl.tables.power import power_table
 from arenarl.tables.rows import FOLDER, TABLES, read_table
 
 TRAVEL = ("win_rate", "quality", "valid_rate", "groundedness", "constraints_met", "tool_calls")  # columns of ROWS
@@ -44,6 +48,7 @@ REAL_ROWS = {
     "smollm2-grpo": ("GRPO, pointwise score of the trajectory", "configs/travel/smollm2_135m_grpo.yaml"),
     "smollm2-schemas": ("SFT with the tools' schemas in the prompt", "configs/travel/smollm2_135m_schemas.yaml"),
 }
+RIVALS = ("ruler", "brpo", "mixture", "elo", "rubric_checklist")  # rows of table3
 RESEARCH_ROWS = {
     "research": ("closed by correctness, open-ended by tournament", "configs/research/quickstart.yaml"),
     "research-correctness": ("closed questions only, by correctness", "configs/research/quickstart_correctness.yaml"),
@@ -114,6 +119,24 @@ def noise_grid_table(results: Path) -> str:
     return noise_grid.markdown_table(read_json(results / "ranking_fidelity" / "grid.json"))
 
 
+def adaptive_table(results: Path) -> str:
+    """Balanced matches in rounds against round robin."""
+    summary = read_json(results / "ranking_fidelity" / "adaptive.json")
+    return adaptive_pairs.markdown_table(summary) if summary else "not run"
+
+
+def rivals_table(results: Path) -> str:
+    """Rivals at equal calls and tokens; 'not run' where there are no results."""
+    summary = read_json(results / "ranking_fidelity" / "rivals.json")
+    return rivals.markdown_table(summary) if summary else "not run"
+
+
+def rivals_trained(results: Path) -> str:
+    """Rivals' rows of Table 3, small, beside the tournament's and that of as many scores."""
+    names = ("seeded_single_elimination", "balanced", "pointwise_matched", *RIVALS)
+    return some_rows(read_table("table3", FOLDER), read_json(results / "table3" / "table.json"), names)
+
+
 def paper_table(name: str) -> Callable[[Path], str]:
     """A table of the papers, small; 'not run' where there are no results."""
 
@@ -127,10 +150,13 @@ def paper_table(name: str) -> Callable[[Path], str]:
 GENERATED = {  # document -> marker -> what stands between it and its end
     "README.md": {"quickstart": quickstart_ending, "methods": methods},
     "docs/results.md": {"results": results_table, "research": research_table, "writing": writing_table, "real_model": real_model_table}
-    | {name: paper_table(name) for name in TABLES},
-    "docs/tournament.md": {"fidelity": fidelity_tables, "noise_grid": noise_grid_table},
+    | {name: paper_table(name) for name in TABLES}
+    | {"power": power_table},
+    "docs/tournament.md": {"fidelity": fidelity_tables, "noise_grid": noise_grid_table, "adaptive": adaptive_table},
+    "docs/benchmarks.md": {name: partial(over_runs, name) for name in PAPER_TABLES},
+    "docs/methods.md": {"rivals": rivals_table, "rivals_trained": rivals_trained},
     "docs/judges.md": {"judge_check": judge_reliability.judges_table},
-    "docs/domains.md": {"search_recall": search_recall.recall_table, "bench_worlds": bench_worlds.worlds_table},
+    "docs/domains.md": {"search_recall": search_recall.recall_table, "bench_worlds": bench_worlds.worlds_table, "bench_mcp": bench_mcp.mcp_table},
     "docs/paper_scale.md": {"scale": scale.scale_table, "fits": lambda results: scale.fits_table()},
     "configs/launch/README.md": {
         "training": lambda results: scale.training_table(),

@@ -13,6 +13,7 @@ from arenarl.studies import signal_figures
 from arenarl.tables.rows import Table
 
 FILES = {"win_rate": "win_rates"}
+_MANY_LINES = [*LINES, *(line | {"markerfacecolor": "white"} for line in LINES)]
 
 
 def draw(summary: dict[str, Any], table: Table, found: dict[str, dict[int, dict[str, Any]]], folder: Path) -> list[str]:
@@ -23,6 +24,8 @@ def draw(summary: dict[str, Any], table: Table, found: dict[str, dict[int, dict[
             FILES.get(table.figure, table.figure): all_rows(table, summary, found),
             "curves": learning_curves({row: of for row, of in curves.items() if of}, table, summary),
         }
+        if table.axis:
+            figures |= {"axis": against_axis(table, summary), "cost": against_cost(table, summary)}
         for name, figure in figures.items():
             save_figure(figure, folder / name)
     names = list(figures)
@@ -53,9 +56,8 @@ def all_rows(table: Table, summary: dict[str, Any], found: dict[str, dict[int, d
 def learning_curves(curves: dict[str, list[list[dict[str, Any]]]], table: Table, summary: dict[str, Any]) -> Figure:
     """The table's figure and true quality over training, means over seeds; bands of the reference only, from its lowest seed to its highest."""
     figure = Figure(figsize=(9.5, 3.6), layout="constrained")
-    panels = {table.figure: _described(table, summary), "quality": "true quality, 0 to 10"}
     colours = mpl.colormaps["cividis"](np.linspace(0, 0.9, len(curves)))
-    for axes, (name, title) in zip(figure.subplots(1, 2), panels.items(), strict=True):
+    for axes, (name, title) in zip(figure.subplots(1, 2), _panels(table, summary).items(), strict=True):
         for place, (row, seeds) in enumerate(curves.items()):
             length = max(len(points) for points in seeds)
             values = np.array([[point[f"eval/sampled/{name}"] for point in points] for points in seeds if len(points) == length])
@@ -69,6 +71,47 @@ def learning_curves(curves: dict[str, list[list[dict[str, Any]]]], table: Table,
         axes.set_xlabel("share of the training steps")
     figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside right center")
     return figure
+
+
+def against_axis(table: Table, summary: dict[str, Any]) -> Figure:
+    """The table's figure and true quality against the axis, a line a series; bars: 95 % over seeds."""
+    figure = Figure(figsize=(9.5, 3.6), layout="constrained")
+    for axes, (name, title) in zip(figure.subplots(1, 2), _panels(table, summary).items(), strict=True):
+        for line, (series, points) in zip(_MANY_LINES, _series(table, summary).items(), strict=False):
+            means = np.array([row["figures"][name]["mean"] for row in points.values()])
+            bounds = np.array([row["figures"][name]["ci"] for row in points.values()], dtype=float)  # NaN of one seed: no bar
+            axes.errorbar(list(points), means, yerr=np.abs(bounds.T - means), capsize=3, label=series, **line)
+        axes.set_title(title)
+        axes.set_xlabel(table.axis)
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside right center")
+    return figure
+
+
+def against_cost(table: Table, summary: dict[str, Any]) -> Figure:
+    """True quality against the judge calls of a run: a point a row, marked by its series."""
+    figure = Figure(figsize=(8.0, 3.6), layout="constrained")
+    axes = figure.subplots()
+    for line, (series, points) in zip(_MANY_LINES, _series(table, summary).items(), strict=False):
+        quality = [row["figures"]["quality"]["mean"] for row in points.values()]
+        axes.plot([row["judge_calls"] for row in points.values()], quality, label=series, **line | {"linestyle": ""})
+    axes.set_xlabel("judge calls of a run")
+    axes.set_title("true quality, 0 to 10")
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside right center")
+    return figure
+
+
+def _series(table: Table, summary: dict[str, Any]) -> dict[str, dict[float, dict[str, Any]]]:
+    """Series -> place on the axis -> the row's summary, in the order of the axis; of rows that were run."""
+    series: dict[str, dict[float, dict[str, Any]]] = {}
+    for row in sorted((row for row in summary["rows"] if row["seeds"]), key=lambda row: table.rows[row["row"]].at or 0):
+        point = table.rows[row["row"]]
+        if point.series is not None:
+            series.setdefault(point.series, {})[point.at] = row
+    return series
+
+
+def _panels(table: Table, summary: dict[str, Any]) -> dict[str, str]:
+    return {table.figure: _described(table, summary), "quality": "true quality, 0 to 10"}
 
 
 def _described(table: Table, summary: dict[str, Any], of: str = "") -> str:

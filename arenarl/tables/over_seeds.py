@@ -13,6 +13,7 @@ from scipy.stats import t as student_t
 
 from arenarl.evaluation.statistics import rounded
 
+FIRST_SEEDS = tuple(range(5))  # of all tables; others were chosen when their results had been seen
 Rows = tuple[Sequence[float], Sequence[float]]  # a figure of two rows, with the same seeds
 
 

@@ -12,6 +12,7 @@ from arenarl.report.summary import format_figure, heading
 from arenarl.studies.signal_figures import SIGNALS, TOLD
 from arenarl.system.atomic_files import read_json, write_json, write_text
 from arenarl.tables.figures import draw
+from arenarl.tables.over_seeds import FIRST_SEEDS
 from arenarl.tables.rows import Row, Table
 from arenarl.tables.summary import Found, compare_all, read_found, summary_of_table
 
@@ -40,13 +41,26 @@ def _write_table(name: str, table: Table, summary: dict[str, Any], found: Found,
 
 
 def method_table(table: Table, summary: dict[str, Any]) -> str:
-    """A line a row: its figure, difference from the reference, noise-free quality, judge calls."""
+    """A line a row that all of the table's seeds have run: its figure, difference from the reference, noise-free quality, judge calls."""
     differences = _from_reference(table, summary)
     lines = [
         [row["label"], _figure(row), _difference(differences.get(row["row"])), _figure(row["figures"].get("quality")), _calls(row)]
         for row in _run_rows(table, summary)
+        if set(table.seeds) <= set(row["seeds"])
     ]
     return markdown.table(["method", heading(table.figure), _less(table), heading("quality"), "judge calls"], lines)
+
+
+def some_rows(table: Table, summary: dict[str, Any], names: Sequence[str]) -> str:
+    """The named rows, however few seeds they have: figure, difference from the reference, noise-free quality, judge calls, seeds."""
+    differences = _from_reference(table, summary)
+    lines = [
+        [row["label"], f"`{row['row']}`", _figure(row), _difference(differences.get(row["row"])), _figure(row["figures"].get("quality")), _calls(row)]
+        + [f"{len(row['seeds'])} of {len(table.seeds)}"]
+        for row in summary["rows"]
+        if row["row"] in names
+    ]
+    return markdown.table(["method", "row", heading(table.figure), _less(table), heading("quality"), "judge calls", "seeds"], lines)
 
 
 def short_table(table: Table, summary: dict[str, Any]) -> str:
@@ -87,6 +101,7 @@ def page(name: str, table: Table, summary: dict[str, Any], figures: Sequence[str
         f"Judge calls are those for the rewards of a run. Runs of {', '.join(summary['commits']) or 'no commit yet'}.",
         short_table(table, summary),
         markdown.table(head, lines),
+        *_replication_table(table, summary),
         *(f"![{figure}]({figure}.png)" for figure in figures),
         f"One row with one seed again, beside what is stored here: `./reproduce.sh {name} --again --row ROW --seed SEED`.",
     ]
@@ -146,6 +161,17 @@ def _pairs_table(table: Table, summary: dict[str, Any]) -> list[str]:
     return [markdown.table(["compared", heading(table.figure)], lines)] if lines else []
 
 
+def _replication_table(table: Table, summary: dict[str, Any]) -> list[str]:
+    """Each comparison over the first seeds and over the later ones, if some have both."""
+    lines = [
+        [" less ".join(table.rows[row].label for row in figures["rows"]), *(_interval(figures[half]) for half in ("first", "later"))]
+        for figures in summary["comparisons"]
+        if "later" in figures
+    ]
+    head = [f"{heading(table.figure)}, compared", f"seeds {FIRST_SEEDS[0]} to {FIRST_SEEDS[-1]}", "later seeds"]
+    return [markdown.table(head, lines)] if lines else []
+
+
 def _signals_table(table: Table, summary: dict[str, Any]) -> list[str]:
     """What `signal_and_noise` measured, a line a row and step."""
     head = ["groups of", "step", "sigma_group", "sigma_noise", "SNR", *(f"tau: {SIGNALS[signal]}" for signal in TOLD)]
@@ -181,6 +207,9 @@ def _difference(figures: dict[str, Any] | None) -> str:
     """`difference [low, high]`, with a star where it is beyond chance."""
     if figures is None:
         return "-"
+    return f"{_interval(figures)}{' *' if figures['is_beyond_chance'] else ''}"
+
+
+def _interval(figures: dict[str, Any]) -> str:
     low, high = figures["ci"]
-    interval = "" if low is None else f" [{low:+.1f}, {high:+.1f}]"
-    return f"{figures['difference']:+.1f}{interval}{' *' if figures['is_beyond_chance'] else ''}"
+    return f"{figures['difference']:+.1f}" + ("" if low is None else f" [{low:+.1f}, {high:+.1f}]")

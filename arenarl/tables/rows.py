@@ -19,7 +19,9 @@ from arenarl.config.value_types import Bool, Float, Line, Name, PositiveInt, See
 from arenarl.system.errors import UserError
 
 FOLDER = Path("configs/tables")
-TABLES = ("table2", "table3", "fig1", "fig4a", "fig4c", "ablations", "noise", "tournament_grpo", "textcraft", "babyai")
+TABLES = (
+    "table2", "table3", "table3_research", "fig1", "fig4a", "fig4c", "ablations", "noise", "noise_strength", "tournament_grpo", "textcraft", "babyai",
+)  # fmt: skip
 
 
 @dataclass
@@ -38,6 +40,8 @@ class Row:
     checkpoint: Literal["rl", "sft"] = "rl"  # what is evaluated; sft trains nothing
     paper: list[Float] | None = None  # its figures in the paper, under `paper_columns`
     at_scale: Line | None = None  # options of the scripts that run it at the paper's scale
+    series: Line | None = None  # in a table with an axis: the line of the figure that it is a point of ...
+    at: Float | None = None  # ... and where on the axis
 
     @property
     def is_run(self) -> bool:
@@ -62,6 +66,7 @@ class Table:
     primary: list[tuple[Name, Name]] = field(default_factory=list)  # of all these pairs, those that `claims` name; the others are secondary
     curve_steps: list[PositiveInt] = field(default_factory=list)  # steps at which the learning curve is part of the table
     figure: Name = "win_rate"  # of summary.json: by it rows are compared
+    axis: Line | None = None  # what `at` of the rows is: the figure and true quality are drawn against it
     measure: Literal["discrimination"] | None = None  # what else is measured of each run: studies/signal_and_noise.py
 
     @property
@@ -109,6 +114,8 @@ def read_table(name: str, folder: Path = FOLDER) -> Table:
     for pair in table.pairs:
         if missing := [row for row in pair if row not in table.rows]:
             raise UserError(f"{path}: compares {' with '.join(pair)}, but has no row {missing[0]}")
+    if odd := [name for name, row in table.rows.items() if (row.series is None) != (row.at is None) or row.at is not None and table.axis is None]:
+        raise UserError(f"{path}: row {odd[0]} needs both series and at, in a table with an axis, or neither")
     if unknown := [pair for pair in table.primary if frozenset(pair) not in map(frozenset, table.pairs)]:
         raise UserError(f"{path}: primary names {' with '.join(unknown[0])}, which are not compared; add them to comparisons")
     return table

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from arenarl.config.command_line import as_overrides
 from arenarl.config.load import load_config
 from arenarl.domains.domain import make_domain
@@ -17,7 +19,7 @@ from arenarl.report.summary import heading
 from arenarl.studies.signal_figures import TOLD
 from arenarl.system.atomic_files import read_json
 from arenarl.system.progress import say
-from arenarl.tables.over_seeds import Rows, beyond_chance, mean_over_seeds, paired_difference
+from arenarl.tables.over_seeds import FIRST_SEEDS, Rows, beyond_chance, mean_over_seeds, paired_difference
 from arenarl.tables.rows import Row, Table, runs_of
 
 Seeds = dict[int, dict[str, Any]]  # seed -> what its run found
@@ -129,7 +131,20 @@ def compare_all(tables: dict[str, Table], found: dict[str, Found]) -> dict[Compa
 def _comparisons(table: Table, found: Found, verdicts: dict[Comparison, dict[str, Any]]) -> list[dict[str, Any]]:
     """Of the table's figure, over the seeds that both rows have."""
     compared = [(pair, *_paired(pair, found, table.figure)) for pair in table.pairs]
-    return [{"rows": list(pair), "seeds": seeds, **paired_difference(rows), **verdicts[frozenset(pair)]} for pair, seeds, rows in compared if rows]
+    return [
+        {"rows": list(pair), "seeds": seeds, **paired_difference(rows), **verdicts[frozenset(pair)], **_replication(seeds, rows)}
+        for pair, seeds, rows in compared
+        if rows
+    ]
+
+
+def _replication(seeds: Sequence[int], rows: Rows) -> dict[str, Any]:
+    """The difference over the first seeds, and over those that were run after they had been seen; nothing without the latter."""
+    is_first = np.isin(seeds, FIRST_SEEDS)
+    if is_first.all() or not is_first.any():
+        return {}
+    figures = np.asarray(rows)
+    return {"first": paired_difference(figures[:, is_first]), "later": paired_difference(figures[:, ~is_first])}
 
 
 def _paired(pair: Sequence[str], found: Found, figure: str) -> tuple[list[int], Rows | None]:

@@ -1,4 +1,4 @@
-"""The topologies by name: five of ArenaRL's, its single elimination without seeding, Tournament-GRPO's, and `balanced`, ours.
+"""The topologies by name: five of ArenaRL's, its single elimination without seeding, Tournament-GRPO's, two rivals', and `balanced`, ours.
 
 What each costs and promises is said in its docstring; `schedules.py` says what a topology is. `group_stage` has no pairs and is
 none of them: it is listed here, and `group_stage.py` plays it. A schedule of one's own is named as package.module:Class.
@@ -8,6 +8,8 @@ from dataclasses import fields
 
 from arenarl.system.imports import named
 from arenarl.tournament.brackets import DoubleElimination, SeededSingleElimination, SingleElimination
+from arenarl.tournament.elo import Elo
+from arenarl.tournament.reference import RandomReference
 from arenarl.tournament.schedules import Anchor, Balanced, Results, RoundRobin, Standing, Topology, check_choice, check_parameters
 from arenarl.tournament.swiss import Swiss
 
@@ -19,6 +21,8 @@ TOPOLOGIES: dict[str, type[Topology]] = {
     "double_elimination": DoubleElimination,
     "swiss": Swiss,
     "balanced": Balanced,
+    "elo": Elo,
+    "random_reference": RandomReference,
 }
 ALL_TOPOLOGIES = [*TOPOLOGIES, "group_stage"]
 

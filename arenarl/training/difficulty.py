@@ -93,7 +93,7 @@ def measure(config: Config) -> None:
         path.unlink(missing_ok=True)
         write_json(path.parent / "settings.json", settings)
     client = open_client(config.llms_of("difficulty"), config.judge, f"{config.run_name}/difficulty")
-    engine = make_policy_engine(config, policy, environment_maker(config.environment, config.data.language, client), client)
+    engine = make_policy_engine(config, policy, environment_maker(config.environment, config.data.language, client, config.judge), client)
     missing = [query for query in queries if query.query_id not in records]
     with Bar("difficulty", len(queries), len(queries) - len(missing)) as bar:
         for start in range(0, len(missing), BATCH):

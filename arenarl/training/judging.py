@@ -33,6 +33,14 @@ class IncomingGroup:
         for trajectory in self._trajectories:
             trajectory.set_running_or_notify_cancel()  # judging that ends early must not cancel it: it will still be handed over
 
+    @classmethod
+    def of(cls, group: RolloutGroup) -> "IncomingGroup":
+        """A group that is complete."""
+        incoming = cls(group.query, len(group.trajectories))
+        for row, trajectory in enumerate(group.trajectories):
+            incoming.hand_over(row, trajectory)
+        return incoming
+
     def __len__(self) -> int:
         return len(self._trajectories)
 

@@ -29,10 +29,13 @@ from arenarl.system.atomic_files import write_json
 from arenarl.system.errors import UserError
 from arenarl.system.progress import process_count, say
 from arenarl.system.seeds import stable_seed
-from arenarl.training.rewarding import Arena, GroupOutcome
+from arenarl.training.judging import IncomingGroup
+from arenarl.training.outcome import GroupOutcome
+from arenarl.training.rewarding import Arena
 from arenarl.training.sft_data import IGNORED
 from arenarl.training.step_records import outcome_metrics
 from arenarl.training.trl_adapter import prompt_dataset
+from arenarl.training.watching import Watcher
 from arenarl.trajectory import Query, RolloutGroup, append_step, read_jsonl
 
 if TYPE_CHECKING:
@@ -80,6 +83,7 @@ class Rounds:
     curve: Callable[[int], None]
     stopwatch: Stopwatch
     bar: TrainingBar
+    watcher: Watcher | None = None
 
     def train(self, start: str, queries: Sequence[Query]) -> None:
         """All rounds that are not done yet. Raises UserError if a round finds nothing to train on."""
@@ -100,6 +104,8 @@ class Rounds:
             self._fit(start if rl.method == "agentevol" else policy, examples, place, self.folder if is_last else place / "policy")
             policy = str(self.folder if is_last else place / "policy")
         self._evaluate(policy, len(steps))
+        if self.watcher:
+            self.watcher.close()
 
     def _collect(self, path: Path, policy: str, steps: dict[int, list[Query]]) -> list[Example]:
         """What the groups of these steps give to train on; steps that are in the file are not rolled out again. To be called on all processes."""
@@ -111,12 +117,16 @@ class Rounds:
                 self.curve(min(steps))
         for step in missing:
             groups = self.engine.roll_out_groups(own_share(steps[step]), stable_seed(self.config.seed, step), self.config.turns.at(step))
-            outcomes = self.arena.reward_groups(groups)
+            outcomes, watched = self.arena.reward_groups(groups), {}
+            if self.watcher:
+                incoming = [IncomingGroup.of(group) for group in groups]
+                self.watcher.begin(step, incoming)
+                watched = self.watcher.look(step, incoming, outcomes)
             examples = [example for group, outcome in zip(groups, outcomes, strict=True) for example in self._examples(group, outcome)]
             learned = gather_object([(outcome.scored_calls, outcome.tally) for outcome in outcomes])
             self.arena.learn(self.config.rollout.group_size, [calls for calls, _ in learned])
             self.arena.count([tally for _, tally in learned])
-            metrics = outcome_metrics(groups, outcomes, None)
+            metrics = outcome_metrics(groups, outcomes, None) | watched
             log({name: sum(values) / len(values) for name, values in metrics.items() if values}, step)
             done[step] = {"examples": gather_object(examples)}
             if PartialState().is_main_process:

@@ -65,6 +65,13 @@ class OwnTokensTrainer(GRPOTrainer):
         self._own_BT = _padded(env_mask, self.accelerator.device) if env_mask is not None else None
         return generated
 
+    def _calculate_rewards(self, inputs: list[dict[str, Any]], *of_completions: Any) -> torch.Tensor:
+        """Keeps this process's own rewards, the first column, for methods whose advantages are not TRL's."""
+        rewards = super()._calculate_rewards(inputs, *of_completions)
+        first = self.accelerator.process_index * len(inputs)
+        self._rewards_B = rewards[first : first + len(inputs), 0]
+        return rewards
+
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         self._own_BT = inputs["completion_mask"] * inputs["tool_mask"] if "tool_mask" in inputs else None
         return super()._compute_loss(model, inputs)
@@ -97,6 +104,15 @@ class OwnTokensTrainer(GRPOTrainer):
         back = torch.cat(order).argsort()
         log_probs, entropies = zip(*parts, strict=True)
         return torch.cat(log_probs)[back], torch.cat(entropies)[back] if compute_entropy else None, None
+
+
+class PlainRewardsTrainer(OwnTokensTrainer):
+    """Its advantages are the rewards as they are, 0 without one (BRPO); TRL would take off the group's mean."""
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        batch = super()._generate_and_score_completions(inputs)
+        batch["advantages"] = self._rewards_B.nan_to_num().to(batch["advantages"])
+        return batch
 
 
 def _score(model: Any, rows: Rows) -> tuple[torch.Tensor, torch.Tensor | None]:

@@ -24,12 +24,6 @@ class PPOTrainer(OwnTokensTrainer):
         self.rl, self.critic = config.rl, Critic(model, config.policy, config.rl, self.accelerator)
         self.add_callback(CriticKept(self.critic))
 
-    def _calculate_rewards(self, inputs: list[dict[str, Any]], *of_completions: Any) -> torch.Tensor:
-        rewards = super()._calculate_rewards(inputs, *of_completions)
-        first = self.accelerator.process_index * len(inputs)
-        self._rewards_B = rewards[first : first + len(inputs), 0]
-        return rewards
-
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         """TRL's batch; a trajectory without a reward has no advantage, and the critic does not learn of it."""
         batch = super()._generate_and_score_completions(inputs)

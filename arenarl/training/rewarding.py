@@ -1,81 +1,39 @@
-"""Rollout groups → rewards: the judge meets the topology here.
+"""Rollout groups → rewards: the method that a config names, and what all steps together tell of the judge.
 
-For ArenaRL a group plays its tournament and the ranks become rewards (Eqs. 3-6); the paper's baselines ask the judge for a
-pointwise score instead (Section 6.1). Tournament-GRPO and the baselines of its Appendix F are further rows of `REWARDS`, and so is the
-correctness of an answer that is known (InfoAgent); a function of one's own is none of them. All groups of a step run at once, each from its
-first trajectory on. A trajectory without a verdict gets no reward; nor does one that a tool's crash made void, and the others are ranked
-without it.
+For ArenaRL a group plays its tournament and the ranks become rewards (Eqs. 3-6, `ranked_rewards`); the paper's baselines ask the judge for a
+pointwise score instead (Section 6.1, `scored_rewards`). Tournament-GRPO and the baselines of its Appendix F are further rows of `REWARDS`, and so
+are rivals (docs/methods.md) and the correctness of an answer that is known (InfoAgent); a function of one's own is none of them. All groups of a
+step run at once, each from its first trajectory on. A trajectory without a verdict gets no reward; nor does one that a tool's crash made void,
+and the others are ranked without it.
 """
 
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import asdict, astuple, dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from statistics import fmean
 
 from arenarl.config.schema import GroupStageConfig, RewardConfig, TournamentConfig
 from arenarl.domains.known_answers import entity_recall, has_answer
-from arenarl.domains.rubrics import weighted_mean
-from arenarl.judges.judge import Judge, scores_and_detail
+from arenarl.judges.judge import Judge
 from arenarl.judges.verifier import Verifier
-from arenarl.system.seeds import stable_seed
-from arenarl.tournament.mixed_model import JudgeVariances
-from arenarl.tournament.play import play_tournament
-from arenarl.tournament.ranking import Ranking, midranks, scored_calls
-from arenarl.tournament.topologies import parameters_of, surely_meets
-from arenarl.training.judging import EarlyCalls, IncomingGroup, Judging
+from arenarl.tournament.ranking import midranks
+from arenarl.training.judging import IncomingGroup, Judging
+from arenarl.training.outcome import GroupOutcome, Referee, Tally, scored_outcome
 from arenarl.training.own_reward import CountedJudge, OwnReward
-from arenarl.training.rewards import add_format_reward, correctness_reward, min_max, pointwise_reward, rank_to_reward, zero_invalid
-from arenarl.trajectory import Query, RolloutGroup, Trajectory
+from arenarl.training.ranked_rewards import by_elo, by_group_stage, by_random_reference, by_tournament, by_win_rate, won
+from arenarl.training.rewards import correctness_reward, mixture_reward
+from arenarl.training.scored_rewards import ask, by_checklist, by_dimension, by_list, by_overall_score, by_score
+from arenarl.trajectory import Query, RolloutGroup
 
-Reward = Callable[["Arena", IncomingGroup], Awaitable["GroupOutcome"]]
-
-
-@dataclass(frozen=True)
-class Tally:
-    """How much has been judged: the line that is shown during RL."""
-
-    groups: int = 0
-    matches: int = 0
-    ties: int = 0
-    failed_calls: int = 0
-
-    def __add__(self, other: "Tally") -> "Tally":
-        return Tally(*(one + another for one, another in zip(astuple(self), astuple(other), strict=True)))
-
-    def __str__(self) -> str:
-        return f"{self.groups} groups, {self.matches} matches, {self.ties} ties, {self.failed_calls} failed calls"
+Reward = Callable[[Referee, IncomingGroup], Awaitable[GroupOutcome]]
 
 
-@dataclass
-class GroupOutcome:
-    """What judging gave one group: `rewards_G` and `ranks_G` are (G,), None where there was no verdict; `correct_G` too, where the answer
-    is known, else it is empty."""
-
-    rewards_G: list[float | None]
-    ranks_G: list[float | None]
-    judge_calls: int
-    failed_calls: int
-    ranking: Ranking | None = field(default=None, repr=False)
-    correct_G: list[bool | None] = field(default_factory=list)
-
-    @property
-    def scored_calls(self) -> list[tuple[int, int, float, float]]:
-        """(first, second, score_first, score_second) of the calls that compared two; none where scores are pointwise."""
-        return scored_calls(self.ranking.matches) if self.ranking else []
-
-    @property
-    def tally(self) -> Tally:
-        matches = self.ranking.matches if self.ranking else []
-        return Tally(1, len(matches), sum(match.is_tie for match in matches), self.failed_calls)
-
-
-class Arena:
+class Arena(Referee):
     """Where groups meet the judge: the method that `reward.name` names, and what all steps together tell of the judge.
 
-    A ranking by scores weighs them by the judge's `variances`. Rewarding only reads these, so that no group of a step depends on
-    which of the others was ranked before it; `learn` comes after.
+    Rewarding only reads the judge's `variances`, so that no group of a step depends on which of the others was ranked before it; `learn`
+    comes after.
     """
 
     def __init__(
@@ -88,12 +46,8 @@ class Arena:
         seed: int,
         watch: Callable[[Tally], None] = lambda tally: None,
     ):
-        self.judge = judge
-        self.reward, self.tournament, self.group_stage = reward, tournament, group_stage
-        self.verifier = verifier
-        self.seed = seed
+        super().__init__(judge, reward, tournament, group_stage, verifier, seed)
         self.watch = watch
-        self.variances = JudgeVariances()
         method = REWARDS.get(reward.name) or _own_reward(reward.name)
         self._reward = partial(partial(_else_tournament, method) if reward.tournament_if_equal else method, self)
         self._tally = Tally()
@@ -103,6 +57,13 @@ class Arena:
 
         Outcomes are those of judging the complete groups.
         """
+        return self._judge([IncomingGroup(query, group_size) for query in queries])
+
+    def reward_groups(self, groups: Sequence[RolloutGroup]) -> list[GroupOutcome]:
+        """Rewards of complete groups."""
+        return self._judge([IncomingGroup.of(group) for group in groups]).outcomes()
+
+    def _judge(self, groups: Sequence[IncomingGroup]) -> Judging[GroupOutcome]:
         tally = self._tally
 
         async def reward(group: IncomingGroup) -> GroupOutcome:
@@ -112,15 +73,7 @@ class Arena:
             self.watch(tally)
             return outcome
 
-        return Judging([IncomingGroup(query, group_size) for query in queries], reward)
-
-    def reward_groups(self, groups: Sequence[RolloutGroup]) -> list[GroupOutcome]:
-        """Rewards of complete groups of one size."""
-        judging = self.begin([group.query for group in groups], len(groups[0].trajectories))
-        for incoming, group in zip(judging.groups, groups, strict=True):
-            for row, trajectory in enumerate(group.trajectories):
-                incoming.hand_over(row, trajectory)
-        return judging.outcomes()
+        return Judging(groups, reward)
 
     def count(self, tallies: Sequence[Tally]) -> None:
         """Add a step's groups, those of all processes, to the tally."""
@@ -139,163 +92,52 @@ class Arena:
         return {f"judge/sigma_{name}": math.sqrt(value) for name, value in parts.items()} if variances.score_df else {}
 
 
-async def _tournament_reward(arena: Arena, incoming: IncomingGroup) -> GroupOutcome:
-    """Eqs. 3-6, ArenaRL."""
-    tournament = arena.tournament
-    options = {name: getattr(tournament, name) for name in ("ranking", *parameters_of(tournament.topology))}
-    _, ranking = await _play(arena, incoming, tournament.topology, {**options, "variances": arena.variances})
-    return _outcome(rank_to_reward(ranking.ranks_G), ranking)
+async def _by_mixture(referee: Referee, incoming: IncomingGroup) -> GroupOutcome:
+    """A score of each trajectory and its matches with the others, together (TournO)."""
+    reward = referee.reward
+    points, (_, won_G, ranking) = await asyncio.gather(by_score(referee, incoming), won(referee, incoming, reward.mixture_pairs))
+    rewards_G = mixture_reward(points.rewards_G, won_G, reward.alpha)
+    calls, failed = points.judge_calls + ranking.judge_calls, points.failed_calls + ranking.failed_calls
+    return GroupOutcome(rewards_G, midranks(rewards_G), calls, failed, ranking)
 
 
-async def _tournament_grpo_reward(arena: Arena, incoming: IncomingGroup) -> GroupOutcome:
-    """Algorithm 1, Eqs. 8 and 9, Tournament-GRPO."""
-    valid_G, ranking = await _play(arena, incoming, "group_stage", asdict(arena.group_stage))
-    return _outcome(add_format_reward(min_max(zero_invalid(ranking.scores_G, valid_G)), valid_G), ranking)
-
-
-async def _win_rate_reward(arena: Arena, incoming: IncomingGroup) -> GroupOutcome:
-    """Share of matches won against all others, and Eq. 15, Tournament-GRPO. Both orders are asked (Eq. 3, ArenaRL)."""
-    valid_G, ranking = await _play(arena, incoming, "round_robin", {})
-    won_G = ranking.scores_G if ranking.matches else [0.0] * len(valid_G)  # nobody to beat is no missing verdict
-    return _outcome(add_format_reward(zero_invalid(won_G, valid_G), valid_G), ranking)
-
-
-async def _play(arena: Arena, incoming: IncomingGroup, topology: str, options: dict) -> tuple[list[bool | None], Ranking]:
-    """(valid_G, the group's tournament). Trajectories with the same messages enter once; void ones have no rank.
-
-    Calls that are sure to be made start as soon as their trajectories are there, all others with the complete group.
-    """
-    query, tournament = incoming.query, arena.tournament
-
-    async def ask(i: int, j: int) -> tuple | None:
-        first, second = await incoming.trajectory(i), await incoming.trajectory(j)
-        with incoming.calling():
-            return scores_and_detail(await arena.judge.compare(query, first, second))
-
-    async def choose(indices: tuple[int, ...], winners: int) -> list[int] | None:
-        trajectories = [await incoming.trajectory(row) for row in indices]
-        with incoming.calling():
-            positions = await arena.judge.choose(query, trajectories, winners)
-        shown = dict(enumerate(indices))  # unlike a sequence it refuses a position of -1
-        return None if positions is None else [shown[position] for position in positions]
-
-    async def enter(row: int) -> Trajectory:
-        trajectory = await incoming.trajectory(row)
-        calls.enter(row, repr(trajectory.messages) if trajectory.valid else None)
-        return trajectory
-
-    calls = EarlyCalls(surely_meets(topology), ask, tournament.bidirectional, tournament.timeout_s)
-    valid_G = _valid(await asyncio.gather(*map(enter, range(len(incoming)))))
-    entrants_G = [calls.entered[row] for row in range(len(incoming))]
-    ranking = await play_tournament(
-        topology,
-        len(incoming),
-        choose if topology == "group_stage" else calls.compare,
-        seed=stable_seed(arena.seed, query.query_id),
-        entrants=entrants_G,
-        valid_G=valid_G,
-        timeout_s=tournament.timeout_s,
-        bidirectional=tournament.bidirectional,
-        **options,
-    )
-    if None in valid_G:
-        places = [None if valid is None or rank is None else -rank for valid, rank in zip(valid_G, ranking.ranks_G, strict=True)]
-        ranking = replace(ranking, ranks_G=midranks(places))
-    return valid_G, ranking
-
-
-def _valid(trajectories: Sequence[Trajectory]) -> list[bool | None]:
-    """valid_G; None for a void one."""
-    return [None if trajectory.is_void else trajectory.valid for trajectory in trajectories]
-
-
-def _outcome(rewards_G: list[float | None], ranking: Ranking) -> GroupOutcome:
-    return GroupOutcome(rewards_G, ranking.ranks_G, ranking.judge_calls, ranking.failed_calls, ranking)
-
-
-async def _pointwise_reward(arena: Arena, incoming: IncomingGroup) -> GroupOutcome:
-    """A score of the answer alone (3.2), as in the paper's GRPO and GSPO rows, or of the whole trajectory; the mean of several calls."""
-    reward = arena.reward
-
-    async def score(trajectory: Trajectory, repeat: int) -> float | None:
-        verdict = await arena.judge.score(incoming.query, trajectory, reward.name == "pointwise_answer", repeat)
-        return None if verdict is None else verdict.totals[0]
-
-    valid_G, replies_G = await _ask(incoming, lambda trajectory: [score(trajectory, repeat) for repeat in range(reward.repeats)])
-    known_G = [[reply for reply in replies if reply is not None] for replies in replies_G]
-    scores_G = [fmean(known) if known else None for known in known_G]
-    return _pointwise_outcome(pointwise_reward(scores_G, valid_G), replies_G)
-
-
-async def _implicit_reward(arena: Arena, incoming: IncomingGroup) -> GroupOutcome:
-    """One number for the whole rubric. Eqs. 11 and 12, Tournament-GRPO."""
-    valid_G, replies_G = await _ask(incoming, lambda trajectory: [arena.judge.score_overall(incoming.query, trajectory)])
-    scores_G = [replies[0] if replies else None for replies in replies_G]
-    return _pointwise_outcome(add_format_reward(pointwise_reward(zero_invalid(scores_G, valid_G)), valid_G), replies_G)
-
-
-async def _explicit_reward(arena: Arena, incoming: IncomingGroup) -> GroupOutcome:
-    """A call for every dimension; a trajectory that misses one has no score. Eqs. 13 and 14, Tournament-GRPO."""
-    query, weights = incoming.query, arena.judge.weights(incoming.query)
-    valid_G, replies_G = await _ask(incoming, lambda trajectory: [arena.judge.score_dimension(query, trajectory, name) for name in weights])
-    scores_G = [weighted_mean(dict(zip(weights, replies, strict=True)), weights) if replies else None for replies in replies_G]
-    return _pointwise_outcome(add_format_reward(pointwise_reward(zero_invalid(scores_G, valid_G)), valid_G, scale=0.5), replies_G)
-
-
-async def _ask(
-    incoming: IncomingGroup, calls: Callable[[Trajectory], list[Awaitable[float | None]]]
-) -> tuple[list[bool | None], list[list[float | None]]]:
-    """(valid_G, the judge's replies to each trajectory's `calls`), asked as soon as it is there; of an invalid one, nothing is."""
-
-    async def reply(call: Awaitable[float | None]) -> float | None:
-        with incoming.calling():
-            return await call
-
-    async def replies(row: int) -> list[float | None]:
-        trajectory = await incoming.trajectory(row)
-        return await asyncio.gather(*map(reply, calls(trajectory))) if trajectory.valid else []
-
-    replies_G = await asyncio.gather(*map(replies, range(len(incoming))))
-    return _valid((await incoming.complete()).trajectories), replies_G
-
-
-async def _correctness_reward(arena: Arena, incoming: IncomingGroup) -> GroupOutcome:
+async def _by_correctness(referee: Referee, incoming: IncomingGroup) -> GroupOutcome:
     """1 for the known answer (C.1, InfoAgent); Eq. 8 with `reward.entity_recall`. What is invalid has 0, whatever it found."""
-    query, weight = incoming.query, arena.reward.entity_recall
-    valid_G, replies_G = await _ask(incoming, lambda trajectory: [arena.verifier.is_correct(query, trajectory)])
+    query, weight = incoming.query, referee.reward.entity_recall
+    valid_G, replies_G = await ask(incoming, lambda trajectory: [referee.verifier.is_correct(query, trajectory)])
     correct_G = [replies[0] if replies else valid for replies, valid in zip(replies_G, valid_G, strict=True)]
     trajectories = (await incoming.complete()).trajectories
     recall_G = [bool(valid) * entity_recall(query, trajectory.messages) for valid, trajectory in zip(valid_G, trajectories, strict=True)]
-    outcome = _pointwise_outcome(correctness_reward(correct_G, recall_G, weight), replies_G if arena.verifier.is_llm else [])
+    outcome = scored_outcome(correctness_reward(correct_G, recall_G, weight), replies_G if referee.verifier.is_llm else [])
     return replace(outcome, correct_G=correct_G)
 
 
-async def _environment_reward(arena: Arena, incoming: IncomingGroup) -> GroupOutcome:
+async def _by_environment(referee: Referee, incoming: IncomingGroup) -> GroupOutcome:
     """What the world gave, 0 where that was nothing; a void trajectory has no reward."""
     trajectories = (await incoming.complete()).trajectories
-    return _pointwise_outcome([None if one.is_void else one.meta.get("reward", 0.0) for one in trajectories], [])
+    return scored_outcome([None if one.is_void else one.meta.get("reward", 0.0) for one in trajectories], [])
 
 
-async def _else_tournament(reward: Reward, arena: Arena, incoming: IncomingGroup) -> GroupOutcome:
+async def _else_tournament(reward: Reward, referee: Referee, incoming: IncomingGroup) -> GroupOutcome:
     """`reward`, unless it is the same for the whole group, of which then the tournament makes a ranking."""
-    outcome = await reward(arena, incoming)
+    outcome = await reward(referee, incoming)
     if len({reward for reward in outcome.rewards_G if reward is not None}) > 1:
         return outcome
-    ranked = await _tournament_reward(arena, incoming)
+    ranked = await by_tournament(referee, incoming)
     return replace(ranked, correct_G=outcome.correct_G)
 
 
-async def _correctness_or_tournament_reward(arena: Arena, incoming: IncomingGroup) -> GroupOutcome:
+async def _by_correctness_or_tournament(referee: Referee, incoming: IncomingGroup) -> GroupOutcome:
     """A query with a known answer needs no judge."""
-    return await (_correctness_reward if has_answer(incoming.query) else _tournament_reward)(arena, incoming)
+    return await (_by_correctness if has_answer(incoming.query) else by_tournament)(referee, incoming)
 
 
 def _own_reward(name: str) -> Reward:
     """What package.module:function gives each group; void trajectories it does not get to see, and they have no reward."""
     function = OwnReward(name)
 
-    async def reward(arena: Arena, incoming: IncomingGroup) -> GroupOutcome:
-        trajectories, judge = (await incoming.complete()).trajectories, CountedJudge(arena.judge, incoming.calling)
+    async def reward(referee: Referee, incoming: IncomingGroup) -> GroupOutcome:
+        trajectories, judge = (await incoming.complete()).trajectories, CountedJudge(referee.judge, incoming.calling)
         rewards = iter(await function(incoming.query, [trajectory for trajectory in trajectories if not trajectory.is_void], judge))
         rewards_G = [None if trajectory.is_void else next(rewards) for trajectory in trajectories]
         return GroupOutcome(rewards_G, midranks(rewards_G), judge.calls, judge.failed)
@@ -303,20 +145,20 @@ def _own_reward(name: str) -> Reward:
     return reward
 
 
-def _pointwise_outcome(rewards_G: list[float | None], replies_G: list[list[float | None]]) -> GroupOutcome:
-    failed_calls = sum(reply is None for replies in replies_G for reply in replies)
-    return GroupOutcome(rewards_G, midranks(rewards_G), sum(map(len, replies_G)), failed_calls)
-
-
 REWARDS = {  # reward.name -> how a group is rewarded
-    "tournament": _tournament_reward,
-    "pointwise_answer": _pointwise_reward,
-    "pointwise_trajectory": _pointwise_reward,
-    "tournament_grpo": _tournament_grpo_reward,
-    "win_rate": _win_rate_reward,
-    "pointwise_implicit": _implicit_reward,
-    "pointwise_explicit": _explicit_reward,
-    "environment": _environment_reward,
-    "correctness": _correctness_reward,
-    "correctness_or_tournament": _correctness_or_tournament_reward,
+    "tournament": by_tournament,
+    "pointwise_answer": by_score,
+    "pointwise_trajectory": by_score,
+    "tournament_grpo": by_group_stage,
+    "win_rate": by_win_rate,
+    "pointwise_implicit": by_overall_score,
+    "pointwise_explicit": by_dimension,
+    "environment": _by_environment,
+    "correctness": _by_correctness,
+    "correctness_or_tournament": _by_correctness_or_tournament,
+    "ruler": by_list,
+    "brpo": by_random_reference,
+    "mixture": _by_mixture,
+    "elo": by_elo,
+    "rubric_checklist": by_checklist,
 }

@@ -6,7 +6,7 @@ statistics; nor does a void one, of which `valid_G` says None. Departs from the 
 over all N, since verdicts can be missing; Tournament-GRPO's format reward is validity, and what is invalid is not judged.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -126,6 +126,55 @@ def add_format_reward(judged_G: Sequence[float | None], valid_G: Sequence[bool |
     [1.5, 0.0, None]
     """
     return _to_list(scale * (_to_array(judged_G) + _to_array(valid_G)))
+
+
+def reference_reward(signs_G: Sequence[float | None], valid_G: Sequence[bool | None]) -> list[float | None]:
+    """Reward (G,): 1 for who beats the reference, -1 for who loses to it, as an invalid one does; 0 without a valid one. BRPO, Writing-Zero.
+
+    >>> reference_reward([0.0, 1.0, -1.0, None, None], [True, True, True, True, False])
+    [0.0, 1.0, -1.0, None, -1.0]
+    """
+    lost = [-1.0 if valid is False else sign for sign, valid in zip(signs_G, valid_G, strict=True)]
+    if not any(valid_G):
+        return [None if valid is None else 0.0 for valid in valid_G]
+    has_verdict = any(sign is not None for sign, valid in zip(signs_G, valid_G, strict=True) if valid)
+    return lost if has_verdict else [None] * len(lost)
+
+
+def elo_reward(ratings_G: Sequence[float | None], valid_G: Sequence[bool | None], below: float = 32.0) -> list[float | None]:
+    """Reward (G,) in [0, 1]: ratings normalised as in `min_max`, an invalid trajectory being `below` the lowest, by a match's worth. TournO.
+
+    That paper's trajectories are all judged; how far below is our choice. Without any rating all are None.
+
+    >>> [reward and round(reward, 4) for reward in elo_reward([64.0, 0.0, None, None], [True, True, False, None])]
+    [1.0, 0.3333, 0.0, None]
+    """
+    known = [rating for rating, valid in zip(ratings_G, valid_G, strict=True) if valid and rating is not None]
+    if any(valid_G) and not known:
+        return [None] * len(ratings_G)
+    lowest = min(known, default=0.0) - below
+    return min_max([None if valid is None else rating if valid else lowest for rating, valid in zip(ratings_G, valid_G, strict=True)])
+
+
+def mixture_reward(point_G: Sequence[float | None], pair_G: Sequence[float | None], alpha: float) -> list[float | None]:
+    """Reward (G,): the score plus exp(-alpha times the group's mean score) times the share of matches won; None without either. TournO.
+
+    >>> [round(reward, 4) for reward in mixture_reward([0.0, 1.0], [0.0, 1.0], alpha=2.0)]
+    [0.0, 1.3679]
+    """
+    points = _to_array(point_G)
+    weight = np.exp(-alpha * np.nanmean(points)) if np.isfinite(points).any() else np.nan
+    return _to_list(points + weight * _to_array(pair_G))
+
+
+def checklist_reward(met_G: Sequence[Mapping[str, bool] | None], weights: Mapping[str, float]) -> list[float | None]:
+    """Reward (G,) in [0, 1]: the weighted share of the items that are met; None stays None. Explicit aggregation, Rubrics as Rewards.
+
+    >>> checklist_reward([{"a": True, "b": False}, None], {"a": 3, "b": 1})
+    [0.75, None]
+    """
+    whole = sum(weights.values())
+    return [None if met is None else sum(weight for item, weight in weights.items() if met[item]) / whole for met in met_G]
 
 
 def _to_array(values_G: Sequence[float | None]) -> np.ndarray:

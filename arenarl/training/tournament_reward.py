@@ -27,7 +27,8 @@ from arenarl.system.database import json_hash
 from arenarl.system.errors import UserError
 from arenarl.system.imports import named
 from arenarl.system.repository import CONFIGS
-from arenarl.training.rewarding import Arena, GroupOutcome
+from arenarl.training.outcome import GroupOutcome
+from arenarl.training.rewarding import Arena
 from arenarl.training.step_records import judge_metrics
 from arenarl.trajectory import Query, RolloutGroup, Trajectory, answer_text, native_calls, parse_turn, reply_message, text_of, tool_message
 

@@ -40,12 +40,14 @@ from arenarl.system.progress import process_count
 from arenarl.system.seeds import stable_seed
 from arenarl.tournament.mixed_model import JudgeVariances
 from arenarl.training.judging import Judging
-from arenarl.training.own_tokens import OwnTokensTrainer
+from arenarl.training.outcome import GroupOutcome
+from arenarl.training.own_tokens import OwnTokensTrainer, PlainRewardsTrainer
 from arenarl.training.ppo import PPOTrainer
-from arenarl.training.rewarding import Arena, GroupOutcome
+from arenarl.training.rewarding import Arena
 from arenarl.training.rewards import center, leave_one_out, standardize
 from arenarl.training.step_records import group_records, outcome_metrics, rollout_table
 from arenarl.training.validity import ValidityWatch
+from arenarl.training.watching import Watcher
 from arenarl.trajectory import Query, RolloutGroup, Trajectory, append_step
 
 Log = Callable[[list[RolloutGroup], list[GroupOutcome]], dict[str, list[float]]]
@@ -63,8 +65,9 @@ def make_trainer(
     client: LLMClient | None,
     act: Callable[[int], None],
     has_acted: Callable[[int], bool],
+    watcher: Watcher | None = None,
 ) -> GRPOTrainer:
-    """TRL's trainer on the policy at a path: it rolls out `queries` with `engine` and is rewarded by `arena`.
+    """TRL's trainer on the policy at a path: it rolls out `queries` with `engine`, is rewarded by `arena` and watched by `watcher`.
 
     `act(step)` is called every `rl.eval_steps` optimizer steps, and first by a resumed run unless `has_acted(step)`; `examine` says what is
     logged as true, groups are kept in `folder`.
@@ -77,13 +80,14 @@ def make_trainer(
         append_step(folder / "groups.jsonl", step, group_records(step, groups, outcomes, examine))
 
     every_few_steps = EveryFewSteps(config.rl.eval_steps, engine, act, has_acted)
+    validity = ValidityWatch(config.rl.stop_without_valid, engine.tokenizer.decode)
     trainer = trainer_class(config)(
         model=policy,
         args=grpo_arguments(config, folder, process_count(), use_cpu=not torch.cuda.is_available()),
         train_dataset=prompt_dataset(queries, config),
         processing_class=engine.tokenizer,
-        rollout_func=rollout_function(engine, arena, queries, config, client),
-        reward_funcs=reward_functions(arena, log, keep, config, client, ValidityWatch(config.rl.stop_without_valid, engine.tokenizer.decode)),
+        rollout_func=rollout_function(engine, arena, queries, config, client, watcher),
+        reward_funcs=reward_functions(arena, log, keep, config, client, validity, watcher),
         callbacks=[every_few_steps, KeptWithCheckpoint(arena)],
         peft_config=lora_config(config.policy.lora_rank),
     )
@@ -95,8 +99,8 @@ def make_trainer(
 
 
 def trainer_class(config: Config) -> Callable[..., GRPOTrainer]:
-    """What makes the trainer: PPO has a critic beside the policy."""
-    return partial(PPOTrainer, config=config) if config.rl.advantage == "gae" else OwnTokensTrainer
+    """What makes the trainer: PPO has a critic beside the policy, BRPO takes rewards for advantages."""
+    return {"gae": partial(PPOTrainer, config=config), "none": PlainRewardsTrainer}.get(config.rl.advantage, OwnTokensTrainer)
 
 
 def grpo_arguments(config: Config, folder: Path, processes: int, use_cpu: bool) -> GRPOConfig:
@@ -155,6 +159,7 @@ def advantage_by_trl(rl: RLConfig) -> tuple[str, Callable[[Sequence[float | None
         "batch_std": ("batch", center),  # the standard deviation is that of centred rewards, not of rewards as TRL's alone would be
         "decoupled": ("group", list),  # TRL's normalize_then_sum does not look at the first
         "gae": ("none", list),  # PPOTrainer puts its own in their place
+        "none": ("none", list),  # PlainRewardsTrainer does
     }[rl.advantage]
 
 
@@ -177,12 +182,17 @@ def prompt_dataset(queries: Sequence[Query], config: Config) -> Dataset:
 
 
 def rollout_function(
-    engine: RolloutEngine, arena: Arena, queries: Sequence[Query], config: Config, client: LLMClient | None = None
+    engine: RolloutEngine,
+    arena: Arena,
+    queries: Sequence[Query],
+    config: Config,
+    client: LLMClient | None = None,
+    watcher: Watcher | None = None,
 ) -> Callable[[list[str], GRPOTrainer], dict[str, Any]]:
     """TRL's `rollout_func`: prompts, each N times in a row → token ids, the mask of the policy's own tokens, and the groups.
 
-    `arena` gets each trajectory as it ends. What ends its judging, or the `client` that asks LLMs, ends the rollout too: RunStopped on all
-    processes, once all are through with theirs.
+    `arena` and `watcher` get each trajectory as it ends. What ends the former's judging, or the `client` that asks LLMs, ends the rollout too:
+    RunStopped on all processes, once all are through with theirs.
     """
     by_id = {query.query_id: query for query in queries}
     n = config.rollout.group_size
@@ -195,6 +205,8 @@ def rollout_function(
         start = time.perf_counter()
         step = trainer.state.global_step
         judging = arena.begin(step_queries, n)
+        if watcher:
+            watcher.begin(step, judging.groups)
 
         def hand_over(index: int, trajectory: Trajectory) -> None:
             judging.groups[index // n].hand_over(index % n, trajectory)
@@ -230,7 +242,13 @@ def _with_a_token(trajectory: Trajectory, token: int) -> Trajectory:
 
 
 def reward_functions(
-    arena: Arena, log: Log, keep: Keep, config: Config, client: LLMClient | None = None, validity: ValidityWatch | None = None
+    arena: Arena,
+    log: Log,
+    keep: Keep,
+    config: Config,
+    client: LLMClient | None = None,
+    validity: ValidityWatch | None = None,
+    watcher: Watcher | None = None,
 ) -> list[Callable[..., list[float | None]]]:
     """What TRL calls for rewards, one function a column: the reward, and for `rl.advantage: decoupled` (GDPO) whether it is valid."""
     n = config.rollout.group_size
@@ -246,13 +264,21 @@ def reward_functions(
         pairs = [pair for one, outcome in outcomes for pair in zip(one.trajectories, outcome.rewards_G, strict=True)]
         return [None if reward is None else float(trajectory.valid) for trajectory, reward in pairs]
 
-    reward = reward_function(arena, remember, keep, config, client, validity)
+    reward = reward_function(arena, remember, keep, config, client, validity, watcher)
     return [reward, valid] if config.rl.advantage == "decoupled" else [reward]
 
 
-def reward_function(arena: Arena, log: Log, keep: Keep, config: Config, client: LLMClient | None = None, validity: ValidityWatch | None = None):
+def reward_function(
+    arena: Arena,
+    log: Log,
+    keep: Keep,
+    config: Config,
+    client: LLMClient | None = None,
+    validity: ValidityWatch | None = None,
+    watcher: Watcher | None = None,
+):
     """TRL's reward function: rows → groups → `arena` → rows. `log` turns this process's groups into the values of metrics, of which
-    TRL takes the mean over all processes.
+    TRL takes the mean over all processes; `watcher` adds its own.
 
     Every `rl.eval_steps` steps `keep` gets the groups of all processes, on the main one, and W&B a table of them.
 
@@ -265,6 +291,7 @@ def reward_function(arena: Arena, log: Log, keep: Keep, config: Config, client: 
         groups = group[::n]
         (rollout_start, rollout_end), start = rollout[0], time.perf_counter()
         outcomes = judging[0].outcomes()
+        watched = watcher.look(trainer_state.global_step, judging[0].groups, outcomes) if watcher else {}
         usage = llm_usage(client) if client else {}
         seconds = (rollout_end - rollout_start, start - rollout_end, time.perf_counter() - start)
         judged = gather_object([(*_of_group(one, outcome), seconds) for one, outcome in zip(groups, outcomes, strict=True)])
@@ -280,7 +307,7 @@ def reward_function(arena: Arena, log: Log, keep: Keep, config: Config, client: 
             "time/tokens_per_s": sum(tokens) / slowest[0],
         }
         log_metric("time/judge_hidden_s", judging[0].busy_s(until=start))
-        for name, values in (log(groups, outcomes) | {name: [value] for name, value in known.items()}).items():
+        for name, values in (log(groups, outcomes) | watched | {name: [value] for name, value in known.items()}).items():
             for value in values:
                 log_metric(name, value)
         if config.rl.eval_steps and trainer_state.global_step % config.rl.eval_steps == 0:

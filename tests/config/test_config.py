@@ -16,7 +16,7 @@ from arenarl.report import __main__ as report
 from arenarl.system.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
-PARTS = {"judges", "policies", "prompts", "rubrics", "launch", "tables"}  # folders of configs/ that hold parts of runs
+PARTS = {"judges", "policies", "environments", "prompts", "rubrics", "launch", "tables"}  # folders of configs/ that hold parts of runs
 YAMLS = sorted(path for path in (ROOT / "configs").rglob("*.yaml") if path.parent.name not in PARTS)
 JUDGES = sorted((ROOT / "configs" / "judges").glob("*.yaml"))
 SECTIONS = [value for value in vars(config_module).values() if dataclasses.is_dataclass(value) and value.__module__ == config_module.__name__]

@@ -35,7 +35,8 @@ OF_KEY = {  # ... and for single keys
     "environment.search.web.endpoint": {"null"},
     "data.source": {"[]"} | {f"[{text}]" for text in TEXT}, "data.research.hop_weights": {f"[{TINY}]"}, "judge.train.query_rubrics": {"null"},
     "data.divide": set(),
-    "reward.tournament_if_equal": set(), "reward.entity_recall": {"0"}, "tournament.matches": {HUGE, "010"},  # of which a group takes all pairs
+    "reward.tournament_if_equal": set(), "reward.entity_recall": {"0"},
+    "reward.alpha": set(), "judge.train.flip_rate": {"0", TINY, "null"}, "tournament.matches": {HUGE, "010"},  # of which a group takes all pairs
 } | {
     f"{llm}.{key}": values
     for llm in ("judge.train", "data.research.rephraser") for key, values in {"temperature": {"0", TINY, "null"}, "base_url": {"null"}}.items()
@@ -43,7 +44,7 @@ OF_KEY = {  # ... and for single keys
 
 
 def keys(section=Config, prefix="", seen=None):
-    """(dotted key, type) of all keys, those of a section that stands in several places only where it is first."""
+    """(dotted key, type) of all keys, those of a section that stands in several places only where it is first; not those of a list's sections."""
     seen = set() if seen is None else seen
     seen.add(section)
     kind_of = get_type_hints(section, include_extras=True)
@@ -51,7 +52,7 @@ def keys(section=Config, prefix="", seen=None):
         inner = next((part for part in (hint, *get_args(hint)) if dataclasses.is_dataclass(part)), None)
         if inner is None:
             yield prefix + name, kind_of[name]
-        elif inner not in seen:
+        elif inner not in seen and get_origin(hint) is not list:
             yield from keys(inner, f"{prefix}{name}.", seen)
 
 
@@ -91,6 +92,18 @@ def test_no_key_takes_a_value_outside_its_range_or_one_that_is_not_what_it_looks
             else:
                 assert key in found.removeprefix(f"--set {key}="), found
         assert taken == OF_KEY.get(key, accepted(kind)), key
+
+
+def test_keys_of_an_mcp_server_take_no_other_values(tmp_path):
+    (tmp_path / "run.yaml").touch()
+    for key, kind in keys(schema.MCPServerConfig):
+        for value in () if "." in key else WRONG:
+            server = f"{{{key}: {value}}}" if key == "command" else f"{{command: [x], {key}: {value}}}"
+            found = outcome(tmp_path / "run.yaml", [f"environment={{name: mcp, mcp: [{server}]}}"])
+            if isinstance(found, Config):
+                assert value in accepted(kind) or value == "[]", (key, value)
+            else:
+                assert f"environment.mcp.0.{key}" in found or "name one of command, url and world" in found or "not valid YAML" in found, found
 
 
 @pytest.mark.parametrize("examples", [50, pytest.param(5000, marks=pytest.mark.slow(seconds=40))])

@@ -22,7 +22,7 @@ from arenarl.judges.server import JudgeServer, free_port, running_server
 from arenarl.plan.estimate import count_test_queries, print_estimate
 from arenarl.rollout.system_prompt import default_prompt
 from arenarl.system.errors import UserError
-from arenarl.training.rewarding import GroupOutcome
+from arenarl.training.outcome import GroupOutcome
 from arenarl.training.sft_data import warn_of_untaught
 from arenarl.training.step_records import group_records, outcome_metrics
 from arenarl.trajectory import Query, RolloutGroup, read_jsonl, write_jsonl

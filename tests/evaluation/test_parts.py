@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from arenarl.config.schema import Config, EvaluateConfig
+from arenarl.config.schema import Config, EnvironmentConfig, EvaluateConfig, MCPServerConfig, RenamedToolConfig
 from arenarl.evaluation.evaluation import Case
 from arenarl.evaluation.parts import Part, fingerprint, generating_files
 from arenarl.system.repository import ROOT
@@ -73,6 +73,14 @@ def test_all_that_generation_imports_counts(name):
     loaded = {path for path in run(IMPORT.format(name=name), ROOT) if path and "/arenarl/config/" not in path and "/arenarl/system/" not in path}
     known = {str(path) for path in generating_files(name)} | {str(ROOT / "arenarl" / "domains" / "environments.py")}  # which this test imports
     assert len(loaded) > 10 and loaded <= known
+
+
+def test_the_code_of_all_that_mcp_tools_are_made_of_counts():
+    pytest.importorskip("mcp", reason="the SDK mcp is not installed: pip install mcp==2.3.0")
+    call = RenamedToolConfig(function="arenarl.domains.travel.real_services:search_poi")
+    servers = [MCPServerConfig(command=["x"], rename={"search_poi": call}), MCPServerConfig(world="research")]
+    files = {path.name for path in generating_files(*EnvironmentConfig(name="mcp", mcp=servers).made_of)}
+    assert {"mcp_session.py", "real_services.py", "search.py"} <= files and "schemas.py" not in files
 
 
 def test_trajectories_of_another_largest_budget_are_not_taken_for_this_ones():

@@ -8,8 +8,10 @@ import pytest
 from arenarl.config.schema import JudgeConfig
 from arenarl.domains.rubrics import domain_rubric, weighted_mean
 from arenarl.domains.travel.truth import ANSWER_DIMENSIONS, PATH_DIMENSIONS, TravelTruth, examine
-from arenarl.judges.embedded import EmbeddedJudge
+from arenarl.judges.embedded import SPREAD, EmbeddedJudge
+from arenarl.judges.factory import refuse_without_checklist
 from arenarl.judges.judge import Verdict, cached_examiner
+from arenarl.system.errors import UserError
 from arenarl.trajectory import Query, Trajectory
 
 total_score = domain_rubric("travel", "en").total
@@ -212,3 +214,52 @@ def test_importance_gives_the_total_that_the_other_rewards_aim_at():
     for scores in rng.uniform(0, 10, (20, len(ALL))):
         dimensions = dict(zip(ALL, scores, strict=True))
         assert weighted_mean(dimensions, judge().weights(QUERY)) == pytest.approx(total_score(dimensions))
+
+
+def test_a_listwise_call_has_one_drift_and_a_lead_that_falls_evenly_over_the_places():
+    def together(judge, shown=6, repeat=0):
+        return np.array(asyncio.run(judge.score_together(QUERY, [attempt(f"t{number}") for number in range(shown)], repeat)))
+
+    assert together(judge(position_bias=0.5)) == pytest.approx(5 + 0.5 * np.linspace(1, -1, 6), abs=1e-5)
+    assert together(judge(position_bias=0.5, listwise_noise=2.0)) == pytest.approx(5 + np.linspace(1, -1, 6), abs=1e-5)
+    drifts = np.array([together(judge(sigma_call=1.0), repeat=repeat) for repeat in range(400)])
+    assert np.ptp(drifts, axis=1).max() < 1e-9 and drifts[:, 0].std() == pytest.approx(1.0, rel=0.1)
+    for times in (1.0, 1.5, 2.0):
+        noise = np.array([together(judge(sigma_independent=0.5, listwise_noise=times), repeat=repeat) for repeat in range(200)])
+        assert noise.std() == pytest.approx(0.5 * times, rel=0.1) and abs(np.corrcoef(noise[:, 0], noise[:, 1])[0, 1]) < 0.2
+    assert together(judge(sigma_independent=0.5, listwise_noise=0.0)) == pytest.approx(5.0)
+
+
+def test_a_checklists_items_are_the_constraints_and_answers_are_wrong_as_often_as_flip_rate_says():
+    exact = EmbeddedJudge(JudgeConfig(noise="none", flip_rate=0.4), lambda query, trajectory: HALF, 0)
+    assert exact.checklist(QUERY) == {"a": 1.0, "b": 1.0}
+    assert asyncio.run(exact.check_items(QUERY, A)) == {"a": True, "b": False}
+    for rate in (0.0, 0.2, 0.5):
+        answers = [asyncio.run(judge(flip_rate=rate).check_items(QUERY, A, repeat)) for repeat in range(1000)]
+        assert all(answers[0] == asyncio.run(judge(flip_rate=rate).check_items(QUERY, A)) for _ in range(2))
+        for name, is_met in HALF.constraints.items():
+            assert np.mean([one[name] != is_met for one in answers]) == pytest.approx(rate, abs=0.05)
+
+
+@pytest.mark.parametrize("noise", [{}, {"sigma_independent": 2.0, "sigma_call": 2.0}])
+def test_by_default_an_answer_agrees_with_itself_as_a_score_does(noise):
+    """Correlations of two askings: of scores over trajectories whose quality spreads as in a group, of answers of which half are yes."""
+    config = JudgeConfig(position_bias=0.0, length_bias=0.0, rounding=1e-6, **noise)
+    rng = np.random.default_rng(0)
+    qualities = iter(np.clip(rng.normal(5.0, SPREAD, 4000), 0, 10) / 10)
+    truths = {f"t{number}": TravelTruth(*[[share]] * 4, {"a": number % 2 == 0}, clarity=share) for number, share in enumerate(qualities)}
+    one = EmbeddedJudge(config, lambda query, trajectory: truths.get(trajectory.answer, HALF), 0)
+    rate = one.flip_rate(QUERY)
+    answers = [[asyncio.run(one.check_items(QUERY, attempt(name), repeat))["a"] for repeat in (0, 1)] for name in truths]
+    assert np.corrcoef(np.array(answers, dtype=float).T)[0, 1] == pytest.approx((1 - 2 * rate) ** 2, abs=0.05)
+    weights = np.array(list(one.weights(QUERY).values()))
+    noise_of_a_total = (weights**2).sum() * config.sigma_independent**2 + config.sigma_call**2 + config.sigma_sticky**2
+    assert (1 - 2 * rate) ** 2 == pytest.approx(SPREAD**2 / (SPREAD**2 + noise_of_a_total))
+
+
+def test_a_query_without_constraints_has_no_checklist_and_is_refused_where_the_reward_wants_one():
+    without = judge(truth=TravelTruth())
+    with pytest.raises(UserError, match="query q has no constraints for a checklist"):
+        refuse_without_checklist("rubric_checklist", without, [QUERY])
+    refuse_without_checklist("ruler", without, [QUERY])
+    refuse_without_checklist("rubric_checklist", judge(), [QUERY])

@@ -53,6 +53,15 @@ class Whatever(Judge):
     async def score_dimension(self, query, trajectory, dimension, repeat=0):
         return await self.score(query, trajectory)
 
+    async def score_together(self, query, trajectories, repeat=0):
+        return await self.score(query, trajectories[0])
+
+    def checklist(self, query):
+        return {"item_1": 2.0, "item_2": 1.0}
+
+    async def check_items(self, query, trajectory, repeat=0):
+        return await self.score(query, trajectory)
+
 
 def verdict_of(score):
     return lambda shown: Verdict(tuple(dict.fromkeys(RUBRIC.names, 5.0) | {"path_breadth": score} for _ in range(shown)), RUBRIC.total)
@@ -87,7 +96,7 @@ def test_a_total_of_ones_own_is_held_to_the_same():
 def test_such_a_judge_ends_neither_training_nor_evaluation(fault):
     judge = OwnJudge(Whatever(fault), "mine:Judge")
     trajectories = [attempt(1.0), attempt(2.0), attempt(3.0)]
-    for method in ("tournament", "tournament_grpo", *OTHERS):
+    for method in ("tournament", "tournament_grpo", "rubric_checklist", *OTHERS):
         outcome = arena_of(config_of(method), judge).reward_groups([RolloutGroup(QUERY, trajectories)])[0]
         assert outcome.rewards_G == [None] * 3 and outcome.failed_calls == outcome.judge_calls > 0
     (case,) = judge_trajectories([QUERY], [trajectories[0]], {QUERY.query_id: trajectories[1]}, Panel([judge], None))
@@ -101,6 +110,29 @@ def test_winners_are_numbers_of_those_shown():
     assert choose([2, 0]) == choose((np.int64(2), 0)) == [2, 0]
     for wrong in (b"\x02\x00", "20", [True, 0], [2.0, 0], ["2", "0"], [-1, 0], [3, 0], 2):
         assert choose(wrong) is None
+
+
+def test_listed_scores_are_one_for_each_shown_and_a_checklists_answers_one_for_each_item():
+    def together(said):
+        return asyncio.run(OwnJudge(Whatever(said), "mine:Judge").score_together(QUERY, [attempt(1.0)] * 3))
+
+    def items(said):
+        return asyncio.run(OwnJudge(Whatever(said), "mine:Judge").check_items(QUERY, attempt(1.0)))
+
+    assert together([1, 2.5, 10]) == together((1.0, 2.5, 10)) == [1.0, 2.5, 10.0]
+    for wrong in ([1, 2], [1, 2, 3, 4], [1, 2, 11], [1, 2, None], "123", {"1": 1}, 7):
+        assert together(wrong) is None
+    assert items({"item_2": True, "item_1": False}) == {"item_1": False, "item_2": True}
+    for wrong in ({"item_1": True}, {"item_1": True, "item_2": 1}, {"item_1": True, "item_2": False, "item_3": True}, [True, False], True):
+        assert items(wrong) is None
+
+
+def test_a_judge_without_a_checklist_is_refused_in_a_line():
+    class Without:
+        pass
+
+    with pytest.raises(UserError, match="mine:Judge has no checklist"):
+        OwnJudge(Without(), "mine:Judge").checklist(QUERY)
 
 
 def test_weights_that_are_none_are_refused():

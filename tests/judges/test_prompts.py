@@ -108,7 +108,7 @@ def test_a_prompt_of_another_structure_is_refused():
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_every_prompt_file_has_every_text_and_tells_the_judge_what_quoting_means(language):
     texts = prompt_texts("judge", language)
-    assert set(texts) == {"system", "compare", "score", "overall", "dimension", "choose", "reply", "again"}
+    assert set(texts) == {"system", "compare", "score", "overall", "dimension", "choose", "listwise", "checklist", "reply", "again"}
     assert '"| "' in texts["system"] and "JSON" in texts["reply"]
     assert "{error}" in texts["again"] and {"{count}", "{winners}"} <= set(texts["choose"].replace("}", "} ").replace("{", " {").split())
 

@@ -75,6 +75,31 @@ def test_rubrics_are_written_once_read_back_and_used_by_every_form_of_judging(ta
     assert arena_of(explicit, judge).reward_groups([group])[0].judge_calls == 4 * 5
 
 
+def test_a_checklist_is_written_of_the_querys_constraints_and_answered_item_by_item(taught, world, tmp_path):
+    """By the server, which knows the truth: what the LLM judge says of the items is what the embedded judge says of the constraints."""
+    examiner = cached_examiner(partial(examine, world))
+    server = JudgeServer({one.query.query: one.query for one in taught}, examiner, JudgeConfig(noise="none"))
+    with serving(server.app()) as url:
+        client, llm = client_of(tmp_path), judge_of(url, None).config
+        records = asyncio.run(write_rubrics(client, llm, [one.query for one in taught[:40:4]], "checklist"))
+        write_jsonl(tmp_path / "checklists.jsonl", records)
+        rubrics = read_query_rubrics(tmp_path / "checklists.jsonl")
+        assert len(rubrics) == 10
+        judge, embedded = LLMJudge(llm, client, lambda query: rubrics[query.query_id]), server.judge
+        config = Config(rollout=RolloutConfig(group_size=4))
+        config.reward.name = "rubric_checklist"
+        rewards = set()
+        for one in taught[:40:4]:
+            expected = asyncio.run(embedded.check_items(one.query, one.trajectory))
+            assert list(asyncio.run(judge.check_items(one.query, one.trajectory)).values()) == list(expected.values())
+            assert set(judge.checklist(one.query).values()) == {2} and len(judge.checklist(one.query)) == len(expected)
+            group = [RolloutGroup(one.query, [other.trajectory for other in (one, *taught[:3])])]
+            (outcome,), (known,) = arena_of(config, judge).reward_groups(group), arena_of(config, embedded).reward_groups(group)
+            assert outcome.rewards_G == pytest.approx(known.rewards_G) and outcome.judge_calls == 4
+            rewards |= set(outcome.rewards_G)
+        assert len(rewards) > 3
+
+
 def test_training_without_a_rubric_for_every_query_is_refused(taught, tmp_path):
     config = Config()
     config.data.folder = str(tmp_path)

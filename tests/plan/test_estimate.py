@@ -27,7 +27,10 @@ def estimate(taught, **how):
     return estimate_rl(config_of(**how), [one.query for one in some], {one.query.query_id: one.trajectory for one in some})
 
 
-@pytest.mark.parametrize(("method", "calls"), [("pointwise_answer", 4), ("pointwise_explicit", 28), ("win_rate", 12)])
+CALLS = {"pointwise_answer": 4, "pointwise_explicit": 28, "win_rate": 12, "ruler": 1, "rubric_checklist": 4}
+
+
+@pytest.mark.parametrize(("method", "calls"), CALLS.items())
 def test_the_calls_are_those_of_all_steps(taught, method, calls):
     assert estimate(taught, method=method, eval_steps=0).calls == 10 * 8 * calls
 
@@ -37,10 +40,28 @@ def test_the_curve_asks_about_every_case_in_both_orders_and_with_both_decodings(
     assert estimate(taught, train=JudgeConfig(), evaluate=JudgeConfig()).calls == 0
 
 
+def test_a_watching_judge_scores_its_share_of_the_trajectories(taught):
+    config = config_of(train=JudgeConfig(), evaluate=JudgeConfig())
+    config.judge.watch, config.judge.watch_share = LLM, 0.25
+    some = taught[::50]
+    stored = [one.query for one in some], {one.query.query_id: one.trajectory for one in some}
+    usage = estimate_rl(config, *stored)
+    assert usage.calls == judge_calls(config, "rl")["the watching judge"] == 10 * 8 * 4 / 4 and usage.tokens_in > 500 * usage.calls
+    config.judge.watch = JudgeConfig()
+    assert estimate_rl(config, *stored).calls == 0 and judge_calls(config, "rl")["the watching judge"] == 80
+
+
 def test_tokens_and_cost_are_of_the_size_of_the_prompts(taught):
     usage = estimate(taught, eval_steps=0)
     assert 500 < usage.tokens_in / usage.calls < 1500 and 30 < usage.tokens_out / usage.calls < 150
     assert usage.cost == pytest.approx((2 * usage.tokens_in + 8 * usage.tokens_out) / 1e6, rel=0.01)
+
+
+def test_a_listwise_call_reads_the_whole_group_and_a_pair_reads_two(taught):
+    """Of groups of four: 12 calls of two trajectories and four of one, against one of four."""
+    one, many = (estimate(taught, method=method, eval_steps=0) for method in ("ruler", "mixture"))
+    assert many.calls == 16 * one.calls and 5 < many.tokens_in / one.tokens_in < 12
+    assert one.tokens_out / one.calls > 100
 
 
 def test_without_an_llm_nothing_is_printed(capsys):
@@ -58,7 +79,9 @@ def load(*overrides, path="configs/travel/rl_arenarl_qwen3_8b.yaml"):
     (["tournament.topology=balanced", "tournament.matches=n"], 32),
     (["reward.name=pointwise_answer"], 16), (["reward.name=pointwise_trajectory"], 16),
     (["reward.name=win_rate"], 240), (["reward.name=pointwise_implicit"], 16), (["reward.name=pointwise_explicit"], 16 * 7),
-    (["reward.name=tournament_grpo"], 56),
+    (["reward.name=tournament_grpo"], 56), (["reward.name=ruler"], 1), (["reward.name=brpo"], 30), (["reward.name=rubric_checklist"], 16),
+    (["reward.name=elo"], 128), (["tournament.topology=elo"], 128), (["reward.name=elo", "tournament.elo_matches=15"], 30),
+    (["reward.name=mixture"], 16 + 240), (["reward.name=mixture", "reward.mixture_pairs=elo"], 16 + 128),
 ])  # fmt: skip
 def test_most_calls_of_a_group_of_16(overrides, calls):
     assert most_calls(load(*overrides)) == calls

@@ -50,6 +50,13 @@ def test_it_tells_of_prompts_plan_disk_and_every_llm_judge(check, taught, capsys
     assert train.startswith("judge.train: a verdict of simulated in ") and evaluate.startswith("judge.eval.0: a verdict of simulated in ")
 
 
+def test_a_watching_judge_is_asked_too(check, taught, capsys):
+    with serving(server_of(taught)) as url:
+        check("judge.watch.name=llm", "judge.watch.model=simulated", f"judge.watch.base_url={url}", "judge.watch.api_key_variable=null",
+              "judge.watch_share=0.5", url=url)  # fmt: skip
+    assert "judge.watch: a verdict of simulated in " in capsys.readouterr().out
+
+
 def test_the_embedded_judge_is_not_asked(check, capsys):
     check()
     assert len(capsys.readouterr().out.splitlines()) == 3

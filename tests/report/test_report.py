@@ -29,7 +29,7 @@ from arenarl.report.figures import LINES, draw_figures, length_panels
 from arenarl.report.page import write_page
 from arenarl.report.page.data import pack, training_items
 from arenarl.report.provenance import provenance
-from arenarl.report.summary import summary_of_run
+from arenarl.report.summary import print_table, summary_of_run
 from arenarl.system.atomic_files import write_json
 from arenarl.system.errors import UserError
 from arenarl.tables.documents import TRAVEL
@@ -242,6 +242,23 @@ def test_a_repeated_step_replaces_what_it_repeats(tmp_path):
     for step in (0, 2, 4, 2):
         append_step(path, step, [{"step": step, "value": value} for value in "ab"])
     assert [record["step"] for record in read_jsonl(path)] == [0, 0, 2, 2]
+
+
+def test_what_a_watching_judge_saw_is_in_the_page_and_in_the_summary(tmp_path, world, compact, taught, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    run = Run(tmp_path, world, compact, [one.query for one in taught[:3]], bracket=False)
+    assert "watch" not in summary_of_run(run.config, {})
+    for step in range(20):
+        scored = {"scores": [5.0, None, 6.0], "judged": [5.0 + step / 10, 9.0, None], "agreement": 0.5 - step / 40}
+        append_step(run.dir / "rl" / "watch.jsonl", step, [{"step": step, "query_id": "q", **scored, "calls": 3, "failed": 1}])
+    run.evaluate(bracket=False)
+    summary = json.loads((run.results / "summary.json").read_text())
+    assert summary["watch"]["training"]["first"] == 5.2 and summary["watch"]["training"]["last"] == 6.7
+    assert summary["watch"]["watching"] == {"first": 5.0, "last": 5.0, "ci": [0.0, 0.0]} and summary["watch"]["failed"] == 20
+    print_table(summary)
+    told = capsys.readouterr().out
+    assert "20 of 60 calls without a verdict" in told and "no rise of the watching judge's is seen" in told
+    assert "no rise of the watching judge&#x27;s is seen" in run.page() and (run.results / "figures" / "watching_judge.svg").is_file()
 
 
 def test_bands_are_the_intervals_of_one_seed_or_the_range_of_several(run, tmp_path):

@@ -26,6 +26,15 @@ def test_a_run_that_lacked_memory_goes_on_with_smaller_batches(begun):
     refuse_other_settings(config, begun)
 
 
+def test_a_run_goes_on_with_another_watching_judge_or_without_one(begun):
+    config = Config()
+    config.judge.watch.noise, config.judge.watch_share = "none", 0.5
+    refuse_other_settings(config, begun)
+    config.judge.train.noise = "none"
+    with pytest.raises(UserError, match=r"made with other settings \(judge\)"):
+        refuse_other_settings(config, begun)
+
+
 @pytest.mark.parametrize(("section", "key", "value"), [("rl", "beta", 0.5), ("rollout", "max_turns", 3), ("rl", "deepspeed", "ds_config.json")])
 def test_a_run_does_not_go_on_with_what_would_change_its_policy(begun, section, key, value):
     config = Config()

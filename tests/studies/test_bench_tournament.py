@@ -92,7 +92,7 @@ def test_the_bound_is_the_longest_chain_or_all_calls_over_the_slots():
 def test_the_paper_counts_two_calls_a_comparison():
     """At N=8: round robin 28, Swiss three rounds of 4, the seeding 7 and the bracket 7."""
     expected = {"round_robin": 56, "anchor": 14, "seeded_single_elimination": 28, "single_elimination": 14}
-    expected |= {"double_elimination": 28, "swiss": 24, "balanced": None, "group_stage": None}
+    expected |= {"double_elimination": 28, "swiss": 24, "balanced": None, "elo": None, "random_reference": None, "group_stage": None}
     assert {topology: paper_calls(topology, 8) for topology in ALL_TOPOLOGIES} == expected
 
 

@@ -5,7 +5,8 @@ from arenarl.config.value_types import TOPOLOGIES
 from arenarl.domains.travel.truth import TravelTruth
 from arenarl.trajectory import Query, Trajectory
 
-OTHERS = ["pointwise_answer", "pointwise_trajectory", "win_rate", "pointwise_implicit", "pointwise_explicit"]
+OTHERS = ["pointwise_answer", "pointwise_trajectory", "win_rate", "pointwise_implicit", "pointwise_explicit", "ruler", "mixture"]
+COARSE = ["brpo", "elo", "rubric_checklist"]  # rivals that promise no order
 METHODS = [("tournament", topology) for topology in TOPOLOGIES[:3]] + [(name, None) for name in OTHERS]  # these three give the true order
 QUERY = Query("q", "travel", "Search", "en", "Find a cafe.")
 
@@ -24,8 +25,15 @@ def attempt(quality, stop_reason="answer"):
     return Trajectory("q", [message], stop_reason, policy_mask_T=[1, 1], meta=meta)
 
 
+class Stated(TravelTruth):
+    """Its checklist asks whether the clarity is above some limits."""
+
+    def checklist(self):
+        return {f"above {limit}": self.clarity * 10 > limit for limit in (2, 4, 6, 8)}
+
+
 def truth_of(query, trajectory):
     """Every dimension has the quality that the answer states."""
-    share = float(trajectory.answer) / 10
+    share = float(trajectory.answer or 0) / 10
     shares = [share]
-    return TravelTruth(shares, shares, shares, shares, {}, clarity=share)
+    return Stated(shares, shares, shares, shares, {}, clarity=share)

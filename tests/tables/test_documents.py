@@ -23,14 +23,16 @@ from arenarl.domains.travel.truth import TravelTruth
 from arenarl.evaluation import evaluation
 from arenarl.evaluation import statistics as metrics
 from arenarl.judges.embedded import EmbeddedJudge
+from arenarl.llm.client import Usage
 from arenarl.plan.estimate import most_calls
 from arenarl.rollout.environment import step
 from arenarl.rollout.parity import Parity
 from arenarl.system.errors import UserError
 from arenarl.tables.documents import GENERATED, TRAVEL
 from arenarl.tournament.play import run_tournament
-from arenarl.training.rewarding import GroupOutcome
+from arenarl.training.outcome import GroupOutcome
 from arenarl.training.step_records import outcome_metrics
+from arenarl.training.watching import watch_metrics
 from arenarl.trajectory import Query, RolloutGroup, Trajectory
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -77,7 +79,10 @@ def test_every_stage_that_the_usage_names_is_in_a_document_and_can_be_called():
     assert stages and stages <= named, stages - named
 
 
-@pytest.mark.parametrize("path", sorted(set(re.findall(r"configs/(?!judges/|policies/|launch/|prompts/|rubrics/|tables/)[\w/]+\.yaml", TEXTS))))
+PARTS = "judges|policies|environments|launch|prompts|rubrics|tables"  # folders of configs/ that hold parts of runs
+
+
+@pytest.mark.parametrize("path", sorted(set(re.findall(rf"configs/(?!(?:{PARTS})/)[\w/]+\.yaml", TEXTS))))
 def test_every_config_in_a_document_exists_and_loads(path):
     assert load_config(ROOT / path).name
 
@@ -121,10 +126,11 @@ def test_every_logged_metric_is_explained():
     arena = arena_of(Config(rollout=RolloutConfig(group_size=2)), None)
     arena.learn(2, [outcome.scored_calls])
     names |= set(arena.judge_metrics()) | set(TRAVEL)
+    names |= set(watch_metrics([], Usage()))
     names |= set(Parity(0.0, 0.0, 1.0).metrics)
-    for module in ("training/trl_adapter.py", "llm/client.py", "domains/research/search.py"):
-        names |= set(re.findall(r'"((?:time|rollout|judge|search)/\w+)"', (ROOT / "arenarl" / module).read_text(encoding="utf-8")))
-    assert "search/hit_rate" in names
+    for module in ("training/trl_adapter.py", "llm/client.py", "domains/research/search.py", "rollout/mcp_environment.py"):
+        names |= set(re.findall(r'"((?:time|rollout|judge|search|mcp)/\w+)"', (ROOT / "arenarl" / module).read_text(encoding="utf-8")))
+    assert {"search/hit_rate", "mcp/hit_rate"} < names
     assert [name for name in sorted(names | metrics.COMMON) if f"`{name}`" not in explained] == []
 
 
@@ -245,7 +251,7 @@ def test_a_class_that_is_not_there_is_refused_in_one_line():
         make_environment(EnvironmentConfig(name="nowhere:Weather"), "en")
     with pytest.raises(UserError, match="choose embedded, llm, or a class"):
         load_config(ROOT / "configs" / "quickstart.yaml", ["judge.train.name=Brief"])
-    with pytest.raises(UserError, match="choose travel, research, textcraft, babyai, sciworld, browsergym, none, or a class"):
+    with pytest.raises(UserError, match="choose travel, research, textcraft, babyai, sciworld, browsergym, mcp, none, or a class"):
         load_config(ROOT / "configs" / "quickstart.yaml", ["environment.name=weather"])
 
 

@@ -20,6 +20,7 @@ from arenarl.system.atomic_files import read_json, write_json
 from arenarl.system.errors import UserError
 from arenarl.tables import rows as tables
 from arenarl.tables import runner
+from arenarl.tables.figures import against_axis, against_cost
 from arenarl.tables.over_seeds import mean_over_seeds
 from arenarl.tables.pages import scale_table, write_tables
 from arenarl.tables.rows import TABLES, read_table, runs_of
@@ -56,6 +57,7 @@ def test_a_row_that_several_tables_have_has_the_same_settings_in_each_and_rows_w
 def test_tables_start_from_the_same_policies_but_for_one_and_for_each_world():
     starts = {(run.table, run.loaded.sft_policy.removeprefix("runs/tables/").removesuffix("-seed1/sft")) for run in runs_with(1)}
     others = {"fig4c": "cold-start-stopped", "textcraft": "textcraft-cold-start", "babyai": "babyai-cold-start"}
+    others["table3_research"] = "research-cold-start"
     assert starts == {(name, others.get(name, "cold-start")) for name in TABLES}
 
 
@@ -87,6 +89,8 @@ TABLE = "title: t\ncold_start: c.yaml\nreference: x\nrows: {x: {label: X, config
         (f"{TABLE}\ncomparisons: [[x, nobody]]", "has no row nobody"),
         (TABLE.replace("reference: x", "reference: nobody"), "has no row nobody"),
         (TABLE.replace("{x:", "{../x:"), "rows: the name ../x may hold letters"),
+        (TABLE.replace("config: c.yaml}", "config: c.yaml, at: 1, series: s}"), "row x needs both series and at, in a table with an axis"),
+        (f"{TABLE.replace('config: c.yaml}', 'config: c.yaml, at: 1}')}\naxis: a", "row x needs both series and at"),
         ("&a [*a]", "not valid YAML"),
     ],
 )
@@ -178,6 +182,34 @@ def test_differences_are_paired_over_the_seeds_that_both_rows_have(folder, tmp_p
     write(folder, tmp_path / "results")
     comparison = read_json(tmp_path / "results" / "own" / "table.json")["comparisons"][0]
     assert comparison["seeds"] == [0, 1] and comparison["difference"] == 11.5
+
+
+def test_a_table_with_an_axis_draws_each_series_against_it_and_against_its_cost(folder, tmp_path):
+    path = folder / "own.yaml"
+    text = path.read_text(encoding="utf-8").replace("{label: One,", "{label: One, series: A, at: 2,")
+    text = text.replace("{label: Other,", "{label: Other, series: A, at: 0,")
+    path.write_text(text + "axis: noise\n", encoding="utf-8")
+    store(folder, tmp_path / "results", {"one": [50.0, 51.0, 52.0], "other": [61.0]})
+    write(folder, tmp_path / "results")
+    summary, table = read_json(tmp_path / "results" / "own" / "table.json"), read_table("own", folder)
+    for axes, figure in zip(against_axis(table, summary).axes, ("win_rate", "quality"), strict=True):
+        assert axes.get_lines()[0].get_xydata().tolist() == [[0, 61.0], [2, 51.0]], figure
+    assert against_cost(table, summary).axes[0].get_lines()[0].get_xydata().tolist() == [[1000, 61.0], [1000, 51.0]]
+    assert "![axis](axis.png)\n\n![cost](cost.png)" in (tmp_path / "results" / "own" / "README.md").read_text(encoding="utf-8")
+
+
+def test_seeds_that_were_run_after_the_first_five_are_shown_as_a_replication(folder, tmp_path):
+    table = read_table("own", folder)
+    for run in runs_of("own", table, [], list(range(7))):
+        write_json(runner.path_of(run, tmp_path), result(run, {"one": 50.0, "other": 52.0 if run.seed < 5 else 50.5 + run.seed % 2}[run.row]))
+    text = write(folder, tmp_path)
+    page = (tmp_path / "own" / "README.md").read_text(encoding="utf-8")
+    assert "| seeds 0 to 4 | later seeds |" in page and "| Other less One | +2.0 [+2.0, +2.0] | +1.0 [-5.4, +7.4] |" in page
+    assert "later seeds" not in text
+    for path in tmp_path.rglob("seed[56].json"):
+        path.unlink()
+    write(folder, tmp_path)
+    assert "later seeds" not in (tmp_path / "own" / "README.md").read_text(encoding="utf-8")
 
 
 def test_a_table_without_runs_says_not_run(folder, tmp_path):
@@ -388,7 +420,7 @@ def test_the_command_refuses_an_unknown_row_before_any_work():
 
 
 @pytest.mark.slow(seconds=5)
-@pytest.mark.parametrize("name", sorted(set(TABLES) - {"noise"}))  # the noise of an LLM cannot be chosen
+@pytest.mark.parametrize("name", sorted(set(TABLES) - {"noise", "noise_strength"}))  # the noise of an LLM cannot be chosen
 def test_a_rows_options_at_the_papers_scale_load(name):
     lines = [line for line in scale_table(read_table(name)).splitlines() if "--config" in line]
     options = [shlex.split(line.split("`")[1]) for line in lines]

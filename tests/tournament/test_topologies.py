@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from math import ceil, log2
 from random import Random
 from unittest.mock import patch
 
@@ -23,6 +24,8 @@ MATCHES = {
     "single_elimination": lambda n: n - 1,
     "swiss": lambda n: (n - 1).bit_length() * (n // 2),
     "balanced": lambda n: min(2 * n - 2, n * (n - 1) // 2),
+    "elo": lambda n: min(ceil(n * log2(n)), n * (n - 1) // 2),
+    "random_reference": lambda n: n - 1,
 }
 MOST_MATCHES = MATCHES | {SEEDED: lambda n: 2 * n - 2, "double_elimination": lambda n: 2 * n - 2}
 
@@ -108,7 +111,7 @@ def test_the_same_seed_plays_the_same_tournament(topology, size, seed):
     assert run_tournament(topology, size, perfect(coarse), seed=seed) == run_tournament(topology, size, perfect(coarse), seed=seed)
 
 
-@pytest.mark.parametrize("topology", ["single_elimination", "double_elimination", "swiss", "balanced"])
+@pytest.mark.parametrize("topology", ["single_elimination", "double_elimination", "swiss", "balanced", "elo", "random_reference"])
 def test_another_seed_draws_other_lots(topology):
     drawn = {tuple((match.i, match.j) for match in run_tournament(topology, 8, noisy(range(8)), seed=seed).matches) for seed in range(10)}
     assert len(drawn) > 5

@@ -134,6 +134,24 @@ def test_advantages_and_loss_are_those_worked_out_by_hand(method, name):
     assert (made.trainer.ref_model is None) == ("kl" not in metrics) == (rl.beta == 0)
 
 
+# Against one of 9 3 3 5, and of 2, one without a verdict, 8 and an invalid one, whoever the lot makes the reference; without a verdict 0.
+REFERENCES = (
+    [[0, -1, -1, -1], [1, 0, 0, 1], [1, -1, -1, 0]],
+    [[0, 0, 1, -1], [0, 0, 0, 0], [-1, 0, 0, -1]],
+)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_brpos_advantages_are_its_rewards_as_they_are(method, seed):
+    made = method("methods/brpo", f"seed={seed}", ours=True).roll_out()
+    for advantages, allowed in zip(made.advantages.tolist(), REFERENCES, strict=True):
+        assert advantages in allowed
+    logps = made.logps(made.initial)
+    advantages = np.broadcast_to(made.advantages.reshape(8, 1), made.own.shape)
+    by_hand = loss_by_hand(made.config.rl, made.config.rollout.max_tokens, logps, logps, logps - 0.1, made.own, advantages)
+    assert made.loss(logps, logps, logps - 0.1) == pytest.approx(by_hand, rel=1e-5, abs=3e-6)
+
+
 @pytest.mark.parametrize(("ddof", "epsilon"), [(0, 1e-4), (0, 0.0), (1, 0.5)])
 def test_eq_7_takes_its_ddof_and_epsilon_from_the_yaml(method, ddof, epsilon):
     made = method("methods/grpo", f"rl.advantage_ddof={ddof}", f"rl.advantage_epsilon={epsilon}").roll_out()
@@ -256,7 +274,10 @@ def test_every_scheduler_that_a_yaml_can_name_needs_no_further_settings(name):
         (["rl.loss_type=dapo", "rl.importance_sampling_level=sequence"], "set rl.loss_type=grpo for GSPO"),
         (["rl.advantage=center", "rl.advantage_ddof=0"], "rl.advantage_ddof and rl.advantage_epsilon are of rl.advantage=group_std"),
         (["rl.advantage=decoupled", "rl.advantage_epsilon=0"], "rl.advantage_ddof and rl.advantage_epsilon are of rl.advantage=group_std"),
-        (["rl.advantage=decoupled", "reward.name=win_rate"], "reward.name=win_rate has it in its sum already; take one of correctness"),
+        (["rl.advantage=decoupled", "reward.name=win_rate"], "reward.name=win_rate has it in its sum already; take one of brpo, correctness"),
+        (["tournament.elo_matches=3"], "tournament.elo_matches=3: too few for each of 8 entrants to play one"),
+        (["reward.alpha=2.0"], "reward.alpha=2.0 is of reward.name=mixture, not of tournament"),
+        (["rl.advantage=none", "rl.method=agentevol"], "rl.advantage=none is of rl.method=online"),
         (["rl.advantage_ddof=2"], "rl.advantage_ddof=2: must not be above 1"),
         (["rl.advantage_epsilon=-1"], "rl.advantage_epsilon=-1: must not be below 0"),
         (["rl.beta=-0.1"], "rl.beta=-0.1: must not be below 0"),

@@ -12,7 +12,7 @@ from arenarl.config.schema import Config
 from arenarl.system.errors import UserError
 from arenarl.tournament.ranking import Call, Match, Ranking
 from arenarl.training.offline import _dpo_trainer, best_trajectories, preference_pairs
-from arenarl.training.rewarding import GroupOutcome
+from arenarl.training.outcome import GroupOutcome
 from arenarl.trajectory import Query, RolloutGroup, Trajectory
 
 QUERY = Query("q", "travel", "Search", "en", "Where?")

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from groups import METHODS, OTHERS, QUERY, TOPOLOGIES, attempt, config_of, truth_of
+from groups import COARSE, METHODS, OTHERS, QUERY, TOPOLOGIES, attempt, config_of, truth_of
 from parts import arena_of
 
 from arenarl.config.schema import BY_ANSWER, OUTCOMES, GroupStageConfig, JudgeConfig
@@ -16,13 +16,14 @@ from arenarl.domains.travel.teacher import Teacher
 from arenarl.domains.travel.truth import examine
 from arenarl.judges.embedded import EmbeddedJudge
 from arenarl.judges.judge import cached_examiner, true_quality
-from arenarl.training.rewarding import REWARDS, GroupOutcome
+from arenarl.training.outcome import GroupOutcome
+from arenarl.training.rewarding import REWARDS
 from arenarl.training.step_records import group_records, outcome_metrics
 from arenarl.trajectory import RolloutGroup
 
 total_score = domain_rubric("travel", "en").total
 
-CALLS = {"win_rate": 6, "pointwise_explicit": 21}  # of three trajectories: three pairs in both orders, seven dimensions each
+CALLS = {"win_rate": 6, "pointwise_explicit": 21, "ruler": 1, "mixture": 9}  # of three trajectories, which have three pairs and seven dimensions each
 
 
 def rewards_of(qualities, method, topology=None, **tournament):
@@ -98,7 +99,7 @@ def test_identical_trajectories_share_their_reward(method, topology):
         assert len(outcome.ranking.matches) <= 4  # three entrants
 
 
-@pytest.mark.parametrize(("method", "topology"), [*METHODS, ("tournament_grpo", None)])
+@pytest.mark.parametrize(("method", "topology"), [*METHODS, *[(name, None) for name in ("tournament_grpo", *COARSE)]])
 def test_a_group_of_nothing_but_invalid_trajectories_has_equal_rewards(method, topology):
     outcome = rewards_of([-1.0, -2.0, -3.0], method, topology)
     assert len(set(outcome.rewards_G)) == 1 and outcome.judge_calls == 0
@@ -185,8 +186,17 @@ class Silent:
     async def score_dimension(self, query, trajectory, dimension, repeat=0):
         await asyncio.sleep(0)
 
+    async def score_together(self, query, trajectories, repeat=0):
+        await asyncio.sleep(0)
 
-@pytest.mark.parametrize(("method", "topology"), [*METHODS, ("tournament_grpo", None)])
+    def checklist(self, query):
+        return {"item_1": 1.0}
+
+    async def check_items(self, query, trajectory, repeat=0):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(("method", "topology"), [*METHODS, *[(name, None) for name in ("tournament_grpo", *COARSE)]])
 def test_without_a_verdict_there_is_no_reward(method, topology):
     group = RolloutGroup(QUERY, [attempt(1.0), attempt(2.0), attempt(3.0)])
     outcome = arena_of(config_of(method, topology), Silent()).reward_groups([group])[0]
@@ -229,7 +239,7 @@ def test_agreement_is_unknown_where_the_rewards_are_all_equal():
 
 
 def test_every_reward_that_a_yaml_can_name_has_a_function():
-    assert set(REWARDS) == set(NAMES) == {"tournament", "tournament_grpo", *OTHERS, *BY_ANSWER, *OUTCOMES}
+    assert set(REWARDS) == set(NAMES) == {"tournament", "tournament_grpo", *OTHERS, *COARSE, *BY_ANSWER, *OUTCOMES}
 
 
 @pytest.mark.parametrize(
@@ -286,7 +296,7 @@ def test_every_reward_works_with_a_noisy_judge_and_follows_quality(method):
     judge = EmbeddedJudge(JudgeConfig(), truth_of, 0)
     outcomes = arena_of(config_of(method), judge).reward_groups(groups)
     assert [outcome.rewards_G for outcome in outcomes] == [outcome.rewards_G for outcome in arena_of(config_of(method), judge).reward_groups(groups)]
-    assert all(0 <= reward <= 2 for outcome in outcomes for reward in outcome.rewards_G)
+    assert all(-1 <= reward <= 2 for outcome in outcomes for reward in outcome.rewards_G)
     assert means(outcome_metrics(groups, outcomes, truth_of))["true/rank_agreement"] > 0.4
 
 

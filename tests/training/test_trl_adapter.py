@@ -20,7 +20,8 @@ from arenarl.system.errors import UserError
 from arenarl.tournament.mixed_model import JudgeVariances
 from arenarl.training import trl_adapter as adapter
 from arenarl.training.rewards import standardize
-from arenarl.trajectory import Query
+from arenarl.training.watching import Watcher
+from arenarl.trajectory import Query, read_jsonl
 
 TOTAL = domain_rubric("travel", "en").total
 
@@ -69,6 +70,13 @@ class ByNumber:
         return Verdict(tuple(dict.fromkeys(PATH_DIMENSIONS + ANSWER_DIMENSIONS, score) for score in scores), TOTAL)
 
 
+class Ten:
+    """Scores everything with 10."""
+
+    async def score(self, query, trajectory, answer_only=False, repeat=0):
+        return Verdict((dict.fromkeys(PATH_DIMENSIONS + ANSWER_DIMENSIONS, 10.0),), TOTAL)
+
+
 class Patient(ByNumber):
     """Gives no verdict before the reference's log-probabilities of the step were asked for."""
 
@@ -114,7 +122,8 @@ class Steps:
     """Two optimizer steps: the trainer, and for each step its groups and outcomes."""
 
     def __init__(
-        self, policy_path, tokenizer, compact, folder, silent_on=(), resume=None, topology=TOPOLOGY, judge=None, points=None, client=None, **overrides
+        self, policy_path, tokenizer, compact, folder, silent_on=(), resume=None, topology=TOPOLOGY, judge=None, points=None, client=None,
+        watcher=None, **overrides
     ):
         self.config = config_of(**overrides)
         self.config.tournament.topology = topology
@@ -135,8 +144,8 @@ class Steps:
             args=adapter.grpo_arguments(self.config, folder, processes=1, use_cpu=True),
             train_dataset=adapter.prompt_dataset(QUERIES, self.config),
             processing_class=tokenizer,
-            rollout_func=adapter.rollout_function(engine, self.arena, QUERIES, self.config, client),
-            reward_funcs=adapter.reward_function(self.arena, log, lambda *step: self.kept.append(step), self.config, client),
+            rollout_func=adapter.rollout_function(engine, self.arena, QUERIES, self.config, client, watcher),
+            reward_funcs=adapter.reward_function(self.arena, log, lambda *step: self.kept.append(step), self.config, client, watcher=watcher),
             callbacks=[clock, adapter.KeptWithCheckpoint(self.arena)],
         )
         clock.trainer = self.trainer
@@ -253,6 +262,16 @@ def test_the_seconds_of_a_step_add_up(steps):
 def test_log_probabilities_do_not_wait_for_the_judge(policy_path, tokenizer, compact, tmp_path):
     run = Steps(policy_path, tokenizer, compact, tmp_path, judge=Patient(), steps=1)
     assert [outcome.failed_calls for outcome in run.outcomes[0]] == [0, 0, 0] and sum(outcome.judge_calls for outcome in run.outcomes[0])
+
+
+def test_a_watching_judge_is_logged_and_trains_nothing(steps, policy_path, tokenizer, compact, tmp_path):
+    run = Steps(policy_path, tokenizer, compact, tmp_path, watcher=Watcher(Ten(), 1.0, 0, tmp_path / "watch.jsonl"))
+    for step, entry in enumerate(run.trainer.state.log_history[:2]):
+        assert entry["watch/score"] == pytest.approx(10) and entry["watch/failure_rate"] == 0
+        assert 0 <= entry["watch/training_score"] <= 10
+        assert [outcome.rewards_G for outcome in run.outcomes[step]] == [outcome.rewards_G for outcome in steps.outcomes[step]]
+    kept = [(record["step"], record["query_id"]) for record in read_jsonl(tmp_path / "watch.jsonl")]
+    assert kept == [(step, group.query.query_id) for step in range(2) for group in run.groups[step]]
 
 
 def test_the_groups_of_every_few_steps_are_kept(steps):

@@ -33,7 +33,7 @@ class Flight(_Journey):
 
 class Train(_Journey):
     number: Annotated[str, StringConstraints(pattern=r"^[GDCZTK]\d{1,4}$")]
-    transfer_city: str | None = Field(...)
+    transfer_city: Terminal | None = Field(...)
 
 
 def _same_day(journeys: list[_Journey]) -> list[_Journey]:
@@ -51,7 +51,7 @@ class Trains(JSONReply):
 
 
 class LLMTimetable:
-    """`await timetable.journeys(kind, date, from_city, to_city)`, with the keys of the world's cities."""
+    """`await timetable.journeys(kind, date, from_city, to_city)`, with the keys of the world's cities, or the names of others."""
 
     def __init__(self, llm: LLMConfig, client: LLMClient, world: World, language: str):
         self.llm, self.client, self.world, self.language = llm, client, world, language
@@ -59,19 +59,20 @@ class LLMTimetable:
     async def journeys(self, kind: str, date: str, from_city: str, to_city: str) -> list[Journey] | None:
         """None if no reply could be had."""
         texts = prompt_texts("tickets", self.language)
-        names = {key: getattr(self.world.cities[key], f"name_{self.language}") for key in (from_city, to_city)}
-        task = texts[kind].format(date=date, from_city=names[from_city], to_city=names[to_city])
+        names = [quotable(self.world.city_name(city, self.language)) for city in (from_city, to_city)]
+        task = texts[kind].format(date=date, from_city=names[0], to_city=names[1])
         asked = f"{task.strip()}\n{texts['reply_' + kind].strip()}"
         messages = [{"role": "system", "content": texts["system"].strip()}, {"role": "user", "content": asked}]
         reply = await self.client.ask(self.llm, messages, Flights if kind == "flight" else Trains, texts["again"], about=f"{kind} {date}")
         return reply and [self._journey(kind, date, from_city, to_city, one) for one in reply.journeys]
 
     def _journey(self, kind: str, date: str, from_city: str, to_city: str, one: _Journey) -> Journey:
-        change = self.world.find_city(one.transfer_city) if getattr(one, "transfer_city", None) else None
+        named = getattr(one, "transfer_city", None)
+        change = self.world.find_city(named) if named else None
         minutes = _minutes(one.arrival_time) - _minutes(one.departure_time)
         terminals = (one.departure_terminal,) * 2 + (one.arrival_terminal,) * 2  # in the one language of the run
         times = (one.departure_time, one.arrival_time, minutes, one.price_yuan)
-        return Journey(kind, one.number, date, from_city, to_city, *times, *terminals, change.key if change else None)
+        return Journey(kind, one.number, date, from_city, to_city, *times, *terminals, change.key if change else named)
 
 
 def _minutes(clock: str) -> int:

@@ -16,7 +16,7 @@ from arenarl.config.schema import EnvironmentConfig
 from arenarl.domains.travel.names import CATEGORIES, TAGS
 from arenarl.domains.travel.schemas import Language, Results, travel_schemas
 from arenarl.domains.travel.search import PoiIndex, address_words, guide_words, query_tokens
-from arenarl.domains.travel.world import City, Journey, Poi, Point, Route, World, build_world
+from arenarl.domains.travel.world import Journey, Poi, Point, Route, World, build_world
 from arenarl.rollout.environment import Schema, ToolError, check_call, quoted
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ DEFAULT_RADIUS_M = 3000.0
 MAX_RADIUS_M = 50_000.0
 CHINA = ((73.0, 136.0), (18.0, 54.0))  # longitudes, latitudes
 NO_RESULTS = "no results"  # compact form
+_CITY_NAME = re.compile(r"(?=.{1,40}\Z)[^\W\d_]+(?:['’ -][^\W\d_]+){0,4}")
 _DATE = re.compile(r"(?:(20[0-9]{2})-)?([0-9]{1,2})-([0-9]{1,2})")
 
 
@@ -143,17 +144,20 @@ class TravelEnvironment:
     def _check_leg(self, date: str, from_city: str, to_city: str) -> tuple[str, str, str]:
         start, end = self._find_city("from_city", from_city), self._find_city("to_city", to_city)
         if start == end:
-            raise ToolError(f"from_city and to_city are both {start.key}; they must differ.")
-        return _parse_date(date), start.key, end.key
+            raise ToolError(f"from_city and to_city are both {start}; they must differ.")
+        return _parse_date(date), start, end
 
-    def _find_city(self, argument: str, name: str) -> City:
+    def _find_city(self, argument: str, name: str) -> str:
+        """Its key. An LLM that invents the timetable knows cities that the world does not have: of these, the name."""
         city = self.world.find_city(name)
-        if city is None:
+        if city:
+            return city.key
+        if not (self.timetable and _CITY_NAME.fullmatch(name.strip())):
             keys = list(self.world.cities)
             nearest = get_close_matches(name.strip().title(), keys, n=1)
             hint = f'Did you mean "{nearest[0]}"?' if nearest else f"Cities: {', '.join(keys)}."
             raise ToolError(f"{argument}: unknown city {quoted(name)}. {hint}")
-        return city
+        return name.strip()
 
     def _find_place(self, name: str) -> Point:
         place = self.world.find_poi(name) or self.world.find_city(name)
@@ -213,7 +217,7 @@ class TravelEnvironment:
             "duration": f"{journey.minutes}min",
         }
         if journey.via:
-            record["transfer_city"] = getattr(self.world.cities[journey.via], f"name_{self.language}")
+            record["transfer_city"] = self.world.city_name(journey.via, self.language)
         return record
 
 

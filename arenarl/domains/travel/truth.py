@@ -95,6 +95,9 @@ class TravelTruth(Truth):
     def passes(self) -> dict[str, bool]:
         return {"constraints": self.constraints_met == 1}
 
+    def checklist(self) -> dict[str, bool]:
+        return self.constraints
+
     def believed(self) -> "TravelTruth":
         return replace(self, facts_grounded=self.facts_stated)
 

@@ -116,6 +116,10 @@ class World:
         """The city of this English or Chinese name: Xian, xi'an, 西安 and 西安市 are one."""
         return self._by_city_name.get(name.strip().lower().replace("'", "").replace("’", ""))
 
+    def city_name(self, city: str, language: str) -> str:
+        """Of a city by its key; another, which only an LLM's timetable knows, is named by its name."""
+        return getattr(self.cities[city], f"name_{language}") if city in self.cities else city
+
     def pois_in(self, city: str, category: str | None = None) -> tuple[Poi, ...]:
         return self._groups[city, category]
 

@@ -1,0 +1,162 @@
+"""The page of a run's benchmarks, results/<run>/benchmarks/README.md: the papers' tables with this run's policies below, then every figure.
+
+A column whose benchmark has no aggregate says 'not run'. The papers' own figures have other judges, and often other items: they are for
+orientation.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from arenarl.report import markdown
+from arenarl.report.summary import format_figure
+from arenarl.system.atomic_files import read_json, write_text
+
+NOT_RUN, NOT_OFFICIAL = "not run", "not the official score"
+
+
+Found = dict[str, dict[str, Any]]  # benchmark → its aggregate
+
+
+@dataclass(frozen=True)
+class PaperTable:
+    """A paper's table: column → (benchmark, figure), and rows of it as printed there; with `has_mean`, a last column with the mean of the others."""
+
+    title: str
+    columns: dict[str, tuple[str, str]]
+    rows: dict[str, tuple[float | None, ...]]
+    has_mean: bool = False
+
+
+TABLES = {
+    "table4": PaperTable(
+        "Table 4, ArenaRL: open-ended writing",
+        {
+            **{f"WB-{letter}": ("writingbench", f"WB-{letter}") for letter in "ABCDEF"},
+            **{f"HelloBench {part}": ("hellobench", part) for part in ("QA", "Summ.", "Heur.")},
+            "LongBench Quality": ("longbench_write", "S_q"),
+        },
+        {
+            "GPT-4o": (67.90, 66.34, 68.56, 69.95, 70.70, 72.17, 81.03, 84.26, 89.14, 90.43, 76.05),
+            "Claude-3.7-Sonnet": (68.36, 66.53, 68.70, 70.34, 71.42, 71.47, 80.81, 74.68, 95.82, 98.34, 76.65),
+            "SFT": (70.71, 69.36, 67.88, 63.72, 69.69, 70.64, 78.44, 63.42, 82.35, 85.52, 72.17),
+            "GRPO": (71.62, 71.18, 68.67, 66.84, 72.56, 70.33, 79.09, 64.94, 83.76, 86.96, 73.60),
+            "GSPO": (71.56, 70.70, 68.87, 66.08, 72.29, 69.83, 80.06, 63.97, 81.75, 85.21, 73.03),
+            "ArenaRL": (78.14, 77.70, 77.58, 75.02, 79.35, 77.16, 79.11, 73.82, 91.33, 93.78, 80.30),
+        },
+        has_mean=True,
+    ),
+    "race": PaperTable(
+        "Tables 1 and 2, Tournament-GRPO: DeepResearch Bench, RACE",
+        {
+            "Readability": ("race", "readability"), "Instruct.": ("race", "instruction_following"), "Compre.": ("race", "comprehensiveness"),
+            "Insight": ("race", "insight"), "Overall": ("race", "score"),
+        },
+        {
+            "Zero-shot": (35.40, 34.21, 31.42, 29.76, 32.13),
+            "Pairwise, second epoch": (51.15, 51.34, 50.38, 50.05, 50.57),
+            "Tournament-GRPO, G = 2, M = 3, first epoch": (52.09, 52.71, 52.32, 52.04, 52.28),
+            "Tournament-GRPO, G = 4, M = 8, second epoch": (53.81, 55.22, 55.19, 55.40, 55.09),
+        },
+    ),
+    "deep_research": PaperTable(
+        "Table 1, InfoAgent: deep research",
+        {
+            "BrowseComp": ("browsecomp", "score"), "BrowseComp-ZH": ("browsecomp_zh", "score"), "Xbench-DS": ("xbench", "score"),
+            "SimpleQA": ("simpleqa", "score"), "WebWalkerQA": ("webwalkerqa", "score"),
+        },
+        {
+            "GPT-4o": (1.9, 12.8, 30.0, 38.2, 33.8),
+            "Qwen3-14B": (1.0, 10.4, 20.0, 68.6, 22.9),
+            "InfoAgent-SFT": (4.7, 17.0, 28.0, 80.3, 41.5),
+            "InfoAgent": (15.3, 29.2, 40.4, 90.4, 52.7),
+        },
+    ),
+}  # fmt: skip
+
+
+def write_page(results: Path) -> None:
+    """Make the page of the aggregates that lie in `results`."""
+    write_text(results / "README.md", page(_aggregates(results)))
+
+
+def page(found: Found) -> str:
+    """Of aggregates by benchmark."""
+    parts = [
+        "# Public benchmarks",
+        "Made by `evaluate.py --benchmark`; do not edit. Figures have 95 % intervals over items. Rows of a paper are as printed there, by that "
+        "paper's judge.",
+    ]
+    for table in TABLES.values():
+        parts += [f"## {table.title}", markdown.table(_head(table), [*_paper_rows(table), *_rows(table, found)])]
+    for one in found.values():
+        parts += [f"## {one['title']}", _figures(one), _made_with(one)]
+    return "\n\n".join(parts) + "\n"
+
+
+def over_runs(name: str, results: Path) -> str:
+    """A paper's table with the policies of all runs in `results` that have an aggregate of it; one row says 'not run' if none has."""
+    table = TABLES[name]
+    runs = {folder.parent.name: _aggregates(folder) for folder in sorted(results.glob("*/benchmarks"))}
+    rows = [row for run, found in runs.items() for row in _rows(table, found, f"{run}: ") if any(cell != NOT_RUN for cell in row[1:])]
+    return markdown.table(_head(table), [*_paper_rows(table), *(rows or _rows(table, {}))])
+
+
+def _aggregates(folder: Path) -> Found:
+    return {path.stem: read_json(path) for path in sorted(folder.glob("*.json"))}
+
+
+def in_words(entry: dict[str, Any]) -> str:
+    """A policy's score, for the terminal."""
+    labels = f"; {'; '.join(entry['labels'])}" if entry["labels"] else ""
+    return (
+        f"{format_figure(entry['figures']['score'])}, {entry['items']:,} items, {entry['failed']:,} failed; judge {entry['judge']['model']}, "
+        f"prompt {entry['prompt']['hash']}{labels}"
+    )
+
+
+def _head(table: PaperTable) -> list[str]:
+    return ["", *table.columns, *(["Mean"] if table.has_mean else [])]
+
+
+def _paper_rows(table: PaperTable) -> list[list[str]]:
+    return [[f"paper: {name}", *map(_number, figures)] for name, figures in table.rows.items()]
+
+
+def _rows(table: PaperTable, found: Found, prefix: str = "") -> list[list[str]]:
+    """One for each policy that an aggregate has."""
+    policies = list(dict.fromkeys(policy for one in found.values() for policy in one["policies"]))
+    return [_row(table, found, prefix, policy) for policy in policies or ["a policy of yours"]]
+
+
+def _row(table: PaperTable, found: Found, prefix: str, policy: str) -> list[str]:
+    entries = {benchmark: found.get(benchmark, {}).get("policies", {}).get(policy) for benchmark, _ in table.columns.values()}
+    figures = [entries[benchmark] and entries[benchmark]["figures"].get(name) for benchmark, name in table.columns.values()]
+    means = [figure["mean"] for figure in figures if figure and figure["mean"] is not None]
+    mean = NOT_RUN if None in figures else _number(fmean(means) if len(means) == len(figures) else None)
+    has_labels = any(entry["labels"] for entry in entries.values() if entry)
+    name = f"{prefix}{policy}{f', {NOT_OFFICIAL}' if has_labels else ''}"
+    return [name, *(format_figure(figure) if figure else NOT_RUN for figure in figures), *([mean] if table.has_mean else [])]
+
+
+def _figures(one: dict[str, Any]) -> str:
+    names = list(dict.fromkeys(name for entry in one["policies"].values() for name in entry["figures"]))
+    counts = ("items", "failed", "void", "empty", "cut")
+    lines = [
+        [policy, *(format_figure(entry["figures"].get(name)) for name in names), *(f"{entry[count]:,}" for count in counts)]
+        for policy, entry in one["policies"].items()
+    ]
+    return markdown.table(["", *names, *counts], lines)
+
+
+def _made_with(one: dict[str, Any]) -> str:
+    lines = []
+    for policy, entry in one["policies"].items():
+        prompt, labels = entry["prompt"], [f"**{label}**" for label in entry["labels"]]
+        lines.append("; ".join([f"- {policy}: judge {entry['judge']['model']}, prompt {prompt['hash']} ({prompt['source']})", *labels]))
+    return "\n".join(lines)
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"

@@ -1,0 +1,144 @@
+"""Judge prompts: the official ones, read at run time from the user's copy or an installed package, or ours from configs/prompts/benchmarks_en.yaml.
+
+Nothing official is kept here: texts stand in Python files of others, which are parsed and never imported or run. A figure says which it was
+made with, and by ours says so.
+"""
+
+import ast
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+
+from arenarl.llm.prompts import prompt_texts, quotable, quoted
+from arenarl.system.errors import UserError
+from arenarl.system.text_files import text_of_file
+
+_LEVELS_UP = 4  # from the file with the items to the top of the official repository, at most
+_MOST_CHARACTERS = 400_000  # of what a prompt of ours quotes
+
+
+@dataclass(frozen=True)
+class Edition:
+    """One place of official prompts: by what each is for, (file, name of the constant or function; "" is the whole file, with $INST$ and $RESPONSE$).
+
+    Files are those of the benchmark's own repository, or of `package`.
+    """
+
+    places: dict[str, tuple[str, str]]
+    package: str | None = None
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """Texts by what they are for; `source` names where they come from."""
+
+    texts: dict[str, str]
+    source: str
+    is_official: bool
+
+    @property
+    def hash(self) -> str:
+        return hashlib.sha256("\0".join(f"{name}\0{text}" for name, text in sorted(self.texts.items())).encode()).hexdigest()[:12]
+
+    def fill(self, name: str, language: str = "en", **fields: object) -> str:
+        """The text for this purpose, in the language if there is one. Official texts have the fields as they are; in ours each is quoted line by
+        line, so that a response cannot speak as the one who asks."""
+        text = self.texts.get(f"{name}_{language}") or self.texts[name]
+        return self._filled(name, text, {key: self._shown(value) for key, value in fields.items()})
+
+    def query(self, **fields: str) -> str:
+        """What the policy is asked: the fields as they are."""
+        return self._filled("query", self.texts["query"], fields)
+
+    def _filled(self, name: str, text: str, fields: dict[str, object]) -> str:
+        try:
+            return text.format(**fields)
+        except (KeyError, IndexError, ValueError) as error:
+            raise UserError(f"the prompt {name} of {self.source} has a placeholder that is not known: {error}; take another version of it") from error
+
+    def _shown(self, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        return quotable(value) if self.is_official else quoted(value, _MOST_CHARACTERS)
+
+
+def find_prompts(name: str, editions: tuple[Edition, ...], path: Path) -> Prompts:
+    """The first edition that is there whole, in a copy of the official repository around `path` or in an installed package; else ours.
+
+    What no edition has, such as what the policy is told, is ours.
+    """
+    ours = prompt_texts("benchmarks", "en")[name]
+    for edition in editions:
+        for folder, source in _folders(edition, path):
+            if texts := _read(edition, folder):
+                return Prompts(ours | texts, source, is_official=True)
+    return Prompts(dict(ours), "ours", is_official=False)
+
+
+def package_folder(package: str) -> Path | None:
+    """Where an installed package lies; it is not imported."""
+    spec = find_spec(package)
+    return Path(spec.submodule_search_locations[0]) if spec and spec.submodule_search_locations else None
+
+
+def package_version(package: str) -> str:
+    """Name and version, as installed."""
+    name = package.replace("_", "-")
+    try:
+        return f"{name} {version(name)}"
+    except PackageNotFoundError:
+        return name
+
+
+def _folders(edition: Edition, path: Path) -> Iterator[tuple[Path, str]]:
+    """(folder, what to call it)."""
+    if edition.package is None:
+        start = path.resolve()
+        for folder in [start, *start.parents][: _LEVELS_UP + 1]:
+            yield folder, "the official repository"
+    elif folder := package_folder(edition.package):
+        yield folder, package_version(edition.package)
+
+
+def _read(edition: Edition, folder: Path) -> dict[str, str]:
+    """All of the edition's texts, or none."""
+    texts = {}
+    for purpose, (file, name) in edition.places.items():
+        text = _text_in(folder / file, name) if (folder / file).is_file() else None
+        if text is None:
+            return {}
+        texts[purpose] = text
+    return texts
+
+
+def _text_in(file: Path, name: str) -> str | None:
+    """The whole file, or the text that a Python file gives this name or that a function of this name returns."""
+    text = text_of_file(file)
+    if not name:
+        return text.replace("{", "{{").replace("}", "}}").replace("$INST$", "{query}").replace("$RESPONSE$", "{response}")
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and any(isinstance(target, ast.Name) and target.id == name for target in node.targets):
+            return _literal(node.value)
+        if isinstance(node, ast.FunctionDef) and node.name == name:
+            returned = [one.value for one in ast.walk(node) if isinstance(one, ast.Return) and one.value]
+            return _literal(returned[-1]) if returned else None
+    return None
+
+
+def _literal(node: ast.expr) -> str | None:
+    """A text as written; an f-string with 0 for what it inserts; either with .strip() behind it."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    if isinstance(node, ast.JoinedStr):
+        return "".join(str(part.value) if isinstance(part, ast.Constant) else "0" for part in node.values)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "strip" and not node.args:
+        text = _literal(node.func.value)
+        return text and text.strip()
+    return None

@@ -1,0 +1,55 @@
+"""An environment as an MCP server, for any MCP client: over stdin and stdout, or streamable HTTP on this machine."""
+
+import asyncio
+import socket
+from typing import Any
+
+import uvicorn
+from mcp.server.lowlevel import Server
+from mcp.server.stdio import stdio_server
+from mcp_types import CallToolResult, ListToolsResult, TextContent, Tool, ToolAnnotations
+
+from arenarl.rollout.environment import Environment, step
+from arenarl.system.errors import show
+
+
+def server_of(environment: Environment, name: str) -> Server[Any]:
+    """Its tools and their calls. It is one that all trajectories share: calls read, and change nothing."""
+    listed = [
+        Tool(
+            name=tool["function"]["name"],
+            description=tool["function"]["description"],
+            input_schema=tool["function"]["parameters"],
+            annotations=ToolAnnotations(read_only_hint=True),
+        )
+        for tool in environment.tools
+    ]
+
+    async def list_tools(context: Any, parameters: Any) -> ListToolsResult:
+        return ListToolsResult(tools=listed)
+
+    async def call_tool(context: Any, parameters: Any) -> CallToolResult:
+        text = (await step(environment, parameters.name, parameters.arguments or {})).observation
+        return CallToolResult(content=[TextContent(text=text)], is_error=text.startswith("Error"))
+
+    return Server(name, on_list_tools=list_tools, on_call_tool=call_tool)
+
+
+def serve(server: Server[Any], port: int | None) -> None:
+    """Until the client goes, or, with a port, the process is ended; port 0 takes a free one. What is said goes to stderr: stdout is the client's."""
+    asyncio.run(_serve_pipe(server) if port is None else _serve_http(server, port))
+
+
+async def _serve_pipe(server: Server[Any]) -> None:
+    async with stdio_server() as (incoming, outgoing):
+        await server.run(incoming, outgoing, server.create_initialization_options())
+
+
+async def _serve_http(server: Server[Any], port: int) -> None:
+    with socket.socket(proto=socket.IPPROTO_TCP) as listening:  # by the protocol asyncio knows that replies must not be held back (TCP_NODELAY)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(("127.0.0.1", port))
+        listening.listen(1024)  # before the address is told
+        app = server.streamable_http_app(json_response=True, stateless_http=True)
+        show(f"{server.name}: http://127.0.0.1:{listening.getsockname()[1]}/mcp")
+        await uvicorn.Server(uvicorn.Config(app, log_level="warning")).serve(sockets=[listening])

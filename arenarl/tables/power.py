@@ -1,0 +1,66 @@
+"""How many seeds a comparison needs before it is run again: a priori power of the paired t test over training seeds.
+
+The spread of the differences is that of the first five seeds; the differences to be seen are fixed beforehand and are not those that came out.
+"""
+
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+from scipy.stats import f, ncf
+
+from arenarl.report import markdown
+from arenarl.system.atomic_files import read_json
+from arenarl.tables.over_seeds import FIRST_SEEDS
+from arenarl.tables.rows import FOLDER, TABLES, Table, read_table
+
+DIFFERENCES = (3.0, 1.5)  # points of a win rate
+POWER = 0.8
+
+
+def seeds_needed(spread: float, difference: float, alpha: float = 0.05) -> int:
+    """The fewest seeds with which a two-sided paired t test at level `alpha` sees `difference` in at least 80 % of repetitions.
+
+    `spread` is the standard deviation of the paired differences between two rows.
+
+    >>> [seeds_needed(3.0, 3.0), seeds_needed(3.0, 1.5), seeds_needed(0.0, 1.5)]
+    [10, 34, 2]
+    """
+    if spread == 0:
+        return 2
+    return next(seeds for seeds in count(2) if _power(difference / spread, seeds, alpha) >= POWER)
+
+
+def _power(effect: float, seeds: int, alpha: float) -> float:
+    """Of t², which is F's: the noncentral t itself gives NaN for a large effect."""
+    return float(ncf.sf(f.isf(alpha, 1, seeds - 1), 1, seeds - 1, seeds * effect**2))
+
+
+def power_table(results: Path) -> str:
+    """A line for each primary comparison of win rates whose rows both have the first five seeds; a comparison of several tables has one."""
+    tables = {name: table for name in TABLES if (table := read_table(name, FOLDER)).figure == "win_rate"}
+    where: dict[frozenset[str], list[str]] = {}
+    for name, table in tables.items():
+        for pair in table.primary:
+            where.setdefault(frozenset(pair), []).append(name)
+    strictest = 0.05 / len(where)  # what Holm asks of the smallest p
+    lines = []
+    for pair, names in where.items():
+        table = tables[names[0]]
+        differences = _differences(results / names[0], next(one for one in table.pairs if frozenset(one) == pair))
+        if len(differences) == len(FIRST_SEEDS):
+            spread = float(np.std(differences, ddof=1))
+            needed = [f"{seeds_needed(spread, difference)} ({seeds_needed(spread, difference, strictest)})" for difference in DIFFERENCES]
+            lines.append([_compared(table, pair), ", ".join(names), f"{spread:.1f}", *needed])
+    return markdown.table(["compared", "tables", "spread of differences", *(f"seeds for {one:g} points" for one in DIFFERENCES)], lines)
+
+
+def _differences(folder: Path, pair: tuple[str, str]) -> list[float]:
+    """Of win rates, over those of the first seeds that both rows have."""
+    runs = [[read_json(folder / row / f"seed{seed}.json") for row in pair] for seed in FIRST_SEEDS]
+    return [one["figures"]["win_rate"] - other["figures"]["win_rate"] for one, other in runs if one and other]
+
+
+def _compared(table: Table, pair: frozenset[str]) -> str:
+    one, other = next(one for one in table.pairs if frozenset(one) == pair)
+    return f"{table.rows[one].label} less {table.rows[other].label}"

@@ -1,0 +1,178 @@
+"""The judge that only watches (`judge.watch`): it scores a share of RL's groups, and no reward ever hears of it.
+
+A policy can learn to please the judge that trains it: then that judge's scores rise, and those of another one, whom nobody tries to please,
+do not. It is asked pointwise, about each valid trajectory as it ends, in a thread and with a client of its own: what it raises and a server
+that is down end its calls and nobody else's. Training waits for it `GRACE_S` a step at most; what comes later is logged with the step in
+which it comes, and after `LATE_STEPS` it is given up. Not in the paper.
+"""
+
+import asyncio
+import math
+import random
+from collections.abc import Sequence
+from concurrent.futures import Future, wait
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from accelerate.utils import gather_object
+
+from arenarl.config.schema import Config
+from arenarl.domains.domain import Domain
+from arenarl.judges.factory import make_judge
+from arenarl.judges.judge import Examiner, Judge, Verdict
+from arenarl.judges.own import OwnJudge
+from arenarl.llm.client import LLMClient, Usage, open_client
+from arenarl.system.errors import UserError, show
+from arenarl.system.loop_thread import LoopThread
+from arenarl.system.progress import is_main_process
+from arenarl.system.seeds import stable_seed
+from arenarl.tournament.calls import attempt
+from arenarl.training.judging import IncomingGroup
+from arenarl.training.outcome import GroupOutcome
+from arenarl.training.step_records import rank_correlation
+from arenarl.trajectory import append_step
+
+GRACE_S = 5.0  # that a step waits for the scores of its own groups
+LATE_STEPS = 10  # optimizer steps after which scores that are not there yet are given up
+
+Scores = tuple[list[float | None], int]  # (G,), None where there is no verdict, or nothing to ask of an invalid one; how many were asked for
+
+
+@dataclass(frozen=True)
+class Watched:
+    """One group: all lists are (G,), with None for what is not known."""
+
+    step: int
+    query_id: str
+    scores: list[float | None]  # 0 to 10, by the watching judge
+    judged: list[float | None]  # 0 to 10, by the judge that trains: the mean of its calls
+    rewards: list[float | None]
+    agreement: float | None  # Kendall's tau-b of the rewards and the watching judge's scores
+    calls: int
+    failed: int
+
+
+@dataclass
+class _Pending:
+    step: int
+    group: IncomingGroup
+    scores: Future[Scores]
+    outcome: GroupOutcome | None = None
+
+    def watched(self) -> Watched:
+        """What has come of it; of what is given up, failed calls."""
+        is_there = self.scores.done() and not self.scores.cancelled()
+        size = len(self.group)
+        scores, calls = self.scores.result() if is_there else ([None] * size, size)
+        agreement = rank_correlation(self.outcome.rewards_G, scores)
+        failed = calls - sum(score is not None for score in scores)
+        known = None if math.isnan(agreement) else agreement
+        return Watched(self.step, self.group.query.query_id, scores, self.outcome.judged_G, self.outcome.rewards_G, known, calls, failed)
+
+
+class Watcher:
+    """Args:
+    share: of the groups, each drawn by (seed, step, query), so that a resumed run watches the same.
+    path: a JSONL file that gets a line for each group.
+    client: of an LLM, and of nobody else.
+    """
+
+    def __init__(self, judge: Judge, share: float, seed: int, path: Path, client: LLMClient | None = None):
+        self.judge, self.share, self.seed, self.path, self.client = judge, share, seed, path, client
+        self._pending: list[_Pending] = []
+        self._thread = LoopThread("watching")
+        self._has_stopped = False
+
+    def watches(self, step: int, query_id: str) -> bool:
+        return random.Random(stable_seed(self.seed, "watch", step, query_id)).random() < self.share
+
+    def begin(self, step: int, groups: Sequence[IncomingGroup]) -> None:
+        """Score those of a step's groups that it watches, from now on, as their trajectories are handed over."""
+        watched = [group for group in groups if self.watches(step, group.query.query_id)]
+        self._pending += [_Pending(step, group, self._thread.submit(self._scores(group))) for group in watched]
+
+    async def _scores(self, group: IncomingGroup) -> Scores:
+        async def score(row: int) -> tuple[float | None, int]:
+            trajectory = await group.trajectory(row)
+            if not trajectory.valid:
+                return None, 0
+            total, _ = await attempt(lambda: self.judge.score(group.query, trajectory), _total, None)
+            return total, 1
+
+        replies = await asyncio.gather(*map(score, range(len(group))))
+        return [total for total, _ in replies], sum(asked for _, asked in replies)
+
+    def look(self, step: int, groups: Sequence[IncomingGroup], outcomes: Sequence[GroupOutcome]) -> dict[str, list[float]]:
+        """What has been scored so far is kept in the file and returned as metrics, each as the values whose mean it is.
+
+        `groups` are those of this step, with what became of them. To be called on all processes.
+        """
+        outcome_of = {id(group): outcome for group, outcome in zip(groups, outcomes, strict=True)}
+        for one in self._pending:
+            one.outcome = one.outcome or outcome_of.get(id(one.group))
+        is_late = any(one.step < step for one in self._pending)
+        return self._take(step, wait_s=0.0 if is_late else GRACE_S)
+
+    def close(self) -> None:
+        """Keep what is still to come, if it comes within GRACE_S. To be called on all processes, after the last step."""
+        self._take(math.inf, wait_s=GRACE_S)
+        if self._pending:
+            show(f"judge.watch: {len(self._pending)} groups have no scores yet; training is over and does not wait for them")
+
+    def _take(self, step: float, wait_s: float) -> dict[str, list[float]]:
+        wait([one.scores for one in self._pending], timeout=wait_s)
+        for one in self._pending:
+            if one.step < step - LATE_STEPS and step < math.inf:
+                one.scores.cancel()
+        ended = [one.scores.done() for one in self._pending]  # asked once: others end meanwhile
+        found = [one.watched() for one, has_ended in zip(self._pending, ended, strict=True) if has_ended]
+        self._pending = [one for one, has_ended in zip(self._pending, ended, strict=True) if not has_ended]
+        usage = self.client.take_usage()[0] if self.client else Usage()
+        of_processes = gather_object([([asdict(one) for one in found], usage)])
+        records = [record for kept, _ in of_processes for record in kept]
+        if records and is_main_process():
+            append_step(self.path, step, records)
+        self._tell_of_a_stop()
+        return watch_metrics(found, sum((one for _, one in of_processes), start=Usage()) if self.client else None)
+
+    def _tell_of_a_stop(self) -> None:
+        if self.client and self.client.stop_reason and not self._has_stopped:
+            self._has_stopped = True
+            show(f"judge.watch has stopped, and training goes on without it: {self.client.stop_reason}")
+
+
+def make_watcher(config: Config, domain: Domain, examine: Examiner | None, folder: Path) -> Watcher | None:
+    """The judge that `judge.watch` describes, for RL in `folder`; None with `judge.watch_share` 0.
+
+    Its calls count for the run's budget, and it may have `watch_share` of `judge.concurrency` under way beside those of the others.
+
+    Raises:
+        UserError: the judge cannot be had, or cannot score.
+    """
+    judge, share = config.judge.watch, config.judge.watch_share
+    if not share:
+        return None
+    limits = replace(config.judge, concurrency=math.ceil(share * config.judge.concurrency))
+    client = open_client([judge], limits, f"{config.run_name}/rl")
+    made = make_judge(judge, domain, examine, client, config.seed, "watch")
+    if isinstance(made, OwnJudge) and not callable(getattr(made.judge, "score", None)):
+        raise UserError(f"judge.watch.name={judge.name}: a watching judge scores trajectories one by one; define its method score (docs/judges.md)")
+    return Watcher(made, share, config.seed, folder / "watch.jsonl", client)
+
+
+def watch_metrics(watched: Sequence[Watched], usage: Usage | None = None) -> dict[str, list[float]]:
+    """Of the groups whose scores came in, each as the values whose mean it is: one a trajectory, group or call."""
+    both = [pair for one in watched for pair in zip(one.scores, one.judged, strict=True) if None not in pair]
+    metrics = {
+        "watch/score": [score for one in watched for score in one.scores if score is not None],
+        "watch/training_score": [judged for _, judged in both],
+        "watch/difference": [judged - score for score, judged in both],
+        "watch/agreement": [one.agreement for one in watched if one.agreement is not None],
+        "watch/failure_rate": [flag for one in watched for flag in [1.0] * one.failed + [0.0] * (one.calls - one.failed)],
+    }
+    return metrics | ({"watch/paid_calls": [float(usage.calls)], "watch/cost": [usage.cost]} if usage else {})
+
+
+def _total(verdict: Verdict) -> float:
+    (total,) = verdict.totals
+    return total

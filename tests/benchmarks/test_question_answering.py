@@ -1,0 +1,188 @@
+"""BrowseComp, BrowseComp-ZH, xbench, SimpleQA and WebWalkerQA: ciphers, readers, hand-worked formulas, and whole runs with search."""
+
+import pytest
+from benchmark_files import hidden, run_here, write_csv, write_jsonl, xor
+from hypothesis import given
+from hypothesis import strategies as st
+from scripts import ROOT, read
+
+from arenarl.benchmarks import browsecomp, simpleqa, webwalkerqa, xbench
+from arenarl.benchmarks.benchmark import Intervals, Item, Scored
+from arenarl.benchmarks.browsecomp import BrowseComp, BrowseCompZH
+from arenarl.benchmarks.ciphers import hashed_key_xor, raw_key_xor
+from arenarl.benchmarks.simpleqa import SimpleQA
+from arenarl.benchmarks.webwalkerqa import CELLS, WebWalkerQA
+from arenarl.benchmarks.xbench import XBench
+from arenarl.system.errors import UserError
+
+INTERVALS = Intervals(resamples=100)
+
+
+def scored(*verdicts, **fields):
+    """An item for each verdict, or for each list of repeats."""
+    return [Scored(Item(str(number), "q", "en", fields), one if isinstance(one, list) else [one]) for number, one in enumerate(verdicts)]
+
+
+def means(benchmark, ones):
+    return {name: figure["mean"] for name, figure in benchmark.figures(ones, INTERVALS).items()}
+
+
+@given(st.text(min_size=1), st.text(st.characters(codec="utf-8"), min_size=1))
+def test_what_is_hidden_comes_back(text, canary):
+    text = text.encode("utf-8", "replace").decode()
+    assert hashed_key_xor(hidden(text, canary), canary) == raw_key_xor(xor(text, canary.encode()), canary) == text
+
+
+def test_another_canary_or_a_plain_field_is_refused_with_its_name(tmp_path):
+    whole = {"problem": hidden("谁?", "a"), "answer": hidden("甲", "a"), "canary": "a"}
+    rows = [whole, {"problem": hidden("Where?", "b"), "answer": "open", "canary": "b"}]
+    with pytest.raises(UserError, match="record 2: answer cannot be decrypted"):
+        BrowseComp().read(write_csv(tmp_path / "one.csv", rows))
+    with pytest.raises(UserError, match="line 2: canary Field required"):
+        BrowseComp().read(write_csv(tmp_path / "two.csv", [{"problem": "p", "answer": "a"}]))
+
+
+def test_browsecomp_zh_is_read_from_csv_json_and_xlsx(tmp_path):
+    rows = [{"Topic": hidden("体育", "k"), "Question": hidden(f"问{n}", "k"), "Answer": hidden(f"答{n}", "k"), "canary": "k"} for n in range(2)]
+    write_csv(tmp_path / "zh.csv", rows)
+    openpyxl = pytest.importorskip("openpyxl", reason="pip install openpyxl")
+    book = openpyxl.Workbook()
+    for row in [list(rows[0]), *(list(row.values()) for row in rows)]:
+        book.active.append(row)
+    book.save(tmp_path / "zh.xlsx")
+    items = BrowseCompZH().read(tmp_path / "zh.csv")
+    assert [(item.query, item.fields["answer"], item.language) for item in items] == [("问0", "答0", "zh"), ("问1", "答1", "zh")]
+    assert BrowseCompZH().read(tmp_path / "zh.xlsx") == items
+
+
+@pytest.mark.parametrize(
+    ("reply", "correct", "confidence"),
+    [
+        ("extracted_final_answer: x\n\nreasoning: correct: yes?\n\ncorrect: no\n\nconfidence: 80%", 0, 80),
+        ("**correct:** yes\n**confidence:** 130", 1, 100),
+        ("<think>correct: no</think>\ncorrect: yes", 1, 100),
+    ],
+)  # fmt: skip
+def test_the_word_behind_correct_counts(reply, correct, confidence):
+    verdict = browsecomp.read_comparison(reply)
+    assert (verdict["correct"], verdict["confidence"]) == (correct, confidence)
+
+
+@pytest.mark.parametrize(
+    ("read", "reply"),
+    [
+        (browsecomp.read_comparison, "I think yes"), (xbench.read_conclusion, "结论: 也许"), (simpleqa.read_grade, "A or B"),
+        (simpleqa.read_grade, "D"), (webwalkerqa.read_grade, "CORRECT"),
+    ],
+)  # fmt: skip
+def test_a_reply_in_another_form_is_no_verdict(read, reply):
+    with pytest.raises(ValueError):
+        read(reply)
+
+
+def test_calibration_error_in_ten_and_in_five_bins_worked_by_hand():
+    ones = scored(*({"correct": c, "confidence": p} for c, p in ((1, 95), (0, 91), (0, 30), (1, 25))))
+    # ten bins: {95, 91} off by |1/2 - .93|, {30, 25} by |1/2 - .275|, each half of the items
+    assert means(BrowseComp(), ones) == {"score": 50, "calibration_error": pytest.approx(100 * (0.43 + 0.225) / 2)}
+    ones = scored(*({"correct": c, "confidence": p} for c, p in ((1, 100), (0, 80), (1, 79), (0, 0))))
+    # five bins: {100, 80} off by |1/2 - .9| for half of them, {79} by .21, {0} by 0
+    assert means(BrowseCompZH(), ones) == {"score": 50, "calibration_error": pytest.approx(100 * (0.4 / 2 + 0.21 / 4))}
+
+
+def test_a_confidence_on_the_edge_is_in_the_bin_below_in_english_and_above_in_chinese():
+    assert [BrowseComp().bin_of(value) for value in (0, 10, 10.5, 100)] == [0, 0, 1, 9]
+    assert [BrowseCompZH().bin_of(value) for value in (0, 20, 99, 100)] == [0, 1, 4, 4]
+
+
+def test_simpleqa_worked_by_hand():
+    ones = scored(*({"grade": grade} for grade in ["correct"] * 3 + ["incorrect"] * 3 + ["not_attempted"] * 4))
+    assert means(SimpleQA(), ones) == {"score": 30, "given_attempted": 50, "F1": pytest.approx(37.5), "not_attempted": 40}
+    assert means(SimpleQA(), scored({"grade": "not_attempted"}))["F1"] == 0
+
+
+def test_xbench_worked_by_hand():
+    right, wrong, same = {"correct": 1.0, "extracted": "a"}, {"correct": 0.0, "extracted": "b"}, {"correct": 1.0, "extracted": "A"}
+    ones = scored([right, right, wrong, wrong, wrong], [right, right, wrong, wrong, same], [wrong] * 5, answer="a")
+    average, best, majority = (2 / 5 + 3 / 5) / 3, 2 / 3, 1 / 2 / 3  # of the second item a and b have two votes each
+    assert means(XBench(), ones) == pytest.approx({"score": 100 * average, "best_of_n": 100 * best, "majority_vote": 100 * majority}, abs=1e-3)
+
+
+CLOSINGS = [("所以\n最终答案: 12", "12"), ("最终答案：北京 \n好", "北京"), ("**最终答案**: 甲", "甲"), ("北京", None)]
+
+
+@pytest.mark.parametrize(("text", "answer"), CLOSINGS)
+def test_the_final_answer_is_found(text, answer):
+    assert xbench.final_answer(text) == answer
+
+
+@pytest.mark.parametrize(("kind", "difficulty"), [("multi_source", "easy"), ("multi-source", "Easy")])
+def test_webwalkerqa_has_six_cells(tmp_path, kind, difficulty):
+    records = [{"question": "q", "answer": "a", "root_url": "https://x.org", "info": {"type": kind, "difficulty_level": difficulty, "lang": "en"}}]
+    (item,) = WebWalkerQA().read(write_jsonl(tmp_path / "w.jsonl", records))
+    assert item.fields["cell"] == "multi_source_easy"
+    figures = means(WebWalkerQA(), [Scored(item, [{"correct": 1.0}])])
+    assert set(figures) == {"score", *CELLS} and figures["score"] == figures["multi_source_easy"] == 100 and figures["single_source_hard"] is None
+
+
+@pytest.fixture
+def files(tmp_path):
+    """--benchmark of all five, two items each: the policy below answers "blue"."""
+    answers = ("blue", "red")
+    key = "canary"
+    question = "Which colour is number {}?"
+    encrypted = [{"problem": hidden(question.format(n), key), "answer": hidden(answer, key), "canary": key} for n, answer in enumerate(answers)]
+    chinese = [{"Topic": "", "Question": hidden(f"什么颜色{n}?", key), "Answer": one["answer"], "canary": key} for n, one in enumerate(encrypted)]
+    raw = [
+        {"id": n, "prompt": xor(question.format(n), b"k"), "answer": xor(answer, b"k"), "reference_steps": "", "canary": "k"}
+        for n, answer in enumerate(answers)
+    ]
+    open_ones = [{"metadata": "{}", "problem": question.format(n), "answer": answer} for n, answer in enumerate(answers)]
+    walks = [
+        {"question": question.format(n), "answer": answer, "root_url": "https://x.org", "info": {"type": "single_source", "difficulty_level": "hard"}}
+        for n, answer in enumerate(answers)
+    ]
+    paths = {
+        "browsecomp": write_csv(tmp_path / "b.csv", encrypted), "browsecomp_zh": write_csv(tmp_path / "z.csv", chinese),
+        "xbench": write_csv(tmp_path / "x.csv", raw), "simpleqa": write_csv(tmp_path / "s.csv", open_ones),
+        "webwalkerqa": write_jsonl(tmp_path / "w.jsonl", walks),
+    }  # fmt: skip
+    return [f"{name}={path}" for name, path in paths.items()]
+
+
+def test_whole_runs_with_the_research_tools(tmp_path, monkeypatch, files):
+    monkeypatch.chdir(tmp_path)
+    said = "<answer>\nExplanation: seen\nExact Answer: blue\nConfidence: 60%\n最终答案: blue\n</answer>"
+    asked, log = run_here(ROOT, files, lambda body: said)
+    assert {tool["function"]["name"] for body in asked for tool in body["tools"]} == {"search", "browse"} and len(asked) == 8 + 10
+    names = [one.partition("=")[0] for one in files]
+    entries = {name: read(tmp_path / f"results/bench/benchmarks/{name}.json")["policies"]["closed"] for name in names}
+    assert {name: entry["figures"]["score"]["mean"] for name, entry in entries.items()} == dict.fromkeys(entries, 50)
+    assert all(entry["failed"] == 0 and "searched the embedded encyclopedia, not the web" in entry["labels"] for entry in entries.values())
+    assert entries["browsecomp"]["figures"]["calibration_error"]["mean"] == pytest.approx(10)
+    assert len(log) == 8 + 5  # the exact answers of xbench need no judge
+    assert not any("colour" in path.read_text() for path in (tmp_path / "results").rglob("*.*"))
+
+
+CRASHING = """
+class Tools:
+    tools = [{"type": "function", "function": {"name": "look", "description": "", "parameters": {"type": "object", "properties": {}}}}]
+    def __init__(self, config, language): ...
+    def reset(self, query): ...
+    def call(self, name, arguments): raise OSError("gone")
+"""
+
+
+def test_tools_of_ones_own_are_taken_and_what_their_crash_ends_is_counted_apart(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "crashing_tools.py").write_text(CRASHING)
+    ones = [{"problem": f"Which colour is number {n}?", "answer": "blue"} for n in range(3)]
+
+    def say(body):
+        is_last = "number 2" in body["messages"][-1]["content"]
+        return '<tool_call>\n{"name": "look", "arguments": {}}\n</tool_call>' if is_last else "<answer>\nblue\n</answer>"
+
+    run_here(ROOT, [f"simpleqa={write_csv(tmp_path / 's.csv', ones)}"], say, **{"environment.name": "crashing_tools:Tools"})
+    entry = read(tmp_path / "results/bench/benchmarks/simpleqa.json")["policies"]["closed"]
+    assert (entry["items"], entry["void"], entry["failed"], entry["empty"]) == (2, 1, 0, 0) and entry["figures"]["score"]["mean"] == 100
+    assert "1 of 3 items have no verdict and are in no figure" in entry["labels"] and not any("encyclopedia" in one for one in entry["labels"])

@@ -1,0 +1,53 @@
+"""What of a trajectory a judge is shown, and with which tools and words a policy answers."""
+
+import pytest
+from benchmark_files import run_here, write_jsonl, writing_records
+from scripts import ROOT, read
+
+from arenarl.benchmarks.responses import response_text, settings_of
+from arenarl.config.schema import Config, EnvironmentConfig, RolloutConfig
+from arenarl.rollout.environment import ToolError
+from arenarl.rollout.no_tools import NoTools
+from arenarl.trajectory import ToolCall, Trajectory, assistant_message, reply_message
+
+
+@pytest.mark.parametrize(
+    ("said", "text"),
+    [
+        ("<think>\nhm\n</think>\n\nDear reader,\n\nyours", "Dear reader,\n\nyours"), ("Dear <b>reader</b>", "Dear <b>reader</b>"),
+        ("<think>\nhm\n</think>\n\nSo: <answer>\nDear reader\n</answer> Done.", "Dear reader"), ("<answer>\nDear rea", "Dear rea"),
+        ("<answer>\n</answer>", ""), ("<think>\nI should", ""), ('<tool_call>\n{"name": "search"', ""), ("", ""),
+    ],
+)  # fmt: skip
+def test_a_judge_is_shown_the_answer_or_the_text_without_thoughts(said, text):
+    assert response_text(Trajectory("q", [{"role": "user", "content": "q"}, assistant_message(said)], "no_answer")) == text
+
+
+def test_a_turn_that_calls_a_tool_is_no_response():
+    call = reply_message({"content": "let me see"}, [ToolCall("search", {"query": "x"})])
+    messages = [{"role": "user", "content": "q"}, call]
+    assert response_text(Trajectory("q", messages, "max_turns")) == ""
+    assert response_text(Trajectory("q", [*messages, {"role": "tool", "content": "found"}], "max_tokens")) == ""
+
+
+def test_search_takes_the_research_tools_or_a_class_of_ones_own_and_writing_none():
+    config = Config(rollout=RolloutConfig(force_answer=True))
+    assert settings_of(config, True).environment.name == "research" and settings_of(config, True).rollout.force_answer
+    own = Config(environment=EnvironmentConfig(name="mine:Tools"))
+    assert settings_of(own, True).environment.name == "mine:Tools" and settings_of(own, False).environment.name == "none"
+    writing = settings_of(config, False)
+    assert (writing.rollout.max_turns, writing.rollout.force_answer, writing.rollout.system_prompt) == (1, False, "none")
+
+
+def test_a_call_without_tools_is_an_error_that_says_so():
+    with pytest.raises(ToolError, match="there are no tools"):
+        NoTools().call("search", {})
+
+
+def test_a_policy_is_told_what_the_config_says_and_no_more(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    wanted = [f"writingbench={write_jsonl(tmp_path / 'w.jsonl', writing_records(1))}"]
+    asked, _ = run_here(ROOT, wanted, lambda body: "", **{"rollout.system_prompt": "Write well."})
+    assert [message["content"] for message in asked[0]["messages"]] == ["Write well.", "Write a letter number 0."]
+    entry = read(tmp_path / "results/bench/benchmarks/writingbench.json")["policies"]["closed"]
+    assert entry["empty"] == 1 and entry["items"] == 1  # the judge says what it is worth

@@ -1,0 +1,158 @@
+"""Whole runs of `--benchmark` against the local judge server: what is written, kept, counted, sampled and refused."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+from benchmark_files import Policy, judge_server, run_here, settings, write_jsonl, writing_records
+from judge_servers import serving
+from scripts import CONFIG, ENVIRONMENT, ROOT, read
+
+from arenarl.benchmarks.run import run_benchmarks
+from arenarl.config.load import load_config
+from arenarl.judges.server import free_port
+from arenarl.llm.client import RunStopped
+from arenarl.system.errors import UserError
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def writing(here):
+    return f"writingbench={write_jsonl(here / 'benchmark_all.jsonl', writing_records(6))}"
+
+
+def letter(body):
+    return f"<think>\nhm\n</think>\n\nDear reader of {body['messages'][-1]['content'][-9:]}"
+
+
+def test_a_run_writes_aggregates_that_name_judge_prompt_and_items_and_keeps_items_out_of_them(here, writing):
+    asked, log = run_here(ROOT, [writing], letter)
+    assert len(asked) == 6 and len(log) == 30 and all(len(body["messages"]) == 1 and "tools" not in body for body in asked)
+    summary = read(here / "results/bench/benchmarks/writingbench.json")
+    entry = summary["policies"]["closed"]
+    assert entry["judge"]["model"] == "simulated-travel-judge" and len(entry["prompt"]["hash"]) == 12 and entry["items"] == 6
+    assert set(entry["figures"]) == {"score", "WB-C", "WB-E"} and 40 <= entry["figures"]["score"]["mean"] <= 90
+    assert any("not the official score" in label for label in entry["labels"]) and entry["failed"] == entry["empty"] == 0
+    assert "letter" not in json.dumps(summary)
+    records = [read(path) for path in sorted((here / "runs/bench/benchmarks/writingbench/closed").glob("*.json"))]
+    assert len(records) == 6 and all(record["response"].startswith("Dear reader") and len(record["verdict"]["scores"]) == 5 for record in records)
+    page = (here / "results/bench/benchmarks/README.md").read_text()
+    assert "not the official score" in page and "not run" in page and "paper: ArenaRL" in page
+
+
+def test_a_second_run_generates_nothing_and_pays_for_no_verdict(here, writing):
+    ports = free_port(), free_port()
+    run_here(ROOT, [writing], letter, ports=ports)
+    first = read(here / "results/bench/benchmarks/writingbench.json")["policies"]
+    assert run_here(ROOT, [writing], letter, ports=ports) == ([], [])
+    assert read(here / "results/bench/benchmarks/writingbench.json")["policies"] == first
+
+
+def test_another_judge_judges_the_same_responses(here, writing):
+    ports = free_port(), free_port()
+    run_here(ROOT, [writing], letter, ports=ports)
+    asked, log = run_here(ROOT, [writing], letter, ports=ports, judge_keys={"model": "another"})
+    entry = read(here / "results/bench/benchmarks/writingbench.json")["policies"]["closed"]
+    assert asked == [] and len(log) == 30 and entry["judge"]["model"] == "another"
+
+
+def test_a_spent_budget_stops_it_and_a_larger_one_goes_on(here, writing):
+    ports = free_port(), free_port()
+    with pytest.raises(RunStopped, match="judge.max_calls=16 is used up"):
+        run_here(ROOT, [writing], letter, ports=ports, **{"judge.max_calls": 16})
+    assert not (here / "results/bench/benchmarks/writingbench.json").exists()
+    asked, log = run_here(ROOT, [writing], letter, ports=ports)
+    assert asked == [] and len(log) == 36 - 16
+    assert read(here / "results/bench/benchmarks/writingbench.json")["policies"]["closed"]["items"] == 6
+
+
+def test_a_sample_has_the_responses_of_the_whole(here, writing):
+    ports = free_port(), free_port()
+    asked, _ = run_here(ROOT, [writing], letter, count=2, ports=ports)
+    whole, _ = run_here(ROOT, [writing], letter, ports=ports)
+    assert len(asked) == 2 and len(whole) == 4
+
+
+def test_under_faults_a_verdict_is_true_or_missing_and_counted(here, writing):
+    faults = {"faults": 0.4, "kinds": ("prose", "wrong_range", "missing", "truncated")}
+    run_here(ROOT, [writing], letter, options=faults, **{"judge.max_failure_share": 1})
+    entry = read(here / "results/bench/benchmarks/writingbench.json")["policies"]["closed"]
+    records = [read(path) for path in (here / "runs/bench/benchmarks/writingbench/closed").glob("*.json")]
+    scores = [score for record in records if record["verdict"] for score in record["verdict"]["scores"]]
+    assert entry["failed"] == sum(record["verdict"] is None for record in records) == 6 - entry["items"] > 0
+    assert scores and all(4 <= score <= 9 for score in scores)
+    assert f"{entry['failed']} of 6 items have no verdict and are in no figure" in entry["labels"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "line"),
+    [
+        (["writingbanch=x"], "did you mean writingbench"), (["simpleqa"], "simpleqa needs its file"),
+        (["writingbench=absent.jsonl"], "absent.jsonl does not exist"), (["writingbench=half.jsonl"], "half.jsonl, line 2 is not JSON"),
+        (["writingbench=other.jsonl"], r"other.jsonl, line 1: domain1 Field required \(it has index, query\)"),
+        (["writingbench=four.jsonl"], "four.jsonl, line 1: checklist List should have at least 5 items"),
+        (["writingbench=twice.jsonl"], "twice.jsonl, line 2: index is the same as in line 1"), (["writingbench=none.jsonl"], "holds no records"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_run_is_one_line_that_names_line_and_field(here, wanted, line):
+    one, two = writing_records(2)
+    write_jsonl(here / "half.jsonl", [one])
+    with (here / "half.jsonl").open("a") as file:
+        file.write(json.dumps(two)[:100])
+    write_jsonl(here / "other.jsonl", [{"index": 1, "query": "Write."}])
+    write_jsonl(here / "four.jsonl", [one | {"checklist": one["checklist"][:4]}])
+    write_jsonl(here / "twice.jsonl", [one, one])
+    (here / "none.jsonl").touch()
+    config = load_config(ROOT / "configs/quickstart.yaml", settings("http://127.0.0.1:9/v1", "http://127.0.0.1:9/v1"))
+    with pytest.raises(UserError, match=line) as error:
+        run_benchmarks(config, config.evaluated, wanted, None, 0)
+    assert "\n" not in str(error.value) and not (here / "runs").exists()
+
+
+def test_an_embedded_judge_is_refused(here, writing):
+    config = load_config(ROOT / "configs/quickstart.yaml", [])
+    with pytest.raises(UserError, match="a benchmark is judged by an LLM"):
+        run_benchmarks(config, {}, [writing], None, 0)
+
+
+@pytest.mark.slow(seconds=40)
+def test_killed_at_any_moment_it_goes_on_and_pays_for_nothing_twice(here):
+    """kill -9 while responses come in, and again while verdicts do."""
+    write_jsonl(here / "benchmark_all.jsonl", writing_records(12))
+    log, policy = [], Policy(letter, delay_s=0.2)
+    folder = here / "runs/bench/benchmarks/writingbench/closed"
+    with serving(judge_server(log, delay_s=0.1)) as judge_url, serving(policy.app) as policy_url:
+        words = [word for one in settings(judge_url, policy_url, **{"judge.concurrency": 2}) for word in ("--set", one)]
+        command = [sys.executable, str(ROOT / "evaluate.py"), "--config", CONFIG, *words, "--benchmark", "writingbench=benchmark_all.jsonl"]
+        for has_enough in (lambda: len(list(folder.glob("*.json"))) >= 4, lambda: len(log) >= 20):
+            process = subprocess.Popen(command, cwd=here, env=os.environ | ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            while not has_enough():
+                assert process.poll() is None, process.stderr.read()[-3000:]
+                time.sleep(0.01)
+            process.kill()
+            process.wait()
+        kept = {path.name: read(path)["response"] for path in folder.glob("*.json")}
+        done = subprocess.run(command, cwd=here, env=os.environ | ENVIRONMENT, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[-3000:]
+    assert 12 <= len(policy.asked) <= 14 and 60 <= len(log) <= 62  # what was under way at a kill is all that is asked again
+    assert kept.items() <= {path.name: read(path)["response"] for path in folder.glob("*.json")}.items() and len(kept) >= 4
+    assert read(here / "results/bench/benchmarks/writingbench.json")["policies"]["closed"]["items"] == 12
+
+
+def test_a_tiny_policy_without_tools_writes_text_and_a_sample_says_so(here, writing, policy_path):
+    log = []
+    with serving(judge_server(log)) as url:
+        config = load_config(ROOT / "configs/quickstart.yaml", settings(url, checkpoint=policy_path))
+        run_benchmarks(config, config.evaluated, [writing], 4, 0)
+    entry = read(here / "results/bench/benchmarks/writingbench.json")["policies"]["tiny"]
+    assert entry["items"] == 4 and "a sample of 4 of 6 items, seed 0" in entry["labels"]
+    record = read(next((here / "runs/bench/benchmarks/writingbench/tiny").glob("*.json")))
+    assert [message["role"] for message in record["trajectory"]["messages"]] == ["user", "assistant"]

@@ -1,0 +1,155 @@
+"""Our worlds as MCP servers, driven by the SDK's own client, and RL whose policy has its tools from there."""
+
+import asyncio
+import sys
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("mcp", reason="the SDK mcp is not installed: pip install mcp==2.3.0")
+
+from mcp import Client, StdioServerParameters  # noqa: E402
+from mcp_servers import maker_of, serving_http  # noqa: E402
+from parts import arena_of, trainer_judge_of  # noqa: E402
+from safetensors.torch import load_file  # noqa: E402
+
+from arenarl.config.load import load_config  # noqa: E402
+from arenarl.config.schema import MCPServerConfig  # noqa: E402
+from arenarl.domains.environments import make_environment  # noqa: E402
+from arenarl.rollout.engine import RolloutEngine  # noqa: E402
+from arenarl.rollout.environment import observe  # noqa: E402
+from arenarl.rollout.generation import GeneratedTurn  # noqa: E402
+from arenarl.training.trl_adapter import make_trainer  # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[2]
+CALLS = {
+    "travel": [
+        ("search_poi", {"query": "Lotus Park"}), ("search_flights", {"date": "2026-05-01", "from_city": "Beijing", "to_city": "Xian"}),
+        ("search_flights", {"date": "soon", "from_city": "Beijing", "to_city": "Xian"}), ("search_pois", {}), ("around_search", {"radius": "5"}),
+    ],
+    "research": [("search", {"query": "a river in the north"}), ("browse", {"url": "nothing"}), ("browse", {})],
+}  # fmt: skip
+
+
+def options(name):
+    """The command line of a world's server in the form of its quickstart, and the config that this is."""
+    file = {"travel": "configs/quickstart.yaml", "research": "configs/research/quickstart.yaml"}[name]
+    sets = ["environment.search.corpus_size=200"]
+    return ["-m", f"arenarl.domains.{name}.mcp_server", "--config", file, "--set", *sets], load_config(ROOT / file, sets)
+
+
+def in_a_pipe(command):
+    return nullcontext(StdioServerParameters(command=sys.executable, args=command, cwd=ROOT))
+
+
+@contextmanager
+def over_http(command):
+    with serving_http(*command) as (url, _):
+        yield url
+
+
+async def use(server, calls):
+    async with Client(server) as client:
+        tools = (await client.list_tools()).tools
+        return tools, [await client.call_tool(name, arguments) for name, arguments in calls]
+
+
+@pytest.mark.slow(seconds=2)
+@pytest.mark.parametrize("name, reached", [("travel", in_a_pipe), ("travel", over_http), ("research", in_a_pipe), ("research", over_http)])
+def test_any_client_finds_the_tools_of_a_world_and_their_results(name, reached, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    command, config = options(name)
+    ours = make_environment(config.environment, config.data.language)
+    with reached(command) as server:
+        tools, results = asyncio.run(use(server, CALLS[name]))
+    described = [(tool.name, tool.description, tool.input_schema) for tool in tools]
+    assert described == [tuple(tool["function"][key] for key in ("name", "description", "parameters")) for tool in ours.tools]
+    assert all(tool.annotations.read_only_hint for tool in tools)
+    for (called, arguments), result in zip(CALLS[name], results, strict=True):
+        (content,) = result.content
+        assert content.text == asyncio.run(observe(ours, called, arguments))
+        assert result.is_error == content.text.startswith("Error")
+    assert {result.is_error for result in results} == {True, False}
+
+
+@pytest.mark.slow(seconds=2)
+def test_without_a_config_the_tools_are_the_papers_in_full(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    tools, (found,) = asyncio.run(use(StdioServerParameters(command=sys.executable, args=["-m", "arenarl.domains.travel.mcp_server"], cwd=ROOT),
+                                      [("search_poi", {"query": "公园"})]))  # fmt: skip
+    assert [tool.name for tool in tools][0] == "search_poi" and "start_lon" in tools[2].input_schema["properties"]
+    assert not found.is_error and found.content[0].text.startswith('{"pois": [')
+
+
+class Playback:
+    """A policy that asks for a place and a flight, and answers; what it writes follows from the request's seed."""
+
+    def __init__(self, tokenizer):
+        self.tokenizer = tokenizer
+
+    async def generate(self, request):
+        turn = self.tokenizer.decode(request.token_ids).count("<|im_start|>assistant")
+        calls = (
+            '{"name": "universal_search", "arguments": {"query": "quiet cafe in Chengdu"}}',
+            f'{{"name": "search_flights", "arguments": {{"date": "2026-05-0{1 + request.seed % 3}", "from_city": "Beijing", "to_city": "Xian"}}}}',
+        )
+        text = f"<tool_call>\n{calls[turn - 1]}\n</tool_call>" if turn < 3 else f"<answer>\nBamboo Cafe ¥{request.seed % 50}\n</answer>"
+        return GeneratedTurn([*self.tokenizer.encode(f"<think>\nhm\n</think>\n\n{text}"), self.tokenizer.eos_token_id])
+
+
+@pytest.fixture(scope="module")
+def train(policy_path, tokenizer, taught, tmp_path_factory):
+    """`train(make)`: three steps with the tools of what `make` makes → trajectories, the policy's weights, what was logged."""
+    config = options("travel")[1]
+    config.policy.dtype, config.wandb.mode, config.rl.deepspeed = "float32", "disabled", None
+    config.rollout.group_size, config.rollout.max_tokens, config.rollout.max_turns, config.rollout.anchor = 4, 500, 3, False
+    config.rl.steps, config.rl.groups, config.rl.micro_batch_size, config.rl.learning_rate = 3, 2, 8, 1e-3
+
+    def train(make):
+        folder = tmp_path_factory.mktemp("rl")
+        engine = RolloutEngine(Playback(tokenizer), tokenizer, make, config.rollout, schemas_in_prompt=False)
+        arena, kept = arena_of(config, trainer_judge_of(config)), []
+        rewarded = arena._reward
+
+        async def keep(incoming):
+            outcome = await rewarded(incoming)
+            kept.extend((await incoming.complete()).trajectories)
+            return outcome
+
+        arena._reward = keep
+        queries = [one.query for one in taught[:6]]
+        trainer = make_trainer(config, folder, policy_path, queries, engine, arena, None, None, lambda step: None, lambda step: True)
+        trainer.train()
+        trainer.save_model(str(folder / "policy"))
+        assert trainer.state.global_step == 3 and len(kept) == 24
+        logged = [entry for entry in trainer.state.log_history if "loss" in entry]
+        return kept, load_file(folder / "policy" / "model.safetensors"), logged
+
+    return train
+
+
+@pytest.fixture(scope="module")
+def trained_here(train):
+    config = options("travel")[1]
+    ours = make_environment(config.environment, config.data.language)
+    return train(lambda: ours)
+
+
+def in_order(trajectories):
+    """Groups are rewarded as they come."""
+    return sorted((one.query_id, str(one.messages)) for one in trajectories)
+
+
+@pytest.mark.slow(seconds=10)
+@pytest.mark.parametrize("reached", [in_a_pipe, over_http])
+def test_rl_with_the_tools_of_a_server_is_rl_with_those_in_this_process(reached, train, trained_here, tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    command, _ = options("travel")
+    with reached(command) as server:
+        entry = MCPServerConfig(url=server) if isinstance(server, str) else MCPServerConfig(command=[server.command, *server.args])
+        trajectories, weights, logged = train(maker_of(entry, store=tmp_path / "replies.sqlite"))
+    assert all(one.valid and one.meta["tool_calls"] == 2 for one in trajectories)
+    assert in_order(trajectories) == in_order(trained_here[0])
+    assert all(weight.equal(trained_here[1][name]) for name, weight in weights.items())
+    assert logged[-1]["mcp/hit_rate"] > 0.5 and logged[0]["mcp/call_s"] > 0

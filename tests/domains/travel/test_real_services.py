@@ -1,0 +1,125 @@
+"""The paper's tools over MCP servers of real services: in the shapes that these servers have, and, where Amap's is installed, through it."""
+
+import asyncio
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from arenarl.config.load import load_config
+from arenarl.domains.environments import make_environment
+from arenarl.domains.travel import real_services
+from arenarl.domains.travel.schemas import travel_schemas
+from arenarl.rollout.environment import ToolError
+from arenarl.system.errors import UserError
+
+ROOT = Path(__file__).resolve().parents[3]
+SERVER = os.environ.get("AMAP_MCP_SERVER") or shutil.which("amap-mcp-server") or str(ROOT / ".venv-amap" / "bin" / "amap-mcp-server")
+INSTALL = 'python -m venv .venv-amap && .venv-amap/bin/pip install amap-mcp-server==0.1.11 "pydantic<2.14"'
+ROUTE = {"start_lon": 104.05, "start_lat": 30.67, "end_lon": 104.06, "end_lat": 30.66}
+
+
+class Service:
+    """Answers as a server's tools do: `said` by tool, a value or a ToolError; notes what it was asked."""
+
+    def __init__(self, **said):
+        self.said, self.asked = said, []
+
+    async def __call__(self, tool, /, **arguments):
+        self.asked.append((tool, arguments))
+        said = self.said[tool]
+        if isinstance(said, Exception):
+            raise said
+        return said if isinstance(said, str) else json.dumps(said)
+
+
+def run(tool, service, **arguments):
+    return json.loads(asyncio.run(getattr(real_services, tool)(service, **arguments)))
+
+
+@pytest.fixture
+def amap(tmp_path):
+    """The environment of configs/environments/amap.yaml, as a run has it."""
+    (tmp_path / "run.yaml").write_text(f"environment: {{base: {ROOT / 'configs' / 'environments' / 'amap.yaml'}}}\n")
+    return load_config(tmp_path / "run.yaml").environment
+
+
+def test_the_config_gives_the_policy_the_papers_six_tools(amap):
+    offered = [name for server in amap.mcp for name in [*server.rename, *(server.allow or [])]]
+    assert sorted(offered) == sorted(tool["function"]["name"] for tool in travel_schemas("full", "zh"))
+    assert amap.name == "mcp" and amap.tickets.name == "llm" and amap.search.engine == "web"
+    for server in amap.mcp:
+        assert all(renamed.like == "travel" and (renamed.tool or hasattr(real_services, name)) for name, renamed in server.rename.items())
+
+
+def test_without_their_keys_the_services_are_refused_in_a_line(amap, monkeypatch):
+    pytest.importorskip("mcp", reason="the SDK mcp is not installed: pip install mcp==2.3.0")
+    monkeypatch.delenv("AMAP_MAPS_API_KEY", raising=False)
+    amap.mcp = amap.mcp[:1]
+    with pytest.raises(UserError, match="set the environment variable AMAP_MAPS_API_KEY"):
+        make_environment(amap, "zh")
+
+
+def test_a_place_has_its_details_or_what_is_known_without_them():
+    found = {"pois": [{"id": "1", "name": "公园", "address": []}, {"id": "2", "name": "寺", "address": "路1号"}]}
+    detail = {"id": "1", "location": "104.1,30.6", "rating": "4.5", "cost": [], "city": "成都市", "address": []}
+    whole = Service(maps_text_search=found, maps_search_detail=detail)
+    first = {"name": "公园", "location": "104.1,30.6", "city": "成都市", "business": {"rating": "4.5"}}
+    assert run("search_poi", whole, query="公园")["pois"][0] == first and whole.asked[0] == ("maps_text_search", {"keywords": "公园"})
+    without = Service(maps_around_search=found, maps_search_detail=ToolError("quota"))
+    assert run("around_search", without, location="1,2", radius=500.0)["pois"] == [{"name": "公园"}, {"name": "寺", "address": "路1号"}]
+    assert without.asked[0] == ("maps_around_search", {"location": "1,2", "radius": "500", "keywords": ""})
+
+
+def test_trains_take_the_codes_of_both_cities_and_tell_direct_ones_from_those_with_a_change():
+    codes = {"北京": {"station_code": "BJP", "station_name": "北京"}, "上海": {"station_code": "SHH", "station_name": "上海"}}
+    service = Service(get_station_code_of_citys=codes, get_tickets="G1 北京 -> 上海\n", get_interline_tickets=ToolError("too many calls"))
+    found = run("search_train_tickets", service, date="2026-12-01", from_city="北京市", to_city="上海")
+    assert found == {"direct": "G1 北京 -> 上海", "transfer": "too many calls"}
+    assert service.asked[:2] == [
+        ("get_station_code_of_citys", {"citys": "北京|上海"}), ("get_tickets", {"date": "2026-12-01", "fromStation": "BJP", "toStation": "SHH"})
+    ]  # fmt: skip
+    service.said["get_station_code_of_citys"] = codes | {"上海": {"error": "未检索到城市。"}}
+    with pytest.raises(ToolError, match="12306 knows no city 上海"):
+        run("search_train_tickets", service, date="2026-12-01", from_city="北京", to_city="上海")
+
+
+@pytest.mark.parametrize("said", [
+    "<html>busy</html>", [], {}, {"route": []}, {"route": {"paths": []}}, {"route": {"paths": [{"distance": []}]}}, {"route": {"paths": [7]}},
+])  # fmt: skip
+def test_a_reply_in_another_shape_is_an_error_that_the_policy_sees(said):
+    with pytest.raises(ToolError):
+        run("get_navigation", Service(maps_direction_driving_by_coordinates=said), **ROUTE)
+
+
+@pytest.mark.skipif(not Path(SERVER).is_file(), reason=f"amap-mcp-server is not installed: {INSTALL}, or name it in AMAP_MCP_SERVER")
+@pytest.mark.slow(seconds=4)
+def test_amaps_own_server_answers_from_a_stand_in_of_its_service(amap, tmp_path, monkeypatch):
+    from amap_stand_in import standing_in
+    from mcp_servers import environment_of, say
+
+    monkeypatch.setenv("AMAP_MAPS_API_KEY", "key-of-amap")
+    (server, *_) = amap.mcp
+    server.command = [SERVER]
+    with standing_in(tmp_path) as (stand_in, variables):
+        server.env |= variables
+        environment = environment_of(server, store=tmp_path / "replies.sqlite")
+        assert [tool["function"]["name"] for tool in environment.tools] == ["search_poi", "around_search", "get_navigation"]
+        (alley, cafe) = json.loads(say(environment, "search_poi", query="宽窄巷子"))["pois"]
+        assert (alley["location"], alley["city"], alley["business"]["rating"]) == ("104.053800,30.669600", "成都市", "4.8")
+        assert cafe["business"] == {"cost": "38.00", "rating": "4.5", "opening_hours": "10:00-22:00"}
+        assert len(json.loads(say(environment, "around_search", location="104.05,30.67", radius=500, keyword="咖啡"))["pois"]) == 2
+        assert stand_in.asked[3] == ("/v3/place/around", {"key": "key-of-amap", "location": "104.05,30.67", "radius": "500", "keywords": "咖啡"})
+        driving = json.loads(say(environment, "get_navigation", **ROUTE, via_points="104.055,30.665"))
+        assert driving["route"] == {"mode": "driving", "distance": "4.7km", "duration": "18min"} and len(driving["legs"]) == 2
+        transit = json.loads(say(environment, "get_navigation", **ROUTE, mode="transit"))
+        assert transit["route"]["distance"] == "1.2km" and transit["steps"] == ["地铁4号线: 宽窄巷子 → 骡马市"]
+        assert ("/v3/direction/transit/integrated", "北京市") in [(path, given.get("city")) for path, given in stand_in.asked]
+        assert say(environment, "search_poi", query="满") == "Error: Text Search failed: CUQPS_HAS_EXCEEDED_THE_LIMIT"
+        broken = say(environment, "search_poi", query="塌")
+        assert broken.startswith("Error: Request failed: 502") and "key=***" in broken and "key-of-amap" not in broken
+        asked = len(stand_in.asked)
+        say(environment, "search_poi", query="宽窄巷子")
+        assert len(stand_in.asked) == asked  # kept

@@ -1,0 +1,62 @@
+"""What of a reply is a verdict: listwise scores by the agents' numbers, answers to every item of a checklist; anything else is none."""
+
+import asyncio
+import json
+
+import pytest
+from groups import QUERY, attempt
+from judge_servers import Script, client_of, judge_of, serving
+
+from arenarl.judges.llm import checklist_reply, listwise_reply
+from arenarl.llm.json_reply import parse_reply
+
+GROUP = [attempt(1.0), attempt(2.0), attempt(3.0)]
+
+
+def listed(*scores):
+    return json.dumps({"scores": [{"agent": agent, "explanation": "so", "score": score} for agent, score in scores]})
+
+
+def asked(folder, *replies):
+    """(scores, the server, the usage): a listwise call that gets these replies."""
+    server = Script(*replies)
+    with serving(server.app) as url:
+        client = client_of(folder)
+        scores = asyncio.run(judge_of(url, client).score_together(QUERY, GROUP))
+        return scores, server, client.take_usage()[0]
+
+
+def test_listed_scores_find_their_agents_in_any_order(tmp_path):
+    scores, server, _ = asked(tmp_path, listed((3, 9.0), (1, 2.5), (2, 4.0)))
+    assert scores == [2.5, 4.0, 9.0]
+    (request,) = server.requests
+    text = request["messages"][1]["content"]
+    assert all(f"# Agent {number}\n" in text for number in (1, 2, 3)) and "each of the 3 agents" in text.lower()
+    assert text.rpartition("\n")[2].count('"explanation"') == 3 and request["response_format"]["type"] == "json_schema"
+
+
+@pytest.mark.parametrize("wrong", [
+    listed((1, 5.0), (2, 5.0)), listed((1, 5.0), (2, 5.0), (2, 7.0)), listed((1, 5.0), (2, 5.0), (4, 5.0)), listed((0, 5.0), (1, 5.0), (2, 5.0)),
+    listed((1, 5.0), (2, 5.0), (3, 5.0), (3, 5.0)), listed((1, 5.0), (2, 5.0), (3, 11.0)), listed((1, 5.0), (2, 5.0), ("3", 5.0)),
+    listed((1, 5.0), (2, 5.0), (3, None)), listed((1, 5.0), (2, 5.0), (True, 5.0)), '{"scores": [5, 5, 5]}', '{"scores": {"1": 5, "2": 5, "3": 5}}',
+    '{"scores": []}', "{}",
+])  # fmt: skip
+def test_agents_that_are_missing_or_repeated_are_a_failed_verdict_after_asking_again_once(tmp_path, wrong):
+    scores, server, usage = asked(tmp_path, wrong)
+    assert scores is None and len(server.requests) == 2 and (usage.failed, usage.unreadable) == (1, 2)
+    scores, server, usage = asked(tmp_path / "again", wrong, listed((2, 1.0), (1, 2.0), (3, 3.0)))
+    assert scores == [2.0, 1.0, 3.0] and usage.failed == 0 and "could not be used" in server.requests[1]["messages"][-1]["content"]
+
+
+def test_a_checklists_reply_answers_every_item_with_true_or_false():
+    reply = checklist_reply(("item_1", "item_2"))
+    assert parse_reply('{"items": {"item_2": true, "item_1": false}}', reply).items.model_dump() == {"item_1": False, "item_2": True}
+    for wrong in ('{"items": {"item_1": true}}', '{"items": {"item_1": true, "item_2": "true"}}', '{"items": {"item_1": true, "item_2": 1}}',
+                  '{"items": {"item_1": true, "item_2": null}}', '{"item_1": true, "item_2": true}'):  # fmt: skip
+        with pytest.raises(ValueError, match="item"):
+            parse_reply(wrong, reply)
+
+
+def test_the_schema_names_how_many_are_listed():
+    scores = listwise_reply(5).model_json_schema()["properties"]["scores"]
+    assert (scores["minItems"], scores["maxItems"]) == (5, 5)

@@ -1,0 +1,334 @@
+"""Tools of MCP servers, real ones that are started here and do all that goes wrong."""
+
+import asyncio
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+pytest.importorskip("mcp", reason="the SDK mcp is not installed: pip install mcp==2.3.0")
+
+from mcp_servers import FAULTY, ask, environment_of, faulty, maker_of, say, serving_http  # noqa: E402
+from policies import ANSWER, Scripted, call, query  # noqa: E402
+
+from arenarl.config.load import load_config  # noqa: E402
+from arenarl.config.schema import MCPServerConfig, RenamedToolConfig, RolloutConfig  # noqa: E402
+from arenarl.rollout.engine import Attempt, RolloutEngine  # noqa: E402
+from arenarl.rollout.environment import ToolCrash  # noqa: E402
+from arenarl.system.errors import UserError  # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[2]
+LIMITS = RolloutConfig(group_size=4, max_turns=3, max_tokens=600, max_turn_tokens=200)
+
+
+@pytest.fixture(scope="module")
+def sound():
+    """An environment over one server, which these tests leave in order."""
+    return environment_of(faulty(max_chars=1000, concurrency=3, timeout_s=5, start_timeout_s=60, env={"PLACE": "here"}))
+
+
+def roll_out(tokenizer, make, *turns, attempts=1):
+    engine = RolloutEngine(Scripted(tokenizer, {"park": turns}), tokenizer, make, LIMITS, schemas_in_prompt=False)
+    return engine.roll_out([Attempt(query(query_id=str(number)), 0.0, number) for number in range(attempts)])
+
+
+def seen(trajectory):
+    return [message["content"] for message in trajectory.messages if message["role"] == "tool"]
+
+
+def refused(*servers, **options):
+    with pytest.raises(UserError) as caught:
+        environment_of(*servers, **options)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_every_kind_of_content_becomes_text(sound):
+    assert say(sound, "echo", text="公园 & <b>") == "公园 & <b>"
+    assert say(sound, "picture") == "Here:\n[image, image/png, 300 bytes, not shown]"
+    assert say(sound, "resources") == "the text\n[a://c, audio/wav, not shown]\n[guide: https://example.org/guide]"
+    assert say(sound, "structured") == '{"place": "公园"}' and say(sound, "nothing") == ""
+    assert say(sound, "huge", characters=5000) == "x" * 1000 + "… [4,000 more characters]"
+    assert say(sound, "junk") == "done"  # a server that prints beside its messages
+
+
+def test_an_error_in_each_of_its_forms_is_an_observation(sound):
+    assert say(sound, "fail") == "Error: no such place"
+    assert say(sound, "says_error") == "Error: busy." and say(sound, "json_error") == "Error: quota"
+    assert say(sound, "crash") == "Error: inside" and say(sound, "no_result").startswith("Error: ")
+    assert say(sound, "echo") == "Error: echo needs the argument text."
+    assert say(sound, "ecko", text="x").startswith('Error: unknown tool "ecko". Did you mean "echo"?')
+
+
+def test_arguments_are_checked_by_the_servers_schema_before_they_are_sent(sound):
+    assert say(sound, "wait", seconds="soon") == 'Error: seconds must be a number, not "soon".'
+    assert say(sound, "wait", seconds="0.01") == "done"
+
+
+def test_a_server_gets_the_variables_that_the_config_names_and_no_others(sound, monkeypatch):
+    monkeypatch.setenv("SECRET_OF_OURS", "hidden-from-servers")
+    named = environment_of(faulty(variables=["SECRET_OF_OURS"]))
+    assert say(named, "environment", name="SECRET_OF_OURS") == "***"  # it has it, and the policy is not told
+    assert say(sound, "environment", name="SECRET_OF_OURS") == "unset" and say(sound, "environment", name="PLACE") == "here"
+    assert say(sound, "environment", name="PATH") != "unset"
+
+
+def test_no_more_calls_are_under_way_than_may_be_and_those_at_once_take_as_long_as_one(sound):
+    start = time.perf_counter()
+    assert ask(sound, *[("wait", {"seconds": 0.3})] * 3) == ["done"] * 3
+    between = time.perf_counter()
+    assert ask(sound, *[("wait", {"seconds": 0.3})] * 6) == ["done"] * 6
+    assert 0.3 <= between - start < 0.9 and 0.6 <= time.perf_counter() - between < 1.8
+
+
+def test_a_slow_call_is_an_error_and_the_session_goes_on():
+    slow = environment_of(faulty(timeout_s=1.0, start_timeout_s=60))
+    first = say(slow, "count").split()[2]
+    assert ask(slow, ("wait", {"seconds": 3}), ("echo", {"text": "x"})) == ["Error: the tool wait did not answer within 1 s.", "x"]
+    assert say(slow, "count") == f"2 of {first}"
+    assert sum(slow.take_metrics()["mcp/reconnects"]) == 0
+
+
+def test_a_server_that_dies_is_started_again_once(tmp_path, sound):
+    mark = tmp_path / "died"
+    mortal = environment_of(faulty(timeout_s=5, start_timeout_s=60))
+    assert say(mortal, "count").startswith("1 of")
+    assert say(mortal, "die_once", mark=str(mark)) == "done" and mark.exists()
+    assert say(mortal, "count").startswith("1 of") and sum(mortal.take_metrics()["mcp/reconnects"]) == 1
+
+
+def test_a_server_that_dies_of_every_call_makes_the_trajectory_void(tokenizer, capfd):
+    make = maker_of(faulty(timeout_s=5, start_timeout_s=60))
+    (void,) = roll_out(tokenizer, make, call("die"), ANSWER)
+    assert void.is_void and "reward" not in void.meta and void.meta["begun_again"] == void.meta["crash"]
+    assert "out of fuel" in void.meta["crash"] and "faulty_mcp_server.py" in void.meta["crash"]
+    (whole,) = roll_out(tokenizer, make, call("echo", text="x"), ANSWER)
+    assert whole.valid and seen(whole) == ["x"] and "begun_again" not in whole.meta
+
+
+def test_calls_under_way_when_a_server_dies_are_made_again(tmp_path):
+    mortal = environment_of(faulty(timeout_s=5, start_timeout_s=60))
+    calls = [("wait", {"seconds": 0.5}), ("wait", {"seconds": 0.6}), ("die_once", {"mark": str(tmp_path / "died")})]
+    assert ask(mortal, *calls) == ["done"] * 3
+    assert sum(mortal.take_metrics()["mcp/reconnects"]) >= 1
+
+
+@pytest.mark.slow(seconds=7)
+def test_a_server_that_hangs_for_good_counts_as_dead(tokenizer, capfd):
+    hangs = maker_of(faulty(timeout_s=0.7, start_timeout_s=60))
+    (void,) = roll_out(tokenizer, hangs, call("block", seconds=60), ANSWER)
+    assert void.is_void and "did not answer within 0.7 s" in void.meta["crash"]
+    (whole,) = roll_out(tokenizer, hangs, call("echo", text="x"), ANSWER)
+    assert whole.valid
+
+
+def test_a_session_a_trajectory_has_a_state_of_its_own_which_ends_with_it(tokenizer):
+    make = maker_of(faulty(session="trajectory", start_timeout_s=60))
+    trajectories = roll_out(tokenizer, make, call("count"), call("count"), ANSWER, attempts=2)
+    counts = [[text.split() for text in seen(one)] for one in trajectories]
+    assert [[count for count, *_ in one] for one in counts] == [["1", "2"], ["1", "2"]]
+    processes = {int(process) for one in counts for _, _, process in one}
+    assert len(processes) == 2 and not any(psutil.pid_exists(process) for process in processes)
+
+
+def test_a_session_with_a_state_is_not_made_anew_within_a_trajectory(tokenizer, tmp_path, capfd):
+    make = maker_of(faulty(session="trajectory", timeout_s=5, start_timeout_s=60))
+    (again,) = roll_out(tokenizer, make, call("count"), call("die_once", mark=str(tmp_path / "died")), ANSWER)
+    assert again.valid and "out of fuel" in again.meta["begun_again"]  # from the start, in another session
+    assert [text.split()[0] for text in seen(again)] == ["1", "done"]
+
+
+def test_a_call_is_kept_and_made_once_for_all_runs(tmp_path):
+    store = tmp_path / "replies.sqlite"
+    first = environment_of(faulty(), store=store)
+    answer = say(first, "count")
+    assert ask(first, ("count", {}), ("echo", {"text": "a"}), ("echo", {"text": "a"})) == [answer, "a", "a"]
+    assert first.take_metrics()["mcp/hit_rate"] == [0.0, 1.0, 0.0, 1.0]
+    again = environment_of(faulty(max_chars=3), store=store)  # shown otherwise, asked alike
+    assert say(again, "count").startswith(answer[:3]) and "mcp/call_s" not in again.take_metrics()
+    assert say(again, "fail").startswith("Error: no ") and say(again, "fail").startswith("Error: no ")  # errors are not kept
+    assert len(again.take_metrics()["mcp/call_s"]) == 2
+    alone = environment_of(faulty(), store=store, store_only=True)
+    assert say(alone, "count") == answer
+    with pytest.raises(UserError, match="the store lacks a call of echo"):
+        say(alone, "echo", text="new")
+
+
+@pytest.mark.parametrize("server", [{"cache": False}, {"session": "trajectory"}])
+def test_a_call_is_not_kept_where_the_key_says_so_or_there_is_a_state(tmp_path, server):
+    environment = environment_of(faulty(**server), store=tmp_path / "replies.sqlite")
+    assert [say(environment, "count").split()[0] for _ in range(2)] == ["1", "2"]
+    asyncio.run(environment.close())
+
+
+def test_over_http_the_key_is_sent_and_shown_to_nobody(monkeypatch):
+    monkeypatch.setenv("KEY_OF_THE_SERVER", "secret-enough")
+    with serving_http(FAULTY) as (url, process):
+        bearer = environment_of(MCPServerConfig(url=url, api_key_variable="KEY_OF_THE_SERVER"))
+        assert say(bearer, "headers") == "/mcp Bearer ***"
+        parameter = environment_of(MCPServerConfig(url=url, api_key_variable="KEY_OF_THE_SERVER", api_key_parameter="key"))
+        assert say(parameter, "headers") == "/mcp?key=***"
+        assert say(bearer, "huge", characters=3_000_000).endswith("… [2,992,000 more characters]")
+        process.kill()
+        process.wait()
+        with pytest.raises(ToolCrash, match="ServerGone"):
+            say(bearer, "echo", text="x")
+    monkeypatch.delenv("KEY_OF_THE_SERVER")
+    assert "set the environment variable KEY_OF_THE_SERVER" in refused(MCPServerConfig(url=url, api_key_variable="KEY_OF_THE_SERVER"))
+
+
+def test_a_server_over_http_that_comes_back_is_found_again():
+    with serving_http(FAULTY) as (url, process):
+        environment = environment_of(MCPServerConfig(url=url))
+        assert say(environment, "count").startswith("1 of")
+        port = int(re.search(r":(\d+)/", url)[1])
+        process.kill()
+        process.wait()
+        with serving_http(FAULTY, port=port) as (_, second):
+            assert say(environment, "count") == f"1 of {second.pid}"
+
+
+def test_a_list_of_tools_may_have_pages():
+    environment = environment_of(faulty("--pages", allow=["echo", "headers"]))
+    assert [tool["function"]["name"] for tool in environment.tools] == ["echo", "headers"]
+    assert len(environment_of(faulty("--endless")).tools) == len(environment_of(faulty()).tools)
+
+
+def test_a_server_may_know_the_new_handshake_alone():
+    assert say(environment_of(faulty("--modern")), "echo", text="x") == "x"
+
+
+def test_tools_and_arguments_get_other_names():
+    find = RenamedToolConfig(tool="echo", arguments={"query": "text"})
+    environment = environment_of(faulty(allow=["count"], rename={"find": find}))
+    assert [tool["function"]["name"] for tool in environment.tools] == ["count", "find"]
+    assert environment.tools[1]["function"]["parameters"] == {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
+    assert say(environment, "find", query="a park") == "a park"
+    assert say(environment, "find", text="a park") == 'Error: find has no argument "text". Arguments: query.'
+    assert say(environment, "echo", text="x").startswith("Error: unknown tool")
+
+
+TWO_CALLS = '''
+async def describe(call, place: str, times: int = 1) -> str:
+    """Says a place so often.
+
+    Args:
+        place: its name
+        times: how often
+    """
+    return " and ".join([await call("echo", text=place) for _ in range(times)])
+
+
+async def fails(call) -> str:
+    """Makes a call that fails."""
+    return await call("fail")
+
+
+async def lost(call) -> str:
+    """Calls what is not there."""
+    return await call("nowhere")
+
+
+def bare(call, place):
+    return place
+'''
+
+
+def test_a_tool_may_be_several_calls_of_the_servers(tmp_path, monkeypatch):
+    (tmp_path / "own_calls.py").write_text(TWO_CALLS)
+    monkeypatch.syspath_prepend(tmp_path)
+    rename = {name: RenamedToolConfig(function=f"own_calls:{name}") for name in ("describe", "fails", "lost")}
+    environment = environment_of(faulty(allow=[], rename=rename))
+    described = environment.tools[0]["function"]
+    assert (described["name"], described["description"], described["parameters"]["required"]) == ("describe", "Says a place so often.", ["place"])
+    assert say(environment, "describe", place="Lotus Park", times="2") == "Lotus Park and Lotus Park"
+    assert say(environment, "fails") == "Error: no such place"
+    with pytest.raises(UserError, match=r"faulty_mcp_server.py has no tool nowhere"):
+        say(environment, "lost")
+    bare = refused(faulty(rename={"bare": RenamedToolConfig(function="own_calls:bare")}))
+    assert bare.startswith("environment.mcp.0.rename.bare.function cannot be a tool")
+
+
+def test_our_own_worlds_are_sources_of_tools_too():
+    ours = MCPServerConfig(world="travel", allow=[], rename={"guide": RenamedToolConfig(tool="universal_search", arguments={"topic": "query"})})
+    like = MCPServerConfig(world="travel", allow=[], rename={"search_poi": RenamedToolConfig(tool="search_poi", like="travel")})
+    environment = environment_of(ours, like)
+    assert "cafe" in say(environment, "guide", topic="quiet cafe in Chengdu").lower()
+    assert say(environment, "search_poi", query="宽窄巷子") and environment.shared
+    assert "keeps a state" in refused(MCPServerConfig(world="textcraft"))
+
+
+@pytest.mark.parametrize("server, said", [
+    (faulty(allow=["ecko"]), r'environment.mcp.0.allow: .*faulty_mcp_server.py has no tool ecko. Did you mean "echo"\? It has: echo, wait'),
+    (faulty("--twice"), "both have a tool echo; give one another name by rename, or leave it out of allow"),
+    (faulty("--refuse"), "environment.mcp.0: no MCP server at .*: Connection closed; it last wrote: FATAL: no licence for this machine"),
+    pytest.param(faulty("--stall", start_timeout_s=0.5), "no MCP server at .*: not ready within 0.5 s", marks=pytest.mark.slow(seconds=3)),
+    (MCPServerConfig(command=["no-such-server-here"]), "no MCP server at no-such-server-here: .*No such file"),
+    (MCPServerConfig(url="http://127.0.0.1:9/mcp"), "no MCP server at http://127.0.0.1:9/mcp: All connection attempts failed"),
+    (faulty(allow=[]), "no server has a tool that the policy gets; see allow and rename"),
+    (faulty(variables=["NOT_SET_AT_ALL"]), "set the environment variable NOT_SET_AT_ALL, which a server of environment.mcp needs"),
+    (faulty(rename={"find": RenamedToolConfig(tool="search")}), "environment.mcp.0.rename.find.tool: .* has no tool search"),
+    (faulty(rename={"find": RenamedToolConfig(tool="echo", arguments={"query": "test"})}), r'has no argument test. Did you mean "text"\?'),
+    (faulty(rename={"search_poi": RenamedToolConfig(tool="die_once", like="travel")}), "rename.search_poi.arguments: die_once has no argument query"),
+    (faulty(rename={"find": RenamedToolConfig(tool="echo", like="travel")}), "rename.find.like: the environment travel has no tool find"),
+    (faulty(rename={"echo": RenamedToolConfig(tool="count"), "wait": RenamedToolConfig(tool="echo")}), "both have a tool wait"),
+    (faulty(rename={"x": RenamedToolConfig(function="nowhere:x")}), "environment.mcp.0.rename.x.function: nowhere:x cannot be imported"),
+])  # fmt: skip
+def test_what_cannot_work_is_said_in_a_line_before_any_work(server, said):
+    assert re.search(said, refused(server)), refused(server)
+
+
+@pytest.mark.parametrize("text, said", [
+    ("environment: {name: mcp}", "environment.mcp and environment.name=mcp go together; name a server"),
+    ("environment: {mcp: [{url: 'http://a/mcp'}]}", "its servers would be left aside by travel"),
+    ("environment: {name: mcp, mcp: [{}]}", "environment.mcp.0: name one of command, url and world, not none"),
+    ("environment: {name: mcp, mcp: [{url: 'http://a/mcp', command: [x]}]}", "not command and url"),
+    ("environment: {name: mcp, mcp: [{url: 'ftp://a/mcp'}]}", "environment.mcp.0.url must be an http"),
+    ("environment: {name: mcp, mcp: [{url: 'http://a/mcp?key=1'}]}", "without a key in it"),
+    ("environment: {name: mcp, mcp: [{url: 'http://a/mcp', env: {A: b}}]}", "environment.mcp.0.env is of command, not of url"),
+    ("environment: {name: mcp, mcp: [{command: [x], api_key_variable: A}]}", "api_key_variable is of url, not of command"),
+    ("environment: {name: mcp, mcp: [{url: 'http://a/mcp', api_key_parameter: key}]}", "the key that environment.mcp.0.api_key_variable names"),
+    ("environment: {name: mcp, mcp: [{command: [x], rename: {a: {}}}]}", "rename.a: name either the server's tool, or a function"),
+    ("environment: {name: mcp, mcp: [{world: mcp}]}", "world and like name an environment of this project"),
+    ("environment: {name: mcp, mcp: [{command: [x], alow: [a]}]}", "unknown key environment.mcp.0.alow; did you mean environment.mcp.0.allow"),
+    ("environment: {name: mcp, mcp: [{command: [x], timeout_s: 0}]}", "must be above 0"),
+])  # fmt: skip
+def test_a_config_that_contradicts_itself_is_refused(tmp_path, text, said):
+    (tmp_path / "run.yaml").write_text(text)
+    with pytest.raises(UserError) as caught:
+        load_config(tmp_path / "run.yaml")
+    assert said in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.slow(seconds=4)
+def test_the_yaml_of_the_documentation_works(tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    part = (ROOT / "docs" / "domains.md").read_text(encoding="utf-8").split("## Tools of MCP servers")[1].split("## A first run")[0]
+    (yaml,) = re.findall(r"```yaml\n(.*?)```", part, re.DOTALL)
+    (tmp_path / "run.yaml").write_text(yaml.replace("[python,", f"[{sys.executable},"), encoding="utf-8")
+    config = load_config(tmp_path / "run.yaml")
+    environment = environment_of(*config.environment.mcp)
+    assert [tool["function"]["name"] for tool in environment.tools] == ["search_poi", "around_search", "find_place", "search", "browse"]
+    assert "cafe" in say(environment, "find_place", wish="quiet cafe in Chengdu").lower()
+    assert say(environment, "search", query="a river").startswith('[{"url": ')
+    asyncio.run(environment.close())
+
+
+@pytest.mark.slow(seconds=5)
+def test_a_process_with_open_sessions_ends_at_once_and_its_servers_with_it(tmp_path):
+    script = f"""
+import sys
+sys.path.insert(0, {str(ROOT / "tests" / "support")!r})
+from mcp_servers import *
+shared, own = environment_of(faulty()), environment_of(faulty(session="trajectory"))
+print(say(shared, "count").split()[2], say(own, "count").split()[2])
+"""
+    start = time.perf_counter()
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stderr == "" and time.perf_counter() - start < 30
+    for process in map(int, done.stdout.split()):
+        assert not psutil.pid_exists(process) or psutil.Process(process).wait(10) is None

@@ -1,0 +1,104 @@
+"""Records in the forms of official benchmark files, made by us, and a run of `--benchmark` against the local judge server."""
+
+import asyncio
+import base64
+import csv
+import hashlib
+import json
+
+from aiohttp import web
+from judge_servers import serving
+
+from arenarl.benchmarks.run import run_benchmarks
+from arenarl.config.load import load_config
+from arenarl.config.schema import SIMULATED_MODEL, JudgeConfig
+from arenarl.judges.server import JudgeServer
+from arenarl.run.stage import _CLAIMS
+
+LEVELS = ("1-2", "3-4", "5-6", "7-8", "9-10")
+
+
+def write_jsonl(path, records):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records), encoding="utf-8")
+    return path
+
+
+def write_csv(path, rows):
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+def xor(text, key):
+    """Encrypted as official files are: XOR with the key's bytes again and again, in base64."""
+    data = text.encode()
+    return base64.b64encode(bytes(byte ^ key[place % len(key)] for place, byte in enumerate(data))).decode()
+
+
+def hidden(text, canary):
+    """As BrowseComp hides it."""
+    return xor(text, hashlib.sha256(canary.encode()).digest())
+
+
+def writing_records(count=3):
+    domains = ["Education", "Politics & Law"]
+    return [
+        {
+            "index": number + 1, "domain1": domains[number % 2], "domain2": "Letter", "query": f"Write a letter number {number}.",
+            "checklist": [{"name": f"point {k}", "criteria_description": "is it so?", **dict.fromkeys(LEVELS, "so far")} for k in range(5)],
+        }
+        for number in range(count)
+    ]  # fmt: skip
+
+
+def judge_server(log, **options):
+    """The application of a judge server that knows no queries, only benchmarks."""
+    return JudgeServer({}, lambda query, trajectory: None, JudgeConfig(), log=log.append, **options).app()
+
+
+class Policy:
+    """A chat-completions server that answers with what `say` makes of the last message; it counts its requests."""
+
+    def __init__(self, say, delay_s=0.0):
+        self.say, self.delay_s, self.asked = say, delay_s, []
+        self.app = web.Application()
+        self.app.router.add_post("/v1/chat/completions", self._reply)
+
+    async def _reply(self, request):
+        body = await request.json()
+        await asyncio.sleep(self.delay_s)
+        self.asked.append(body)
+        return web.json_response({
+            "id": "1", "object": "chat.completion", "created": 0, "model": "policy-of-the-tests",
+            "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": self.say(body)}}],
+            "usage": {"prompt_tokens": 10, "completion_tokens": 10, "total_tokens": 20},
+        })  # fmt: skip
+
+
+def api(url, model):
+    return {"name": "llm", "model": model, "base_url": url, "api_key_variable": None, "timeout_s": 5.0, "patience_s": 20.0}
+
+
+def settings(judge_url, policy_url=None, checkpoint=None, judge_keys=None, **keys):
+    """Overrides of the quickstart for a run in the working directory."""
+    judge = api(judge_url, SIMULATED_MODEL) | (judge_keys or {})
+    values = {"name": "bench", "judge.eval": [judge], "evaluate.bootstrap": 50, "evaluate.decodings": ["sampled"]}
+    values |= {"evaluate.api": {"closed": api(policy_url, "closed")}} if policy_url else {}
+    values |= {"evaluate.checkpoints": {"tiny": checkpoint}, "policy.dtype": "float32", "rollout.max_tokens": 24} if checkpoint else {}
+    return [f"{key}={json.dumps(value)}" for key, value in (values | keys).items()]
+
+
+def run_here(root, wanted, say, count=None, seed=0, ports=(0, 0), options=None, judge=None, **keys):
+    """Run benchmarks on an API policy; what was asked of policy and judge. The servers have `ports`, the judge's `options`."""
+    log, policy = [], Policy(say)
+    try:
+        with serving(judge or judge_server(log, **(options or {})), ports[0]) as judge_url, serving(policy.app, ports[1]) as policy_url:
+            config = load_config(root / "configs" / "quickstart.yaml", settings(judge_url, policy_url, **keys))
+            run_benchmarks(config, config.evaluated, wanted, count, seed)
+    finally:
+        while _CLAIMS:  # as if the process had ended
+            _CLAIMS.pop().close()
+    return policy.asked, log

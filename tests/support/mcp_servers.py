@@ -1,0 +1,62 @@
+"""MCP servers to test with, and environments of their tools."""
+
+import asyncio
+import socket
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+from arenarl.config.schema import EnvironmentConfig, JudgesConfig, MCPServerConfig
+from arenarl.domains.environments import environment_maker
+from arenarl.rollout.environment import step
+
+FAULTY = str(Path(__file__).with_name("faulty_mcp_server.py"))
+
+
+def faulty(*options, **keys):
+    """The server of faulty_mcp_server.py in the config, started over stdin and stdout."""
+    return MCPServerConfig(command=[sys.executable, FAULTY, *options], **keys)
+
+
+def maker_of(*servers, store=None, store_only=False):
+    limits = JudgesConfig(store=str(store), store_only=store_only) if store else None
+    return environment_maker(EnvironmentConfig(name="mcp", mcp=list(servers)), "en", None, limits)
+
+
+def environment_of(*servers, **options):
+    return maker_of(*servers, **options)()
+
+
+def ask(environment, *calls):
+    """What is to be seen after each of these (name, arguments), which are made at once."""
+
+    async def all_at_once():
+        return await asyncio.gather(*(step(environment, name, arguments) for name, arguments in calls))
+
+    return [one.observation for one in asyncio.run(all_at_once())]
+
+
+def say(environment, name, /, **arguments):
+    return ask(environment, (name, arguments))[0]
+
+
+@contextmanager
+def serving_http(*command, port=0):
+    """(address, process) of a server that takes `--port`, once it is there."""
+    with socket.socket() as free:
+        free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        free.bind(("127.0.0.1", port))
+        port = free.getsockname()[1]
+    process = subprocess.Popen([sys.executable, *command, "--port", str(port)])
+    try:
+        for _ in range(600):
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            time.sleep(0.05)
+        yield f"http://127.0.0.1:{port}/mcp", process
+    finally:
+        process.kill()
+        process.wait()

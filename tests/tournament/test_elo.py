@@ -1,0 +1,106 @@
+"""Elo: its ratings by hand, where its matches go, and an estimate that knows no order."""
+
+import math
+import random
+
+import pytest
+from judges import perfect
+
+from arenarl.tournament.elo import Elo, bradley_terry
+from arenarl.tournament.play import run_tournament
+
+
+def results_of(*matches):
+    """Of (i, j, score of i, score of j), None for a match that failed."""
+    results = {}
+    for i, j, *scores in matches:
+        results[i, j], results[j, i] = (None, None) if None in scores else (tuple(scores), tuple(scores[::-1]))
+    return results
+
+
+def test_three_matches_of_three_by_hand():
+    """K = 32: 16 points for the first win; then 32 times what was not expected. One match a batch, as ⌊3/2⌋ is 1."""
+    schedule, order, results = Elo(3, seed=1), [], {}
+    while ready := schedule.ready(results):
+        ((i, j, number),) = ready
+        assert number == len(order)
+        order.append((i, j))
+        results |= results_of((i, j, 9 - i, 9 - j))  # the lower number wins
+    ratings = [0.0] * 3
+    for i, j in order:
+        best, worst = min(i, j), max(i, j)
+        gain = 32 * (1 - 1 / (1 + 10 ** ((ratings[worst] - ratings[best]) / 400)))
+        ratings[best] += gain
+        ratings[worst] -= gain
+    assert [standing.score for standing in schedule.standings(results)] == pytest.approx(ratings)
+    assert len(order) == 3 and ratings[0] > ratings[1] > ratings[2]
+    first = order[0]
+    assert len(set(first) & set(order[1])) == 1  # who has played least goes on
+
+
+def test_a_draw_is_half_a_win_and_a_failed_match_rates_nobody():
+    schedule = Elo(2)
+    ((i, j, _),) = schedule.ready({})
+    assert [standing.score for standing in schedule.standings(results_of((i, j, 5, 5)))] == [0.0, 0.0]
+    won = schedule.standings(results_of((i, j, 6, 5)))
+    assert (won[i].score, won[j].score) == (16.0, -16.0)
+    assert schedule.standings(results_of((i, j, None, 5))) == [None, None]
+
+
+def test_a_batch_goes_to_those_who_played_least_and_are_closest_in_rating():
+    """After the first batch of four, winners have 16 and losers -16: p(1 - p) is .25 between equals, .248 across."""
+    schedule = Elo(4, seed=3)
+    first = schedule.ready({})
+    assert sorted(entrant for pairing in first for entrant in pairing[:2]) == [0, 1, 2, 3]
+    results = results_of(*[(i, j, 6, 4) for i, j, _ in first])
+    winners = {i for i, _, _ in first}
+    second = schedule.ready(results)
+    assert [pairing.round for pairing in second] == [1, 1] and {frozenset(pairing[:2]) for pairing in second} == {
+        frozenset(winners), frozenset(range(4)) - winners
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("size", "matches"), [(2, 1), (3, 3), (4, 6), (8, 24), (16, 64)])
+def test_n_log_n_matches_at_most_one_a_pair(size, matches):
+    assert Elo(size).budget == matches == len(run_tournament("elo", size, perfect(list(range(size)))).matches)
+    assert Elo(size, elo_matches=2).budget == min(2, size * (size - 1) // 2)
+
+
+@pytest.mark.parametrize("estimate", ["sequential", "bradley_terry"])
+def test_a_perfect_judge_puts_the_best_first_nearly_always(estimate):
+    found = 0
+    for seed in range(40):
+        qualities = random.Random(seed).sample(range(100), 8)
+        ranks = run_tournament("elo", 8, perfect(qualities), seed=seed, elo_estimate=estimate).ranks_G
+        found += ranks[qualities.index(max(qualities))] == 0
+    assert found >= 38
+
+
+def test_bradley_terry_knows_no_order_where_sequential_ratings_do():
+    outcomes = [(0, 1, 1.0), (1, 2, 1.0), (2, 0, 0.5), (0, 3, 1.0), (3, 2, 0.0), (1, 3, 0.5)]
+    expected = bradley_terry(4, outcomes)
+    for seed in range(10):
+        assert bradley_terry(4, random.Random(seed).sample(outcomes, len(outcomes))) == pytest.approx(expected)
+    swapped = [(j, i, 1 - won) for i, j, won in outcomes]
+    assert bradley_terry(4, swapped) == pytest.approx(expected)
+
+
+def test_bradley_terry_is_where_the_gradient_is_zero():
+    """Wins are as many as expected, the draw with the entrant of rating 0 included."""
+    outcomes = [(0, 1, 1.0), (0, 2, 1.0), (1, 2, 0.5), (2, 3, 1.0), (3, 0, 1.0)]
+    ratings = bradley_terry(4, outcomes)
+
+    def chance(lead):
+        return 1 / (1 + 10 ** (-lead / 400))
+
+    for entrant, rating in enumerate(ratings):
+        surplus = 0.5 - chance(rating)
+        for i, j, won in outcomes:
+            surplus += (entrant == i) * (won - chance(ratings[i] - ratings[j])) + (entrant == j) * (1 - won - chance(ratings[j] - ratings[i]))
+        assert surplus == pytest.approx(0, abs=1e-6)
+    assert math.isfinite(sum(bradley_terry(2, [(0, 1, 1.0)] * 50)))
+
+
+def test_an_unknown_estimate_is_answered_with_the_nearest():
+    with pytest.raises(ValueError, match="did you mean 'bradley_terry'"):
+        run_tournament("elo", 4, perfect([1, 2, 3, 4]), elo_estimate="bradley")
