@@ -33,7 +33,7 @@ parser.add_argument("--endless", action="store_true", help="list pages without a
 parser.add_argument("--modern", action="store_true", help="know nothing of the old handshake")
 parser.add_argument("--stall", action="store_true", help="start and say nothing")
 parser.add_argument("--refuse", action="store_true", help="end with a line on stderr")
-options = parser.parse_args()
+options = parser.parse_args(None if __name__ == "__main__" else [])  # pytest looks into every file for doctests
 writing, counted = threading.Lock(), 0
 
 
@@ -133,10 +133,11 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
-if options.refuse:
-    sys.exit("FATAL: no licence for this machine")
-if options.stall:
-    time.sleep(600)
-if options.port:
-    ThreadingHTTPServer(("127.0.0.1", options.port), Handler).serve_forever()
-pipe()
+if __name__ == "__main__":
+    if options.refuse:
+        sys.exit("FATAL: no licence for this machine")
+    if options.stall:
+        time.sleep(600)
+    if options.port:
+        ThreadingHTTPServer(("127.0.0.1", options.port), Handler).serve_forever()
+    pipe()
