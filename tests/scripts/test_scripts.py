@@ -97,7 +97,7 @@ def test_the_report_of_the_run_has_its_queries_groups_and_figures(folder):
     page = (folder / "results" / "tiny" / "report.html").read_text()
     assert "Queries <small>20</small>" in page and "Training groups <small>2</small>" in page
     figures = {path.stem for path in (folder / "results" / "tiny" / "figures").iterdir()}
-    assert figures == {"learning_curves", "win_rate_by_subtask", "noise_against_spread"}
+    assert figures == {"learning_curves", "win_rate_by_subtask", "noise_against_spread", "win_rate_by_length"}
 
 
 def test_pass_at_k_and_figures_by_test_time_turns(folder, summary):
