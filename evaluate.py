@@ -69,7 +69,6 @@ def answer(config: Config, policy: str | LLMConfig, text: str) -> None:
 def main() -> None:
     config, arguments = parse_arguments(__doc__, add_options)
 
-    from arenarl.benchmarks.run import run_benchmarks
     from arenarl.domains.domain import make_domain
     from arenarl.domains.environments import environment_maker
     from arenarl.evaluation.evaluation import Panel, baseline_cases, evaluate_policy, gather_cases, judge_trajectories, summarize
@@ -98,6 +97,8 @@ def main() -> None:
     join_processes(config)
     policies = required_policies(config)
     if arguments.benchmark:
+        from arenarl.benchmarks.run import run_benchmarks
+
         run_benchmarks(config, policies, arguments.benchmark, arguments.items, arguments.seed)
         return
     if arguments.query:

@@ -55,8 +55,6 @@ RUBRIC = {  # what it replies to a request for a query's rubric, whatever the qu
         )
     ]
 }
-
-
 _CONSTRAINT = "The answer meets it"  # the description of an item of a checklist, whose title is a constraint's name
 
 
@@ -174,7 +172,6 @@ class JudgeServer:
         verdict = judge.verdict(query, trajectories, asked, ("server", tuple(wanted), repeat))
         scores = [{name: one[name if name in known else _OVERALL] for name in wanted} for one in verdict.dimensions]
         return {f"agent_{number}": one for number, one in enumerate(scores, start=1)} if "agent_1" in form else {"score": scores[0][wanted[0]]}
-
 
     def _checklist(self, prompt: str) -> dict[str, Any]:
         """The constraints of the query that a prompt for a checklist quotes; of one without a truth, what any rubric asks."""

@@ -8,12 +8,10 @@ tau in which these count as half right. Round robin ranks by wins, of which many
 `Adaptive` is a topology of one's own (docs/tournament.md), no part of the tournaments. Writes results/ranking_fidelity/adaptive.json.
 """
 
-import argparse
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from pathlib import Path
 from random import Random
 from statistics import fmean
 from typing import Any
@@ -26,7 +24,7 @@ from arenarl.report import markdown
 from arenarl.report.provenance import commit
 from arenarl.studies.fidelity import MODELS
 from arenarl.studies.simulated_groups import NOISE, ROUNDING, Group
-from arenarl.studies.simulated_rankings import WARM_UP, interval, one_row_a_line, run_jobs
+from arenarl.studies.simulated_rankings import WARM_UP, interval, one_row_a_line, run_jobs, study_parser
 from arenarl.system.atomic_files import write_text
 from arenarl.system.seeds import stable_seed
 from arenarl.tournament.mixed_model import JudgeVariances
@@ -183,12 +181,8 @@ def _format(figure: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser = study_parser(__doc__, 1000, "for each kind of noise")
     parser.add_argument("--size", type=int, default=16, help="of the groups")
-    parser.add_argument("--groups", type=int, default=1000, help="for each kind of noise")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--out", type=Path, default=Path("results/ranking_fidelity"))
     arguments = parser.parse_args()
     if arguments.size < 3 or arguments.groups < 2 or arguments.processes < 1:
         parser.error("--size must be at least 3, --groups at least 2, --processes at least 1")

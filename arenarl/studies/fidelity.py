@@ -10,11 +10,9 @@ Writes results/ranking_fidelity/summary.json (`rows`; `paired`: differences over
 `balanced` is as true as all pairs) and the figures. Not in the paper.
 """
 
-import argparse
 import time
 from collections.abc import Sequence
 from itertools import product
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -26,7 +24,17 @@ from arenarl.report import markdown
 from arenarl.report.figures import STYLE, save_figure
 from arenarl.report.provenance import commit
 from arenarl.studies.simulated_groups import NOISE
-from arenarl.studies.simulated_rankings import TOPOLOGIES, Key, difference, format_params, one_row_a_line, pointwise_key, run_jobs, simulate
+from arenarl.studies.simulated_rankings import (
+    TOPOLOGIES,
+    Key,
+    difference,
+    format_params,
+    one_row_a_line,
+    pointwise_key,
+    run_jobs,
+    simulate,
+    study_parser,
+)
 from arenarl.system.atomic_files import write_text
 
 STRENGTHS = (0.5, 1.0, 1.5)
@@ -185,13 +193,9 @@ MARKERS = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser = study_parser(__doc__, 300, "in a cell of the grid")
     parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES), help="of the groups")
-    parser.add_argument("--groups", type=int, default=300, help="in a cell of the grid")
     parser.add_argument("--paired-groups", type=int, default=2000, help="for differences and for the matches that reach round robin")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--out", type=Path, default=Path("results/ranking_fidelity"))
     arguments = parser.parse_args()
     if min(arguments.groups, arguments.paired_groups, *arguments.sizes) < 2 or arguments.processes < 1:
         parser.error("--sizes, --groups and --paired-groups must be at least 2, --processes at least 1")

@@ -9,7 +9,6 @@ command goes on from there.
 Writes results/ranking_fidelity/grid.json and the figure. Simulated throughout; not in the paper.
 """
 
-import argparse
 import time
 from itertools import product
 from pathlib import Path
@@ -27,7 +26,7 @@ from arenarl.report import markdown
 from arenarl.report.figures import LINES, STYLE, save_figure
 from arenarl.report.provenance import commit
 from arenarl.studies.simulated_groups import NOISE
-from arenarl.studies.simulated_rankings import TOPOLOGIES, difference, format_params, one_row_a_line, pointwise_key, run_jobs, simulate
+from arenarl.studies.simulated_rankings import TOPOLOGIES, difference, format_params, one_row_a_line, pointwise_key, run_jobs, simulate, study_parser
 from arenarl.system.atomic_files import read_json, write_json, write_text
 
 STRENGTHS = (0.25, 0.5, 1.0, 1.5, 2.0)
@@ -128,12 +127,8 @@ def _heatmap(panel: Axes, rows: list[list[dict[str, Any]]], limit: float) -> Axe
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser = study_parser(__doc__, 300, "in a cell")
     parser.add_argument("--size", type=int, default=8, help="of the groups")
-    parser.add_argument("--groups", type=int, default=300, help="in a cell")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--out", type=Path, default=Path("results/ranking_fidelity"))
     arguments = parser.parse_args()
     if arguments.size < 3 or arguments.groups < 2 or arguments.processes < 1:
         parser.error("--size must be at least 3, --groups at least 2, --processes at least 1")

@@ -9,12 +9,10 @@ trained here, and no judge is real.
 Writes results/ranking_fidelity/rivals.json. Not in the papers.
 """
 
-import argparse
 import asyncio
 import time
 from dataclasses import asdict
 from itertools import product
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -22,7 +20,7 @@ from arenarl.report import markdown
 from arenarl.report.provenance import commit
 from arenarl.studies.fidelity import MODELS
 from arenarl.studies.simulated_groups import NOISE, Group
-from arenarl.studies.simulated_rankings import WARM_UP, Tally, one_row_a_line, run_jobs
+from arenarl.studies.simulated_rankings import WARM_UP, Tally, one_row_a_line, run_jobs, study_parser
 from arenarl.studies.simulated_rivals import Scores, Tokens, bracket_calls, flip_rate, methods
 from arenarl.system.atomic_files import write_text
 from arenarl.system.seeds import stable_seed
@@ -79,12 +77,8 @@ def _tau(row: dict[str, Any] | None) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser = study_parser(__doc__, 300, "in a cell")
     parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES), help="of the groups")
-    parser.add_argument("--groups", type=int, default=300, help="in a cell")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--out", type=Path, default=Path("results/ranking_fidelity"))
     arguments = parser.parse_args()
     if min(arguments.groups, *arguments.sizes) < 2 or arguments.processes < 1:
         parser.error("--sizes and --groups must be at least 2, --processes at least 1")

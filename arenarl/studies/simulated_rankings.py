@@ -4,11 +4,13 @@ What `fidelity` and `noise_grid` have in common. Groups follow each other as in 
 groups before, and from nothing else. Not in the paper.
 """
 
+import argparse
 import asyncio
 import json
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -117,6 +119,16 @@ def format_params(params: dict[str, Any]) -> str:
 def pointwise_key(topology: str, params: str) -> Key:
     """Where the pointwise means stand that had as many calls as this topology."""
     return "pointwise", " ".join(filter(None, ["calls of", topology, params])), "mean"
+
+
+def study_parser(about: str, groups: int, of: str) -> argparse.ArgumentParser:
+    """The options of a study of simulated groups, but for their size; `about` is its module's docstring."""
+    parser = argparse.ArgumentParser(description=about.split("\n\n")[0])
+    parser.add_argument("--groups", type=int, default=groups, help=of)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--out", type=Path, default=Path("results/ranking_fidelity"))
+    return parser
 
 
 def run_jobs(title: str, jobs: Sequence[tuple], processes: int) -> dict[tuple, Any]:
