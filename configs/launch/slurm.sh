@@ -10,7 +10,7 @@
 set -euo pipefail
 script=$1 config=$2
 shift 2
-head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+hosts=$(scontrol show hostnames "$SLURM_JOB_NODELIST")  # read whole: a pipe into head that closes early fails the script
 # Killed by the scheduler and queued again, the same command goes on from its last whole checkpoint.
 srun --kill-on-bad-exit=1 python -m arenarl.run.launch --nnodes "$SLURM_JOB_NUM_NODES" --nproc_per_node "${GPUS:-8}" \
-  --rdzv_backend c10d --rdzv_endpoint "$head:${PORT:-29500}" --rdzv_id "$SLURM_JOB_ID" "$script" --config "$config" "$@"
+  --rdzv_backend c10d --rdzv_endpoint "${hosts%%$'\n'*}:${PORT:-29500}" --rdzv_id "$SLURM_JOB_ID" "$script" --config "$config" "$@"

@@ -83,8 +83,8 @@ def test_two_machines_meet_at_the_rendezvous(probe):
 
 @pytest.mark.slow(seconds=10)
 def test_the_slurm_script_starts_a_launcher_on_every_machine(probe, tmp_path):
-    """With an srun that runs its command here, as SLURM does on each machine."""
-    tools = {"srun": 'shift; exec "$@"', "scontrol": "echo 127.0.0.1; echo other", "python": f'exec {sys.executable} "$@"'}
+    """With an srun that runs its command here, as SLURM does on each machine, and more hosts than a pipe holds: all of which are read."""
+    tools = {"srun": 'shift; exec "$@"', "scontrol": "echo 127.0.0.1; seq 100000", "python": f'exec {sys.executable} "$@"'}
     for name, text in tools.items():
         tool = tmp_path / name
         tool.write_text(f"#!/bin/sh\n{text}\n")
