@@ -271,6 +271,16 @@ def same_query(text: str) -> str:
     return " ".join(text.lower().split())
 
 
+def language_of(text: str) -> str:
+    """zh where Chinese characters are a tenth of it or more.
+
+    >>> language_of("请找一家餐厅"), language_of("Find hot pot near 天府 Square")
+    ('zh', 'en')
+    """
+    chinese = sum("\u4e00" <= character <= "\u9fff" for character in text)
+    return "zh" if 10 * chinese >= max(len(text), 1) else "en"
+
+
 def text_of(content: Any) -> str:
     """The text of an API's message, which is a string, a list of parts, or nothing.
 

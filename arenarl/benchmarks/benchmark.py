@@ -10,9 +10,10 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
+from pydantic import BaseModel
 
 from arenarl.benchmarks.prompts import Edition, Prompts
 from arenarl.benchmarks.records import official_file
@@ -21,13 +22,16 @@ from arenarl.evaluation import statistics
 Message = dict[str, str]
 Verdict = dict[str, Any]
 Figure = dict[str, Any]
-Read = TypeVar("Read")
 
 
 class Ask(Protocol):
-    """Puts messages to the judge; `read` makes something of the reply's text, or raises ValueError. None: nothing could be had."""
+    """Puts messages to the judge; `read` makes something of the reply's text, or raises ValueError. None: nothing could be had.
 
-    def __call__(self, messages: list[Message], read: Callable[[str], Read]) -> Awaitable[Read | None]: ...
+    Where a reply is one JSON object, `read` may be its type: `judge.reply_format` then holds a judge to it that is not the official one, of which the
+    official code asks for no form.
+    """
+
+    def __call__(self, messages: list[Message], read: Callable[[str], Any] | type[BaseModel]) -> Awaitable[Any]: ...
 
 
 @dataclass(frozen=True)
@@ -113,9 +117,3 @@ class Benchmark:
         """Whether an API's model is one of `judges`, dated or not, with or without its maker's name."""
         name = (model or "").rpartition("/")[2].lower()
         return any(re.fullmatch(rf"{re.escape(judge.lower())}([-@]\d{{4}}(-?\d\d-?\d\d)?|-latest)?", name) for judge in self.judges)
-
-
-def language_of(text: str) -> str:
-    """zh where Chinese characters are a tenth of it or more."""
-    chinese = sum("\u4e00" <= character <= "\u9fff" for character in text)
-    return "zh" if 10 * chinese >= max(len(text), 1) else "en"

@@ -6,17 +6,17 @@ Table 4, ArenaRL, has S_q.
 
 import re
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated
 
 from pydantic import Field
 
-from arenarl.benchmarks.benchmark import Ask, Benchmark, Figure, Intervals, Item, Scored, Verdict, language_of
+from arenarl.benchmarks.benchmark import Ask, Benchmark, Figure, Intervals, Item, Scored, Verdict
 from arenarl.benchmarks.prompts import Edition, Prompts
 from arenarl.benchmarks.records import Record, Written, read_records
-from arenarl.llm.json_reply import JSONReply, parse_reply
+from arenarl.llm.json_reply import JSONReply
+from arenarl.trajectory import language_of
 
 _Points = Annotated[int, Field(ge=1, le=5)]
 
@@ -50,7 +50,7 @@ class LongBenchWrite(Benchmark):
 
     async def judge(self, item: Item, response: str, prompts: Prompts, ask: Ask) -> Verdict | None:
         prompt = prompts.fill("judge", query=item.query, response=response)
-        reply = await ask([{"role": "user", "content": prompt}], partial(parse_reply, reply_type=_Reply))
+        reply = await ask([{"role": "user", "content": prompt}], _Reply)
         return reply and {"words": count_words(response), **reply.model_dump()}
 
     def figures(self, scored: Sequence[Scored], intervals: Intervals) -> dict[str, Figure]:

@@ -23,6 +23,7 @@ from arenarl.benchmarks.results import Task, entry_of
 from arenarl.config.schema import Config, JudgeConfig, LLMConfig
 from arenarl.evaluation.parts import fingerprint
 from arenarl.llm.client import LLMClient, open_client
+from arenarl.llm.json_reply import parse_reply
 from arenarl.llm.prompts import prompt_texts
 from arenarl.report.provenance import provenance
 from arenarl.rollout.engine import attempts_at
@@ -116,6 +117,9 @@ def _judge_all(responses: Sequence[Response], task: Task, records: Records, judg
             about = f"{response.attempt.query.query_id}-{response.repeat}"
 
             def ask(messages, read):
+                if isinstance(read, type) and not task.benchmark.is_official_judge(judge.model):
+                    return client.ask(judge, messages, read, again, response.repeat, about)
+                read = partial(parse_reply, reply_type=read) if isinstance(read, type) else read
                 return client.ask_text(judge, messages, read, again, response.repeat, about)
 
             response.verdict = await task.benchmark.judge(response.item, response.text, task.prompts, ask)

@@ -10,10 +10,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, BeforeValidator, Field, model_validator
 
-from arenarl.benchmarks.benchmark import Ask, Benchmark, Figure, Intervals, Item, Scored, Verdict, language_of
+from arenarl.benchmarks.benchmark import Ask, Benchmark, Figure, Intervals, Item, Scored, Verdict
 from arenarl.benchmarks.prompts import Edition, Prompts
 from arenarl.benchmarks.records import Record, Written, read_records
 from arenarl.llm.json_reply import without_thinking
+from arenarl.trajectory import language_of
 
 _TEMPLATE = {"judge": ("evaluation/qa/eval_prompt.py", "cot_template")}
 CELLS = [f"{pages}_{difficulty}" for pages in ("single_source", "multi_source") for difficulty in ("easy", "medium", "hard")]

@@ -6,17 +6,17 @@ now: Claude-Sonnet-4.5, or the authors' critic model. Its items come with the pa
 
 import asyncio
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-from arenarl.benchmarks.benchmark import Ask, Benchmark, Figure, Intervals, Item, Message, Scored, Verdict, language_of
+from arenarl.benchmarks.benchmark import Ask, Benchmark, Figure, Intervals, Item, Message, Scored, Verdict
 from arenarl.benchmarks.prompts import Edition, Prompts, package_folder
 from arenarl.benchmarks.records import Record, Written, read_records
-from arenarl.llm.json_reply import JSONReply, parse_reply
+from arenarl.llm.json_reply import JSONReply
+from arenarl.trajectory import language_of
 
 DOMAINS = {  # as Table 4, ArenaRL, names them
     "Academic & Engineering": "WB-A", "Finance & Business": "WB-B", "Politics & Law": "WB-C", "Literature & Arts": "WB-D", "Education": "WB-E",
@@ -68,8 +68,7 @@ class WritingBench(Benchmark):
         ]
 
     async def judge(self, item: Item, response: str, prompts: Prompts, ask: Ask) -> Verdict | None:
-        read = partial(parse_reply, reply_type=_Reply)
-        replies = await asyncio.gather(*(ask(_messages(item, response, one, prompts), read) for one in item.fields["checklist"]))
+        replies = await asyncio.gather(*(ask(_messages(item, response, one, prompts), _Reply) for one in item.fields["checklist"]))
         if None in replies:
             return None
         scores = [reply.score for reply in replies]

@@ -64,6 +64,14 @@ def test_another_judge_judges_the_same_responses(here, writing):
     assert asked == [] and len(log) == 30 and entry["judge"]["model"] == "another"
 
 
+@pytest.mark.parametrize(("model", "form"), [("a-judge-of-ours", "json_schema"), ("claude-sonnet-4-5-20250929", None)])
+def test_the_reply_format_holds_a_judge_to_the_form_unless_it_is_the_official_one(here, writing, model, form):
+    """Of whom the official code asks for none."""
+    judge = Policy(lambda body: '{"score": 5, "reason": "so far"}')
+    run_here(ROOT, [writing], letter, judge=judge.app, judge_keys={"model": model})
+    assert len(judge.asked) == 30 and {body.get("response_format", {}).get("type") for body in judge.asked} == {form}
+
+
 def test_a_spent_budget_stops_it_and_a_larger_one_goes_on(here, writing):
     ports = free_port(), free_port()
     with pytest.raises(RunStopped, match="judge.max_calls=16 is used up"):
