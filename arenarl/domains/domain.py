@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic import BaseModel
+
 from arenarl.config.schema import DataConfig, EnvironmentConfig
 from arenarl.domains.rubrics import domain_rubric
 from arenarl.rollout.environment import Environment
@@ -86,6 +88,14 @@ class Domain:
     def has_truth(self, query: Query) -> bool:
         """Whether the query's constraints hold what `examine` goes by; one of somebody's own may have none."""
         return True
+
+    def constraints_of(self, subtask: str) -> type[BaseModel] | None:
+        """The form of a query's constraints, for who reads them off its text; None: there is none."""
+        return None
+
+    def contradictions(self, query: Query, trajectory: Trajectory) -> list[str]:
+        """Where an answer breaks the query's constraints by what it says itself: what a reader can tell who does not know the world."""
+        return []
 
     @property
     def has_own_queries(self) -> bool:

@@ -57,12 +57,12 @@ def judge_messages(
     blocks = ["# Rubric", *(f"- {item.name}: {quotable(item.description)}" for item in rubric.items)]
     blocks += ["# Query", quoted(_asked(query, trajectories[0]), judge.max_text_chars)]
     for number, trajectory in enumerate(trajectories, start=1):
-        blocks += [f"# Agent {number}", *_shown(trajectory, judge, answer_only)]
+        blocks += [f"# Agent {number}", *shown_turns(trajectory, judge, answer_only)]
     blocks += ["# Task", texts[reply.task].format(**reply.words).strip(), texts["reply"].strip(), reply.form]
     return [{"role": "system", "content": texts["system"].strip()}, {"role": "user", "content": "\n".join(blocks)}]
 
 
-def _shown(trajectory: Trajectory, judge: JudgeConfig, answer_only: bool) -> Iterator[str]:
+def shown_turns(trajectory: Trajectory, judge: JudgeConfig, answer_only: bool = False) -> Iterator[str]:
     """What is shown of a trajectory, turn by turn; of a valid one the last turn holds the answer."""
     for number, turn in enumerate([Turn("", [], [], trajectory.answer)] if answer_only else read_turns(trajectory.messages), start=1):
         yield f"## Turn {number}"
@@ -100,10 +100,10 @@ def read_prompt(messages: Sequence[Message]) -> Shown:
     if list(sections) != ["Rubric", "Query", *(f"Agent {number + 1}" for number in range(len(agents))), "Task"]:
         raise ValueError(f"unexpected sections: {list(sections)}")
     query = "\n".join(unquoted(sections["Query"]))
-    return Shown("\n".join(sections["Rubric"]), query, [_read_turns(sections[name]) for name in agents], sections["Task"][-1])
+    return Shown("\n".join(sections["Rubric"]), query, [read_shown(sections[name]) for name in agents], sections["Task"][-1])
 
 
-def _read_turns(lines: Sequence[str]) -> list[Turn]:
+def read_shown(lines: Sequence[str]) -> list[Turn]:
     turns: list[Turn] = []
     parts: list[tuple[Turn, str, list[str]]] = []
     for line in lines:

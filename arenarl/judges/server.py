@@ -37,7 +37,7 @@ from arenarl.judges.prompts import Shown, read_prompt, unquoted
 from arenarl.system.database import json_hash
 from arenarl.system.errors import UserError
 from arenarl.system.seeds import stable_seed
-from arenarl.trajectory import Query, Trajectory, Turn, read_queries
+from arenarl.trajectory import Query, Trajectory, Turn, read_queries, text_of
 
 FAULTS = ("rate_limit", "error_500", "hang", "cut", "truncated", "prose", "wrong_range", "missing")
 # rate_limit: 429 with Retry-After · hang: no reply for `hang_s` · cut: the connection closes within the body · and in the reply's
@@ -75,8 +75,10 @@ class JudgeServer:
     faults: share of the requests that get one of `kinds`, each as often.
     delay_s: how long a reply takes.
     key: which key is asked for; None takes any.
-    log: called with {"messages": hash, "fault": kind or None, "reply": the verdict as sent, or None} for every request.
+    log: called with {"model", "messages": hash, "fault": kind or None, "reply": the verdict as sent, or None} for every request.
     """
+
+    models: tuple[str, ...] = (SIMULATED_MODEL,)
 
     def __init__(self, queries: Mapping[str, Query], examine: Examiner, judge: JudgeConfig, seed: int = 0, *, faults: float = 0.0,
                  kinds: Sequence[str] = FAULTS, delay_s: float = 0.0, hang_s: float = 30.0, key: str | None = None,
@@ -95,7 +97,7 @@ class JudgeServer:
         return app
 
     async def _models(self, request: web.Request) -> web.Response:
-        return web.json_response({"object": "list", "data": [{"id": SIMULATED_MODEL, "object": "model"}]})
+        return web.json_response({"object": "list", "data": [{"id": name, "object": "model"} for name in self.models]})
 
     async def _complete(self, request: web.Request) -> web.StreamResponse:
         given = request.headers.get("Authorization", "").removeprefix("Bearer ")
@@ -112,14 +114,15 @@ class JudgeServer:
         name = json_hash(body["messages"])
         fault = self._rng.choice(self.kinds) if self._rng.random() < self.faults else None
         try:
-            verdict = await self._verdict_on(body["messages"], self.seen[name] if body.get("temperature") else 0)
+            verdict = await self._said(body, self.seen[name] if body.get("temperature") else 0)
         except (ValueError, LookupError) as error:
             return _refusal(400, f"not a prompt of ours: {error}")
-        self.seen[name] += 1
+        is_sent = fault not in ("rate_limit", "error_500", "hang", "cut")
+        self.seen[name] += is_sent  # so that what is asked again for want of a reply is the same request
         await asyncio.sleep(self.delay_s)
         text = _spoilt(verdict if isinstance(verdict, str) else json.dumps(verdict), verdict, fault)
-        is_sent = fault not in ("rate_limit", "error_500", "hang", "cut")
-        self.log({"messages": name, "fault": fault, "reply": verdict if fault in (None, "prose") else None, "text": text if is_sent else None})
+        self.log({"model": body.get("model"), "messages": name, "fault": fault, "reply": verdict if fault in (None, "prose") else None,
+                  "text": text if is_sent else None})  # fmt: skip
         if fault == "rate_limit":
             return web.json_response({"error": {"message": "slow down"}}, status=429, headers={"Retry-After": "0.2"})
         if fault == "error_500":
@@ -137,6 +140,10 @@ class JudgeServer:
             return response
         return web.json_response(completion)
 
+    async def _said(self, body: dict[str, Any], repeat: int) -> Reply:
+        """The reply to a request that was answered `repeat` times before."""
+        return await self._verdict_on(body["messages"], repeat)
+
     async def _verdict_on(self, messages: list[dict[str, Any]], repeat: int) -> Reply:
         """Whatever is asked. Raises ValueError and LookupError for what is no prompt that this knows."""
         if len(messages) > 1 and (text := messages[1]["content"]).startswith("# Query\n"):
@@ -153,7 +160,7 @@ class JudgeServer:
         """What the embedded judge says of the trajectories in the prompt, in the form that the prompt asks for."""
         asked = shown.query if shown.query in self.queries else shown.query.partition("\n\n")[0]  # below it, what a world showed first
         query, form = self.queries[asked], json.loads(re.sub(r"<[^>]*>", "null", shown.form))
-        trajectories = [_trajectory(query, turns) for turns in shown.agents]
+        trajectories = [shown_trajectory(query, turns) for turns in shown.agents]
         has_path = any(turn.tool_calls for turns in shown.agents for turn in turns)
         sees_results = any(turn.observations for turns in shown.agents for turn in turns)
         judge = EmbeddedJudge(replace(self.judge.config, show_tool_results=sees_results or not has_path), self.judge.examine, self.judge.seed)
@@ -191,7 +198,7 @@ class JudgeServer:
         return {item[1]: met.get(item[2], overall >= 5) for item in items if item}
 
 
-def _trajectory(query: Query, turns: Sequence[Turn]) -> Trajectory:
+def shown_trajectory(query: Query, turns: Sequence[Turn]) -> Trajectory:
     """The trajectory that a prompt shows, as messages."""
     messages: list[dict[str, Any]] = [{"role": "user", "content": query.query}]
     for turn in turns:
@@ -228,12 +235,12 @@ def _spoilt(text: str, verdict: Reply, fault: str | None) -> str:
 def _innermost(verdict: Any) -> dict[str, Any]:
     """The first object within that holds none."""
     inner = verdict[0] if isinstance(verdict, list) else next(iter(verdict.values()))
-    return _innermost(inner) if isinstance(inner, dict) or (isinstance(inner, list) and isinstance(inner[0], dict)) else verdict
+    return _innermost(inner) if isinstance(inner, dict) or (isinstance(inner, list) and inner and isinstance(inner[0], dict)) else verdict
 
 
 def _completion(body: dict[str, Any], text: str) -> dict[str, Any]:
     """OpenAI's form. Tokens are counted as a quarter of the characters."""
-    prompt, reply = sum(len(message["content"]) for message in body["messages"]) // 4, len(text) // 4
+    prompt, reply = sum(len(text_of(message.get("content"))) for message in body["messages"]) // 4, len(text) // 4
     return {
         "id": "chatcmpl-0", "object": "chat.completion", "created": 0, "model": body["model"],
         "choices": [{"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}],
@@ -262,14 +269,14 @@ def free_port() -> int:
 
 
 @contextmanager
-def running_server(config: str, overrides: Sequence[str], port: int, *options: str) -> Iterator[str]:
+def running_server(config: str, overrides: Sequence[str], port: int, *options: str, module: str = "arenarl.judges.server") -> Iterator[str]:
     """The address of a server in a process of its own."""
-    command = [sys.executable, "-m", "arenarl.judges.server", *command_line(config, overrides), "--port", str(port), *options]
+    command = [sys.executable, "-m", module, *command_line(config, overrides), "--port", str(port), *options]
     process = subprocess.Popen(command)
     try:
         while not _answers(port):
             if process.poll() is not None:
-                raise UserError(f"the judge server ended with exit code {process.returncode}")
+                raise UserError(f"the server {module} ended with exit code {process.returncode}")
             time.sleep(0.1)
         yield f"http://127.0.0.1:{port}/v1"
     finally:
@@ -282,30 +289,48 @@ def _answers(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def main() -> None:
-    def add_options(parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--port", type=int, default=8765)
-        parser.add_argument("--faults", type=float, default=0.0, help="share of faulty replies")
-        parser.add_argument("--kinds", nargs="+", default=FAULTS, choices=FAULTS, help="which faults")
-        parser.add_argument("--delay-s", type=float, default=0.0, help="how long a reply takes")
-        parser.add_argument("--hang-s", type=float, default=30.0, help="how long a hanging request hangs")
-        parser.add_argument("--log", type=Path, help="a JSONL file that gets a line for every request")
+def add_server_options(parser: argparse.ArgumentParser, port: int = 8765) -> None:
+    parser.add_argument("--port", type=int, default=port)
+    parser.add_argument("--faults", type=share, default=0.0, help="share of faulty replies")
+    parser.add_argument("--kinds", nargs="+", default=FAULTS, choices=FAULTS, help="which faults")
+    parser.add_argument("--delay-s", type=float, default=0.0, help="how long a reply takes")
+    parser.add_argument("--hang-s", type=float, default=30.0, help="how long a hanging request hangs")
+    parser.add_argument("--log", type=Path, help="a JSONL file that gets a line for every request")
 
-    config, arguments = parse_arguments(__doc__, add_options)  # the run whose data holds the queries, and whose judge.train has the noise
+
+def share(text: str) -> float:
+    """An option's value from 0 to 1."""
+    if not 0 <= float(text) <= 1:
+        raise ValueError(text)
+    return float(text)
+
+
+def server_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What the options of `add_server_options` are to a JudgeServer."""
+    file = arguments.log.open("w", buffering=1, encoding="utf-8") if arguments.log else None
+    return {
+        "faults": arguments.faults, "kinds": arguments.kinds, "delay_s": arguments.delay_s, "hang_s": arguments.hang_s,
+        "log": lambda line: file and file.write(json.dumps(line) + "\n"),
+    }  # fmt: skip
+
+
+def serve(server: JudgeServer, port: int) -> None:
+    """Until a signal ends it. Raises UserError if the port cannot be used."""
+    try:
+        web.run_app(server.app(), host="127.0.0.1", port=port, print=None, handle_signals=True)
+    except OSError as error:
+        raise UserError(f"port {port} cannot be used: {error.strerror}; choose another --port") from error
+
+
+def main() -> None:
+    config, arguments = parse_arguments(__doc__, add_server_options)  # the run whose data holds the queries, and whose judge.train has the noise
 
     domain = make_domain(config.environment, config.data)
-    file = arguments.log.open("w", buffering=1, encoding="utf-8") if arguments.log else None
     queries, examine = queries_by_text(config), make_examiner(domain)
     if unknown := sum(examine is None or not domain.has_truth(query) for query in queries.values()):
         print(f"{unknown} of {len(queries)} queries have no truth: the verdicts on them are noise", flush=True)
-    server = JudgeServer(
-        queries, examine or (lambda query, trajectory: None), config.judge.train, config.seed, faults=arguments.faults, kinds=arguments.kinds,
-        delay_s=arguments.delay_s, hang_s=arguments.hang_s, log=lambda line: file and file.write(json.dumps(line) + "\n"),
-    )  # fmt: skip
-    try:
-        web.run_app(server.app(), host="127.0.0.1", port=arguments.port, print=None, handle_signals=True)
-    except OSError as error:
-        raise UserError(f"port {arguments.port} cannot be used: {error.strerror}; choose another --port") from error
+    server = JudgeServer(queries, examine or (lambda query, trajectory: None), config.judge.train, config.seed, **server_options(arguments))
+    serve(server, arguments.port)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,11 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic import BaseModel
+
 from arenarl.domains.domain import Domain
+from arenarl.domains.travel.constraints import FORMS
+from arenarl.domains.travel.contradictions import contradictions_of
 from arenarl.domains.travel.queries import SUBTASKS
 from arenarl.domains.travel.teacher import HELD_OUT, Teacher, travel_splits
 from arenarl.domains.travel.tools import TravelEnvironment
@@ -23,7 +27,7 @@ class TravelDomain(Domain):
     name = "travel"
     subtasks = SUBTASKS
     held_out = (HELD_OUT,)
-    sources = (HERE.parent / "domain.py", HERE.parent / "rubrics.py", *sorted(HERE.glob("*.py")))
+    sources = (HERE.parent / "domain.py", HERE.parent / "rubrics.py", HERE.parent / "stated_facts.py", *sorted(HERE.glob("*.py")))
 
     @property
     def world(self) -> World:
@@ -34,6 +38,12 @@ class TravelDomain(Domain):
 
     def examine(self, query: Query, messages: list[dict[str, Any]]) -> TravelTruth:
         return examine(self.world, query, messages)
+
+    def constraints_of(self, subtask: str) -> type[BaseModel] | None:
+        return FORMS.get(subtask)
+
+    def contradictions(self, query: Query, trajectory: Trajectory) -> list[str]:
+        return contradictions_of(query, trajectory.answer)
 
     def solve(self, query: Query, environment: TravelEnvironment, rng: random.Random, skill: float) -> Trajectory:
         return Teacher(self.world, environment).solve(query, rng, skill)

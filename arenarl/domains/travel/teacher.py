@@ -153,7 +153,7 @@ def _solve_days(attempt: _Attempt) -> list[str]:
         text = f"{attempt.city(wanted['city'])}{words}" if attempt.is_zh else f"{words} in {wanted['city']}"
         stops += [line for line in attempt.call(thought, "universal_search", query=text) if line.pois][:1]
     lines = []
-    if "date" in wanted and attempt.habits["complete"]:
+    if wanted.get("from_city") and attempt.habits["complete"]:
         lines += _arrive(attempt)
     route = None
     if attempt.habits["verify"] and len(stops) > 1:

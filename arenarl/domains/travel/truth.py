@@ -12,8 +12,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from pydantic import ValidationError
+
 from arenarl.domains.domain import Truth
-from arenarl.domains.travel.names import CATEGORIES, PREFIXES
+from arenarl.domains.stated_facts import CLOCK, DURATION, HOURS, PRICE, SERVICE_NUMBER, TOTAL, duration_of, leaves_of, price_of, starts_with_visit
+from arenarl.domains.travel.constraints import FORMS
+from arenarl.domains.travel.names import CATEGORIES, PREFIXES, TAGS
 from arenarl.domains.travel.world import Journey, Poi, World, distance_km
 from arenarl.trajectory import Query, Turn, read_turns
 
@@ -31,20 +35,7 @@ _NAME = re.compile(
     ),
     re.IGNORECASE,
 )
-# Digits are bounded and boundaries are spelt out: a policy may write thousands of digits, and Chinese characters count as \w.
-_NUMBER = re.compile(r"(?<![A-Za-z0-9])([A-Z]{2}\d{4}|[GDCZTK]\d{1,4})(?![A-Za-z0-9])")
-_HOURS = re.compile(r"(\d{1,2}:\d\d)\s*(?:-|–|—|~|to|至|到)\s*(\d{1,2}:\d\d)")
-_CLOCK = re.compile(r"(?<![\d:])(\d{1,2}:\d\d)(?![\d:])")
-_YUAN = r"(\d{1,3}(?:,\d{3}){1,2}(?:\.\d{1,2})?|\d{1,7}(?:\.\d{1,2})?)"  # 30, 30.5 or 1,290
-_PRICE = re.compile(rf"[¥￥]\s*{_YUAN}(?!\.?\d)|(?<![\d.]){_YUAN}\s*(?:元|yuan|RMB|CNY)", re.IGNORECASE)
 _DISTANCE = re.compile(r"(?<![\d.])(\d{1,7}(?:\.\d{1,6})?)\s*(?:km|公里|千米)", re.IGNORECASE)
-_DURATION = re.compile(
-    r"(?<![\d.])(?:(\d{1,3})\s*(?:个?小时|h(?:(?:ou)?rs?)?)\s*(?:and\s*)?(\d{1,2})\s*(?:min(?:ute)?s?(?![A-Za-z])|分)"
-    r"|(\d{1,7})\s*(?:min(?:ute)?s?(?![A-Za-z])|分钟))",
-    re.IGNORECASE,
-)
-_LEADS = {"", "day", "第天", "morning", "afternoon", "evening", "早上", "上午", "中午", "下午", "晚上"}  # before a visit's hours
-_TOTAL = re.compile(r"total|budget|合计|总计|总共|预算|共计", re.IGNORECASE)
 _MODES = {"driving": ("driving", "驾车"), "walking": ("walking", "步行"), "transit": ("transit", "公交")}
 _EVENING = "18:00"
 
@@ -135,8 +126,9 @@ class _Reading:
         turns = read_turns(messages)
         self.calls = list(self._read_calls(turns))
         self.answer = read_lines(world, (turns[-1].answer or "") if turns else "")
+        near = world.find_poi(self.wanted.get("near") or "")
         for line in self.answer:  # "1.2km from Lotus Park" is about the place recommended, not about Lotus Park
-            line.pois = [poi for poi in line.pois if poi.name_en != self.wanted.get("near")]
+            line.pois = [poi for poi in line.pois if poi != near]
         self.known: dict[str | None, set[Fact]] = defaultdict(set)
         self.routes: set[Fact] = set()
         for name, _, lines, _ in self.calls:
@@ -168,7 +160,7 @@ class _Reading:
         truth, is_grounded = self.truth, {}
         for line in self.answer:
             for fact in line.facts:
-                if fact[0] == "price" and line.entity is None and _TOTAL.search(line.text):
+                if fact[0] == "price" and line.entity is None and TOTAL.search(line.text):
                     continue  # a sum, which no tool returns
                 is_of_route = fact in self.routes and (fact[0] in ("distance", "duration") or line.entity is None)
                 about = None if is_of_route else line.entity
@@ -319,14 +311,28 @@ _NEEDED = {
 
 
 def has_truth(world: World, query: Query) -> bool:
-    """Whether the query's constraints hold what its subtask is examined by, of places and cities of this world."""
-    wanted = query.constraints
-    needed = _NEEDED.get(query.subtask, {"subtask"}) | ({"date"} if wanted.get("from_city") else set())
-    if not needed <= wanted.keys():
+    """Whether the query's constraints hold what its subtask is examined by, in their form, of places, cities, kinds and tags of this world."""
+    if query.subtask not in FORMS:
         return False
-    places = [wanted[key] for key in needed & {"near"}] + wanted.get("stops", [])
-    cities = [wanted[key] for key in ("city", "from_city", "to_city") if wanted.get(key)]
-    return all(map(world.find_poi, places)) and set(cities) <= set(world.cities)
+    try:
+        FORMS[query.subtask].model_validate(query.constraints, strict=True)
+    except ValidationError:
+        return False
+    wanted = {key: value for key, value in query.constraints.items() if value not in (None, [])}
+    if not _NEEDED[query.subtask] | ({"date"} if "from_city" in wanted else set()) <= wanted.keys():
+        return False
+    cities = [wanted[key] for key in ("from_city", "city", "to_city") if key in wanted]
+    stops, kinds = wanted.get("stops", []), [*wanted.get("categories", []), *([wanted["category"]] if "category" in wanted else [])]
+    return (
+        set(cities) <= world.cities.keys()
+        and len({*cities}) == len(cities)
+        and len(stops) != 1
+        and all(map(world.find_poi, [*stops, *([wanted["near"]] if "near" in wanted else [])]))
+        and set(kinds) <= CATEGORIES.keys()
+        and len({*kinds}) == len(kinds)
+        and wanted.get("evening") in (None, *kinds)
+        and wanted.get("preference") in (None, *TAGS)
+    )
 
 
 def _has_place(lines: list[Line]) -> bool:
@@ -367,45 +373,31 @@ def _records(text: str) -> list[str]:
         if not isinstance(data, dict):
             return lines
         records = [record for value in data.values() for record in (value if isinstance(value, list) else [value])]
-        return [" ".join(_leaves(record)) for record in records]
+        return [" ".join(leaves_of(record)) for record in records]
     except (ValueError, RecursionError):  # no JSON, a number of thousands of digits, thousands of brackets
         return lines
 
 
-def _leaves(value: object) -> Iterator[str]:
-    if isinstance(value, dict | list):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _leaves(item)
-    else:
-        yield str(value)
-
-
 def _read_line(world: World, text: str) -> Line:
     pois = [poi for match in _NAME.finditer(text) if (poi := world.find_poi(match.group()))]
-    ranges = [(_pad(start), _pad(end)) for start, end in _HOURS.findall(text)]
-    slot = ranges.pop(0)[0] if pois and _starts_with_visit(text) else None
-    rest = _HOURS.sub(" ", text)
-    numbers, clocks = _NUMBER.findall(text), [_pad(clock) for clock in _CLOCK.findall(rest)]
+    ranges = [(_pad(start), _pad(end)) for start, end in HOURS.findall(text)]
+    slot = ranges.pop(0)[0] if pois and starts_with_visit(text) else None
+    rest = HOURS.sub(" ", text)
+    numbers, clocks = SERVICE_NUMBER.findall(text), [_pad(clock) for clock in CLOCK.findall(rest)]
     if numbers and len(clocks) >= 2:  # a timetable's departure and arrival in fields of their own
         ranges.append((clocks[0], clocks[1]))
     facts = [("hours", f"{start}-{end}") for start, end in ranges] + list(_read_amounts(rest))
     return Line(text, pois, numbers, facts, slot or (clocks[0] if clocks else None))
 
 
-def _starts_with_visit(text: str) -> bool:
-    """Whether a line starts with hours, as in "10:00-12:00 Lotus Park": when to be there, not when it is open."""
-    hours = _HOURS.search(text)
-    return hours is not None and re.sub(r"[\W\d]", "", text[: hours.start()]).lower() in _LEADS
-
-
 def _read_amounts(text: str) -> Iterator[Fact]:
     """Prices, distances and durations, written as tool results write them: ¥1,290 is 1290, 1 h 20 min is 80."""
-    for match in _PRICE.finditer(text):
-        yield "price", f"{float((match[1] or match[2]).replace(',', '')):.10g}"
+    for match in PRICE.finditer(text):
+        yield "price", f"{price_of(match):.10g}"
     for match in _DISTANCE.finditer(text):
         yield "distance", f"{float(match[1]):.1f}"
-    for match in _DURATION.finditer(text):
-        yield "duration", str(60 * int(match[1] or 0) + int(match[2] or match[3]))
+    for match in DURATION.finditer(text):
+        yield "duration", str(duration_of(match))
 
 
 def _pad(clock: str) -> str:

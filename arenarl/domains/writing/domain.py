@@ -10,7 +10,7 @@ from typing import Any
 
 from arenarl.domains.domain import Domain
 from arenarl.domains.writing.queries import SUBTASKS
-from arenarl.domains.writing.truth import WritingTruth, examine, has_truth
+from arenarl.domains.writing.truth import WritingTruth, examine, has_truth, unmet
 from arenarl.domains.writing.writer import solve, writing_splits
 from arenarl.trajectory import Query, Trajectory
 
@@ -27,6 +27,9 @@ class WritingDomain(Domain):
 
     def examine(self, query: Query, messages: list[dict[str, Any]]) -> WritingTruth:
         return examine(query, messages)
+
+    def contradictions(self, query: Query, trajectory: Trajectory) -> list[str]:
+        return unmet(query, trajectory.messages) if has_truth(query) else []
 
     def solve(self, query: Query, environment: Any, rng: random.Random, skill: float) -> Trajectory:
         return solve(query, rng, skill)

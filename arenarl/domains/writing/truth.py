@@ -85,6 +85,27 @@ def examine(query: Query, messages: list[dict[str, Any]]) -> WritingTruth:
     )
 
 
+def unmet(query: Query, messages: list[dict[str, Any]]) -> list[str]:
+    """A sentence for each demand that the text does not meet. All of them can be read off it, by whoever has the query."""
+    turns, wanted, language = read_turns(messages), query.constraints, query.language
+    text, truth = (turns[-1].answer or "") if turns else "", examine(query, messages)
+    missing = [section for number, section in enumerate(wanted["sections"]) if number not in _headings(text, wanted["sections"])]
+    must, avoid = ([word for word in wanted[key] if (count_of(word, text, language) > 0) == (key == "avoid")] for key in ("must", "avoid"))
+    unsaid = [fact for fact in wanted["facts"] if count_of(fact, text, language) == 0]
+    sentences = {
+        "topic": f"The text does not name its topic, {wanted['topic']}.",
+        "length": f"The text has {truth.written} {'characters' if language == 'zh' else 'words'}, but {wanted['length']} are asked for.",
+        "must": f"The text lacks words that it must use: {', '.join(must)}.",
+        "avoid": f"The text uses words that it must avoid: {', '.join(avoid)}." if avoid else "The text is not about what is asked for.",
+        "facts": f"The text lacks facts: {', '.join(unsaid)}." if unsaid else "The text states facts of these kinds that were not given.",
+        "sections": f"The text lacks sections: {', '.join(missing)}.",
+        "order": f"The sections are to stand in this order: {', '.join(wanted['sections'])}.",
+        "tone": f"The text is to be {wanted['tone']} throughout.",
+        "unique": "The text repeats sentences.",
+    }
+    return [sentences[name] for name, is_met in truth.constraints.items() if not is_met]
+
+
 def _length_share(written: int, asked: int) -> float:
     """1 within the tolerance, 0 at twice or half of what is asked, straight in between."""
     if not written:

@@ -7,11 +7,13 @@ from hostile import HOSTILE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from arenarl.config.schema import DataConfig, EnvironmentConfig
 from arenarl.domains.rubrics import domain_rubric
+from arenarl.domains.writing.domain import WritingDomain
 from arenarl.domains.writing.lexicon import LEXICONS, length_of
 from arenarl.domains.writing.queries import SUBTASKS, make_queries
 from arenarl.domains.writing.truth import examine, has_truth
-from arenarl.domains.writing.writer import HABITS, write
+from arenarl.domains.writing.writer import HABITS, solve, write
 from arenarl.trajectory import Query, assistant_message
 
 LANGUAGES = list(LEXICONS)
@@ -136,3 +138,16 @@ def test_a_query_of_ones_own_has_no_truth():
     for constraints, language in (({}, "en"), (query.constraints, "fr"), (query.constraints | {"sections": []}, "en"),
                                   (query.constraints | {"tone": "grim"}, "en"), (query.constraints | {"length": 0}, "en")):  # fmt: skip
         assert not has_truth(Query("q", "writing", "poem", language, "Write a poem.", constraints))
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_a_sentence_says_what_is_missing_for_each_demand_that_a_text_does_not_meet(language):
+    domain = WritingDomain(EnvironmentConfig(), DataConfig())
+    for index, query in enumerate(query for subtask in SUBTASKS for query in make_queries(subtask, language, 10, "unmet", set())):
+        text = solve(query, random.Random(index), 0.5)
+        found, met = domain.contradictions(query, text), examine(query, text.messages).constraints
+        assert len(found) == list(met.values()).count(False) and all("\n" not in sentence for sentence in found)
+        assert domain.contradictions(query, solve(query, random.Random(index), 1.0)) == []
+        lacking = [sentence for sentence in found if "lacks words" in sentence]
+        assert bool(lacking) != met["must"] and all(any(word in sentence for word in query.constraints["must"]) for sentence in lacking)
+    assert domain.contradictions(Query("q", "writing", "poem", language, "Write a poem."), text) == []

@@ -1,0 +1,183 @@
+"""Facts that a text states, found by their form, whatever it is about: ¥1,290, 09:00-17:00, 5.2km, 1 h 20 min, G10, 2026-05-01, 12.5%, a URL.
+
+Values are compared, not spellings: a price is a number, a distance metres, a duration minutes, a clock minutes of the day. Texts come from
+policies and web pages, which may write thousands of digits: digits are bounded, and boundaries are spelt out, as Chinese characters count as \\w.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+SERVICE_NUMBER = re.compile(r"(?<![A-Za-z0-9])([A-Z]{2}\d{4}|[GDCZTK]\d{1,4})(?![A-Za-z0-9])")  # of a flight or train
+DASH = r"\s*(?:[-‐-―−－~～〜]|to|至|到)\s*"
+HOURS = re.compile(rf"(\d{{1,2}}:\d\d){DASH}(\d{{1,2}}:\d\d)")
+CLOCK = re.compile(r"(?<![\d:])(\d{1,2}:\d\d)(?![\d:])")
+_YUAN = r"(\d{1,3}(?:,\d{3}){1,2}(?:\.\d{1,2})?|\d{1,7}(?:\.\d{1,2})?)"  # 30, 30.5 or 1,290
+PRICE = re.compile(rf"[¥￥]\s*{_YUAN}(?!\.?\d)|(?<![\d.]){_YUAN}\s*(?:元|yuan|RMB|CNY)", re.IGNORECASE)
+DURATION = re.compile(
+    r"(?<![\d.])(?:(\d{1,3})\s*(?:个?小时|h(?:(?:ou)?rs?)?)\s*(?:and\s*)?(\d{1,2})\s*(?:min(?:ute)?s?(?![A-Za-z])|分)"
+    r"|(\d{1,7})\s*(?:min(?:ute)?s?(?![A-Za-z])|分钟))",
+    re.IGNORECASE,
+)
+TOTAL = re.compile(r"total|budget|合计|总计|总共|预算|共计", re.IGNORECASE)  # a line of this kind states what no tool returns
+_LEADS = {"", "day", "第天", "morning", "afternoon", "evening", "早上", "上午", "中午", "下午", "晚上"}  # before a visit's hours
+
+_OTHER_MONEY = re.compile(rf"[$€£]\s*{_YUAN}(?!\.?\d)|(?<![\d.]){_YUAN}\s*(?:dollars?|euros?|USD|EUR|美元|欧元)", re.IGNORECASE)
+_DISTANCE = re.compile(
+    r"(?<![A-Za-z0-9.])(\d{1,7}(?:\.\d{1,6})?)\s*(?:(km|kilomet(?:re|er)s?|公里|千米)|m|met(?:re|er)s?|米)(?![A-Za-z²³])", re.IGNORECASE
+)
+_WHOLE_HOURS = re.compile(r"(?<![A-Za-z0-9.])(\d{1,4}(?:\.\d{1,2})?)\s*(?:个?小时|h(?:(?:ou)?rs?)?(?![A-Za-z]))", re.IGNORECASE)
+_PERCENTAGE = re.compile(r"(?<![A-Za-z0-9.])(\d{1,6}(?:\.\d{1,6})?)\s*(?:%|％|percent|per cent)", re.IGNORECASE)
+_MULTIPLES = {"万": 1e4, "亿": 1e8, "k": 1e3, "thousand": 1e3, "million": 1e6, "billion": 1e9}
+_NUMBER = re.compile(
+    r"(?<![A-Za-z0-9_.])(\d{1,3}(?:,\d{3}){1,4}(?![\d,])(?:\.\d{1,9})?|\d{1,15}(?:\.\d{1,9})?)(?!\.?\d)(?:\s?(万|亿|thousand|million|billion)|(k)(?![A-Za-z]))?",
+    re.IGNORECASE,
+)
+_URL = re.compile(r"(?:https?://|www\.)[A-Za-z0-9_.~:/?#@!$&*+,;=%-]{3,2000}", re.IGNORECASE)
+_CITATION = re.compile(r"[\[【]\s?[\"“”「『']([^\[\]【】\"“”\n]{2,300}?)[\"“”」』']\s?[^\[\]【】\n]{0,100}[\]】]|《([^《》\n]{2,300})》")
+_MONTHS = tuple("January February March April May June July August September October November December".split())
+_MONTH, _YEAR = rf"(?:{'|'.join(f'{name[:3]}(?:{name[3:]})?' for name in _MONTHS)})\.?", r"(?:19|20)\d\d"
+_DATES = (
+    re.compile(rf"(?<!\d)(?P<y>{_YEAR})(?:-|/|\.|年\s?)(?P<m>\d{{1,2}})(?:-|/|\.|月\s?)(?P<d>\d{{1,2}})日?(?!\d)"),
+    re.compile(r"(?<!\d)(?P<y>)(?P<m>\d{1,2})月\s?(?P<d>\d{1,2})[日号]"),
+    re.compile(rf"\b(?P<m>{_MONTH})\s(?P<d>\d{{1,2}})(?:st|nd|rd|th)?(?:,?\s(?P<y>{_YEAR}))?(?![\d:])"),
+    re.compile(rf"(?<!\d)(?P<d>\d{{1,2}})(?:st|nd|rd|th)?\s(?:of\s)?(?P<m>{_MONTH})(?:,?\s(?P<y>{_YEAR}))?(?![A-Za-z\d])"),
+)
+_TWELVE_HOURS = re.compile(r"(?<![\d:.])(\d{1,2})(?::(\d\d))?\s?([ap])\.?m\b\.?", re.IGNORECASE)
+_CHINESE_CLOCK = re.compile(r"(下午|晚上|傍晚)?(?<![\d.])(\d{1,2})点(?:(\d{1,2})分|(半))?")
+_THOUSANDS = re.compile(r"(?<![\d,])\d{1,3}(?:,\d{3}){1,4}(?![\d,])(?:\.\d{1,9})?")
+_APPROXIMATE = re.compile(r"(?:about|around|approximately|approx\.|roughly|nearly|almost|over|more than|[~≈约近])\s?$", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Fact:
+    """`value`: a number, for hours (start, end), for a date (year or None, month, day), else a text. `within` is how far a number may be off
+    for what it says: half of its last place, or a tenth where the text says "about"."""
+
+    kind: str  # url, citation, date, hours, clock, service, percentage, price, duration, distance, number
+    text: str
+    value: Any
+    within: float = 0.0
+
+
+def read_facts(text: str) -> Iterator[Fact]:
+    """The facts of a text, kind by kind. A number that is part of one is not read again as another."""
+    rest = with_clocks(text)
+    for kind, pattern, read in _FORMS:
+        found = list(pattern.finditer(rest))
+        for match in found:
+            if (value := read(match)) is not None:
+                yield Fact(kind, match.group().strip(), value, _slack(kind, match, value))
+        if found:
+            rest = _blanked(rest, found)
+
+
+def with_clocks(text: str) -> str:
+    """The text with its clock times as 17:30, not as 5:30 pm or 下午5点半."""
+    return _CHINESE_CLOCK.sub(_clock_of_chinese, _TWELVE_HOURS.sub(_clock_of_twelve, text))
+
+
+def clocks_of(text: str) -> list[int]:
+    """All clock times of a text in their order, those of ranges too."""
+    return [minutes_of(clock) for clock in CLOCK.findall(with_clocks(text))]
+
+
+def numbers_of(text: str) -> set[float]:
+    """Every number of a text, whatever it is part of, with and without commas for the thousands.
+
+    >>> sorted(numbers_of("¥1,290.5 on 2026-05-01"))
+    [1.0, 5.0, 290.5, 1290.5, 2026.0]
+    """
+    return {float(number.replace(",", "")) for number in re.findall(r"\d{1,15}(?:\.\d{1,9})?", text) + _THOUSANDS.findall(text)}
+
+
+def minutes_of(clock: str) -> int:
+    """Minutes since midnight.
+
+    >>> minutes_of("9:05")
+    545
+    """
+    hours, minutes = clock.split(":")
+    return 60 * int(hours) + int(minutes)
+
+
+def starts_with_visit(text: str) -> bool:
+    """Whether a line starts with hours, as in "10:00-12:00 Lotus Park": when to be there, not when it is open."""
+    hours = HOURS.search(text)
+    return hours is not None and re.sub(r"[\W\d]", "", text[: hours.start()]).lower() in _LEADS
+
+
+def duration_of(match: re.Match) -> int:
+    """Minutes of a match of DURATION."""
+    return 60 * int(match[1] or 0) + int(match[2] or match[3])
+
+
+def price_of(match: re.Match) -> float:
+    """The number in a match of PRICE."""
+    return float((match[1] or match[2]).replace(",", ""))
+
+
+def leaves_of(value: object) -> Iterator[str]:
+    """The texts and numbers of a JSON value, as texts."""
+    if isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from leaves_of(item)
+    else:
+        yield str(value)
+
+
+def _date(match: re.Match) -> tuple[int | None, int, int] | None:
+    named = [number for number, name in enumerate(_MONTHS, start=1) if name.startswith(match["m"][:3])]
+    year, month, day = int(match["y"]) if match["y"] else None, named[0] if named else int(match["m"]), int(match["d"])
+    return (year, month, day) if 1 <= month <= 12 and 1 <= day <= 31 else None
+
+
+def _number(match: re.Match) -> float:
+    return float(match[1].replace(",", "")) * _MULTIPLES.get((match[2] or match[3] or "").lower(), 1)
+
+
+_FORMS = (  # in the order in which they are read
+    ("url", _URL, lambda match: match.group().rstrip(".,;:!?*")),
+    ("citation", _CITATION, lambda match: match[1] or match[2]),
+    *(("date", pattern, _date) for pattern in _DATES),
+    ("hours", HOURS, lambda match: (minutes_of(match[1]), minutes_of(match[2]))),
+    ("clock", CLOCK, lambda match: minutes_of(match[1])),
+    ("service", SERVICE_NUMBER, lambda match: match[1]),
+    ("percentage", _PERCENTAGE, lambda match: float(match[1])),
+    ("price", PRICE, price_of),
+    ("price", _OTHER_MONEY, price_of),
+    ("duration", DURATION, duration_of),
+    ("duration", _WHOLE_HOURS, lambda match: 60 * float(match[1])),
+    ("distance", _DISTANCE, lambda match: float(match[1]) * (1000 if match[2] else 1)),
+    ("number", _NUMBER, _number),
+)
+
+
+def _slack(kind: str, match: re.Match, value: Any) -> float:
+    if not isinstance(value, float | int) or kind == "clock":
+        return 0.0
+    if _APPROXIMATE.search(match.string[max(0, match.start() - 16) : match.start()]):
+        return 0.1 * value
+    decimals = re.search(r"\.(\d+)", match.group())
+    unit = {"duration": 60 if match.re is _WHOLE_HOURS else 1, "distance": 1000 if kind == "distance" and match[2] else 1}.get(kind, 1)
+    unit *= _MULTIPLES.get((match[2] or match[3] or "").lower(), 1) if kind == "number" else 1
+    return 0.5 * unit * 10.0 ** -(len(decimals[1]) if decimals else 0)
+
+
+def _blanked(text: str, found: list[re.Match]) -> str:
+    """The text with blanks where these were found; what stands around them stays apart."""
+    parts, end = [], 0
+    for match in found:
+        parts += [text[end : match.start()], " " * (match.end() - match.start())]
+        end = match.end()
+    return "".join([*parts, text[end:]])
+
+
+def _clock_of_twelve(match: re.Match) -> str:
+    return f"{int(match[1]) % 12 + 12 * (match[3].lower() == 'p'):02d}:{match[2] or '00'}"
+
+
+def _clock_of_chinese(match: re.Match) -> str:
+    hour = int(match[2]) + 12 * (match[1] is not None and int(match[2]) < 12)
+    return f" {hour:02d}:{30 if match[4] else int(match[3] or 0):02d} "
