@@ -44,6 +44,7 @@ bench_search() { python -m arenarl.studies.bench_search "$@"; }
 bench_mcp() { python -m arenarl.studies.bench_mcp "$@"; }
 bench_worlds() { python -m arenarl.studies.bench_worlds "$@"; }
 search_recall() { python -m arenarl.studies.search_recall --config "$CONFIG" --set environment.search.embedder=all-minilm-l6-v2 "$@"; }
+data_pipeline() { CONFIG=configs/data/local.yaml; python -m arenarl.studies.data_pipeline --config "$CONFIG" "$@"; }
 fidelity() {
   case "${1:-}" in
     --grid) python -m arenarl.studies.noise_grid "${@:2}" ;;
@@ -68,6 +69,19 @@ writing_length() { rl "$@"; evaluate "$@"; report "$@"; }
 research() {
   data "$@"; sft "$@"; difficulty "$@"; rl "$@"; evaluate "$@"; report "$@"
   python -m arenarl.report.conclusion "$(python -m arenarl.config --config "$CONFIG" --run-name "$@")"
+}
+
+# SFT on inspected trajectories and on as many that were not.
+data_quality() {
+  local seed kind name
+  data; python -m arenarl.studies.data_quality "$@"
+  for seed in 0 1 2; do
+    for kind in inspected uninspected; do
+      CONFIG=configs/data/quality_$kind.yaml; sft --set seed=$seed
+      name=$(python -m arenarl.config --config "$CONFIG" --run-name --set seed=$seed)
+      evaluate --set seed=$seed --set "evaluate.checkpoints={sft: runs/$name/sft}"
+    done
+  done
 }
 
 # A pretrained model instead of one from scratch: as it is, after SFT, after RL by tournament and by scores; and SFT with the tools' schemas in the prompt.
@@ -153,6 +167,8 @@ usage() {
   echo "  writing                       the same for open-ended writing, without tools → results/writing/"
   echo "  writing_length                its RL again, with a judge that pays for length, as a control → results/writing-length/"
   echo "  real_model                    SmolLM2-135M out of the package index in place of the tiny policy: SFT, RL, GRPO, two seeds → results/smollm2"
+  echo "  data_pipeline                 training data made by models that a local server plays, in the paper's three stages, and whether inspection helps"
+  echo "  data_quality                  SFT on inspected trajectories, and on as many that were not, three seeds → results/data-quality-inspected, ..."
   echo "  difficulty                    how often the SFT policy answers each closed query, before RL"
   echo "  baselines                     GRPO and GSPO with pointwise rewards, and a judge without errors, from the same SFT policy"
   echo "  turns                         few turns in RL, many, and from few to many (ScalingInter-RL), with pass@k and test-time turns"
@@ -185,7 +201,7 @@ esac
 case "$stage" in
   quickstart | research | writing | writing_length | pipeline | data | sft | difficulty | rl | baselines | turns) shift; environment; check "$@"; "$stage" "$@" ;;
   table2 | table3 | table3_research | fig1 | fig4a | fig4c | ablations | noise | noise_strength | tournament_grpo | textcraft | babyai | agentgym | all) shift; environment; "$stage" "$@" ;;
-  real_model | evaluate | report | readme | judge_check | judge_faults | bench | speed | bench_tools | bench_search | bench_mcp | bench_worlds | search_recall | fidelity | bench_tournament | test) shift; environment; "$stage" "$@" ;;
+  real_model | data_pipeline | data_quality | evaluate | report | readme | judge_check | judge_faults | bench | speed | bench_tools | bench_search | bench_mcp | bench_worlds | search_recall | fidelity | bench_tournament | test) shift; environment; "$stage" "$@" ;;
   test_vllm) shift; test_vllm "$@" ;;
   *) usage ;;
 esac

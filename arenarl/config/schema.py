@@ -140,6 +140,37 @@ class DataConfig:
 
 
 @dataclass
+class GeneratorConfig(LLMConfig):
+    style: Text = "natural and short"  # how its queries are to sound: several styles make the queries diverse (Section 5, stage II)
+
+
+@dataclass
+class BuildConfig:
+    """Training data made by LLMs in the three stages of Section 5 (data/build.py). Those named `embedded` are left out."""
+
+    seeds: Text | None = None  # seed queries: a JSONL file ({"query": …, "subtask": …, "language": …}), or text with one a line
+    test_seeds: Text | None = None  # the same of real scenarios: they are refined and become the test queries (stage I); null: drawn like the others
+    subtasks: Annotated[list[Text], Field(min_length=1)] | None = None  # to be filled evenly; null: those that the seeds name
+    languages: Annotated[list[Literal["zh", "en"]], Field(min_length=1)] | None = None  # to be filled evenly; null: data.language
+    generators: list[GeneratorConfig] = field(default_factory=list)  # write queries in the manner of the seeds, in turn
+    queries_per_call: Few = 10  # that a generator is asked for at once. Our choice
+    refiner: LLMConfig = field(default_factory=LLMConfig)  # words each query better, and refuses what the tools cannot serve
+    extractor: LLMConfig = field(default_factory=LLMConfig)  # reads a query's constraints, where the domain has a form for them
+    near_duplicate: Annotated[Float, Field(ge=0.3, le=1)] = 0.8  # share of words and pairs of them that two queries share, from which on
+    # the later is left out. Our choice
+    teacher: LLMConfig = field(default_factory=LLMConfig)  # makes the SFT trajectories and the stored baselines with the run's tools and budgets
+    attempts: Few = 2  # of the teacher at an SFT query; a tournament of judge.train takes the best. Our choice
+    spare: NonNegativeFloat = 0.25  # SFT queries beyond data.sft_size, as a share of it, for trajectories that inspection drops. Our choice
+    inspector: LLMConfig = field(default_factory=LLMConfig)  # judges what the rules let pass, by the three dimensions of stage III
+    rewriter: LLMConfig = field(default_factory=LLMConfig)  # writes a trajectory anew from its first faulty turn on; embedded: the teacher does
+    rounds: Annotated[Int, Field(ge=0, le=100)] = 2  # of rewriting; then a trajectory is dropped. Our choice
+
+    @property
+    def llms(self) -> list[LLMConfig]:
+        return [*self.generators, self.refiner, self.extractor, self.teacher, self.inspector, self.rewriter]
+
+
+@dataclass
 class WebConfig:
     """How the web is searched and its pages are fetched (B.1, InfoAgent)."""
 
@@ -528,6 +559,7 @@ class Config:
     threads: Few = 1  # CPU threads a process; results depend on it, so it belongs to the seed
     policy: PolicyConfig = field(default_factory=PolicyConfig)
     data: DataConfig = field(default_factory=DataConfig)
+    build: BuildConfig = field(default_factory=BuildConfig)
     environment: EnvironmentConfig = field(default_factory=EnvironmentConfig)
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
     judge: JudgesConfig = field(default_factory=JudgesConfig)
@@ -552,6 +584,7 @@ class Config:
             "evaluate": [*judge.eval, judge.verifier],
             "difficulty": [judge.verifier],
             "benchmarks": judge.eval[:1],
+            "build": [judge.train, *self.build.llms],
         }.get(stage, [judge.train])
         policies = self.evaluate.api.values() if stage in ("evaluate", "query", "benchmarks") else []
         return [*judges, *self.environment.llms.values(), *policies]

@@ -9,8 +9,8 @@ from arenarl.config.schema import Config
 from arenarl.system.errors import UserError
 
 _UNREAD_BY = {  # sections that a stage does not read
-    "sft": ("name", "results", "judge", "tournament", "reward", "rl", "evaluate", "wandb"),
-    "rl": ("name", "results", "sft", "evaluate", "wandb"),
+    "sft": ("name", "results", "build", "judge", "tournament", "reward", "rl", "evaluate", "wandb"),
+    "rl": ("name", "results", "build", "sft", "evaluate", "wandb"),
 }
 _OF_CALLS = {
     "concurrency", "store", "store_only", "max_calls", "max_cost", "max_failure_share", "timeout_s", "patience_s", "api_key_variable",

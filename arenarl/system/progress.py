@@ -48,6 +48,7 @@ class Bar(tqdm):
             mininterval=seconds,
             maxinterval=seconds,
             bar_format=_ON_TERMINAL if is_terminal else _IN_LOG,
+            position=0,  # one after the other; left to itself tqdm puts it below one that has ended and is still referred to
         )
 
     @staticmethod

@@ -16,7 +16,7 @@ from arenarl.plan import scale
 from arenarl.report import markdown
 from arenarl.report.conclusion import print_conclusion
 from arenarl.report.summary import format_figure, heading, print_table
-from arenarl.studies import adaptive_pairs, bench_mcp, bench_worlds, fidelity, judge_reliability, noise_grid, rivals, search_recall
+from arenarl.studies import adaptive_pairs, bench_mcp, bench_worlds, data_pipeline, fidelity, judge_reliability, noise_grid, rivals, search_recall
 from arenarl.system.atomic_files import read_json
 from arenarl.system.errors import guarded
 from arenarl.tables.config_keys import config_tables
@@ -54,6 +54,10 @@ RESEARCH_ROWS = {
     "research-correctness": ("closed questions only, by correctness", "configs/research/quickstart_correctness.yaml"),
     "research-recall": ("closed questions only, with entity recall", "configs/research/quickstart_recall.yaml"),
     "research-tournament": ("open-ended queries only, by tournament", "configs/research/quickstart_tournament.yaml"),
+}
+QUALITY_ROWS = {
+    "data-quality-inspected": ("SFT on inspected trajectories", "configs/data/quality_inspected.yaml"),
+    "data-quality-uninspected": ("SFT on trajectories as they were", "configs/data/quality_uninspected.yaml"),
 }
 WRITING_ROWS = {
     "writing": ("ArenaRL", "configs/writing/quickstart.yaml"),
@@ -101,6 +105,16 @@ def research_table(results: Path) -> str:
 def writing_table(results: Path) -> str:
     """The same of the writing domain."""
     return results_table(results, WRITING_ROWS, WRITING)
+
+
+def data_quality_table(results: Path) -> str:
+    """The same of SFT on data by LLMs."""
+    return results_table(results, QUALITY_ROWS)
+
+
+def data_pipeline_tables(results: Path) -> str:
+    """What inspection finds."""
+    return data_pipeline.tables(read_json(results / "data_pipeline.json"))
 
 
 def real_model_table(results: Path) -> str:
@@ -156,6 +170,7 @@ GENERATED = {  # document -> marker -> what stands between it and its end
     "docs/benchmarks.md": {name: partial(over_runs, name) for name in PAPER_TABLES},
     "docs/methods.md": {"rivals": rivals_table, "rivals_trained": rivals_trained},
     "docs/judges.md": {"judge_check": judge_reliability.judges_table},
+    "docs/data.md": {"data_pipeline": data_pipeline_tables, "data_quality": data_quality_table},
     "docs/domains.md": {"search_recall": search_recall.recall_table, "bench_worlds": bench_worlds.worlds_table, "bench_mcp": bench_mcp.mcp_table},
     "docs/paper_scale.md": {"scale": scale.scale_table, "fits": lambda results: scale.fits_table()},
     "configs/launch/README.md": {

@@ -28,7 +28,8 @@ ACCEPTED = {  # what is legitimate for all keys of a kind; where there may be no
     kinds.VariableName: {"yes", "abc"}, kinds.Seed: {"0"}, kinds.Share: {"0", TINY}, kinds.NonNegativeFloat: {"0", TINY}, kinds.Spread: {"0", TINY},
     kinds.Points: {"-1", "0", TINY}, kinds.PositiveFloat: {TINY}, kinds.Seconds: {TINY}, kinds.LearningRate: {TINY}, kinds.Fields: {"{a: {b: 1}}"},
 }  # fmt: skip
-OF_KEY = {  # ... and for single keys
+OF_KEY = {
+    "build.rounds": {"0"},  # ... and for single keys
     "policy.lora_rank": {"0"}, "rl.eval_steps": {"0"}, "rl.advantage_ddof": {"0"}, "sft.warmup_ratio": {"0", TINY}, "sft.adam_beta2": {"0", TINY},
     "rl.epsilon": {TINY}, "rl.keep_from": {"-1", "0", TINY}, "rl.discount": {"0", TINY}, "rl.gae_lambda": {"0", TINY},
     "rl.epsilon_high": {TINY, "null"}, "rollout.vllm_memory": {TINY}, "rollout.vllm_sleep": set(), "rollout.server_url": set(),

@@ -1,0 +1,58 @@
+"""The data card beside built splits: who made them, what became of what at each step, what splits share, and the hashes."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from arenarl.config.schema import Config, LLMConfig
+from arenarl.report import markdown
+from arenarl.system.atomic_files import write_text
+from arenarl.trajectory import Query
+
+
+def write_card(path: Path, config: Config, counts: Mapping[str, Mapping[str, Any]], splits: Mapping[str, Sequence[Query]]) -> None:
+    """`counts` are what each stage told, `splits` the queries that are in each."""
+    parts = [
+        f"# {config.environment.domain}, built by `data/build.py`",
+        "Written by models in the stages of Section 5, ArenaRL. Which licence their terms allow is for who built it to state here.",
+        "## Who made it",
+        _table(["part", "model", "at"], [[role, llm.model, llm.base_url or "OpenAI"] for role, llm in _roles(config) if llm.name == "llm"]),
+        "## What there is",
+        _table(["split", "queries", "by subtask and language"], [[name, len(queries), _by_cell(queries)] for name, queries in splits.items()]),
+        "## What became of the queries",
+        _table(["", "queries"], [[name, count] for name, count in counts["queries"].items() if isinstance(count, int)]),
+        "## What inspection found",
+        inspection_table(counts["inspect"]["rounds"]),
+        f"Dropped for: {counts['inspect']['dropped for']}.",
+        "## What splits share",
+        f"No query is nearly one of another split: {len(counts['split']['leaks'])} were left out. Names in the queries' constraints:",
+        _table(list(counts["split"]["shared"][0]), [list(row.values()) for row in counts["split"]["shared"]]),
+        "## Hashes",
+        _table(["file", "SHA-256"], [[f"{name}.jsonl", value] for name, value in counts["split"]["hashes"].items()]),
+    ]
+    write_text(path, "\n\n".join(parts) + "\n")
+
+
+def inspection_table(rounds: Sequence[Mapping[str, Any]]) -> str:
+    """A row a round; its columns are all that any round has."""
+    ends = ("passed", "rewritten", "dropped")
+    found = sorted({key for row in rounds for key in row} - {"round", "inspected", *ends})
+    columns = ["round", "inspected", *found, *ends]
+    return _table(columns, [[row.get(column, 0) for column in columns] for row in rounds])
+
+
+def _roles(config: Config) -> list[tuple[str, LLMConfig]]:
+    build = config.build
+    generators = [(f"queries, {generator.style}", generator) for generator in build.generators]
+    return [*generators, ("refinement", build.refiner), ("constraints", build.extractor), ("trajectories", build.teacher),
+            ("choice of attempts", config.judge.train), ("inspection", build.inspector), ("rewriting", build.rewriter)]  # fmt: skip
+
+
+def _by_cell(queries: Sequence[Query]) -> str:
+    counts = Counter(f"{query.subtask} {query.language}" for query in queries)
+    return ", ".join(f"{name}: {count}" for name, count in sorted(counts.items()))
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    return markdown.table(list(head), [[str(value).replace("|", "\\|") for value in row] for row in rows])

@@ -1,0 +1,120 @@
+"""Stage `inspect`: rules, then an LLM, along the paper's three dimensions; what fails is rewritten and inspected again (Section 5, stage III).
+
+After `build.rounds` of rewriting what still fails is dropped, with its reasons; what nobody could be asked about is dropped at once.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from arenarl.config.schema import LLMConfig
+from arenarl.domains.domain import Domain
+from arenarl.llm.client import LLMClient
+from arenarl.synthesis.prompts import DIMENSIONS, Inspection, again, inspect_messages
+from arenarl.synthesis.rewriting import Rewrite, RewritingEngine, kept_turns
+from arenarl.synthesis.rules import Problem, problems_of
+from arenarl.synthesis.trajectories import roll_out
+from arenarl.system.progress import Bar
+from arenarl.system.seeds import stable_seed
+from arenarl.trajectory import Query, Trajectory
+
+NO_VERDICT = "no_verdict"  # the inspector could not be had
+
+
+@dataclass
+class Inspected:
+    """A query, the trajectory as it now is, and what each round found; a last round that found nothing is one that it passed."""
+
+    query: Query
+    trajectory: Trajectory
+    rounds: list[list[Problem]] = field(default_factory=list)
+
+    @property
+    def passed(self) -> bool:
+        return bool(self.rounds) and not self.rounds[-1]
+
+    @property
+    def may_be_mended(self) -> bool:
+        return not self.passed and not any(problem.rule == NO_VERDICT for problem in self.rounds[-1])
+
+    def to_record(self) -> dict[str, Any]:
+        rounds = [[asdict(problem) for problem in found] for found in self.rounds]
+        return self.trajectory.to_record() | {"query": asdict(self.query), "passed": self.passed, "rounds": rounds}
+
+    @classmethod
+    def from_record(cls, record: dict[str, Any]) -> "Inspected":
+        rounds = [[Problem(**problem) for problem in found] for found in record["rounds"]]
+        return cls(Query(**record["query"]), Trajectory.from_record(record), rounds)
+
+
+@dataclass(frozen=True)
+class Inspector:
+    """What is wrong with a trajectory, by rules and by an LLM; one that is `embedded` is left out."""
+
+    llm: LLMConfig
+    client: LLMClient
+    domain: Domain
+    tools: Mapping[str, Sequence[dict[str, Any]]]  # by language
+
+    async def problems(self, query: Query, trajectory: Trajectory) -> list[Problem]:
+        """The rules' findings; only if there are none, the LLM's, which cost money."""
+        return self.by_rules(query, trajectory) or await self.by_llm(query, trajectory)
+
+    def by_rules(self, query: Query, trajectory: Trajectory) -> list[Problem]:
+        return problems_of(query, trajectory, self.tools[query.language], self.domain.contradictions(query, trajectory))
+
+    async def by_llm(self, query: Query, trajectory: Trajectory) -> list[Problem]:
+        if self.llm.name == "embedded":
+            return []
+        messages = inspect_messages(query, trajectory, self.tools[query.language])
+        reply = await self.client.ask(self.llm, messages, Inspection, again(query.language), about=query.query_id)
+        if reply is None:
+            return [Problem(NO_VERDICT, 0, "the inspector gave no verdict")]
+        findings = {name: getattr(reply, name) for name in DIMENSIONS}
+        return [Problem(name, finding.turn, finding.problem) for name, finding in findings.items() if not finding.passes]
+
+
+def inspect(
+    cases: Sequence[Inspected], inspector: Inspector, engines: Mapping[str, RewritingEngine], rounds: int, temperature: float, seed: int
+) -> None:
+    """Inspect all, and rewrite up to `rounds` times what fails; each case then holds its last trajectory and all findings."""
+
+    async def find(cases: Sequence[Inspected], bar: Bar) -> None:
+        async def find_one(case: Inspected) -> None:
+            case.rounds.append(await inspector.problems(case.query, case.trajectory))
+            bar.update()
+
+        await asyncio.gather(*map(find_one, cases))
+
+    pending = list(cases)
+    for number in range(rounds + 1):
+        with Bar(f"inspection {number + 1}", len(pending)) as bar:
+            asyncio.run(find(pending, bar))
+        inspector.client.check()
+        pending = [case for case in pending if case.may_be_mended]
+        if number == rounds or not pending:
+            return
+        attempts = [_rewrite(case, temperature, stable_seed(seed, "rewrite", case.query.query_id, number)) for case in pending]
+        for case, trajectory in zip(pending, roll_out(engines, attempts, f"rewriting {number + 1}"), strict=True):
+            case.trajectory = trajectory
+
+
+def _rewrite(case: Inspected, temperature: float, seed: int) -> Rewrite:
+    found = case.rounds[-1]
+    kept = kept_turns(case.trajectory, min(problem.turn for problem in found))
+    return Rewrite(case.query, temperature, seed, kept=kept, problems=tuple(problem.text for problem in found))
+
+
+def inspection_rows(cases: Sequence[Inspected]) -> list[dict[str, Any]]:
+    """A row a round: how many were inspected, how many had which problem, passed, are rewritten, are dropped."""
+    rows = []
+    for number in range(max((len(case.rounds) for case in cases), default=0)):
+        here = [case for case in cases if len(case.rounds) > number]
+        problems = Counter(rule for case in here for rule in {problem.rule for problem in case.rounds[number]})
+        passed = sum(not case.rounds[number] for case in here)
+        rewritten = sum(len(case.rounds) > number + 1 for case in here)
+        rows.append({"round": number, "inspected": len(here), **dict(sorted(problems.items())), "passed": passed, "rewritten": rewritten,
+                     "dropped": len(here) - passed - rewritten})  # fmt: skip
+    return rows

@@ -1,0 +1,184 @@
+"""Stage `queries`: seed queries → many, by generators of different styles, refined by a second model (Section 5, stages I and II).
+
+Candidates go through the same steps, seeds as well: none twice or nearly twice, in the language asked for, refined, such as the tools can serve, and
+with constraints where the domain has a form for them. What is left out is counted by its reason. The order of candidates is fixed, so that the
+replies in the store give the same queries again.
+"""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import count
+from typing import Any
+
+from pydantic import BaseModel
+
+from arenarl.config.schema import BuildConfig, LLMConfig
+from arenarl.domains.domain import Domain
+from arenarl.llm.client import LLMClient, Message
+from arenarl.synthesis.near_duplicates import NearDuplicates
+from arenarl.synthesis.prompts import Cell, Generated, Refined, again, extract_messages, generate_messages, refine_messages
+from arenarl.synthesis.seeds import Candidate
+from arenarl.system.progress import Bar
+from arenarl.trajectory import Query, language_of
+
+TEST_SEED = "test seed"
+_EXAMPLES = 4  # seeds that a generator is shown
+_PATIENCE = 3  # rounds without a new query, after which a quota stays short
+
+
+@dataclass
+class Drawn:
+    """A query, where it came from, and what it was before it was refined."""
+
+    query: Query
+    origin: str
+    raw: str
+
+    def to_record(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_record(cls, record: dict[str, Any]) -> "Drawn":
+        return cls(Query(**record["query"]), record["origin"], record["raw"])
+
+
+@dataclass
+class QueryDrawer:
+    """Draws queries until the quotas are filled, or nothing new comes. `counts` says what became of the candidates."""
+
+    build: BuildConfig
+    domain: Domain
+    tools: Sequence[dict[str, Any]]
+    client: LLMClient
+    seed: int
+    counts: Counter[str] = field(default_factory=Counter)
+    drawn: list[Drawn] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._offered, self._taken = (NearDuplicates(self.build.near_duplicate) for _ in range(2))  # before and after refinement
+        self._numbers: dict[Cell, count] = {}
+
+    def draw(self, seeds: Sequence[Candidate], quotas: Counter[Cell]) -> list[Drawn]:
+        """The queries made of the seeds, and what generators write of them."""
+        return asyncio.run(self._draw(seeds, Counter(quotas)))
+
+    async def _draw(self, seeds: Sequence[Candidate], missing: Counter[Cell]) -> list[Drawn]:
+        with Bar("queries", missing.total()) as bar:
+
+            async def take(candidates: Sequence[Candidate]) -> None:
+                new = await self._take(candidates, missing)
+                missing.subtract(Cell(one.query.subtask, one.query.language) for one in new if one.origin != TEST_SEED)
+                bar.update(len(new))
+
+            await take(seeds)
+            examples = [seed for seed in seeds if seed.origin != TEST_SEED]
+            barren: Counter[Cell] = Counter()
+            for number in count() if self.build.generators else ():
+                cells = [cell for cell, wanted in missing.items() if wanted > 0 and barren[cell] < _PATIENCE]
+                if not cells:
+                    break
+                before = dict(missing)
+                candidates = await asyncio.gather(*(self._generate(cell, missing[cell], examples, number) for cell in cells))
+                await take([candidate for of_cell in candidates for candidate in of_cell])
+                barren.update(cell for cell in cells if missing[cell] == before[cell])
+        return self.drawn
+
+    async def _generate(self, cell: Cell, missing: int, seeds: Sequence[Candidate], number: int) -> list[Candidate]:
+        """What the generators write in a round, each in turn, with examples of the cell if there are any, else of its subtask, else of all."""
+        size, generators = self.build.queries_per_call, self.build.generators
+        of_cell = [seed for seed in seeds if seed.cell == cell] or [seed for seed in seeds if seed.cell.subtask == cell.subtask] or list(seeds)
+
+        async def ask(index: int) -> Generated | None:
+            rng = random.Random(f"{self.seed}:{cell.subtask}:{cell.language}:{number}:{index}")
+            shown = [seed.text for seed in rng.sample(of_cell, min(_EXAMPLES, len(of_cell)))]
+            llm = generators[(number + index) % len(generators)]
+            wanted = min(size, missing - index * size)
+            messages = generate_messages(cell, llm.style, self.tools, shown, wanted)
+            return await self._ask(llm, messages, Generated, cell.language, number * 10_000 + index)
+
+        replies = await asyncio.gather(*map(ask, range(-(-missing // size))))
+        self.counts["replies of generators that cannot be read"] += replies.count(None)
+        return [Candidate(text, cell, "generated") for reply in replies if reply for text in reply.queries]
+
+    async def _take(self, candidates: Sequence[Candidate], missing: Counter[Cell]) -> list[Drawn]:
+        """Those that become queries; a cell that is full takes no more."""
+        self.counts["candidates"] += len(candidates)
+        new = self._without_repeats(candidates)
+        refined = await asyncio.gather(*map(self._refine, new))
+        served = [one for one in refined if one and not self._is_repeat(one[0].text, self._taken)]
+        found = await asyncio.gather(*(self._extract(candidate) for candidate, _ in served))
+        taken, room = [], Counter(missing)
+        for (candidate, raw), constraints in zip(served, found, strict=True):
+            if constraints is None:
+                continue
+            if candidate.origin != TEST_SEED and room[candidate.cell] <= 0:
+                self.counts["more than wanted"] += 1
+                continue
+            room[candidate.cell] -= candidate.origin != TEST_SEED
+            taken.append(Drawn(self._query(candidate, constraints), candidate.origin, raw))
+        self.drawn += taken
+        return taken
+
+    def _without_repeats(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """Those that are new and in their language; from here on they count as taken."""
+        new = []
+        for candidate in candidates:
+            if candidate.origin == "generated" and language_of(candidate.text) != candidate.cell.language:
+                self.counts["in another language"] += 1
+            elif not self._is_repeat(candidate.text, self._offered):
+                new.append(candidate)
+        return new
+
+    def _is_repeat(self, text: str, others: NearDuplicates) -> bool:
+        """Whether there is one like it; if not, there is from now on."""
+        if nearest := others.nearest(text):
+            self.counts["the same as another" if nearest[1] == 1 else "nearly the same as another"] += 1
+        else:
+            others.add(text)
+        return bool(nearest)
+
+    async def _refine(self, candidate: Candidate) -> tuple[Candidate, str] | None:
+        """The candidate in better words, and as it was; None where the tools cannot serve it, or nothing can be had."""
+        if self.build.refiner.name == "embedded":
+            return candidate, candidate.text
+        messages = refine_messages(candidate.text, candidate.cell.language, self.tools)
+        reply = await self._ask(self.build.refiner, messages, Refined, candidate.cell.language)
+        if reply is None:
+            self.counts["no reply of the refiner"] += 1
+        elif not reply.can_be_served:
+            self.counts["beyond the tools"] += 1
+        elif language_of(reply.query) != candidate.cell.language:
+            self.counts["in another language"] += 1
+        else:
+            self.counts["refined"] += reply.query != candidate.text
+            return replace(candidate, text=reply.query), candidate.text
+        return None
+
+    async def _extract(self, candidate: Candidate) -> dict[str, Any] | None:
+        """The constraints, {} where the domain has no form for them or nobody reads them; None where they make no sense."""
+        form = self.domain.constraints_of(candidate.cell.subtask)
+        if form is None or self.build.extractor.name == "embedded":
+            return {}
+        reply = await self._ask(self.build.extractor, extract_messages(candidate.text, candidate.cell, form), form, candidate.cell.language)
+        constraints = reply and reply.model_dump(mode="json")
+        if constraints is None or not self.domain.has_truth(self._query(candidate, constraints, "probe")):
+            self.counts["constraints that cannot be read"] += 1
+            return None
+        return constraints
+
+    def _query(self, candidate: Candidate, constraints: dict[str, Any], name: str | None = None) -> Query:
+        cell = candidate.cell
+        number = name or f"{next(self._numbers.setdefault(cell, count())):05d}"
+        query_id = f"{self.domain.name}-{cell.subtask}-{cell.language}-{number}"
+        return Query(query_id, self.domain.name, cell.subtask, cell.language, candidate.text, constraints)
+
+    async def _ask(self, llm: LLMConfig, messages: list[Message], reply_type: type[BaseModel], language: str, repeat: int = 0) -> Any:
+        return await self.client.ask(llm, messages, reply_type, again(language), repeat, about=reply_type.__name__)
+
+
+def held_queries(drawn: Sequence[Drawn]) -> list[tuple[Query, bool]]:
+    """Each with whether it was written for the test split."""
+    return [(one.query, one.origin == TEST_SEED) for one in drawn]

@@ -1,0 +1,115 @@
+"""The travel queries that the local server knows, found by their text however it is worded, and the bad ones that its generators mix in."""
+
+import itertools
+import random
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from arenarl.domains.travel.queries import SUBTASKS, make_queries
+from arenarl.domains.travel.world import World
+from arenarl.system.seeds import stable_seed
+from arenarl.trajectory import Query, language_of
+
+SIZE = 8000  # queries of a subtask in a language
+_FILLERS = frozenset(("plz", "um", "please", "hello", "thanks", "呃", "嘛", "请", "您", "好", "谢"))
+_WORD = re.compile(r"[a-z']+|\d+|[\u4e00-\u9fff]")
+
+
+class _Words(NamedTuple):
+    """How a language spoils a query."""
+
+    greetings: tuple[str, ...]  # make a near-repeat of it
+    sloppy: tuple[str, ...]  # make it bad wording
+    elsewhere: tuple[str, ...]  # cities that the world lacks
+    wishes: tuple[str, ...]  # what no tool does
+    no_city: str
+    no_tool: str
+    unknown: str
+
+
+_WORDS = {
+    "en": _Words(
+        ("Hello, {}", "{} Thanks!", "Please: {}"), ("um plz {}", "plz {}", "{} plz plz"), ("Paris", "Tokyo", "Lhasa", "Atlantis"),
+        (" Then book it all and pay with my card.", " Then phone my mother and tell her.", " And order a taxi that waits for me."),
+        "No tool knows {}.", "No tool does this: {}", "The simulated roles do not know this query.",
+    ),
+    "zh": _Words(
+        ("您好，{}", "{}谢谢！"), ("呃，{}", "{}嘛", "呃呃{}"), ("巴黎", "东京", "拉萨", "伦敦"),
+        ("然后全部预订并用我的卡付款。", "然后打电话告诉我妈妈。", "再叫一辆出租车等我。"),
+        "没有工具知道{}。", "没有工具能做：{}", "模拟角色不认识这条查询。",
+    ),
+}  # fmt: skip
+
+
+class QueryPool(Mapping[str, Query]):
+    """Text → the query that it words. A text that is unknown is a query without a truth.
+
+    Args:
+        seed: makes the queries, so that a restarted server knows the same.
+    """
+
+    def __init__(self, world: World, seed: int, size: int = SIZE):
+        self.world, self.seed, self.size = world, seed, size
+        self._cells: dict[tuple[str, str], list[Query]] = {}
+        self._by_words: dict[str, dict[str, Query]] = {}
+
+    def cell(self, subtask: str, language: str) -> list[Query]:
+        """Its queries; those of all subtasks for one that the world does not know."""
+        if subtask not in SUBTASKS:
+            return [query for known in SUBTASKS for query in self.cell(known, language)]
+        if (subtask, language) not in self._cells:
+            self._cells[subtask, language] = make_queries(self.world, subtask, language, self.size, f"pool{self.seed}", set())
+        return self._cells[subtask, language]
+
+    def find(self, text: str) -> Query | None:
+        """The query of this text, whatever its case, spacing, greetings and doubled words."""
+        return self._known(language_of(text)).get(_words(text))
+
+    def _known(self, language: str) -> dict[str, Query]:
+        if language not in self._by_words:
+            queries = [query for subtask in SUBTASKS for query in self.cell(subtask, language)]
+            self._by_words[language] = {_words(query.query): query for query in queries}
+        return self._by_words[language]
+
+    def __getitem__(self, text: str) -> Query:
+        return self.find(text) or Query(f"unknown-{stable_seed(text)}", "travel", "", language_of(text), text)
+
+    def __iter__(self) -> Iterator[str]:
+        return (query.query for language in _WORDS for subtask in SUBTASKS for query in self.cell(subtask, language))
+
+    def __len__(self) -> int:
+        return len(_WORDS) * len(SUBTASKS) * self.size
+
+    def spoilt(self, query: Query, others: Sequence[str], rng: random.Random) -> str:
+        """In place of the query a near-repeat of one of `others`, one that no tool can serve, or a sloppy wording, each as often."""
+        words = _WORDS[query.language]
+        kind = rng.choice(("repeat", "unservable", "sloppy"))
+        if kind == "repeat" and others:
+            return rng.choice(words.greetings).format(rng.choice(others))
+        if kind == "unservable":
+            return self._unservable(query, words, rng)
+        return rng.choice(words.sloppy).format(query.query.lower().rstrip(".?。？"))
+
+    def _unservable(self, query: Query, words: _Words, rng: random.Random) -> str:
+        if rng.random() < 0.5:
+            return query.query + rng.choice(words.wishes)
+        key = query.constraints.get("city") or query.constraints["to_city"]
+        return query.query.replace(key if query.language == "en" else self.world.cities[key].name_zh, rng.choice(words.elsewhere))
+
+    def why_unservable(self, text: str) -> str | None:
+        """None of a query that the world can serve."""
+        if self.find(text):
+            return None
+        words = _WORDS[language_of(text)]
+        if places := [place for place in words.elsewhere if place in text]:
+            return words.no_city.format(places[0])
+        if wishes := [wish for wish in words.wishes if wish in text]:
+            return words.no_tool.format(wishes[0].strip())
+        return words.unknown
+
+
+def _words(text: str) -> str:
+    """What wordings of one query have in common."""
+    words = (word for word in _WORD.findall(text.casefold()) if word not in _FILLERS)
+    return " ".join(word for word, _ in itertools.groupby(words))

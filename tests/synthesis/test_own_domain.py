@@ -1,0 +1,109 @@
+"""A build with somebody's own tools and queries, no truth, no form of constraints: against a server that reads the prompts as a model would."""
+
+import json
+import re
+from collections import Counter
+
+import pytest
+import small_world
+from aiohttp import web
+from judge_servers import serving
+
+from arenarl.config.load import load_config
+from arenarl.synthesis.prompts import DIMENSIONS, read_sections
+from arenarl.synthesis.stages import STAGES, run
+from arenarl.system.repository import CONFIGS
+from arenarl.trajectory import read_jsonl, read_turns
+
+DISHES = ("soup", "pie", "tea")
+PASSES = {"passes": True, "turn": 0, "problem": ""}
+
+
+class Models:
+    """All roles in one: the teacher states a price of its own for pies, the inspector asks for politeness."""
+
+    def __init__(self):
+        self.asked, self.number = Counter(), 0
+        self.app = web.Application()
+        self.app.router.add_post("/v1/chat/completions", self._reply)
+
+    async def _reply(self, request):
+        body = await request.json()
+        self.asked[body["model"]] += 1
+        text = getattr(self, body["model"])(body["messages"])
+        message = {"role": "assistant", "content": text if isinstance(text, str) else json.dumps(text)}
+        usage = {"prompt_tokens": 10, "completion_tokens": 10, "total_tokens": 20}
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        return web.json_response({"model": body["model"], "choices": [choice], "usage": usage})
+
+    def generator(self, messages):
+        wanted, names = len(json.loads(messages[1]["content"].splitlines()[-1])["queries"]), []
+        for _ in range(wanted):
+            self.number += 1
+            names.append(f"What does {DISHES[self.number % 3]} number {self.number} at table {self.number * 7} come to for {self.number + 2} guests?")
+        return {"queries": names}
+
+    def refiner(self, messages):
+        return {"query": read_sections(messages)["Query"][0], "can_be_served": True, "reason": ""}
+
+    def teacher(self, messages, is_right=False):
+        dish = next(dish for dish in DISHES if dish in next(one["content"] for one in messages if one["role"] == "user"))
+        seen = [one["content"] for one in messages if one["role"] != "system" and "costs" in (one["content"] or "")]
+        if not seen:
+            return f'<tool_call>\n{{"name": "price_of", "arguments": {{"dish": "{dish}"}}}}\n</tool_call>'
+        price = re.search(r"costs (\d+)", seen[-1])[1] if is_right or dish != "pie" else "777"
+        return f"<answer>\nOne {dish} costs {price} yuan{', dear guest' if is_right else ''}.\n</answer>"
+
+    def rewriter(self, messages):
+        assert any(word in messages[0]["content"] for word in ("777", "polite")), messages[0]
+        return self.teacher(messages, is_right=True)
+
+    def inspector(self, messages):
+        is_polite = "dear guest" in messages[1]["content"]
+        content = PASSES if is_polite else {"passes": False, "turn": 2, "problem": "It is not polite."}
+        return {name: content if name == "content" else PASSES for name in DIMENSIONS}
+
+
+@pytest.fixture
+def built(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    small_world.Menu.calls.clear()
+    (tmp_path / "seeds.txt").write_text("What is the price of soup for two?\nIs tea cheaper than pie tonight?\n")
+    models = Models()
+    with serving(models.app) as url:
+        llm = {"name": "llm", "base_url": url, "api_key_variable": None, "price_in": 1.0, "price_out": 1.0}
+        settings = {
+            "name": "own", "environment.name": "small_world:Menu", "environment.domain": "travel", "data.folder": str(tmp_path / "built"),
+            "data.language": "en", "data.sft_size": 6, "data.rl_size": 4, "data.test_per_subtask": 2, "data.baseline_attempts": 1,
+            "build.attempts": 1, "build.seeds": "seeds.txt", "build.near_duplicate": 1.0,
+            "build.generators": [llm | {"model": "generator", "style": "plain"}],
+            **{f"build.{role}": llm | {"model": role} for role in ("refiner", "teacher", "inspector", "rewriter")},
+        }  # fmt: skip
+        config = load_config(CONFIGS / "quickstart.yaml", [f"{key}={json.dumps(value)}" for key, value in settings.items()])
+        run(config, list(STAGES))
+    return models, tmp_path
+
+
+def test_own_tools_and_queries_become_inspected_data(built):
+    models, folder = built
+    sft = list(read_jsonl(folder / "built" / "sft.jsonl"))
+    assert len(sft) == 6
+    answers = [read_turns(record["messages"])[-1].answer for record in sft]
+    assert all("dear guest" in answer and "777" not in answer for answer in answers)
+    assert all("dear guest" not in message["content"] or message["role"] == "assistant" for record in sft for message in record["messages"])
+
+
+def test_kept_turns_are_not_asked_for_and_their_calls_are_really_made_again(built):
+    models, folder = built
+    inspected = list(read_jsonl(folder / "runs" / "own" / "build" / "inspected.jsonl"))
+    rewritten = [record for record in inspected if len(record["rounds"]) > 1]
+    assert rewritten and models.asked["rewriter"] == len(rewritten)  # the last turn of each, and no more
+    first = len(list(read_jsonl(folder / "runs" / "own" / "build" / "trajectories.jsonl"))) + 2  # with the baselines
+    assert len(small_world.Menu.calls) == first + len(rewritten)
+
+
+def test_the_rules_find_the_invented_price_before_the_inspector_is_paid(built):
+    _, folder = built
+    first_rounds = [record["rounds"][0] for record in read_jsonl(folder / "runs" / "own" / "build" / "inspected.jsonl")]
+    rules = Counter(problem["rule"] for found in first_rounds for problem in found)
+    assert rules["facts"] and rules["content"] and set(rules) == {"facts", "content"}

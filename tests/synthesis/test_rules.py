@@ -1,0 +1,234 @@
+import random
+import time
+
+import pytest
+from hostile import HOSTILE
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from arenarl.domains.stated_facts import read_facts
+from arenarl.domains.travel.queries import SUBTASKS, make_queries
+from arenarl.domains.travel.teacher import Teacher
+from arenarl.domains.travel.tools import TravelEnvironment
+from arenarl.domains.travel.truth import examine
+from arenarl.domains.travel.world import build_world
+from arenarl.rollout.environment import tool_schema
+from arenarl.synthesis.rules import Problem, problems_of
+from arenarl.trajectory import Query, Trajectory, assistant_message, tool_message
+
+WORLD = build_world(0)
+TOOLS = [tool_schema("look", "", {"place": {"type": "string"}, "count": {"type": "integer"}}, optional=("count",))]
+QUERY = Query("q", "mine", "any", "en", "Where should I go near the old lake on 2026-05-01?")
+
+
+def look(result, place="lake", name="look", **more):
+    """The two messages of a call."""
+    function = {"type": "function", "function": {"name": name, "arguments": {"place": place, **more}}}
+    return [{"role": "assistant", "reasoning_content": "", "content": "", "tool_calls": [function]}, tool_message(result)]
+
+
+def ended(*calls, answer="Go to the lake, it is very nice there.", stop_reason="answer", query=QUERY):
+    said = {"role": "assistant", "reasoning_content": "", "content": f"<answer>\n{answer}\n</answer>"}
+    return Trajectory(query.query_id, [{"role": "user", "content": query.query}, *(message for call in calls for message in call), said], stop_reason)
+
+
+def found(trajectory, query=QUERY, tools=TOOLS):
+    return [(problem.rule, problem.turn) for problem in problems_of(query, trajectory, tools)]
+
+
+def blamed(answer, *results, query=QUERY):
+    """What of the answer the rule of facts quotes."""
+    calls = [look(result, place=f"place {number}") for number, result in enumerate(results)]
+    problems = [problem for problem in problems_of(query, ended(*calls, answer=answer, query=query), TOOLS) if problem.rule == "facts"]
+    return problems[0].text if problems else None
+
+
+# Form
+
+
+def test_a_sound_trajectory_has_no_problem_and_needs_no_thoughts():
+    assert found(ended(look("The lake is nice."))) == []
+
+
+@pytest.mark.parametrize("stop_reason", ["no_answer", "max_turns", "max_tokens", "tool_crash"])
+def test_an_end_that_is_not_valid_is_a_fault_of_form_at_the_last_turn(stop_reason):
+    assert ("form", 2) in found(ended(look("nice"), stop_reason=stop_reason))
+
+
+def test_an_empty_answer_is_a_fault_and_the_end_of_a_world_needs_none():
+    assert found(ended(look("nice"), answer="")) == [("form", 2)]
+    assert found(ended(look("nice"), answer="", stop_reason="done")) == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "answer", "is_fault"),
+    [
+        ("Where should I go near the old lake?", "建议去湖边走走，那里很漂亮。", True),
+        ("湖边有什么好玩的地方？", "You should go to the lake, it is nice.", True),
+        ("湖边有什么好玩的地方？", "推荐 West Lake Pagoda 和 Broken Bridge，都很漂亮。", False),
+        ("Where should I go near 西湖 in Hangzhou?", "Go to 断桥 (Broken Bridge), it is close to 西湖.", False),
+        ("Translate this greeting to the host for me, please.", "您好，很高兴认识您。", False),
+        ("How many people live there, and where?", "42", False),
+    ],
+)
+def test_an_answer_is_in_the_language_of_its_query(asked, answer, is_fault):
+    query = Query("q", "mine", "any", "zh" if "湖边" in asked else "en", asked)
+    assert (("form", 2) in found(ended(look("ok"), answer=answer, query=query), query)) == is_fault
+
+
+@pytest.mark.parametrize("tag", ["<|im_end|>", "< |im_start|>", "</think>", "<tool_call>", "< /tool_response>"])
+def test_tags_left_in_an_answer_are_a_fault_whole_or_broken(tag):
+    assert ("form", 2) in found(ended(look("ok"), answer=f"Go to the lake. {tag}"))
+
+
+def test_calls_that_are_malformed_or_fit_no_tool_are_blamed_at_their_turn():
+    malformed = [assistant_message('<tool_call>\n{"name": "look", "arguments": [\n</tool_call>'), tool_message("Error: …")]
+    calls = [look("ok"), malformed, look("Error: …", name="loko"), look("Error: …", count="many"), look("ok", place="hill")]
+    problems = problems_of(QUERY, ended(*calls), TOOLS)
+    assert [problem.turn for problem in problems if problem.rule == "form"] == [2, 3, 4]
+    assert 'Did you mean "look"' in problems[1].text and "count" in problems[2].text
+
+
+def test_the_same_call_is_a_fault_where_it_brings_the_same_again():
+    assert found(ended(look("ok"), look("hill", place="hill"), look("ok"))) == [("form", 3)]
+    assert found(ended(look("page 1"), look("page 2"))) == []
+    assert found(ended(look("You go on."), look("You go on."), stop_reason="done")) == []  # a world with a state
+
+
+# Tool errors
+
+
+def test_an_error_that_was_mended_teaches_mending():
+    assert found(ended(look("Error: unknown place", place="leak"), look("ok"))) == []
+
+
+def test_a_last_call_that_fails_and_many_that_fail_are_faults():
+    good, bad = [look(f"ok {n}", place=f"p{n}") for n in range(6)], [look("Error: unknown", place=f"x{n}") for n in range(3)]
+    assert found(ended(good[0], good[1], bad[0])) == [("tool_errors", 3)]
+    assert found(ended(bad[0], *good[:4], bad[1], good[4])) == []
+    assert found(ended(good[0], bad[0], bad[1], good[1])) == [("tool_errors", 2)]
+
+
+# Facts
+
+
+@pytest.mark.parametrize(
+    ("stated", "known"),
+    [
+        ("It costs ¥1,290.", "price: 1290元"),
+        ("It costs 1290 yuan.", '{"price": "1290.00"}'),
+        ("It costs $45.50 to get in.", "45.5 USD"),
+        ("It is open 9:00–17:00.", "09:00-17:00"),
+        ("Open 9 am to 5:30 pm.", '{"open": "09:00", "close": "17:30"}'),
+        ("它的营业时间是上午9点到下午5点半。", "09:00-17:30"),
+        ("The ride takes 2 h 5 min.", "125min"),
+        ("The ride takes about 2 hours.", "duration: 7500 s, in seconds 7500"),
+        ("The ride on G10 takes 5 h 10 min.", "G10 07:45-12:55 ¥540"),
+        ("It is 1.2 km away.", '{"distance": "1234"}'),
+        ("It is 800 m away.", "0.8公里"),
+        ("It is about 5 km away.", "5.2km"),
+        ("Take CA1234 at 10:30.", "CA1234 10:30-12:05"),
+        ("It opened on May 3, 1998.", "opened 1998-05-03"),
+        ("It opened on 3 May.", "1998年5月3日"),
+        ("Arrive on 2026-05-02, a day later.", "nothing"),
+        ("It drew 1.2 million people in 1998.", "1,203,411 visitors (1998)"),
+        ("It drew 120万 people.", "1200000"),
+        ("Some 12.5% agree.", '{"share": 0.125}'),
+        ("Rated 4.5 by visitors.", '{"rating": 4.5}'),
+        ("See https://www.example.com/lake/.", "source: http://example.com/lake"),
+        ("见https://baike.baidu.com/item/西湖的介绍", "https://baike.baidu.com/item/西湖/3"),
+        ('As ["A Lake in Spring"] says.', "A lake  in spring, by Li"),
+        ("《茶经》里有记载。", "陆羽的《茶经》"),
+        ("1. Go there.\n2. Eat 3 buns.\n10. Walk 2 rounds.", "nothing"),
+        ("### 2.1 The lake\n2.1 The lake\nDay 120: home\nOpen 24 hours, 100% fun.", "nothing"),
+        ("Total: ¥999, of a budget of ¥1,000", "nothing"),
+        ("合计999元", "nothing"),
+        ("2 × ¥60 = ¥120", "nothing"),
+        ("It is ¥120 cheaper and 3 hours faster, 22% off.", "nothing"),
+        ("10:00-12:00 The lake\nAfternoon (14:00-16:30): the hill", "nothing"),
+        ("Be at the hill at 15:00 and stay for 90 min.", "nothing"),
+        ("In 2026 on 2026-05-01, as asked.", "nothing"),
+    ],
+)
+def test_facts_are_compared_by_value_and_what_no_tool_returns_is_none(stated, known):
+    assert blamed(stated, known) is None
+
+
+@pytest.mark.parametrize(
+    ("stated", "quoted", "known"),
+    [
+        ("It costs ¥1,290.", "¥1,290", "¥1,280 and 129 people"),
+        ("It costs ¥50.", "¥50", "50min, 50km"),
+        ("It is open 09:00-17:00.", "09:00-17:00", "09:00-18:00"),
+        ("The ride takes 2 h 5 min.", "2 h 5 min", "2 h 15 min"),
+        ("It is 1.2 km away.", "1.2 km", "1.3km"),
+        ("Take CA1234 there.", "CA1234", "CA1235"),
+        ("G10 leaves at 10:30.", "10:30", "G10 10:40"),
+        ("It opened on May 3, 1998.", "May 3, 1998", "1998-05-04"),
+        ("It drew 1.2 million people.", "1.2 million", "1,303,411"),
+        ("Some 12.5% agree.", "12.5%", "12.4%"),
+        ("Rated 4.5 by visitors.", "4.5", "4.4"),
+        ("It dates from 1723.", "1723", "17231"),
+        ("See https://example.com/lake.", "https://example.com/lake", "https://example.com/lakes"),
+        ("《茶经》里有记载。", "《茶经》", "茶"),
+        ("2.0 km from here.", "2.0 km", "3.0 km"),
+        ("Take G1 there.", "G1", "G10"),
+        ("It costs ¥77.", "¥77", "Error: no such price as ¥77"),
+    ],
+)
+def test_a_fact_that_no_result_bears_out_is_quoted(stated, quoted, known):
+    assert quoted in blamed(stated, known, "something else")
+
+
+def test_without_tools_nothing_can_bear_a_fact_out_and_without_calls_nothing_does():
+    trajectory = ended(answer="It costs ¥50, and was built in 1723.")
+    assert found(trajectory, tools=[]) == [] and found(trajectory) == [("facts", 1)]
+
+
+def test_contradictions_are_problems_of_the_last_turn():
+    assert problems_of(QUERY, ended(look("ok")), TOOLS, ["Too dear."]) == [Problem("constraints", 2, "Too dear.")]
+
+
+@pytest.mark.parametrize(("results", "language"), [("compact", "en"), ("full", "en"), ("full", "zh")])
+def test_the_scripted_teacher_is_blamed_for_its_inventions_and_for_nothing_else(results, language):
+    """Truth is the referee. What is missed has its value in a result that is of another place."""
+    environment, rng = TravelEnvironment(WORLD, results, language), random.Random(1)
+    teacher, counts = Teacher(WORLD, environment), {(True, True): 0, (True, False): 0, (False, True): 0, (False, False): 0}
+    for query in (query for subtask in SUBTASKS for query in make_queries(WORLD, subtask, language, 30, "rules", set())):
+        trajectory = teacher.solve(query, rng, rng.choice((0.5, 1.0)))
+        truth, rules = examine(WORLD, query, trajectory.messages), {problem.rule for problem in problems_of(query, trajectory, environment.tools)}
+        counts[truth.facts_grounded < truth.facts_stated, "facts" in rules] += 1
+        assert rules <= {"facts"}
+    assert counts[False, True] == 0 and counts[True, True] >= 0.7 * (counts[True, True] + counts[True, False]) > 0
+
+
+# Hostile texts
+
+
+TOKENS = [
+    "¥", "1,290", "1", "9" * 5000, "09:00", "-", "–", " ", "\n", "km", "min", "h ", "元", "%", "2026-05-01", "May 3", "https://a.b/", "[", '"',
+    "《", "》", "G10", "CA1234", "3 pm", "下午", "9点", "半", "万", "about ", "total ", "visit ", ".", "1.1 ", "<|im_end|>", "Error", "٣", "１",
+    "{", "]", "\ud800",
+]  # fmt: skip
+TEXTS = st.lists(st.sampled_from([*TOKENS, *HOSTILE]), max_size=30).map("".join)
+
+
+@settings(max_examples=150, deadline=None)
+@given(TEXTS, TEXTS, TEXTS)
+def test_no_text_breaks_the_rules_and_what_a_tool_returned_is_never_blamed(asked, result, other):
+    query = Query("q", "mine", "any", "zh", asked)
+    for problem in problems_of(query, ended(look(result), answer=other.replace("answer>", ""), query=query), TOOLS):
+        assert problem.rule in ("form", "tool_errors", "facts") and problem.turn in (1, 2) and len(problem.text) < 10_000
+    quoting = [fact.text for fact in read_facts(result) if fact.kind in ("price", "distance", "percentage", "hours")]
+    if not result.startswith("Error") and "\\" not in result:
+        assert blamed("\n".join(f"It is said: {text}" for text in quoting), result, query=query) is None
+
+
+@pytest.mark.slow(seconds=15)
+@pytest.mark.parametrize("unit", ["1", "1,", "¥1", "9:00 - ", "1 h ", '["a', "http://a.", "May 1, ", "1\n", " ", "x 1 = ", "< |"])
+def test_long_texts_take_time_in_their_length(unit):
+    """Quadratic time would take minutes."""
+    text = (unit * 100_000)[:100_000]
+    began = time.process_time()
+    problems_of(QUERY, ended(look(text), answer=text), TOOLS)
+    assert time.process_time() - began < 10

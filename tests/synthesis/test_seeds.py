@@ -1,0 +1,62 @@
+"""Seed files: what a stranger writes is read, or one line says which line is wrong."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from arenarl.synthesis.prompts import Cell
+from arenarl.synthesis.seeds import UNSTATED, read_seeds
+from arenarl.system.errors import UserError
+
+
+def written(tmp_path, text, name="seeds.jsonl"):
+    path = tmp_path / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def test_json_lines_and_plain_lines_are_read_alike(tmp_path):
+    lines = '{"query": "Find a quiet park."}\n\n{"query": "请找一家安静的餐厅。", "subtask": "Search"}\n'
+    seeds = read_seeds(written(tmp_path, lines), ())
+    assert [(seed.text, seed.cell) for seed in seeds] == [
+        ("Find a quiet park.", Cell(UNSTATED, "en")), ("请找一家安静的餐厅。", Cell("Search", "zh")),
+    ]  # fmt: skip
+    plain = read_seeds(written(tmp_path, "\ufeffFind a quiet park.\r\n  \r\nCompare two trains.\r\n", "seeds.txt"), ())
+    assert [seed.text for seed in plain] == ["Find a quiet park.", "Compare two trains."]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"query": "Find a park."}\n{"query": ', "line 2 is not JSON"),
+        ('{"query": "Find a park."}\n["Find a park."]', "line 2 is no seed query"),
+        ('{"query": "Find a park."}\n{"question": "Find a cafe."}', "line 2 is no seed query"),
+        ('{"query": "Find a park."}\n{"query": "Find a cafe.", "lang": "en"}', "line 2 is no seed query: lang"),
+        ('{"query": "Find a park.", "language": "fr"}', "line 1 is no seed query: language"),
+        ('{"query": "Find a park."}\n\n{"query": "find  a PARK."}', "line 3 is the query of line 1 again"),
+        ('{"query": "  "}', "line 1 is no seed query: query"),
+        ("\n\n", "holds no seed query"),
+        (b'{"query": "caf\xe9 near me"}', "is not UTF-8"),
+    ],
+)
+def test_a_malformed_seed_is_named_by_its_line(tmp_path, text, said):
+    with pytest.raises(UserError) as refused:
+        read_seeds(written(tmp_path, text), ())
+    assert said in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_subtasks_are_those_of_the_config(tmp_path):
+    with pytest.raises(UserError, match="line 1: the subtask Serach is none of Search, Compare"):
+        read_seeds(written(tmp_path, '{"query": "Find a park.", "subtask": "Serach"}'), ("Search", "Compare"))
+    with pytest.raises(UserError, match="line 1 names no subtask"):
+        read_seeds(written(tmp_path, '{"query": "Find a park."}'), ("Search", "Compare"))
+    assert read_seeds(written(tmp_path, '{"query": "Find a park."}'), ("Search",))[0].cell.subtask == "Search"
+
+
+@given(st.binary(max_size=200))
+def test_whatever_the_file_holds_ends_in_seeds_or_one_line(tmp_path_factory, content):
+    for name in ("seeds.jsonl", "seeds.txt"):
+        try:
+            assert read_seeds(written(tmp_path_factory.mktemp("seeds"), content, name), ())
+        except UserError as error:
+            assert "\n" not in str(error)
