@@ -64,23 +64,25 @@ class Models:
         return {name: content if name == "content" else PASSES for name in DIMENSIONS}
 
 
+def build(folder, models, roles, **keys):
+    """All stages with these models; what is not in `roles` is left out."""
+    (folder / "seeds.txt").write_text("What is the price of soup for two?\nIs tea cheaper than pie tonight?\n")
+    with serving(models.app) as url:
+        llm = {"name": "llm", "base_url": url, "api_key_variable": None, "price_in": 1.0, "price_out": 1.0}
+        settings = {
+            "name": "own", "data.folder": str(folder / "built"), "data.language": "en", "data.sft_size": 6, "data.rl_size": 4,
+            "data.test_per_subtask": 2, "data.baseline_attempts": 1, "build.attempts": 1, "build.seeds": "seeds.txt", "build.near_duplicate": 1.0,
+            "build.generators": [llm | {"model": "generator", "style": "plain"}], **{f"build.{role}": llm | {"model": role} for role in roles},
+        }  # fmt: skip
+        run(load_config(CONFIGS / "quickstart.yaml", [f"{key}={json.dumps(value)}" for key, value in (settings | keys).items()]), list(STAGES))
+
+
 @pytest.fixture
 def built(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     small_world.Menu.calls.clear()
-    (tmp_path / "seeds.txt").write_text("What is the price of soup for two?\nIs tea cheaper than pie tonight?\n")
-    models = Models()
-    with serving(models.app) as url:
-        llm = {"name": "llm", "base_url": url, "api_key_variable": None, "price_in": 1.0, "price_out": 1.0}
-        settings = {
-            "name": "own", "environment.name": "small_world:Menu", "environment.domain": "travel", "data.folder": str(tmp_path / "built"),
-            "data.language": "en", "data.sft_size": 6, "data.rl_size": 4, "data.test_per_subtask": 2, "data.baseline_attempts": 1,
-            "build.attempts": 1, "build.seeds": "seeds.txt", "build.near_duplicate": 1.0,
-            "build.generators": [llm | {"model": "generator", "style": "plain"}],
-            **{f"build.{role}": llm | {"model": role} for role in ("refiner", "teacher", "inspector", "rewriter")},
-        }  # fmt: skip
-        config = load_config(CONFIGS / "quickstart.yaml", [f"{key}={json.dumps(value)}" for key, value in settings.items()])
-        run(config, list(STAGES))
+    models, own = Models(), {"environment.name": "small_world:Menu", "environment.domain": "travel"}
+    build(tmp_path, models, ("refiner", "teacher", "inspector", "rewriter"), **own)
     return models, tmp_path
 
 
@@ -107,3 +109,13 @@ def test_the_rules_find_the_invented_price_before_the_inspector_is_paid(built):
     first_rounds = [record["rounds"][0] for record in read_jsonl(folder / "runs" / "own" / "build" / "inspected.jsonl")]
     rules = Counter(problem["rule"] for found in first_rounds for problem in found)
     assert rules["facts"] and rules["content"] and set(rules) == {"facts", "content"}
+
+
+def test_a_domain_without_tools_is_built_too_and_roles_may_be_left_out(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    models = Models()
+    models.teacher = lambda messages: "<answer>\nDear guest, the soup is thirty, and the pie is more than that.\n</answer>"
+    build(tmp_path, models, ("teacher",), **{"environment.name": "none", "environment.domain": "writing", "rollout.max_turns": 1})
+    assert len(list(read_jsonl(tmp_path / "built" / "sft.jsonl"))) == 6
+    assert set(models.asked) == {"generator", "teacher"}
+    assert "inspection" not in (tmp_path / "built" / "README.md").read_text().split("## What there is")[0]
