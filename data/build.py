@@ -15,19 +15,16 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from arenarl.config.command_line import parse_arguments  # noqa: E402
 from arenarl.run.stage import fix_randomness  # noqa: E402
 from arenarl.synthesis.stages import STAGES, run  # noqa: E402
-from arenarl.system.errors import UserError, guarded  # noqa: E402
+from arenarl.system.errors import guarded  # noqa: E402
 
 
 def main() -> None:
     def add_arguments(parser) -> None:
         parser.add_argument("--stage", nargs="+", choices=STAGES, default=list(STAGES), help="which to run; all without it")
-        parser.add_argument("--max-cost", type=float, help="the same as --set judge.max_cost")
+        max_cost = {"action": "append", "dest": "overrides", "type": "judge.max_cost={}".format}
+        parser.add_argument("--max-cost", metavar="COST", help="the same as --set judge.max_cost=COST", **max_cost)
 
     config, arguments = parse_arguments(__doc__, add_arguments)
-    if arguments.max_cost is not None:
-        if arguments.max_cost <= 0:
-            raise UserError(f"--max-cost {arguments.max_cost:g} must be above 0")
-        config.judge.max_cost = arguments.max_cost
     fix_randomness(config)
     run(config, arguments.stage)
 

@@ -169,6 +169,10 @@ class BuildConfig:
     def llms(self) -> list[LLMConfig]:
         return [*self.generators, self.refiner, self.extractor, self.teacher, self.inspector, self.rewriter]
 
+    @property
+    def who_rewrites(self) -> LLMConfig:
+        return self.rewriter if self.rewriter.name == "llm" else self.teacher
+
 
 @dataclass
 class WebConfig:

@@ -77,15 +77,14 @@ def make_examiner(domain: Domain) -> Examiner | None:
     """(query, trajectory) → what is true of it; None if the domain has no truth."""
     if domain.examine is None:
         return None
-    examine = cached_examiner(domain.examine)
-    return lambda query, trajectory: examine(query, trajectory) if domain.has_truth(query) else None
+    return cached_examiner(lambda query, messages: domain.examine(query, messages) if domain.has_truth(query) else None)
 
 
-def cached_examiner(examine: Callable[[Query, list[dict]], Truth], size: int = 4096) -> Examiner:
+def cached_examiner(examine: Callable[[Query, list[dict]], Truth | None], size: int = 4096) -> Examiner:
     """Examine each trajectory once, however many matches it plays."""
 
     @lru_cache(maxsize=size)
-    def by_text(query: Query, text: str) -> Truth:
+    def by_text(query: Query, text: str) -> Truth | None:
         return examine(query, json.loads(text))
 
     return lambda query, trajectory: by_text(query, json.dumps(trajectory.messages))

@@ -8,9 +8,9 @@ whatever `rollout.system_prompt` says. Calls go through `llm/client.py`, so a re
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
-from arenarl.config.schema import LLMConfig, RolloutConfig
+from arenarl.config.schema import Config, LLMConfig, RolloutConfig
 from arenarl.llm.client import LLMClient, Message, NoReply, RunStopped, chat_request
 from arenarl.rollout.engine import Attempt, Progress, RolloutEngine
 from arenarl.rollout.environment import Environment, Step
@@ -76,6 +76,11 @@ class ApiRolloutEngine(RolloutEngine):
         super().__init__(None, None, make_environment, config, **world)  # no token ids, so neither generator nor tokenizer
         self.system = default_prompt(language, bool(self.instances.kind.tools))
         self.llm, self.client = llm, client
+
+    @classmethod
+    def from_config(cls, config: Config, llm: LLMConfig, client: LLMClient, make: Callable[[], Environment], language: str) -> Self:
+        """With the run's budgets and world."""
+        return cls(llm, client, make, config.rollout, language, actions=config.environment.actions, most_instances=config.environment.instances)
 
     def roll_out_groups(self, *_: Any, **__: Any) -> list[RolloutGroup]:
         raise UserError(f"{self.llm.model} is behind an API: it can be evaluated (evaluate.api), but not trained")

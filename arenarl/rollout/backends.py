@@ -33,8 +33,7 @@ def make_engine(config: Config, tokenizer: PreTrainedTokenizerBase, make: Callab
 def make_policy_engine(config: Config, policy: str | LLMConfig, make: Callable[[], Environment], client: LLMClient | None) -> RolloutEngine:
     """The engine of a policy to evaluate: a checkpoint, or a model behind an API."""
     if not isinstance(policy, str):
-        world = {"actions": config.environment.actions, "most_instances": config.environment.instances}
-        return ApiRolloutEngine(policy, client, make, config.rollout, config.data.language, **world)
+        return ApiRolloutEngine.from_config(config, policy, client, make, config.data.language)
     return make_engine(config, load_tokenizer(policy), make, _load_policy(config, policy))
 
 

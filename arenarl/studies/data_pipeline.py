@@ -20,6 +20,7 @@ from arenarl.config.schema import Config
 from arenarl.judges.judge import Examiner, make_examiner
 from arenarl.report import markdown
 from arenarl.report.provenance import commit
+from arenarl.report.summary import format_figure
 from arenarl.synthesis.build import Build
 from arenarl.synthesis.card import inspection_table
 from arenarl.synthesis.inspection import Inspected, Inspector
@@ -39,8 +40,7 @@ def main() -> None:
     config, _ = parse_arguments(__doc__)
     options = ("--faults", str(FAULTS), "--mistakes", str(MISTAKES), "--inspector-error", str(INSPECTOR_ERROR))
     with served(config, *options):
-        run(config, list(STAGES))
-        graded = grade(Build(config))
+        graded = grade(run(config, list(STAGES)))
     write_json(FILE, {"commit": commit(), "rates": {"faults": FAULTS, "mistakes": MISTAKES, "inspector_error": INSPECTOR_ERROR}, **graded})
     print(tables(read_json(FILE)))
     print(f"written: {FILE}")
@@ -123,12 +123,12 @@ def tables(found: dict[str, Any]) -> str:
         markdown.table(["SFT trajectories", "how many", *(f"{name}, %" for name in KINDS.values())], faulty),
         markdown.table(["inspection", *(f"{figure}, {name}, %" for name in KINDS.values() for figure in ("precision", "recall"))], kinds),
         inspection_table(found["stages"]["inspect"]["counts"]["rounds"]),
-        f"{taken}; {found['spent']['calls']:,} calls.",
+        f"{taken}; {found['spent']['calls']:,} calls. Rates: " + ", ".join(f"{name} {rate:g}" for name, rate in found["rates"].items()) + ".",
     ])  # fmt: skip
 
 
 def _shown(one: dict[str, Any]) -> str:
-    return f"{one['share']:.1f} [{one['ci'][0]:.1f}, {one['ci'][1]:.1f}]"
+    return format_figure({"mean": one["share"], "ci": one["ci"]})
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ from pathlib import Path
 from arenarl.config.command_line import add_overrides, as_overrides
 from arenarl.config.load import load_config
 from arenarl.studies.data_pipeline import served
-from arenarl.synthesis.build import Build
 from arenarl.synthesis.inspection import Inspected
 from arenarl.synthesis.stages import run
 from arenarl.system.errors import UserError, guarded
@@ -39,8 +38,7 @@ def main() -> None:
     add_overrides(parser)
     config = load_config("configs/data/local.yaml", [*as_overrides(SETTINGS), *parser.parse_args().overrides])
     with served(config):
-        run(config, ["queries", "trajectories", "inspect"])
-        build = Build(config)
+        build = run(config, ["queries", "trajectories", "inspect"])
     tested = [query for name in ("test", "rl") for query in read_queries(QUICKSTART / f"{name}_queries.jsonl")]
     taken = {same_query(query.query) for query in tested}
     passed = (case.trajectory for case in map(Inspected.from_record, read_jsonl(build.path("inspected.jsonl"))) if case.passed)

@@ -58,14 +58,8 @@ class Build:
 
     def engines(self, llm: LLMConfig, kind: type[ApiRolloutEngine] = ApiRolloutEngine) -> dict[str, Any]:
         """By language, a model with the run's tools and budgets."""
-        config = self.config
-        world = {"actions": config.environment.actions, "most_instances": config.environment.instances}
-
-        def engine(language: str) -> ApiRolloutEngine:
-            make = environment_maker(config.environment, language, self.client, config.judge)
-            return kind(llm, self.client, make, config.rollout, language, **world)
-
-        return {language: engine(language) for language in self.languages}
+        make = partial(environment_maker, self.config.environment, client=self.client, limits=self.config.judge)
+        return {language: kind.from_config(self.config, llm, self.client, make(language), language) for language in self.languages}
 
     @property
     def split_of(self) -> dict[str, list[Query]]:

@@ -63,12 +63,11 @@ def of_inspection(build: BuildConfig, trajectories: Sequence[Trajectory], prompt
     """All of them, and what is rewritten, a last turn or two, and inspected again."""
     whole, left = Estimate(), float(len(trajectories))
     length = sum(tokens_of(trajectory.messages) for trajectory in trajectories) / max(len(trajectories), 1)
-    rewriter = build.rewriter if build.rewriter.name == "llm" else build.teacher
     for number in range(build.rounds + 1):
         whole += of_calls(build.inspector, round(left), prompt + length, 3 * FINDING_TOKENS)
         left *= FAILING
         if number < build.rounds:
-            whole += of_calls(rewriter, round(2 * left), prompt + length, TURN_TOKENS)
+            whole += of_calls(build.who_rewrites, round(2 * left), prompt + length, TURN_TOKENS)
     return whole
 
 

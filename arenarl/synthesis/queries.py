@@ -177,8 +177,3 @@ class QueryDrawer:
 
     async def _ask(self, llm: LLMConfig, messages: list[Message], reply_type: type[BaseModel], language: str, repeat: int = 0) -> Any:
         return await self.client.ask(llm, messages, reply_type, again(language), repeat, about=reply_type.__name__)
-
-
-def held_queries(drawn: Sequence[Drawn]) -> list[tuple[Query, bool]]:
-    """Each with whether it was written for the test split."""
-    return [(one.query, one.origin == TEST_SEED) for one in drawn]

@@ -26,7 +26,7 @@ from arenarl.system.atomic_files import hash_files, read_json, write_json
 from arenarl.system.database import json_hash
 from arenarl.system.errors import UserError
 from arenarl.system.progress import say
-from arenarl.trajectory import Trajectory, read_jsonl, write_jsonl
+from arenarl.trajectory import Query, Trajectory, read_jsonl, write_jsonl
 
 SPLIT_FILES = ("test_queries", "test_baselines", "rl_queries", "sft")
 FROZEN = SPLIT_FILES[:2]
@@ -49,7 +49,7 @@ class Stage:
         return {path.stem: hash_files([path]) for path in paths} if all(path.is_file() for path in paths) else None
 
 
-def run(config: Config, wanted: Sequence[str]) -> None:
+def run(config: Config, wanted: Sequence[str]) -> Build:
     """Run these stages, in their order."""
     build = Build(config)
     made_by = json_hash([_settings(config), hash_files(Path(path) for path in (build.build.seeds, build.build.test_seeds) if path)])
@@ -65,6 +65,7 @@ def run(config: Config, wanted: Sequence[str]) -> None:
         else:
             record = _run_stage(build, name, stage, made_by)
         made_by = json_hash([made_by, record and record["files"]])
+    return build
 
 
 def _run_stage(build: Build, name: str, stage: Stage, made_by: str) -> dict[str, Any]:
@@ -112,9 +113,9 @@ def inspect_trajectories(build: Build) -> dict[str, Any]:
     config = build.config
     by_id = {query.query_id: query for query in build.split_of["sft"]}
     cases = [Inspected(by_id[record["query_id"]], Trajectory.from_record(record)) for record in read_jsonl(build.path("trajectories.jsonl"))]
-    rewriter = build.build.rewriter if build.build.rewriter.name == "llm" else build.build.teacher
     inspector = Inspector(build.build.inspector, build.client, build.domain, build.tools)
-    inspect(cases, inspector, build.engines(rewriter, RewritingEngine), build.build.rounds, config.rollout.temperature, config.data.seed)
+    engines = build.engines(build.build.who_rewrites, RewritingEngine)
+    inspect(cases, inspector, engines, build.build.rounds, config.rollout.temperature, config.data.seed)
     build.client.check()
     write_jsonl(build.path("inspected.jsonl"), (case.to_record() for case in cases))
     reasons = Counter(problem.rule for case in cases if not case.passed for problem in case.rounds[-1])
@@ -154,16 +155,15 @@ def split(build: Build) -> dict[str, Any]:
 
 def _write_splits(folder: Path, files: Mapping[str, Sequence[Any]]) -> dict[str, str]:
     """Write them, and their hashes last. Raises UserError if test queries or baselines that are there would change."""
-    before = read_json(folder / BUILT) or {}
+    paths, before = {name: folder / f"{name}.jsonl" for name in files}, read_json(folder / BUILT) or {}
+    for name in FROZEN:
+        records = [asdict(record) if isinstance(record, Query) else record for record in files[name]]
+        if name in before and paths[name].is_file() and list(read_jsonl(paths[name])) != records:
+            raise UserError(f"{paths[name]} is frozen, and these settings make another; delete {folder}, or name another data.folder")
     folder.mkdir(parents=True, exist_ok=True)
     for name, records in files.items():
-        path = folder / f"{name}.jsonl"
-        kept = path.read_bytes() if name in FROZEN and name in before and path.is_file() else None
-        write_jsonl(path, records)
-        if kept is not None and path.read_bytes() != kept:
-            path.write_bytes(kept)
-            raise UserError(f"{path} is frozen, and these settings make another; delete {folder}, or name another data.folder")
-    hashes = {name: hash_files([folder / f"{name}.jsonl"]) for name in files}
+        write_jsonl(paths[name], records)
+    hashes = {name: hash_files([path]) for name, path in paths.items()}
     write_json(folder / BUILT, hashes)
     return hashes
 
