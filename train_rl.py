@@ -39,6 +39,7 @@ def main() -> None:
     from arenarl.run.timing import timed
     from arenarl.run.tracking import start_tracking
     from arenarl.run.weights import keep_start
+    from arenarl.training.bookkeeping import Bookkeeping
     from arenarl.training.queries import refuse_other_pass_rates, training_queries
     from arenarl.training.rewarding import Arena
     from arenarl.training.trl_adapter import make_trainer, saved_if_stopped
@@ -83,20 +84,20 @@ def main() -> None:
 
     # rewards → advantages → the clipped step (Eqs. 7 and 8)
     start_tracking(config, folder)
+    bookkeeping = Bookkeeping(config, arena, engine, examine, folder, client, watcher)
     with timed(folder, "rl") as stopwatch:
         if config.rl.method != "online":
             from arenarl.training.offline import Rounds
 
-            Rounds(config, folder, engine, arena, curve.record, stopwatch, bar, watcher).train(start, queries)
+            Rounds(config, engine, arena, bookkeeping, curve.record, stopwatch, bar).train(start, queries)
             return
-        trainer = make_trainer(config, folder, start, queries, engine, arena, examine, client, curve.record, curve.has_point, watcher)
+        trainer = make_trainer(config, start, queries, engine, arena, bookkeeping, curve.record, curve.has_point)
         trainer.add_callback(Survival(stopwatch))
         bar.attach(trainer)
         print_estimate(config, "rl")
-        with saved_if_stopped(trainer, client):
+        with saved_if_stopped(trainer):
             trainer.train(resume_from_checkpoint=last_checkpoint(folder))
-            if watcher:
-                watcher.close()
+            bookkeeping.finish()
         save_policy(trainer, folder)
 
 

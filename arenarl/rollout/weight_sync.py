@@ -1,6 +1,6 @@
 """The trainer's weights to vLLM, after every update, and the check that they arrived.
 
-Beside `trl_adapter` the only module that knows TRL's insides: its `VLLMGeneration` walks the weights, gathering them under ZeRO-3, and
+Beside `training` the only place that knows TRL's insides: its `VLLMGeneration` walks the weights, gathering them under ZeRO-3, and
 loads them into an engine of the same process. What TRL leaves to vLLM when it opens an engine itself (the dtype: vLLM takes bfloat16 for
 float32 weights), how it reaches a server (by NCCL; here also by a disk) and how it merges LoRA (in place, which leaves its roundings in the
 frozen weights) is replaced here, through the methods it has for that.

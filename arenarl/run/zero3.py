@@ -1,7 +1,7 @@
 """DeepSpeed for SFT and RL: what is refused before training starts, and how its processes find each other.
 
 ZeRO-3 shares parameters, gradients and optimizer states over the processes (Appendix A); the trainers do the rest. Rollouts gather the
-weights once a phase (trl_adapter.generating), and what is saved is the whole model.
+weights once a phase (trainer_hooks.generating), and what is saved is the whole model.
 """
 
 import importlib

@@ -54,9 +54,10 @@ from arenarl.studies.scripted_policy import SHAPES, Script, build_policy
 from arenarl.system.errors import UserError, guarded
 from arenarl.system.seeds import stable_seed
 from arenarl.training import trl_adapter as adapter
+from arenarl.training.bookkeeping import Bookkeeping
 from arenarl.training.own_tokens import OwnTokensTrainer
 from arenarl.training.rewarding import Arena
-from arenarl.training.step_records import outcome_metrics
+from arenarl.training.trainer_hooks import TrainerHooks
 from arenarl.trajectory import Query, Trajectory, prompt_messages
 
 TURNS = 8  # of the second measurement, at most
@@ -114,20 +115,21 @@ class Bench:
             ask: called with the step's judging, before our reward function is.
         """
         config = deepcopy(self.config)
-        config.rl.steps, config.rl.learning_rate, config.wandb.mode = steps, 0.0, "disabled"
+        config.rl.steps, config.rl.learning_rate, config.rl.eval_steps, config.wandb.mode = steps, 0.0, 0, "disabled"
         config.rollout.max_turns, config.rollout.max_turn_tokens = turns, turn_tokens
         config.rollout.max_tokens = turn_tokens if turns == 1 else 4 * turns * turn_tokens  # observations included
         tools = make_environment(config.environment, config.data.language)
         engine = make_engine(config, self.tokenizer, lambda: tools)
         engine.generator.generate = Script(self.tokenizer, engine.generator.generate, turns)
         arena = Arena(judge, config.reward, config.tournament, config.group_stage, Verifier(config.judge.verifier, None), config.seed)
-        reward = adapter.reward_function(arena, lambda *of: outcome_metrics(*of, self.examine), lambda *of: None, config)
+        hooks = TrainerHooks(config, self.queries, engine, arena, Bookkeeping(config, arena, engine, self.examine, self.folder))
+        (reward,) = hooks.reward_functions
 
-        def reward_or_at_once(prompts, completions, **given: Any) -> list[float]:
-            if "judging" not in given:  # TRL's own step
+        def reward_or_at_once(prompts: list, **given: Any) -> list[float]:
+            if trainer.rollout_func is None:  # TRL's own step
                 return [float(row % 2) for row in range(len(prompts))]
-            ask(given["judging"][0])
-            return reward(prompts, completions, **given)
+            ask(hooks.judging)
+            return reward(**given)
 
         arguments = adapter.grpo_arguments(config, self.folder / "trainer", 1, use_cpu=not torch.cuda.is_available())
         arguments.save_strategy = SaveStrategy.NO
@@ -136,7 +138,7 @@ class Bench:
             args=arguments,
             train_dataset=Dataset.from_dict({"prompt": prompts}),
             processing_class=self.tokenizer,
-            rollout_func=adapter.rollout_function(engine, arena, self.queries, config),
+            rollout_func=hooks.roll_out,
             reward_funcs=reward_or_at_once,
             callbacks=callbacks,
             peft_config=lora_config(config.policy.lora_rank),

@@ -9,6 +9,7 @@ of online RL do. Trajectories stay the tokens that the policy chose, with their 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -29,13 +30,13 @@ from arenarl.system.atomic_files import write_json
 from arenarl.system.errors import UserError
 from arenarl.system.progress import process_count, say
 from arenarl.system.seeds import stable_seed
+from arenarl.tournament.mixed_model import JudgeVariances
+from arenarl.training.bookkeeping import Bookkeeping
 from arenarl.training.judging import IncomingGroup
 from arenarl.training.outcome import GroupOutcome
 from arenarl.training.rewarding import Arena
 from arenarl.training.sft_data import IGNORED
-from arenarl.training.step_records import outcome_metrics
 from arenarl.training.trl_adapter import prompt_dataset
-from arenarl.training.watching import Watcher
 from arenarl.trajectory import Query, RolloutGroup, append_step, read_jsonl
 
 if TYPE_CHECKING:
@@ -77,13 +78,16 @@ class Rounds:
     """Trains `start`, in RL's folder; `curve(step)` evaluates what the engine generates with, as during online RL."""
 
     config: Config
-    folder: Path
     engine: RolloutEngine
     arena: Arena
+    bookkeeping: Bookkeeping
     curve: Callable[[int], None]
     stopwatch: Stopwatch
     bar: TrainingBar
-    watcher: Watcher | None = None
+
+    @property
+    def folder(self) -> Path:
+        return self.bookkeeping.folder
 
     def train(self, start: str, queries: Sequence[Query]) -> None:
         """All rounds that are not done yet. Raises UserError if a round finds nothing to train on."""
@@ -104,8 +108,7 @@ class Rounds:
             self._fit(start if rl.method == "agentevol" else policy, examples, place, self.folder if is_last else place / "policy")
             policy = str(self.folder if is_last else place / "policy")
         self._evaluate(policy, len(steps))
-        if self.watcher:
-            self.watcher.close()
+        self.bookkeeping.finish()
 
     def _collect(self, path: Path, policy: str, steps: dict[int, list[Query]]) -> list[Example]:
         """What the groups of these steps give to train on; steps that are in the file are not rolled out again. To be called on all processes."""
@@ -115,20 +118,17 @@ class Rounds:
             self.engine.generator.model = load_to_generate(policy, self.config.policy.dtype)
             if self.config.rl.eval_steps and not done:
                 self.curve(min(steps))
+        if done:
+            self.arena.variances = JudgeVariances.from_dict(done[max(done)]["variances"])
         for step in missing:
             groups = self.engine.roll_out_groups(own_share(steps[step]), stable_seed(self.config.seed, step), self.config.turns.at(step))
-            outcomes, watched = self.arena.reward_groups(groups), {}
-            if self.watcher:
-                incoming = [IncomingGroup.of(group) for group in groups]
-                self.watcher.begin(step, incoming)
-                watched = self.watcher.look(step, incoming, outcomes)
+            incoming = [IncomingGroup.of(group) for group in groups]
+            self.bookkeeping.begin(step, incoming)
+            outcomes = self.arena.reward_groups(groups)
+            metrics = gather_object([self.bookkeeping.close(step, incoming, groups, outcomes)])
+            log(_means(metrics), step)
             examples = [example for group, outcome in zip(groups, outcomes, strict=True) for example in self._examples(group, outcome)]
-            learned = gather_object([(outcome.scored_calls, outcome.tally) for outcome in outcomes])
-            self.arena.learn(self.config.rollout.group_size, [calls for calls, _ in learned])
-            self.arena.count([tally for _, tally in learned])
-            metrics = outcome_metrics(groups, outcomes, None) | watched
-            log({name: sum(values) / len(values) for name, values in metrics.items() if values}, step)
-            done[step] = {"examples": gather_object(examples)}
+            done[step] = {"examples": gather_object(examples), "variances": self.arena.variances.to_dict()}
             if PartialState().is_main_process:
                 append_step(path, step, [{"step": step, **done[step]}])
                 self.stopwatch.lap()
@@ -159,6 +159,13 @@ class Rounds:
         if self.config.rl.eval_steps:
             self.engine.generator.model = load_to_generate(policy, self.config.policy.dtype)
             self.curve(step)
+
+
+def _means(of_processes: Sequence[dict[str, list[float]]]) -> dict[str, float]:
+    """Of metrics, each given as the values whose mean it is."""
+    names = dict.fromkeys(name for metrics in of_processes for name in metrics)
+    values = {name: [value for metrics in of_processes for value in metrics.get(name, [])] for name in names}
+    return {name: fmean(of_all) for name, of_all in values.items() if of_all}
 
 
 def _arguments(config: Config, place: Path) -> dict[str, Any]:

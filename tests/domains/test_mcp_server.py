@@ -11,7 +11,7 @@ pytest.importorskip("mcp", reason="the SDK mcp is not installed: pip install mcp
 
 from mcp import Client, StdioServerParameters  # noqa: E402
 from mcp_servers import maker_of, serving_http  # noqa: E402
-from parts import arena_of, trainer_judge_of  # noqa: E402
+from parts import KeptSteps, arena_of, trainer_judge_of  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
 
 from arenarl.config.load import load_config  # noqa: E402
@@ -109,19 +109,12 @@ def train(policy_path, tokenizer, taught, tmp_path_factory):
     def train(make):
         folder = tmp_path_factory.mktemp("rl")
         engine = RolloutEngine(Playback(tokenizer), tokenizer, make, config.rollout, schemas_in_prompt=False)
-        arena, kept = arena_of(config, trainer_judge_of(config)), []
-        rewarded = arena._reward
-
-        async def keep(incoming):
-            outcome = await rewarded(incoming)
-            kept.extend((await incoming.complete()).trajectories)
-            return outcome
-
-        arena._reward = keep
-        queries = [one.query for one in taught[:6]]
-        trainer = make_trainer(config, folder, policy_path, queries, engine, arena, None, None, lambda step: None, lambda step: True)
+        arena, queries = arena_of(config, trainer_judge_of(config)), [one.query for one in taught[:6]]
+        books = KeptSteps(config, arena, engine, None, folder)
+        trainer = make_trainer(config, policy_path, queries, engine, arena, books, lambda step: None, lambda step: True)
         trainer.train()
         trainer.save_model(str(folder / "policy"))
+        kept = [trajectory for step in books.groups for group in step for trajectory in group.trajectories]
         assert trainer.state.global_step == 3 and len(kept) == 24
         logged = [entry for entry in trainer.state.log_history if "loss" in entry]
         return kept, load_file(folder / "policy" / "model.safetensors"), logged
@@ -136,11 +129,6 @@ def trained_here(train):
     return train(lambda: ours)
 
 
-def in_order(trajectories):
-    """Groups are rewarded as they come."""
-    return sorted((one.query_id, str(one.messages)) for one in trajectories)
-
-
 @pytest.mark.slow(seconds=10)
 @pytest.mark.parametrize("reached", [in_a_pipe, over_http])
 def test_rl_with_the_tools_of_a_server_is_rl_with_those_in_this_process(reached, train, trained_here, tmp_path, monkeypatch):
@@ -150,6 +138,6 @@ def test_rl_with_the_tools_of_a_server_is_rl_with_those_in_this_process(reached,
         entry = MCPServerConfig(url=server) if isinstance(server, str) else MCPServerConfig(command=[server.command, *server.args])
         trajectories, weights, logged = train(maker_of(entry, store=tmp_path / "replies.sqlite"))
     assert all(one.valid and one.meta["tool_calls"] == 2 for one in trajectories)
-    assert in_order(trajectories) == in_order(trained_here[0])
+    assert [one.messages for one in trajectories] == [one.messages for one in trained_here[0]]
     assert all(weight.equal(trained_here[1][name]) for name, weight in weights.items())
     assert logged[-1]["mcp/hit_rate"] > 0.5 and logged[0]["mcp/call_s"] > 0

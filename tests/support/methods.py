@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from parts import arena_of
+from parts import KeptSteps, arena_of
 from trl import GRPOTrainer
 
 from arenarl.config.load import load_config
@@ -16,6 +16,7 @@ from arenarl.rollout.engine import RolloutEngine
 from arenarl.rollout.generation import GeneratedTurn
 from arenarl.rollout.policy import lora_config
 from arenarl.training import trl_adapter as adapter
+from arenarl.training.trainer_hooks import TrainerHooks
 from arenarl.trajectory import Query
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -77,24 +78,26 @@ class Method:
         self.initial = model  # which nobody trains
         self.config = load_config(ROOT / "configs" / f"{name}.yaml", [*TINY, *overrides])
         engine = RolloutEngine(Playback(tokenizer), tokenizer, lambda: compact, self.config.rollout, schemas_in_prompt=False)
-        arena, self.outcomes = arena_of(self.config, Scorer(scores)), []
+        arena = arena_of(self.config, Scorer(scores))
+        self.books = KeptSteps(self.config, arena, engine, None, folder)
+        hooks = TrainerHooks(self.config, QUERIES, engine, arena, self.books)
         clock = adapter.EveryFewSteps(0, engine, act=lambda step: None)
         self.trainer = (adapter.trainer_class(self.config) if ours else GRPOTrainer)(
             model=policy_path,
             args=adapter.grpo_arguments(self.config, folder, processes=1, use_cpu=True),
             train_dataset=adapter.prompt_dataset(QUERIES, self.config),
             processing_class=tokenizer,
-            rollout_func=adapter.rollout_function(engine, arena, QUERIES, self.config),
-            reward_funcs=adapter.reward_functions(arena, self._log, lambda *step: None, self.config),
+            rollout_func=hooks.roll_out,
+            reward_funcs=hooks.reward_functions,
             callbacks=[clock],
             peft_config=lora_config(self.config.policy.lora_rank),
         )
         clock.trainer = self.trainer
         self.trainer.current_gradient_accumulation_steps = 1  # set by `train` otherwise
 
-    def _log(self, groups, outcomes):
-        self.outcomes += outcomes
-        return {}
+    @property
+    def outcomes(self):
+        return [outcome for step in self.books.outcomes for outcome in step]
 
     def roll_out(self):
         self.trainer.model.train()

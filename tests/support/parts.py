@@ -4,6 +4,7 @@ from arenarl.domains.domain import Domain, make_domain
 from arenarl.judges.factory import make_judge
 from arenarl.judges.judge import make_examiner
 from arenarl.judges.verifier import Verifier
+from arenarl.training.bookkeeping import Bookkeeping
 from arenarl.training.queries import training_queries
 from arenarl.training.rewarding import Arena
 
@@ -32,3 +33,16 @@ def arena_of(config, judge, client=None):
 
 def training_queries_of(config):
     return training_queries(domain_of(config), config.rl, config.reward.name, config.pass_rates)
+
+
+class KeptSteps(Bookkeeping):
+    """The books, and of every step its groups and outcomes."""
+
+    def __init__(self, *given):
+        super().__init__(*given)
+        self.groups, self.outcomes = [], []
+
+    def close(self, step, incoming, groups, outcomes):
+        self.groups.append(groups)
+        self.outcomes.append(outcomes)
+        return super().close(step, incoming, groups, outcomes)

@@ -23,7 +23,8 @@ from arenarl.rollout.policy import load_tokenizer
 from arenarl.system.atomic_files import write_json
 from arenarl.system.errors import guarded
 from arenarl.training import trl_adapter as adapter
-from arenarl.training.step_records import group_records, outcome_metrics
+from arenarl.training.bookkeeping import Bookkeeping
+from arenarl.training.trainer_hooks import TrainerHooks
 from arenarl.trajectory import RolloutGroup, Trajectory, read_jsonl, read_queries
 
 METHODS = {
@@ -38,8 +39,8 @@ SEARCH = '<think>\nlook\n</think>\n\n<tool_call>\n{"name": "universal_search", "
 class Recorded:
     """In the place of the rollout engine: trajectories from a file."""
 
-    def __init__(self, path):
-        self.generator = SimpleNamespace(model=None)
+    def __init__(self, path, tokenizer):
+        self.generator, self.tokenizer = SimpleNamespace(model=None), tokenizer
         self.trajectories = {}
         for record in read_jsonl(path):
             self.trajectories.setdefault(record["query_id"], []).append(Trajectory(**record))
@@ -49,6 +50,9 @@ class Recorded:
         for index, trajectory in enumerate(trajectory for group in groups for trajectory in group.trajectories):
             tick(index, trajectory)
         return groups
+
+    def tool_metrics(self):
+        return {}
 
 
 class Ragged(TransformersGenerator):
@@ -92,23 +96,19 @@ def config_of(deepspeed, **keys):
 
 def train(folder, target, config, engine, act=None):
     """Two steps; leaves the policy, its rewards and advantages, what was logged, and the groups that were kept."""
+    target.mkdir(parents=True, exist_ok=True)
     queries = read_queries(folder / "queries.jsonl")
     examine = examiner_of(config)
     arena = arena_of(config, trainer_judge_of(config, examine=examine))
-    kept = []
+    hooks = TrainerHooks(config, queries, engine, arena, Bookkeeping(config, arena, engine, examine, target))
     curve = adapter.EveryFewSteps(1 if act else 0, engine, act)
     curve.trainer = trainer = adapter.trainer_class(config)(
         model=str(folder / "policy"),
         args=adapter.grpo_arguments(config, target, PROCESSES, use_cpu=True),
         train_dataset=adapter.prompt_dataset(queries, config),
-        processing_class=load_tokenizer(str(folder / "policy")),
-        rollout_func=adapter.rollout_function(engine, arena, queries, config),
-        reward_funcs=adapter.reward_function(
-            arena,
-            lambda groups, outcomes: outcome_metrics(groups, outcomes, examine),
-            lambda step, groups, outcomes: kept.append(group_records(step, groups, outcomes, examine)),
-            config,
-        ),
+        processing_class=engine.tokenizer,
+        rollout_func=hooks.roll_out,
+        reward_funcs=hooks.reward_functions,
         callbacks=[curve],
     )
     advantages = kept_advantages(trainer)
@@ -116,17 +116,20 @@ def train(folder, target, config, engine, act=None):
     held = gather_object([sum(parameter.numel() for parameter in trainer.model.parameters())])
     trainer.save_model(str(target))
     if trainer.is_world_process_zero():
+        groups = list(read_jsonl(target / "groups.jsonl"))
+        kept = [[group for group in groups if group["step"] == step] for step in range(config.rl.steps)]
         came_from = {"advantages": advantages, "kept": kept, "log": trainer.state.log_history, "weights_held": held}
         write_json(target / "came_from.json", came_from)
 
 
 def main():
     folder, layout, deepspeed = Path(sys.argv[1]), sys.argv[2], (sys.argv[3:] or [None])[0]
+    tokenizer = load_tokenizer(str(folder / "policy"))
     for method, keys in (METHODS if deepspeed else METHODS | {"ppo": PPO}).items():
-        train(folder, folder / layout / method, config_of(deepspeed, **keys), Recorded(folder / "recorded.jsonl"))
+        train(folder, folder / layout / method, config_of(deepspeed, **keys), Recorded(folder / "recorded.jsonl", tokenizer))
     if PROCESSES == 1:
         return
-    config, tokenizer, query = config_of(deepspeed), load_tokenizer(str(folder / "policy")), read_queries(folder / "queries.jsonl")[0]
+    config, query = config_of(deepspeed), read_queries(folder / "queries.jsonl")[0]
     environment = make_environment(config.environment, config.data.language)
     engine = RolloutEngine(Ragged(tokenizer, TURNS[int(os.environ["RANK"])]), tokenizer, lambda: environment, config.rollout, False)
     train(folder, folder / layout / "ragged", config, engine, lambda step: engine.roll_out([Attempt(query, 0.0, seed=step)]))

@@ -128,7 +128,8 @@ def test_every_logged_metric_is_explained():
     names |= set(arena.judge_metrics()) | set(TRAVEL)
     names |= set(watch_metrics([], Usage()))
     names |= set(Parity(0.0, 0.0, 1.0).metrics)
-    for module in ("training/trl_adapter.py", "llm/client.py", "domains/research/search.py", "rollout/mcp_environment.py"):
+    ours = ("training/trl_adapter.py", "training/trainer_hooks.py", "training/bookkeeping.py")
+    for module in (*ours, "llm/client.py", "domains/research/search.py", "rollout/mcp_environment.py"):
         names |= set(re.findall(r'"((?:time|rollout|judge|search|mcp)/\w+)"', (ROOT / "arenarl" / module).read_text(encoding="utf-8")))
     assert {"search/hit_rate", "mcp/hit_rate"} < names
     assert [name for name in sorted(names | metrics.COMMON) if f"`{name}`" not in explained] == []

@@ -20,7 +20,8 @@ from arenarl.rollout.engine import RolloutEngine
 from arenarl.rollout.generation import GeneratedTurn
 from arenarl.tournament.play import play_tournament
 from arenarl.tournament.topologies import TOPOLOGIES
-from arenarl.training import trl_adapter as adapter
+from arenarl.training import trainer_hooks
+from arenarl.training.bookkeeping import Bookkeeping, stop_together
 from arenarl.training.judging import EarlyCalls, IncomingGroup, Judging, sure_calls
 from arenarl.trajectory import RolloutGroup
 
@@ -54,8 +55,7 @@ class Watched(EmbeddedJudge):
 def groups_of(rng, size=6):
     """A group of each query, with invalid and identical trajectories."""
     return [
-        RolloutGroup(query, [attempt(float(rng.randrange(10)), rng.choice(["answer"] * 4 + ["max_turns"])) for _ in range(size)])
-        for query in QUERIES
+        RolloutGroup(query, [attempt(float(rng.randrange(10)), rng.choice(["answer"] * 4 + ["max_turns"])) for _ in range(size)]) for query in QUERIES
     ]
 
 
@@ -145,7 +145,7 @@ class TwoThenNone:
 class Stopping:
     """The way to LLMs, of a run that is to stop once it was looked at."""
 
-    looks = 0
+    looks, stop_reason = 0, None
 
     def check(self):
         self.looks += 1
@@ -153,14 +153,15 @@ class Stopping:
             raise RunStopped("no reply from the judge")
 
 
-def roll_out(config, arena, tokenizer, compact, monkeypatch, generator, client=None):
-    monkeypatch.setattr(adapter, "generating", lambda engine, trainer: nullcontext())
+def roll_out(config, arena, tokenizer, compact, folder, monkeypatch, generator, client=None):
+    monkeypatch.setattr(trainer_hooks, "generating", lambda engine, trainer: nullcontext())
     engine = RolloutEngine(generator, tokenizer, lambda: compact, config.rollout, schemas_in_prompt=False)
     trainer = type("Trainer", (), {"state": type("State", (), {"global_step": 0})})
-    return adapter.rollout_function(engine, arena, QUERIES, config, client)([QUERY.query_id] * 8, trainer)
+    hooks = trainer_hooks.TrainerHooks(config, QUERIES, engine, arena, Bookkeeping(config, arena, engine, None, folder, client))
+    return hooks.roll_out([QUERY.query_id] * 8, trainer)
 
 
-def test_a_rollout_whose_judging_broke_ends_with_the_next_trajectory(tokenizer, compact, monkeypatch):
+def test_a_rollout_whose_judging_broke_ends_with_the_next_trajectory(tokenizer, compact, tmp_path, monkeypatch):
     config = config_of("pointwise_answer")
     config.rollout = RolloutConfig(group_size=8, max_tokens=200)
     arena, judgings, ended = arena_of(config, Broken(JudgeConfig(), truth_of, 0)), [], []
@@ -168,24 +169,24 @@ def test_a_rollout_whose_judging_broke_ends_with_the_next_trajectory(tokenizer, 
     arena.begin = lambda *arguments: judgings.append(begin(*arguments)) or judgings[0]
     monkeypatch.setattr(IncomingGroup, "hand_over", lambda *of, hand_over=IncomingGroup.hand_over: ended.append(of) or hand_over(*of))
     with pytest.raises(LookupError, match="the judge is broken"):
-        roll_out(config, arena, tokenizer, compact, monkeypatch, TwoThenNone(tokenizer, lambda: judgings[0]._outcomes.done()))
+        roll_out(config, arena, tokenizer, compact, tmp_path, monkeypatch, TwoThenNone(tokenizer, lambda: judgings[0]._outcomes.done()))
     assert len(ended) == 2
 
 
-def test_a_rollout_whose_llm_calls_are_to_stop_ends_with_the_next_trajectory(tokenizer, compact, monkeypatch):
+def test_a_rollout_whose_llm_calls_are_to_stop_ends_with_the_next_trajectory(tokenizer, compact, tmp_path, monkeypatch):
     config = config_of("tournament", "swiss")
     config.rollout = RolloutConfig(group_size=8, max_tokens=200)
     client = Stopping()
     arena = arena_of(config, EmbeddedJudge(JudgeConfig(), truth_of, 0), client)
     with pytest.raises(RunStopped, match="no reply from the judge"):
-        roll_out(config, arena, tokenizer, compact, monkeypatch, TwoThenNone(tokenizer, lambda: True), client)
+        roll_out(config, arena, tokenizer, compact, tmp_path, monkeypatch, TwoThenNone(tokenizer, lambda: True), client)
     assert client.looks == 2
 
 
 def test_a_stop_of_one_process_is_one_of_all():
-    adapter.stop_together([None, None])
+    stop_together([None, None])
     with pytest.raises(RunStopped, match="used up"):
-        adapter.stop_together([None, "used up"])
+        stop_together([None, "used up"])
 
 
 def test_busy_seconds_count_overlapping_calls_once_and_end_where_waiting_begins():

@@ -5,7 +5,7 @@ import json
 import psutil
 import pytest
 import torch
-from scripts import CONFIG, differ, run_well, start, weights
+from scripts import CONFIG, ROOT, differ, run, run_well, start, weights
 
 from arenarl.config.load import load_config
 from arenarl.config.schema import Config
@@ -121,3 +121,28 @@ def test_rounds_that_are_killed_end_as_unbroken_ones_do(pipeline, tmp_path, meth
         assert files[0].read_bytes() == files[1].read_bytes() and files[0].read_bytes().count(b"\n") == 2
     curves = [[json.loads(line) for line in (folder / f"runs/{method}/rl/curve.jsonl").read_text().splitlines()] for folder in (whole, broken)]
     assert curves[0] == curves[1] and [point["step"] for point in curves[0]] == [0, 2, 4]
+
+
+@pytest.mark.slow(seconds=60)
+def test_rounds_whose_calls_are_used_up_stop_and_keep_no_step_without_verdicts(pipeline, tmp_path):
+    from arenarl.judges.server import free_port, running_server
+
+    data, port = pipeline[0] / "data", free_port()
+    judge = (ROOT / "configs/judges/local_server.yaml").read_text(encoding="utf-8").replace("8765", str(port))
+    (tmp_path / "judge.yaml").write_text(judge, encoding="utf-8")
+    options = {
+        "name": "dpo", "rl__init": str(pipeline[0] / "runs/tiny/sft"), "data__folder": str(data), "rl__method": "dpo", "rl__rounds": 1,
+        "rl__steps": 3, "rl__batch_size": 2, "rl__micro_batch_size": 1, "rl__eval_steps": 1, "rl__eval_queries": 1,
+        "judge__train": {"base": "judge.yaml"},
+    }  # fmt: skip
+    rl = tmp_path / "runs/dpo/rl"
+    with running_server(CONFIG, [f"data.folder={data}"], port):
+        stopped = run(tmp_path, "train_rl.py", **options, judge__max_calls=45)
+        assert stopped.returncode == 2 and "judge.max_calls=45 is used up: dpo has paid for 45 calls" in stopped.stderr
+        before = (rl / "round1/examples.jsonl").read_text()
+        run_well(tmp_path, "train_rl.py", **options)
+    after = (rl / "round1/examples.jsonl").read_text()
+    assert after.startswith(before) and (before.count("\n"), after.count("\n")) == (1, 3)
+    groups = [json.loads(line) for line in (rl / "groups.jsonl").read_text().splitlines()]
+    assert {group["step"] for group in groups} == {0, 1, 2}
+    assert all(call["scores"] for group in groups for match in group["ranking"]["matches"] for call in match["calls"])

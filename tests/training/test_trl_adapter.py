@@ -1,11 +1,12 @@
 """What TRL does with our rollouts and rewards: a real GRPOTrainer takes steps on a tiny random policy and is looked at inside."""
 
 import asyncio
+import json
 import threading
 
 import numpy as np
 import pytest
-from parts import arena_of
+from parts import KeptSteps, arena_of
 from trl import GRPOTrainer
 
 from arenarl.config.schema import Config
@@ -19,7 +20,10 @@ from arenarl.rollout.generation import GeneratedTurn
 from arenarl.system.errors import UserError
 from arenarl.tournament.mixed_model import JudgeVariances
 from arenarl.training import trl_adapter as adapter
+from arenarl.training.bookkeeping import Bookkeeping
 from arenarl.training.rewards import standardize
+from arenarl.training.step_records import group_records
+from arenarl.training.trainer_hooks import TrainerHooks
 from arenarl.training.watching import Watcher
 from arenarl.trajectory import Query, read_jsonl
 
@@ -122,21 +126,28 @@ class Steps:
     """Two optimizer steps: the trainer, and for each step its groups and outcomes."""
 
     def __init__(
-        self, policy_path, tokenizer, compact, folder, silent_on=(), resume=None, topology=TOPOLOGY, judge=None, points=None, client=None,
-        watcher=None, **overrides
+        self,
+        policy_path,
+        tokenizer,
+        compact,
+        folder,
+        silent_on=(),
+        resume=None,
+        topology=TOPOLOGY,
+        judge=None,
+        points=None,
+        client=None,
+        watcher=None,
+        **overrides,
     ):
         self.config = config_of(**overrides)
-        self.config.tournament.topology = topology
-        self.groups, self.outcomes, self.kept = [], [], []
+        self.config.tournament.topology, self.folder = topology, folder
         engine = RolloutEngine(Playback(tokenizer), tokenizer, lambda: compact, self.config.rollout, schemas_in_prompt=False)
 
         self.arena = arena_of(self.config, judge or ByNumber(silent_on))
-
-        def log(groups, outcomes):
-            self.groups.append(groups)
-            self.outcomes.append(outcomes)
-            return {"judge/calls_per_group": [6.0, 8.0]}
-
+        books = KeptSteps(self.config, self.arena, engine, None, folder, client, watcher)
+        self.groups, self.outcomes = books.groups, books.outcomes
+        hooks = TrainerHooks(self.config, QUERIES, engine, self.arena, books)
         act, has_acted = (points.act, points.has_acted) if points else (lambda step: None, lambda step: True)
         clock = adapter.EveryFewSteps(self.config.rl.eval_steps if points else 0, engine, act, has_acted)
         self.trainer = Recorder(
@@ -144,15 +155,16 @@ class Steps:
             args=adapter.grpo_arguments(self.config, folder, processes=1, use_cpu=True),
             train_dataset=adapter.prompt_dataset(QUERIES, self.config),
             processing_class=tokenizer,
-            rollout_func=adapter.rollout_function(engine, self.arena, QUERIES, self.config, client, watcher),
-            reward_funcs=adapter.reward_function(self.arena, log, lambda *step: self.kept.append(step), self.config, client, watcher=watcher),
+            rollout_func=hooks.roll_out,
+            reward_funcs=hooks.reward_functions,
             callbacks=[clock, adapter.KeptWithCheckpoint(self.arena)],
         )
         clock.trainer = self.trainer
         if judge:
             self.trainer.on_reference = judge.may_judge.set
-        with adapter.saved_if_stopped(self.trainer, client):
+        with adapter.saved_if_stopped(self.trainer):
             self.trainer.train(resume_from_checkpoint=resume)
+            books.finish()
 
     def trajectories(self, step):
         return [trajectory for group in self.groups[step] for trajectory in group.trajectories]
@@ -248,8 +260,9 @@ def test_what_is_known_of_the_judge_is_kept_with_the_checkpoint(policy_path, tok
 
 
 def test_metrics_and_times_reach_the_log(steps):
-    for entry in steps.trainer.state.log_history[:2]:
-        assert entry["judge/calls_per_group"] == 7.0 and entry["time/rollout_s"] > 0 and entry["time/judge_s"] >= 0 and entry["time/update_s"] > 0
+    for entry, outcomes in zip(steps.trainer.state.log_history[:2], steps.outcomes, strict=True):
+        assert entry["judge/calls_per_group"] == pytest.approx(np.mean([outcome.judge_calls for outcome in outcomes]))
+        assert entry["time/rollout_s"] > 0 and entry["time/judge_s"] >= 0 and entry["time/update_s"] > 0
 
 
 def test_the_seconds_of_a_step_add_up(steps):
@@ -275,7 +288,7 @@ def test_a_watching_judge_is_logged_and_trains_nothing(steps, policy_path, token
 
 
 def test_the_groups_of_every_few_steps_are_kept(steps):
-    assert steps.kept == [(0, steps.groups[0], steps.outcomes[0])]
+    assert list(read_jsonl(steps.folder / "groups.jsonl")) == json.loads(json.dumps(group_records(0, steps.groups[0], steps.outcomes[0], None)))
 
 
 class Client:
@@ -342,9 +355,10 @@ def test_the_order_of_queries_follows_from_the_seed():
     assert prompts(0) == prompts(0) != prompts(1)
 
 
-def test_a_batch_that_splits_a_group_is_refused(tokenizer, compact):
+def test_a_batch_that_splits_a_group_is_refused(tokenizer, compact, tmp_path):
     config = config_of()
     engine = RolloutEngine(Playback(tokenizer), tokenizer, lambda: compact, config.rollout, schemas_in_prompt=False)
-    roll_out = adapter.rollout_function(engine, arena_of(config, ByNumber()), QUERIES, config)
+    arena = arena_of(config, ByNumber())
+    hooks = TrainerHooks(config, QUERIES, engine, arena, Bookkeeping(config, arena, engine, None, tmp_path))
     with pytest.raises(RuntimeError, match="whole groups of 4"):
-        roll_out([QUERIES[0].query] * 3 + [QUERIES[1].query] * 5, trainer=None)
+        hooks.roll_out([QUERIES[0].query] * 3 + [QUERIES[1].query] * 5, trainer=None)

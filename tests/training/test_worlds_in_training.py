@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from parts import arena_of
+from parts import KeptSteps, arena_of
 from worlds import Counter, mortal
 
 from arenarl.config.schema import Config
@@ -42,25 +42,18 @@ def test_rl_goes_on_in_worlds_of_which_every_tenth_call_dies(policy_path, tokeni
     world = mortal(0.1, type("Fresh", (Counter,), {"made": 0, "closed": 0}))
     config = config_of(steps=20, groups=2, micro_batch_size=8, eval_steps=1, learning_rate=1e-4)
     engine = RolloutEngine(Playing(tokenizer), tokenizer, world, config.rollout, schemas_in_prompt=False)
-    kept = []
     arena = arena_of(config, None)
-    rewarded = arena._reward
-
-    async def keep(incoming):
-        outcome = await rewarded(incoming)
-        kept.append(((await incoming.complete()).trajectories, outcome))
-        return outcome
-
-    arena._reward = keep
-    trainer = make_trainer(config, tmp_path, policy_path, QUERIES, engine, arena, None, None, lambda step: None, lambda step: True)
+    books = KeptSteps(config, arena, engine, None, tmp_path)
+    trainer = make_trainer(config, policy_path, QUERIES, engine, arena, books, lambda step: None, lambda step: True)
     trainer.train()
+    kept = [pair for step in zip(books.groups, books.outcomes, strict=True) for pair in zip(*step, strict=True)]
     assert trainer.state.global_step == 20 and len(kept) == 40
     assert world.made == world.closed and engine.instances.open == 0 and world.deaths > 10
-    trajectories = [one for group, _ in kept for one in group]
+    trajectories = [one for group, _ in kept for one in group.trajectories]
     again, void = [one for one in trajectories if "begun_again" in one.meta], [one for one in trajectories if one.is_void]
     assert again and void and len(void) < len(again)
     for group, outcome in kept:
-        for one, reward in zip(group, outcome.rewards_G, strict=True):
+        for one, reward in zip(group.trajectories, outcome.rewards_G, strict=True):
             assert reward == (None if one.is_void else one.meta["reward"])
             if not one.is_void:  # what the counter's moves come to, worked out from what it was shown
                 steps = [message["content"] for message in one.messages if message["role"] == "tool"]
