@@ -4,7 +4,6 @@ import asyncio
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
@@ -77,12 +76,9 @@ def test_a_server_gets_the_variables_that_the_config_names_and_no_others(sound, 
     assert say(sound, "environment", name="PATH") != "unset"
 
 
-def test_no_more_calls_are_under_way_than_may_be_and_those_at_once_take_as_long_as_one(sound):
-    start = time.perf_counter()
-    assert ask(sound, *[("wait", {"seconds": 0.3})] * 3) == ["done"] * 3
-    between = time.perf_counter()
+def test_as_many_calls_are_under_way_at_once_as_may_be_and_no_more(sound):
     assert ask(sound, *[("wait", {"seconds": 0.3})] * 6) == ["done"] * 6
-    assert 0.3 <= between - start < 0.9 and 0.6 <= time.perf_counter() - between < 1.8
+    assert say(sound, "busiest") == "3"
 
 
 def test_a_slow_call_is_an_error_and_the_session_goes_on():
@@ -327,8 +323,7 @@ from mcp_servers import *
 shared, own = environment_of(faulty()), environment_of(faulty(session="trajectory"))
 print(say(shared, "count").split()[2], say(own, "count").split()[2])
 """
-    start = time.perf_counter()
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
-    assert done.stderr == "" and time.perf_counter() - start < 30
+    assert done.stderr == ""
     for process in map(int, done.stdout.split()):
         assert not psutil.pid_exists(process) or psutil.Process(process).wait(10) is None

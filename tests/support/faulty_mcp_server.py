@@ -14,7 +14,7 @@ TEXT, NUMBER = {"type": "string"}, {"type": "number"}
 TOOLS = {
     "echo": {"text": TEXT}, "wait": {"seconds": NUMBER}, "block": {"seconds": NUMBER}, "die": {}, "die_once": {"mark": TEXT}, "fail": {}, "crash": {},
     "huge": {"characters": NUMBER}, "picture": {}, "resources": {}, "structured": {}, "nothing": {}, "junk": {}, "count": {}, "says_error": {},
-    "json_error": {}, "no_result": {}, "environment": {"name": TEXT}, "headers": {},
+    "busiest": {}, "json_error": {}, "no_result": {}, "environment": {"name": TEXT}, "headers": {},
 }  # fmt: skip
 CONTENTS = {
     "picture": [{"type": "text", "text": "Here:"}, {"type": "image", "data": "A" * 400, "mimeType": "image/png"}],
@@ -35,6 +35,7 @@ parser.add_argument("--stall", action="store_true", help="start and say nothing"
 parser.add_argument("--refuse", action="store_true", help="end with a line on stderr")
 options = parser.parse_args(None if __name__ == "__main__" else [])  # pytest looks into every file for doctests
 writing, counted = threading.Lock(), 0
+waiting, busiest = [], 0  # calls of `wait` that are under way, and the most there were
 
 
 def list_tools(cursor):
@@ -48,11 +49,14 @@ def list_tools(cursor):
 
 
 def call_tool(name, given, request):
-    global counted
+    global counted, busiest
     if name == "count":
         counted += 1
     elif name in ("wait", "block"):
+        waiting.append(name)
+        busiest = max(busiest, len(waiting))
         time.sleep(given["seconds"])
+        waiting.pop()
     elif name == "die" or (name == "die_once" and not Path(given["mark"]).exists()):
         Path(given.get("mark", os.devnull)).touch()
         print("out of fuel", file=sys.stderr, flush=True)
@@ -64,7 +68,7 @@ def call_tool(name, given, request):
     text = {
         "echo": given.get("text"), "huge": "x" * int(given.get("characters", 0)), "count": f"{counted} of {os.getpid()}",
         "environment": os.environ.get(given.get("name", ""), "unset"), "fail": "no such place", "headers": request, "says_error": "Error: busy.",
-        "json_error": '{\n  "error": "quota"\n}',
+        "busiest": str(busiest), "json_error": '{\n  "error": "quota"\n}',
     }.get(name, "done")  # fmt: skip
     result = {"content": CONTENTS.get(name, [{"type": "text", "text": text}]), "isError": name == "fail"}
     return result | ({"structuredContent": {"place": "公园"}} if name == "structured" else {})
