@@ -20,20 +20,6 @@ pipeline()  { data "$@"; sft "$@"; rl "$@"; evaluate "$@"; report "$@"; }
 baselines() { for name in grpo gspo grpo_trajectory noise_free; do CONFIG=configs/methods/$name.yaml; rl "$@"; evaluate "$@"; done; }
 turns()     { for name in short long scaling; do CONFIG=configs/methods/${name}_turns.yaml; rl "$@"; evaluate "$@"; report "$@"; done; }
 tables()    { python -m arenarl.tables "$@"; }
-table2()    { tables table2 "$@"; }
-table3()    { tables table3 "$@"; }
-table3_research() { tables table3_research "$@"; }
-fig1()      { tables fig1 "$@"; }
-fig4a()     { tables fig4a "$@"; }
-fig4c()     { tables fig4c "$@"; }
-ablations() { tables ablations "$@"; }
-noise()     { tables noise "$@"; }
-noise_strength() { tables noise_strength "$@"; }
-tournament_grpo() { tables tournament_grpo "$@"; }
-textcraft() { tables textcraft "$@"; }
-babyai()    { tables babyai "$@"; }
-agentgym()  { tables textcraft babyai "$@"; }
-all()       { tables all "$@"; }
 readme()    { python -m arenarl.tables.documents; }
 judge_check()  { data; python -m arenarl.studies.judge_reliability --config "$CONFIG" "$@"; }
 judge_faults() { data; sft; python -m arenarl.studies.judge_faults --config "$CONFIG" "$@"; }
@@ -200,7 +186,8 @@ case "$stage" in
 esac
 case "$stage" in
   quickstart | research | writing | writing_length | pipeline | data | sft | difficulty | rl | baselines | turns) shift; environment; check "$@"; "$stage" "$@" ;;
-  table2 | table3 | table3_research | fig1 | fig4a | fig4c | ablations | noise | noise_strength | tournament_grpo | textcraft | babyai | agentgym | all) shift; environment; "$stage" "$@" ;;
+  table2 | table3 | table3_research | fig1 | fig4a | fig4c | ablations | noise | noise_strength | tournament_grpo | textcraft | babyai | all) shift; environment; tables "$stage" "$@" ;;
+  agentgym) shift; environment; tables textcraft babyai "$@" ;;
   real_model | data_pipeline | data_quality | evaluate | report | readme | judge_check | judge_faults | bench | speed | bench_tools | bench_search | bench_mcp | bench_worlds | search_recall | fidelity | bench_tournament | test) shift; environment; "$stage" "$@" ;;
   test_vllm) shift; test_vllm "$@" ;;
   *) usage ;;
