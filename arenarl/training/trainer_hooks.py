@@ -100,9 +100,9 @@ class TrainerHooks:
         """Those of the step's groups, and its metrics into TRL's log."""
         (rollout_start, rollout_end), start = self.generated, time.perf_counter()
         outcomes = self.judging.outcomes()
+        seconds = (rollout_end - rollout_start, start - rollout_end, time.perf_counter() - start)
         metrics = self.bookkeeping.close(step, self.judging.groups, self.groups, outcomes)
         tokens = sum(trajectory.policy_tokens for group in self.groups for trajectory in group.trajectories)
-        seconds = (rollout_end - rollout_start, start - rollout_end, time.perf_counter() - start)
         of_processes = gather_object([(tokens, seconds)])
         slowest = max((seconds for _, seconds in of_processes), key=sum)  # all wait for it
         for name, part in zip(("time/rollout_s", "time/forward_s", "time/judge_s"), slowest, strict=True):

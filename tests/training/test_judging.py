@@ -55,7 +55,8 @@ class Watched(EmbeddedJudge):
 def groups_of(rng, size=6):
     """A group of each query, with invalid and identical trajectories."""
     return [
-        RolloutGroup(query, [attempt(float(rng.randrange(10)), rng.choice(["answer"] * 4 + ["max_turns"])) for _ in range(size)]) for query in QUERIES
+        RolloutGroup(query, [attempt(float(rng.randrange(10)), rng.choice(["answer"] * 4 + ["max_turns"])) for _ in range(size)])
+        for query in QUERIES
     ]
 
 

@@ -126,19 +126,8 @@ class Steps:
     """Two optimizer steps: the trainer, and for each step its groups and outcomes."""
 
     def __init__(
-        self,
-        policy_path,
-        tokenizer,
-        compact,
-        folder,
-        silent_on=(),
-        resume=None,
-        topology=TOPOLOGY,
-        judge=None,
-        points=None,
-        client=None,
-        watcher=None,
-        **overrides,
+        self, policy_path, tokenizer, compact, folder, silent_on=(), resume=None, topology=TOPOLOGY, judge=None, points=None, client=None,
+        watcher=None, **overrides
     ):
         self.config = config_of(**overrides)
         self.config.tournament.topology, self.folder = topology, folder
