@@ -1,5 +1,6 @@
 """A run's training data under way: its config and domain, its seeds and what they are to become, and the models that work on it."""
 
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -23,17 +24,21 @@ BUILT = "build.json"  # beside the splits: their hashes
 class Build:
     """A run's training data under way.
 
+    Args:
+        asks_models: a stage is to be run that asks one, for which the models' keys are read.
+
     Raises:
-        UserError: the config lacks somebody who is needed, a seed cannot be read, or `data.folder` holds other data.
+        UserError: the config lacks somebody who is needed, a key is not set, a seed cannot be read, or `data.folder` holds other data.
     """
 
-    def __init__(self, config: Config):
+    def __init__(self, config: Config, asks_models: bool = True):
         self.config, self.build, self.folder = config, config.build, config.run_dir / "build"
         self.domain = make_domain(config.environment, config.data)
         self.languages = config.build.languages or [config.data.language]
         refuse(config)
         self.seeds = self._read_seeds()
-        self.client: LLMClient = open_client(config.llms_of("build"), config.judge, f"{config.run_name}/build", self._made_folder())
+        limits = config.judge if asks_models else replace(config.judge, store_only=True)
+        self.client: LLMClient = open_client(config.llms_of("build"), limits, f"{config.run_name}/build", self._made_folder())
 
     def path(self, name: str) -> Path:
         return self.folder / name

@@ -51,7 +51,7 @@ class Stage:
 
 def run(config: Config, wanted: Sequence[str]) -> Build:
     """Run these stages, in their order."""
-    build = Build(config)
+    build = Build(config, asks_models=any(not STAGES[name].is_last for name in wanted))
     made_by = json_hash([_settings(config), hash_files(Path(path) for path in (build.build.seeds, build.build.test_seeds) if path)])
     for name, stage in STAGES.items():
         made_by = json_hash([name, made_by])

@@ -81,6 +81,21 @@ def test_a_stage_at_a_time_and_none_before_its_turn(tmp_path):
         assert all(whole.values())
 
 
+@pytest.mark.slow(seconds=5)
+def test_splits_alone_want_no_key(tmp_path, monkeypatch):
+    monkeypatch.setenv("TEACHER_KEY", "a-key-of-the-teacher")
+    with served_build(tmp_path) as (_, _, config):
+        config.build.teacher.api_key_variable = "TEACHER_KEY"
+        run(config, list(STAGES))
+        before = files_of(tmp_path / "built")
+        (tmp_path / "built" / "sft.jsonl").unlink()
+        monkeypatch.delenv("TEACHER_KEY")
+        with pytest.raises(UserError, match="set the environment variable TEACHER_KEY"):
+            run(config, list(STAGES))
+        run(config, ["split"])
+        assert files_of(tmp_path / "built") == before
+
+
 @pytest.mark.slow(seconds=6)
 def test_the_budget_holds_and_a_higher_one_goes_on(tmp_path):
     with served_build(tmp_path) as (_, _, config):
