@@ -4,6 +4,8 @@ They become ordinary folders under runs/models, once, with what the model's own 
 template, but names the beginning of a turn as its end. Weights are float32, dequantised; figures with them should say so.
 """
 
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import torch
@@ -24,7 +26,16 @@ def folder_of(model: str) -> str:
 
 
 def _convert(files: Path, folder: Path) -> None:
-    """Weights, tokenizer and template of the GGUF file as transformers saves them."""
+    """Weights, tokenizer and template of the GGUF file as transformers saves them.
+
+    In a process of its own, which belongs to no group: whichever of a launcher's processes comes first converts, but in a group transformers
+    saves weights on rank 0 alone, and under ZeRO-3 loads them in parts, which takes all processes.
+    """
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as apart:
+        apart.submit(_save_dequantised, files, folder).result()
+
+
+def _save_dequantised(files: Path, folder: Path) -> None:
     place, file = str((files / _SMOLLM2).parent), (files / _SMOLLM2).name
     tokenizer = AutoTokenizer.from_pretrained(place, gguf_file=file)
     tokenizer.eos_token = tokenizer.pad_token = "<|im_end|>"

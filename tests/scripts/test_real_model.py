@@ -4,9 +4,12 @@ from pathlib import Path
 
 import pytest
 from scripts import ROOT, differ, read, run_well, weights
+from torch import distributed
+from torch.testing._internal.distributed.fake_pg import FakeStore
 from transformers import AutoTokenizer
 
 from arenarl.rollout.chat_template import turn_end
+from arenarl.rollout.packaged_models import folder_of
 from arenarl.rollout.policy import load_model, load_tokenizer
 from arenarl.trajectory import read_jsonl
 
@@ -38,6 +41,17 @@ def test_the_folder_of_a_packaged_model_is_an_ordinary_one_that_ends_its_turns(s
     prompt = tokenizer.apply_chat_template(question, add_generation_prompt=True, return_tensors="pt", return_dict=True)
     reply = model.generate(**prompt, max_new_tokens=30, do_sample=False)[0, prompt["input_ids"].shape[1] :]
     assert "Paris" in tokenizer.decode(reply) and reply[-1] == tokenizer.eos_token_id
+
+
+def test_whichever_process_of_a_group_comes_first_converts_it_whole(smollm2, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    distributed.init_process_group("fake", rank=1, world_size=2, store=FakeStore())
+    try:
+        folder = Path(folder_of("smollm2-135m-instruct"))
+    finally:
+        distributed.destroy_process_group()
+    assert sorted(path.name for path in folder.iterdir()) == sorted(path.name for path in Path(smollm2).iterdir())
+    assert not differ(weights(Path(smollm2)), weights(folder))
 
 
 def test_sft_learns_and_says_how_fast(real):
