@@ -94,7 +94,8 @@ def _cold_start(run: Run) -> None:
     log = Path(run.loaded.sft_policy).parent / "log.txt"
     with _ONE_PREPARES:
         _call([sys.executable, "data/prepare.py", *run.cold_start], log, f"seed {run.seed}")
-    _call([sys.executable, "train_sft.py", *run.cold_start], log, f"seed {run.seed}")
+    launcher = ["-m", "arenarl.run.launch", "--nproc_per_node", "1"] if run.loaded.sft.deepspeed else []
+    _call([sys.executable, *launcher, "train_sft.py", *run.cold_start], log, f"seed {run.seed}")
 
 
 def _train_and_evaluate(run: Run, cold_start: Future[None]) -> dict[str, Any]:

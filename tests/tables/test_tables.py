@@ -373,6 +373,16 @@ def test_a_cold_start_that_fails_is_named_once_and_ends_the_rows_of_its_seed(fol
     assert [runner.finished(run, tmp_path) is not None for run in runs] == [False, False, True, True]
 
 
+@pytest.mark.parametrize(("name", "row", "is_launched"), [("table2", "swiss", False), ("textcraft", "textcraft_grpo", True)])
+def test_a_cold_start_under_deepspeed_has_the_launcher_that_it_needs(name, row, is_launched, monkeypatch):
+    calls = []
+    monkeypatch.setattr(runner, "_call", lambda command, *_: calls.append(command))
+    [run] = runs_of(name, read_table(name), [row], [0])
+    runner._cold_start(run)
+    data, sft = calls
+    assert "data/prepare.py" in data and "train_sft.py" in sft and ("arenarl.run.launch" in sft) == is_launched
+
+
 def test_of_runs_that_tables_share_the_one_that_measures_more_is_made():
     [table2] = runs_of("table2", read_table("table2"), ["seeded_single_elimination"], [0])
     [fig1] = runs_of("fig1", read_table("fig1"), ["seeded_single_elimination"], [0])
