@@ -158,7 +158,7 @@ usage() {
   echo "  difficulty                    how often the SFT policy answers each closed query, before RL"
   echo "  baselines                     GRPO and GSPO with pointwise rewards, and a judge without errors, from the same SFT policy"
   echo "  turns                         few turns in RL, many, and from few to many (ScalingInter-RL), with pass@k and test-time turns"
-  echo "  table2 | table3 | table3_research | fig1 | fig4a | fig4c | ablations | noise | noise_strength | tournament_grpo    a table or figure of the papers → results/<its name>"
+  echo "  table2 | table3 | table3_research | fig1 | collapse | fig4a | fig4c | ablations | noise | noise_strength | tournament_grpo    a table or figure of the papers → results/<its name>"
   echo "  textcraft | babyai | agentgym    a world of AgentGym-RL, or both: its methods, and ArenaRL → results/textcraft, results/babyai"
   echo "  all                           all of these tables; --quick, --row, --seed, --again (--help tells)"
   echo "  readme                        every generated part of README and docs"
@@ -186,7 +186,7 @@ case "$stage" in
 esac
 case "$stage" in
   quickstart | research | writing | writing_length | pipeline | data | sft | difficulty | rl | baselines | turns) shift; environment; check "$@"; "$stage" "$@" ;;
-  table2 | table3 | table3_research | fig1 | fig4a | fig4c | ablations | noise | noise_strength | tournament_grpo | textcraft | babyai | all) shift; environment; tables "$stage" "$@" ;;
+  table2 | table3 | table3_research | fig1 | collapse | fig4a | fig4c | ablations | noise | noise_strength | tournament_grpo | textcraft | babyai | all) shift; environment; tables "$stage" "$@" ;;
   agentgym) shift; environment; tables textcraft babyai "$@" ;;
   real_model | data_pipeline | data_quality | evaluate | report | readme | judge_check | judge_faults | bench | speed | bench_tools | bench_search | bench_mcp | bench_worlds | search_recall | fidelity | bench_tournament | test) shift; environment; "$stage" "$@" ;;
   test_vllm) shift; test_vllm "$@" ;;

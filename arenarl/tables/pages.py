@@ -174,9 +174,10 @@ def _replication_table(table: Table, summary: dict[str, Any]) -> list[str]:
 
 def _signals_table(table: Table, summary: dict[str, Any]) -> list[str]:
     """What `signal_and_noise` measured, a line a row and step."""
-    head = ["groups of", "step", "sigma_group", "sigma_noise", "SNR", *(f"tau: {SIGNALS[signal]}" for signal in TOLD)]
+    spreads = ("sigma_quality", "sigma_group", "sigma_noise", "snr")
+    head = ["groups of", "step", *spreads[:3], "SNR", *(f"tau: {SIGNALS[signal]}" for signal in TOLD)]
     lines = [
-        [row["label"], str(at["step"]), *(_figure(figure, 2) for figure in (at["sigma_group"], at["sigma_noise"], at["snr"], *at["tau"].values()))]
+        [row["label"], str(at["step"]), *(_figure(figure, 2) for figure in (*(at[name] for name in spreads), *at["tau"].values()))]
         for row in summary["rows"]
         for at in row["discrimination"]
     ]

@@ -20,7 +20,8 @@ from arenarl.system.errors import UserError
 
 FOLDER = Path("configs/tables")
 TABLES = (
-    "table2", "table3", "table3_research", "fig1", "fig4a", "fig4c", "ablations", "noise", "noise_strength", "tournament_grpo", "textcraft", "babyai",
+    "table2", "table3", "table3_research", "fig1", "collapse", "fig4a", "fig4c", "ablations", "noise", "noise_strength", "tournament_grpo",
+    "textcraft", "babyai",
 )  # fmt: skip
 
 

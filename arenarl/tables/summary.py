@@ -99,11 +99,12 @@ def _curve_points(runs: Sequence[dict[str, Any]], table: Table) -> dict[int, dic
 
 
 def _mean_signals(rows_by_seed: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """By step: spread and noise of scores of whole trajectories, and Kendall's tau to the truth, each with its interval over seeds."""
+    """By step: spread of true quality, spread and noise of whole trajectories' scores, and Kendall's tau to the truth, with intervals over seeds."""
     steps = sorted(set.intersection(*({row["step"] for row in rows} for rows in rows_by_seed)))
     at = {step: [row for rows in rows_by_seed for row in rows if row["step"] == step] for step in steps}
     return [
         {"step": step}
+        | {"sigma_quality": mean_over_seeds([row["sigma_quality"] for row in rows])}
         | {name: mean_over_seeds([row["trajectory"][name] for row in rows]) for name in ("sigma_group", "sigma_noise", "snr")}
         | {"tau": {signal: mean_over_seeds([row["tau"][signal]["quality"] for row in rows]) for signal in TOLD}}
         for step, rows in at.items()

@@ -237,7 +237,7 @@ def test_fig1_shows_the_signals_of_each_step_as_means_over_seeds(folder, tmp_pat
         rows = [{"step": step, "sigma_quality": 1.5, "trajectory": spread, "answer": spread, "tau": tau} for step in (0, 10)]
         write_json(runner.path_of(run, tmp_path), result(run, 60.0 + run.seed) | {"discrimination": rows})
     text = write(folder, tmp_path)
-    assert "| One | 10 | 2.00 [2.00, 2.00] | 1.00 [1.00, 1.00] | 2.00 [2.00, 2.00] | 0.50 [-2.68, 3.68] |" in text
+    assert "| One | 10 | 1.50 [1.50, 1.50] | 2.00 [2.00, 2.00] | 1.00 [1.00, 1.00] | 2.00 [2.00, 2.00] | 0.50 [-2.68, 3.68] |" in text
     assert (tmp_path / "own" / "signal_one.svg").is_file() and "signal_one.png" in (tmp_path / "own" / "README.md").read_text(encoding="utf-8")
 
 
