@@ -23,6 +23,7 @@ from arenarl.tables.config_keys import config_tables
 from arenarl.tables.pages import method_table, short_table, some_rows
 from arenarl.tables.power import power_table
 from arenarl.tables.rows import FOLDER, TABLES, read_table
+from arenarl.tables.worth import sentence
 
 TRAVEL = ("win_rate", "quality", "valid_rate", "groundedness", "constraints_met", "tool_calls")  # columns of ROWS
 RESEARCH = ("win_rate_valid", "valid_rate", "accuracy", "pass_at_4", "entity_recall", "facts_covered", "quality", "tool_calls")  # of RESEARCH_ROWS
@@ -79,6 +80,11 @@ def quickstart_ending(results: Path) -> str:
 def methods(results: Path) -> str:
     """A line a method: Table 3, small."""
     return method_table(read_table("table3", FOLDER), read_json(results / "table3" / "table.json"))
+
+
+def worth(results: Path) -> str:
+    """When a tournament is worth its calls, in a sentence."""
+    return sentence(read_table("noise_strength", FOLDER), read_json(results / "noise_strength" / "table.json"))
 
 
 def results_table(results: Path, rows: dict[str, tuple[str, str]] = ROWS, columns: tuple[str, ...] = TRAVEL) -> str:
@@ -162,7 +168,7 @@ def paper_table(name: str) -> Callable[[Path], str]:
 
 
 GENERATED = {  # document -> marker -> what stands between it and its end
-    "README.md": {"quickstart": quickstart_ending, "methods": methods},
+    "README.md": {"quickstart": quickstart_ending, "methods": methods, "worth": worth},
     "docs/results.md": {"results": results_table, "research": research_table, "writing": writing_table, "real_model": real_model_table}
     | {name: paper_table(name) for name in TABLES}
     | {"power": power_table},

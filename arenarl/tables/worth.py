@@ -1,0 +1,39 @@
+"""README's sentence about when a tournament is worth its calls, out of `noise_strength`, whichever way it points."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from arenarl.tables.rows import Table
+
+
+def sentence(table: Table, summary: dict[str, Any]) -> str:
+    """What ArenaRL wins by against scores, at each strength of the judge's noise; 'not run' until all of these rows are."""
+    one, two = (_leads(table, summary, "ArenaRL", scores) for scores in ("one score", "two scores"))
+    if None in (*one.values(), *two.values()):
+        return "`./reproduce.sh noise_strength`, when a tournament is worth its calls: not run."
+    seeds = min(len(row["seeds"]) for row in summary["rows"])
+    return (
+        f"With the judge's noise at {_listed(map(_number, one))} times the spread within a group, ArenaRL's win rate is that of one "
+        f"score a trajectory {_listed(map(_points, one.values()))} points; at {_listed(map(_number, two))} times, that of two scores, which take "
+        f"more calls, {_listed(map(_points, two.values()))} (`./reproduce.sh noise_strength`, {seeds} seeds, **simulated**)."
+    )
+
+
+def _leads(table: Table, summary: dict[str, Any], series: str, other: str) -> dict[float, dict[str, Any] | None]:
+    """Place on the axis → how far `series` is before `other` there; None where it was not run."""
+    compared = {tuple(figures["rows"]): figures for figures in summary["comparisons"]}
+    rows = {(row.series, row.at): name for name, row in table.rows.items()}
+    return {at: compared.get((name, rows[other, at])) for (of, at), name in rows.items() if of == series and (other, at) in rows}
+
+
+def _points(figures: dict[str, Any]) -> str:
+    return f"{figures['difference']:+.1f}{' *' if figures['is_beyond_chance'] else ''}"
+
+
+def _number(value: float) -> str:
+    return f"{value:g}"
+
+
+def _listed(words: Iterable[str]) -> str:
+    *first, last = words
+    return f"{', '.join(first)} and {last}"
