@@ -7,10 +7,10 @@ from arenarl.tables.rows import Table
 
 
 def sentence(table: Table, summary: dict[str, Any]) -> str:
-    """What ArenaRL wins by against scores, at each strength of the judge's noise; 'not run' until all of these rows are."""
+    """What ArenaRL wins by against scores, at each strength of the judge's noise; until all of these rows were run, how to run them."""
     one, two = (_leads(table, summary, "ArenaRL", scores) for scores in ("one score", "two scores"))
     if None in (*one.values(), *two.values()):
-        return "`./reproduce.sh noise_strength`, when a tournament is worth its calls: not run."
+        return "How much noise of the judge makes a tournament worth its calls: `./reproduce.sh noise_strength`."
     seeds = min(len(row["seeds"]) for row in summary["rows"])
     return (
         f"With the judge's noise at {_listed(map(_number, one))} times the spread within a group, ArenaRL's win rate is that of one "

@@ -27,5 +27,5 @@ def test_it_has_the_lead_over_one_score_and_over_two_at_each_strength(table):
 
 
 @pytest.mark.parametrize("pair", [("tournament_noise_3", "pointwise_twice_noise_3"), ("seeded_single_elimination", "pointwise_anchor")])
-def test_until_all_of_its_rows_were_run_it_says_so(pair, table):
-    assert sentence(table, summary_of(table, [pair])).endswith("not run.")
+def test_until_all_of_its_rows_were_run_it_says_how_to(pair, table):
+    assert sentence(table, summary_of(table, [pair])).endswith("makes a tournament worth its calls: `./reproduce.sh noise_strength`.")
