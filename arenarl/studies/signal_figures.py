@@ -23,6 +23,7 @@ SIGNALS = {  # what may order a group -> what it is called
     "answer_one_round": "answer only, one round",
 }
 TOLD = ("ranks", "as_many_calls", "one_round", "answer_one_round")  # those that tables and figures show
+SPREADS = {"sigma_quality": "sigma_quality", "sigma_group": "sigma_group", "sigma_noise": "sigma_noise", "snr": "SNR"}  # and their headings in tables
 PROPERTIES = {  # what it may follow -> its name; the figures of the domain's truth come after
     "quality": "true quality",
     "answer_chars": "answer length",

@@ -23,7 +23,7 @@ from arenarl.tables.config_keys import config_tables
 from arenarl.tables.pages import method_table, short_table, some_rows
 from arenarl.tables.power import power_table
 from arenarl.tables.rows import FOLDER, TABLES, read_table
-from arenarl.tables.worth import sentence
+from arenarl.tables.worth import worth_sentence
 
 TRAVEL = ("win_rate", "quality", "valid_rate", "groundedness", "constraints_met", "tool_calls")  # columns of ROWS
 RESEARCH = ("win_rate_valid", "valid_rate", "accuracy", "pass_at_4", "entity_recall", "facts_covered", "quality", "tool_calls")  # of RESEARCH_ROWS
@@ -84,7 +84,7 @@ def methods(results: Path) -> str:
 
 def worth(results: Path) -> str:
     """When a tournament is worth its calls, in a sentence."""
-    return sentence(read_table("noise_strength", FOLDER), read_json(results / "noise_strength" / "table.json"))
+    return worth_sentence(read_table("noise_strength", FOLDER), read_json(results / "noise_strength" / "table.json"))
 
 
 def results_table(results: Path, rows: dict[str, tuple[str, str]] = ROWS, columns: tuple[str, ...] = TRAVEL) -> str:

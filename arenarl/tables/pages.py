@@ -9,7 +9,7 @@ from typing import Any
 
 from arenarl.report import markdown
 from arenarl.report.summary import format_figure, heading
-from arenarl.studies.signal_figures import SIGNALS, TOLD
+from arenarl.studies.signal_figures import SIGNALS, SPREADS, TOLD
 from arenarl.system.atomic_files import read_json, write_json, write_text
 from arenarl.tables.figures import draw
 from arenarl.tables.over_seeds import FIRST_SEEDS
@@ -174,10 +174,9 @@ def _replication_table(table: Table, summary: dict[str, Any]) -> list[str]:
 
 def _signals_table(table: Table, summary: dict[str, Any]) -> list[str]:
     """What `signal_and_noise` measured, a line a row and step."""
-    spreads = ("sigma_quality", "sigma_group", "sigma_noise", "snr")
-    head = ["groups of", "step", *spreads[:3], "SNR", *(f"tau: {SIGNALS[signal]}" for signal in TOLD)]
+    head = ["groups of", "step", *SPREADS.values(), *(f"tau: {SIGNALS[signal]}" for signal in TOLD)]
     lines = [
-        [row["label"], str(at["step"]), *(_figure(figure, 2) for figure in (*(at[name] for name in spreads), *at["tau"].values()))]
+        [row["label"], str(at["step"]), *(_figure(figure, 2) for figure in (*(at[name] for name in SPREADS), *at["tau"].values()))]
         for row in summary["rows"]
         for at in row["discrimination"]
     ]

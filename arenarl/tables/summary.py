@@ -16,7 +16,7 @@ from arenarl.config.command_line import as_overrides
 from arenarl.config.load import load_config
 from arenarl.domains.domain import make_domain
 from arenarl.report.summary import heading
-from arenarl.studies.signal_figures import TOLD
+from arenarl.studies.signal_figures import SPREADS, TOLD
 from arenarl.system.atomic_files import read_json
 from arenarl.system.progress import say
 from arenarl.tables.over_seeds import FIRST_SEEDS, Rows, beyond_chance, mean_over_seeds, paired_difference
@@ -104,8 +104,7 @@ def _mean_signals(rows_by_seed: Sequence[list[dict[str, Any]]]) -> list[dict[str
     at = {step: [row for rows in rows_by_seed for row in rows if row["step"] == step] for step in steps}
     return [
         {"step": step}
-        | {"sigma_quality": mean_over_seeds([row["sigma_quality"] for row in rows])}
-        | {name: mean_over_seeds([row["trajectory"][name] for row in rows]) for name in ("sigma_group", "sigma_noise", "snr")}
+        | {name: mean_over_seeds([(row | row["trajectory"])[name] for row in rows]) for name in SPREADS}
         | {"tau": {signal: mean_over_seeds([row["tau"][signal]["quality"] for row in rows]) for signal in TOLD}}
         for step, rows in at.items()
     ]

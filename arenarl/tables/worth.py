@@ -6,9 +6,9 @@ from typing import Any
 from arenarl.tables.rows import Table
 
 
-def sentence(table: Table, summary: dict[str, Any]) -> str:
+def worth_sentence(table: Table, summary: dict[str, Any]) -> str:
     """What ArenaRL wins by against scores, at each strength of the judge's noise; until all of these rows were run, how to run them."""
-    one, two = (_leads(table, summary, "ArenaRL", scores) for scores in ("one score", "two scores"))
+    one, two = (_leads(table, summary, scores) for scores in ("one score", "two scores"))
     if None in (*one.values(), *two.values()):
         return "How much noise of the judge makes a tournament worth its calls: `./reproduce.sh noise_strength`."
     seeds = min(len(row["seeds"]) for row in summary["rows"])
@@ -19,11 +19,11 @@ def sentence(table: Table, summary: dict[str, Any]) -> str:
     )
 
 
-def _leads(table: Table, summary: dict[str, Any], series: str, other: str) -> dict[float, dict[str, Any] | None]:
-    """Place on the axis → how far `series` is before `other` there; None where it was not run."""
+def _leads(table: Table, summary: dict[str, Any], scores: str) -> dict[float, dict[str, Any] | None]:
+    """Place on the axis → how far ArenaRL is before the series `scores` there; None where it was not run."""
     compared = {tuple(figures["rows"]): figures for figures in summary["comparisons"]}
     rows = {(row.series, row.at): name for name, row in table.rows.items()}
-    return {at: compared.get((name, rows[other, at])) for (of, at), name in rows.items() if of == series and (other, at) in rows}
+    return {at: compared.get((name, rows[scores, at])) for (series, at), name in rows.items() if series == "ArenaRL" and (scores, at) in rows}
 
 
 def _points(figures: dict[str, Any]) -> str:
