@@ -186,9 +186,9 @@ case "$stage" in
 esac
 case "$stage" in
   quickstart | research | writing | writing_length | pipeline | data | sft | difficulty | rl | baselines | turns) shift; environment; check "$@"; "$stage" "$@" ;;
-  table2 | table3 | table3_research | fig1 | collapse | fig4a | fig4c | ablations | noise | noise_strength | tournament_grpo | textcraft | babyai | all) shift; environment; tables "$stage" "$@" ;;
+  all) shift; environment; tables all "$@" ;;
   agentgym) shift; environment; tables textcraft babyai "$@" ;;
   real_model | data_pipeline | data_quality | evaluate | report | readme | judge_check | judge_faults | bench | speed | bench_tools | bench_search | bench_mcp | bench_worlds | search_recall | fidelity | bench_tournament | test) shift; environment; "$stage" "$@" ;;
   test_vllm) shift; test_vllm "$@" ;;
-  *) usage ;;
+  *) [[ $stage =~ ^[a-z0-9_]+$ && -f configs/tables/$stage.yaml ]] || usage; shift; environment; tables "$stage" "$@" ;;
 esac

@@ -3,7 +3,8 @@
     python -m arenarl.tables table2 [table3 ...] [--quick] [--row NAME ...] [--seed 5 ...] [--again]
 
 A finished seed is written at once to results/<table>/<row>/seed<k>.json. `pages` makes of them table.json, a figure and the documents'
-tables. `--again` runs rows whatever is stored, and says how the figures compare.
+tables. `--again` runs rows whatever is stored, and says how the figures compare. A file of one's own in configs/tables runs alike; it is a
+family of comparisons by itself, so that no star of a shipped table depends on it.
 """
 
 import argparse
@@ -43,7 +44,9 @@ def main() -> None:
     if arguments.again:
         print("\n".join(compare_with_stored(name, results, Path("results"), table.figure) for name, table in tables.items()))
     else:
-        print(write_tables(names, {name: read_table(name) for name in TABLES} | tables, results, folder, arguments.quick))
+        own = [{name: table} for name, table in tables.items() if name not in TABLES]
+        for family in ([{name: read_table(name) for name in TABLES}] if len(own) < len(tables) else []) + own:
+            print(write_tables([name for name in names if name in family], family, results, folder, arguments.quick))
     if failures:
         raise UserError("; ".join(failures))
 

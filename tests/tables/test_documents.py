@@ -29,6 +29,7 @@ from arenarl.rollout.environment import step
 from arenarl.rollout.parity import Parity
 from arenarl.system.errors import UserError
 from arenarl.tables.documents import GENERATED, TRAVEL
+from arenarl.tables.rows import TABLES
 from arenarl.tournament.play import run_tournament
 from arenarl.training.outcome import GroupOutcome
 from arenarl.training.step_records import outcome_metrics
@@ -41,7 +42,7 @@ PAGES = ["README.md", "data/README.md", "configs/launch/README.md", *(f"docs/{pa
 DOCUMENTS = {page: (ROOT / page).read_text(encoding="utf-8") for page in PAGES}
 TEXTS = "\n".join(DOCUMENTS.values())
 REPRODUCE = (ROOT / "reproduce.sh").read_text(encoding="utf-8")
-STAGES = {word for names in re.findall(r"^  (\w+(?: \| \w+)*)\) shift", REPRODUCE, re.MULTILINE) for word in names.split(" | ")}
+STAGES = {word for names in re.findall(r"^  (\w+(?: \| \w+)*)\) shift", REPRODUCE, re.MULTILINE) for word in names.split(" | ")} | set(TABLES)
 
 
 def commands():

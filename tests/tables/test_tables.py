@@ -20,6 +20,7 @@ from arenarl.system.atomic_files import read_json, write_json
 from arenarl.system.errors import UserError
 from arenarl.tables import rows as tables
 from arenarl.tables import runner
+from arenarl.tables.__main__ import main
 from arenarl.tables.figures import against_axis, against_cost
 from arenarl.tables.over_seeds import mean_over_seeds
 from arenarl.tables.pages import scale_table, write_tables
@@ -371,6 +372,23 @@ def test_a_cold_start_that_fails_is_named_once_and_ends_the_rows_of_its_seed(fol
     runs = runs_of("own", read_table("own", folder), [], [0, 1])
     assert runner.run_all(runs, tmp_path, workers=1) == ["seed 0: error: no luck"]
     assert [runner.finished(run, tmp_path) is not None for run in runs] == [False, False, True, True]
+
+
+def test_a_table_of_ones_own_takes_over_what_was_run_and_is_corrected_by_itself(tmp_path, monkeypatch, capsys):
+    shutil.copytree(ROOT / "configs", tmp_path / "configs")
+    shutil.copytree(ROOT / "results/table2/swiss", tmp_path / "results" / "table2" / "swiss")
+    shutil.copytree(ROOT / "results/table2/anchor", tmp_path / "results" / "table2" / "anchor")
+    (tmp_path / "configs" / "tables" / "mine.yaml").write_text(
+        "base: settings.yaml\ntitle: mine\nreference: swiss\nrows:\n"
+        "  swiss: {label: Swiss, config: configs/methods/swiss.yaml}\n  anchor: {label: anchor, config: configs/methods/anchor.yaml}\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["tables", "mine"])
+    main()
+    assert "| Swiss |" in capsys.readouterr().out
+    (comparison,) = read_json(tmp_path / "results" / "mine" / "table.json")["comparisons"]
+    assert comparison["p_holm"] == comparison["p"]
+    assert {path.name for path in (tmp_path / "results").iterdir()} == {"mine", "table2"} and not (tmp_path / "results/table2/table.json").exists()
 
 
 @pytest.mark.parametrize(("name", "row", "is_launched"), [("table2", "swiss", False), ("textcraft", "textcraft_grpo", True)])
