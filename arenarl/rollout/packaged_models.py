@@ -39,6 +39,7 @@ def _save_dequantised(files: Path, folder: Path) -> None:
     place, file = str((files / _SMOLLM2).parent), (files / _SMOLLM2).name
     tokenizer = AutoTokenizer.from_pretrained(place, gguf_file=file)
     tokenizer.eos_token = tokenizer.pad_token = "<|im_end|>"
+    tokenizer.clean_up_tokenization_spaces = False  # transformers does none for BPE anyway, but would say so at every start
     loaded = AutoModelForCausalLM.from_pretrained(place, gguf_file=file, dtype=torch.float32)
     config = loaded.config
     del config.quantization_config  # a model that was loaded as a quantised one cannot be saved: another of its weights can
