@@ -190,5 +190,5 @@ case "$stage" in
   agentgym) shift; environment; tables textcraft babyai "$@" ;;
   real_model | data_pipeline | data_quality | evaluate | report | readme | judge_check | judge_faults | bench | speed | bench_tools | bench_search | bench_mcp | bench_worlds | search_recall | fidelity | bench_tournament | test) shift; environment; "$stage" "$@" ;;
   test_vllm) shift; test_vllm "$@" ;;
-  *) [[ $stage =~ ^[a-z0-9_]+$ && -f configs/tables/$stage.yaml ]] || usage; shift; environment; tables "$stage" "$@" ;;
+  *) [ -f "configs/tables/$stage.yaml" ] || usage; shift; environment; tables "$stage" "$@" ;;
 esac
