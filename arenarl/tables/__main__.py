@@ -44,9 +44,10 @@ def main() -> None:
     if arguments.again:
         print("\n".join(compare_with_stored(name, results, Path("results"), table.figure) for name, table in tables.items()))
     else:
-        own = [{name: table} for name, table in tables.items() if name not in TABLES]
-        for family in ([{name: read_table(name) for name in TABLES}] if len(own) < len(tables) else []) + own:
-            print(write_tables([name for name in names if name in family], family, results, folder, arguments.quick))
+        shipped = {name: read_table(name) for name in TABLES}
+        for family in (shipped, *({name: table} for name, table in tables.items() if name not in shipped)):
+            if asked := [name for name in names if name in family]:
+                print(write_tables(asked, family, results, folder, arguments.quick))
     if failures:
         raise UserError("; ".join(failures))
 

@@ -25,19 +25,19 @@ def write_tables(names: Sequence[str], tables: dict[str, Table], results: Path, 
     Returns the short tables of `names`.
     """
     found = {name: read_found(name, table, results, folder, quick) for name, table in tables.items()}
-    verdicts = compare_all(tables, found)
+    verdicts, together = compare_all(tables, found), "all tables" if len(tables) > 1 else "this table"
     summaries = {name: summary_of_table(name, table, found[name], verdicts) for name, table in tables.items()}
     for name, summary in summaries.items():
         stored = read_json(results / name / "table.json")
         if name in names or stored and stored["comparisons"] != summary["comparisons"]:
-            _write_table(name, tables[name], summary, found[name], results)
+            _write_table(name, tables[name], summary, found[name], results, together)
     return "\n\n".join(short_table(tables[name], summaries[name]) for name in names)
 
 
-def _write_table(name: str, table: Table, summary: dict[str, Any], found: Found, results: Path) -> None:
+def _write_table(name: str, table: Table, summary: dict[str, Any], found: Found, results: Path, together: str) -> None:
     write_json(results / name / "table.json", summary)
     figures = draw(summary, table, found, results / name) if summary["seeds"] else []
-    write_text(results / name / "README.md", page(name, table, summary, figures))
+    write_text(results / name / "README.md", page(name, table, summary, figures, together))
 
 
 def method_table(table: Table, summary: dict[str, Any]) -> str:
@@ -78,8 +78,8 @@ def short_table(table: Table, summary: dict[str, Any]) -> str:
     return "\n\n".join([markdown.table(head, lines), *_pairs_table(table, summary), *_signals_table(table, summary)])
 
 
-def page(name: str, table: Table, summary: dict[str, Any], figures: Sequence[str]) -> str:
-    """results/<table>/README.md: all figures, and the same rows at the paper's scale."""
+def page(name: str, table: Table, summary: dict[str, Any], figures: Sequence[str], together: str) -> str:
+    """results/<table>/README.md: all figures, and the same rows at the paper's scale; `together` says what tables are corrected with it."""
     subtasks, figures_of_rows = _columns(summary, "by_subtask"), _columns(summary, "figures")
     others = [name for name in figures_of_rows if name not in (table.figure, "quality") and not name.startswith(EXTRAS)]
     head = ["row", heading(table.figure), *(f"{subtask} %" for subtask in subtasks), *map(heading, others), "minutes"]
@@ -92,11 +92,11 @@ def page(name: str, table: Table, summary: dict[str, Any], figures: Sequence[str
         lines.append(cells)
     parts = [
         f"# {table.title}",
-        "Made by `./reproduce.sh " + name + f"`; do not edit. The paper says: {' '.join(table.claims)}",
+        f"Made by `./reproduce.sh {name}`; do not edit." + (f" The paper says: {' '.join(table.claims)}" if table.claims else ""),
         "Figures are of sampled trajectories, means over seeds with 95 % intervals (t). "
         f"Win rates are by the {' and '.join(summary['judge']) or 'evaluating'} judge.",
-        "Differences are paired over seeds; * is beyond chance at 5 % after Holm's correction for all comparisons of a family, those of all tables "
-        f"of {heading(table.figure)}. "
+        "Differences are paired over seeds; * is beyond chance at 5 % after Holm's correction for all comparisons of a family, those of "
+        f"{together} of {heading(table.figure)}. "
         f"Primary are those that the papers' claims name, here: {_primary(summary)}. All others are secondary.",
         f"Judge calls are those for the rewards of a run. Runs of {', '.join(summary['commits']) or 'no commit yet'}.",
         short_table(table, summary),

@@ -388,6 +388,8 @@ def test_a_table_of_ones_own_takes_over_what_was_run_and_is_corrected_by_itself(
     assert "| Swiss |" in capsys.readouterr().out
     (comparison,) = read_json(tmp_path / "results" / "mine" / "table.json")["comparisons"]
     assert comparison["p_holm"] == comparison["p"]
+    said = (tmp_path / "results" / "mine" / "README.md").read_text()
+    assert "those of this table of win rate %" in said and "The paper says" not in said
     assert {path.name for path in (tmp_path / "results").iterdir()} == {"mine", "table2"} and not (tmp_path / "results/table2/table.json").exists()
 
 
