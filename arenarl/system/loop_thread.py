@@ -4,6 +4,7 @@ Each step of training opens and closes a loop; connections, and limits on what i
 """
 
 import asyncio
+import weakref
 from collections.abc import Coroutine
 from concurrent.futures import Future
 from threading import Thread
@@ -13,21 +14,34 @@ Result = TypeVar("Result")
 
 
 class LoopThread:
-    """`await thread.run(coroutine)` from any event loop; `thread.submit(coroutine).result()` from none. Does not keep the process."""
+    """`await thread.run(coroutine)` from any event loop; `thread.submit(coroutine).result()` from none.
+
+    Does not keep the process, and ends when nothing refers to it any more and all that it runs is done.
+    """
 
     def __init__(self, name: str):
         self._loop = asyncio.new_event_loop()
-        self._thread = Thread(target=self._loop.run_forever, name=name, daemon=True)
+        self._thread = Thread(target=_run, args=(self._loop,), name=name, daemon=True)
         self._thread.start()
+        self._stop = weakref.finalize(self, self._loop.call_soon_threadsafe, self._loop.stop)
+        self._stop.atexit = False  # what still runs at the end of the process ends with it
 
     def submit(self, coroutine: Coroutine[Any, Any, Result]) -> Future[Result]:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        return asyncio.run_coroutine_threadsafe(self._held(coroutine), self._loop)
+
+    async def _held(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
+        """As long as this runs, something refers to the thread."""
+        return await coroutine
 
     async def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
         return await asyncio.wrap_future(self.submit(coroutine))
 
     def close(self) -> None:
         """End the thread, and with it whatever it still runs."""
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._stop()
         self._thread.join()
-        self._loop.close()
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    loop.run_forever()
+    loop.close()

@@ -16,7 +16,7 @@ class VirtualClock(asyncio.SelectorEventLoop):
         return self.now
 
 
-class _JumpingSelector(selectors.SelectSelector):
+class _JumpingSelector(selectors.DefaultSelector):
     def __init__(self, loop):
         super().__init__()
         self.loop = loop

@@ -1,4 +1,6 @@
 import asyncio
+import gc
+import os
 import threading
 
 import pytest
@@ -50,3 +52,22 @@ def test_a_closed_one_leaves_no_thread_behind():
     thread.submit(here()).result()
     thread.close()
     assert "brief" not in {one.name for one in threading.enumerate()}
+
+
+def test_one_that_nothing_refers_to_leaves_no_thread_and_no_file_behind():
+    files = os.listdir("/proc/self/fd")
+    threads = [LoopThread("forgotten") for _ in range(20)]
+    assert {thread.submit(here()).result()[0] for thread in threads} == {"forgotten"}
+    assert len(os.listdir("/proc/self/fd")) >= len(files) + 20
+    del threads
+    gc.collect()
+    for thread in threading.enumerate():
+        if thread.name == "forgotten":
+            thread.join(60)
+    assert len(os.listdir("/proc/self/fd")) <= len(files)
+
+
+def test_one_that_nothing_refers_to_finishes_what_is_waited_for():
+    future = LoopThread("forgotten").submit(asyncio.sleep(0.2, "done"))
+    gc.collect()
+    assert future.result(60) == "done"
