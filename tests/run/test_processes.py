@@ -20,7 +20,7 @@ from scripts import ENVIRONMENT, ROOT, differ, ends, read, run, run_well, start,
 
 from arenarl.domains.travel.teacher import Teacher
 from arenarl.training.sft_data import IGNORED, tokenize
-from arenarl.trajectory import prompt_messages, read_turns, write_jsonl
+from arenarl.trajectory import prompt_messages, read_jsonl, read_turns, write_jsonl
 
 pytestmark = [pytest.mark.slow(seconds=300), pytest.mark.xdist_group("processes")]  # all of them, on one worker: they share what was rolled out
 
@@ -70,6 +70,11 @@ def came_from(folder, layout, method):
     return read(folder / layout / method / "came_from.json")
 
 
+def watched(folder, layout, method):
+    """The groups that judge.watch scored: the file has them in the order of the processes."""
+    return sorted(read_jsonl(folder / layout / method / "watch.jsonl"), key=lambda group: (group["step"], group["query_id"]))
+
+
 @pytest.mark.parametrize("layout", ["two", "zero3"])
 @pytest.mark.parametrize("method", METHODS)
 def test_two_processes_give_exactly_the_rewards_and_advantages_of_one(replayed, method, layout):
@@ -77,6 +82,13 @@ def test_two_processes_give_exactly_the_rewards_and_advantages_of_one(replayed, 
     assert repr(two["advantages"]) == repr(one["advantages"]) and max(map(abs, one["advantages"][1])) > 0.1
     assert json.dumps(two["kept"]) == json.dumps(one["kept"])  # the groups of all processes, their trajectories, matches, ranks and rewards
     assert [len(step) for step in one["kept"]] == [4, 4]
+
+
+@pytest.mark.parametrize("layout", ["two", "zero3"])
+@pytest.mark.parametrize("method", METHODS)
+def test_a_watching_judge_scores_the_same_groups(replayed, method, layout):
+    one, two = watched(replayed, "one", method), watched(replayed, layout, method)
+    assert two == one and 0 < len(one) < 8 and all(group["failed"] == 0 for group in one)
 
 
 @pytest.mark.parametrize("layout", ["two", "zero3"])
@@ -130,7 +142,8 @@ def logged(folder, layout, method):
 @pytest.mark.parametrize("method", METHODS)
 def test_what_is_logged_is_over_all_processes(replayed, method, layout):
     one, two = logged(replayed, "one", method), logged(replayed, layout, method)
-    assert {"rollout/tool_error_rate", "judge/tie_rate", "true/rank_agreement", "kl", "judge/sigma_noise"} < one[0].keys()
+    expected = {"rollout/tool_error_rate", "judge/tie_rate", "true/rank_agreement", "kl", "judge/sigma_noise", "watch/agreement"}
+    assert expected < one[0].keys() | one[1].keys()
     for step, other in zip(one, two, strict=True):
         assert other == {name: pytest.approx(value, rel=0.02 if name in BY_MICRO_BATCH else 1e-4, abs=1e-6) for name, value in step.items()}
 

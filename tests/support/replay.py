@@ -13,7 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from accelerate.utils import gather_object
-from parts import arena_of, examiner_of, trainer_judge_of
+from parts import arena_of, domain_of, examiner_of, trainer_judge_of
 
 from arenarl.config.schema import Config
 from arenarl.domains.environments import make_environment
@@ -25,12 +25,14 @@ from arenarl.system.errors import guarded
 from arenarl.training import trl_adapter as adapter
 from arenarl.training.bookkeeping import Bookkeeping
 from arenarl.training.trainer_hooks import TrainerHooks
+from arenarl.training.watching import make_watcher
 from arenarl.trajectory import RolloutGroup, Trajectory, read_jsonl, read_queries
 
 METHODS = {
-    "grpo": {}, "dapo": {"loss_type": "dapo"}, "dr_grpo": {"loss_type": "dr_grpo"}, "gspo": {"importance_sampling_level": "sequence"},
+    "grpo": {}, "dapo": {"rl.loss_type": "dapo"}, "dr_grpo": {"rl.loss_type": "dr_grpo"}, "gspo": {"rl.importance_sampling_level": "sequence"},
+    "brpo": {"reward.name": "brpo", "rl.advantage": "none"},
 }  # fmt: skip
-PPO = {"advantage": "gae", "loss_type": "dapo", "critic_learning_rate": 1e-3}  # which DeepSpeed does not share out
+PPO = {"rl.advantage": "gae", "rl.loss_type": "dapo", "rl.critic_learning_rate": 1e-3}  # which DeepSpeed does not share out
 PROCESSES = int(os.environ.get("WORLD_SIZE", "1"))
 TURNS = (1, 6)  # of every trajectory of process 0, and of process 1
 SEARCH = '<think>\nlook\n</think>\n\n<tool_call>\n{"name": "universal_search", "arguments": {"query": "quiet cafe in Chengdu"}}\n</tool_call>'
@@ -82,15 +84,17 @@ def kept_advantages(trainer):
     return kept
 
 
-def config_of(deepspeed, **keys):
+def config_of(deepspeed, keys):
     config = Config()
     config.policy.dtype, config.wandb.mode, config.environment.results, config.data.language = "float32", "disabled", "compact", "en"
     config.tournament.topology = "balanced"  # which knows the judge by all groups so far, those of other processes too
     config.rollout.group_size, config.rollout.max_tokens = 4, 2048
     config.rl.steps, config.rl.groups, config.rl.micro_batch_size, config.rl.learning_rate, config.rl.beta = 2, 4, 4, 1e-3, 0.04
     config.rl.eval_steps, config.rl.save_steps, config.rl.deepspeed = 1, 1000, deepspeed
+    config.judge.watch_share = 0.5
     for key, value in keys.items():
-        setattr(config.rl, key, value)
+        section, _, name = key.partition(".")
+        setattr(getattr(config, section), name, value)
     return config
 
 
@@ -100,7 +104,8 @@ def train(folder, target, config, engine, act=None):
     queries = read_queries(folder / "queries.jsonl")
     examine = examiner_of(config)
     arena = arena_of(config, trainer_judge_of(config, examine=examine))
-    hooks = TrainerHooks(config, queries, engine, arena, Bookkeeping(config, arena, engine, examine, target))
+    watcher = make_watcher(config, domain_of(config), examine, target)
+    hooks = TrainerHooks(config, queries, engine, arena, Bookkeeping(config, arena, engine, examine, target, watcher=watcher))
     curve = adapter.EveryFewSteps(1 if act else 0, engine, act)
     curve.trainer = trainer = adapter.trainer_class(config)(
         model=str(folder / "policy"),
@@ -126,10 +131,10 @@ def main():
     folder, layout, deepspeed = Path(sys.argv[1]), sys.argv[2], (sys.argv[3:] or [None])[0]
     tokenizer = load_tokenizer(str(folder / "policy"))
     for method, keys in (METHODS if deepspeed else METHODS | {"ppo": PPO}).items():
-        train(folder, folder / layout / method, config_of(deepspeed, **keys), Recorded(folder / "recorded.jsonl", tokenizer))
+        train(folder, folder / layout / method, config_of(deepspeed, keys), Recorded(folder / "recorded.jsonl", tokenizer))
     if PROCESSES == 1:
         return
-    config, query = config_of(deepspeed), read_queries(folder / "queries.jsonl")[0]
+    config, query = config_of(deepspeed, {}), read_queries(folder / "queries.jsonl")[0]
     environment = make_environment(config.environment, config.data.language)
     engine = RolloutEngine(Ragged(tokenizer, TURNS[int(os.environ["RANK"])]), tokenizer, lambda: environment, config.rollout, False)
     train(folder, folder / layout / "ragged", config, engine, lambda step: engine.roll_out([Attempt(query, 0.0, seed=step)]))
