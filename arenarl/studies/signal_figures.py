@@ -23,7 +23,6 @@ SIGNALS = {  # what may order a group -> what it is called
     "answer_one_round": "answer only, one round",
 }
 TOLD = ("ranks", "as_many_calls", "one_round", "answer_one_round")  # those that tables and figures show
-SPREADS = {"sigma_quality": "sigma_quality", "sigma_group": "sigma_group", "sigma_noise": "sigma_noise", "snr": "SNR"}  # and their headings in tables
 PROPERTIES = {  # what it may follow -> its name; the figures of the domain's truth come after
     "quality": "true quality",
     "answer_chars": "answer length",
@@ -32,14 +31,23 @@ PROPERTIES = {  # what it may follow -> its name; the figures of the domain's tr
 SEEN = {"trajectory": "whole trajectory", "answer": "answer only"}  # by the judge, when it scores pointwise
 
 
+def told(row: dict[str, Any]) -> dict[str, float | None]:
+    """Heading -> figure of a step: different trajectories a group, spread and noise of whole trajectories' scores, and tau to the true quality."""
+    spread = row["trajectory"]
+    return {
+        "distinct": row["calls"]["one_round"],
+        "sigma_quality": row["sigma_quality"],
+        "sigma_group": spread["sigma_group"],
+        "sigma_noise": spread["sigma_noise"],
+        "SNR": spread["snr"],
+        **{f"tau: {SIGNALS[name]}": row["tau"][name]["quality"] for name in TOLD},
+    }
+
+
 def table(rows: Sequence[dict[str, Any]]) -> str:
-    """A line a step: the spread and the noise of whole trajectories' scores, and tau to the true quality."""
-    head = ["step", "groups", "sigma_group", "sigma_noise", "SNR", "sigma_quality", *(f"tau: {SIGNALS[name]}" for name in TOLD)]
-    lines = [
-        [row["step"], row["groups"], *row["trajectory"].values(), row["sigma_quality"], *(row["tau"][name]["quality"] for name in TOLD)]
-        for row in rows
-    ]
-    return markdown.table(head, [[str(cell) for cell in line] for line in lines])
+    """A line a step."""
+    lines = [[row["step"], row["groups"], *told(row).values()] for row in rows]
+    return markdown.table(["step", "groups", *told(rows[0])], [[str(cell) for cell in line] for line in lines]) if rows else ""
 
 
 def draw(rows_by_seed: Sequence[list[dict[str, Any]]], path: Path) -> Path:

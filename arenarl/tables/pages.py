@@ -9,7 +9,6 @@ from typing import Any
 
 from arenarl.report import markdown
 from arenarl.report.summary import format_figure, heading
-from arenarl.studies.signal_figures import SIGNALS, SPREADS, TOLD
 from arenarl.system.atomic_files import read_json, write_json, write_text
 from arenarl.tables.figures import draw
 from arenarl.tables.over_seeds import FIRST_SEEDS
@@ -75,7 +74,7 @@ def short_table(table: Table, summary: dict[str, Any]) -> str:
         cells = [row["label"], f"`{row['row']}`", _figure(row), *([_difference(differences.get(row["row"]))] if table.compare_with_reference else [])]
         cells += [_figure(row["figures"].get(figure)) for figure in (*extras, "quality")] + [_calls(row), str(len(row["seeds"]))]
         lines.append(cells + ([_paper(row["paper"])[-1]] if table.paper_columns else []))
-    return "\n\n".join([markdown.table(head, lines), *_pairs_table(table, summary), *_signals_table(table, summary)])
+    return "\n\n".join([markdown.table(head, lines), *_pairs_table(table, summary), *_signals_table(summary)])
 
 
 def page(name: str, table: Table, summary: dict[str, Any], figures: Sequence[str], together: str) -> str:
@@ -172,15 +171,11 @@ def _replication_table(table: Table, summary: dict[str, Any]) -> list[str]:
     return [markdown.table(head, lines)] if lines else []
 
 
-def _signals_table(table: Table, summary: dict[str, Any]) -> list[str]:
+def _signals_table(summary: dict[str, Any]) -> list[str]:
     """What `signal_and_noise` measured, a line a row and step."""
-    head = ["groups of", "step", *SPREADS.values(), *(f"tau: {SIGNALS[signal]}" for signal in TOLD)]
-    lines = [
-        [row["label"], str(at["step"]), *(_figure(figure, 2) for figure in (*(at[name] for name in SPREADS), *at["tau"].values()))]
-        for row in summary["rows"]
-        for at in row["discrimination"]
-    ]
-    return [markdown.table(head, lines)] if lines else []
+    steps = [(row["label"], at) for row in summary["rows"] for at in row["discrimination"]]
+    lines = [[label, str(at["step"]), *(_figure(figure, 2) for figure in at["told"].values())] for label, at in steps]
+    return [markdown.table(["groups of", "step", *steps[0][1]["told"]], lines)] if steps else []
 
 
 def _less(table: Table) -> str:

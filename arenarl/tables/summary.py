@@ -16,7 +16,7 @@ from arenarl.config.command_line import as_overrides
 from arenarl.config.load import load_config
 from arenarl.domains.domain import make_domain
 from arenarl.report.summary import heading
-from arenarl.studies.signal_figures import SPREADS, TOLD
+from arenarl.studies.signal_figures import told
 from arenarl.system.atomic_files import read_json
 from arenarl.system.progress import say
 from arenarl.tables.over_seeds import FIRST_SEEDS, Rows, beyond_chance, mean_over_seeds, paired_difference
@@ -99,15 +99,10 @@ def _curve_points(runs: Sequence[dict[str, Any]], table: Table) -> dict[int, dic
 
 
 def _mean_signals(rows_by_seed: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """By step: spread of true quality, spread and noise of whole trajectories' scores, and Kendall's tau to the truth, with intervals over seeds."""
+    """By step, what a group's signals are told by, with intervals over seeds."""
     steps = sorted(set.intersection(*({row["step"] for row in rows} for rows in rows_by_seed)))
-    at = {step: [row for rows in rows_by_seed for row in rows if row["step"] == step] for step in steps}
-    return [
-        {"step": step}
-        | {name: mean_over_seeds([(row | row["trajectory"])[name] for row in rows]) for name in SPREADS}
-        | {"tau": {signal: mean_over_seeds([row["tau"][signal]["quality"] for row in rows]) for signal in TOLD}}
-        for step, rows in at.items()
-    ]
+    at = {step: [told(row) for rows in rows_by_seed for row in rows if row["step"] == step] for step in steps}
+    return [{"step": step, "told": {name: mean_over_seeds([row[name] for row in rows]) for name in rows[0]}} for step, rows in at.items()]
 
 
 def compare_all(tables: dict[str, Table], found: dict[str, Found]) -> dict[Comparison, dict[str, Any]]:

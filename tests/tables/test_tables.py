@@ -235,10 +235,12 @@ def test_fig1_shows_the_signals_of_each_step_as_means_over_seeds(folder, tmp_pat
     spread = {"sigma_group": 2.0, "sigma_noise": 1.0, "snr": 2.0}
     for run in runs_of("own", read_table("own", folder), ["one"], [0, 1]):
         tau = {signal: dict.fromkeys(PROPERTIES, 0.25 + 0.5 * run.seed) for signal in SIGNALS}
-        rows = [{"step": step, "sigma_quality": 1.5, "trajectory": spread, "answer": spread, "tau": tau} for step in (0, 10)]
+        row = {"sigma_quality": 1.5, "trajectory": spread, "answer": spread, "calls": {"one_round": 5.5}, "tau": tau}
+        rows = [{"step": step} | row for step in (0, 10)]
         write_json(runner.path_of(run, tmp_path), result(run, 60.0 + run.seed) | {"discrimination": rows})
     text = write(folder, tmp_path)
-    assert "| One | 10 | 1.50 [1.50, 1.50] | 2.00 [2.00, 2.00] | 1.00 [1.00, 1.00] | 2.00 [2.00, 2.00] | 0.50 [-2.68, 3.68] |" in text
+    same = (f"{value:.2f} [{value:.2f}, {value:.2f}]" for value in (5.5, 1.5, 2.0, 1.0, 2.0))  # of both seeds
+    assert f"| One | 10 | {' | '.join(same)} | 0.50 [-2.68, 3.68] |" in text
     assert (tmp_path / "own" / "signal_one.svg").is_file() and "signal_one.png" in (tmp_path / "own" / "README.md").read_text(encoding="utf-8")
 
 
