@@ -9,6 +9,7 @@ import errno
 import json
 import os
 import re
+import resource
 import signal
 import sys
 import threading
@@ -16,6 +17,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 OWNED = "ARENARL_OWNED"  # set in the environment of a script that a command of ours has started
@@ -29,10 +31,14 @@ GPU_OUT_OF_MEMORY = (
 )
 LOST_CONNECTION = "the connection to another process of this run was lost"
 _DISK = f"free some space; {GO_ON}"
+_FILES = f"more files and connections are open at once than this shell allows (ulimit -n); raise the limit, or lower judge.concurrency; {GO_ON}"
+_ENOUGH_FILES = 8192  # for a thousand calls under way, the store and the files of a run; macOS starts a shell with 256
 _NO_CHECKPOINT = f"a checkpoint could not be written, most likely because the disk is full; {_DISK}"
 _BY_NUMBER = {
     errno.ENOSPC: f"the disk is full; {_DISK}",
     errno.EDQUOT: f"the disk quota is used up; {_DISK}",
+    errno.EMFILE: _FILES,
+    errno.ENFILE: _FILES,
     errno.EFBIG: f"the file would be larger than this shell allows (ulimit -f); raise the limit; {GO_ON}",
     errno.EACCES: f"no permission to read or write there; change the permissions of the folder or run from a copy of your own; {GO_ON}",
     errno.EPERM: f"no permission to read or write there; change the permissions of the folder or run from a copy of your own; {GO_ON}",
@@ -45,6 +51,7 @@ _BY_NUMBER = {
 }
 _BY_TEXT = {  # what libraries say of the same in errors that carry no number
     r"No space left on device": _BY_NUMBER[errno.ENOSPC],
+    r"Too many open files": _FILES,
     r"File too large": _BY_NUMBER[errno.EFBIG],
     r"Permission denied": _BY_NUMBER[errno.EACCES],
     r"\[enforce fail at inline_container|PytorchStreamWriter failed": _NO_CHECKPOINT,
@@ -76,6 +83,7 @@ def guarded(main: Callable[[], None], goes_on: bool = True) -> None:
     A script that cannot go on where it was interrupted (`goes_on` False) then says nothing.
     """
     end_with_parent()
+    _allow_files()
     code = 0
     try:
         main()
@@ -86,6 +94,15 @@ def guarded(main: Callable[[], None], goes_on: bool = True) -> None:
             warnings.simplefilter("ignore")
         code = 130 if isinstance(error, KeyboardInterrupt) and not goes_on else _ended_by(error)
     _exit(code)
+
+
+def _allow_files() -> None:
+    """As many open files as this user may have, at most `_ENOUGH_FILES`: a shell often starts with fewer than judging a step takes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _ENOUGH_FILES if hard == resource.RLIM_INFINITY else min(hard, _ENOUGH_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(OSError, ValueError):  # macOS has one more limit, which no call tells
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def explain(error: BaseException) -> str | None:

@@ -1,5 +1,6 @@
 """What goes wrong on real machines, provoked for real: each time one line on stderr that says what to change, and what was done stays."""
 
+import errno
 import os
 import resource
 import shutil
@@ -73,6 +74,16 @@ def test_a_limit_on_file_sizes_ends_with_one_line_and_leaves_no_half_file(tmp_pa
     assert "ulimit -f" in last_line(done)
     assert not list(tmp_path.rglob("*.partial"))
     run_well(tmp_path, "data/prepare.py", "travel")
+
+
+@pytest.mark.parametrize(("soft", "hard", "then"), [(64, 300, 300), (64, 20_000, 8192), (10_000, 20_000, 10_000)])
+def test_a_script_may_open_as_many_files_as_its_user_may(soft, hard, then):
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[1] < hard:
+        pytest.skip("the limit of this machine is lower")
+    code = "import resource; from arenarl.system.errors import guarded; guarded(lambda: print(resource.getrlimit(resource.RLIMIT_NOFILE)))"
+    command, limit = [sys.executable, "-c", code], lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    done = subprocess.run(command, cwd=ROOT, preexec_fn=limit, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str((then, hard))
 
 
 def test_no_permission_ends_with_one_line(tmp_path):
@@ -231,6 +242,7 @@ def test_an_interrupted_download_of_packages_ends_with_one_line_and_the_same_com
 
 FULL_DISK = f"error: the disk is full; free some space; {GO_ON}"
 NO_CHECKPOINT = f"error: a checkpoint could not be written, most likely because the disk is full; free some space; {GO_ON}"
+MANY_FILES = f"more files and connections are open at once than this shell allows (ulimit -n); raise the limit, or lower judge.concurrency; {GO_ON}"
 PORT_IN_USE = "error: the port is in use by another run; leave MASTER_PORT unset or set it to a free port"
 
 
@@ -251,6 +263,8 @@ PORT_IN_USE = "error: the port is in use by another run; leave MASTER_PORT unset
         (RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 576 vs 534"), NO_CHECKPOINT),
         (Exception("No space left on device (os error 28)"), FULL_DISK),  # tokenizers
         (FileNotFoundError(2, "No such file", "x"), None),
+        (OSError(errno.EMFILE, "Too many open files", "runs/x"), f"error: runs/x: {MANY_FILES}"),
+        (SafetensorError("Error while serializing: I/O error: Too many open files (os error 24)"), f"error: {MANY_FILES}"),
         (SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)"), FULL_DISK),
         (DistNetworkError("The server socket has failed to listen. code: -98, name: EADDRINUSE"), PORT_IN_USE),
         (Numpys(), f"error: {OUT_OF_MEMORY}"),
