@@ -283,7 +283,9 @@ def drawable(name: str) -> str:
 
 
 def training_log(folder: Path) -> list[dict[str, Any]]:
-    """What the trainer logged, step by step, from the newest checkpoint in `folder`; empty without one."""
+    """What was logged step by step: in `folder` the trainer's newest checkpoint has it, or an offline method's metrics.jsonl; empty without."""
+    if (folder / "metrics.jsonl").is_file():
+        return list(read_jsonl(folder / "metrics.jsonl"))
     states = sorted(folder.glob("checkpoint-*/trainer_state.json"), key=lambda path: int(path.parent.name.rpartition("-")[2]))
     return json.loads(states[-1].read_text(encoding="utf-8"))["log_history"] if states else []
 

@@ -125,11 +125,12 @@ class Rounds:
             incoming = [IncomingGroup.of(group) for group in groups]
             self.bookkeeping.begin(step, incoming)
             outcomes = self.arena.reward_groups(groups)
-            metrics = gather_object([self.bookkeeping.close(step, incoming, groups, outcomes)])
-            log(_means(metrics), step)
+            metrics = _means(gather_object([self.bookkeeping.close(step, incoming, groups, outcomes)]))
+            log(metrics, step)
             examples = [example for group, outcome in zip(groups, outcomes, strict=True) for example in self._examples(group, outcome)]
             done[step] = {"examples": gather_object(examples), "variances": self.arena.variances.to_dict()}
             if PartialState().is_main_process:
+                append_step(self.folder / "metrics.jsonl", step, [{"step": step, **metrics}])
                 append_step(path, step, [{"step": step, **done[step]}])
                 self.stopwatch.lap()
         self.engine.generator.model = None

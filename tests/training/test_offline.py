@@ -9,6 +9,7 @@ from scripts import CONFIG, ROOT, differ, run, run_well, start, weights
 
 from arenarl.config.load import load_config
 from arenarl.config.schema import Config
+from arenarl.report.figures import training_log
 from arenarl.system.errors import UserError
 from arenarl.tournament.ranking import Call, Match, Ranking
 from arenarl.training.offline import _dpo_trainer, best_trajectories, preference_pairs
@@ -119,6 +120,9 @@ def test_rounds_that_are_killed_end_as_unbroken_ones_do(pipeline, tmp_path, meth
     for number in (1, 2):
         files = [folder / f"runs/{method}/rl/round{number}/examples.jsonl" for folder in (whole, broken)]
         assert files[0].read_bytes() == files[1].read_bytes() and files[0].read_bytes().count(b"\n") == 2
+    logs = [training_log(folder / f"runs/{method}/rl") for folder in (whole, broken)]  # what reports and tables read
+    assert logs[0] == logs[1] and [entry["step"] for entry in logs[0]] == [0, 1, 2, 3]
+    assert all(entry["judge/calls_per_group"] > 0 and entry["true/quality"] > 0 for entry in logs[0])
     curves = [[json.loads(line) for line in (folder / f"runs/{method}/rl/curve.jsonl").read_text().splitlines()] for folder in (whole, broken)]
     assert curves[0] == curves[1] and [point["step"] for point in curves[0]] == [0, 2, 4]
 
