@@ -2,7 +2,8 @@
 
     python -m arenarl.report quickstart
 
-draws the figures of a run (its name, its folder in runs/, or --config with its YAML) and writes its page, results/<run>/report.html.
+draws the figures of a run (its name, its folder in runs/, or --config with its YAML) and writes its page, results/<run>/report.html. A table's row is
+a run as well: `tables/babyai_dpo`, whose results lie in runs/ too.
 """
 
 import argparse
@@ -10,7 +11,8 @@ from pathlib import Path
 
 from arenarl.config.command_line import add_overrides, refuse_overrides_without_config
 from arenarl.config.load import load_config
-from arenarl.system.errors import guarded
+from arenarl.config.yaml_text import read_yaml
+from arenarl.system.errors import UserError, guarded
 
 
 def main() -> None:
@@ -27,8 +29,20 @@ def main() -> None:
         config = load_config(arguments.config, arguments.overrides)
         run_dir, results_dir = config.run_dir, config.results_dir
     else:
-        run_dir, results_dir = (Path(folder) / Path(arguments.run).name for folder in ("runs", "results"))
+        run_dir, results_dir = folders_of(arguments.run)
     print(f"written: {write_page(run_dir, results_dir)}")
+
+
+def folders_of(run: str) -> tuple[Path, Path]:
+    """Where a run lies, by its name or its folder, and where its evaluation wrote what it found."""
+    runs, folder = Path("runs").resolve(), Path(run)
+    if folder.is_absolute() or folder.parts[:1] in (("runs",), ("..",)):
+        if not folder.resolve().is_relative_to(runs):
+            raise UserError(f"{run} is no folder in {runs}")
+        folder = folder.resolve().relative_to(runs)
+    kept = Path("runs") / folder / "evaluate" / "config.yaml"
+    results = read_yaml(kept.read_text(encoding="utf-8"))["results"] if kept.is_file() else "results"
+    return Path("runs") / folder, Path(results) / folder
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import random
 import re
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
@@ -25,12 +26,13 @@ from arenarl.evaluation.length import by_length
 from arenarl.evaluation.playoffs import play_offs
 from arenarl.judges.embedded import EmbeddedJudge
 from arenarl.judges.judge import cached_examiner
+from arenarl.report.__main__ import folders_of
 from arenarl.report.figures import LINES, draw_figures, length_panels
 from arenarl.report.page import write_page
 from arenarl.report.page.data import pack, training_items
 from arenarl.report.provenance import provenance
 from arenarl.report.summary import print_table, summary_of_run
-from arenarl.system.atomic_files import write_json
+from arenarl.system.atomic_files import write_json, write_text
 from arenarl.system.errors import UserError
 from arenarl.tables.documents import TRAVEL
 from arenarl.training.step_records import group_records
@@ -235,6 +237,22 @@ def test_without_a_bracket_the_matches_with_the_baseline_are_there(tmp_path, wor
 def test_a_run_that_was_not_evaluated_is_refused(tmp_path):
     with pytest.raises(UserError, match="has not been evaluated; run: python evaluate.py"):
         write_page(tmp_path / "runs" / "x", tmp_path / "results" / "x")
+
+
+@pytest.mark.parametrize("said", ["tables/one", "runs/tables/one", "./runs/tables/one/", "{}/runs/tables/one", "runs/x/../tables/one"])
+@pytest.mark.parametrize("results", ["results", "runs", "elsewhere"])
+def test_a_run_is_known_by_its_name_and_by_its_folder(tmp_path, monkeypatch, said, results):
+    """A name may have several parts; where its results are the evaluation's config says."""
+    monkeypatch.chdir(tmp_path)
+    write_text(tmp_path / "runs/tables/one/evaluate/config.yaml", f"results: {results}\n")
+    assert folders_of(said.format(tmp_path)) == (Path("runs/tables/one"), Path(results, "tables/one"))
+
+
+@pytest.mark.parametrize("said", ["/tmp", "../one", "runs/../one"])
+def test_a_folder_elsewhere_is_no_run(tmp_path, monkeypatch, said):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match="is no folder in"):
+        folders_of(said)
 
 
 def test_a_repeated_step_replaces_what_it_repeats(tmp_path):
