@@ -5,8 +5,10 @@ from dataclasses import replace
 from itertools import chain, combinations, product
 from typing import Any
 
+from arenarl.config.checks import check
 from arenarl.config.command_line import as_overrides
 from arenarl.plan.stage import Stage
+from arenarl.system.errors import UserError
 from arenarl.system.repository import CONFIGS
 
 ZERO3 = str(CONFIGS / "launch" / "zero3_gpu.json")
@@ -34,9 +36,18 @@ def remedies(stage: Stage) -> list[str]:
     for keys in chain(combinations(CHANGES, 1), combinations(CHANGES, 2)):
         if len(found) < 3 and not any(set(enough) <= set(keys) for enough in found):
             tries = (dict(zip(keys, values, strict=True)) for values in product(*(CHANGES[key] for key in keys)))
-            if change := next((one for one in tries if not changed(stage, one).misfits), None):
+            if change := next((one for one in tries if _mends(stage, one)), None):
                 found[keys] = " with ".join(as_overrides(change))
     return list(found.values())
+
+
+def _mends(stage: Stage, change: dict[str, Any]) -> bool:
+    """It fits by the change, and no other key of the config forbids that."""
+    other = changed(stage, change)
+    try:
+        return not other.misfits and check(other.config) is None
+    except UserError:
+        return False
 
 
 def changed(stage: Stage, change: dict[str, Any]) -> Stage:

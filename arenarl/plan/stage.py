@@ -87,10 +87,13 @@ class Stage:
         """How SFT or RL trains. Raises UserError for a DeepSpeed JSON that cannot be used."""
         policy, section = self.config.policy, getattr(self.config, self.name)
         zero = check_deepspeed(f"{self.name}.deepspeed", section.deepspeed, f"train_{self.name}.py", is_check=True)
-        is_rl = self.name == "rl"
-        tokens = (section.micro_batch_size if is_rl else section.batch_size) * self.length
-        reference, critic = is_rl and section.beta > 0, is_rl and section.advantage == "gae"
-        return Training(self.shape, tokens, self.gpus, zero, policy.lora_rank, policy.gradient_checkpointing, reference, critic)
+        if self.name == "sft":
+            rows, reference, critic = section.batch_size, False, False
+        else:
+            rows = max(section.micro_batch_size, 2 if section.method == "dpo" else 1)  # a pair at least
+            reference = section.method == "dpo" or section.method == "online" and section.beta > 0
+            critic = section.advantage == "gae"
+        return Training(self.shape, rows * self.length, self.gpus, zero, policy.lora_rank, policy.gradient_checkpointing, reference, critic)
 
     @property
     def phases(self) -> dict[str, dict[str, float]]:
