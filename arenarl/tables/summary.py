@@ -108,7 +108,8 @@ def _mean_signals(rows_by_seed: Sequence[list[dict[str, Any]]]) -> list[dict[str
 def compare_all(tables: dict[str, Table], found: dict[str, Found]) -> dict[Comparison, dict[str, Any]]:
     """Whether the rows of each comparison of all tables differ beyond chance, and the family in which that was corrected.
 
-    A row that several tables have counts with all its seeds. Tables of another figure are a family of their own.
+    A row that several tables have counts with all its seeds. Tables of another figure are a family of their own. Rows that have not all the seeds
+    that their table was to have are a look at what is not finished: they count as a comparison, and have no p, as those of a single seed.
     """
     seeds_of: Found = {}
     for rows in found.values():
@@ -116,9 +117,12 @@ def compare_all(tables: dict[str, Table], found: dict[str, Found]) -> dict[Compa
             seeds_of.setdefault(row, {}).update(seeds)
     primary = {frozenset(pair) for table in tables.values() for pair in table.primary}
     figure_of = {frozenset(pair): table.figure for table in tables.values() for pair in table.pairs}
+    planned = {frozenset(pair): len(table.seeds) for table in tables.values() for pair in table.pairs}
     families: dict[tuple[str, str], dict[Comparison, Rows]] = {}
     for comparison, figure in figure_of.items():
         if rows := _paired(sorted(comparison), seeds_of, figure)[1]:
+            if len(rows[0]) < planned[comparison]:
+                rows = (rows[0][:1], rows[1][:1])
             families.setdefault((figure, "primary" if comparison in primary else "secondary"), {})[comparison] = rows
     return {one: {**verdict, "family": name} for (_, name), family in families.items() for one, verdict in beyond_chance(family).items()}
 
