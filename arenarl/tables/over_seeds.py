@@ -39,11 +39,11 @@ def paired_difference(rows: Rows) -> dict[str, Any]:
     return {"difference": found["mean"], "ci": found["ci"]}
 
 
-def beyond_chance(family: Mapping[Any, Rows]) -> dict[Any, dict[str, Any]]:
+def beyond_chance(family: Mapping[Any, Rows | None]) -> dict[Any, dict[str, Any]]:
     """For each comparison of a family, two rows with the same seeds: whether they differ beyond chance.
 
     A paired t test; `p_holm` is corrected by Holm's method for all comparisons of the family, and below .05 it is beyond chance. A single
-    seed has no p, but counts as a comparison.
+    seed has no p, nor has None, for rows that are not all there yet, but both count as a comparison.
 
     >>> beyond_chance({"a - b": ([61.0, 63.0, 62.0], [50.0, 51.0, 52.0])})["a - b"]
     {'p': 0.0027, 'p_holm': 0.0027, 'is_beyond_chance': True}
@@ -52,7 +52,7 @@ def beyond_chance(family: Mapping[Any, Rows]) -> dict[Any, dict[str, Any]]:
         return {}
     from statsmodels.stats.multitest import multipletests  # only here: it loads pandas
 
-    p = np.array([ttest_rel(*rows).pvalue if len(rows[0]) > 1 else math.nan for rows in family.values()])
+    p = np.array([ttest_rel(*rows).pvalue if rows and len(rows[0]) > 1 else math.nan for rows in family.values()])
     corrected = multipletests(np.nan_to_num(p, nan=1.0), method="holm")[1]
     return {
         comparison: {"p": rounded(p_alone), "p_holm": rounded(p_holm), "is_beyond_chance": bool(p_holm < 0.05)}

@@ -109,21 +109,24 @@ def compare_all(tables: dict[str, Table], found: dict[str, Found]) -> dict[Compa
     """Whether the rows of each comparison of all tables differ beyond chance, and the family in which that was corrected.
 
     A row that several tables have counts with all its seeds. Tables of another figure are a family of their own. Rows that have not all the seeds
-    that their table was to have are a look at what is not finished: they count as a comparison, and have no p, as those of a single seed.
+    that their table was to have are a look at what is not finished: they count as a comparison, and have no p.
     """
     seeds_of: Found = {}
     for rows in found.values():
         for row, seeds in rows.items():
             seeds_of.setdefault(row, {}).update(seeds)
     primary = {frozenset(pair) for table in tables.values() for pair in table.primary}
-    figure_of = {frozenset(pair): table.figure for table in tables.values() for pair in table.pairs}
-    planned = {frozenset(pair): len(table.seeds) for table in tables.values() for pair in table.pairs}
-    families: dict[tuple[str, str], dict[Comparison, Rows]] = {}
+    figure_of: dict[Comparison, str] = {}
+    planned: dict[Comparison, int] = {}  # seeds that both rows are to have, by the table that wants the most
+    for table in tables.values():
+        for comparison in map(frozenset, table.pairs):
+            figure_of[comparison], planned[comparison] = table.figure, max(planned.get(comparison, 0), len(table.seeds))
+    families: dict[tuple[str, str], dict[Comparison, Rows | None]] = {}
     for comparison, figure in figure_of.items():
-        if rows := _paired(sorted(comparison), seeds_of, figure)[1]:
-            if len(rows[0]) < planned[comparison]:
-                rows = (rows[0][:1], rows[1][:1])
-            families.setdefault((figure, "primary" if comparison in primary else "secondary"), {})[comparison] = rows
+        seeds, rows = _paired(sorted(comparison), seeds_of, figure)
+        if rows:
+            family = families.setdefault((figure, "primary" if comparison in primary else "secondary"), {})
+            family[comparison] = rows if len(seeds) >= planned[comparison] else None
     return {one: {**verdict, "family": name} for (_, name), family in families.items() for one, verdict in beyond_chance(family).items()}
 
 

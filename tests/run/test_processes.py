@@ -142,8 +142,8 @@ def logged(folder, layout, method):
 @pytest.mark.parametrize("method", METHODS)
 def test_what_is_logged_is_over_all_processes(replayed, method, layout):
     one, two = logged(replayed, "one", method), logged(replayed, layout, method)
-    expected = {"rollout/tool_error_rate", "judge/tie_rate", "true/rank_agreement", "kl", "judge/sigma_noise", "watch/agreement"}
-    assert expected < one[0].keys() | one[1].keys()
+    assert {"rollout/tool_error_rate", "judge/tie_rate", "true/rank_agreement", "kl", "judge/sigma_noise"} < one[0].keys()
+    assert "watch/agreement" in one[0].keys() | one[1].keys()  # half of the groups, by lot
     for step, other in zip(one, two, strict=True):
         assert other == {name: pytest.approx(value, rel=0.02 if name in BY_MICRO_BATCH else 1e-4, abs=1e-6) for name, value in step.items()}
 

@@ -22,7 +22,7 @@ from arenarl.tables import rows as tables
 from arenarl.tables import runner
 from arenarl.tables.__main__ import main
 from arenarl.tables.figures import against_axis, against_cost
-from arenarl.tables.over_seeds import mean_over_seeds
+from arenarl.tables.over_seeds import beyond_chance, mean_over_seeds
 from arenarl.tables.pages import scale_table, write_tables
 from arenarl.tables.rows import TABLES, read_table, runs_of
 from arenarl.tables.summary import compare_all, compare_with_stored, read_found, summary_of_table
@@ -183,6 +183,16 @@ def test_differences_are_paired_over_the_seeds_that_both_rows_have(folder, tmp_p
     write(folder, tmp_path / "results")
     comparison = read_json(tmp_path / "results" / "own" / "table.json")["comparisons"][0]
     assert comparison["seeds"] == [0, 1] and comparison["difference"] == 11.5
+
+
+def test_rows_without_all_seeds_of_their_table_count_as_a_comparison_and_have_no_star(folder, tmp_path):
+    """Two of three seeds with all but the same difference: by themselves p = .003."""
+    store(folder, tmp_path / "results", {"one": [50.0, 51.0], "other": [61.0, 62.1]})
+    assert "| +11.1 [+10.4, +11.7] |" in write(folder, tmp_path / "results")
+    [comparison] = read_json(tmp_path / "results" / "own" / "table.json")["comparisons"]
+    assert comparison["p"] is None and comparison["p_holm"] is None and not comparison["is_beyond_chance"]
+    assert beyond_chance({"them": ([50.0, 51.0], [61.0, 62.1]), "half": None})["them"]["p_holm"] == 0.0058  # twice the p alone
+    assert beyond_chance({"half": None})["half"] == {"p": None, "p_holm": None, "is_beyond_chance": False}
 
 
 def test_a_table_with_an_axis_draws_each_series_against_it_and_against_its_cost(folder, tmp_path):
