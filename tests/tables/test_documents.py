@@ -1,11 +1,9 @@
 """README and docs say what is there: stages, paths, metrics, packages, tables from results, commands that parse and examples that run."""
 
 import asyncio
-import io
 import re
 import shlex
 import subprocess
-import tarfile
 from itertools import pairwise
 from pathlib import Path
 
@@ -265,8 +263,7 @@ def committed_results(tmp_path_factory):
     archive = subprocess.run(["git", "archive", "HEAD", "results"], cwd=ROOT, capture_output=True, check=False)
     if archive.returncode:
         return ROOT / "results"
-    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
-        files.extractall(folder, filter="data")
+    subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)  # tarfile's own way of doing this safely needs Python 3.11.4
     return folder / "results"
 
 
