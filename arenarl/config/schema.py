@@ -484,8 +484,8 @@ class RLConfig:
     rounds: PositiveInt = 1  # of dpo and agentevol: together they roll out what `steps` of online RL do. AgentGym-RL gives none; our choice
     batch_size: PositiveInt = 16  # of dpo and agentevol: pairs or trajectories an optimizer step, over all processes. Our choice
     dpo_beta: PositiveFloat = 0.1  # of dpo: how dear it is to leave the reference policy. TRL's choice
-    keep_from: Annotated[Float, Field(ge=-1e6, le=1e6)] = 1.0  # of agentevol: the least reward of a trajectory that is trained on; of ranks, 1 is
-    # the best of its group, of outcomes success. AgentGym-RL keeps successes
+    keep_from: Annotated[Float, Field(ge=-1e6, le=1e6)] = 1.0  # of agentevol: the least reward of a trajectory that is trained on. AgentGym-RL
+    # keeps successes, 1; of a group that was ranked, the best are kept in any case
 
     # What makes the method, with `reward.name`. configs/methods/ spells each one out.
     advantage: Literal["group_std", "center", "leave_one_out", "batch_std", "decoupled", "gae", "none"] = "group_std"

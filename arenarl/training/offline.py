@@ -64,8 +64,13 @@ def preference_pairs(group: RolloutGroup, outcome: GroupOutcome) -> Iterator[Exa
 
 
 def best_trajectories(group: RolloutGroup, outcome: GroupOutcome, least: float) -> Iterator[Example]:
-    """Those rewarded with at least `least`, as SFT takes them; the same tokens once a group."""
-    seen = set()
+    """Those rewarded with at least `least`, as SFT takes them; the same tokens once a group.
+
+    Of a group that was ranked, the best in any case, unless all are alike: who ties for the first place is rewarded with less than 1.
+    """
+    seen, known = set(), {reward for reward in outcome.rewards_G if reward is not None}
+    if outcome.ranking and len(known) > 1:
+        least = min(least, max(known))
     for trajectory, reward in zip(group.trajectories, outcome.rewards_G, strict=True):
         ids, mask = trajectory.prompt_ids + trajectory.completion_ids, [0] * len(trajectory.prompt_ids) + trajectory.policy_mask_T
         if reward is not None and reward >= least and any(mask) and tuple(ids) not in seen:

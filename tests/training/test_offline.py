@@ -14,6 +14,7 @@ from arenarl.system.errors import UserError
 from arenarl.tournament.ranking import Call, Match, Ranking
 from arenarl.training.offline import _dpo_trainer, best_trajectories, preference_pairs
 from arenarl.training.outcome import GroupOutcome
+from arenarl.training.rewards import rank_to_reward
 from arenarl.trajectory import Query, RolloutGroup, Trajectory
 
 QUERY = Query("q", "travel", "Search", "en", "Where?")
@@ -52,6 +53,15 @@ def test_the_best_are_taken_once_with_labels_on_their_own_tokens():
     kept = list(best_trajectories(twice, outcome(rewards=(0.0, 1.0, None, 0.5, 1.0)), 1.0))
     assert kept == [{"input_ids": [1, 2, 11, 90, 91, 11], "labels": [-100, -100, 11, -100, -100, 11]}]
     assert len(list(best_trajectories(twice, outcome(rewards=(0.0, 1.0, None, 0.5, 1.0)), 0.5))) == 2
+
+
+def test_of_a_ranked_group_the_best_are_taken_though_they_tie_and_of_all_alike_none():
+    rewards = rank_to_reward([0.5, 0.5, 2.0, 3.0])
+    assert max(rewards) < 1.0
+    assert [len(example["input_ids"]) for example in best_trajectories(GROUP, outcome(rewards=rewards), 1.0)] == [6, 6]
+    assert not list(best_trajectories(GROUP, outcome(rewards=(0.5, 0.5, 0.5, 0.5)), 1.0))
+    success = GroupOutcome([0.5, 0.9, 0.1, 0.1], [0.5, 0.9, 0.1, 0.1], 0, 0, None)
+    assert not list(best_trajectories(GROUP, success, 1.0))
 
 
 def test_dpo_s_loss_is_that_of_its_equation_over_the_policy_s_own_tokens(policy_path, tokenizer, tmp_path):
