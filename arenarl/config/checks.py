@@ -4,22 +4,24 @@
 may hold by itself stands beside it in `schema`, and was refused before.
 """
 
+import json
 import re
 from dataclasses import asdict, fields
+from operator import attrgetter
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from arenarl.config.layers import shown
 from arenarl.config.schema import (
     BY_ANSWER,
     OUTCOMES,
     WITH_FORMAT_REWARD,
     Config,
     EnvironmentConfig,
+    GroupStageConfig,
     JudgeConfig,
     MCPServerConfig,
     ResearchDataConfig,
-    RewardConfig,
-    RLConfig,
     RolloutConfig,
     TournamentConfig,
 )
@@ -27,7 +29,31 @@ from arenarl.config.value_types import REWARDS
 from arenarl.system.errors import UserError
 from arenarl.tournament.group_stage import GroupStage
 from arenarl.tournament.schedules import parse_budget
-from arenarl.tournament.topologies import parameters_of, rehearse, resolve_ranking
+from arenarl.tournament.topologies import TOPOLOGIES, parameters_of, rehearse, resolve_ranking
+
+OFFLINE = {"dpo", "agentevol"}
+SCORES = {"pointwise_answer", "pointwise_trajectory"}
+PLAYS = {"tournament", "correctness_or_tournament"}  # the rewards that play tournament.topology; the others bring their own matches, or none
+READ_BY = {  # a key that only some runs read -> the key that decides it, and its values
+    "reward.repeats": ("reward.name", SCORES),
+    "reward.alpha": ("reward.name", {"mixture"}),
+    "reward.mixture_pairs": ("reward.name", {"mixture"}),
+    "reward.entity_recall": ("reward.name", BY_ANSWER),
+    "reward.tournament_if_equal": ("reward.name", OUTCOMES),
+    **{f"group_stage.{key.name}": ("reward.name", {"tournament_grpo"}) for key in fields(GroupStageConfig)},
+    "rl.rounds": ("rl.method", OFFLINE),
+    "rl.batch_size": ("rl.method", OFFLINE),
+    "rl.dpo_beta": ("rl.method", {"dpo"}),
+    "rl.keep_from": ("rl.method", {"agentevol"}),
+    "rl.advantage_ddof": ("rl.advantage", {"group_std"}),
+    "rl.advantage_epsilon": ("rl.advantage", {"group_std"}),
+    "rl.discount": ("rl.advantage", {"gae"}),
+    "rl.gae_lambda": ("rl.advantage", {"gae"}),
+    "rl.critic_learning_rate": ("rl.advantage", {"gae"}),
+    "rollout.vllm_sleep": ("rollout.backend", {"vllm"}),
+    "rollout.vllm_tensor_parallel": ("rollout.backend", {"vllm"}),  # a server takes its own --tensor-parallel-size
+    "rollout.server_sync": ("rollout.backend", {"vllm_server"}),
+}
 
 
 def check(config: Config) -> None:
@@ -38,17 +64,10 @@ def check(config: Config) -> None:
         raise UserError(f"group_stage.{error}") from error
     if config.reward.name == "tournament_grpo" and config.group_stage.final >= config.rollout.group_size:
         raise UserError(f"group_stage.final={config.group_stage.final}: must be below rollout.group_size, or nothing would be played")
-    if config.reward.repeats > 1 and config.reward.name not in ("pointwise_answer", "pointwise_trajectory"):
-        raise UserError(f"reward.repeats={config.reward.repeats} is of pointwise_answer and pointwise_trajectory, not of {config.reward.name}")
-    mixture = {"alpha": config.reward.alpha, "mixture_pairs": config.reward.mixture_pairs}
-    for key, value in mixture.items():
-        if config.reward.name != "mixture" and value != getattr(RewardConfig(), key):
-            raise UserError(f"reward.{key}={value} is of reward.name=mixture, not of {config.reward.name}; leave it out")
     _check_policies(config)
     _check_llms(config)
     _check_method(config)
     _check_address("rollout.server_url", config.rollout.server_url, "such as http://127.0.0.1:8000")
-    _check_vllm(config.rollout)
     _check_tournament(config)
     _check_training(config)
     if "research" in (config.environment.name, *(server.world for server in config.environment.mcp)):
@@ -57,6 +76,7 @@ def check(config: Config) -> None:
     _check_mcp(config.environment)
     _check_turns(config)
     _check_research(config.data.research)
+    _check_unread(config)
 
 
 def _check_address(key: str, url: str | None, hint: str = "a key belongs into the environment variable") -> None:
@@ -70,13 +90,27 @@ def _check_address(key: str, url: str | None, hint: str = "a key belongs into th
         raise UserError(f"{key} must be an http(s) address with a host and without a key in it; {hint}")
 
 
-def _check_vllm(rollout: RolloutConfig) -> None:
-    """Refuse keys of another back end that would change how it works, and be left aside."""
-    default = RolloutConfig()
-    for key, backend in {"vllm_sleep": "vllm", "vllm_tensor_parallel": "vllm", "server_sync": "vllm_server"}.items():
-        if rollout.backend != backend and (value := getattr(rollout, key)) != getattr(default, key):
-            hint = "; a server takes -- --tensor-parallel-size" if key == "vllm_tensor_parallel" else ""
-            raise UserError(f"rollout.{key}={str(value).lower()} is of rollout.backend={backend}, not of {rollout.backend}{hint}; leave it out")
+def _check_unread(config: Config) -> None:
+    """Refuse a key that is set and that nothing reads: an ablation of it would compare a run with itself."""
+    reward, defaults = config.reward, Config()
+    rules = [(key, owner, values, attrgetter(owner)(config)) for key, (owner, values) in READ_BY.items()]
+    if not reward.tournament_if_equal:
+        rules.append(("tournament.topology", "reward.name", PLAYS, reward.name))
+    is_elo = reward.name == "elo" or (reward.name, reward.mixture_pairs) == ("mixture", "elo")
+    played = config.tournament.topology if reward.name in PLAYS or reward.tournament_if_equal else "elo" if is_elo else None
+    parameters = {name: parameters_of(name) for name in {*TOPOLOGIES, *([played] if played else [])}}
+    for key in dict.fromkeys(key for name in TOPOLOGIES for key in parameters[name]):
+        rules.append((f"tournament.{key}", "tournament.topology", {name for name in parameters if key in parameters[name]}, played or reward.name))
+    for key, owner, values, chosen in rules:
+        value, default = attrgetter(key)(config), attrgetter(key)(defaults)
+        if value != default and chosen not in values:
+            owners = " or ".join(sorted(values))
+            raise UserError(f"{key}={_as_set(value)} is of {owner}={owners}, not of {chosen}; leave it out, or set {key}={_as_set(default)}")
+
+
+def _as_set(value: object) -> str:
+    """As --set takes it."""
+    return shown(value if isinstance(value, str) else json.dumps(value))
 
 
 def _check_tournament(config: Config) -> None:
@@ -214,10 +248,7 @@ def _check_llms(config: Config) -> None:
 
 def _check_method(config: Config) -> None:
     """Refuse keys of `rl` that contradict each other: a run would be half of one method and half of another."""
-    rl, default = config.rl, RLConfig()
-    changed = (rl.advantage_ddof, rl.advantage_epsilon) != (default.advantage_ddof, default.advantage_epsilon)
-    if changed and rl.advantage != "group_std":
-        raise UserError(f"rl.advantage_ddof and rl.advantage_epsilon are of rl.advantage=group_std, not of {rl.advantage}; leave them out")
+    rl = config.rl
     if rl.loss_type == "dr_grpo" and rl.advantage not in ("center", "leave_one_out", "none"):
         raise UserError(
             f"rl.loss_type=dr_grpo is for advantages without a standard deviation, not rl.advantage={rl.advantage}; "
@@ -245,10 +276,6 @@ def _check_method(config: Config) -> None:
         raise UserError(f"rl.method={rl.method} trains without DeepSpeed; set rl.deepspeed=null")
     if rl.rounds > rl.rollouts:
         raise UserError(f"rl.rounds={rl.rounds} share {rl.rollouts} steps of rollouts; lower it, or raise rl.steps")
-    if config.reward.tournament_if_equal and config.reward.name not in OUTCOMES:
-        raise UserError(f"reward.tournament_if_equal is of reward.name={' or '.join(sorted(OUTCOMES))}, not of {config.reward.name}; set it to false")
-    if config.reward.entity_recall and config.reward.name not in BY_ANSWER:
-        raise UserError(f"reward.entity_recall is of reward.name={' or '.join(sorted(BY_ANSWER))}, not of {config.reward.name}")
     for key in ("save_steps", "eval_steps"):
         if getattr(rl, key) % rl.updates_per_rollout:
             raise UserError(f"rl.{key}={getattr(rl, key)}: must be a multiple of rl.updates_per_rollout={rl.updates_per_rollout}")

@@ -279,7 +279,7 @@ def test_an_address_is_one_and_holds_no_key(refuse, key, url):
 
 @pytest.mark.parametrize("matches", ["n/2", "n-1", "n", "2n-2", "8", "1000"])
 def test_matches_with_which_all_may_play_are_accepted(load, matches):
-    assert load("", f"tournament.matches={matches}").tournament.matches == matches
+    assert load("", "tournament.topology=balanced", f"tournament.matches={matches}").tournament.matches == matches
 
 
 @pytest.mark.parametrize("key", ["name", "rl.init_run"])

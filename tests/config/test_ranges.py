@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from arenarl.config import schema
 from arenarl.config import value_types as kinds
+from arenarl.config.checks import READ_BY
 from arenarl.config.load import config_to_yaml, load_config
 from arenarl.config.schema import Config
 from arenarl.system.errors import UserError
@@ -32,12 +33,11 @@ OF_KEY = {
     "build.rounds": {"0"},  # ... and for single keys
     "policy.lora_rank": {"0"}, "rl.eval_steps": {"0"}, "rl.advantage_ddof": {"0"}, "sft.warmup_ratio": {"0", TINY}, "sft.adam_beta2": {"0", TINY},
     "rl.epsilon": {TINY}, "rl.keep_from": {"-1", "0", TINY}, "rl.discount": {"0", TINY}, "rl.gae_lambda": {"0", TINY},
-    "rl.epsilon_high": {TINY, "null"}, "rollout.vllm_memory": {TINY}, "rollout.vllm_sleep": set(), "rollout.server_url": set(),
+    "rl.epsilon_high": {TINY, "null"}, "rollout.vllm_memory": {TINY}, "rollout.server_url": set(),
     "environment.search.web.endpoint": {"null"},
     "data.source": {"[]"} | {f"[{text}]" for text in TEXT}, "data.research.hop_weights": {f"[{TINY}]"}, "judge.train.query_rubrics": {"null"},
     "data.divide": set(),
-    "reward.tournament_if_equal": set(), "reward.entity_recall": {"0"},
-    "reward.alpha": set(), "judge.train.flip_rate": {"0", TINY, "null"}, "tournament.matches": {HUGE, "010"},  # of which a group takes all pairs
+    "reward.entity_recall": {"0", TINY}, "judge.train.flip_rate": {"0", TINY, "null"}, "tournament.matches": {HUGE, "010"},  # of which a group takes all pairs
 } | {
     f"{llm}.{key}": values
     for llm in ("judge.train", "data.research.rephraser") for key, values in {"temperature": {"0", TINY, "null"}, "base_url": {"null"}}.items()
@@ -67,6 +67,12 @@ def accepted(kind):
 
 
 KEYS = dict(keys())
+READERS = {  # a key that only some runs read -> what makes such a run
+    key: [f"{owner}={min(values)}"] for key, (owner, values) in READ_BY.items()
+} | {
+    "tournament.matches": ["tournament.topology=balanced"],
+    "tournament.elo_matches": ["tournament.topology=elo"], "tournament.elo_estimate": ["tournament.topology=elo"],
+}  # fmt: skip
 
 
 def outcome(path, overrides):
@@ -87,12 +93,33 @@ def test_no_key_takes_a_value_outside_its_range_or_one_that_is_not_what_it_looks
             continue
         taken = set()
         for value in (*WRONG, *(f"[{value}]" for value in WRONG if "list[" in str(kind))):
-            found = outcome(run, [f"{key}={value}"])
+            found = outcome(run, [*READERS.get(key, ()), f"{key}={value}"])
             if isinstance(found, Config):
                 taken.add(value)
             else:
                 assert key in found.removeprefix(f"--set {key}="), found
         assert taken == OF_KEY.get(key, accepted(kind)), key
+
+
+def test_no_key_is_taken_that_nothing_would_read(tmp_path):
+    (tmp_path / "run.yaml").touch()
+    unread = {  # what is valid beside the key that decides; and what decides otherwise
+        "reward.repeats=2": "reward.name=ruler", "reward.mixture_pairs=elo": "reward.name=brpo", "group_stage.winners=1": "reward.name=tournament",
+        "tournament.topology=swiss": "reward.name=elo", "tournament.placement=algorithm1": "tournament.topology=swiss",
+        "tournament.accumulate=sum": "reward.name=pointwise_answer", "tournament.matches=n-1": "tournament.topology=round_robin",
+        "tournament.elo_matches=20": "reward.name=tournament", "rl.rounds=2": "rl.method=online", "rl.batch_size=3": "rl.method=online",
+        "rl.dpo_beta=0.2": "rl.method=agentevol", "rl.keep_from=0.5": "rl.method=dpo", "rl.discount=0.9": "rl.advantage=center",
+        "rl.critic_learning_rate=0.1": "rl.advantage=group_std", "rl.advantage_ddof=0": "rl.advantage=center",
+        "rollout.vllm_sleep=true": "rollout.backend=transformers", "rollout.server_sync=nccl": "rollout.backend=vllm",
+    }  # fmt: skip
+    for change, reader in unread.items():
+        found = outcome(tmp_path / "run.yaml", [change, reader])
+        assert isinstance(found, str) and found.startswith(f"{change} is of ") and "leave it out, or set" in found, (change, found)
+    read = [
+        ["tournament.elo_matches=20", "reward.name=elo"], ["tournament.elo_matches=20", "reward.name=mixture", "reward.mixture_pairs=elo"],
+        ["tournament.topology=swiss", "reward.name=environment", "reward.tournament_if_equal=true"], ["rl.batch_size=3", "rl.method=dpo"],
+    ]  # fmt: skip
+    assert all(isinstance(outcome(tmp_path / "run.yaml", changes), Config) for changes in read)
 
 
 def test_keys_of_an_mcp_server_take_no_other_values(tmp_path):
