@@ -25,7 +25,7 @@ def add_options(parser: ArgumentParser) -> None:
     parser.add_argument("--query", help="answer this one query and print the trajectory")
     parser.add_argument("--benchmark", nargs="+", action="extend", metavar="NAME[=FILE]", help="run these public benchmarks instead")
     parser.add_argument("--items", type=int, help="so many items of each benchmark, drawn at random; all without it")
-    parser.add_argument("--seed", type=int, default=0, help="which items are drawn")
+    parser.add_argument("--seed", type=int, help="which items are drawn (default: 0); a run's seed is --set seed=")
 
 
 def check_arguments(arguments: Namespace, config: Config, processes: int) -> None:
@@ -34,6 +34,8 @@ def check_arguments(arguments: Namespace, config: Config, processes: int) -> Non
         raise UserError("--query is answered by one process, and vLLM's engines start together; start the script with python, without torchrun")
     if arguments.items is not None and (arguments.items < 1 or not arguments.benchmark):
         raise UserError("--items says how many items of a --benchmark are drawn, 1 or more; it has no other use")
+    if arguments.seed is not None and arguments.items is None:
+        raise UserError("--seed says which --items of a --benchmark are drawn; it has no other use, a run's seed is --set seed=")
 
 
 def required_policies(config: Config) -> dict[str, str | LLMConfig]:
@@ -99,7 +101,7 @@ def main() -> None:
     if arguments.benchmark:
         from arenarl.benchmarks.run import run_benchmarks
 
-        run_benchmarks(config, policies, arguments.benchmark, arguments.items, arguments.seed)
+        run_benchmarks(config, policies, arguments.benchmark, arguments.items, arguments.seed or 0)
         return
     if arguments.query:
         if is_main_process():

@@ -1,19 +1,15 @@
 """Whether a query with a known answer was answered, by exact comparison (C.1 and C.2, InfoAgent).
 
 The known answer stands in a query's `constraints`: `answer`, `answer_aliases`, `comparison` ("exact_match": as benchmarks of questions
-compare), and `entities`, the names that lead to it. Entities count as
-found by exact match of their names (Appendix E, its first method; the paper takes its third, a reranker).
+compare), and `entities`, the names that lead to it. Entities count as found by exact match of their names (Appendix E, its first method; the
+paper takes its third, a reranker).
 """
 
 import re
 import string
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from arenarl.trajectory import Query, read_turns
-
-if TYPE_CHECKING:
-    pass
-
 
 _EDGES = " \n\t.,;:!?\"'()"
 

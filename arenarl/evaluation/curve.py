@@ -6,13 +6,15 @@ from accelerate import PartialState
 from accelerate.utils import gather_object
 
 from arenarl.domains.domain import Domain
-from arenarl.evaluation import statistics as metrics
+from arenarl.evaluation import statistics
 from arenarl.evaluation.evaluation import Case, Panel, evaluate_policy, figures_of, gather_cases
 from arenarl.llm.client import LLMClient
 from arenarl.rollout.engine import RolloutEngine
 from arenarl.run.processes import own_share
 from arenarl.run.tracking import log
 from arenarl.trajectory import append_step, read_jsonl
+
+RESAMPLES = 1000  # for the interval of a point, of which there are many
 
 
 class CurveRecorder:
@@ -52,8 +54,8 @@ class CurveRecorder:
     def _write(self, step: int, cases: dict[str, list[Case]]) -> None:
         point, intervals = {}, {}
         for decoding, of_queries in cases.items():
-            figures = figures_of(of_queries, resamples=1000, seed=0)
-            point |= {f"eval/{decoding}/{name}": figures[name]["mean"] for name in metrics.shown_figures(figures)}
-            intervals |= {f"eval/{decoding}/{name}": figures[name]["ci"] for name in metrics.shown_figures(figures)}
+            figures = figures_of(of_queries, RESAMPLES, seed=0)
+            point |= {f"eval/{decoding}/{name}": figures[name]["mean"] for name in statistics.shown_figures(figures)}
+            intervals |= {f"eval/{decoding}/{name}": figures[name]["ci"] for name in statistics.shown_figures(figures)}
         append_step(self.path, step, [{"step": step, **point, "ci": intervals}])
         log(point, step)

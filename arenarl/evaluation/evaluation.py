@@ -17,7 +17,7 @@ from accelerate.utils import gather_object
 
 from arenarl.domains.domain import Truth
 from arenarl.domains.known_answers import has_answer
-from arenarl.evaluation import statistics as metrics
+from arenarl.evaluation import statistics
 from arenarl.judges.judge import Examiner, Judge, Verdict, rubric_of
 from arenarl.judges.verifier import Verifier
 from arenarl.rollout.engine import RolloutEngine, attempts_at
@@ -86,7 +86,7 @@ class Case:
             findings |= {"dimensions": {name: round(score, 2) for name, score in self.dimensions.items()}, **self.truth.findings()}
         outcomes = [[None if math.isnan(value) else int(value) for value in judge] for judge in self.outcomes.tolist()]
         record = self.trajectory.to_record()
-        judged = {"outcomes": outcomes} | ({} if self.score is None else {"score": metrics.rounded(self.score)})
+        judged = {"outcomes": outcomes} | ({} if self.score is None else {"score": statistics.rounded(self.score)})
         return {**record, "subtask": self.query.subtask, "query": self.query.query, "findings": findings, **judged}
 
 
@@ -181,7 +181,7 @@ def summarize(cases: Sequence[Case], resamples: int, seed: int) -> dict[str, Any
     outcomes = np.stack([case.outcomes for case in cases])
     summary["by_judge"] = [_win_rate(cases, resamples, seed, np.s_[[judge]]) for judge in range(outcomes.shape[1])]
     shown = outcomes[[case.trajectory.valid for case in cases]]  # an invalid trajectory loses without being judged: that is no agreement
-    summary["judges_agree"] = metrics.agreement(shown[:, 0], shown[:, 1]) if shown.shape[1] == 2 else None
+    summary["judges_agree"] = statistics.agreement(shown[:, 0], shown[:, 1]) if shown.shape[1] == 2 else None
     counted = [case for case in cases if not case.trajectory.is_void]
     if len(counted) < len(cases):
         summary["tool_crashes"] = len(cases) - len(counted)
@@ -228,9 +228,9 @@ def figures_of(cases: Sequence[Case], resamples: int, seed: int) -> dict[str, An
 def _win_rate(cases: Sequence[Case], resamples: int, seed: int, shown: Any = np.s_[:]) -> dict[str, Any]:
     """Over the judges and dimensions that `shown` selects of a case's outcomes."""
     outcomes = np.array([case.outcomes[shown] for case in cases])
-    return metrics.win_rate(outcomes, [case.query.subtask for case in cases], resamples, seed, [case.query.query_id for case in cases])
+    return statistics.win_rate(outcomes, [case.query.subtask for case in cases], resamples, seed, [case.query.query_id for case in cases])
 
 
 def _mean(cases: Sequence[Case], value: Callable[[Case], float], resamples: int, seed: int) -> dict[str, Any]:
     values = [math.nan if case.trajectory.is_void else value(case) for case in cases]
-    return metrics.mean(values, [case.query.subtask for case in cases], resamples, seed, [case.query.query_id for case in cases])
+    return statistics.mean(values, [case.query.subtask for case in cases], resamples, seed, [case.query.query_id for case in cases])

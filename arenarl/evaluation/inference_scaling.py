@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from arenarl.evaluation import statistics as metrics
+from arenarl.evaluation import statistics
 from arenarl.evaluation.evaluation import Case, figures_of
 
 
@@ -35,7 +35,7 @@ def scaling_figures(samples: Sequence[Sequence[Case]], budgets: Sequence[int] | 
 def _at_budget(samples: Sequence[Sequence[Case]], budget: int, resamples: int, seed: int) -> dict[str, Any]:
     cut = [[within(case, budget) for case in cases] for cases in samples]
     figures = figures_of([case for cases in cut for case in cases], resamples, seed)
-    return {name: figures[name] for name in metrics.shown_figures(figures)} | scaling_figures(cut, None, resamples, seed)
+    return {name: figures[name] for name in statistics.shown_figures(figures)} | scaling_figures(cut, None, resamples, seed)
 
 
 def within(case: Case, turns: int) -> Case:
@@ -62,7 +62,7 @@ def pass_at_k(samples: Sequence[Sequence[Case]], resamples: int, seed: int) -> d
     passed = {"win": _by_query(samples, _wins)} | {name: _by_query(samples, partial(_passes, name)) for name in own}
 
     def figure(by_query: np.ndarray, k: int) -> dict[str, Any]:
-        return metrics.mean(100 * estimates(by_query, k), strata, resamples, seed)
+        return statistics.mean(100 * estimates(by_query, k), strata, resamples, seed)
 
     return {name: [figure(by_query, k) for k in range(1, len(samples) + 1)] for name, by_query in passed.items()}
 
@@ -71,8 +71,8 @@ def estimates(passed: np.ndarray, k: int) -> np.ndarray:
     """(queries, samples, judges) of 1 passed, 0 not, NaN not known -> (queries,) pass@k, the mean over judges; NaN: not known."""
     known = np.isfinite(passed)
     counts, passes = known.sum(axis=1), np.where(known, passed, 0).sum(axis=1)
-    by_judge = [[metrics.pass_at_k(int(n), int(c), k) for n, c in zip(*query, strict=True)] for query in zip(counts, passes, strict=True)]
-    return metrics.nanmean(np.array(by_judge))
+    by_judge = [[statistics.pass_at_k(int(n), int(c), k) for n, c in zip(*query, strict=True)] for query in zip(counts, passes, strict=True)]
+    return statistics.nanmean(np.array(by_judge))
 
 
 def _by_query(samples: Sequence[Sequence[Case]], passes: Callable[[Case], list[float]]) -> np.ndarray:

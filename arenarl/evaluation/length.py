@@ -8,7 +8,7 @@ from itertools import pairwise
 from math import inf
 from typing import Any
 
-from arenarl.evaluation import statistics as metrics
+from arenarl.evaluation import statistics
 from arenarl.evaluation.evaluation import Case, figures_of
 from arenarl.trajectory import Trajectory
 
@@ -28,7 +28,7 @@ def by_length(cases: Sequence[Case], baselines: Mapping[str, Trajectory], resamp
         is_inside = [low <= length < high for length in lengths]
         members = [case for case, inside in zip(valid, is_inside, strict=True) if inside]
         figures = figures_of(members, resamples, seed) if members else {}
-        share = metrics.mean([100.0 * inside for inside in is_inside], strata, resamples, seed, queries)
+        share = statistics.mean([100.0 * inside for inside in is_inside], strata, resamples, seed, queries)
         classes[_named(low, high)] = {"share": share} | {name: figures[name] for name in ("win_rate", "quality") if name in figures}
     return classes
 

@@ -177,4 +177,4 @@ def print_estimate(config: Config, stage: str) -> None:
         usage = _estimate_cases(config, queries[:5], baselines, _CountingClient(), cases)
     tokens = f"{usage.tokens_in / 1e6:.2f}M tokens in, {usage.tokens_out / 1e6:.2f}M out"
     cost = f"cost {usage.cost:.2f} by the config's prices; thinking is extra"
-    print(f"estimate for {stage}: at most {usage.calls:,} judge calls, about {tokens}, {cost}", flush=True)
+    print(f"estimate for {stage}: about {usage.calls:,} judge calls, {tokens}, {cost}", flush=True)

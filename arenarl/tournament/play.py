@@ -1,9 +1,9 @@
 """Plays a topology with a judge: from pairwise verdicts to a ranking of one rollout group.
 
-Stands between the judge (`compare`) and the rewards, and knows neither: it runs matches as soon as their entrants are known,
-both orders at once (Eq. 3, ArenaRL), never a pair twice, and turns the standings into ranks. Needs only the standard library.
-A match counts only if both orders got a verdict: a single order carries the judge's position bias, so its score is kept with
-the match but decides nothing. A call that fails, for whatever reason, fails its match and nothing else.
+Stands between the judge (`compare`) and the rewards, and knows neither: it runs matches as soon as their entrants are known, both orders at
+once (Eq. 3, ArenaRL), never a pair twice, and turns the standings into ranks. Needs neither torch nor TRL; Swiss takes networkx,
+`ranking="scores"` numpy. A match counts only if both orders got a verdict: a single order carries the judge's position bias, so its score
+is kept with the match but decides nothing. A call that fails, for whatever reason, fails its match and nothing else.
 """
 
 import asyncio
@@ -107,16 +107,16 @@ async def _play(
     async def judge(pairing: Pairing, first: int, second: int) -> None:
         async with limit:
             verdict, error = await attempt(lambda: compare(first, second), _read_scores, timeout_s)
-        calls_so_far = calls[frozenset(pairing[:2])]
-        calls_so_far.append(Call(first, second, *(verdict or (None, None)), error))
-        if len(calls_so_far) == 1 + bidirectional:
-            finish(pairing, calls_so_far)
+        of_match = calls[frozenset(pairing[:2])]
+        of_match.append(Call(first, second, *(verdict or (None, None)), error))
+        if len(of_match) == 1 + bidirectional:
+            finish(pairing, of_match)
             start_ready()
 
-    def finish(pairing: Pairing, calls: list[Call]) -> None:
+    def finish(pairing: Pairing, of_match: list[Call]) -> None:
         a, b, depth = pairing
         i, j = members[a][0], members[b][0]
-        match = Match(i, j, depth, tuple(sorted(calls, key=lambda call: call.first != i)))
+        match = Match(i, j, depth, tuple(sorted(of_match, key=lambda call: call.first != i)))
         matches.append(match)
         results[a, b] = match.scores
         results[b, a] = match.scores and match.scores[::-1]

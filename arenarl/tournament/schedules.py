@@ -1,4 +1,5 @@
-"""What a topology is, and the ones that know all their matches from the start: round robin, anchor, balanced.
+"""What a topology is, and the ones that know all their matches from the start: round robin, anchor, random reference,
+balanced.
 
 A topology is a pure schedule: it does no I/O, and what it says follows from the results so far. `play.py` asks `ready`
 before the first result and after each, and starts at once what it names, so a match never waits for a round to end; at the
@@ -112,6 +113,23 @@ class Anchor(Topology):
 
     def standings(self, results: Results) -> list[Standing | None]:
         return [None if score is None else Standing.of_score(score) for score in anchor_scores(results, self.size)]
+
+
+class RandomReference(Topology):
+    """Everyone meets one entrant, drawn by lot, N-1 matches; ranked by the outcome: 1 for a win, -1 for a loss, 0 for a draw and the reference.
+
+    A perfect judge tells who is better than the reference, and no more. BRPO, Writing-Zero (arXiv 2506.00103).
+    """
+
+    def ready(self, results: Results) -> list[Pairing]:
+        return [] if results else [Pairing(self.lots[0], i, 0) for i in self.lots[1:]]
+
+    def standings(self, results: Results) -> list[Standing | None]:
+        reference, others = self.lots[0], self.lots[1:]
+        signs = {i: float((scores[0] > scores[1]) - (scores[0] < scores[1])) for i in others if (scores := results.get((i, reference)))}
+        if signs:
+            signs[reference] = 0.0
+        return [Standing.of_score(signs[i]) if i in signs else None for i in range(self.size)]
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,7 @@ from dataclasses import fields
 from arenarl.system.imports import named
 from arenarl.tournament.brackets import DoubleElimination, SeededSingleElimination, SingleElimination
 from arenarl.tournament.elo import Elo
-from arenarl.tournament.reference import RandomReference
-from arenarl.tournament.schedules import Anchor, Balanced, Results, RoundRobin, Standing, Topology, check_choice, check_parameters
+from arenarl.tournament.schedules import Anchor, Balanced, RandomReference, Results, RoundRobin, Standing, Topology, check_choice, check_parameters
 from arenarl.tournament.swiss import Swiss
 
 TOPOLOGIES: dict[str, type[Topology]] = {

@@ -37,7 +37,8 @@ OF_KEY = {
     "environment.search.web.endpoint": {"null"},
     "data.source": {"[]"} | {f"[{text}]" for text in TEXT}, "data.research.hop_weights": {f"[{TINY}]"}, "judge.train.query_rubrics": {"null"},
     "data.divide": set(),
-    "reward.entity_recall": {"0", TINY}, "judge.train.flip_rate": {"0", TINY, "null"}, "tournament.matches": {HUGE, "010"},  # of which a group takes all pairs
+    "reward.entity_recall": {"0", TINY}, "judge.train.flip_rate": {"0", TINY, "null"},
+    "tournament.matches": {HUGE, "010"},  # of which a group takes all pairs
 } | {
     f"{llm}.{key}": values
     for llm in ("judge.train", "data.research.rephraser") for key, values in {"temperature": {"0", TINY, "null"}, "base_url": {"null"}}.items()

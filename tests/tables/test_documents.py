@@ -18,8 +18,7 @@ from arenarl.config.schema import Config, EnvironmentConfig, JudgeConfig, Judges
 from arenarl.domains import rubrics
 from arenarl.domains.environments import make_environment
 from arenarl.domains.travel.truth import TravelTruth
-from arenarl.evaluation import evaluation
-from arenarl.evaluation import statistics as metrics
+from arenarl.evaluation import evaluation, statistics
 from arenarl.judges.embedded import EmbeddedJudge
 from arenarl.llm.client import Usage
 from arenarl.plan.estimate import most_calls
@@ -132,7 +131,7 @@ def test_every_logged_metric_is_explained():
     for module in (*ours, "llm/client.py", "domains/research/search.py", "rollout/mcp_environment.py"):
         names |= set(re.findall(r'"((?:time|rollout|judge|search|mcp)/\w+)"', (ROOT / "arenarl" / module).read_text(encoding="utf-8")))
     assert {"search/hit_rate", "mcp/hit_rate"} < names
-    assert [name for name in sorted(names | metrics.COMMON) if f"`{name}`" not in explained] == []
+    assert [name for name in sorted(names | statistics.COMMON) if f"`{name}`" not in explained] == []
 
 
 def test_every_marker_stands_once_and_every_generated_part_has_one():
