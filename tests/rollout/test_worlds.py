@@ -2,8 +2,10 @@
 
 import asyncio
 import gc
+import threading
 from dataclasses import replace
 from functools import cache
+from itertools import permutations
 
 import pytest
 from policies import ANSWER, Scripted, call, think
@@ -82,6 +84,26 @@ def test_a_world_s_own_score_stands_in_place_of_the_sum(tokenizer):
     assert roll_out(tokenizer, [UP, UP], fresh(score=score)).meta["reward"] == 0.2
     assert roll_out(tokenizer, [UP, UP], fresh(score=lambda self: None)).meta["reward"] == pytest.approx(1.2)
     assert roll_out(tokenizer, [UP, UP], fresh(score=lambda self: float("nan"))).is_void
+    assert roll_out(tokenizer, [UP, UP], fresh(score=7)).meta["reward"] == pytest.approx(1.2)  # a game's own figure
+
+
+def test_rewards_come_to_the_same_in_whatever_order_they_came(tokenizer):
+    def call(self, name, arguments):
+        return Step("x", done=not self.left, reward=self.left.pop() if self.left else 0.0)
+
+    world = fresh(call=call, reset=lambda self, query: setattr(self, "left", query.constraints["rewards"]))
+    orders = [Query(str(order), "counter", "small", "en", "Task.", {"rewards": list(order)}) for order in permutations((0.1, 0.2, 0.7, 1e9))]
+    trajectories = engine_of(tokenizer, [UP] * 5, world, replace(LIMITS, max_turns=5)).roll_out([Attempt(query, 0.0, 1) for query in orders])
+    assert len({trajectory.meta["reward"] for trajectory in trajectories}) == 1
+    assert all(len(query.constraints["rewards"]) == 4 for query in orders)  # the world used up a copy
+
+
+@pytest.mark.parametrize("seen", [7, b"x", ["x"], ("x", {"info": 1})], ids=repr)
+def test_what_cannot_be_shown_first_ends_the_run_in_one_line(tokenizer, seen):
+    world = fresh(reset=lambda self, query: seen)
+    with pytest.raises(UserError, match=f"reset must return the text that is seen first, or None, not a {type(seen).__name__}"):
+        roll_out(tokenizer, [UP, UP], world)
+    assert world.made == world.closed
 
 
 def test_instances_are_a_trajectory_s_own_or_shared_or_used_again(tokenizer):
@@ -97,6 +119,74 @@ def test_instances_are_a_trajectory_s_own_or_shared_or_used_again(tokenizer):
         del engine
         gc.collect()
         assert world.made - world.closed == attributes.get("shared", 0)  # what is used again closes with the engine
+
+
+class Served(Counter):
+    """Its answers come from a task of its own, as a client's of a socket do, and wait in a loop."""
+
+    async def reset(self, query):
+        if not hasattr(self, "task"):
+            self.asked, self.told = asyncio.Queue(), asyncio.Queue()
+            self.task = asyncio.create_task(self.serve())
+        return super().reset(query)
+
+    async def serve(self):
+        while True:
+            await self.told.put(await self.asked.get())
+
+    async def call(self, name, arguments):
+        await self.asked.put(arguments)
+        return super().call(name, await self.told.get())
+
+    async def close(self):
+        self.task.cancel()
+        super().close()
+
+
+@pytest.mark.parametrize("kind", ["reusable", "shared"])
+def test_what_an_instance_waits_for_outlives_a_rollout_as_it_does(tokenizer, kind):
+    world = type("Fresh", (Served,), {"made": 0, "closed": 0, kind: True})
+    engine = engine_of(tokenizer, [UP, UP], world)
+    for _ in range(3):
+        (trajectory,) = engine.roll_out([Attempt(counting(), 0.0, 1)])
+        assert trajectory.stop_reason == "done" and "begun_again" not in trajectory.meta
+    del engine
+    gc.collect()
+    assert world.made == 1 and world.closed == (kind == "reusable")
+
+
+def test_a_call_that_is_not_async_is_answered_at_once_also_by_what_is_used_again(tokenizer):
+    called = set()
+
+    class Plain(fresh(reusable=True)):
+        def call(self, name, arguments):
+            called.add(threading.current_thread())
+            return super().call(name, arguments)
+
+    engine_of(tokenizer, [UP, UP], Plain).roll_out([Attempt(counting(2, str(number)), 0.0, 1) for number in range(3)])
+    assert called == {threading.current_thread()}
+
+
+def test_what_broke_one_may_have_broken_all_that_are_idle(tokenizer, capfd):
+    class Connected(fresh(reusable=True)):
+        server = 1
+
+        def __init__(self):
+            super().__init__()
+            self.connected_to = self.server
+
+        def call(self, name, arguments):
+            if self.connected_to != self.server:
+                raise ConnectionError("the server was started anew")
+            return super().call(name, arguments)
+
+    engine = engine_of(tokenizer, [UP, UP], Connected, most_instances=4)
+    attempts = [Attempt(counting(2, str(number)), 0.0, 1) for number in range(8)]
+    engine.roll_out(attempts)
+    Connected.server += 1
+    for trajectories in (engine.roll_out(attempts[:1]), engine.roll_out(attempts)):
+        assert all(trajectory.stop_reason == "done" for trajectory in trajectories)
+        assert engine.instances.open == Connected.made - Connected.closed <= 4
 
 
 def test_no_more_are_at_work_at_once_than_may_be(tokenizer):
@@ -157,8 +247,42 @@ def test_a_world_that_fails_beside_its_calls_ends_no_run(tokenizer, broken, capf
     assert "no memory for a world" in capfd.readouterr().err
 
 
-def test_an_interrupted_rollout_closes_its_worlds(tokenizer):
-    class Stops(fresh()):
+@pytest.mark.parametrize("end", [SystemExit("no more"), asyncio.CancelledError("a task of the world's")], ids=repr)
+@pytest.mark.parametrize("place", ["reset", "call", "score", "close"])
+def test_a_world_that_would_end_the_process_ends_its_trajectory(tokenizer, end, place, capfd):
+    async def fail(self, *_):
+        type(self).closed += place == "close"
+        raise end
+
+    for reusable in (False, True):
+        world = fresh(**{place: fail}, reusable=reusable)
+        engine = engine_of(tokenizer, [UP, UP], world)
+        assert engine.roll_out([Attempt(counting(), 0.0, 1)])[0].is_void == (place != "close")
+        del engine
+        gc.collect()
+        assert world.made == world.closed
+
+
+@pytest.mark.parametrize("told", [{"depth": 3.0}, {"depth": ["deep"]}, 7, UserError("enough")], ids=repr)
+def test_metrics_that_are_none_leave_no_world_open(tokenizer, told, capfd):
+    def take_metrics(self):
+        if isinstance(told, Exception):
+            raise told
+        return told
+
+    world = fresh(take_metrics=take_metrics)
+    engine = engine_of(tokenizer, [UP, UP], world)
+    if isinstance(told, Exception):
+        with pytest.raises(UserError, match="enough"):
+            engine.roll_out([Attempt(counting(), 0.0, 1)])
+    else:
+        assert engine.roll_out([Attempt(counting(), 0.0, 1)])[0].valid and engine.tool_metrics() == {}
+    assert world.made == world.closed == 1
+
+
+@pytest.mark.parametrize("reusable", [False, True])
+def test_an_interrupted_rollout_closes_its_worlds(tokenizer, reusable):
+    class Stops(fresh(reusable=reusable)):
         async def call(self, name, arguments):
             if self.goal == 1:
                 await asyncio.sleep(0.01)
@@ -176,8 +300,10 @@ def test_tools_that_are_no_tools_are_refused_at_the_start(tokenizer):
         ([{"name": "act"}], "tool 1 is not in OpenAI's function form"),
         ([wrong], "tool act are no JSON schema"),
     ):
+        world = fresh(tools=tools)
         with pytest.raises(UserError, match=said):
-            engine_of(tokenizer, [], fresh(tools=tools))
+            engine_of(tokenizer, [], world)
+        assert world.made == world.closed == 1
 
 
 THOUGHT = "Thought:\nUp.\n\nAction:\n"
