@@ -14,6 +14,7 @@ from worlds import Counter, mortal
 from arenarl.config.schema import RolloutConfig
 from arenarl.rollout.engine import NO_ACTION, ONE_ACTION, Attempt, RolloutEngine
 from arenarl.rollout.environment import Step, tool_schema
+from arenarl.rollout.instances import briefly
 from arenarl.system.errors import UserError
 from arenarl.training.sft_data import tokenize_trajectories
 from arenarl.trajectory import Query, Trajectory, read_turns, write_jsonl
@@ -304,6 +305,14 @@ def test_tools_that_are_no_tools_are_refused_at_the_start(tokenizer):
         with pytest.raises(UserError, match=said):
             engine_of(tokenizer, [], world)
         assert world.made == world.closed == 1
+
+
+def test_an_instance_that_only_tells_its_tools_is_closed():
+    for shared in (False, True):
+        world = fresh(shared=shared)
+        with briefly(world) as environment:
+            assert environment.tools is Counter.tools and not world.closed
+        assert (world.made, world.closed) == (1, not shared)
 
 
 THOUGHT = "Thought:\nUp.\n\nAction:\n"
