@@ -102,8 +102,9 @@ class Progress:
         self.tool_calls += len(steps)
         self.tool_errors += sum(step.observation.startswith("Error") for step in steps)
         self.rewards += [step.reward for step in steps if step.reward is not None]
-        role = "user" if "actions" in self.messages[-1] else "tool"
-        messages = [tool_message(step.observation) | {"role": role} for step in steps]
+        messages = [tool_message(step.observation) for step in steps]
+        if "actions" in self.messages[-1]:  # many chat templates refuse two messages of a user's in a row
+            messages = [{"role": "user", "content": "\n".join(message["content"] for message in messages)}]
         self.messages += messages
         return messages
 

@@ -7,7 +7,6 @@ that crashes too. Only a setting that is wrong does (UserError).
 
 import asyncio
 import inspect
-import json
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,11 +15,11 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any, Protocol
 
-from arenarl.rollout.arguments import Misfit, Schema, read_arguments, schema_fault
+from arenarl.rollout.arguments import Misfit, Schema, quoted, read_arguments, schema_fault
 from arenarl.system.errors import UserError
 from arenarl.trajectory import Query, parse_json
 
-MAX_QUOTED = 80  # characters of a wrong value that an error repeats
+_NAMES_MORE = {"$ref", "allOf", "anyOf", "oneOf", "patternProperties"}  # with one of these a schema may have arguments that its properties lack
 
 
 @dataclass(frozen=True)
@@ -160,8 +159,9 @@ def check_call(tools: list[Schema], name: str, arguments: dict[str, Any] | str) 
     if name not in schemas:
         raise ToolError(f"unknown tool {quoted(name)}.{nearest(name, list(schemas))} Tools: {', '.join(schemas)}.")
     properties = schemas[name].get("properties", {})
+    names_all = schemas[name].get("additionalProperties", False) is False and not _NAMES_MORE & schemas[name].keys()
     for key in given:
-        if key not in properties and not schemas[name].get("additionalProperties"):
+        if names_all and key not in properties:
             raise ToolError(f"{name} has no argument {quoted(key)}.{nearest(key, list(properties))} Arguments: {', '.join(properties)}.")
     try:
         return read_arguments(given, schemas[name])
@@ -178,12 +178,6 @@ def check_tools(tools: list[Schema]) -> None:
             raise UserError(f"environment.name: tool {number} is not in OpenAI's function form; tool_schema(name, description, properties) makes it")
         if fault := schema_fault(function["parameters"]):
             raise UserError(f"environment.name: the parameters of its tool {function['name']} are no JSON schema: {fault}")
-
-
-def quoted(value: Any) -> str:
-    """What the policy wrote, as JSON, shortened, and safe to tokenise: JSON escapes can spell lone surrogates."""
-    text = json.dumps(value, ensure_ascii=False).encode(errors="replace").decode()
-    return text if len(text) <= MAX_QUOTED else text[: MAX_QUOTED - 1] + "…"
 
 
 def _as_object(arguments: dict[str, Any] | str) -> dict[str, Any]:

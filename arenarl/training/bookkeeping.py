@@ -80,8 +80,8 @@ class Bookkeeping:
     def _expect_rewards(self, rewards: Sequence[float | None]) -> None:
         self._has_reward = self._has_reward or any(reward is not None for reward in rewards)
         if rewards and not self._has_reward:
-            how = "Step(reward=...) or score(), or get_reward() of a class of TRL's, if only 0.0; or take another reward"
-            raise UserError(f"reward.name=environment: the world rewarded none of {len(rewards)} trajectories; it must ({how})")
+            how = "let it do so by Step(reward=...), score() or TRL's get_reward(), if only with 0.0, or set another reward.name"
+            raise UserError(f"reward.name=environment: the world rewarded none of {len(rewards)} trajectories; {how}")
 
     def _keep(self, step: int, judged: Sequence[tuple[RolloutGroup, GroupOutcome]]) -> None:
         if is_main_process():

@@ -1,6 +1,7 @@
 """Environments with a state: an instance a trajectory, first observations, ends, rewards, crashes, actions as text."""
 
 import asyncio
+import copy
 import gc
 import threading
 from dataclasses import replace
@@ -15,9 +16,10 @@ from arenarl.config.schema import RolloutConfig
 from arenarl.rollout.engine import NO_ACTION, ONE_ACTION, Attempt, RolloutEngine
 from arenarl.rollout.environment import Step, tool_schema
 from arenarl.rollout.instances import briefly
+from arenarl.rollout.text_actions import action_message
 from arenarl.system.errors import UserError
 from arenarl.training.sft_data import tokenize_trajectories
-from arenarl.trajectory import Query, Trajectory, read_turns, write_jsonl
+from arenarl.trajectory import Query, Trajectory, parse_turn, read_turns, write_jsonl
 
 LIMITS = RolloutConfig(group_size=4, max_turns=4, max_tokens=600, max_turn_tokens=200)
 UP, DOWN = call("act", action="up"), call("act", action="down")
@@ -321,13 +323,43 @@ THOUGHT = "Thought:\nUp.\n\nAction:\n"
 def test_actions_can_be_text_and_the_mask_is_as_exact(tokenizer):
     turns = [THOUGHT + "up", "I do nothing.", f"{THOUGHT}up\nAction: up", f"<think>\nhm\n</think>\n\n{THOUGHT}up"]
     trajectory = roll_out(tokenizer, turns, fresh(), actions="text")
-    assert seen(trajectory) == [["It stands at 1."], [NO_ACTION], [ONE_ACTION] * 2, ["It stands at 2."]]
+    assert seen(trajectory) == [["It stands at 1."], [NO_ACTION], ["\n".join([ONE_ACTION] * 2)], ["It stands at 2."]]
     assert trajectory.stop_reason == "done" and {message["role"] for message in trajectory.messages} == {"user", "assistant"}
     assert [turn.thought for turn in read_turns(trajectory.messages)][0] == "Up."
     own = [token for token, is_own in zip(trajectory.completion_ids, trajectory.policy_mask_T, strict=True) if is_own]
     assert tokenizer.decode(own) == "".join(f"{turn}<|im_end|>" for turn in turns)
     assert "<tool_response>" not in tokenizer.decode(trajectory.completion_ids)
     assert read_turns(Trajectory.from_record(trajectory.to_record()).messages) == read_turns(trajectory.messages)
+
+
+def test_text_actions_go_with_a_chat_template_whose_roles_must_alternate(tokenizer):
+    alternating = copy.deepcopy(tokenizer)
+    alternating.chat_template = """{%- for m in messages %}{%- if (m['role'] == 'user') != (loop.index0 % 2 == 0) %}
+        {{- raise_exception('roles must alternate') }}{%- endif %}{{- '<|im_start|>' + m['role'] + '\\n' + m['content'] + '<|im_end|>\\n' }}
+        {%- endfor %}{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}"""
+    twice = f"{THOUGHT}up\nAction: down"
+    for one_call in (True, False):
+        trajectory = roll_out(alternating, [twice, f"{THOUGHT}up", f"{THOUGHT}up"], fresh(one_call_a_turn=one_call), actions="text")
+        assert trajectory.stop_reason == "done" and trajectory.meta["tool_calls"] == 4
+        assert seen(trajectory)[0] == ["\n".join([ONE_ACTION] * 2 if one_call else ["It stands at 1.", "It stands at 0."])]
+        ids = trajectory.prompt_ids + trajectory.completion_ids
+        assert alternating.apply_chat_template(trajectory.messages, return_dict=False)[: len(ids)] == ids
+
+
+SPOKEN_OF = "Thought: My last Action: go north failed."
+
+
+@pytest.mark.parametrize(
+    ("text", "actions", "thought"),
+    [
+        (f"{SPOKEN_OF}\nAction: south", ["south"], "My last Action: go north failed."), (SPOKEN_OF, [], ""),
+        ("Thought: go\n**Action:** look", ["look"], "go"), ("Thought: go\n  Action:\nlook\r\n", ["look"], "go"),
+        ("Thought: Interaction: none.\nAction: say Action: now", ["say Action: now"], "Interaction: none."),
+    ],
+)  # fmt: skip
+def test_an_action_begins_a_line_and_what_is_spoken_of_within_one_is_none(text, actions, thought):
+    turn = parse_turn(action_message(text, ("act", "action")))
+    assert ([call.arguments["action"] for call in turn.tool_calls], turn.thought) == (actions, thought)
 
 
 def test_sft_teaches_text_actions_in_the_form_that_rollouts_take(tokenizer, tmp_path):
