@@ -53,6 +53,6 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
         try:
             loop.run_forever()
             is_over = True
-        except SystemExit:  # of something that runs here: who waits for that gets it, and the others are not left waiting for ever
+        except (SystemExit, KeyboardInterrupt):  # of something that runs here: who waits for that gets it, and the others do not wait for ever
             pass
     loop.close()

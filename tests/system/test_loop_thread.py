@@ -33,11 +33,12 @@ def test_an_error_is_raised_where_it_is_waited_for(thread):
         asyncio.run(thread.run(fail()))
 
 
-def test_what_would_end_a_process_ends_only_who_waits_for_it(thread):
+@pytest.mark.parametrize("end", [SystemExit, KeyboardInterrupt])
+def test_what_would_end_a_process_ends_only_who_waits_for_it(thread, end):
     async def leave():
-        raise SystemExit("no more")
+        raise end("no more")
 
-    with pytest.raises(SystemExit, match="no more"):
+    with pytest.raises(end, match="no more"):
         thread.submit(leave()).result(60)
     assert thread.submit(here()).result(60)[0] == "ours"
 
