@@ -33,6 +33,7 @@ def main() -> None:
     from arenarl.domains.environments import environment_maker
     from arenarl.report.provenance import provenance
     from arenarl.rollout.attention import share_keys_on_cpu
+    from arenarl.rollout.instances import briefly
     from arenarl.rollout.policy import load_tokenizer, lora_config, prepare_initial_policy, require_model, save_policy
     from arenarl.rollout.system_prompt import system_prompt
     from arenarl.run.checkpoints import Survival, TrainingBar, last_checkpoint
@@ -49,7 +50,8 @@ def main() -> None:
     with timed(folder, "sft") as stopwatch:
         training = sft_arguments(config, folder)
         make_environment = environment_maker(config.environment, config.data.language, limits=config.judge)
-        tools = make_environment().tools
+        with briefly(make_environment) as environment:
+            tools = environment.tools
         with training.main_process_first(local=False):  # one builds the tiny policy, the others read what it saved
             start = prepare_initial_policy(config.policy, folder / "initial", training_texts(data, config.environment.actions), tools, config.seed)
         tokenizer = load_tokenizer(start)

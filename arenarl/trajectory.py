@@ -28,6 +28,7 @@ VALID_ENDS = ("answer", "done", "horizon")
 # A turn with both calls and an answer runs the calls; its answer does not count.
 
 _THOUGHT = re.compile(r"^\s*<think>\n?(.*?)\n?</think>\s*", re.DOTALL)
+ACTION_BEGINS = re.compile(r"^[ \t]*(?:Action:|\*\*Action:\*\*)", re.MULTILINE)  # as text; within a line it is but spoken of
 _CALL_BEGINS, _CALL_ENDS = "<tool_call>", "</tool_call>"
 _ANSWER = re.compile(r"<answer>((?:(?!</?answer>).)*)</answer>", re.DOTALL)
 _JSON_STRING = re.compile(r'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
@@ -201,7 +202,7 @@ def parse_turn(message: dict[str, Any]) -> Turn:
     in_text, answer = _read_content(message["content"])
     calls = [*(ToolCall(**call["function"]) for call in message.get("tool_calls", [])), *in_text]
     if actions := message.get("actions"):  # in the text, behind the thought
-        thought = message["content"].partition("Action:")[0].strip().removeprefix("Thought:").strip()
+        thought = ACTION_BEGINS.split(message["content"], maxsplit=1)[0].strip().removeprefix("Thought:").strip()
         return Turn(thought or message.get("reasoning_content", ""), [ToolCall(**action) for action in actions], [], None)
     return Turn(message.get("reasoning_content", ""), calls, [], None if calls else answer)
 

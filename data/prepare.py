@@ -24,9 +24,10 @@ from arenarl.config.command_line import add_overrides  # noqa: E402
 from arenarl.config.load import load_config  # noqa: E402
 from arenarl.config.schema import Config  # noqa: E402
 from arenarl.domains.domain import Domain, make_domain, needs  # noqa: E402
-from arenarl.domains.environments import make_environment  # noqa: E402
+from arenarl.domains.environments import environment_maker  # noqa: E402
 from arenarl.domains.public_data import PublicData, find_source, local_path, read_public_data  # noqa: E402
 from arenarl.llm.client import open_client  # noqa: E402
+from arenarl.rollout.instances import briefly  # noqa: E402
 from arenarl.run.timing import timed  # noqa: E402
 from arenarl.system.atomic_files import hash_files, read_json, write_json  # noqa: E402
 from arenarl.system.errors import UserError, guarded, keep_tracebacks  # noqa: E402
@@ -100,15 +101,15 @@ def generate(domain: Domain, config: Config) -> Iterator[tuple[str, list]]:
     if config.environment.name == "mcp":
         how = f"prepare it with --set environment.name={config.environment.domain} --set environment.mcp=[], or name data.source"
         raise UserError(f"environment.name=mcp: the teacher works with the tools in this process; {how}")
-    environment = make_environment(config.environment, config.data.language)
-    with Bar("data", len(domain.subtasks) * config.data.test_per_subtask + config.data.sft_size) as bar:
+    of_queries = len(domain.subtasks) * config.data.test_per_subtask + config.data.sft_size
+    with briefly(environment_maker(config.environment, config.data.language)) as environment, Bar("data", of_queries) as bar:
         yield from domain.splits(environment, bar.over, open_client([config.data.research.rephraser], config.judge, f"{config.run_name}/data"))
 
 
 def load_public(config: Config, folder: Path) -> PublicData:
     """What `data.source` names, with its notes printed. Raises UserError if its splits would stand beside another data set's."""
-    environment = make_environment(config.environment, config.data.language)
-    public = read_public_data(config.data, config.environment.domain, environment.tools)
+    with briefly(environment_maker(config.environment, config.data.language)) as environment:
+        public = read_public_data(config.data, config.environment.domain, environment.tools)
     if "sft" not in public.splits and (folder / "sft.jsonl").is_file():
         raise UserError(f"{folder}/sft.jsonl is not of data.source, which has no SFT trajectories; add it to data.source or set another data.folder")
     for note in public.notes:

@@ -3,6 +3,7 @@
 What the rollout engine needs from one, arenarl/rollout/environment.py says. Imports of one domain's world stay behind `make_environment`.
 """
 
+import inspect
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from arenarl.config.schema import EnvironmentConfig, JudgesConfig
 from arenarl.rollout.environment import Environment
-from arenarl.rollout.openenv_environment import OpenEnvEnvironment, action_class
+from arenarl.rollout.openenv_environment import OpenEnvEnvironment, is_client
 from arenarl.rollout.trl_environment import TRLEnvironment
 from arenarl.system.errors import UserError
 from arenarl.system.imports import named
@@ -47,7 +48,7 @@ def environment_maker(
     with `limits`, the store that they name keeps the calls of MCP servers.
 
     Raises:
-        UserError: the class that `name` names cannot be had.
+        UserError: the class that `name` names cannot be had. What is made raises it for one that fits no kind.
     """
     if config.name == "mcp":
         open_toolbox = cache(partial(_open_toolbox, config, language, client, limits))
@@ -55,13 +56,35 @@ def environment_maker(
     made = environment_class(config.name)
     if config.name in ENVIRONMENTS:
         make = partial(made.from_config, config, language, client)
-    elif isinstance(made, type) and action_class(made):
+    elif is_client(made):
         make = partial(OpenEnvEnvironment, made, config.server)
-    elif isinstance(made, type) and not hasattr(made, "call"):
-        make = partial(TRLEnvironment, made)
     else:
-        make = partial(made, config, language)
+        make = partial(_own, made, config, language)
     return cache(make) if getattr(made, "shared", False) else make
+
+
+def _own(maker: Any, config: EnvironmentConfig, language: str) -> Environment:
+    """What a class or a function makes: a world with call and tools is one of ours, of (config, language) or of nothing; any other is TRL's."""
+    ways = [(config, language), ()] if hasattr(maker, "call") else [(), (config, language)]  # where all arguments are optional, the kind decides
+    arguments = next((way for way in ways if _takes(maker, way)), None)
+    if arguments is None:
+        raise UserError(f"environment.name: {config.name} must be a class or a function of (config, language), or of nothing, as TRL's are")
+    world = maker(*arguments)
+    missing = [name for name in ("call", "tools") if not hasattr(world, name)]
+    if missing and arguments:
+        raise UserError(f"environment.name: {config.name} takes (config, language), as our worlds do, but has no {' and no '.join(missing)}")
+    return TRLEnvironment(world) if missing else world
+
+
+def _takes(maker: Any, arguments: tuple[Any, ...]) -> bool:
+    """Whether it can be called with them. Of what has no signature nobody knows."""
+    try:
+        inspect.signature(maker).bind(*arguments)
+    except TypeError:
+        return False
+    except ValueError:
+        return True
+    return True
 
 
 def _open_toolbox(config: EnvironmentConfig, language: str, client: "LLMClient | None", limits: JudgesConfig | None) -> "Toolbox":

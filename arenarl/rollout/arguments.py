@@ -4,11 +4,18 @@ Typed functions and the tools of other people's servers bring every kind of JSON
 numbers, lists and objects as strings; where the schema has no string, such a string is read as what it spells.
 """
 
+import json
 import math
 from typing import Any
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError, ValidationError, best_match
+from jsonschema.protocols import Validator
+from jsonschema.validators import validator_for
+from jsonschema_specifications import REGISTRY
+from referencing import Resource
+from referencing.exceptions import Unresolvable
+from referencing.jsonschema import DRAFT202012
 
 from arenarl.trajectory import parse_json
 
@@ -23,23 +30,34 @@ _WORDS = {
     "null": "null",
 }
 _MOST_REFERENCES = 20  # that lead from one to the next
+_ABOUT_THE_SAME = ("allOf", "anyOf", "oneOf")  # whose schemas are of the value itself, not of a part of it
+MAX_QUOTED = 80  # characters of a wrong value that an error repeats
+MAX_REASON = 240  # of what it says in all
 
 
 class Misfit(ValueError):
     """Why arguments do not fit, where ("": all of them), and the value there if another was expected."""
 
     def __init__(self, place: str, reason: str, *value: Any):
-        super().__init__(reason)
-        self.place, self.has_other_value, self.value = place, bool(value), value[0] if value else None
+        super().__init__(_cut(reason, MAX_REASON))
+        self.place = _cut(place, MAX_QUOTED)
+        self.has_other_value, self.value = bool(value), value[0] if value else None
 
 
 def schema_fault(parameters: Any) -> str | None:
     """What is wrong with a tool's parameters as a JSON schema of an object; None: nothing."""
+    if not (isinstance(parameters, dict) and parameters.get("type", "object") == "object" and isinstance(parameters.get("$schema", ""), str)):
+        return "it is not of an object"
     try:
-        Draft202012Validator.check_schema(parameters)
+        _validator(parameters).check_schema(parameters)
     except SchemaError as error:
-        return error.message
-    return None if isinstance(parameters, dict) and parameters.get("type", "object") == "object" else "it is not of an object"
+        return _cut(error.message, MAX_REASON)
+    return _reference_fault(parameters)
+
+
+def quoted(value: Any) -> str:
+    """What the policy wrote, as JSON, shortened, and safe to tokenise: JSON escapes can spell lone surrogates."""
+    return _cut(json.dumps(value, ensure_ascii=False).encode(errors="replace").decode(), MAX_QUOTED)
 
 
 def read_arguments(given: dict[str, Any], parameters: Schema) -> dict[str, Any]:
@@ -48,17 +66,57 @@ def read_arguments(given: dict[str, Any], parameters: Schema) -> dict[str, Any]:
     Raises:
         Misfit: one is missing or does not fit.
     """
-    properties = parameters.get("properties", {})
+    properties, others = parameters.get("properties", {}), parameters.get("additionalProperties", True)
     read = {}
     for key, value in given.items():
-        types = _types(properties.get(key, True), parameters)
+        types = _types(properties.get(key, others), parameters)
         if value is not None or types is None or "null" in types:
             read[key] = _read(key, value, types)
     if missing := [key for key in parameters.get("required", []) if key not in read]:
         raise Misfit("", f"needs the argument{'s' * (len(missing) > 1)} {', '.join(missing)}")
-    if error := best_match(Draft202012Validator(parameters).iter_errors(read)):
+    if error := best_match(_validator(parameters)(parameters).iter_errors(read)):
         raise _misfit(error, parameters)
     return read
+
+
+def _validator(schema: Schema) -> type[Validator]:
+    """By the draft that it names."""
+    return validator_for(schema, default=Draft202012Validator)
+
+
+def _reference_fault(schema: Schema) -> str | None:
+    """What is wrong with its references, which nobody else looks at before a call needs them; what lies elsewhere is not fetched."""
+    root = Resource.from_contents(schema, default_specification=DRAFT202012)
+    waiting, sound = [(root, REGISTRY.resolver_with_root(root))], set()
+    try:
+        while waiting:
+            resource, resolver = waiting.pop()
+            if _leads_back(resource.contents, resolver, (), sound):
+                return "a $ref leads back to itself"
+            waiting += [(part, resolver.in_subresource(part)) for part in resource.subresources()]
+    except Unresolvable as error:
+        return f"its $ref {quoted(error.ref)} leads nowhere"
+    return None
+
+
+def _leads_back(schema: Any, resolver: Any, passed: tuple[int, ...], sound: set[int]) -> bool:
+    """Whether it comes to what was `passed` without a step into the value: it would be followed for ever. Raises Unresolvable."""
+    if not isinstance(schema, dict) or id(schema) in sound:
+        return False
+    if id(schema) in passed:
+        return True
+    parts = [(part, resolver.in_subresource(DRAFT202012.create_resource(part))) for key in _ABOUT_THE_SAME for part in schema.get(key, [])]
+    if "$ref" in schema:
+        found = resolver.lookup(schema["$ref"])
+        parts.append((found.contents, found.resolver))
+    if any(_leads_back(part, of_part, (*passed, id(schema)), sound) for part, of_part in parts):
+        return True
+    sound.add(id(schema))
+    return False
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def _read(key: str, value: Any, types: set[str] | None) -> Any:
@@ -124,7 +182,9 @@ def _misfit(error: ValidationError, root: Schema) -> Misfit:
         return Misfit(place, f"must be one of {', '.join(map(str, error.validator_value))}", error.instance)
     if error.validator in ("type", "anyOf", "oneOf") and types and _type_of(error.instance) not in types:
         return Misfit(place, f"must be {_one_of(types)}", error.instance)
-    return Misfit(place, f"does not fit: {error.message}")
+    shown = repr(error.instance)
+    message = error.message.replace(shown, quoted(error.instance)) if len(shown) > MAX_QUOTED else error.message  # the reason stands behind it
+    return Misfit(place, f"does not fit: {message}")
 
 
 def _one_of(types: set[str]) -> str:

@@ -6,6 +6,7 @@ the policy chose. This module alone decides who is the anchor (row 0 of a traini
 """
 
 import asyncio
+import math
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from transformers import PreTrainedTokenizerBase
 
 from arenarl.config.schema import RolloutConfig
 from arenarl.config.value_types import ActionForm
-from arenarl.rollout.environment import Environment, Step, ToolCrash, crashing, finite, settled, step, trait
+from arenarl.rollout.environment import Environment, Step, ToolCrash, begin, crashing, finite, settled, step, trait
 from arenarl.rollout.generation import Generator, TurnRequest, run_turns
 from arenarl.rollout.instances import Instances
 from arenarl.rollout.kv_cache import TrajectoryCache
@@ -80,7 +81,7 @@ class Progress:
     cache: TrajectoryCache = field(default_factory=TrajectoryCache, repr=False)
     tool_calls: int = 0
     tool_errors: int = 0
-    reward: float | None = None  # of the world's, so far
+    rewards: list[float] = field(default_factory=list)  # the world's, so far
 
     @property
     def length(self) -> int:
@@ -100,10 +101,10 @@ class Progress:
         """Count what the calls of a turn brought; the messages that say it."""
         self.tool_calls += len(steps)
         self.tool_errors += sum(step.observation.startswith("Error") for step in steps)
-        if rewards := [step.reward for step in steps if step.reward is not None]:
-            self.reward = (self.reward or 0.0) + sum(rewards)
-        role = "user" if "actions" in self.messages[-1] else "tool"
-        messages = [tool_message(step.observation) | {"role": role} for step in steps]
+        self.rewards += [step.reward for step in steps if step.reward is not None]
+        messages = [tool_message(step.observation) for step in steps]
+        if "actions" in self.messages[-1]:  # many chat templates refuse two messages of a user's in a row
+            messages = [{"role": "user", "content": "\n".join(message["content"] for message in messages)}]
         self.messages += messages
         return messages
 
@@ -125,7 +126,7 @@ class Progress:
                 "tool_calls": self.tool_calls,
                 "tool_errors": self.tool_errors,
                 "policy_tokens": self.policy_tokens,
-                **({} if self.reward is None else {"reward": self.reward}),
+                **({"reward": math.fsum(self.rewards)} if self.rewards else {}),  # the same in whatever order they came
             },
         )
 
@@ -197,25 +198,25 @@ class RolloutEngine:
         trajectory = await self._try(attempt)
         if trajectory.is_void:
             crash = trajectory.meta["crash"]
-            trajectory = await self._try(attempt)
+            trajectory = await self._try(attempt, is_fresh=True)
             trajectory.meta["begun_again"] = crash
         return trajectory
 
-    async def _try(self, attempt: Attempt) -> Trajectory:
+    async def _try(self, attempt: Attempt, is_fresh: bool = False) -> Trajectory:
         progress = None
         try:
-            async with self.instances.one() as environment:
-                with crashing():
-                    seen = await settled(environment.reset(attempt.query))
-                progress = self._start(attempt.query, seen)
+            async with self.instances.one(is_fresh) as environment:
+                progress = self._start(attempt.query, await begin(environment, attempt.query))
                 trajectory = await self._take_turns(progress, environment, attempt)
-                if hasattr(environment, "score"):
-                    trajectory.meta |= await _scored(environment)
+                if callable(getattr(environment, "score", None)):
+                    scored = await _scored(environment)
+                    if scored is not None or not progress.rewards:  # a world that neither scores nor pays has said so
+                        trajectory.meta["reward"] = scored
                 return trajectory
         except ToolCrash as crash:
             self._show(crash)
             progress = progress or self._start(attempt.query)
-            progress.reward = None
+            progress.rewards = []
             trajectory = progress.end(attempt.query.query_id, "tool_crash")
             trajectory.meta["crash"] = storable(str(crash))[:300]
             return trajectory
@@ -320,8 +321,8 @@ async def _act(environment: Environment, calls: Sequence[ToolCall]) -> list[Step
     return steps
 
 
-async def _scored(environment: Environment) -> dict[str, float]:
+async def _scored(environment: Environment) -> float | None:
     """What the world itself says a trajectory is worth, if it does. Raises ToolCrash."""
     with crashing():
         reward = await settled(environment.score())
-        return {} if reward is None else {"reward": finite(reward)}
+        return None if reward is None else finite(reward)

@@ -5,8 +5,8 @@ else an environment raises is a fault of its own, and never ends a run: the traj
 that crashes too. Only a setting that is wrong does (UserError).
 """
 
+import asyncio
 import inspect
-import json
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any, Protocol
 
-from arenarl.rollout.arguments import Misfit, Schema, read_arguments, schema_fault
+from arenarl.rollout.arguments import Misfit, Schema, quoted, read_arguments, schema_fault
 from arenarl.system.errors import UserError
-from arenarl.trajectory import parse_json
+from arenarl.trajectory import Query, parse_json
 
-MAX_QUOTED = 80  # characters of a wrong value that an error repeats
+_NAMES_MORE = {"$ref", "allOf", "anyOf", "oneOf", "patternProperties"}  # with one of these a schema may have arguments that its properties lack
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,9 @@ class Environment(Protocol):
     may_stop = False  # of such a world: a turn without a call ends the trajectory too
     one_call_a_turn = False  # a turn with more gets an error, and none of them is made
 
-    def reset(self, query: Any) -> str | None:
-        """Called with the `Query` before the first call of a trajectory. What is to be seen then, shown below the query; None: nothing."""
+    def reset(self, query: Query) -> str | None:
+        """Called before the first call of a trajectory, to begin the same world for the same query: a group is one query's trajectories.
+        What is to be seen then, shown below the query; None: nothing."""
 
     def call(self, name: str, arguments: dict[str, Any] | str) -> str | Step:
         """What is to be seen after it, or a ToolError for a call that cannot be carried out."""
@@ -75,18 +76,41 @@ class ToolCrash(Exception):
 
 @contextmanager
 def crashing() -> Iterator[None]:
-    """Around what an environment does: raises ToolCrash for all but a wrong setting and a machine without memory."""
+    """Around what an environment does: raises ToolCrash for all but a wrong setting, a machine without memory, and who ends what runs here."""
     try:
         yield
     except (UserError, MemoryError):
         raise
-    except Exception as error:
+    except (Exception, SystemExit, asyncio.CancelledError) as error:
+        if isinstance(error, asyncio.CancelledError) and _is_cancelled():
+            raise
         raise ToolCrash(f"{type(error).__name__}: {error}") from error
+
+
+def _is_cancelled() -> bool:
+    """Whether somebody has asked what runs here to end; a world may also raise CancelledError of its own."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # no loop runs
+        return False
+    return task is not None and task.cancelling() > 0
 
 
 async def settled(value: Any) -> Any:
     """What a function returned, whether it is async or not."""
     return await value if inspect.isawaitable(value) else value
+
+
+async def begin(environment: Environment, query: Query) -> str | None:
+    """What a world shows first. Raises ToolCrash, and UserError where `reset` returns what cannot be shown, as it would each time.
+
+    The environment has a copy of the query: whatever it does with the constraints, the other trajectories and the truth find them as they were.
+    """
+    with crashing():
+        seen = await settled(environment.reset(deepcopy(query)))
+        if seen is not None and not isinstance(seen, str):
+            raise UserError(f"environment.name: reset must return the text that is seen first, or None, not a {type(seen).__name__}")
+        return seen
 
 
 async def step(environment: Environment, name: str, arguments: dict[str, Any] | str) -> Step:
@@ -135,8 +159,9 @@ def check_call(tools: list[Schema], name: str, arguments: dict[str, Any] | str) 
     if name not in schemas:
         raise ToolError(f"unknown tool {quoted(name)}.{nearest(name, list(schemas))} Tools: {', '.join(schemas)}.")
     properties = schemas[name].get("properties", {})
+    names_all = schemas[name].get("additionalProperties", False) is False and not _NAMES_MORE & schemas[name].keys()
     for key in given:
-        if key not in properties and not schemas[name].get("additionalProperties"):
+        if names_all and key not in properties:
             raise ToolError(f"{name} has no argument {quoted(key)}.{nearest(key, list(properties))} Arguments: {', '.join(properties)}.")
     try:
         return read_arguments(given, schemas[name])
@@ -153,12 +178,6 @@ def check_tools(tools: list[Schema]) -> None:
             raise UserError(f"environment.name: tool {number} is not in OpenAI's function form; tool_schema(name, description, properties) makes it")
         if fault := schema_fault(function["parameters"]):
             raise UserError(f"environment.name: the parameters of its tool {function['name']} are no JSON schema: {fault}")
-
-
-def quoted(value: Any) -> str:
-    """What the policy wrote, as JSON, shortened, and safe to tokenise: JSON escapes can spell lone surrogates."""
-    text = json.dumps(value, ensure_ascii=False).encode(errors="replace").decode()
-    return text if len(text) <= MAX_QUOTED else text[: MAX_QUOTED - 1] + "…"
 
 
 def _as_object(arguments: dict[str, Any] | str) -> dict[str, Any]:

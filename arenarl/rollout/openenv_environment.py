@@ -4,6 +4,7 @@ A trajectory has a session of its own at `environment.server`. The action's fiel
 `done`, `reward` and `metadata` is shown. What goes wrong between here and the server makes the trajectory void.
 """
 
+import inspect
 import json
 from collections.abc import Callable
 from typing import Any, get_args
@@ -18,8 +19,13 @@ from arenarl.trajectory import Query
 _ABOUT_THE_STEP = {"done", "reward", "metadata"}
 
 
+def is_client(made: Any) -> bool:
+    """By the name of what all clients inherit: OpenEnv need not be installed here."""
+    return isinstance(made, type) and any(base.__name__ == "EnvClient" for base in made.__mro__)
+
+
 def action_class(client: type) -> type[BaseModel] | None:
-    """What the client says that it takes as an action; None if it is none of OpenEnv's, or takes what it likes."""
+    """What the client says that it takes as an action; None if it takes what it likes."""
     for base in getattr(client, "__orig_bases__", ()):
         action = next(iter(get_args(base)), None)
         if isinstance(action, type) and issubclass(action, BaseModel):
@@ -35,10 +41,15 @@ class OpenEnvEnvironment:
     def __init__(self, client: Callable[..., Any], server: str | None):
         if server is None:
             raise UserError(f"environment.name: {client.__name__} is a client of OpenEnv's; set environment.server to its server's address")
-        self.action, self.client = action_class(client), client(base_url=server)
+        self.action = action_class(client)
+        if self.action is None:
+            raise UserError(f"environment.name: {client.__name__} does not say which action it takes, of which the tool is made; name a typed client")
+        self.client = client(base_url=server)
         schema = self.action.model_json_schema()
+        if "$ref" in schema:  # an action that holds others of its kind
+            schema |= schema["$defs"][schema.pop("$ref").rpartition("/")[2]]
         schema["properties"].pop("metadata", None)
-        description = (self.action.__doc__ or "Does one action in the world.").partition("\n")[0]
+        description = inspect.cleandoc(self.action.__doc__ or "Does one action in the world.").partition("\n")[0]
         self.tools = [{"type": "function", "function": {"name": "act", "description": description, "parameters": schema}}]
 
     async def reset(self, query: Query) -> str | None:

@@ -9,9 +9,9 @@ from typing import Any
 
 from arenarl.rollout.environment import Schema
 from arenarl.system.errors import UserError
-from arenarl.trajectory import assistant_message, parse_turn
+from arenarl.trajectory import ACTION_BEGINS, assistant_message, parse_turn
 
-_ACTION = re.compile(r"Action:\s*(.*?)\s*(?=\n|$)")
+_ACTION = re.compile(ACTION_BEGINS.pattern + r"\s*(.*?)\s*$", re.MULTILINE)
 
 
 def action_tool(tools: list[Schema]) -> tuple[str, str]:
@@ -33,6 +33,8 @@ def action_message(text: str, tool: tuple[str, str]) -> dict[str, Any]:
 
     >>> action_message("Thought:\\nWood.\\n\\nAction:\\nget 1 oak log", ("act", "action"))["actions"]
     [{'name': 'act', 'arguments': {'action': 'get 1 oak log'}}]
+    >>> action_message("Thought: Action: up failed.\\n**Action:** down", ("act", "action"))["actions"]
+    [{'name': 'act', 'arguments': {'action': 'down'}}]
     """
     message = assistant_message(text)
     if "tool_calls" not in message:

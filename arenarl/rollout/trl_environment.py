@@ -1,19 +1,24 @@
 """Classes written for TRL's `environment_factory`, and so OpenEnv's clients inside of one, as environments of ours, unchanged.
 
 Such a class has `reset(**row)`, public methods that are its tools, and perhaps `get_reward()`; a trajectory ends with a turn that calls
-none. It may also say `done` and `reward`, as its authors' reward functions read them. What its methods raise the policy gets to see, as in
-TRL; but what goes wrong between machines (OSError: connections, time-outs) is no fault of the policy's, and makes the trajectory void.
+none. It may also say `done` and `reward`, as its authors' reward functions read them. Of what its methods raise the policy gets to see what
+says that a call was wrong, as in TRL: a ValueError, TypeError and the like, or an exception of the class's own module. All else, a server
+that is gone or a library that fails, is no fault of the policy's, and makes the trajectory void.
+
+A method that is not async is called as such: its result is there at once, so that the trajectories of a step stay in one batch.
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Awaitable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from arenarl.rollout.environment import Step, ToolError, check_call, settled
+from arenarl.rollout.environment import Step, ToolError, check_call
 from arenarl.system.errors import UserError
-from arenarl.trajectory import Query
+from arenarl.trajectory import Query, text_of
 
 _NO_TOOLS = ("reset", "get_reward", "close")
+_OF_THE_CALL = (ValueError, TypeError, LookupError, ArithmeticError, AssertionError)
 
 
 class TRLEnvironment:
@@ -21,39 +26,63 @@ class TRLEnvironment:
 
     needs_answer, may_stop, reusable = False, True, True  # TRL makes an instance once and resets it often
 
-    def __init__(self, make: Callable[[], Any]):
+    def __init__(self, inner: Any):
         from transformers.utils import get_json_schema
 
-        self.inner = make()
-        if not callable(getattr(self.inner, "reset", None)):
-            raise UserError(f"environment.name: {make.__name__} has neither call and tools, nor reset and public methods, as TRL's environments do")
-        names = [name for name, _ in inspect.getmembers(type(self.inner), inspect.isfunction) if name[0] != "_" and name not in _NO_TOOLS]
+        self.inner, kind = inner, type(inner)
+        if not callable(getattr(inner, "reset", None)):
+            raise UserError(f"environment.name: {kind.__name__} has neither call and tools, nor reset and public methods, as TRL's environments do")
+        names = [name for name, _ in inspect.getmembers(kind, inspect.isfunction) if name[0] != "_" and name not in _NO_TOOLS]
         try:
             self.tools = [get_json_schema(getattr(self.inner, name)) for name in names]
         except Exception as error:  # transformers has classes of its own for what a docstring or an annotation lacks
-            raise UserError(f"environment.name: a method of {make.__name__} cannot be a tool: {error}") from error
+            raise UserError(f"environment.name: a method of {kind.__name__} cannot be a tool: {error}") from error
 
-    async def reset(self, query: Query) -> str | None:
+    def reset(self, query: Query) -> str | None | Awaitable[str | None]:
         """With the fields of the query and its constraints as TRL's row, as far as the class asks for them."""
         row = {"prompt": query.query, "query_id": query.query_id, "subtask": query.subtask, "language": query.language} | query.constraints
         wanted = inspect.signature(self.inner.reset).parameters
         takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in wanted.values())
-        return await settled(self.inner.reset(**{key: value for key, value in row.items() if takes_all or key in wanted}))
+        shown = self.inner.reset(**{key: value for key, value in row.items() if takes_all or key in wanted})
+        return _joined_later(shown) if inspect.isawaitable(shown) else _joined(shown)
 
-    async def call(self, name: str, arguments: dict[str, Any] | str) -> Step:
+    def call(self, name: str, arguments: dict[str, Any] | str) -> Step | Awaitable[Step]:
         checked = check_call(self.tools, name, arguments)
+        with self._telling():
+            result = getattr(self.inner, name)(**checked)
+        return self._later(result) if inspect.isawaitable(result) else self._step(result)
+
+    def score(self) -> float | None | Awaitable[float | None]:
+        return self.inner.get_reward() if hasattr(self.inner, "get_reward") else getattr(self.inner, "reward", None)
+
+    def close(self) -> Any:
+        return self.inner.close() if hasattr(self.inner, "close") else None
+
+    async def _later(self, result: Awaitable[Any]) -> Step:
+        with self._telling():
+            result = await result
+        return self._step(result)
+
+    def _step(self, result: Any) -> Step:
+        return Step(str(_joined(result)), done=getattr(self.inner, "done", False) is True)
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """Raises ToolError for what says that a call was wrong."""
         try:
-            result = await settled(getattr(self.inner, name)(**checked))
-        except (OSError, MemoryError):
-            raise
+            yield
         except Exception as error:
-            raise ToolError(str(error)) from error
-        return Step(str(result), done=getattr(self.inner, "done", False) is True)
+            is_of_the_call = isinstance(error, _OF_THE_CALL) or type(error).__module__ == type(self.inner).__module__
+            if isinstance(error, OSError) or not is_of_the_call:
+                raise
+            raise ToolError(str(error) or type(error).__name__) from error
 
-    async def score(self) -> float | None:
-        if hasattr(self.inner, "get_reward"):
-            return await settled(self.inner.get_reward())
-        return getattr(self.inner, "reward", None)
 
-    async def close(self) -> None:
-        await settled(self.inner.close() if hasattr(self.inner, "close") else None)
+def _joined(shown: Any) -> Any:
+    """The text of content blocks, if that is all they hold; anything else as it is."""
+    is_text = isinstance(shown, list) and all(isinstance(block, dict) and block.get("type") == "text" for block in shown)
+    return text_of(shown) if shown and is_text else shown
+
+
+async def _joined_later(shown: Awaitable[Any]) -> Any:
+    return _joined(await shown)

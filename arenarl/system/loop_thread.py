@@ -7,7 +7,7 @@ import asyncio
 import weakref
 from collections.abc import Coroutine
 from concurrent.futures import Future
-from threading import Thread
+from threading import Thread, current_thread
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
@@ -33,6 +33,11 @@ class LoopThread:
         """As long as this runs, something refers to the thread."""
         return await coroutine
 
+    @property
+    def is_current(self) -> bool:
+        """Whether this is asked from within."""
+        return current_thread() is self._thread
+
     async def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
         return await asyncio.wrap_future(self.submit(coroutine))
 
@@ -43,5 +48,11 @@ class LoopThread:
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:
-    loop.run_forever()
+    is_over = False
+    while not is_over:
+        try:
+            loop.run_forever()
+            is_over = True
+        except (SystemExit, KeyboardInterrupt):  # of something that runs here: who waits for that gets it, and the others do not wait for ever
+            pass
     loop.close()

@@ -13,6 +13,7 @@ from arenarl.judges.judge import Examiner
 from arenarl.llm.client import LLMClient, RunStopped, Usage, usage_metrics
 from arenarl.rollout.engine import RolloutEngine
 from arenarl.run.tracking import log_table
+from arenarl.system.errors import UserError
 from arenarl.system.progress import is_main_process
 from arenarl.training.judging import IncomingGroup
 from arenarl.training.outcome import GroupOutcome
@@ -44,6 +45,7 @@ class Bookkeeping:
     ):
         self.config, self.arena, self.engine, self.examine, self.folder = config, arena, engine, examine, folder
         self.client, self.watcher = client, watcher
+        self._has_reward = config.reward.name != "environment" or config.reward.tournament_if_equal  # or else the world is to give one
         self.validity = ValidityWatch(config.rl.stop_without_valid, engine.tokenizer.decode)
 
     def begin(self, step: int, groups: Sequence[IncomingGroup]) -> None:
@@ -59,19 +61,27 @@ class Bookkeeping:
 
         Raises:
             RunStopped: on all processes, if an LLM of one of them is to be asked no more, or nothing has been valid for too long.
+            UserError: on all processes, if the world is to reward and has not yet rewarded anything.
         """
         watched = self.watcher.look(step, incoming, outcomes) if self.watcher else {}
         usage = llm_usage(self.client) if self.client else {}
         heard = gather_object([_heard(group, outcome) for group, outcome in zip(groups, outcomes, strict=True)])
-        calls, tallies, ends = zip(*heard, strict=True)  # of all processes, so that what they know stays the same everywhere
+        calls, tallies, ends, rewards = zip(*heard, strict=True)  # of all processes, so that what they know stays the same everywhere
         self.arena.learn(self.config.rollout.group_size, calls)
         self.arena.count(tallies)
         self.validity.look(step, sum(ends, start=Counter()), groups)
+        self._expect_rewards([reward for of_group in rewards for reward in of_group])
         if self.config.rl.eval_steps and step % self.config.rl.eval_steps == 0:
             self._keep(step, gather_object(list(zip(groups, outcomes, strict=True))))
         known = self.arena.judge_metrics() | usage | {"rollout/max_turns": self.config.turns.at(step)}
         own = outcome_metrics(groups, outcomes, self.examine) | self.engine.tool_metrics() | watched
         return own | {name: [value] for name, value in known.items()}
+
+    def _expect_rewards(self, rewards: Sequence[float | None]) -> None:
+        self._has_reward = self._has_reward or any(reward is not None for reward in rewards)
+        if rewards and not self._has_reward:
+            how = "let it do so by Step(reward=...), score() or TRL's get_reward(), if only with 0.0, or set another reward.name"
+            raise UserError(f"reward.name=environment: the world rewarded none of {len(rewards)} trajectories; {how}")
 
     def _keep(self, step: int, judged: Sequence[tuple[RolloutGroup, GroupOutcome]]) -> None:
         if is_main_process():
@@ -97,8 +107,9 @@ class Bookkeeping:
 
 
 def _heard(group: RolloutGroup, outcome: GroupOutcome) -> tuple:
-    """What all processes hear of a group: scored calls, tally, how its trajectories ended."""
-    return outcome.scored_calls, outcome.tally, Counter(trajectory.stop_reason for trajectory in group.trajectories)
+    """What all processes hear of a group: scored calls, tally, how its trajectories ended, what the world gave those that are not void."""
+    rewards = [trajectory.meta.get("reward") for trajectory in group.trajectories if not trajectory.is_void]
+    return outcome.scored_calls, outcome.tally, Counter(trajectory.stop_reason for trajectory in group.trajectories), rewards
 
 
 def llm_usage(client: LLMClient) -> dict[str, float]:

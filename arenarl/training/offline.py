@@ -7,7 +7,7 @@ of online RL do. Trajectories stay the tokens that the policy chose, with their 
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -46,7 +46,10 @@ Example = dict[str, list[int]]
 
 
 def preference_pairs(group: RolloutGroup, outcome: GroupOutcome) -> Iterator[Example]:
-    """Winner and loser of each match that has a verdict in which both orders agree; masks are 1 on the policy's own tokens."""
+    """Winner and loser of each match that has a verdict in which both orders agree; masks are 1 on the policy's own tokens.
+
+    A pair has one prompt: two that a world showed something else at first are none.
+    """
     for match in outcome.ranking.matches if outcome.ranking else []:
         if match.scores is None:
             continue
@@ -54,6 +57,8 @@ def preference_pairs(group: RolloutGroup, outcome: GroupOutcome) -> Iterator[Exa
         if not (all(lead > 0 for lead in leads) or all(lead < 0 for lead in leads)):
             continue
         chosen, rejected = (group.trajectories[row] for row in ((match.i, match.j) if leads[0] > 0 else (match.j, match.i)))
+        if chosen.prompt_ids != rejected.prompt_ids:
+            continue
         yield {
             "prompt_ids": chosen.prompt_ids,
             "chosen_ids": chosen.completion_ids,
@@ -89,6 +94,7 @@ class Rounds:
     curve: Callable[[int], None]
     stopwatch: Stopwatch
     bar: TrainingBar
+    _has_warned: bool = field(default=False, init=False)
 
     @property
     def folder(self) -> Path:
@@ -143,6 +149,10 @@ class Rounds:
 
     def _examples(self, group: RolloutGroup, outcome: GroupOutcome) -> Iterator[Example]:
         if self.config.rl.method == "dpo":
+            prompts = {tuple(trajectory.prompt_ids) for trajectory in group.trajectories if not trajectory.is_void}
+            if len(prompts) > 1 and not self._has_warned:
+                self._has_warned = True
+                say(f"query {group.query.query_id}: reset showed one group {len(prompts)} beginnings; only trajectories that began alike make pairs")
             return preference_pairs(group, outcome)
         return best_trajectories(group, outcome, self.config.rl.keep_from)
 

@@ -9,6 +9,7 @@ from arenarl.judges.judge import Judge
 from arenarl.judges.verifier import Verifier
 from arenarl.tournament.mixed_model import JudgeVariances
 from arenarl.tournament.ranking import Ranking, midranks, scored_calls
+from arenarl.tournament.schedules import DECIMALS
 from arenarl.trajectory import Trajectory
 
 
@@ -81,6 +82,11 @@ def valid_of(trajectories: Sequence[Trajectory]) -> list[bool | None]:
     return [None if trajectory.is_void else trajectory.valid for trajectory in trajectories]
 
 
+def rounded(rewards_G: Sequence[float | None]) -> list[float | None]:
+    """Rewards (G,) as they are compared: float noise neither ranks them nor makes a group unequal."""
+    return [None if reward is None else round(reward, DECIMALS) for reward in rewards_G]
+
+
 def ranked_outcome(rewards_G: list[float | None], ranking: Ranking) -> GroupOutcome:
     return GroupOutcome(rewards_G, ranking.ranks_G, ranking.judge_calls, ranking.failed_calls, ranking)
 
@@ -89,4 +95,4 @@ def scored_outcome(
     rewards_G: list[float | None], replies_G: list[list[float | None]], scores_G: Sequence[float | None] = ()
 ) -> GroupOutcome:
     failed_calls = sum(reply is None for replies in replies_G for reply in replies)
-    return GroupOutcome(rewards_G, midranks(rewards_G), sum(map(len, replies_G)), failed_calls, scores_G=list(scores_G))
+    return GroupOutcome(rewards_G, midranks(rounded(rewards_G)), sum(map(len, replies_G)), failed_calls, scores_G=list(scores_G))

@@ -19,7 +19,7 @@ from arenarl.judges.judge import Judge
 from arenarl.judges.verifier import Verifier
 from arenarl.tournament.ranking import midranks
 from arenarl.training.judging import IncomingGroup, Judging
-from arenarl.training.outcome import GroupOutcome, Referee, Tally, scored_outcome
+from arenarl.training.outcome import GroupOutcome, Referee, Tally, rounded, scored_outcome
 from arenarl.training.own_reward import CountedJudge, OwnReward
 from arenarl.training.ranked_rewards import by_elo, by_group_stage, by_random_reference, by_tournament, by_win_rate, won
 from arenarl.training.rewards import correctness_reward, mixture_reward
@@ -98,7 +98,7 @@ async def _by_mixture(referee: Referee, incoming: IncomingGroup) -> GroupOutcome
     points, (_, won_G, ranking) = await asyncio.gather(by_score(referee, incoming), won(referee, incoming, reward.mixture_pairs))
     rewards_G = mixture_reward(points.rewards_G, won_G, reward.alpha)
     calls, failed = points.judge_calls + ranking.judge_calls, points.failed_calls + ranking.failed_calls
-    return GroupOutcome(rewards_G, midranks(rewards_G), calls, failed, ranking)
+    return GroupOutcome(rewards_G, midranks(rounded(rewards_G)), calls, failed, ranking)
 
 
 async def _by_correctness(referee: Referee, incoming: IncomingGroup) -> GroupOutcome:
@@ -113,7 +113,7 @@ async def _by_correctness(referee: Referee, incoming: IncomingGroup) -> GroupOut
 
 
 async def _by_environment(referee: Referee, incoming: IncomingGroup) -> GroupOutcome:
-    """What the world gave, 0 where that was nothing; a void trajectory has no reward."""
+    """What the world gave, 0 where that was nothing; no reward where the world says so by its score, and for a void trajectory."""
     trajectories = (await incoming.complete()).trajectories
     return scored_outcome([None if one.is_void else one.meta.get("reward", 0.0) for one in trajectories], [])
 
@@ -121,7 +121,7 @@ async def _by_environment(referee: Referee, incoming: IncomingGroup) -> GroupOut
 async def _else_tournament(reward: Reward, referee: Referee, incoming: IncomingGroup) -> GroupOutcome:
     """`reward`, unless it is the same for the whole group, of which then the tournament makes a ranking."""
     outcome = await reward(referee, incoming)
-    if len({reward for reward in outcome.rewards_G if reward is not None}) > 1:
+    if len(set(rounded(outcome.rewards_G)) - {None}) > 1:
         return outcome
     ranked = await by_tournament(referee, incoming)
     return replace(ranked, correct_G=outcome.correct_G)
@@ -140,7 +140,7 @@ def _own_reward(name: str) -> Reward:
         trajectories, judge = (await incoming.complete()).trajectories, CountedJudge(referee.judge, incoming.calling)
         rewards = iter(await function(incoming.query, [trajectory for trajectory in trajectories if not trajectory.is_void], judge))
         rewards_G = [None if trajectory.is_void else next(rewards) for trajectory in trajectories]
-        return GroupOutcome(rewards_G, midranks(rewards_G), judge.calls, judge.failed)
+        return GroupOutcome(rewards_G, midranks(rounded(rewards_G)), judge.calls, judge.failed)
 
     return reward
 

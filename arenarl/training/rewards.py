@@ -131,10 +131,10 @@ def add_format_reward(judged_G: Sequence[float | None], valid_G: Sequence[bool |
 def reference_reward(signs_G: Sequence[float | None], valid_G: Sequence[bool | None]) -> list[float | None]:
     """Reward (G,): 1 for who beats the reference, -1 for who loses to it, as an invalid one does; 0 without a valid one. BRPO, Writing-Zero.
 
-    >>> reference_reward([0.0, 1.0, -1.0, None, None], [True, True, True, True, False])
-    [0.0, 1.0, -1.0, None, -1.0]
+    >>> reference_reward([0.0, 1.0, -1.0, None, None, 0.0], [True, True, True, True, False, None])
+    [0.0, 1.0, -1.0, None, -1.0, None]
     """
-    lost = [-1.0 if valid is False else sign for sign, valid in zip(signs_G, valid_G, strict=True)]
+    lost = [None if valid is None else sign if valid else -1.0 for sign, valid in zip(signs_G, valid_G, strict=True)]
     if not any(valid_G):
         return [None if valid is None else 0.0 for valid in valid_G]
     has_verdict = any(sign is not None for sign, valid in zip(signs_G, valid_G, strict=True) if valid)

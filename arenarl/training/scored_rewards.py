@@ -10,7 +10,7 @@ from arenarl.domains.rubrics import weighted_mean
 from arenarl.system.seeds import stable_seed
 from arenarl.tournament.ranking import midranks
 from arenarl.training.judging import IncomingGroup
-from arenarl.training.outcome import GroupOutcome, Referee, scored_outcome, valid_of
+from arenarl.training.outcome import GroupOutcome, Referee, rounded, scored_outcome, valid_of
 from arenarl.training.rewards import add_format_reward, checklist_reward, pointwise_reward, zero_invalid
 from arenarl.trajectory import Trajectory
 
@@ -65,7 +65,7 @@ async def by_list(referee: Referee, incoming: IncomingGroup) -> GroupOutcome:
     valid_G = valid_of(trajectories)
     scores_G = [by_row[rows[repr(one.messages)]] if one.valid else None for one in trajectories]
     rewards_G = pointwise_reward(zero_invalid(scores_G, valid_G))
-    return GroupOutcome(rewards_G, midranks(rewards_G), int(bool(shown)), int(bool(shown) and scores is None), scores_G=scores_G)
+    return GroupOutcome(rewards_G, midranks(rounded(rewards_G)), int(bool(shown)), int(bool(shown) and scores is None), scores_G=scores_G)
 
 
 async def ask(

@@ -28,7 +28,7 @@ def outcome_metrics(groups: Sequence[RolloutGroup], outcomes: Sequence[GroupOutc
         "rollout/begun_again": ["begun_again" in trajectory.meta for trajectory in started],
         "rollout/distinct_answers": _distinct(groups, lambda one: one.answer),
         "rollout/distinct_calls": _distinct(groups, _calls),
-        "rollout/world_reward": [trajectory.meta["reward"] for trajectory in trajectories if "reward" in trajectory.meta],
+        "rollout/world_reward": [one.meta["reward"] for one in trajectories if one.meta.get("reward") is not None],
         "rollout/turns": [trajectory.meta["turns"] for trajectory in trajectories],
         "rollout/policy_tokens": [trajectory.policy_tokens for trajectory in trajectories],
         "rollout/reward": [reward for outcome in outcomes for reward in outcome.rewards_G if reward is not None],

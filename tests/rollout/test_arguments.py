@@ -77,6 +77,44 @@ def test_what_is_required_is_told():
     assert check_call([{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}], "f", "{}") == {}
 
 
+@pytest.mark.parametrize(
+    ("more", "takes", "refuses"),
+    [
+        ({"additionalProperties": {}}, {"z": 1}, None),
+        ({"additionalProperties": {"type": "integer"}}, {"z": "5"}, {"z": "x"}),
+        ({"patternProperties": {"^k": {"type": "integer"}}}, {"k1": 5}, {"k1": "x"}),
+        ({"allOf": [{"properties": {"x": {"type": "integer"}}}]}, {"x": 5}, {"x": "x"}),
+        ({"anyOf": [{"required": ["x"]}, {"required": ["y"]}]}, {"x": 5}, {"z": 5}),
+        ({"$ref": "#/$defs/A", "$defs": {"A": {"properties": {"x": {"type": "integer"}}, "required": ["x"]}}}, {"x": 5}, {"y": 5}),
+        ({"additionalProperties": False}, {}, {"z": 1}),
+        ({}, {}, {"z": 1}),
+    ],
+)
+def test_arguments_that_the_properties_do_not_name_are_the_schema_s_to_judge(more, takes, refuses):
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", **more}}}]
+    assert list(check_call(tools, "f", takes)) == list(takes)
+    if refuses:
+        with pytest.raises(ToolError):
+            check_call(tools, "f", refuses)
+
+
+def test_a_schema_is_read_by_the_draft_that_it_names():
+    pair = {"type": "array", "items": [{"type": "number"}, {"type": "string"}]}
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {
+        "$schema": "http://json-schema.org/draft-07/schema#", "type": "object", "properties": {"x": pair},
+    }}}]  # fmt: skip
+    assert schema_fault(tools[0]["function"]["parameters"]) is None and check_call(tools, "f", {"x": [1, "a"]}) == {"x": [1, "a"]}
+    with pytest.raises(ToolError, match="a string, not 2"):
+        check_call(tools, "f", {"x": [1, 2]})
+
+
+@pytest.mark.parametrize("schema", [{"enum": [f"w{n}" for n in range(999)]}, {"type": "string", "maxLength": 3}, {"not": {"type": "string"}}])
+def test_an_error_is_short_whatever_was_written_or_may_be(schema):
+    with pytest.raises(ToolError) as error:
+        check_call(tool(x=schema), "f", {"x": "y" * 5000})
+    assert len(str(error.value)) < 400 and ("maxLength" not in schema or "too long" in str(error.value))
+
+
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
@@ -97,4 +135,24 @@ def test_whatever_is_written_either_fits_or_is_a_tool_error(arguments):
 
 def test_a_schema_that_is_none_is_found_at_the_start():
     assert schema_fault({"type": "object", "properties": {"x": {"type": "text"}}}) and schema_fault({"type": "array"}) and schema_fault([])
-    assert schema_fault(ALL[0]["function"]["parameters"]) is None
+    assert schema_fault({"$schema": 7}) and schema_fault(ALL[0]["function"]["parameters"]) is None
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        ({"$ref": "#/$defs/Nope"}, "leads nowhere"), ({"$ref": "https://example.com/x.json"}, "leads nowhere"),
+        ({"items": {"properties": {"y": {"$ref": "#/$defs/Nope"}}}}, "leads nowhere"), ({"$ref": "#/$defs/A"}, "leads back"),
+        ({"anyOf": [{"type": "null"}, {"$ref": "#/$defs/B"}]}, "leads back"), ({"$ref": "#/$defs/Tree"}, None), ({"$ref": "#/$defs/Many"}, None),
+    ],
+)  # fmt: skip
+def test_references_that_cannot_be_followed_are_found_at_the_start(schema, said):
+    definitions = {
+        "A": {"$ref": "#/$defs/A"}, "B": {"allOf": [{"oneOf": [{"$ref": "#/$defs/B"}]}]},
+        "Tree": {"properties": {"children": {"items": {"$ref": "#/$defs/Tree"}}}},
+        **{f"M{n}": {"anyOf": [{"$ref": f"#/$defs/M{n + 1}"}] * 2} for n in range(40)}, "M40": {}, "Many": {"$ref": "#/$defs/M0"},
+    }  # fmt: skip
+    if said != "leads back":
+        definitions = {name: definition for name, definition in definitions.items() if name not in "AB"}
+    fault = schema_fault({"type": "object", "properties": {"x": schema}, "$defs": definitions})
+    assert fault is None if said is None else said in fault

@@ -287,7 +287,8 @@ class Failing(Echo):
 
 
 CRASHES = [ConnectionError("gone"), KeyError("x"), RecursionError(), ValueError("\ud800" * 1000), AssertionError(), StopIteration(), TimeoutError(),
-           ExceptionGroup("both", [OSError(28, "No space left on device")]), None, b"bytes", {"a": 1}, 7]  # fmt: skip
+           ExceptionGroup("both", [OSError(28, "No space left on device")]), SystemExit(1), asyncio.CancelledError("a task of the world's"),
+           None, b"bytes", {"a": 1}, 7]  # fmt: skip
 
 
 @pytest.mark.parametrize("error", CRASHES, ids=range(len(CRASHES)))
@@ -323,7 +324,7 @@ def test_a_tool_error_is_an_observation(tokenizer):
     assert read_turns(trajectory.messages)[0].observations == ["Error: no such place."]
 
 
-@pytest.mark.parametrize("error", [UserError("set the key"), MemoryError(), KeyboardInterrupt(), asyncio.CancelledError()], ids=repr)
+@pytest.mark.parametrize("error", [UserError("set the key"), MemoryError(), KeyboardInterrupt()], ids=repr)
 def test_a_wrong_setting_and_an_interruption_end_the_run(tokenizer, error):
     with pytest.raises(type(error)):
         roll_out(tokenizer, [call("f"), ANSWER], Failing(error))

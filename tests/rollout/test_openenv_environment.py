@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 from arenarl.config.schema import EnvironmentConfig, RolloutConfig
 from arenarl.domains.environments import environment_maker
 from arenarl.rollout.engine import Attempt, RolloutEngine
+from arenarl.rollout.environment import ToolError, check_call
 from arenarl.system.errors import UserError
 from arenarl.trajectory import Query, read_turns
 
@@ -24,7 +25,11 @@ class EnvClient(Generic[Act, Obs]):
 
 
 class Move(BaseModel):
-    """Moves the counter."""
+    """
+    Moves the counter.
+
+    By as much as it says.
+    """
 
     by: int = Field(ge=-3, le=3)
     metadata: dict[str, Any] = {}
@@ -63,6 +68,21 @@ class CounterClient(EnvClient[Move, Seen]):
         self.is_open = False
 
 
+class Tree(BaseModel):
+    """Grows."""
+
+    word: str
+    child: "Tree | None" = None
+
+
+class TreeClient(EnvClient[Tree, Seen]):
+    """Its action holds others of its kind."""
+
+
+class GenericClient(EnvClient[dict[str, Any], dict[str, Any]]):
+    """Takes what it likes."""
+
+
 NAME = f"{__name__}:CounterClient"
 
 
@@ -90,3 +110,16 @@ def test_a_server_that_is_down_or_not_named(tokenizer, monkeypatch, capfd):
     assert all(one.is_void for one in roll_out(tokenizer, [call("act", by=1)]))
     with pytest.raises(UserError, match="set environment.server"):
         roll_out(tokenizer, [], server=None)
+
+
+def test_the_tool_is_what_the_action_says_of_itself():
+    def made(name):
+        return environment_maker(EnvironmentConfig(name=f"{__name__}:{name}", server="http://127.0.0.1:8000"), "en")()
+
+    move, tree = made("CounterClient"), made("TreeClient")
+    assert move.tools[0]["function"]["description"] == "Moves the counter."
+    assert check_call(tree.tools, "act", {"word": "a", "child": {"word": "b"}}) == {"word": "a", "child": {"word": "b"}}
+    with pytest.raises(ToolError, match="child.word"):
+        check_call(tree.tools, "act", {"word": "a", "child": {"word": 1, "child": None}})
+    with pytest.raises(UserError, match="GenericClient does not say which action it takes"):
+        made("GenericClient")

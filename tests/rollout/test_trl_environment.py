@@ -1,5 +1,7 @@
 """Classes written for TRL's environment_factory, as its documentation shows them, through ours."""
 
+import gc
+
 import pytest
 from policies import Scripted, call, think
 
@@ -10,6 +12,10 @@ from arenarl.system.errors import UserError
 from arenarl.trajectory import Query, read_turns
 
 MODULE = '''
+import functools
+import httpx
+
+
 class IncrementEnv:
     def reset(self, **kwargs) -> str | None:
         self.counter = kwargs.get("start", 0)
@@ -62,6 +68,73 @@ class Game:
         self.client = None
 
 
+class Rules(Exception):
+    pass
+
+
+class Raises:
+    def reset(self):
+        return [{"type": "text", "text": "What is it? "}, {"type": "text", "text": "Say."}]
+
+    def get_reward(self):
+        return None
+
+    def say(self, what: str) -> str:
+        """
+        Say it.
+
+        Args:
+            what: A word.
+        """
+        raise {
+            "rules": Rules("not now"), "value": ValueError(), "key": KeyError("x"), "assert": AssertionError("no"),
+            "divide": ZeroDivisionError("by 0"), "http": httpx.ConnectError("refused"), "runtime": RuntimeError("Server error"),
+            "os": InvalidAddress("where"), "eof": EOFError(),
+        }[what]
+
+    async def say_later(self, what: str) -> str:
+        """
+        Say it.
+
+        Args:
+            what: A word.
+        """
+        return self.say(what)
+
+
+class InvalidAddress(ConnectionError, ValueError):
+    pass
+
+
+class Calls:
+    def reset(self): pass
+
+    def call(self, number: str) -> str:
+        """
+        Calls somebody.
+
+        Args:
+            number: Whom.
+        """
+        return "It rings."
+
+
+class Ours:
+    tools = []
+    def __init__(self, config=None, language=None): self.language = language
+    def reset(self, query): pass
+    def call(self, name, arguments): return "x"
+
+
+class Unprepared(Ours):
+    def __init__(self): pass
+
+
+def factory(): return Calls()
+brief = lambda: Calls()
+part = functools.partial(Calls)
+
+
 class Nothing:
     pass
 
@@ -69,6 +142,23 @@ class Nothing:
 class Undocumented:
     def reset(self): pass
     def go(self, x): pass
+
+
+class NoTools:
+    def __init__(self, config, language): pass
+    def reset(self, query): pass
+    def call(self, name, arguments): return "x"
+
+
+class Wants(Calls):
+    def __init__(self, size): pass
+
+
+constant = 7
+
+
+class Unreachable(Ours):
+    def __init__(self, config, language): raise ConnectionError("no server at 127.0.0.1:9")
 '''
 
 
@@ -104,12 +194,43 @@ def test_done_and_reward_are_read_and_a_dead_server_is_no_observation(tokenizer,
     )
     assert (ended.stop_reason, ended.meta["reward"]) == ("done", 2.0) and read_turns(ended.messages)[0].observations == ["A END"]
     assert dead.is_void and "reward" not in dead.meta
+    gc.collect()  # a traceback may hold the engine
     import trl_worlds
 
     assert [world.client for world in trl_worlds.Game.made] == [None] * len(trl_worlds.Game.made)
 
 
-@pytest.mark.parametrize(("name", "said"), [("Nothing", "neither call and tools, nor reset"), ("Undocumented", "cannot be a tool")])
-def test_a_class_of_neither_kind_is_refused_in_one_line(module, name, said):
+OF_THE_CALL = {"rules": "not now", "value": "ValueError", "key": "'x'", "assert": "no", "divide": "by 0"}
+
+
+@pytest.mark.parametrize("tool", ["say", "say_later"])
+def test_the_policy_sees_that_a_call_was_wrong_and_is_not_charged_with_what_failed_beside_it(tokenizer, module, tool, capfd):
+    words = [*OF_THE_CALL, "http", "runtime", "os", "eof"]
+    trajectories = roll_out(tokenizer, f"{module}:Raises", *([call(tool, what=word), think("I am done.")] for word in words))
+    for word, trajectory in zip(words, trajectories, strict=True):
+        assert trajectory.is_void == (word not in OF_THE_CALL)
+        if not trajectory.is_void:
+            assert read_turns(trajectory.messages)[0].observations == [f"Error: {OF_THE_CALL[word]}"]
+            assert trajectory.messages[0]["content"].endswith("What is it? Say.") and trajectory.meta["reward"] is None
+
+
+@pytest.mark.parametrize("name", ["Calls", "factory", "brief", "part"])
+def test_whatever_makes_a_world_of_trl_s_may_be_named_and_call_may_be_a_tool(module, name):
+    environment = make_environment(EnvironmentConfig(name=f"{module}:{name}"), "en")
+    assert [tool["function"]["name"] for tool in environment.tools] == ["call"]
+
+
+def test_a_world_with_call_and_tools_is_ours_whether_it_takes_the_config_or_nothing(module):
+    ours, unprepared = (make_environment(EnvironmentConfig(name=f"{module}:{name}"), "zh") for name in ("Ours", "Unprepared"))
+    assert type(ours).__name__ == "Ours" and ours.language == "zh" and type(unprepared).__name__ == "Unprepared"
+
+
+@pytest.mark.parametrize(("name", "said"), [
+    ("Nothing", "Nothing has neither call and tools, nor reset"), ("Undocumented", "Undocumented cannot be a tool"),
+    ("NoTools", "NoTools takes .*, but has no tools"),
+    ("Wants", "Wants must be a class or a function of"), ("constant", "constant must be a class or a function of"),
+    ("Unreachable", "the first instance could not be made: ConnectionError: no server at"),
+])  # fmt: skip
+def test_what_is_no_world_is_refused_in_one_line(tokenizer, module, name, said):
     with pytest.raises(UserError, match=said):
-        make_environment(EnvironmentConfig(name=f"{module}:{name}"), "en")
+        roll_out(tokenizer, f"{module}:{name}", [])

@@ -1,9 +1,12 @@
 """Environments with a state: an instance a trajectory, first observations, ends, rewards, crashes, actions as text."""
 
 import asyncio
+import copy
 import gc
+import threading
 from dataclasses import replace
 from functools import cache
+from itertools import permutations
 
 import pytest
 from policies import ANSWER, Scripted, call, think
@@ -12,9 +15,11 @@ from worlds import Counter, mortal
 from arenarl.config.schema import RolloutConfig
 from arenarl.rollout.engine import NO_ACTION, ONE_ACTION, Attempt, RolloutEngine
 from arenarl.rollout.environment import Step, tool_schema
+from arenarl.rollout.instances import briefly
+from arenarl.rollout.text_actions import action_message
 from arenarl.system.errors import UserError
 from arenarl.training.sft_data import tokenize_trajectories
-from arenarl.trajectory import Query, Trajectory, read_turns, write_jsonl
+from arenarl.trajectory import Query, Trajectory, parse_turn, read_turns, write_jsonl
 
 LIMITS = RolloutConfig(group_size=4, max_turns=4, max_tokens=600, max_turn_tokens=200)
 UP, DOWN = call("act", action="up"), call("act", action="down")
@@ -82,6 +87,26 @@ def test_a_world_s_own_score_stands_in_place_of_the_sum(tokenizer):
     assert roll_out(tokenizer, [UP, UP], fresh(score=score)).meta["reward"] == 0.2
     assert roll_out(tokenizer, [UP, UP], fresh(score=lambda self: None)).meta["reward"] == pytest.approx(1.2)
     assert roll_out(tokenizer, [UP, UP], fresh(score=lambda self: float("nan"))).is_void
+    assert roll_out(tokenizer, [UP, UP], fresh(score=7)).meta["reward"] == pytest.approx(1.2)  # a game's own figure
+
+
+def test_rewards_come_to_the_same_in_whatever_order_they_came(tokenizer):
+    def call(self, name, arguments):
+        return Step("x", done=not self.left, reward=self.left.pop() if self.left else 0.0)
+
+    world = fresh(call=call, reset=lambda self, query: setattr(self, "left", query.constraints["rewards"]))
+    orders = [Query(str(order), "counter", "small", "en", "Task.", {"rewards": list(order)}) for order in permutations((0.1, 0.2, 0.7, 1e9))]
+    trajectories = engine_of(tokenizer, [UP] * 5, world, replace(LIMITS, max_turns=5)).roll_out([Attempt(query, 0.0, 1) for query in orders])
+    assert len({trajectory.meta["reward"] for trajectory in trajectories}) == 1
+    assert all(len(query.constraints["rewards"]) == 4 for query in orders)  # the world used up a copy
+
+
+@pytest.mark.parametrize("seen", [7, b"x", ["x"], ("x", {"info": 1})], ids=repr)
+def test_what_cannot_be_shown_first_ends_the_run_in_one_line(tokenizer, seen):
+    world = fresh(reset=lambda self, query: seen)
+    with pytest.raises(UserError, match=f"reset must return the text that is seen first, or None, not a {type(seen).__name__}"):
+        roll_out(tokenizer, [UP, UP], world)
+    assert world.made == world.closed
 
 
 def test_instances_are_a_trajectory_s_own_or_shared_or_used_again(tokenizer):
@@ -97,6 +122,74 @@ def test_instances_are_a_trajectory_s_own_or_shared_or_used_again(tokenizer):
         del engine
         gc.collect()
         assert world.made - world.closed == attributes.get("shared", 0)  # what is used again closes with the engine
+
+
+class Served(Counter):
+    """Its answers come from a task of its own, as a client's of a socket do, and wait in a loop."""
+
+    async def reset(self, query):
+        if not hasattr(self, "task"):
+            self.asked, self.told = asyncio.Queue(), asyncio.Queue()
+            self.task = asyncio.create_task(self.serve())
+        return super().reset(query)
+
+    async def serve(self):
+        while True:
+            await self.told.put(await self.asked.get())
+
+    async def call(self, name, arguments):
+        await self.asked.put(arguments)
+        return super().call(name, await self.told.get())
+
+    async def close(self):
+        self.task.cancel()
+        super().close()
+
+
+@pytest.mark.parametrize("kind", ["reusable", "shared"])
+def test_what_an_instance_waits_for_outlives_a_rollout_as_it_does(tokenizer, kind):
+    world = type("Fresh", (Served,), {"made": 0, "closed": 0, kind: True})
+    engine = engine_of(tokenizer, [UP, UP], world)
+    for _ in range(3):
+        (trajectory,) = engine.roll_out([Attempt(counting(), 0.0, 1)])
+        assert trajectory.stop_reason == "done" and "begun_again" not in trajectory.meta
+    del engine
+    gc.collect()
+    assert world.made == 1 and world.closed == (kind == "reusable")
+
+
+def test_a_call_that_is_not_async_is_answered_at_once_also_by_what_is_used_again(tokenizer):
+    called = set()
+
+    class Plain(fresh(reusable=True)):
+        def call(self, name, arguments):
+            called.add(threading.current_thread())
+            return super().call(name, arguments)
+
+    engine_of(tokenizer, [UP, UP], Plain).roll_out([Attempt(counting(2, str(number)), 0.0, 1) for number in range(3)])
+    assert called == {threading.current_thread()}
+
+
+def test_what_broke_one_may_have_broken_all_that_are_idle(tokenizer, capfd):
+    class Connected(fresh(reusable=True)):
+        server = 1
+
+        def __init__(self):
+            super().__init__()
+            self.connected_to = self.server
+
+        def call(self, name, arguments):
+            if self.connected_to != self.server:
+                raise ConnectionError("the server was started anew")
+            return super().call(name, arguments)
+
+    engine = engine_of(tokenizer, [UP, UP], Connected, most_instances=4)
+    attempts = [Attempt(counting(2, str(number)), 0.0, 1) for number in range(8)]
+    engine.roll_out(attempts)
+    Connected.server += 1
+    for trajectories in (engine.roll_out(attempts[:1]), engine.roll_out(attempts)):
+        assert all(trajectory.stop_reason == "done" for trajectory in trajectories)
+        assert engine.instances.open == Connected.made - Connected.closed <= 4
 
 
 def test_no_more_are_at_work_at_once_than_may_be(tokenizer):
@@ -157,8 +250,42 @@ def test_a_world_that_fails_beside_its_calls_ends_no_run(tokenizer, broken, capf
     assert "no memory for a world" in capfd.readouterr().err
 
 
-def test_an_interrupted_rollout_closes_its_worlds(tokenizer):
-    class Stops(fresh()):
+@pytest.mark.parametrize("end", [SystemExit("no more"), asyncio.CancelledError("a task of the world's")], ids=repr)
+@pytest.mark.parametrize("place", ["reset", "call", "score", "close"])
+def test_a_world_that_would_end_the_process_ends_its_trajectory(tokenizer, end, place, capfd):
+    async def fail(self, *_):
+        type(self).closed += place == "close"
+        raise end
+
+    for reusable in (False, True):
+        world = fresh(**{place: fail}, reusable=reusable)
+        engine = engine_of(tokenizer, [UP, UP], world)
+        assert engine.roll_out([Attempt(counting(), 0.0, 1)])[0].is_void == (place != "close")
+        del engine
+        gc.collect()
+        assert world.made == world.closed
+
+
+@pytest.mark.parametrize("told", [{"depth": 3.0}, {"depth": ["deep"]}, 7, UserError("enough")], ids=repr)
+def test_metrics_that_are_none_leave_no_world_open(tokenizer, told, capfd):
+    def take_metrics(self):
+        if isinstance(told, Exception):
+            raise told
+        return told
+
+    world = fresh(take_metrics=take_metrics)
+    engine = engine_of(tokenizer, [UP, UP], world)
+    if isinstance(told, Exception):
+        with pytest.raises(UserError, match="enough"):
+            engine.roll_out([Attempt(counting(), 0.0, 1)])
+    else:
+        assert engine.roll_out([Attempt(counting(), 0.0, 1)])[0].valid and engine.tool_metrics() == {}
+    assert world.made == world.closed == 1
+
+
+@pytest.mark.parametrize("reusable", [False, True])
+def test_an_interrupted_rollout_closes_its_worlds(tokenizer, reusable):
+    class Stops(fresh(reusable=reusable)):
         async def call(self, name, arguments):
             if self.goal == 1:
                 await asyncio.sleep(0.01)
@@ -176,8 +303,18 @@ def test_tools_that_are_no_tools_are_refused_at_the_start(tokenizer):
         ([{"name": "act"}], "tool 1 is not in OpenAI's function form"),
         ([wrong], "tool act are no JSON schema"),
     ):
+        world = fresh(tools=tools)
         with pytest.raises(UserError, match=said):
-            engine_of(tokenizer, [], fresh(tools=tools))
+            engine_of(tokenizer, [], world)
+        assert world.made == world.closed == 1
+
+
+def test_an_instance_that_only_tells_its_tools_is_closed():
+    for shared in (False, True):
+        world = fresh(shared=shared)
+        with briefly(world) as environment:
+            assert environment.tools is Counter.tools and not world.closed
+        assert (world.made, world.closed) == (1, not shared)
 
 
 THOUGHT = "Thought:\nUp.\n\nAction:\n"
@@ -186,13 +323,43 @@ THOUGHT = "Thought:\nUp.\n\nAction:\n"
 def test_actions_can_be_text_and_the_mask_is_as_exact(tokenizer):
     turns = [THOUGHT + "up", "I do nothing.", f"{THOUGHT}up\nAction: up", f"<think>\nhm\n</think>\n\n{THOUGHT}up"]
     trajectory = roll_out(tokenizer, turns, fresh(), actions="text")
-    assert seen(trajectory) == [["It stands at 1."], [NO_ACTION], [ONE_ACTION] * 2, ["It stands at 2."]]
+    assert seen(trajectory) == [["It stands at 1."], [NO_ACTION], ["\n".join([ONE_ACTION] * 2)], ["It stands at 2."]]
     assert trajectory.stop_reason == "done" and {message["role"] for message in trajectory.messages} == {"user", "assistant"}
     assert [turn.thought for turn in read_turns(trajectory.messages)][0] == "Up."
     own = [token for token, is_own in zip(trajectory.completion_ids, trajectory.policy_mask_T, strict=True) if is_own]
     assert tokenizer.decode(own) == "".join(f"{turn}<|im_end|>" for turn in turns)
     assert "<tool_response>" not in tokenizer.decode(trajectory.completion_ids)
     assert read_turns(Trajectory.from_record(trajectory.to_record()).messages) == read_turns(trajectory.messages)
+
+
+def test_text_actions_go_with_a_chat_template_whose_roles_must_alternate(tokenizer):
+    alternating = copy.deepcopy(tokenizer)
+    alternating.chat_template = """{%- for m in messages %}{%- if (m['role'] == 'user') != (loop.index0 % 2 == 0) %}
+        {{- raise_exception('roles must alternate') }}{%- endif %}{{- '<|im_start|>' + m['role'] + '\\n' + m['content'] + '<|im_end|>\\n' }}
+        {%- endfor %}{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}"""
+    twice = f"{THOUGHT}up\nAction: down"
+    for one_call in (True, False):
+        trajectory = roll_out(alternating, [twice, f"{THOUGHT}up", f"{THOUGHT}up"], fresh(one_call_a_turn=one_call), actions="text")
+        assert trajectory.stop_reason == "done" and trajectory.meta["tool_calls"] == 4
+        assert seen(trajectory)[0] == ["\n".join([ONE_ACTION] * 2 if one_call else ["It stands at 1.", "It stands at 0."])]
+        ids = trajectory.prompt_ids + trajectory.completion_ids
+        assert alternating.apply_chat_template(trajectory.messages, return_dict=False)[: len(ids)] == ids
+
+
+SPOKEN_OF = "Thought: My last Action: go north failed."
+
+
+@pytest.mark.parametrize(
+    ("text", "actions", "thought"),
+    [
+        (f"{SPOKEN_OF}\nAction: south", ["south"], "My last Action: go north failed."), (SPOKEN_OF, [], ""),
+        ("Thought: go\n**Action:** look", ["look"], "go"), ("Thought: go\n  Action:\nlook\r\n", ["look"], "go"),
+        ("Thought: Interaction: none.\nAction: say Action: now", ["say Action: now"], "Interaction: none."),
+    ],
+)  # fmt: skip
+def test_an_action_begins_a_line_and_what_is_spoken_of_within_one_is_none(text, actions, thought):
+    turn = parse_turn(action_message(text, ("act", "action")))
+    assert ([call.arguments["action"] for call in turn.tool_calls], turn.thought) == (actions, thought)
 
 
 def test_sft_teaches_text_actions_in_the_form_that_rollouts_take(tokenizer, tmp_path):

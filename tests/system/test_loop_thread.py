@@ -33,6 +33,16 @@ def test_an_error_is_raised_where_it_is_waited_for(thread):
         asyncio.run(thread.run(fail()))
 
 
+@pytest.mark.parametrize("end", [SystemExit, KeyboardInterrupt])
+def test_what_would_end_a_process_ends_only_who_waits_for_it(thread, end):
+    async def leave():
+        raise end("no more")
+
+    with pytest.raises(end, match="no more"):
+        thread.submit(leave()).result(60)
+    assert thread.submit(here()).result(60)[0] == "ours"
+
+
 def test_who_gives_up_waiting_ends_what_it_waited_for(thread):
     is_over = threading.Event()
 

@@ -1,6 +1,7 @@
 """DPO and AgentEvol: what they take of a group, DPO's loss by hand, and whole runs in rounds that survive a kill."""
 
 import json
+from dataclasses import replace
 
 import psutil
 import pytest
@@ -46,6 +47,13 @@ def test_pairs_are_matches_in_which_both_orders_prefer_the_same():
     assert [(pair["chosen_ids"][0], pair["rejected_ids"][0]) for pair in pairs] == [(11, 10), (12, 13)]
     assert pairs[0]["prompt_ids"] == [1, 2] and pairs[0]["chosen_mask"] == [1, 0, 0, 1]
     assert list(preference_pairs(GROUP, GroupOutcome([1.0] * 4, [1.0] * 4, 0, 0))) == []
+
+
+def test_trajectories_whose_world_began_otherwise_make_no_pair():
+    group = RolloutGroup(QUERY, [replace(one, prompt_ids=[1, 2 + row // 2]) for row, one in enumerate(GROUP.trajectories)])
+    matches = [match(i, j, (3, 7), (4, 5)) for i, j in ((0, 1), (1, 2), (2, 3))]
+    pairs = list(preference_pairs(group, outcome(*matches)))
+    assert [(pair["prompt_ids"], pair["chosen_ids"][0], pair["rejected_ids"][0]) for pair in pairs] == [([1, 2], 11, 10), ([1, 3], 13, 12)]
 
 
 def test_the_best_are_taken_once_with_labels_on_their_own_tokens():

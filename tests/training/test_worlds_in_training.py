@@ -10,6 +10,7 @@ from arenarl.config.schema import Config
 from arenarl.judges.judge import Verdict
 from arenarl.rollout.engine import RolloutEngine
 from arenarl.rollout.generation import GeneratedTurn
+from arenarl.system.errors import UserError
 from arenarl.training.trl_adapter import make_trainer
 from arenarl.trajectory import Query, RolloutGroup, Trajectory
 
@@ -75,6 +76,28 @@ def test_equal_outcomes_are_ranked_by_the_tournament_where_the_key_says_so():
     config = config_of()
     for is_switched in (False, True):
         config.reward.tournament_if_equal = is_switched
-        equal, unequal = arena_of(config, Longest()).reward_groups([group(1.0, 1.0, 1.0), group(0.0, 1.0, 0.5)])
+        groups = [group(1.0, 1.0, 1.0), group(0.0, 1.0, 0.5), group(0.1 + 0.2, 0.3, 0.3)]
+        equal, unequal, noise = arena_of(config, Longest()).reward_groups(groups)
         assert unequal.rewards_G == [0.0, 1.0, 0.5] and unequal.judge_calls == 0
         assert equal.rewards_G == ([0.0, 0.5, 1.0] if is_switched else [1.0] * 3) and bool(equal.judge_calls) == is_switched
+        assert noise.ranks_G == equal.ranks_G and bool(noise.judge_calls) == is_switched
+
+
+def test_what_a_world_leaves_out_is_0_and_what_its_score_leaves_open_is_no_reward():
+    trajectories = [Trajectory("c0", [], "done", meta=meta) for meta in ({"reward": 1.0}, {}, {"reward": None})]
+    trajectories.append(Trajectory("c0", [], "tool_crash"))
+    outcome = arena_of(config_of(), None).reward_groups([RolloutGroup(QUERIES[0], trajectories)])[0]
+    assert outcome.rewards_G == [1.0, 0.0, None, None] and outcome.ranks_G == [0.0, 1.0, None, None]
+
+
+@pytest.mark.parametrize("given", [{}, {"score": lambda self: None}])
+def test_a_run_that_is_to_be_rewarded_by_a_world_that_gives_nothing_stops(policy_path, tokenizer, tmp_path, given):
+    world = type("Free", (Counter,), {"call": lambda self, name, arguments: "It moves.", **given})
+    config = config_of(steps=2, groups=2, micro_batch_size=8, eval_steps=0)
+    engine = RolloutEngine(Playing(tokenizer), tokenizer, world, config.rollout, schemas_in_prompt=False)
+    arena = arena_of(config, None)
+    books = KeptSteps(config, arena, engine, None, tmp_path)
+    trainer = make_trainer(config, policy_path, QUERIES, engine, arena, books, lambda step: None, lambda step: True)
+    with pytest.raises(UserError, match="the world rewarded none of 8 trajectories"):
+        trainer.train()
+    assert len(books.groups) == 1
