@@ -116,7 +116,7 @@ def test_every_request_has_a_sampling_of_its_own_and_only_its_own_end():
     ("rollout.parity_bound=0", "must be above 0"),
     ("rollout.vllm_memory=1.5", "must not be above 1"),
     ("rollout.vllm_sleep=true", "rollout.vllm_sleep=true is of rollout.backend=vllm, not of vllm_server; leave it out"),
-    ("rollout.vllm_tensor_parallel=2", "is of rollout.backend=vllm, not of vllm_server; a server takes -- --tensor-parallel-size; leave it out"),
+    ("rollout.vllm_tensor_parallel=2", "is of rollout.backend=vllm, not of vllm_server; leave it out"),
 ])  # fmt: skip
 def test_settings_that_cannot_work_are_refused(setting, message):
     with pytest.raises(UserError, match=message):
