@@ -509,7 +509,8 @@ class RLConfig:
     subtasks: Annotated[list[Text], Field(min_length=1)] | None = None  # train on these only; null means all but M-Day, which SFT does not see either
     difficulty: DifficultyConfig = field(default_factory=DifficultyConfig)
     max_grad_norm: PositiveFloat = 1.0  # gradients are clipped to this norm. Our choice
-    stop_without_valid: PositiveInt | None = 10  # steps in a row without a valid trajectory after which RL saves a checkpoint and stops; null: never
+    stop_without_valid: PositiveInt | None = 10  # steps in a row without a valid trajectory, or without a first reward of the world that is to
+    # give it, after which RL saves a checkpoint and stops; null: never
     save_steps: PositiveInt = 20  # optimizer steps between checkpoints
     eval_steps: Annotated[Int, Field(ge=0, le=1_000_000_000)] = 20  # optimizer steps between evaluations on a few held-out queries (Fig. 4c's
     # curve); 0 for none

@@ -13,13 +13,12 @@ from arenarl.judges.judge import Examiner
 from arenarl.llm.client import LLMClient, RunStopped, Usage, usage_metrics
 from arenarl.rollout.engine import RolloutEngine
 from arenarl.run.tracking import log_table
-from arenarl.system.errors import UserError
 from arenarl.system.progress import is_main_process
 from arenarl.training.judging import IncomingGroup
 from arenarl.training.outcome import GroupOutcome
 from arenarl.training.rewarding import Arena
 from arenarl.training.step_records import group_records, outcome_metrics, rollout_table
-from arenarl.training.validity import ValidityWatch
+from arenarl.training.validity import RewardWatch, ValidityWatch
 from arenarl.training.watching import Watcher
 from arenarl.trajectory import RolloutGroup, append_step
 
@@ -45,7 +44,8 @@ class Bookkeeping:
     ):
         self.config, self.arena, self.engine, self.examine, self.folder = config, arena, engine, examine, folder
         self.client, self.watcher = client, watcher
-        self._has_reward = config.reward.name != "environment" or config.reward.tournament_if_equal  # or else the world is to give one
+        is_by_world = config.reward.name == "environment" and not config.reward.tournament_if_equal
+        self.rewards = RewardWatch(config.rl.stop_without_valid) if is_by_world else None
         self.validity = ValidityWatch(config.rl.stop_without_valid, engine.tokenizer.decode)
 
     def begin(self, step: int, groups: Sequence[IncomingGroup]) -> None:
@@ -60,8 +60,7 @@ class Bookkeeping:
         groups of all processes are kept in groups.jsonl and shown in W&B.
 
         Raises:
-            RunStopped: on all processes, if an LLM of one of them is to be asked no more, or nothing has been valid for too long.
-            UserError: on all processes, if the world is to reward and has not yet rewarded anything.
+            RunStopped: on all processes, if an LLM of one of them is to be asked no more, or nothing has been valid or rewarded for too long.
         """
         watched = self.watcher.look(step, incoming, outcomes) if self.watcher else {}
         usage = llm_usage(self.client) if self.client else {}
@@ -70,18 +69,13 @@ class Bookkeeping:
         self.arena.learn(self.config.rollout.group_size, calls)
         self.arena.count(tallies)
         self.validity.look(step, sum(ends, start=Counter()), groups)
-        self._expect_rewards([reward for of_group in rewards for reward in of_group])
+        if self.rewards:
+            self.rewards.look(step, [reward for of_group in rewards for reward in of_group])
         if self.config.rl.eval_steps and step % self.config.rl.eval_steps == 0:
             self._keep(step, gather_object(list(zip(groups, outcomes, strict=True))))
         known = self.arena.judge_metrics() | usage | {"rollout/max_turns": self.config.turns.at(step)}
         own = outcome_metrics(groups, outcomes, self.examine) | self.engine.tool_metrics() | watched
         return own | {name: [value] for name, value in known.items()}
-
-    def _expect_rewards(self, rewards: Sequence[float | None]) -> None:
-        self._has_reward = self._has_reward or any(reward is not None for reward in rewards)
-        if rewards and not self._has_reward:
-            how = "let it do so by Step(reward=...), score() or TRL's get_reward(), if only with 0.0, or set another reward.name"
-            raise UserError(f"reward.name=environment: the world rewarded none of {len(rewards)} trajectories; {how}")
 
     def _keep(self, step: int, judged: Sequence[tuple[RolloutGroup, GroupOutcome]]) -> None:
         if is_main_process():

@@ -1,7 +1,7 @@
-"""Says so when a step has no valid trajectory, and stops a run in which that goes on: all rewards are equal then, and nothing is learned.
+"""Stops a run that learns nothing, as all rewards are equal: no trajectory is valid, or the world rewards none.
 
-That is what a model looks like that was never taught the form of an answer, or whose turns do not end. No curve of rewards shows it: the mean
-of ranks is ½.
+The first is what a model looks like that was never taught the form of an answer, or whose turns do not end. No curve of rewards shows it: the
+mean of ranks is ½. Either is said in the first step, and ends the run if it goes on.
 """
 
 from collections import Counter
@@ -47,3 +47,28 @@ class ValidityWatch:
         text = self.decode(trajectory.prompt_ids + trajectory.completion_ids)
         half = _SHOWN_CHARS // 2
         return f"--- {trajectory.stop_reason}\n" + (text if len(text) <= _SHOWN_CHARS else f"{text[:half]}\n[…]\n{text[-half:]}")
+
+
+class RewardWatch:
+    """Waits for a world's first reward, `patience` steps at most: a world may reward success alone, or may never have been written to reward."""
+
+    def __init__(self, patience: int | None):
+        self.patience = patience
+        self.steps = 0
+        self.is_over = False
+
+    def look(self, step: int, rewards: Sequence[float | None]) -> None:
+        """Take note of what the world gave a step's trajectories, of all processes.
+
+        Raises:
+            RunStopped: it has given nothing for too long.
+        """
+        self.is_over = self.is_over or any(reward is not None for reward in rewards)
+        if self.is_over or not rewards:
+            return
+        self.steps += 1
+        cause = "reward.name=environment, but the world gave none a reward: it says one by Step(reward=...), score() or TRL's get_reward()"
+        if self.steps == 1:
+            say(f"step {step}: {len(rewards)} trajectories; {cause}. If it rewards nothing but success, none has succeeded yet")
+        if self.steps == self.patience:
+            raise RunStopped(f"{self.steps} steps without a reward (rl.stop_without_valid): {cause}; or set another reward.name")

@@ -8,10 +8,11 @@ from worlds import Counter, mortal
 
 from arenarl.config.schema import Config
 from arenarl.judges.judge import Verdict
+from arenarl.llm.client import RunStopped
 from arenarl.rollout.engine import RolloutEngine
 from arenarl.rollout.generation import GeneratedTurn
-from arenarl.system.errors import UserError
 from arenarl.training.trl_adapter import make_trainer
+from arenarl.training.validity import RewardWatch
 from arenarl.trajectory import Query, RolloutGroup, Trajectory
 
 QUERIES = [Query(f"c{number}", "counter", "small", "en", "Reach the goal.", {"goal": 1 + number % 3}) for number in range(6)]
@@ -91,13 +92,21 @@ def test_what_a_world_leaves_out_is_0_and_what_its_score_leaves_open_is_no_rewar
 
 
 @pytest.mark.parametrize("given", [{}, {"score": lambda self: None}])
-def test_a_run_that_is_to_be_rewarded_by_a_world_that_gives_nothing_stops(policy_path, tokenizer, tmp_path, given):
+def test_a_run_that_is_to_be_rewarded_by_a_world_that_gives_nothing_stops(policy_path, tokenizer, tmp_path, given, capsys):
     world = type("Free", (Counter,), {"call": lambda self, name, arguments: "It moves.", **given})
-    config = config_of(steps=2, groups=2, micro_batch_size=8, eval_steps=0)
+    config = config_of(steps=4, groups=2, micro_batch_size=8, eval_steps=0, stop_without_valid=2)
     engine = RolloutEngine(Playing(tokenizer), tokenizer, world, config.rollout, schemas_in_prompt=False)
     arena = arena_of(config, None)
     books = KeptSteps(config, arena, engine, None, tmp_path)
     trainer = make_trainer(config, policy_path, QUERIES, engine, arena, books, lambda step: None, lambda step: True)
-    with pytest.raises(UserError, match="the world rewarded none of 8 trajectories"):
+    with pytest.raises(RunStopped, match="2 steps without a reward"):
         trainer.train()
-    assert len(books.groups) == 1
+    assert "8 trajectories; reward.name=environment, but the world gave none" in capsys.readouterr().out
+
+
+def test_a_world_that_rewards_success_alone_may_take_its_time_and_then_go_without_again():
+    watch = RewardWatch(patience=3)
+    for step, rewards in enumerate([[None], [], [None], [None, 1.0], *[[None]] * 5]):
+        watch.look(step, rewards)
+    with pytest.raises(RunStopped):
+        [patient.look(step, [None]) for patient in [RewardWatch(2)] for step in range(2)]
