@@ -7,6 +7,7 @@ took, is the reward; above .5 it ends the trajectory. The query says the mission
 import random
 from collections.abc import Iterator
 from itertools import count
+from typing import Any
 
 from arenarl.domains.agentgym.items import item_of
 from arenarl.domains.agentgym.world import World, WorldDomain
@@ -91,11 +92,14 @@ class BabyAIDomain(WorldDomain):
     def column(self, item: int) -> str:
         return COLUMN.get(item % 40 + 1, "none")
 
-    def text(self, item: int) -> str:
+    def _opening(self, item: int) -> tuple[str, Any]:
         self.world.check_packages()
-        from arenarl.domains.agentgym.babyai_game import goal_of, start_level
+        from arenarl.domains.agentgym.babyai_game import opening
 
-        return f"{goal_of(start_level(item)[0]).capitalize()}."
+        return opening(item)
+
+    def text(self, item: int) -> str:
+        return f"{self._opening(item)[0].capitalize()}."
 
     def default_items(self, split: str) -> tuple[int, ...]:
         """As many of each level as AgentGym-RL's, by the plainest seeds: 0-44 to train on, 45-49 to test."""
@@ -103,5 +107,8 @@ class BabyAIDomain(WorldDomain):
         return tuple(seed * 40 + level - 1 for level in OFFICIAL_LEVELS for seed in seeds)
 
     def practice(self) -> Iterator[dict[str, int]]:
+        """Levels of later seeds, but for those that begin as a test or an RL item does: what is seen of the smallest rooms repeats itself."""
         levels = [level for level in OFFICIAL_LEVELS if COLUMN[level] in self.subtasks]
-        return ({"item": seed * 40 + level - 1} for seed in count(PRACTICE) for level in levels)
+        taken = {self._opening(item)[1] for split in ("test", "train") for item in self.items(split)}
+        items = (seed * 40 + level - 1 for seed in count(PRACTICE) for level in levels)
+        yield from ({"item": item} for item in items if self._opening(item)[1] not in taken)

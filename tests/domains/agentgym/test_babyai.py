@@ -3,6 +3,7 @@
 import hashlib
 import random
 import re
+from itertools import islice
 
 import pytest
 from hypothesis import given, settings
@@ -48,6 +49,16 @@ def test_levels_are_those_of_the_package_with_the_gymnasium_that_agentgym_used()
             facts.append(f"{one.mission}{one.grid.encode().tobytes().hex()}{(tuple(map(int, one.agent_pos)), int(one.agent_dir))}")
     assert hashlib.sha256("".join(facts).encode()).hexdigest()[:16] == "80d217a0bf957185"
     assert len(game.LEVELS) == 40 and all(game.start_level(index)[0].mission for index in range(40))
+
+
+def test_practice_leaves_out_what_begins_as_a_test_or_an_rl_item(monkeypatch):
+    assert game.opening(46403)[1] == game.opening(1803)[1]  # the smallest room under seed 1160, and under 45: a test item
+    monkeypatch.setattr("arenarl.domains.agentgym.babyai.PRACTICE", 1160)
+    domain = domain_of(Config(environment=CONFIG.environment, data=DataConfig(language="en", subtasks=["GoTo"])))
+    practice = [one["item"] for one in islice(domain.practice(), 40)]
+    assert practice[:4] == [46400, 46401, 46402, 46404]
+    taken = {game.opening(item)[1] for split in ("test", "train") for item in domain.items(split)}
+    assert taken.isdisjoint(game.opening(item)[1] for item in practice)
 
 
 def test_what_the_text_says_is_where_the_grid_has_it():
