@@ -1,7 +1,8 @@
 """BabyAI: a mission in a grid of rooms, told in text (AgentGym's form of minigrid's levels).
 
 The levels are the package minigrid's; the text is `babyai_game`'s. What the game gives for a mission met, 1 less up to .9 for the steps it
-took, is the reward; above .5 it ends the trajectory. The query says the mission, the observation what is seen and can be done.
+took, is the reward; above .5 it ends the trajectory. A trajectory is worth what its last action is: each step's reward is the change of that.
+The query says the mission, the observation what is seen and can be done.
 """
 
 import random
@@ -52,15 +53,15 @@ class BabyAIEnvironment(World):
             self._image = seen["image"]
             if is_same:
                 break
-        self._reward = float(reward)
+        before, self._reward = self._reward, float(reward)
         is_met = is_over and reward > 0
         self._view = self._game.View(self._level, self._image)
         self._subgoals.update(self._view, is_met)
         text = self._view.describe() + "\nThe goal is met." * is_met
-        return Step(self._observation(text), is_over and reward > 0.5, self._reward)
+        return Step(self._observation(text), is_over and reward > 0.5, self._reward - before)
 
     def _unchanged(self, text: str) -> Step:
-        return Step(self._observation(text), False, self._reward)
+        return Step(self._observation(text), False, 0.0)
 
     def _observation(self, text: str) -> str:
         actions = ", ".join(f'"{action}"' for action in self._view.actions)

@@ -121,6 +121,15 @@ def test_to_toggle_and_walk_on_does_not_open_a_door_as_a_mission_wants_it():
     assert DOMAIN.examine(query, acted(plan)).success
 
 
+def test_to_wait_where_a_goal_was_met_too_late_is_not_worth_more_than_to_meet_it():
+    world, _ = started(1803)
+    late = [*["turn left"] * 8, "go to red box 1"]
+    met, *waited = [act(world, action) for action in [*late, *["check available actions"] * 11]][8:]
+    assert met.reward == 0.4375 and not met.done and "The goal is met." in met.observation
+    assert {step.reward for step in waited} == {0}
+    assert act(world, "turn left").reward == -0.4375  # a trajectory is worth what its last action is
+
+
 @pytest.mark.parametrize("skill", [1.0, 0.2])
 def test_the_expert_meets_the_missions_and_the_truth_agrees(skill):
     queries = [DOMAIN.query({"item": item}) for item in DOMAIN.items("test")]
