@@ -265,6 +265,12 @@ def test_a_column_leaves_out_test_items_that_the_official_training_list_has_too(
     assert [set(figures) for figures in examined] == [{"success", "subgoals"}, {"success", "success_unseen", "subgoals"}]
 
 
+def test_the_official_lists_leak_is_told_and_not_refused(tmp_path, domain, capsys):
+    write_lists(tmp_path, *official(domain))
+    next(domain_with(items=str(tmp_path), test_per_subtask=83, rl_size=TRAIN_COUNT).splits(None))
+    assert capsys.readouterr().out == "200 test, 2120 RL and 1 SFT items: RL has 61 of the test items too\n"
+
+
 @pytest.mark.parametrize("spoil, line", [
     (lambda test, train: (test[1:], train), "holds other items than AgentGym-RL's"),
     (lambda test, train: (test, train[1:]), "2119 instead of 2120"),
