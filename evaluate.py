@@ -22,7 +22,7 @@ from arenarl.system.errors import UserError, guarded
 
 
 def add_options(parser: ArgumentParser) -> None:
-    parser.add_argument("--query", help="answer this one query and print the trajectory")
+    parser.add_argument("--query", help="answer this one query and print the trajectory; not in a world whose queries name an item")
     parser.add_argument("--benchmark", nargs="+", action="extend", metavar="NAME[=FILE]", help="run these public benchmarks instead")
     parser.add_argument("--items", type=int, help="so many items of each benchmark, drawn at random; all without it")
     parser.add_argument("--seed", type=int, help="which items are drawn (default: 0); a run's seed is --set seed=")

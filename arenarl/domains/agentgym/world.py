@@ -81,7 +81,10 @@ class World:
 
 @dataclass(frozen=True)
 class Progress(Truth):
-    """`reached` of the `needed` subgoals at best, `kept` at the end; `useful` and `refused` of the `actions`. Success is what the world ends at."""
+    """`reached` of the `needed` subgoals at best, `kept` at the end; `useful` and `refused` of the `actions`. Success is what the world ends at.
+
+    BabyAI's subgoals stay reached, so that there `kept` says nothing more.
+    """
 
     success: bool
     needed: int
