@@ -22,7 +22,7 @@ from arenarl.system.errors import UserError, guarded
 
 
 def add_options(parser: ArgumentParser) -> None:
-    parser.add_argument("--query", help="answer this one query and print the trajectory")
+    parser.add_argument("--query", help="answer this one query and print the trajectory; not in a world whose queries name an item")
     parser.add_argument("--benchmark", nargs="+", action="extend", metavar="NAME[=FILE]", help="run these public benchmarks instead")
     parser.add_argument("--items", type=int, help="so many items of each benchmark, drawn at random; all without it")
     parser.add_argument("--seed", type=int, help="which items are drawn (default: 0); a run's seed is --set seed=")
@@ -74,7 +74,7 @@ def main() -> None:
     from arenarl.domains.domain import make_domain
     from arenarl.domains.environments import environment_maker
     from arenarl.evaluation.evaluation import Panel, baseline_cases, evaluate_policy, gather_cases, judge_trajectories, summarize
-    from arenarl.evaluation.inference_scaling import scaling_figures
+    from arenarl.evaluation.inference_scaling import refuse_worlds, scaling_figures
     from arenarl.evaluation.length import by_length
     from arenarl.evaluation.parts import Part, fingerprint
     from arenarl.evaluation.playoffs import play_offs
@@ -87,6 +87,7 @@ def main() -> None:
     from arenarl.report.provenance import provenance
     from arenarl.report.summary import print_table, summary_of_run
     from arenarl.rollout.backends import make_policy_engine
+    from arenarl.rollout.instances import Instances
     from arenarl.run.processes import join_processes, own_share
     from arenarl.run.stage import start_stage
     from arenarl.run.timing import timed
@@ -114,6 +115,8 @@ def main() -> None:
     folder = start_stage(config, "evaluate", provenance)
     client = open_client(config.llms_of("evaluate"), config.judge, f"{config.run_name}/evaluate", folder)
     make_environment = environment_maker(config.environment, config.data.language, client, config.judge)
+    if config.evaluate.max_turns:
+        refuse_worlds(config.evaluate.max_turns, Instances(make_environment, print).kind)
     examine = make_examiner(domain)
     judges = make_judges(config.judge.eval, domain, examine, client, config.seed)
     panel = Panel(judges, examine, Verifier(config.judge.verifier, client))

@@ -539,7 +539,7 @@ class EvaluateConfig:
     # at rollout.temperature, and at 0; of RL's curve too
     samples: Few = 1  # trajectories a query when sampled, all of which count; of more than one, pass@k too (Fig. 9, AgentGym-RL)
     max_turns: list[PositiveInt] | None = None  # test-time turns: figures for each of these budgets (Fig. 8, AgentGym-RL), the table by the largest;
-    # null is rollout.max_turns
+    # null is rollout.max_turns. Not where the world ends trajectories
     bootstrap: Annotated[Size, Field(ge=20)] = 2000  # resamples for the 95 % intervals
     bracket: Bool = False  # after the matches with the baseline, play each query's tournament to its end, for the report; costs at most 2n-2
     # calls a query for n trajectories, with the first of judge.eval, and changes no figure. Not in the paper; our choice

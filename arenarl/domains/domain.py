@@ -72,6 +72,7 @@ class Domain:
     name = ""
     subtasks: tuple[str, ...] = ()  # in the order of tables; () takes those that the queries name
     held_out: tuple[str, ...] = ()  # of these, tested only, unless `rl.subtasks` names them
+    compares_splits = False  # True: `splits` itself sees to it that no task is in two that must not share one
     sources: tuple[Path, ...] = ()  # code that decides what `splits` makes; data that other code made is out of date
 
     def __init__(self, environment: EnvironmentConfig, data: DataConfig):

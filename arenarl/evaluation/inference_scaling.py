@@ -2,7 +2,8 @@
 
 Stands beside `evaluation.summarize` and adds to its figures only where `evaluate.samples` or `evaluate.max_turns` ask for it. A
 policy is not told its budget, so a trajectory with fewer turns is the beginning of the one with more: each is rolled out and
-judged once, with the largest budget, and cut here. That costs nothing, and budgets differ by nothing but the budget.
+judged once, with the largest budget, and cut here. That costs nothing, and budgets differ by nothing but the budget. Not so where a world
+ends trajectories: the beginning of one is valid, and worth what it reached, which nobody judged (`refuse_worlds`).
 """
 
 from collections.abc import Callable, Sequence
@@ -14,6 +15,17 @@ import numpy as np
 
 from arenarl.evaluation import statistics
 from arenarl.evaluation.evaluation import Case, figures_of
+from arenarl.rollout.environment import Environment, trait
+from arenarl.system.errors import UserError
+
+
+def refuse_worlds(budgets: Sequence[int], kind: Environment) -> None:
+    """Raises UserError if such environments end trajectories themselves."""
+    if not trait(kind, "needs_answer"):
+        raise UserError(
+            f"evaluate.max_turns={list(budgets)} cuts trajectories afterwards, which is not done where the world ends them; "
+            "leave it out, and evaluate with one rollout.max_turns after another"
+        )
 
 
 def scaling_figures(samples: Sequence[Sequence[Case]], budgets: Sequence[int] | None, resamples: int, seed: int) -> dict[str, Any]:

@@ -4,16 +4,19 @@ import math
 
 import numpy as np
 import pytest
+from worlds import Counter
 
 from arenarl.config.schema import RolloutConfig
 from arenarl.domains.rubrics import domain_rubric
 from arenarl.domains.travel.truth import ANSWER_DIMENSIONS, PATH_DIMENSIONS, TravelTruth
 from arenarl.evaluation.evaluation import Case
-from arenarl.evaluation.inference_scaling import estimates, pass_at_k, scaling_figures, within
+from arenarl.evaluation.inference_scaling import estimates, pass_at_k, refuse_worlds, scaling_figures, within
 from arenarl.judges.judge import Verdict
 from arenarl.report.summary import pass_rows, turns_rows
 from arenarl.rollout.engine import Attempt, RolloutEngine
 from arenarl.rollout.generation import GeneratedTurn
+from arenarl.rollout.no_tools import NoTools
+from arenarl.system.errors import UserError
 from arenarl.trajectory import Query, Trajectory
 
 TOTAL = domain_rubric("travel", "en").total
@@ -129,3 +132,9 @@ def test_a_cut_trajectory_is_the_one_that_the_smaller_budget_gives(tokenizer, co
             cut = within(one, turns).trajectory
             assert (cut.messages, cut.stop_reason) == (trajectory.messages, trajectory.stop_reason)
             assert cut.valid == (one.trajectory.meta["turns"] <= turns)
+
+
+def test_budgets_of_turns_are_refused_where_the_world_ends_trajectories():
+    refuse_worlds([2, 4], NoTools())
+    with pytest.raises(UserError, match=r"evaluate.max_turns=\[2, 4\] cuts trajectories afterwards, which is not done where the world ends them"):
+        refuse_worlds([2, 4], Counter())

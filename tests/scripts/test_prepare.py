@@ -150,6 +150,16 @@ def test_a_query_in_two_splits_is_refused_whatever_its_case_and_spacing(prepare,
         prepare.module.check_disjoint(tmp_path)
 
 
+def test_a_worlds_items_may_have_the_same_text(prepare_script, monkeypatch, capsys, tmp_path):
+    sizes = {"sft_size": 1, "rl_size": 2, "test_per_subtask": 1, "baseline_attempts": 1, "folder": tmp_path}
+    sets = [word for key, value in sizes.items() for word in ("--set", f"data.{key}={value}")]
+    monkeypatch.setattr(sys, "argv", ["prepare.py", "--config", str(ROOT / "configs" / "agentgym" / "babyai.yaml"), *sets])
+    prepare_script.main()
+    assert "1 test, 2 RL and 1 SFT items: no two splits share one" in capsys.readouterr().out
+    test, rl = read_queries(tmp_path / "test_queries.jsonl"), read_queries(tmp_path / "rl_queries.jsonl")
+    assert test[0].query in {query.query for query in rl} and test[0].task not in {query.task for query in rl}
+
+
 @pytest.mark.parametrize(("title", "config"), [("the paper's numbers", "travel/sft_qwen3_8b.yaml"), ("quickstart", "quickstart.yaml")])
 def test_the_readme_gives_the_hashes_of_the_data(title, config, tmp_path):
     command = [sys.executable, str(ROOT / "data" / "prepare.py"), "travel", "--config", str(ROOT / "configs" / config)]

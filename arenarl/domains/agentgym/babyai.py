@@ -1,20 +1,24 @@
 """BabyAI: a mission in a grid of rooms, told in text (AgentGym's form of minigrid's levels).
 
 The levels are the package minigrid's; the text is `babyai_game`'s. What the game gives for a mission met, 1 less up to .9 for the steps it
-took, is the reward; above .5 it ends the trajectory. The query says the mission, the observation what is seen and can be done.
+took, is the reward; above .5 it ends the trajectory. A trajectory is worth what its last action is: each step's reward is the change of that.
+The query says the mission, the observation what is seen and can be done.
 """
 
 import random
 from collections.abc import Iterator
-from itertools import count
+from itertools import count as count_from
+from typing import Any
 
 from arenarl.domains.agentgym.items import item_of
 from arenarl.domains.agentgym.world import World, WorldDomain
 from arenarl.rollout.environment import Step
+from arenarl.system.errors import UserError
 from arenarl.trajectory import Query
 
 OFFICIAL_LEVELS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 19, 20, 21, 30, 31, 33, 36)  # of AgentGym's 40, those of the test, 5 items each
 COLUMN = {level: "GoTo" for level in range(1, 12)} | {19: "Pickup", 20: "Pickup", 21: "Pickup", 30: "AOD", 31: "Find", 33: "Room", 36: "SLoc"}
+ITEMS = 1_000_000
 PRACTICE = 1000  # the first seed of SFT's items; all official ones are below
 
 
@@ -26,7 +30,7 @@ class BabyAIEnvironment(World):
         from arenarl.domains.agentgym import babyai_mission as mission
 
         self._game, self._mission = game, mission
-        self._level, self._image = game.start_level(item_of(query))
+        self._level, self._image = game.start_level(item_of(query, ITEMS))
         self._reward = 0.0
         self._view = game.View(self._level, self._image)
         self._subgoals = mission.Subgoals(self._level, self._view)
@@ -51,15 +55,15 @@ class BabyAIEnvironment(World):
             self._image = seen["image"]
             if is_same:
                 break
-        self._reward = float(reward)
+        before, self._reward = self._reward, float(reward)
         is_met = is_over and reward > 0
         self._view = self._game.View(self._level, self._image)
         self._subgoals.update(self._view, is_met)
         text = self._view.describe() + "\nThe goal is met." * is_met
-        return Step(self._observation(text), is_over and reward > 0.5, self._reward)
+        return Step(self._observation(text), is_over and reward > 0.5, self._reward - before)
 
     def _unchanged(self, text: str) -> Step:
-        return Step(self._observation(text), False, self._reward)
+        return Step(self._observation(text), False, 0.0)
 
     def _observation(self, text: str) -> str:
         actions = ", ".join(f'"{action}"' for action in self._view.actions)
@@ -89,19 +93,36 @@ class BabyAIDomain(WorldDomain):
     train_count = 810
 
     def column(self, item: int) -> str:
-        return COLUMN.get(item % 40 + 1, "none")
+        if item % 40 + 1 not in COLUMN or not 0 <= item < ITEMS:
+            raise UserError(f"babyai_{item} is no item: they go to babyai_{ITEMS - 1}, of the levels that AgentGym-RL's tests are of")
+        return COLUMN[item % 40 + 1]
+
+    def _opening(self, item: int) -> tuple[str, Any]:
+        self.world.check_packages()
+        from arenarl.domains.agentgym.babyai_game import opening
+
+        return opening(item)
 
     def text(self, item: int) -> str:
-        self.world.check_packages()
-        from arenarl.domains.agentgym.babyai_game import goal_of, start_level
-
-        return f"{goal_of(start_level(item)[0]).capitalize()}."
+        return f"{self._opening(item)[0].capitalize()}."
 
     def default_items(self, split: str) -> tuple[int, ...]:
         """As many of each level as AgentGym-RL's, by the plainest seeds: 0-44 to train on, 45-49 to test."""
         seeds = range(45, 50) if split == "test" else range(45)
         return tuple(seed * 40 + level - 1 for level in OFFICIAL_LEVELS for seed in seeds)
 
+    def task(self, query: Query) -> Any:
+        """What the level begins with."""
+        return self._opening(query.constraints["item"])[1]
+
+    def cut(self, queries: list[Query], count: int) -> list[Query]:
+        """Evenly over the column's levels, which stand one after another."""
+        taken = min(count, len(queries))
+        return [queries[index * len(queries) // taken] for index in range(taken)]
+
     def practice(self) -> Iterator[dict[str, int]]:
+        """Levels of later seeds, but for those that begin as a test or an RL item does: what is seen of the smallest rooms repeats itself."""
         levels = [level for level in OFFICIAL_LEVELS if COLUMN[level] in self.subtasks]
-        return ({"item": seed * 40 + level - 1} for seed in count(PRACTICE) for level in levels)
+        taken = {self._opening(item)[1] for split in ("test", "train") for item in self.items(split)}
+        items = (seed * 40 + level - 1 for seed in count_from(PRACTICE) for level in levels)
+        yield from ({"item": item} for item in items if self._opening(item)[1] not in taken)

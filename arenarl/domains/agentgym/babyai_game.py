@@ -10,6 +10,7 @@ from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from dataclasses import dataclass
+from functools import cache
 from threading import Lock
 from typing import Any
 
@@ -33,6 +34,7 @@ SOLID = ("wall", "box", "ball", "key")  # what a planned way goes around; doors 
 STEPS = tuple((int(x), int(y)) for x, y in DIR_TO_VEC)  # by direction
 Cell = tuple[int, int]
 Pose = tuple[Cell, int]  # where the agent stands, and its direction
+Opening = tuple[str, bytes, Pose]  # mission, grid, pose
 
 _printing = Lock()
 
@@ -46,6 +48,13 @@ def start_level(item: int) -> tuple[Any, np.ndarray]:
         level = gymnasium.make(name, disable_env_checker=True)
         seen, _ = level.reset(seed=item // 40)
     return level.unwrapped, seen["image"]
+
+
+@cache
+def opening(item: int) -> tuple[str, Opening]:
+    """(goal, what the item begins with): small levels repeat themselves, so that items of different seeds may be the same."""
+    level, _ = start_level(item)
+    return goal_of(level), (level.mission, level.grid.encode().tobytes(), pose_of(level))
 
 
 def goal_of(level: Any) -> str:
@@ -72,7 +81,7 @@ class View:
     """What the agent sees, from near to far, and what it may do."""
 
     def __init__(self, level: Any, image: np.ndarray):
-        self.pose: Pose = (tuple(int(at) for at in level.agent_pos), int(level.agent_dir))
+        self.pose = pose_of(level)
         self.carried = level.carrying
         self.things = sorted(_things(level, image), key=lambda thing: thing.distance)
         ahead = [thing for thing in self.things if thing.kind in ("wall", "box") and thing.right == 0]
@@ -180,6 +189,10 @@ class View:
                     waiting.append(after)
                     came[after] = pose, action
         return None
+
+
+def pose_of(level: Any) -> Pose:
+    return tuple(int(at) for at in level.agent_pos), int(level.agent_dir)
 
 
 def moved(pose: Pose, action: int) -> Pose:

@@ -11,7 +11,7 @@ from typing import Any
 
 from minigrid.envs.babyai.core.verifier import AfterInstr, AndInstr, BeforeInstr, GoToInstr, OpenInstr, PickupInstr, PutNextInstr
 
-from arenarl.domains.agentgym.babyai_game import DROP, FORWARD, LEFT, PICKUP, RIGHT, TOGGLE, Cell, Pose, View, ahead_of, moved
+from arenarl.domains.agentgym.babyai_game import DROP, FORWARD, LEFT, PICKUP, RIGHT, TOGGLE, Cell, Pose, View, ahead_of, moved, pose_of
 
 NAMES = {LEFT: "turn left", RIGHT: "turn right", FORWARD: "move forward", TOGGLE: "toggle", DROP: "drop"}
 
@@ -148,7 +148,7 @@ def _go(level: Any, goals: set[Cell], wanted: str, last: int | None) -> _Plan | 
 
 def _way(level: Any, goals: set[Cell], through_things: bool = False) -> list[int] | None:
     """The game's actions, fewest first, that lead to where a goal is faced. A closed door is opened first, a locked one with its key."""
-    start: Pose = (tuple(int(at) for at in level.agent_pos), int(level.agent_dir))
+    start: Pose = pose_of(level)
     waiting, seen = deque([(start, ())]), {start}
     while waiting:
         pose, actions = waiting.popleft()
@@ -213,7 +213,7 @@ def _end(level: Any, pose: Pose, actions: list[int]) -> Pose | None:
 
 
 def _on_the_way(level: Any, way: list[int]) -> Iterator[Cell]:
-    pose: Pose = (tuple(int(at) for at in level.agent_pos), int(level.agent_dir))
+    pose: Pose = pose_of(level)
     for action in way:
         pose = moved(pose, action) if action in (LEFT, RIGHT, FORWARD) else pose
         yield pose[0]

@@ -80,7 +80,7 @@ def _begin(task: str, seed: int | None) -> str:
     try:
         importlib.import_module(f"browsergym.{family}")
     except ImportError as error:
-        raise UserError(f"{task}: {error}; pip install browsergym-{family}==0.14.3") from error
+        raise UserError(f"{task}: {error}; pip install --no-deps browsergym-{family}==0.14.3") from error
     except Exception as error:  # WebArena's package fetches data of its own as it is loaded
         raise UserError(f"{task}: browsergym-{family} could not be loaded: {_in_one_line(error)}") from error
     import gymnasium
@@ -120,7 +120,8 @@ def _in_one_line(error: Exception) -> str:
 
 
 def _has_browser() -> bool:
-    return "PLAYWRIGHT_BROWSERS_PATH" in os.environ or any(PLAYWRIGHTS.glob("chromium-*"))
+    folder = os.environ.get("PLAYWRIGHT_BROWSERS_PATH") or PLAYWRIGHTS
+    return folder == "0" or any(Path(folder).glob("chromium-*"))  # 0: beside the package itself
 
 
 def _prepare(family: str) -> None:

@@ -33,7 +33,7 @@ def need_package(name: str, pinned: str, how: str = "pip install -e .[agentgym]"
         raise UserError(f"{name} {what}; install the worlds of AgentGym-RL with: {how}")
 
 
-def item_of(query: Query, count: int = 1_000_000) -> int:
+def item_of(query: Query, count: int) -> int:
     """The query's item. Raises UserError where it names none of so many."""
     item = query.constraints.get("item")
     if type(item) is not int or not 0 <= item < count:

@@ -8,8 +8,9 @@ import asyncio
 import logging
 import random
 import shutil
+import subprocess
 import weakref
-from functools import cached_property
+from functools import cache, cached_property
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Self
 
@@ -22,8 +23,6 @@ from arenarl.system.errors import UserError
 from arenarl.trajectory import Query
 
 if TYPE_CHECKING:
-    from subprocess import Popen
-
     from py4j.java_gateway import JavaGateway
 
     from arenarl.llm.client import LLMClient
@@ -36,10 +35,20 @@ _JAVA = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:+IgnoreUnrecognizedVMOptions", "-X
 # hashCode=2: objects have no number of their own, by which Java would order sets, so that an item is the same world each time
 
 
+@cache
+def java_fault() -> str:
+    """Why the java on the PATH does not run; empty if it does."""
+    try:
+        done = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False)
+    except OSError as error:
+        return str(error)
+    return (done.stderr.strip() or f"it ends with {done.returncode}").splitlines()[0] if done.returncode else ""
+
+
 class Game(World):
     """A running game. Whatever it raises means that its process is gone, or no longer answers: then only `close` is of use."""
 
-    packages = {"scienceworld": "1.2.3"}
+    packages = {"scienceworld": "1.2.3", "py4j": "0.10.9.9"}
     read = staticmethod(read_whole_action)
     state = ("", "")  # the last action and what it showed: the same once more is of no use
     score = 0  # -100 after a wrong focus
@@ -50,6 +59,8 @@ class Game(World):
         super().check_packages()
         if shutil.which("java") is None:
             raise UserError("SciWorld needs Java, and there is no java on the PATH; install a Java runtime, such as Debian's default-jre-headless")
+        if fault := java_fault():
+            raise UserError(f"SciWorld needs Java, and the java on the PATH does not run: {fault}")
 
     def __init__(self) -> None:
         from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
@@ -109,7 +120,7 @@ class Game(World):
         return self._solved[1]
 
 
-def _end(process: "Popen", gateway: "JavaGateway") -> None:
+def _end(process: subprocess.Popen, gateway: "JavaGateway") -> None:
     process.kill()
     process.wait()
     process.stdin.close()

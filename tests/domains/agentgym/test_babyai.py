@@ -3,6 +3,7 @@
 import hashlib
 import random
 import re
+from itertools import islice
 
 import pytest
 from hypothesis import given, settings
@@ -48,6 +49,16 @@ def test_levels_are_those_of_the_package_with_the_gymnasium_that_agentgym_used()
             facts.append(f"{one.mission}{one.grid.encode().tobytes().hex()}{(tuple(map(int, one.agent_pos)), int(one.agent_dir))}")
     assert hashlib.sha256("".join(facts).encode()).hexdigest()[:16] == "80d217a0bf957185"
     assert len(game.LEVELS) == 40 and all(game.start_level(index)[0].mission for index in range(40))
+
+
+def test_practice_leaves_out_what_begins_as_a_test_or_an_rl_item(monkeypatch):
+    assert game.opening(46403)[1] == game.opening(1803)[1]  # the smallest room under seed 1160, and under 45: a test item
+    monkeypatch.setattr("arenarl.domains.agentgym.babyai.PRACTICE", 1160)
+    domain = domain_of(Config(environment=CONFIG.environment, data=DataConfig(language="en", subtasks=["GoTo"])))
+    practice = [one["item"] for one in islice(domain.practice(), 40)]
+    assert practice[:4] == [46400, 46401, 46402, 46404]
+    taken = {game.opening(item)[1] for split in ("test", "train") for item in domain.items(split)}
+    assert taken.isdisjoint(game.opening(item)[1] for item in practice)
 
 
 def test_what_the_text_says_is_where_the_grid_has_it():
@@ -108,6 +119,15 @@ def test_to_toggle_and_walk_on_does_not_open_a_door_as_a_mission_wants_it():
     walked = DOMAIN.examine(query, acted([f"toggle and go through {door}"]))
     assert not walked.success and walked.reached < walked.needed
     assert DOMAIN.examine(query, acted(plan)).success
+
+
+def test_to_wait_where_a_goal_was_met_too_late_is_not_worth_more_than_to_meet_it():
+    world, _ = started(1803)
+    late = [*["turn left"] * 8, "go to red box 1"]
+    met, *waited = [act(world, action) for action in [*late, *["check available actions"] * 11]][8:]
+    assert met.reward == 0.4375 and not met.done and "The goal is met." in met.observation
+    assert {step.reward for step in waited} == {0}
+    assert act(world, "turn left").reward == -0.4375  # a trajectory is worth what its last action is
 
 
 @pytest.mark.parametrize("skill", [1.0, 0.2])

@@ -75,7 +75,7 @@ def test_a_wrong_action_is_told_and_changes_nothing_and_a_dead_browser_is_a_cras
     ("query", "said"),
     [
         (on("miniwob.no-such-page"), "BrowserGym has no task miniwob.no-such-page"),
-        (on("nothing.1"), "pip install browsergym-nothing==0.14.3"),
+        (on("nothing.1"), "pip install --no-deps browsergym-nothing==0.14.3"),
         (on("click-test"), "constraints must have a task, such as miniwob.click-test"),
         (on("miniwob.click-test", seed="3"), "and may have a seed, a whole number"),
     ],
@@ -104,6 +104,6 @@ def test_what_is_missing_is_one_line(monkeypatch):
         BrowserGymEnvironment.from_config(EnvironmentConfig(name="browsergym"), "en")
     monkeypatch.setattr(items, "version", lambda name: "0.14.3")
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    monkeypatch.setattr(browsergym, "_has_browser", lambda: False)
+    monkeypatch.setenv("PLAYWRIGHT_BROWSERS_PATH", "no/such/folder")
     with pytest.raises(UserError, match="BrowserGym needs a browser: playwright install chromium"):
         BrowserGymEnvironment.from_config(EnvironmentConfig(name="browsergym"), "en")

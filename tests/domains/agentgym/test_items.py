@@ -1,6 +1,7 @@
 """Item lists and actions of AgentGym-RL's worlds: official files are counted, malformed ones are one line, an action is read as there."""
 
 import json
+import re
 from collections import Counter
 
 import pytest
@@ -8,7 +9,7 @@ from parts import domain_of
 
 from arenarl.config.schema import Config, DataConfig, EnvironmentConfig
 from arenarl.domains.agentgym.babyai import OFFICIAL_LEVELS
-from arenarl.domains.agentgym.items import LONGEST, item_of, need_package, official_items, one_action, read_action
+from arenarl.domains.agentgym.items import LONGEST, item_of, need_package, numbers, official_items, one_action, read_action
 from arenarl.rollout.environment import ToolError
 from arenarl.system.errors import UserError
 from arenarl.trajectory import Query, ToolCall, Turn
@@ -80,6 +81,41 @@ def test_a_malformed_list_is_one_line(tmp_path, text, complaint):
     with pytest.raises(UserError, match=complaint) as error:
         official_items(str(tmp_path), "babyai", "test", {"": 2}, str)
     assert "\n" not in str(error.value)
+
+
+BABYAI = [[seed * 40 + level - 1 for level in OFFICIAL_LEVELS for seed in seeds] for seeds in (range(45, 50), range(45))]
+LISTS = {"textcraft": (numbers("0-30 140-180 420-444 533-535"), numbers("31-139 181-419 445-470")), "babyai": BABYAI}
+
+
+@pytest.mark.parametrize(
+    ("world", "wrong", "subtasks", "complaint"),
+    [
+        ("textcraft", 600, None, "textcraft_600 is no item: they go from textcraft_0 to textcraft_543"),
+        ("textcraft", 0, None, "the training list has 1 of the test list's items, first textcraft_0; take AgentGym-RL's"),
+        ("textcraft", 31, ["depth 4"], r"data.subtasks=\['depth 4'\]: textcraft's train list has no item of these"),
+        ("babyai", 39, None, "babyai_39 is no item: they go to babyai_999999, of the levels"),
+        ("babyai", 1_200_000, None, "babyai_1200000 is no item"),
+        ("babyai", 1803, None, "the training list has 1 of the test list's items, first babyai_1803"),
+    ],
+)
+def test_a_training_item_that_can_not_be_is_one_line_before_anything_is_played(tmp_path, world, wrong, subtasks, complaint):
+    folder = write_items(tmp_path, world, LISTS[world][0], [wrong, *LISTS[world][1][1:]])
+    with pytest.raises(UserError, match=complaint):
+        next(domain(world, items=folder, subtasks=subtasks, sft_size=2).splits(None))
+
+
+def test_what_splits_share_is_told_before_anything_is_played(capsys):
+    """TextCraft's goals that have no other commands to stand among look the same in SFT; of BabyAI's GoToObjS6 the text alone is the same."""
+    next(domain("textcraft", subtasks=["depth 1"], sft_size=500, rl_size=50).splits(None))
+    assert re.fullmatch(r"31 test, 50 RL and 500 SFT items: SFT has \d+ of the RL items too\n", capsys.readouterr().out)
+    next(domain("babyai", subtasks=["GoTo"], sft_size=1, rl_size=2, test_per_subtask=1).splits(None))
+    assert capsys.readouterr().out == "1 test, 2 RL and 1 SFT items: no two splits share one\n"
+
+
+def test_few_tests_of_a_column_are_of_all_its_levels():
+    one = domain("babyai", subtasks=["GoTo"], test_per_subtask=11)
+    _, test = next(one.splits(None))
+    assert sorted(query.constraints["item"] % 40 for query in test) == list(range(11))
 
 
 def test_a_missing_list_says_what_folder_is_wanted(tmp_path):

@@ -19,7 +19,7 @@ from policies import Scripted, call
 
 from arenarl.config.schema import DataConfig, EnvironmentConfig, RolloutConfig
 from arenarl.domains.agentgym import items, world
-from arenarl.domains.agentgym.sciworld import Game, SciWorldEnvironment
+from arenarl.domains.agentgym.sciworld import Game, SciWorldEnvironment, java_fault
 from arenarl.domains.agentgym.sciworld_domain import SciWorldDomain
 from arenarl.domains.agentgym.sciworld_items import COLUMNS, ITEMS, TASKS, TRAIN_COUNT, place_of
 from arenarl.judges.judge import rubric_of
@@ -265,6 +265,12 @@ def test_a_column_leaves_out_test_items_that_the_official_training_list_has_too(
     assert [set(figures) for figures in examined] == [{"success", "subgoals"}, {"success", "success_unseen", "subgoals"}]
 
 
+def test_the_official_lists_leak_is_told_and_not_refused(tmp_path, domain, capsys):
+    write_lists(tmp_path, *official(domain))
+    next(domain_with(items=str(tmp_path), test_per_subtask=83, rl_size=TRAIN_COUNT).splits(None))
+    assert capsys.readouterr().out == "200 test, 2120 RL and 1 SFT items: RL has 61 of the test items too\n"
+
+
 @pytest.mark.parametrize("spoil, line", [
     (lambda test, train: (test[1:], train), "holds other items than AgentGym-RL's"),
     (lambda test, train: (test, train[1:]), "2119 instead of 2120"),
@@ -281,10 +287,18 @@ def test_more_sft_than_there_are_items_is_one_line(domain):
         list(domain.practice())
 
 
-def test_what_is_missing_is_one_line(monkeypatch):
+def test_what_is_missing_is_one_line(monkeypatch, tmp_path):
     monkeypatch.setattr(shutil, "which", lambda name: None)
     with pytest.raises(UserError, match="SciWorld needs Java"):
         Game.check_packages()
+    monkeypatch.undo()
+    java_fault.cache_clear()
+    (tmp_path / "java").write_text("#!/bin/sh\necho 'no libjava.so' >&2\nexit 1\n")
+    (tmp_path / "java").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    with pytest.raises(UserError, match="the java on the PATH does not run: no libjava.so"):
+        Game.check_packages()
+    java_fault.cache_clear()
     monkeypatch.setattr(items, "version", lambda name: "1.2.2")
     monkeypatch.setattr(world, "need_package", items.need_package.__wrapped__)
     with pytest.raises(UserError, match="scienceworld is 1.2.2, not 1.2.3"):
