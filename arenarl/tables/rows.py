@@ -16,9 +16,11 @@ from arenarl.config.command_line import as_overrides, command_line
 from arenarl.config.load import load, load_config
 from arenarl.config.schema import Config
 from arenarl.config.value_types import Bool, Float, Line, Name, PositiveInt, Seed, Text
+from arenarl.system.atomic_files import read_json
 from arenarl.system.errors import UserError
 
 FOLDER = Path("configs/tables")
+_FOUND = {"row", "seed", "settings", "figures", "by_subtask", "judge_calls", "curve", "seconds", "judge"}  # of what a run leaves
 TABLES = (
     "table2", "table3", "table3_research", "fig1", "collapse", "fig4a", "fig4c", "ablations", "noise", "noise_strength", "tournament_grpo",
     "textcraft", "babyai",
@@ -152,6 +154,22 @@ def runs_of(name: str, table: Table, rows: list[str], seeds: list[int], folder: 
             options = command_line(config, as_overrides(changes[row] | {"seed": seed, "evaluate.checkpoints": evaluated}))
             runs.append(Run(name, row, seed, config, of_seed, options, start, checkpoint, table.figure, table.measure))
     return runs
+
+
+def read_run(path: Path) -> dict[str, Any] | None:
+    """What a run found, of its <row>/seed<k>.json; None if there is none.
+
+    Raises:
+        UserError: half a file, or another than `runner` writes there.
+    """
+    try:
+        run = read_json(path)
+    except ValueError:
+        run = {}
+    is_ours = isinstance(run, dict) and run.keys() >= _FOUND and (path.parent.name, path.stem) == (run["row"], f"seed{run['seed']}")
+    if path.is_file() and not is_ours:
+        raise UserError(f"{path} is not what a finished run leaves there; delete it, and the run is made again")
+    return run
 
 
 def _changed(settings: dict[str, Any], defaults: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
