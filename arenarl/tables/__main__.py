@@ -30,11 +30,16 @@ def main() -> None:
     tables = {name: read_table(name) for name in names}
     folder = "quick" if arguments.quick else "again" if arguments.again else "tables"
     results = Path("runs") / folder if folder != "tables" else Path("results")
+    if len(tables) > 1 and (unknown := [row for row in arguments.rows if not any(row in table.rows for table in tables.values())]):
+        raise UserError(f"none of {', '.join(names)} has a row {unknown[0]}")
     runs = []
     for name, table in tables.items():
         rows = [row for row in arguments.rows if row in table.rows or len(tables) == 1]
         if rows or not arguments.rows:
             runs += runs_of(name, table, rows, arguments.seeds, folder, arguments.quick)
+
+    if not runs:
+        raise UserError(f"{', '.join(names)}: nothing to run; name a --seed")
 
     from arenarl.tables.pages import write_tables  # which load scipy and matplotlib
     from arenarl.tables.runner import run_all

@@ -109,6 +109,8 @@ def _train_and_evaluate(run: Run, cold_start: Future[None]) -> dict[str, Any]:
     _call([sys.executable, "evaluate.py", *run.options], log, f"{run.row}, seed {run.seed}")
     summary = read_json(config.results_dir / "summary.json")
     figures, greedy = summary[run.checkpoint]["sampled"], summary[run.checkpoint].get("greedy")
+    if run.figure not in shown_figures(figures):
+        raise _RunFailed(f"{run.row}, seed {run.seed}: evaluation has no figure {run.figure}; it has {', '.join(shown_figures(figures))}")
     steps = [entry for entry in training_log(config.run_dir / "rl") if "judge/calls_per_group" in entry]
     curve = config.run_dir / "rl" / "curve.jsonl"
     found = {

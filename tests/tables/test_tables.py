@@ -88,6 +88,11 @@ TABLE = "title: t\ncold_start: c.yaml\nreference: x\nrows: {x: {label: X, config
         (f"{TABLE}\nset: [rl.steps=4]", "set=.*: must be a valid dictionary"),
         (f"{TABLE}\ncomparisons: [[x, x, x]]", "comparisons.0"),
         (f"{TABLE}\ncomparisons: [[x, nobody]]", "has no row nobody"),
+        (f"{TABLE}\ncomparisons: [[x, x]]", "compares x with x; both must be run, and differ"),
+        (TABLE.replace("{x:", "{y: {label: Y}, x:") + "\ncomparisons: [[x, y]]", "compares x with y; both must be run"),
+        (TABLE.replace("config: c.yaml}", "config: c.yaml, paper: [1, 2]}") + "\npaper_columns: [mean]", "x has 2 figures of the paper's, paper_c"),
+        (TABLE.replace("reference: x", "reference: y").replace("config: c.yaml", "paper: []"), "compares with y, but has no row y"),
+        (TABLE, "seeds: is empty; name those that each row is to have"),
         (TABLE.replace("reference: x", "reference: nobody"), "has no row nobody"),
         (TABLE.replace("{x:", "{../x:"), "rows: the name ../x may hold letters"),
         (TABLE.replace("config: c.yaml}", "config: c.yaml, at: 1, series: s}"), "row x needs both series and at, in a table with an axis"),
@@ -108,6 +113,8 @@ def test_an_unknown_table_or_row_is_refused_with_those_there_are(folder):
             read_table(name)
     with pytest.raises(UserError, match="has no row swis; known: one, other, closed"):
         runs_of("own", read_table("own", folder), ["swis"], [])
+    with pytest.raises(UserError, match="row closed has only the paper's figures; there is nothing to run"):
+        runs_of("own", read_table("own", folder), ["one", "closed"], [])
     with pytest.raises(UserError, match="seed -1: must be from 0"):
         runs_of("own", read_table("own", folder), [], [0, -1])
 
@@ -214,6 +221,14 @@ def planned(folder, *seeds):
     path = folder / "own.yaml"
     path.write_text(path.read_text(encoding="utf-8").replace("seeds: [0, 1, 2]", f"seeds: {list(seeds)}"), encoding="utf-8")
     return read_table("own", folder)
+
+
+def test_a_table_by_true_quality_draws_it_once(folder, tmp_path):
+    path = folder / "own.yaml"
+    path.write_text(path.read_text(encoding="utf-8") + "figure: quality\n", encoding="utf-8")
+    store(folder, tmp_path, {"one": [50.0, 51.0, 52.0], "other": [61.0]})
+    write(folder, tmp_path)
+    assert (tmp_path / "own" / "curves.svg").is_file() and (tmp_path / "own" / "quality.svg").is_file()
 
 
 def test_seeds_that_were_run_after_the_first_five_are_shown_as_a_replication(folder, tmp_path):
@@ -434,6 +449,18 @@ def test_a_run_that_fails_is_named_and_the_others_go_on(folder, tmp_path, monkey
     assert runner.run_all([run for run in runs if run.row == "one"], tmp_path / "results", 2) == [] and len(asked) == 4
 
 
+def test_a_figure_that_evaluation_does_not_have_is_named_with_those_it_has(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(runner, "_call", lambda *_: None)
+    monkeypatch.chdir(tmp_path)
+    table = read_table("own", folder)
+    table.figure = "succes"
+    [run] = runs_of("own", table, ["one"], [0])
+    figures = {"win_rate": {"mean": 50.0}, "success": {"mean": 60.0}}
+    write_json(run.loaded.results_dir / "summary.json", {"rl": {"sampled": figures}})
+    monkeypatch.setattr(runner, "_cold_start", lambda *_: None)
+    assert runner.run_all([run], tmp_path / "results", workers=1) == ["one, seed 0: evaluation has no figure succes; it has win_rate, success"]
+
+
 def test_a_cold_start_that_fails_is_named_once_and_ends_the_rows_of_its_seed(folder, tmp_path, monkeypatch):
     def cold_start(run):
         if run.seed == 0:
@@ -539,6 +566,33 @@ def test_a_changed_key_is_part_of_the_settings_and_a_folder_is_not():
     assert "name" not in run.settings and "results" not in run.settings
     assert dict(tables._changed({"a": {"b": 1, "c": 2}, "d": 3}, {"a": {"b": 1, "c": 0}, "d": 4})) == {"a.c": 2, "d": 3}
     assert quick.settings["rl.steps"] == 4
+
+
+def test_an_sft_of_other_settings_than_the_rows_own_is_part_of_the_settings(folder):
+    """Else a table with a cold start of its own takes over what was run from another."""
+    text = (folder / "own.yaml").read_text(encoding="utf-8").replace("configs/quickstart.yaml\nseeds", "configs/cold.yaml\nseeds")
+    keys = "data: {sft_size: 100}\nrl: {steps: 7}\nrollout: {max_turns: 3}\n"  # SFT reads the first
+    (folder / "cold.yaml").write_text(f"base: {ROOT}/configs/quickstart.yaml\n{keys}", encoding="utf-8")
+    (folder / "other.yaml").write_text(text.replace("configs/cold.yaml", str(folder / "cold.yaml")), encoding="utf-8")
+    [own], [other] = (runs_of(name, read_table(name, folder), ["other"], [0]) for name in ("own", "other"))
+    assert other.settings == own.settings | {"cold_start.data.sft_size": 100}
+
+
+def test_a_table_of_ones_own_has_folders_of_its_own(folder):
+    assert [str(run.loaded.run_dir) for run in runs_of("own", read_table("own", folder), ["other"], [0])] == ["runs/tables/own/other"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["table2", "table3", "--row", "nonsense"], "none of table2, table3 has a row nonsense"),
+        (["table3", "--row", "gpt_4o"], "row gpt_4o has only the paper's figures; there is nothing to run"),
+    ],
+)
+def test_a_row_that_no_named_table_can_run_is_refused(arguments, message, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["tables", *arguments])
+    with pytest.raises(UserError, match=message):
+        main()
 
 
 def test_a_tables_keys_change_its_bases_one_by_one_and_a_rows_those_of_its_table():
