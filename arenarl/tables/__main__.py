@@ -2,9 +2,9 @@
 
     python -m arenarl.tables table2 [table3 ...] [--quick] [--row NAME ...] [--seed 5 ...] [--again]
 
-A finished seed is written at once to results/<table>/<row>/seed<k>.json. `pages` makes of them table.json, a figure and the documents'
-tables. `--again` runs rows whatever is stored, and says how the figures compare. A file of one's own in configs/tables runs alike; it is a
-family of comparisons by itself, so that no star of a shipped table depends on it.
+A finished seed is written at once to results/<table>/<row>/seed<k>.json. `pages` makes of those that the table lists table.json, a figure and
+the documents' tables. `--again` runs rows whatever is stored, and says how the figures compare. A file of one's own in configs/tables runs alike;
+it is a family of comparisons by itself, so that no star of a shipped table depends on it.
 """
 
 import argparse

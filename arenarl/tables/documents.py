@@ -79,8 +79,8 @@ def quickstart_ending(results: Path) -> str:
 
 def methods(results: Path) -> str:
     """A line a method: Table 3, small."""
-    summary = read_json(results / "table3" / "table.json")
-    return method_table(read_table("table3", FOLDER), summary) if summary else "not run"
+    table, summary = read_table("table3", FOLDER), read_json(results / "table3" / "table.json")
+    return f"{method_table(table, summary)}\n\n{len(table.seeds)} seeds a row." if summary else "not run"
 
 
 def worth(results: Path) -> str:
