@@ -4,6 +4,7 @@
 """
 
 import argparse
+import math
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,12 @@ from arenarl.system.errors import UserError, guarded
 
 def meaning(summary: dict[str, Any]) -> list[str]:
     """One line for what RL changed, one for what the figures can bear."""
-    cases = summary["rl"]["sampled"]["cases"]
+    sampled = summary["rl"]["sampled"]
+    queries = math.ceil(sampled["cases"] / max(map(len, sampled.get("pass_at_k", {}).values()), default=1))  # pass@k has a k for each sample
     judge = "the judge is simulated" if summary["judge"] == "simulated" else "a language model judged"
     return [
         "RL after SFT: " + "; ".join(f"{decoding} {_change(summary, decoding)}" for decoding in summary["rl"]) + ".",
-        f"One seed, {cases} test queries, and {judge}: the intervals say nothing of other seeds (--set seed=1) or other judges.",
+        f"One seed, {queries} test queries, and {judge}: the intervals say nothing of other seeds (--set seed=1) or other judges.",
     ]
 
 

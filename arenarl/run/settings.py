@@ -9,7 +9,7 @@ from arenarl.config.schema import Config
 from arenarl.system.errors import UserError
 
 _UNREAD_BY = {  # sections that a stage does not read
-    "sft": ("name", "results", "build", "judge", "tournament", "reward", "rl", "evaluate", "wandb"),
+    "sft": ("name", "results", "build", "judge", "tournament", "group_stage", "reward", "rl", "evaluate", "wandb"),
     "rl": ("name", "results", "build", "sft", "evaluate", "wandb"),
 }
 _OF_CALLS = {
@@ -26,26 +26,28 @@ _FREE_ON_RESUMING = {  # keys that change no verdict, and the policy by rounding
 
 def refuse_other_settings(config: Config, folder: Path) -> None:
     """A stage that was begun with other settings is neither resumed nor overwritten. A key that did not exist then had its default."""
-    unread = set(_UNREAD_BY.get(folder.name, ()))
     earlier = folder / "config.yaml"
-    if not unread or not earlier.is_file():
+    if folder.name not in _UNREAD_BY or not earlier.is_file():
         return
-    rolls_out = folder.name == "sft" and config.sft.stop_at_valid is not None  # SFT makes trajectories too, for RL's queries
-    if rolls_out:
-        unread -= {"rl"}
     try:
-        before, now = (asdict(one) for one in (load_config(earlier), config))
+        before, now = (settings_of(folder.name, one) for one in (load_config(earlier), config))
     except UserError as error:
         raise UserError(f"{folder} was begun with settings that cannot be read now ({error}); delete it, or give this run another `name`") from error
-    for settings in (before, now):
-        settings |= {section: _without(free, settings[section]) for section, free in _FREE_ON_RESUMING.items()}
-        if rolls_out:
-            settings["rl"] = {key: settings["rl"][key] for key in ("subtasks", "difficulty")}
-        elif folder.name == "sft":
-            settings["rollout"] = settings["rollout"]["system_prompt"]
-    changed = [section for section in now if section not in unread and now[section] != before.get(section)]
-    if changed:
+    if changed := [section for section in now if now[section] != before.get(section)]:
         raise UserError(f"{folder} was made with other settings ({', '.join(changed)}); delete it, or give this run another `name`")
+
+
+def settings_of(stage: str, config: Config) -> dict[str, Any]:
+    """All that decides what `sft` or `rl` makes of its start, by section."""
+    settings = asdict(config)
+    settings |= {section: _without(free, settings[section]) for section, free in _FREE_ON_RESUMING.items()}
+    unread = set(_UNREAD_BY[stage])
+    if stage == "sft" and config.sft.stop_at_valid is not None:  # SFT makes trajectories too, for RL's queries
+        settings["rl"] = {key: settings["rl"][key] for key in ("subtasks", "difficulty")}
+        unread -= {"rl"}
+    elif stage == "sft":
+        settings["rollout"] = {"system_prompt": settings["rollout"]["system_prompt"]}
+    return {section: of for section, of in settings.items() if section not in unread}
 
 
 def _without(keys: set[str], settings: Any) -> Any:

@@ -2,9 +2,9 @@
 
     python -m arenarl.tables table2 [table3 ...] [--quick] [--row NAME ...] [--seed 5 ...] [--again]
 
-A finished seed is written at once to results/<table>/<row>/seed<k>.json. `pages` makes of them table.json, a figure and the documents'
-tables. `--again` runs rows whatever is stored, and says how the figures compare. A file of one's own in configs/tables runs alike; it is a
-family of comparisons by itself, so that no star of a shipped table depends on it.
+A finished seed is written at once to results/<table>/<row>/seed<k>.json. `pages` makes of those that the table lists table.json, a figure and
+the documents' tables. `--again` runs rows whatever is stored, and says how the figures compare. A file of one's own in configs/tables runs alike;
+it is a family of comparisons by itself, so that no star of a shipped table depends on it.
 """
 
 import argparse
@@ -30,11 +30,16 @@ def main() -> None:
     tables = {name: read_table(name) for name in names}
     folder = "quick" if arguments.quick else "again" if arguments.again else "tables"
     results = Path("runs") / folder if folder != "tables" else Path("results")
+    if len(tables) > 1 and (unknown := [row for row in arguments.rows if not any(row in table.rows for table in tables.values())]):
+        raise UserError(f"none of {', '.join(names)} has a row {unknown[0]}")
     runs = []
     for name, table in tables.items():
         rows = [row for row in arguments.rows if row in table.rows or len(tables) == 1]
         if rows or not arguments.rows:
             runs += runs_of(name, table, rows, arguments.seeds, folder, arguments.quick)
+
+    if not runs:
+        raise UserError(f"{', '.join(names)}: nothing to run; name a --seed")
 
     from arenarl.tables.pages import write_tables  # which load scipy and matplotlib
     from arenarl.tables.runner import run_all

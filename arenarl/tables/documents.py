@@ -79,12 +79,14 @@ def quickstart_ending(results: Path) -> str:
 
 def methods(results: Path) -> str:
     """A line a method: Table 3, small."""
-    return method_table(read_table("table3", FOLDER), read_json(results / "table3" / "table.json"))
+    table, summary = read_table("table3", FOLDER), read_json(results / "table3" / "table.json")
+    return f"{method_table(table, summary)}\n\n{len(table.seeds)} seeds a row." if summary else "not run"
 
 
 def worth(results: Path) -> str:
-    """When a tournament is worth its calls, in a sentence."""
-    return worth_sentence(read_table("noise_strength", FOLDER), read_json(results / "noise_strength" / "table.json"))
+    """When a tournament is worth its calls, in a sentence; nothing until it was run."""
+    summary = read_json(results / "noise_strength" / "table.json")
+    return worth_sentence(read_table("noise_strength", FOLDER), summary) if summary else ""
 
 
 def results_table(results: Path, rows: dict[str, tuple[str, str]] = ROWS, columns: tuple[str, ...] = TRAVEL) -> str:
@@ -154,7 +156,8 @@ def rivals_table(results: Path) -> str:
 def rivals_trained(results: Path) -> str:
     """Rivals' rows of Table 3, small, beside the tournament's and that of as many scores."""
     names = ("seeded_single_elimination", "balanced", "pointwise_matched", *RIVALS)
-    return some_rows(read_table("table3", FOLDER), read_json(results / "table3" / "table.json"), names)
+    summary = read_json(results / "table3" / "table.json")
+    return some_rows(read_table("table3", FOLDER), summary, names) if summary else "not run"
 
 
 def paper_table(name: str) -> Callable[[Path], str]:

@@ -55,9 +55,10 @@ def all_rows(table: Table, summary: dict[str, Any], found: dict[str, dict[int, d
 
 def learning_curves(curves: dict[str, list[list[dict[str, Any]]]], table: Table, summary: dict[str, Any]) -> Figure:
     """The table's figure and true quality over training, means over seeds; bands of the reference only, from its lowest seed to its highest."""
+    panels = _panels(table, summary)
     figure = Figure(figsize=(9.5, 3.6), layout="constrained")
     colours = mpl.colormaps["cividis"](np.linspace(0, 0.9, len(curves)))
-    for axes, (name, title) in zip(figure.subplots(1, 2), _panels(table, summary).items(), strict=True):
+    for axes, (name, title) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
         for place, (row, seeds) in enumerate(curves.items()):
             length = max(len(points) for points in seeds)
             values = np.array([[point[f"eval/sampled/{name}"] for point in points] for points in seeds if len(points) == length])
@@ -75,8 +76,9 @@ def learning_curves(curves: dict[str, list[list[dict[str, Any]]]], table: Table,
 
 def against_axis(table: Table, summary: dict[str, Any]) -> Figure:
     """The table's figure and true quality against the axis, a line a series; bars: 95 % over seeds."""
+    panels = _panels(table, summary)
     figure = Figure(figsize=(9.5, 3.6), layout="constrained")
-    for axes, (name, title) in zip(figure.subplots(1, 2), _panels(table, summary).items(), strict=True):
+    for axes, (name, title) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
         for line, (series, points) in zip(_MANY_LINES, _series(table, summary).items(), strict=False):
             means = np.array([row["figures"][name]["mean"] for row in points.values()])
             bounds = np.array([row["figures"][name]["ci"] for row in points.values()], dtype=float)  # NaN of one seed: no bar
@@ -111,9 +113,11 @@ def _series(table: Table, summary: dict[str, Any]) -> dict[str, dict[float, dict
 
 
 def _panels(table: Table, summary: dict[str, Any]) -> dict[str, str]:
+    """Figure -> title; one where the table's is true quality itself."""
     return {table.figure: _described(table, summary), "quality": "true quality, 0 to 10"}
 
 
 def _described(table: Table, summary: dict[str, Any], of: str = "") -> str:
     name = heading(table.figure).removesuffix(" %")
-    return f"{name}{of}, {' and '.join(summary['judge'])} judge, %" if table.figure == "win_rate" else f"{name}{of}, %"
+    judge = f", {' and '.join(summary['judge'])} judge" if table.figure == "win_rate" else ""
+    return f"{name}{of}{judge}{', %' if heading(table.figure).endswith(' %') else ''}"

@@ -14,6 +14,7 @@ from scipy.stats import t as student_t
 from arenarl.evaluation.statistics import rounded
 
 FIRST_SEEDS = tuple(range(5))  # of all tables; others were chosen when their results had been seen
+ROUNDING = 1e-4  # figures have four places
 Rows = tuple[Sequence[float], Sequence[float]]  # a figure of two rows, with the same seeds
 
 
@@ -42,8 +43,9 @@ def paired_difference(rows: Rows) -> dict[str, Any]:
 def beyond_chance(family: Mapping[Any, Rows | None]) -> dict[Any, dict[str, Any]]:
     """For each comparison of a family, two rows with the same seeds: whether they differ beyond chance.
 
-    A paired t test; `p_holm` is corrected by Holm's method for all comparisons of the family, and below .05 it is beyond chance. A single
-    seed has no p, nor has None, for rows that are not all there yet, but both count as a comparison.
+    A paired t test; `p_holm` is corrected by Holm's method for all comparisons of the family, and below .05 it is beyond chance. No p, but a
+    place among the comparisons, have None, for rows that are not all there yet, fewer than three seeds, and differences that are the same but for
+    rounding: with hardly a spread to go by, any difference would be beyond chance.
 
     >>> beyond_chance({"a - b": ([61.0, 63.0, 62.0], [50.0, 51.0, 52.0])})["a - b"]
     {'p': 0.0027, 'p_holm': 0.0027, 'is_beyond_chance': True}
@@ -52,9 +54,14 @@ def beyond_chance(family: Mapping[Any, Rows | None]) -> dict[Any, dict[str, Any]
         return {}
     from statsmodels.stats.multitest import multipletests  # only here: it loads pandas
 
-    p = np.array([ttest_rel(*rows).pvalue if rows and len(rows[0]) > 1 else math.nan for rows in family.values()])
+    p = np.array([ttest_rel(*rows).pvalue if rows and _has_spread(rows) else math.nan for rows in family.values()])
     corrected = multipletests(np.nan_to_num(p, nan=1.0), method="holm")[1]
     return {
         comparison: {"p": rounded(p_alone), "p_holm": rounded(p_holm), "is_beyond_chance": bool(p_holm < 0.05)}
         for comparison, p_alone, p_holm in zip(family, p, np.where(np.isnan(p), math.nan, corrected), strict=True)
     }
+
+
+def _has_spread(rows: Rows) -> bool:
+    """Whether a t test has anything to go by."""
+    return len(rows[0]) > 2 and np.std(np.subtract(*rows), ddof=1) > ROUNDING

@@ -4,6 +4,7 @@ All figures are those of `summary`, which this module writes too, as table.json.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ def write_tables(names: Sequence[str], tables: dict[str, Table], results: Path, 
 
     Returns the short tables of `names`.
     """
+    if quick:
+        tables = {name: replace(table, seeds=table.quick.seeds) for name, table in tables.items()}
     found = {name: read_found(name, table, results, folder, quick) for name, table in tables.items()}
     verdicts, together = compare_all(tables, found), "all tables" if len(tables) > 1 else "this table"
     summaries = {name: summary_of_table(name, table, found[name], verdicts) for name, table in tables.items()}
@@ -43,7 +46,7 @@ def method_table(table: Table, summary: dict[str, Any]) -> str:
     """A line a row that all of the table's seeds have run: its figure, difference from the reference, noise-free quality, judge calls."""
     differences = _from_reference(table, summary)
     lines = [
-        [row["label"], _figure(row), _difference(differences.get(row["row"])), _figure(row["figures"].get("quality")), _calls(row)]
+        [row["label"], _figure(row), differences.get(row["row"], "-"), _figure(row["figures"].get("quality")), _calls(row)]
         for row in _run_rows(table, summary)
         if set(table.seeds) <= set(row["seeds"])
     ]
@@ -54,7 +57,7 @@ def some_rows(table: Table, summary: dict[str, Any], names: Sequence[str]) -> st
     """The named rows, however few seeds they have: figure, difference from the reference, noise-free quality, judge calls, seeds."""
     differences = _from_reference(table, summary)
     lines = [
-        [row["label"], f"`{row['row']}`", _figure(row), _difference(differences.get(row["row"])), _figure(row["figures"].get("quality")), _calls(row)]
+        [row["label"], f"`{row['row']}`", _figure(row), differences.get(row["row"], "-"), _figure(row["figures"].get("quality")), _calls(row)]
         + [f"{len(row['seeds'])} of {len(table.seeds)}"]
         for row in summary["rows"]
         if row["row"] in names
@@ -71,7 +74,7 @@ def short_table(table: Table, summary: dict[str, Any]) -> str:
     differences = _from_reference(table, summary)
     lines = []
     for row in _run_rows(table, summary):
-        cells = [row["label"], f"`{row['row']}`", _figure(row), *([_difference(differences.get(row["row"]))] if table.compare_with_reference else [])]
+        cells = [row["label"], f"`{row['row']}`", _figure(row), *([differences.get(row["row"], "-")] if table.compare_with_reference else [])]
         cells += [_figure(row["figures"].get(figure)) for figure in (*extras, "quality")] + [_calls(row), str(len(row["seeds"]))]
         lines.append(cells + ([_paper(row["paper"])[-1]] if table.paper_columns else []))
     return "\n\n".join([markdown.table(head, lines), *_pairs_table(table, summary), *_signals_table(summary)])
@@ -94,8 +97,9 @@ def page(name: str, table: Table, summary: dict[str, Any], figures: Sequence[str
         f"Made by `./reproduce.sh {name}`; do not edit." + (f" The paper says: {' '.join(table.claims)}" if table.claims else ""),
         "Figures are of sampled trajectories, means over seeds with 95 % intervals (t). "
         f"Win rates are by the {' and '.join(summary['judge']) or 'evaluating'} judge.",
-        "Differences are paired over seeds; * is beyond chance at 5 % after Holm's correction for all comparisons of a family, those of "
-        f"{together} of {heading(table.figure)}. "
+        "Differences are paired over seeds, those of all tables that make the comparison: where these are more than this table's, it says how many. "
+        f"* is beyond chance at 5 % after Holm's correction for all comparisons of a family, run or not, those of {together} of "
+        f"{heading(table.figure)}. "
         f"Primary are those that the papers' claims name, here: {_primary(summary)}. All others are secondary.",
         f"Judge calls are those for the rewards of a run. Runs of {', '.join(summary['commits']) or 'no commit yet'}.",
         short_table(table, summary),
@@ -149,14 +153,15 @@ def _run_rows(table: Table, summary: dict[str, Any]) -> list[dict[str, Any]]:
     return [row for row in summary["rows"] if table.rows[row["row"]].is_run]
 
 
-def _from_reference(table: Table, summary: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    return {figures["rows"][0]: figures for figures in summary["comparisons"] if figures["rows"][1] == table.reference}
+def _from_reference(table: Table, summary: dict[str, Any]) -> dict[str, str]:
+    """By row, its difference as it is shown."""
+    return {figures["rows"][0]: _difference(table, figures) for figures in summary["comparisons"] if figures["rows"][1] == table.reference}
 
 
 def _pairs_table(table: Table, summary: dict[str, Any]) -> list[str]:
     """The comparisons that are not with the reference, if there are any."""
     pairs = [figures for figures in summary["comparisons"] if tuple(figures["rows"]) in {tuple(pair) for pair in table.comparisons}]
-    lines = [[" less ".join(table.rows[row].label for row in figures["rows"]), _difference(figures)] for figures in pairs]
+    lines = [[" less ".join(table.rows[row].label for row in figures["rows"]), _difference(table, figures)] for figures in pairs]
     return [markdown.table(["compared", heading(table.figure)], lines)] if lines else []
 
 
@@ -198,11 +203,10 @@ def _mean(figure: dict[str, Any] | None) -> str:
     return f"{figure['mean']:.1f}" if figure else "-"
 
 
-def _difference(figures: dict[str, Any] | None) -> str:
-    """`difference [low, high]`, with a star where it is beyond chance."""
-    if figures is None:
-        return "-"
-    return f"{_interval(figures)}{' *' if figures['is_beyond_chance'] else ''}"
+def _difference(table: Table, figures: dict[str, Any]) -> str:
+    """`difference [low, high]`, with a star where it is beyond chance, and its seeds where other tables have more."""
+    seeds = "" if set(figures["seeds"]) <= set(table.seeds) else f" ({len(figures['seeds'])} seeds)"
+    return f"{_interval(figures)}{' *' if figures['is_beyond_chance'] else ''}{seeds}"
 
 
 def _interval(figures: dict[str, Any]) -> str:

@@ -10,9 +10,9 @@ import numpy as np
 from scipy.stats import f, ncf
 
 from arenarl.report import markdown
-from arenarl.system.atomic_files import read_json
 from arenarl.tables.over_seeds import FIRST_SEEDS
 from arenarl.tables.rows import FOLDER, TABLES, Table, read_table
+from arenarl.tables.summary import Found, merged, read_found
 
 DIFFERENCES = (3.0, 1.5)  # points of a win rate
 POWER = 0.8
@@ -43,11 +43,12 @@ def power_table(results: Path) -> str:
     for name, table in tables.items():
         for pair in table.primary:
             where.setdefault(frozenset(pair), []).append(name)
+    seeds_of = merged({name: read_found(name, table, results) for name, table in tables.items()})
     strictest = 0.05 / len(where)  # what Holm asks of the smallest p
     lines = []
     for pair, names in where.items():
         table = tables[names[0]]
-        differences = _differences(results / names[0], next(one for one in table.pairs if frozenset(one) == pair))
+        differences = _differences(seeds_of, next(one for one in table.pairs if frozenset(one) == pair))
         if len(differences) == len(FIRST_SEEDS):
             spread = float(np.std(differences, ddof=1))
             needed = [f"{seeds_needed(spread, difference)} ({seeds_needed(spread, difference, strictest)})" for difference in DIFFERENCES]
@@ -55,10 +56,10 @@ def power_table(results: Path) -> str:
     return markdown.table(["compared", "tables", "spread of differences", *(f"seeds for {one:g} points" for one in DIFFERENCES)], lines)
 
 
-def _differences(folder: Path, pair: tuple[str, str]) -> list[float]:
+def _differences(seeds_of: Found, pair: tuple[str, str]) -> list[float]:
     """Of win rates, over those of the first seeds that both rows have."""
-    runs = [[read_json(folder / row / f"seed{seed}.json") for row in pair] for seed in FIRST_SEEDS]
-    return [one["figures"]["win_rate"] - other["figures"]["win_rate"] for one, other in runs if one and other]
+    one, other = (seeds_of.get(row, {}) for row in pair)
+    return [one[seed]["figures"]["win_rate"] - other[seed]["figures"]["win_rate"] for seed in FIRST_SEEDS if seed in one and seed in other]
 
 
 def _compared(table: Table, pair: frozenset[str]) -> str:

@@ -16,9 +16,12 @@ from arenarl.config.command_line import as_overrides, command_line
 from arenarl.config.load import load, load_config
 from arenarl.config.schema import Config
 from arenarl.config.value_types import Bool, Float, Line, Name, PositiveInt, Seed, Text
+from arenarl.run.settings import settings_of
+from arenarl.system.atomic_files import read_json
 from arenarl.system.errors import UserError
 
 FOLDER = Path("configs/tables")
+_FOUND = {"row", "seed", "settings", "figures", "by_subtask", "judge_calls", "curve", "seconds", "judge"}  # of what a run leaves
 TABLES = (
     "table2", "table3", "table3_research", "fig1", "collapse", "fig4a", "fig4c", "ablations", "noise", "noise_strength", "tournament_grpo",
     "textcraft", "babyai",
@@ -87,16 +90,21 @@ class Run:
     seed: int
     config: str  # its YAML
     loaded: Config  # what that and `options` come to
+    start: Config  # of the SFT that it starts from
     options: tuple[str, ...]  # the command line of its stages, after the script's name
-    cold_start: tuple[str, ...]  # that of the SFT that it starts from
+    cold_start: tuple[str, ...]  # that of the SFT
     checkpoint: str
     figure: str
     measure: str | None
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        """All that its figures depend on, as keys that differ from their defaults; what folders are called is left out."""
+        """All that its figures depend on, as keys that differ from their defaults; what folders are called is left out.
+
+        Keys of the SFT that it starts from are there where they are not its own.
+        """
         settings = dict(_changed(asdict(self.loaded), asdict(Config())))
+        settings |= {f"cold_start.{key}": value for key, value in _changed(settings_of("sft", self.start), settings_of("sft", self.loaded))}
         return {key: value for key, value in settings.items() if key not in ("name", "results") and not key.startswith("wandb.")} | {
             "evaluate.checkpoints": self.checkpoint
         }
@@ -106,19 +114,27 @@ def read_table(name: str, folder: Path = FOLDER) -> Table:
     """A table's YAML over its base.
 
     Raises:
-        UserError: no such table, an unknown key, a pair of rows that it does not have or compare.
+        UserError: no such table, an unknown key, or rows, pairs and figures that do not fit together.
     """
     path = folder / f"{name}.yaml"
     if path not in folder.glob("*.yaml"):
         raise UserError(f"there is no table {name} in {folder}; known: {', '.join(TABLES)}")
     table = load(Table, {}, path)
+    if table.compare_with_reference and table.reference not in table.rows:
+        raise UserError(f"{path}: compares with {table.reference}, but has no row {table.reference}")
     for pair in table.pairs:
         if missing := [row for row in pair if row not in table.rows]:
             raise UserError(f"{path}: compares {' with '.join(pair)}, but has no row {missing[0]}")
+        if pair[0] == pair[1] or not all(table.rows[row].is_run for row in pair):
+            raise UserError(f"{path}: compares {' with '.join(pair)}; both must be run, and differ")
+    if odd := [name for name, row in table.rows.items() if row.paper and len(row.paper) != len(table.paper_columns)]:
+        raise UserError(f"{path}: row {odd[0]} has {len(table.rows[odd[0]].paper)} figures of the paper's, paper_columns {len(table.paper_columns)}")
     if odd := [name for name, row in table.rows.items() if (row.series is None) != (row.at is None) or row.at is not None and table.axis is None]:
         raise UserError(f"{path}: row {odd[0]} needs both series and at, in a table with an axis, or neither")
     if unknown := [pair for pair in table.primary if frozenset(pair) not in map(frozenset, table.pairs)]:
         raise UserError(f"{path}: primary names {' with '.join(unknown[0])}, which are not compared; add them to comparisons")
+    if not table.seeds:
+        raise UserError(f"{path}: seeds: is empty; name those that each row is to have")
     return table
 
 
@@ -132,26 +148,45 @@ def runs_of(name: str, table: Table, rows: list[str], seeds: list[int], folder: 
         raise UserError(f"{name} has no row {', '.join(unknown)}; known: {', '.join(table.rows)}")
     if odd := [seed for seed in seeds if not 0 <= seed < 2**32]:
         raise UserError(f"seed {odd[0]}: must be from 0 to {2**32 - 1}")
+    if idle := [row for row in rows if not table.rows[row].is_run]:
+        raise UserError(f"{name}: row {idle[0]} has only the paper's figures; there is nothing to run")
     last = table.quick.set if quick else {}
+    place = folder if name in TABLES else f"{folder}/{name}"  # a row of one's own may be called as one of these and have other settings
     cold_start = table.cold_start_set | last
     sft = load_config(table.cold_start, as_overrides(cold_start))
     configs = {name: row.config or table.cold_start for name, row in table.rows.items() if row.is_run and name in (rows or table.rows)}
     changes = {
-        row: table.cold_start_set | table.set | table.rows[row].set | last | {"name": f"{folder}/{row}", "results": "runs", "rl.init_run": sft.name}
+        row: table.cold_start_set | table.set | table.rows[row].set | last | {"name": f"{place}/{row}", "results": "runs", "rl.init_run": sft.name}
         for row in configs
     }
     loaded = {row: load_config(config, as_overrides(changes[row])) for row, config in configs.items()}  # once for all seeds: it takes a while
     runs = []
     for seed in seeds or (table.quick.seeds if quick else table.seeds):
         start = command_line(table.cold_start, as_overrides(cold_start | {"seed": seed}))
-        sft_policy = replace(sft, seed=seed).sft_policy
+        sft_of_seed = replace(sft, seed=seed)
         for row, config in configs.items():
             checkpoint, of_seed = table.rows[row].checkpoint, replace(loaded[row], seed=seed)
-            evaluated = {checkpoint: sft_policy if checkpoint == "sft" else str(of_seed.run_dir / "rl")}
+            evaluated = {checkpoint: sft_of_seed.sft_policy if checkpoint == "sft" else str(of_seed.run_dir / "rl")}
             of_seed = replace(of_seed, evaluate=replace(of_seed.evaluate, checkpoints=evaluated))
             options = command_line(config, as_overrides(changes[row] | {"seed": seed, "evaluate.checkpoints": evaluated}))
-            runs.append(Run(name, row, seed, config, of_seed, options, start, checkpoint, table.figure, table.measure))
+            runs.append(Run(name, row, seed, config, of_seed, sft_of_seed, options, start, checkpoint, table.figure, table.measure))
     return runs
+
+
+def read_run(path: Path) -> dict[str, Any] | None:
+    """What a run found, of its <row>/seed<k>.json; None if there is none.
+
+    Raises:
+        UserError: half a file, or another than `runner` writes there.
+    """
+    try:
+        run = read_json(path)
+    except ValueError:
+        run = {}
+    is_ours = isinstance(run, dict) and run.keys() >= _FOUND and (path.parent.name, path.stem) == (run["row"], f"seed{run['seed']}")
+    if path.is_file() and not is_ours:
+        raise UserError(f"{path} is not what a finished run leaves there; delete it, and the run is made again")
+    return run
 
 
 def _changed(settings: dict[str, Any], defaults: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -21,7 +21,7 @@ from arenarl.report.summary import heading
 from arenarl.system.atomic_files import read_json, write_json
 from arenarl.system.errors import OWNED
 from arenarl.system.progress import Bar, say
-from arenarl.tables.rows import Run
+from arenarl.tables.rows import Run, read_run
 from arenarl.trajectory import read_jsonl
 
 
@@ -81,8 +81,9 @@ def finished(run: Run, results: Path) -> dict[str, Any] | None:
     """What a run found if it is finished; taken over from another table that has the same row."""
     own = path_of(run, results)
     for path in (own, *results.glob(f"*/{run.row}/seed{run.seed}.json")):
-        found = read_json(path)
-        if found and found["settings"] == json.loads(json.dumps(run.settings)) and (run.measure is None or run.measure in found):
+        found = read_run(path)
+        same = found and found["settings"] == json.loads(json.dumps(run.settings)) and run.figure in found["figures"]
+        if same and (run.measure is None or run.measure in found):
             if path != own:
                 write_json(own, found)
             return found
@@ -108,6 +109,8 @@ def _train_and_evaluate(run: Run, cold_start: Future[None]) -> dict[str, Any]:
     _call([sys.executable, "evaluate.py", *run.options], log, f"{run.row}, seed {run.seed}")
     summary = read_json(config.results_dir / "summary.json")
     figures, greedy = summary[run.checkpoint]["sampled"], summary[run.checkpoint].get("greedy")
+    if run.figure not in shown_figures(figures):
+        raise _RunFailed(f"{run.row}, seed {run.seed}: evaluation has no figure {run.figure}; it has {', '.join(shown_figures(figures))}")
     steps = [entry for entry in training_log(config.run_dir / "rl") if "judge/calls_per_group" in entry]
     curve = config.run_dir / "rl" / "curve.jsonl"
     found = {

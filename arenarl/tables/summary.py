@@ -1,8 +1,9 @@
 """What a table's runs say in figures, results/<table>/table.json, and what a run that is done again says of a stored one.
 
-A row's figures are means over seeds with 95 % t intervals; differences are paired over the seeds that both rows have. Holm's method corrects
-for the number of comparisons in each of two families over all tables of the same figure: the primary ones, those that the papers' claims name, and
-the others. So a comparison that several tables have has one verdict. `mean` is the table's figure of sampled trajectories.
+A row's figures are means over its table's seeds with 95 % t intervals; differences are paired over the seeds that both rows have in any table that
+compares them. Holm's method corrects for the number of comparisons in each of two families over all tables of the same figure, run or not: the
+primary ones, those that the papers' claims name, and the others. So a comparison that several tables have has one difference and one verdict.
+`mean` is the table's figure of sampled trajectories.
 """
 
 import json
@@ -18,9 +19,10 @@ from arenarl.domains.domain import make_domain
 from arenarl.report.summary import heading
 from arenarl.studies.signal_figures import told
 from arenarl.system.atomic_files import read_json
+from arenarl.system.errors import UserError
 from arenarl.system.progress import say
 from arenarl.tables.over_seeds import FIRST_SEEDS, Rows, beyond_chance, mean_over_seeds, paired_difference
-from arenarl.tables.rows import Row, Table, runs_of
+from arenarl.tables.rows import Row, Table, read_run, runs_of
 
 Seeds = dict[int, dict[str, Any]]  # seed -> what its run found
 Found = dict[str, Seeds]  # by row
@@ -28,18 +30,29 @@ Comparison = frozenset[str]  # two rows
 
 
 def read_found(name: str, table: Table, results: Path, folder: str = "tables", quick: bool = False) -> Found:
-    """The table's finished runs; one that was made with other settings than its row has now is left out, and said."""
-    stored = {row: sorted(map(read_json, (results / name / row).glob("seed*.json")), key=lambda run: run["seed"]) for row in table.rows}
-    seeds = sorted({run["seed"] for runs in stored.values() for run in runs})
-    settings = {(run.row, run.seed): json.loads(json.dumps(run.settings)) for run in runs_of(name, table, [], seeds, folder, quick)}
+    """The table's finished runs; one of another seed, or with other settings than its row has now, is left out, and said.
+
+    A seed that was added when others had been seen would make chance differences of some comparisons, sooner or later.
+    """
+    stored = {row: sorted(map(read_run, (results / name / row).glob("seed*.json")), key=lambda run: run["seed"]) for row in table.rows}
+    settings = {(run.row, run.seed): json.loads(json.dumps(run.settings)) for run in runs_of(name, table, [], table.seeds, folder, quick)}
     found: Found = {row: {} for row in table.rows}
     for row, runs in stored.items():
         for run in runs:
-            if run["settings"] == settings.get((row, run["seed"])):
-                found[row][run["seed"]] = run
+            if why := _left_out(run, table, settings.get((row, run["seed"]), {})):
+                say(f"{name}, {row}, seed {run['seed']} is left out: it {why}")
             else:
-                say(f"{name}, {row}, seed {run['seed']} is left out: it {_other_settings(run['settings'], settings.get((row, run['seed']), {}))}")
+                found[row][run["seed"]] = run
     return found
+
+
+def _left_out(run: dict[str, Any], table: Table, settings: dict[str, Any]) -> str | None:
+    """Why a stored run is not one of the table's."""
+    if run["seed"] not in table.seeds:
+        return "is none of the table's seeds"
+    if run["settings"] != settings:
+        return _other_settings(run["settings"], settings)
+    return None if table.figure in run["figures"] else f"has no figure {table.figure}"
 
 
 def _other_settings(stored: dict[str, Any], now: dict[str, Any]) -> str:
@@ -105,39 +118,58 @@ def _mean_signals(rows_by_seed: Sequence[list[dict[str, Any]]]) -> list[dict[str
     return [{"step": step, "told": {name: mean_over_seeds([row[name] for row in rows]) for name in rows[0]}} for step, rows in at.items()]
 
 
-def compare_all(tables: dict[str, Table], found: dict[str, Found]) -> dict[Comparison, dict[str, Any]]:
-    """Whether the rows of each comparison of all tables differ beyond chance, and the family in which that was corrected.
+def merged(found: dict[str, Found]) -> Found:
+    """Each row's seeds in any of the tables.
 
-    A row that several tables have counts with all its seeds. Tables of another figure are a family of their own. Rows that have not all the seeds
-    that their table was to have are a look at what is not finished: they count as a comparison, and have no p.
+    Raises:
+        UserError: two tables have other figures of the same run, so that a star would rest on figures that one of them does not show.
     """
-    seeds_of: Found = {}
-    for rows in found.values():
-        for row, seeds in rows.items():
-            seeds_of.setdefault(row, {}).update(seeds)
+    together: Found = {}
+    first: dict[tuple[str, int], str] = {}
+    for name, row, seed, run in ((name, row, *one) for name, rows in found.items() for row, seeds in rows.items() for one in seeds.items()):
+        table = first.setdefault((row, seed), name)
+        if together.setdefault(row, {}).setdefault(seed, run)["figures"] != run["figures"]:
+            files = f"{table}/{row}/seed{seed}.json and {name}/{row}/seed{seed}.json"
+            raise UserError(f"{files} have different figures of the same run; delete one, and both tables have the other's")
+    return together
+
+
+def compare_all(tables: dict[str, Table], found: dict[str, Found]) -> dict[Comparison, dict[str, Any]]:
+    """For each comparison of all tables its `figures`, row -> seed -> figure, and whether they differ beyond chance, corrected in which family.
+
+    It has the seeds of all tables that make it. Until both rows have them all, it has no p: what is not finished is but a look. It counts from
+    the start, so that no star depends on what was run first. Tables of another figure are a family of their own.
+    """
+    seeds_of = merged(found)
     primary = {frozenset(pair) for table in tables.values() for pair in table.primary}
-    figure_of: dict[Comparison, str] = {}
-    planned: dict[Comparison, int] = {}  # seeds that both rows are to have, by the table that wants the most
-    for table in tables.values():
-        for comparison in map(frozenset, table.pairs):
-            figure_of[comparison], planned[comparison] = table.figure, max(planned.get(comparison, 0), len(table.seeds))
+    figure_of = {frozenset(pair): table.figure for table in tables.values() for pair in table.pairs}
     families: dict[tuple[str, str], dict[Comparison, Rows | None]] = {}
+    figures: dict[Comparison, dict[str, dict[int, float]]] = {}
     for comparison, figure in figure_of.items():
-        seeds, rows = _paired(sorted(comparison), seeds_of, figure)
-        if rows:
-            family = families.setdefault((figure, "primary" if comparison in primary else "secondary"), {})
-            family[comparison] = rows if len(seeds) >= planned[comparison] else None
-    return {one: {**verdict, "family": name} for (_, name), family in families.items() for one, verdict in beyond_chance(family).items()}
+        planned = {seed for table in tables.values() if comparison in map(frozenset, table.pairs) for seed in table.seeds}
+        seeds = sorted(planned.intersection(*(seeds_of.get(row, {}) for row in comparison)))
+        figures[comparison] = {row: {seed: seeds_of[row][seed]["figures"][figure] for seed in seeds} for row in sorted(comparison)}
+        family = families.setdefault((figure, "primary" if comparison in primary else "secondary"), {})
+        family[comparison] = _rows(figures[comparison], sorted(comparison)) if planned == set(seeds) else None
+    verdicts = {one: {**verdict, "family": name} for (_, name), family in families.items() for one, verdict in beyond_chance(family).items()}
+    return {one: {"figures": figures[one], **verdict} for one, verdict in verdicts.items()}
+
+
+def _rows(figures: dict[str, dict[int, float]], pair: Sequence[str]) -> Rows:
+    one, other = (list(figures[row].values()) for row in pair)
+    return one, other
 
 
 def _comparisons(table: Table, found: Found, verdicts: dict[Comparison, dict[str, Any]]) -> list[dict[str, Any]]:
-    """Of the table's figure, over the seeds that both rows have."""
-    compared = [(pair, *_paired(pair, found, table.figure)) for pair in table.pairs]
-    return [
-        {"rows": list(pair), "seeds": seeds, **paired_difference(rows), **verdicts[frozenset(pair)], **_replication(seeds, rows)}
-        for pair, seeds, rows in compared
-        if rows
-    ]
+    """Those of which this table has both rows, over the seeds that they have in any."""
+    comparisons = []
+    for pair in table.pairs:
+        verdict = dict(verdicts[frozenset(pair)])
+        figures = verdict.pop("figures")
+        rows, seeds = _rows(figures, pair), list(figures[pair[0]])
+        if seeds and all(found[row] for row in pair):
+            comparisons.append({"rows": list(pair), "seeds": seeds, **paired_difference(rows), **verdict, **_replication(seeds, rows)})
+    return comparisons
 
 
 def _replication(seeds: Sequence[int], rows: Rows) -> dict[str, Any]:
@@ -149,19 +181,13 @@ def _replication(seeds: Sequence[int], rows: Rows) -> dict[str, Any]:
     return {"first": paired_difference(figures[:, is_first]), "later": paired_difference(figures[:, ~is_first])}
 
 
-def _paired(pair: Sequence[str], found: Found, figure: str) -> tuple[list[int], Rows | None]:
-    """The seeds that both rows have, and their figures; None without any."""
-    seeds = sorted(set.intersection(*(set(found[row]) for row in pair)))
-    return seeds, tuple([found[row][seed]["figures"][figure] for seed in seeds] for row in pair) if seeds else None
-
-
 def compare_with_stored(name: str, again: Path, stored: Path, figure: str = "win_rate") -> str:
     """A line for each row and seed that was run again: beside the stored figure of the same seed, or the interval for a new one."""
     table = read_json(stored / name / "table.json") or {"rows": []}
     rows = {row["row"]: row for row in table["rows"]}
     lines = []
     for path in sorted((again / name).glob("*/seed*.json")):
-        run, earlier = read_json(path), read_json(stored / name / path.parent.name / path.name)
+        run, earlier = read_run(path), read_run(stored / name / path.parent.name / path.name)
         line = f"{name}, {run['row']}, seed {run['seed']}: {heading(figure)} {run['figures'][figure]:.4f}"
         if earlier and earlier["settings"] != run["settings"]:
             lines.append(f"{line}, not compared: what is stored {_other_settings(earlier['settings'], run['settings'])}")

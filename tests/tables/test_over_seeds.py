@@ -31,3 +31,9 @@ def test_rows_that_are_the_same_for_every_seed_have_no_p_and_count_as_a_comparis
 
 def test_nothing_compared_is_nothing_found():
     assert beyond_chance({}) == {}
+
+
+@pytest.mark.parametrize("rows", [([24.7, 26.1], [22.2, 23.5999]), ([1.1, 2.1, 3.1, 4.1], [1.0, 2.0, 3.0, 4.0]), ([2.0, 3.0, 4.0], [1.0, 2.0, 3.0])])
+def test_differences_with_hardly_a_spread_to_go_by_have_no_p(rows):
+    """Two seeds that happen to differ by the same, and the same difference but for rounding with each seed."""
+    assert beyond_chance({"alike": rows})["alike"] == {"p": None, "p_holm": None, "is_beyond_chance": False}

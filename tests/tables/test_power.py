@@ -1,10 +1,16 @@
 """How many seeds a comparison needs, against drawn experiments."""
 
+import shutil
+from pathlib import Path
+
 import numpy as np
 import pytest
 from scipy.stats import ttest_1samp
 
-from arenarl.tables.power import POWER, seeds_needed
+from arenarl.system.atomic_files import read_json, write_json
+from arenarl.tables.power import POWER, power_table, seeds_needed
+
+RESULTS = Path(__file__).resolve().parents[2] / "results"
 
 
 @pytest.mark.parametrize(("spread", "difference"), [(1.0, 1.5), (2.0, 3.0), (2.5, 1.5), (0.3, 3.0)])
@@ -21,3 +27,18 @@ def test_with_so_many_seeds_and_with_none_fewer_four_of_five_drawn_experiments_s
 def test_a_smaller_difference_a_wider_spread_and_a_stricter_level_need_no_fewer():
     assert seeds_needed(2, 3) <= seeds_needed(2, 1.5) <= seeds_needed(2, 1.5, alpha=0.001) and seeds_needed(2, 3) <= seeds_needed(3, 3)
     assert seeds_needed(1e-6, 3) == 2
+
+
+def test_the_spread_is_that_of_runs_with_the_rows_settings_whichever_table_has_them(tmp_path):
+    def of_swiss():
+        return [line for line in power_table(tmp_path).splitlines() if line.startswith("| Swiss")]
+
+    rows = ("swiss", "seeded_single_elimination")
+    shutil.copytree(RESULTS / "table2" / rows[0], tmp_path / "table2" / rows[0])
+    shutil.copytree(RESULTS / "fig1" / rows[1], tmp_path / "fig1" / rows[1])
+    [line] = of_swiss()
+    assert line in power_table(RESULTS)
+    path = tmp_path / "table2" / rows[0] / "seed2.json"
+    run = read_json(path)
+    write_json(path, run | {"settings": run["settings"] | {"rl.steps": 10}})
+    assert of_swiss() == []

@@ -25,7 +25,7 @@ from arenarl.tables.figures import against_axis, against_cost
 from arenarl.tables.over_seeds import beyond_chance, mean_over_seeds
 from arenarl.tables.pages import scale_table, write_tables
 from arenarl.tables.rows import TABLES, read_table, runs_of
-from arenarl.tables.summary import compare_all, compare_with_stored, read_found, summary_of_table
+from arenarl.tables.summary import compare_all, compare_with_stored, merged, read_found, summary_of_table
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -88,6 +88,11 @@ TABLE = "title: t\ncold_start: c.yaml\nreference: x\nrows: {x: {label: X, config
         (f"{TABLE}\nset: [rl.steps=4]", "set=.*: must be a valid dictionary"),
         (f"{TABLE}\ncomparisons: [[x, x, x]]", "comparisons.0"),
         (f"{TABLE}\ncomparisons: [[x, nobody]]", "has no row nobody"),
+        (f"{TABLE}\ncomparisons: [[x, x]]", "compares x with x; both must be run, and differ"),
+        (TABLE.replace("{x:", "{y: {label: Y}, x:") + "\ncomparisons: [[x, y]]", "compares x with y; both must be run"),
+        (TABLE.replace("config: c.yaml}", "config: c.yaml, paper: [1, 2]}") + "\npaper_columns: [mean]", "x has 2 figures of the paper's, paper_c"),
+        (TABLE.replace("reference: x", "reference: y").replace("config: c.yaml", "paper: []"), "compares with y, but has no row y"),
+        (TABLE, "seeds: is empty; name those that each row is to have"),
         (TABLE.replace("reference: x", "reference: nobody"), "has no row nobody"),
         (TABLE.replace("{x:", "{../x:"), "rows: the name ../x may hold letters"),
         (TABLE.replace("config: c.yaml}", "config: c.yaml, at: 1, series: s}"), "row x needs both series and at, in a table with an axis"),
@@ -108,6 +113,8 @@ def test_an_unknown_table_or_row_is_refused_with_those_there_are(folder):
             read_table(name)
     with pytest.raises(UserError, match="has no row swis; known: one, other, closed"):
         runs_of("own", read_table("own", folder), ["swis"], [])
+    with pytest.raises(UserError, match="row closed has only the paper's figures; there is nothing to run"):
+        runs_of("own", read_table("own", folder), ["one", "closed"], [])
     with pytest.raises(UserError, match="seed -1: must be from 0"):
         runs_of("own", read_table("own", folder), [], [0, -1])
 
@@ -191,7 +198,7 @@ def test_rows_without_all_seeds_of_their_table_count_as_a_comparison_and_have_no
     assert "| +11.1 [+10.4, +11.7] |" in write(folder, tmp_path / "results")
     [comparison] = read_json(tmp_path / "results" / "own" / "table.json")["comparisons"]
     assert comparison["p"] is None and comparison["p_holm"] is None and not comparison["is_beyond_chance"]
-    assert beyond_chance({"them": ([50.0, 51.0], [61.0, 62.1]), "half": None})["them"]["p_holm"] == 0.0058  # twice the p alone
+    assert beyond_chance({"them": ([50.0, 51.0, 52.0], [61.0, 63.0, 62.0]), "half": None})["them"]["p_holm"] == 0.0055  # twice the p alone
     assert beyond_chance({"half": None})["half"] == {"p": None, "p_holm": None, "is_beyond_chance": False}
 
 
@@ -209,8 +216,23 @@ def test_a_table_with_an_axis_draws_each_series_against_it_and_against_its_cost(
     assert "![axis](axis.png)\n\n![cost](cost.png)" in (tmp_path / "results" / "own" / "README.md").read_text(encoding="utf-8")
 
 
+def planned(folder, *seeds):
+    """`own` with other seeds."""
+    path = folder / "own.yaml"
+    path.write_text(path.read_text(encoding="utf-8").replace("seeds: [0, 1, 2]", f"seeds: {list(seeds)}"), encoding="utf-8")
+    return read_table("own", folder)
+
+
+def test_a_table_by_true_quality_draws_it_once(folder, tmp_path):
+    path = folder / "own.yaml"
+    path.write_text(path.read_text(encoding="utf-8") + "figure: quality\n", encoding="utf-8")
+    store(folder, tmp_path, {"one": [50.0, 51.0, 52.0], "other": [61.0]})
+    write(folder, tmp_path)
+    assert (tmp_path / "own" / "curves.svg").is_file() and (tmp_path / "own" / "quality.svg").is_file()
+
+
 def test_seeds_that_were_run_after_the_first_five_are_shown_as_a_replication(folder, tmp_path):
-    table = read_table("own", folder)
+    table = planned(folder, *range(7))
     for run in runs_of("own", table, [], list(range(7))):
         write_json(runner.path_of(run, tmp_path), result(run, {"one": 50.0, "other": (51.0, 52.0, 53.0, 52.0, 52.0, 51.5, 50.5)[run.seed]}[run.row]))
     text = write(folder, tmp_path)
@@ -221,6 +243,20 @@ def test_seeds_that_were_run_after_the_first_five_are_shown_as_a_replication(fol
         path.unlink()
     write(folder, tmp_path)
     assert "later seeds" not in (tmp_path / "own" / "README.md").read_text(encoding="utf-8")
+
+
+def test_a_seed_that_the_table_does_not_have_is_in_no_figure_and_stands_for_none_that_it_has(folder, tmp_path, capsys):
+    """Seeds added one by one until a difference has a star would give it one by chance."""
+    win_rates = {"one": [50.0, 51.0, 52.0, 40.0], "other": [61.0, 63.0, 62.0, 80.0]}
+    for run in runs_of("own", read_table("own", folder), [], list(range(4))):
+        write_json(runner.path_of(run, tmp_path), result(run, win_rates[run.row][run.seed]))
+    text = write(folder, tmp_path)
+    assert "| Other | `other` | 62.0 [59.5, 64.5] | +11.0 [+8.5, +13.5] * |" in text
+    assert "own, other, seed 3 is left out: it is none of the table's seeds" in capsys.readouterr().out
+    (tmp_path / "own" / "one" / "seed2.json").unlink()
+    write(folder, tmp_path)
+    [comparison] = read_json(tmp_path / "own" / "table.json")["comparisons"]
+    assert comparison["seeds"] == [0, 1] and comparison["p"] is None
 
 
 def test_a_table_without_runs_says_not_run(folder, tmp_path):
@@ -315,6 +351,42 @@ def test_a_comparison_that_two_tables_have_counts_once_and_has_one_verdict(two_t
     assert own == second | {"rows": ["other", "one"], "difference": -second["difference"], "ci": [-end for end in second["ci"][::-1]]}
 
 
+def test_a_comparison_counts_before_it_is_run(two_tables, tmp_path):
+    """Else a star of today would go when other rows are run."""
+    tables = {"second": read_table("second", two_tables)}
+    tables["second"].primary = []
+    store(two_tables, tmp_path, {"one": [50.0, 51.0, 52.0], "other": [61.0, 63.0, 62.0]})
+    shutil.move(tmp_path / "own", tmp_path / "second")
+    verdicts = compare_all(tables, {"second": read_found("second", tables["second"], tmp_path)})
+    assert {tuple(sorted(rows)): (verdict["p"], verdict["p_holm"]) for rows, verdict in verdicts.items()} == {
+        ("one", "other"): (0.0027, 0.0055), ("other", "third"): (None, None)
+    }  # fmt: skip
+
+
+def test_tables_that_have_different_figures_of_the_same_run_are_refused_with_both_files(two_tables, tmp_path):
+    tables = {name: read_table(name, two_tables) for name in ("own", "second")}
+    for name, win_rate in (("own", 50.0), ("second", 49.0)):
+        [run] = runs_of(name, tables[name], ["one"], [1])
+        write_json(runner.path_of(run, tmp_path), result(run, win_rate))
+    with pytest.raises(UserError, match="own/one/seed1.json and second/one/seed1.json have different figures of the same run; delete one"):
+        write_tables(["own"], tables, tmp_path)
+
+
+def test_what_is_stored_has_its_rows_settings_and_the_same_figures_in_all_tables(capsys):
+    found = {name: read_found(name, read_table(name), ROOT / "results") for name in TABLES}
+    assert set(merged(found)["seeded_single_elimination"]) >= set(range(5)) and "left out" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("text", ['{"row": "one", "se', "", "null", "[]", '{"row": "one", "seed": 1}', None])
+def test_a_stored_file_that_is_none_is_named(folder, tmp_path, text):
+    """Half a file, another one, and another row's."""
+    [run] = runs_of("own", read_table("own", folder), ["other"], [1])
+    (tmp_path / "own" / "one").mkdir(parents=True)
+    (tmp_path / "own" / "one" / "seed1.json").write_text(json.dumps(result(run, 50.0)) if text is None else text, encoding="utf-8")
+    with pytest.raises(UserError, match="own/one/seed1.json is not what a finished run leaves there; delete it"):
+        write(folder, tmp_path)
+
+
 def test_a_new_run_of_one_table_renews_the_pages_of_another_that_it_concerns(two_tables, tmp_path, monkeypatch):
     monkeypatch.setattr("arenarl.tables.pages.draw", lambda *_: [])
     tables = {name: read_table(name, two_tables) for name in ("own", "second")}
@@ -323,12 +395,15 @@ def test_a_new_run_of_one_table_renews_the_pages_of_another_that_it_concerns(two
     write_tables(["own"], tables, tmp_path)
     before = read_json(pages[0])["comparisons"]
     assert before[0]["family"] == "primary" and not pages[1].is_file()
+    tables["second"].seeds = [0, 1, 2, 3]
     for row, win_rate in (("one", 51.0), ("other", 70.0)):
         [run] = runs_of("second", tables["second"], [row], [3])
         write_json(runner.path_of(run, tmp_path), result(run, win_rate))
-    write_tables(["second"], tables, tmp_path)
+    text = write_tables(["second"], tables, tmp_path)
     own, second = (read_json(page)["comparisons"][0] for page in pages)
-    assert own["p"] == second["p"] != before[0]["p"] and (own["seeds"], second["seeds"]) == ([0, 1, 2], [3])
+    assert own["p"] == second["p"] != before[0]["p"] and own["seeds"] == second["seeds"] == [0, 1, 2, 3]
+    assert own["difference"] == -second["difference"] == 13.0
+    assert "(4 seeds)" in (tmp_path / "own" / "README.md").read_text(encoding="utf-8") and "seeds)" not in text
     assert "claims name, here: `one` less `other`. All" in (tmp_path / "second" / "README.md").read_text(encoding="utf-8")
 
 
@@ -372,6 +447,18 @@ def test_a_run_that_fails_is_named_and_the_others_go_on(folder, tmp_path, monkey
     assert failures == [f"other, seed {seed}: error: no luck ({tmp_path / 'other.txt'})" for seed in (0, 1)]
     assert sorted(asked) == ["one", "one", "other", "other"]
     assert runner.run_all([run for run in runs if run.row == "one"], tmp_path / "results", 2) == [] and len(asked) == 4
+
+
+def test_a_figure_that_evaluation_does_not_have_is_named_with_those_it_has(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(runner, "_call", lambda *_: None)
+    monkeypatch.chdir(tmp_path)
+    table = read_table("own", folder)
+    table.figure = "succes"
+    [run] = runs_of("own", table, ["one"], [0])
+    figures = {"win_rate": {"mean": 50.0}, "success": {"mean": 60.0}}
+    write_json(run.loaded.results_dir / "summary.json", {"rl": {"sampled": figures}})
+    monkeypatch.setattr(runner, "_cold_start", lambda *_: None)
+    assert runner.run_all([run], tmp_path / "results", workers=1) == ["one, seed 0: evaluation has no figure succes; it has win_rate, success"]
 
 
 def test_a_cold_start_that_fails_is_named_once_and_ends_the_rows_of_its_seed(folder, tmp_path, monkeypatch):
@@ -479,6 +566,33 @@ def test_a_changed_key_is_part_of_the_settings_and_a_folder_is_not():
     assert "name" not in run.settings and "results" not in run.settings
     assert dict(tables._changed({"a": {"b": 1, "c": 2}, "d": 3}, {"a": {"b": 1, "c": 0}, "d": 4})) == {"a.c": 2, "d": 3}
     assert quick.settings["rl.steps"] == 4
+
+
+def test_an_sft_of_other_settings_than_the_rows_own_is_part_of_the_settings(folder):
+    """Else a table with a cold start of its own takes over what was run from another."""
+    text = (folder / "own.yaml").read_text(encoding="utf-8").replace("configs/quickstart.yaml\nseeds", "configs/cold.yaml\nseeds")
+    keys = "data: {sft_size: 100}\nrl: {steps: 7}\nrollout: {max_turns: 3}\n"  # SFT reads the first
+    (folder / "cold.yaml").write_text(f"base: {ROOT}/configs/quickstart.yaml\n{keys}", encoding="utf-8")
+    (folder / "other.yaml").write_text(text.replace("configs/cold.yaml", str(folder / "cold.yaml")), encoding="utf-8")
+    [own], [other] = (runs_of(name, read_table(name, folder), ["other"], [0]) for name in ("own", "other"))
+    assert other.settings == own.settings | {"cold_start.data.sft_size": 100}
+
+
+def test_a_table_of_ones_own_has_folders_of_its_own(folder):
+    assert [str(run.loaded.run_dir) for run in runs_of("own", read_table("own", folder), ["other"], [0])] == ["runs/tables/own/other"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["table2", "table3", "--row", "nonsense"], "none of table2, table3 has a row nonsense"),
+        (["table3", "--row", "gpt_4o"], "row gpt_4o has only the paper's figures; there is nothing to run"),
+    ],
+)
+def test_a_row_that_no_named_table_can_run_is_refused(arguments, message, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["tables", *arguments])
+    with pytest.raises(UserError, match=message):
+        main()
 
 
 def test_a_tables_keys_change_its_bases_one_by_one_and_a_rows_those_of_its_table():

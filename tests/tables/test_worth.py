@@ -11,21 +11,32 @@ def table():
     return read_table("noise_strength")
 
 
-def summary_of(table, leave_out=()):
-    """ArenaRL is before any scores by ten points for each multiple of the noise, beyond chance from 2 on; all others are level."""
-    comparisons = [
-        {"rows": list(pair), "difference": 10 * (table.rows[pair[0]].at if table.rows[pair[0]].series == "ArenaRL" else 0)} for pair in table.pairs
-    ]
-    kept = [one | {"is_beyond_chance": one["difference"] >= 20} for one in comparisons if tuple(one["rows"]) not in leave_out]
-    return {"comparisons": kept, "rows": [{"seeds": [0, 1, 2]}, {"seeds": [0, 1]}]}
+def summary_of(table, leads, unfinished=()):
+    """`leads`: series -> by the noise how far ArenaRL is before these scores, or `balanced` before two; four points or more are beyond chance."""
+    place = {name: (row.series, row.at) for name, row in table.rows.items()}
+    comparisons = []
+    for pair in table.pairs:
+        (who, at), (scores, _) = (place[row] for row in pair)
+        lead = leads.get(scores if who == "ArenaRL" else who, {}).get(at, 0.0)
+        verdict = {"is_beyond_chance": abs(lead) >= 4, "p": None if pair in unfinished else 0.5}
+        comparisons.append({"rows": list(pair), "seeds": [0, 1, 2, 3, 4], "difference": lead} | verdict)
+    calls = {"one score": 2500, "two scores": 5000, "ArenaRL": 3125}
+    rows = [{"row": name, "seeds": [0], "judge_calls": calls.get(series, 10**6)} for name, (series, _) in place.items()]
+    return {"comparisons": comparisons, "rows": rows}
 
 
-def test_it_has_the_lead_over_one_score_and_over_two_at_each_strength(table):
-    text = worth_sentence(table, summary_of(table))
-    assert "noise at 0, 1, 2 and 3 times" in text and "one score a trajectory +0.0, +10.0, +20.0 * and +30.0 * points" in text
-    assert "at 1, 2 and 3 times" in text and "more calls, +10.0, +20.0 * and +30.0 *" in text and "2 seeds, **simulated**" in text
+def test_it_says_where_arenarl_is_ahead_behind_and_neither_and_at_how_many_calls(table):
+    leads = {"one score": {0: -4.5, 1: 1.2, 2: 4.0, 3: 6.1}, "two scores": {1: -0.04, 2: 0.5, 3: 3.0}, "balanced (ours)": {1: -5, 2: 0.3, 3: 4.4}}
+    assert worth_sentence(table, summary_of(table, leads)) == (
+        "Win rates by the judge's noise, as a multiple of the spread within a group: against one score a trajectory, for 0.8 times its judge calls, "
+        "ArenaRL is ahead beyond chance at 2 and 3 (+4.0 and +6.1), is behind beyond chance at 0 (-4.5) and cannot be told apart at 1 (+1.2); "
+        "against two scores, for 1.6 times its calls, it cannot be told apart at 1, 2 and 3 (+0.0, +0.5 and +3.0); against these, "
+        "`balanced` is ahead beyond chance at 3 (+4.4), is behind beyond chance at 1 (-5.0) and cannot be told apart at 2 (+0.3) "
+        "(`./reproduce.sh noise_strength`, 5 seeds, **simulated**)."
+    )
 
 
 @pytest.mark.parametrize("pair", [("tournament_noise_3", "pointwise_twice_noise_3"), ("seeded_single_elimination", "pointwise_anchor")])
-def test_until_all_of_its_rows_were_run_it_says_how_to(pair, table):
-    assert worth_sentence(table, summary_of(table, [pair])).endswith("makes a tournament worth its calls: `./reproduce.sh noise_strength`.")
+def test_until_all_of_its_rows_have_all_seeds_it_says_nothing(pair, table):
+    assert worth_sentence(table, summary_of(table, {}, [pair])) == ""
+    assert worth_sentence(table, summary_of(table, {}) | {"comparisons": []}) == ""

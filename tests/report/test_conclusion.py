@@ -1,0 +1,14 @@
+"""What a run's last lines say of its figures."""
+
+import pytest
+
+from arenarl.report.conclusion import meaning
+
+WINS = {"mean": 50.0, "ci": [48.0, 52.0]}
+
+
+@pytest.mark.parametrize(("cases", "curves"), [(400, {}), (1600, {"pass_at_k": {"win": [WINS] * 4}}), (1598, {"pass_at_k": {"win": [WINS] * 4}})])
+def test_it_counts_queries_not_samples_of_them(cases, curves):
+    """Attempts that a tool's crash ended are no cases."""
+    summary = {name: {"sampled": {"cases": cases, "win_rate": WINS} | curves} for name in ("sft", "rl")} | {"judge": "simulated"}
+    assert "One seed, 400 test queries, and the judge is simulated" in meaning(summary)[1]
