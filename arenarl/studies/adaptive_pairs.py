@@ -172,7 +172,7 @@ def markdown_table(summary: dict[str, Any]) -> str:
     names = {"tau_b": "tau-b", "tau": "ties half right"}
     heads = [f"{kind} {strength:g}, {names[tau]}" for tau in names for kind, strength in MODELS]
     lines = [[name, *(_format(found[name, kind][tau]) for tau in names for kind, _ in MODELS)] for name in METHODS]
-    return markdown.table(["4N-4 calls, less round robin by wins", *heads], lines)
+    return markdown.table(["4N-4 calls, minus round robin by wins", *heads], lines)
 
 
 def _format(figure: dict[str, Any]) -> str:

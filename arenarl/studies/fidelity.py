@@ -145,10 +145,10 @@ def markdown_differences(summary: dict[str, Any]) -> str:
     for a, b in dict.fromkeys((row["a"], row["b"]) for row in summary["paired"]):
         rows = [row for row in summary["paired"] if (row["a"], row["b"]) == (a, b)]
         cells = [f"{row['difference']:+.3f} [{row['ci'][0]:+.3f}, {row['ci'][1]:+.3f}]" for row in rows]
-        lines.append([f"{a} less {b}", *cells])
+        lines.append([f"{a} minus {b}", *cells])
     reach = [f"{row['matches']} of {row['of']}" for row in summary["reach"]]
     lines.append(["matches with which `balanced` comes within .02 of round robin by wins", *reach])
-    return markdown.table(["tau of … less tau of …", *heads], lines)
+    return markdown.table(["tau of … minus tau of …", *heads], lines)
 
 
 def draw(summary: dict[str, Any]) -> Figure:

@@ -20,7 +20,7 @@ from arenarl.studies import adaptive_pairs, bench_mcp, bench_worlds, data_pipeli
 from arenarl.system.atomic_files import read_json
 from arenarl.system.errors import guarded
 from arenarl.tables.config_keys import config_tables
-from arenarl.tables.pages import method_table, short_table, some_rows
+from arenarl.tables.pages import method_table, short_table, some_rows, told_apart
 from arenarl.tables.power import power_table
 from arenarl.tables.rows import FOLDER, TABLES, read_table
 from arenarl.tables.worth import worth_sentence
@@ -78,9 +78,9 @@ def quickstart_ending(results: Path) -> str:
 
 
 def methods(results: Path) -> str:
-    """A line a method: Table 3, small."""
+    """A line a method: Table 3, small; and what it says."""
     table, summary = read_table("table3", FOLDER), read_json(results / "table3" / "table.json")
-    return f"{method_table(table, summary)}\n\n{len(table.seeds)} seeds a row." if summary else "not run"
+    return f"{method_table(table, summary)}\n\n{told_apart(table, summary)}" if summary else "not run"
 
 
 def worth(results: Path) -> str:

@@ -50,7 +50,24 @@ def method_table(table: Table, summary: dict[str, Any]) -> str:
         for row in _run_rows(table, summary)
         if set(table.seeds) <= set(row["seeds"])
     ]
-    return markdown.table(["method", heading(table.figure), _less(table), heading("quality"), "judge calls"], lines)
+    return markdown.table(["method", heading(table.figure), _minus(table), heading("quality"), "judge calls"], lines)
+
+
+def told_apart(table: Table, summary: dict[str, Any]) -> str:
+    """What `method_table` says, in sentences: from which rows the reference differs beyond chance; and what the paper has."""
+    labels = {row["row"]: row["label"] for row in summary["rows"]}
+    found: dict[str, list[str]] = {"ahead of": [], "behind": [], "not": []}
+    for figures in summary["comparisons"]:
+        row, other = figures["rows"]
+        if other == table.reference and set(table.seeds) <= set(figures["seeds"]):
+            found["not" if not figures["is_beyond_chance"] else "ahead of" if figures["difference"] < 0 else "behind"].append(labels[row])
+    papers = {row["row"]: row["paper"] for row in _run_rows(table, summary) if row["paper"]}
+    told = [f"{where} {' and '.join(rows)}" for where, rows in found.items() if rows and where != "not"]
+    return (
+        f"{len(table.seeds)} seeds a row. Beyond chance {labels[table.reference]} is {' and '.join(told) or 'neither ahead of nor behind any row'}; "
+        f"from the other {len(found['not'])} these seeds do not tell it apart. "
+        f"In the paper: {'; '.join(f'{labels[name]} {_paper(figures)[-1]}' for name, figures in papers.items())}."
+    )
 
 
 def some_rows(table: Table, summary: dict[str, Any], names: Sequence[str]) -> str:
@@ -62,13 +79,13 @@ def some_rows(table: Table, summary: dict[str, Any], names: Sequence[str]) -> st
         for row in summary["rows"]
         if row["row"] in names
     ]
-    return markdown.table(["method", "row", heading(table.figure), _less(table), heading("quality"), "judge calls", "seeds"], lines)
+    return markdown.table(["method", "row", heading(table.figure), _minus(table), heading("quality"), "judge calls", "seeds"], lines)
 
 
 def short_table(table: Table, summary: dict[str, Any]) -> str:
     """What docs/results.md shows: a row's figure, its difference from the reference, what it cost, and the paper's figure."""
     extras = [figure for figure in _columns(summary, "figures") if figure.startswith(EXTRAS)]
-    head = ["method", "row", heading(table.figure), *([_less(table)] if table.compare_with_reference else []), *map(heading, extras)]
+    head = ["method", "row", heading(table.figure), *([_minus(table)] if table.compare_with_reference else []), *map(heading, extras)]
     head += [heading("quality"), "judge calls", "seeds"]
     head += [f"paper, {table.paper_columns[-1]}"] if table.paper_columns else []
     differences = _from_reference(table, summary)
@@ -140,7 +157,7 @@ def _primary(summary: dict[str, Any]) -> str:
     for figures in summary["comparisons"]:
         if figures["family"] == "primary":
             rows.setdefault(figures["rows"][1], []).append(f"`{figures['rows'][0]}`")
-    return "; ".join(f"{', '.join(ones)} less `{other}`" for other, ones in rows.items()) or "none"
+    return "; ".join(f"{', '.join(ones)} minus `{other}`" for other, ones in rows.items()) or "none"
 
 
 def _columns(summary: dict[str, Any], kind: str) -> list[str]:
@@ -161,14 +178,14 @@ def _from_reference(table: Table, summary: dict[str, Any]) -> dict[str, str]:
 def _pairs_table(table: Table, summary: dict[str, Any]) -> list[str]:
     """The comparisons that are not with the reference, if there are any."""
     pairs = [figures for figures in summary["comparisons"] if tuple(figures["rows"]) in {tuple(pair) for pair in table.comparisons}]
-    lines = [[" less ".join(table.rows[row].label for row in figures["rows"]), _difference(table, figures)] for figures in pairs]
+    lines = [[" minus ".join(table.rows[row].label for row in figures["rows"]), _difference(table, figures)] for figures in pairs]
     return [markdown.table(["compared", heading(table.figure)], lines)] if lines else []
 
 
 def _replication_table(table: Table, summary: dict[str, Any]) -> list[str]:
     """Each comparison over the first seeds and over the later ones, if some have both."""
     lines = [
-        [" less ".join(table.rows[row].label for row in figures["rows"]), *(_interval(figures[half]) for half in ("first", "later"))]
+        [" minus ".join(table.rows[row].label for row in figures["rows"]), *(_interval(figures[half]) for half in ("first", "later"))]
         for figures in summary["comparisons"]
         if "later" in figures
     ]
@@ -183,8 +200,8 @@ def _signals_table(summary: dict[str, Any]) -> list[str]:
     return [markdown.table(["groups of", "step", *steps[0][1]["told"]], lines)] if steps else []
 
 
-def _less(table: Table) -> str:
-    return f"less {table.rows[table.reference].label}"
+def _minus(table: Table) -> str:
+    return f"minus {table.rows[table.reference].label}"
 
 
 def _calls(row: dict[str, Any]) -> str:

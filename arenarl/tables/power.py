@@ -64,4 +64,4 @@ def _differences(seeds_of: Found, pair: tuple[str, str]) -> list[float]:
 
 def _compared(table: Table, pair: frozenset[str]) -> str:
     one, other = next(one for one in table.pairs if frozenset(one) == pair)
-    return f"{table.rows[one].label} less {table.rows[other].label}"
+    return f"{table.rows[one].label} minus {table.rows[other].label}"

@@ -177,7 +177,7 @@ def test_a_table_may_compare_by_another_figure_which_is_a_family_of_its_own(fold
             extra = {"success": success[run.row][run.seed], "greedy_success": 70.0, "pass_at_4": 90.0} if name == "second" else {}
             write_json(runner.path_of(run, tmp_path), found | {"figures": found["figures"] | extra})
     text = write_tables(["second"], tables, tmp_path)
-    head = "| method | row | success % | less One | greedy: success % | pass@4 % | quality 0-10 | judge calls | seeds | paper, mean |"
+    head = "| method | row | success % | minus One | greedy: success % | pass@4 % | quality 0-10 | judge calls | seeds | paper, mean |"
     assert head in text and "| Other | `there` | 62.0 [59.5, 64.5] | +11.0 [+8.5, +13.5] * | 70.0 [70.0, 70.0] | 90.0 [90.0, 90.0] | 41.0" in text
     [comparison] = read_json(tmp_path / "second" / "table.json")["comparisons"]
     assert comparison["p"] == comparison["p_holm"] == 0.0027  # the other table's is none of this family
@@ -237,7 +237,7 @@ def test_seeds_that_were_run_after_the_first_five_are_shown_as_a_replication(fol
         write_json(runner.path_of(run, tmp_path), result(run, {"one": 50.0, "other": (51.0, 52.0, 53.0, 52.0, 52.0, 51.5, 50.5)[run.seed]}[run.row]))
     text = write(folder, tmp_path)
     page = (tmp_path / "own" / "README.md").read_text(encoding="utf-8")
-    assert "| seeds 0 to 4 | later seeds |" in page and "| Other less One | +2.0 [+1.1, +2.9] | +1.0 [-5.4, +7.4] |" in page
+    assert "| seeds 0 to 4 | later seeds |" in page and "| Other minus One | +2.0 [+1.1, +2.9] | +1.0 [-5.4, +7.4] |" in page
     assert "later seeds" not in text
     for path in tmp_path.rglob("seed[56].json"):
         path.unlink()
@@ -404,7 +404,7 @@ def test_a_new_run_of_one_table_renews_the_pages_of_another_that_it_concerns(two
     assert own["p"] == second["p"] != before[0]["p"] and own["seeds"] == second["seeds"] == [0, 1, 2, 3]
     assert own["difference"] == -second["difference"] == 13.0
     assert "(4 seeds)" in (tmp_path / "own" / "README.md").read_text(encoding="utf-8") and "seeds)" not in text
-    assert "claims name, here: `one` less `other`. All" in (tmp_path / "second" / "README.md").read_text(encoding="utf-8")
+    assert "claims name, here: `one` minus `other`. All" in (tmp_path / "second" / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
