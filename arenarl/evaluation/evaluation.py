@@ -118,7 +118,19 @@ def judge_trajectories(
         pairs = zip(queries, trajectories, strict=True)
         return await asyncio.gather(*(_judge_case(query, trajectory, baselines.get(query.query_id), panel) for query, trajectory in pairs))
 
-    return asyncio.run(judge_all())
+    cases = asyncio.run(judge_all())
+    if judged := [case.outcomes for case in cases if case.calls]:
+        asked = np.where(np.isfinite(judged).any(axis=0), 0.0, math.nan)
+        for case in cases:
+            if case.score is None and not case.calls and not case.trajectory.is_void:
+                case.outcomes = lost(asked)
+    return cases
+
+
+def lost(outcomes: np.ndarray) -> np.ndarray:
+    """Those of a trajectory that loses unseen, by others or what it had: -1 but where a judge scores other dimensions and never this one."""
+    unknown = np.isnan(outcomes)
+    return np.where(unknown & ~unknown.all(axis=1, keepdims=True), math.nan, -1.0)
 
 
 async def _judge_case(query: Query, trajectory: Trajectory, baseline: Trajectory | None, panel: Panel) -> Case:
@@ -218,11 +230,19 @@ def figures_of(cases: Sequence[Case], resamples: int, seed: int) -> dict[str, An
         figures |= {"quality": mean_of(lambda case: case.quality), "quality_valid": mean_of(lambda case: case.quality, valid)}
     own = dict.fromkeys(name for case in cases for name in case.figures)
     figures |= {name: mean_of(lambda case, name=name: case.figures.get(name, math.nan)) for name in own}
+    if any(case.trajectory.meta.get("reward") is not None for case in cases):
+        figures["world_reward"] = mean_of(_world_reward)
     return figures | {
         "tool_calls": mean_of(lambda case: sum(len(turn.tool_calls) for turn in read_turns(case.trajectory.messages))),
         "policy_tokens": mean_of(lambda case: case.trajectory.policy_tokens),
         "answer_characters": mean_of(lambda case: len(case.trajectory.answer)),
     }
+
+
+def _world_reward(case: Case) -> float:
+    """As `reward.name: environment` has it: 0 where the world gave nothing, NaN where its `score` is None."""
+    reward = case.trajectory.meta.get("reward", 0.0)
+    return math.nan if reward is None else reward
 
 
 def _win_rate(cases: Sequence[Case], resamples: int, seed: int, shown: Any = np.s_[:]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from arenarl.evaluation import statistics
-from arenarl.evaluation.evaluation import Case, figures_of
+from arenarl.evaluation.evaluation import Case, figures_of, lost
 from arenarl.rollout.environment import Environment, trait
 from arenarl.system.errors import UserError
 
@@ -59,7 +59,7 @@ def within(case: Case, turns: int) -> Case:
     trajectory = replace(case.trajectory, messages=messages[: starts[turns]], stop_reason="max_turns")
     if case.score is not None:
         return replace(case, trajectory=trajectory, score=0.0)
-    return Case(case.query, trajectory, case.truth, np.full_like(case.outcomes, -1.0))
+    return Case(case.query, trajectory, case.truth, lost(case.outcomes))
 
 
 def pass_at_k(samples: Sequence[Sequence[Case]], resamples: int, seed: int) -> dict[str, list[dict[str, Any]]]:

@@ -18,13 +18,14 @@ EDGES = (0.0, 0.5, 0.8, 1.25, 2.0, inf)  # of the classes; 1.25 and 2 are as far
 def by_length(cases: Sequence[Case], baselines: Mapping[str, Trajectory], resamples: int, seed: int) -> dict[str, dict[str, Any]]:
     """Class of length, from the shortest -> the `share` of the valid answers that it has, in percent, their `win_rate` and, with a truth, `quality`.
 
-    Invalid trajectories have no answer, and are in no class; figures of a class without any are not there.
+    Invalid trajectories have no answer, and are in no class; figures of a class without any are not there. Empty where no baseline has an answer to
+    compare with, as in a world with a state.
     """
-    valid = [case for case in cases if case.trajectory.valid]
-    lengths = [len(case.trajectory.answer) / max(1, len(baselines[case.query.query_id].answer)) for case in valid]
+    valid = [case for case in cases if case.trajectory.valid and baselines[case.query.query_id].answer]
+    lengths = [len(case.trajectory.answer) / len(baselines[case.query.query_id].answer) for case in valid]
     strata, queries = [case.query.subtask for case in valid], [case.query.query_id for case in valid]
     classes = {}
-    for low, high in pairwise(EDGES):
+    for low, high in pairwise(EDGES) if valid else ():
         is_inside = [low <= length < high for length in lengths]
         members = [case for case, inside in zip(valid, is_inside, strict=True) if inside]
         figures = figures_of(members, resamples, seed) if members else {}

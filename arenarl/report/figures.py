@@ -56,6 +56,7 @@ PANELS = {  # of the learning curves: figure -> title; a figure without one goes
     "entity_recall": "entities found, closed questions, %",
     "facts_covered": "facts covered, open-ended queries, %",
     "length_of_asked": "length, % of what is asked",
+    "world_reward": "the world's reward",
 }
 
 
@@ -100,8 +101,9 @@ def learning_curves(curves: Sequence[list[dict[str, Any]]], judge: str) -> tuple
     """The curves during RL, one list of points a seed, all at the same steps; and what the bands are."""
     steps = [point["step"] for point in curves[0]]
     by_seed = [{point["step"]: point for point in points} for points in curves]
-    decodings = [decoding for decoding in ("sampled", "greedy") if f"eval/{decoding}/win_rate" in curves[0][0]]
-    names = [key.rpartition("/")[2] for key in curves[0][0] if key.startswith(f"eval/{decodings[0]}/")]
+    keys = dict.fromkeys(key for points in curves for point in points for key in point)  # not all points have all of them
+    decodings = [decoding for decoding in ("sampled", "greedy") if f"eval/{decoding}/win_rate" in keys]
+    names = [key.rpartition("/")[2] for key in keys if key.startswith(f"eval/{decodings[0]}/")]
     rows = math.ceil(len(names) / 3)
     figure = Figure(figsize=(9.5, 2.6 * rows), layout="constrained")
     panels = list(figure.subplots(rows, 3, sharex=True).flat)
@@ -110,7 +112,7 @@ def learning_curves(curves: Sequence[list[dict[str, Any]]], judge: str) -> tuple
     for axes, name in zip(panels, names, strict=False):
         for decoding, line in zip(decodings, LINES, strict=False):
             key = f"eval/{decoding}/{name}"
-            values = np.array([[_number(points[step][key]) for step in steps] for points in by_seed])
+            values = np.array([[_number(points[step].get(key)) for step in steps] for points in by_seed])
             bounds = (values.min(axis=0), values.max(axis=0)) if len(curves) > 1 else _interval(by_seed[0], steps, key)
             plot_band(axes, steps, values.mean(axis=0), bounds, label=decoding, **line)
         axes.set_title(PANELS[name].format(judge=judge) if name in PANELS else drawable(name))

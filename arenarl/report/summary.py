@@ -24,7 +24,9 @@ HEADS = {  # figure -> heading and unit
     "success": "success %",
     "subgoals": "subgoals %",
     "length_of_asked": "length % of asked",
+    "world_reward": "world's reward",
 }
+DIGITS = {"world_reward": 2}  # most worlds give at most 1
 PASSES = {"win": "beats the baseline", "constraints": "meets all constraints", "accuracy": "answers correctly"}  # what pass@k counts
 STAGES = ("data", "sft", "rl", "evaluate")
 
@@ -68,7 +70,7 @@ def print_table(summary: dict[str, Any]) -> None:
     """Checkpoints x decodings, each figure with its 95 % interval over test queries."""
     policies = {f"{name} {decoding}": figures for name in summary["checkpoints"] for decoding, figures in summary[name].items()}
     columns = columns_of(policies)
-    rows = [[name, *(format_figure(figures.get(figure)) for figure in columns)] for name, figures in policies.items()]
+    rows = [[name, *(format_figure(figures.get(figure), DIGITS.get(figure, 1)) for figure in columns)] for name, figures in policies.items()]
     _print_rows([["", *columns.values()], *rows])
     for rows in (turns_rows(policies), pass_rows(policies)):
         if rows:
@@ -82,7 +84,7 @@ def print_table(summary: dict[str, Any]) -> None:
         print(f"{crashes} trajectories were ended by a crash of a tool and count in no figure")
     if "watch" in summary:
         print(*watch_lines(summary["watch"]), sep="\n")
-    true = [name for name in columns if name not in ("win_rate", "score", "valid_rate", "tool_calls")]
+    true = [name for name in columns if name not in ("win_rate", "score", "valid_rate", "tool_calls", "world_reward")]
     names = [columns[name].split(" %")[0].split(" 0-10")[0] for name in true]
     noise_free = f"; {' and '.join(filter(None, (', '.join(names[:-1]), names[-1])))} are noise-free" if names else ""
     reference = f" over {summary['reference']}, which it scored by itself" if "reference" in summary else ""

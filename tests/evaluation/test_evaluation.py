@@ -81,3 +81,34 @@ def test_two_judges_of_nothing_but_invalid_trajectories_agree_on_nothing_and_the
     assert figures["judges_agree"]["agreement"] is None and figures["win_rate"]["mean"] == 0
     print_table({"judge": "simulated", "checkpoints": ["rl"], "rl": {"sampled": figures}})
     assert "on - (nothing that both judged) of the outcomes" in capsys.readouterr().out
+
+
+class Paths:
+    """Scores the first dimension alone: what is good there wins."""
+
+    async def compare(self, query, first, second, repeat=0):
+        return Verdict(tuple({RUBRIC.names[0]: float(one.meta["turns"])} for one in (first, second)), RUBRIC.total)
+
+
+def test_an_invalid_trajectory_does_not_lose_in_dimensions_that_a_judge_never_scores():
+    """Else the win rate would be the mean of 50 and of as many zeros as the judge leaves dimensions out."""
+    cases = [case(number, number % 2 == 0, np.ones((1, DIMENSIONS))) for number in range(10)]
+    trajectories = [replace(one.trajectory, meta={"turns": 2}) for one in cases]
+    baselines = {one.query.query_id: one.trajectory for one in cases}
+    judged = judge_trajectories([one.query for one in cases], trajectories, baselines, Panel([Paths()], None))
+    assert summarize(judged, 0, 0)["win_rate"]["mean"] == 50 and summarize(judged, 0, 0)["missing_verdicts"] == 0
+    cut = [within(one, 0) for one in judged]
+    assert [np.isfinite(one.outcomes).sum() for one in cut] == [1] * 10 and summarize(cut, 0, 0)["win_rate"]["mean"] == 0
+
+
+def test_the_worlds_reward_is_reported_where_a_world_gave_any_as_training_counts_it(capsys):
+    cases = [case(number, True, np.ones((1, DIMENSIONS))) for number in range(5)]
+    assert "world_reward" not in summarize(cases, 0, 0)
+    for one, meta in zip(cases, ({"reward": 1.0}, {"reward": 0.25}, {}, {"reward": None}, {"reward": 9.0}), strict=True):
+        one.trajectory.meta |= meta
+    cases[4].trajectory.stop_reason = "tool_crash"
+    figures = summarize(cases, 50, 0)
+    assert figures["world_reward"]["mean"] == pytest.approx((1 + 0.25 + 0) / 3, abs=1e-4) and None not in figures["world_reward"]["ci"]
+    print_table({"judge": "some", "checkpoints": ["a"], "a": {"sampled": figures}})
+    told = capsys.readouterr().out
+    assert "world's reward" in told and "  0.42 [" in told and "noise-free" not in told

@@ -46,3 +46,12 @@ def test_a_class_without_answers_has_no_figures_and_no_answers_have_no_shares():
     assert [name for name, one in classes.items() if "win_rate" in one] == ["0.8 to 1.25"]
     assert sum(one["share"]["mean"] for one in classes.values()) == pytest.approx(100)
     assert all(one["share"]["mean"] is None for one in classes_of([case(0, 20, 1.0, "no_answer")]).values())
+
+
+def test_where_no_baseline_has_an_answer_there_is_nothing_to_compare():
+    """A world with a state asks for none: no trajectory is shorter than another."""
+    cases = [case(number, 20, 1.0, "done") for number in range(3)]
+    played = {one.query.query_id: Trajectory(one.query.query_id, [{"role": "tool", "content": "It opens."}], "done") for one in cases}
+    assert by_length(cases, played, 50, 0) == {}
+    answered = {**played, "0": Trajectory("0", cases[0].trajectory.messages, "answer")}
+    assert {name: one["share"]["mean"] for name, one in by_length(cases, answered, 50, 0).items()}["0.8 to 1.25"] == 100

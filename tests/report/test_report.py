@@ -27,7 +27,7 @@ from arenarl.evaluation.playoffs import play_offs
 from arenarl.judges.embedded import EmbeddedJudge
 from arenarl.judges.judge import cached_examiner
 from arenarl.report.__main__ import folders_of
-from arenarl.report.figures import LINES, draw_figures, length_panels
+from arenarl.report.figures import LINES, draw_figures, learning_curves, length_panels
 from arenarl.report.page import write_page
 from arenarl.report.page.data import pack, training_items
 from arenarl.report.provenance import provenance
@@ -481,3 +481,11 @@ def test_500_queries_of_8_trajectories_stay_smooth(opened, run, tmp_path):
     assert milliseconds < 5000  # far above what it takes: it would be minutes if every query were laid out at each key
     opened.press("j")
     opened.wait("document.querySelector('.standings')")
+
+
+def test_curves_have_a_figure_that_not_every_point_has():
+    """A world that has rewarded nobody yet, or decodings that were changed when the run went on."""
+    points = [{"step": step, "eval/sampled/win_rate": 50.0, "ci": {}} for step in (0, 10)]
+    points[1] |= {"eval/sampled/world_reward": 0.5}
+    figure, _ = learning_curves([points], "simulated judge")
+    assert [axes.get_title(loc="left") or axes.get_title() for axes in figure.axes][1] == "the world's reward"

@@ -22,10 +22,11 @@ from arenarl.evaluation import evaluation, statistics
 from arenarl.judges.embedded import EmbeddedJudge
 from arenarl.llm.client import Usage
 from arenarl.plan.estimate import most_calls
+from arenarl.report.summary import HEADS
 from arenarl.rollout.environment import step
 from arenarl.rollout.parity import Parity
 from arenarl.system.errors import UserError
-from arenarl.tables.documents import GENERATED, TRAVEL
+from arenarl.tables.documents import GENERATED
 from arenarl.tables.rows import TABLES
 from arenarl.tournament.play import run_tournament
 from arenarl.training.outcome import GroupOutcome
@@ -124,7 +125,7 @@ def test_every_logged_metric_is_explained():
     assert {"judge/tie_rate", "judge/flip_rate"} < names
     arena = arena_of(Config(rollout=RolloutConfig(group_size=2)), None)
     arena.learn(2, [outcome.scored_calls])
-    names |= set(arena.judge_metrics()) | set(TRAVEL)
+    names |= set(arena.judge_metrics()) | set(HEADS)
     names |= set(watch_metrics([], Usage()))
     names |= set(Parity(0.0, 0.0, 1.0).metrics)
     ours = ("training/trl_adapter.py", "training/trainer_hooks.py", "training/bookkeeping.py")
@@ -272,3 +273,10 @@ def test_the_generated_parts_are_what_results_and_schema_render(document, marker
     written = DOCUMENTS[document].split(f"<!-- {marker} -->\n")[1].split(f"<!-- /{marker} -->")[0]
     render = GENERATED[document][marker]
     assert written == render(committed_results) + "\n" or written == render(ROOT / "results") + "\n"
+
+
+@pytest.mark.parametrize(("document", "marker"), [(document, marker) for document, parts in GENERATED.items() for marker in parts])
+def test_a_part_whose_results_are_not_there_is_no_traceback(document, marker, tmp_path):
+    text = GENERATED[document][marker](tmp_path)
+    if marker in ("quickstart", "fidelity", "noise_grid", "data_pipeline"):
+        assert text.strip() == "not run"

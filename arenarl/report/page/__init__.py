@@ -18,7 +18,7 @@ import yaml
 
 from arenarl.report.figures import draw_figures
 from arenarl.report.page.data import compressed, evaluated_items, pack, sample_name, training_items
-from arenarl.report.summary import columns_of, pass_rows, turns_rows
+from arenarl.report.summary import DIGITS, columns_of, pass_rows, turns_rows
 from arenarl.system.atomic_files import read_json, write_text
 from arenarl.system.errors import UserError
 from arenarl.system.strict_json import to_json
@@ -104,9 +104,10 @@ def _summary(summary: dict[str, Any], figures: dict[str, Path], evaluation: Path
     }
     parts = [
         "<h2>Results</h2>",
-        _table(f"Win rate against {summary.get('reference', 'the stored baseline')} by the {judge}; the rest is noise-free. "
-               "[95 % over test queries], one seed.",
-               ["", *columns.values()], [[name, *(_cell(values.get(figure)) for figure in columns)] for name, values in policies]),  # fmt: skip
+        _table(f"Win rate against {summary.get('reference', 'the stored baseline')}{', and score,' if 'score' in columns else ''} by the {judge}; "
+               f"{'the reward is of the world; ' if 'world_reward' in columns else ''}the rest is noise-free. [95 % over test queries], one seed.",
+               ["", *columns.values()],
+               [[name, *(_cell(values.get(figure), DIGITS.get(figure, 1)) for figure in columns)] for name, values in policies]),  # fmt: skip
         *(_table(caption, rows[0], rows[1:]) for caption, rows in scaling.items() if rows),
         *(_figure(caption, path) for caption, path in figures.items()),
         "<h2>By subtask</h2>",
@@ -123,11 +124,11 @@ def _summary(summary: dict[str, Any], figures: dict[str, Path], evaluation: Path
     return "\n".join(parts)
 
 
-def _cell(figure: dict[str, Any] | None) -> str:
+def _cell(figure: dict[str, Any] | None, digits: int = 1) -> str:
     if figure is None or figure["mean"] is None:
         return "–"
     low, high = figure["ci"]
-    return f"{figure['mean']:.1f}" + ("" if low is None else f'<span class="interval">[{low:.1f}, {high:.1f}]</span>')
+    return f"{figure['mean']:.{digits}f}" + ("" if low is None else f'<span class="interval">[{low:.{digits}f}, {high:.{digits}f}]</span>')
 
 
 def _table(caption: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
