@@ -69,6 +69,8 @@ WRITING_ROWS = {
 def quickstart_ending(results: Path) -> str:
     """The last lines that `./reproduce.sh quickstart` prints, from its summary."""
     summary, printed = read_json(results / "quickstart" / "summary.json"), io.StringIO()
+    if not summary:
+        return "    not run"
     with redirect_stdout(printed):
         print_table(summary)
         print("written: results/quickstart/summary.json, trajectories in runs/quickstart/evaluate")
@@ -122,7 +124,8 @@ def data_quality_table(results: Path) -> str:
 
 def data_pipeline_tables(results: Path) -> str:
     """What inspection finds."""
-    return data_pipeline.tables(read_json(results / "data_pipeline.json"))
+    found = read_json(results / "data_pipeline.json")
+    return data_pipeline.tables(found) if found else "not run"
 
 
 def real_model_table(results: Path) -> str:
@@ -133,12 +136,13 @@ def real_model_table(results: Path) -> str:
 def fidelity_tables(results: Path) -> str:
     """How true each topology's ranking is."""
     summary = read_json(results / "ranking_fidelity" / "summary.json")
-    return fidelity.markdown_table(summary) + "\n\n" + fidelity.markdown_differences(summary)
+    return f"{fidelity.markdown_table(summary)}\n\n{fidelity.markdown_differences(summary)}" if summary else "not run"
 
 
 def noise_grid_table(results: Path) -> str:
     """Tournaments against as many pointwise calls."""
-    return noise_grid.markdown_table(read_json(results / "ranking_fidelity" / "grid.json"))
+    grid = read_json(results / "ranking_fidelity" / "grid.json")
+    return noise_grid.markdown_table(grid) if grid else "not run"
 
 
 def adaptive_table(results: Path) -> str:
