@@ -121,7 +121,7 @@ def _train_and_evaluate(run: Run, cold_start: Future[None]) -> dict[str, Any]:
         "figures": {name: figures[name]["mean"] for name in shown_figures(figures)}
         | ({f"greedy_{run.figure}": greedy[run.figure]["mean"]} if greedy else {})
         | {f"pass_at_{k}": at_k["mean"] for k, at_k in enumerate(figures.get("pass_at_k", {}).get(run.figure, []), start=1) if k > 1},
-        "by_subtask": {subtask: found[run.figure]["mean"] for subtask, found in figures["by_subtask"].items()},
+        "by_subtask": {subtask: found[run.figure]["mean"] for subtask, found in figures["by_subtask"].items() if run.figure in found},
         "judge_calls": round(sum(step["judge/calls_per_group"] for step in steps) * config.rl.groups),
         "curve": [{name: value for name, value in point.items() if name != "ci"} for point in read_jsonl(curve)] if curve.is_file() else [],
         "seconds": summary["seconds"],

@@ -7,8 +7,10 @@ primary ones, those that the papers' claims name, and the others. So a compariso
 """
 
 import json
+import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -42,7 +44,7 @@ def read_found(name: str, table: Table, results: Path, folder: str = "tables", q
             if why := _left_out(run, table, settings.get((row, run["seed"]), {})):
                 say(f"{name}, {row}, seed {run['seed']} is left out: it {why}")
             else:
-                found[row][run["seed"]] = run
+                found[row][run["seed"]] = run if _has_subtasks_of(table.figure, run) else run | {"by_subtask": {}}
     return found
 
 
@@ -53,6 +55,12 @@ def _left_out(run: dict[str, Any], table: Table, settings: dict[str, Any]) -> st
     if run["settings"] != settings:
         return _other_settings(run["settings"], settings)
     return None if table.figure in run["figures"] else f"has no figure {table.figure}"
+
+
+def _has_subtasks_of(figure: str, run: dict[str, Any]) -> bool:
+    """Whether `by_subtask` is of this figure, which is its mean: a run that a table of another figure made has that one's."""
+    known = [value for value in run["by_subtask"].values() if value is not None]
+    return bool(known) and math.isclose(fmean(known), run["figures"][figure], abs_tol=1e-3)  # both are rounded
 
 
 def _other_settings(stored: dict[str, Any], now: dict[str, Any]) -> str:
@@ -85,6 +93,11 @@ def _subtasks(table: Table, runs: Iterable[dict[str, Any]]) -> Sequence[str]:
 
 def _row_figures(name: str, row: Row, table: Table, subtasks: Sequence[str], seeds: Seeds) -> dict[str, Any]:
     runs = list(seeds.values())
+
+    def means(kind: str, names: Iterable[str]) -> dict[str, Any]:
+        """Of what all runs have: a figure that evaluation came to have later, earlier ones lack."""
+        return {name: mean_over_seeds([run[kind][name] for run in runs]) for name in names if all(run[kind].get(name) is not None for run in runs)}
+
     values = [run["figures"][table.figure] for run in runs]
     none = {"mean": None, "ci": [None, None], "prediction": [None, None]}
     return {
@@ -97,8 +110,8 @@ def _row_figures(name: str, row: Row, table: Table, subtasks: Sequence[str], see
         "judge_calls": round(sum(run["judge_calls"] for run in runs) / len(runs)) if runs else None,
         "seconds": round(sum(run["seconds"]["total"] for run in runs) / len(runs), 1) if runs else None,
         "paper": dict(zip(table.paper_columns, row.paper, strict=True)) if row.paper else None,
-        "figures": {figure: mean_over_seeds([run["figures"][figure] for run in runs]) for figure in runs[0]["figures"]} if runs else {},
-        "by_subtask": {subtask: mean_over_seeds([run["by_subtask"][subtask] for run in runs]) for subtask in subtasks} if runs else {},
+        "figures": means("figures", runs[0]["figures"]) if runs else {},
+        "by_subtask": means("by_subtask", subtasks) if runs else {},
         "curve": _curve_points(runs, table),
         "discrimination": _mean_signals([run["discrimination"] for run in runs]) if runs and table.measure == "discrimination" else [],
     }
@@ -192,7 +205,8 @@ def compare_with_stored(name: str, again: Path, stored: Path, figure: str = "win
         if earlier and earlier["settings"] != run["settings"]:
             lines.append(f"{line}, not compared: what is stored {_other_settings(earlier['settings'], run['settings'])}")
         elif earlier:
-            same = "all figures are the same" if earlier["figures"] == run["figures"] else f"different{_other_cpu(earlier, run)}"
+            both = [{name: one["figures"][name] for name in earlier["figures"].keys() & run["figures"]} for one in (earlier, run)]
+            same = "all figures are the same" if both[0] == both[1] else f"different{_other_cpu(earlier, run)}"
             lines.append(f"{line}, stored {earlier['figures'][figure]:.4f}: {same}")
         elif (bounds := rows.get(run["row"], {}).get("prediction")) and bounds[0] is not None:
             inside = bounds[0] <= run["figures"][figure] <= bounds[1]

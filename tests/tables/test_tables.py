@@ -275,6 +275,28 @@ def test_a_finished_row_is_not_run_again_whichever_table_it_was_run_for(folder, 
     assert runner.finished(run, tmp_path) is None
 
 
+def test_a_row_taken_over_from_a_table_of_another_figure_has_no_subtasks_of_that_one(folder, tmp_path):
+    path = folder / "own.yaml"
+    path.write_text(path.read_text(encoding="utf-8") + "figure: quality\n", encoding="utf-8")
+    run, *_ = runs_of("own", read_table("own", folder), ["one"], [0])
+    stored = result(run, 50.0)
+    write_json(tmp_path / "another" / run.row / "seed0.json", stored | {"figures": stored["figures"] | {"quality": 5.0}})  # by_subtask: win rates
+    assert runner.finished(run, tmp_path)["figures"]["quality"] == 5.0
+    write(folder, tmp_path)
+    one, *_ = read_json(tmp_path / "own" / "table.json")["rows"]
+    assert one["mean"] == 5.0 and one["by_subtask"] == {}
+
+
+def test_a_figure_that_only_later_runs_have_is_no_mean_over_the_seeds(folder, tmp_path):
+    for run in store(folder, tmp_path, {"one": [50.0, 51.0, 52.0], "other": []}):
+        if (run.row, run.seed) in (("one", 0), ("one", 1)):
+            stored = result(run, 50.0 + run.seed)
+            write_json(runner.path_of(run, tmp_path), stored | {"figures": stored["figures"] | {"world_reward": 0.5}})
+    write(folder, tmp_path)
+    one, *_ = read_json(tmp_path / "own" / "table.json")["rows"]
+    assert len(one["seeds"]) == 3 and "world_reward" not in one["figures"] and one["figures"]["quality"]["mean"] == 51.0
+
+
 def test_fig1_shows_the_signals_of_each_step_as_means_over_seeds(folder, tmp_path):
     path = folder / "own.yaml"
     path.write_text(path.read_text(encoding="utf-8") + "measure: discrimination\n", encoding="utf-8")
