@@ -55,6 +55,8 @@ READ_BY = {  # a key that only some runs read -> the key that decides it, and it
     "rollout.server_sync": ("rollout.backend", {"vllm_server"}),
 }
 
+_OF_SUMMARY = {"run", "seed", "judge", "seconds", "peak_memory_gb", "checkpoints", "reference", "watch", "provenance"}  # keys beside the policies'
+
 
 def check(config: Config) -> None:
     """Refuse what no run can work with. What depends on the number of processes is checked by `check_groups`."""
@@ -211,6 +213,8 @@ def _check_policies(config: Config) -> None:
     for key, path in {"policy.model": config.policy.model, "rl.init": config.rl.init}.items():
         if path and path.endswith((".yaml", ".yml")):
             raise UserError(f"{key}={path}: a model behind an API cannot be trained, its weights are not here; evaluate it with evaluate.api")
+    if taken := sorted(_OF_SUMMARY & {*config.evaluate.checkpoints, *config.evaluate.api}):
+        raise UserError(f"evaluate: {taken[0]} is what summary.json calls something else; give what is evaluated another name")
     for name, path in config.evaluate.checkpoints.items():
         if path.endswith((".yaml", ".yml")):
             raise UserError(f"evaluate.checkpoints.{name}={path}: name a model behind an API as evaluate.api={{{name}: {{base: {path}}}}}")

@@ -102,7 +102,13 @@ def shape_of(policy: PolicyConfig) -> Shape:
 def _shape_in(folder: str) -> Shape:
     from transformers import AutoConfig  # only here: it takes seconds
 
-    return shape_from(AutoConfig.from_pretrained(folder))
+    config = AutoConfig.from_pretrained(folder)
+    if any(hasattr(config, name) for name in ("num_experts", "num_local_experts", "n_routed_experts")):
+        raise UserError(f"{folder} has experts; the arithmetic is for dense models")
+    try:
+        return shape_from(config)
+    except AttributeError as error:
+        raise UserError(f"{folder} is of a kind that the arithmetic is not for: {error}") from error
 
 
 def shape_from(config) -> Shape:

@@ -14,8 +14,8 @@ from arenarl.system.errors import UserError, guarded
 
 def meaning(summary: dict[str, Any]) -> list[str]:
     """One line for what RL changed, one for what the figures can bear."""
-    sampled = summary["rl"]["sampled"]
-    queries = math.ceil(sampled["cases"] / max(map(len, sampled.get("pass_at_k", {}).values()), default=1))  # pass@k has a k for each sample
+    figures = summary["rl"].get("sampled") or summary["rl"]["greedy"]
+    queries = math.ceil(figures["cases"] / max(map(len, figures.get("pass_at_k", {}).values()), default=1))  # pass@k has a k for each sample
     judge = "the judge is simulated" if summary["judge"] == "simulated" else "a language model judged"
     return [
         "RL after SFT: " + "; ".join(f"{decoding} {_change(summary, decoding)}" for decoding in summary["rl"]) + ".",

@@ -165,9 +165,10 @@ def _spread(scores: list[np.ndarray]) -> dict[str, float | None]:
 
 def _properties(query: Query, trajectories: Sequence[Trajectory], examine: Examiner) -> dict[str, list[float]]:
     """Of those, what the truth says of all trajectories of the group."""
+    quality_V = [true_quality(examine, query, trajectory) for trajectory in trajectories]  # which says so of a query without a truth
     figures = [examine(query, trajectory).figures() for trajectory in trajectories]
     return {
-        "quality": [true_quality(examine, query, trajectory) for trajectory in trajectories],
+        "quality": quality_V,
         "answer_chars": [len(trajectory.answer) for trajectory in trajectories],
         "tool_calls": [trajectory.meta["tool_calls"] for trajectory in trajectories],
         **{name: [one[name] for one in figures] for name in figures[0] if all(name in one for one in figures)},

@@ -464,3 +464,9 @@ def test_no_two_servers_have_one_port_by_default():
     addresses += [yaml.safe_load(path.read_text(encoding="utf-8")).get("base_url") or "" for path in JUDGES]
     ports = [urlsplit(address).port for address in addresses if "127.0.0.1" in address]
     assert len(ports) == len(set(ports)) == 4
+
+
+@pytest.mark.parametrize("name", ["reference", "checkpoints", "judge"])
+def test_what_is_evaluated_is_not_called_as_another_key_of_the_summary(name):
+    """One would overwrite the other, after the evaluation."""
+    assert f"evaluate: {name} is what summary.json calls something else" in refuse("", f"evaluate.checkpoints={{{name}: x}}")

@@ -155,3 +155,11 @@ def test_the_gpu_json_says_what_the_arithmetic_assumes():
 def test_the_table_lists_what_some_column_has_and_sums_it():
     rows = memory_table({"a": {"x": 1e9, "y": 0, "z": 0}, "b": {"x": 2e9, "y": 5e8}}).splitlines()[2:]
     assert rows == ["| x | 1.0 | 2.0 |", "| y | - | 0.5 |", "| **sum** | **1.0** | **2.5** |"]
+
+
+def test_a_model_that_the_arithmetic_is_not_for_is_refused_and_not_counted_as_a_dense_one(tmp_path):
+    for kind, said in ({"model_type": "qwen3_moe", "head_dim": 128}, "has experts"), ({"model_type": "gpt2"}, "of a kind that"):
+        (tmp_path / kind["model_type"]).mkdir()
+        (tmp_path / kind["model_type"] / "config.json").write_text(json.dumps(kind), encoding="utf-8")
+        with pytest.raises(UserError, match=said):
+            shape_of(PolicyConfig(model=str(tmp_path / kind["model_type"])))

@@ -12,3 +12,8 @@ def test_it_counts_queries_not_samples_of_them(cases, curves):
     """Attempts that a tool's crash ended are no cases."""
     summary = {name: {"sampled": {"cases": cases, "win_rate": WINS} | curves} for name in ("sft", "rl")} | {"judge": "simulated"}
     assert "One seed, 400 test queries, and the judge is simulated" in meaning(summary)[1]
+
+
+def test_a_run_that_is_evaluated_greedily_alone_has_a_conclusion_too():
+    summary = {name: {"greedy": {"cases": 400, "win_rate": WINS}} for name in ("sft", "rl")} | {"judge": "simulated"}
+    assert "400 test queries" in meaning(summary)[1] and "greedy wins 50.0" in meaning(summary)[0]

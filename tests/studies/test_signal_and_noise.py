@@ -15,11 +15,11 @@ from arenarl.config.load import load_config
 from arenarl.domains.travel.teacher import HELD_OUT, Teacher
 from arenarl.domains.travel.truth import examine
 from arenarl.judges.judge import cached_examiner
-from arenarl.studies.signal_and_noise import measure
+from arenarl.studies.signal_and_noise import _properties, measure
 from arenarl.studies.signal_figures import PROPERTIES, SEEN, SIGNALS, draw, table
 from arenarl.system.errors import UserError
 from arenarl.training.step_records import group_records, rank_correlation
-from arenarl.trajectory import RolloutGroup, append_step, read_jsonl, read_turns, write_jsonl
+from arenarl.trajectory import Query, RolloutGroup, Trajectory, append_step, read_jsonl, read_turns, write_jsonl
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = str(ROOT / "configs" / "quickstart.yaml")
@@ -152,3 +152,9 @@ def test_it_runs_as_a_command(config_of, tmp_path):
     found = json.loads((tmp_path / "results" / "quickstart" / "discrimination.json").read_text())
     assert found["rows"] == rows and found["judge"] == "simulated" and found["repeats"] == 2
     assert table(rows) in done.stdout and (tmp_path / "results" / "quickstart" / "figures" / "discrimination.svg").is_file()
+
+
+def test_a_query_without_a_truth_is_refused_in_a_line():
+    query = Query("q7", "travel", "Search", "en", "?")
+    with pytest.raises(UserError, match="query q7 has no truth"):
+        _properties(query, [Trajectory("q7", [{"role": "assistant", "content": "<answer>\nx\n</answer>"}], "answer")], lambda *_: None)
