@@ -467,6 +467,6 @@ def test_no_two_servers_have_one_port_by_default():
 
 
 @pytest.mark.parametrize("name", ["reference", "checkpoints", "judge"])
-def test_what_is_evaluated_is_not_called_as_another_key_of_the_summary(name):
+def test_what_is_evaluated_is_not_called_as_another_key_of_the_summary(name, refuse):
     """One would overwrite the other, after the evaluation."""
     assert f"evaluate: {name} is what summary.json calls something else" in refuse("", f"evaluate.checkpoints={{{name}: x}}")
