@@ -15,7 +15,7 @@ import random
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache, partial
 from pathlib import Path
@@ -118,18 +118,18 @@ class LLMClient:
         nothing else; `about` names the call in the log.
         """
         form, read = _reply_form(llm, reply_type), partial(parse_reply, reply_type=reply_type)
-        return await self._thread.run(self._ask(llm, messages, form, read, again, repeat, about))
+        return await self._thread.run(self._made(self._ask(llm, messages, form, read, again, repeat, about)))
 
     async def ask_text(
         self, llm: LLMConfig, messages: Sequence[Message], read: Callable[[str], Read], again: str, repeat: int = 0, about: str = ""
     ) -> Read | None:
         """The same of a reply in whatever form the messages ask for: `read` makes something of its text, or raises ValueError. One that took all of
         `max_reply_tokens` may lack its end, and counts as unreadable."""
-        return await self._thread.run(self._ask(llm, messages, {}, read, again, repeat, about, must_be_whole=True))
+        return await self._thread.run(self._made(self._ask(llm, messages, {}, read, again, repeat, about, must_be_whole=True)))
 
     async def complete(self, llm: LLMConfig, request: dict[str, Any], repeat: int = 0) -> StoredReply | NoReply:
         """The reply to a `chat_request`, whatever it says; its text is the API's message as JSON, with `finish_reason`."""
-        return await self._thread.run(self._complete(llm, request, repeat))
+        return await self._thread.run(self._made(self._complete(llm, request, repeat)))
 
     def take_usage(self) -> tuple[Usage, Spent]:
         """What this process used since this was last called, and what the run has paid, over all its stages and restarts."""
@@ -154,6 +154,14 @@ class LLMClient:
         """Raises RunStopped if the run is to stop: verdicts have been missing since."""
         if self.stop_reason:
             raise RunStopped(self.stop_reason)
+
+    async def _made(self, call: Coroutine[Any, Any, Read]) -> Read:
+        """What no call can mend stops the run too: tournaments take whatever is raised for a verdict that failed, and would go on without any."""
+        try:
+            return await call
+        except Exception as error:
+            self._stop(str(error) if isinstance(error, UserError) else f"no LLM can be called: {self._without_keys(_in_words(error))}")
+            raise
 
     async def _ask(self, llm, messages, form, read, again, repeat, about, must_be_whole=False) -> Any:
         self.usage.verdicts += 1
@@ -313,7 +321,11 @@ class LLMClient:
         endpoint = (llm.base_url or OPENAI_URL, llm.api_key_variable)
         if endpoint not in self._apis:
             key = self.keys.get(llm.api_key_variable or "", "none")
-            http = self.openai.DefaultAsyncHttpxClient(follow_redirects=False, event_hooks={"response": [_as_utf8]})
+            try:
+                http = self.openai.DefaultAsyncHttpxClient(follow_redirects=False, event_hooks={"response": [_as_utf8]})
+            except Exception as error:  # of socks:// without its package, a port that is none, certificates that are not there
+                problem = f"no connection to {endpoint[0]} can be made: {_in_words(error)}"
+                raise UserError(f"{problem}; mend or unset HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY and SSL_CERT_FILE") from error
             self._apis[endpoint] = self.openai.AsyncOpenAI(base_url=endpoint[0], api_key=key, max_retries=0, timeout=None, http_client=http)
         return self._apis[endpoint]
 

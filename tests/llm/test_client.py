@@ -6,6 +6,7 @@ import multiprocessing
 import random
 import re
 import resource
+import sqlite3
 import threading
 import time
 
@@ -23,6 +24,7 @@ from arenarl.llm.client import RunStopped, read_keys
 from arenarl.llm.json_reply import parse_reply
 from arenarl.llm.reply_store import Spent
 from arenarl.system.errors import UserError
+from arenarl.tournament.calls import attempt
 
 MESSAGES = [{"role": "system", "content": "judge"}, {"role": "user", "content": "this"}]
 AGAIN = "No: {error}. Again."
@@ -603,3 +605,21 @@ def test_blanks_around_a_key_do_no_harm_and_what_no_header_can_hold_is_refused(m
         monkeypatch.setenv("SOME_KEY", wrong)
         with pytest.raises(UserError, match="SOME_KEY holds characters that no key has"):
             read_keys(config)
+
+
+@pytest.mark.parametrize(("variable", "value"), [
+    ("ALL_PROXY", "socks://127.0.0.1:1"), ("HTTPS_PROXY", "http://127.0.0.1:none"), ("SSL_CERT_FILE", "/no/such.pem"), (None, None),
+])  # fmt: skip
+def test_what_no_call_can_mend_stops_the_run_though_tournaments_take_it_for_failed_verdicts(tmp_path, monkeypatch, variable, value):
+    """What a shell says of proxies and certificates; without that, a store whose table is gone."""
+    with serving(Script('{"score": 4}').app) as url:
+        client = client_of(tmp_path)
+        if variable:
+            monkeypatch.setenv(variable, value)
+        else:
+            sqlite3.connect(tmp_path / "replies.sqlite").execute("DROP TABLE replies")
+        verdict, reason = asyncio.run(attempt(lambda: client.ask(llm(url), MESSAGES, OneScore, AGAIN), lambda said: said, None))
+    assert verdict is None and reason.startswith("UserError: ")
+    with pytest.raises(RunStopped, match=variable or r"cannot use .*replies\.sqlite: no such table: replies; change judge\.store"):
+        client.check()
+    assert client.take_usage()[1].calls == 0
