@@ -24,7 +24,8 @@ _OF_RUN = "(run = :run OR substr(run, 1, length(:run) + 1) = :run || '/')"
 
 @dataclass(frozen=True)
 class StoredReply:
-    """A reply's text as the model wrote it, the model's name as the API gave it, and the tokens that were billed; None if it did not say."""
+    """A reply's text as the model wrote it, the model's name as the API gave it, and the tokens that were billed; None if it did not say.
+    Of a reply that was cut off `tokens_out` is at least its limit."""
 
     text: str
     model: str
