@@ -9,13 +9,20 @@ import re
 import string
 from typing import Any
 
+from arenarl.system.errors import UserError
 from arenarl.trajectory import Query, read_turns
 
 _EDGES = " \n\t.,;:!?\"'()"
 
 
 def has_answer(query: Query) -> bool:
-    return "answer" in query.constraints
+    """Raises UserError if what is known is no text: a year as a number could be compared with nothing."""
+    if "answer" not in query.constraints:
+        return False
+    answer, aliases = query.constraints["answer"], query.constraints.get("answer_aliases", [])
+    if not isinstance(aliases, list | tuple) or not all(isinstance(known, str) for known in (answer, *aliases)):
+        raise UserError(f"query {query.query_id}: constraints.answer must be a text, and answer_aliases a list of texts")
+    return True
 
 
 def is_correct(constraints: dict[str, Any], answer: str) -> bool:

@@ -82,7 +82,7 @@ def read_query_rubrics(path: Path) -> dict[str, Rubric]:
             items = getattr(FORMS[form].model_validate(record), form)
             items = tuple(_item(place, item) for place, item in enumerate(items, start=1))
             rubrics[record["query_id"]] = Rubric(items, {"answer": sum(item.weight for item in items)})
-        except (KeyError, ValueError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             raise UserError(f"{path}, line {number} is no rubric: {' '.join(str(error).split())[:200]}") from error
     return rubrics
 
@@ -105,6 +105,8 @@ def main() -> None:
     form, file = ("checklist", "rl_checklists.jsonl") if arguments.checklist else ("rubrics", "rl_rubrics.jsonl")
     path = Path(config.data.folder) / file
     queries = read_queries(Path(config.data.folder) / "rl_queries.jsonl")
+    if path.is_file():
+        read_query_rubrics(path)  # what is none there is refused before any is paid for
     known = {record["query_id"]: record for record in read_jsonl(path)} if path.is_file() else {}
     client = open_client(config.llms_of("rubrics"), config.judge, f"{config.run_name}/rubrics")
     written = asyncio.run(write_rubrics(client, config.judge.train, [query for query in queries if query.query_id not in known], form))
@@ -114,7 +116,8 @@ def main() -> None:
     print(client.report())
     client.check()
     if missing := len(queries) - len(records):
-        raise UserError(f"{missing} queries are still without a rubric: no reply kept to the rules; start it again, or take another model")
+        advice = "replies that did not keep to the rules are stored, so take another model or temperature for them; start it again where none came"
+        raise UserError(f"{missing} queries are still without a rubric: {advice}")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import random
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache, partial
 from pathlib import Path
@@ -47,6 +47,9 @@ OPENAI_URL = "https://api.openai.com/v1"
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 30.0
 _WINDOW, _FEWEST = 200, 50  # verdicts over which the share of failures is taken, and how many it takes to judge by
 _RETRIED_STATUS = (408, 409, 429)  # and all from 500
+_REFUSES_ALL = (401, 402, 403, 404, 405, 407, 410)  # a key, an account, a path, a proxy: no other call fares better
+_NO_MONEY = re.compile(r"arrearage|good standing|credit balance|insufficient (?:account )?(?:balance|credit|fund)", re.IGNORECASE)
+# what Alibaba, Anthropic and others say with status 400 of an account that cannot pay
 _SAID = 500  # characters that are shown of what an API says of an error
 _SHORTEST_KEY = 8  # characters of what is kept secret; a shorter one, such as EMPTY for a server of one's own, may be a word of a reply
 
@@ -118,18 +121,18 @@ class LLMClient:
         nothing else; `about` names the call in the log.
         """
         form, read = _reply_form(llm, reply_type), partial(parse_reply, reply_type=reply_type)
-        return await self._thread.run(self._ask(llm, messages, form, read, again, repeat, about))
+        return await self._thread.run(self._made(self._ask(llm, messages, form, read, again, repeat, about)))
 
     async def ask_text(
         self, llm: LLMConfig, messages: Sequence[Message], read: Callable[[str], Read], again: str, repeat: int = 0, about: str = ""
     ) -> Read | None:
         """The same of a reply in whatever form the messages ask for: `read` makes something of its text, or raises ValueError. One that took all of
         `max_reply_tokens` may lack its end, and counts as unreadable."""
-        return await self._thread.run(self._ask(llm, messages, {}, read, again, repeat, about, must_be_whole=True))
+        return await self._thread.run(self._made(self._ask(llm, messages, {}, read, again, repeat, about, must_be_whole=True)))
 
     async def complete(self, llm: LLMConfig, request: dict[str, Any], repeat: int = 0) -> StoredReply | NoReply:
         """The reply to a `chat_request`, whatever it says; its text is the API's message as JSON, with `finish_reason`."""
-        return await self._thread.run(self._complete(llm, request, repeat))
+        return await self._thread.run(self._made(self._complete(llm, request, repeat)))
 
     def take_usage(self) -> tuple[Usage, Spent]:
         """What this process used since this was last called, and what the run has paid, over all its stages and restarts."""
@@ -155,6 +158,14 @@ class LLMClient:
         if self.stop_reason:
             raise RunStopped(self.stop_reason)
 
+    async def _made(self, call: Coroutine[Any, Any, Read]) -> Read:
+        """What no call can mend stops the run too: tournaments take whatever is raised for a verdict that failed, and would go on without any."""
+        try:
+            return await call
+        except Exception as error:
+            self._stop(str(error) if isinstance(error, UserError) else f"no LLM can be called: {self._without_keys(_in_words(error))}")
+            raise
+
     async def _ask(self, llm, messages, form, read, again, repeat, about, must_be_whole=False) -> Any:
         self.usage.verdicts += 1
         conversation, error = list(messages), ""
@@ -172,7 +183,7 @@ class LLMClient:
             except ValueError as problem:
                 self.usage.unreadable += 1
                 error = f"{problem} (it took all of max_reply_tokens={llm.max_reply_tokens})" if is_cut else str(problem)
-                said = {"role": "assistant", "content": reply.text[:4000]}
+                said = {"role": "assistant", "content": reply.text[:4000] if reply.text.strip() else "(nothing)"}  # Anthropic's takes no empty one
                 conversation = [*messages, said, {"role": "user", "content": again.format(error=problem)}]
             else:
                 self._note(False)
@@ -244,7 +255,7 @@ class LLMClient:
         self._last_error = self._without_keys(_in_words(error))[:_SAID] + _remedy(llm, error)
         if isinstance(error, self.openai.APIStatusError):
             where, status = llm.base_url or OPENAI_URL, error.status_code
-            if isinstance(error, self.openai.AuthenticationError | self.openai.PermissionDeniedError | self.openai.NotFoundError):
+            if status in _REFUSES_ALL or (status == 400 and _NO_MONEY.search(f"{error.code} {error}")):
                 self._stop(f"the API at {where} refuses calls to {llm.model}: {self._last_error}")
             elif status < 400:  # followed, it would tell the prompt to others, or end as another request
                 target = self._without_keys(error.response.headers.get("location", "nowhere"))
@@ -275,7 +286,10 @@ class LLMClient:
         """An API may repeat a key in what it replies, too."""
         known = completion.tokens
         self._charge(llm, known, known or (len(json.dumps(request)), request[llm.token_limit_name]))  # no token without a byte
-        reply = StoredReply(self._without_keys(text), self._without_keys(completion.model or llm.model), *(known or (None, None)))
+        tokens_in, tokens_out = known or (None, None)
+        if completion.finish_reason == "length":  # where the server's own room was less, or it counts nothing, the number does not tell
+            tokens_out = max(tokens_out or 0, request[llm.token_limit_name])
+        reply = StoredReply(self._without_keys(text), self._without_keys(completion.model or llm.model), tokens_in, tokens_out)
         return self.store.put(key, reply)
 
     def _charge(self, llm: LLMConfig, known: tuple[int, int] | None, at_most: tuple[int, int]) -> None:
@@ -313,7 +327,11 @@ class LLMClient:
         endpoint = (llm.base_url or OPENAI_URL, llm.api_key_variable)
         if endpoint not in self._apis:
             key = self.keys.get(llm.api_key_variable or "", "none")
-            http = self.openai.DefaultAsyncHttpxClient(follow_redirects=False, event_hooks={"response": [_as_utf8]})
+            try:
+                http = self.openai.DefaultAsyncHttpxClient(follow_redirects=False, event_hooks={"response": [_as_utf8]})
+            except Exception as error:  # of socks:// without its package, a port that is none, certificates that are not there
+                problem = f"no connection to {endpoint[0]} can be made: {_in_words(error)}"
+                raise UserError(f"{problem}; mend or unset HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY and SSL_CERT_FILE") from error
             self._apis[endpoint] = self.openai.AsyncOpenAI(base_url=endpoint[0], api_key=key, max_retries=0, timeout=None, http_client=http)
         return self._apis[endpoint]
 
@@ -414,6 +432,8 @@ def _remedy(llm: LLMConfig, error: Exception) -> str:
         return "; set model to a name that the API serves, base_url to its address"
     if status in (401, 403) and llm.api_key_variable:
         return f"; set {llm.api_key_variable} to a key that may ask this model"
+    if status in (400, 422) and re.search(r"response_?format|json_schema|json_object", str(error)):
+        return "; set reply_format to json_object or none"
     if status in (400, 413, 422) and re.search(r"context.length|max_model_len|too long|maximum.{0,40}tokens", str(error), re.IGNORECASE):
         return "; lower max_reply_tokens or what a prompt shows (a judge's max_result_chars, max_text_chars), or serve with a larger --max-model-len"
     return ""

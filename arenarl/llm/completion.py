@@ -55,6 +55,7 @@ class _Choices(_Strict):
 class _Usage(_Strict):
     prompt_tokens: Annotated[int, Field(gt=0, le=_MOST_TOKENS)]
     completion_tokens: Annotated[int, Field(ge=0, le=_MOST_TOKENS)]
+    total_tokens: Any = None
 
 
 class _Called(_Strict):
@@ -97,11 +98,13 @@ def check_tool_calls(completion: Completion) -> None:
 
 
 def _tokens(said: Any) -> tuple[int, int] | None:
+    """Gemini and Grok leave the thinking, which they bill as what they reply, out of `completion_tokens`: the total alone has it."""
     try:
         usage = _Usage.model_validate(said.get("usage") if isinstance(said, dict) else None)
     except ValidationError:
         return None
-    return usage.prompt_tokens, usage.completion_tokens
+    beyond_prompt = usage.total_tokens - usage.prompt_tokens if type(usage.total_tokens) is int else 0
+    return usage.prompt_tokens, beyond_prompt if usage.completion_tokens < beyond_prompt <= _MOST_TOKENS else usage.completion_tokens
 
 
 def _reason(body: bytes, problem: str) -> str:

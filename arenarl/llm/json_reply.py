@@ -24,6 +24,8 @@ def parse_reply(text: str, reply_type: type[Parsed]) -> Parsed:
     Raises:
         ValueError: no object, several, or one that does not fit; says why. A reply is never repaired.
     """
+    if not text.strip():  # all of it may have been thinking, which some servers put elsewhere
+        raise ValueError("it is empty")
     found = list(json_objects(without_thinking(text)))
     if len(found) != 1:
         raise ValueError(f"it holds {len(found) or 'no'} complete JSON object{'s' * (len(found) > 1)} where one was asked for")

@@ -4,12 +4,14 @@ One sqlite file that several processes and runs can share. A reply is kept as it
 it means is read from it anew each time. A run pays by stage, <run>/<stage>, and has its limits for all its stages together.
 """
 
+import sqlite3
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from arenarl.system.database import json_hash, open_database
+from arenarl.system.errors import UserError
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS replies (
@@ -22,7 +24,8 @@ _OF_RUN = "(run = :run OR substr(run, 1, length(:run) + 1) = :run || '/')"
 
 @dataclass(frozen=True)
 class StoredReply:
-    """A reply's text as the model wrote it, the model's name as the API gave it, and the tokens that were billed; None if it did not say."""
+    """A reply's text as the model wrote it, the model's name as the API gave it, and the tokens that were billed; None if it did not say.
+    Of a reply that was cut off `tokens_out` is at least its limit."""
 
     text: str
     model: str
@@ -55,39 +58,49 @@ def run_of(stage: str) -> str:
 
 
 class ReplyStore:
-    """Replies by key and spending by stage. To be used from one thread."""
+    """Replies by key and spending by stage. To be used from one thread.
+
+    Raises:
+        UserError: whatever is done with it, if the file cannot be used, or no longer: a full disk, another table, a lock that stays.
+    """
 
     def __init__(self, path: Path):
-        self._db = open_database(path, _SCHEMA, "judge.store")
+        self._path, self._db = path, open_database(path, _SCHEMA, "judge.store")
+
+    def _execute(self, statement: str, values: Any) -> sqlite3.Cursor:
+        try:
+            return self._db.execute(statement, values)
+        except sqlite3.Error as error:
+            raise UserError(f"cannot use {self._path}: {error}; change judge.store, or make room and start it again") from error
 
     def get(self, key: str) -> StoredReply | None:
-        row = self._db.execute("SELECT text, model, tokens_in, tokens_out FROM replies WHERE key = ?", (key,)).fetchone()
+        row = self._execute("SELECT text, model, tokens_in, tokens_out FROM replies WHERE key = ?", (key,)).fetchone()
         return StoredReply(*row) if row else None
 
     def put(self, key: str, reply: StoredReply) -> StoredReply:
         """Keep a reply; returns the one that counts, which is another process's if it came first."""
         row = (key, reply.model, reply.text, reply.tokens_in, reply.tokens_out, time.time())
-        self._db.execute("INSERT OR IGNORE INTO replies (key, model, text, tokens_in, tokens_out, created) VALUES (?, ?, ?, ?, ?, ?)", row)
+        self._execute("INSERT OR IGNORE INTO replies (key, model, text, tokens_in, tokens_out, created) VALUES (?, ?, ?, ?, ?, ?)", row)
         return self.get(key)
 
     def reserve(self, stage: str, max_calls: int | None, max_cost: float | None) -> bool:
         """Count one more call of the stage, unless that would go beyond what its run may pay. Exact over processes for calls; by cost,
         calls that are under way when the limit is reached still end."""
-        self._db.execute("INSERT OR IGNORE INTO spent (run) VALUES (?)", (stage,))
+        self._execute("INSERT OR IGNORE INTO spent (run) VALUES (?)", (stage,))
         within = f"(SELECT (:calls IS NULL OR total(calls) < :calls) AND (:cost IS NULL OR total(cost) < :cost) FROM spent WHERE {_OF_RUN})"
         limits = {"stage": stage, "run": run_of(stage), "calls": max_calls, "cost": max_cost}
-        return self._db.execute(f"UPDATE spent SET calls = calls + 1 WHERE run = :stage AND {within}", limits).rowcount == 1
+        return self._execute(f"UPDATE spent SET calls = calls + 1 WHERE run = :stage AND {within}", limits).rowcount == 1
 
     def release(self, stage: str) -> None:
         """Take back a reserved call that brought no reply."""
-        self._db.execute("UPDATE spent SET calls = calls - 1 WHERE run = ?", (stage,))
+        self._execute("UPDATE spent SET calls = calls - 1 WHERE run = ?", (stage,))
 
     def charge(self, stage: str, tokens_in: int, tokens_out: int, cost: float) -> None:
         """Add what a reserved call's reply cost."""
         values = (tokens_in, tokens_out, cost, stage)
-        self._db.execute("UPDATE spent SET tokens_in = tokens_in + ?, tokens_out = tokens_out + ?, cost = cost + ? WHERE run = ?", values)
+        self._execute("UPDATE spent SET tokens_in = tokens_in + ?, tokens_out = tokens_out + ?, cost = cost + ? WHERE run = ?", values)
 
     def spent(self, stage: str) -> Spent:
         """By all stages of its run."""
         totals = "coalesce(sum(calls), 0), coalesce(sum(tokens_in), 0), coalesce(sum(tokens_out), 0), total(cost)"
-        return Spent(*self._db.execute(f"SELECT {totals} FROM spent WHERE {_OF_RUN}", {"run": run_of(stage)}).fetchone())
+        return Spent(*self._execute(f"SELECT {totals} FROM spent WHERE {_OF_RUN}", {"run": run_of(stage)}).fetchone())

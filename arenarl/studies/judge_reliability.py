@@ -23,6 +23,7 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
+from pydantic import TypeAdapter
 from scipy.stats import binomtest
 
 from arenarl.config.command_line import add_overrides
@@ -43,7 +44,7 @@ from arenarl.system.atomic_files import read_json, write_json
 from arenarl.system.errors import UserError, guarded
 from arenarl.system.repository import CONFIGS
 from arenarl.system.seeds import stable_seed
-from arenarl.trajectory import Query, RolloutGroup, Trajectory, read_jsonl
+from arenarl.trajectory import Query, RolloutGroup, Trajectory, read_jsonl, read_turns
 
 FOLDER = "judge_check"  # of `results`
 LOCAL = CONFIGS / "judges" / "local_server.yaml"
@@ -54,6 +55,7 @@ COLUMNS = {  # of the table in docs/judges.md, by the key of `findings`
     "noise": "sigma_noise", "group": "sigma_group", "agreement": "agreement", "kappa": "kappa", "s": "seconds",
 }  # fmt: skip
 Pair = tuple[Query, Trajectory, Trajectory]
+_QUERY = TypeAdapter(Query)
 
 
 @dataclass
@@ -105,9 +107,9 @@ def teacher_groups(config: Config, count: int, size: int) -> list[RolloutGroup]:
 
 
 def neighbours(group: RolloutGroup) -> list[Pair]:
-    """Each trajectory with the next, around the group; none with its like."""
-    following = [*group.trajectories[1:], group.trajectories[0]]
-    return [(group.query, one, other) for one, other in zip(group.trajectories, following, strict=True) if one.messages != other.messages]
+    """Each trajectory with the next, around the group, of two the one pair; none with its like."""
+    following = [*group.trajectories[1:], *group.trajectories[: len(group.trajectories) > 2]]
+    return [(group.query, one, other) for one, other in zip(group.trajectories, following, strict=False) if one.messages != other.messages]
 
 
 def read_labels(path: Path) -> tuple[list[Pair], np.ndarray]:
@@ -115,11 +117,21 @@ def read_labels(path: Path) -> tuple[list[Pair], np.ndarray]:
     pairs, labels = [], []
     for number, record in enumerate(read_jsonl(path), start=1):
         try:
-            pairs.append((Query(**record["query"]), Trajectory.from_record(record["first"]), Trajectory.from_record(record["second"])))
+            pairs.append((_QUERY.validate_python(record["query"]), _attempt(record["first"]), _attempt(record["second"])))
             labels.append(OUTCOMES[record["label"]])
-        except (KeyError, TypeError) as error:
-            raise UserError(f"{path}, line {number}: needs query, first, second and a label of {', '.join(OUTCOMES)} ({error!r})") from error
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            problem = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+            raise UserError(f"{path}, line {number}: needs query, first, second and a label of {', '.join(OUTCOMES)} ({problem})") from error
     return pairs, np.array(labels)
+
+
+def _attempt(record: dict[str, Any]) -> Trajectory:
+    """Raises TypeError and others if it holds no turns that a judge can be shown."""
+    attempt = Trajectory.from_record(record)
+    if not all(isinstance(message["content"], str) for message in attempt.messages):
+        raise TypeError("a message's content must be a text")
+    read_turns(attempt.messages)
+    return attempt
 
 
 async def judge_all(judge: Judge, groups: Sequence[RolloutGroup], pairs: Sequence[Pair], repeats: int) -> Scores:

@@ -111,3 +111,10 @@ def test_training_without_a_rubric_for_every_query_is_refused(taught, tmp_path):
     (tmp_path / "rubrics.jsonl").write_text('{"query_id": "q", "rubrics": []}\n')
     with pytest.raises(UserError, match=r"rubrics.jsonl, line 1 is no rubric"):
         trainer_judge_of(config, judge)
+
+
+@pytest.mark.parametrize("line", ["null", "5", "[]", '"x"', "{}", json.dumps(RUBRIC), json.dumps({"query_id": ["q"], **RUBRIC})])
+def test_a_line_that_is_no_rubric_is_named(line, tmp_path):
+    (tmp_path / "rubrics.jsonl").write_text(f"{line}\n")
+    with pytest.raises(UserError, match=r"rubrics.jsonl, line 1 is no rubric"):
+        read_query_rubrics(tmp_path / "rubrics.jsonl")

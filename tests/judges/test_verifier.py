@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -103,6 +104,14 @@ def test_correctness_is_refused_for_queries_without_a_known_answer(tmp_path):
         training_queries_of(config)
     config.rl.subtasks = ["synthetic_qa"]
     assert training_queries_of(config) == [CLOSED]
+
+
+@pytest.mark.parametrize("known", [{"answer": 1969}, {"answer": None}, {"answer": ["a"]}, {"answer": "a", "answer_aliases": [1969]},
+                                   {"answer": "a", "answer_aliases": None}, {"answer": "a", "answer_aliases": "abc"}])  # fmt: skip
+def test_a_known_answer_that_is_no_text_is_refused_with_its_query_before_training(tmp_path, known):
+    write_jsonl(tmp_path / "rl_queries.jsonl", [replace(CLOSED, constraints=KNOWN | known)])
+    with pytest.raises(UserError, match="query c: constraints.answer must be a text, and answer_aliases a list of texts"):
+        training_queries_of(load_config(CONFIG, [f"data.folder={tmp_path}", "reward.name=correctness"]))
 
 
 def test_queries_of_the_right_difficulty_are_kept_and_missing_pass_rates_are_refused(tmp_path, monkeypatch):

@@ -6,6 +6,7 @@ import multiprocessing
 import random
 import re
 import resource
+import sqlite3
 import threading
 import time
 
@@ -23,6 +24,7 @@ from arenarl.llm.client import RunStopped, read_keys
 from arenarl.llm.json_reply import parse_reply
 from arenarl.llm.reply_store import Spent
 from arenarl.system.errors import UserError
+from arenarl.tournament.calls import attempt
 
 MESSAGES = [{"role": "system", "content": "judge"}, {"role": "user", "content": "this"}]
 AGAIN = "No: {error}. Again."
@@ -603,3 +605,68 @@ def test_blanks_around_a_key_do_no_harm_and_what_no_header_can_hold_is_refused(m
         monkeypatch.setenv("SOME_KEY", wrong)
         with pytest.raises(UserError, match="SOME_KEY holds characters that no key has"):
             read_keys(config)
+
+
+@pytest.mark.parametrize(("variable", "value"), [
+    ("ALL_PROXY", "socks://127.0.0.1:1"), ("HTTPS_PROXY", "http://127.0.0.1:none"), ("SSL_CERT_FILE", "/no/such.pem"), (None, None),
+])  # fmt: skip
+def test_what_no_call_can_mend_stops_the_run_though_tournaments_take_it_for_failed_verdicts(tmp_path, monkeypatch, variable, value):
+    """What a shell says of proxies and certificates; without that, a store whose table is gone."""
+    with serving(Script('{"score": 4}').app) as url:
+        client = client_of(tmp_path)
+        if variable:
+            monkeypatch.setenv(variable, value)
+        else:
+            sqlite3.connect(tmp_path / "replies.sqlite").execute("DROP TABLE replies")
+        verdict, reason = asyncio.run(attempt(lambda: client.ask(llm(url), MESSAGES, OneScore, AGAIN), lambda said: said, None))
+    assert verdict is None and reason.startswith("UserError: ")
+    with pytest.raises(RunStopped, match=variable or r"cannot use .*replies\.sqlite: no such table: replies; change judge\.store"):
+        client.check()
+    assert client.take_usage()[1].calls == 0
+
+
+@pytest.mark.parametrize(("status", "said"), [
+    (402, "Insufficient Balance"), (405, "no"), (407, "no"), (410, "no"), (400, "Your credit balance is too low to access the API."),
+    (400, "Access denied, please make sure your account is in good standing."),
+])  # fmt: skip
+def test_an_account_without_money_and_an_address_that_takes_no_calls_stop_the_run_at_once(tmp_path, status, said):
+    """A closed policy's query would count as not answered."""
+    script = Script((status, json.dumps({"error": {"message": said}}), {}))
+    with serving(script.app) as url:
+        client = client_of(tmp_path)
+        assert ask(client, llm(url)) is None and ask(client, llm(url), 1) is None
+    assert len(script.requests) == 1 and client.stop_reason.startswith(f"the API at {url} refuses calls to m: ") and said in client.stop_reason
+
+
+def test_a_form_of_reply_that_the_api_does_not_know_is_told_with_the_key_to_change(tmp_path):
+    with serving(Script((400, '{"error": {"message": "This response_format type is unavailable now"}}', {})).app) as url:
+        client = client_of(tmp_path)
+        assert ask(client, llm(url)) is None
+    assert "is unavailable now; set reply_format to json_object or none)" in client.report()
+
+
+@pytest.mark.parametrize("content", ["", None, " \n"])
+def test_an_empty_reply_is_told_as_such_and_sent_back_as_words(tmp_path, content):
+    """Anthropic's API refuses a message without text."""
+    def play(text, number):
+        return raw(json.dumps(completion_of(content if text == "this" else '{"score": 4}')).encode())
+
+    with serving(by_prompt(play)) as url:
+        client = client_of(tmp_path)
+        assert ask(client, llm(url)).score == 4 and client.usage.unreadable == 1
+    script = Script((200, json.dumps(completion_of(content)), {}))
+    with serving(script.app) as url:
+        client = client_of(tmp_path / "again")
+        assert ask(client, llm(url)) is None and "(the last: it is empty)" in client.report()
+    assert all(message["content"].strip() for message in script.requests[1]["messages"])
+
+
+@pytest.mark.parametrize("usage", [None, {"prompt_tokens": 5, "completion_tokens": 7}])
+def test_a_text_that_the_server_cut_off_is_not_whole_whatever_its_count_of_tokens(tmp_path, usage):
+    cut = completion_of("GRADE: COR", usage=usage)
+    cut["choices"][0]["finish_reason"] = "length"
+    with serving(Script((200, json.dumps(cut), {})).app) as url:
+        client = client_of(tmp_path)
+        for _ in range(2):  # from the server, and from the store
+            assert asyncio.run(client.ask_text(llm(url), MESSAGES, str, AGAIN)) is None
+    assert "it is cut off (it took all of max_reply_tokens=2048)" in client.report()

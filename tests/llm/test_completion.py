@@ -68,3 +68,11 @@ def test_a_completion_with_unusable_usage_is_kept_and_its_tokens_are_unknown():
 
 def test_a_model_that_is_no_name_is_unknown():
     assert read(completion_of(model={"name": "m"})).model is None and read(completion_of(model="m\ud800")).model == "m?"
+
+
+@pytest.mark.parametrize(("total", "billed"), [
+    (1010, 10), (9000, 8000), (None, 10), (5, 10), (-1, 10), (10**30, 10), ("9000", 10), (True, 10), (9000.0, 10),
+])  # fmt: skip
+def test_thinking_that_only_the_total_counts_is_billed(total, billed):
+    usage = {"prompt_tokens": 1000, "completion_tokens": 10, "total_tokens": total}
+    assert read(completion_of(usage=usage)).tokens == (1000, billed)

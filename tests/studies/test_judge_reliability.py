@@ -100,6 +100,19 @@ def test_labels_are_read_from_a_file(taught, tmp_path):
     write_jsonl(tmp_path / "labels.jsonl", [record, record | {"label": "better"}])
     with pytest.raises(UserError, match="line 2"):
         read_labels(tmp_path / "labels.jsonl")
+    mute = record["first"] | {"messages": [{"role": "assistant", "text": "?"}]}
+    for wrong in (None, [], {"query": record["query"] | {"query": 7}}, {"first": record["first"] | {"messages": "text"}}, {"first": mute},
+                  {"second": record["second"] | {"meta": 7}}, {"label": ["tie"]}, {"query": "?"}):  # fmt: skip
+        write_jsonl(tmp_path / "labels.jsonl", [record | wrong if isinstance(wrong, dict) else wrong])
+        with pytest.raises(UserError, match=r"line 1: needs query, first, second and a label"):
+            read_labels(tmp_path / "labels.jsonl")
+
+
+def test_of_every_group_a_pair_counts_once_in_the_test_against_a_coin(taught):
+    for size, count in ((2, 1), (3, 3), (6, 6)):
+        group = RolloutGroup(taught[0].query, [one.trajectory for one in taught[:size]])
+        pairs = neighbours(group)
+        assert len(pairs) == count == len({frozenset((id(one), id(other))) for _, one, other in pairs})
 
 
 @pytest.mark.parametrize(("confusion", "failed", "says"), [
