@@ -7,13 +7,13 @@ trajectories and generated ones go through the same two functions, so SFT trains
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
+from pydantic import AfterValidator, ConfigDict, TypeAdapter, ValidationError, with_config
 
 from arenarl.system.atomic_files import write_lines
 from arenarl.system.errors import UserError
@@ -32,10 +32,19 @@ ACTION_BEGINS = re.compile(r"^[ \t]*(?:Action:|\*\*Action:\*\*)", re.MULTILINE) 
 _CALL_BEGINS, _CALL_ENDS = "<tool_call>", "</tool_call>"
 _ANSWER = re.compile(r"<answer>((?:(?!</?answer>).)*)</answer>", re.DOTALL)
 _JSON_STRING = re.compile(r'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
+_ROLES = ("system", "user", "assistant", "tool")
 _CONTROL = re.compile(r"<(?=\||/?(?:think|tool_call|tool_response|answer)>)")
 
 MAX_NESTING = 64  # brackets within brackets of a tool call. A record that holds one may have MAX_RECORD_NESTING
 MAX_RECORD_NESTING = 100
+
+
+def _written(text: str) -> str:
+    """Raises ValueError for what names and asks nothing, or no tokenizer takes."""
+    if not text.strip():
+        raise ValueError("is blank")
+    text.encode()  # a lone surrogate, which JSON can spell, is a ValueError
+    return text
 
 
 @with_config(ConfigDict(extra="forbid"))  # where a record is read
@@ -43,11 +52,11 @@ MAX_RECORD_NESTING = 100
 class Query:
     """A task for the policy. `constraints` is what the query's text says, in a form that the embedded judge can check."""
 
-    query_id: str
+    query_id: Annotated[str, AfterValidator(_written)]
     domain: str
     subtask: str
     language: str
-    query: str
+    query: Annotated[str, AfterValidator(_written)]
     constraints: dict[str, Any] = field(default_factory=dict, hash=False)
 
     @property
@@ -171,12 +180,12 @@ def answer_text(text: str) -> str:
     return f"<answer>\n{harmless(inner.group(1) if inner else text).strip()}\n</answer>"
 
 
-def assistant_text(message: dict[str, Any]) -> str:
-    """The text form of an assistant message, the inverse of `assistant_message` for well-formed turns."""
+def assistant_text(message: dict[str, Any], shown: Callable[[str], str] = str) -> str:
+    """The text form of an assistant message, the inverse of `assistant_message` for well-formed turns; `shown` of thought and body."""
     functions = [{"name": call["function"]["name"], "arguments": call["function"]["arguments"]} for call in message.get("tool_calls", [])]
     calls = [f"<tool_call>\n{json.dumps(function, ensure_ascii=False)}\n</tool_call>" for function in functions]
     body = "\n".join(([message["content"]] if message["content"] else []) + calls)
-    return f"<think>\n{message.get('reasoning_content', '')}\n</think>\n\n{body}"
+    return f"<think>\n{shown(message.get('reasoning_content', ''))}\n</think>\n\n{shown(body)}"
 
 
 def tool_message(observation: str) -> dict[str, str]:
@@ -246,9 +255,16 @@ def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
     """The records of a JSONL file. Raises UserError with file and line if one cannot be read."""
     if not path.exists():
         raise UserError(f"{path} does not exist; make it with: python data/prepare.py --config <the run's YAML>")
-    for number, line in enumerate(lines_of(path), start=1):
+    for _, record in _numbered(path):
+        yield record
+
+
+def _numbered(path: Path) -> Iterator[tuple[int, Any]]:
+    """(number, record) of each line that is not blank."""
+    for number, line in enumerate(lines_of(path, "utf-8-sig"), start=1):
         try:
-            yield parse_json(line, MAX_RECORD_NESTING)
+            if line.strip():
+                yield number, parse_json(line, MAX_RECORD_NESTING)
         except ValueError as error:
             raise UserError(f"{path}, line {number} is not JSON: {error}") from error
 
@@ -256,7 +272,7 @@ def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
 def read_queries(path: Path) -> list[Query]:
     """The queries of a split. Raises UserError if a record is none, or two share an id or a text."""
     queries = []
-    for number, record in enumerate(read_jsonl(path), start=1):
+    for number, record in _numbered(path):
         try:
             queries.append(_QUERY.validate_python(record))
         except ValidationError as error:
@@ -265,6 +281,42 @@ def read_queries(path: Path) -> list[Query]:
         if len(set(unique)) < len(queries):
             raise UserError(f"{path}: two queries have the same {key}; each must be unique")
     return queries
+
+
+def read_trajectories(path: Path) -> Iterator[dict[str, Any]]:
+    """The records of a file of trajectories, in the form of rollouts whoever wrote them: OpenAI's messages have calls' arguments as JSON in a
+    string and null beside them, and thoughts may stand in the text.
+
+    Raises:
+        UserError: a record is none.
+    """
+    for number, record in _numbered(path):
+        try:
+            messages = _kept_messages(record)
+        except ValueError as error:
+            raise UserError(f"{path}, line {number} is no trajectory: {error}; data/README.md says what a record holds") from error
+        is_answered = messages[-1]["role"] == "assistant" and parse_turn(messages[-1]).answer
+        meta = {"stop_reason": "answer" if is_answered else "no_answer"} | (record.get("meta") or {})
+        yield record | {"messages": messages, "tools": record.get("tools") or [], "meta": meta}
+
+
+def _kept_messages(record: Any) -> list[dict[str, Any]]:
+    """A record's messages as rollouts have them. Raises ValueError."""
+    messages = record.get("messages") if isinstance(record, dict) else None
+    if not messages or not isinstance(messages, list) or not all(isinstance(one, dict) and one.get("role") in _ROLES for one in messages):
+        raise ValueError(f"messages must be a list of objects with content and a role, one of {', '.join(_ROLES)}")
+    return [_kept(message) for message in messages]
+
+
+def _kept(message: dict[str, Any]) -> dict[str, Any]:
+    content, calls = message.get("content"), message.get("tool_calls") or []
+    if not isinstance(content, str | list | None):
+        raise ValueError(f"the content of a message of role {message['role']} must be text")
+    if message["role"] != "assistant" or "actions" in message:
+        return message | {"content": text_of(content)}
+    if not isinstance(calls, list) or not all(isinstance(call, dict) and isinstance(call.get("function"), dict) for call in calls):
+        raise ValueError("tool_calls must be a list of objects with a function, which has name and arguments")
+    return reply_message(message, [call for _, call in native_calls(message)])
 
 
 def same_query(text: str) -> str:

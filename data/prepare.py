@@ -32,7 +32,7 @@ from arenarl.run.timing import timed  # noqa: E402
 from arenarl.system.atomic_files import hash_files, read_json, write_json  # noqa: E402
 from arenarl.system.errors import UserError, guarded, keep_tracebacks  # noqa: E402
 from arenarl.system.progress import Bar  # noqa: E402
-from arenarl.trajectory import read_jsonl, read_queries, same_query, write_jsonl  # noqa: E402
+from arenarl.trajectory import read_queries, read_trajectories, same_query, write_jsonl  # noqa: E402
 
 PAPER = {name: f"configs/{name}/sft_qwen3_8b.yaml" for name in ("travel", "research", "writing")}  # domain -> the run with the paper's numbers
 PUBLIC_CODE = [ROOT / "arenarl" / name for name in ("domains/public_data.py", "domains/published_records.py", "trajectory.py")]  # reads `data.source`
@@ -126,7 +126,7 @@ def local_hashes(config: Config) -> list[str | None]:
 def check_disjoint(folder: Path) -> None:
     """No query is in two splits, whatever its case and spacing. Raises UserError naming one that is."""
     test, rl = (read_queries(folder / f"{split}_queries.jsonl") for split in ("test", "rl"))
-    trajectories = read_jsonl(folder / "sft.jsonl") if (folder / "sft.jsonl").is_file() else []
+    trajectories = read_trajectories(folder / "sft.jsonl") if (folder / "sft.jsonl").is_file() else []
     sft = {same_query(trajectory["messages"][0]["content"]) for trajectory in trajectories}
     texts = [{same_query(query.query) for query in queries} for queries in (test, rl)]
     shares_texts = any(len(of_split) < len(queries) for of_split, queries in zip(texts, (test, rl), strict=True))  # as a world's items do

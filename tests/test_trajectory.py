@@ -278,14 +278,15 @@ def test_a_record_becomes_the_same_trajectory_again(tmp_path, stop_reason, is_va
 
 
 @pytest.mark.parametrize(("change", "says"), [
-    ({"query": None}, "query Input should be a valid string"), ({"language": 3}, "language Input should be a valid string"),
+    ({"query": None}, "query Input should be a valid string"), ({"query": " "}, "query Value error, is blank"),
+    ({"query": "\ud800"}, "query Value error, 'utf-8' codec can't encode"), ({"language": 3}, "language Input should be a valid string"),
     ({"constraints": "near"}, "constraints Input should be a valid dictionary"), ({"question": "x"}, "question Unexpected keyword argument"),
     (None, "Input should be a dictionary"),
 ])  # fmt: skip
 def test_a_record_that_is_no_query_is_one_line_with_its_place(tmp_path, change, says):
     record = asdict(QUERY) | change if change else ["a list"]
-    (tmp_path / "queries.jsonl").write_text(f"{json.dumps(asdict(QUERY))}\n{json.dumps(record)}\n")
-    with pytest.raises(UserError, match="line 2 is no query: ") as refused:
+    (tmp_path / "queries.jsonl").write_text(f"{json.dumps(asdict(QUERY))}\n\n{json.dumps(record)}\n", encoding="utf-8-sig")
+    with pytest.raises(UserError, match="line 3 is no query: ") as refused:
         read_queries(tmp_path / "queries.jsonl")
     assert says in str(refused.value) and "\n" not in str(refused.value)
     without = {key: value for key, value in asdict(QUERY).items() if key != "subtask"}

@@ -17,7 +17,7 @@ from arenarl.domains.rubrics import domain_rubric
 from arenarl.rollout.environment import Environment
 from arenarl.system.errors import UserError
 from arenarl.system.imports import named
-from arenarl.trajectory import Query, Trajectory, read_jsonl, read_queries
+from arenarl.trajectory import Query, Trajectory, read_queries, read_trajectories
 
 if TYPE_CHECKING:
     from arenarl.llm.client import LLMClient
@@ -128,7 +128,7 @@ class Domain:
         queries, path = self.read_split("test"), Path(self.data.folder) / "test_baselines.jsonl"
         if not path.is_file():
             return queries, {}
-        baselines = {record["query_id"]: Trajectory.from_record(record) for record in read_jsonl(path)}
+        baselines = {record.get("query_id"): Trajectory.from_record(record) for record in read_trajectories(path)}
         if missing := [query.query_id for query in queries if query.query_id not in baselines]:
             raise UserError(f"{path} lacks {len(missing)} baselines, first {missing[0]}; prepare the data again")
         return queries, baselines

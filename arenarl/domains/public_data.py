@@ -130,8 +130,8 @@ def split_of(path: Path) -> str | None:
 
 
 def _is_of_a_split(path: Path) -> bool:
-    """And its folder, if it is in one, is called after a split: what lies deeper down is of other data sets."""
-    return split_of(path) is not None and (path.parent == Path() or split_of(path.parent) is not None)
+    """And its folder, if it is in one, is called after a split, or `data` as on the hub: what lies deeper down is of other data sets."""
+    return split_of(path) is not None and (path.parent in (Path(), Path("data")) or split_of(path.parent) is not None)
 
 
 def _download(name: str) -> tuple[Path, str]:

@@ -102,11 +102,18 @@ def _parquet_rows(path: Path) -> Iterator[tuple[int, str, dict[str, Any]]]:
         with ParquetFile(path) as file:
             rows = (row for batch in file.iter_batches() for row in batch.to_pylist())
             for number, row in enumerate(rows, start=1):
-                yield number, f"{path}, row {number}", row
+                yield number, f"{path}, row {number}", _stated(row)
     except (ArrowInvalid, OSError) as error:
         with path.open("rb") as opened:
             is_pointer = opened.read(len(POINTER)) == POINTER.encode()
         raise UserError(f"{path}: {LFS if is_pointer else f'not Parquet ({str(error).splitlines()[0]}); download it again'}") from error
+
+
+def _stated(value: Any) -> Any:
+    """A row without its nulls: a column of objects gives each the fields of all others, a tool call the arguments of every other tool."""
+    if isinstance(value, dict):
+        return {name: _stated(item) for name, item in value.items() if item is not None}
+    return [_stated(item) for item in value] if isinstance(value, list) else value
 
 
 def _object(line: str, where: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ tool call the arguments of all others, as nulls. What `max_length` cuts is count
 """
 
 import math
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,17 +20,21 @@ from arenarl.rollout.text_actions import as_text_actions
 from arenarl.system.atomic_files import write_json
 from arenarl.system.errors import UserError
 from arenarl.system.progress import say
-from arenarl.trajectory import assistant_text, harmless, read_jsonl, read_turns, told
+from arenarl.trajectory import assistant_text, harmless, read_trajectories, read_turns, told
 
 IGNORED = -100
+_SPELLED = re.compile(r"<(?=\|\w+\|>|/?think>)")
 
 
 def as_text(messages: list[dict]) -> list[dict[str, str]]:
-    """Messages as the template shall see them: turns in the text form that the policy generates, observations as rollouts show them."""
+    """Messages as the template shall see them: turns in the text form that the policy generates, observations as rollouts show them.
+
+    A turn that spells a control token would be taught to end in its midst, and of one that spells </think> templates drop a part.
+    """
 
     def content(message: dict) -> str:
         if message["role"] == "assistant":
-            return assistant_text(message)
+            return assistant_text(message, lambda text: _SPELLED.sub("< ", text))
         return harmless(message["content"]) if message["role"] == "tool" else message["content"]
 
     return [{"role": message["role"], "content": content(message)} for message in messages]
@@ -37,7 +42,7 @@ def as_text(messages: list[dict]) -> list[dict[str, str]]:
 
 def training_texts(path: Path, actions: ActionForm = "tool_calls") -> Iterator[str]:
     """The texts of all messages, for training a tokenizer."""
-    for record in read_jsonl(path):
+    for record in read_trajectories(path):
         for message in as_text(_with(record["messages"], actions)):
             yield message["content"]
 
@@ -65,7 +70,7 @@ def tokenize_trajectories(
     """
     rows = [
         tokenize(tokenizer, told(_with(record["messages"], actions), system), tools and (record["tools"] or tools), max_length)
-        for record in read_jsonl(path)
+        for record in read_trajectories(path)
     ]
     if not any(_has_target(row["labels"]) for row in rows):
         raise UserError(f"{path}: no assistant token to train on: the chat template marks none, or sft.max_length cuts them all")
@@ -74,7 +79,7 @@ def tokenize_trajectories(
 
 def warn_of_untaught(path: Path, tools: list[dict]) -> None:
     """Say which tools the policy will not know of: the prompt tells of none, and no trajectory calls them."""
-    called = {call.name for record in read_jsonl(path) for turn in read_turns(record["messages"]) for call in turn.tool_calls}
+    called = {call.name for record in read_trajectories(path) for turn in read_turns(record["messages"]) for call in turn.tool_calls}
     if untaught := [tool["function"]["name"] for tool in tools if tool["function"]["name"] not in called]:
         say(f"{path} never calls {', '.join(untaught)}, and no prompt names it: environment.schemas_in_prompt=true tells the policy of all tools")
 

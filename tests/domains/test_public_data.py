@@ -142,6 +142,22 @@ def test_calls_in_sharegpt_and_in_qwens_text_are_the_same_calls(tmp_path):
     assert [two[0].observations for two in turns] == [["found"], ['{"found": 1}']]
 
 
+def test_a_call_in_parquet_has_no_argument_of_another_and_the_hub_s_folder_of_splits_is_found(tmp_path):
+    import pyarrow.parquet
+
+    (tmp_path / "data").mkdir()
+    calls = [{"name": "search", "arguments": {"query": "x"}}, {"name": "browse", "arguments": {"url": "u"}}]
+    properties = [{key: {"type": "string"} for key in call["arguments"]} for call in calls]
+    tools = [{"name": call["name"], "parameters": {"properties": own}} for call, own in zip(calls, properties, strict=True)]
+    messages = [{"role": "assistant", "content": None, "tool_calls": [{"function": call} for call in calls]}, {"role": "assistant", "content": "a"}]
+    rows = {"train": [{"query": "r"}], "test": [{"query": "t", "reference": "a"}], "sft": [{"query": "s", "messages": messages, "tools": tools}]}
+    for name, of_split in rows.items():
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(of_split), tmp_path / "data" / f"{name}-00000-of-00001.parquet")
+    (record,) = load(tmp_path).splits["sft"]
+    assert [call.arguments for call in read_turns(record["messages"])[0].tool_calls] == [call["arguments"] for call in calls]
+    assert [tool["function"] for tool in record["tools"]] == tools
+
+
 def test_no_query_is_in_two_splits_and_what_is_left_out_is_said(published):
     test_query = "Direction：第1个问题"
     write(published / "train.jsonl", [{"query": query} for query in ("a", "A ", test_query, "b")])

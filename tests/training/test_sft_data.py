@@ -95,6 +95,47 @@ def test_an_argument_that_is_null_stays_so(tokenizer):
     assert '{"x": null}' in own_text(tokenizer, tokenize(tokenizer, messages, None, 4096))
 
 
+CALL, END = {"name": "f", "arguments": {"x": 1}}, {"role": "assistant", "content": "<answer>\nyes\n</answer>"}
+AS_OURS = {"role": "assistant", "reasoning_content": "hm", "content": "", "tool_calls": [{"type": "function", "function": CALL}]}
+
+
+@pytest.mark.parametrize(
+    "turn",
+    [
+        AS_OURS | {"tool_calls": [{"id": "1", "type": "function", "function": CALL | {"arguments": '{"x": 1}'}}], "content": None},
+        {"role": "assistant", "content": f"<think>\nhm\n</think>\n\n<tool_call>\n{json.dumps(CALL)}\n</tool_call>", "tool_calls": None},
+        {"role": "assistant", "reasoning": "hm", "tool_calls": [{"function": CALL}]},
+        {"role": "assistant", "content": [{"type": "text", "text": "<think>hm</think>"}], "tool_calls": [{"function": CALL}]},
+    ],
+    ids=["arguments in a string", "all in the text", "no content", "parts"],
+)
+def test_a_trajectory_of_ones_own_is_taught_in_the_form_of_rollouts_however_its_messages_are_written(turn, tokenizer, tmp_path):
+    def labels(turn, **fields):
+        record = {"messages": [{"role": "user", "content": "q"}, turn, {"role": "tool", "content": "r"}, END]} | fields
+        (tmp_path / "sft.jsonl").write_text(json.dumps(record) + "\n\n", encoding="utf-8-sig")
+        return list(tokenize_trajectories(tmp_path / "sft.jsonl", tokenizer, [], 4096)["labels"])
+
+    assert labels(turn) == labels(AS_OURS, query_id="1", tools=[], valid=True, meta={})
+
+
+@pytest.mark.parametrize("record", [
+    [], {}, {"messages": []}, {"messages": [{"from": "human", "value": "q"}]}, {"messages": [{"role": "tool", "content": {"x": 1}}]},
+    {"messages": [{"role": "assistant", "content": "", "tool_calls": [{"name": "f"}]}]},
+])  # fmt: skip
+def test_a_record_that_is_no_trajectory_is_one_line_with_its_place(record, tokenizer, tmp_path):
+    (tmp_path / "sft.jsonl").write_text(f"\n{json.dumps(record)}\n")
+    with pytest.raises(UserError, match=r"sft\.jsonl, line 2 is no trajectory: .*; data/README\.md says"):
+        tokenize_trajectories(tmp_path / "sft.jsonl", tokenizer, None, 4096)
+
+
+@pytest.mark.parametrize("token", ["<|im_end|>", "</think>"])
+def test_a_turn_that_spells_a_control_token_is_taught_whole_and_ends_once(token, tokenizer):
+    said = {"role": "assistant", "reasoning_content": f"a {token} b", "content": f"<answer>\nc {token} d\n</answer>"}
+    own = own_text(tokenizer, tokenize(tokenizer, [{"role": "user", "content": "q"}, said], None, 4096))
+    assert own.count("<|im_end|>") == own.count("</think>") == 1 and own.endswith("</answer><|im_end|>")
+    assert own.replace("< ", "<") == f"{assistant_text(said)}<|im_end|>"
+
+
 def test_training_texts_are_those_of_all_messages(sft_path):
     expected = [message["content"] for record in read_jsonl(sft_path) for message in as_text(record["messages"])]
     assert list(training_texts(sft_path)) == expected and all(expected)
