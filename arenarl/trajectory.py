@@ -252,15 +252,15 @@ def append_step(path: Path, step: int, records: Iterable[dict[str, Any]]) -> Non
 
 
 def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
-    """The records of a JSONL file. Raises UserError with file and line if one cannot be read."""
-    if not path.exists():
-        raise UserError(f"{path} does not exist; make it with: python data/prepare.py --config <the run's YAML>")
+    """The records of a JSONL file. Raises UserError if there is none; with file and line if a record cannot be read."""
     for _, record in _numbered(path):
         yield record
 
 
 def _numbered(path: Path) -> Iterator[tuple[int, Any]]:
-    """(number, record) of each line that is not blank."""
+    """(number, record) of each line that is not blank. Raises UserError as `read_jsonl` does."""
+    if not path.exists():
+        raise UserError(f"{path} does not exist; make it with: python data/prepare.py --config <the run's YAML>")
     for number, line in enumerate(lines_of(path, "utf-8-sig"), start=1):
         try:
             if line.strip():
