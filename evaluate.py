@@ -73,10 +73,9 @@ def main() -> None:
 
     from arenarl.domains.domain import make_domain
     from arenarl.domains.environments import environment_maker
-    from arenarl.evaluation.evaluation import Panel, baseline_cases, evaluate_policy, gather_cases, judge_trajectories, summarize
-    from arenarl.evaluation.inference_scaling import refuse_worlds, scaling_figures
-    from arenarl.evaluation.length import by_length
-    from arenarl.evaluation.parts import Part, fingerprint
+    from arenarl.evaluation.checkpoints import figures_of_checkpoints, read_parts, run_parts
+    from arenarl.evaluation.evaluation import Panel, baseline_cases
+    from arenarl.evaluation.inference_scaling import refuse_worlds
     from arenarl.evaluation.playoffs import play_offs
     from arenarl.judges.factory import make_judges, refuse_without_truth
     from arenarl.judges.judge import make_examiner
@@ -88,11 +87,11 @@ def main() -> None:
     from arenarl.report.summary import print_table, summary_of_run
     from arenarl.rollout.backends import make_policy_engine
     from arenarl.rollout.instances import Instances
-    from arenarl.run.processes import join_processes, own_share
+    from arenarl.run.processes import join_processes
     from arenarl.run.stage import start_stage
     from arenarl.run.timing import timed
     from arenarl.run.tracking import log_summary, start_tracking
-    from arenarl.system.progress import Bar, is_main_process, process_count, quiet_libraries
+    from arenarl.system.progress import is_main_process, process_count, quiet_libraries
     from arenarl.trajectory import write_jsonl
 
     quiet_libraries()
@@ -109,6 +108,7 @@ def main() -> None:
             answer(config, list(policies.values())[-1], arguments.query)
         return
 
+    # the test set, and how its queries are answered
     domain = make_domain(config.environment, config.data)
     queries, baselines = domain.read_test_set()
     refuse_without_truth("judge.eval", config.judge.eval, domain, queries)
@@ -117,61 +117,36 @@ def main() -> None:
     make_environment = environment_maker(config.environment, config.data.language, client, config.judge)
     if config.evaluate.max_turns:
         refuse_worlds(config.evaluate.max_turns, Instances(make_environment, print).kind)
+
+    @lru_cache(maxsize=1)  # all parts of a checkpoint share its weights
+    def engine_of(name: str):
+        return make_policy_engine(config, policies[name], make_environment, client)
+
+    # who judges the answers
     examine = make_examiner(domain)
     judges = make_judges(config.judge.eval, domain, examine, client, config.seed)
     panel = Panel(judges, examine, Verifier(config.judge.verifier, client))
+
+    # trajectories → verdicts → figures
     print_estimate(config, "evaluate")
-    prints = {name: fingerprint(config, policy) for name, policy in policies.items()}
-    parts = {
-        (name, decoding, sample): Part(folder / f"{name}_{decoding}{f'_{sample + 1}' if sample else ''}.jsonl", prints[name])
-        for name in policies
-        for decoding, sample in config.evaluate.attempts
-    }
-
-    @lru_cache(maxsize=1)  # all parts of a checkpoint share its weights
-    def engine_of(name):
-        return make_policy_engine(config, policies[name], make_environment, client)
-
-    missing, mine = [key for key, part in parts.items() if part.trajectories is None], own_share(queries)
-    total = len(parts) * len(mine)
-    cases, reference = {}, None
+    parts = read_parts(config, policies, folder)
     start_tracking(config, folder)
-    with timed(folder, "evaluate", is_new=bool(missing)) as stopwatch, Bar("evaluate", total, total - len(missing) * len(mine)) as bar:
-        for (name, decoding, sample), part in parts.items():
-            samples = cases.setdefault((name, decoding), [])
-            if part.trajectories is not None:
-                share = judge_trajectories(mine, own_share(part.trajectories), baselines, panel)
-            else:
-                share = evaluate_policy(
-                    engine_of(name), mine, baselines, panel, config.temperatures[decoding], config.seed, bar.update, sample, config.test_turns
-                )  # fmt: skip
-            if client:
-                client.check()
-            samples.append(gather_cases(queries, share))
-            if not baselines:  # none are stored: what the first made takes their place
-                baselines, reference = {case.query.query_id: case.trajectory for case in samples[0]}, f"{name} {decoding}"
-            if is_main_process():
-                part.write(samples[-1])
-                if part.trajectories is None:
-                    stopwatch.lap()
+    with timed(folder, "evaluate", is_new=any(part.trajectories is None for part in parts.values())) as stopwatch:
+        tested = run_parts(config, parts, engine_of, queries, baselines, panel, client, stopwatch.lap)
         if not is_main_process():
             return
-        write_jsonl(folder / "baseline.jsonl", [case.to_record() for case in baseline_cases(queries, baselines, examine)])
-        entrants = {f"{name} {decoding}": samples[0] for (name, decoding), samples in cases.items()}
-        write_jsonl(folder / "tournaments.jsonl", play_offs(queries, baselines, entrants, judges, config.evaluate.bracket, config.seed))
+        write_jsonl(folder / "baseline.jsonl", [case.to_record() for case in baseline_cases(queries, tested.baselines, examine)])
+        matches = play_offs(queries, tested.baselines, tested.first_samples, judges, config.evaluate.bracket, config.seed)
+        write_jsonl(folder / "tournaments.jsonl", matches)
         if client:
             client.check()
-        figures = {name: {} for name in policies}
-        for (name, decoding), samples in cases.items():
-            resamples, seed = config.evaluate.bootstrap, config.seed
-            every = [case for cases in samples for case in cases]
-            more = scaling_figures(samples, config.evaluate.max_turns, resamples, seed)
-            more["by_length"] = by_length(every, baselines, resamples, seed)
-            figures[name][decoding] = summarize(every, resamples, seed) | more
+        figures = figures_of_checkpoints(config, tested)
+
+    # figures → W&B, summary.json, inspect.json, the table
     log_summary(figures)
-    summary = summary_of_run(config, figures, reference)
+    summary = summary_of_run(config, figures, tested.reference)
     write_json(config.results_dir / "summary.json", summary)
-    write_inspect_log(config.run_dir / "inspect.json", config, cases, figures, summary["provenance"])
+    write_inspect_log(config.run_dir / "inspect.json", config, tested.cases, figures, summary["provenance"])
     print_table(summary)
     if client:
         print(client.report())

@@ -18,6 +18,7 @@ from arenarl.run.tracking import start_tracking
 from arenarl.run.trainer_arguments import common_arguments
 from arenarl.run.zero3 import check_deepspeed, clip_norm, deepspeed_file, start_deepspeed
 from arenarl.system.errors import UserError, guarded
+from arenarl.system.progress import is_main_process
 
 
 def main() -> None:
@@ -59,7 +60,7 @@ def main() -> None:
         dataset = tokenize_trajectories(
             data, tokenizer, schemas, config.sft.max_length, system_prompt(config), config.environment.actions
         )
-        if training.process_index == 0:
+        if is_main_process():
             count_cut(dataset, config.sft.max_length, folder / "data.json")
             if schemas is None:
                 warn_of_untaught(data, tools)

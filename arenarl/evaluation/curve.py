@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from accelerate import PartialState
 from accelerate.utils import gather_object
 
 from arenarl.domains.domain import Domain
@@ -12,6 +11,7 @@ from arenarl.llm.client import LLMClient
 from arenarl.rollout.engine import RolloutEngine
 from arenarl.run.processes import own_share
 from arenarl.run.tracking import log
+from arenarl.system.progress import is_main_process
 from arenarl.trajectory import append_step, read_jsonl
 
 RESAMPLES = 1000  # for the interval of a point, of which there are many
@@ -43,12 +43,12 @@ class CurveRecorder:
             share = evaluate_policy(self.engine, mine, self.baselines, self.panel, temperature, self.seed)
             cases[decoding] = gather_cases(self.queries, share)
         is_stopped = any(gather_object([bool(self.client and self.client.stop_reason)]))
-        if PartialState().is_main_process and not is_stopped:  # else verdicts are missing; the run stops, and begins with this point when it goes on
+        if is_main_process() and not is_stopped:  # else verdicts are missing; the run stops, and begins with this point when it goes on
             self._write(step, cases)
 
     def has_point(self, step: int) -> bool:
         """Whether a step's point was written. To be called on all processes: the main one looks."""
-        steps = {point["step"] for point in read_jsonl(self.path)} if PartialState().is_main_process and self.path.is_file() else set()
+        steps = {point["step"] for point in read_jsonl(self.path)} if is_main_process() and self.path.is_file() else set()
         return any(gather_object([step in steps]))
 
     def _write(self, step: int, cases: dict[str, list[Case]]) -> None:

@@ -33,7 +33,7 @@ from arenarl.system.database import json_hash
 from arenarl.system.errors import UserError
 from arenarl.system.in_flight import InFlight
 from arenarl.system.loop_thread import LoopThread
-from arenarl.system.progress import process_count
+from arenarl.system.progress import process_count, process_rank
 from arenarl.trajectory import text_of
 
 if TYPE_CHECKING:
@@ -374,7 +374,7 @@ def open_client(llms: Iterable[LLMConfig], limits: JudgesConfig, stage: str, fol
     llms = [llm for llm in llms if llm.name == "llm"]
     if not llms:
         return None
-    rank = int(os.environ.get("RANK", "0"))
+    rank = process_rank()
     keys = {} if limits.store_only else read_keys(llms)
     return LLMClient(limits, stage, keys, process_count(), rank, folder / f"verdicts-{rank}.jsonl" if folder else None)
 

@@ -1,6 +1,5 @@
 """What generates, by `rollout.backend`: transformers' `generate`, vLLM in this process, or a vLLM server; and the engines on top of it."""
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from arenarl.rollout.tensor_parallel import SharedVLLMGenerator, tell_engine
 from arenarl.rollout.vllm_generation import VLLMGenerator, load_engine, require_vllm
 from arenarl.rollout.vllm_server import ServerGenerator, VLLMServer
 from arenarl.system.errors import UserError
-from arenarl.system.progress import process_count
+from arenarl.system.progress import process_count, process_rank
 
 
 def make_engine(config: Config, tokenizer: PreTrainedTokenizerBase, make: Callable[[], Environment], model: Any = None) -> RolloutEngine:
@@ -61,7 +60,7 @@ def require_sync(rollout: RolloutConfig) -> None:
 
 def _make_generator(rollout: RolloutConfig, tokenizer: PreTrainedTokenizerBase, model: Any) -> Generator:
     if rollout.backend == "vllm" and rollout.vllm_tensor_parallel > 1:
-        return SharedVLLMGenerator(tokenizer.eos_token_id, model, os.environ.get("RANK", "0"), tell_engine)
+        return SharedVLLMGenerator(tokenizer.eos_token_id, model, str(process_rank()), tell_engine)
     if rollout.backend == "vllm":
         return VLLMGenerator(tokenizer.eos_token_id, model)
     if rollout.backend == "vllm_server":

@@ -18,8 +18,13 @@ _ON_TERMINAL = "{desc} {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{remaining
 _IN_LOG = "{desc} {percentage:3.0f}% {n_fmt}/{total_fmt} [{remaining} left]{postfix}"
 
 
+def process_rank() -> int:
+    """This one's number among those that the launcher started; 0 without one."""
+    return int(os.environ.get("RANK", "0"))
+
+
 def is_main_process() -> bool:
-    return int(os.environ.get("RANK", "0")) == 0
+    return process_rank() == 0
 
 
 def process_count() -> int:

@@ -101,7 +101,7 @@ def page(name: str, table: Table, summary: dict[str, Any], figures: Sequence[str
     """results/<table>/README.md: all figures, and the same rows at the paper's scale; `together` says what tables are corrected with it."""
     subtasks, figures_of_rows = _columns(summary, "by_subtask"), _columns(summary, "figures")
     others = [name for name in figures_of_rows if name not in (table.figure, "quality") and not name.startswith(EXTRAS)]
-    head = ["row", heading(table.figure), *(f"{subtask} %" for subtask in subtasks), *map(heading, others), "minutes"]
+    head = ["row", heading(table.figure), *(f"{subtask} %" for subtask in subtasks), *map(heading, others), "minutes (median)"]
     head += [f"curve, step {step} %" for step in table.curve_steps]
     lines = []
     for row in _run_rows(table, summary):
@@ -228,4 +228,4 @@ def _difference(table: Table, figures: dict[str, Any]) -> str:
 
 def _interval(figures: dict[str, Any]) -> str:
     low, high = figures["ci"]
-    return f"{figures['difference']:+.1f}" + ("" if low is None else f" [{low:+.1f}, {high:+.1f}]")
+    return f"{figures['difference']:+z.1f}" + ("" if low is None else f" [{low:+z.1f}, {high:+z.1f}]")

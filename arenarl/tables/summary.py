@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
 import numpy as np
@@ -108,7 +108,7 @@ def _row_figures(name: str, row: Row, table: Table, subtasks: Sequence[str], see
         "seeds": list(seeds),
         **(mean_over_seeds(values) if runs else none),
         "judge_calls": round(sum(run["judge_calls"] for run in runs) / len(runs)) if runs else None,
-        "seconds": round(sum(run["seconds"]["total"] for run in runs) / len(runs), 1) if runs else None,
+        "seconds": round(median(run["seconds"]["total"] for run in runs), 1) if runs else None,  # a busy machine slows one seed, not all
         "paper": dict(zip(table.paper_columns, row.paper, strict=True)) if row.paper else None,
         "figures": means("figures", runs[0]["figures"]) if runs else {},
         "by_subtask": means("by_subtask", subtasks) if runs else {},

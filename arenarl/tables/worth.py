@@ -56,7 +56,7 @@ def _found(leads: Leads) -> str:
 
 
 def _points(lead: dict[str, Any]) -> str:
-    return f"{round(lead['difference'], 1) + 0.0:+.1f}"  # no -0.0
+    return f"{lead['difference']:+z.1f}"
 
 
 def _listed(words: Iterable[str]) -> str:

@@ -28,7 +28,7 @@ from arenarl.run.tracking import log
 from arenarl.run.trainer_arguments import common_arguments
 from arenarl.system.atomic_files import write_json
 from arenarl.system.errors import UserError
-from arenarl.system.progress import process_count, say
+from arenarl.system.progress import is_main_process, process_count, say
 from arenarl.system.seeds import stable_seed
 from arenarl.tournament.mixed_model import JudgeVariances
 from arenarl.training.bookkeeping import Bookkeeping
@@ -140,7 +140,7 @@ class Rounds:
             log(metrics, step)
             examples = [example for group, outcome in zip(groups, outcomes, strict=True) for example in self._examples(group, outcome)]
             done[step] = {"examples": gather_object(examples), "variances": self.arena.variances.to_dict()}
-            if PartialState().is_main_process:
+            if is_main_process():
                 append_step(self.folder / "metrics.jsonl", step, [{"step": step, **metrics}])
                 append_step(path, step, [{"step": step, **done[step]}])
                 self.stopwatch.lap()
@@ -168,7 +168,7 @@ class Rounds:
         trainer.train(resume_from_checkpoint=last_checkpoint(place))
         save_policy(trainer, to)
         PartialState().wait_for_everyone()
-        if to != self.folder and PartialState().is_main_process:
+        if to != self.folder and is_main_process():
             write_json(to / MARK, {"examples": len(examples)})
 
     def _evaluate(self, policy: str, step: int) -> None:
