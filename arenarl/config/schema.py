@@ -419,20 +419,8 @@ WITH_FORMAT_REWARD = {"tournament_grpo", "win_rate", "pointwise_implicit", "poin
 @dataclass
 class RewardConfig:
     name: RewardName = "tournament"
-    # tournament: Eqs. 3-6. pointwise_answer: the paper's GRPO and GSPO rows, the judge sees the answer only.
-    # pointwise_trajectory: the judge sees all that the tournament's judge sees. Not in the paper; our choice.
-    # The others are Tournament-GRPO's, each with its format reward (3.2: 1 for a valid trajectory); the judge sees all of it.
-    # tournament_grpo: normalised points of the tournament that `group_stage` describes (Eqs. 8, 9). win_rate: share of all other
-    # trajectories that it beats (Eq. 15). pointwise_implicit: one score in one call (Eqs. 11, 12). pointwise_explicit: a call for
-    # every dimension of the rubric, weighted by importance (Eqs. 13, 14).
-    # correctness: 1 for the known answer, 0 for another or none (C.1, InfoAgent), as `judge.verifier` finds. correctness_or_tournament: that
-    # for queries with a known answer, the tournament for the others, so that one run can have both. Our choice.
-    # environment: what a world with a state gives (AgentGym-RL), summed over the trajectory.
-    # ruler: one listwise call a group, shuffled, a score each (RULER, OpenPipe's ART). brpo: 1 for who beats a random member of the group, -1 for
-    # who loses to it, 0 for a draw and for itself (Writing-Zero), with rl.advantage=none. mixture: score of the trajectory and share of matches
-    # won, by `alpha` (TournO). elo: Elo ratings, from 0 for the lowest to 1 (TournO). rubric_checklist: weighted share of the items written for
-    # the query that the trajectory meets (Rubrics as Rewards); an LLM judge takes them from judge.train.query_rubrics.
-    # Or a function of your own: (query, trajectories, judge) -> a reward each (docs/methods.md).
+    # what a trajectory's reward is made of; docs/methods.md, "Rewards", says it of each, with its source. Or a function of your own:
+    # (query, trajectories, judge) -> a reward each
     entity_recall: Annotated[Float, Field(ge=0, lt=1)] = 0.0  # lambda of Eq. 8, InfoAgent: what a wrong answer gets for finding all entities of
     # a known answer's tree; below 1, so that it is worth less than the right one
     tournament_if_equal: Bool = False  # of environment and correctness: a group whose rewards are all equal is ranked by the tournament instead

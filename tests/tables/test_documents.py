@@ -15,6 +15,7 @@ from parts import arena_of, examiner_of, trainer_judge_of
 
 from arenarl.config.load import load_config
 from arenarl.config.schema import Config, EnvironmentConfig, JudgeConfig, JudgesConfig, RewardConfig, RolloutConfig
+from arenarl.config.value_types import REWARDS
 from arenarl.domains import rubrics
 from arenarl.domains.environments import make_environment
 from arenarl.domains.travel.truth import TravelTruth
@@ -80,6 +81,10 @@ def test_every_stage_that_the_usage_names_is_in_a_document_and_can_be_called():
 
 
 PARTS = "judges|policies|environments|launch|prompts|rubrics|tables"  # folders of configs/ that hold parts of runs
+
+
+def test_every_reward_is_explained():
+    assert set(re.findall(r"^\| `(\w+)` \|", DOCUMENTS["docs/methods.md"].split("## Rewards")[1].split("\n## ")[0], re.MULTILINE)) == set(REWARDS)
 
 
 @pytest.mark.parametrize("path", sorted(set(re.findall(rf"configs/(?!(?:{PARTS})/)[\w/]+\.yaml", TEXTS))))
