@@ -29,17 +29,15 @@ def main() -> None:
         raise UserError(f"{data} does not exist; {how} python data/prepare.py --config <this YAML>")
     check_deepspeed("sft.deepspeed", config.sft.deepspeed, "train_sft.py", arguments.check)
 
-    from trl import SFTTrainer  # after the checks: loading torch and TRL takes seconds
-
+    # after the checks: loading torch and TRL takes seconds
     from arenarl.domains.environments import environment_maker
     from arenarl.report.provenance import provenance
-    from arenarl.rollout.attention import share_keys_on_cpu
     from arenarl.rollout.instances import briefly
     from arenarl.rollout.policy import load_tokenizer, lora_config, prepare_initial_policy, require_model, save_policy
     from arenarl.rollout.system_prompt import system_prompt
     from arenarl.run.checkpoints import Survival, TrainingBar, last_checkpoint
     from arenarl.run.processes import hold_gradients_once
-    from arenarl.training.fused_head import score_labels_only
+    from arenarl.training.right_padded import RightPaddedTrainer
     from arenarl.training.sft_data import count_cut, in_training_order, tokenize_trajectories, training_texts, warn_of_untaught
 
     if config.policy.model:
@@ -64,9 +62,7 @@ def main() -> None:
             count_cut(dataset, config.sft.max_length, folder / "data.json")
             if schemas is None:
                 warn_of_untaught(data, tools)
-        share_keys_on_cpu()
-        score_labels_only()
-        trainer = SFTTrainer(
+        trainer = RightPaddedTrainer(
             model=start,
             args=training,
             train_dataset=in_training_order(dataset, config.sft.epochs, config.sft.batch_size * config.sft.gradient_accumulation, config.seed),

@@ -205,11 +205,14 @@ def _arguments(config: Config, place: Path, trajectories: int = 1) -> dict[str, 
 
 
 def _sft_trainer(config: Config, policy: str, examples: list[Example], place: Path, tokenizer: Any) -> Trainer:
-    from trl import SFTConfig, SFTTrainer
+    from trl import SFTConfig
+
+    from arenarl.training.right_padded import RightPaddedTrainer
 
     arguments = SFTConfig(**_arguments(config, place), dataset_kwargs={"skip_prepare_dataset": True})
     lora = lora_config(config.policy.lora_rank)
-    return SFTTrainer(model=policy, args=arguments, train_dataset=Dataset.from_list(examples), processing_class=tokenizer, peft_config=lora)
+    dataset = Dataset.from_list(examples)
+    return RightPaddedTrainer(model=policy, args=arguments, train_dataset=dataset, processing_class=tokenizer, peft_config=lora)
 
 
 def _dpo_trainer(config: Config, policy: str, examples: list[Example], place: Path, tokenizer: Any) -> "DPOTrainer":

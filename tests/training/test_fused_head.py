@@ -4,19 +4,19 @@ from trl.kernels import chunked_logprob
 from trl.trainer import utils
 
 from arenarl.rollout.policy import lora_config
-from arenarl.training.fused_head import score_labels_only
+from arenarl.training.right_padded import RightPaddedTrainer
 from arenarl.training.sft_data import tokenize_trajectories
 
 KEYS = ("loss", "grad_norm", "entropy", "mean_token_accuracy", "num_tokens")
 
 
 @pytest.mark.parametrize("lora_rank", [0, 4], ids=["whole", "LoRA"])
-def test_training_is_trls_with_a_head_that_sees_fewer_positions(sft_path, tokenizer, policy_path, tmp_path, monkeypatch, lora_rank):
+def test_training_is_trls_with_a_head_that_sees_fewer_positions_and_no_mask(sft_path, tokenizer, policy_path, tmp_path, monkeypatch, lora_rank):
     dataset = tokenize_trajectories(sft_path, tokenizer, None, 4096).select(range(24))
     arguments = {"use_cpu": True, "report_to": [], "save_strategy": "no", "per_device_train_batch_size": 4, "bf16": False, "logging_steps": 1}
 
-    def logged():
-        trainer = SFTTrainer(
+    def logged(make):
+        trainer = make(
             model=policy_path,
             args=SFTConfig(str(tmp_path), num_train_epochs=1, learning_rate=1e-3, **arguments),
             train_dataset=dataset,
@@ -27,6 +27,5 @@ def test_training_is_trls_with_a_head_that_sees_fewer_positions(sft_path, tokeni
         return [[entry[key] for key in KEYS] for entry in trainer.state.log_history[:-1]]
 
     monkeypatch.setattr(utils, "_use_triton", chunked_logprob._use_triton)
-    expected = logged()
-    score_labels_only()
-    assert len(expected) == 6 and logged() == [pytest.approx(values, rel=1e-3) for values in expected]
+    expected = logged(SFTTrainer)
+    assert len(expected) == 6 and logged(RightPaddedTrainer) == [pytest.approx(values, rel=1e-3) for values in expected]
