@@ -30,9 +30,9 @@ class Rows:
     def __getitem__(self, rows: torch.Tensor) -> "Rows":
         return Rows(self.input_ids[rows], self.attention_mask[rows], self.own_BT[rows])
 
-    def by_length(self, size: int) -> tuple[torch.Tensor, ...]:
-        """Which rows are read together, at most `size` of them."""
-        return self.attention_mask.sum(dim=1).argsort(stable=True).split(size)
+    def by_length(self, at_most: int) -> tuple[torch.Tensor, ...]:
+        """Which rows are read together, of like length."""
+        return self.attention_mask.sum(dim=1).argsort(stable=True).split(min(at_most, ROWS_AT_ONCE))
 
     def unpadded(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """(token ids from each row's first on, which of them are own, where the token before each of the T stands in them: (B, T)).
@@ -97,7 +97,7 @@ class OwnTokensTrainer(GRPOTrainer):
                 model, input_ids, attention_mask, logits_to_keep, batch_size, compute_entropy, compute_aux_loss, **of_images
             )
         rows, parts = Rows(input_ids, attention_mask, self._own_BT), []
-        order = rows.by_length(min(batch_size or len(input_ids), ROWS_AT_ONCE))  # as many on each process: under ZeRO-3 they go in step
+        order = rows.by_length(batch_size or len(input_ids))  # as many on each process: under ZeRO-3 they go in step
         for together in order:
             with self.accelerator.autocast():
                 parts.append(_score(model, rows[together]))
