@@ -64,10 +64,10 @@ class Intervals:
     resamples: int
     seed: int = 0
 
-    def mean(self, values: Iterable[float]) -> Figure:
-        """Over items; NaN counts in none."""
+    def mean(self, values: Iterable[float], parts: Sequence[str] | None = None) -> Figure:
+        """Over items; with `parts`, the part of each, over the items of a part and then over parts. NaN counts in none."""
         values = list(values)
-        return statistics.mean(values, [""] * len(values), self.resamples, self.seed)
+        return statistics.mean(values, parts or [""] * len(values), self.resamples, self.seed)
 
     def of(self, statistic: Callable[[np.ndarray], np.ndarray], items: int) -> Figure:
         """Any statistic: (resamples, items) how often each counts -> (resamples,)"""
