@@ -48,6 +48,7 @@ class _Reply(JSONReply):
 class WritingBench(Benchmark):
     name, title, size = "writingbench", "WritingBench", 1000
     judges = ("claude-sonnet-4-5", "claude-sonnet-4.5", "WritingBench-Critic-Model-Qwen-7B")
+    judge_temperature = 1.0
     calls = 5
     files = ("benchmark_query/benchmark_all.jsonl", "benchmark_all.jsonl")
     editions = (
