@@ -17,7 +17,7 @@ import numpy as np
 
 from arenarl.benchmarks.benchmark import Ask, Benchmark, Figure, Intervals, Item, Scored, Verdict
 from arenarl.benchmarks.ciphers import hashed_key_xor
-from arenarl.benchmarks.prompts import Edition, Prompts
+from arenarl.benchmarks.prompts import SIMPLE_EVALS_SYSTEM, Edition, Prompts
 from arenarl.benchmarks.records import Record, Written, decrypted, read_records
 from arenarl.llm.json_reply import without_thinking
 
@@ -42,9 +42,11 @@ class BrowseComp(Benchmark):
     has_search = True
     files = ("browse_comp_test_set.csv",)
     editions = (
-        Edition({"judge": ("browsecomp_eval.py", "GRADER_TEMPLATE"), "query": ("browsecomp_eval.py", "QUERY_TEMPLATE")}),
+        Edition({
+            "judge": ("browsecomp_eval.py", "GRADER_TEMPLATE"), "query": ("browsecomp_eval.py", "QUERY_TEMPLATE"), "system": SIMPLE_EVALS_SYSTEM,
+        }),
         Edition({"judge": ("browse_comp/prompts.py", "GRADER_TEMPLATE"), "query": ("browse_comp/prompts.py", "QUERY_TEMPLATE")}, "inspect_evals"),
-    )
+    )  # fmt: skip
     source = "browse_comp_test_set.csv of openai/simple-evals"
     unstated: ClassVar[float] = 100.0  # the confidence, where the judge gives no number
 
@@ -61,8 +63,8 @@ class BrowseComp(Benchmark):
         return prompts.query(Question=item.query, question=item.query)
 
     async def judge(self, item: Item, response: str, prompts: Prompts, ask: Ask) -> Verdict | None:
-        prompt = prompts.fill("judge", item.language, question=item.query, response=response, correct_answer=item.fields["answer"])
-        return await ask([{"role": "user", "content": prompt}], partial(read_comparison, unstated=self.unstated))
+        asked = prompts.messages("judge", item.language, question=item.query, response=response, correct_answer=item.fields["answer"])
+        return await ask(asked, partial(read_comparison, unstated=self.unstated))
 
     def figures(self, scored: Sequence[Scored], intervals: Intervals) -> dict[str, Figure]:
         correct, confidence = [one.mean("correct") for one in scored], [one.mean("confidence") for one in scored]

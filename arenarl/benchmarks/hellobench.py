@@ -71,9 +71,8 @@ class HelloBench(Benchmark):
     async def judge(self, item: Item, response: str, prompts: Prompts, ask: Ask) -> Verdict | None:
         checklist = item.fields["checklists"]
         shown = json.dumps([{"checklist_id": number, "checklist_content": text} for number, text in enumerate(checklist)], ensure_ascii=False)
-        prompt = prompts.fill("judge", instruction=item.query, response=response, checklists=shown, num_checklist=len(checklist))
-        messages = [{"role": "system", "content": prompts.texts["system"].strip()}, {"role": "user", "content": prompt}]
-        points = await ask(messages, partial(read_checklist, count=len(checklist)))
+        asked = prompts.messages("judge", instruction=item.query, response=response, checklists=shown, num_checklist=len(checklist))
+        points = await ask(asked, partial(read_checklist, count=len(checklist)))
         return points and {"score": weighted(item.fields["category"], points), "points": points}
 
     def figures(self, scored: Sequence[Scored], intervals: Intervals) -> dict[str, Figure]:

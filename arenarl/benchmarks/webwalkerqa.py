@@ -67,8 +67,7 @@ class WebWalkerQA(Benchmark):
         return prompts.query(question=item.query, root_url=item.fields["root_url"])
 
     async def judge(self, item: Item, response: str, prompts: Prompts, ask: Ask) -> Verdict | None:
-        prompt = prompts.fill("judge", query=item.query, context=item.fields["answer"], result=response)
-        return await ask([{"role": "user", "content": prompt}], read_grade)
+        return await ask(prompts.messages("judge", query=item.query, context=item.fields["answer"], result=response), read_grade)
 
     def figures(self, scored: Sequence[Scored], intervals: Intervals) -> dict[str, Figure]:
         parts = {cell: [one for one in scored if one.item.fields["cell"] == cell] for cell in CELLS}
