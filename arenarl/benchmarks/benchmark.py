@@ -64,10 +64,10 @@ class Intervals:
     resamples: int
     seed: int = 0
 
-    def mean(self, values: Iterable[float]) -> Figure:
-        """Over items; NaN counts in none."""
+    def mean(self, values: Iterable[float], parts: Sequence[str] | None = None) -> Figure:
+        """Over items; with `parts`, the part of each, over the items of a part and then over parts. NaN counts in none."""
         values = list(values)
-        return statistics.mean(values, [""] * len(values), self.resamples, self.seed)
+        return statistics.mean(values, parts or [""] * len(values), self.resamples, self.seed)
 
     def of(self, statistic: Callable[[np.ndarray], np.ndarray], items: int) -> Figure:
         """Any statistic: (resamples, items) how often each counts -> (resamples,)"""
@@ -80,7 +80,7 @@ class Benchmark:
     name: ClassVar[str]
     title: ClassVar[str]
     size: ClassVar[int]  # official items
-    judges: ClassVar[tuple[str, ...]]  # official ones, as their APIs name them, without a date
+    judges: ClassVar[tuple[str, ...]]  # official ones, as their APIs name them, without a date or version
     judge_temperature: ClassVar[float | None] = None  # the official one, where the official code sets it
     calls: ClassVar[int] = 1  # judge calls a response, at most
     repeats: ClassVar[int] = 1  # responses an item
@@ -114,6 +114,6 @@ class Benchmark:
         raise NotImplementedError
 
     def is_official_judge(self, model: str | None) -> bool:
-        """Whether an API's model is one of `judges`, dated or not, with or without its maker's name."""
+        """Whether an API's model is one of `judges`, dated or numbered or not, with or without its maker's name."""
         name = (model or "").rpartition("/")[2].lower()
-        return any(re.fullmatch(rf"{re.escape(judge.lower())}([-@]\d{{4}}(-?\d\d-?\d\d)?|-latest)?", name) for judge in self.judges)
+        return any(re.fullmatch(rf"{re.escape(judge.lower())}([-@]\d{{4}}(-?\d\d-?\d\d)?|-\d{{3}}|-latest)?", name) for judge in self.judges)

@@ -1,20 +1,23 @@
 """BrowseComp (arXiv 2504.12516, 1,266 items) and BrowseComp-ZH (arXiv 2504.19314, 289): short answers that are hard to find.
 
 The judge compares with the known answer and reads off how sure the response is. Figures: accuracy and calibration error, in 10 bins of the first
-(as inspect-evals has it; the bins are open below, and 0 is in the first) and 5 of the second. The reference code of BrowseComp compares
-"correct: yes" with "yes" and so finds everything wrong; here the word behind the colon counts.
+(as inspect-evals has it; the bins are open below, and 0 is in the first) and 5 of the second. Where the judge gives no number, the response
+counts as sure by 100 in the first and by 0 in the second. The reference code of BrowseComp compares "correct: yes" with "yes" and so finds
+everything wrong; here the word behind the colon counts.
 """
 
 import math
 import re
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
 from arenarl.benchmarks.benchmark import Ask, Benchmark, Figure, Intervals, Item, Scored, Verdict
 from arenarl.benchmarks.ciphers import hashed_key_xor
-from arenarl.benchmarks.prompts import Edition, Prompts
+from arenarl.benchmarks.prompts import SIMPLE_EVALS_SYSTEM, Edition, Prompts
 from arenarl.benchmarks.records import Record, Written, decrypted, read_records
 from arenarl.llm.json_reply import without_thinking
 
@@ -39,10 +42,13 @@ class BrowseComp(Benchmark):
     has_search = True
     files = ("browse_comp_test_set.csv",)
     editions = (
-        Edition({"judge": ("browsecomp_eval.py", "GRADER_TEMPLATE"), "query": ("browsecomp_eval.py", "QUERY_TEMPLATE")}),
+        Edition({
+            "judge": ("browsecomp_eval.py", "GRADER_TEMPLATE"), "query": ("browsecomp_eval.py", "QUERY_TEMPLATE"), "system": SIMPLE_EVALS_SYSTEM,
+        }),
         Edition({"judge": ("browse_comp/prompts.py", "GRADER_TEMPLATE"), "query": ("browse_comp/prompts.py", "QUERY_TEMPLATE")}, "inspect_evals"),
-    )
+    )  # fmt: skip
     source = "browse_comp_test_set.csv of openai/simple-evals"
+    unstated: ClassVar[float] = 100.0  # the confidence, where the judge gives no number
 
     def bin_of(self, confidence: float) -> int:
         """Of a confidence from 0 to 100."""
@@ -57,8 +63,8 @@ class BrowseComp(Benchmark):
         return prompts.query(Question=item.query, question=item.query)
 
     async def judge(self, item: Item, response: str, prompts: Prompts, ask: Ask) -> Verdict | None:
-        prompt = prompts.fill("judge", item.language, question=item.query, response=response, correct_answer=item.fields["answer"])
-        return await ask([{"role": "user", "content": prompt}], read_comparison)
+        asked = prompts.messages("judge", item.language, question=item.query, response=response, correct_answer=item.fields["answer"])
+        return await ask(asked, partial(read_comparison, unstated=self.unstated))
 
     def figures(self, scored: Sequence[Scored], intervals: Intervals) -> dict[str, Figure]:
         correct, confidence = [one.mean("correct") for one in scored], [one.mean("confidence") for one in scored]
@@ -74,6 +80,7 @@ class BrowseCompZH(BrowseComp):
     files = ("data/browsecomp-zh-encrypted.xlsx", "browsecomp-zh-encrypted.xlsx")
     editions = (Edition({"judge": ("prompt.py", "JUDGE_PROMPT_CN")}),)
     source = "github.com/PALIN2018/BrowseComp-ZH, data/browsecomp-zh-encrypted.xlsx"
+    unstated = 0.0
 
     def bin_of(self, confidence: float) -> int:
         return min(int(confidence // 20), 4)
@@ -86,8 +93,8 @@ class BrowseCompZH(BrowseComp):
         return [_item(file, number, "zh", {"Question": one.Question, "Answer": one.Answer}, one.canary) for number, one in enumerate(records)]
 
 
-def read_comparison(text: str) -> Verdict:
-    """Whether the answer is correct, 0 or 1, and how sure the response is, 0 to 100: 100 where nothing is said. Raises ValueError."""
+def read_comparison(text: str, unstated: float) -> Verdict:
+    """Whether the answer is correct, 0 or 1, and how sure the response is, 0 to 100: `unstated` without a number. Raises ValueError."""
     said = without_thinking(text)
     correct = re.findall(r"^\W*correct\W*[:：]\W*(yes|no)\b", said, re.MULTILINE | re.IGNORECASE)
     if not correct:
@@ -95,7 +102,7 @@ def read_comparison(text: str) -> Verdict:
     confidence = re.findall(r"^\W*confidence\W*[:：]\W*(\d+)", said, re.MULTILINE | re.IGNORECASE)
     extracted = re.search(r"^\W*extracted_final_answer\W*[:：]\s*(.*)", said, re.MULTILINE)
     return {
-        "correct": float(correct[-1].lower() == "yes"), "confidence": min(float(confidence[-1]), 100.0) if confidence else 100.0,
+        "correct": float(correct[-1].lower() == "yes"), "confidence": min(float(confidence[-1]), 100.0) if confidence else unstated,
         "extracted": extracted[1].strip() if extracted else "",
     }  # fmt: skip
 

@@ -1,7 +1,8 @@
 """HelloBench (arXiv 2409.16191): 647 long texts, each checked against its category's checklist in one call.
 
-Every item of a checklist gets 0, .25, .5, .75 or 1; a response's score is their sum, weighted so that 100 is the most. Its authors also rescale
-it, (score - 75) x 4. Table 4, ArenaRL, has three of the five parts, not rescaled.
+Every item of a checklist gets 0, .25, .5, .75 or 1; a response's score is their sum, weighted so that 100 is the most. The benchmark's is the mean
+of its five parts, each of which counts the same whatever its size. Its authors also rescale it, (score - 75) x 4. Table 4, ArenaRL, has three of
+the parts, not rescaled.
 """
 
 import json
@@ -70,18 +71,18 @@ class HelloBench(Benchmark):
     async def judge(self, item: Item, response: str, prompts: Prompts, ask: Ask) -> Verdict | None:
         checklist = item.fields["checklists"]
         shown = json.dumps([{"checklist_id": number, "checklist_content": text} for number, text in enumerate(checklist)], ensure_ascii=False)
-        prompt = prompts.fill("judge", instruction=item.query, response=response, checklists=shown, num_checklist=len(checklist))
-        messages = [{"role": "system", "content": prompts.texts["system"].strip()}, {"role": "user", "content": prompt}]
-        points = await ask(messages, partial(read_checklist, count=len(checklist)))
+        asked = prompts.messages("judge", instruction=item.query, response=response, checklists=shown, num_checklist=len(checklist))
+        points = await ask(asked, partial(read_checklist, count=len(checklist)))
         return points and {"score": weighted(item.fields["category"], points), "points": points}
 
     def figures(self, scored: Sequence[Scored], intervals: Intervals) -> dict[str, Figure]:
-        def score(ones: Sequence[Scored]) -> Figure:
-            return intervals.mean(one.mean("score") for one in ones)
-
-        parts = {part: [one for one in scored if PART_OF[one.item.fields["category"]] == part] for part in WEIGHTS}
-        rescaled = intervals.mean(4 * (one.mean("score") - 75) for one in scored)
-        return {"score": score(scored), "rescaled": rescaled, **{part: score(ones) for part, ones in parts.items() if ones}}
+        scores, parts = [one.mean("score") for one in scored], [PART_OF[one.item.fields["category"]] for one in scored]
+        of_parts = {part: [score for score, its in zip(scores, parts, strict=True) if its == part] for part in WEIGHTS}
+        return {
+            "score": intervals.mean(scores, parts),
+            "rescaled": intervals.mean([4 * (score - 75) for score in scores], parts),
+            **{part: intervals.mean(ones) for part, ones in of_parts.items() if ones},
+        }
 
 
 def weighted(category: str, points: Sequence[float]) -> float:

@@ -49,8 +49,7 @@ class LongBenchWrite(Benchmark):
         return [Item(str(number), one.prompt, language_of(one.prompt), {"length": one.length}) for number, one in enumerate(records)]
 
     async def judge(self, item: Item, response: str, prompts: Prompts, ask: Ask) -> Verdict | None:
-        prompt = prompts.fill("judge", query=item.query, response=response)
-        reply = await ask([{"role": "user", "content": prompt}], _Reply)
+        reply = await ask(prompts.messages("judge", query=item.query, response=response), _Reply)
         return reply and {"words": count_words(response), **reply.model_dump()}
 
     def figures(self, scored: Sequence[Scored], intervals: Intervals) -> dict[str, Figure]:

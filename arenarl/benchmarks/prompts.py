@@ -16,6 +16,7 @@ from arenarl.llm.prompts import prompt_texts, quotable, quoted
 from arenarl.system.errors import UserError
 from arenarl.system.text_files import text_of_file
 
+SIMPLE_EVALS_SYSTEM = ("sampler/chat_completion_sampler.py", "OPENAI_SYSTEM_MESSAGE_API")  # what openai/simple-evals tells its graders
 _LEVELS_UP = 4  # from the file with the items to the top of the official repository, at most
 _MOST_CHARACTERS = 400_000  # of what a prompt of ours quotes
 
@@ -43,9 +44,14 @@ class Prompts:
     def hash(self) -> str:
         return hashlib.sha256("\0".join(f"{name}\0{text}" for name, text in sorted(self.texts.items())).encode()).hexdigest()[:12]
 
+    def messages(self, name: str, language: str = "en", **fields: object) -> list[dict[str, str]]:
+        """What a judge is asked: the filled text, behind the system message if there is one."""
+        system = self.texts.get("system", "").strip()
+        return [*([{"role": "system", "content": system}] if system else []), {"role": "user", "content": self.fill(name, language, **fields)}]
+
     def fill(self, name: str, language: str = "en", **fields: object) -> str:
-        """The text for this purpose, in the language if there is one. Official texts have the fields as they are; in ours each is quoted line by
-        line, so that a response cannot speak as the one who asks."""
+        """The text for this purpose, in the language if there is one. Official texts have the fields as they are, but for characters that nobody
+        sees and tokens of control; in ours each is quoted line by line too, so that a response cannot speak as the one who asks."""
         text = self.texts.get(f"{name}_{language}") or self.texts[name]
         return self._filled(name, text, {key: self._shown(value) for key, value in fields.items()})
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field
 
-from arenarl.benchmarks.benchmark import Ask, Benchmark, Figure, Intervals, Item, Message, Scored, Verdict
+from arenarl.benchmarks.benchmark import Ask, Benchmark, Figure, Intervals, Item, Scored, Verdict
 from arenarl.benchmarks.prompts import Edition, Prompts
 from arenarl.benchmarks.records import Record, Written, official_file, read_records
 from arenarl.llm.json_reply import JSONReply, parse_reply, without_thinking
@@ -107,12 +107,12 @@ class RACE(Benchmark):
         """An article without a word has nothing of both together; the official code leaves it out."""
         if not response.strip():
             return dict.fromkeys(("score", *DIMENSIONS), 0.0)
-        article = await ask(_asked(prompts.fill("clean", item.language, article=response)), partial(_read_article, length=len(response)))
+        article = await ask(prompts.messages("clean", item.language, article=response), partial(_read_article, length=len(response)))
         if article is None:
             return None
         criterions = item.fields["criterions"]
         fields = {"task_prompt": item.query, "article_1": article, "article_2": item.fields["reference"], "criteria_list": _listed(criterions)}
-        points = await ask(_asked(prompts.fill("score", item.language, **fields)), partial(read_points, criterions=criterions))
+        points = await ask(prompts.messages("score", item.language, **fields), partial(read_points, criterions=criterions))
         return points and race_score(points, criterions, item.fields["dimension_weight"])
 
     def figures(self, scored: Sequence[Scored], intervals: Intervals) -> dict[str, Figure]:
@@ -172,10 +172,6 @@ def _read_article(text: str, length: int) -> str:
     if len(article) < min(_SHORTEST, length // 2):
         raise ValueError(f"the article of {length} characters came back with {len(article)}")
     return article
-
-
-def _asked(prompt: str) -> list[Message]:
-    return [{"role": "user", "content": prompt}]
 
 
 def _share(one: float, other: float) -> float:

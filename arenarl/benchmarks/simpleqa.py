@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from arenarl.benchmarks.benchmark import Ask, Benchmark, Figure, Intervals, Item, Scored, Verdict
-from arenarl.benchmarks.prompts import Edition, Prompts
+from arenarl.benchmarks.prompts import SIMPLE_EVALS_SYSTEM, Edition, Prompts
 from arenarl.benchmarks.records import Record, Written, read_records
 from arenarl.llm.json_reply import without_thinking
 
@@ -30,7 +30,7 @@ class SimpleQA(Benchmark):
     has_search = True
     files = ("simple_qa_test_set.csv",)
     editions = (
-        Edition({"judge": ("simpleqa_eval.py", "GRADER_TEMPLATE")}),
+        Edition({"judge": ("simpleqa_eval.py", "GRADER_TEMPLATE"), "system": SIMPLE_EVALS_SYSTEM}),
         Edition(
             {"judge": (_IN_PACKAGE, "SIMPLEQA_GRADER_TEMPLATE"), "instructions": (_IN_PACKAGE, "SIMPLEQA_GRADING_INSTRUCTIONS")}, "inspect_evals"
         ),
@@ -45,7 +45,7 @@ class SimpleQA(Benchmark):
         """The official texts name the known answer and the response each in their way."""
         known, last = item.fields["answer"], prompts.texts.get("instructions", "")
         fields = {"target": known, "criterion": known, "predicted_answer": response, "answer": response, "instructions": last}
-        grade = await ask([{"role": "user", "content": prompts.fill("judge", question=item.query, **fields)}], read_grade)
+        grade = await ask(prompts.messages("judge", question=item.query, **fields), read_grade)
         return grade and {"grade": grade}
 
     def figures(self, scored: Sequence[Scored], intervals: Intervals) -> dict[str, Figure]:

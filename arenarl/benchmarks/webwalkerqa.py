@@ -48,6 +48,7 @@ class _Question(_Lower):
 class WebWalkerQA(Benchmark):
     name, title, size = "webwalkerqa", "WebWalkerQA", 680
     judges = ("gpt-4",)
+    judge_temperature = 0.0  # of the model that langchain takes by itself
     has_search = True
     files = ("data/main-00000-of-00001.jsonl",)
     editions = (Edition(_TEMPLATE, "langchain"), Edition(_TEMPLATE, "langchain_classic"))
@@ -66,8 +67,7 @@ class WebWalkerQA(Benchmark):
         return prompts.query(question=item.query, root_url=item.fields["root_url"])
 
     async def judge(self, item: Item, response: str, prompts: Prompts, ask: Ask) -> Verdict | None:
-        prompt = prompts.fill("judge", query=item.query, context=item.fields["answer"], result=response)
-        return await ask([{"role": "user", "content": prompt}], read_grade)
+        return await ask(prompts.messages("judge", query=item.query, context=item.fields["answer"], result=response), read_grade)
 
     def figures(self, scored: Sequence[Scored], intervals: Intervals) -> dict[str, Figure]:
         parts = {cell: [one for one in scored if one.item.fields["cell"] == cell] for cell in CELLS}
@@ -76,8 +76,11 @@ class WebWalkerQA(Benchmark):
 
 
 def read_grade(text: str) -> Verdict:
-    """Raises ValueError."""
-    grades = re.findall(r"\bGRADE\W*(CORRECT|INCORRECT)\b", without_thinking(text), re.IGNORECASE)
-    if not grades:
-        raise ValueError('it has no line "GRADE: CORRECT" or "GRADE: INCORRECT"')
-    return {"correct": float(grades[-1].upper() == "CORRECT")}
+    """As langchain reads it: the first grade, else the first word of the reply, else the last. Raises ValueError."""
+    said = without_thinking(text)
+    words = re.findall(r"\w+", said)
+    graded = re.search(r"\bGRADE\W*(CORRECT|INCORRECT)\b", said, re.IGNORECASE)
+    for grade in [graded[1]] if graded else [*words[:1], *words[-1:]]:
+        if grade.upper() in ("CORRECT", "INCORRECT"):
+            return {"correct": float(grade.upper() == "CORRECT")}
+    raise ValueError('it has no line "GRADE: CORRECT" or "GRADE: INCORRECT"')

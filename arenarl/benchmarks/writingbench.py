@@ -48,6 +48,7 @@ class _Reply(JSONReply):
 class WritingBench(Benchmark):
     name, title, size = "writingbench", "WritingBench", 1000
     judges = ("claude-sonnet-4-5", "claude-sonnet-4.5", "WritingBench-Critic-Model-Qwen-7B")
+    judge_temperature = 1.0
     calls = 5
     files = ("benchmark_query/benchmark_all.jsonl", "benchmark_all.jsonl")
     editions = (
@@ -86,5 +87,4 @@ def _messages(item: Item, response: str, criterion: dict[str, str], prompts: Pro
     """The official texts name query, response and criterion each in their way."""
     shown = criterion if prompts.is_official else "\n".join(f"{name}: {text}" for name, text in criterion.items())
     fields = {"query": item.query, "question": item.query, "response": response, "answer": response, "criteria": shown, "checklist": [shown]}
-    system = prompts.texts.get("system", "").strip()
-    return [*([{"role": "system", "content": system}] if system else []), {"role": "user", "content": prompts.fill("judge", **fields)}]
+    return prompts.messages("judge", **fields)

@@ -48,8 +48,7 @@ class XBench(Benchmark):
         known = item.fields["answer"]
         if final_answer(response) == known.strip():
             return {"correct": 1.0, "extracted": known, "is_exact": True}
-        prompt = prompts.fill("judge", question=item.query, correct_answer=known, response=response)
-        return await ask([{"role": "user", "content": prompt}], read_conclusion)
+        return await ask(prompts.messages("judge", question=item.query, correct_answer=known, response=response), read_conclusion)
 
     def figures(self, scored: Sequence[Scored], intervals: Intervals) -> dict[str, Figure]:
         return {

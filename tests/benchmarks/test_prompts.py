@@ -43,6 +43,14 @@ def test_what_a_function_returns_and_a_text_file_are_prompts_too(copy):
     assert prompts.fill("system", checklist=["c"]) == "c {}"
 
 
+def test_the_judge_is_sent_the_system_message_if_the_edition_has_one(copy):
+    (copy.parent / "told.py").write_text('TOLD = "Be fair."')
+    asked = {"role": "user", "content": 'Is r an answer to q? {"score": 1}'}
+    for places, system in (({}, []), ({"system": ("data/told.py", "TOLD")}, [{"role": "system", "content": "Be fair."}])):
+        prompts = find_prompts("simpleqa", (Edition(JUDGE.places | places),), copy)
+        assert prompts.messages("judge", query="q", response="r") == [*system, asked]
+
+
 def test_an_installed_package_is_read_without_importing_it(copy, monkeypatch):
     package = copy.parents[1] / "official_package_of_the_tests"
     package.mkdir()
@@ -84,6 +92,7 @@ def test_every_benchmark_has_prompts_of_ours_and_names_what_is_official():
         ("hellobench", "gpt-4o", True), ("hellobench", "openai/gpt-4o-2024-08-06", True), ("hellobench", "gpt-4o-mini", False),
         ("writingbench", "claude-sonnet-4-5-20250929", True), ("writingbench", "claude-sonnet-4-20250514", False), ("race", None, False),
         ("webwalkerqa", "gpt-4-0613", True), ("webwalkerqa", "gpt-4o", False), ("simpleqa", "gpt-4.1", True),
+        ("xbench", "google/gemini-2.0-flash-001", True), ("xbench", "gemini-2.0-flash-lite-001", False),
     ],
 )  # fmt: skip
 def test_an_official_judge_may_be_dated_and_nothing_else(name, model, is_official):

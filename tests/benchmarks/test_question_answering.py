@@ -1,5 +1,9 @@
 """BrowseComp, BrowseComp-ZH, xbench, SimpleQA and WebWalkerQA: ciphers, readers, hand-worked formulas, and whole runs with search."""
 
+import asyncio
+from functools import partial
+from pathlib import Path
+
 import pytest
 from benchmark_files import hidden, run_here, write_csv, write_jsonl, xor
 from hypothesis import given
@@ -10,6 +14,7 @@ from arenarl.benchmarks import browsecomp, simpleqa, webwalkerqa, xbench
 from arenarl.benchmarks.benchmark import Intervals, Item, Scored
 from arenarl.benchmarks.browsecomp import BrowseComp, BrowseCompZH
 from arenarl.benchmarks.ciphers import hashed_key_xor, raw_key_xor
+from arenarl.benchmarks.prompts import find_prompts
 from arenarl.benchmarks.simpleqa import SimpleQA
 from arenarl.benchmarks.webwalkerqa import CELLS, WebWalkerQA
 from arenarl.benchmarks.xbench import XBench
@@ -64,15 +69,25 @@ def test_browsecomp_zh_is_read_from_csv_json_and_xlsx(tmp_path):
     ],
 )  # fmt: skip
 def test_the_word_behind_correct_counts(reply, correct, confidence):
-    verdict = browsecomp.read_comparison(reply)
+    verdict = browsecomp.read_comparison(reply, unstated=100)
     assert (verdict["correct"], verdict["confidence"]) == (correct, confidence)
+
+
+@pytest.mark.parametrize(("benchmark", "confidence"), [(BrowseComp(), 100), (BrowseCompZH(), 0)])
+def test_a_confidence_without_a_number_is_full_in_english_and_none_in_chinese(benchmark, confidence):
+    async def ask(messages, read):
+        return read("correct: yes\nconfidence: None")
+
+    item = Item("0", "q", "en", {"answer": "a"})
+    verdict = asyncio.run(benchmark.judge(item, "r", find_prompts(benchmark.name, (), Path()), ask))
+    assert (verdict["correct"], verdict["confidence"]) == (1, confidence)
 
 
 @pytest.mark.parametrize(
     ("read", "reply"),
     [
-        (browsecomp.read_comparison, "I think yes"), (xbench.read_conclusion, "结论: 也许"), (simpleqa.read_grade, "A or B"),
-        (simpleqa.read_grade, "D"), (webwalkerqa.read_grade, "CORRECT"),
+        (partial(browsecomp.read_comparison, unstated=0), "I think yes"), (xbench.read_conclusion, "结论: 也许"), (simpleqa.read_grade, "A or B"),
+        (simpleqa.read_grade, "D"), (webwalkerqa.read_grade, "It is CORRECT so far"), (webwalkerqa.read_grade, " "),
     ],
 )  # fmt: skip
 def test_a_reply_in_another_form_is_no_verdict(read, reply):
@@ -113,6 +128,17 @@ CLOSINGS = [("所以\n最终答案: 12", "12"), ("最终答案：北京 \n好", 
 @pytest.mark.parametrize(("text", "answer"), CLOSINGS)
 def test_the_final_answer_is_found(text, answer):
     assert xbench.final_answer(text) == answer
+
+
+@pytest.mark.parametrize(
+    ("reply", "correct"),
+    [
+        ("It says so.\nGRADE: CORRECT", 1), ("**grade:** incorrect.", 0), ("GRADE: INCORRECT\n\nCORRECT would be 3.", 0), ("Correct.", 1),
+        ("EXPLANATION: the year is another.\n\nINCORRECT", 0), ("GRADE: CORRECT\nelse GRADE: INCORRECT", 1),
+    ],
+)  # fmt: skip
+def test_webwalkerqa_reads_a_grade_as_langchain_does(reply, correct):
+    assert webwalkerqa.read_grade(reply) == {"correct": correct}
 
 
 @pytest.mark.parametrize(("kind", "difficulty"), [("multi_source", "easy"), ("multi-source", "Easy")])
