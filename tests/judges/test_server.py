@@ -122,7 +122,7 @@ def test_with_half_of_the_replies_hostile_every_verdict_is_true_or_missing_and_c
     used, failed = [], 0
     with context as url:
         client = client_of(tmp_path, max_failure_share=1.0)
-        judge = judge_of(url, client, patience_s=0.5)
+        judge = judge_of(url, client, patience_s=1.5)
         for outcome in arena_of(config, judge).reward_groups(groups_of(taught, size // 2)):
             calls = [call for match in outcome.ranking.matches for call in match.calls]
             used += [tuple(call.detail) for call in calls if call.scores]
