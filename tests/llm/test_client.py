@@ -545,7 +545,7 @@ def test_what_one_call_is_told_to_wait_does_not_stop_a_run_whose_other_calls_are
         client, started = client_of(tmp_path), time.monotonic()
         replies = ask_all(client, llm(url, patience_s=2.0), ["busy 1", "busy 2", *map(str, range(20))])
     assert [reply is None for reply in replies] == [False, True, *[False] * 20]  # the first was asked again before its patience was over
-    assert client.stop_reason is None and client.take_usage()[0].failed == 1 and time.monotonic() - started > 0.5
+    assert client.stop_reason is None and client.take_usage()[0].failed == 1 and time.monotonic() - started > 1.9
 
 
 def test_if_nobody_is_answered_for_as_long_as_patience_the_run_stops_and_not_before(tmp_path):
