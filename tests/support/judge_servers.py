@@ -1,8 +1,10 @@
 """Real judge servers on localhost, for tests, and clients that ask them."""
 
 import asyncio
+import itertools
 import json
 import random
+import threading
 import time
 from collections import Counter
 from contextlib import contextmanager
@@ -12,7 +14,7 @@ from hostile import NO_COMPLETION, completion_of, mutated
 
 from arenarl.config.schema import SIMULATED_MODEL, JudgeConfig, JudgesConfig, LLMConfig
 from arenarl.judges.llm import LLMJudge
-from arenarl.llm.client import LLMClient
+from arenarl.llm.client import LLMClient, chat_request
 from arenarl.system.loop_thread import LoopThread
 
 
@@ -84,6 +86,26 @@ def by_prompt(play):
     app = web.Application()
     app.router.add_post("/v1/chat/completions", reply)
     return app
+
+
+@contextmanager
+def answered_elsewhere(client):
+    """Other calls of the run are answered all the while, so that prompts which never are fail alone; the last ones under way would end the run."""
+    ended = threading.Event()
+
+    def ask(config):
+        request = chat_request(config, [{"role": "user", "content": "Still there?"}], 8, 0.0)
+        for number in itertools.takewhile(lambda _: not ended.wait(0.05), itertools.count()):
+            asyncio.run(client.complete(config, request, number))
+
+    with serving(by_prompt(lambda *_: completion("Yes."))) as url:
+        asker = threading.Thread(target=ask, args=(llm(url),))
+        asker.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            asker.join()
 
 
 @web.middleware
