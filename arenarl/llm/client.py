@@ -107,6 +107,7 @@ class LLMClient:
         self._stopped = asyncio.Event()
         self._apis: dict[tuple[str, str | None], openai.AsyncOpenAI] = {}
         self._in_flight: InFlight[StoredReply | NoReply] = InFlight()
+        self._questions: InFlight[None] = InFlight()
         self._has_failed: deque[bool] = deque(maxlen=_WINDOW)
         self._last_reply_at = time.monotonic()
         self._last_error = self._last_failure = ""
@@ -236,7 +237,7 @@ class LLMClient:
                 return NoReply(reason, is_refusal=not self.stop_reason)
             left_s = started + llm.patience_s - time.monotonic()
             if left_s <= 0:
-                self._give_up(llm, started)
+                await self._give_up(llm, started)
                 return NoReply(reason)
             self.usage.retries += 1
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
@@ -269,11 +270,28 @@ class LLMClient:
             return None
         raise error
 
-    def _give_up(self, llm: LLMConfig, started: float) -> None:
-        """The call has failed; if no other had a reply in all that time either, the run has."""
+    async def _give_up(self, llm: LLMConfig, started: float) -> None:
+        """The call has failed; if no other had a reply in all that time, and a short question has none now, the run has."""
+        if self._last_reply_at < started:
+            await self._questions.get((llm.base_url, llm.model), partial(self._ask_whether_it_answers, llm))
         if self._last_reply_at < started:
             url = llm.base_url or OPENAI_URL
             self._stop(f"no usable reply from {url} for {llm.patience_s:g} s; the last error: {self._last_error}")
+
+    async def _ask_whether_it_answers(self, llm: LLMConfig) -> None:
+        """A prompt that never gets a completion, the last one under way, must not look like a dead server. The reply is paid for, not kept."""
+        if not self._reserve():
+            return
+        request = chat_request(llm, [{"role": "user", "content": "Answer with one word: yes."}], llm.max_reply_tokens, llm.temperature)
+        try:
+            completion = await self._attempt(llm, request)
+        except Exception as error:  # noqa: BLE001 - the call that gave up has said why there is no reply
+            self._settle(llm, error)
+            if not isinstance(error, self.openai.BadRequestError):  # refused by a server that answers
+                return
+        else:
+            self._charge(llm, completion.tokens, completion.tokens or _most_tokens(llm, request))
+        self._last_reply_at = time.monotonic()
 
     def _settle(self, llm: LLMConfig, error: Exception) -> None:
         """Take the reserved call back, unless what came of it says that it was billed."""
@@ -285,7 +303,7 @@ class LLMClient:
     def _keep(self, llm: LLMConfig, request: dict[str, Any], key: str, completion: Completion, text: str) -> StoredReply:
         """An API may repeat a key in what it replies, too."""
         known = completion.tokens
-        self._charge(llm, known, known or (len(json.dumps(request)), request[llm.token_limit_name]))  # no token without a byte
+        self._charge(llm, known, known or _most_tokens(llm, request))
         tokens_in, tokens_out = known or (None, None)
         if completion.finish_reason == "length":  # where the server's own room was less, or it counts nothing, the number does not tell
             tokens_out = max(tokens_out or 0, request[llm.token_limit_name])
@@ -404,6 +422,11 @@ def chat_request(llm: LLMConfig, messages: Sequence[Message], max_tokens: int, t
     if llm.extra_body:
         request["extra_body"] = llm.extra_body
     return request
+
+
+def _most_tokens(llm: LLMConfig, request: dict[str, Any]) -> tuple[int, int]:
+    """In and out, at most: there is no token without a byte."""
+    return len(json.dumps(request)), request[llm.token_limit_name]
 
 
 def _reply_form(llm: LLMConfig, reply_type: type[BaseModel]) -> dict[str, Any]:

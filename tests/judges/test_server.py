@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from judge_servers import answered_elsewhere, client_of, hostile_half, judge_of, serving
+from judge_servers import client_of, hostile_half, judge_of, serving
 from parts import arena_of
 
 from arenarl.config.schema import BY_ANSWER, OUTCOMES, Config, GroupStageConfig, JudgeConfig, RolloutConfig
@@ -121,7 +121,7 @@ def test_with_half_of_the_replies_hostile_every_verdict_is_true_or_missing_and_c
     context, _, log = serve(middlewares=[hostile_half])
     used, failed = [], 0
     client = client_of(tmp_path, max_failure_share=1.0)
-    with context as url, answered_elsewhere(client):
+    with context as url:
         judge = judge_of(url, client, patience_s=0.5)
         for outcome in arena_of(config, judge).reward_groups(groups_of(taught, size // 2)):
             calls = [call for match in outcome.ranking.matches for call in match.calls]

@@ -555,6 +555,24 @@ def test_if_nobody_is_answered_for_as_long_as_patience_the_run_stops_and_not_bef
     assert time.monotonic() - started >= 0.5 and "no usable reply" in client.stop_reason and "RateLimitError" in client.stop_reason
 
 
+@pytest.mark.parametrize("never", [b"{}", b'{"error": "upstream"}', b"", b"<!DOCTYPE html>"])
+def test_a_prompt_that_never_gets_a_completion_fails_alone_even_if_it_is_the_only_one_under_way(tmp_path, never):
+    def play(text, number):
+        return raw(never) if text == "poison" else completion("Yes.")
+
+    with serving(by_prompt(play)) as url:
+        client = client_of(tmp_path)
+        assert ask_all(client, llm(url, patience_s=0.3), ["poison"]) == [None] and client.stop_reason is None
+    usage, spent = client.take_usage()
+    assert (usage.failed, usage.calls, spent.calls) == (1, 1, 1)
+
+
+def test_a_server_that_refuses_the_short_question_is_there(tmp_path):
+    with serving(by_prompt(lambda text, number: raw(b"{}", 503 if text == "poison" else 400))) as url:
+        client = client_of(tmp_path)
+        assert ask_all(client, llm(url, patience_s=0.3), ["poison"]) == [None] and client.stop_reason is None
+
+
 def test_waiting_for_a_place_is_not_waiting_for_the_api(tmp_path):
     """One place, taken for 0.4 s by the first call: the second's first attempt is refused after more than its patience, and made again."""
     script = Script(0.4, (429, "{}", {}), '{"score": 4}')

@@ -1,10 +1,8 @@
 """Real judge servers on localhost, for tests, and clients that ask them."""
 
 import asyncio
-import itertools
 import json
 import random
-import threading
 import time
 from collections import Counter
 from contextlib import contextmanager
@@ -14,7 +12,7 @@ from hostile import NO_COMPLETION, completion_of, mutated
 
 from arenarl.config.schema import SIMULATED_MODEL, JudgeConfig, JudgesConfig, LLMConfig
 from arenarl.judges.llm import LLMJudge
-from arenarl.llm.client import LLMClient, chat_request
+from arenarl.llm.client import LLMClient
 from arenarl.system.loop_thread import LoopThread
 
 
@@ -88,33 +86,14 @@ def by_prompt(play):
     return app
 
 
-@contextmanager
-def answered_elsewhere(client):
-    """Other calls of the run are answered all the while, so that prompts which never are fail alone; the last ones under way would end the run."""
-    ended = threading.Event()
-
-    def ask(config):
-        request = chat_request(config, [{"role": "user", "content": "Still there?"}], 8, 0.0)
-        for number in itertools.takewhile(lambda _: not ended.wait(0.05), itertools.count()):
-            asyncio.run(client.complete(config, request, number))
-
-    with serving(by_prompt(lambda *_: completion("Yes."))) as url:
-        asker = threading.Thread(target=ask, args=(llm(url),))
-        asker.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            asker.join()
-
-
 @web.middleware
 async def hostile_half(request, handler):
     """Of the prompts, by their hash, a half gets nothing but replies that are no completion, or completions with junk in them."""
     rng = random.Random(await request.text())
-    said = json.loads((await handler(request)).body)
-    if rng.random() < 0.5:
-        return web.json_response(said)
+    reply = await handler(request)
+    if reply.status != 200 or rng.random() < 0.5:
+        return reply
+    said = json.loads(reply.body)
     return raw(NO_COMPLETION[rng.choice(list(NO_COMPLETION))] if rng.random() < 0.5 else json.dumps(mutated(rng, said)).encode())
 
 
