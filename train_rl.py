@@ -10,7 +10,7 @@ last checkpoint.
 
 from arenarl.config.checks import check_groups
 from arenarl.config.command_line import add_check, parse_arguments
-from arenarl.run.zero3 import check_deepspeed
+from arenarl.run.zero3 import check_deepspeed, refuse_lost_updates
 from arenarl.system.errors import guarded
 from arenarl.system.progress import process_count
 
@@ -19,6 +19,7 @@ def main() -> None:
     config, arguments = parse_arguments(__doc__, add_check)
     check_groups(config, process_count())
     check_deepspeed("rl.deepspeed", config.rl.deepspeed, "train_rl.py", arguments.check)
+    refuse_lost_updates(config.policy, "rl.learning_rate", config.rl.learning_rate, config.rl.deepspeed)
 
     # after the config is known to be sound: loading torch and TRL takes seconds
     from arenarl.domains.domain import make_domain

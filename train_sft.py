@@ -16,7 +16,7 @@ from arenarl.run.stage import is_done, start_stage
 from arenarl.run.timing import timed
 from arenarl.run.tracking import start_tracking
 from arenarl.run.trainer_arguments import common_arguments
-from arenarl.run.zero3 import check_deepspeed, clip_norm, deepspeed_file, start_deepspeed
+from arenarl.run.zero3 import check_deepspeed, clip_norm, deepspeed_file, refuse_lost_updates, start_deepspeed
 from arenarl.system.errors import UserError, guarded
 from arenarl.system.progress import is_main_process
 
@@ -28,6 +28,7 @@ def main() -> None:
         how = "name a file of trajectories in data.source beside the others, and run" if config.data.source else "make it with:"
         raise UserError(f"{data} does not exist; {how} python data/prepare.py --config <this YAML>")
     check_deepspeed("sft.deepspeed", config.sft.deepspeed, "train_sft.py", arguments.check)
+    refuse_lost_updates(config.policy, "sft.learning_rate", config.sft.learning_rate, config.sft.deepspeed)
 
     # after the checks: loading torch and TRL takes seconds
     from arenarl.domains.environments import environment_maker

@@ -10,10 +10,13 @@ import os
 from pathlib import Path
 from typing import Any
 
+from arenarl.config.schema import PolicyConfig
 from arenarl.system.errors import UserError
 from arenarl.system.repository import file_named
 from arenarl.system.text_files import text_of_file
 
+BFLOAT16_LOSES = 512  # times a step: what a weight so large, or larger, loses it in its rounding
+MOST_WEIGHTS = 0.02  # the standard deviation that transformers' models begin with
 LONGEST_WAIT_S = 6 * 3600  # for the slowest process's trajectories, and for a judge that is down; then the run has failed. Our choice
 
 
@@ -37,6 +40,22 @@ def check_deepspeed(key: str, path: str | None, script: str, is_check: bool) -> 
     if "RANK" not in os.environ and not is_check:
         raise UserError(f"ZeRO-3 needs a launcher: torchrun --nproc_per_node 2 {script} …, or --set {key}=null for one process")
     return zero.get("stage", 0)
+
+
+def refuse_lost_updates(policy: PolicyConfig, key: str, learning_rate: float, deepspeed: str | None) -> None:
+    """Refuse full fine-tuning without a float32 copy of the weights, which DeepSpeed keeps, at a rate that bfloat16 is too coarse for: AdamW's
+    steps, about as long as the rate, would move few weights, and nothing in the log would tell.
+
+    Raises:
+        UserError: one line that says what to change.
+    """
+    lost = BFLOAT16_LOSES * learning_rate
+    if policy.dtype == "bfloat16" and not policy.lora_rank and deepspeed is None and lost < MOST_WEIGHTS:
+        raise UserError(
+            f"{key}={learning_rate:g} is lost in the rounding of every bfloat16 weight above {lost:.1g}, which most are; "
+            "set policy.dtype=float32, policy.lora_rank=32 or, where the method may have it, "
+            f"{key.partition('.')[0]}.deepspeed=ds_config.json, which keeps a copy in float32"
+        )
 
 
 def clip_norm(path: str | None, norm: float) -> float:

@@ -1,8 +1,10 @@
 from pathlib import Path
 
 import pytest
+import torch
 
-from arenarl.run.zero3 import check_deepspeed, deepspeed_file
+from arenarl.config.schema import PolicyConfig
+from arenarl.run.zero3 import check_deepspeed, deepspeed_file, refuse_lost_updates
 from arenarl.system.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,3 +42,27 @@ def test_the_repositorys_json_is_found_from_any_folder_and_ones_own_comes_first(
     check_deepspeed("sft.deepspeed", "ds_config.json", "train_sft.py", is_check=True)
     (tmp_path / "ds_config.json").write_text("{}")
     assert deepspeed_file("ds_config.json") == "ds_config.json"
+
+
+@pytest.mark.parametrize(("rate", "is_refused"), [(1e-6, True), (2e-5, True), (1e-4, False)])
+def test_a_rate_that_bfloat16_would_swallow_is_refused_without_deepspeed(rate, is_refused):
+    """By what AdamW makes of weights as large as most, beside what it makes of the same in float32."""
+    torch.manual_seed(0)
+    start, gradient = torch.randn(10_000).mul(0.02).bfloat16(), torch.randn(10_000)
+    moved = []
+    for dtype in (torch.bfloat16, torch.float32):
+        weights = torch.nn.Parameter(start.to(dtype, copy=True))
+        optimizer = torch.optim.AdamW([weights], lr=rate, weight_decay=0.0)
+        for _ in range(20):
+            weights.grad = gradient.to(dtype)
+            optimizer.step()
+        moved.append(weights.detach().float() - start.float())
+    assert (torch.cosine_similarity(*moved, dim=0) < 0.7) == is_refused
+    for policy in (PolicyConfig(lora_rank=8), PolicyConfig(dtype="float32")):
+        refuse_lost_updates(policy, "rl.learning_rate", rate, None)
+    refuse_lost_updates(PolicyConfig(), "rl.learning_rate", rate, "ds_config.json")
+    if is_refused:
+        with pytest.raises(UserError, match="set policy.dtype=float32, policy.lora_rank=32 or, .*, rl.deepspeed=ds_config.json"):
+            refuse_lost_updates(PolicyConfig(), "rl.learning_rate", rate, None)
+    else:
+        refuse_lost_updates(PolicyConfig(), "rl.learning_rate", rate, None)
