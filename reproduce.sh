@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # One line a stage or table: ./reproduce.sh STAGE [--set key=value ...]. Sets up .venv on first use.
-# CONFIG=configs/... takes another YAML, PROCESSES=8 another number of training processes, PYTHON=python3.12 another Python.
+# CONFIG=configs/... takes another YAML, PROCESSES=8 another number of processes than two (one where there is one GPU), PYTHON=python3.12 another Python.
 # Killed or interrupted at any moment, the same command goes on from what is done.
 set -euo pipefail
 cd "$(dirname "$0")"
 CONFIG=${CONFIG:-configs/quickstart.yaml}
-PROCESSES=${PROCESSES:-2}
+PROCESSES=${PROCESSES:-}  # `variables` knows how many GPUs there are
 
 check() { python -m arenarl.config --config "$CONFIG" --processes "$PROCESSES" "$@" > /dev/null; }
 train() { python -m arenarl.run.launch --nproc_per_node "$PROCESSES" "$@"; }
@@ -133,15 +133,17 @@ environment() {
 }
 
 # Loading torch takes seconds, so a build without CUDA is told by its version.
-SEES_GPU='import sys; from importlib.metadata import version; "+cpu" in version("torch") and sys.exit(1)
-import torch; sys.exit(not torch.cuda.is_available())'
+COUNT_GPUS='import sys; from importlib.metadata import version; "+cpu" in version("torch") and sys.exit(1)
+import torch; print(torch.cuda.device_count() if torch.cuda.is_available() else 0)'
 
 variables() {
   export PATH="$PWD/$1/bin:$PATH" PYTHONPATH="$PWD"
   export TRL_EXPERIMENTAL_SILENCE=1 TOKENIZERS_PARALLELISM=false HF_HUB_DISABLE_TELEMETRY=1
-  if ! python -c "$SEES_GPU"; then
+  local gpus; gpus=$(python -c "$COUNT_GPUS") || gpus=0
+  if [ "$gpus" = 0 ]; then
     export DS_ACCELERATOR=cpu OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"  # results depend on the number of threads, and of processes
   fi
+  PROCESSES=${PROCESSES:-$((gpus == 1 ? 1 : 2))}  # each takes a GPU
 }
 
 usage() {

@@ -15,7 +15,7 @@ from arenarl.config.schema import Config
 from arenarl.run.stage import is_done, start_stage
 from arenarl.run.timing import timed
 from arenarl.run.tracking import start_tracking
-from arenarl.run.trainer_arguments import common_arguments
+from arenarl.run.trainer_arguments import common_arguments, on_one_gpu
 from arenarl.run.zero3 import check_deepspeed, clip_norm, deepspeed_file, refuse_lost_updates, start_deepspeed
 from arenarl.system.errors import UserError, guarded
 from arenarl.system.progress import is_main_process
@@ -108,7 +108,7 @@ def sft_arguments(config: Config, folder: Path):
     )
     if sft.deepspeed:
         start_deepspeed()
-    return arguments
+    return on_one_gpu(arguments)
 
 
 if __name__ == "__main__":

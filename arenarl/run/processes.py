@@ -1,5 +1,6 @@
 """Several processes of one script, which torchrun starts: evaluation and difficulty share out their queries, a trainer averages gradients."""
 
+import os
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypeVar
@@ -21,11 +22,22 @@ def join_processes(config: Config) -> None:
     """Meet the other processes, if there are any; to be called before a model is loaded, whose GPU this chooses.
 
     Raises:
-        UserError: they would share vLLM's server, which one process keeps busy, and load checkpoints into it at the same time.
+        UserError: they would share a GPU; or vLLM's server, which one process keeps busy, and load checkpoints into it at the same time.
     """
+    refuse_shared_gpus()
     state = PartialState(cpu=not torch.cuda.is_available(), timeout=timedelta(seconds=LONGEST_WAIT_S))  # without cpu it would see no others there
     if state.num_processes > 1 and config.rollout.backend == "vllm_server":
         raise UserError("rollout.backend=vllm_server is for one process, which keeps the server busy; start the script with python, without torchrun")
+
+
+def refuse_shared_gpus() -> None:
+    """Raises UserError if the launcher started more processes on this machine than it has GPUs: NCCL lets no two meet on one."""
+    processes, gpus = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if 0 < gpus < processes:
+        raise UserError(
+            f"{processes} processes cannot share {gpus} GPU{'s' * (gpus > 1)}; start {gpus} (--nproc_per_node {gpus}, for ./reproduce.sh "
+            f"PROCESSES={gpus}), or leave the GPUs aside with CUDA_VISIBLE_DEVICES="
+        )
 
 
 def own_share(of_queries: Sequence[T]) -> Sequence[T]:

@@ -24,6 +24,9 @@ def start_stage(config: Config, stage: str, provenance: Callable[[Config], dict[
 
     To be called before the first model is built. Only the main process writes.
     """
+    from arenarl.run.processes import refuse_shared_gpus  # loads torch
+
+    refuse_shared_gpus()
     fix_randomness(config)
     folder = config.run_dir / stage
     folder.mkdir(parents=True, exist_ok=True)

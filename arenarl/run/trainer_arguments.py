@@ -1,11 +1,16 @@
 """What all of TRL's trainers are told alike; each stage adds what is its own."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from arenarl.config.schema import Config
 from arenarl.run.tracking import reporters
 from arenarl.run.zero3 import LONGEST_WAIT_S
+
+if TYPE_CHECKING:
+    from transformers import TrainingArguments
+
+Arguments = TypeVar("Arguments", bound="TrainingArguments")
 
 
 def common_arguments(config: Config, folder: Path, use_cpu: bool) -> dict[str, Any]:
@@ -16,7 +21,7 @@ def common_arguments(config: Config, folder: Path, use_cpu: bool) -> dict[str, A
         "bf16": config.policy.dtype == "bfloat16",
         "seed": config.seed,
         "optim": "adamw_torch",
-        "model_init_kwargs": {"dtype": config.policy.dtype},
+        "model_init_kwargs": {"dtype": config.policy.dtype, "device_map": None},  # TRL would lay it out over all GPUs of the machine
         "gradient_checkpointing": config.policy.gradient_checkpointing,
         "save_total_limit": 2,
         "report_to": reporters(config.wandb),
@@ -24,3 +29,10 @@ def common_arguments(config: Config, folder: Path, use_cpu: bool) -> dict[str, A
         "ddp_timeout": LONGEST_WAIT_S,
         "ddp_find_unused_parameters": False,
     }
+
+
+def on_one_gpu(arguments: Arguments) -> Arguments:
+    """The same, for a process that has a GPU to itself: one that no launcher started takes the first, where transformers would copy the policy to
+    all that it sees, and TRL refuses."""
+    arguments._n_gpu = min(arguments.n_gpu, 1)
+    return arguments

@@ -25,7 +25,7 @@ from arenarl.run.checkpoints import MARK, Survival, TrainingBar, last_checkpoint
 from arenarl.run.processes import hold_gradients_once, join_processes, own_share
 from arenarl.run.timing import Stopwatch
 from arenarl.run.tracking import log
-from arenarl.run.trainer_arguments import common_arguments
+from arenarl.run.trainer_arguments import common_arguments, on_one_gpu
 from arenarl.system.atomic_files import write_json
 from arenarl.system.errors import UserError
 from arenarl.system.progress import is_main_process, process_count, say
@@ -209,7 +209,7 @@ def _sft_trainer(config: Config, policy: str, examples: list[Example], place: Pa
 
     from arenarl.training.right_padded import RightPaddedTrainer
 
-    arguments = SFTConfig(**_arguments(config, place), dataset_kwargs={"skip_prepare_dataset": True})
+    arguments = on_one_gpu(SFTConfig(**_arguments(config, place), dataset_kwargs={"skip_prepare_dataset": True}))
     lora = lora_config(config.policy.lora_rank)
     dataset = Dataset.from_list(examples)
     return RightPaddedTrainer(model=policy, args=arguments, train_dataset=dataset, processing_class=tokenizer, peft_config=lora)
@@ -240,7 +240,7 @@ def _dpo_trainer(config: Config, policy: str, examples: list[Example], place: Pa
         def _prepare_dataset(self, dataset: Dataset, *_: Any) -> Dataset:
             return dataset
 
-    arguments = DPOConfig(**_arguments(config, place, trajectories=2), beta=config.rl.dpo_beta, remove_unused_columns=False)
+    arguments = on_one_gpu(DPOConfig(**_arguments(config, place, trajectories=2), beta=config.rl.dpo_beta, remove_unused_columns=False))
     return Trainer(
         model=policy,
         args=arguments,

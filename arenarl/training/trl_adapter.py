@@ -23,7 +23,7 @@ from arenarl.rollout.engine import RolloutEngine
 from arenarl.rollout.policy import lora_config
 from arenarl.rollout.weight_sync import VLLMWeights
 from arenarl.run.processes import hold_gradients_once
-from arenarl.run.trainer_arguments import common_arguments
+from arenarl.run.trainer_arguments import common_arguments, on_one_gpu
 from arenarl.run.zero3 import clip_norm, deepspeed_file, start_deepspeed
 from arenarl.system.errors import UserError
 from arenarl.system.progress import process_count
@@ -112,7 +112,7 @@ def grpo_arguments(config: Config, folder: Path, processes: int, use_cpu: bool) 
     )
     if rl.deepspeed:
         start_deepspeed()
-    return arguments
+    return on_one_gpu(arguments)
 
 
 def prompt_dataset(queries: Sequence[Query], config: Config) -> Dataset:

@@ -97,6 +97,23 @@ def test_the_slurm_script_starts_a_launcher_on_every_machine(probe, tmp_path):
     assert said_by(probe, launcher) == ["rank 0 of 2: 3", "rank 1 of 2: 3"]
 
 
+@pytest.mark.parametrize(("gpus", "given", "processes"), [("0", {}, 2), ("1", {}, 1), ("8", {}, 2), ("1", {"PROCESSES": "4"}, 4)])
+def test_reproduce_sh_starts_no_more_processes_than_there_are_gpus_unless_told_to(tmp_path, gpus, given, processes):
+    """With a Python in its environment that counts GPUs as it is told, and says what else it was asked for."""
+    shutil.copy(ROOT / "reproduce.sh", tmp_path)
+    python = tmp_path / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\n[ "$1" = -c ] && echo {gpus} || echo "$DS_ACCELERATOR $*"\n')
+    python.chmod(0o755)
+    for name in ("requirements.txt", ".venv/installed.txt"):
+        (tmp_path / name).write_text("")
+    variables = {name: value for name, value in os.environ.items() if name not in ("DS_ACCELERATOR", "PROCESSES")} | given
+    done = subprocess.run(["./reproduce.sh", "sft"], cwd=tmp_path, env=variables, capture_output=True, text=True, check=True)
+    accelerator = "cpu" if gpus == "0" else ""
+    said = f"{accelerator} -m arenarl.run.launch --nproc_per_node {processes} train_sft.py --config configs/quickstart.yaml\n"
+    assert done.stdout == said
+
+
 @pytest.mark.parametrize("name", ["ds_config.json", "configs/launch/zero3_gpu.json"])
 def test_deepspeed_reads_its_configs_once_the_trainer_has_filled_them_in(name, tmp_path):
     from deepspeed.runtime.config import DeepSpeedConfig
