@@ -1,10 +1,11 @@
 """What a stage of a run takes: bytes of each GPU, and whether they are there; tokens; hours.
 
 Upper bounds by arithmetic, nothing of it measured: every trajectory takes its whole token budget. Training takes 6 FLOPs a parameter and
-token, 2 more to recompute under gradient checkpointing, 2 for the reference policy, 2 for old logprobs where updates share rollouts, and
-for attention what the length makes it, at an assumed utilisation. Rollouts are bound by memory: each decoding step reads the weights once
-and every trajectory's cache, at an assumed share of the bandwidth; as many decode at once as `rollout.batch_size` or vLLM's cache lets.
-Judging is taken to be hidden behind generation, and a vLLM server to generate as one on every training GPU would.
+token, 2 more to recompute under gradient checkpointing, 2 for the reference policy, 2 for old logprobs where updates share rollouts or vLLM
+generates, to weigh its probabilities, and for attention what the length makes it, at an assumed utilisation. Rollouts are bound by memory: each
+decoding step reads the weights once and every trajectory's cache, at an assumed share of the bandwidth; as many decode at once as
+`rollout.batch_size` or vLLM's cache lets. Judging is taken to be hidden behind generation, and a vLLM server to generate as one on every
+training GPU would.
 """
 
 from dataclasses import dataclass, replace
@@ -138,7 +139,7 @@ class Stage:
         rl, shape, gpu = self.config.rl, self.shape, self.gpu
         flops = training_flops(self.config.policy, shape, self.length) if self.name != "evaluate" else 0.0
         if self.name == "rl":
-            old_logprobs = rl.updates_per_rollout > 1  # else they are those of the update itself
+            old_logprobs = rl.updates_per_rollout > 1 or self.config.rollout.backend != "transformers"  # else they are those of the update itself
             flops += forward_flops(shape, self.length) * ((rl.beta > 0) + old_logprobs)
         read = decoding_bytes(shape, self.length, self.at_once) if self.name != "sft" else 0.0
         seconds = flops / (gpu.tflops * 1e12 * gpu.utilisation) + read / (gpu.bandwidth_tb_s * 1e12 * gpu.bandwidth_share)
