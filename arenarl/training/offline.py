@@ -6,6 +6,7 @@ round anew from the policy that RL starts from (AgentEvol). Together the rounds 
 of online RL do. Trajectories stay the tokens that the policy chose, with their masks; TRL's trainers would tokenise them again.
 """
 
+import gc
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -170,6 +171,8 @@ class Rounds:
         PartialState().wait_for_everyone()
         if to != self.folder and is_main_process():
             write_json(to / MARK, {"examples": len(examples)})
+        del trainer
+        gc.collect()  # TRL's head makes the policy refer to itself: it would lie beside the next one until Python looks for such circles
 
     def _evaluate(self, policy: str, step: int) -> None:
         if self.config.rl.eval_steps:

@@ -1,7 +1,10 @@
 """DPO and AgentEvol: what they take of a group, DPO's loss by hand, and whole runs in rounds that survive a kill."""
 
+import gc
 import json
+import weakref
 from dataclasses import replace
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -11,8 +14,11 @@ from scripts import CONFIG, ROOT, differ, run, run_well, start, weights
 from arenarl.config.load import load_config
 from arenarl.config.schema import Config
 from arenarl.report.figures import training_log
+from arenarl.run.checkpoints import TrainingBar
+from arenarl.run.timing import Stopwatch
 from arenarl.system.errors import UserError
 from arenarl.tournament.ranking import Call, Match, Ranking
+from arenarl.training import offline
 from arenarl.training.offline import _dpo_trainer, best_trajectories, preference_pairs
 from arenarl.training.outcome import GroupOutcome
 from arenarl.training.rewards import rank_to_reward
@@ -98,6 +104,30 @@ def test_dpo_s_loss_is_that_of_its_equation_over_the_policy_s_own_tokens(policy_
             losses.append(-torch.nn.functional.logsigmoid(0.3 * (gains[0] - gains[1])))
         loss = trainer.compute_loss(trainer.model, batch)
     assert loss.item() == pytest.approx(torch.stack(losses).mean().item(), abs=1e-5) and abs(loss.item() - 0.693) > 0.01
+
+
+@pytest.mark.parametrize("method", ["dpo", "agentevol"])
+def test_what_a_round_has_trained_is_gone_before_the_next_one_generates(policy_path, tokenizer, tmp_path, monkeypatch, method):
+    config = Config()
+    config.policy.dtype, config.wandb.mode, config.rl.method, config.rl.batch_size = "float32", "disabled", method, 2
+    outcomes = outcome(match(0, 1, (3, 7), (4, 5)), rewards=(1.0, 1.0, 0.0, 0.0))
+    examples = [*preference_pairs(GROUP, outcomes)] if method == "dpo" else [*best_trajectories(GROUP, outcomes, 1.0)]
+    held = []
+    hold_gradients_once = offline.hold_gradients_once
+
+    def noted(trainer):
+        held.extend(weakref.ref(model) for model in (trainer.model, getattr(trainer, "ref_model", None)) if model)
+        hold_gradients_once(trainer)
+
+    monkeypatch.setattr(offline, "hold_gradients_once", noted)
+    books, engine = SimpleNamespace(folder=tmp_path), SimpleNamespace(tokenizer=tokenizer)
+    rounds = offline.Rounds(config, engine, None, books, None, Stopwatch(tmp_path), TrainingBar("rl"))
+    gc.disable()  # or it may look for circles by itself
+    try:
+        rounds._fit(policy_path, examples, tmp_path / "round1", tmp_path / "round1" / "policy")
+    finally:
+        gc.enable()
+    assert len(held) == (2 if method == "dpo" else 1) and all(model() is None for model in held)
 
 
 @pytest.mark.parametrize(
