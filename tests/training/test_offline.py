@@ -106,6 +106,15 @@ def test_dpo_s_loss_is_that_of_its_equation_over_the_policy_s_own_tokens(policy_
     assert loss.item() == pytest.approx(torch.stack(losses).mean().item(), abs=1e-5) and abs(loss.item() - 0.693) > 0.01
 
 
+@pytest.mark.parametrize(("has_gpu", "micro", "trajectories", "size"), [(False, 12, 1, 1), (True, 12, 1, 8), (True, 12, 2, 4), (True, 1, 2, 1)])
+def test_a_step_has_the_batch_that_was_asked_for_whatever_fits_at_once(monkeypatch, tmp_path, has_gpu, micro, trajectories, size):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
+    config = Config()
+    config.rl.micro_batch_size = micro
+    arguments = offline._arguments(config, tmp_path, trajectories)
+    assert arguments["per_device_train_batch_size"] == size and size * arguments["gradient_accumulation_steps"] == config.rl.batch_size == 16
+
+
 @pytest.mark.parametrize("method", ["dpo", "agentevol"])
 def test_what_a_round_has_trained_is_gone_before_the_next_one_generates(policy_path, tokenizer, tmp_path, monkeypatch, method):
     config = Config()
