@@ -63,5 +63,5 @@ def print_conclusion(run: str, found: Path = Path("results")) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("run", help="the name of its folders in runs/ and results/")
+    parser.add_argument("run", help="the run's name in runs/ and results/")
     guarded(lambda: print_conclusion(parser.parse_args().run))
