@@ -114,9 +114,9 @@ test_all() {
 
 test_vllm() {
   if ! cmp -s requirements.txt .venv-vllm/installed.txt; then
-    echo "setting up .venv-vllm, once: 4 GB, some minutes"
+    echo "setting up .venv-vllm (once, 4 GB, a few minutes)"
     mkdir -p .venv-vllm && install_vllm > .venv-vllm/install.log 2>&1 \
-      || { echo "skipped: vLLM 0.31.0 is not to be had for this machine and Python (.venv-vllm/install.log says why)"; return 0; }
+      || { echo "skipped: vLLM 0.31.0 is not available for this machine and Python (.venv-vllm/install.log says why)"; return 0; }
   fi
   variables .venv-vllm
   python -m pytest -m vllm tests/rollout/test_vllm.py tests/judges/test_vllm_judge.py "$@"
@@ -125,9 +125,9 @@ test_vllm() {
 environment() {
   if ! cmp -s requirements.txt .venv/installed.txt; then
     "${PYTHON:-python3}" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || fail "Python 3.11 or later is needed: PYTHON=<where it is> ./reproduce.sh ..."
-    echo "setting up .venv, once: 2 GB, some minutes"
+    echo "setting up .venv (once, 2 GB, a few minutes)"
     mkdir -p .venv && install > .venv/install.log 2>&1 \
-      || fail "the packages could not be installed (.venv/install.log says why); check the network and the disk; the same command goes on"
+      || fail "the packages could not be installed (.venv/install.log says why); check the network and the disk; the same command resumes"
   fi
   variables .venv
 }
