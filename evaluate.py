@@ -1,15 +1,15 @@
-"""Evaluation: checkpoints on the test set, sampled and greedy, against stored baselines (Section 5.3), or against the first of them.
+"""Evaluation of checkpoints on the test set, sampled and greedy, against stored baselines (Section 5.3) or else the first checkpoint.
 
     python evaluate.py --config configs/quickstart.yaml
-    torchrun --nproc_per_node 8 evaluate.py --config configs/travel/rl_arenarl_qwen3_8b.yaml    # each process has its share of the queries
+    torchrun --nproc_per_node 8 evaluate.py --config configs/travel/rl_arenarl_qwen3_8b.yaml    # the processes share the queries
     python evaluate.py --config configs/quickstart.yaml --query "Find a quiet cafe within 3 km of Lotus Park in Chengdu."
     python evaluate.py --config configs/benchmarks/writing.yaml --benchmark writingbench --items 100    # public benchmarks, docs/benchmarks.md
 
 Writes every judged trajectory and match to runs/<run>/evaluate and the table to results/<run>/summary.json; `python -m arenarl.report
-<run>` makes a page of them, and `inspect view` opens runs/<run>/inspect.json. Models behind an API stand beside checkpoints
-(`evaluate.api`). What was generated before, a checkpoint, a decoding and a sample at a time, is not generated again unless what it depends
-on changed (arenarl/evaluation/parts.py). With --query it answers that one query with the last of them and prints the trajectory, with
---benchmark it runs public benchmarks by their official formulas (arenarl/benchmarks). Rollout, judge and parsing code are those of training.
+<run>` makes a page of them, and `inspect view` opens runs/<run>/inspect.json. `evaluate.api` adds models behind an API. Stored generations
+(by checkpoint, decoding and sample) are reused unless something that they depend on has changed (arenarl/evaluation/parts.py). --query
+answers one query with the last policy and prints the trajectory; --benchmark runs public benchmarks by their official formulas
+(arenarl/benchmarks). Rollout, judge and parsing code are the same as in training.
 """
 
 from argparse import ArgumentParser, Namespace
@@ -22,10 +22,10 @@ from arenarl.system.errors import UserError, guarded
 
 
 def add_options(parser: ArgumentParser) -> None:
-    parser.add_argument("--query", help="answer this one query and print the trajectory; not in a world whose queries name an item")
+    parser.add_argument("--query", help="answer only this query and print the trajectory; not for worlds whose queries name an item")
     parser.add_argument("--benchmark", nargs="+", action="extend", metavar="NAME[=FILE]", help="run these public benchmarks instead")
-    parser.add_argument("--items", type=int, help="so many items of each benchmark, drawn at random; all without it")
-    parser.add_argument("--seed", type=int, help="which items are drawn (default: 0); a run's seed is --set seed=")
+    parser.add_argument("--items", type=int, help="number of items per benchmark, drawn at random (default: all)")
+    parser.add_argument("--seed", type=int, help="seed for drawing the items (default: 0); for the run's seed use --set seed=")
 
 
 def check_arguments(arguments: Namespace, config: Config, processes: int) -> None:

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# One line a stage or table: ./reproduce.sh STAGE [--set key=value ...]. Sets up .venv on first use.
-# CONFIG=configs/... takes another YAML, PROCESSES=8 another number of processes than two (one where there is one GPU), PYTHON=python3.12 another Python.
-# Killed or interrupted at any moment, the same command goes on from what is done.
+# One command per stage or table: ./reproduce.sh STAGE [--set key=value ...]. Sets up .venv on first use.
+# CONFIG=configs/... takes another YAML, PROCESSES=8 another number of processes (default: 2; 1 where there is one GPU), PYTHON=python3.12 another Python.
+# After a kill or interrupt at any moment, the same command resumes.
 set -euo pipefail
 cd "$(dirname "$0")"
 CONFIG=${CONFIG:-configs/quickstart.yaml}
@@ -114,9 +114,9 @@ test_all() {
 
 test_vllm() {
   if ! cmp -s requirements.txt .venv-vllm/installed.txt; then
-    echo "setting up .venv-vllm, once: 4 GB, some minutes"
+    echo "setting up .venv-vllm (once, 4 GB, a few minutes)"
     mkdir -p .venv-vllm && install_vllm > .venv-vllm/install.log 2>&1 \
-      || { echo "skipped: vLLM 0.31.0 is not to be had for this machine and Python (.venv-vllm/install.log says why)"; return 0; }
+      || { echo "skipped: vLLM 0.31.0 is not available for this machine and Python (.venv-vllm/install.log says why)"; return 0; }
   fi
   variables .venv-vllm
   python -m pytest -m vllm tests/rollout/test_vllm.py tests/judges/test_vllm_judge.py "$@"
@@ -125,9 +125,9 @@ test_vllm() {
 environment() {
   if ! cmp -s requirements.txt .venv/installed.txt; then
     "${PYTHON:-python3}" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || fail "Python 3.11 or later is needed: PYTHON=<where it is> ./reproduce.sh ..."
-    echo "setting up .venv, once: 2 GB, some minutes"
+    echo "setting up .venv (once, 2 GB, a few minutes)"
     mkdir -p .venv && install > .venv/install.log 2>&1 \
-      || fail "the packages could not be installed (.venv/install.log says why); check the network and the disk; the same command goes on"
+      || fail "the packages could not be installed (.venv/install.log says why); check the network and the disk; the same command resumes"
   fi
   variables .venv
 }
@@ -148,36 +148,36 @@ variables() {
 
 usage() {
   echo "usage: ./reproduce.sh STAGE [--set key=value ...]"
-  echo "  quickstart                    all of the stages below, and what came out → results/quickstart/"
-  echo "  pipeline                      data, SFT, RL, evaluation, report → results/quickstart/"
-  echo "  data | sft | rl | evaluate | report    one of its stages"
+  echo "  quickstart                    data, SFT, RL, evaluation, report, and a summary of the outcome → results/quickstart/"
+  echo "  pipeline                      the same without that summary"
+  echo "  data | sft | rl | evaluate | report    a single stage of it"
   echo "  research                      the same for Open-DeepResearch: closed questions and open-ended queries → results/research/"
   echo "  writing                       the same for open-ended writing, without tools → results/writing/"
-  echo "  writing_length                its RL again, with a judge that pays for length, as a control → results/writing-length/"
-  echo "  real_model                    SmolLM2-135M out of the package index in place of the tiny policy: SFT, RL, GRPO, two seeds → results/smollm2"
-  echo "  data_pipeline                 training data made by models that a local server plays, in the paper's three stages, and whether inspection helps"
-  echo "  data_quality                  SFT on inspected trajectories, and on as many that were not, three seeds → results/data-quality-inspected, ..."
-  echo "  difficulty                    how often the SFT policy answers each closed query, before RL"
-  echo "  baselines                     GRPO and GSPO with pointwise rewards, and a judge without errors, from the same SFT policy"
-  echo "  turns                         few turns in RL, many, and from few to many (ScalingInter-RL), with pass@k and test-time turns"
+  echo "  writing_length                control: its RL again with a judge that rewards length → results/writing-length/"
+  echo "  real_model                    SmolLM2-135M from the package index instead of the tiny policy: SFT, RL, GRPO, two seeds → results/smollm2"
+  echo "  data_pipeline                 training data made in the paper's three stages by models that a local server simulates, and whether inspection helps"
+  echo "  data_quality                  SFT on inspected trajectories and on as many uninspected ones, three seeds → results/data-quality-inspected, ..."
+  echo "  difficulty                    how often the SFT policy answers each closed query correctly, before RL"
+  echo "  baselines                     GRPO and GSPO with pointwise rewards, and ArenaRL with an error-free judge, from the same SFT policy"
+  echo "  turns                         RL with few turns, many, and few to many (ScalingInter-RL), with pass@k and test-time turns"
   echo "  table2 | table3 | table3_research | fig1 | collapse | fig4a | fig4c | ablations | noise | noise_strength | tournament_grpo    a table or figure of the papers → results/<its name>"
   echo "  textcraft | babyai | agentgym    a world of AgentGym-RL, or both: its methods, and ArenaRL → results/textcraft, results/babyai"
-  echo "  all                           all of these tables; --quick, --row, --seed, --again (--help tells)"
-  echo "  readme                        every generated part of README and docs"
+  echo "  all                           all of these tables; options --quick, --row, --seed, --again (see --help)"
+  echo "  readme                        regenerate the generated parts of README and docs"
   echo "  judge_check                   how good a judge is: --judge configs/judges/x.yaml"
   echo "  judge_faults                  RL against a judge server that fails in every way"
-  echo "  bench                         a training step beside plain TRL's, and how much of the judging is hidden; --help tells the flags"
-  echo "  speed                         this tree beside another commit, in interleaved pairs: --against COMMIT; --help tells the flags → results/speed.json"
+  echo "  bench                         a training step compared with plain TRL's, and how much judging is hidden; see --help"
+  echo "  speed                         this tree compared with another commit, in interleaved pairs: --against COMMIT; see --help → results/speed.json"
   echo "  bench_tools                   tool calls per second"
   echo "  bench_search                  search queries per second on one core, over 100,000 pages; --pages for fewer"
-  echo "  bench_mcp                     32 calls of a second at once over one session with an MCP server → results/bench_mcp.json"
-  echo "  bench_worlds                  steps a second of each world of AgentGym-RL, what an instance costs, several at once → results/bench_worlds.json"
-  echo "  search_recall                 how often search finds the page that has the answer, by BM25 and by an embedding model; needs sentence-transformers"
-  echo "  fidelity                      how true each topology's ranking is, and what it costs; simulated, with the truth known. --grid: against as many pointwise calls;"
+  echo "  bench_mcp                     32 concurrent one-second calls over one session with an MCP server → results/bench_mcp.json"
+  echo "  bench_worlds                  steps per second of each AgentGym-RL world, the cost of an instance, several at once → results/bench_worlds.json"
+  echo "  search_recall                 how often search finds the page with the answer, by BM25 and by an embedding model; needs sentence-transformers"
+  echo "  fidelity                      accuracy and cost of each topology's ranking; simulated, with known truth. --grid: against as many pointwise calls;"
   echo "                                --rivals: RULER, BRPO, TournO, checklists; --adaptive: matches in rounds"
-  echo "  bench_tournament              seconds to rank 8 groups of 16 against the bound; --help tells the flags"
-  echo "  test                          the tests of a contributor, minutes; --all: kills, several processes, whole scripts, browser, vLLM too"
-  echo "  test_vllm                     vLLM, ZeRO-3 and LoRA, in an environment of its own"
+  echo "  bench_tournament              seconds to rank 8 groups of 16, against the lower bound; see --help"
+  echo "  test                          the contributor tests, minutes; --all adds kills, multiple processes, whole scripts, browser, vLLM"
+  echo "  test_vllm                     vLLM, ZeRO-3 and LoRA, in a separate environment"
   exit 2
 }
 

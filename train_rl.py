@@ -1,11 +1,11 @@
-"""Tournament-ranked RL (ArenaRL, Sections 4 and 6): every query's rollout group plays a tournament, its ranks are the advantages.
+"""Tournament-ranked RL (ArenaRL, Sections 4 and 6): every query's rollout group plays a tournament, and the ranks give the advantages.
 
     python train_rl.py --config configs/quickstart.yaml
 
 One optimizer step: K queries → for each a greedy anchor and N-1 samples, multi-turn with tools (arenarl/rollout) → a seeded tournament of
 bidirectional judgements (arenarl/tournament, Eqs. 3-5), begun while others still generate → ranks → rewards (Eq. 6, arenarl/training) →
-TRL standardises them in the group and takes the clipped step with KL (Eqs. 7 and 8). Start it again after a crash: it goes on from the
-last checkpoint.
+TRL standardises them within the group and takes the clipped step with KL (Eqs. 7 and 8). After a crash, the same command resumes from
+the last checkpoint.
 """
 
 from arenarl.config.checks import check_groups

@@ -2,8 +2,8 @@
 
     torchrun --nproc_per_node 2 train_sft.py --config configs/quickstart.yaml
 
-TRL's SFTTrainer, loss on assistant turns only, DeepSpeed ZeRO-3 through `sft.deepspeed`; on GPUs the same with more processes.
-The policy lands in runs/<run>/sft as an ordinary Hugging Face folder. Start it again after a crash: it goes on from the last
+TRL's SFTTrainer with the loss on assistant turns only, and DeepSpeed ZeRO-3 by `sft.deepspeed`; on GPUs, use more processes.
+The policy is saved to runs/<run>/sft as an ordinary Hugging Face folder. After a crash, the same command resumes from the last
 checkpoint.
 """
 

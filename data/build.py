@@ -1,10 +1,10 @@
 """Makes training data with LLMs in the three stages of Section 5: queries, trajectories, inspection, and the splits that the scripts read.
 
-    python data/build.py --config configs/data/travel.yaml                      all stages; what is done is left alone
-    python data/build.py --config configs/data/travel.yaml --stage queries      one, or several in a row
-    python data/build.py --config configs/data/local.yaml --max-cost 5          never pays for more; start it again with more to go on
+    python data/build.py --config configs/data/travel.yaml                      all stages; finished ones are skipped
+    python data/build.py --config configs/data/travel.yaml --stage queries      one stage, or several
+    python data/build.py --config configs/data/local.yaml --max-cost 5          cost limit; to continue, rerun with a higher one
 
-Each stage says before it starts what it will ask and cost. Every reply is kept: a run that is killed goes on, and pays for nothing twice.
+Each stage first estimates its calls and cost. Every reply is kept: a killed run resumes and pays for nothing twice.
 """
 
 import sys
@@ -20,7 +20,7 @@ from arenarl.system.errors import guarded  # noqa: E402
 
 def main() -> None:
     def add_arguments(parser) -> None:
-        parser.add_argument("--stage", nargs="+", choices=STAGES, default=list(STAGES), help="which to run; all without it")
+        parser.add_argument("--stage", nargs="+", choices=STAGES, default=list(STAGES), help="stages to run (default: all)")
         max_cost = {"action": "append", "dest": "overrides", "type": "judge.max_cost={}".format}
         parser.add_argument("--max-cost", metavar="COST", help="the same as --set judge.max_cost=COST", **max_cost)
 

@@ -1,11 +1,11 @@
 """Writes a domain's splits into `data.folder`: SFT trajectories, RL queries, test queries, stored baselines (Section 5, Table 1).
 
-    python data/prepare.py travel                              the paper's numbers, Chinese, full results
-    python data/prepare.py --config configs/quickstart.yaml    what a run's YAML asks for
+    python data/prepare.py travel                              the paper's counts, Chinese, full results
+    python data/prepare.py --config configs/quickstart.yaml    as a run's YAML says
     python data/prepare.py travel --from Alibaba-NLP/Open-Travel --set data.folder=data/open-travel    published data
 
-Deterministic: the same `data.seed` writes the same bytes. What is there already, made from the same settings and sources by the
-same code, is left alone.
+Deterministic: the same `data.seed` writes the same bytes. Existing files made from the same settings and sources by the same code
+are kept.
 """
 
 import argparse
@@ -40,9 +40,9 @@ PUBLIC_CODE = [ROOT / "arenarl" / name for name in ("domains/public_data.py", "d
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("domain", nargs="?", choices=PAPER, help="whose data of the paper's size, if there is no --config")
-    parser.add_argument("--config", help="the run's YAML, which names its domain")
-    parser.add_argument("--from", nargs="+", metavar="SOURCE", dest="sources", help="published data instead: the same as data.source")
+    parser.add_argument("domain", nargs="?", choices=PAPER, help="domain to prepare with the paper's counts, without --config")
+    parser.add_argument("--config", help="the run's YAML, which sets the domain")
+    parser.add_argument("--from", nargs="+", metavar="SOURCE", dest="sources", help="use published data: the same as data.source")
     add_overrides(parser)
     arguments = parser.parse_args()
     if not (arguments.domain or arguments.config):

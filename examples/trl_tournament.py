@@ -1,4 +1,4 @@
-"""TRL's own GRPOTrainer, rewarded by a tournament: no config, data or rollouts of this repository.
+"""TRL's own GRPOTrainer, rewarded by a tournament: without this repository's configs, data or rollouts.
 
     python examples/trl_tournament.py --model Qwen/Qwen3-0.6B --prompts prompts.jsonl --judge openai --rubric "Is the poem vivid, and does it rhyme?"
 
@@ -17,14 +17,14 @@ from arenarl import tournament_reward
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", required=True, help="a name on the hub, or a folder")
+    parser.add_argument("--model", required=True, help="a hub name, or a folder")
     parser.add_argument("--prompts", required=True, help="JSONL with a column named prompt")
-    parser.add_argument("--judge", default="openai", help="a name of configs/judges, or a YAML of that form")
-    parser.add_argument("--rubric", help="what the judge goes by: words, or a YAML as those in configs/rubrics")
+    parser.add_argument("--judge", default="openai", help="a name in configs/judges, or a YAML of that form")
+    parser.add_argument("--rubric", help="the judging criteria: text, or a YAML like those in configs/rubrics")
     parser.add_argument("--topology", default="seeded_single_elimination")
     parser.add_argument("--num-generations", type=int, default=8)
     parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--tokens", type=int, default=512, help="of a completion, at most")
+    parser.add_argument("--tokens", type=int, default=512, help="maximum tokens per completion")
     parser.add_argument("--out", default="runs/trl_tournament")
     arguments = parser.parse_args()
 

@@ -1,5 +1,5 @@
-"""Public benchmarks by their official formulas: WritingBench, HelloBench, LongBench-Write, DeepResearch Bench, BrowseComp and its kin.
+"""Public benchmarks by their official formulas: WritingBench, HelloBench, LongBench-Write, DeepResearch Bench, BrowseComp and others.
 
-What evaluate.py does with `--benchmark`. Open `benchmark` first: what one is; a module has each. `run` rolls out, judges and writes; `records`
-reads files of others, `prompts` finds the official prompts, `page` sets what was run beside the papers' columns.
+What evaluate.py does with `--benchmark`. Open `benchmark` first, which defines one; each has its own module. `run` rolls out, judges and writes;
+`records` reads the official files, `prompts` finds the official prompts, `page` shows our runs beside the papers' columns.
 """

@@ -1,4 +1,4 @@
-"""Prints the resolved YAML of a run, or one line that says what is wrong with it.
+"""Prints a run's resolved YAML, or a one-line error.
 
     python -m arenarl.config --config configs/quickstart.yaml [--set key=value ...] [--processes 2]
 """
@@ -12,8 +12,8 @@ from arenarl.system.errors import guarded
 
 def main() -> None:
     def add_options(parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--processes", type=int, help="also check that RL can use so many")
-        parser.add_argument("--run-name", action="store_true", help="print only what the run's folders are called")
+        parser.add_argument("--processes", type=int, help="also check that RL can use this many processes")
+        parser.add_argument("--run-name", action="store_true", help="print only the name of the run's folders")
 
     config, arguments = parse_arguments(__doc__, add_options)
     if arguments.processes is not None:

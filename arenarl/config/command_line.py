@@ -60,4 +60,4 @@ def command_line(config: str, overrides: Iterable[str]) -> tuple[str, ...]:
 
 def add_check(parser: argparse.ArgumentParser) -> None:
     """The flag of the scripts that torchrun starts: torchrun would bury an error of one line and lose its exit code."""
-    parser.add_argument("--check", action="store_true", help="stop before any training, once all input is known to be sound")
+    parser.add_argument("--check", action="store_true", help="check all inputs, then stop before training")

@@ -94,9 +94,9 @@ def _item(place: int, item: QueryItem) -> Item:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--config", required=True, help="the run whose RL queries get rubrics")
-    parser.add_argument("--judge", required=True, help="a file of configs/judges: the LLM that writes them")
-    parser.add_argument("--checklist", action="store_true", help="items that an answer meets or does not")
+    parser.add_argument("--config", required=True, help="YAML of the run whose RL queries get rubrics")
+    parser.add_argument("--judge", required=True, help="a file in configs/judges: the LLM that writes them")
+    parser.add_argument("--checklist", action="store_true", help="write checklist items, which an answer meets or does not")
     add_overrides(parser)
     arguments = parser.parse_args()
     config = load_config(arguments.config, [f"judge.train.base={arguments.judge}", *arguments.overrides])

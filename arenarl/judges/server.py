@@ -292,10 +292,10 @@ def _answers(port: int) -> bool:
 def add_server_options(parser: argparse.ArgumentParser, port: int = 8765) -> None:
     parser.add_argument("--port", type=int, default=port)
     parser.add_argument("--faults", type=share, default=0.0, help="share of faulty replies")
-    parser.add_argument("--kinds", nargs="+", default=FAULTS, choices=FAULTS, help="which faults")
-    parser.add_argument("--delay-s", type=float, default=0.0, help="how long a reply takes")
-    parser.add_argument("--hang-s", type=float, default=30.0, help="how long a hanging request hangs")
-    parser.add_argument("--log", type=Path, help="a JSONL file that gets a line for every request")
+    parser.add_argument("--kinds", nargs="+", default=FAULTS, choices=FAULTS, help="kinds of faults")
+    parser.add_argument("--delay-s", type=float, default=0.0, help="seconds per reply")
+    parser.add_argument("--hang-s", type=float, default=30.0, help="seconds that a hanging request hangs")
+    parser.add_argument("--log", type=Path, help="log requests to this JSONL file")
 
 
 def share(text: str) -> float:

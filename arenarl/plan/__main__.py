@@ -2,8 +2,8 @@
 
     python -m arenarl.plan --config configs/travel/rl_arenarl_qwen3_8b.yaml --gpus 8 [--memory 80] [--stage rl] [--set key=value ...]
 
-prints what each stage takes of a GPU, part by part, its tokens, hours and calls, and ends in "fits", or in "does not fit", why, and what
-would. Exit code 0 if all fits, 3 if not; 2 is a config that no run can use, as everywhere. What is printed are upper bounds.
+prints each stage's GPU memory by part, and its tokens, hours and calls. It ends with "fits", or with "does not fit", why, and what would.
+Exit code 0 if everything fits, 3 if not, and 2, as everywhere, for an invalid config. All numbers are upper bounds.
 """
 
 import argparse
@@ -50,13 +50,13 @@ def row_of(stage: Stage) -> list[str]:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--gpus", type=int, default=1, help="as many processes, each with one of its own")
-    parser.add_argument("--stage", nargs="+", choices=STAGES, default=list(STAGES), help="which stages; else all")
-    parser.add_argument("--memory", type=float, default=Hardware.memory_gb, help="of one GPU in GB")
-    parser.add_argument("--tflops", type=float, default=Hardware.tflops, help="of one GPU in bfloat16")
-    parser.add_argument("--bandwidth", type=float, default=Hardware.bandwidth_tb_s, help="of its memory in TB/s")
-    parser.add_argument("--utilisation", type=float, default=Hardware.utilisation, help="share of the TFLOPS that training reaches")
-    parser.add_argument("--bandwidth-share", type=float, default=Hardware.bandwidth_share, help="share of the bandwidth that decoding reaches")
+    parser.add_argument("--gpus", type=int, default=1, help="number of GPUs, with one process each")
+    parser.add_argument("--stage", nargs="+", choices=STAGES, default=list(STAGES), help="stages to plan (default: all)")
+    parser.add_argument("--memory", type=float, default=Hardware.memory_gb, help="memory of one GPU, in GB")
+    parser.add_argument("--tflops", type=float, default=Hardware.tflops, help="bfloat16 TFLOPS of one GPU")
+    parser.add_argument("--bandwidth", type=float, default=Hardware.bandwidth_tb_s, help="memory bandwidth of one GPU, in TB/s")
+    parser.add_argument("--utilisation", type=float, default=Hardware.utilisation, help="share of the TFLOPS that training achieves")
+    parser.add_argument("--bandwidth-share", type=float, default=Hardware.bandwidth_share, help="share of the bandwidth that decoding achieves")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What a finished run shows its reader: the table in the terminal, figures, an HTML page, two lines of conclusion.
+"""Reports on a finished run: the table in the terminal, figures, an HTML page, a two-line conclusion.
 
     python -m arenarl.report quickstart
 

@@ -19,7 +19,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("run", nargs="?", help="the run's name, or its folder in runs/")
-    what.add_argument("--config", help="the run's YAML instead of its name")
+    what.add_argument("--config", help="the run's YAML, instead of its name")
     add_overrides(parser)
     arguments = parser.parse_args()
     refuse_overrides_without_config(parser, arguments)

@@ -19,14 +19,14 @@ def meaning(summary: dict[str, Any]) -> list[str]:
     judge = "the judge is simulated" if summary["judge"] == "simulated" else "a language model judged"
     return [
         "RL after SFT: " + "; ".join(f"{decoding} {_change(summary, decoding)}" for decoding in summary["rl"]) + ".",
-        f"One seed, {queries} test queries, and {judge}: the intervals say nothing of other seeds (--set seed=1) or other judges.",
+        f"One seed, {queries} test queries, and {judge}: the intervals say nothing about other seeds (--set seed=1) or other judges.",
     ]
 
 
 def _change(summary: dict[str, Any], decoding: str) -> str:
     figures = {"wins": "win_rate", "accuracy": "accuracy"}
     found = [f"{word} {_verdict(summary, decoding, name)}" for word, name in figures.items() if _has(summary, decoding, name)]
-    return ", ".join(found) or "no figure that both have"
+    return ", ".join(found) or "no metric that both have"
 
 
 def _has(summary: dict[str, Any], decoding: str, figure: str) -> bool:
@@ -52,7 +52,7 @@ def print_conclusion(run: str, found: Path = Path("results")) -> None:
         print("", *meaning(summary), sep="\n")
     files = {
         results / "report.html": "open it in a browser: curves, every trajectory, every match",
-        results / "summary.json": "all figures, with intervals and provenance",
+        results / "summary.json": "all metrics, with intervals and provenance",
         folder: f"policies, checkpoints, trajectories; the curves in the terminal: wandb leet {folder}/wandb",
     }
     width = max(len(str(path)) for path in files)
@@ -63,5 +63,5 @@ def print_conclusion(run: str, found: Path = Path("results")) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("run", help="the name of its folders in runs/ and results/")
+    parser.add_argument("run", help="the run's name in runs/ and results/")
     guarded(lambda: print_conclusion(parser.parse_args().run))

@@ -1,5 +1,5 @@
-"""What surrounds a stage of a run, whichever it is: processes, ZeRO-3, checkpoints, provenance, time spent, tracking.
+"""The infrastructure around every stage of a run: processes, ZeRO-3, checkpoints, provenance, timing, tracking.
 
-The scripts call it before and after their work; what they do in between is in the packages above. Open `stage` first, then `checkpoints`:
-a run that is killed at any moment goes on from there.
+The scripts call it before and after their work; what they do in between is in the packages above. Open `stage` first, then `checkpoints`,
+from which a killed run resumes.
 """

@@ -182,7 +182,7 @@ def _format(figure: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = study_parser(__doc__, 1000, "for each kind of noise")
-    parser.add_argument("--size", type=int, default=16, help="of the groups")
+    parser.add_argument("--size", type=int, default=16, help="group size")
     arguments = parser.parse_args()
     if arguments.size < 3 or arguments.groups < 2 or arguments.processes < 1:
         parser.error("--size must be at least 3, --groups at least 2, --processes at least 1")

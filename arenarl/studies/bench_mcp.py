@@ -107,10 +107,10 @@ def mcp_table(results: Path) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--seconds", type=float, default=1.0, help="that each call takes")
+    parser.add_argument("--seconds", type=float, default=1.0, help="seconds per call")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--serve", action="store_true", help="be the server")
-    parser.add_argument("--port", type=int, help="of the server, for HTTP")
+    parser.add_argument("--serve", action="store_true", help="run as the server")
+    parser.add_argument("--port", type=int, help="port of the server, for HTTP")
     arguments = parser.parse_args()
     if arguments.serve:
         from arenarl.rollout.mcp_server import serve, server_of

@@ -163,11 +163,11 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--config", default="configs/quickstart.yaml", help="the run's YAML")
     add_overrides(parser)
-    parser.add_argument("--against", required=True, metavar="COMMIT", help="the commit to be compared with")
-    parser.add_argument("--measure", nargs="+", choices=MEASURES, default=["sft", "rl_step", "decode", "start"], help="what is measured")
-    parser.add_argument("--pairs", type=int, help="values of each tree; 5, and 1 of sft and quickstart")
-    parser.add_argument("--steps", type=int, default=10, help="of RL that are timed")
-    parser.add_argument("--policy", default="runs/quickstart/sft", help="the SFT policy that rl_step begins from")
+    parser.add_argument("--against", required=True, metavar="COMMIT", help="the commit to compare with")
+    parser.add_argument("--measure", nargs="+", choices=MEASURES, default=["sft", "rl_step", "decode", "start"], help="what to measure")
+    parser.add_argument("--pairs", type=int, help="measurements of each tree (default: 5; 1 for sft and quickstart)")
+    parser.add_argument("--steps", type=int, default=10, help="RL steps to time")
+    parser.add_argument("--policy", default="runs/quickstart/sft", help="the SFT policy that rl_step starts from")
     return parser.parse_args()
 
 

@@ -135,10 +135,10 @@ def format_row(row: dict[str, Any]) -> str:
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--topology", default="seeded_single_elimination", help=f"one of {', '.join(ALL_TOPOLOGIES)}; or all")
-    parser.add_argument("--groups", type=int, default=8, help="ranked at once")
-    parser.add_argument("--group_size", type=int, default=16, help="trajectories in each; group_stage plays nothing for two")
-    parser.add_argument("--concurrency", type=int, default=8, help="judge calls at once, of all groups together")
-    parser.add_argument("--delay_s", type=float, help="seconds that a judge call takes; 1, or 0.1 for all topologies")
+    parser.add_argument("--groups", type=int, default=8, help="groups ranked at once")
+    parser.add_argument("--group_size", type=int, default=16, help="trajectories per group; group_stage plays no matches for two")
+    parser.add_argument("--concurrency", type=int, default=8, help="concurrent judge calls, over all groups")
+    parser.add_argument("--delay_s", type=float, help="seconds per judge call (default: 1, or 0.1 for all topologies)")
     arguments = parser.parse_args()
     if arguments.delay_s is None:
         arguments.delay_s = 0.1 if arguments.topology == "all" else 1.0

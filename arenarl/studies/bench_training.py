@@ -220,13 +220,13 @@ def show(row: dict[str, Any], overlap: Overlap, given: argparse.Namespace) -> No
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--shape", nargs="+", choices=["tiny", *SHAPES], help="policies: tiny, and with a GPU qwen3-1.7b too")
-    parser.add_argument("--groups", type=int, default=8, help="queries a step")
-    parser.add_argument("--group_size", type=int, default=16, help="trajectories a query")
-    parser.add_argument("--tokens", type=int, default=128, help="of every completion, where steps are compared")
-    parser.add_argument("--pairs", type=int, default=6, help="steps of each kind that are compared")
-    parser.add_argument("--turn_tokens", type=int, default=96, help="of every turn, where judging is to be hidden")
-    parser.add_argument("--delay_s", type=float, default=1.0, help="seconds that a judge call takes there")
+    parser.add_argument("--shape", nargs="+", choices=["tiny", *SHAPES], help="policy shapes (default: tiny, and with a GPU also qwen3-1.7b)")
+    parser.add_argument("--groups", type=int, default=8, help="queries per step")
+    parser.add_argument("--group_size", type=int, default=16, help="trajectories per query")
+    parser.add_argument("--tokens", type=int, default=128, help="tokens per completion, for comparing steps")
+    parser.add_argument("--pairs", type=int, default=6, help="steps of each kind to compare")
+    parser.add_argument("--turn_tokens", type=int, default=96, help="tokens per turn, for measuring hidden judging")
+    parser.add_argument("--delay_s", type=float, default=1.0, help="seconds per judge call there")
 
 
 def main() -> None:

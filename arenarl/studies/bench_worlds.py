@@ -124,7 +124,7 @@ def worlds_table(results: Path) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--seconds", type=float, default=10.0, help="that each world is played for, in one instance and in several")
+    parser.add_argument("--seconds", type=float, default=10.0, help="seconds to play each world, with one instance and with several")
     seconds = parser.parse_args().seconds
     load = os.getloadavg()[0]
     worlds = {name: measure(name, seconds) for name in AT_ONCE}

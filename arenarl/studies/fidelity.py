@@ -194,8 +194,8 @@ MARKERS = {
 
 def main() -> None:
     parser = study_parser(__doc__, 300, "in a cell of the grid")
-    parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES), help="of the groups")
-    parser.add_argument("--paired-groups", type=int, default=2000, help="for differences and for the matches that reach round robin")
+    parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES), help="group sizes")
+    parser.add_argument("--paired-groups", type=int, default=2000, help="groups for differences and for the matches needed to reach round robin")
     arguments = parser.parse_args()
     if min(arguments.groups, arguments.paired_groups, *arguments.sizes) < 2 or arguments.processes < 1:
         parser.error("--sizes, --groups and --paired-groups must be at least 2, --processes at least 1")

@@ -291,11 +291,11 @@ def true_labels(examine: Examiner, pairs: Sequence[Pair]) -> np.ndarray:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--config", required=True, help="the run whose test queries and environment are taken")
-    parser.add_argument("--judge", help="a file of configs/judges; without it the simulated judge through a local server")
+    parser.add_argument("--config", required=True, help="YAML of the run whose test queries and environment are used")
+    parser.add_argument("--judge", help="a file in configs/judges (default: the simulated judge behind a local server)")
     parser.add_argument("--labels", type=Path, help="JSONL of labelled pairs")
     parser.add_argument("--groups", type=int, default=25)
-    parser.add_argument("--size", type=int, default=8, help="trajectories a group")
+    parser.add_argument("--size", type=int, default=8, help="trajectories per group")
     parser.add_argument("--repeats", type=int, default=4)
     add_overrides(parser)
     arguments = parser.parse_args()

@@ -128,7 +128,7 @@ def _heatmap(panel: Axes, rows: list[list[dict[str, Any]]], limit: float) -> Axe
 
 def main() -> None:
     parser = study_parser(__doc__, 300, "in a cell")
-    parser.add_argument("--size", type=int, default=8, help="of the groups")
+    parser.add_argument("--size", type=int, default=8, help="group size")
     arguments = parser.parse_args()
     if arguments.size < 3 or arguments.groups < 2 or arguments.processes < 1:
         parser.error("--size must be at least 3, --groups at least 2, --processes at least 1")

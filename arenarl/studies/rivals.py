@@ -78,7 +78,7 @@ def _tau(row: dict[str, Any] | None) -> str:
 
 def main() -> None:
     parser = study_parser(__doc__, 300, "in a cell")
-    parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES), help="of the groups")
+    parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES), help="group sizes")
     arguments = parser.parse_args()
     if min(arguments.groups, *arguments.sizes) < 2 or arguments.processes < 1:
         parser.error("--sizes and --groups must be at least 2, --processes at least 1")

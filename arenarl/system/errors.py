@@ -21,8 +21,8 @@ from contextlib import suppress
 from pathlib import Path
 
 OWNED = "ARENARL_OWNED"  # set in the environment of a script that a command of ours has started
-GO_ON = "the same command then goes on from what is done"
-INTERRUPTED = "interrupted; the same command goes on from what is done"
+GO_ON = "the same command then resumes"
+INTERRUPTED = "interrupted; the same command resumes"
 OUT_OF_MEMORY = f"memory ran out; lower rl.micro_batch_size, sft.batch_size or rollout.batch_size, or close other programs; {GO_ON}"
 GPU_OUT_OF_MEMORY = (
     f"the GPU's memory ran out; lower rl.micro_batch_size or rollout.batch_size, or set policy.gradient_checkpointing=true; {GO_ON}. "

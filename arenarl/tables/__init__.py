@@ -2,6 +2,6 @@
 
     python -m arenarl.tables table2
 
-The top floor. A table's domain is that of its configs: nothing here knows travel from research. Open `rows` first (what a table is), then
+The top package. A table's domain is that of its configs: nothing here depends on the domain. Open `rows` first (what a table is), then
 `runner` (rows → results/), `summary` (means, intervals, differences) and `pages`; `documents` fills in README and docs.
 """

@@ -2,9 +2,9 @@
 
     python -m arenarl.tables table2 [table3 ...] [--quick] [--row NAME ...] [--seed 5 ...] [--again]
 
-A finished seed is written at once to results/<table>/<row>/seed<k>.json. `pages` makes of those that the table lists table.json, a figure and
-the documents' tables. `--again` runs rows whatever is stored, and says how the figures compare. A file of one's own in configs/tables runs alike;
-it is a family of comparisons by itself, so that no star of a shipped table depends on it.
+A finished seed is written at once to results/<table>/<row>/seed<k>.json. From the seeds that the table lists, `pages` makes table.json, a figure
+and the documents' tables. `--again` reruns rows that are stored and compares the results. Your own file in configs/tables runs the same way;
+its comparisons are a family of their own, so that no star of a shipped table depends on them.
 """
 
 import argparse
@@ -16,12 +16,12 @@ from arenarl.tables.rows import TABLES, read_table, runs_of
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("tables", nargs="+", metavar="TABLE", help=f"of {', '.join(TABLES)}, or all")
-    parser.add_argument("--row", action="append", default=[], dest="rows", help="this row only; may be repeated")
+    parser.add_argument("tables", nargs="+", metavar="TABLE", help=f"one of {', '.join(TABLES)}; or all")
+    parser.add_argument("--row", action="append", default=[], dest="rows", help="only this row; may be repeated")
     parser.add_argument("--seed", action="append", default=[], type=int, dest="seeds", help="this seed instead of the table's; may be repeated")
-    parser.add_argument("--quick", action="store_true", help="one seed, a few steps: minutes, to see that it runs; into runs/quick")
-    parser.add_argument("--again", action="store_true", help="run the rows whatever is stored, and compare; into runs/again")
-    parser.add_argument("--workers", type=int, default=2, help="runs at once, a core each (default: 2)")
+    parser.add_argument("--quick", action="store_true", help="smoke test with one seed and a few steps, minutes; writes to runs/quick")
+    parser.add_argument("--again", action="store_true", help="rerun rows that are stored, and compare; writes to runs/again")
+    parser.add_argument("--workers", type=int, default=2, help="concurrent runs, one core each (default: 2)")
     arguments = parser.parse_args()
     if arguments.workers < 1:
         raise UserError(f"--workers {arguments.workers}: name at least 1")

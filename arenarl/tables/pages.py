@@ -54,7 +54,7 @@ def method_table(table: Table, summary: dict[str, Any]) -> str:
 
 
 def told_apart(table: Table, summary: dict[str, Any]) -> str:
-    """What `method_table` says, in sentences: from which rows the reference differs beyond chance; and what the paper has."""
+    """What `method_table` says, in sentences: from which rows the reference differs significantly; and what the paper has."""
     labels = {row["row"]: row["label"] for row in summary["rows"]}
     found: dict[str, list[str]] = {"ahead of": [], "behind": [], "not": []}
     for figures in summary["comparisons"]:
@@ -64,8 +64,8 @@ def told_apart(table: Table, summary: dict[str, Any]) -> str:
     papers = {row["row"]: row["paper"] for row in _run_rows(table, summary) if row["paper"]}
     told = [f"{where} {' and '.join(rows)}" for where, rows in found.items() if rows and where != "not"]
     return (
-        f"{len(table.seeds)} seeds a row. Beyond chance {labels[table.reference]} is {' and '.join(told) or 'neither ahead of nor behind any row'}; "
-        f"from the other {len(found['not'])} these seeds do not tell it apart. "
+        f"{len(table.seeds)} seeds per row. {labels[table.reference]} is significantly {' and '.join(told) or 'ahead of or behind no row'}; "
+        f"with these seeds, the other {len(found['not'])} are not statistically distinguishable from it. "
         f"In the paper: {'; '.join(f'{labels[name]} {_paper(figures)[-1]}' for name, figures in papers.items())}."
     )
 

@@ -9,7 +9,7 @@ Leads = dict[float, dict[str, Any] | None]  # place on the axis -> the compariso
 
 
 def worth_sentence(table: Table, summary: dict[str, Any]) -> str:
-    """Where ArenaRL is ahead of scores beyond chance, where behind, and where neither, by the judge's noise, and how `balanced` is beside them.
+    """By judge noise, where ArenaRL is significantly ahead of scores, where behind, and where neither; and the same of `balanced`.
 
     Empty until every row of these comparisons has all its seeds.
     """
@@ -22,9 +22,9 @@ def worth_sentence(table: Table, summary: dict[str, Any]) -> str:
         return ""
     seeds = sorted({len(lead["seeds"]) for lead in compared})
     return (
-        "Win rates by the judge's noise, as a multiple of the spread within a group: against one score a trajectory, for "
-        f"{_calls(summary, one)} times its judge calls, ArenaRL {_found(one)}; against two scores, for {_calls(summary, two)} times its calls, "
-        f"it {_found(two)}; against these, `balanced` {_found(balanced)} "
+        "Win rates by judge noise, as a multiple of the spread within a group. Against one score per trajectory "
+        f"({_calls(summary, one)} times its judge calls), ArenaRL is {_found(one)}. Against two scores ({_calls(summary, two)} times its calls), "
+        f"it is {_found(two)}; `balanced` against two scores is {_found(balanced)} "
         f"(`./reproduce.sh noise_strength`, {_listed(map(str, seeds))} seeds, **simulated**)."
     )
 
@@ -45,8 +45,8 @@ def _calls(summary: dict[str, Any], leads: Leads) -> str:
 
 
 def _found(leads: Leads) -> str:
-    """`is ahead beyond chance at 2 and 3 (+4.0 and +5.0)`, and what else there is."""
-    places: dict[str, list[float]] = {"is ahead beyond chance": [], "is behind beyond chance": [], "cannot be told apart": []}
+    """`significantly ahead at 2 and 3 (+4.0 and +5.0)`, and what else there is."""
+    places: dict[str, list[float]] = {"significantly ahead": [], "significantly behind": [], "not statistically distinguishable": []}
     ahead, behind, level = places
     for at, lead in leads.items():
         places[level if not lead["is_beyond_chance"] else ahead if lead["difference"] > 0 else behind].append(at)

@@ -128,4 +128,4 @@ def test_where_vllm_is_not_to_be_had_its_tests_are_skipped_and_say_so(tmp_path):
         shutil.copy(ROOT / name, tmp_path)
     environment = os.environ | {"PYTHON": "/bin/false"}  # cannot set up an environment
     done = subprocess.run(["./reproduce.sh", "test_vllm"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0 and done.stdout.splitlines()[-1].startswith("skipped: vLLM 0.31.0 is not to be had for this machine")
+    assert done.returncode == 0 and done.stdout.splitlines()[-1].startswith("skipped: vLLM 0.31.0 is not available for this machine")

@@ -116,6 +116,14 @@ def test_every_link_leads_to_a_file():
             assert (ROOT / document).parent.joinpath(target).exists(), (document, target)
 
 
+def test_every_anchor_is_a_heading():
+    for document, text in DOCUMENTS.items():
+        for target, anchor in re.findall(r"\]\((?!https?://)([^)#]*)#([^)]+)\)", text):
+            page = (ROOT / document).parent.joinpath(target).read_text(encoding="utf-8") if target else text
+            anchors = [re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in re.findall(r"^#+ (.+)", page, re.MULTILINE)]
+            assert anchor in anchors, (document, target, anchor)
+
+
 def test_every_logged_metric_is_explained():
     explained = DOCUMENTS["docs/metrics.md"]
     message = {"role": "assistant", "reasoning_content": "", "content": "<answer>\nx\n</answer>"}

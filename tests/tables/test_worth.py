@@ -28,10 +28,12 @@ def summary_of(table, leads, unfinished=()):
 def test_it_says_where_arenarl_is_ahead_behind_and_neither_and_at_how_many_calls(table):
     leads = {"one score": {0: -4.5, 1: 1.2, 2: 4.0, 3: 6.1}, "two scores": {1: -0.04, 2: 0.5, 3: 3.0}, "balanced (ours)": {1: -5, 2: 0.3, 3: 4.4}}
     assert worth_sentence(table, summary_of(table, leads)) == (
-        "Win rates by the judge's noise, as a multiple of the spread within a group: against one score a trajectory, for 0.8 times its judge calls, "
-        "ArenaRL is ahead beyond chance at 2 and 3 (+4.0 and +6.1), is behind beyond chance at 0 (-4.5) and cannot be told apart at 1 (+1.2); "
-        "against two scores, for 1.6 times its calls, it cannot be told apart at 1, 2 and 3 (+0.0, +0.5 and +3.0); against these, "
-        "`balanced` is ahead beyond chance at 3 (+4.4), is behind beyond chance at 1 (-5.0) and cannot be told apart at 2 (+0.3) "
+        "Win rates by judge noise, as a multiple of the spread within a group. "
+        "Against one score per trajectory (0.8 times its judge calls), ArenaRL is "
+        "significantly ahead at 2 and 3 (+4.0 and +6.1), significantly behind at 0 (-4.5) and not statistically distinguishable at 1 (+1.2). "
+        "Against two scores (1.6 times its calls), it is not statistically distinguishable at 1, 2 and 3 (+0.0, +0.5 and +3.0); "
+        "`balanced` against two scores is "
+        "significantly ahead at 3 (+4.4), significantly behind at 1 (-5.0) and not statistically distinguishable at 2 (+0.3) "
         "(`./reproduce.sh noise_strength`, 5 seeds, **simulated**)."
     )
 
