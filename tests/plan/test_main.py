@@ -38,7 +38,7 @@ def test_a_run_that_fits_ends_with_fits_and_0(command):
     assert printed.endswith("\n\nfits\n")
     assert "| vLLM's share | - | 24.0 | 68.0 |" in printed
     assert "| **sum** | **34.4** | **60.4** | **70.0** |" in printed
-    assert "| rl | 419.4 | 60.7 | 5 | 96,000 for rewards, 2,200 for the curve |" in printed
+    assert "| rl | 419.4 | 66.3 | 5 | 96,000 for rewards, 2,200 for the curve |" in printed
 
 
 def complete_configs():
