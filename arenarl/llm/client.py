@@ -227,7 +227,7 @@ class LLMClient:
                     completion = await self._attempt(llm, request)
                     text = read(completion)
                 except Exception as error:  # noqa: BLE001 - sorted below; what the run cannot go on with sets stop_reason
-                    self._settle(llm, error)
+                    self._settle(llm, request, error)
                     wait_s = self._pause_after(llm, error, pause_s * random.uniform(1.0, 1.5))  # so that not all come back at once
                     reason = self._last_error
                 else:
@@ -286,31 +286,31 @@ class LLMClient:
         try:
             completion = await self._attempt(llm, request)
         except Exception as error:  # noqa: BLE001 - the call that gave up has said why there is no reply
-            self._settle(llm, error)
+            self._settle(llm, request, error)
             if not isinstance(error, self.openai.BadRequestError):  # refused by a server that answers
                 return
         else:
-            self._charge(llm, completion.tokens, completion.tokens or _most_tokens(llm, request))
+            self._charge(llm, request, completion.tokens)
         self._last_reply_at = time.monotonic()
 
-    def _settle(self, llm: LLMConfig, error: Exception) -> None:
+    def _settle(self, llm: LLMConfig, request: dict[str, Any], error: Exception) -> None:
         """Take the reserved call back, unless what came of it says that it was billed."""
         if isinstance(error, NoCompletion) and error.tokens:
-            self._charge(llm, error.tokens, error.tokens)
+            self._charge(llm, request, error.tokens)
         else:
             self.store.release(self.stage)
 
     def _keep(self, llm: LLMConfig, request: dict[str, Any], key: str, completion: Completion, text: str) -> StoredReply:
         """An API may repeat a key in what it replies, too."""
-        known = completion.tokens
-        self._charge(llm, known, known or _most_tokens(llm, request))
-        tokens_in, tokens_out = known or (None, None)
+        self._charge(llm, request, completion.tokens)
+        tokens_in, tokens_out = completion.tokens or (None, None)
         if completion.finish_reason == "length":  # where the server's own room was less, or it counts nothing, the number does not tell
             tokens_out = max(tokens_out or 0, request[llm.token_limit_name])
         reply = StoredReply(self._without_keys(text), self._without_keys(completion.model or llm.model), tokens_in, tokens_out)
         return self.store.put(key, reply)
 
-    def _charge(self, llm: LLMConfig, known: tuple[int, int] | None, at_most: tuple[int, int]) -> None:
+    def _charge(self, llm: LLMConfig, request: dict[str, Any], known: tuple[int, int] | None) -> None:
+        at_most = known or (len(json.dumps(request)), request[llm.token_limit_name])  # no token without a byte
         cost, (tokens_in, tokens_out) = llm.cost(*at_most), known or (0, 0)
         self.usage += Usage(calls=1, tokens_in=tokens_in, tokens_out=tokens_out, unknown_tokens=known is None, cost=cost)
         self.store.charge(self.stage, tokens_in, tokens_out, cost)
@@ -422,11 +422,6 @@ def chat_request(llm: LLMConfig, messages: Sequence[Message], max_tokens: int, t
     if llm.extra_body:
         request["extra_body"] = llm.extra_body
     return request
-
-
-def _most_tokens(llm: LLMConfig, request: dict[str, Any]) -> tuple[int, int]:
-    """In and out, at most: there is no token without a byte."""
-    return len(json.dumps(request)), request[llm.token_limit_name]
 
 
 def _reply_form(llm: LLMConfig, reply_type: type[BaseModel]) -> dict[str, Any]:

@@ -15,8 +15,8 @@ from arenarl.system.errors import UserError
 from arenarl.system.repository import file_named
 from arenarl.system.text_files import text_of_file
 
-BFLOAT16_LOSES = 512  # times a step: what a weight so large, or larger, loses it in its rounding
-MOST_WEIGHTS = 0.02  # the standard deviation that transformers' models begin with
+BFLOAT16_LOSES = 512  # a bfloat16 weight more than so many times as large as an update stays what it was
+MOST_WEIGHTS = 0.02  # standard deviation of the weights of transformers' models at initialisation
 LONGEST_WAIT_S = 6 * 3600  # for the slowest process's trajectories, and for a judge that is down; then the run has failed. Our choice
 
 
@@ -43,8 +43,8 @@ def check_deepspeed(key: str, path: str | None, script: str, is_check: bool) -> 
 
 
 def refuse_lost_updates(policy: PolicyConfig, key: str, learning_rate: float, deepspeed: str | None) -> None:
-    """Refuse full fine-tuning without a float32 copy of the weights, which DeepSpeed keeps, at a rate that bfloat16 is too coarse for: AdamW's
-    steps, about as long as the rate, would move few weights, and nothing in the log would tell.
+    """Refuse full fine-tuning in bfloat16 without the float32 copy of the weights that DeepSpeed keeps, at a rate too small for it: AdamW's
+    updates, each about as large as the rate, would move few weights, and nothing in the log would show it.
 
     Raises:
         UserError: one line that says what to change.
