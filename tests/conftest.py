@@ -19,6 +19,8 @@ from arenarl.trajectory import Query, Trajectory, write_jsonl
 
 ROOT = Path(__file__).resolve().parents[1]
 os.environ["PYTHONPATH"] = str(ROOT)  # for what tests start in folders of their own
+if importlib.util.find_spec("vllm") is None:  # its tests, in an environment of their own, take what there is
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # figures and numbers of processes are those of a machine without a GPU
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores Ctrl-C, and so would what tests start
 
 

@@ -1,21 +1,26 @@
-"""Attention on a CPU: wherever there is a mask, transformers copies keys and values for every query head that shares them, because a
-GPU's fast kernels cannot share them there. A CPU's can, and the copies are most of what a decoding step of a small policy costs.
+"""Attention without what makes transformers' own slow or large here, the figures the same.
+
+On a CPU: wherever there is a mask, transformers copies keys and values for every query head that shares them, because a GPU's fast kernels
+cannot share them there. A CPU's can, and the copies are most of what a decoding step of a small policy costs.
+
+On a GPU: where there is none, transformers has them shared, which in float32 only torch's plain kernel can; that one holds all T² scores of
+every head. Copies, of T vectors a head, let a fused kernel do it.
 """
 
 from typing import Any
 
 import torch
+from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
 
 
-def share_keys_on_cpu() -> None:
-    """Models that this process runs attend without copies, if it runs them on a CPU. To be called before the first one runs."""
-    if not torch.cuda.is_available():
-        AttentionInterface.register("sdpa", _attend)
+def prepare_attention() -> None:
+    """Models that this process runs attend as above. To be called before the first one runs."""
+    AttentionInterface.register("sdpa", attend_on_gpu if torch.cuda.is_available() else attend_on_cpu)
 
 
-def _attend(
+def attend_on_cpu(
     module: torch.nn.Module,
     query: torch.Tensor,
     key: torch.Tensor,
@@ -28,5 +33,24 @@ def _attend(
     """Queries (B, heads, T, D), keys and values (B, KV heads, S, D) → (B, T, heads, D), and no weights."""
     if attention_mask is None or query.shape[1] == key.shape[1] or others.get("position_bias") is not None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **others)
-    attended = torch.nn.functional.scaled_dot_product_attention(query, key, value, attention_mask, dropout, scale=scaling, enable_gqa=True)
+    attended = scaled_dot_product_attention(query, key, value, attention_mask, dropout, scale=scaling, enable_gqa=True)
+    return attended.transpose(1, 2).contiguous(), None
+
+
+def attend_on_gpu(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    **others: Any,
+) -> tuple[torch.Tensor, None]:
+    """The same, S being T unless T is 1."""
+    sharing = query.shape[1] // key.shape[1]
+    if attention_mask is not None or query.dtype != torch.float32 or sharing == 1 or others.get("position_bias") is not None:
+        return sdpa_attention_forward(module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **others)
+    key, value = repeat_kv(key, sharing), repeat_kv(value, sharing)
+    attended = scaled_dot_product_attention(query, key, value, None, dropout, is_causal=query.shape[2] > 1, scale=scaling)
     return attended.transpose(1, 2).contiguous(), None

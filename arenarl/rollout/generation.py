@@ -148,17 +148,23 @@ class PerRowSampling:
         draws = [np.random.Generator(np.random.Philox(request.seed)).random(longest, dtype=np.float32) for request in requests]
         self.uniforms_BT = torch.from_numpy(np.stack(draws)).to(device)
         self.temperatures_B = torch.tensor([request.temperature for request in requests], device=device)
+        self.sampled = self._sampled_rows()
         self.position = 0
 
     def __call__(self, logits_BV: torch.Tensor) -> torch.Tensor:
-        tokens_B, is_sampled_B = logits_BV.argmax(dim=-1), self.temperatures_B > 0
-        scaled = logits_BV[is_sampled_B].float() / self.temperatures_B[is_sampled_B, None]
+        tokens_B, rows = logits_BV.argmax(dim=-1), self.sampled
+        scaled = logits_BV[rows].float() / self.temperatures_B[rows, None]
         cumulative = torch.softmax(scaled, dim=-1).cumsum(dim=-1)
-        targets = self.uniforms_BT[is_sampled_B, self.position, None] * cumulative[:, -1:]
+        targets = self.uniforms_BT[rows, self.position, None] * cumulative[:, -1:]
         drawn = torch.searchsorted(cumulative, targets, right=True).clamp(max=logits_BV.shape[-1] - 1)
         self.position += 1
-        tokens_B[is_sampled_B] = drawn[:, 0]
+        tokens_B[rows] = drawn[:, 0]
         return tokens_B
 
     def select(self, rows: torch.Tensor) -> None:
         self.uniforms_BT, self.temperatures_B = self.uniforms_BT[rows], self.temperatures_B[rows]
+        self.sampled = self._sampled_rows()
+
+    def _sampled_rows(self) -> torch.Tensor:
+        """Their numbers: a mask would be waited for on a GPU, token by token."""
+        return (self.temperatures_B > 0).nonzero()[:, 0]

@@ -17,7 +17,7 @@ from transformers import PreTrainedTokenizerFast as FastTokenizer
 from transformers.integrations import unset_hf_deepspeed_config
 
 from arenarl.config.schema import PolicyConfig, ScratchConfig
-from arenarl.rollout.attention import share_keys_on_cpu
+from arenarl.rollout.attention import prepare_attention
 from arenarl.rollout.chat_template import make_trainable
 from arenarl.rollout.packaged_models import folder_of
 from arenarl.system.atomic_files import appearing
@@ -74,7 +74,7 @@ def require_model(path: str) -> str:
 
 def load_model(path: str, dtype: str) -> PreTrainedModel:
     """A checkpoint's causal language model. Raises UserError if there is none."""
-    share_keys_on_cpu()
+    prepare_attention()
     try:
         return AutoModelForCausalLM.from_pretrained(path, dtype=getattr(torch, dtype))
     except (OSError, ValueError) as error:

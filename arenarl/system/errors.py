@@ -25,9 +25,9 @@ GO_ON = "the same command then resumes"
 INTERRUPTED = "interrupted; the same command resumes"
 OUT_OF_MEMORY = f"memory ran out; lower rl.micro_batch_size, sft.batch_size or rollout.batch_size, or close other programs; {GO_ON}"
 GPU_OUT_OF_MEMORY = (
-    f"the GPU's memory ran out; lower rl.micro_batch_size or rollout.batch_size, or set policy.gradient_checkpointing=true; {GO_ON}. "
-    "If that is not enough, a run with another `name` can lower sft.batch_size or rollout.max_tokens, share the model over "
-    "more GPUs (rl.deepspeed=ds_config.json), or train LoRA weights only (policy.lora_rank=32)"
+    "the GPU's memory ran out; end other programs on it (nvidia-smi lists them), lower rl.micro_batch_size or rollout.batch_size, or set "
+    f"policy.gradient_checkpointing=true; {GO_ON}. If that is not enough, a run with another `name` can lower sft.batch_size or "
+    "rollout.max_tokens, share the model over more GPUs (rl.deepspeed=ds_config.json), or train LoRA weights only (policy.lora_rank=32)"
 )
 LOST_CONNECTION = "the connection to another process of this run was lost"
 _DISK = f"free some space; {GO_ON}"

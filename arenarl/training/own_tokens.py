@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from trl import GRPOTrainer
 
-from arenarl.rollout.attention import share_keys_on_cpu
+from arenarl.rollout.attention import prepare_attention
 from arenarl.training.fused_head import score_labels_only
 
 ROWS_AT_ONCE = 8  # of like length: more fill the matrix products, fewer are padded less. Our choice
@@ -54,7 +54,7 @@ class OwnTokensTrainer(GRPOTrainer):
     """
 
     def __init__(self, *args: Any, **kwargs: Any):
-        share_keys_on_cpu()
+        prepare_attention()
         score_labels_only()
         self._own_BT: torch.Tensor | None = None  # of the rows whose log-probabilities are asked for next
         super().__init__(*args, **kwargs)

@@ -7,7 +7,7 @@ from typing import Any
 
 from trl import SFTTrainer
 
-from arenarl.rollout.attention import share_keys_on_cpu
+from arenarl.rollout.attention import prepare_attention
 from arenarl.training.fused_head import score_labels_only
 
 
@@ -16,7 +16,7 @@ class RightPaddedTrainer(SFTTrainer):
     loss that experts share, which keeps it."""
 
     def __init__(self, *args: Any, **kwargs: Any):
-        share_keys_on_cpu()
+        prepare_attention()
         score_labels_only()
         super().__init__(*args, **kwargs)
 

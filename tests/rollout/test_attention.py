@@ -1,23 +1,26 @@
-"""Attention without copies of keys and values is transformers' own."""
+"""Attention as it suits a CPU or a GPU is transformers' own."""
 
 import pytest
 import torch
 from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from arenarl.rollout.attention import share_keys_on_cpu
+from arenarl.rollout.attention import attend_on_cpu, attend_on_gpu, prepare_attention
 
 
 class Module(torch.nn.Module):
     num_key_value_groups, is_causal = 3, True
 
 
+def test_models_attend_as_it_suits_the_machine():
+    prepare_attention()
+    assert AttentionInterface()["sdpa"] is (attend_on_gpu if torch.cuda.is_available() else attend_on_cpu)
+
+
 @pytest.mark.parametrize("queries", [1, 7])
 @pytest.mark.parametrize("masked", [True, False])
-def test_values_and_gradients_are_those_of_transformers(queries, masked):
-    share_keys_on_cpu()
-    ours = AttentionInterface()["sdpa"]
-    assert ours is not sdpa_attention_forward
+@pytest.mark.parametrize("ours", [attend_on_cpu, attend_on_gpu])
+def test_values_and_gradients_are_those_of_transformers(ours, queries, masked):
     torch.manual_seed(0)
     shapes = ((2, 6, queries, 4), (2, 2, 7, 4), (2, 2, 7, 4))
     mask = torch.rand(2, 1, queries, 7) > 0.4 if masked else None

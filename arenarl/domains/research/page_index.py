@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import overload
 
-import bm25s
 import numpy as np
 
+from arenarl.domains.bm25 import BM25
 from arenarl.domains.research.pages import Page
 from arenarl.domains.research.passages import chunk_spans, terms
 from arenarl.system.seeds import stable_seed
@@ -63,7 +63,7 @@ class PageIndex:
 
     ARRAYS = ("spans", "first_chunk", "names")
 
-    def __init__(self, pages: Sequence[Page], bm25: bm25s.BM25, spans: np.ndarray, first_chunk: np.ndarray, names: np.ndarray):
+    def __init__(self, pages: Sequence[Page], bm25: BM25, spans: np.ndarray, first_chunk: np.ndarray, names: np.ndarray):
         self.pages, self._bm25 = pages, bm25
         self.spans, self.first_chunk, self.names = spans, first_chunk, names
 
@@ -81,7 +81,7 @@ class PageIndex:
             names += [_hash(page.url), _hash(page.title)]
         if not vocabulary:
             raise ValueError("no page has a word")
-        bm25 = bm25s.BM25()
+        bm25 = BM25()
         bm25.index((ids, vocabulary), show_progress=False)
         hashes, owners = np.array(names), np.arange(len(names)) // 2
         order = np.lexsort((owners, hashes))  # of pages with one name, the first
@@ -96,7 +96,7 @@ class PageIndex:
     @classmethod
     def open(cls, folder: Path) -> "PageIndex":
         """What is read of the arrays comes from the disk when it is first needed, and all processes share it."""
-        bm25 = bm25s.BM25.load(folder / "bm25", mmap=True, show_progress=False)
+        bm25 = BM25.load(folder / "bm25", mmap=True, show_progress=False)
         bm25.scores = {name: np.asarray(value) if isinstance(value, np.memmap) else value for name, value in bm25.scores.items()}
         return cls(StoredPages(folder), bm25, *(np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r")) for name in cls.ARRAYS))
 

@@ -16,10 +16,10 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-import bm25s
 from pydantic import Field
 
 from arenarl.config.schema import EnvironmentConfig, LLMConfig, SearchConfig
+from arenarl.domains.bm25 import BM25
 from arenarl.domains.research.cache import Cache
 from arenarl.domains.research.engines import Engine, open_engine
 from arenarl.domains.research.page_index import top
@@ -202,7 +202,7 @@ def best_by_terms(query: str, texts: list[str], count: int | None) -> list[str]:
     known, best = [terms(text) for text in texts], []
     wanted = [term for term in terms(query) if any(term in one for one in known)]
     if wanted:
-        index = bm25s.BM25()
+        index = BM25()
         index.index(known, show_progress=False)
         best = top(index.get_scores(wanted), count).tolist()
     rest = set(range(len(texts))).difference(best)

@@ -7,8 +7,7 @@ characters and pairs of characters of Chinese text. Hits of equal score come bes
 import re
 from collections.abc import Callable, Iterable
 
-import bm25s
-
+from arenarl.domains.bm25 import BM25
 from arenarl.domains.search_terms import pairs, singular
 from arenarl.domains.travel.names import CATEGORIES, TAGS
 from arenarl.domains.travel.world import Poi, World
@@ -22,7 +21,7 @@ class PoiIndex:
 
     def __init__(self, world: World, describe: Callable[[World, Poi], list[str]]):
         self.pois = sorted(world.pois, key=lambda poi: (-poi.rating, poi.poi_id))
-        self._bm25 = bm25s.BM25(b=0.0)  # every description is about a single place: length means nothing
+        self._bm25 = BM25(b=0.0)  # every description is about a single place: length means nothing
         self._bm25.index([_document_tokens(describe(world, poi)) for poi in self.pois], show_progress=False)
 
     def search(self, text: str, limit: int) -> list[Poi]:
