@@ -1,4 +1,4 @@
-"""Statistics over training seeds: a row's mean with its intervals, and whether two rows differ beyond chance.
+"""Statistics over training seeds: a row's mean with its intervals, and whether two rows differ significantly.
 
 A row is a run for every seed, and a seed's runs share their cold start, so that rows are compared seed by seed.
 """
@@ -41,11 +41,11 @@ def paired_difference(rows: Rows) -> dict[str, Any]:
 
 
 def beyond_chance(family: Mapping[Any, Rows | None]) -> dict[Any, dict[str, Any]]:
-    """For each comparison of a family, two rows with the same seeds: whether they differ beyond chance.
+    """For each comparison of a family, two rows with the same seeds: whether they differ significantly.
 
-    A paired t test; `p_holm` is corrected by Holm's method for all comparisons of the family, and below .05 it is beyond chance. No p, but a
+    A paired t test; `p_holm` is corrected by Holm's method for all comparisons of the family, and below .05 it is significant. No p, but a
     place among the comparisons, have None, for rows that are not all there yet, fewer than three seeds, and differences that are the same but for
-    rounding: with hardly a spread to go by, any difference would be beyond chance.
+    rounding: with hardly a spread to go by, any difference would be significant.
 
     >>> beyond_chance({"a - b": ([61.0, 63.0, 62.0], [50.0, 51.0, 52.0])})["a - b"]
     {'p': 0.0027, 'p_holm': 0.0027, 'is_beyond_chance': True}

@@ -115,7 +115,7 @@ def page(name: str, table: Table, summary: dict[str, Any], figures: Sequence[str
         "Figures are of sampled trajectories, means over seeds with 95 % intervals (t). "
         f"Win rates are by the {' and '.join(summary['judge']) or 'evaluating'} judge.",
         "Differences are paired over seeds, those of all tables that make the comparison: where these are more than this table's, it says how many. "
-        f"* is beyond chance at 5 % after Holm's correction for all comparisons of a family, run or not, those of {together} of "
+        f"* means significant at 5 % after Holm's correction for all comparisons of a family, run or not, those of {together} of "
         f"{heading(table.figure)}. "
         f"Primary are those that the papers' claims name, here: {_primary(summary)}. All others are secondary.",
         f"Judge calls are those for the rewards of a run. Runs of {', '.join(summary['commits']) or 'no commit yet'}.",
@@ -221,7 +221,7 @@ def _mean(figure: dict[str, Any] | None) -> str:
 
 
 def _difference(table: Table, figures: dict[str, Any]) -> str:
-    """`difference [low, high]`, with a star where it is beyond chance, and its seeds where other tables have more."""
+    """`difference [low, high]`, with a star where it is significant, and its seeds where other tables have more."""
     seeds = "" if set(figures["seeds"]) <= set(table.seeds) else f" ({len(figures['seeds'])} seeds)"
     return f"{_interval(figures)}{' *' if figures['is_beyond_chance'] else ''}{seeds}"
 

@@ -148,7 +148,7 @@ def merged(found: dict[str, Found]) -> Found:
 
 
 def compare_all(tables: dict[str, Table], found: dict[str, Found]) -> dict[Comparison, dict[str, Any]]:
-    """For each comparison of all tables its `figures`, row -> seed -> figure, and whether they differ beyond chance, corrected in which family.
+    """For each comparison of all tables its `figures`, row -> seed -> figure, and whether they differ significantly, corrected in which family.
 
     It has the seeds of all tables that make it. Until both rows have them all, it has no p: what is not finished is but a look. It counts from
     the start, so that no star depends on what was run first. Tables of another figure are a family of their own.

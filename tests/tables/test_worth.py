@@ -12,7 +12,7 @@ def table():
 
 
 def summary_of(table, leads, unfinished=()):
-    """`leads`: series -> by the noise how far ArenaRL is before these scores, or `balanced` before two; four points or more are beyond chance."""
+    """`leads`: series -> by the noise how far ArenaRL is before these scores, or `balanced` before two; four points or more are significant."""
     place = {name: (row.series, row.at) for name, row in table.rows.items()}
     comparisons = []
     for pair in table.pairs:
