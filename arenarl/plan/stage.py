@@ -71,6 +71,12 @@ class Stage:
         return max(1, min(rows, rollout.batch_size) if rollout.backend == "transformers" else rows)
 
     @property
+    def rows_at_most(self) -> int:
+        """The same, or what RL's curve has."""
+        rl, at_once = self.config.rl, self.config.rollout.batch_size
+        return max(self.rows, min(-(-rl.eval_queries // self.gpus), at_once) if self.name == "rl" and rl.eval_steps else 0)
+
+    @property
     def vllm_share(self) -> float:
         """Bytes of a GPU that vLLM gets in this process."""
         shares = {"rl": self.config.rollout.vllm_memory, "evaluate": VLLM_ALONE}
@@ -99,15 +105,14 @@ class Stage:
     @property
     def phases(self) -> dict[str, dict[str, float]]:
         """Phase → part → bytes of each GPU. A policy behind an API or on vLLM's server takes nothing here."""
-        rl, rollout, shape = self.config.rl, self.config.rollout, self.shape
+        rollout, shape = self.config.rollout, self.shape
         engine, beside, found = RESERVE | {"vLLM's share": self.vllm_share}, self.vllm_share, {}
         if self.name == "evaluate":
             alone = RESERVE | {"parameters": shape.width * shape.parameters} | generation(shape, self.rows, self.length)
             by_backend = {"vllm": {"generating": engine}, "transformers": {"generating": alone}}
             return by_backend.get(rollout.backend, {}) if self.trajectories else {}
         if self.name == "rl" and rollout.backend == "transformers":
-            curve = min(-(-rl.eval_queries // self.gpus), rollout.batch_size) if rl.eval_steps else 0
-            found["generating"] = RESERVE | self.training.generating(max(self.rows, curve), self.length)
+            found["generating"] = RESERVE | self.training.generating(self.rows_at_most, self.length)
         if self.name == "rl" and rollout.backend == "vllm" and rollout.vllm_sleep:
             found["generating"], beside = engine | self.training.waiting(), ENGINE
         return found | {"training": RESERVE | {"vLLM's share": beside} | self.training.updating()}
@@ -134,15 +139,21 @@ class Stage:
         return found
 
     @property
-    def hours(self) -> float:
-        """RL's without the curve's evaluations."""
-        rl, shape, gpu = self.config.rl, self.shape, self.gpu
+    def flops(self) -> float:
+        """Of training on one trajectory."""
+        rl, shape = self.config.rl, self.shape
         flops = training_flops(self.config.policy, shape, self.length) if self.name != "evaluate" else 0.0
         if self.name == "rl":
             old_logprobs = rl.updates_per_rollout > 1 or self.config.rollout.backend != "transformers"  # else they are those of the update itself
             flops += forward_flops(shape, self.length) * ((rl.beta > 0) + old_logprobs)
+        return flops
+
+    @property
+    def hours(self) -> float:
+        """RL's without the curve's evaluations."""
+        shape, gpu = self.shape, self.gpu
         read = decoding_bytes(shape, self.length, self.at_once) if self.name != "sft" else 0.0
-        seconds = flops / (gpu.tflops * 1e12 * gpu.utilisation) + read / (gpu.bandwidth_tb_s * 1e12 * gpu.bandwidth_share)
+        seconds = self.flops / (gpu.tflops * 1e12 * gpu.utilisation) + read / (gpu.bandwidth_tb_s * 1e12 * gpu.bandwidth_share)
         return self.trajectories * seconds / self.gpus / 3600
 
 

@@ -50,7 +50,7 @@ from arenarl.run.checkpoints import TrainingBar
 from arenarl.run.stage import fix_randomness
 from arenarl.studies.delayed_judge import delayed_judge
 from arenarl.studies.overlap import HTTPJudge, Overlap, measure_overlap
-from arenarl.studies.scripted_policy import SHAPES, Script, build_policy
+from arenarl.studies.scripted_policy import SHAPES, Generate, Script, build_policy
 from arenarl.system.errors import UserError, guarded
 from arenarl.system.seeds import stable_seed
 from arenarl.training import trl_adapter as adapter
@@ -120,7 +120,7 @@ class Bench:
         config.rollout.max_tokens = turn_tokens if turns == 1 else 4 * turns * turn_tokens  # observations included
         tools = make_environment(config.environment, config.data.language)
         engine = make_engine(config, self.tokenizer, lambda: tools)
-        engine.generator.generate = Script(self.tokenizer, engine.generator.generate, turns)
+        engine.generator.generate = self.scripted(engine.generator.generate, turns)
         arena = Arena(judge, config.reward, config.tournament, config.group_stage, Verifier(config.judge.verifier, None), config.seed)
         hooks = TrainerHooks(config, self.queries, engine, arena, Bookkeeping(config, arena, engine, self.examine, self.folder))
         (reward,) = hooks.reward_functions
@@ -145,6 +145,10 @@ class Bench:
         )
         TrainingBar(f"bench, {self.shape}").attach(trainer)
         return trainer
+
+    def scripted(self, generate: Generate, turns: int) -> Generate:
+        """What the engine takes for the policy."""
+        return Script(self.tokenizer, generate, turns)
 
     def measure_step(self, pairs: int, tokens: int) -> dict[str, Any]:
         """Our step beside TRL's, and where the seconds of ours go; medians over all pairs but the first."""

@@ -20,13 +20,14 @@ SHAPES = {  # beside `tiny`, which is the YAML's policy.scratch. Their tokenizer
     "qwen3-1.7b": memory.SHAPES["Qwen/Qwen3-1.7B"],
     "qwen3-8b": memory.SHAPES["Qwen/Qwen3-8B"],
 }
+Generate = Callable[[TurnRequest], Awaitable[GeneratedTurn]]
 GOING_ON = 0.6  # share of its turns, but for the last, that call a tool; the others answer
 
 
 class Script:
     """Writes over a generated turn, whose length it keeps: some of the policy's tokens as a thought, then a tool call or an answer."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, generate: Callable[[TurnRequest], Awaitable[GeneratedTurn]], turns: int):
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, generate: Generate, turns: int):
         def encode(text: str) -> list[int]:
             return tokenizer.encode(text, add_special_tokens=False)
 
