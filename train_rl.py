@@ -20,6 +20,8 @@ def main() -> None:
     check_groups(config, process_count())
     check_deepspeed("rl.deepspeed", config.rl.deepspeed, "train_rl.py", arguments.check)
     refuse_lost_updates(config.policy, "rl.learning_rate", config.rl.learning_rate, config.rl.deepspeed)
+    if config.rl.advantage == "gae":
+        refuse_lost_updates(config.policy, "rl.critic_learning_rate", config.rl.critic_learning_rate, config.rl.deepspeed)
 
     # after the config is known to be sound: loading torch and TRL takes seconds
     from arenarl.domains.domain import make_domain

@@ -17,6 +17,14 @@ from arenarl.training.own_tokens import Rows
 FILE = "critic.pt"  # of a checkpoint
 
 
+class ValueHead(torch.nn.Linear):
+    """In float32 whatever the model is in: bfloat16 would lose small updates, LoRA's head, which is trained whole, among them."""
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        with torch.autocast(hidden.device.type, enabled=False):
+            return super().forward(hidden.float())
+
+
 class Critic:
     """Begins as the policy at a path, and expects 0 of everything."""
 
@@ -71,7 +79,7 @@ class Critic:
 def _with_value_head(path: str, policy: PolicyConfig) -> torch.nn.Module:
     """The policy, whose output head gives one number, 0 at first; with LoRA where the policy has it, but for the head."""
     model = load_model(path, policy.dtype)
-    head = torch.nn.Linear(model.config.hidden_size, 1, dtype=model.dtype)
+    head = ValueHead(model.config.hidden_size, 1)
     for parameter in head.parameters():
         torch.nn.init.zeros_(parameter)
     model.config.tie_word_embeddings = False

@@ -135,11 +135,12 @@ def test_several_updates_of_the_policy_are_as_many_of_the_critic(ppo):
     assert {int(state["step"]) for state in made.trainer.critic.optimizer.state.values()} == {4}
 
 
-def test_with_lora_the_critic_has_adapters_too_and_a_head_that_is_trained_whole(ppo):
-    made = ppo("policy.lora_rank=2", "rl.critic_learning_rate=1e-2")
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_with_lora_the_critic_has_adapters_too_and_a_head_that_is_trained_whole_all_in_float32(ppo, dtype):
+    made = ppo("policy.lora_rank=2", "rl.critic_learning_rate=1e-2", f"policy.dtype={dtype}")
     critic = made.trainer.critic
-    trained = {name for name, weight in critic.model.named_parameters() if weight.requires_grad}
-    assert trained and all("lora_" in name or "lm_head" in name for name in trained)
+    trained = {name: weight.dtype for name, weight in critic.model.named_parameters() if weight.requires_grad}
+    assert set(trained.values()) == {torch.float32} and all("lora_" in name or "lm_head" in name for name in trained)
     made.roll_out()
     assert critic.model.get_base_model().lm_head.modules_to_save["default"].weight.abs().max() > 0
 
