@@ -24,7 +24,7 @@ def main() -> None:
     config, given = parse_arguments(__doc__, add_options)
     if given.gpus < 1:
         raise UserError(f"--gpus {given.gpus}: must be 1 or more")
-    gpu = Hardware(given.memory, given.tflops, given.bandwidth, given.utilisation, given.bandwidth_share)
+    gpu = Hardware(given.memory, given.tflops, given.bandwidth, given.utilisation, given.bandwidth_share, given.layer_ms)
     stages = [Stage(config, name, given.gpus, gpu) for name in given.stage]
 
     parameters = shape_of(config.policy).parameters / 1e6
@@ -57,6 +57,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--bandwidth", type=float, default=Hardware.bandwidth_tb_s, help="memory bandwidth of one GPU, in TB/s")
     parser.add_argument("--utilisation", type=float, default=Hardware.utilisation, help="share of the TFLOPS that training achieves")
     parser.add_argument("--bandwidth-share", type=float, default=Hardware.bandwidth_share, help="share of the bandwidth that decoding achieves")
+    parser.add_argument("--layer-ms", type=float, default=Hardware.layer_ms, help="milliseconds that a layer and token take at least without vLLM")
 
 
 if __name__ == "__main__":

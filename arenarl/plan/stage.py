@@ -4,8 +4,8 @@ Upper bounds by arithmetic, nothing of it measured: every trajectory takes its w
 token, 2 more to recompute under gradient checkpointing, 2 for the reference policy, 2 for old logprobs where updates share rollouts or vLLM
 generates, to weigh its probabilities, and for attention what the length makes it, at an assumed utilisation. Rollouts are bound by memory: each
 decoding step reads the weights once and every trajectory's cache, at an assumed share of the bandwidth; as many decode at once as
-`rollout.batch_size` or vLLM's cache lets. Judging is taken to be hidden behind generation, and a vLLM server to generate as one on every
-training GPU would.
+`rollout.batch_size` or vLLM's cache lets. Without vLLM's CUDA graphs a step takes at least the time in which its kernels are started. Judging is
+taken to be hidden behind generation, and a vLLM server to generate as one on every training GPU would.
 """
 
 from dataclasses import dataclass, replace
@@ -30,6 +30,7 @@ class Hardware:
     bandwidth_tb_s: float = 4.0
     utilisation: float = 0.35  # of the TFLOPS, in training and forward passes. An assumption
     bandwidth_share: float = 0.5  # of the bandwidth, in decoding. An assumption
+    layer_ms: float = 1.0  # in which the transformers back end starts a layer's kernels. An assumption; two layers took 4.4 on an H200
 
 
 @dataclass(frozen=True)
@@ -149,11 +150,17 @@ class Stage:
         return flops
 
     @property
+    def decoding_seconds(self) -> float:
+        """A trajectory's share of what its batch takes."""
+        shape, gpu = self.shape, self.gpu
+        read = decoding_bytes(shape, self.length, self.at_once) / (gpu.bandwidth_tb_s * 1e12 * gpu.bandwidth_share)
+        started = self.length * shape.layers * gpu.layer_ms / 1e3 / self.at_once
+        return max(read, started) if self.config.rollout.backend == "transformers" else read
+
+    @property
     def hours(self) -> float:
         """RL's without the curve's evaluations."""
-        shape, gpu = self.shape, self.gpu
-        read = decoding_bytes(shape, self.length, self.at_once) if self.name != "sft" else 0.0
-        seconds = self.flops / (gpu.tflops * 1e12 * gpu.utilisation) + read / (gpu.bandwidth_tb_s * 1e12 * gpu.bandwidth_share)
+        seconds = self.flops / (self.gpu.tflops * 1e12 * self.gpu.utilisation) + (self.decoding_seconds if self.name != "sft" else 0.0)
         return self.trajectories * seconds / self.gpus / 3600
 
 

@@ -132,7 +132,7 @@ def test_flops_by_hand():
 
 
 def test_hours_are_flops_and_bytes_over_what_the_gpus_do():
-    gpu = {"memory_gb": 160.0, "tflops": 100.0, "bandwidth_tb_s": 4.0, "utilisation": 0.4, "bandwidth_share": 0.5}
+    gpu = {"memory_gb": 160.0, "tflops": 100.0, "bandwidth_tb_s": 4.0, "utilisation": 0.4, "bandwidth_share": 0.5, "layer_ms": 0.0}
     tokens, trajectories = 16_384, 200 * 8 * 16
     flops = (4 + 1 + 1) * forward_flops(QWEN3_8B, tokens)  # training, reference, and old logprobs beside vLLM's
     seconds = flops / 40e12 + decoding_bytes(QWEN3_8B, tokens, 16) / 2e12  # 8 groups of 16 on 8 GPUs
@@ -144,6 +144,10 @@ def test_hours_are_flops_and_bytes_over_what_the_gpus_do():
     assert stage("rl", trainers_own, *shared, **gpu).hours == pytest.approx(trajectories * seconds / 8 / 3600)
     seconds -= forward_flops(QWEN3_8B, tokens) / 40e12
     assert stage("rl", trainers_own, **gpu).hours == pytest.approx(trajectories * seconds / 8 / 3600)
+    slow = gpu | {"layer_ms": 10.0}  # 36 layers take longer to start than to read
+    seconds += tokens * 36 * 0.01 / 16 - decoding_bytes(QWEN3_8B, tokens, 16) / 2e12
+    assert stage("rl", trainers_own, **slow).hours == pytest.approx(trajectories * seconds / 8 / 3600)
+    assert stage("rl", **slow).hours == stage("rl", **gpu).hours
     sft = stage("sft", path="configs/travel/sft_qwen3_8b.yaml", gpus=32, **gpu)
     assert sft.hours == pytest.approx(2600 * 3 * 4 * forward_flops(QWEN3_8B, tokens) / 40e12 / 32 / 3600)
 
