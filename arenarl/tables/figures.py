@@ -13,19 +13,18 @@ from arenarl.studies import signal_figures
 from arenarl.tables.rows import Table
 
 FILES = {"win_rate": "win_rates"}
-_MANY_LINES = [*LINES, *(line | {"markerfacecolor": "white"} for line in LINES)]
+_APART = 0.05  # of the axis: how far the lines of a panel are moved against each other, so that their bars do not cover each other
 
 
 def draw(summary: dict[str, Any], table: Table, found: dict[str, dict[int, dict[str, Any]]], folder: Path) -> list[str]:
     """Write the figures into `folder`, as PNG and SVG; their names."""
     curves = {row: [run["curve"] for run in seeds.values() if run["curve"]] for row, seeds in found.items()}
     with mpl.rc_context(STYLE):
-        figures = {
-            FILES.get(table.figure, table.figure): all_rows(table, summary, found),
-            "curves": learning_curves({row: of for row, of in curves.items() if of}, table, summary),
-        }
+        figures = {FILES.get(table.figure, table.figure): all_rows(table, summary, found)}
         if table.axis:
             figures |= {"axis": against_axis(table, summary), "cost": against_cost(table, summary)}
+        else:
+            figures["curves"] = learning_curves({row: of for row, of in curves.items() if of}, table, summary)
         for name, figure in figures.items():
             save_figure(figure, folder / name)
     names = list(figures)
@@ -75,39 +74,45 @@ def learning_curves(curves: dict[str, list[list[dict[str, Any]]]], table: Table,
 
 
 def against_axis(table: Table, summary: dict[str, Any]) -> Figure:
-    """The table's figure and true quality against the axis, a line a series; bars: 95 % over seeds."""
-    panels = _panels(table, summary)
-    figure = Figure(figsize=(9.5, 3.6), layout="constrained")
-    for axes, (name, title) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
-        for line, (series, points) in zip(_MANY_LINES, _series(table, summary).items(), strict=False):
-            means = np.array([row["figures"][name]["mean"] for row in points.values()])
-            bounds = np.array([row["figures"][name]["ci"] for row in points.values()], dtype=float)  # NaN of one seed: no bar
-            axes.errorbar(list(points), means, yerr=np.abs(bounds.T - means), capsize=3, label=series, **line)
-        axes.set_title(title)
-        axes.set_xlabel(table.axis)
-    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside right center")
+    """The table's figure and true quality, one above the other, against the axis: a line a series, a column a panel; bars: 95 % over seeds."""
+    figures = _panels(table, summary)
+    figure = Figure(figsize=(9.5, 2.8 * len(figures)), layout="constrained")
+    grid = figure.subplots(len(figures), len(table.panels), sharex=True, sharey="row", squeeze=False)
+    for row, (name, title) in zip(grid, figures.items(), strict=True):
+        for axes, panel in zip(row, table.panels, strict=True):
+            lines = _series(table, summary, panel)
+            for number, (line, (series, points)) in enumerate(zip(LINES, lines.items(), strict=False)):
+                means = np.array([one["figures"][name]["mean"] for one in points.values()])
+                bounds = np.array([one["figures"][name]["ci"] for one in points.values()], dtype=float)  # NaN of one seed: no bar
+                places = np.array(list(points)) + _APART * (number - (len(lines) - 1) / 2)
+                axes.errorbar(places, means, yerr=np.abs(bounds.T - means), capsize=2, label=series, **line)
+            axes.set_title(f"{title}\n{panel}" if panel else title)
+    grid[0, 0].set_xticks(sorted({row.at for row in table.rows.values() if row.at is not None}))
+    figure.supxlabel(table.axis, fontsize="medium")
+    figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside right center")
     return figure
 
 
 def against_cost(table: Table, summary: dict[str, Any]) -> Figure:
-    """True quality against the judge calls of a run: a point a row, marked by its series."""
-    figure = Figure(figsize=(8.0, 3.6), layout="constrained")
-    axes = figure.subplots()
-    for line, (series, points) in zip(_MANY_LINES, _series(table, summary).items(), strict=False):
-        quality = [row["figures"]["quality"]["mean"] for row in points.values()]
-        axes.plot([row["judge_calls"] for row in points.values()], quality, label=series, **line | {"linestyle": ""})
-    axes.set_xlabel("judge calls of a run")
-    axes.set_title("true quality, 0 to 10")
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside right center")
+    """True quality against the judge calls of a run: a point a row, marked by its series; a column a panel."""
+    figure = Figure(figsize=(9.5, 3.2), layout="constrained")
+    grid = figure.subplots(1, len(table.panels), sharex=True, sharey=True, squeeze=False)[0]
+    for axes, panel in zip(grid, table.panels, strict=True):
+        for line, (series, points) in zip(LINES, _series(table, summary, panel).items(), strict=False):
+            quality = [row["figures"]["quality"]["mean"] for row in points.values()]
+            axes.plot([row["judge_calls"] for row in points.values()], quality, label=series, **line | {"linestyle": ""})
+        axes.set_title(f"true quality, 0 to 10\n{panel}" if panel else "true quality, 0 to 10")
+    figure.supxlabel("judge calls of a run", fontsize="medium")
+    figure.legend(*grid[0].get_legend_handles_labels(), loc="outside right center")
     return figure
 
 
-def _series(table: Table, summary: dict[str, Any]) -> dict[str, dict[float, dict[str, Any]]]:
-    """Series -> place on the axis -> the row's summary, in the order of the axis; of rows that were run."""
+def _series(table: Table, summary: dict[str, Any], panel: str | None) -> dict[str, dict[float, dict[str, Any]]]:
+    """Series -> place on the axis -> the row's summary, in the order of the axis; of the panel's rows that were run."""
     series: dict[str, dict[float, dict[str, Any]]] = {}
     for row in sorted((row for row in summary["rows"] if row["seeds"]), key=lambda row: table.rows[row["row"]].at or 0):
         point = table.rows[row["row"]]
-        if point.series is not None:
+        if point.series is not None and point.panel in (None, panel):
             series.setdefault(point.series, {})[point.at] = row
     return series
 

@@ -46,6 +46,7 @@ class Row:
     at_scale: Line | None = None  # options of the scripts that run it at the paper's scale
     series: Line | None = None  # in a table with an axis: the line of the figure that it is a point of ...
     at: Float | None = None  # ... and where on the axis
+    panel: Line | None = None  # of the figure that the point is in; null: in every one
 
     @property
     def is_run(self) -> bool:
@@ -72,6 +73,11 @@ class Table:
     figure: Name = "win_rate"  # of summary.json: by it rows are compared
     axis: Line | None = None  # what `at` of the rows is: the figure and true quality are drawn against it
     measure: Literal["discrimination"] | None = None  # what else is measured of each run: studies/signal_and_noise.py
+
+    @property
+    def panels(self) -> list[str | None]:
+        """Of the figure against the axis, in the order of the rows."""
+        return list(dict.fromkeys(row.panel for row in self.rows.values() if row.panel)) or [None]
 
     @property
     def pairs(self) -> list[tuple[str, str]]:

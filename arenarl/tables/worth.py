@@ -32,7 +32,8 @@ def worth_sentence(table: Table, summary: dict[str, Any]) -> str:
 def _leads(table: Table, summary: dict[str, Any], who: str, scores: str) -> Leads:
     """How far the series `who` is before `scores`, where both have a row; without all planned seeds a comparison has no p."""
     compared = {tuple(figures["rows"]): figures for figures in summary["comparisons"] if figures["p"] is not None}
-    rows = {(row.series, row.at): name for name, row in table.rows.items()}
+    panels = (None, table.rows[table.reference].panel)
+    rows = {(row.series, row.at): name for name, row in table.rows.items() if row.panel in panels}
     pairs = {at: (name, rows[scores, at]) for (series, at), name in rows.items() if series == who and (scores, at) in rows}
     return {at: compared.get(pair) for at, pair in pairs.items() if pair in table.pairs}
 

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -213,6 +214,10 @@ def test_a_table_with_an_axis_draws_each_series_against_it_and_against_its_cost(
     for axes, figure in zip(against_axis(table, summary).axes, ("win_rate", "quality"), strict=True):
         assert axes.get_lines()[0].get_xydata().tolist() == [[0, 61.0], [2, 51.0]], figure
     assert against_cost(table, summary).axes[0].get_lines()[0].get_xydata().tolist() == [[1000, 61.0], [1000, 51.0]]
+    table.rows["one"].panel = "p"  # the other row's is none, so it is in all of them
+    table.rows["third"] = replace(table.rows["one"], panel="q")
+    drawn = [[len(line.get_xydata()) for line in axes.get_lines()[:1]] for axes in against_axis(table, summary).axes]
+    assert drawn == [[2], [1], [2], [1]]
     assert "![axis](axis.png)\n\n![cost](cost.png)" in (tmp_path / "results" / "own" / "README.md").read_text(encoding="utf-8")
 
 
