@@ -7,6 +7,7 @@ On a GPU: where there is none, transformers has them shared, which in float32 on
 every head. Copies, of T vectors a head, let a fused kernel do it.
 """
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,10 +18,10 @@ from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_f
 
 def prepare_attention() -> None:
     """Models that this process runs attend as above. To be called before the first one runs."""
-    AttentionInterface.register("sdpa", attend_on_gpu if torch.cuda.is_available() else attend_on_cpu)
+    AttentionInterface.register("sdpa", partial(attend, on_gpu=torch.cuda.is_available()))
 
 
-def attend_on_cpu(
+def attend(
     module: torch.nn.Module,
     query: torch.Tensor,
     key: torch.Tensor,
@@ -28,29 +29,18 @@ def attend_on_cpu(
     attention_mask: torch.Tensor | None,
     dropout: float = 0.0,
     scaling: float | None = None,
+    *,
+    on_gpu: bool,
     **others: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Queries (B, heads, T, D), keys and values (B, KV heads, S, D) → (B, T, heads, D), and no weights."""
-    if attention_mask is None or query.shape[1] == key.shape[1] or others.get("position_bias") is not None:
+    """Queries (B, heads, T, D), keys and values (B, KV heads, S, D) → (B, T, heads, D), and no weights. Without a mask S is T, or T is 1."""
+    sharing, is_masked = query.shape[1] // key.shape[1], attention_mask is not None
+    is_plain = sharing > 1 and others.get("position_bias") is None
+    if is_plain and is_masked and not on_gpu:
+        attended = scaled_dot_product_attention(query, key, value, attention_mask, dropout, scale=scaling, enable_gqa=True)
+    elif is_plain and not is_masked and on_gpu and query.dtype == torch.float32:
+        key, value = repeat_kv(key, sharing), repeat_kv(value, sharing)
+        attended = scaled_dot_product_attention(query, key, value, None, dropout, is_causal=query.shape[2] > 1, scale=scaling)
+    else:
         return sdpa_attention_forward(module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **others)
-    attended = scaled_dot_product_attention(query, key, value, attention_mask, dropout, scale=scaling, enable_gqa=True)
-    return attended.transpose(1, 2).contiguous(), None
-
-
-def attend_on_gpu(
-    module: torch.nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    dropout: float = 0.0,
-    scaling: float | None = None,
-    **others: Any,
-) -> tuple[torch.Tensor, None]:
-    """The same, S being T unless T is 1."""
-    sharing = query.shape[1] // key.shape[1]
-    if attention_mask is not None or query.dtype != torch.float32 or sharing == 1 or others.get("position_bias") is not None:
-        return sdpa_attention_forward(module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **others)
-    key, value = repeat_kv(key, sharing), repeat_kv(value, sharing)
-    attended = scaled_dot_product_attention(query, key, value, None, dropout, is_causal=query.shape[2] > 1, scale=scaling)
     return attended.transpose(1, 2).contiguous(), None

@@ -8,7 +8,7 @@ JSON scaffolding whole and cuts numbers evenly, so that a trajectory of several 
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -140,26 +140,26 @@ def prepare_initial_policy(config: PolicyConfig, folder: Path, texts: Iterable[s
     return str(folder)
 
 
-def build_scratch_model(config: ScratchConfig, tokenizer: PreTrainedTokenizerBase) -> Qwen3ForCausalLM:
-    """A randomly initialised Qwen3 of the given shape."""
-    return Qwen3ForCausalLM(
-        Qwen3Config(
-            vocab_size=len(tokenizer),
-            hidden_size=config.hidden_size,
-            intermediate_size=config.intermediate_size,
-            num_hidden_layers=config.num_layers,
-            num_attention_heads=config.num_heads,
-            num_key_value_heads=config.num_kv_heads,
-            head_dim=config.head_dim,
-            rope_parameters={"rope_type": "default", "rope_theta": config.rope_theta},
-            max_position_embeddings=config.max_positions,
-            tie_word_embeddings=True,
-            initializer_range=config.hidden_size**-0.5,
-            bos_token_id=None,
-            eos_token_id=tokenizer.eos_token_id,
-            pad_token_id=tokenizer.pad_token_id,
-        )
-    )
+def build_scratch_model(config: ScratchConfig, tokenizer: PreTrainedTokenizerBase, **others: Any) -> Qwen3ForCausalLM:
+    """A randomly initialised Qwen3 of the given shape, in float32; `others` are other values of its Qwen3Config."""
+    usual = {
+        "vocab_size": len(tokenizer),
+        "hidden_size": config.hidden_size,
+        "intermediate_size": config.intermediate_size,
+        "num_hidden_layers": config.num_layers,
+        "num_attention_heads": config.num_heads,
+        "num_key_value_heads": config.num_kv_heads,
+        "head_dim": config.head_dim,
+        "rope_parameters": {"rope_type": "default", "rope_theta": config.rope_theta},
+        "max_position_embeddings": config.max_positions,
+        "tie_word_embeddings": True,
+        "initializer_range": config.hidden_size**-0.5,
+        "bos_token_id": None,
+        "eos_token_id": tokenizer.eos_token_id,
+        "pad_token_id": tokenizer.pad_token_id,
+        "dtype": "float32",
+    }
+    return Qwen3ForCausalLM._from_config(Qwen3Config(**usual | others))
 
 
 def train_tokenizer(texts: Iterable[str], tools: list[dict], vocab_size: int) -> FastTokenizer:

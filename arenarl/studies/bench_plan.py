@@ -17,8 +17,6 @@ import asyncio
 import json
 import math
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,17 +24,17 @@ from time import perf_counter
 from typing import Any
 
 import torch
-from transformers import Qwen3Config, Qwen3ForCausalLM, TrainerCallback
+from transformers import TrainerCallback
 
 from arenarl.config.command_line import parse_arguments
 from arenarl.config.schema import Config, EnvironmentConfig
-from arenarl.plan.memory import Shape, gb
+from arenarl.plan.memory import gb
 from arenarl.plan.stage import RESERVE, Stage
 from arenarl.report import markdown
 from arenarl.rollout.generation import GeneratedTurn, TransformersGenerator, TurnRequest
 from arenarl.run.stage import fix_randomness
-from arenarl.studies.bench_training import Bench, InstantJudge
-from arenarl.studies.scripted_policy import Generate
+from arenarl.studies.bench_training import Bench, InstantJudge, wait_for_gpu
+from arenarl.studies.scripted_policy import Generate, build_shape
 from arenarl.system.errors import UserError, guarded
 
 NEW = 32  # tokens
@@ -47,33 +45,31 @@ STEPS = 3  # the last one counts: the first finds its kernels and makes the opti
 class Taken:
     """Seconds, and bytes of the GPU at most (0 on a CPU, which does not tell)."""
 
-    seconds: float = 0.0
-    memory: int = 0
+    seconds: float
+    memory: int
 
 
-@contextmanager
-def measured() -> Iterator[Taken]:
-    taken, has_gpu = Taken(), torch.cuda.is_available()
-    if has_gpu:
-        torch.cuda.synchronize()
+def begin() -> float:
+    """When what is to be measured began."""
+    wait_for_gpu()
+    if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
-    start = perf_counter()
-    yield taken
-    if has_gpu:
-        torch.cuda.synchronize()
-        taken.memory = torch.cuda.max_memory_allocated()
-    taken.seconds = perf_counter() - start
+    return perf_counter()
+
+
+def taken_since(start: float) -> Taken:
+    wait_for_gpu()
+    return Taken(perf_counter() - start, torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0)
 
 
 class Steps(TrainerCallback):
     """Measures a trainer's steps; `last` is the last one's."""
 
     def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
-        self.step = measured()
-        self.last = self.step.__enter__()
+        self.start = begin()
 
     def on_step_end(self, *args: Any, **kwargs: Any) -> None:
-        self.step.__exit__(None, None, None)
+        self.last = taken_since(self.start)
 
 
 class PlanBench(Bench):
@@ -82,7 +78,8 @@ class PlanBench(Bench):
     def __init__(self, config: Config, stage: Stage, folder: Path):
         super().__init__(config, "tiny", folder)  # for its tokenizer
         self.stage = stage
-        self.policy = build_model(stage.shape, config.policy.dtype)
+        with torch.device("cuda" if torch.cuda.is_available() else "cpu"):  # made where it will run
+            self.policy = build_shape(stage.shape, self.tokenizer, config.policy.dtype, tie_word_embeddings=stage.shape.tied)
 
     def scripted(self, generate: Generate, turns: int) -> Generate:
         filler, end = self.tokenizer.encode(" cafe")[0], self.tokenizer.eos_token_id
@@ -101,9 +98,9 @@ class PlanBench(Bench):
         async def generate() -> None:
             await asyncio.gather(*(generator.generate(TurnRequest(prompt, NEW, 1.0, row)) for row, prompt in enumerate(prompts_RT)))
 
-        with measured() as taken:
-            asyncio.run(generate())
-        return taken
+        start = begin()
+        asyncio.run(generate())
+        return taken_since(start)
 
     def training(self) -> Taken:
         if not self.config.policy.lora_rank:  # TRL reads the reference policy from where the policy lies
@@ -113,24 +110,6 @@ class PlanBench(Bench):
         prompts = [query.query_id for query in self.queries[: STEPS * self.config.rl.groups]]
         self.trainer(InstantJudge(), prompts, STEPS, 1, self.stage.length, [steps]).train()
         return steps.last
-
-
-def build_model(shape: Shape, dtype: str) -> Qwen3ForCausalLM:
-    """Of random weights, made where it will run."""
-    config = Qwen3Config(
-        vocab_size=shape.vocabulary,
-        hidden_size=shape.hidden,
-        intermediate_size=shape.intermediate,
-        num_hidden_layers=shape.layers,
-        num_attention_heads=shape.heads,
-        num_key_value_heads=shape.kv_heads,
-        head_dim=shape.head_dim,
-        max_position_embeddings=shape.positions,
-        tie_word_embeddings=shape.tied,
-        dtype=dtype,
-    )
-    with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
-        return Qwen3ForCausalLM._from_config(config)
 
 
 def check(config: Config) -> None:

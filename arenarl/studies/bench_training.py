@@ -82,15 +82,15 @@ class TurnAbout(TrainerCallback):
 
     def on_step_begin(self, args, state, control, **kwargs):
         self.trainer.rollout_func = None if state.global_step % 2 else self.ours
-        _wait_for_gpu()
+        wait_for_gpu()
         self.start = perf_counter()
 
     def on_step_end(self, args, state, control, **kwargs):
-        _wait_for_gpu()
+        wait_for_gpu()
         self.seconds["trl" if self.trainer.rollout_func is None else "ours"].append(perf_counter() - self.start)
 
 
-def _wait_for_gpu() -> None:
+def wait_for_gpu() -> None:
     if torch.cuda.is_available():
         torch.cuda.synchronize()
 

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import PreTrainedTokenizerBase, Qwen3ForCausalLM
@@ -56,19 +57,21 @@ def build_policy(config: Config, shape: str, queries: list[Query], folder: Path)
     texts = [message["content"] for trajectory in taught for message in as_text(trajectory.messages)]
     tokenizer = train_tokenizer(texts, environment.tools, config.policy.scratch.vocab_size)
     torch.manual_seed(config.seed)
-    scratch = _scratch_of(SHAPES[shape]) if shape in SHAPES else config.policy.scratch
-    model = build_scratch_model(scratch, tokenizer).to(getattr(torch, config.policy.dtype))
     if shape in SHAPES:
-        model.resize_token_embeddings(SHAPES[shape].vocabulary, mean_resizing=False)
+        model = build_shape(SHAPES[shape], tokenizer, config.policy.dtype)
+    else:
+        model = build_scratch_model(config.policy.scratch, tokenizer, dtype=config.policy.dtype)
     _never_end(model, tokenizer.eos_token_id)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return str(folder), model.num_parameters()
 
 
-def _scratch_of(shape: memory.Shape) -> ScratchConfig:
+def build_shape(shape: memory.Shape, tokenizer: PreTrainedTokenizerBase, dtype: str, **others: Any) -> Qwen3ForCausalLM:
+    """Of random weights, with the shape's vocabulary, of which the tokenizer may know a part; `others` as in `build_scratch_model`."""
     sizes = (shape.hidden, shape.intermediate, shape.layers, shape.heads, shape.kv_heads, shape.head_dim)
-    return ScratchConfig(*sizes, rope_theta=1e6, max_positions=40960)
+    scratch = ScratchConfig(*sizes, rope_theta=1e6, max_positions=40960)
+    return build_scratch_model(scratch, tokenizer, vocab_size=shape.vocabulary, dtype=dtype, **others)
 
 
 @torch.no_grad()

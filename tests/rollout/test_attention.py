@@ -1,11 +1,13 @@
 """Attention as it suits a CPU or a GPU is transformers' own."""
 
+from functools import partial
+
 import pytest
 import torch
 from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from arenarl.rollout.attention import attend_on_cpu, attend_on_gpu, prepare_attention
+from arenarl.rollout.attention import attend, prepare_attention
 
 
 class Module(torch.nn.Module):
@@ -14,12 +16,13 @@ class Module(torch.nn.Module):
 
 def test_models_attend_as_it_suits_the_machine():
     prepare_attention()
-    assert AttentionInterface()["sdpa"] is (attend_on_gpu if torch.cuda.is_available() else attend_on_cpu)
+    ours = AttentionInterface()["sdpa"]
+    assert ours.func is attend and ours.keywords == {"on_gpu": torch.cuda.is_available()}
 
 
 @pytest.mark.parametrize("queries", [1, 7])
 @pytest.mark.parametrize("masked", [True, False])
-@pytest.mark.parametrize("ours", [attend_on_cpu, attend_on_gpu])
+@pytest.mark.parametrize("ours", [partial(attend, on_gpu=False), partial(attend, on_gpu=True)])
 def test_values_and_gradients_are_those_of_transformers(ours, queries, masked):
     torch.manual_seed(0)
     shapes = ((2, 6, queries, 4), (2, 2, 7, 4), (2, 2, 7, 4))
@@ -27,10 +30,10 @@ def test_values_and_gradients_are_those_of_transformers(ours, queries, masked):
     if masked:
         mask[..., 0] = True
     results = []
-    for attend in (ours, sdpa_attention_forward):
+    for one in (ours, sdpa_attention_forward):
         torch.manual_seed(1)
         tensors = [torch.randn(shape, requires_grad=True) for shape in shapes]
-        attended, weights = attend(Module(), *tensors, mask, scaling=0.3)
+        attended, weights = one(Module(), *tensors, mask, scaling=0.3)
         attended.pow(2).sum().backward()
         results.append([attended.detach(), *(tensor.grad for tensor in tensors)])
         assert weights is None

@@ -44,4 +44,4 @@ def test_each_level_is_the_noise_of_a_score_over_the_spread_of_scores_and_all_it
         assert judges.setdefault((row.at, row.panel), keys) == keys
     configs = {level: load_config("configs/quickstart.yaml", as_overrides(keys)) for level, keys in judges.items()}
     measured = {level: noise_over_spread(groups, EmbeddedJudge(config.judge.train, examiner, 0)) for level, config in configs.items()}
-    assert measured == pytest.approx({(at, is_shared): at for at, is_shared in judges}, rel=0.12)
+    assert measured == pytest.approx({(at, panel): at for at, panel in judges}, rel=0.12)
