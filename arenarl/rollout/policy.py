@@ -140,8 +140,13 @@ def prepare_initial_policy(config: PolicyConfig, folder: Path, texts: Iterable[s
     return str(folder)
 
 
-def build_scratch_model(config: ScratchConfig, tokenizer: PreTrainedTokenizerBase, **others: Any) -> Qwen3ForCausalLM:
-    """A randomly initialised Qwen3 of the given shape, in float32; `others` are other values of its Qwen3Config."""
+def build_scratch_model(config: ScratchConfig, tokenizer: PreTrainedTokenizerBase) -> Qwen3ForCausalLM:
+    """A randomly initialised Qwen3 of the given shape: all of it in this process, where transformers' own builders would wait for ZeRO-3's others."""
+    return Qwen3ForCausalLM(scratch_config(config, tokenizer))
+
+
+def scratch_config(config: ScratchConfig, tokenizer: PreTrainedTokenizerBase, **others: Any) -> Qwen3Config:
+    """Qwen3's own config of that shape; `others` are other values of it."""
     usual = {
         "vocab_size": len(tokenizer),
         "hidden_size": config.hidden_size,
@@ -157,9 +162,8 @@ def build_scratch_model(config: ScratchConfig, tokenizer: PreTrainedTokenizerBas
         "bos_token_id": None,
         "eos_token_id": tokenizer.eos_token_id,
         "pad_token_id": tokenizer.pad_token_id,
-        "dtype": "float32",
     }
-    return Qwen3ForCausalLM._from_config(Qwen3Config(**usual | others))
+    return Qwen3Config(**usual | others)
 
 
 def train_tokenizer(texts: Iterable[str], tools: list[dict], vocab_size: int) -> FastTokenizer:

@@ -13,7 +13,7 @@ from arenarl.domains.environments import make_environment
 from arenarl.domains.travel.teacher import Teacher
 from arenarl.plan import memory
 from arenarl.rollout.generation import GeneratedTurn, TurnRequest
-from arenarl.rollout.policy import build_scratch_model, train_tokenizer
+from arenarl.rollout.policy import build_scratch_model, scratch_config, train_tokenizer
 from arenarl.training.sft_data import as_text
 from arenarl.trajectory import Query
 
@@ -60,7 +60,7 @@ def build_policy(config: Config, shape: str, queries: list[Query], folder: Path)
     if shape in SHAPES:
         model = build_shape(SHAPES[shape], tokenizer, config.policy.dtype)
     else:
-        model = build_scratch_model(config.policy.scratch, tokenizer, dtype=config.policy.dtype)
+        model = build_scratch_model(config.policy.scratch, tokenizer).to(getattr(torch, config.policy.dtype))
     _never_end(model, tokenizer.eos_token_id)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -68,10 +68,10 @@ def build_policy(config: Config, shape: str, queries: list[Query], folder: Path)
 
 
 def build_shape(shape: memory.Shape, tokenizer: PreTrainedTokenizerBase, dtype: str, **others: Any) -> Qwen3ForCausalLM:
-    """Of random weights, with the shape's vocabulary, of which the tokenizer may know a part; `others` as in `build_scratch_model`."""
+    """Of random weights, with the shape's vocabulary, of which the tokenizer may know a part; `others` as in `scratch_config`."""
     sizes = (shape.hidden, shape.intermediate, shape.layers, shape.heads, shape.kv_heads, shape.head_dim)
     scratch = ScratchConfig(*sizes, rope_theta=1e6, max_positions=40960)
-    return build_scratch_model(scratch, tokenizer, vocab_size=shape.vocabulary, dtype=dtype, **others)
+    return Qwen3ForCausalLM._from_config(scratch_config(scratch, tokenizer, vocab_size=shape.vocabulary, dtype=dtype, **others))
 
 
 @torch.no_grad()
