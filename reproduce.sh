@@ -14,6 +14,11 @@ data()      { python data/prepare.py --config "$CONFIG" "$@"; }
 sft()       { train train_sft.py --config "$CONFIG" "$@"; }
 rl()        { train train_rl.py --config "$CONFIG" "$@"; }
 evaluate()  { train evaluate.py --config "$CONFIG" "$@"; }
+evaluate_only() {  # POLICY, sft or rl, of the two that the config has
+  local policy=$1 name; shift
+  name=$(python -m arenarl.config --config "$CONFIG" --run-name "$@")
+  evaluate --set "evaluate.checkpoints={$policy: runs/$name/$policy}" "$@"
+}
 report()    { python -m arenarl.report --config "$CONFIG" "$@"; }
 difficulty() { train -m arenarl.training.difficulty --config "$CONFIG" "$@"; }
 pipeline()  { data "$@"; sft "$@"; rl "$@"; evaluate "$@"; report "$@"; }
@@ -60,28 +65,24 @@ research() {
 
 # SFT on inspected trajectories and on as many that were not.
 data_quality() {
-  local seed kind name
+  local seed kind
   data; python -m arenarl.studies.data_quality "$@"
   for seed in 0 1 2; do
     for kind in inspected uninspected; do
-      CONFIG=configs/data/quality_$kind.yaml; sft --set seed=$seed
-      name=$(python -m arenarl.config --config "$CONFIG" --run-name --set seed=$seed)
-      evaluate --set seed=$seed --set "evaluate.checkpoints={sft: runs/$name/sft}"
+      CONFIG=configs/data/quality_$kind.yaml; sft --set seed=$seed; evaluate_only sft --set seed=$seed
     done
   done
 }
 
-# A pretrained model instead of one from scratch: as it is, after SFT, after RL by tournament and by scores; and SFT with the tools' schemas in the prompt.
+# A pretrained model instead of one from scratch: as it is, after SFT, after RL by tournament, scores and balanced matches; and SFT with the tools' schemas in the prompt.
 real_model() {
-  local folder=configs/travel/smollm2_135m seed name
+  local folder=configs/travel/smollm2_135m seed method
   for seed in 0 1; do
     CONFIG=$folder.yaml; data --set seed=$seed "$@"
     CONFIG=${folder}_untouched.yaml; evaluate --set seed=$seed "$@"
     CONFIG=$folder.yaml; sft --set seed=$seed "$@"; rl --set seed=$seed "$@"; evaluate --set seed=$seed "$@"; report --set seed=$seed "$@"
-    CONFIG=${folder}_grpo.yaml; rl --set seed=$seed "$@"; evaluate --set seed=$seed "$@"
-    CONFIG=${folder}_schemas.yaml; sft --set seed=$seed "$@"
-    name=$(python -m arenarl.config --config "$CONFIG" --run-name --set seed=$seed "$@")
-    evaluate --set seed=$seed --set "evaluate.checkpoints={sft: runs/$name/sft}" "$@"
+    for method in grpo balanced; do CONFIG=${folder}_$method.yaml; rl --set seed=$seed "$@"; evaluate_only rl --set seed=$seed "$@"; done
+    CONFIG=${folder}_schemas.yaml; sft --set seed=$seed "$@"; evaluate_only sft --set seed=$seed "$@"
   done
 }
 
@@ -155,7 +156,7 @@ usage() {
   echo "  research                      the same for Open-DeepResearch: closed questions and open-ended queries → results/research/"
   echo "  writing                       the same for open-ended writing, without tools → results/writing/"
   echo "  writing_length                control: its RL again with a judge that rewards length → results/writing-length/"
-  echo "  real_model                    SmolLM2-135M from the package index instead of the tiny policy: SFT, RL, GRPO, two seeds → results/smollm2"
+  echo "  real_model                    SmolLM2-135M from the package index instead of the tiny policy: SFT, RL, GRPO, balanced, two seeds → results/smollm2"
   echo "  data_pipeline                 training data made in the paper's three stages by models that a local server simulates, and whether inspection helps"
   echo "  data_quality                  SFT on inspected trajectories and on as many uninspected ones, three seeds → results/data-quality-inspected, ..."
   echo "  difficulty                    how often the SFT policy answers each closed query correctly, before RL"

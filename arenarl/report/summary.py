@@ -1,12 +1,13 @@
 """Results for readers: a run's summary, its table in the terminal, one trajectory turn by turn."""
 
-import json
+from pathlib import Path
 from typing import Any
 
 from arenarl.config.schema import Config
 from arenarl.evaluation.statistics import shown_figures
 from arenarl.report.provenance import provenance
 from arenarl.report.watching import watch_lines, watch_summary
+from arenarl.system.atomic_files import read_json
 from arenarl.trajectory import Query, Trajectory, assistant_text
 
 HEADS = {  # figure -> heading and unit
@@ -49,7 +50,7 @@ def summary_of_run(config: Config, figures: dict[str, Any], reference: str | Non
     trajectories took the place of stored baselines (`reference`); and what a watching judge saw (`watch`).
     """
     paths = {stage: config.run_dir / stage / "timing.json" for stage in STAGES}
-    timings = {stage: json.loads(path.read_text()) for stage, path in paths.items() if path.is_file()}
+    timings = {stage: timing for stage, path in paths.items() if (timing := read_json(path))}
     seconds = {stage: timing["seconds"] for stage, timing in timings.items()}
     judges = config.judge.eval
     return {
@@ -64,6 +65,12 @@ def summary_of_run(config: Config, figures: dict[str, Any], reference: str | Non
         **figures,
         "provenance": provenance(config),
     }
+
+
+def read_summaries(results: Path, run: str) -> list[dict[str, Any]]:
+    """What is stored of a run and of its other seeds."""
+    paths = [results / run / "summary.json", *sorted(results.glob(f"{run}-seed*/summary.json"))]
+    return [summary for path in paths if (summary := read_json(path))]
 
 
 def print_table(summary: dict[str, Any]) -> None:

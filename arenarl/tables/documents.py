@@ -4,7 +4,6 @@
 """
 
 import io
-import json
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from functools import partial
@@ -15,7 +14,7 @@ from arenarl.benchmarks.page import over_runs
 from arenarl.plan import scale
 from arenarl.report import markdown
 from arenarl.report.conclusion import print_conclusion
-from arenarl.report.summary import format_figure, heading, print_table
+from arenarl.report.summary import format_figure, heading, print_table, read_summaries
 from arenarl.studies import adaptive_pairs, bench_mcp, bench_worlds, data_pipeline, fidelity, judge_reliability, noise_grid, rivals, search_recall
 from arenarl.system.atomic_files import read_json
 from arenarl.system.errors import guarded
@@ -47,6 +46,7 @@ REAL_ROWS = {
     "smollm2-untouched": ("untouched", "configs/travel/smollm2_135m_untouched.yaml"),
     "smollm2": ("ArenaRL", "configs/travel/smollm2_135m.yaml"),
     "smollm2-grpo": ("GRPO, pointwise score of the trajectory", "configs/travel/smollm2_135m_grpo.yaml"),
+    "smollm2-balanced": ("balanced matches, ranked by scores (ours)", "configs/travel/smollm2_135m_balanced.yaml"),
     "smollm2-schemas": ("SFT with the tools' schemas in the prompt", "configs/travel/smollm2_135m_schemas.yaml"),
 }
 RIVALS = ("ruler", "brpo", "mixture", "elo", "rubric_checklist")  # rows of table3
@@ -95,8 +95,7 @@ def results_table(results: Path, rows: dict[str, tuple[str, str]] = ROWS, column
     """A row a method, seed, checkpoint and decoding; 'not run' where there is no summary."""
     lines = []
     for folder, (method, config) in rows.items():
-        paths = [results / folder / "summary.json", *sorted(results.glob(f"{folder}-seed*/summary.json"))]
-        summaries = [json.loads(path.read_text(encoding="utf-8")) for path in paths if path.is_file()]
+        summaries = read_summaries(results, folder)
         if not summaries:
             lines.append([method, f"`{config}`", "-", "-", *["not run"] * len(columns)])
         for summary in summaries:

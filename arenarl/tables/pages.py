@@ -28,7 +28,7 @@ def write_tables(names: Sequence[str], tables: dict[str, Table], results: Path, 
         tables = {name: replace(table, seeds=table.quick.seeds) for name, table in tables.items()}
     found = {name: read_found(name, table, results, folder, quick) for name, table in tables.items()}
     verdicts, together = compare_all(tables, found), "all tables" if len(tables) > 1 else "this table"
-    summaries = {name: summary_of_table(name, table, found[name], verdicts) for name, table in tables.items()}
+    summaries = {name: summary_of_table(name, table, found[name], verdicts, results) for name, table in tables.items()}
     for name, summary in summaries.items():
         stored = read_json(results / name / "table.json")
         if name in names or stored and stored["comparisons"] != summary["comparisons"]:
@@ -46,11 +46,11 @@ def method_table(table: Table, summary: dict[str, Any]) -> str:
     """A line a row that all of the table's seeds have run: its figure, difference from the reference, noise-free quality, judge calls."""
     differences = _from_reference(table, summary)
     lines = [
-        [row["label"], _figure(row), differences.get(row["row"], "-"), _figure(row["figures"].get("quality")), _calls(row)]
+        [row["label"], _figure(row), differences.get(row["row"], "-"), _figure(row["figures"].get("quality")), _calls(row), *_real(table, row)]
         for row in _run_rows(table, summary)
         if set(table.seeds) <= set(row["seeds"])
     ]
-    return markdown.table(["method", heading(table.figure), _minus(table), heading("quality"), "judge calls"], lines)
+    return markdown.table(["method", heading(table.figure), _minus(table), heading("quality"), "judge calls", *_real_heading(table)], lines)
 
 
 def told_apart(table: Table, summary: dict[str, Any]) -> str:
@@ -87,12 +87,13 @@ def short_table(table: Table, summary: dict[str, Any]) -> str:
     extras = [figure for figure in _columns(summary, "figures") if figure.startswith(EXTRAS)]
     head = ["method", "row", heading(table.figure), *([_minus(table)] if table.compare_with_reference else []), *map(heading, extras)]
     head += [heading("quality"), "judge calls", "seeds"]
+    head += _real_heading(table)
     head += [f"paper, {table.paper_columns[-1]}"] if table.paper_columns else []
     differences = _from_reference(table, summary)
     lines = []
     for row in _run_rows(table, summary):
         cells = [row["label"], f"`{row['row']}`", _figure(row), *([differences.get(row["row"], "-")] if table.compare_with_reference else [])]
-        cells += [_figure(row["figures"].get(figure)) for figure in (*extras, "quality")] + [_calls(row), str(len(row["seeds"]))]
+        cells += [_figure(row["figures"].get(figure)) for figure in (*extras, "quality")] + [_calls(row), str(len(row["seeds"])), *_real(table, row)]
         lines.append(cells + ([_paper(row["paper"])[-1]] if table.paper_columns else []))
     return "\n\n".join([markdown.table(head, lines), *_pairs_table(table, summary), *_signals_table(summary)])
 
@@ -119,6 +120,7 @@ def page(name: str, table: Table, summary: dict[str, Any], figures: Sequence[str
         f"{heading(table.figure)}. "
         f"Primary are those that the papers' claims name, here: {_primary(summary)}. All others are secondary.",
         f"Judge calls are those for the rewards of a run. Runs of {', '.join(summary['commits']) or 'no commit yet'}.",
+        *([f"{table.real_model}, trained by its own recipe with `./reproduce.sh real_model`, has one figure a seed."] if table.real_model else []),
         short_table(table, summary),
         markdown.table(head, lines),
         *_replication_table(table, summary),
@@ -210,6 +212,15 @@ def _calls(row: dict[str, Any]) -> str:
 
 def _paper(figures: dict[str, Any] | None) -> list[str]:
     return [f"{value:g}" for value in figures.values()] if figures else ["-"]
+
+
+def _real_heading(table: Table) -> list[str]:
+    return [f"{heading(table.figure)}, {table.real_model}"] if table.real_model else []
+
+
+def _real(table: Table, row: dict[str, Any]) -> list[str]:
+    """The real model's figure with each seed."""
+    return [", ".join(f"{mean:.1f}" for mean in row.get("real", {}).values()) or "-"] if table.real_model else []
 
 
 def _figure(figure: dict[str, Any] | None, digits: int = 1) -> str:

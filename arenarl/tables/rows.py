@@ -47,6 +47,7 @@ class Row:
     series: Line | None = None  # in a table with an axis: the line of the figure that it is a point of ...
     at: Float | None = None  # ... and where on the axis
     panel: Line | None = None  # of the figure that the point is in; null: in every one
+    real_run: Name | None = None  # folder of results/ where a run with the table's `real_model` is evaluated, its other seeds with -seedN
 
     @property
     def is_run(self) -> bool:
@@ -73,6 +74,7 @@ class Table:
     figure: Name = "win_rate"  # of summary.json: by it rows are compared
     axis: Line | None = None  # what `at` of the rows is: the figure and true quality are drawn against it
     measure: Literal["discrimination"] | None = None  # what else is measured of each run: studies/signal_and_noise.py
+    real_model: Line | None = None  # a pretrained model that some rows were run with too, by its own recipe: a column of its figures by seed
 
     @property
     def panels(self) -> list[str | None]:
@@ -139,6 +141,8 @@ def read_table(name: str, folder: Path = FOLDER) -> Table:
         raise UserError(f"{path}: row {odd[0]} needs both series and at, in a table with an axis, or neither")
     if unknown := [pair for pair in table.primary if frozenset(pair) not in map(frozenset, table.pairs)]:
         raise UserError(f"{path}: primary names {' with '.join(unknown[0])}, which are not compared; add them to comparisons")
+    if odd := [name for name, row in table.rows.items() if row.real_run and not table.real_model]:
+        raise UserError(f"{path}: row {odd[0]} has a real_run, but the table names no real_model")
     if not table.seeds:
         raise UserError(f"{path}: seeds: is empty; name those that each row is to have")
     return table

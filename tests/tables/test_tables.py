@@ -264,6 +264,22 @@ def test_a_seed_that_the_table_does_not_have_is_in_no_figure_and_stands_for_none
     assert comparison["seeds"] == [0, 1] and comparison["p"] is None
 
 
+def test_a_real_models_figures_stand_beside_a_rows_own_one_a_seed(folder, tmp_path):
+    path = folder / "own.yaml"
+    text = path.read_text(encoding="utf-8").replace("label: One,", "label: One, real_run: big,")
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(UserError, match="row one has a real_run, but the table names no real_model"):
+        read_table("own", folder)
+    path.write_text(f"{text}real_model: Big-135M\n", encoding="utf-8")
+    runs, empty = tmp_path / "results", write(folder, tmp_path / "results")
+    assert "| win rate %, Big-135M | paper, mean |" in empty and "| 0 | - | 32.5 |" in empty
+    for name, seed, mean in (("big", 0, 40.31), ("big-seed1", 1, 38.8), ("bigger", 0, 99.0)):
+        write_json(runs / name / "summary.json", {"seed": seed, "rl": {"sampled": {"win_rate": {"mean": mean}}}})
+    assert "| 0 | 40.3, 38.8 | 32.5 |" in write(folder, runs)
+    page = (runs / "own" / "README.md").read_text(encoding="utf-8")
+    assert "Big-135M, trained by its own recipe with `./reproduce.sh real_model`, has one figure a seed." in page
+
+
 def test_a_table_without_runs_says_not_run(folder, tmp_path):
     assert "not run" in write(folder, tmp_path)
 
@@ -330,8 +346,7 @@ def test_again_compares_with_the_same_seed_or_with_the_prediction_interval(folde
 
 
 def test_the_pages_equal_what_results_render(tmp_path):
-    for name in TABLES:
-        shutil.copytree(ROOT / "results" / name, tmp_path / name)
+    shutil.copytree(ROOT / "results", tmp_path, dirs_exist_ok=True)
     write_tables(TABLES, {name: read_table(name) for name in TABLES}, tmp_path)
     for name in TABLES:
         for file in ("table.json", "README.md"):
@@ -374,7 +389,7 @@ def test_a_comparison_that_two_tables_have_counts_once_and_has_one_verdict(two_t
         ("one", "other"): "primary", ("other", "third"): "secondary"
     }  # fmt: skip
     assert all(verdict["p_holm"] == verdict["p"] for verdict in verdicts.values())  # each is alone in its family
-    [own], [second, _] = (summary_of_table(name, table, found[name], verdicts)["comparisons"] for name, table in tables.items())
+    [own], [second, _] = (summary_of_table(name, table, found[name], verdicts, tmp_path)["comparisons"] for name, table in tables.items())
     assert own == second | {"rows": ["other", "one"], "difference": -second["difference"], "ci": [-end for end in second["ci"][::-1]]}
 
 
