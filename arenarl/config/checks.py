@@ -55,7 +55,7 @@ READ_BY = {  # a key that only some runs read -> the key that decides it, and it
     "rollout.server_sync": ("rollout.backend", {"vllm_server"}),
 }
 
-_OF_SUMMARY = {"run", "seed", "judge", "seconds", "peak_memory_gb", "checkpoints", "reference", "watch", "provenance"}  # keys beside the policies'
+_OF_SUMMARY = {"run", "seed", "judge", "seconds", "peak_memory_gb", "checkpoints", "verifier", "reference", "watch", "provenance"}  # beside policies
 
 
 def check(config: Config) -> None:

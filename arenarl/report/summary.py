@@ -1,5 +1,6 @@
 """Results for readers: a run's summary, its table in the terminal, one trajectory turn by turn."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +47,8 @@ def heading(figure: str) -> str:
 
 
 def summary_of_run(config: Config, figures: dict[str, Any], reference: str | None = None) -> dict[str, Any]:
-    """What results/<run>/summary.json holds: figures by checkpoint and decoding, seconds and memory by stage, provenance; which policy's
-    trajectories took the place of stored baselines (`reference`); and what a watching judge saw (`watch`).
+    """What results/<run>/summary.json holds: figures by checkpoint and decoding, seconds and memory by stage, provenance; which LLM verified
+    answers (`verifier`); which policy's trajectories took the place of stored baselines (`reference`); and what a watching judge saw (`watch`).
     """
     paths = {stage: config.run_dir / stage / "timing.json" for stage in STAGES}
     timings = {stage: timing for stage, path in paths.items() if (timing := read_json(path))}
@@ -60,6 +61,7 @@ def summary_of_run(config: Config, figures: dict[str, Any], reference: str | Non
         "seconds": {**seconds, "total": round(sum(seconds.values()), 1)},
         "peak_memory_gb": max((timing["peak_memory_gb"] for timing in timings.values()), default=None),
         "checkpoints": list(figures),
+        **({"verifier": config.judge.verifier.model} if config.judge.verifier.name == "llm" else {}),
         **({"reference": reference} if reference else {}),
         **({"watch": watch} if (watch := watch_summary(config)) else {}),
         **figures,
@@ -91,11 +93,18 @@ def print_table(summary: dict[str, Any]) -> None:
         print(f"{crashes} trajectories were ended by a crash of a tool and count in no figure")
     if "watch" in summary:
         print(*watch_lines(summary["watch"]), sep="\n")
-    true = [name for name in columns if name not in ("win_rate", "score", "valid_rate", "tool_calls", "world_reward")]
+    verified = verified_columns(summary, columns)
+    true = [name for name in columns if name not in ("win_rate", "score", "valid_rate", "tool_calls", "world_reward", *verified)]
     names = [columns[name].split(" %")[0].split(" 0-10")[0] for name in true]
     noise_free = f"; {' and '.join(filter(None, (', '.join(names[:-1]), names[-1])))} are noise-free" if names else ""
+    verifier = f"; {' and '.join(verified)} by {summary['verifier']}" if verified else ""
     reference = f" over {summary['reference']}, which it scored by itself" if "reference" in summary else ""
-    print(f"win rate by the {summary['judge']} judge{reference}{noise_free}; [95 % over test queries], one seed")
+    print(f"win rate by the {summary['judge']} judge{reference}{noise_free}{verifier}; [95 % over test queries], one seed")
+
+
+def verified_columns(summary: dict[str, Any], columns: Iterable[str]) -> list[str]:
+    """Those that rest on what an LLM said of answers, and so are not free of noise."""
+    return [name for name in columns if name in ("accuracy", "quality")] if "verifier" in summary and "accuracy" in columns else []
 
 
 def _format_agreement(found: dict[str, Any]) -> str:

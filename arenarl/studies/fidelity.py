@@ -2,7 +2,7 @@
 
     python -m arenarl.studies.fidelity          # ./reproduce.sh fidelity
 
-A simulated judge errs in one way at one strength (`simulated_groups`), and all topologies rank the same groups. Beside every
+One kind of a simulated judge's errors is varied (`simulated_groups`), and all topologies rank the same groups. Beside every
 tournament stands the mean of as many pointwise scores from the same judge (`simulated_rankings`). No policy is trained here, and no
 judge is real.
 

@@ -277,7 +277,8 @@ def judges_table(results: Path) -> str:
     rows = []
     for path in sorted((results / FOLDER).glob("*.json")):
         one = read_json(path)
-        name = f"`{one['judge']}`, {'**simulated**' if one['simulated'] else one['provenance']['judge_train']['model']}"
+        told = one["provenance"]["judge_train"]  # of a class of one's own its name alone
+        name = f"`{one['judge']}`, {'**simulated**' if one['simulated'] else told['model'] if isinstance(told, dict) else told}"
         asked = f"{one['groups']} of {one['size']}, {one['repeats']} times"
         rows.append([name, asked, *("-" if one[key] is None else f"{one[key]:g}" for key in COLUMNS.values()), one["conclusion"].partition(":")[0]])
     return markdown.table(["judge", "groups", *COLUMNS, "usable"], rows)

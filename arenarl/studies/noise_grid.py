@@ -4,7 +4,7 @@
 
 Groups, judges and rankings are those of `fidelity`. What counts here is tau of a tournament less tau of the mean of as many
 pointwise calls, over the same groups. Each cell (kind, strength) is kept in runs/noise-grid/<commit> once it is done, and the same
-command goes on from there.
+command goes on from there; changes that are not committed keep nothing.
 
 Writes results/ranking_fidelity/grid.json and the figure. Simulated throughout; not in the paper.
 """
@@ -39,14 +39,15 @@ METHODS = {  # rows of docs/tournament.md's table -> (topology, params, ranking)
 DIVERGING = LinearSegmentedColormap.from_list("pointwise to tournament", [LINES[1]["color"], "white", LINES[0]["color"]])
 
 
-def cell(kind: str, strength: float, size: int, groups: int, seed: int, folder: Path) -> dict[str, Any]:
-    """`rows` of one judge, and the `core_seconds` they took; read from `folder` if they are there."""
-    path = folder / f"{kind}-{strength:g}-n{size}-groups{groups}-seed{seed}.json"
-    if kept := read_json(path):
+def cell(kind: str, strength: float, size: int, groups: int, seed: int, folder: Path | None) -> dict[str, Any]:
+    """`rows` of one judge, and the `core_seconds` they took; kept in `folder`, if there is one, and read from there."""
+    path = folder and folder / f"{kind}-{strength:g}-n{size}-groups{groups}-seed{seed}.json"
+    if path and (kept := read_json(path)):
         return kept
     start = time.process_time()
     found = {"rows": cell_rows(kind, strength, size, groups, seed), "core_seconds": round(time.process_time() - start, 1)}
-    write_json(path, found)
+    if path:
+        write_json(path, found)
     return found
 
 
@@ -63,7 +64,7 @@ def cell_rows(kind: str, strength: float, size: int, groups: int, seed: int) -> 
     return rows
 
 
-def run(size: int, groups: int, seed: int, processes: int, folder: Path) -> dict[str, Any]:
+def run(size: int, groups: int, seed: int, processes: int, folder: Path | None) -> dict[str, Any]:
     """All cells. Each has its own seed, so the order of work changes nothing."""
     jobs = [(cell, kind, strength, size, groups, seed, folder) for kind, strength in product(NOISE, STRENGTHS)]
     found = run_jobs("noise grid", jobs, processes)
@@ -133,7 +134,8 @@ def main() -> None:
     if arguments.size < 3 or arguments.groups < 2 or arguments.processes < 1:
         parser.error("--size must be at least 3, --groups at least 2, --processes at least 1")
     version = commit()
-    found = run(arguments.size, arguments.groups, arguments.seed, arguments.processes, KEPT / str(version))
+    folder = KEPT / version if version and not version.endswith("-dirty") else None
+    found = run(arguments.size, arguments.groups, arguments.seed, arguments.processes, folder)
     grid = {"judge": "simulated", "seed": arguments.seed, "commit": version, **found}
     write_text(arguments.out / "grid.json", one_row_a_line(grid))
     with mpl.rc_context(STYLE):

@@ -19,7 +19,7 @@ from arenarl.studies import adaptive_pairs, bench_mcp, bench_worlds, data_pipeli
 from arenarl.system.atomic_files import read_json
 from arenarl.system.errors import guarded
 from arenarl.tables.config_keys import config_tables
-from arenarl.tables.pages import method_table, short_table, some_rows, told_apart
+from arenarl.tables.pages import method_table, short_table, told_apart
 from arenarl.tables.power import power_table
 from arenarl.tables.rows import FOLDER, TABLES, read_table
 from arenarl.tables.worth import worth_sentence
@@ -82,7 +82,7 @@ def quickstart_ending(results: Path) -> str:
 def methods(results: Path) -> str:
     """A line a method: Table 3, small; and what it says."""
     table, summary = read_table("table3", FOLDER), read_json(results / "table3" / "table.json")
-    return f"{method_table(table, summary)}\n\n{told_apart(table, summary)}" if summary else "not run"
+    return f"{method_table(table, summary, results)}\n\n{told_apart(table, summary)}" if summary else "not run"
 
 
 def worth(results: Path) -> str:
@@ -160,7 +160,7 @@ def rivals_trained(results: Path) -> str:
     """Rivals' rows of Table 3, small, beside the tournament's and that of as many scores."""
     names = ("seeded_single_elimination", "balanced", "pointwise_matched", *RIVALS)
     summary = read_json(results / "table3" / "table.json")
-    return some_rows(read_table("table3", FOLDER), summary, names) if summary else "not run"
+    return method_table(read_table("table3", FOLDER), summary, results, names) if summary else "not run"
 
 
 def paper_table(name: str) -> Callable[[Path], str]:
@@ -168,7 +168,7 @@ def paper_table(name: str) -> Callable[[Path], str]:
 
     def render(results: Path) -> str:
         summary = read_json(results / name / "table.json")
-        return short_table(read_table(name, FOLDER), summary) if summary else "not run"
+        return short_table(read_table(name, FOLDER), summary, results) if summary else "not run"
 
     return render
 

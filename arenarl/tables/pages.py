@@ -1,6 +1,6 @@
 """A table's runs for readers: its page, results/<table>/README.md, with its figures, and its short tables in README and docs.
 
-All figures are those of `summary`, which this module writes too, as table.json.
+All figures are those of `summary`, which this module writes too, as table.json; a real model's are those of its runs' own summaries.
 """
 
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from arenarl.report import markdown
-from arenarl.report.summary import format_figure, heading
+from arenarl.report.summary import format_figure, heading, read_summaries
 from arenarl.system.atomic_files import read_json, write_json, write_text
 from arenarl.tables.figures import draw
 from arenarl.tables.over_seeds import FIRST_SEEDS
@@ -28,27 +28,30 @@ def write_tables(names: Sequence[str], tables: dict[str, Table], results: Path, 
         tables = {name: replace(table, seeds=table.quick.seeds) for name, table in tables.items()}
     found = {name: read_found(name, table, results, folder, quick) for name, table in tables.items()}
     verdicts, together = compare_all(tables, found), "all tables" if len(tables) > 1 else "this table"
-    summaries = {name: summary_of_table(name, table, found[name], verdicts, results) for name, table in tables.items()}
+    summaries = {name: summary_of_table(name, table, found[name], verdicts) for name, table in tables.items()}
     for name, summary in summaries.items():
         stored = read_json(results / name / "table.json")
         if name in names or stored and stored["comparisons"] != summary["comparisons"]:
             _write_table(name, tables[name], summary, found[name], results, together)
-    return "\n\n".join(short_table(tables[name], summaries[name]) for name in names)
+    return "\n\n".join(short_table(tables[name], summaries[name], results) for name in names)
 
 
 def _write_table(name: str, table: Table, summary: dict[str, Any], found: Found, results: Path, together: str) -> None:
     write_json(results / name / "table.json", summary)
     figures = draw(summary, table, found, results / name) if summary["seeds"] else []
-    write_text(results / name / "README.md", page(name, table, summary, figures, together))
+    write_text(results / name / "README.md", page(name, table, summary, results, figures, together))
 
 
-def method_table(table: Table, summary: dict[str, Any]) -> str:
-    """A line a row that all of the table's seeds have run: its figure, difference from the reference, noise-free quality, judge calls."""
+def method_table(table: Table, summary: dict[str, Any], results: Path, names: Sequence[str] = ()) -> str:
+    """A line a row (of `names`, if there are any) that has all of the table's seeds: its figure, difference from the reference, noise-free quality,
+    judge calls.
+    """
     differences = _from_reference(table, summary)
     lines = [
-        [row["label"], _figure(row), differences.get(row["row"], "-"), _figure(row["figures"].get("quality")), _calls(row), *_real(table, row)]
+        [row["label"], _figure(row), differences.get(row["row"], "-"), _figure(row["figures"].get("quality")), _calls(row)]
+        + _real(table, row, results)
         for row in _run_rows(table, summary)
-        if set(table.seeds) <= set(row["seeds"])
+        if set(table.seeds) <= set(row["seeds"]) and row["row"] in (names or table.rows)
     ]
     return markdown.table(["method", heading(table.figure), _minus(table), heading("quality"), "judge calls", *_real_heading(table)], lines)
 
@@ -70,35 +73,22 @@ def told_apart(table: Table, summary: dict[str, Any]) -> str:
     )
 
 
-def some_rows(table: Table, summary: dict[str, Any], names: Sequence[str]) -> str:
-    """The named rows, however few seeds they have: figure, difference from the reference, noise-free quality, judge calls, seeds."""
-    differences = _from_reference(table, summary)
-    lines = [
-        [row["label"], f"`{row['row']}`", _figure(row), differences.get(row["row"], "-"), _figure(row["figures"].get("quality")), _calls(row)]
-        + [f"{len(row['seeds'])} of {len(table.seeds)}"]
-        for row in summary["rows"]
-        if row["row"] in names
-    ]
-    return markdown.table(["method", "row", heading(table.figure), _minus(table), heading("quality"), "judge calls", "seeds"], lines)
-
-
-def short_table(table: Table, summary: dict[str, Any]) -> str:
+def short_table(table: Table, summary: dict[str, Any], results: Path) -> str:
     """What docs/results.md shows: a row's figure, its difference from the reference, what it cost, and the paper's figure."""
     extras = [figure for figure in _columns(summary, "figures") if figure.startswith(EXTRAS)]
     head = ["method", "row", heading(table.figure), *([_minus(table)] if table.compare_with_reference else []), *map(heading, extras)]
-    head += [heading("quality"), "judge calls", "seeds"]
-    head += _real_heading(table)
+    head += [heading("quality"), "judge calls", "seeds", *_real_heading(table)]
     head += [f"paper, {table.paper_columns[-1]}"] if table.paper_columns else []
     differences = _from_reference(table, summary)
     lines = []
     for row in _run_rows(table, summary):
         cells = [row["label"], f"`{row['row']}`", _figure(row), *([differences.get(row["row"], "-")] if table.compare_with_reference else [])]
-        cells += [_figure(row["figures"].get(figure)) for figure in (*extras, "quality")] + [_calls(row), str(len(row["seeds"])), *_real(table, row)]
-        lines.append(cells + ([_paper(row["paper"])[-1]] if table.paper_columns else []))
+        cells += [*(_figure(row["figures"].get(figure)) for figure in (*extras, "quality")), _calls(row), str(len(row["seeds"]))]
+        lines.append(cells + _real(table, row, results) + ([_paper(row["paper"])[-1]] if table.paper_columns else []))
     return "\n\n".join([markdown.table(head, lines), *_pairs_table(table, summary), *_signals_table(summary)])
 
 
-def page(name: str, table: Table, summary: dict[str, Any], figures: Sequence[str], together: str) -> str:
+def page(name: str, table: Table, summary: dict[str, Any], results: Path, figures: Sequence[str], together: str) -> str:
     """results/<table>/README.md: all figures, and the same rows at the paper's scale; `together` says what tables are corrected with it."""
     subtasks, figures_of_rows = _columns(summary, "by_subtask"), _columns(summary, "figures")
     others = [name for name in figures_of_rows if name not in (table.figure, "quality") and not name.startswith(EXTRAS)]
@@ -121,7 +111,7 @@ def page(name: str, table: Table, summary: dict[str, Any], figures: Sequence[str
         f"Primary are those that the papers' claims name, here: {_primary(summary)}. All others are secondary.",
         f"Judge calls are those for the rewards of a run. Runs of {', '.join(summary['commits']) or 'no commit yet'}.",
         *([f"{table.real_model}, trained by its own recipe with `./reproduce.sh real_model`, has one figure a seed."] if table.real_model else []),
-        short_table(table, summary),
+        short_table(table, summary, results),
         markdown.table(head, lines),
         *_replication_table(table, summary),
         *(f"![{figure}]({figure}.png)" for figure in figures),
@@ -218,9 +208,12 @@ def _real_heading(table: Table) -> list[str]:
     return [f"{heading(table.figure)}, {table.real_model}"] if table.real_model else []
 
 
-def _real(table: Table, row: dict[str, Any]) -> list[str]:
-    """The real model's figure with each seed."""
-    return [", ".join(f"{mean:.1f}" for mean in row.get("real", {}).values()) or "-"] if table.real_model else []
+def _real(table: Table, row: dict[str, Any], results: Path) -> list[str]:
+    """The figure of the real model's sampled trajectories with each seed."""
+    planned = table.rows[row["row"]]
+    summaries = read_summaries(results, planned.real_run) if planned.real_run else []
+    policies = [summary[planned.checkpoint]["sampled"] for summary in summaries if planned.checkpoint in summary]
+    return [", ".join(f"{policy[table.figure]['mean']:.1f}" for policy in policies) or "-"] if table.real_model else []
 
 
 def _figure(figure: dict[str, Any] | None, digits: int = 1) -> str:

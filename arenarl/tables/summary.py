@@ -18,7 +18,7 @@ import numpy as np
 from arenarl.config.command_line import as_overrides
 from arenarl.config.load import load_config
 from arenarl.domains.domain import make_domain
-from arenarl.report.summary import heading, read_summaries
+from arenarl.report.summary import heading
 from arenarl.studies.signal_figures import told
 from arenarl.system.atomic_files import read_json
 from arenarl.system.errors import UserError
@@ -70,8 +70,8 @@ def _other_settings(stored: dict[str, Any], now: dict[str, Any]) -> str:
     return f"was run with {key} at {before}, the row has {after}"
 
 
-def summary_of_table(name: str, table: Table, found: Found, verdicts: dict[Comparison, dict[str, Any]], results: Path) -> dict[str, Any]:
-    """What table.json holds of the runs found, by row; `verdicts` are those of `compare_all`, `results` has the runs of a real model."""
+def summary_of_table(name: str, table: Table, found: Found, verdicts: dict[Comparison, dict[str, Any]]) -> dict[str, Any]:
+    """What table.json holds of the runs found, by row; `verdicts` are those of `compare_all`."""
     runs = [run for seeds in found.values() for run in seeds.values()]
     subtasks = _subtasks(table, runs)
     return {
@@ -80,10 +80,7 @@ def summary_of_table(name: str, table: Table, found: Found, verdicts: dict[Compa
         "judge": sorted({run["judge"] for run in runs}),
         "seeds": sorted({run["seed"] for run in runs}),
         "commits": sorted({run.get("provenance", {}).get("commit") or "no commit" for run in runs}),
-        "rows": [
-            _row_figures(row_name, row, table, subtasks, found[row_name]) | _real_figures(row, table.figure, results)
-            for row_name, row in table.rows.items()
-        ],
+        "rows": [_row_figures(row_name, row, table, subtasks, found[row_name]) for row_name, row in table.rows.items()],
         "comparisons": _comparisons(table, found, verdicts),
     }
 
@@ -118,12 +115,6 @@ def _row_figures(name: str, row: Row, table: Table, subtasks: Sequence[str], see
         "curve": _curve_points(runs, table),
         "discrimination": _mean_signals([run["discrimination"] for run in runs]) if runs and table.measure == "discrimination" else [],
     }
-
-
-def _real_figures(row: Row, figure: str, results: Path) -> dict[str, Any]:
-    """By seed, the figure of the real model's sampled trajectories; nothing where it was not run."""
-    summaries = read_summaries(results, row.real_run) if row.real_run else []
-    return {"real": {summary["seed"]: summary[row.checkpoint]["sampled"][figure]["mean"] for summary in summaries}} if summaries else {}
 
 
 def _curve_points(runs: Sequence[dict[str, Any]], table: Table) -> dict[int, dict[str, Any]]:

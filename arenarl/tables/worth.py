@@ -22,9 +22,9 @@ def worth_sentence(table: Table, summary: dict[str, Any]) -> str:
         return ""
     seeds = sorted({len(lead["seeds"]) for lead in compared})
     return (
-        "Win rates by judge noise, as a multiple of the spread within a group. Against one score per trajectory "
-        f"({_calls(summary, one)} times its judge calls), ArenaRL is {_found(one)}. Against two scores ({_calls(summary, two)} times its calls), "
-        f"it is {_found(two)}; `balanced` against two scores is {_found(balanced)} "
+        "Win rates by judge noise, as a multiple of the spread within a group. Against one score per trajectory, "
+        f"the greedy sample's included ({_calls(summary, one)} times its judge calls), ArenaRL is {_found(one)}. "
+        f"Against two scores ({_calls(summary, two)} times its calls), it is {_found(two)}; `balanced` against two scores is {_found(balanced)} "
         f"(`./reproduce.sh noise_strength`, {_listed(map(str, seeds))} seeds, **simulated**)."
     )
 

@@ -112,3 +112,14 @@ def test_the_worlds_reward_is_reported_where_a_world_gave_any_as_training_counts
     print_table({"judge": "some", "checkpoints": ["a"], "a": {"sampled": figures}})
     told = capsys.readouterr().out
     assert "world's reward" in told and "  0.42 [" in told and "noise-free" not in told
+
+
+@pytest.mark.parametrize(("verifier", "said"), [
+    ({}, "; quality, accuracy and entities are noise-free; ["),
+    ({"verifier": "o4-mini"}, "; entities are noise-free; quality and accuracy by o4-mini; ["),
+])  # fmt: skip
+def test_what_an_llm_verified_is_not_called_noise_free(verifier, said, capsys):
+    figures = {name: {"mean": 1.0, "ci": [0.0, 2.0]} for name in ("win_rate", "quality", "valid_rate", "accuracy", "entity_recall")}
+    figures |= {"judges_agree": None, "missing_verdicts": 0}
+    print_table({"judge": "some", "checkpoints": ["a"], "a": {"sampled": figures}, **verifier})
+    assert said in capsys.readouterr().out

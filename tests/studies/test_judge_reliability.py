@@ -18,6 +18,7 @@ from arenarl.domains.travel.truth import examine
 from arenarl.judges.embedded import EmbeddedJudge
 from arenarl.judges.judge import cached_examiner
 from arenarl.studies.judge_reliability import Scores, conclusion, findings, judge_all, judges_table, neighbours, read_labels, true_labels
+from arenarl.system.atomic_files import write_json
 from arenarl.system.errors import UserError
 from arenarl.trajectory import RolloutGroup, write_jsonl
 
@@ -151,6 +152,9 @@ def test_a_judge_is_checked_from_the_command_line(taught, tmp_path, judge):
     head, _, row = judges_table(tmp_path / "results").splitlines()
     assert head.count("|") == row.count("|") and row.endswith("| better than a coin |")
     assert row.startswith(f"| `{name}`, **simulated** | 3 of 4, 2 times | ")
+    for judge, shown in (("my_judge:Mine", "my_judge:Mine"), ({"model": "gpt-x"}, "gpt-x")):  # a class of one's own, an LLM
+        write_json(folder / f"{name}.json", written | {"simulated": False, "provenance": {"judge_train": judge}})
+        assert judges_table(tmp_path / "results").splitlines()[-1].startswith(f"| `{name}`, {shown} | ")
 
 
 def test_a_judge_that_gives_no_verdict_is_told_with_the_reason(taught, tmp_path):

@@ -389,7 +389,7 @@ def test_a_comparison_that_two_tables_have_counts_once_and_has_one_verdict(two_t
         ("one", "other"): "primary", ("other", "third"): "secondary"
     }  # fmt: skip
     assert all(verdict["p_holm"] == verdict["p"] for verdict in verdicts.values())  # each is alone in its family
-    [own], [second, _] = (summary_of_table(name, table, found[name], verdicts, tmp_path)["comparisons"] for name, table in tables.items())
+    [own], [second, _] = (summary_of_table(name, table, found[name], verdicts)["comparisons"] for name, table in tables.items())
     assert own == second | {"rows": ["other", "one"], "difference": -second["difference"], "ci": [-end for end in second["ci"][::-1]]}
 
 

@@ -29,7 +29,7 @@ def test_it_says_where_arenarl_is_ahead_behind_and_neither_and_at_how_many_calls
     leads = {"one score": {0: -4.5, 1: 1.2, 2: 4.0, 3: 6.1}, "two scores": {1: -0.04, 2: 0.5, 3: 3.0}, "balanced (ours)": {1: -5, 2: 0.3, 3: 4.4}}
     assert worth_sentence(table, summary_of(table, leads)) == (
         "Win rates by judge noise, as a multiple of the spread within a group. "
-        "Against one score per trajectory (0.8 times its judge calls), ArenaRL is "
+        "Against one score per trajectory, the greedy sample's included (0.8 times its judge calls), ArenaRL is "
         "significantly ahead at 2 and 3 (+4.0 and +6.1), significantly behind at 0 (-4.5) and not statistically distinguishable at 1 (+1.2). "
         "Against two scores (1.6 times its calls), it is not statistically distinguishable at 1, 2 and 3 (+0.0, +0.5 and +3.0); "
         "`balanced` against two scores is "

@@ -48,7 +48,7 @@ class ResearchTruth(Truth):
         return {} if self.correct is None else {"accuracy": self.correct}
 
     def verified(self, is_correct: bool | None) -> "ResearchTruth":
-        return replace(self, correct=is_correct, accuracy=float(bool(is_correct)))
+        return replace(self, correct=is_correct, accuracy=self.accuracy if is_correct is None else float(is_correct))
 
     def believed(self) -> "ResearchTruth":
         return replace(self, accuracy=1.0)

@@ -18,7 +18,7 @@ import yaml
 
 from arenarl.report.figures import draw_figures
 from arenarl.report.page.data import compressed, evaluated_items, pack, sample_name, training_items
-from arenarl.report.summary import DIGITS, columns_of, pass_rows, turns_rows
+from arenarl.report.summary import DIGITS, columns_of, pass_rows, turns_rows, verified_columns
 from arenarl.system.atomic_files import read_json, write_text
 from arenarl.system.errors import UserError
 from arenarl.system.strict_json import to_json
@@ -97,6 +97,9 @@ def _summary(summary: dict[str, Any], figures: dict[str, Path], evaluation: Path
     policies = [(f"{name} {decoding}", values) for name in summary["checkpoints"] for decoding, values in summary[name].items()]
     judge = _label(summary["judge"] == "simulated")
     columns = columns_of(dict(policies))
+    verified = verified_columns(summary, columns)
+    others = f"{' and '.join(verified)} rest on {summary['verifier']}'s verdicts; " if verified else ""
+    others += "the reward is of the world; " if "world_reward" in columns else ""
     by = {key: list(policies[0][1][key]) for key in ("by_subtask", "by_dimension")}
     scaling = {
         f"With fewer turns at test time; win rate by the {judge}.": turns_rows(dict(policies)),
@@ -105,7 +108,7 @@ def _summary(summary: dict[str, Any], figures: dict[str, Path], evaluation: Path
     parts = [
         "<h2>Results</h2>",
         _table(f"Win rate against {summary.get('reference', 'the stored baseline')}{', and score,' if 'score' in columns else ''} by the {judge}; "
-               f"{'the reward is of the world; ' if 'world_reward' in columns else ''}the rest is noise-free. [95 % over test queries], one seed.",
+               f"{others}the rest is noise-free. [95 % over test queries], one seed.",
                ["", *columns.values()],
                [[name, *(_cell(values.get(figure), DIGITS.get(figure, 1)) for figure in columns)] for name, values in policies]),  # fmt: skip
         *(_table(caption, rows[0], rows[1:]) for caption, rows in scaling.items() if rows),

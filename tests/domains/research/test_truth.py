@@ -65,7 +65,9 @@ def test_a_closed_question_by_hand(domain):
     assert right.coverage == pytest.approx(2 / 3)
     wrong = domain.examine(query, messages(query, "1644", *seen))
     assert (wrong.accuracy, wrong.relevance, wrong.passes()) == (0.0, 0.0, {"accuracy": False})
-    assert wrong.verified(True).figures()["accuracy"] == 100.0 and "accuracy" not in wrong.verified(None).figures()
+    assert wrong.verified(True).figures()["accuracy"] == 100.0 and right.verified(False).accuracy == 0.0
+    for one in (right, wrong):  # without a verdict no figure, and the total of the exact comparison
+        assert "accuracy" not in one.verified(None).figures() and one.verified(None).dimensions() == one.dimensions()
 
 
 def test_an_open_ended_query_by_hand(domain, queries):
