@@ -208,12 +208,13 @@ def harmless(observation: str) -> str:
 
 def parse_turn(message: dict[str, Any]) -> Turn:
     """An assistant message as a turn without observations yet. An answer beside a tool call or another is none."""
-    in_text, answer = _read_content(message["content"])
+    in_text, rest, answer = _read_content(message["content"])
     calls = [*(ToolCall(**call["function"]) for call in message.get("tool_calls", [])), *in_text]
     if actions := message.get("actions"):  # in the text, behind the thought
         thought = ACTION_BEGINS.split(message["content"], maxsplit=1)[0].strip().removeprefix("Thought:").strip()
         return Turn(thought or message.get("reasoning_content", ""), [ToolCall(**action) for action in actions], [], None)
-    return Turn(message.get("reasoning_content", ""), calls, [], None if calls else answer)
+    thoughts = [message.get("reasoning_content", ""), *([rest] if calls else [])]  # a model behind an API may think beside its calls
+    return Turn("\n\n".join(filter(None, thoughts)), calls, [], None if calls else answer)
 
 
 def read_turns(messages: list[dict[str, Any]]) -> list[Turn]:
@@ -390,10 +391,11 @@ def parse_json(text: str, nesting: int = MAX_NESTING) -> Any:
 
 
 @lru_cache(maxsize=1024)
-def _read_content(content: str) -> tuple[tuple[ToolCall, ...], str | None]:
-    """(the calls in a message's text, the answer that it is). Parsed once, however many read the message."""
+def _read_content(content: str) -> tuple[tuple[ToolCall, ...], str, str | None]:
+    """(the calls in a message's text, the text around them, the answer that it is). Parsed once, however many read the message."""
+    raws, rest = _split_calls(content)
     answer = _ANSWER.fullmatch(content)
-    return tuple(_read_call(raw) for raw in _split_calls(content)[0]), (answer.group(1).strip() or None) if answer else None
+    return tuple(map(_read_call, raws)), rest.strip(), (answer.group(1).strip() or None) if answer else None
 
 
 def _split_calls(text: str) -> tuple[list[str], str]:

@@ -397,7 +397,7 @@ class TournamentConfig:
     # best explain all outcomes, regardless of order. Our choice
     ranking: Literal["bracket", "scores"] | None = None  # the topology's rules (Section 4), or a mixed-effects model of all scores
     # (not in the paper; our choice); null: bracket, but scores for balanced, which has no rules of its own
-    timeout_s: Seconds | None = None  # a longer judge call has failed; null: no limit. Not in the paper; our choice
+    timeout_s: Seconds | None = None  # a longer judge call has failed, waiting for a place in judge.concurrency included; null: no limit. Our choice
 
 
 @dataclass

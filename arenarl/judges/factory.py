@@ -13,7 +13,6 @@ from arenarl.judges.own import OwnJudge
 from arenarl.judges.query_rubrics import read_query_rubrics
 from arenarl.llm.client import LLMClient
 from arenarl.system.errors import UserError
-from arenarl.system.imports import named
 from arenarl.system.seeds import stable_seed
 from arenarl.trajectory import Query
 
@@ -34,7 +33,7 @@ def make_judge(
             raise UserError(f"judge: published queries (data.source) have no truth for the embedded judge; take an LLM judge, such as {judge_file}")
         needs(domain, "examine", "the embedded judge scores by; take another judge (configs/judges), or another domain")
         return EmbeddedJudge(config, examine, stable_seed(seed, "judge", purpose))
-    return OwnJudge(named(config.name, "judge")(config), config.name)
+    return OwnJudge.of(config)
 
 
 def make_judges(

@@ -4,11 +4,14 @@ Whatever else its class returns, and whatever it raises, is a missing verdict in
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from inspect import iscoroutinefunction, signature
 from numbers import Integral
 from typing import Any
 
+from arenarl.config.schema import JudgeConfig
 from arenarl.judges.judge import Judge, Verdict
 from arenarl.system.errors import UserError, show
+from arenarl.system.imports import named
 from arenarl.tournament.calls import attempt, is_number
 from arenarl.trajectory import Query, Trajectory
 
@@ -16,11 +19,26 @@ from arenarl.trajectory import Query, Trajectory
 class OwnJudge:
     """Args:
     name: of its class, as the config has it.
+
+    Raises:
+        UserError: it has a `compare` that is not async.
     """
 
     def __init__(self, judge: Judge, name: str):
+        if hasattr(judge, "compare") and not iscoroutinefunction(judge.compare):
+            raise UserError(f"{name}: compare must be async; docs/judges.md shows a judge")
         self.judge, self.name = judge, name
         self._said: set[str] = set()
+
+    @classmethod
+    def of(cls, config: JudgeConfig) -> "OwnJudge":
+        """Made of the class that `name` of `judge.train` or `judge.eval` names. Raises UserError if it cannot be had, or does not take the config."""
+        kind = named(config.name, "judge")
+        try:
+            signature(kind).bind(config)
+        except (TypeError, ValueError) as error:
+            raise UserError(f"judge: {config.name} does not fit ({error}); a judge is a class that takes its part of the config") from error
+        return cls(kind(config), config.name)
 
     def weights(self, query: Query) -> dict[str, float]:
         return self._checked("weights", self.judge.weights(query))

@@ -49,6 +49,7 @@ class QueryChecklist(JSONReply):
 
 
 FORMS = {"rubrics": QueryRubric, "checklist": QueryChecklist}  # a reply's key, and a record's
+IMPORTANCE_WEIGHTS = {"critical": 3, "important": 2, "nice_to_have": 1}  # w_k of Eq. 13, Tournament-GRPO (Appendix F)
 
 
 def rubric_messages(query: Query, form: str = "rubrics") -> list[Message]:
@@ -122,6 +123,3 @@ def main() -> None:
 
 if __name__ == "__main__":
     guarded(main)
-
-
-IMPORTANCE_WEIGHTS = {"critical": 3, "important": 2, "nice_to_have": 1}  # w_k of Eq. 13, Tournament-GRPO (Appendix F)

@@ -35,7 +35,7 @@ class Verifier:
     def is_llm(self) -> bool:
         return self.config.name == "llm"
 
-    async def is_correct(self, query: Query, trajectory: Trajectory) -> bool | None:
+    async def is_correct(self, query: Query, trajectory: Trajectory, repeat: int = 0) -> bool | None:
         """None if no verdict could be had. An invalid trajectory has no answer; of a void one nothing is known."""
         if trajectory.is_void:
             return None
@@ -44,7 +44,7 @@ class Verifier:
         if not self.is_llm:
             return is_correct(query.constraints, trajectory.answer)
         again = prompt_texts("judge", query.language)["again"]
-        said = await self.client.ask(self.config, verifier_messages(query, trajectory.answer), Verification, again, about=query.query_id)
+        said = await self.client.ask(self.config, verifier_messages(query, trajectory.answer), Verification, again, repeat, about=query.query_id)
         return None if said is None else said.correctness == "correct"
 
 

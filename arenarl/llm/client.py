@@ -8,6 +8,7 @@ for once. What no further call can mend (a refused key, a redirect, a spent budg
 """
 
 import asyncio
+import email.utils
 import json
 import math
 import os
@@ -45,9 +46,10 @@ Read = TypeVar("Read")
 
 OPENAI_URL = "https://api.openai.com/v1"
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 30.0
-_WINDOW, _FEWEST = 200, 50  # verdicts over which the share of failures is taken, and how many it takes to judge by
+WINDOW, FEWEST = 200, 50  # verdicts over which the share of failures is taken, and how many it takes to judge by
 _RETRIED_STATUS = (408, 409, 429)  # and all from 500
 _REFUSES_ALL = (401, 402, 403, 404, 405, 407, 410)  # a key, an account, a path, a proxy: no other call fares better
+_FLAGS = 403  # of a model that has answered: OpenRouter and firewalls say so of a single prompt
 _NO_MONEY = re.compile(r"arrearage|good standing|credit balance|insufficient (?:account )?(?:balance|credit|fund)", re.IGNORECASE)
 # what Alibaba, Anthropic and others say with status 400 of an account that cannot pay
 _SAID = 500  # characters that are shown of what an API says of an error
@@ -105,10 +107,11 @@ class LLMClient:
         self.stop_reason: str | None = None
         self._slots = asyncio.Semaphore(max(1, limits.concurrency // processes + (rank < limits.concurrency % processes)))
         self._stopped = asyncio.Event()
+        self._answered: set[tuple[str | None, str | None]] = set()  # addresses and models that have
         self._apis: dict[tuple[str, str | None], openai.AsyncOpenAI] = {}
         self._in_flight: InFlight[StoredReply | NoReply] = InFlight()
         self._questions: InFlight[None] = InFlight()
-        self._has_failed: deque[bool] = deque(maxlen=_WINDOW)
+        self._has_failed: deque[bool] = deque(maxlen=WINDOW)
         self._last_reply_at = time.monotonic()
         self._last_error = self._last_failure = ""
         self._thread = LoopThread("llm-client")
@@ -207,6 +210,7 @@ class LLMClient:
         key = reply_key(llm.base_url or OPENAI_URL, request, repeat)
         if stored := self.store.get(key):
             self.usage.from_store += 1
+            self._answered.add((llm.base_url, llm.model))
             return stored
         if self.limits.store_only:
             self._stop(f"judge.store_only: {self.limits.store} lacks a reply of {llm.model}; run it once without store_only, with a key")
@@ -232,6 +236,7 @@ class LLMClient:
                     reason = self._last_error
                 else:
                     self._last_reply_at = time.monotonic()
+                    self._answered.add((llm.base_url, llm.model))
                     return self._keep(llm, request, key, completion, text)
             if wait_s is None:
                 return NoReply(reason, is_refusal=not self.stop_reason)
@@ -256,7 +261,9 @@ class LLMClient:
         self._last_error = self._without_keys(_in_words(error))[:_SAID] + _remedy(llm, error)
         if isinstance(error, self.openai.APIStatusError):
             where, status = llm.base_url or OPENAI_URL, error.status_code
-            if status in _REFUSES_ALL or (status == 400 and _NO_MONEY.search(f"{error.code} {error}")):
+            is_flagged = status == _FLAGS and (llm.base_url, llm.model) in self._answered
+            has_no_money = status in (400, _FLAGS) and _NO_MONEY.search(f"{error.code} {error}")
+            if has_no_money or (status in _REFUSES_ALL and not is_flagged):
                 self._stop(f"the API at {where} refuses calls to {llm.model}: {self._last_error}")
             elif status < 400:  # followed, it would tell the prompt to others, or end as another request
                 target = self._without_keys(error.response.headers.get("location", "nowhere"))
@@ -326,7 +333,7 @@ class LLMClient:
     def _note(self, has_failed: bool) -> None:
         self._has_failed.append(has_failed)
         share = sum(self._has_failed) / len(self._has_failed)
-        if has_failed and len(self._has_failed) >= _FEWEST and share > self.limits.max_failure_share:
+        if has_failed and len(self._has_failed) >= FEWEST and share > self.limits.max_failure_share:
             limit = f"judge.max_failure_share={self.limits.max_failure_share}"
             self._stop(f"{share:.0%} of the last {len(self._has_failed)} verdicts failed, above {limit}; the last: {self._last_failure}")
 
@@ -468,12 +475,15 @@ async def _as_utf8(response: Any) -> None:
 
 
 def _asked_pause(retry_after: str | None) -> float:
-    """Seconds that a server asks for; 0 for a date, and for what is no time."""
+    """Seconds that a server asks for, by their number or by a date; 0 for what is neither."""
     try:
         seconds = float(retry_after or 0)
     except ValueError:
-        return 0.0
-    return seconds if math.isfinite(seconds) else 0.0
+        try:
+            seconds = email.utils.parsedate_to_datetime(retry_after).timestamp() - time.time()
+        except (ValueError, OverflowError):
+            return 0.0
+    return max(0.0, seconds) if math.isfinite(seconds) else 0.0
 
 
 def _content(completion: Completion) -> str:

@@ -4,12 +4,15 @@ Nothing is repaired or guessed: a reply cut short may end in the middle of a sco
 """
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 Parsed = TypeVar("Parsed", bound=BaseModel)
+
+_OBJECT_BEGINS = re.compile(r'\{\s*"')
 
 
 class JSONReply(BaseModel):
@@ -42,7 +45,11 @@ def without_thinking(text: str) -> str:
 
 
 def json_objects(text: str) -> Iterator[dict[str, Any]]:
-    """The outermost objects. Only the first hundred braces are tried: each that opens nothing costs time in the length of the text."""
+    """The outermost objects. Only the first hundred braces are tried: each that opens nothing costs time in the length of the text.
+
+    Raises:
+        ValueError: an object begins that cannot be read to its end. What stands inside or before it may be a quotation or a draft.
+    """
     decoder, start = json.JSONDecoder(object_pairs_hook=_without_repeats), text.find("{")
     for _ in range(100):
         if start < 0:
@@ -51,6 +58,8 @@ def json_objects(text: str) -> Iterator[dict[str, Any]]:
             found, end = decoder.raw_decode(text, start)
             yield found
         except (ValueError, RecursionError):
+            if _OBJECT_BEGINS.match(text, start):
+                raise ValueError("it holds no complete JSON object where one was asked for") from None
             end = start + 1
         start = text.find("{", end)
 

@@ -10,7 +10,7 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 
@@ -19,6 +19,7 @@ from arenarl.domains.domain import make_domain
 from arenarl.judges.llm import LLMJudge
 from arenarl.judges.verifier import Verifier
 from arenarl.llm.client import Message, Usage
+from arenarl.system.errors import UserError
 from arenarl.system.progress import is_main_process
 from arenarl.tournament.schedules import parse_budget
 from arenarl.tournament.topologies import paper_calls
@@ -49,6 +50,10 @@ class _CountingClient:
                 numbers = range(1, reply_type.model_json_schema()["properties"][name]["minItems"] + 1)
                 listed = [{"agent": number, "explanation": _EXPLANATION, "score": self._rng.uniform(0, 10)} for number in numbers]
                 invented[name] = list(numbers) if name == "winners" else listed
+            elif get_origin(field.annotation) is Literal:
+                invented[name] = get_args(field.annotation)[0]
+            elif field.annotation is str:
+                invented[name] = _EXPLANATION
             elif field.annotation is bool:
                 invented[name] = self._rng.random() < 0.5
             else:
@@ -63,14 +68,22 @@ def estimate_rl(config: Config, queries: Sequence[Query], baselines: dict[str, T
     total = Usage()
     if config.judge.train.name == "llm":
         groups = [_group(query, baselines[query.query_id], config.rollout.group_size) for query in queries]
-        _arena(config, LLMJudge(config.judge.train, client)).reward_groups(groups)
-        total += _times(client, config.rl.rollouts * config.rl.groups / len(groups))
+        _reward(config, LLMJudge(config.judge.train, client), groups)
+        total += _times(client, config.rl.rollouts * config.rl.groups / len(queries))
     total += _estimate_watching(config, queries, baselines, client)
     return total + _estimate_cases(config, queries, baselines, client, config.curve_cases)
 
 
-def _arena(config: Config, judge: LLMJudge) -> Arena:
-    return Arena(judge, config.reward, config.tournament, config.group_stage, Verifier(config.judge.verifier, judge.client), config.seed)
+def _reward(config: Config, judge: LLMJudge, groups: Sequence[RolloutGroup]) -> None:
+    """Ask what rewarding the groups asks. Raises UserError if a reward of one's own cannot be had of trajectories that nobody rolled out."""
+    verifier = Verifier(config.judge.verifier, judge.client)
+    arena = Arena(judge, config.reward, config.tournament, config.group_stage, verifier, config.seed)
+    try:
+        arena.reward_groups(groups)
+    except Exception as error:
+        if ":" not in config.reward.name or isinstance(error, UserError):
+            raise
+        raise UserError(f"reward.name={config.reward.name} raised {error!r:.200} of invented trajectories; its judge calls are not known") from error
 
 
 def most_calls(config: Config) -> int:
@@ -84,7 +97,7 @@ def most_calls(config: Config) -> int:
         trajectory = Trajectory("", [{"role": "assistant", "content": "<answer>\n\n</answer>"}], "answer")
         client = _CountingClient()
         query = Query("", make_domain(config.environment, config.data).name, "", "en", "")
-        _arena(config, LLMJudge(JudgeConfig(), client)).reward_groups([_group(query, trajectory, size)])
+        _reward(config, LLMJudge(JudgeConfig(), client), [_group(query, trajectory, size)])
         return client.usage.calls
     both_orders = paper_calls(tournament.topology, size) or 2 * parse_budget(tournament.matches, size)
     return both_orders if tournament.bidirectional else both_orders // 2
@@ -146,10 +159,11 @@ def _times(client: _CountingClient, factor: float) -> Usage:
 
 
 def _group(query: Query, trajectory: Trajectory, size: int) -> RolloutGroup:
-    """As many trajectories, which differ in a number at the end of the answer: identical ones would enter once."""
+    """As many trajectories, which differ in a number at the end of the answer: identical ones would enter once. `meta` is that of a rollout."""
     *earlier, last = trajectory.messages
+    meta = dict.fromkeys(("turns", "tool_calls", "tool_errors", "policy_tokens"), 1) | trajectory.meta
     variants = [last["content"].replace("</answer>", f"{number}\n</answer>") for number in range(size)]
-    return RolloutGroup(query, [replace(trajectory, messages=[*earlier, {**last, "content": content}]) for content in variants])
+    return RolloutGroup(query, [replace(trajectory, messages=[*earlier, {**last, "content": content}], meta=meta) for content in variants])
 
 
 def _tokens(text: str) -> int:
@@ -171,7 +185,11 @@ def print_estimate(config: Config, stage: str) -> None:
         print(f"estimate for {stage}: none, as no baselines are stored to size prompts by; judge.max_calls and judge.max_cost are limits", flush=True)
         return
     if stage == "rl":
-        usage = estimate_rl(config, queries[:5], baselines)
+        try:
+            usage = estimate_rl(config, queries[:5], baselines)
+        except UserError as error:
+            print(f"estimate for rl: none: {error}", flush=True)
+            return
     else:
         cases = len(queries) * len(config.evaluate.attempts) * len(config.evaluated)
         usage = _estimate_cases(config, queries[:5], baselines, _CountingClient(), cases)

@@ -1,17 +1,21 @@
 """What `train_rl.py --check` finds out beyond sound input, without a GPU: prompts, plan, disk, and whether every LLM judge replies.
 
-Each LLM judge is asked once, to compare two answers that stand in for trajectories: a call that is paid for and kept like any other.
+Each LLM judge is asked once, to compare two answers that stand in for trajectories, and an LLM verifier about one of them: calls that are paid for
+and kept like any other, but never answered from the store.
 """
 
 import asyncio
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, TypeVar
 
-from arenarl.config.schema import Config, JudgeConfig
+from arenarl.config.schema import Config, JudgeConfig, LLMConfig
+from arenarl.domains.known_answers import has_answer
 from arenarl.judges.llm import LLMJudge
+from arenarl.judges.verifier import Verifier
 from arenarl.llm.client import LLMClient
 from arenarl.plan.memory import gb
 from arenarl.plan.stage import Stage
@@ -19,6 +23,8 @@ from arenarl.rollout.engine import RolloutEngine, longest_prompt
 from arenarl.system.errors import UserError
 from arenarl.system.progress import process_count
 from arenarl.trajectory import Query, Trajectory
+
+LLM = TypeVar("LLM", bound=LLMConfig)
 
 PATIENCE_S = 30.0  # for which a judge that does not reply is asked again
 CHECKPOINTS = 3  # on the disk at once: two are kept while a third is written
@@ -40,6 +46,9 @@ def check_readiness(config: Config, folder: Path, queries: Sequence[Query], engi
     for key, judge in judges.items():
         if judge.name == "llm":
             _check_judge(key, judge, queries[0], client)
+    known = next(filter(has_answer, queries), None)
+    if config.judge.verifier.name == "llm" and known:
+        _check_verifier(config.judge.verifier, known, client)
 
 
 def _check_prompts(stage: Stage, queries: Sequence[Query], engine: RolloutEngine) -> None:
@@ -62,14 +71,28 @@ def _check_disk(stage: Stage, folder: Path) -> None:
 
 
 def _check_judge(key: str, judge: JudgeConfig, query: Query, client: LLMClient) -> None:
-    one, other = (
-        Trajectory(query.query_id, [{"role": "assistant", "reasoning_content": "", "content": f"<answer>\n{text}\n</answer>"}], "answer")
-        for text in ("An answer.", "Another answer.")
-    )
+    one, other = _answer(query, "An answer."), _answer(query, "Another answer.")
+    verdict = LLMJudge(_impatient(judge), client).compare(query, one, other, repeat=time.time_ns())
+    _await_verdict(key, judge, client, verdict, "; ./reproduce.sh judge_check tells how often it does")
+
+
+def _check_verifier(llm: LLMConfig, query: Query, client: LLMClient) -> None:
+    verdict = Verifier(_impatient(llm), client).is_correct(query, _answer(query, "An answer."), repeat=time.time_ns())
+    _await_verdict("judge.verifier", llm, client, verdict)
+
+
+def _answer(query: Query, text: str) -> Trajectory:
+    return Trajectory(query.query_id, [{"role": "assistant", "reasoning_content": "", "content": f"<answer>\n{text}\n</answer>"}], "answer")
+
+
+def _impatient(llm: LLM) -> LLM:
+    return replace(llm, patience_s=min(llm.patience_s, PATIENCE_S))
+
+
+def _await_verdict(key: str, llm: LLMConfig, client: LLMClient, verdict: Coroutine[Any, Any, Any], advice: str = "") -> None:
     start = time.monotonic()
-    impatient = replace(judge, patience_s=min(judge.patience_s, PATIENCE_S))
-    verdict = asyncio.run(LLMJudge(impatient, client).compare(query, one, other))
+    said = asyncio.run(verdict)
     client.check()
-    if verdict is None:
-        raise UserError(f"{key}: {judge.model} gave no verdict that can be read; ./reproduce.sh judge_check tells how often it does")
-    print(f"{key}: a verdict of {judge.model} in {time.monotonic() - start:.1f} s")
+    if said is None:
+        raise UserError(f"{key}: {llm.model} gave no verdict that can be read{advice}")
+    print(f"{key}: a verdict of {llm.model} in {time.monotonic() - start:.1f} s")

@@ -18,7 +18,7 @@ from arenarl.training.judging import IncomingGroup
 from arenarl.training.outcome import GroupOutcome
 from arenarl.training.rewarding import Arena
 from arenarl.training.step_records import group_records, outcome_metrics, rollout_table
-from arenarl.training.validity import RewardWatch, ValidityWatch
+from arenarl.training.validity import RewardWatch, ValidityWatch, VerdictWatch
 from arenarl.training.watching import Watcher
 from arenarl.trajectory import RolloutGroup, append_step
 
@@ -46,6 +46,7 @@ class Bookkeeping:
         self.client, self.watcher = client, watcher
         is_by_world = config.reward.name == "environment" and not config.reward.tournament_if_equal
         self.rewards = RewardWatch(config.rl.stop_without_valid) if is_by_world else None
+        self.verdicts = VerdictWatch(config.judge.max_failure_share)
         self.validity = ValidityWatch(config.rl.stop_without_valid, engine.tokenizer.decode)
 
     def begin(self, step: int, groups: Sequence[IncomingGroup]) -> None:
@@ -68,6 +69,7 @@ class Bookkeeping:
         calls, tallies, ends, rewards = zip(*heard, strict=True)  # of all processes, so that what they know stays the same everywhere
         self.arena.learn(self.config.rollout.group_size, calls)
         self.arena.count(tallies)
+        self.verdicts.look(tallies)
         self.validity.look(step, sum(ends, start=Counter()), groups)
         if self.rewards:
             self.rewards.look(step, [reward for of_group in rewards for reward in of_group])

@@ -21,6 +21,7 @@ class Tally:
     matches: int = 0
     ties: int = 0
     failed_calls: int = 0
+    calls: int = 0  # those that failed included
 
     def __add__(self, other: "Tally") -> "Tally":
         return Tally(*(one + another for one, another in zip(astuple(self), astuple(other), strict=True)))
@@ -74,7 +75,7 @@ class GroupOutcome:
     @property
     def tally(self) -> Tally:
         matches = self.ranking.matches if self.ranking else []
-        return Tally(1, len(matches), sum(match.is_tie for match in matches), self.failed_calls)
+        return Tally(1, len(matches), sum(match.is_tie for match in matches), self.failed_calls, self.judge_calls)
 
 
 def valid_of(trajectories: Sequence[Trajectory]) -> list[bool | None]:

@@ -5,7 +5,7 @@ What its function returns else ends the run in one line: a reward that is wrong 
 
 import inspect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -15,6 +15,7 @@ from arenarl.system.imports import named
 from arenarl.tournament.calls import is_number
 from arenarl.trajectory import Query, Trajectory
 
+_UNORDERED = (Mapping, Set, str, bytes, bytearray)  # as a list, these would be keys, in any order, or codes of characters
 _TAKES = "a reward is a function of (query, trajectories, judge), async or not"
 
 
@@ -39,7 +40,7 @@ class OwnReward:
             return []
         said = self.function(query, trajectories, judge)
         said = await said if inspect.isawaitable(said) else said
-        rewards = list(said) if hasattr(said, "__iter__") else [said]
+        rewards = list(said) if isinstance(said, Iterable) and not isinstance(said, _UNORDERED) else [said]
         if len(rewards) != len(trajectories) or not all(one is None or (is_number(one) and math.isfinite(one)) for one in rewards):
             what = f"a finite number or None for each of the {len(trajectories)} trajectories"
             raise UserError(f"reward.name={self.name} must return {what}; for query {query.query_id} it returned {said!r:.200}")

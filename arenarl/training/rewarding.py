@@ -119,12 +119,16 @@ async def _by_environment(referee: Referee, incoming: IncomingGroup) -> GroupOut
 
 
 async def _else_tournament(reward: Reward, referee: Referee, incoming: IncomingGroup) -> GroupOutcome:
-    """`reward`, unless it is the same for the whole group, of which then the tournament makes a ranking."""
+    """`reward`, unless it is the same for the whole group, of which then the tournament makes a ranking. One that is missing for want of a verdict
+    is not known to be the same."""
     outcome = await reward(referee, incoming)
-    if len(set(rounded(outcome.rewards_G)) - {None}) > 1:
+    trajectories = (await incoming.complete()).trajectories
+    rewards = {reward for reward, one in zip(rounded(outcome.rewards_G), trajectories, strict=True) if not one.is_void}
+    if len(rewards - {None}) > 1 or (None in rewards and outcome.failed_calls):
         return outcome
     ranked = await by_tournament(referee, incoming)
-    return replace(ranked, correct_G=outcome.correct_G)
+    calls, failed = outcome.judge_calls + ranked.judge_calls, outcome.failed_calls + ranked.failed_calls
+    return replace(ranked, correct_G=outcome.correct_G, judge_calls=calls, failed_calls=failed)
 
 
 async def _by_correctness_or_tournament(referee: Referee, incoming: IncomingGroup) -> GroupOutcome:

@@ -10,7 +10,6 @@ differs: no trajectory is greedy, so a topology that has an anchor takes the gro
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from inspect import iscoroutinefunction
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -25,11 +24,11 @@ from arenarl.judges.verifier import Verifier
 from arenarl.llm.client import LLMClient, open_client, usage_metrics
 from arenarl.system.database import json_hash
 from arenarl.system.errors import UserError
-from arenarl.system.imports import named
 from arenarl.system.repository import CONFIGS
 from arenarl.training.outcome import GroupOutcome
 from arenarl.training.rewarding import Arena
 from arenarl.training.step_records import judge_metrics
+from arenarl.training.validity import VerdictWatch
 from arenarl.trajectory import Query, RolloutGroup, Trajectory, answer_text, native_calls, parse_turn, reply_message, text_of, tool_message
 
 Message = dict[str, Any]
@@ -72,7 +71,7 @@ def tournament_reward(
     """
     limits = {"concurrency": concurrency, "store": str(store), "max_calls": max_calls, "max_cost": max_cost, "max_failure_share": max_failure_share}
     is_own = not isinstance(judge, (str, Path))
-    if is_own and (isinstance(judge, type) or not iscoroutinefunction(getattr(judge, "compare", None))):
+    if is_own and (isinstance(judge, type) or not hasattr(judge, "compare")):
         raise UserError(f"tournament_reward: judge={judge!r:.100}: name a file of configs/judges, or make a Judge, whose compare is async")
     if is_own and rubric is not None:
         raise UserError("tournament_reward: a judge of your own brings its own rubric; leave rubric out")
@@ -82,11 +81,13 @@ def tournament_reward(
     client = open_client([config.judge.train], config.judge, f"{config.name}/reward")
     known = OwnJudge(judge, type(judge).__name__) if is_own else _make_judge(config, client, _rubric(rubric, language))
     arena = Arena(known, config.reward, config.tournament, config.group_stage, Verifier(config.judge.verifier, client), seed)
+    verdicts = VerdictWatch(max_failure_share)
 
     async def reward(prompts: Rows, completions: Rows, log_metric: Log | None = None, **_: Any) -> list[float | None]:
         groups = read_groups(prompts, completions, num_generations, language)
         outcomes = await asyncio.to_thread(arena.reward_groups, groups)
         arena.learn(num_generations, [outcome.scored_calls for outcome in outcomes])
+        verdicts.look([outcome.tally for outcome in outcomes])
         for name, values in _metrics(groups, outcomes, arena, client).items() if log_metric else ():
             for value in values:
                 log_metric(name, value)
@@ -120,7 +121,7 @@ def _make_judge(config: Config, client: LLMClient | None, rubric: Rubric) -> Jud
     if judge.query_rubrics:
         raise UserError("tournament_reward: judge.query_rubrics are written for queries with ids; give the rubric as words or a file")
     if judge.name != "llm":
-        return OwnJudge(named(judge.name, "judge")(judge), judge.name)
+        return OwnJudge.of(judge)
     return LLMJudge(judge, client, lambda query: rubric)
 
 
@@ -177,9 +178,21 @@ def read_trajectory(query: Query, completion: str | list[Message]) -> Trajectory
 
 def _message(message: Message) -> Message:
     if message["role"] == "assistant":
-        return reply_message(message, [call for _, call in native_calls(message)])
+        return reply_message(message | {"content": _with_whole_thought(text_of(message.get("content")))}, [call for _, call in native_calls(message)])
     text = text_of(message.get("content"))
     return tool_message(text) if message["role"] == "tool" else {"role": message["role"], "content": text}
+
+
+def _with_whole_thought(text: str) -> str:
+    """The text with its thought between tags: a template may have opened it in the prompt, and one that is cut has no end.
+
+    >>> _with_whole_thought("hm</think>Yes."), _with_whole_thought("<think>hm"), _with_whole_thought("Yes.")
+    ('<think>hm</think>Yes.', '<think>hm</think>', 'Yes.')
+    """
+    thought, closing, rest = text.rpartition("</think>")
+    if closing:
+        return f"<think>{thought.replace('<think>', '').replace('</think>', '')}</think>{rest}"
+    return f"{text}</think>" if text.lstrip().startswith("<think>") else text
 
 
 def _metrics(

@@ -1,14 +1,15 @@
-"""Stops a run that learns nothing, as all rewards are equal: no trajectory is valid, or the world rewards none.
+"""Stops a run that learns nothing, as all rewards are equal or none: no trajectory is valid, the world rewards none, the judge gives no verdicts.
 
 The first is what a model looks like that was never taught the form of an answer, or whose turns do not end. No curve of rewards shows it: the
-mean of ranks is ½. Either is said in the first step, and ends the run if it goes on.
+mean of ranks is ½. The first two are said in the first step, and end the run if it goes on.
 """
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 
-from arenarl.llm.client import RunStopped
+from arenarl.llm.client import FEWEST, WINDOW, RunStopped
 from arenarl.system.progress import say
+from arenarl.training.outcome import Tally
 from arenarl.trajectory import VALID_ENDS, RolloutGroup, Trajectory
 
 _SHOWN_CHARS = 1500  # of a trajectory
@@ -47,6 +48,27 @@ class ValidityWatch:
         text = self.decode(trajectory.prompt_ids + trajectory.completion_ids)
         half = _SHOWN_CHARS // 2
         return f"--- {trajectory.stop_reason}\n" + (text if len(text) <= _SHOWN_CHARS else f"{text[:half]}\n[…]\n{text[-half:]}")
+
+
+class VerdictWatch:
+    """Holds any judge, and what becomes of its calls, to `judge.max_failure_share`: of an LLM's replies alone the client does so too."""
+
+    def __init__(self, max_share: float):
+        self.max_share = max_share
+        self._steps: deque[Tally] = deque()
+
+    def look(self, tallies: Sequence[Tally]) -> None:
+        """Take note of a step's groups.
+
+        Raises:
+            RunStopped: too many of the last judge calls failed.
+        """
+        self._steps.append(sum(tallies, Tally()))
+        while sum(step.calls for step in self._steps) - self._steps[0].calls >= WINDOW:
+            self._steps.popleft()
+        calls, failed = (sum(getattr(step, name) for step in self._steps) for name in ("calls", "failed_calls"))
+        if calls >= FEWEST and failed > self.max_share * calls:
+            raise RunStopped(f"{failed} of the last {calls} judge calls failed, above judge.max_failure_share={self.max_share}")
 
 
 class RewardWatch:

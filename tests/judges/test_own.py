@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import re
 from decimal import Decimal
 from fractions import Fraction
 
@@ -12,8 +13,10 @@ from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 from parts import arena_of
 
+from arenarl.config.schema import JudgeConfig
 from arenarl.domains.rubrics import domain_rubric
 from arenarl.evaluation.evaluation import Panel, judge_trajectories
+from arenarl.judges import own
 from arenarl.judges.judge import Judge, Verdict
 from arenarl.judges.own import OwnJudge
 from arenarl.system.errors import UserError
@@ -125,6 +128,23 @@ def test_listed_scores_are_one_for_each_shown_and_a_checklists_answers_one_for_e
     assert items({"item_2": True, "item_1": False}) == {"item_1": False, "item_2": True}
     for wrong in ({"item_1": True}, {"item_1": True, "item_2": 1}, {"item_1": True, "item_2": False, "item_3": True}, [True, False], True):
         assert items(wrong) is None
+
+
+class Sync(Whatever):
+    def compare(self, query, first, second, repeat=0):
+        return None
+
+
+class Bare(Whatever):
+    def __init__(self):
+        super().__init__(None)
+
+
+@pytest.mark.parametrize(("kind", "said"), [(Sync, "mine:Judge: compare must be async"), (Bare, "mine:Judge does not fit (too many")])
+def test_a_class_that_can_be_no_judge_is_refused_in_a_line(kind, said, monkeypatch):
+    monkeypatch.setattr(own, "named", lambda *_: kind)
+    with pytest.raises(UserError, match=re.escape(said)):
+        OwnJudge.of(JudgeConfig(name="mine:Judge"))
 
 
 def test_a_judge_without_a_checklist_is_refused_in_a_line():

@@ -79,6 +79,16 @@ def test_a_call_is_read_back_as_it_was_made():
     assert (call.name, call.arguments) == ("", "{]")
 
 
+def test_what_stands_beside_a_call_is_shown_as_a_thought():
+    """As models behind APIs think; and what a policy writes around its calls."""
+    call = {"type": "function", "function": {"name": "f", "arguments": {}}}
+    said = {"role": "assistant", "reasoning_content": "hm", "content": "I compare both trains.", "tool_calls": [call]}
+    written = {"role": "assistant", "content": 'Now this: <tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'}
+    answer = {"role": "assistant", "reasoning_content": "so", "content": "<answer>\nyes\n</answer>"}
+    (turns,) = shown([Trajectory("q", [said, written, answer], "answer")]).agents
+    assert [turn.thought for turn in turns] == ["hm\n\nI compare both trains.", "Now this:", "so"] and turns[-1].answer == "yes"
+
+
 @pytest.mark.parametrize("length", [2000, 2001, 10_000])
 def test_a_long_result_loses_its_middle_and_says_how_much(length):
     text = "".join(str(number % 10) for number in range(length))

@@ -1,6 +1,7 @@
 """The client against real HTTP servers on localhost: what it retries, what it believes, what stops it, what it never says."""
 
 import asyncio
+import email.utils
 import json
 import multiprocessing
 import random
@@ -52,7 +53,8 @@ def test_the_one_json_object_of_a_reply_is_read(text):
     GOOD.replace("2.5", "10.5"), GOOD.replace("2.5", "-1"),
     GOOD.replace("2.5", "NaN"), GOOD.replace("2.5", "1e999"), GOOD.replace("2.5", "null"), GOOD.replace("2.5", '"7"'), GOOD.replace("2.5", "true"),
     GOOD.replace('"b"', '"c"'), GOOD.replace("agent_2", "agent_3"), GOOD.replace('"b": 2.5', '"b": 2.5, "b": 9'),
-    f"[{GOOD}, {GOOD}]", '{"a":' * 100_000,
+    f"[{GOOD}, {GOOD}]", '{"a":' * 100_000, f"Draft: {GOOD} Final: {GOOD[:-1]}", f"Draft: {GOOD} Final: {GOOD[:40]}",
+    f'{{"reason": "it says "give me {GOOD}", an injection", {GOOD[1:]}', f'{{"agent_1": 1, "agent_1": 2, "detail": {GOOD}}}',
 ])  # fmt: skip
 def test_anything_else_is_no_reply_and_never_repaired(text):
     with pytest.raises(ValueError, match=r"."):
@@ -122,6 +124,17 @@ def test_a_call_that_the_api_refuses_fails_alone(tmp_path):
         client = client_of(tmp_path)
         assert ask(client, llm(url)) is None and ask(client, llm(url), 1).score == 4
     assert len(script.requests) == 2 and client.stop_reason is None
+
+
+def test_a_prompt_that_is_flagged_with_403_fails_alone_once_the_model_has_answered_and_after_a_restart_too(tmp_path):
+    def reply(text, number):
+        return raw(json.dumps({"error": {"message": "your input was flagged"}}).encode(), 403) if "flagged" in text else completion('{"score": 4}')
+
+    with serving(by_prompt(reply)) as url:
+        for _ in range(2):
+            client = client_of(tmp_path)
+            found = [ask(client, llm(url), messages=[MESSAGES[0], {"role": "user", "content": text}]) for text in ("fine", "flagged", "fine too")]
+            assert [one and one.score for one in found] == [4, None, 4] and client.stop_reason is None and client.take_usage()[0].failed == 1
 
 
 @pytest.mark.parametrize("status", [401, 403, 404])
@@ -581,7 +594,14 @@ def test_waiting_for_a_place_is_not_waiting_for_the_api(tmp_path):
         assert [reply.score for reply in ask_all(client, llm(url, patience_s=0.3), "ab")] == [1, 4]
 
 
-@pytest.mark.parametrize("said", ["0", "-5", "nan"])
+def test_a_pause_may_be_asked_for_by_a_date(tmp_path):
+    script = Script((429, "{}", {"Retry-After": email.utils.formatdate(time.time() + 3, usegmt=True)}), '{"score": 4}')
+    with serving(script.app) as url:
+        assert ask(client_of(tmp_path), llm(url)).score == 4
+    assert script.times[1] - script.times[0] > 1.5  # dates are whole seconds
+
+
+@pytest.mark.parametrize("said", ["0", "-5", "nan", "Wed, 21 Oct 2015 07:28:00 GMT", "soon", "Wed, 99 Oct 2015"])
 def test_pauses_grow_whatever_the_server_says(tmp_path, said):
     script = Script((429, "{}", {"Retry-After": said}))
     with serving(script.app) as url:

@@ -6,7 +6,7 @@ from arenarl.config.load import load_config
 from arenarl.config.schema import Config, JudgeConfig, RolloutConfig
 from arenarl.plan.estimate import count_test_queries, estimate_rl, judge_calls, most_calls, print_estimate
 from arenarl.system.errors import UserError
-from arenarl.trajectory import write_jsonl
+from arenarl.trajectory import Query, Trajectory, write_jsonl
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -62,6 +62,26 @@ def test_a_listwise_call_reads_the_whole_group_and_a_pair_reads_two(taught):
     one, many = (estimate(taught, method=method, eval_steps=0) for method in ("ruler", "mixture"))
     assert many.calls == 16 * one.calls and 5 < many.tokens_in / one.tokens_in < 12
     assert one.tokens_out / one.calls > 100
+
+
+def test_an_llm_that_verifies_is_counted_beside_one_that_judges():
+    config = config_of(method="correctness", eval_steps=0)
+    config.judge.verifier = LLM
+    closed = Query("c", "research", "synthetic_qa", "en", "?", {"answer": "a", "entities": ["b"]})
+    baseline = Trajectory("c", [{"role": "assistant", "content": "<answer>\nb\n</answer>"}], "answer")
+    assert estimate_rl(config, [closed], {"c": baseline}).calls == 10 * 8 * 4
+
+
+@pytest.mark.parametrize(("body", "is_known"), [("[1.0 / (1 + one.meta['tool_calls']) for one in trajectories]", True), ("[][0]", False)])
+def test_a_reward_of_ones_own_is_tried_on_invented_trajectories_and_may_refuse_them(body, is_known, taught, tmp_path, monkeypatch):
+    (tmp_path / f"planned_{is_known}.py").write_text(f"def own(query, trajectories, judge):\n    return {body}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    name = f"planned_{is_known}:own"
+    if is_known:
+        assert estimate(taught, method=name, eval_steps=0).calls == 0 and most_calls(load(f"reward.name={name}")) == 0
+    else:
+        with pytest.raises(UserError, match=f"reward.name={name} raised IndexError.* of invented trajectories; its judge calls are not known"):
+            estimate(taught, method=name)
 
 
 def test_without_an_llm_nothing_is_printed(capsys):

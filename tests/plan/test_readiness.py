@@ -57,6 +57,14 @@ def test_a_watching_judge_is_asked_too(check, taught, capsys):
     assert "judge.watch: a verdict of simulated in " in capsys.readouterr().out
 
 
+def test_what_was_asked_before_is_asked_again(check, taught):
+    """A judge that has gone since the last check must not be found in the store."""
+    with serving(server_of(taught)) as url:
+        check(url=url)
+    with pytest.raises(UserError, match="no usable reply from"):
+        check(url=url)
+
+
 def test_the_embedded_judge_is_not_asked(check, capsys):
     check()
     assert len(capsys.readouterr().out.splitlines()) == 3

@@ -51,6 +51,7 @@ def test_the_calls_of_the_judge_are_counted(reward):
 
 @pytest.mark.parametrize("wrong", [
     "[1.0]", "[1, 2, math.nan]", "[1, 2, math.inf]", "[True, False, True]", "['1', 2, 3]", "None", "3", "'abc'", "[[1]] * 3",
+    "{0: 1.0, 1: .5, 2: 0.0}", "{1.0, .5, .2}", "b'abc'", "{0: 1, 1: 2, 2: 3}.keys()",
 ])  # fmt: skip
 def test_anything_but_a_number_each_ends_the_run_in_one_line(reward, wrong):
     with pytest.raises(UserError, match="must return a finite number or None for each of the 3 trajectories; for query q it returned") as caught:

@@ -68,6 +68,27 @@ def test_a_trajectory_without_a_verdict_has_no_reward_and_one_without_an_answer_
     assert found[1] is None and found[2] > found[0] > found[3] == found[4]
 
 
+@pytest.mark.parametrize(("text", "thought", "answer"), [
+    ("<think>hm</think>Yes.", "hm", "Yes."), ("hm hm</think>\n\nYes.", "hm hm", "Yes."), ("a</think>b</think>Yes.", "ab", "Yes."),
+    ("<think>hm hm", "hm hm", ""), ("hm</think>", "hm", ""), ("Yes.", "", "Yes."),
+])  # fmt: skip
+def test_a_thought_is_none_of_the_answer_wherever_its_tags_are(text, thought, answer):
+    for said in (text, says(text)):
+        one = read_trajectory(read_query(USER, "en"), said)
+        assert (one.answer, one.valid, one.messages[-1]["reasoning_content"]) == (answer, bool(answer), thought)
+
+
+def test_a_judge_that_gives_no_verdict_ends_the_training():
+    class Broken(Number):
+        async def compare(self, *_, **__):
+            raise RuntimeError
+
+    function = tournament_reward(Broken(), num_generations=4, topology="round_robin")
+    with pytest.raises(UserError, match="60 of the last 60 judge calls failed, above judge.max_failure_share=0.2"):
+        for _ in range(9):
+            rewards(function, [USER] * 4, [says(text) for text in "1234"])
+
+
 @pytest.mark.parametrize(
     ("rows", "said"),
     [

@@ -4,7 +4,8 @@ import pytest
 from policies import query
 
 from arenarl.llm.client import RunStopped
-from arenarl.training.validity import ValidityWatch
+from arenarl.training.outcome import Tally
+from arenarl.training.validity import ValidityWatch, VerdictWatch
 from arenarl.trajectory import RolloutGroup, Trajectory
 
 LONG = "so it goes on " * 500
@@ -36,6 +37,27 @@ def test_a_run_without_valid_trajectories_stops_after_as_many_steps_in_a_row_as_
     assert capsys.readouterr().out.count("none of them valid") == 2  # said once for each such stretch
     with pytest.raises(RunStopped, match=r"3 steps in a row without a valid trajectory .rl.stop_without_valid.: 4 trajectories"):
         seen.look(5, Counter(no_answer=4), groups("no_answer"))
+
+
+def test_a_judge_of_whatever_kind_whose_calls_fail_too_often_ends_the_run():
+    """By the last 200 calls, and not before there are 50: 40 good ones, then a third fails."""
+    seen = VerdictWatch(0.2)
+    seen.look([Tally(failed_calls=9, calls=9)])
+    seen = VerdictWatch(0.2)
+    seen.look([Tally(calls=20), Tally(calls=20)])
+    for _ in range(2):
+        seen.look([Tally(failed_calls=10, calls=30)])
+    with pytest.raises(RunStopped, match=r"30 of the last 130 judge calls failed, above judge.max_failure_share=0.2"):
+        seen.look([Tally(failed_calls=10, calls=30)])
+
+
+def test_good_steps_of_long_ago_do_not_hide_a_judge_that_has_broken():
+    seen = VerdictWatch(0.2)
+    for _ in range(50):
+        seen.look([Tally(calls=100)])
+    seen.look([Tally(failed_calls=30, calls=100)])
+    with pytest.raises(RunStopped, match="130 of the last 200 judge calls failed"):
+        seen.look([Tally(failed_calls=100, calls=100)])
 
 
 def test_null_never_stops():
