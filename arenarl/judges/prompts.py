@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from arenarl.config.schema import JudgeConfig
 from arenarl.domains.rubrics import Rubric
-from arenarl.llm.prompts import _QUOTE, Message, prompt_texts, quotable, quoted
+from arenarl.llm.prompts import QUOTE, Message, prompt_texts, quotable, quoted
 from arenarl.trajectory import Query, ToolCall, Trajectory, Turn, read_turns
 
 FORMAT = 2  # of the quoting below; to be raised when it changes, so that the prompt hash does
@@ -136,9 +136,9 @@ def _read_call(text: str) -> ToolCall:
 
 def unquoted(lines: Sequence[str]) -> list[str]:
     """Raises ValueError for a line that is not quoted."""
-    if wrong := [line for line in lines if not line.startswith(_QUOTE) and not _GAP.fullmatch(line)]:
+    if wrong := [line for line in lines if not line.startswith(QUOTE) and not _GAP.fullmatch(line)]:
         raise ValueError(f"neither quoted nor structure: {wrong[0][:80]!r}")
-    return [line.removeprefix(_QUOTE) for line in lines]
+    return [line.removeprefix(QUOTE) for line in lines]
 
 
 def prompt_hash(rubric: Rubric, language: str) -> str:

@@ -18,7 +18,7 @@ PROMPTS = CONFIGS / "prompts"
 Message = dict[str, str]
 
 
-_QUOTE = "| "
+QUOTE = "| "
 
 
 # What some model's tokenizer takes for its own control tokens; a blank inside makes it plain text again. By form: a bar at either end of a
@@ -56,7 +56,7 @@ def prompt_texts(name: str, language: str) -> dict[str, str]:
 def quoted(text: str, limit: int) -> str:
     """Foreign text as it stands in a prompt: every line behind "| "; of a text above `limit` characters the first two thirds and the last third."""
     if len(text) <= limit:
-        return _QUOTE + quotable(text).replace("\n", f"\n{_QUOTE}")
+        return QUOTE + quotable(text).replace("\n", f"\n{QUOTE}")
     head, tail = text[: limit * 2 // 3], text[len(text) - limit // 3 :]
     return f"{quoted(head, limit)}\n[{len(text) - len(head) - len(tail)} characters left out]\n{quoted(tail, limit)}"
 

@@ -32,6 +32,7 @@ GPU_OUT_OF_MEMORY = (
 LOST_CONNECTION = "the connection to another process of this run was lost"
 _DISK = f"free some space; {GO_ON}"
 _FILES = f"more files and connections are open at once than this shell allows (ulimit -n); raise the limit, or lower judge.concurrency; {GO_ON}"
+_FORBIDDEN = f"no permission to read or write there; change the permissions of the folder or run from a copy of your own; {GO_ON}"
 _ENOUGH_FILES = 8192  # for a thousand calls under way, the store and the files of a run; macOS starts a shell with 256
 _NO_CHECKPOINT = f"a checkpoint could not be written, most likely because the disk is full; {_DISK}"
 _BY_NUMBER = {
@@ -40,8 +41,8 @@ _BY_NUMBER = {
     errno.EMFILE: _FILES,
     errno.ENFILE: _FILES,
     errno.EFBIG: f"the file would be larger than this shell allows (ulimit -f); raise the limit; {GO_ON}",
-    errno.EACCES: f"no permission to read or write there; change the permissions of the folder or run from a copy of your own; {GO_ON}",
-    errno.EPERM: f"no permission to read or write there; change the permissions of the folder or run from a copy of your own; {GO_ON}",
+    errno.EACCES: _FORBIDDEN,
+    errno.EPERM: _FORBIDDEN,
     errno.EROFS: f"the file system is read-only; run from a copy in a folder you can write to; {GO_ON}",
     errno.EISDIR: "a folder stands where a file belongs; move it away, or name a file",
     errno.ENOTDIR: "a file stands where a folder belongs; move it away, or name a folder",

@@ -9,7 +9,6 @@ from arenarl.config.load import load_config
 from arenarl.plan import __main__ as plan
 from arenarl.plan.scale import named_gpus
 from arenarl.plan.stage import STAGES
-from arenarl.system.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
 QWEN3_8B = "configs/travel/rl_arenarl_qwen3_8b.yaml"
@@ -75,8 +74,11 @@ def test_the_stage_and_the_gpu_can_be_named(command):
     assert command(ONE_GPU, "--memory", "24", "--stage", "sft")[0] == 0
     assert command(ONE_GPU, "--memory", "24", "--stage", "sft", "rl")[0] == 3
     assert "| sft | 127.8 | 3.4 |" in command(QWEN3_8B, "--gpus", "8", "--stage", "sft", "--tflops", "296")[1]
-    with pytest.raises(UserError, match="--gpus 0: must be 1 or more"):
-        command(QWEN3_8B, "--gpus", "0")
+
+
+@pytest.mark.parametrize("option", ["--gpus 0", "--gpus two", "--tflops 0", "--memory -5", "--bandwidth nan", "--layer-ms -1"])
+def test_hardware_that_cannot_be_is_refused(command, option):
+    assert command(QWEN3_8B, *option.split()) == (2, "")
 
 
 def test_a_scratch_policy_is_planned_like_any_other(command):
