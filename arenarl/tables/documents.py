@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from arenarl.benchmarks.page import TABLES as PAPER_TABLES
 from arenarl.benchmarks.page import over_runs
@@ -23,6 +24,8 @@ from arenarl.tables.pages import method_table, short_table, told_apart
 from arenarl.tables.power import power_table
 from arenarl.tables.rows import FOLDER, TABLES, read_table
 from arenarl.tables.worth import worth_sentence
+
+Part = Callable[[Path], str]  # what a marker stands for, out of results/; 'not run' where that has none
 
 TRAVEL = ("win_rate", "quality", "valid_rate", "groundedness", "constraints_met", "tool_calls")  # columns of ROWS
 RESEARCH = ("win_rate_valid", "valid_rate", "accuracy", "pass_at_4", "entity_recall", "facts_covered", "quality", "tool_calls")  # of RESEARCH_ROWS
@@ -106,54 +109,24 @@ def results_table(results: Path, rows: dict[str, tuple[str, str]] = ROWS, column
     return markdown.table(["method", "config", "seed", "checkpoint", *map(heading, columns)], lines)
 
 
-def research_table(results: Path) -> str:
-    """The same of the research domain."""
-    return results_table(results, RESEARCH_ROWS, RESEARCH)
+def study(path: str, *shown: Callable[[Any], str]) -> Part:
+    """The tables that a study makes of what it found, which is at `path` in results/."""
+
+    def render(results: Path) -> str:
+        found = read_json(results / path)
+        return "\n\n".join(show(found) for show in shown) if found else "not run"
+
+    return render
 
 
-def writing_table(results: Path) -> str:
-    """The same of the writing domain."""
-    return results_table(results, WRITING_ROWS, WRITING)
+def paper_table(name: str) -> Part:
+    """A table of the papers, small."""
 
+    def render(results: Path) -> str:
+        summary = read_json(results / name / "table.json")
+        return short_table(read_table(name, FOLDER), summary, results) if summary else "not run"
 
-def data_quality_table(results: Path) -> str:
-    """The same of SFT on data by LLMs."""
-    return results_table(results, QUALITY_ROWS)
-
-
-def data_pipeline_tables(results: Path) -> str:
-    """What inspection finds."""
-    found = read_json(results / "data_pipeline.json")
-    return data_pipeline.tables(found) if found else "not run"
-
-
-def real_model_table(results: Path) -> str:
-    """The same of a pretrained model."""
-    return results_table(results, REAL_ROWS)
-
-
-def fidelity_tables(results: Path) -> str:
-    """How true each topology's ranking is."""
-    summary = read_json(results / "ranking_fidelity" / "summary.json")
-    return f"{fidelity.markdown_table(summary)}\n\n{fidelity.markdown_differences(summary)}" if summary else "not run"
-
-
-def noise_grid_table(results: Path) -> str:
-    """Tournaments against as many pointwise calls."""
-    grid = read_json(results / "ranking_fidelity" / "grid.json")
-    return noise_grid.markdown_table(grid) if grid else "not run"
-
-
-def adaptive_table(results: Path) -> str:
-    """Balanced matches in rounds against round robin."""
-    summary = read_json(results / "ranking_fidelity" / "adaptive.json")
-    return adaptive_pairs.markdown_table(summary) if summary else "not run"
-
-
-def rivals_table(results: Path) -> str:
-    """Rivals at equal calls and tokens; 'not run' where there are no results."""
-    summary = read_json(results / "ranking_fidelity" / "rivals.json")
-    return rivals.markdown_table(summary) if summary else "not run"
+    return render
 
 
 def rivals_trained(results: Path) -> str:
@@ -163,26 +136,25 @@ def rivals_trained(results: Path) -> str:
     return method_table(read_table("table3", FOLDER), summary, results, names) if summary else "not run"
 
 
-def paper_table(name: str) -> Callable[[Path], str]:
-    """A table of the papers, small; 'not run' where there are no results."""
-
-    def render(results: Path) -> str:
-        summary = read_json(results / name / "table.json")
-        return short_table(read_table(name, FOLDER), summary, results) if summary else "not run"
-
-    return render
-
-
 GENERATED = {  # document -> marker -> what stands between it and its end
     "README.md": {"quickstart": quickstart_ending, "methods": methods, "worth": worth},
-    "docs/results.md": {"results": results_table, "research": research_table, "writing": writing_table, "real_model": real_model_table}
-    | {name: paper_table(name) for name in TABLES}
-    | {"power": power_table},
-    "docs/tournament.md": {"fidelity": fidelity_tables, "noise_grid": noise_grid_table, "adaptive": adaptive_table},
+    "docs/results.md": {
+        "results": results_table,
+        "research": partial(results_table, rows=RESEARCH_ROWS, columns=RESEARCH),
+        "writing": partial(results_table, rows=WRITING_ROWS, columns=WRITING),
+        "real_model": partial(results_table, rows=REAL_ROWS),
+        "power": power_table,
+    }
+    | {name: paper_table(name) for name in TABLES},
+    "docs/tournament.md": {
+        "fidelity": study("ranking_fidelity/summary.json", fidelity.markdown_table, fidelity.markdown_differences),
+        "noise_grid": study("ranking_fidelity/grid.json", noise_grid.markdown_table),
+        "adaptive": study("ranking_fidelity/adaptive.json", adaptive_pairs.markdown_table),
+    },
     "docs/benchmarks.md": {name: partial(over_runs, name) for name in PAPER_TABLES},
-    "docs/methods.md": {"rivals": rivals_table, "rivals_trained": rivals_trained},
+    "docs/methods.md": {"rivals": study("ranking_fidelity/rivals.json", rivals.markdown_table), "rivals_trained": rivals_trained},
     "docs/judges.md": {"judge_check": judge_reliability.judges_table},
-    "docs/data.md": {"data_pipeline": data_pipeline_tables, "data_quality": data_quality_table},
+    "docs/data.md": {"data_pipeline": study("data_pipeline.json", data_pipeline.tables), "data_quality": partial(results_table, rows=QUALITY_ROWS)},
     "docs/domains.md": {"search_recall": search_recall.recall_table, "bench_worlds": bench_worlds.worlds_table, "bench_mcp": bench_mcp.mcp_table},
     "docs/paper_scale.md": {"scale": scale.scale_table, "fits": lambda results: scale.fits_table()},
     "configs/launch/README.md": {
