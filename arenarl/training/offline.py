@@ -193,7 +193,7 @@ def _arguments(config: Config, place: Path, trajectories: int = 1) -> dict[str, 
     A CPU reads one at a time: it gains nothing from several at once, and most of what it then reads is padding.
     """
     rl, use_cpu = config.rl, not torch.cuda.is_available()
-    share = max(1, rl.batch_size // process_count())
+    share = rl.batch_size // process_count()
     most = 1 if use_cpu else max(1, min(rl.micro_batch_size // trajectories, share))
     size = next(size for size in range(most, 0, -1) if share % size == 0)  # or a step would have fewer
     return common_arguments(config, place, use_cpu) | {
