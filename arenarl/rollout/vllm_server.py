@@ -44,7 +44,7 @@ class VLLMServer:
         if dtype not in str(info["dtype"]):
             raise UserError(f"the vLLM server at {self.url} computes in {info['dtype']}, the trainer in {dtype} (policy.dtype); {start}")
         try:
-            other = other_shape(policy, AutoConfig.from_pretrained(info["model"]).to_dict())
+            other = other_shape(policy, AutoConfig.from_pretrained(info["model"]))
         except (OSError, ValueError) as error:
             raise UserError(f"the vLLM server at {self.url} serves {info['model']}, whose config cannot be read here; {start}") from error
         if other:

@@ -143,7 +143,7 @@ def require_room(engine: RolloutEngine, queries: Sequence[Query], positions: int
 
 
 class VLLMWeights:
-    """Keeps vLLM at the trainer's weights; every `parity_steps` steps, the first time included, checks that both agree."""
+    """Keeps vLLM at the trainer's weights; the first time, and once `parity_steps` steps lie behind a check, checks that both agree."""
 
     def __init__(self, trainer: GRPOTrainer, engine: RolloutEngine, queries: Sequence[Query], config: Config):
         self.trainer, self.generator, self.rollout = trainer, engine.generator, config.rollout
@@ -174,7 +174,7 @@ class VLLMWeights:
         if self.trainer._last_loaded_step != step or self.trainer.vllm_generation.is_asleep:
             self.trainer.vllm_generation.sync_weights()
             self.trainer._last_loaded_step = step
-        if self.first is None or (step % self.rollout.parity_steps == 0 and step != self._checked):
+        if self.first is None or step - self._checked >= self.rollout.parity_steps:
             self._check(step)
 
     def _check(self, step: int) -> None:

@@ -4,6 +4,7 @@ The trainer writes a checkpoint file by file, on several processes. It counts as
 there; the one before is deleted only when the next has one, so from the first mark on there always is a whole one.
 """
 
+import re
 import shutil
 from functools import cache
 from pathlib import Path
@@ -14,17 +15,28 @@ from transformers import PrinterCallback, Trainer, TrainerCallback
 
 from arenarl.run.timing import Stopwatch
 from arenarl.run.tracking import wait_until_written
-from arenarl.system.atomic_files import write_json
-from arenarl.system.progress import Bar, is_main_process
+from arenarl.system.atomic_files import read_json, write_json
+from arenarl.system.errors import UserError
+from arenarl.system.progress import Bar, is_main_process, process_count
 
 MARK = "whole.json"
 
 
-def last_checkpoint(folder: Path) -> str | None:
-    """The newest whole checkpoint to resume from; those that were being written when the run was killed are removed."""
+def last_checkpoint(folder: Path, is_batch_per_process: bool = False) -> str | None:
+    """The newest whole checkpoint to resume from; those that were being written when the run was killed are removed.
+
+    Raises:
+        UserError: each process has a batch of its own, and there are more or fewer than the checkpoint's: rows would be seen twice or never.
+    """
     _know_cpu_0()
-    checkpoints = sorted(folder.glob("checkpoint-*"), key=lambda path: int(path.name.rpartition("-")[2]))
+    steps = {path: int(name[1]) for path in folder.glob("checkpoint-*") if (name := re.fullmatch(r"checkpoint-(\d+)", path.name))}
+    checkpoints = sorted(steps, key=steps.get)
     whole = [path for path in checkpoints if (path / MARK).is_file()]
+    processes = read_json(whole[-1] / MARK).get("processes") if whole else None
+    if is_batch_per_process and processes not in (None, process_count()):  # a mark of earlier code says nothing of them
+        raise UserError(
+            f"{whole[-1]} was begun with {processes} processes, which share each step's rows; start as many, or delete {folder} to begin anew"
+        )
     if is_main_process():
         for path in set(checkpoints) - set(whole):
             shutil.rmtree(path)
@@ -47,7 +59,7 @@ class Survival(TrainerCallback):
         PartialState().wait_for_everyone()
         if state.is_world_process_zero:
             wait_until_written()
-            write_json(Path(args.output_dir) / f"checkpoint-{state.global_step}" / MARK, {"step": state.global_step})
+            write_json(Path(args.output_dir) / f"checkpoint-{state.global_step}" / MARK, {"step": state.global_step, "processes": process_count()})
             self.stopwatch.lap()
 
 

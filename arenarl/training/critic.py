@@ -79,7 +79,7 @@ class Critic:
 def _with_value_head(path: str, policy: PolicyConfig) -> torch.nn.Module:
     """The policy, whose output head gives one number, 0 at first; with LoRA where the policy has it, but for the head."""
     model = load_model(path, policy.dtype)
-    head = ValueHead(model.config.hidden_size, 1)
+    head = ValueHead(model.config.get_text_config().hidden_size, 1)
     for parameter in head.parameters():
         torch.nn.init.zeros_(parameter)
     model.config.tie_word_embeddings = False

@@ -11,7 +11,7 @@ runs/<run>/difficulty/pass_rates.jsonl, where <run> is the SFT policy's. RL then
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from arenarl.config.command_line import parse_arguments
@@ -22,6 +22,7 @@ from arenarl.domains.known_answers import has_answer
 from arenarl.judges.verifier import Verifier
 from arenarl.llm.client import open_client
 from arenarl.rollout.system_prompt import system_prompt
+from arenarl.run.settings import settings_of
 from arenarl.run.weights import hash_weights
 from arenarl.system.atomic_files import read_json, write_json
 from arenarl.system.errors import guarded, keep_tracebacks
@@ -58,10 +59,12 @@ def pass_rates(engine: "RolloutEngine", verifier: Verifier, queries: Sequence[Qu
     ]
 
 
-def settings_of(config: Config, policy: str) -> dict[str, Any]:
+def what_decides(config: Config, policy: str) -> dict[str, Any]:
     """All that pass rates depend on, but for the queries."""
-    read = {key: asdict(config)[key] for key in ("seed", "data", "environment", "rollout")}
-    return {"policy": hash_weights(policy), "samples": config.rl.difficulty.samples, "told": system_prompt(config), **read}
+    settings = settings_of("rl", config)
+    read = {key: settings[key] for key in ("seed", "data", "environment", "rollout")} | {"verifier": settings["judge"]["verifier"]}
+    of_policy = {"policy": hash_weights(policy), "dtype": config.policy.dtype}
+    return {**of_policy, "samples": config.rl.difficulty.samples, "told": system_prompt(config), **read}
 
 
 def measure(config: Config) -> None:
@@ -82,7 +85,7 @@ def measure(config: Config) -> None:
     unfiltered = replace(config.rl, difficulty=replace(difficulty, filter=False))
     domain = make_domain(config.environment, config.data)
     queries = [query for query in training_queries(domain, unfiltered, config.reward.name, path) if has_answer(query)]
-    settings = settings_of(config, policy)
+    settings = what_decides(config, policy)
     path.parent.mkdir(parents=True, exist_ok=True)
     keep_tracebacks(path.parent)
     is_known = read_json(path.parent / "settings.json") == settings

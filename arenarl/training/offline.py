@@ -193,7 +193,7 @@ def _arguments(config: Config, place: Path, trajectories: int = 1) -> dict[str, 
     A CPU reads one at a time: it gains nothing from several at once, and most of what it then reads is padding.
     """
     rl, use_cpu = config.rl, not torch.cuda.is_available()
-    share = max(1, rl.batch_size // process_count())
+    share = rl.batch_size // process_count()
     most = 1 if use_cpu else max(1, min(rl.micro_batch_size // trajectories, share))
     size = next(size for size in range(most, 0, -1) if share % size == 0)  # or a step would have fewer
     return common_arguments(config, place, use_cpu) | {
@@ -226,10 +226,7 @@ def _dpo_trainer(config: Config, policy: str, examples: list[Example], place: Pa
     from trl.trainer.dpo_trainer import DataCollatorForPreference
 
     class OwnTokens(DataCollatorForPreference):
-        """Pairs whose completion mask is 1 on the policy's own tokens, not on what its tools returned.
-
-        Padding comes behind a row's end, where causal attention does not see it: without a mask attention takes half the time.
-        """
+        """Pairs whose completion mask is 1 on the policy's own tokens, not on what its tools returned."""
 
         def torch_call(self, examples: list[dict[str, Any]]) -> dict[str, Any]:
             batch = super().torch_call(examples)
@@ -237,13 +234,21 @@ def _dpo_trainer(config: Config, policy: str, examples: list[Example], place: Pa
             prompts = [len(example["prompt_ids"]) for example in examples] * 2
             for row, (prompt, mask) in enumerate(zip(prompts, masks, strict=True)):
                 batch["completion_mask"][row, prompt : prompt + len(mask)] = torch.tensor(mask)
-            return batch | {"attention_mask": torch.ones_like(batch["attention_mask"])}
+            return batch
 
     class Trainer(DPOTrainer):
-        """With pairs that are token ids already."""
+        """With pairs that are token ids already.
+
+        Padding comes behind a row's end, where causal attention does not see it: without a mask attention takes half the time. The loss that
+        experts share sees it, and keeps the mask.
+        """
 
         def _prepare_dataset(self, dataset: Dataset, *_: Any) -> Dataset:
             return dataset
+
+        def compute_loss(self, model: Any, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+            unmasked = inputs | {"attention_mask": torch.ones_like(inputs["attention_mask"])}
+            return super().compute_loss(model, inputs if self.aux_loss_enabled else unmasked, *args, **kwargs)
 
     arguments = on_one_gpu(DPOConfig(**_arguments(config, place, trajectories=2), beta=config.rl.dpo_beta, remove_unused_columns=False))
     return Trainer(

@@ -87,7 +87,7 @@ def warn_of_untaught(path: Path, tools: list[dict]) -> None:
 def in_training_order(dataset: Dataset, epochs: float, batch_size: int, seed: int) -> Dataset:
     """All passes one after the other, so that resuming needs no sampler state; each shuffled, with rows of like length together.
 
-    Rows that were cut before the first token to train on are left out: alone in a batch, their loss would be NaN.
+    Rows without a token to train on, most of them cut before the first, are left out: alone in a batch, their loss would be NaN.
     """
     rows = [row for row, labels in enumerate(dataset["labels"]) if _has_target(labels)]
     lengths = dataset.select(rows)["length"]
@@ -115,9 +115,12 @@ def tokenize(tokenizer: PreTrainedTokenizerBase, messages: list[dict], tools: li
 
 
 def count_cut(dataset: Dataset, max_length: int, path: Path) -> None:
-    """Write and print how many trajectories are longer than `max_length`."""
+    """Write and print how many trajectories are longer than `max_length`, and how many have no token to train on and are left out."""
     lengths = dataset["length"]
-    cut = sum(length > max_length for length in lengths)
-    summary = {"trajectories": len(lengths), "cut": cut, "max_length": max_length, "longest": max(lengths), "tokens": sum(lengths)}
-    write_json(path, summary)
-    print(f"SFT data: {len(lengths)} trajectories, {sum(lengths)} tokens, longest {max(lengths)}; {cut} cut at sft.max_length={max_length}")
+    cut, left_out = sum(length > max_length for length in lengths), sum(not _has_target(labels) for labels in dataset["labels"])
+    summary = {"trajectories": len(lengths), "cut": cut, "left_out": left_out, "max_length": max_length, "longest": max(lengths)}
+    write_json(path, summary | {"tokens": sum(lengths)})
+    print(
+        f"SFT data: {len(lengths)} trajectories, {sum(lengths)} tokens, longest {max(lengths)}; {cut} cut at sft.max_length={max_length}, "
+        f"{left_out} without a token to train on left out"
+    )

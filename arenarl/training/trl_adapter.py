@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.utils import gather_object
 from datasets import Dataset
 from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState
@@ -22,6 +23,7 @@ from arenarl.llm.client import RunStopped
 from arenarl.rollout.engine import RolloutEngine
 from arenarl.rollout.policy import lora_config
 from arenarl.rollout.weight_sync import VLLMWeights
+from arenarl.run.checkpoints import MARK
 from arenarl.run.processes import hold_gradients_once
 from arenarl.run.trainer_arguments import common_arguments, on_one_gpu
 from arenarl.run.zero3 import clip_norm, deepspeed_file, start_deepspeed
@@ -136,14 +138,15 @@ def prompt_dataset(queries: Sequence[Query], config: Config) -> Dataset:
 @contextmanager
 def saved_if_stopped(trainer: GRPOTrainer) -> Iterator[None]:
     """Save a checkpoint of the last whole step if the LLM calls stop the run, be it in what follows the last one, so that the same command
-    goes on from there.
+    goes on from there. One that is whole stays as it is: written over, it would not be for a while.
     """
     try:
         yield
     except RunStopped as stop:
-        trainer._save_checkpoint(trainer.model, trial=None)  # TRL saves at the end of a step only
-        trainer.callback_handler.on_save(trainer.args, trainer.state, trainer.control)
-        checkpoint = f"{trainer.args.output_dir}/checkpoint-{trainer.state.global_step}"
+        checkpoint = Path(trainer.args.output_dir) / f"checkpoint-{trainer.state.global_step}"
+        if not any(gather_object([(checkpoint / MARK).is_file()])):  # all processes save it, or none
+            trainer._save_checkpoint(trainer.model, trial=None)  # TRL saves at the end of a step only
+            trainer.callback_handler.on_save(trainer.args, trainer.state, trainer.control)
         raise UserError(f"{stop}; saved {checkpoint}, from which the same command goes on") from stop
 
 

@@ -354,6 +354,20 @@ def test_a_split_group_is_refused_with_the_numbers_to_change():
         check_groups(config, 2)
 
 
+@pytest.mark.parametrize("method", ["dpo", "agentevol"])
+def test_an_offline_batch_that_processes_cannot_share_is_refused_with_the_numbers_to_change(method):
+    config = Config()
+    config.rl.method, config.rl.groups, config.rl.batch_size = method, 8, 6
+    check_groups(config, 2)
+    with pytest.raises(UserError, match=re.escape("rl.batch_size=6 cannot be shared by 4 processes; set rl.batch_size to a multiple of 4")):
+        check_groups(config, 4)
+    config.rl.batch_size = 1  # less than one each
+    with pytest.raises(UserError, match=re.escape("rl.batch_size=1 cannot be shared by 2 processes")):
+        check_groups(config, 2)
+    config.rl.method = "online"
+    check_groups(config, 4)
+
+
 def test_a_judge_limit_that_leaves_a_process_without_a_call_is_refused():
     config = Config()
     config.judge.concurrency = 5

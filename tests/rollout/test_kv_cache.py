@@ -6,30 +6,51 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
+import tiny_models
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import AutoModelForCausalLM, Gemma2Config, GPT2Config, LlamaConfig, MistralConfig, Qwen3NextConfig
+from tiny_models import LINEAR, SMALL
+from transformers import (
+    AutoModelForCausalLM,
+    DeepseekV3Config,
+    FalconH1Config,
+    Gemma2Config,
+    GPT2Config,
+    GptOssConfig,
+    GraniteMoeHybridConfig,
+    Lfm2Config,
+    LlamaConfig,
+    MistralConfig,
+    Qwen3NextConfig,
+)
 
 from arenarl.rollout.generation import TransformersGenerator, TurnRequest
 from arenarl.rollout.kv_cache import TrajectoryCache, can_be_kept
 
-SMALL = {
-    "vocab_size": 700, "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
-    "head_dim": 8, "max_position_embeddings": 512, "eos_token_id": 3, "pad_token_id": 0, "bos_token_id": 1,
-}  # fmt: skip
+MAMBA = {"mamba_n_heads": 4, "mamba_d_head": 16, "mamba_d_state": 8, "mamba_n_groups": 1, "mamba_expand": 2, "mamba_chunk_size": 16}
+EXPERTS = {"num_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 16}
 MODELS = {  # config, and whether its cache can be cut by the token
     "llama": (LlamaConfig(**SMALL), True),
     "positions that are learnt": (GPT2Config(vocab_size=700, n_embd=32, n_layer=2, n_head=4, n_positions=512, eos_token_id=3), True),
+    "latent attention": (
+        DeepseekV3Config(
+            **SMALL | {"num_key_value_heads": 4, "head_dim": None}, q_lora_rank=16, kv_lora_rank=16, qk_rope_head_dim=8, qk_nope_head_dim=8,
+            v_head_dim=8, n_routed_experts=4, n_group=1, topk_group=1, num_experts_per_tok=2, moe_intermediate_size=16, first_k_dense_replace=1,
+        ),
+        True,
+    ),
     "sliding window": (MistralConfig(**SMALL, sliding_window=8), False),
     "windows by turns": (Gemma2Config(**SMALL, sliding_window=8), False),
-    "recurrent states": (
-        Qwen3NextConfig(
-            **SMALL, linear_num_value_heads=2, linear_num_key_heads=2, linear_key_head_dim=8, linear_value_head_dim=8, num_experts=2,
-            num_experts_per_tok=1, moe_intermediate_size=16, shared_expert_intermediate_size=16, layer_types=["linear_attention", "full_attention"],
-        ),
-        False,
+    "windows, and sinks": (GptOssConfig(**SMALL, sliding_window=8, num_local_experts=2, num_experts_per_tok=1), False),
+    "recurrent states": (Qwen3NextConfig(**SMALL, **LINEAR, **EXPERTS), False),
+    "convolutions": (Lfm2Config(**SMALL, layer_types=["conv", "full_attention"]), False),
+    "attention and recurrent states in a layer": (FalconH1Config(**SMALL, **MAMBA, mamba_d_ssm=64), False),
+    "attention and recurrent states by turns": (
+        GraniteMoeHybridConfig(**SMALL, **MAMBA, layer_types=["mamba", "attention"], num_local_experts=0, shared_intermediate_size=32), False,
     ),
+    "recurrent states, and images": (tiny_models.qwen3_5(), False),
+    "windows by turns, and images": (tiny_models.gemma3(), False),
 }  # fmt: skip
 
 
@@ -102,16 +123,16 @@ def test_rows_leave_a_batch_once_a_quarter_have_ended(model, tokenizer):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_any_models_turns_are_those_of_the_model_step_by_step(name, tokenizer):
+def test_any_models_turns_are_those_of_the_model_step_by_step_also_after_rows_left_the_batch(name, tokenizer):
     config, is_kept = MODELS[name]
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    model = tiny_models.build(config) if config.architectures else AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
     generator = TransformersGenerator(model, tokenizer, 4)
     generator.eos_id = -1
     assert can_be_kept(model) is is_kept
     prompts, caches = [[11, 12, 13], list(range(20, 45)), [5]], [TrajectoryCache() for _ in range(3)]
     for turn in range(2):
-        turns = generate(generator, [TurnRequest(prompt, 6, 0.0, 0, cache) for prompt, cache in zip(prompts, caches, strict=True)])
+        turns = generate(generator, [TurnRequest(*of_row, 0.0, 0, cache) for *of_row, cache in zip(prompts, (3, 6, 5), caches, strict=True)])
         for row, ids in enumerate(turns):
             whole = list(prompts[row])
             for token in ids:

@@ -1,6 +1,7 @@
 """Models by a name of ours; tests/scripts/test_real_model.py fetches one and trains it."""
 
 import pytest
+from transformers import LlamaConfig
 
 from arenarl.rollout.packaged_models import PACKAGED, folder_of
 from arenarl.rollout.policy import require_model
@@ -24,6 +25,7 @@ def test_what_was_fetched_once_needs_no_index(tmp_path):
     folder = tmp_path / "runs" / "models" / NAME
     folder.mkdir(parents=True)
     (folder / "model.safetensors").touch()
+    LlamaConfig(architectures=["LlamaForCausalLM"]).save_pretrained(folder)
     assert require_model(NAME) == f"runs/models/{NAME}"
 
 

@@ -1,8 +1,18 @@
-"""The tiny policy: what its tokenizer must have room for."""
+"""The tiny policy: what its tokenizer must have room for. And which models can be a policy, and that the one that was trained is saved."""
+
+import json
+from types import SimpleNamespace
 
 import pytest
+import tiny_models
+import torch
+from peft import get_peft_model
+from safetensors.torch import save_file
+from transformers import AutoModelForCausalLM, T5Config
+from trl import SFTConfig
+from trl.trainer.utils import create_model_from_path
 
-from arenarl.rollout.policy import train_tokenizer
+from arenarl.rollout.policy import load_model, lora_config, require_model, save_policy, train_tokenizer
 from arenarl.system.errors import UserError
 
 TOOLS = [{"function": {"name": "find", "parameters": {"properties": {f"argument_{n}": {"type": "string"} for n in range(200)}}}}]
@@ -12,3 +22,78 @@ def test_a_vocabulary_without_room_for_the_tools_json_is_refused_with_the_least_
     with pytest.raises(UserError, match="policy.scratch.vocab_size=512: .* alone take 674; raise it"):
         train_tokenizer(["a b"], TOOLS, vocab_size=512)
     assert len(train_tokenizer(["a b"], TOOLS, vocab_size=674)) == 674
+
+
+def logits(model):
+    with torch.no_grad():
+        return model.eval()(input_ids=torch.arange(10, 40)[None]).logits
+
+
+@pytest.fixture(params=["qwen3", "qwen3_5", "gemma3"])
+def start(request, policy_path, tmp_path):
+    """The folder of a model: with weights of text alone, and two that see images too."""
+    if request.param == "qwen3":
+        return policy_path
+    torch.manual_seed(0)
+    tiny_models.build(getattr(tiny_models, request.param)()).save_pretrained(tmp_path / "start")
+    return str(tmp_path / "start")
+
+
+def test_what_lora_has_trained_is_what_is_saved_and_loaded_whatever_class_trl_trains(start, sft_path, tokenizer, tmp_path):
+    from arenarl.training.right_padded import RightPaddedTrainer
+    from arenarl.training.sft_data import tokenize_trajectories
+
+    arguments = {"use_cpu": True, "report_to": [], "save_strategy": "no", "per_device_train_batch_size": 2, "bf16": False, "learning_rate": 0.05}
+    trainer = RightPaddedTrainer(
+        model=start,
+        args=SFTConfig(str(tmp_path), max_steps=2, dataset_kwargs={"skip_prepare_dataset": True}, **arguments),
+        train_dataset=tokenize_trajectories(sft_path, tokenizer, None, 4096).select(range(4)),
+        processing_class=tokenizer,
+        peft_config=lora_config(2),
+    )
+    trainer.train()
+    save_policy(trainer, tmp_path / "saved")
+    loaded, trained = load_model(require_model(str(tmp_path / "saved")), "float32"), logits(trainer.model)
+    assert type(loaded) is type(trainer.model.get_base_model())
+    assert torch.allclose(logits(loaded), trained, atol=1e-5) and not torch.allclose(logits(load_model(start, "float32")), trained, atol=1e-2)
+
+
+def test_adapter_weights_that_do_not_fit_the_model_they_are_merged_into_are_an_error(tokenizer, tmp_path):
+    tiny_models.build(tiny_models.qwen3_5()).save_pretrained(tmp_path / "whole")
+    AutoModelForCausalLM.from_pretrained(tmp_path / "whole").save_pretrained(tmp_path / "text")
+    trained = get_peft_model(load_model(str(tmp_path / "whole"), "float32"), lora_config(2))
+    trainer = SimpleNamespace(
+        model=trained, accelerator=SimpleNamespace(unwrap_model=lambda model: model), processing_class=tokenizer,
+        save_model=trained.save_pretrained, is_world_process_zero=lambda: True,
+    )  # fmt: skip
+    save_policy(trainer, tmp_path / "saved")
+    trained.peft_config["default"].base_model_name_or_path = str(tmp_path / "text")
+    with pytest.raises(UserWarning, match="missing adapter keys"):
+        save_policy(trainer, tmp_path / "elsewhere")
+
+
+def test_a_policy_is_of_the_class_that_trl_trains(start):
+    assert type(load_model(start, "float32")) is type(create_model_from_path(start, device_map=None))
+
+
+@pytest.mark.parametrize(("config", "said"), [
+    ({"model_type": "qwen3_vl", "architectures": ["Qwen3VLForConditionalGeneration"]}, "is Qwen3VLForConditionalGeneration, which transformers"),
+    (T5Config(architectures=["T5ForConditionalGeneration"]).to_dict(), "is T5ForConditionalGeneration, which transformers does not count among"),
+    ({"model_type": "bart", "architectures": ["BartForConditionalGeneration"]}, "is BartForConditionalGeneration"),
+    ({"model_type": "qwen3", "architectures": ["Qwen3Model"]}, "is Qwen3Model"),
+    ({"model_type": "qwen3"}, "names no architecture"),
+    ({"model_type": "nobody's"}, "no model at .*; train the stage that writes it, or name a folder or hub id that exists"),
+    ({}, "no model at"),
+])  # fmt: skip
+def test_a_model_that_is_no_policy_is_refused_in_one_line_before_any_work(config, said, tmp_path):
+    save_file({}, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UserError, match=said) as refused:
+        require_model(str(tmp_path))
+    assert "\n" not in str(refused.value)
+
+
+def test_an_adapter_is_refused_with_what_to_do(model, tmp_path):
+    get_peft_model(AutoModelForCausalLM.from_config(model.config), lora_config(2)).save_pretrained(tmp_path)
+    with pytest.raises(UserError, match="is an adapter; merge it into its model"):
+        require_model(str(tmp_path))

@@ -11,13 +11,15 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import tiny_models
 import torch
+from transformers import LlamaConfig, Qwen3Config
 
 from arenarl.config.load import load_config
 from arenarl.config.schema import Config, RolloutConfig
 from arenarl.rollout.backends import require_backend, require_sync
 from arenarl.rollout.generation import TurnRequest
-from arenarl.rollout.vllm_generation import open_engine, sampling_of
+from arenarl.rollout.vllm_generation import open_engine, other_shape, sampling_of
 from arenarl.system.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -103,6 +105,14 @@ def test_vllm_keeps_room_for_a_prompt_and_a_trajectory_or_for_what_the_model_rea
     config.rollout.max_tokens = max_tokens
     open_engine(str(tmp_path), config, rows=2, beside_trainer=True)
     assert opened[0]["max_model_len"] == room
+
+
+@pytest.mark.parametrize("make", [tiny_models.qwen3_5, tiny_models.gemma3, lambda **other: Qwen3Config(**tiny_models.SMALL | other)])
+def test_another_model_is_told_by_the_shape_of_its_text_whatever_else_it_reads(make, tmp_path):
+    make().save_pretrained(tmp_path)
+    assert other_shape(str(tmp_path), make()) == []
+    assert other_shape(str(tmp_path), make(vocab_size=900, hidden_size=64)) == ["vocab_size 900 instead of 700", "hidden_size 64 instead of 32"]
+    assert other_shape(str(tmp_path), LlamaConfig(**tiny_models.SMALL))[0].startswith("model_type llama instead of ")
 
 
 def test_every_request_has_a_sampling_of_its_own_and_only_its_own_end():

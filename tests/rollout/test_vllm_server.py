@@ -101,7 +101,7 @@ def test_the_server_is_started_on_what_rl_starts_from(policy_path, tmp_path, mon
     monkeypatch.chdir(tmp_path)
     config = Config(name="x")
     config.rollout.server_url = "http://10.0.0.5:9000"
-    with pytest.raises(UserError, match="no tokenizer at runs/x/sft; train the stage that writes it"):
+    with pytest.raises(UserError, match="no model at runs/x/sft; train the stage that writes it"):
         serve_arguments(config)
     shape = json.loads((Path(policy_path) / "config.json").read_text()) | {"max_position_embeddings": 40_960}
     (Path(shutil.copytree(policy_path, "runs/x/sft")) / "config.json").write_text(json.dumps(shape))

@@ -106,10 +106,8 @@ class Recorder:
         self.note("forget")
 
 
-@pytest.mark.parametrize("sleeps", [False, True])
-def test_the_order_of_what_an_engine_that_sleeps_is_asked_for_by_a_stand_in_as_there_are_no_gpus(model, monkeypatch, sleeps):
-    """Its cache comes back once the weights are there, it is checked awake, and what it has lost it is given again, be the step the same."""
-    llm = Recorder()
+def weights_of(llm, model, monkeypatch, **of_rollout):
+    """What keeps that engine at the weights of a trainer at step 0, and that trainer."""
     monkeypatch.setattr(weight_sync, "open_engine", lambda *_, **__: llm)
     monkeypatch.setattr(weight_sync, "measure_parity", lambda *_: llm.note("check") or Parity(0.0, 0.0, 1.0))
     trainer = SimpleNamespace(
@@ -119,9 +117,31 @@ def test_the_order_of_what_an_engine_that_sleeps_is_asked_for_by_a_stand_in_as_t
         state=SimpleNamespace(global_step=0),
         _metrics={"train": defaultdict(list)},
     )
-    engine, config = Prompts(16), Config(rollout=RolloutConfig(backend="vllm", max_tokens=16, vllm_sleep=sleeps), rl=RLConfig(groups=1))
+    engine, config = Prompts(16), Config(rollout=RolloutConfig(backend="vllm", max_tokens=16, **of_rollout), rl=RLConfig(groups=1))
     engine.generator = SimpleNamespace(llm=None)
-    weights = VLLMWeights(trainer, engine, [Query("q", "travel", "Search", "en", "x")], config)
+    return VLLMWeights(trainer, engine, [Query("q", "travel", "Search", "en", "x")], config), trainer
+
+
+@pytest.mark.parametrize(("updates", "steps", "checked"), [
+    (1, 20, [0, 6, 12, 18]), (4, 32, [0, 8, 16, 24]), (5, 20, [0, 10]), (7, 21, [0, 7, 14]), (3, 18, [0, 6, 12]),
+])  # fmt: skip
+def test_it_is_checked_at_the_first_rollout_after_so_many_steps_whatever_steps_rollouts_are_made_at(model, monkeypatch, updates, steps, checked):
+    llm, found = Recorder(), []
+    weights, trainer = weights_of(llm, model, monkeypatch, parity_steps=6)
+    for step in range(0, steps, updates):
+        trainer.state.global_step = step
+        for _ in range(2):  # as for a curve after a rollout
+            llm.calls.clear()
+            with weights.in_use():
+                found += [step] * ("check" in llm.calls)
+    assert found == checked
+
+
+@pytest.mark.parametrize("sleeps", [False, True])
+def test_the_order_of_what_an_engine_that_sleeps_is_asked_for_by_a_stand_in_as_there_are_no_gpus(model, monkeypatch, sleeps):
+    """Its cache comes back once the weights are there, it is checked awake, and what it has lost it is given again, be the step the same."""
+    llm = Recorder()
+    weights, trainer = weights_of(llm, model, monkeypatch, vllm_sleep=sleeps)
     wake, full, rest = (["wake weights"], ["wake kv_cache"], ["sleep 2"]) if sleeps else ([], [], [])
     synced = [*wake, "load", "forget", *full]
 
@@ -134,7 +154,7 @@ def test_the_order_of_what_an_engine_that_sleeps_is_asked_for_by_a_stand_in_as_t
             llm.note("generate")
         return llm.calls[:]
 
-    assert llm.calls == rest and engine.generator.llm is llm
+    assert llm.calls == rest and weights.generator.llm is llm
     assert asked_for(by_trl=False) == [*synced, "check", "generate", *rest]
     assert asked_for(by_trl=False) == [*(synced if sleeps else []), "generate", *rest]
     trainer.state.global_step = 1

@@ -85,6 +85,19 @@ def test_it_goes_on_where_it_was_killed_and_starts_anew_with_other_settings(conf
     assert len(set(rolled_out)) == 6
 
 
+def test_another_verifier_or_another_precision_finds_them_anew_and_another_price_does_not(config, rolled_out):
+    difficulty.measure(config)
+    for change, is_anew in (
+        (lambda: setattr(config.policy, "dtype", "bfloat16"), True),
+        (lambda: setattr(config.judge.verifier, "price_in", 2.0), False),
+        (lambda: setattr(config.judge.verifier, "temperature", 0.5), True),
+    ):
+        rolled_out.clear()
+        change()
+        difficulty.measure(config)
+        assert bool(rolled_out) is is_anew
+
+
 @pytest.mark.slow(seconds=16)
 def test_a_real_policy_has_pass_rates_the_same_on_one_process_and_on_two(config, policy_path):
     difficulty.measure(config)

@@ -8,8 +8,10 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
+import tiny_models
 import torch
 from scripts import CONFIG, ROOT, differ, run, run_well, start, weights
+from transformers import Qwen3MoeConfig
 
 from arenarl.config.load import load_config
 from arenarl.config.schema import Config
@@ -104,6 +106,28 @@ def test_dpo_s_loss_is_that_of_its_equation_over_the_policy_s_own_tokens(policy_
             losses.append(-torch.nn.functional.logsigmoid(0.3 * (gains[0] - gains[1])))
         loss = trainer.compute_loss(trainer.model, batch)
     assert loss.item() == pytest.approx(torch.stack(losses).mean().item(), abs=1e-5) and abs(loss.item() - 0.693) > 0.01
+
+
+@pytest.mark.parametrize("shares", [True, False])
+def test_dpo_keeps_padding_out_of_the_loss_that_experts_share_and_attention_free_of_a_mask(policy_path, tokenizer, tmp_path, shares):
+    torch.manual_seed(0)
+    experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "router_aux_loss_coef": 0.5 if shares else 0.0}
+    config = Qwen3MoeConfig(**tiny_models.SMALL, **experts, architectures=["Qwen3MoeForCausalLM"])
+    tiny_models.build(config).save_pretrained(tmp_path / "start")
+    config = Config()
+    config.policy.dtype, config.wandb.mode, config.rl.batch_size, config.rl.micro_batch_size = "float32", "disabled", 2, 2
+    group = RolloutGroup(QUERY, [trajectory(20 + row, 30 + row, observed=(5,) * (1 + 9 * row)) for row in range(4)])
+    pairs = list(preference_pairs(group, outcome(match(0, 1, (3, 7), (4, 5)), match(2, 3, (9, 1), (2, 1)))))
+    trainer = _dpo_trainer(config, str(tmp_path / "start"), pairs, tmp_path, tokenizer)
+    batch, masks = trainer.data_collator(pairs), []
+    trainer.model.train()
+    trainer.model.register_forward_pre_hook(lambda _, args, kwargs: masks.append(kwargs["attention_mask"]), with_kwargs=True)
+    with torch.no_grad():
+        trainer.compute_loss(trainer.model, batch)
+        rows = {key: batch[key] for key in ("input_ids", "attention_mask")}
+        expected = trainer.model(**rows, output_router_logits=True).aux_loss.item()
+    assert not batch["attention_mask"].all() and masks[0].all() == (not shares)
+    assert trainer._metrics["train"]["aux_loss"] == ([pytest.approx(expected, abs=1e-6)] if shares else [])
 
 
 @pytest.mark.parametrize(("has_gpu", "micro", "trajectories", "size"), [(False, 12, 1, 1), (True, 12, 1, 8), (True, 12, 2, 4), (True, 1, 2, 1)])

@@ -2,14 +2,16 @@
 
 import numpy as np
 import pytest
+import tiny_models
 import torch
 from methods import REWARDS, loss_by_hand
 
 from arenarl.config.load import load_config
+from arenarl.config.schema import PolicyConfig
 from arenarl.plan.stage import Stage
 from arenarl.system.errors import UserError
 from arenarl.training import trl_adapter as adapter
-from arenarl.training.critic import FILE
+from arenarl.training.critic import FILE, _with_value_head
 from arenarl.training.ppo import PPOTrainer, generalized_advantages
 
 PPO = "methods/ppo"
@@ -143,6 +145,15 @@ def test_with_lora_the_critic_has_adapters_too_and_a_head_that_is_trained_whole_
     assert set(trained.values()) == {torch.float32} and all("lora_" in name or "lm_head" in name for name in trained)
     made.roll_out()
     assert critic.model.get_base_model().lm_head.modules_to_save["default"].weight.abs().max() > 0
+
+
+@pytest.mark.parametrize("lora_rank", [0, 2])
+@pytest.mark.parametrize("make", [tiny_models.qwen3_5, tiny_models.gemma3])
+def test_the_critic_of_a_model_that_sees_images_too_gives_a_number_a_token(make, lora_rank, tmp_path):
+    tiny_models.build(make()).save_pretrained(tmp_path)
+    critic = _with_value_head(str(tmp_path), PolicyConfig(dtype="float32", lora_rank=lora_rank))
+    values = critic(input_ids=torch.arange(10, 40)[None]).logits
+    assert values.shape == (1, 30, 1) and not values.any() and values.requires_grad
 
 
 @pytest.mark.parametrize("override", ["rl.method=agentevol", "rl.deepspeed=ds_config.json", "rl.importance_sampling_level=sequence"])

@@ -61,7 +61,7 @@ def test_the_policy_is_taught_no_token_that_a_rollout_never_asks_for(taught, tok
 
 
 @pytest.mark.parametrize("max_length", [50, 100, 150, 10_000])
-def test_cut_trajectories_are_counted(sft_path, tokenizer, tmp_path, max_length, capsys):
+def test_cut_trajectories_and_those_left_out_are_counted(sft_path, tokenizer, tmp_path, max_length, capsys):
     dataset = tokenize_trajectories(sft_path, tokenizer, None, max_length)
     uncut = tokenize_trajectories(sft_path, tokenizer, None, 10_000)
     count_cut(dataset, max_length, tmp_path / "cut.json")
@@ -69,12 +69,15 @@ def test_cut_trajectories_are_counted(sft_path, tokenizer, tmp_path, max_length,
     expected = {
         "trajectories": len(lengths),
         "cut": sum(n > max_length for n in lengths),
+        "left_out": sum(all(label == IGNORED for label in labels[:max_length]) for labels in uncut["labels"]),
         "max_length": max_length,
         "longest": max(lengths),
         "tokens": sum(lengths),
     }
+    assert len(in_training_order(dataset, 1, 4, seed=0)) == len(lengths) - expected["left_out"]
     assert json.loads((tmp_path / "cut.json").read_text()) == expected
-    assert f"{expected['cut']} cut at sft.max_length={max_length}" in capsys.readouterr().out
+    said = f"{expected['cut']} cut at sft.max_length={max_length}, {expected['left_out']} without a token to train on left out"
+    assert said in capsys.readouterr().out
     assert list(dataset["length"]) == lengths
     for row, whole in zip(dataset, uncut, strict=True):
         assert row["input_ids"] == whole["input_ids"][:max_length] and row["labels"] == whole["labels"][:max_length]
@@ -120,12 +123,25 @@ def test_a_trajectory_of_ones_own_is_taught_in_the_form_of_rollouts_however_its_
 
 @pytest.mark.parametrize("record", [
     [], {}, {"messages": []}, {"messages": [{"from": "human", "value": "q"}]}, {"messages": [{"role": "tool", "content": {"x": 1}}]},
-    {"messages": [{"role": "assistant", "content": "", "tool_calls": [{"name": "f"}]}]},
+    {"messages": [{"role": "assistant", "content": "", "tool_calls": [{"name": "f"}]}]}, {"messages": [{"role": "system", "content": "s"}]},
+    *({"messages": [{"role": "user", "content": "q"}], "tools": tools} for tools in ("{", '"f"', '["f"]', ["f"], [{"name": "f"}], {"f": {}}, 7)),
 ])  # fmt: skip
 def test_a_record_that_is_no_trajectory_is_one_line_with_its_place(record, tokenizer, tmp_path):
     (tmp_path / "sft.jsonl").write_text(f"\n{json.dumps(record)}\n")
     with pytest.raises(UserError, match=r"sft\.jsonl, line 2 is no trajectory: .*; data/README\.md says"):
         tokenize_trajectories(tmp_path / "sft.jsonl", tokenizer, None, 4096)
+
+
+@pytest.mark.parametrize("tools", [[], None, "", "null", "[]"])
+def test_tools_that_a_trajectory_brings_are_shown_also_as_json_in_a_string(tokenizer, compact, tmp_path, tools):
+    def prompt(tools):
+        record = {"messages": [{"role": "user", "content": "q"}, END], "tools": tools}
+        (tmp_path / "sft.jsonl").write_text(json.dumps(record))
+        return tokenizer.decode(tokenize_trajectories(tmp_path / "sft.jsonl", tokenizer, compact.tools, 9999)["input_ids"][0])
+
+    own = [{"type": "function", "function": {"name": "brought", "parameters": {"type": "object", "properties": {}}}}]
+    assert prompt(own) == prompt(json.dumps(own)) and "brought" in prompt(own)
+    assert "brought" not in prompt(tools) and compact.tools[0]["function"]["name"] in prompt(tools)
 
 
 @pytest.mark.parametrize("token", ["<|im_end|>", "</think>"])

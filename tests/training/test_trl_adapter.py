@@ -3,6 +3,7 @@
 import asyncio
 import json
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from arenarl.llm.client import RunStopped, Usage
 from arenarl.llm.reply_store import Spent
 from arenarl.rollout.engine import RolloutEngine
 from arenarl.rollout.generation import GeneratedTurn
+from arenarl.run.checkpoints import MARK
 from arenarl.system.errors import UserError
 from arenarl.tournament.mixed_model import JudgeVariances
 from arenarl.training import trl_adapter as adapter
@@ -324,6 +326,22 @@ def test_a_budget_that_ends_between_steps_or_after_the_last_stops_the_run_which_
     )  # fmt: skip
     assert points.asked[step + 1 :] == list(range(step, 3)) and points.kept == [0, 1, 2]  # nothing is done twice
     assert resumed.trainer.state.global_step == 2 and len(resumed.outcomes) == 2 - step
+
+
+@pytest.mark.parametrize("is_whole", [False, True])
+def test_a_run_that_is_stopped_does_not_write_over_a_checkpoint_that_is_whole(tmp_path, is_whole):
+    """Killed meanwhile, the run would go on from half a checkpoint that has the mark of a whole one."""
+    saved = []
+    trainer = SimpleNamespace(
+        model=None, args=SimpleNamespace(output_dir=str(tmp_path)), state=SimpleNamespace(global_step=4), control=None,
+        _save_checkpoint=lambda *_, **__: saved.append("checkpoint"), callback_handler=SimpleNamespace(on_save=lambda *_: saved.append("mark")),
+    )  # fmt: skip
+    (tmp_path / "checkpoint-4").mkdir()
+    if is_whole:
+        (tmp_path / "checkpoint-4" / MARK).touch()
+    with pytest.raises(UserError, match="used up; saved .*/checkpoint-4, from which the same command goes on"), adapter.saved_if_stopped(trainer):
+        raise RunStopped("used up")
+    assert saved == ([] if is_whole else ["checkpoint", "mark"])
 
 
 @pytest.mark.parametrize("steps_groups", [(1, 1), (2, 3), (4, 5), (7, 3)])
