@@ -12,6 +12,7 @@ from pathlib import Path
 
 from arenarl.config.command_line import add_check, parse_arguments
 from arenarl.config.schema import Config
+from arenarl.domains.prepared import refuse_other_data
 from arenarl.run.stage import is_done, start_stage
 from arenarl.run.timing import timed
 from arenarl.run.tracking import start_tracking
@@ -27,6 +28,7 @@ def main() -> None:
     if not data.is_file():
         how = "name a file of trajectories in data.source beside the others, and run" if config.data.source else "make it with:"
         raise UserError(f"{data} does not exist; {how} python data/prepare.py --config <this YAML>")
+    refuse_other_data(config.data, config.environment, "sft")
     check_deepspeed("sft.deepspeed", config.sft.deepspeed, "train_sft.py", arguments.check)
     refuse_lost_updates(config.policy, "sft.learning_rate", config.sft.learning_rate, config.sft.deepspeed)
 

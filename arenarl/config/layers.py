@@ -54,7 +54,7 @@ def set_keys(old: Any, new: Any, hint: Any, source: Source, said: dict[str, str]
     if item is None and not is_dataclass(hint):
         if isinstance(new, str) and "${" in new:
             raise UserError(f"{source.where}: {key}={shown(new)}: nothing is put in for ${{…}}; write it out")
-        return _over(old, new)
+        return over(old, new)
     if item and get_origin(hint) is list and isinstance(new, list):
         old, new = [{} for _ in new], {str(index): inner for index, inner in enumerate(new)}
     if not isinstance(new, dict):
@@ -75,11 +75,11 @@ def set_keys(old: Any, new: Any, hint: Any, source: Source, said: dict[str, str]
     return values if isinstance(old, dict) else list(values.values())
 
 
-def _over(old: Any, new: Any) -> Any:
+def over(old: Any, new: Any) -> Any:
     """A mapping over a mapping, name by name; anything else takes the place of what was there."""
     if not (isinstance(old, dict) and isinstance(new, dict)):
         return new
-    return old | {name: _over(old.get(name), value) for name, value in new.items()}
+    return old | {name: over(old.get(name), value) for name, value in new.items()}
 
 
 def _read_yaml(path: Path) -> tuple[Source, dict[str, Any]]:

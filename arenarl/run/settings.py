@@ -12,13 +12,13 @@ _UNREAD_BY = {  # sections that a stage does not read
     "sft": ("name", "results", "build", "judge", "tournament", "group_stage", "reward", "rl", "evaluate", "wandb"),
     "rl": ("name", "results", "build", "sft", "evaluate", "wandb"),
 }
-_OF_CALLS = {
+OF_CALLS = {
     "concurrency", "store", "store_only", "max_calls", "max_cost", "max_failure_share", "timeout_s", "patience_s", "api_key_variable",
     "price_in", "price_out",
 }  # fmt: skip
 _OF_VLLM = {"vllm_memory", "server_url", "server_weights", "parity_steps", "parity_bound"}
 _FREE_ON_RESUMING = {  # keys that change no verdict, and the policy by rounding errors only: a run that they stopped goes on with others
-    "judge": _OF_CALLS | {"watch", "watch_share"}, "environment": _OF_CALLS | {"cache", "indexes", "device"},
+    "judge": OF_CALLS | {"watch", "watch_share"}, "environment": OF_CALLS | {"cache", "indexes", "device"},
     "rl": {"micro_batch_size", "stop_without_valid"},
     "rollout": _OF_VLLM | {"batch_size"}, "policy": {"gradient_checkpointing"},
 }  # fmt: skip
@@ -40,7 +40,7 @@ def refuse_other_settings(config: Config, folder: Path) -> None:
 def settings_of(stage: str, config: Config) -> dict[str, Any]:
     """All that decides what `sft` or `rl` makes of its start, by section."""
     settings = asdict(config)
-    settings |= {section: _without(free, settings[section]) for section, free in _FREE_ON_RESUMING.items()}
+    settings |= {section: without(free, settings[section]) for section, free in _FREE_ON_RESUMING.items()}
     unread = set(_UNREAD_BY[stage])
     if stage == "sft" and config.sft.stop_at_valid is not None:  # SFT makes trajectories too, for RL's queries
         settings["rl"] = {key: settings["rl"][key] for key in ("subtasks", "difficulty")}
@@ -50,9 +50,9 @@ def settings_of(stage: str, config: Config) -> dict[str, Any]:
     return {section: of for section, of in settings.items() if section not in unread}
 
 
-def _without(keys: set[str], settings: Any) -> Any:
+def without(keys: set[str], settings: Any) -> Any:
     if isinstance(settings, list):
-        return [_without(keys, item) for item in settings]
+        return [without(keys, item) for item in settings]
     if isinstance(settings, dict):
-        return {name: _without(keys, value) for name, value in settings.items() if name not in keys}
+        return {name: without(keys, value) for name, value in settings.items() if name not in keys}
     return settings
