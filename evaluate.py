@@ -87,6 +87,7 @@ def main() -> None:
     from arenarl.report.summary import print_table, summary_of_run
     from arenarl.rollout.backends import make_policy_engine
     from arenarl.rollout.instances import Instances
+    from arenarl.rollout.system_prompt import say_prompts
     from arenarl.run.processes import join_processes
     from arenarl.run.stage import start_stage
     from arenarl.run.timing import timed
@@ -113,6 +114,7 @@ def main() -> None:
     queries, baselines = domain.read_test_set()
     refuse_without_truth("judge.eval", config.judge.eval, domain, queries)
     folder = start_stage(config, "evaluate", provenance)
+    say_prompts(config, {name: policy for name, policy in policies.items() if isinstance(policy, str)})
     client = open_client(config.llms_of("evaluate"), config.judge, f"{config.run_name}/evaluate", folder)
     make_environment = environment_maker(config.environment, config.data.language, client, config.judge)
     if config.evaluate.max_turns:

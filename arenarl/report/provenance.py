@@ -30,7 +30,7 @@ def commit(tree: Path = ROOT) -> str | None:
     return git("describe", "--always") + ("-dirty" if changed else "") or None
 
 
-def provenance(config: Config) -> dict[str, Any]:
+def provenance(config: Config, stage: str = "evaluate") -> dict[str, Any]:
     """Commit, library versions, CPU, seeds, hashes of the data, judges, what policies are told, and which models behind an API are evaluated."""
     return {
         "commit": commit(),
@@ -43,7 +43,7 @@ def provenance(config: Config) -> dict[str, Any]:
         "judge_train": _judge_provenance(config, config.judge.train),
         "judge_watch": [_judge_provenance(config, judge) for judge in config.judge.watching.values()],
         "judge_eval": [_judge_provenance(config, judge) for judge in config.judge.eval],
-        "system_prompt": prompt_name(system_prompt(config)),
+        "system_prompt": prompt_name(system_prompt(config, stage)),
         "api_policies": {name: _policy_provenance(config, llm) for name, llm in config.evaluate.api.items()},
         "judge_is_simulated": config.judge.train.is_simulated,
     }

@@ -19,7 +19,7 @@ from arenarl.system.progress import is_main_process, quiet_libraries, say
 _CLAIMS: list[IO] = []  # open files whose locks this process holds
 
 
-def start_stage(config: Config, stage: str, provenance: Callable[[Config], dict[str, Any]]) -> Path:
+def start_stage(config: Config, stage: str, provenance: Callable[[Config, str], dict[str, Any]]) -> Path:
     """Make the stage's folder, fix threads and seeds, write config and provenance; returns runs/<run>/<stage>.
 
     To be called before the first model is built. Only the main process writes.
@@ -34,7 +34,7 @@ def start_stage(config: Config, stage: str, provenance: Callable[[Config], dict[
     if is_main_process() and not _has_finished(folder):
         _claim(folder)
         write_text(folder / "config.yaml", config_to_yaml(config))
-        write_json(folder / "provenance.json", provenance(config))
+        write_json(folder / "provenance.json", provenance(config, stage))
     keep_tracebacks(folder)  # not before: the folder may be another run's
     return folder
 
