@@ -30,7 +30,9 @@ def add_options(parser: ArgumentParser) -> None:
 
 def check_arguments(arguments: Namespace, config: Config, processes: int) -> None:
     """Raises UserError for options that do not fit together."""
-    if arguments.query and config.rollout.backend == "vllm" and processes > 1:
+    if arguments.query is not None and not arguments.query.strip():
+        raise UserError("--query is empty; write the query in quotes, or leave the option out to evaluate on the test set")
+    if arguments.query is not None and config.rollout.backend == "vllm" and processes > 1:
         raise UserError("--query is answered by one process, and vLLM's engines start together; start the script with python, without torchrun")
     if arguments.items is not None and (arguments.items < 1 or not arguments.benchmark):
         raise UserError("--items says how many items of a --benchmark are drawn, 1 or more; it has no other use")
@@ -104,7 +106,7 @@ def main() -> None:
 
         run_benchmarks(config, policies, arguments.benchmark, arguments.items, arguments.seed or 0)
         return
-    if arguments.query:
+    if arguments.query is not None:
         if is_main_process():
             answer(config, list(policies.values())[-1], arguments.query)
         return
