@@ -30,7 +30,9 @@ def add_options(parser: ArgumentParser) -> None:
 
 def check_arguments(arguments: Namespace, config: Config, processes: int) -> None:
     """Raises UserError for options that do not fit together."""
-    if arguments.query and config.rollout.backend == "vllm" and processes > 1:
+    if arguments.query is not None and not arguments.query.strip():
+        raise UserError("--query is empty; write the query in quotes, or leave the option out to evaluate on the test set")
+    if arguments.query is not None and config.rollout.backend == "vllm" and processes > 1:
         raise UserError("--query is answered by one process, and vLLM's engines start together; start the script with python, without torchrun")
     if arguments.items is not None and (arguments.items < 1 or not arguments.benchmark):
         raise UserError("--items says how many items of a --benchmark are drawn, 1 or more; it has no other use")
@@ -87,6 +89,7 @@ def main() -> None:
     from arenarl.report.summary import print_table, summary_of_run
     from arenarl.rollout.backends import make_policy_engine
     from arenarl.rollout.instances import Instances
+    from arenarl.rollout.system_prompt import say_prompts
     from arenarl.run.processes import join_processes
     from arenarl.run.stage import start_stage
     from arenarl.run.timing import timed
@@ -103,7 +106,7 @@ def main() -> None:
 
         run_benchmarks(config, policies, arguments.benchmark, arguments.items, arguments.seed or 0)
         return
-    if arguments.query:
+    if arguments.query is not None:
         if is_main_process():
             answer(config, list(policies.values())[-1], arguments.query)
         return
@@ -113,6 +116,7 @@ def main() -> None:
     queries, baselines = domain.read_test_set()
     refuse_without_truth("judge.eval", config.judge.eval, domain, queries)
     folder = start_stage(config, "evaluate", provenance)
+    say_prompts(config, {name: policy for name, policy in policies.items() if isinstance(policy, str)})
     client = open_client(config.llms_of("evaluate"), config.judge, f"{config.run_name}/evaluate", folder)
     make_environment = environment_maker(config.environment, config.data.language, client, config.judge)
     if config.evaluate.max_turns:

@@ -37,6 +37,7 @@ def main() -> None:
     from arenarl.report.provenance import provenance
     from arenarl.rollout.backends import make_engine, require_backend, require_sync
     from arenarl.rollout.policy import load_tokenizer, require_model, save_policy
+    from arenarl.rollout.system_prompt import say_system_prompt
     from arenarl.run.checkpoints import Survival, TrainingBar, last_checkpoint
     from arenarl.run.stage import is_done, start_stage
     from arenarl.run.timing import timed
@@ -63,6 +64,7 @@ def main() -> None:
     refuse_other_pass_rates(config.rl, config.pass_rates, start)
     if is_done(folder):
         return
+    say_system_prompt(config)
 
     # query → trajectories: the policy and its tools, turn by turn
     client = open_client(config.llms_of("rl"), config.judge, f"{config.run_name}/rl", folder)  # the way to LLMs; None without any

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from arenarl.config.command_line import add_check, parse_arguments
 from arenarl.config.schema import Config
+from arenarl.domains.prepared import refuse_other_data
 from arenarl.run.stage import is_done, start_stage
 from arenarl.run.timing import timed
 from arenarl.run.tracking import start_tracking
@@ -27,6 +28,7 @@ def main() -> None:
     if not data.is_file():
         how = "name a file of trajectories in data.source beside the others, and run" if config.data.source else "make it with:"
         raise UserError(f"{data} does not exist; {how} python data/prepare.py --config <this YAML>")
+    refuse_other_data(config.data, config.environment, "sft")
     check_deepspeed("sft.deepspeed", config.sft.deepspeed, "train_sft.py", arguments.check)
     refuse_lost_updates(config.policy, "sft.learning_rate", config.sft.learning_rate, config.sft.deepspeed)
 
@@ -35,7 +37,7 @@ def main() -> None:
     from arenarl.report.provenance import provenance
     from arenarl.rollout.instances import briefly
     from arenarl.rollout.policy import load_tokenizer, lora_config, prepare_initial_policy, require_model, save_policy
-    from arenarl.rollout.system_prompt import system_prompt
+    from arenarl.rollout.system_prompt import say_system_prompt, system_prompt
     from arenarl.run.checkpoints import Survival, TrainingBar, last_checkpoint
     from arenarl.run.processes import hold_gradients_once
     from arenarl.training.right_padded import RightPaddedTrainer
@@ -46,6 +48,7 @@ def main() -> None:
     folder = start_stage(config, "sft", provenance)
     if is_done(folder) or arguments.check:
         return
+    say_system_prompt(config, "sft")
     start_tracking(config, folder)
     with timed(folder, "sft") as stopwatch:
         training = sft_arguments(config, folder)
@@ -56,9 +59,8 @@ def main() -> None:
             start = prepare_initial_policy(config.policy, folder / "initial", training_texts(data, config.environment.actions), tools, config.seed)
         tokenizer = load_tokenizer(start)
         schemas = tools if config.environment.schemas_in_prompt and config.environment.actions == "tool_calls" else None
-        dataset = tokenize_trajectories(
-            data, tokenizer, schemas, config.sft.max_length, system_prompt(config), config.environment.actions
-        )
+        told = system_prompt(config, "sft")
+        dataset = tokenize_trajectories(data, tokenizer, schemas, config.sft.max_length, told, config.environment.actions)
         if is_main_process():
             count_cut(dataset, config.sft.max_length, folder / "data.json")
             if schemas is None:
@@ -77,7 +79,9 @@ def main() -> None:
         if config.sft.stop_at_valid is not None:
             from arenarl.training.sft_stop import StopAtValid
 
-            StopAtValid(config, tokenizer, make_environment, bar.note).attach(trainer)
+            stop = StopAtValid(config, tokenizer, make_environment, bar.note)
+            stop.engine.system = told
+            stop.attach(trainer)
         trainer.train(resume_from_checkpoint=last_checkpoint(folder, is_batch_per_process=True))
         save_policy(trainer, folder)
 

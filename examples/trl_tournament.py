@@ -13,6 +13,7 @@ from datasets import load_dataset
 from trl import GRPOConfig, GRPOTrainer
 
 from arenarl import tournament_reward
+from arenarl.system.errors import guarded
 
 
 def main() -> None:
@@ -49,4 +50,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    guarded(main, goes_on=False)

@@ -20,6 +20,7 @@ from arenarl.system.errors import UserError
 from arenarl.system.repository import CONFIGS, ROOT, file_named
 from arenarl.system.text_files import text_of_file
 
+_SPACE = "; YAML needs a space after the colon"
 _types = cache(get_type_hints)  # of a section's keys
 
 
@@ -54,12 +55,13 @@ def set_keys(old: Any, new: Any, hint: Any, source: Source, said: dict[str, str]
     if item is None and not is_dataclass(hint):
         if isinstance(new, str) and "${" in new:
             raise UserError(f"{source.where}: {key}={shown(new)}: nothing is put in for ${{…}}; write it out")
-        return _over(old, new)
+        return over(old, new)
     if item and get_origin(hint) is list and isinstance(new, list):
         old, new = [{} for _ in new], {str(index): inner for index, inner in enumerate(new)}
     if not isinstance(new, dict):
         kind = "section" if item is None else "mapping from names to sections" if get_origin(hint) is dict else "list of sections"
-        raise UserError(f"{source.where}: {key} is a {kind} with keys of its own, not {shown(new)}")
+        spaced = _SPACE if isinstance(new, str) and re.match(r"[\w.]+:\S", new) else ""
+        raise UserError(f"{source.where}: {key} is a {kind} with keys of its own, not {shown(new)}{spaced}")
     if key and item is None and "base" in new:
         base_source, base = _read_base(source, new["base"])
         old, new = set_keys({}, base, hint, base_source, said, key), {name: inner for name, inner in new.items() if name != "base"}
@@ -70,16 +72,17 @@ def set_keys(old: Any, new: Any, hint: Any, source: Source, said: dict[str, str]
     prefix = f"{key}." if key else ""
     for name, inner in new.items():
         if name not in hints:
-            raise UserError(f"{source.where}: unknown key {prefix}{shown(name)}{_nearest(name, list(hints), prefix)}")
+            counted = f"; {_count_of(key, len(hints))}" if isinstance(old, list) else _nearest(name, list(hints), prefix)
+            raise UserError(f"{source.where}: unknown key {prefix}{shown(name)}{_SPACE if inner is None and ':' in name else counted}")
         values[name] = set_keys(values.get(name, {}), inner, hints[name], source, said, f"{prefix}{name}")
     return values if isinstance(old, dict) else list(values.values())
 
 
-def _over(old: Any, new: Any) -> Any:
+def over(old: Any, new: Any) -> Any:
     """A mapping over a mapping, name by name; anything else takes the place of what was there."""
     if not (isinstance(old, dict) and isinstance(new, dict)):
         return new
-    return old | {name: _over(old.get(name), value) for name, value in new.items()}
+    return old | {name: over(old.get(name), value) for name, value in new.items()}
 
 
 def _read_yaml(path: Path) -> tuple[Source, dict[str, Any]]:
@@ -125,6 +128,10 @@ def shown(value: Any) -> str:
     return text if len(text) <= 200 else f"{text[:200]} …"
 
 
+def _count_of(key: str, count: int) -> str:
+    return f"{key} has {count} {'entry' if count == 1 else 'entries'}, numbered from 0; to add one, set the whole list"
+
+
 def _nearest(name: str, known: list[str], prefix: str = "") -> str:
     matches = difflib.get_close_matches(name[:200], known, n=1, cutoff=0.5)
-    return f"; did you mean {prefix}{matches[0]}?" if matches else f"; known: {', '.join(sorted(known)[:20])}"
+    return f"; did you mean {prefix}{matches[0]}?" if matches else f"; known: {', '.join(sorted(known)[:20])}{', …' * (len(known) > 20)}"

@@ -303,8 +303,9 @@ class RolloutConfig:
     max_tokens: PositiveInt = 16384  # tokens per trajectory after its prompt, including observations. Our choice
     max_turn_tokens: PositiveInt = 4096  # tokens per assistant turn. Our choice
     system_prompt: Prose | None = None  # system prompt of locally run policies, the same in SFT, RL and evaluation: a text, a .txt or .md file,
-    # or none. null: none for a policy from scratch; if policy.model or rl.init names a model, what train_sft.py or train_rl.py used for it, else
-    # the text of configs/prompts/policy_<data.language>. Not in the paper; our choice
+    # or none. null: what the policy that RL starts from was told when a stage of this project trained it (rl.init, rl.init_run or this run's SFT);
+    # for another model (policy.model, rl.init) the text of configs/prompts/policy_<data.language>; none for a policy from scratch. Not in the
+    # paper; our choice
     force_answer: Bool = False  # prefill an answer in the last turn that fits the budgets (C.2, InfoAgent: in evaluation)
     batch_size: PositiveInt = 256  # trajectories generated at once per process. Our choice
     backend: Literal["transformers", "vllm", "vllm_server"] = "transformers"  # generation backend; the paper does not say. Our choice

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel
 
 from arenarl.config.schema import DataConfig, EnvironmentConfig
+from arenarl.domains.prepared import refuse_other_data
 from arenarl.domains.rubrics import domain_rubric
 from arenarl.rollout.environment import Environment
 from arenarl.system.errors import UserError
@@ -115,7 +116,8 @@ class Domain:
         return turns[:count]
 
     def read_split(self, name: str) -> list[Query]:
-        """The queries of `<data.folder>/<name>_queries.jsonl`. Raises UserError if one is of another domain."""
+        """The queries of `<data.folder>/<name>_queries.jsonl`. Raises UserError if one is of another domain, or another config prepared them."""
+        refuse_other_data(self.data, self.environment, name)
         path = Path(self.data.folder) / f"{name}_queries.jsonl"
         queries = read_queries(path)
         if others := [query for query in queries if query.domain != self.name]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from arenarl.config.schema import Config, JudgeConfig, LLMConfig
 from arenarl.domains.domain import make_domain
+from arenarl.domains.prepared import split_hashes
 from arenarl.domains.rubrics import domain_rubric
 from arenarl.judges.prompts import prompt_hash
 from arenarl.rollout.system_prompt import default_prompt, prompt_name, system_prompt
@@ -29,8 +30,8 @@ def commit(tree: Path = ROOT) -> str | None:
     return git("describe", "--always") + ("-dirty" if changed else "") or None
 
 
-def provenance(config: Config) -> dict[str, Any]:
-    """Commit, library versions, CPU, seeds, judges, what policies are told, and which models behind an API are evaluated."""
+def provenance(config: Config, stage: str = "evaluate") -> dict[str, Any]:
+    """Commit, library versions, CPU, seeds, hashes of the data, judges, what policies are told, and which models behind an API are evaluated."""
     return {
         "commit": commit(),
         "versions": {name: version(name) for name in _LIBRARIES} | _vllm_version(config),
@@ -38,10 +39,11 @@ def provenance(config: Config) -> dict[str, Any]:
         "cpu": cpu(),
         "seed": config.seed,
         "data_seed": config.data.seed,
+        "data_sha256": split_hashes(config.data.folder),
         "judge_train": _judge_provenance(config, config.judge.train),
         "judge_watch": [_judge_provenance(config, judge) for judge in config.judge.watching.values()],
         "judge_eval": [_judge_provenance(config, judge) for judge in config.judge.eval],
-        "system_prompt": prompt_name(system_prompt(config)),
+        "system_prompt": prompt_name(system_prompt(config, stage)),
         "api_policies": {name: _policy_provenance(config, llm) for name, llm in config.evaluate.api.items()},
         "judge_is_simulated": config.judge.train.is_simulated,
     }

@@ -50,10 +50,13 @@ def _know_cpu_0() -> None:
 
 
 class Survival(TrainerCallback):
-    """Marks whole checkpoints, and stops the time up to each."""
+    """Marks whole checkpoints, and stops the time up to each; how often there is one, the config says, not the checkpoint resumed from."""
 
     def __init__(self, stopwatch: Stopwatch):
         self.stopwatch = stopwatch
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        state.compute_steps(args, state.max_steps)
 
     def on_save(self, args, state, control, **kwargs):
         PartialState().wait_for_everyone()

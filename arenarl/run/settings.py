@@ -4,6 +4,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from arenarl.config.differences import differences
 from arenarl.config.load import load_config
 from arenarl.config.schema import Config
 from arenarl.system.errors import UserError
@@ -12,35 +13,52 @@ _UNREAD_BY = {  # sections that a stage does not read
     "sft": ("name", "results", "build", "judge", "tournament", "group_stage", "reward", "rl", "evaluate", "wandb"),
     "rl": ("name", "results", "build", "sft", "evaluate", "wandb"),
 }
-_OF_CALLS = {
+OF_CALLS = {
     "concurrency", "store", "store_only", "max_calls", "max_cost", "max_failure_share", "timeout_s", "patience_s", "api_key_variable",
     "price_in", "price_out",
 }  # fmt: skip
 _OF_VLLM = {"vllm_memory", "server_url", "server_weights", "parity_steps", "parity_bound"}
 _FREE_ON_RESUMING = {  # keys that change no verdict, and the policy by rounding errors only: a run that they stopped goes on with others
-    "judge": _OF_CALLS | {"watch", "watch_share"}, "environment": _OF_CALLS | {"cache", "indexes", "device"},
-    "rl": {"micro_batch_size", "stop_without_valid"},
+    "judge": OF_CALLS | {"watch", "watch_share"}, "environment": OF_CALLS | {"cache", "indexes", "device"},
+    "rl": {"micro_batch_size", "stop_without_valid", "save_steps"},
     "rollout": _OF_VLLM | {"batch_size"}, "policy": {"gradient_checkpointing"},
 }  # fmt: skip
+_WORK = ("checkpoint-*", "*.safetensors", "pytorch_model*.bin", "curve.jsonl", "groups.jsonl", "round*")
 
 
 def refuse_other_settings(config: Config, folder: Path) -> None:
-    """A stage that was begun with other settings is neither resumed nor overwritten. A key that did not exist then had its default."""
+    """A stage that was begun with other settings is neither resumed nor overwritten. Raises UserError naming the keys."""
+    if has_begun(folder) and (changed := other_settings(config, folder)):
+        raise UserError(f"{folder} was made with other settings ({changed}); delete it, or give this run another `name`")
+
+
+def has_begun(folder: Path) -> bool:
+    """Whether anything in a stage's folder took work: a check, a typo or a kill before the first step leaves nothing to lose."""
+    return any(any(folder.glob(pattern)) for pattern in _WORK)
+
+
+def other_settings(config: Config, folder: Path) -> str:
+    """The first keys in which the settings that are kept in the folder differ from these; a key that did not exist then had its default."""
     earlier = folder / "config.yaml"
     if folder.name not in _UNREAD_BY or not earlier.is_file():
-        return
+        return ""
     try:
-        before, now = (settings_of(folder.name, one) for one in (load_config(earlier), config))
+        return differences(*(_on_resuming(folder.name, one) for one in (load_config(earlier), config)))
     except UserError as error:
-        raise UserError(f"{folder} was begun with settings that cannot be read now ({error}); delete it, or give this run another `name`") from error
-    if changed := [section for section in now if now[section] != before.get(section)]:
-        raise UserError(f"{folder} was made with other settings ({', '.join(changed)}); delete it, or give this run another `name`")
+        return f"which cannot be read now: {error}"
+
+
+def _on_resuming(stage: str, config: Config) -> dict[str, Any]:
+    settings = settings_of(stage, config)
+    if stage == "sft" and config.sft.stop_at_valid is None:  # else it says when SFT may stop
+        settings["sft"] = without({"save_steps"}, settings["sft"])
+    return settings
 
 
 def settings_of(stage: str, config: Config) -> dict[str, Any]:
     """All that decides what `sft` or `rl` makes of its start, by section."""
     settings = asdict(config)
-    settings |= {section: _without(free, settings[section]) for section, free in _FREE_ON_RESUMING.items()}
+    settings |= {section: without(free, settings[section]) for section, free in _FREE_ON_RESUMING.items()}
     unread = set(_UNREAD_BY[stage])
     if stage == "sft" and config.sft.stop_at_valid is not None:  # SFT makes trajectories too, for RL's queries
         settings["rl"] = {key: settings["rl"][key] for key in ("subtasks", "difficulty")}
@@ -50,9 +68,9 @@ def settings_of(stage: str, config: Config) -> dict[str, Any]:
     return {section: of for section, of in settings.items() if section not in unread}
 
 
-def _without(keys: set[str], settings: Any) -> Any:
+def without(keys: set[str], settings: Any) -> Any:
     if isinstance(settings, list):
-        return [_without(keys, item) for item in settings]
+        return [without(keys, item) for item in settings]
     if isinstance(settings, dict):
-        return {name: _without(keys, value) for name, value in settings.items() if name not in keys}
+        return {name: without(keys, value) for name, value in settings.items() if name not in keys}
     return settings

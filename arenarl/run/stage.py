@@ -5,13 +5,14 @@ are there: then it is not run again. `runs/` alone decides that, never `results/
 """
 
 import fcntl
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
 from arenarl.config.load import config_to_yaml
 from arenarl.config.schema import Config
-from arenarl.run.settings import refuse_other_settings
+from arenarl.run.settings import has_begun, other_settings, refuse_other_settings
 from arenarl.system.atomic_files import write_json, write_text
 from arenarl.system.errors import UserError, keep_tracebacks
 from arenarl.system.progress import is_main_process, quiet_libraries, say
@@ -19,7 +20,7 @@ from arenarl.system.progress import is_main_process, quiet_libraries, say
 _CLAIMS: list[IO] = []  # open files whose locks this process holds
 
 
-def start_stage(config: Config, stage: str, provenance: Callable[[Config], dict[str, Any]]) -> Path:
+def start_stage(config: Config, stage: str, provenance: Callable[[Config, str], dict[str, Any]]) -> Path:
     """Make the stage's folder, fix threads and seeds, write config and provenance; returns runs/<run>/<stage>.
 
     To be called before the first model is built. Only the main process writes.
@@ -33,8 +34,10 @@ def start_stage(config: Config, stage: str, provenance: Callable[[Config], dict[
     refuse_other_settings(config, folder)
     if is_main_process() and not _has_finished(folder):
         _claim(folder)
+        if not has_begun(folder) and other_settings(config, folder):
+            _clear(folder)
         write_text(folder / "config.yaml", config_to_yaml(config))
-        write_json(folder / "provenance.json", provenance(config))
+        write_json(folder / "provenance.json", provenance(config, stage))
     keep_tracebacks(folder)  # not before: the folder may be another run's
     return folder
 
@@ -62,6 +65,13 @@ def _claim(folder: Path) -> None:
     except OSError:
         say(f"{folder} lies on a file system without locks: take care not to start this stage twice at once")
     _CLAIMS.append(lock)
+
+
+def _clear(folder: Path) -> None:
+    """Of a stage that never took a step, what was made by settings that were corrected since."""
+    for name in ("wandb.json", "elapsed.json", "watch.jsonl"):
+        (folder / name).unlink(missing_ok=True)
+    shutil.rmtree(folder / "initial", ignore_errors=True)  # SFT's policy from scratch
 
 
 def is_done(folder: Path) -> bool:

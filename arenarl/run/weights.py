@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 
+from arenarl.run.settings import has_begun
 from arenarl.system.atomic_files import hash_files, read_json, write_json
 from arenarl.system.errors import UserError
 from arenarl.system.progress import is_main_process
@@ -34,9 +35,9 @@ def keep_start(folder: Path, policy: str) -> None:
     if not is_main_process():
         return
     kept = read_json(folder / _START)
-    if kept is None and not any(folder.glob("checkpoint-*")) and not any(folder.glob("*.safetensors")):  # else a version without it began
+    if not has_begun(folder):
         write_json(folder / _START, {"policy": policy, "weights": hash_weights(policy)})
-    elif kept is not None and kept["weights"] != hash_weights(policy):
+    elif kept is not None and kept["weights"] != hash_weights(policy):  # None: a version without it began
         raise UserError(
             f"{folder} was trained from other weights than {policy} has now; delete {folder} to train it from these, or give this run another `name`"
         )

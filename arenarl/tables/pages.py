@@ -67,8 +67,8 @@ def told_apart(table: Table, summary: dict[str, Any]) -> str:
     papers = {row["row"]: row["paper"] for row in _run_rows(table, summary) if row["paper"]}
     told = [f"{where} {'; '.join(rows)}" for where, rows in found.items() if rows and where != "not"]
     return (
-        f"{len(table.seeds)} seeds per row. {labels[table.reference]} is significantly {', and '.join(told) or 'ahead of or behind no row'}. With these seeds, "
-        f"it is not statistically distinguishable from the other {len(found['not'])}. "
+        f"{len(table.seeds)} seeds per row. {labels[table.reference]} is significantly {', and '.join(told) or 'ahead of or behind no row'}. "
+        f"With these seeds, it is not statistically distinguishable from the other {len(found['not'])}. "
         f"In the paper: {'; '.join(f'{labels[name]} {_paper(figures)[-1]}' for name, figures in papers.items())}."
     )
 

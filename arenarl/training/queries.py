@@ -20,7 +20,8 @@ def training_queries(domain: Domain, rl: RLConfig, reward: str, pass_rates: Path
     """
     queries, path = domain.read_split("rl"), Path(domain.data.folder) / "rl_queries.jsonl"
     known = domain.subtasks_of(queries)
-    wanted = rl.subtasks or [subtask for subtask in known if subtask not in domain.held_out]
+    had = {query.subtask for query in queries}  # data of one's own may lack what the domain knows
+    wanted = rl.subtasks or [subtask for subtask in known if subtask in had and subtask not in domain.held_out]
     if unknown := sorted(set(wanted) - set(known)):
         raise UserError(f"rl.subtasks: unknown {', '.join(unknown)}; known: {', '.join(known)}")
     queries = [query for query in queries if query.subtask in wanted]

@@ -196,6 +196,20 @@ def test_a_mistake_in_an_item_of_a_list_is_refused_by_its_full_path(refuse, over
     assert "judge.eval.1" in refuse(override.replace("judge.eval=", "judge: {eval: ") + "}")
 
 
+def test_an_entry_that_a_list_does_not_have_is_refused_with_their_number_and_how_to_add_one(refuse):
+    assert "unknown key judge.eval.1; judge.eval has 1 entry, numbered from 0; to add one, set the whole list" in refuse("", "judge.eval.1.name=llm")
+    assert "judge.eval has 2 entries" in refuse("judge: {eval: [{}, {}]}", "judge.eval.noise=none")
+
+
+@pytest.mark.parametrize("override", ["judge.eval={name:llm}", "judge.eval=[{name:llm}]", "judge.train={name:llm}", "judge.train=name:llm"])
+def test_a_colon_without_a_space_is_told_as_what_it_is(refuse, override):
+    assert refuse("", override).endswith("; YAML needs a space after the colon")
+
+
+def test_a_list_of_known_keys_that_is_cut_says_so(refuse):
+    assert refuse("", "judge.train.qqqqqqqqqqqqqqq=1").endswith(", …") and not refuse("", "wandb.qqqqqqqqq=1").endswith("…")
+
+
 def test_a_list_in_a_list_of_words_is_refused(refuse):
     assert "rl.subtasks" in refuse("rl: {subtasks: [[Search]]}")
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+import yaml
 from groups import attempt
 from judge_servers import client_of, serving
 from parts import domain_of, examiner_of, trainer_judge_of, training_queries_of
@@ -30,12 +31,13 @@ from arenarl.trajectory import Query, RolloutGroup, read_jsonl, write_jsonl
 CITIES = ["Xian", "Chengdu", "Wuhan", "Beijing", "Lhasa", "Dalian", "Hefei", "Harbin"]
 DOCUMENT = (ROOT / "docs" / "domains.md").read_text(encoding="utf-8")
 WALK = DOCUMENT.split("## A first run of your own")[1]
+(LINES,) = re.findall(r"```json\n(.*?)```", WALK, re.DOTALL)
+(YAML,) = re.findall(r"```yaml\n(.*?)```", WALK, re.DOTALL)
 
 
 def asked(city, number=0):
-    """The walk's query, of another city."""
-    (line,) = re.findall(r"```json\n(.*?)\n```", WALK, re.DOTALL)
-    return json.loads(line.replace("Xian", city)) | {"query_id": str(number)}
+    """The walk's first query, of another city."""
+    return json.loads(LINES.splitlines()[0].replace("Xian", city)) | {"query_id": str(number)}
 
 
 @pytest.fixture
@@ -51,6 +53,18 @@ def test_they_are_trained_on_and_tested_though_their_subtask_is_none_of_the_pape
     assert [query.query for query in training_queries_of(config)] == [f"What do I pack for {city}?" for city in CITIES[:4]]
     queries, baselines = domain.read_test_set()
     assert len(domain.spread_over_subtasks(queries, 3)) == 3 and baselines == {} and count_test_queries(config) == 4
+
+
+def test_the_queries_that_docs_show_are_enough_for_the_config_beside_them(config, tmp_path):
+    (tmp_path / "data" / "rl_queries.jsonl").write_text(LINES, encoding="utf-8")
+    config.rl.groups = yaml.safe_load(YAML)["rl"]["groups"]
+    assert len(training_queries_of(config)) == config.rl.groups
+
+
+def test_too_few_are_told_by_the_subtasks_that_they_have(config):
+    config.rl.groups = 5
+    with pytest.raises(UserError, match="rl_queries.jsonl has 4 queries of packing, fewer than rl.groups=5"):
+        training_queries_of(config)
 
 
 def test_preparing_data_leaves_them_as_they_are(config, prepare_script, tmp_path, monkeypatch, capsys):
@@ -139,14 +153,15 @@ def test_the_first_run_of_docs_runs_as_it_stands(tmp_path):
         assert done.returncode == 0, done.stderr[-4000:]
         return done.stdout
 
-    (yaml,), commands = re.findall(r"```yaml\n(.*?)```", WALK, re.DOTALL), re.findall(r"^ {4}python (.*)", WALK, re.MULTILINE)
-    assert len(yaml.splitlines()) + len(commands) + 1 <= 20 and commands[0] == "-m arenarl.judges.server --config mine.yaml &"
+    commands = re.findall(r"^ {4}python (.*)", WALK, re.MULTILINE)
+    assert len(YAML.splitlines()) + len(commands) + 1 <= 20 and commands[0] == "-m arenarl.judges.server --config mine.yaml &"
     files = {"my_world.py": re.findall(r"```python\n(.*?)```", DOCUMENT, re.DOTALL)[1], "model.yaml": MODEL, "told.txt": default_prompt("en")}
-    for name, text in (files | {"mine.yaml": yaml}).items():
+    for name, text in (files | {"mine.yaml": YAML}).items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     write_jsonl(tmp_path / "taught" / "sft.jsonl", [taught(CITIES[number % len(CITIES)], number) for number in range(64)])
-    for split, cities in (("rl", CITIES[:4]), ("test", CITIES[4:])):
-        write_jsonl(tmp_path / "data" / "mine" / f"{split}_queries.jsonl", [asked(city, f"{split}{n}") for n, city in enumerate(cities)])
+    (tmp_path / "data" / "mine").mkdir(parents=True)
+    for split in ("rl", "test"):
+        (tmp_path / "data" / "mine" / f"{split}_queries.jsonl").write_text(LINES, encoding="utf-8")
     run(str(ROOT / "train_sft.py"), "--config", "model.yaml")
     (tmp_path / "runs" / "model" / "sft").rename(tmp_path / "my-model")
 

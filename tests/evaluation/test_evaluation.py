@@ -1,16 +1,19 @@
 """Cases to figures: what is counted, and what is not."""
 
+from argparse import Namespace
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from arenarl.config.schema import Config
 from arenarl.domains.rubrics import domain_rubric
 from arenarl.domains.travel.truth import TravelTruth
 from arenarl.evaluation.evaluation import Case, Panel, judge_trajectories, summarize
 from arenarl.evaluation.inference_scaling import pass_at_k, within
 from arenarl.judges.judge import Verdict
 from arenarl.report.summary import print_table
+from arenarl.system.errors import UserError
 from arenarl.trajectory import Query, Trajectory
 
 RUBRIC = domain_rubric("travel", "en")
@@ -123,3 +126,11 @@ def test_what_an_llm_verified_is_not_called_noise_free(verifier, said, capsys):
     figures |= {"judges_agree": None, "missing_verdicts": 0}
     print_table({"judge": "some", "checkpoints": ["a"], "a": {"sampled": figures}, **verifier})
     assert said in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("empty", ["", " \n"])
+def test_an_empty_query_is_refused_and_does_not_start_the_whole_evaluation(empty):
+    from evaluate import check_arguments
+
+    with pytest.raises(UserError, match="--query is empty; write the query in quotes, or leave the option out"):
+        check_arguments(Namespace(query=empty, benchmark=None, items=None, seed=None), Config(), processes=1)

@@ -5,6 +5,7 @@ from arenarl.domains.rubrics import domain_rubric
 from arenarl.judges.prompts import prompt_hash
 from arenarl.report.provenance import commit, provenance
 from arenarl.rollout.system_prompt import default_prompt, prompt_name
+from arenarl.system.atomic_files import hash_files
 from arenarl.system.repository import CONFIGS
 
 
@@ -41,3 +42,9 @@ def test_a_tree_is_as_committed_whatever_its_runs_wrote_into_results(tmp_path):
     assert commit(tmp_path) == clean
     code.write_text("2")
     assert commit(tmp_path) == f"{clean}-dirty"
+
+
+def test_the_data_stand_with_their_hashes_whoever_wrote_them(tmp_path):
+    (tmp_path / "test_queries.jsonl").write_text("{}\n")
+    found = provenance(load_config(CONFIGS / "quickstart.yaml", [f"data.folder={tmp_path}"]))
+    assert found["data_sha256"] == {"test_queries": hash_files([tmp_path / "test_queries.jsonl"])}

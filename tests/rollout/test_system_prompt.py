@@ -10,7 +10,7 @@ from arenarl.config.schema import Config, RolloutConfig
 from arenarl.evaluation.parts import fingerprint
 from arenarl.rollout.backends import make_engine
 from arenarl.rollout.engine import Attempt
-from arenarl.rollout.system_prompt import default_prompt, system_prompt
+from arenarl.rollout.system_prompt import default_prompt, say_prompts, say_system_prompt, system_prompt
 from arenarl.system.errors import UserError
 from arenarl.system.repository import CONFIGS
 from arenarl.training.difficulty import settings_of
@@ -53,6 +53,76 @@ def test_what_a_stage_of_ours_trained_goes_on_with_what_it_was_told(tmp_path, ov
     (tmp_path / "config.yaml").write_text(config_to_yaml(trained), encoding="utf-8")
     (tmp_path / "provenance.json").write_text("{}")
     assert system_prompt(load_config(QUICKSTART, [f"rl.init={tmp_path}"])) == system_prompt(trained)
+
+
+@pytest.fixture
+def trained(tmp_path, monkeypatch):
+    """`trained(run, stage, *overrides)` leaves what a stage leaves of its config; in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+
+    def leave(run, stage, *overrides, checkpoint=None):
+        folder = tmp_path / "runs" / run / stage
+        folder.mkdir(parents=True)
+        (folder / "config.yaml").write_text(config_to_yaml(load_config(QUICKSTART, [f"name={run}", *overrides])), encoding="utf-8")
+        (folder / "provenance.json").write_text("{}")
+        if checkpoint:
+            (folder / checkpoint).mkdir()
+
+    return leave
+
+
+SAID = "rollout.system_prompt=You are X."
+MODEL = "policy.model=Qwen/Qwen3-8B-Base"
+
+
+@pytest.mark.parametrize("taught", [[], [SAID], [MODEL], [MODEL, "rollout.system_prompt=none"]])
+@pytest.mark.parametrize("own", [[], [MODEL]])
+@pytest.mark.parametrize("start", [["name=a"], ["rl.init_run=a"], ["rl.init=runs/a/sft"], ["rl.init=runs/a/sft/checkpoint-8"], ["rl.init=runs/b/rl"]])
+def test_rl_and_evaluation_tell_what_the_sft_that_they_start_from_taught_however_it_is_named(trained, taught, own, start):
+    trained("a", "sft", *taught, checkpoint="checkpoint-8")
+    trained("b", "rl", "rl.init_run=a")
+    expected = system_prompt(load_config(QUICKSTART, taught), "sft")
+    assert system_prompt(load_config(QUICKSTART, [*own, *start])) == expected
+    assert system_prompt(load_config(QUICKSTART, [*own, *start, "rollout.system_prompt=Be brief."])) == "Be brief."
+
+
+def test_sft_goes_by_the_model_that_it_starts_from_and_not_by_what_lies_in_its_folder(trained):
+    trained("a", "sft", SAID)
+    assert system_prompt(load_config(QUICKSTART, ["name=a"]), "sft") is None
+    assert system_prompt(load_config(QUICKSTART, ["name=a", MODEL]), "sft") == default_prompt("en")
+    assert system_prompt(load_config(QUICKSTART, ["name=a", "policy.model=runs/a/sft"]), "sft") == "You are X."
+
+
+def test_stages_that_name_each_other_as_their_start_end_the_question(trained):
+    trained("a", "sft", "policy.model=runs/a/sft")
+    trained("b", "rl", "rl.init=runs/c/rl")
+    trained("c", "rl", "rl.init=runs/b/rl")
+    for override in ("name=a", "rl.init=runs/b/rl"):
+        assert system_prompt(load_config(QUICKSTART, [override])) == default_prompt("en")
+
+
+def test_a_config_that_is_not_known_any_more_is_refused_with_what_to_set(trained, tmp_path):
+    trained("a", "sft")
+    (tmp_path / "runs" / "a" / "sft" / "config.yaml").write_text("rl: {swiftness: 3}")
+    with pytest.raises(UserError, match="runs/a/sft told its policy cannot be found out .*swiftness.*; set rollout.system_prompt"):
+        system_prompt(load_config(QUICKSTART, ["name=a"]))
+    assert system_prompt(load_config(QUICKSTART, ["name=a", SAID])) == "You are X."
+
+
+def test_a_line_says_what_is_told_where_the_config_does_not_and_who_was_trained_with_another(trained, capsys):
+    trained("a", "sft", SAID)
+    trained("b", "sft")
+    for overrides, line in (
+        (["name=a"], "system prompt, as in runs/a/sft: You are X.; rollout.system_prompt sets another\n"),
+        ([MODEL], f"system prompt, our default: {default_prompt('en')[:60]}…; rollout.system_prompt sets another\n"),
+        (["name=b", MODEL], "system prompt, as in runs/b/sft: none; rollout.system_prompt sets another\n"), (["name=b"], ""), ([SAID], ""),
+    ):  # fmt: skip
+        say_system_prompt(load_config(QUICKSTART, overrides))
+        assert capsys.readouterr().out.replace("\n", " ").strip() == line.replace("\n", " ").strip()
+    say_prompts(load_config(QUICKSTART, ["name=b"]), {"one": "runs/a/sft", "other": "runs/b/sft", "hub": "Qwen/Qwen3-8B"})
+    assert capsys.readouterr().out == (
+        "one was trained with another system prompt (You are X.) than it is told here (none); evaluate it by its own config\n"
+    )
 
 
 def test_a_file_holds_the_text_and_what_is_generated_depends_on_it(tmp_path):

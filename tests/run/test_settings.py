@@ -3,10 +3,15 @@ from dataclasses import replace
 
 import pytest
 import yaml
+from transformers import TrainerControl, TrainerState, TrainingArguments
 
-from arenarl.config.load import config_to_yaml
+from arenarl.config.load import config_to_yaml, load_config
 from arenarl.config.schema import Config, RolloutConfig
+from arenarl.run.checkpoints import Survival
 from arenarl.run.settings import refuse_other_settings
+from arenarl.run.stage import start_stage
+from arenarl.run.timing import Stopwatch
+from arenarl.run.weights import keep_start
 from arenarl.system.errors import UserError
 
 
@@ -16,6 +21,7 @@ def begun(tmp_path):
     folder = tmp_path / "rl"
     folder.mkdir()
     (folder / "config.yaml").write_text(config_to_yaml(Config()))
+    (folder / "checkpoint-1").mkdir()
     return folder
 
 
@@ -31,7 +37,7 @@ def test_a_run_goes_on_with_another_watching_judge_or_without_one(begun):
     config.judge.watch.noise, config.judge.watch_share = "none", 0.5
     refuse_other_settings(config, begun)
     config.judge.train.noise = "none"
-    with pytest.raises(UserError, match=r"made with other settings \(judge\)"):
+    with pytest.raises(UserError, match=r"made with other settings \(judge.train.noise \S+ → none\)"):
         refuse_other_settings(config, begun)
 
 
@@ -39,7 +45,7 @@ def test_a_run_goes_on_with_another_watching_judge_or_without_one(begun):
 def test_a_run_does_not_go_on_with_what_would_change_its_policy(begun, section, key, value):
     config = Config()
     setattr(getattr(config, section), key, value)
-    with pytest.raises(UserError, match=rf"made with other settings \({section}\)"):
+    with pytest.raises(UserError, match=rf"made with other settings \({section}\.{key} \S+ → {value}\)"):
         refuse_other_settings(config, begun)
 
 
@@ -49,12 +55,12 @@ def test_sft_that_stops_at_a_share_of_valid_trajectories_goes_on_with_the_same_r
     config = Config()
     config.sft.stop_at_valid = stop_at_valid
     folder = tmp_path / "sft"
-    folder.mkdir()
+    (folder / "checkpoint-1").mkdir(parents=True)
     (folder / "config.yaml").write_text(config_to_yaml(config))
     config.rl.learning_rate /= 2
     refuse_other_settings(config, folder)
     setattr(getattr(config, section), key, value)
-    with pytest.raises(UserError, match=rf"made with other settings \({section}\)") if stop_at_valid else nullcontext():
+    with pytest.raises(UserError, match=rf"made with other settings \({section}\.{key} ") if stop_at_valid else nullcontext():
         refuse_other_settings(config, folder)
 
 
@@ -67,15 +73,69 @@ def test_a_run_that_was_begun_before_a_key_existed_goes_on(begun):
         refuse_other_settings(Config(data=replace(Config().data, seed=1)), begun)
 
 
+def test_the_first_three_keys_are_named_with_both_values(begun):
+    config = Config(seed=3, rl=replace(Config().rl, steps=7, groups=2, beta=0.5))
+    with pytest.raises(UserError, match=r"\(seed 0 → 3, rl.steps 200 → 7, rl.groups 8 → 2 and 1 more\); delete it, or give this run another `name`"):
+        refuse_other_settings(config, begun)
+
+
+def test_how_often_a_checkpoint_is_written_may_change_unless_sft_may_stop_there(begun, tmp_path):
+    config = Config()
+    config.rl.save_steps = 1
+    refuse_other_settings(config, begun)
+    folder = tmp_path / "sft"
+    (folder / "checkpoint-1").mkdir(parents=True)
+    for stop, refused in ((None, False), (0.3, True)):
+        config = Config()
+        config.sft.stop_at_valid = stop
+        (folder / "config.yaml").write_text(config_to_yaml(config))
+        config.sft.save_steps = 7
+        with pytest.raises(UserError, match="sft.save_steps 200 → 7") if refused else nullcontext():
+            refuse_other_settings(config, folder)
+
+
+def test_a_resumed_trainer_takes_the_interval_of_its_config_and_not_of_the_checkpoint(tmp_path):
+    state = TrainerState(save_steps=25, max_steps=100)
+    Survival(Stopwatch(tmp_path)).on_train_begin(TrainingArguments(str(tmp_path), save_steps=1, use_cpu=True), state, TrainerControl())
+    assert state.save_steps == 1 and state.max_steps == 100
+
+
+@pytest.mark.parametrize("work", ["checkpoint-1", "model.safetensors", "curve.jsonl", "groups.jsonl", "round1"])
+def test_a_stage_that_took_no_step_is_begun_anew_with_corrected_settings_and_one_that_did_is_not(tmp_path, monkeypatch, work):
+    """A check, a typo in a reward of one's own, or a kill before the first step must not spoil the folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("arenarl.run.stage.fix_randomness", lambda _: None)
+    monkeypatch.setattr("arenarl.run.stage._claim", lambda _: None)
+    for stage in ("sft", "rl"):
+        folder = start_stage(Config(), stage, lambda *_: {})
+        for name in ("wandb.json", "initial/tokenizer.json"):
+            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).touch()
+        start_stage(Config(), stage, lambda *_: {})
+        assert (folder / "wandb.json").is_file() and (folder / "initial").is_dir()
+        keep_start(folder, "Qwen/Qwen3-8B")
+        corrected = Config(threads=2)
+        assert start_stage(corrected, stage, lambda *_: {}) == folder and load_config(folder / "config.yaml") == corrected
+        assert not (folder / "wandb.json").exists() and not (folder / "initial").exists()
+        (folder / "config.yaml").write_text("rl: {swiftness: 3}", encoding="utf-8")
+        start_stage(corrected, stage, lambda *_: {})
+        keep_start(folder, "Qwen/Qwen3-4B")
+        (folder / work).touch()
+        with pytest.raises(UserError, match="threads 2 → 1"):
+            start_stage(Config(), stage, lambda *_: {})
+        with pytest.raises(UserError, match="trained from other weights"):
+            keep_start(folder, "Qwen/Qwen3-8B")
+
+
 def test_settings_that_this_version_does_not_know_are_named(begun):
     (begun / "config.yaml").write_text("rl: {swiftness: 3}", encoding="utf-8")
-    with pytest.raises(UserError, match=r"cannot be read now \(.*unknown key rl.swiftness"):
+    with pytest.raises(UserError, match=r"cannot be read now: .*unknown key rl.swiftness"):
         refuse_other_settings(Config(), begun)
 
 
 def test_sft_does_not_go_on_with_another_system_prompt(tmp_path):
     folder = tmp_path / "sft"
-    folder.mkdir()
+    (folder / "checkpoint-1").mkdir(parents=True)
     (folder / "config.yaml").write_text(config_to_yaml(Config()))
-    with pytest.raises(UserError, match=r"made with other settings \(rollout\)"):
+    with pytest.raises(UserError, match=r"made with other settings \(rollout.system_prompt null → Be brief.\)"):
         refuse_other_settings(Config(rollout=RolloutConfig(system_prompt="Be brief.")), folder)

@@ -45,7 +45,7 @@ def test_a_process_that_no_launcher_started_trains_the_whole_policy_on_the_first
     assert arguments.model_init_kwargs["device_map"] is None
 
 
-@pytest.mark.parametrize("join", [join_processes, lambda config: start_stage(config, "rl", lambda config: {})])
+@pytest.mark.parametrize("join", [join_processes, lambda config: start_stage(config, "rl", lambda *_: {})])
 def test_more_processes_than_gpus_are_refused_before_they_meet(two_gpus, tmp_path, monkeypatch, join):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "3")

@@ -52,6 +52,7 @@ def test_any_other_weights_are_refused_by_rl_that_has_begun_or_ended_and_beside_
     sft, rl = save(root / "sft", 1.0, 2.0), root / "rl"
     rl.mkdir()
     keep_start(rl, sft)
+    (rl / "checkpoint-1").mkdir()
     if is_finished:
         save(rl, 3.0)
         (rl / "timing.json").write_text("{}")

@@ -161,7 +161,7 @@ def examples(page):
 
 EXAMPLES = dict(zip(("tournament", "judge"), (examples(page)[0] for page in ("docs/tournament.md", "docs/judges.md")), strict=True))
 EXAMPLES |= dict(zip(("tools", "environment", "domain", "world"), examples("docs/domains.md"), strict=True))
-EXAMPLES |= {"topology": examples("docs/tournament.md")[1], "reward": examples("docs/methods.md")[0]}
+EXAMPLES |= {"topology": examples("docs/tournament.md")[1], "reward": examples("docs/methods.md")[0], "ranked": examples("docs/methods.md")[1]}
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/tournament.md"])
@@ -254,6 +254,16 @@ def test_the_reward_example_rewards(saved):
     total = judge_total(judge, trajectories[0])
     assert outcome.rewards_G == [pytest.approx((total - 0.5) / 10), 0.0, None]  # one tool call
     assert (outcome.ranks_G, outcome.judge_calls, outcome.failed_calls) == ([0.0, 1.0, None], 1, 0)
+
+
+def test_the_example_of_a_rank_less_a_penalty_plays_the_tournament_and_counts_its_calls(saved):
+    judge = EmbeddedJudge(JudgeConfig(noise="none"), truth_of, 0)
+    trajectories = [graded(3.0), graded(9.0), graded(5.0), graded(7.0), graded(9.0, "max_turns"), graded(9.0, "tool_crash")]
+    groups = [RolloutGroup(QUERY, trajectories)]
+    (outcome,) = arena_of(Config(reward=RewardConfig(name=saved("ranked", "ranked"))), judge).reward_groups(groups)
+    assert outcome.rewards_G == [pytest.approx(1 - rank / 4 - 0.05) for rank in (3, 0, 2, 1)] + [0.0, None]
+    (plain,) = arena_of(Config(), judge).reward_groups([RolloutGroup(QUERY, trajectories[:4])])
+    assert outcome.judge_calls == plain.judge_calls and outcome.failed_calls == 0
 
 
 def judge_total(judge, trajectory):

@@ -233,3 +233,11 @@ def test_the_example_trains_a_tiny_model_with_trls_own_trainer(processes, tiny_q
     steps = re.findall(r"\{'loss'.*?\}", done.stdout)
     assert len(steps) == 2 and all("rewards/tournament/mean" in step and "'judge/failure_rate': '0'" in step for step in steps), done.stdout
     assert (tmp_path / "out" / "model.safetensors").is_file()
+
+
+@pytest.mark.slow(seconds=10)
+def test_what_the_examples_user_can_mend_is_one_line(tiny_qwen2, tmp_path):
+    words = ("--model", str(tiny_qwen2), "--prompts", "prompts.jsonl", "--judge", "nobody")
+    command = [sys.executable, str(ROOT / "examples" / "trl_tournament.py"), *words]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "Traceback" not in done.stderr and "error: " in done.stderr and "nobody" in done.stderr, done.stderr

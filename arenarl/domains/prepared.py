@@ -1,0 +1,57 @@
+"""Whether `data.folder` holds what a config names: data/prepare.py notes in its manifest.json what it made the files from.
+
+A stage reads what is there. Without this, files of another seed or size would be trained on, or tested with, under the config's name. Data of
+somebody's own has no manifest and passes.
+"""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from arenarl.config.differences import differences
+from arenarl.config.layers import over
+from arenarl.config.schema import DataConfig, EnvironmentConfig
+from arenarl.run.settings import OF_CALLS, without
+from arenarl.system.atomic_files import hash_files, read_json
+from arenarl.system.errors import UserError
+
+_MAKES = {  # keys of `data` that make one split and no other
+    "sft": {"sft_size", "teacher_skill", "careful_share"},
+    "rl": {"rl_size"},
+    "test": {"test_per_subtask", "baseline_attempts", "baseline_skill"},
+}
+_OF_SOURCE = ("source", "divide", "language")  # that apply to published data as it is
+_OF_ENVIRONMENT = {"sft": ("world_seed", "results"), "rl": ("world_seed",), "test": ("world_seed",)}  # that the files show
+FILES = ("sft", "rl_queries", "test_queries", "test_baselines")
+
+
+def refuse_other_data(data: DataConfig, environment: EnvironmentConfig, split: str) -> None:
+    """Raises UserError if data/prepare.py made `split` (sft, rl or test) from other settings than these, or was stopped before its end."""
+    manifest = read_json(Path(data.folder) / "manifest.json")
+    if manifest is None:
+        return
+    if "data" not in manifest:
+        raise UserError(f"{data.folder}: data/prepare.py has not come to its end there; run it again with this config")
+    made, named = ((over(asdict(DataConfig()), manifest["data"]), manifest["environment"]), (asdict(data), asdict(environment)))
+    if changed := differences(*_compared(made, named, split=split)):
+        how = "python data/prepare.py with this config makes it anew; else change these keys, or name another data.folder"
+        raise UserError(f"{data.folder} was prepared with other settings ({changed}); {how}")
+
+
+def _compared(*pairs: tuple[dict[str, Any], dict[str, Any]], split: str) -> list[dict[str, Any]]:
+    """Of each pair of sections, `data` and `environment`, what decides the split's content. A data set may have been read from a clone of it."""
+    sources = [data["source"] for data, _ in pairs]
+    unread = {"folder"}.union(OF_CALLS, *(keys for name, keys in _MAKES.items() if name != split), {"source"} if all(sources) else ())
+    sections = [{"data": without(unread, data)} for data, _ in pairs]
+    if any(data["source"] and not data["divide"] for data, _ in pairs):
+        return [{"data": {key: section["data"][key] for key in _OF_SOURCE if key in section["data"]}} for section in sections]
+    if not any(sources):  # published data shows no world of ours
+        for section, (_, environment) in zip(sections, pairs, strict=True):
+            section["environment"] = {key: environment[key] for key in _OF_ENVIRONMENT[split]}
+    return sections
+
+
+def split_hashes(folder: str) -> dict[str, str]:
+    """sha256 of each split that is there, by its file's name; those of data/prepare.py stand in its manifest too."""
+    paths = {name: Path(folder) / f"{name}.jsonl" for name in FILES}
+    return {name: hash_files([path]) for name, path in paths.items() if path.is_file()}

@@ -1,0 +1,146 @@
+"""Data that another config prepared is refused where a stage reads it, and what does not decide a split's content does not count."""
+
+import json
+import sys
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+
+import pytest
+
+from arenarl.config.load import load_config
+from arenarl.config.schema import Config, DataConfig, EnvironmentConfig
+from arenarl.domains.domain import Domain
+from arenarl.domains.prepared import FILES, refuse_other_data, split_hashes
+from arenarl.system.atomic_files import hash_files
+from arenarl.system.errors import UserError
+from arenarl.system.repository import CONFIGS, ROOT
+from arenarl.tables.rows import TABLES, read_table, runs_of
+from arenarl.trajectory import Query, write_jsonl
+
+WORLD = EnvironmentConfig()
+OTHER = {str: "zh", int: 7, float: 0.7, bool: True, list: ["x"], type(None): "x"}  # by a default's type; the language's is set to en below
+SPLITS = ("sft", "rl", "test")
+MAKES = {
+    "sft_size": {"sft"}, "teacher_skill": {"sft"}, "careful_share": {"sft"}, "rl_size": {"rl"}, "test_per_subtask": {"test"},
+    "baseline_attempts": {"test"}, "baseline_skill": {"test"}, "folder": set(),
+}  # fmt: skip
+
+
+def write_manifest(data, environment=WORLD):
+    manifest = {"data": asdict(data), "environment": asdict(environment), "splits": {}}
+    Path(data.folder, "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+
+
+def is_refused(data, split, environment=WORLD):
+    try:
+        refuse_other_data(data, environment, split)
+    except UserError:
+        return True
+    return False
+
+
+@pytest.fixture
+def data(tmp_path):
+    one = DataConfig(folder=str(tmp_path), language="en")
+    write_manifest(one)
+    return one
+
+
+@pytest.mark.parametrize("key", [field.name for field in fields(DataConfig) if field.name not in ("folder", "research", "divide")])
+def test_every_key_counts_for_the_splits_that_it_makes_and_for_no_other(data, key):
+    changed = replace(data, **{key: OTHER[type(getattr(data, key))]})
+    assert not any(is_refused(data, split) for split in SPLITS)
+    assert {split for split in SPLITS if is_refused(changed, split)} == MAKES.get(key, set(SPLITS))
+
+
+def test_one_line_names_the_keys_with_both_values_and_what_makes_the_data_anew(data):
+    with pytest.raises(UserError) as error:
+        refuse_other_data(replace(data, seed=5, test_per_subtask=1), EnvironmentConfig(world_seed=2), "test")
+    told = "data.seed 0 → 5, data.test_per_subtask 50 → 1, environment.world_seed 0 → 2"
+    assert f"{data.folder} was prepared with other settings ({told}); python data/prepare.py" in str(error.value) and "\n" not in str(error.value)
+
+
+def test_the_world_counts_for_all_splits_and_the_form_of_its_results_for_sft(data):
+    assert all(is_refused(data, split, EnvironmentConfig(world_seed=1)) for split in SPLITS)
+    assert [split for split in SPLITS if is_refused(data, split, EnvironmentConfig(results="compact"))] == ["sft"]
+    assert not is_refused(data, "rl", EnvironmentConfig(name="mcp"))
+
+
+def test_how_calls_are_made_does_not_count_and_a_key_that_did_not_exist_had_its_default(data):
+    changed = replace(data, research=replace(data.research, rephraser=replace(data.research.rephraser, timeout_s=1.0, price_in=3.0)))
+    assert not is_refused(changed, "test")
+    path = Path(data.folder, "manifest.json")
+    manifest = json.loads(path.read_text(encoding="utf-8"))
+    del manifest["data"]["careful_share"], manifest["data"]["research"]["max_clues"]
+    path.write_text(json.dumps(manifest), encoding="utf-8")
+    assert not is_refused(data, "sft") and is_refused(replace(data, careful_share=0.9), "sft")
+
+
+def test_published_data_may_come_from_a_clone_and_the_seed_counts_only_where_it_is_divided(tmp_path):
+    data = DataConfig(folder=str(tmp_path), source=["a/b"])
+    write_manifest(data)
+    assert not is_refused(replace(data, source=["my/clone"], seed=1, test_per_subtask=3), "test", EnvironmentConfig(world_seed=1))
+    with pytest.raises(UserError, match=r'settings \(data.source \["a/b"\] → \[\]\)'):
+        refuse_other_data(replace(data, source=[], seed=4), WORLD, "test")
+    write_manifest(replace(data, divide=True))
+    assert not is_refused(replace(data, divide=True), "rl") and is_refused(replace(data, divide=True, seed=1), "rl")
+
+
+def test_data_of_somebodys_own_passes_and_a_folder_that_is_not_whole_does_not(tmp_path):
+    data = DataConfig(folder=str(tmp_path), seed=3)
+    assert not any(is_refused(data, split) for split in SPLITS)
+    (tmp_path / "manifest.json").write_text('{"splits": {}}')  # data/prepare.py was killed there
+    with pytest.raises(UserError, match="has not come to its end there; run it again"):
+        refuse_other_data(data, WORLD, "rl")
+
+
+def test_rl_and_evaluation_refuse_where_they_read_a_split_and_sft_before_it_loads_anything(data, monkeypatch):
+    for name in ("rl", "test"):
+        write_jsonl(Path(data.folder, f"{name}_queries.jsonl"), [Query("1", "travel", "Search", "en", "Where to?")])
+    Path(data.folder, "sft.jsonl").touch()
+    same, other = (Domain(EnvironmentConfig(), one) for one in (data, replace(data, seed=1)))
+    same.name = other.name = "travel"
+    for name in ("rl", "test"):
+        assert len(same.read_split(name)) == 1
+        with pytest.raises(UserError, match="data.seed 0 → 1"):
+            other.read_split(name)
+    import train_sft
+
+    monkeypatch.setattr(sys, "argv", ["train_sft.py", "--config", str(CONFIGS / "quickstart.yaml"), "--set", f"data.folder={data.folder}"])
+    with pytest.raises(UserError, match="data.sft_size 2600 → 12000"):
+        train_sft.main()
+
+
+def test_shipped_configs_that_share_a_folder_agree_on_what_they_prepare(tmp_path, monkeypatch):
+    """Also a table's rows and its cold start, in full and in its quick form."""
+    monkeypatch.chdir(ROOT)
+    configs = {str(path.relative_to(CONFIGS)): load_config(path) for path in CONFIGS.rglob("*.yaml") if is_run(path)}
+    for name in TABLES:
+        table = read_table(name)
+        for quick in (False, True):
+            runs = runs_of(name, table, [], [0], quick=quick)
+            configs |= {f"{name}/{run.row}/{quick}": run.loaded for run in runs} | {f"{name}/cold/{quick}": run.start for run in runs}
+    by_folder: dict[str, dict[str, Config]] = {}
+    for name, config in configs.items():
+        by_folder.setdefault(config.data.folder, {})[name] = config
+    assert len(by_folder) > 15 and len(by_folder["data/quickstart"]) > 50
+    for folder, sharing in by_folder.items():
+        place = tmp_path / folder
+        place.mkdir(parents=True)
+        first = next(iter(sharing.values()))
+        write_manifest(replace(first.data, folder=str(place)), first.environment)
+        for name, config in sharing.items():
+            for split in SPLITS:
+                assert not is_refused(replace(config.data, folder=str(place)), split, config.environment), (folder, list(sharing)[0], name, split)
+
+
+def is_run(path):
+    """Whether a stage reads splits by it: benchmarks bring their own items."""
+    return path.relative_to(CONFIGS).parts[0] not in ("benchmarks", "judges", "policies", "prompts", "rubrics", "environments", "launch", "tables")
+
+
+def test_hashes_are_of_the_splits_that_are_there(tmp_path):
+    assert split_hashes(str(tmp_path)) == {}
+    for name in FILES[1:]:
+        (tmp_path / f"{name}.jsonl").write_text(name)
+    assert split_hashes(str(tmp_path)) == {name: hash_files([tmp_path / f"{name}.jsonl"]) for name in FILES[1:]}
