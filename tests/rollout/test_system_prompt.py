@@ -13,7 +13,7 @@ from arenarl.rollout.engine import Attempt
 from arenarl.rollout.system_prompt import default_prompt, say_prompts, say_system_prompt, system_prompt
 from arenarl.system.errors import UserError
 from arenarl.system.repository import CONFIGS
-from arenarl.training.difficulty import settings_of
+from arenarl.training.difficulty import what_decides
 from arenarl.training.sft_data import tokenize_trajectories
 from arenarl.trajectory import assistant_text, told
 
@@ -130,9 +130,9 @@ def test_a_file_holds_the_text_and_what_is_generated_depends_on_it(tmp_path):
     path.write_text(f"{TOLD}\n", encoding="utf-8")
     config = load_config(QUICKSTART, [f"rollout.system_prompt={path}"])
     assert system_prompt(config) == TOLD
-    before = fingerprint(config, "nowhere"), settings_of(config, "nowhere")
+    before = fingerprint(config, "nowhere"), what_decides(config, "nowhere")
     path.write_text("Be brief.", encoding="utf-8")
-    after = fingerprint(config, "nowhere"), settings_of(config, "nowhere")
+    after = fingerprint(config, "nowhere"), what_decides(config, "nowhere")
     assert before[0] != after[0] and before[1] != after[1]
 
 
