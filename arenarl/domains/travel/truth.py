@@ -48,6 +48,7 @@ _NAME = re.compile(
     re.IGNORECASE,
 )
 _DISTANCE = re.compile(r"(?<![\d.])(\d{1,7}(?:\.\d{1,6})?)\s*(?:km|公里|千米)", re.IGNORECASE)
+_TOOLS_MODES = {"driving": ("driving", "驾车"), "walking": ("walking", "步行"), "transit": ("transit", "公交")}  # as results write them
 _EVENING = "18:00"
 
 
@@ -294,7 +295,7 @@ def _examine_direction(reading: _Reading) -> _Reading:
         truth.usefulness.append(is_new * (1.0 if is_full_route or is_locating else 0.3 if lines else 0.0))
     names = [poi.poi_id for line in reading.answer for poi in line.pois]
     truth.delivered = [float(stop in names) for stop in ids]
-    chosen = next(filter(None, (_mode_of(line.text) for line in reading.answer)), None)
+    chosen = _chosen_mode([line.text for line in reading.answer])
     truth.constraints = {"order": names[: len(ids)] == ids, "mode": chosen == wanted["mode"]}
     if wanted.get("max_minutes") is not None:
         truth.constraints["max_minutes"] = chosen is not None and covered[chosen] and routes[chosen].minutes <= wanted["max_minutes"]
@@ -359,10 +360,13 @@ def _poi_check(wanted: dict) -> Callable[[Poi], bool]:
     return lambda poi: poi.city == wanted["city"] and poi.category == wanted["category"]
 
 
-def _mode_of(text: str) -> str | None:
-    """How a line goes, by its first word that says so."""
-    found = {mode: match.start() for mode, words in MODES.items() if (match := re.search("|".join(words), text, re.IGNORECASE))}
-    return min(found, key=found.__getitem__, default=None)
+def _chosen_mode(lines: list[str]) -> str | None:
+    """How an answer goes: by the first line with a word of the tools for it, of two the first in MODES; else by the first word that means one."""
+    if said := [mode for line in lines for mode, words in _TOOLS_MODES.items() if any(word in line for word in words)]:
+        return said[0]
+    text = "\n".join(lines)
+    places = {mode: match.start() for mode, words in MODES.items() if (match := re.search("|".join(words), text, re.IGNORECASE))}
+    return min(places, key=places.__getitem__, default=None)
 
 
 def _tag_checks(poi: Poi | None, wanted: dict) -> dict[str, bool]:

@@ -502,10 +502,10 @@ def test_stops_must_come_in_order_and_by_the_mode_asked_for():
     ("text", "mode"),
     [
         ("Driving: 5 km", "driving"), ("Take the METRO", "transit"), ("On foot, not by car", "walking"), ("By car, then walk", "driving"),
-        ("坐地铁", "transit"), ("打车", "driving"), ("Card", None), ("", None),
+        ("坐地铁", "transit"), ("打车", "driving"), ("Card", None), ("", None), ("by car: walking 5 km", "walking"),
     ],
 )  # fmt: skip
-def test_a_mode_is_the_first_that_an_answer_names_in_whatever_words(text, mode):
+def test_a_mode_is_the_tools_word_for_it_or_the_first_that_means_one(text, mode):
     for wanted in ("driving", "walking", "transit"):
         constraints = {"city": "Wuhan", "stops": [poi.name_en for poi in STOPS], "mode": wanted}
         assert truth_of("Direction", constraints, answer(text)).constraints["mode"] is (wanted == mode)
