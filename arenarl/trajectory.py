@@ -293,11 +293,13 @@ def read_trajectories(path: Path) -> Iterator[dict[str, Any]]:
     """
     for number, record in _numbered(path):
         try:
-            messages, tools = _kept_messages(record), _kept_tools(record)
+            messages, tools, meta = _kept_messages(record), _kept_tools(record), record.get("meta") or {}
+            if not isinstance(meta, dict):
+                raise ValueError("meta must be an object")
         except ValueError as error:
             raise UserError(f"{path}, line {number} is no trajectory: {error}; data/README.md says what a record holds") from error
         is_answered = messages[-1]["role"] == "assistant" and parse_turn(messages[-1]).answer
-        meta = {"stop_reason": "answer" if is_answered else "no_answer"} | (record.get("meta") or {})
+        meta = {"stop_reason": "answer" if is_answered else "no_answer"} | meta
         yield record | {"messages": messages, "tools": tools, "meta": meta}
 
 
@@ -324,6 +326,9 @@ def _kept(message: dict[str, Any]) -> dict[str, Any]:
     content, calls = message.get("content"), message.get("tool_calls") or []
     if not isinstance(content, str | list | None):
         raise ValueError(f"the content of a message of role {message['role']} must be text")
+    actions = message.get("actions") or []
+    if not isinstance(actions, list) or not all(isinstance(one, dict) and one.keys() == {"name", "arguments"} for one in actions):
+        raise ValueError("actions must be a list of objects with name and arguments")
     if message["role"] != "assistant" or "actions" in message:
         return message | {"content": text_of(content)}
     if not isinstance(calls, list) or not all(isinstance(call, dict) and isinstance(call.get("function"), dict) for call in calls):

@@ -83,6 +83,7 @@ def prepare_alone(domain: Domain, config: Config, folder: Path, settings: dict) 
 
 def prepare(domain: Domain, config: Config, folder: Path, settings: dict) -> dict:
     """Write all splits; returns the manifest with counts and hashes, which is written last; one that claims the folder, first."""
+    refuse_changed(folder, settings)
     public = load_public(config, folder) if config.data.source else None
     write_json(folder / "manifest.json", {"splits": {}})
     splits = {}
@@ -135,6 +136,16 @@ def check_disjoint(folder: Path) -> None:
         if shared := sorted(one & other):
             raise UserError(f"{folder}: {names} share {len(shared)} queries, first: {shared[0]}")
     print(f"{len(test)} test, {len(rl)} RL and {len(sft)} SFT queries: no two splits share one")
+
+
+def refuse_changed(folder: Path, settings: dict) -> None:
+    """Raises UserError if somebody edited what these settings made: it would be lost."""
+    manifest = read_json(folder / "manifest.json") or {}
+    if all(manifest.get(key) == value for key, value in settings.items()):
+        for name, split in manifest["splits"].items():
+            path = folder / f"{name}.jsonl"
+            if path.is_file() and file_hash(path) != split["sha256"]:
+                raise UserError(f"{path} was changed since it was made; delete it, or name another data.folder")
 
 
 def read_manifest(folder: Path, settings: dict) -> dict | None:

@@ -23,6 +23,7 @@ from arenarl.trajectory import (
     prompt_messages,
     read_jsonl,
     read_queries,
+    read_trajectories,
     read_turns,
     tool_message,
     write_jsonl,
@@ -334,3 +335,12 @@ def test_a_broken_line_names_file_and_line(tmp_path):
 def test_a_missing_file_says_how_to_make_it(tmp_path):
     with pytest.raises(UserError, match=r"nowhere\.jsonl does not exist.*data/prepare\.py"):
         list(read_jsonl(tmp_path / "nowhere.jsonl"))
+
+
+@pytest.mark.parametrize("odd", [{"meta": "x"}, {"messages": [{"role": "assistant", "content": "x", "actions": "z"}]},
+                                 {"messages": [{"role": "assistant", "content": "x", "actions": [{"name": "a"}]}]}])  # fmt: skip
+def test_a_trajectory_with_malformed_meta_or_actions_is_one_line(tmp_path, odd):
+    path = tmp_path / "sft.jsonl"
+    path.write_text(json.dumps({"messages": [{"role": "assistant", "content": "x"}]} | odd))
+    with pytest.raises(UserError, match="line 1 is no trajectory: "):
+        list(read_trajectories(path))

@@ -18,6 +18,7 @@ from arenarl.domains.rubrics import domain_rubric
 from arenarl.rollout.environment import Environment
 from arenarl.system.errors import UserError
 from arenarl.system.imports import named
+from arenarl.system.progress import say
 from arenarl.trajectory import Query, Trajectory, read_queries, read_trajectories
 
 if TYPE_CHECKING:
@@ -126,13 +127,25 @@ class Domain:
         return queries
 
     def read_test_set(self) -> tuple[list[Query], dict[str, Trajectory]]:
-        """The test queries and their stored baselines by query id; none where the file is not there."""
+        """The test queries and their stored baselines by query id; none where the file is not there.
+
+        Raises:
+            UserError: a baseline is of no query, a second one of a query, or missing.
+        """
         queries, path = self.read_split("test"), Path(self.data.folder) / "test_baselines.jsonl"
         if not path.is_file():
             return queries, {}
-        baselines = {record.get("query_id"): Trajectory.from_record(record) for record in read_trajectories(path)}
+        baselines: dict[str, Trajectory] = {}
+        for number, record in enumerate(read_trajectories(path), start=1):
+            if not isinstance(query_id := record.get("query_id"), str):
+                raise UserError(f"{path}, record {number}: query_id must be a text, the id of a test query")
+            if query_id in baselines:
+                raise UserError(f"{path}, record {number}: query {query_id} has a baseline already; leave one out")
+            baselines[query_id] = Trajectory.from_record(record)
         if missing := [query.query_id for query in queries if query.query_id not in baselines]:
             raise UserError(f"{path} lacks {len(missing)} baselines, first {missing[0]}; prepare the data again")
+        if unanswered := sum(not baseline.valid for baseline in baselines.values()):
+            say(f"{path}: {unanswered} of {len(baselines)} end without an answer, and judges see none; put it in <answer> … </answer>")
         return queries, baselines
 
 

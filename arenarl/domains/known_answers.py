@@ -9,6 +9,7 @@ import re
 import string
 from typing import Any
 
+from arenarl.domains.stated_facts import stands_in
 from arenarl.system.errors import UserError
 from arenarl.trajectory import Query, read_turns
 
@@ -54,7 +55,7 @@ def normalize_answer(text: str) -> str:
 
 
 def entity_recall(query: Query, messages: list[dict[str, Any]]) -> float:
-    """Share of the query's entities that tool results name; 0 without any."""
+    """Share of the query's entities that tool results name; 0 without any. East Kelmar names Kelmar too: the names of others are not known here."""
     shown = "\n".join(observation for turn in read_turns(messages) for observation in turn.observations).lower()
     names = query.constraints.get("entities", ())
-    return sum(name.lower() in shown for name in names) / len(names) if names else 0.0
+    return sum(stands_in(name.lower(), shown) for name in names) / len(names) if names else 0.0

@@ -34,6 +34,9 @@ ENDS = (".jsonl", ".parquet")
 SPLITS = {"sft": ("sft",), "test": ("test",), "rl": ("train", "rl")}  # a file's split: the first of which a word is in its name or folder
 
 
+_SPLIT_WORDS = ", ".join(word for words in SPLITS.values() for word in words)
+
+
 @dataclass
 class PublicData:
     """The splits by file name, where they come from, and what a reader of them should know."""
@@ -45,12 +48,13 @@ class PublicData:
 
 @dataclass(frozen=True)
 class Source:
-    """The JSONL and Parquet files of a data set, on this disk; `revision` is the hub's commit."""
+    """The JSONL and Parquet files of a data set, on this disk; `revision` is the hub's commit, `unread` is what is of no split."""
 
     name: str
     folder: Path
     files: list[Path]
     revision: str | None = None
+    unread: tuple[Path, ...] = ()
 
     @property
     def label(self) -> str:
@@ -86,7 +90,9 @@ def read_public_data(config: DataConfig, domain: str, tools: Sequence[Schema]) -
     for split, name in (("rl", "rl_queries"), ("sft", "sft")):
         if records[split] and not splits[name]:
             raise UserError(f"data.source: all {split} queries ({len(records[split])}) stand in another split already; name files with others")
-    notes = [*divided, *_describe_records(records, splits), *_describe_trajectories(splits, {tool["function"]["name"] for tool in tools})]
+    unread = [str(path.relative_to(source.folder)) for source in found for path in source.unread]
+    left_out = [f"not read, as no word of their names is {_SPLIT_WORDS}: {', '.join(unread)}"] if unread else []
+    notes = [*divided, *left_out, *_describe_records(records, splits), *_describe_trajectories(splits, {tool["function"]["name"] for tool in tools})]
     return PublicData(splits, [source.to_record() for source in found], notes)
 
 
@@ -108,7 +114,7 @@ def find_source(name: str, is_divided: bool = False) -> Source:
     if not files:
         kind = "a .jsonl or .parquet file" if is_divided else "train.jsonl, test.jsonl or the like"
         raise UserError(f"data.source: {name} has no {kind}; name the folder that holds them")
-    return Source(name, folder, files, revision)
+    return Source(name, folder, files, revision, tuple(path for path in sorted(candidates) if path not in files))
 
 
 def local_path(name: str) -> Path | None:

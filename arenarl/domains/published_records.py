@@ -6,7 +6,6 @@ the file, the line and what to do.
 """
 
 import json
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from arenarl.trajectory import (
     Trajectory,
     answer_text,
     harmless,
+    language_of,
     native_calls,
     parse_json,
     parse_turn,
@@ -140,8 +140,7 @@ def read_query(record: Record, domain: str) -> Query:
     if not text:
         fields = ", ".join(record.fields) or "none"
         raise UserError(f"{record.where}: no query; its fields are {fields}, and one of {', '.join(QUERY_FIELDS + MESSAGE_FIELDS)} must hold it")
-    language = "zh" if re.search(r"[\u4e00-\u9fff]", text) else "en"
-    return Query(record.record_id, domain, record.subtask, language, text)
+    return Query(record.record_id, domain, record.subtask, language_of(text), text)
 
 
 def read_trajectory(record: Record, query: Query, names: Sequence[str]) -> Trajectory:

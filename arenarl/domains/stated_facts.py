@@ -46,6 +46,8 @@ _DATES = (
 )
 _TWELVE_HOURS = re.compile(r"(?<![\d:.])(\d{1,2})(?::(\d\d))?\s?([ap])\.?m\b\.?", re.IGNORECASE)
 _CHINESE_CLOCK = re.compile(r"(下午|晚上|傍晚)?(?<![\d.])(\d{1,2})点(?:(\d{1,2})分|(半))?")
+_LETTER = r"[^\W\d_\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]"  # of a script that sets words apart
+_WORD_GOES_ON = re.compile(rf"(?<={_LETTER})(?={_LETTER})|(?<=\d)(?=[.,]?\d)|(?<=\d[.,])(?=\d)")  # at a place within a word or a number
 _THOUSANDS = re.compile(r"(?<![\d,])\d{1,3}(?:,\d{3}){1,4}(?![\d,])(?:\.\d{1,9})?")
 _APPROXIMATE = re.compile(r"(?:about|around|approximately|approx\.|roughly|nearly|almost|over|more than|[~≈约近])\s?$", re.IGNORECASE)
 
@@ -90,6 +92,22 @@ def numbers_of(text: str) -> set[float]:
     [1.0, 5.0, 290.5, 1290.5, 2026.0]
     """
     return {float(number.replace(",", "")) for number in re.findall(r"\d{1,15}(?:\.\d{1,9})?", text) + _THOUSANDS.findall(text)}
+
+
+def place_of(words: str, text: str) -> int:
+    """Where a text first has these words as a whole, not as part of a longer word or number; -1: nowhere.
+
+    >>> place_of("54,000", "954,000 or 54,000,000"), place_of("54,000", "54,000."), place_of("Ann", "Joanne, Ann"), place_of("西湖", "在西湖边")
+    (-1, 0, 8, 1)
+    """
+    place = text.find(words)
+    while place >= 0 and (_WORD_GOES_ON.match(text, place) or _WORD_GOES_ON.match(text, place + len(words))):
+        place = text.find(words, place + 1)
+    return place
+
+
+def stands_in(words: str, text: str) -> bool:
+    return place_of(words, text) >= 0
 
 
 def minutes_of(clock: str) -> int:

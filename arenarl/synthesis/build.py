@@ -80,7 +80,8 @@ class Build:
         seeds = read(Path(self.build.seeds)) + (read(Path(self.build.test_seeds), origin=TEST_SEED) if self.build.test_seeds else [])
         if foreign := [seed for seed in seeds if seed.cell.language not in self.languages]:
             wanted = f"build.languages is {', '.join(self.languages)}"
-            raise UserError(f"{self.build.seeds}: a seed is in {foreign[0].cell.language}, and {wanted}; add the language: {foreign[0].text[:60]}")
+            path = self.build.test_seeds if foreign[0].origin == TEST_SEED else self.build.seeds
+            raise UserError(f"{path}: a seed is in {foreign[0].cell.language}, and {wanted}; add the language: {foreign[0].text[:60]}")
         return seeds
 
 
@@ -92,7 +93,8 @@ def refuse(config: Config) -> None:
         raise UserError("build.teacher names no model; set build.teacher.name=llm, with model and base_url, such as configs/policies/gpt_4o.yaml")
     if any(generator.name == "embedded" for generator in build.generators):
         raise UserError("build.generators: each needs name: llm, with model and base_url")
-    if build.attempts > 1 and config.judge.train.name == "embedded":
-        raise UserError(f"build.attempts={build.attempts}: judge.train chooses among them, and is no LLM; name one, or set build.attempts=1")
+    for key, attempts in {"build.attempts": build.attempts, "data.baseline_attempts": config.data.baseline_attempts}.items():
+        if attempts > 1 and config.judge.train.name == "embedded":
+            raise UserError(f"{key}={attempts}: judge.train chooses among them, and is no LLM; name one, or set {key}=1")
     if not (folder / BUILT).is_file() and any(folder.glob("*_queries.jsonl")):
         raise UserError(f"data.folder={folder} holds data that was not built here; name another folder")

@@ -103,8 +103,13 @@ def inspect(
 
 def _rewrite(case: Inspected, temperature: float, seed: int) -> Rewrite:
     found = case.rounds[-1]
-    kept = kept_turns(case.trajectory, min(problem.turn for problem in found))
+    kept = kept_turns(case.trajectory, first_faulty_turn(found))
     return Rewrite(case.query, temperature, seed, kept=kept, problems=tuple(problem.text for problem in found))
+
+
+def first_faulty_turn(found: Sequence[Problem]) -> int:
+    """Counted from 1; 0 where no problem names one."""
+    return min((problem.turn for problem in found if problem.turn), default=0)
 
 
 def inspection_rows(cases: Sequence[Inspected]) -> list[dict[str, Any]]:

@@ -1,14 +1,13 @@
-"""Which texts are nearly the same, by the words and pairs of words that they share: MinHash finds candidates, an exact count decides.
+"""Which texts are nearly the same, by the words and pairs of words that they share: all are counted, none is missed.
 
 Each Chinese character counts as a word.
 """
 
 import re
-
-from datasketch import MinHash, MinHashLSH
+from collections import Counter, defaultdict
+from itertools import chain
 
 _WORD = re.compile(r"[\u3400-\u9fff]|[^\W_\u3400-\u9fff]+")
-_HASHES = 128
 
 
 class NearDuplicates:
@@ -22,34 +21,25 @@ class NearDuplicates:
 
     def __init__(self, threshold: float):
         self.threshold = threshold
-        self._shingles: dict[str, frozenset[str]] = {}
-        self._index = MinHashLSH(threshold=min(max(threshold - 0.1, 0.05), 0.95), num_perm=_HASHES)  # lower: it only finds candidates
+        self._sizes: dict[str, int] = {}  # by text, of its shingles
+        self._having: defaultdict[str, list[str]] = defaultdict(list)  # by shingle, the texts
 
     def add(self, text: str) -> None:
-        if text not in self._shingles:
-            self._shingles[text] = shingles(text)
-            self._index.insert(text, _min_hash(self._shingles[text]))
+        if text not in self._sizes:
+            parts = shingles(text)
+            self._sizes[text] = len(parts)
+            for part in parts:
+                self._having[part].append(text)
 
     def nearest(self, text: str) -> tuple[str, float] | None:
         """The most similar text at or above the threshold, and the share that both have in common (Jaccard)."""
         wanted = shingles(text)
-        found = [(similarity(wanted, self._shingles[other]), other) for other in self._index.query(_min_hash(wanted))]
-        share, nearest = max(found, default=(0.0, ""))
+        shared = Counter(chain.from_iterable(self._having.get(part, ()) for part in wanted))
+        share, nearest = max(((count / (len(wanted) + self._sizes[other] - count), other) for other, count in shared.items()), default=(0.0, ""))
         return (nearest, round(share, 2)) if share >= self.threshold else None
 
 
 def shingles(text: str) -> frozenset[str]:
-    """Its words and pairs of neighbouring words, in lower case."""
-    words = _WORD.findall(text.lower())
+    """Its words and pairs of neighbouring words, in lower case; of a text without words its signs."""
+    words = _WORD.findall(text.lower()) or [text.strip()]
     return frozenset(words) | {f"{first} {second}" for first, second in zip(words, words[1:], strict=False)}
-
-
-def similarity(one: frozenset[str], other: frozenset[str]) -> float:
-    """The Jaccard index; of two texts without words 1."""
-    return len(one & other) / len(one | other) if one or other else 1.0
-
-
-def _min_hash(parts: frozenset[str]) -> MinHash:
-    made = MinHash(num_perm=_HASHES)
-    made.update_batch([part.encode() for part in parts])
-    return made

@@ -62,8 +62,8 @@ class QueryDrawer:
         self._numbers: dict[Cell, count] = {}
 
     def draw(self, seeds: Sequence[Candidate], quotas: Counter[Cell]) -> list[Drawn]:
-        """The queries made of the seeds, and what generators write of them."""
-        return asyncio.run(self._draw(seeds, Counter(quotas)))
+        """The queries made of the seeds, and what generators write of them. Test seeds come first: what resembles them is not trained on."""
+        return asyncio.run(self._draw(sorted(seeds, key=lambda seed: seed.origin != TEST_SEED), Counter(quotas)))
 
     async def _draw(self, seeds: Sequence[Candidate], missing: Counter[Cell]) -> list[Drawn]:
         with Bar("queries", missing.total()) as bar:

@@ -19,6 +19,6 @@ def lines_of(path: Path, encoding: str = "utf-8") -> Iterator[str]:
         raise UserError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
 
-def text_of_file(path: Path) -> str:
+def text_of_file(path: Path, encoding: str = "utf-8") -> str:
     """The whole of it. Raises as `lines_of`."""
-    return "".join(lines_of(path))
+    return "".join(lines_of(path, encoding))

@@ -190,3 +190,19 @@ def test_the_first_run_of_docs_runs_as_it_stands(tmp_path):
     assert [point["step"] for point in curve] == [0, 1, 2] and all(point["eval/sampled/score"] is not None for point in curve)
     run("-m", "arenarl.report", "mine")
     assert (tmp_path / "results" / "mine" / "report.html").is_file()
+
+
+def test_own_baselines_are_each_of_one_query_and_one_without_an_answer_is_counted(config, tmp_path, capsys):
+    def baselines(*records):
+        write_jsonl(tmp_path / "data" / "test_baselines.jsonl", [{"messages": [{"role": "assistant", "content": text}]} | of for text, of in records])
+        return domain_of(config).read_test_set()[1]
+
+    whole = [("<answer>a coat</answer>", {"query_id": str(number)}) for number in range(4)]
+    assert all(one.answer == "a coat" for one in baselines(*whole).values()) and "without an answer" not in capsys.readouterr().out
+    baselines(("a coat", {"query_id": "0"}), *whole[1:])
+    assert "1 of 4 end without an answer, and judges see none; put it in <answer> … </answer>" in capsys.readouterr().out
+    for odd in ({}, {"query_id": 4}, {"query_id": ["4"]}):
+        with pytest.raises(UserError, match="record 5: query_id must be a text"):
+            baselines(*whole, ("x", odd))
+    with pytest.raises(UserError, match="record 5: query 0 has a baseline already; leave one out"):
+        baselines(*whole, whole[0])

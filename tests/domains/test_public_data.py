@@ -444,3 +444,13 @@ def test_a_call_nested_beyond_any_use_is_kept_as_text_or_its_record_refused(publ
     (record,) = load(published).splits["sft"]
     (turn,) = read_turns(record["messages"])
     assert turn.tool_calls[0].arguments == (json.loads(arguments) if depth < 64 else arguments)
+
+
+def test_files_of_no_split_are_named(published):
+    write(published / "validation.jsonl", [{"query": "v"}])
+    assert "not read, as no word of their names is sft, test, train, rl: validation.jsonl" in load(published).notes
+
+
+def test_a_word_of_chinese_makes_no_query_chinese(published):
+    write(published / "train.jsonl", [{"query": "Please say what the name 西安 means in the stories that are told there."}, {"query": "西安在哪里"}])
+    assert [query.language for query in load(published).splits["rl_queries"]] == ["en", "zh"]

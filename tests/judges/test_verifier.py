@@ -51,6 +51,7 @@ def test_another_answer_is_not(answer):
 def test_entities_count_as_found_where_tool_results_name_them():
     assert entity_recall(CLOSED, trajectory("x", ["Kelmar: a town", "ANN LEE founded it"]).messages) == 1.0
     assert entity_recall(CLOSED, trajectory("Ann Lee of Kelmar", ["Kelmar: a town"]).messages) == 0.5
+    assert entity_recall(CLOSED, trajectory("x", ["Kelmarton, Joann Lee"]).messages) == 0.0
     assert entity_recall(Query("q", "research", "", "en", "x", {"answer": "y"}), trajectory("y", ["Kelmar"]).messages) == 0.0
 
 

@@ -129,12 +129,16 @@ def test_what_the_script_wrote_is_what_the_other_scripts_read(prepared):
         training_queries_of(config)
 
 
-def test_a_second_run_leaves_everything_alone_and_a_changed_setting_or_file_makes_it_anew(prepare, tmp_path):
+def test_a_second_run_leaves_everything_alone_and_a_changed_setting_or_missing_file_makes_it_anew(prepare, tmp_path):
     folder = tmp_path / "data"
     assert "up to date" not in prepare(folder)
     before = bytes_of(folder)
     assert "up to date" in prepare(folder) and bytes_of(folder) == before
-    (folder / "rl_queries.jsonl").write_text("", encoding="utf-8")
+    (folder / "rl_queries.jsonl").write_text("mine", encoding="utf-8")
+    with pytest.raises(UserError, match="rl_queries.jsonl was changed since it was made; delete it, or name another data.folder"):
+        prepare(folder)
+    assert (folder / "rl_queries.jsonl").read_text() == "mine"
+    (folder / "rl_queries.jsonl").unlink()
     assert "up to date" not in prepare(folder) and bytes_of(folder) == before
     (folder / "sft.jsonl").unlink()
     assert "up to date" not in prepare(folder) and bytes_of(folder) == before

@@ -1,29 +1,42 @@
-"""Near duplicates: MinHash may only find candidates, the count decides."""
+"""Near duplicates: what is found is what a comparison with every text finds."""
+
+import random
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arenarl.synthesis.near_duplicates import NearDuplicates, shingles, similarity
+from arenarl.synthesis.near_duplicates import NearDuplicates, shingles
 
 WORDS = st.lists(st.sampled_from("find a quiet park cafe near lotus square in beijing today 公 园".split()), min_size=1, max_size=12).map(" ".join)
 
 
-@given(st.lists(WORDS, max_size=20), WORDS, st.sampled_from([0.3, 0.5, 0.8, 1.0]))
-def test_what_is_found_is_as_similar_as_it_says(texts, text, threshold):
+def similarity(one, other):
+    return len(shingles(one) & shingles(other)) / len(shingles(one) | shingles(other))
+
+
+@given(st.lists(WORDS | st.sampled_from(["", "?", "!"]), max_size=20), WORDS, st.sampled_from([0.05, 0.3, 0.5, 0.8, 1.0]))
+def test_the_most_similar_text_is_found_and_none_below_the_threshold(texts, text, threshold):
     taken = NearDuplicates(threshold)
     for one in texts:
         taken.add(one)
-    found = taken.nearest(text)
-    if found:
-        assert found[0] in texts and found[1] >= round(threshold, 2) and found[1] == round(similarity(shingles(found[0]), shingles(text)), 2)
-    if text in texts:
-        assert found and found[1] == 1
+    share, nearest = max(((similarity(one, text), one) for one in texts), default=(0.0, ""))
+    assert taken.nearest(text) == ((nearest, round(share, 2)) if share >= threshold else None)
 
 
-@given(WORDS, WORDS)
-def test_likeness_goes_both_ways(one, other):
-    share = similarity(shingles(one), shingles(other))
-    assert share == similarity(shingles(other), shingles(one)) and 0 <= share <= 1
+def test_no_pair_just_above_the_threshold_is_missed():
+    """Of long texts with some words changed, MinHash at a lower threshold missed one in ten."""
+    rng = random.Random(0)
+    for threshold in (0.6, 0.7, 0.8):
+        near = 0
+        for _ in range(300):
+            words = [f"w{rng.randrange(5000)}" for _ in range(rng.randint(8, 40))]
+            changed = [f"w{rng.randrange(5000)}" if rng.random() < 0.1 else word for word in words]
+            taken = NearDuplicates(threshold)
+            taken.add(" ".join(words))
+            is_near = threshold <= similarity(" ".join(words), " ".join(changed))
+            near += is_near
+            assert is_near == (taken.nearest(" ".join(changed)) is not None)
+        assert near > 50
 
 
 def test_a_changed_word_or_courtesy_is_found_and_another_query_is_not():

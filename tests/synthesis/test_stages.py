@@ -17,7 +17,8 @@ from arenarl.domains.domain import make_domain
 from arenarl.domains.travel.queries import SUBTASKS
 from arenarl.llm.client import RunStopped
 from arenarl.llm.reply_store import ReplyStore
-from arenarl.synthesis.inspection import Inspected
+from arenarl.synthesis.inspection import Inspected, first_faulty_turn
+from arenarl.synthesis.rules import Problem
 from arenarl.synthesis.stages import SPLIT_FILES, STAGES, run
 from arenarl.system.errors import UserError
 from arenarl.system.repository import ROOT
@@ -145,6 +146,11 @@ def test_inspection_without_mistakes_passes_all_as_they_are(tmp_path):
     assert cases and not faults
 
 
+def test_a_problem_of_no_turn_in_particular_hides_no_faulty_turn():
+    for turns, first in (([2, 0], 2), ([0, 3, 2], 2), ([0, 0], 0), ([1], 1)):
+        assert first_faulty_turn([Problem("content", turn, "wrong") for turn in turns]) == first
+
+
 @pytest.mark.slow(seconds=5)
 def test_what_was_rewritten_keeps_the_turns_before_the_fault(tmp_path):
     with served_build(tmp_path, mistakes=0.5, inspector_error=0.0) as (_, _, config):
@@ -180,12 +186,15 @@ def test_the_frozen_test_set_is_not_replaced(tmp_path):
         ("build.seeds=nowhere.jsonl", "nowhere.jsonl cannot be read"),
         ("build.teacher={name: embedded}", "build.teacher names no model"),
         ("judge.train={name: embedded}", "build.attempts=2: judge.train chooses among them"),
+        (["judge.train={name: embedded}", "build.attempts=1"], "data.baseline_attempts=3: judge.train chooses among them"),
         ("build.languages=[zh]", "a seed is in en, and build.languages is zh"),
+        (["build.languages=[zh]", f"build.seeds={ROOT}/data/seeds/travel_zh.jsonl", f"build.test_seeds={ROOT}/data/seeds/travel_en.jsonl"],
+         "travel_en.jsonl: a seed is in en"),
         ("build.subtasks=[Search]", "line 1: the subtask Direction is none of Search"),
     ],
 )
 def test_what_cannot_work_is_one_line_before_any_call(tmp_path, override, said):
-    with served_build(tmp_path, override) as (_, _, config):
+    with served_build(tmp_path, *([override] if isinstance(override, str) else override)) as (_, _, config):
         with pytest.raises(UserError) as refused:
             run(config, list(STAGES))
         assert said in str(refused.value) and "\n" not in str(refused.value)

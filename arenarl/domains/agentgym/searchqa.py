@@ -17,7 +17,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from arenarl.domains.agentgym.items import official_items
 from arenarl.domains.domain import Domain, Truth
-from arenarl.domains.known_answers import is_correct, normalize_answer
+from arenarl.domains.known_answers import has_answer, is_correct, normalize_answer
 from arenarl.rollout.environment import Environment, observe
 from arenarl.system.errors import UserError
 from arenarl.system.validation import first_problem
@@ -76,14 +76,14 @@ class SearchQADomain(Domain):
     sources = (HERE / "searchqa.py", HERE / "items.py", HERE.parent / "known_answers.py")
 
     def has_truth(self, query: Query) -> bool:
-        return "answer" in query.constraints
+        return has_answer(query)
 
     def examine(self, query: Query, messages: list[dict[str, Any]]) -> SearchTruth:
         turns = read_turns(messages)
         calls = [pair for turn in turns for pair in zip(turn.tool_calls, turn.observations, strict=False)]
         useful = {(call.name, str(call.arguments)) for call, observation in calls if not observation.startswith("Error")}
         shown = [f" {normalize_answer(observation)} " for _, observation in calls]
-        answers = [one for one in map(normalize_answer, (query.constraints["answer"], *query.constraints["answer_aliases"])) if one]
+        answers = [one for one in map(normalize_answer, (query.constraints["answer"], *query.constraints.get("answer_aliases", ()))) if one]
         return SearchTruth(
             correct=bool(turns) and is_correct(query.constraints, turns[-1].answer or ""),
             found=any(f" {answer} " in text for answer in answers for text in shown),

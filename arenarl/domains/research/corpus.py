@@ -11,17 +11,41 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field, ValidationError
 
 from arenarl.domains.research.encyclopedia import invent
 from arenarl.domains.research.entities import Entity, Fact
 from arenarl.domains.research.page_index import PageIndex
 from arenarl.domains.research.pages import Page
+from arenarl.domains.stated_facts import stands_in
 from arenarl.system.errors import UserError
+from arenarl.system.validation import first_problem
 from arenarl.trajectory import read_jsonl
 
 LINK = "link"  # the attribute of a relation of which only the sentence is known
+_Text = Annotated[str, Field(min_length=1)]
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[^\sa-z])|\n+")
+
+
+class _FactRecord(BaseModel):
+    attribute: _Text
+    value: _Text | int | float
+    sentence: _Text
+    target: str | None = None
+
+
+class _Record(BaseModel):
+    """A line of a JSONL corpus; what else it has is nobody's business here."""
+
+    url: _Text
+    title: _Text
+    text: str
+    kind: str | None = None
+    aliases: list[_Text] | None = None
+    links: list[str] | None = None
+    facts: list[_FactRecord] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,22 +126,32 @@ def read_corpus(path: str | Path) -> Corpus:
     """A corpus of your own: a JSON line a page, as this module's docstring says.
 
     Raises:
-        UserError: a line lacks a key, two pages share a url, or a fact's sentence is not in its page.
+        UserError: a line is no page, two pages share a url, or a fact's sentence is not in its page.
     """
-    records = list(read_jsonl(Path(path)))
-    for number, record in enumerate(records, start=1):
-        if missing := [key for key in ("url", "title", "text") if not isinstance(record.get(key), str)]:
-            raise UserError(f"{path}, line {number}: {missing[0]} is missing; a page needs url, title and text")
+    records = read_pages(Path(path))
     titles = {record["url"]: record["title"] for record in records}
     if len(titles) < len(records):
         raise UserError(f"{path}: two pages have the same url; each must be unique")
     entities = {}
     for number, record in enumerate(records, start=1):
         facts = tuple(_known_facts(record, titles)) + tuple(_links(record, titles))
-        if wrong := [fact for fact in facts if fact.sentence not in record["text"] or fact.value not in fact.sentence]:
+        if wrong := [fact for fact in facts if fact.sentence not in record["text"] or not stands_in(fact.value, fact.sentence)]:
             raise UserError(f"{path}, line {number}: the page does not say {wrong[0].sentence!r} with {wrong[0].value!r} in it")
         entities[record["url"]] = Entity(record["url"], record["title"], record.get("kind", "subject"), facts, tuple(record.get("aliases", ())))
     return Corpus([Page(record["url"], record["title"], record["text"]) for record in records], entities)
+
+
+def read_pages(path: Path) -> list[dict[str, Any]]:
+    """The pages of a JSONL file without their nulls. Raises UserError if there is none, or a line is no page."""
+    if not path.is_file():
+        raise UserError(f"{path} is no file; name one of pages, JSONL with url, title and text")
+    records = list(read_jsonl(path))
+    for number, record in enumerate(records, start=1):
+        try:
+            _Record.model_validate(record)
+        except ValidationError as error:
+            raise UserError(f"{path}, line {number} is no page: {first_problem(error)}; a page needs url, title and text") from error
+    return [{key: value for key, value in record.items() if value is not None} for record in records]
 
 
 def _known_facts(record: dict[str, Any], titles: dict[str, str]) -> list[Fact]:
@@ -132,7 +166,7 @@ def _links(record: dict[str, Any], titles: dict[str, str]) -> list[Fact]:
     facts = []
     for url in dict.fromkeys(record.get("links", [])):
         title = titles.get(url)
-        sentence = next((sentence for sentence in sentences if title and title in sentence), None)
+        sentence = next((sentence for sentence in sentences if title and stands_in(title, sentence)), None)
         if sentence and url not in known:
             facts.append(Fact(record["url"], LINK, title, sentence, url))
     return facts

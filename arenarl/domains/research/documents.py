@@ -19,9 +19,10 @@ from arenarl.domains.research.pages import Page
 from arenarl.system.atomic_files import appearing
 from arenarl.system.errors import UserError
 from arenarl.system.progress import say
+from arenarl.system.text_files import lines_of, text_of_file
 from arenarl.trajectory import MAX_RECORD_NESTING, parse_json
 
-FORMAT = 1  # of an index; to be raised when what is indexed changes
+FORMAT = 2  # of an index; to be raised when what is indexed changes
 
 
 def open_folder(folder: Path, chunk_tokens: int, indexes: Path) -> tuple[PageIndex, str]:
@@ -75,12 +76,12 @@ def read_documents(folder: Path) -> Iterator[Page]:
 
 
 def _read_text(path: Path, name: str) -> Iterator[Page]:
-    yield Page(name, path.stem, path.read_text(encoding="utf-8", errors="replace"))
+    yield Page(name, path.stem, text_of_file(path, "utf-8-sig"))
 
 
 def _read_markdown(path: Path, name: str) -> Iterator[Page]:
     """Its title is the first heading."""
-    text = path.read_text(encoding="utf-8", errors="replace")
+    text = text_of_file(path, "utf-8-sig")
     headings = (line.lstrip("#").strip() for line in text.splitlines() if line.startswith("#"))
     yield Page(name, next(filter(None, headings), path.stem), text)
 
@@ -92,16 +93,15 @@ def _read_html(path: Path, name: str) -> Iterator[Page]:
 
 
 def _read_jsonl(path: Path, name: str) -> Iterator[Page]:
-    with path.open(encoding="utf-8", errors="replace") as file:
-        for number, line in enumerate(filter(str.strip, file), start=1):
-            try:
-                record = parse_json(line, MAX_RECORD_NESTING)
-                text = str(record.get("text") or record["contents"])
-            except (ValueError, AttributeError, KeyError) as error:
-                raise UserError(f"{path}, record {number}: must be a JSON object with a text; {error!r}") from error
-            head, _, rest = text.partition("\n")
-            title, text = (record["title"], text) if record.get("title") else (head.strip(' "')[:120], rest.strip() or text)
-            yield Page(str(record.get("url") or f"{name}#{number}"), str(title), text)
+    for number, line in enumerate(filter(str.strip, lines_of(path, "utf-8-sig")), start=1):
+        try:
+            record = parse_json(line, MAX_RECORD_NESTING)
+            text = str(record.get("text") or record["contents"])
+        except (ValueError, AttributeError, KeyError) as error:
+            raise UserError(f"{path}, record {number}: must be a JSON object with a text; {error!r}") from error
+        head, _, rest = text.partition("\n")
+        title, text = (record["title"], text) if record.get("title") else (head.strip(' "')[:120], rest.strip() or text)
+        yield Page(str(record.get("url") or f"{name}#{number}"), str(title), text)
 
 
 READERS: dict[str, Callable[[Path, str], Iterator[Page]]] = {  # by how a file's name ends

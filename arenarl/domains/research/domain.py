@@ -34,7 +34,15 @@ class ResearchDomain(Domain):
         return open_corpus(self.data.research, self.environment)
 
     def has_truth(self, query: Query) -> bool:
-        return {"entities", "answer" if has_answer(query) else "facts"} <= query.constraints.keys()
+        """By the answer, or by facts of this corpus."""
+        wanted = query.constraints
+        if not (isinstance(names := wanted.get("entities"), list) and all(isinstance(name, str) for name in names)):
+            return False
+        return has_answer(query) or (isinstance(facts := wanted.get("facts"), list) and bool(facts) and all(map(self._is_known, facts)))
+
+    def _is_known(self, fact: Any) -> bool:
+        is_fact = isinstance(fact, dict) and all(isinstance(fact.get(key), str) for key in ("url", "value", "sentence"))
+        return is_fact and fact["url"] in self.corpus.entities
 
     def examine(self, query: Query, messages: list[dict[str, Any]]) -> ResearchTruth:
         return examine(self.corpus, query, messages)

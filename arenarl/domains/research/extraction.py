@@ -17,12 +17,14 @@ from pydantic import Field
 
 from arenarl.config.load import load_config
 from arenarl.config.schema import LLMConfig
+from arenarl.domains.research.corpus import read_pages
 from arenarl.domains.research.rephrasing import synthesis_messages
+from arenarl.domains.stated_facts import stands_in
 from arenarl.llm.client import LLMClient, open_client
 from arenarl.llm.json_reply import JSONReply
 from arenarl.llm.prompts import prompt_texts
 from arenarl.system.errors import UserError, guarded
-from arenarl.trajectory import read_jsonl, write_jsonl
+from arenarl.trajectory import write_jsonl
 
 Short = Annotated[str, Field(min_length=1, max_length=80)]
 
@@ -54,7 +56,7 @@ async def add_facts(client: LLMClient, llm: LLMConfig, pages: Sequence[dict[str,
 
 def _said(page: dict[str, Any], facts: list[ReadFact], urls: dict[str, str]):
     for fact in facts:
-        if fact.sentence in page["text"] and fact.value in fact.sentence:
+        if fact.sentence in page["text"] and stands_in(fact.value, fact.sentence):
             target = urls.get(fact.value)
             yield fact.model_dump() | ({"target": target} if target and target != page["url"] else {})
 
@@ -71,7 +73,7 @@ def main() -> None:
     client = open_client([llm], config.judge, f"{config.run_name}/data")
     if client is None:
         raise UserError(f"{arguments.judge} is no LLM: facts have to be read by one")
-    pages = asyncio.run(add_facts(client, llm, list(read_jsonl(Path(arguments.pages)))))
+    pages = asyncio.run(add_facts(client, llm, read_pages(Path(arguments.pages))))
     write_jsonl(Path(arguments.out), pages)
     known = sum(len(page.get("facts", [])) for page in pages)
     print(f"{known} facts of {len(pages)} pages written to {arguments.out}")

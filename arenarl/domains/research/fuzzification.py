@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass
 
 from arenarl.domains.research.entities import Entity, Fact
+from arenarl.domains.stated_facts import place_of
 
 SUBJECT, OBJECT = "<subject>", "<object>"  # stand in a pattern for the two entities of a fact
 _MONTH = r"(?:January|February|March|April|May|June|July|August|September|October|November|December)"
@@ -108,11 +109,13 @@ def pattern_of(fact: Fact, entity: Entity) -> str:
 
 
 def fuzzify(fact: Fact, entity: Entity, rng: random.Random) -> Clue:
-    """f_static after f_entity, on a fact that is no relation."""
+    """f_static after f_entity, on a fact that is no relation. A value that is no bare number is demanded as it is, so the words leave it alone."""
     pattern = pattern_of(fact, entity)
+    if (place := place_of(fact.value, pattern)) < 0:  # hidden with a name
+        return Clue(fact.attribute, pattern, value=fact.value)
+    before, after = pattern[:place], pattern[place + len(fact.value) :]
     if fact.number is None:
-        return Clue(fact.attribute, fuzzy_static(pattern, rng)[0], value=fact.value)
-    before, _, after = pattern.partition(fact.value)
+        return Clue(fact.attribute, fuzzy_static(before, rng)[0] + fact.value + fuzzy_static(after, rng)[0], value=fact.value)
     is_year = 1000 <= fact.number <= 2099 and "," not in fact.value
     said, low, high = fuzzy_year(fact.number, rng) if is_year else fuzzy_number(fact.number)
     return Clue(fact.attribute, fuzzy_static(before, rng)[0] + said + fuzzy_static(after, rng)[0], low=low, high=high)

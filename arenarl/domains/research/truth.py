@@ -2,7 +2,8 @@
 
 The embedded judge scores from this and adds noise; evaluation reports it as it is. An open-ended query says which facts a good report covers,
 a closed one has its answer and the entities that lead to it. Text is compared as it stands: a claim is borne out if a tool result holds its
-sentence, or one with the same entity and value.
+sentence, or one with the same entity and value; a name or value counts within a longer one too, and what that does to the figures stands in
+docs/metrics.md.
 """
 
 from collections.abc import Iterable

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from arenarl.domains.stated_facts import DASH, SERVICE_NUMBER, TOTAL, minutes_of, read_facts, starts_with_visit
 from arenarl.domains.travel.constraints import FORMS, CompareConstraints, DayConstraints, DirectionConstraints, SearchConstraints
-from arenarl.domains.travel.names import CATEGORIES, PREFIXES
+from arenarl.domains.travel.names import CATEGORIES, MODES, PREFIXES
 from arenarl.trajectory import Query
 
 _KINDS = {  # words besides the category's own by which an answer may name it
@@ -28,11 +28,6 @@ _KINDS = {  # words besides the category's own by which an answer may name it
     "cafe": ("café", "coffee", "咖啡"),
     "teahouse": ("tea", "茶"),
     "hotel": ("inn", "hostel", "stay", "宾馆", "民宿", "住"),
-}
-_MODES = {
-    "driving": ("driv", r"\bcar\b", "taxi", "驾车", "开车", "自驾", "打车", "出租"),
-    "walking": ("walk", "on foot", "stroll", "步行", "走路", "散步"),
-    "transit": ("transit", "metro", "subway", r"\bbus", "公交", "地铁", "巴士"),
 }
 _JOURNEYS = {"flights": r"flight|plane|航班|飞机|\b[A-Z]{2}\d{3,4}\b", "trains": r"train|rail|火车|高铁|动车|列车|\b[GDCZTK]\d{1,4}\b"}
 _RECOMMENDS = re.compile(r"(?<!not )(?<!n't )recommend|\btake\b|choose|best|go with|(?<!不)推荐|(?<!不)建议|选择|最佳|首选", re.IGNORECASE)
@@ -195,7 +190,7 @@ def _names(kind: str, text: str) -> bool:
 
 def _is_of_a_stop(line: str) -> bool:
     """Whether a line may be about a place to visit: it has a price or a time, and is of no journey, way or sum."""
-    is_other = SERVICE_NUMBER.search(line) or TOTAL.search(line) or any(_goes_by(mode, line) for mode in _MODES)
+    is_other = SERVICE_NUMBER.search(line) or TOTAL.search(line) or any(_goes_by(mode, line) for mode in MODES)
     return not is_other and any(fact.kind in ("price", "clock", "hours") for fact in read_facts(line))
 
 
@@ -205,7 +200,7 @@ def _is_missing(kind: str, answer: str) -> bool:
 
 
 def _goes_by(mode: str, text: str) -> bool:
-    return re.search("|".join(_MODES[mode]), text, re.IGNORECASE) is not None
+    return re.search("|".join(MODES[mode]), text, re.IGNORECASE) is not None
 
 
 def _place_of(stop: str, text: str) -> int:

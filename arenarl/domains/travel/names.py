@@ -67,3 +67,9 @@ STREETS = (
     ("Renmin", "人民"), ("Jiefang", "解放"), ("Zhongshan", "中山"), ("Jianshe", "建设"), ("Heping", "和平"), ("Wenhua", "文化"),
     ("Xinhua", "新华"), ("Guangming", "光明"), ("Dongfeng", "东风"), ("Changjiang", "长江"), ("Huanghe", "黄河"), ("Xingfu", "幸福"),
 )  # fmt: skip
+
+MODES = {  # patterns of the words by which an answer may say how it goes
+    "driving": ("driv", r"\bcar\b", "taxi", "驾车", "开车", "自驾", "打车", "出租"),
+    "walking": ("walk", "on foot", "stroll", "步行", "走路", "散步"),
+    "transit": ("transit", "metro", "subway", r"\bbus", "公交", "地铁", "巴士"),
+}

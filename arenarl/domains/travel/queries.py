@@ -1,7 +1,9 @@
 """Open-Travel's queries: constraints are drawn first, then said in Chinese or English (Section 5.1's five subtasks).
 
-A query's `constraints` hold exactly what its text says, in the form that `truth` checks. They are drawn so
-that the world can meet them: a search has a place that fits it, a budget buys the cheapest places that fit.
+A query's `constraints` hold exactly what its text says, in the form that `truth` checks. A search has a place that fits it, a journey and a
+route meet their limits, and a budget buys the cheapest places that fit. That such a place is open in the evening is not looked at: of 1,000
+1-Day queries 509 have an evening stop, of which 174 have no fitting place that is open then and 18 more none within the budget; of 1,000 of
+M-Day 502, 174 and 7.
 """
 
 import random

@@ -7,6 +7,7 @@ the embedded world's, as far as the service says; fields that it leaves empty, w
 
 import asyncio
 import json
+import math
 from collections.abc import Awaitable, Callable
 from itertools import pairwise
 from typing import Any
@@ -61,6 +62,7 @@ async def _places(call: Call, found: str) -> str:
 
 async def _place(call: Call, poi: dict[str, Any]) -> dict[str, Any]:
     """A place with its details, or without where they cannot be had."""
+    poi = _of_kind(poi, dict)
     try:
         poi = poi | _read(await call("maps_search_detail", id=str(poi.get("id"))))
     except ToolError:
@@ -77,27 +79,30 @@ async def _leg(call: Call, mode: str, start: str, end: str) -> dict[str, Any]:
         found = _read(await call("maps_direction_transit_integrated_by_coordinates", origin=start, destination=end, city=city, cityd=other))
         route = _part(found, "route", dict)
         path = _first(route, "transits")
-        steps = [_ride(segment) for segment in path.get("segments", []) if isinstance(segment, dict)]
+        steps = [_ride(segment) for segment in _list(path, "segments")]
         return {"metres": _number(route, "distance"), "seconds": _number(path, "duration"), "steps": [step for step in steps if step]}
     found = _read(await call(f"maps_direction_{mode}_by_coordinates", origin=start, destination=end))
     path = _first(_part(found, "route", dict), "paths")
-    steps = [step["instruction"] for step in path.get("steps", []) if isinstance(step, dict) and isinstance(step.get("instruction"), str)]
+    steps = [_text(step, "instruction") for step in _list(path, "steps") if step.get("instruction")]
     return {"metres": _number(path, "distance"), "seconds": _number(path, "duration"), "steps": steps}
 
 
 async def _city(call: Call, point: str) -> str:
     """The city of a point; of one in Beijing, Shanghai, Tianjin or Chongqing, where Amap leaves it empty, the province."""
     address = _read(await call("maps_regeocode", location=point))
-    if name := address.get("city") or address.get("province"):
-        return str(name)
+    if address.get("city") or address.get("province"):
+        return _text(address, "city" if address.get("city") else "province")
     raise ToolError(f"{point} lies in no city that the map service knows.")
 
 
 def _ride(segment: dict[str, Any]) -> str:
     """The lines that a part of a journey by public transport offers."""
-    lines = (segment.get("bus") or {}).get("buslines") or []
-    rides = [f"{line['name']}: {line['departure_stop']['name']} → {line['arrival_stop']['name']}" for line in lines]
-    return " / ".join([*rides, *filter(None, [(segment.get("railway") or {}).get("name")])])
+    bus, railway = (_of_kind(segment.get(name) or {}, dict) for name in ("bus", "railway"))
+    rides = []
+    for line in _list(bus, "buslines"):
+        stops = [_text(_part(line, stop, dict), "name") for stop in ("departure_stop", "arrival_stop")]
+        rides.append(f"{_text(line, 'name')}: {' → '.join(stops)}")
+    return " / ".join([*rides, *([_text(railway, "name")] if railway.get("name") else [])])
 
 
 async def _or_why(answer: Awaitable[str]) -> str:
@@ -128,9 +133,23 @@ def _first(said: dict[str, Any], name: str) -> dict[str, Any]:
 
 def _number(said: dict[str, Any], name: str) -> float:
     try:
-        return float(said[name])
-    except (KeyError, TypeError, ValueError) as error:
+        number = float(said[name])
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise ToolError(f"the service's reply has no {name}.") from error
+    if not math.isfinite(number):
+        raise ToolError(f"the service's reply has no {name}.")
+    return number
+
+
+def _text(said: dict[str, Any], name: str) -> str:
+    if not (isinstance(text := said.get(name), str) and text):
+        raise ToolError(f"the service's reply has no {name}.")
+    return text
+
+
+def _list(said: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    """Of objects; one that is missing is empty."""
+    return [_of_kind(one, dict) for one in _of_kind(said.get(name) or [], list)]
 
 
 def _of_kind(value: Any, kind: type) -> Any:

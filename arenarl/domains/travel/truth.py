@@ -15,9 +15,21 @@ from typing import Any
 from pydantic import ValidationError
 
 from arenarl.domains.domain import Truth
-from arenarl.domains.stated_facts import CLOCK, DURATION, HOURS, PRICE, SERVICE_NUMBER, TOTAL, duration_of, leaves_of, price_of, starts_with_visit
+from arenarl.domains.stated_facts import (
+    CLOCK,
+    DURATION,
+    HOURS,
+    PRICE,
+    SERVICE_NUMBER,
+    TOTAL,
+    duration_of,
+    leaves_of,
+    price_of,
+    starts_with_visit,
+    with_clocks,
+)
 from arenarl.domains.travel.constraints import FORMS
-from arenarl.domains.travel.names import CATEGORIES, PREFIXES, TAGS
+from arenarl.domains.travel.names import CATEGORIES, MODES, PREFIXES, TAGS
 from arenarl.domains.travel.world import Journey, Poi, World, distance_km
 from arenarl.trajectory import Query, Turn, read_turns
 
@@ -36,7 +48,7 @@ _NAME = re.compile(
     re.IGNORECASE,
 )
 _DISTANCE = re.compile(r"(?<![\d.])(\d{1,7}(?:\.\d{1,6})?)\s*(?:km|公里|千米)", re.IGNORECASE)
-_MODES = {"driving": ("driving", "驾车"), "walking": ("walking", "步行"), "transit": ("transit", "公交")}
+_TOOLS_MODES = {"driving": ("driving", "驾车"), "walking": ("walking", "步行"), "transit": ("transit", "公交")}  # as results write them
 _EVENING = "18:00"
 
 
@@ -273,18 +285,17 @@ def _examine_direction(reading: _Reading) -> _Reading:
     wanted, truth, world = reading.wanted, reading.truth, reading.world
     stops = [world.find_poi(name) for name in wanted["stops"]]
     points, ids = [(poi.lon, poi.lat) for poi in stops], [poi.poi_id for poi in stops]
-    routes = {mode: world.route(points, mode) for mode in _MODES}
+    routes = {mode: world.route(points, mode) for mode in MODES}
     facts = {mode: {("distance", f"{route.distance_km:.1f}"), ("duration", str(route.minutes))} for mode, route in routes.items()}
-    covered = {mode: any(facts[mode] <= set(line.facts) for _, _, lines, _ in reading.calls for line in lines) for mode in _MODES}
+    covered = {mode: any(facts[mode] <= set(line.facts) for _, _, lines, _ in reading.calls for line in lines) for mode in MODES}
     truth.needs = [float(covered[wanted["mode"]]), float(sum(covered.values()) >= 2)]
     for name, _, lines, is_new in reading.calls:
-        is_full_route = name == "get_navigation" and any(facts[mode] <= set(line.facts) for mode in _MODES for line in lines)
+        is_full_route = name == "get_navigation" and any(facts[mode] <= set(line.facts) for mode in MODES for line in lines)
         is_locating = name == "search_poi" and _mentions(lines, stops)
         truth.usefulness.append(is_new * (1.0 if is_full_route or is_locating else 0.3 if lines else 0.0))
     names = [poi.poi_id for line in reading.answer for poi in line.pois]
     truth.delivered = [float(stop in names) for stop in ids]
-    modes = [mode for line in reading.answer for mode, words in _MODES.items() if any(word in line.text for word in words)]
-    chosen = modes[0] if modes else None
+    chosen = _chosen_mode([line.text for line in reading.answer])
     truth.constraints = {"order": names[: len(ids)] == ids, "mode": chosen == wanted["mode"]}
     if wanted.get("max_minutes") is not None:
         truth.constraints["max_minutes"] = chosen is not None and covered[chosen] and routes[chosen].minutes <= wanted["max_minutes"]
@@ -323,11 +334,13 @@ def has_truth(world: World, query: Query) -> bool:
         return False
     cities = [wanted[key] for key in ("from_city", "city", "to_city") if key in wanted]
     stops, kinds = wanted.get("stops", []), [*wanted.get("categories", []), *([wanted["category"]] if "category" in wanted else [])]
+    places = [world.find_poi(name) for name in [*stops, *([wanted["near"]] if "near" in wanted else [])]]
     return (
         set(cities) <= world.cities.keys()
         and len({*cities}) == len(cities)
         and len(stops) != 1
-        and all(map(world.find_poi, [*stops, *([wanted["near"]] if "near" in wanted else [])]))
+        and all(places)
+        and (not places or len({poi.city for poi in places} | {wanted.get("city", places[0].city)}) == 1)
         and set(kinds) <= CATEGORIES.keys()
         and len({*kinds}) == len(kinds)
         and wanted.get("evening") in (None, *kinds)
@@ -345,6 +358,15 @@ def _mentions(lines: list[Line], pois: list[Poi]) -> bool:
 
 def _poi_check(wanted: dict) -> Callable[[Poi], bool]:
     return lambda poi: poi.city == wanted["city"] and poi.category == wanted["category"]
+
+
+def _chosen_mode(lines: list[str]) -> str | None:
+    """How an answer goes: by the first line with a word of the tools for it, of two the first in MODES; else by the first word that means one."""
+    if said := [mode for line in lines for mode, words in _TOOLS_MODES.items() if any(word in line for word in words)]:
+        return said[0]
+    text = "\n".join(lines)
+    places = {mode: match.start() for mode, words in MODES.items() if (match := re.search("|".join(words), text, re.IGNORECASE))}
+    return min(places, key=places.__getitem__, default=None)
 
 
 def _tag_checks(poi: Poi | None, wanted: dict) -> dict[str, bool]:
@@ -379,6 +401,7 @@ def _records(text: str) -> list[str]:
 
 
 def _read_line(world: World, text: str) -> Line:
+    text = with_clocks(text)
     pois = [poi for match in _NAME.finditer(text) if (poi := world.find_poi(match.group()))]
     ranges = [(_pad(start), _pad(end)) for start, end in HOURS.findall(text)]
     slot = ranges.pop(0)[0] if pois and starts_with_visit(text) else None

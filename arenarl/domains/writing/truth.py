@@ -6,7 +6,9 @@ are lines, sentences end at full stops or lines, facts have the closed forms of 
 
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field, ValidationError
 
 from arenarl.domains.domain import Truth
 from arenarl.domains.writing.lexicon import LEXICONS, count_of, length_of
@@ -15,6 +17,16 @@ from arenarl.trajectory import Query, read_turns
 TOLERANCE = 0.1  # of the length that is asked: within it all is well, at twice or half of it nothing
 _SENTENCE_ENDS = re.compile(r"[.!?。！？\n]+")
 _AROUND_HEADINGS = " \t#*_:：.。-"
+
+
+class _Constraints(BaseModel):
+    topic: str
+    tone: str
+    length: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    sections: Annotated[list[str], Field(min_length=1)]
+    facts: Annotated[list[str], Field(min_length=1)]
+    must: list[str]
+    avoid: list[str]
 
 
 @dataclass(frozen=True)
@@ -56,9 +68,11 @@ class WritingTruth(Truth):
 
 def has_truth(query: Query) -> bool:
     """Whether the constraints say all that `examine` goes by, in a language that it can read."""
-    wanted = query.constraints
-    has_all = {"topic", "tone", "length", "sections", "facts", "must", "avoid"} <= wanted.keys() and query.language in LEXICONS
-    return has_all and wanted["tone"] in LEXICONS[query.language].tones and wanted["length"] > 0 and bool(wanted["sections"] and wanted["facts"])
+    try:
+        wanted = _Constraints.model_validate(query.constraints, strict=True)
+    except ValidationError:
+        return False
+    return query.language in LEXICONS and wanted.tone in LEXICONS[query.language].tones
 
 
 def examine(query: Query, messages: list[dict[str, Any]]) -> WritingTruth:

@@ -14,7 +14,7 @@ from arenarl.domains.known_answers import normalize_answer
 from arenarl.judges.judge import rubric_of
 from arenarl.judges.verifier import Verifier
 from arenarl.system.errors import UserError
-from arenarl.trajectory import Trajectory, assistant_message
+from arenarl.trajectory import Query, Trajectory, assistant_message
 
 
 @pytest.fixture
@@ -110,3 +110,12 @@ def test_what_is_missing_or_malformed_is_one_line(folder):
         file.unlink()
     with pytest.raises(UserError, match="/nq has none of test.jsonl, dev.jsonl, train.jsonl"):
         list(domain_of(folder).splits(None))
+
+
+def test_a_query_of_ones_own_needs_no_aliases_and_its_answer_must_be_a_text():
+    domain = SearchQADomain(None, None)
+    query = Query("q", "searchqa", "NQ", "en", "Where?", {"answer": "Paris"})
+    messages = [{"role": "user", "content": "Where?"}, {"role": "assistant", "content": "<answer>Paris</answer>"}]
+    assert domain.has_truth(query) and domain.examine(query, messages).correct
+    with pytest.raises(UserError, match="constraints.answer must be a text"):
+        domain.has_truth(Query("q", "searchqa", "NQ", "en", "Where?", {"answer": 1990}))

@@ -158,10 +158,36 @@ def test_a_corpus_of_ones_own_has_its_facts_and_a_relation_for_each_linked_page_
 @pytest.mark.parametrize(
     ("change", "wrong"),
     [
-        ({"title": None}, "line 2: title is missing"), ({"url": "w/curie"}, "two pages have the same url"),
+        ({"title": None}, "line 2 is no page: title "), ({"url": "w/curie"}, "two pages have the same url"),
         ({"facts": [{"attribute": "a", "value": "b", "sentence": "Not there b."}]}, "line 2: the page does not say"),
+        ({"facts": [{"attribute": "a", "value": "physic", "sentence": "Pierre Curie was a physicist."}]}, "line 2: the page does not say"),
+        ({"facts": [{"attribute": "a", "value": "", "sentence": "Pierre Curie was a physicist."}]}, "line 2 is no page: facts.0.value"),
+        ({"facts": [{"attribute": "a"}]}, "line 2 is no page: facts.0.value"), ({"facts": ["a"]}, "line 2 is no page: facts.0 "),
+        ({"aliases": "Pierre"}, "line 2 is no page: aliases "), ({"links": "w/curie"}, "line 2 is no page: links "),
+        ({"kind": ["a"]}, "line 2 is no page: kind "),
     ],
 )  # fmt: skip
 def test_pages_that_cannot_be_used_are_refused_with_their_line(tmp_path, change, wrong):
     with pytest.raises(UserError, match=wrong):
         read_corpus(write_pages(tmp_path / "pages.jsonl", [PAGES[0], PAGES[1] | change]))
+
+
+@pytest.mark.parametrize("line", [[PAGES[0]], None, 1, "text"], ids=repr)
+def test_a_line_that_is_no_object_is_refused_as_one_that_is_no_page(tmp_path, line):
+    with pytest.raises(UserError, match="line 2 is no page"):
+        read_corpus(write_pages(tmp_path / "pages.jsonl", [PAGES[0], line]))
+
+
+def test_nulls_are_as_if_nothing_stood_there_and_a_missing_file_is_said_to_be(tmp_path):
+    nulls = dict.fromkeys(("kind", "aliases", "links", "facts"))
+    (curie,) = read_corpus(write_pages(tmp_path / "pages.jsonl", [PAGES[0] | nulls])).entities.values()
+    assert (curie.kind, curie.aliases, curie.facts) == ("subject", (), ())
+    with pytest.raises(UserError, match="missing.jsonl is no file; name one of pages"):
+        read_corpus(tmp_path / "missing.jsonl")
+
+
+def test_a_sentence_that_only_holds_a_linked_title_within_a_word_is_no_relation(tmp_path):
+    pages = [{"url": "a", "title": "Bea", "text": "Bea knows Joanne. Bea met Ann.", "links": ["b"]}, {"url": "b", "title": "Ann", "text": "Ann."}]
+    for text, said in (("Bea knows Joanne, not Anna. Bea met Ann.", "Bea met Ann."), ("Bea knows Annette.", None)):
+        facts = read_corpus(write_pages(tmp_path / "pages.jsonl", [pages[0] | {"text": text}, pages[1]])).entities["a"].facts
+        assert [fact.sentence for fact in facts] == ([said] if said else [])

@@ -117,3 +117,13 @@ def test_a_link_out_of_the_folder_is_not_read(folder, tmp_path):
     (tmp_path / "private.txt").write_text("private", encoding="utf-8")
     (folder / "link.txt").symlink_to(tmp_path / "private.txt")
     assert "link.txt" not in {page.url for page in read_documents(folder)}
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.md", "a.jsonl"])
+def test_text_in_another_encoding_is_refused_and_a_byte_order_mark_is_no_part_of_it(tmp_path, name):
+    text = '{"text": "# 西湖"}' if name.endswith("jsonl") else "# 西湖"
+    (tmp_path / name).write_bytes(text.encode("gbk"))
+    with pytest.raises(UserError, match=f"{name} is not UTF-8 text"):
+        list(read_documents(tmp_path))
+    (tmp_path / name).write_bytes(text.encode("utf-8-sig"))
+    assert [page.text for page in read_documents(tmp_path)] == ["# 西湖"]

@@ -69,3 +69,19 @@ def test_what_else_a_page_names_is_hidden_too_and_pronouns_stand_for_the_subject
     assert said == "<subject> was born in the late 1860s, a year after someone or something else moved."
     assert pattern_of(facts[1], entity) == "<subject> married <object> in 1895."
     assert pattern_of(facts[2], entity) == "Of <subject> it is said: In all that time nothing was feared."
+
+
+@given(st.sampled_from(["14 March 1879", "42 km", "1,234 km or 12", "No. 7", "red"]), st.integers(0, 20))
+def test_a_value_that_is_demanded_as_it_is_is_said_as_it_is(value, seed):
+    """Else several entities could fit the words, and only one the clue."""
+    fact = Fact("u", "a", value, f"In 1902, one of 42, Ann had {value}, with 17 others by May 3, 1941.")
+    clue = fuzzify(fact, Entity("u", "Ann", "writer", (fact,)), random.Random(seed))
+    before, after = clue.pattern.split(value)
+    assert clue.value == value and clue.low is None
+    assert not any(number in before + after for number in ("1902", "42", "17", "1941"))
+
+
+def test_the_number_that_is_made_vague_is_the_facts_not_digits_of_another():
+    fact = Fact("u", "lanes", "5", "Route 55 has 5 lanes.")
+    said = fuzzify(fact, Entity("u", "Ann", "road", (fact,)), random.Random(0)).pattern
+    assert said == "Of <subject> it is said: Route around 60 has 5 to 9 lanes."

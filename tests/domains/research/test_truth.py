@@ -100,3 +100,12 @@ def test_saying_it_twice_costs_clarity_and_an_outline_has_numbered_lines(domain,
 def test_a_trajectory_that_says_nothing_has_no_points(domain, queries):
     for query in queries:
         assert set(domain.examine(query, [{"role": "user", "content": query.query}]).dimensions().values()) == {0.0}
+
+
+def test_an_own_query_whose_facts_or_entities_are_not_understood_has_no_truth(domain, queries):
+    known = next(query for query in queries if query.subtask == "Overview")
+    assert domain.has_truth(known)
+    (fact, *_), wanted = known.constraints["facts"], known.constraints
+    odd_facts = ([], ["x"], [fact | {"url": "elsewhere"}], [fact | {"value": 3}])
+    for odd in ({"entities": None}, {"entities": [1]}, *({"facts": facts} for facts in odd_facts)):
+        assert not domain.has_truth(Query("q", "research", "s", "en", "x?", wanted | odd))

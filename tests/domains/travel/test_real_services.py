@@ -123,3 +123,25 @@ def test_amaps_own_server_answers_from_a_stand_in_of_its_service(amap, tmp_path,
         asked = len(stand_in.asked)
         say(environment, "search_poi", query="宽窄巷子")
         assert len(stand_in.asked) == asked  # kept
+
+
+@pytest.mark.parametrize("segments", [7, ["x"], [{"bus": {"buslines": [{"name": "1"}]}}], [{"bus": 3}], [{"bus": {"buslines": [7]}}],
+    [{"bus": {"buslines": [{"name": "1", "departure_stop": [], "arrival_stop": {"name": "x"}}]}}], [{"railway": {"name": ["x"]}}]])  # fmt: skip
+def test_odd_fields_of_a_service_are_an_error_that_the_policy_sees(segments):
+    def served(replies):
+        async def call(tool, **arguments):
+            return json.dumps(replies[tool])
+
+        return call
+
+    ends = {"start_lon": 116.4, "start_lat": 39.9, "end_lon": 116.5, "end_lat": 39.9}
+    route = {"route": {"distance": "100", "transits": [{"duration": "60", "segments": segments}]}}
+    city = {"maps_regeocode": {"city": [], "province": "北京市"}}
+    with pytest.raises(ToolError, match="the service's reply"):
+        asyncio.run(real_services.get_navigation(served(city | {"maps_direction_transit_integrated_by_coordinates": route}), **ends, mode="transit"))
+    for distance in ("nan", "inf", 10**400):
+        odd = {"maps_direction_driving_by_coordinates": {"route": {"paths": [{"distance": distance, "duration": "1"}]}}}
+        with pytest.raises(ToolError, match="has no distance"):
+            asyncio.run(real_services.get_navigation(served(odd), **ends))
+    with pytest.raises(ToolError):
+        asyncio.run(real_services.search_poi(served({"maps_text_search": {"pois": ["x"]}}), "tea"))

@@ -413,6 +413,19 @@ def test_a_day_planned_by_the_span_of_each_visit_is_understood():
     assert plan(f"10:00-12:00 {MUSEUM.name_en} ¥{MUSEUM.price_yuan}", at("13:00", MALL))["museum open"]
 
 
+@pytest.mark.parametrize(
+    ("clock", "same"),
+    [
+        ("2 pm", "14:00"), ("2:30 p.m.", "14:30"), ("9:00 am", "09:00"), ("12 AM", "00:00"), ("10:00 pm", "22:00"), ("下午2点", "14:00"),
+        ("晚上7点半", "19:30"),
+    ],
+)  # fmt: skip
+def test_a_clock_time_counts_the_same_however_it_is_written(clock, same):
+    for evening in (None, "mall"):
+        assert plan(at(clock, MUSEUM), at(clock, MALL), evening=evening) == plan(at(same, MUSEUM), at(same, MALL), evening=evening)
+    assert facts_of(f"{MUSEUM.name_en} 9am-5:30pm") == {("hours", "09:00-17:30")}
+
+
 @pytest.mark.parametrize("lead", ["", "- ", "1. **", "上午", "Day 1: ", "2026-05-01 "])
 def test_hours_are_a_visits_before_the_place_and_its_own_after(lead):
     (line,) = read_lines(WORLD, f"{lead}10:00-12:00 {MUSEUM.name_en} {facts(MUSEUM)}")
@@ -485,6 +498,19 @@ def test_stops_must_come_in_order_and_by_the_mode_asked_for():
     assert way(names, "walking").constraints == {"order": True, "mode": False}
 
 
+@pytest.mark.parametrize(
+    ("text", "mode"),
+    [
+        ("Driving: 5 km", "driving"), ("Take the METRO", "transit"), ("On foot, not by car", "walking"), ("By car, then walk", "driving"),
+        ("坐地铁", "transit"), ("打车", "driving"), ("Card", None), ("", None), ("by car: walking 5 km", "walking"),
+    ],
+)  # fmt: skip
+def test_a_mode_is_the_tools_word_for_it_or_the_first_that_means_one(text, mode):
+    for wanted in ("driving", "walking", "transit"):
+        constraints = {"city": "Wuhan", "stops": [poi.name_en for poi in STOPS], "mode": wanted}
+        assert truth_of("Direction", constraints, answer(text)).constraints["mode"] is (wanted == mode)
+
+
 def test_a_time_limit_is_met_only_by_a_way_that_was_looked_up():
     names, minutes = [poi.name_en for poi in STOPS], WORLD.route(POINTS, "transit").minutes
     assert way(names, max_minutes=minutes).constraints["max_minutes"]
@@ -513,7 +539,9 @@ def test_a_query_whose_constraints_lack_what_it_is_examined_by_has_no_truth(taug
 
 @pytest.mark.parametrize(("subtask", "changed"), [
     ("Search", {"near": "My Hotel"}), ("Search", {"city": "Paris"}), ("packing", {}), ("Direction", {"stops": ["Nowhere"]}),
-    ("1-Day", {"from_city": "Wuhan"}),
+    ("1-Day", {"from_city": "Wuhan"}), ("Search", {"city": "Wuhan", "near": WORLD.pois_in("Xian")[0].name_en}),
+    ("Direction", {"stops": [WORLD.pois_in("Wuhan")[0].name_en, WORLD.pois_in("Xian")[0].name_en], "city": None}),
+    ("Direction", {"stops": [poi.name_en for poi in WORLD.pois_in("Wuhan")[:2]], "city": "Xian"}),
 ])  # fmt: skip
 def test_places_of_another_world_and_other_subtasks_have_no_truth(subtask, changed, taught):
     known = next(one.query for one in taught if one.query.subtask == subtask or subtask == "packing")

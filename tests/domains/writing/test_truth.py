@@ -151,3 +151,9 @@ def test_a_sentence_says_what_is_missing_for_each_demand_that_a_text_does_not_me
         lacking = [sentence for sentence in found if "lacks words" in sentence]
         assert bool(lacking) != met["must"] and all(any(word in sentence for word in query.constraints["must"]) for sentence in lacking)
     assert domain.contradictions(Query("q", "writing", "poem", language, "Write a poem."), text) == []
+
+
+def test_constraints_of_another_form_are_no_truth():
+    full = {"topic": "t", "tone": "warm", "length": 60, "sections": ["A"], "facts": ["f"], "must": [], "avoid": []}
+    odd = [{"length": "60"}, {"length": 0}, {"tone": ["warm"]}, {"tone": "loud"}, {"must": None}, {"sections": []}, {"facts": "f"}]
+    assert [has_truth(Query("q", "writing", "Notice", "en", "x", full | one)) for one in [{}, *odd]] == [True] + 7 * [False]
