@@ -205,8 +205,8 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     return rows[-1] | {"rows": rows}
 
 
-def show(row: dict[str, Any], overlap: Overlap, given: argparse.Namespace) -> None:
-    """A shape's figures, with what they are."""
+def show_step(row: dict[str, Any], given: argparse.Namespace) -> None:
+    """A shape's step beside TRL's, with what the figures are."""
     s = {name.removesuffix("_s"): f"{seconds:.3f}" for name, seconds in row.items() if name.endswith("_s")}
     print(
         f"{row['shape']}, {row['parameters']:,} parameters, {row['backend']} on {row['device']}: {given.groups} groups of {given.group_size}",
@@ -214,6 +214,14 @@ def show(row: dict[str, Any], overlap: Overlap, given: argparse.Namespace) -> No
         f"waiting for the judge {s['judge']}, update and the rest {s['update']}",
         f"  TRL's step  {s['trl_step']} s; ours takes {row['step_ratio_to_trl']:.3f} times as long (medians of {given.pairs} each)",
         f"  {row['tokens_per_s']:.0f} tokens a second of the rollout; {row['peak_memory_gb']:.2f} GB at most",
+        sep="\n",
+        flush=True,
+    )
+
+
+def show_hidden(row: dict[str, Any], overlap: Overlap, given: argparse.Namespace) -> None:
+    """What of the judging the shape's rollouts hide."""
+    print(
         f"  {overlap.calls} judge calls of {given.delay_s:g} s, {row['concurrency']} at once: {overlap.total_s:.2f} s if nothing were hidden; "
         f"waited {overlap.wait_s:.2f} s, and at least {overlap.least_wait_s:.2f} s in any case; trajectories ended over {overlap.generation_s:.2f} s",
         f"  judge_hidden_possible {overlap.possible:.3f}: the share of the judging that the dependency graph allows before rewards are asked for",
@@ -245,17 +253,17 @@ def main() -> None:
     config.reward.name, config.rl.updates_per_rollout = "tournament", 1
     config.environment = EnvironmentConfig(results="compact", schemas_in_prompt=False)
     fix_randomness(config)
-    has_gpu = torch.cuda.is_available()
     rows = []
-    for shape in arguments.shape or ["tiny", *["qwen3-1.7b"] * has_gpu]:
+    for shape in arguments.shape or ["tiny", *["qwen3-1.7b"] * torch.cuda.is_available()]:
         with tempfile.TemporaryDirectory() as folder:
             bench = Bench(deepcopy(config), shape, Path(folder))
             row = {"shape": shape, "parameters": bench.parameters, "concurrency": config.judge.concurrency}
+            row |= {"backend": config.rollout.backend, "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"}
             row |= bench.measure_step(arguments.pairs, arguments.tokens)
+            show_step(row, arguments)
             overlap = bench.measure_hidden(arguments.delay_s, arguments.turn_tokens)
         row |= {"judge_hidden_share": overlap.share, "judge_hidden_possible": overlap.possible}
-        row |= {"backend": config.rollout.backend, "device": torch.cuda.get_device_name() if has_gpu else "cpu"}
-        show(row, overlap, arguments)
+        show_hidden(row, overlap, arguments)
         rows.append({name: round(value, 4) if isinstance(value, float) else value for name, value in row.items()})
     print(json.dumps(summary(rows)))
 
