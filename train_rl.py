@@ -101,7 +101,7 @@ def main() -> None:
         bar.attach(trainer)
         print_estimate(config, "rl")
         with saved_if_stopped(trainer):
-            trainer.train(resume_from_checkpoint=last_checkpoint(folder))
+            trainer.train(resume_from_checkpoint=last_checkpoint(folder, "the optimizer's states" if config.rl.deepspeed else ""))
             bookkeeping.finish()
         save_policy(trainer, folder)
 

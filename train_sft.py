@@ -82,7 +82,7 @@ def main() -> None:
             stop = StopAtValid(config, tokenizer, make_environment, bar.note)
             stop.engine.system = told
             stop.attach(trainer)
-        trainer.train(resume_from_checkpoint=last_checkpoint(folder, is_batch_per_process=True))
+        trainer.train(resume_from_checkpoint=last_checkpoint(folder, "each step's rows"))
         save_policy(trainer, folder)
 
 

@@ -10,6 +10,7 @@ import argparse
 
 import torch
 from datasets import load_dataset
+from transformers import AutoTokenizer
 from trl import GRPOConfig, GRPOTrainer
 
 from arenarl import tournament_reward
@@ -29,10 +30,19 @@ def main() -> None:
     parser.add_argument("--out", default="runs/trl_tournament")
     arguments = parser.parse_args()
 
-    size = arguments.num_generations
+    size, tokenizer = arguments.num_generations, AutoTokenizer.from_pretrained(arguments.model, padding_side="left")
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+    reward = tournament_reward(
+        arguments.judge,
+        num_generations=size,
+        rubric=arguments.rubric,
+        topology=arguments.topology,
+        turn_ends={tokenizer.eos_token_id, tokenizer.pad_token_id},  # a completion without one was cut at max_completion_length
+    )
     trainer = GRPOTrainer(
         model=arguments.model,
-        reward_funcs=tournament_reward(arguments.judge, num_generations=size, rubric=arguments.rubric, topology=arguments.topology),
+        reward_funcs=reward,
+        processing_class=tokenizer,
         args=GRPOConfig(
             output_dir=arguments.out,
             num_generations=size,

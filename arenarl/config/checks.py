@@ -34,6 +34,10 @@ from arenarl.tournament.topologies import TOPOLOGIES, parameters_of, rehearse, r
 OFFLINE = {"dpo", "agentevol"}
 SCORES = {"pointwise_answer", "pointwise_trajectory"}
 PLAYS = {"tournament", "correctness_or_tournament"}  # the rewards that play tournament.topology; the others bring their own matches, or none
+MEETS = PLAYS | {"win_rate", "elo", "brpo", "mixture"}  # those whose matches are calls of two trajectories
+OF_ONLINE = (  # keys of rl.method=online; rl.beta, which the offline methods do not read either, comes to them from their base
+    "loss_type", "importance_sampling_level", "epsilon", "epsilon_high", "updates_per_rollout", "advantage", "advantage_ddof", "advantage_epsilon",
+)  # fmt: skip
 READ_BY = {  # a key that only some runs read -> the key that decides it, and its values
     "reward.repeats": ("reward.name", SCORES),
     "reward.alpha": ("reward.name", {"mixture"}),
@@ -96,8 +100,10 @@ def _check_unread(config: Config) -> None:
     """Refuse a key that is set and that nothing reads: an ablation of it would compare a run with itself."""
     reward, defaults = config.reward, Config()
     rules = [(key, owner, values, attrgetter(owner)(config)) for key, (owner, values) in READ_BY.items()]
+    rules += [(f"rl.{key}", "rl.method", {"online"}, config.rl.method) for key in OF_ONLINE]
     if not reward.tournament_if_equal:
-        rules.append(("tournament.topology", "reward.name", PLAYS, reward.name))
+        rules += [(f"tournament.{key}", "reward.name", PLAYS, reward.name) for key in ("topology", "ranking")]
+        rules.append(("tournament.bidirectional", "reward.name", MEETS, reward.name))
     is_elo = reward.name == "elo" or (reward.name, reward.mixture_pairs) == ("mixture", "elo")
     played = config.tournament.topology if reward.name in PLAYS or reward.tournament_if_equal else "elo" if is_elo else None
     parameters = {name: parameters_of(name) for name in {*TOPOLOGIES, *([played] if played else [])}}
@@ -272,8 +278,6 @@ def _check_method(config: Config) -> None:
         )
     if rl.method == "dpo" and (config.reward.name != "tournament" and not config.reward.tournament_if_equal or not config.tournament.bidirectional):
         raise UserError("rl.method=dpo takes its pairs from matches in both orders: set reward.name=tournament and tournament.bidirectional=true")
-    if rl.advantage == "none" and rl.method != "online":
-        raise UserError(f"rl.advantage=none is of rl.method=online, not of {rl.method}; leave it out")
     if rl.method != "online" and config.rollout.backend != "transformers":
         raise UserError(f"rl.method={rl.method} rolls out with rollout.backend=transformers, not {config.rollout.backend}")
     if rl.method != "online" and rl.deepspeed:

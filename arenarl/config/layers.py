@@ -67,6 +67,8 @@ def set_keys(old: Any, new: Any, hint: Any, source: Source, said: dict[str, str]
         old, new = set_keys({}, base, hint, base_source, said, key), {name: inner for name, inner in new.items() if name != "base"}
     if get_origin(hint) is dict and (odd := [name for name in new if not re.fullmatch(r"[\w-]+", name)]):
         raise UserError(f"{source.where}: {key}: the name {shown(odd[0])} may hold letters, digits, - and _ only")
+    if get_origin(hint) is dict and not new:
+        return {}
     values = dict(old) if isinstance(old, dict) else {str(index): value for index, value in enumerate(old)}
     hints = _types(hint) if item is None else dict.fromkeys(new if get_origin(hint) is dict else values, item)
     prefix = f"{key}." if key else ""
@@ -79,8 +81,8 @@ def set_keys(old: Any, new: Any, hint: Any, source: Source, said: dict[str, str]
 
 
 def over(old: Any, new: Any) -> Any:
-    """A mapping over a mapping, name by name; anything else takes the place of what was there."""
-    if not (isinstance(old, dict) and isinstance(new, dict)):
+    """A mapping over a mapping, name by name; an empty one, and anything else, takes the place of what was there."""
+    if not (isinstance(old, dict) and isinstance(new, dict) and new):
         return new
     return old | {name: over(old.get(name), value) for name, value in new.items()}
 

@@ -371,7 +371,7 @@ class JudgesConfig:
     # spaces and articles; llm asks the model (C.2, InfoAgent: o4-mini)
 
     # What follows bounds the LLM calls of a run, over all its judges and processes, and changes no verdict. Our choices.
-    concurrency: PositiveInt = 64  # concurrent calls, shared evenly by RL's processes
+    concurrency: PositiveInt = 64  # concurrent calls, with those that wait for a rate limit, shared evenly by RL's processes
     store: Text = "runs/replies.sqlite"  # keeps every reply, so none is paid for twice; runs can share it
     store_only: Bool = False  # take replies only from the store: no key, no calls; a missing reply stops the run
     max_calls: PositiveInt | None = None  # paid calls per run, over all its stages and restarts; then it saves a checkpoint and stops
@@ -489,7 +489,7 @@ class RLConfig:
     critic_learning_rate: LearningRate = 1e-5  # for gae, constant. AgentGym-RL's
     importance_sampling_level: Literal["token", "sequence"] = "token"  # Eq. 8 is written per trajectory; sequence: GSPO
     loss_type: Literal["grpo", "dr_grpo", "dapo"] = "grpo"  # token losses are averaged per trajectory and then over trajectories (grpo, as in
-    # Eq. 8), averaged over all tokens of the update (dapo), or summed and divided by a constant, rollout.max_tokens (dr_grpo)
+    # Eq. 8), summed and divided by the rollout's tokens an update (dapo), or summed and divided by a constant, rollout.max_tokens (dr_grpo)
     epsilon: Annotated[Float, Field(gt=0, lt=1)] = 0.2  # clip range of Eq. 8; the paper gives no value. Our choice
     epsilon_high: Annotated[Float, Field(gt=0, le=100)] | None = None  # upper clip range, if different (DAPO: clip-higher)
     updates_per_rollout: PositiveInt = 1  # optimizer steps per batch of rollouts; at 1 every ratio of Eq. 8 is 1, so clip range and level have no

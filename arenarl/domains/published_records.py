@@ -187,9 +187,21 @@ def _message(given: dict[str, Any], where: str) -> dict[str, Any] | None:
             calls = given.get("tool_calls") or []
             if not isinstance(calls, list) or not all(isinstance(call, dict) and isinstance(call.get("function"), dict) for call in calls):
                 raise UserError(f"{where}: tool_calls must be a list of objects with a function, which has name and arguments")
-            text = f"<tool_call>\n{text}\n</tool_call>" if role == "function_call" else text
+            text = _with_calls(text) if role == "function_call" else text
             return reply_message({**given, "content": text}, [call for _, call in native_calls(given)])
     raise UserError(f"{where}: a message of role {role}; known: system, user, assistant, tool, and ShareGPT's {', '.join(ROLES)}")
+
+
+def _with_calls(text: str) -> str:
+    """ShareGPT's `function_call`, a JSON object or a list of them, behind a thought or not, in the text form of calls.
+
+    >>> _with_calls('<think>\\nhm\\n</think>\\n[{"name": "f"}, {"name": "g"}]').splitlines()[-3:]
+    ['<tool_call>', '{"name": "g"}', '</tool_call>']
+    """
+    thought, end, said = text.rpartition("</think>")
+    calls = _parsed(said)
+    raws = [json.dumps(call, ensure_ascii=False) for call in calls] if isinstance(calls, list) else [said.strip()]
+    return (f"{thought}{end}\n\n" if end else "") + "\n".join(f"<tool_call>\n{raw}\n</tool_call>" for raw in raws)
 
 
 def tools_of(record: Record) -> list[Schema]:

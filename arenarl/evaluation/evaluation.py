@@ -40,8 +40,9 @@ class Case:
 
     `truth` is None where the domain or the query has none. `outcomes` is (judges, dimensions): 1 where the policy beats the baseline over both
     orders, 0 a tie, -1 a loss, NaN no verdict. `calls` are the verdicts that they come from, two a judge: the trajectory shown first,
-    the baseline shown first. An invalid trajectory has none; of a void one all outcomes are NaN. Where there is no baseline all are NaN too,
-    and `score` is the mean of what the judges give the trajectory by itself, 0 to 10: 0 if it is invalid, NaN without a verdict or if void.
+    the baseline shown first. An invalid trajectory has none; of a void one, and beside a void one, all outcomes are NaN. Where there is no
+    baseline all are NaN too, and `score` is the mean of what the judges give the trajectory by itself, 0 to 10: 0 if it is invalid, NaN
+    without a verdict or if void.
     """
 
     query: Query
@@ -122,7 +123,7 @@ def judge_trajectories(
     if judged := [case.outcomes for case in cases if case.calls]:
         asked = np.where(np.isfinite(judged).any(axis=0), 0.0, math.nan)
         for case in cases:
-            if case.score is None and not case.calls and not case.trajectory.is_void:
+            if not case.calls and (case.outcomes == -1).all():
                 case.outcomes = lost(asked)
     return cases
 
@@ -140,8 +141,9 @@ async def _judge_case(query: Query, trajectory: Trajectory, baseline: Trajectory
         truth = truth.verified(await panel.verifier.is_correct(query, trajectory))
     if baseline is None:
         return Case(query, trajectory, truth, np.full((len(judges), len(names)), math.nan), score=await _score(query, trajectory, judges))
-    if not trajectory.valid:
-        return Case(query, trajectory, truth, np.full((len(judges), len(names)), math.nan if trajectory.is_void else -1.0))
+    if not trajectory.valid or baseline.is_void:  # a policy's own trajectories are baselines where none are stored
+        is_no_case = trajectory.is_void or baseline.is_void
+        return Case(query, trajectory, truth, np.full((len(judges), len(names)), math.nan if is_no_case else -1.0))
     calls = [
         await asyncio.gather(judge.compare(query, trajectory, baseline), judge.compare(query, baseline, trajectory)) for judge in judges
     ]

@@ -12,7 +12,7 @@ from modulefinder import ModuleFinder
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from arenarl.config.schema import Config, LLMConfig
+from arenarl.config.schema import Config, LLMConfig, SearchConfig
 from arenarl.domains.environments import environment_class
 from arenarl.llm.prompts import PROMPTS
 from arenarl.rollout.system_prompt import system_prompt
@@ -50,7 +50,9 @@ class Part:
 
 
 def fingerprint(config: Config, policy: str | LLMConfig, queries: Iterable[Path] | None = None) -> str:
-    """Hash of all that a policy's trajectories depend on: weights, queries, settings, code. A hub id or a model's name stands for its weights.
+    """Hash of all that a policy's trajectories depend on: weights, queries, settings, code, a folder that is searched.
+
+    A hub id or a model's name stands for its weights.
 
     `queries` are the files with them, by default the test split's.
     """
@@ -59,8 +61,16 @@ def fingerprint(config: Config, policy: str | LLMConfig, queries: Iterable[Path]
     paths = [*asked, *generating_files(*config.environment.made_of)]
     settings = asdict(config)
     read = {key: settings[key] for key in ("seed", "threads", "policy", "data", "environment", "rollout")}
-    told = system_prompt(config)
-    return str(stable_seed(hash_files(paths), policy if isinstance(policy, str) else None, weights, read, told, config.test_turns))
+    told, searched = system_prompt(config), _searched(config.environment.search)
+    return str(stable_seed(hash_files(paths), policy if isinstance(policy, str) else None, weights, read, told, config.test_turns, *searched))
+
+
+def _searched(search: SearchConfig) -> list[str]:
+    if search.engine != "folder":
+        return []
+    from arenarl.domains.research import documents  # only here: it loads trafilatura
+
+    return [documents.fingerprint(Path(search.folder), search.search_chunk_tokens)]
 
 
 @lru_cache

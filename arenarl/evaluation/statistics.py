@@ -3,7 +3,8 @@
 A case is one trajectory; several may be of one test query (`queries`), and are then resampled together.
 
 A run's figure is {"mean": …, "ci": [low, high]} with the 95 % percentile interval over resampled test queries; it says nothing of
-the spread between training seeds, which `tables/over_seeds.py` is for. A figure without cases is None.
+the spread between training seeds, which `tables/over_seeds.py` is for. A figure without cases is None, and so is the interval where every
+subtask has a single query, which resampling always draws.
 """
 
 import math
@@ -38,7 +39,8 @@ def win_rate(
         decided = won + np.tensordot(weights, losses[members], axes=1)
         with np.errstate(invalid="ignore"):
             share = np.where(decided > 0, won / decided, np.nan)
-        return 100 * nanmean(share.reshape(len(weights), -1))
+        by_judge = nanmean(share.reshape(-1, share.shape[-1])).reshape(share.shape[:-1])
+        return 100 * nanmean(by_judge)
 
     return _stratified(statistic, strata, queries, resamples, seed)
 
@@ -115,7 +117,8 @@ def _stratified(statistic, strata: Sequence[str], queries: Sequence[str] | None,
     combined = nanmean(np.stack(estimates, axis=1))
     if np.isnan(combined[0]):
         return {"mean": None, "ci": [None, None]}
-    low, high = np.nanpercentile(combined[1:], [2.5, 97.5]) if resamples else (np.nan, np.nan)
+    has_interval = resamples and max(map(len, places)) > 1
+    low, high = np.nanpercentile(combined[1:], [2.5, 97.5]) if has_interval else (np.nan, np.nan)
     return {"mean": rounded(combined[0]), "ci": [rounded(low), rounded(high)]}
 
 

@@ -17,6 +17,7 @@ import re
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, fields
 from functools import lru_cache, partial
 from pathlib import Path
@@ -221,9 +222,11 @@ class LLMClient:
 
     async def _call(self, llm: LLMConfig, request: dict[str, Any], key: str, read: Callable[[Completion], str]) -> StoredReply | NoReply:
         """Attempts until there is a reply. None comes if the API refuses this call, `patience_s` is over or the run is to stop."""
-        started, pause_s = None, _FIRST_PAUSE_S
-        while True:
-            async with self._slots:
+        started, pause_s, keeps_place = None, _FIRST_PAUSE_S, False
+        async with AsyncExitStack() as place:
+            while True:
+                if not keeps_place:
+                    await place.enter_async_context(self._slots)
                 if self.stop_reason or not self._reserve():
                     return NoReply(self.stop_reason)
                 started = started or time.monotonic()  # waiting for a place is not waiting for the API
@@ -234,22 +237,25 @@ class LLMClient:
                     self._settle(llm, request, error)
                     wait_s = self._pause_after(llm, error, pause_s * random.uniform(1.0, 1.5))  # so that not all come back at once
                     reason = self._last_error
+                    keeps_place = getattr(error, "status_code", None) == 429  # too many calls: another one in its place would be told the same
                 else:
                     self._last_reply_at = time.monotonic()
                     self._answered.add((llm.base_url, llm.model))
                     return self._keep(llm, request, key, completion, text)
-            if wait_s is None:
-                return NoReply(reason, is_refusal=not self.stop_reason)
-            left_s = started + llm.patience_s - time.monotonic()
-            if left_s <= 0:
-                await self._give_up(llm, started)
-                return NoReply(reason)
-            self.usage.retries += 1
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-            try:
-                await asyncio.wait_for(self._stopped.wait(), min(wait_s, left_s))  # the last attempt is made when patience ends
-            except TimeoutError:
-                pass
+                if not keeps_place:
+                    await place.aclose()
+                if wait_s is None:
+                    return NoReply(reason, is_refusal=not self.stop_reason)
+                left_s = started + llm.patience_s - time.monotonic()
+                if left_s <= 0:
+                    await self._give_up(llm, started)
+                    return NoReply(reason)
+                self.usage.retries += 1
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+                try:
+                    await asyncio.wait_for(self._stopped.wait(), min(wait_s, left_s))  # the last attempt is made when patience ends
+                except TimeoutError:
+                    pass
 
     async def _attempt(self, llm: LLMConfig, request: dict[str, Any]) -> Completion:
         async with asyncio.timeout(llm.timeout_s):
@@ -269,7 +275,8 @@ class LLMClient:
                 target = self._without_keys(error.response.headers.get("location", "nowhere"))
                 self._stop(f"the API at {where} redirects calls ({status}) to {target}; set base_url to the address that answers itself")
             elif status >= 500 or status in _RETRIED_STATUS:
-                return max(pause_s, _asked_pause(error.response.headers.get("retry-after")))
+                asked_s = _asked_pause(error.response.headers.get("retry-after"))
+                return max(pause_s, asked_s * random.uniform(1.0, 1.25))
             return None  # otherwise for this call alone: too long, or filtered
         if isinstance(error, TimeoutError | self.openai.APIConnectionError | self.openai.APIError | NoCompletion):
             return pause_s

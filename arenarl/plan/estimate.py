@@ -10,6 +10,7 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
@@ -24,7 +25,7 @@ from arenarl.system.progress import is_main_process
 from arenarl.tournament.schedules import parse_budget
 from arenarl.tournament.topologies import paper_calls
 from arenarl.training.rewarding import Arena
-from arenarl.trajectory import Query, RolloutGroup, Trajectory
+from arenarl.trajectory import Query, RolloutGroup, Trajectory, read_jsonl
 
 _EXPLANATION = "A sentence about what the agent did well, and one of its faults, as the listwise prompt asks for."
 
@@ -136,6 +137,13 @@ def count_test_queries(config: Config) -> int:
     subtasks = 1 if config.data.divide else len(domain.subtasks)  # a pool that is divided is taken as one
     planned = 0 if domain.has_own_queries else config.data.test_per_subtask * subtasks
     return planned or len(domain.read_split("test"))
+
+
+def count_sft_trajectories(config: Config) -> int:
+    """As many as are taken, or, of published data that nothing divides and where they are there already, as many as there are."""
+    path = Path(config.data.folder) / "sft.jsonl"
+    own = path.is_file() and (make_domain(config.environment, config.data).has_own_queries or config.data.source) and not config.data.divide
+    return sum(1 for _ in read_jsonl(path)) if own else config.data.sft_size
 
 
 def _estimate_cases(config: Config, queries: Sequence[Query], baselines: dict[str, Trajectory], client: _CountingClient, cases: int) -> Usage:

@@ -1,12 +1,12 @@
 """Bytes that a policy takes on each GPU, part by part, from its shape alone.
 
-The arithmetic is for Qwen3 as transformers and TRL 1.16 run it; tests/plan/test_memory.py measures its parts on a small model. GB are
-1e9 bytes. Not counted: a prompt with its tools (below 1,000 tokens), what the allocator cannot use, states that DeepSpeed offloads.
+The arithmetic is for Qwen3 as transformers and TRL 1.16 run it, and near for other dense decoders with gated MLPs; tests/plan/test_memory.py
+measures its parts on a small model. GB are 1e9 bytes. Not counted: a prompt with its tools (below 1,000 tokens), what the allocator cannot use,
+states that DeepSpeed offloads.
 """
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from pathlib import Path
 
 from arenarl.config.schema import PolicyConfig
 from arenarl.report import markdown
@@ -78,10 +78,11 @@ SHAPES = {  # as published in the models' config.json
 
 
 def shape_of(policy: PolicyConfig) -> Shape:
-    """Of `policy.model`, by its name or from the config.json of a local folder, or of `policy.scratch`, whose vocabulary is the largest allowed.
+    """Of `policy.model`, by its name or from its config.json, local or in the hub's cache, or of `policy.scratch`, whose vocabulary is the largest
+    allowed.
 
     Raises:
-        UserError: neither known nor a folder with a Qwen3's config.
+        UserError: neither known nor there, or not a dense decoder's.
     """
     model, one = policy.model, policy.scratch
     if model is None:
@@ -91,30 +92,35 @@ def shape_of(policy: PolicyConfig) -> Shape:
         shape = SHAPES[model.removesuffix("-Base")]
         if model.startswith("Qwen/") and not model.endswith("-Base"):
             shape = replace(shape, positions=40_960)
-    elif (Path(model) / "config.json").is_file():
-        shape = _shape_in(model)
     else:
-        raise UserError(f"the shape of {model} is not known; name a local folder that holds it, or one of {', '.join(SHAPES)}")
+        shape = _shape_in(model)
     return replace(shape, width=FP32 if policy.dtype == "float32" else BF16)
 
 
 @lru_cache
-def _shape_in(folder: str) -> Shape:
+def _shape_in(model: str) -> Shape:
     from transformers import AutoConfig  # only here: it takes seconds
 
-    config = AutoConfig.from_pretrained(folder)
+    try:
+        config = AutoConfig.from_pretrained(model, local_files_only=True).get_text_config()
+    except (OSError, ValueError) as error:
+        raise UserError(f"the shape of {model} is not known; name a local folder that holds it, or one of {', '.join(SHAPES)}") from error
     if any(hasattr(config, name) for name in ("num_experts", "num_local_experts", "n_routed_experts")):
-        raise UserError(f"{folder} has experts; the arithmetic is for dense models")
+        raise UserError(f"{model} has experts; the arithmetic is for dense models")
+    if others := {kind for kind in getattr(config, "layer_types", None) or () if not kind.endswith("attention") or kind.startswith("linear")}:
+        raise UserError(f"{model} is of a kind that the arithmetic is not for: it has layers of {', '.join(sorted(others))}")
     try:
         return shape_from(config)
     except AttributeError as error:
-        raise UserError(f"{folder} is of a kind that the arithmetic is not for: {error}") from error
+        raise UserError(f"{model} is of a kind that the arithmetic is not for: {error}") from error
 
 
 def shape_from(config) -> Shape:
-    """Of a transformers config."""
+    """Of a transformers config; Qwen2's and others leave out the size of a head, some how many share keys and values."""
     c = config
-    sizes = (c.num_hidden_layers, c.hidden_size, c.intermediate_size, c.num_attention_heads, c.num_key_value_heads, c.head_dim, c.vocab_size)
+    head_dim, kv_heads = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads, getattr(c, "num_key_value_heads", None)
+    heads = c.num_attention_heads, kv_heads or c.num_attention_heads, head_dim
+    sizes = (c.num_hidden_layers, c.hidden_size, c.intermediate_size, *heads, c.vocab_size)
     return Shape(*sizes, tied=c.tie_word_embeddings, positions=c.max_position_embeddings)
 
 

@@ -37,10 +37,15 @@ def check_readiness(config: Config, folder: Path, queries: Sequence[Query], engi
         UserError: a trajectory is longer than the model reads, the disk is too small, or a judge has no verdict.
     """
     stage = Stage(config, "rl", process_count())
-    _check_prompts(stage, queries, engine)
-    gpus = f"{stage.gpus} GPU{'s' * (stage.gpus > 1)} of {stage.gpu.memory_gb:g} GB"
-    print(f"plan for {gpus}: {'; '.join(stage.misfits) or 'fits'}; python -m arenarl.plan has others")
-    _check_disk(stage, folder)
+    try:
+        _ = stage.shape
+    except UserError as error:
+        print(f"lengths, plan and disk: not checked, for {error}")
+    else:
+        _check_prompts(stage, queries, engine)
+        gpus = f"{stage.gpus} GPU{'s' * (stage.gpus > 1)} of {stage.gpu.memory_gb:g} GB"
+        print(f"plan for {gpus}: {'; '.join(stage.misfits) or 'fits'}; python -m arenarl.plan has others")
+        _check_disk(stage, folder)
     judges = {"judge.train": config.judge.train} | config.judge.watching
     judges |= {f"judge.eval.{index}": judge for index, judge in enumerate(config.judge.eval)}
     for key, judge in judges.items():
@@ -62,8 +67,11 @@ def _check_prompts(stage: Stage, queries: Sequence[Query], engine: RolloutEngine
 
 
 def _check_disk(stage: Stage, folder: Path) -> None:
-    states = replace(stage.training, gpus=1, reference=False).states()
-    needed = CHECKPOINTS * (sum(states.values()) - states["gradients"]) + states["parameters"]
+    training = replace(stage.training, gpus=1, reference=False)
+    states, frozen = training.states(), training.shape.width * training.shape.parameters if training.lora_rank else 0
+    checkpoint = sum(states.values()) - states["gradients"] - frozen  # LoRA's are of the adapter
+    there = len(list(folder.glob("checkpoint-*/whole.json")))
+    needed = max(CHECKPOINTS - there, 1) * checkpoint + states["parameters"]
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise UserError(f"{folder}: checkpoints take up to {gb(needed)} GB, and {gb(free)} GB are free; free some space, or use a larger disk")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from arenarl.config.checks import check_groups, check_tensor_parallel
 from arenarl.config.schema import VLLM_ALONE, Config, PolicyConfig
-from arenarl.plan.estimate import count_test_queries
+from arenarl.plan.estimate import count_sft_trajectories, count_test_queries
 from arenarl.plan.memory import ENGINE, Shape, Training, gb, generation, kv_bytes, shape_of, vllm_cache, vllm_part
 from arenarl.run.zero3 import check_deepspeed
 from arenarl.system.errors import UserError
@@ -58,7 +58,7 @@ class Stage:
         """That it trains on, or makes to evaluate policies of our own; several updates share a step's rollouts out among them."""
         config = self.config
         if self.name == "sft":
-            return round(config.data.sft_size * config.sft.epochs)
+            return round(count_sft_trajectories(config) * config.sft.epochs)
         if self.name == "rl":
             return config.rl.rollouts * config.rl.groups * config.rollout.group_size
         own = [policy for policy in config.evaluated.values() if isinstance(policy, str)]

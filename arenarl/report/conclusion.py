@@ -38,7 +38,12 @@ def _verdict(summary: dict[str, Any], decoding: str, figure: str) -> str:
     before, after = (summary[name][decoding][figure] for name in ("sft", "rl"))
     (low, high), (new_low, new_high) = before["ci"], after["ci"]
     apart = "the 95 % intervals do not overlap"
-    verdict = f"higher, {apart}" if new_low > high else f"lower, {apart}" if new_high < low else "the 95 % intervals overlap: no difference is shown"
+    if None in (low, new_low):
+        verdict = "no interval: one query a subtask"
+    elif new_low > high:
+        verdict = f"higher, {apart}"
+    else:
+        verdict = f"lower, {apart}" if new_high < low else "the 95 % intervals overlap: no difference is shown"
     return f"{before['mean']:.1f} → {after['mean']:.1f} % ({verdict})"
 
 

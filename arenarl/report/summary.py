@@ -31,6 +31,7 @@ HEADS = {  # figure -> heading and unit
 DIGITS = {"world_reward": 2}  # most worlds give at most 1
 PASSES = {"win": "beats the baseline", "constraints": "meets all constraints", "accuracy": "answers correctly"}  # what pass@k counts
 STAGES = ("data", "sft", "rl", "evaluate")
+OF_TRAINING = ("judge_train", "judge_watch", "judge_is_simulated")  # of provenance: as RL noted them
 
 
 def heading(figure: str) -> str:
@@ -54,6 +55,7 @@ def summary_of_run(config: Config, figures: dict[str, Any], reference: str | Non
     timings = {stage: timing for stage, path in paths.items() if (timing := read_json(path))}
     seconds = {stage: timing["seconds"] for stage, timing in timings.items()}
     judges = config.judge.eval
+    noted = read_json(config.run_dir / "rl" / "provenance.json") or {}  # evaluation may be told of other judges than RL was
     return {
         "run": config.run_name,
         "seed": config.seed,
@@ -65,7 +67,7 @@ def summary_of_run(config: Config, figures: dict[str, Any], reference: str | Non
         **({"reference": reference} if reference else {}),
         **({"watch": watch} if (watch := watch_summary(config)) else {}),
         **figures,
-        "provenance": provenance(config),
+        "provenance": provenance(config) | {name: noted[name] for name in OF_TRAINING if name in noted},
     }
 
 
@@ -88,23 +90,32 @@ def print_table(summary: dict[str, Any]) -> None:
     if all(agreements):
         print(f"the two judges agree, row by row, on {', '.join(map(_format_agreement, agreements))} of the outcomes")
     if missing := sum(figures["missing_verdicts"] for figures in policies.values()):
-        print(f"{missing} cases lack a verdict and count in no win rate")
+        print(f"{missing} verdicts on cases are missing; such a case counts in no win rate of the judge that gave none")
     if crashes := sum(figures.get("tool_crashes", 0) for figures in policies.values()):
         print(f"{crashes} trajectories were ended by a crash of a tool and count in no figure")
     if "watch" in summary:
         print(*watch_lines(summary["watch"]), sep="\n")
     verified = verified_columns(summary, columns)
     true = [name for name in columns if name not in ("win_rate", "score", "valid_rate", "tool_calls", "world_reward", *verified)]
-    names = [columns[name].split(" %")[0].split(" 0-10")[0] for name in true]
-    noise_free = f"; {' and '.join(filter(None, (', '.join(names[:-1]), names[-1])))} are noise-free" if names else ""
-    verifier = f"; {' and '.join(verified)} by {summary['verifier']}" if verified else ""
+    noise_free = f"; {in_words(true)} are noise-free" if true else ""
+    verifier = f"; {in_words(verified)} by {summary['verifier']}" if verified else ""
     reference = f" over {summary['reference']}, which it scored by itself" if "reference" in summary else ""
     print(f"win rate by the {summary['judge']} judge{reference}{noise_free}{verifier}; [95 % over test queries], one seed")
 
 
 def verified_columns(summary: dict[str, Any], columns: Iterable[str]) -> list[str]:
     """Those that rest on what an LLM said of answers, and so are not free of noise."""
-    return [name for name in columns if name in ("accuracy", "quality")] if "verifier" in summary and "accuracy" in columns else []
+    return [name for name in columns if name in ("accuracy", "quality", "pass_at_4")] if "verifier" in summary and "accuracy" in columns else []
+
+
+def in_words(columns: Iterable[str]) -> str:
+    """Figures by their headings, without the units.
+
+    >>> in_words(["accuracy", "quality", "pass_at_4"])
+    'accuracy, quality and pass@4'
+    """
+    *names, last = [heading(name).split(" %")[0].split(" 0-10")[0] for name in columns]
+    return " and ".join(filter(None, (", ".join(names), last)))
 
 
 def _format_agreement(found: dict[str, Any]) -> str:

@@ -9,7 +9,8 @@ from pathlib import Path
 from statistics import fmean, variance
 from typing import Any
 
-from arenarl.config.schema import Config
+from arenarl.config.schema import SIMULATED_MODEL, Config
+from arenarl.system.atomic_files import read_json
 from arenarl.trajectory import read_jsonl
 
 Points = dict[str, list[tuple[int, float]]]  # figure -> (optimizer step, value) of each group that has one, by step
@@ -31,13 +32,21 @@ def watched_points(folder: Path) -> Points:
 
 def watch_summary(config: Config) -> dict[str, Any]:
     """The part `watch` of results/<run>/summary.json; empty where nobody watched."""
-    folder, judge = config.run_dir / "rl", config.judge.watch
+    folder = config.run_dir / "rl"
     records = _records(folder)
     if not records:
         return {}
     rises = {figure: rise for figure, points in watched_points(folder).items() if (rise := _rise([value for _, value in points]))}
     calls = {name: sum(record[name] for record in records) for name in ("calls", "failed")}
-    return {"judge": "simulated" if judge.is_simulated else judge.model or judge.name, "groups": len(records), **calls, **rises}
+    return {"judge": _judge(config, folder), "groups": len(records), **calls, **rises}
+
+
+def _judge(config: Config, folder: Path) -> str:
+    """By RL's provenance: evaluation may be told of another."""
+    watch = config.judge.watch
+    (noted,) = (read_json(folder / "provenance.json") or {}).get("judge_watch") or [watch.model if watch.name == "llm" else watch.name]
+    name = noted["model"] if isinstance(noted, dict) else noted
+    return "simulated" if name in ("embedded", SIMULATED_MODEL) else name
 
 
 def watch_lines(watch: dict[str, Any]) -> list[str]:

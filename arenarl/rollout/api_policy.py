@@ -145,12 +145,18 @@ class ApiRolloutEngine(RolloutEngine):
 
 
 def _sent_back(said: dict[str, Any], calls: Sequence[tuple[str, ToolCall]]) -> Message:
-    """The reply as the next request repeats it: without its thoughts, and with arguments that servers can read as JSON."""
+    """The reply as the next request repeats it, with arguments that servers can read as JSON.
+
+    Thoughts and signatures of a reply that calls tools go with it: DeepSeek, Kimi (`reasoning_content`), Gemini (`extra_content` of a call) and
+    OpenRouter (`reasoning_details`) need them to go on. Thoughts before a text alone are dropped, as all APIs do.
+    """
     message: Message = {"role": "assistant", "content": text_of(said.get("content")) or None}
     if calls:
+        message |= {name: said[name] for name in ("reasoning_content", "reasoning_details") if said.get(name)}
         message["tool_calls"] = [
-            {"id": call_id, "type": "function", "function": {"name": call.name or "unknown", "arguments": _as_json(call.arguments)}}
-            for call_id, call in calls
+            {name: value for name, value in raw.items() if name not in ("id", "type", "function", "index")}
+            | {"id": call_id, "type": "function", "function": {"name": call.name or "unknown", "arguments": _as_json(call.arguments)}}
+            for raw, (call_id, call) in zip(said["tool_calls"], calls, strict=True)
         ]
     return message
 

@@ -8,11 +8,13 @@ begins again, and is void if that breaks too. A tool's error, or one that takes 
 
 import asyncio
 import os
+import re
 import time
 import weakref
 from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -26,6 +28,7 @@ from arenarl.system.in_flight import InFlight
 from arenarl.system.loop_thread import LoopThread
 
 _SHORTEST_SECRET = 8  # characters; shorter values of variables may be words of a result
+_WHO_ASKS = re.compile(r"KEY|TOKEN|SECRET|PASSW|PROXY|CERT|CA_BUNDLE|INDEX", re.IGNORECASE)  # or by which way: variables that change no result
 _GOODBYE_S = 5.0  # for servers to end when the process does
 
 
@@ -64,6 +67,9 @@ class Server:
         self._store, self._store_only = store if self.shared and config.cache else None, store_only
         self._places = asyncio.Semaphore(config.concurrency)
         named = [*config.variables, *filter(None, [config.api_key_variable])]
+        self._world = {  # a database's address, say, as a hash
+            name: sha256(os.environ.get(name, "").encode()).hexdigest()[:16] for name in config.variables if not _WHO_ASKS.search(name)
+        }
         self._secrets = [value for name in named if len(value := os.environ.get(name, "").strip()) >= _SHORTEST_SECRET]
         self._under_way: InFlight[str] = InFlight()
 
@@ -81,7 +87,8 @@ class Server:
         """From the store, from a call under way, or from one of its own."""
         if self._store is None:
             return await self._ask(self.shared or sessions.of(self), tool, arguments)
-        key = reply_key(f"mcp {self.config.says}", {"env": self.config.env, "tool": tool, "arguments": arguments}, 0)
+        world = {"variables": self._world} if self._world else {}
+        key = reply_key(f"mcp {self.config.says}", {"env": self.config.env, **world, "tool": tool, "arguments": arguments}, 0)
         stored = self._store.get(key)
         self.metrics["mcp/hit_rate"].append(float(stored is not None or key in self._under_way))
         if stored:

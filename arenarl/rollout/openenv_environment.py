@@ -1,11 +1,13 @@
 """Clients of OpenEnv's servers (`EnvClient[Action, Observation, State]`) as environments of ours, unchanged.
 
 A trajectory has a session of its own at `environment.server`. The action's fields are the one tool's arguments; of an observation, all but
-`done`, `reward` and `metadata` is shown. What goes wrong between here and the server makes the trajectory void.
+`done`, `reward` and `metadata` is shown. An action that the server's world refuses is an observation; what goes wrong between here and the
+server makes the trajectory void.
 """
 
 import inspect
 import json
+import re
 from collections.abc import Callable
 from typing import Any, get_args
 
@@ -17,6 +19,7 @@ from arenarl.system.validation import first_problem
 from arenarl.trajectory import Query
 
 _ABOUT_THE_STEP = {"done", "reward", "metadata"}
+_OF_THE_ACTION = re.compile(r"Server error: (.*) \(code: (?:EXECUTION|VALIDATION)_ERROR\)", re.DOTALL)  # what a client raises then, of openenv 0.10
 
 
 def is_client(made: Any) -> bool:
@@ -62,7 +65,12 @@ class OpenEnvEnvironment:
             action = self.action(**checked)
         except ValidationError as error:
             raise ToolError(first_problem(error)) from error
-        result = await settled(self.client.step(action))
+        try:
+            result = await settled(self.client.step(action))
+        except RuntimeError as error:
+            if told := _OF_THE_ACTION.fullmatch(str(error)):
+                raise ToolError(told[1]) from error
+            raise
         return Step(_text(result.observation), bool(result.done), result.reward)
 
     async def close(self) -> None:

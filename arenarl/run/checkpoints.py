@@ -1,7 +1,8 @@
 """Checkpoints that survive a kill at any moment, and the trainer's part of what a run shows.
 
 The trainer writes a checkpoint file by file, on several processes. It counts as whole once all of them are through and the mark is
-there; the one before is deleted only when the next has one, so from the first mark on there always is a whole one.
+there; older ones are deleted only then, so from the first mark on there always is a whole one. transformers' own rotation, which deletes before
+that, and whatever is called checkpoint-…, is off.
 """
 
 import re
@@ -20,27 +21,34 @@ from arenarl.system.errors import UserError
 from arenarl.system.progress import Bar, is_main_process, process_count
 
 MARK = "whole.json"
+KEPT = 2  # whole checkpoints
 
 
-def last_checkpoint(folder: Path, is_batch_per_process: bool = False) -> str | None:
+def last_checkpoint(folder: Path, shared: str = "") -> str | None:
     """The newest whole checkpoint to resume from; those that were being written when the run was killed are removed.
 
+    Args:
+        shared: what the processes share out among them, so that it takes as many to go on: rows would be seen twice or never, say.
+
     Raises:
-        UserError: each process has a batch of its own, and there are more or fewer than the checkpoint's: rows would be seen twice or never.
+        UserError: there are more or fewer processes than the checkpoint's, and something is shared.
     """
     _know_cpu_0()
-    steps = {path: int(name[1]) for path in folder.glob("checkpoint-*") if (name := re.fullmatch(r"checkpoint-(\d+)", path.name))}
-    checkpoints = sorted(steps, key=steps.get)
+    checkpoints = _checkpoints(folder)
     whole = [path for path in checkpoints if (path / MARK).is_file()]
     processes = read_json(whole[-1] / MARK).get("processes") if whole else None
-    if is_batch_per_process and processes not in (None, process_count()):  # a mark of earlier code says nothing of them
-        raise UserError(
-            f"{whole[-1]} was begun with {processes} processes, which share each step's rows; start as many, or delete {folder} to begin anew"
-        )
+    if shared and processes not in (None, process_count()):  # a mark of earlier code says nothing of them
+        raise UserError(f"{whole[-1]} was begun with {processes} processes, which share {shared}; start as many, or delete {folder} to begin anew")
     if is_main_process():
         for path in set(checkpoints) - set(whole):
             shutil.rmtree(path)
     return str(whole[-1]) if whole else None
+
+
+def _checkpoints(folder: Path) -> list[Path]:
+    """By step; what else is called checkpoint-… is somebody's own."""
+    steps = {path: int(name[1]) for path in folder.glob("checkpoint-*") if (name := re.fullmatch(r"checkpoint-(\d+)", path.name))}
+    return sorted(steps, key=steps.get)
 
 
 @cache  # torch cannot tell two apart
@@ -50,7 +58,10 @@ def _know_cpu_0() -> None:
 
 
 class Survival(TrainerCallback):
-    """Marks whole checkpoints, and stops the time up to each; how often there is one, the config says, not the checkpoint resumed from."""
+    """Marks whole checkpoints, deletes all but the last of them, and stops the time up to each.
+
+    How often there is one, the config says, not the checkpoint resumed from.
+    """
 
     def __init__(self, stopwatch: Stopwatch):
         self.stopwatch = stopwatch
@@ -62,8 +73,11 @@ class Survival(TrainerCallback):
         PartialState().wait_for_everyone()
         if state.is_world_process_zero:
             wait_until_written()
-            write_json(Path(args.output_dir) / f"checkpoint-{state.global_step}" / MARK, {"step": state.global_step, "processes": process_count()})
+            folder = Path(args.output_dir)
+            write_json(folder / f"checkpoint-{state.global_step}" / MARK, {"step": state.global_step, "processes": process_count()})
             self.stopwatch.lap()
+            for older in [path for path in _checkpoints(folder) if (path / MARK).is_file()][:-KEPT]:
+                shutil.rmtree(older)
 
 
 class TrainingBar(TrainerCallback):

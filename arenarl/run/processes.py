@@ -11,6 +11,7 @@ from accelerate import PartialState
 from arenarl.config.schema import Config
 from arenarl.run.zero3 import LONGEST_WAIT_S
 from arenarl.system.errors import UserError
+from arenarl.system.progress import process_count
 
 if TYPE_CHECKING:
     from transformers import Trainer
@@ -24,14 +25,19 @@ def join_processes(config: Config) -> None:
     Raises:
         UserError: they would share a GPU; or vLLM's server, which one process keeps busy, and load checkpoints into it at the same time.
     """
-    refuse_shared_gpus()
+    check_launch()
     state = PartialState(cpu=not torch.cuda.is_available(), timeout=timedelta(seconds=LONGEST_WAIT_S))  # without cpu it would see no others there
     if state.num_processes > 1 and config.rollout.backend == "vllm_server":
         raise UserError("rollout.backend=vllm_server is for one process, which keeps the server busy; start the script with python, without torchrun")
 
 
-def refuse_shared_gpus() -> None:
-    """Raises UserError if the launcher started more processes on this machine than it has GPUs: NCCL lets no two meet on one."""
+def check_launch() -> None:
+    """Raises UserError if the launcher started more processes on this machine than it has GPUs, for NCCL lets no two meet on one; or if there was
+    none, and the environment speaks of several processes: accelerate takes this one for the only one then, and each would be the main one."""
+    if process_count() > 1 and "LOCAL_RANK" not in os.environ:
+        raise UserError(
+            f"WORLD_SIZE={process_count()} is set, but not LOCAL_RANK: no launcher started this process; start it with torchrun, or unset WORLD_SIZE"
+        )
     processes, gpus = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), torch.cuda.device_count() if torch.cuda.is_available() else 0
     if 0 < gpus < processes:
         raise UserError(

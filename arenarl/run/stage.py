@@ -13,10 +13,11 @@ from typing import IO, Any
 from arenarl.config.load import config_to_yaml
 from arenarl.config.schema import Config
 from arenarl.run.settings import has_begun, other_settings, refuse_other_settings
-from arenarl.system.atomic_files import write_json, write_text
+from arenarl.system.atomic_files import read_json, write_json, write_text
 from arenarl.system.errors import UserError, keep_tracebacks
 from arenarl.system.progress import is_main_process, quiet_libraries, say
 
+_READ_BY = {"sft": ("sft",), "rl": ("rl_queries", "test_queries", "test_baselines")}  # the splits of data.folder that a stage reads
 _CLAIMS: list[IO] = []  # open files whose locks this process holds
 
 
@@ -25,9 +26,9 @@ def start_stage(config: Config, stage: str, provenance: Callable[[Config, str], 
 
     To be called before the first model is built. Only the main process writes.
     """
-    from arenarl.run.processes import refuse_shared_gpus  # loads torch
+    from arenarl.run.processes import check_launch  # loads torch
 
-    refuse_shared_gpus()
+    check_launch()
     fix_randomness(config)
     folder = config.run_dir / stage
     folder.mkdir(parents=True, exist_ok=True)
@@ -36,10 +37,28 @@ def start_stage(config: Config, stage: str, provenance: Callable[[Config, str], 
         _claim(folder)
         if not has_begun(folder) and other_settings(config, folder):
             _clear(folder)
+        now = provenance(config, stage)
+        if has_begun(folder):
+            _refuse_other_content(folder, stage, now)
         write_text(folder / "config.yaml", config_to_yaml(config))
-        write_json(folder / "provenance.json", provenance(config, stage))
+        write_json(folder / "provenance.json", now)
     keep_tracebacks(folder)  # not before: the folder may be another run's
     return folder
+
+
+def _refuse_other_content(folder: Path, stage: str, now: dict[str, Any]) -> None:
+    """The paths may be the same and the files others: rows would be seen twice or never, and the policy told something else half way."""
+    before = read_json(folder / "provenance.json") or {}
+    changed = [f"{name}.jsonl" for name in _READ_BY.get(stage, ()) if _of(before, name) not in (None, _of(now, name))]
+    if stage in _READ_BY and "system_prompt" in before and before["system_prompt"] != now["system_prompt"]:
+        changed.append("the system prompt")
+    if changed:
+        what = ", ".join(changed)
+        raise UserError(f"{folder} was begun with other content of {what}; restore it, delete {folder}, or give this run another `name`")
+
+
+def _of(noted: dict[str, Any], split: str) -> str | None:
+    return noted.get("data_sha256", {}).get(split)
 
 
 def fix_randomness(config: Config) -> None:

@@ -1,6 +1,7 @@
 """What a stage took: seconds over all the times it was started, and peak memory, in its timing.json."""
 
 import resource
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,8 +36,13 @@ def timed(folder: Path, stage: str, is_new: bool = True) -> Iterator[Stopwatch]:
     """
     stopwatch = Stopwatch(folder)
     yield stopwatch
-    peak_kb = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    peak_gb = max(map(peak_memory_gb, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)))
     if is_main_process() and (is_new or not (folder / "timing.json").is_file()):
-        timing = {"stage": stage, "seconds": stopwatch.seconds, "peak_memory_gb": round(peak_kb * process_count() / 2**20, 2)}
+        timing = {"stage": stage, "seconds": stopwatch.seconds, "peak_memory_gb": round(peak_gb * process_count(), 2)}
         write_json(folder / "timing.json", timing)
         stopwatch.path.unlink(missing_ok=True)
+
+
+def peak_memory_gb(of: int = resource.RUSAGE_SELF) -> float:
+    """Of this process, or of its children, which macOS counts in bytes and Linux in KiB."""
+    return resource.getrusage(of).ru_maxrss / (2**30 if sys.platform == "darwin" else 2**20)

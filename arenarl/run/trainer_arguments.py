@@ -23,7 +23,6 @@ def common_arguments(config: Config, folder: Path, use_cpu: bool) -> dict[str, A
         "optim": "adamw_torch",
         "model_init_kwargs": {"dtype": config.policy.dtype, "device_map": None},  # TRL would lay it out over all GPUs of the machine
         "gradient_checkpointing": config.policy.gradient_checkpointing,
-        "save_total_limit": 2,
         "report_to": reporters(config.wandb),
         "disable_tqdm": True,
         "ddp_timeout": LONGEST_WAIT_S,

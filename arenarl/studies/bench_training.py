@@ -21,7 +21,6 @@ import argparse
 import json
 import math
 import random
-import resource
 import tempfile
 from copy import deepcopy
 from operator import itemgetter
@@ -48,6 +47,7 @@ from arenarl.rollout.policy import load_tokenizer, lora_config
 from arenarl.rollout.system_prompt import system_prompt
 from arenarl.run.checkpoints import TrainingBar
 from arenarl.run.stage import fix_randomness
+from arenarl.run.timing import peak_memory_gb
 from arenarl.studies.delayed_judge import delayed_judge
 from arenarl.studies.overlap import HTTPJudge, Overlap, measure_overlap
 from arenarl.studies.scripted_policy import SHAPES, Generate, Script, build_policy
@@ -197,7 +197,7 @@ class Bench:
 def _peak_memory_gb() -> float:
     if torch.cuda.is_available():
         return torch.cuda.max_memory_allocated() / 2**30
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    return peak_memory_gb()
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:

@@ -42,12 +42,13 @@ def main() -> None:
         raise UserError(f"{', '.join(names)}: nothing to run; name a --seed")
 
     from arenarl.tables.pages import write_tables  # which load scipy and matplotlib
-    from arenarl.tables.runner import run_all
+    from arenarl.tables.runner import finished, path_of, run_all
     from arenarl.tables.summary import compare_with_stored
 
+    there = {path_of(run, results) for run in runs if finished(run, results)} if arguments.again else set()
     failures = run_all(runs, results, arguments.workers)
     if arguments.again:
-        print("\n".join(compare_with_stored(name, results, Path("results"), table.figure) for name, table in tables.items()))
+        print("\n".join(compare_with_stored(name, results, Path("results"), table.figure, there) for name, table in tables.items()))
     else:
         shipped = {name: read_table(name) for name in TABLES}
         for family in (shipped, *({name: table} for name, table in tables.items() if name not in shipped)):

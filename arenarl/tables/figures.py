@@ -22,7 +22,7 @@ def draw(summary: dict[str, Any], table: Table, found: dict[str, dict[int, dict[
     with mpl.rc_context(STYLE):
         figures = {FILES.get(table.figure, table.figure): all_rows(table, summary, found)}
         if table.axis:
-            figures |= {"axis": against_axis(table, summary), "cost": against_cost(table, summary)}
+            figures |= {"axis": against_axis(table, summary)} | ({"cost": against_cost(table, summary)} if has_truth(summary) else {})
         else:
             figures["curves"] = learning_curves({row: of for row, of in curves.items() if of}, table, summary)
         for name, figure in figures.items():
@@ -53,7 +53,7 @@ def all_rows(table: Table, summary: dict[str, Any], found: dict[str, dict[int, d
 
 
 def learning_curves(curves: dict[str, list[list[dict[str, Any]]]], table: Table, summary: dict[str, Any]) -> Figure:
-    """The table's figure and true quality over training, means over seeds; bands of the reference only, from its lowest seed to its highest."""
+    """The panels over training, means over seeds; bands of the reference only, from its lowest seed to its highest."""
     panels = _panels(table, summary)
     figure = Figure(figsize=(9.5, 3.6), layout="constrained")
     colours = mpl.colormaps["cividis"](np.linspace(0, 0.9, len(curves)))
@@ -74,7 +74,7 @@ def learning_curves(curves: dict[str, list[list[dict[str, Any]]]], table: Table,
 
 
 def against_axis(table: Table, summary: dict[str, Any]) -> Figure:
-    """The table's figure and true quality, one above the other, against the axis: a line a series, a column a panel; bars: 95 % over seeds."""
+    """The panels, one above the other, against the axis: a line a series, a column a panel; bars: 95 % over seeds."""
     figures = _panels(table, summary)
     figure = Figure(figsize=(9.5, 2.8 * len(figures)), layout="constrained")
     grid = figure.subplots(len(figures), len(table.panels), sharex=True, sharey="row", squeeze=False)
@@ -118,8 +118,13 @@ def _series(table: Table, summary: dict[str, Any], panel: str | None) -> dict[st
 
 
 def _panels(table: Table, summary: dict[str, Any]) -> dict[str, str]:
-    """Figure -> title; one where the table's is true quality itself."""
-    return {table.figure: _described(table, summary), "quality": "true quality, 0 to 10"}
+    """Figure -> title; one where the table's is true quality itself, or there is no truth."""
+    return {table.figure: _described(table, summary)} | ({"quality": "true quality, 0 to 10"} if has_truth(summary) else {})
+
+
+def has_truth(summary: dict[str, Any]) -> bool:
+    """Whether all rows that were run have a true quality."""
+    return all("quality" in row["figures"] for row in summary["rows"] if row["seeds"])
 
 
 def _described(table: Table, summary: dict[str, Any], of: str = "") -> str:

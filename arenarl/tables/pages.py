@@ -48,7 +48,7 @@ def method_table(table: Table, summary: dict[str, Any], results: Path, names: Se
     """
     differences = _from_reference(table, summary)
     lines = [
-        [row["label"], _figure(row), differences.get(row["row"], "-"), _figure(row["figures"].get("quality")), _calls(row)]
+        [row["label"], _figure(row), differences.get(row["row"], "-"), _figure_of(row, "quality"), _calls(row)]
         + _real(table, row, results)
         for row in _run_rows(table, summary)
         if set(table.seeds) <= set(row["seeds"]) and row["row"] in (names or table.rows)
@@ -83,7 +83,7 @@ def short_table(table: Table, summary: dict[str, Any], results: Path) -> str:
     lines = []
     for row in _run_rows(table, summary):
         cells = [row["label"], f"`{row['row']}`", _figure(row), *([differences.get(row["row"], "-")] if table.compare_with_reference else [])]
-        cells += [*(_figure(row["figures"].get(figure)) for figure in (*extras, "quality")), _calls(row), str(len(row["seeds"]))]
+        cells += [*(_figure_of(row, figure) for figure in (*extras, "quality")), _calls(row), str(len(row["seeds"]))]
         lines.append(cells + _real(table, row, results) + ([_paper(row["paper"])[-1]] if table.paper_columns else []))
     return "\n\n".join([markdown.table(head, lines), *_pairs_table(table, summary), *_signals_table(summary)])
 
@@ -218,6 +218,11 @@ def _real(table: Table, row: dict[str, Any], results: Path) -> list[str]:
 
 def _figure(figure: dict[str, Any] | None, digits: int = 1) -> str:
     return format_figure(figure, digits) if figure and figure["mean"] is not None else "not run"
+
+
+def _figure_of(row: dict[str, Any], name: str) -> str:
+    """One that a row may lack though it was run, as true quality without a truth."""
+    return _figure(row["figures"].get(name)) if name in row["figures"] or not row["seeds"] else "-"
 
 
 def _mean(figure: dict[str, Any] | None) -> str:

@@ -170,6 +170,8 @@ def runs_of(name: str, table: Table, rows: list[str], seeds: list[int], folder: 
         for row in configs
     }
     loaded = {row: load_config(config, as_overrides(changes[row])) for row, config in configs.items()}  # once for all seeds: it takes a while
+    if greedy := [row for row, config in loaded.items() if "sampled" not in config.evaluate.decodings]:
+        raise UserError(f"{name}, row {greedy[0]}: evaluate.decodings lacks sampled, of which a table's figures are")
     runs = []
     for seed in seeds or (table.quick.seeds if quick else table.seeds):
         start = command_line(table.cold_start, as_overrides(cold_start | {"seed": seed}))

@@ -45,7 +45,7 @@ def run_all(runs: Sequence[Run], results: Path, workers: int) -> list[str]:
                 continue
             sharing = [other for other in missing if other.settings == run.settings]
             for other in sharing:
-                write_json(path_of(other, results), found)
+                write_json(path_of(other, results), found | {"row": other.row, "config": other.config})
             say(f"{run.row}, seed {run.seed}: {heading(run.figure)} {found['figures'][run.figure]:.1f} after {found['seconds']['total']:.0f} s")
             bar.update(len(sharing))
     return list(dict.fromkeys(failures[key] for key in sorted(failures)))  # a cold start that failed ended many runs
@@ -109,8 +109,10 @@ def _train_and_evaluate(run: Run, cold_start: Future[None]) -> dict[str, Any]:
     _call([sys.executable, "evaluate.py", *run.options], log, f"{run.row}, seed {run.seed}")
     summary = read_json(config.results_dir / "summary.json")
     figures, greedy = summary[run.checkpoint]["sampled"], summary[run.checkpoint].get("greedy")
-    if run.figure not in shown_figures(figures):
-        raise _RunFailed(f"{run.row}, seed {run.seed}: evaluation has no figure {run.figure}; it has {', '.join(shown_figures(figures))}")
+    known = [name for name in shown_figures(figures) if figures[name]["mean"] is not None]
+    if run.figure not in known:
+        why = "; a win rate needs stored baselines and verdicts" if run.figure == "win_rate" else ""
+        raise _RunFailed(f"{run.row}, seed {run.seed}: evaluation has no figure {run.figure}; it has {', '.join(known)}{why}")
     steps = [entry for entry in training_log(config.run_dir / "rl") if "judge/calls_per_group" in entry]
     curve = config.run_dir / "rl" / "curve.jsonl"
     found = {

@@ -8,7 +8,7 @@ primary ones, those that the papers' claims name, and the others. So a compariso
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -194,8 +194,12 @@ def _replication(seeds: Sequence[int], rows: Rows) -> dict[str, Any]:
     return {"first": paired_difference(figures[:, is_first]), "later": paired_difference(figures[:, ~is_first])}
 
 
-def compare_with_stored(name: str, again: Path, stored: Path, figure: str = "win_rate") -> str:
-    """A line for each row and seed that was run again: beside the stored figure of the same seed, or the interval for a new one."""
+def compare_with_stored(name: str, again: Path, stored: Path, figure: str = "win_rate", there: Collection[Path] = ()) -> str:
+    """A line for each row and seed that was run again: beside the stored figure of the same seed, or the interval for a new one.
+
+    Args:
+        there: files of runs that were finished before, perhaps by another tree.
+    """
     table = read_json(stored / name / "table.json") or {"rows": []}
     rows = {row["row"]: row for row in table["rows"]}
     lines = []
@@ -207,6 +211,9 @@ def compare_with_stored(name: str, again: Path, stored: Path, figure: str = "win
         elif earlier:
             both = [{name: one["figures"][name] for name in earlier["figures"].keys() & run["figures"]} for one in (earlier, run)]
             same = "all figures are the same" if both[0] == both[1] else f"different{_other_cpu(earlier, run)}"
+            if path in there:
+                made = run.get("provenance", {}).get("commit")
+                same += f"; but it was there already, run at {made}: to run it again, delete {path} and {again / run['row']}"
             lines.append(f"{line}, stored {earlier['figures'][figure]:.4f}: {same}")
         elif (bounds := rows.get(run["row"], {}).get("prediction")) and bounds[0] is not None:
             inside = bounds[0] <= run["figures"][figure] <= bounds[1]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 from accelerate import Accelerator
+from accelerate.utils import broadcast
 
 from arenarl.config.schema import PolicyConfig, RLConfig
 from arenarl.rollout.policy import load_model, lora_config
@@ -32,6 +33,8 @@ class Critic:
         self.rl, self.accelerator = rl, accelerator
         self.model = _with_value_head(path, policy).to(accelerator.device).train()
         self.trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        for parameter in self.trained:  # LoRA begins at random, and TRL has given each process a seed of its own
+            parameter.data = broadcast(parameter.data)
         self.optimizer = torch.optim.AdamW(self.trained, lr=rl.critic_learning_rate, weight_decay=0.0)
 
     @torch.no_grad()

@@ -8,7 +8,7 @@ differs: no trajectory is greedy, so a topology that has an anchor takes the gro
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -50,11 +50,13 @@ def tournament_reward(
     max_calls: int | None = None,
     max_cost: float | None = None,
     max_failure_share: float = 0.2,
+    turn_ends: Collection[int] = (),
     **tournament: Any,
 ) -> RewardFunction:
     """An async reward function for TRL: from 0 for the last of its group to 1 for the first (Eq. 6, ArenaRL), None without a verdict.
 
-    A text without words, and a conversation that ends in a tool call, are not judged and share the last rank. On several processes each
+    A text without words, a conversation that ends in a tool call, and with `turn_ends` a completion that was cut, are not judged and share the last
+    rank. On several processes each
     ranks its own groups; `max_calls` and `max_cost` count all of them by `run`, over restarts too, as the `store` has it.
 
     Args:
@@ -63,6 +65,8 @@ def tournament_reward(
         rubric: what the judge goes by: a YAML as those in configs/rubrics, or words; None is configs/rubrics/writing_<language>.yaml.
         language: of the judge's prompt, en or zh.
         concurrency, store, max_calls, max_cost, max_failure_share: as under `judge` in docs/config.md.
+        turn_ends: the token ids that end a completion, the tokenizer's `eos_token_id` and `pad_token_id`: one that ends with another was cut
+            at `max_completion_length`, and is judged as it is if there are none here.
         tournament: keys as under `tournament` there, such as `topology`.
 
     Raises:
@@ -83,8 +87,11 @@ def tournament_reward(
     arena = Arena(known, config.reward, config.tournament, config.group_stage, Verifier(config.judge.verifier, client), seed)
     verdicts = VerdictWatch(max_failure_share)
 
-    async def reward(prompts: Rows, completions: Rows, log_metric: Log | None = None, **_: Any) -> list[float | None]:
-        groups = read_groups(prompts, completions, num_generations, language)
+    async def reward(
+        prompts: Rows, completions: Rows, completion_ids: Sequence[Sequence[int]] = (), log_metric: Log | None = None, **_: Any
+    ) -> list[float | None]:
+        cut = [bool(turn_ends) and not {*ids[-1:]} & {*turn_ends} for ids in completion_ids]
+        groups = read_groups(prompts, completions, num_generations, language, cut)
         outcomes = await asyncio.to_thread(arena.reward_groups, groups)
         arena.learn(num_generations, [outcome.scored_calls for outcome in outcomes])
         verdicts.look([outcome.tally for outcome in outcomes])
@@ -125,8 +132,8 @@ def _make_judge(config: Config, client: LLMClient | None, rubric: Rubric) -> Jud
     return LLMJudge(judge, client, lambda query: rubric)
 
 
-def read_groups(prompts: Rows, completions: Rows, size: int, language: str) -> list[RolloutGroup]:
-    """TRL's rows as rollout groups of `size`.
+def read_groups(prompts: Rows, completions: Rows, size: int, language: str, cut: Sequence[bool] = ()) -> list[RolloutGroup]:
+    """TRL's rows as rollout groups of `size`; `cut` says which completions did not come to their end.
 
     Raises:
         UserError: they do not come as whole runs of `size` rows with one prompt.
@@ -143,10 +150,10 @@ def read_groups(prompts: Rows, completions: Rows, size: int, language: str) -> l
             f"tournament_reward: all prompts stand in {min(runs)} or more rows, not in num_generations={size}: give it the trainer's "
             "num_generations; where the same prompt stands in the dataset twice, leave one out"
         )
-    groups = []
+    groups, is_cut = [], [*cut] or [False] * len(completions)
     for first in range(0, len(prompts), size):
-        query = read_query(prompts[first], language)
-        groups.append(RolloutGroup(query, [read_trajectory(query, one) for one in completions[first : first + size]]))
+        query, rows = read_query(prompts[first], language), slice(first, first + size)
+        groups.append(RolloutGroup(query, [read_trajectory(query, *row) for row in zip(completions[rows], is_cut[rows], strict=True)]))
     return groups
 
 
@@ -160,8 +167,8 @@ def read_query(prompt: str | list[Message], language: str) -> Query:
     return Query(json_hash(prompt)[:16], "", "", language, text)
 
 
-def read_trajectory(query: Query, completion: str | list[Message]) -> Trajectory:
-    """A completion, a text or the messages behind the prompt, whose last text is the answer.
+def read_trajectory(query: Query, completion: str | list[Message], is_cut: bool = False) -> Trajectory:
+    """A completion, a text or the messages behind the prompt, whose last text is the answer, unless it was cut.
 
     >>> read_trajectory(Query("q", "", "", "en", "?"), "<think>hm</think>Yes.").answer
     'Yes.'
@@ -172,7 +179,7 @@ def read_trajectory(query: Query, completion: str | list[Message]) -> Trajectory
     if last is None or last.tool_calls:
         return Trajectory(query.query_id, messages, "max_turns")
     messages[-1]["content"] = answer_text(messages[-1]["content"])
-    one = Trajectory(query.query_id, messages, "answer")
+    one = Trajectory(query.query_id, messages, "max_tokens" if is_cut else "answer")
     return one if one.answer else replace(one, stop_reason="no_answer")
 
 

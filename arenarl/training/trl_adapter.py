@@ -80,7 +80,8 @@ def trainer_class(config: Config) -> Callable[..., GRPOTrainer]:
 def grpo_arguments(config: Config, folder: Path, processes: int, use_cpu: bool) -> GRPOConfig:
     """TRL's arguments for Eqs. 7 and 8, or what `rl` makes of them: advantages, ratios, clip range, KL, how token losses are averaged.
 
-    Starts the process group. The mean over processes of TRL's losses is the mean over all trajectories (`dapo`: all tokens) of the step.
+    Starts the process group. The mean over processes of TRL's losses is the mean over all trajectories of the step (`dapo`: the sum over its tokens
+    by the tokens of a mean update of the rollout).
     """
     rl, rollout = config.rl, config.rollout
     micro_batches = rl.groups // processes * rollout.group_size // rl.micro_batch_size

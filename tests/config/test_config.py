@@ -143,6 +143,17 @@ def test_the_command_line_comes_last_and_its_own_last_word_counts(load):
     assert load("base: parent.yaml\nseed: 2", "seed=4", "seed=5", parent="seed: 1").seed == 5
 
 
+def test_a_mapping_goes_over_the_one_before_and_an_empty_one_takes_it_away(load):
+    parent = "evaluate: {checkpoints: {one: a}, api: {two: {name: llm, model: b}}}\njudge: {train: {name: llm, model: m, extra_body: {x: {y: 1}}}}"
+    assert load("base: parent.yaml", "evaluate.checkpoints={three: c}", parent=parent).evaluate.checkpoints == {"one": "a", "three": "c"}
+    only = ["evaluate.checkpoints={}", "evaluate.checkpoints={three: c}"]
+    assert load("base: parent.yaml", *only, parent=parent).evaluate.checkpoints == {"three": "c"}
+    assert load("base: parent.yaml\nevaluate: {api: {}}", parent=parent).evaluate.api == {}
+    assert load("base: parent.yaml", "judge.train.extra_body={}", parent=parent).judge.train.extra_body == {}
+    assert load("base: parent.yaml", "judge.train.extra_body.x={}", parent=parent).judge.train.extra_body == {"x": {}}
+    assert load("base: parent.yaml", "judge={}", parent=parent).judge.train.model == "m"  # a section has keys of its own
+
+
 def test_a_base_of_a_base_is_refused(refuse):
     message = refuse("base: parent.yaml", parent="base: grandparent.yaml", grandparent="seed: 1")
     assert "parent.yaml" in message and "one level" in message

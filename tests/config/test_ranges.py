@@ -111,6 +111,8 @@ def test_no_key_is_taken_that_nothing_would_read(tmp_path):
         "tournament.elo_matches=20": "reward.name=tournament", "rl.rounds=2": "rl.method=online", "rl.batch_size=3": "rl.method=online",
         "rl.dpo_beta=0.2": "rl.method=agentevol", "rl.keep_from=0.5": "rl.method=dpo", "rl.discount=0.9": "rl.advantage=center",
         "rl.critic_learning_rate=0.1": "rl.advantage=group_std", "rl.advantage_ddof=0": "rl.advantage=center",
+        "rl.loss_type=dapo": "rl.method=agentevol", "tournament.ranking=scores": "reward.name=elo",
+        "tournament.bidirectional=false": "reward.name=ruler",
         "rollout.vllm_sleep=true": "rollout.backend=transformers", "rollout.server_sync=nccl": "rollout.backend=vllm",
     }  # fmt: skip
     for change, reader in unread.items():

@@ -127,8 +127,11 @@ def test_the_usual_shapes_are_understood(tmp_path, record):
 def test_calls_in_sharegpt_and_in_qwens_text_are_the_same_calls(tmp_path):
     function = {"name": "search", "arguments": {"query": "x"}}
     text = f"<think>\nhm\n</think>\n\n<tool_call>\n{json.dumps(function)}\n</tool_call>"
+    thought = f"<think>\nhm\n</think>\n{json.dumps([function, function])}"  # several calls, as LLaMA-Factory reads them
     records = [
         {"conversations": [{"from": "human", "value": "one"}, {"from": "function_call", "value": json.dumps(function)},
+                           {"from": "observation", "value": "found"}, {"from": "gpt", "value": "a"}]},
+        {"conversations": [{"from": "human", "value": "both"}, {"from": "function_call", "value": thought},
                            {"from": "observation", "value": "found"}, {"from": "gpt", "value": "a"}]},
         {"messages": [{"role": "user", "content": "two"}, {"role": "assistant", "content": text},
                       {"role": "tool", "content": {"found": 1}}, {"role": "assistant", "content": "a"}]},
@@ -137,9 +140,11 @@ def test_calls_in_sharegpt_and_in_qwens_text_are_the_same_calls(tmp_path):
     write(tmp_path / "test.jsonl", [{"query": "t", "reference": "a"}])
     write(tmp_path / "sft.jsonl", records)
     turns = [read_turns(record["messages"]) for record in load(tmp_path).splits["sft"]]
-    assert all(two[0].tool_calls == turns[0][0].tool_calls and two[1].answer == "a" for two in turns)
+    single, both, plain = turns
+    assert single[0].tool_calls == plain[0].tool_calls and all(two[1].answer == "a" for two in turns)
+    assert both[0].tool_calls == 2 * single[0].tool_calls and both[0].thought == "hm"
     assert turns[0][0].tool_calls[0].arguments == {"query": "x"}
-    assert [two[0].observations for two in turns] == [["found"], ['{"found": 1}']]
+    assert [two[0].observations for two in turns] == [["found"], ["found"], ['{"found": 1}']]
 
 
 def test_a_call_in_parquet_has_no_argument_of_another_and_the_hub_s_folder_of_splits_is_found(tmp_path):

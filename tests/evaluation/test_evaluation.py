@@ -86,6 +86,16 @@ def test_two_judges_of_nothing_but_invalid_trajectories_agree_on_nothing_and_the
     assert "on - (nothing that both judged) of the outcomes" in capsys.readouterr().out
 
 
+def test_a_void_trajectory_is_beaten_by_none_where_it_stands_in_for_a_baseline():
+    cases = [case(number, True, np.ones((1, DIMENSIONS))) for number in range(2)]
+    baselines = {one.query.query_id: replace(one.trajectory, stop_reason="tool_crash") for one in cases[:1]}
+    baselines[cases[1].query.query_id] = replace(cases[1].trajectory, meta={"turns": 1})
+    trajectories = [replace(one.trajectory, meta={"turns": 2}) for one in cases]
+    judged = judge_trajectories([one.query for one in cases], trajectories, baselines, Panel([Paths()], None))
+    assert np.isnan(judged[0].outcomes).all() and judged[1].outcomes[0, 0] == 1
+    assert summarize(judged[:1], 0, 0)["win_rate"]["mean"] is None
+
+
 class Paths:
     """Scores the first dimension alone: what is good there wins."""
 

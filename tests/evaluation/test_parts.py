@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from arenarl.config.schema import Config, EnvironmentConfig, EvaluateConfig, MCPServerConfig, RenamedToolConfig
+from arenarl.config.schema import Config, EnvironmentConfig, EvaluateConfig, MCPServerConfig, RenamedToolConfig, SearchConfig
 from arenarl.evaluation.evaluation import Case
 from arenarl.evaluation.parts import Part, fingerprint, generating_files
 from arenarl.system.repository import ROOT
@@ -55,6 +55,16 @@ def run(program, folder):
     done = subprocess.run([sys.executable, "-c", program], cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
+
+
+def test_an_edited_document_discards_trajectories_that_searched_it(tmp_path):
+    (tmp_path / "one.txt").write_text("Bergen is a port.", encoding="utf-8")
+    corpus, folder = SearchConfig(folder=str(tmp_path)), SearchConfig(engine="folder", folder=str(tmp_path))
+    before, after = [], []
+    for prints in (before, after):
+        prints += [fingerprint(Config(environment=EnvironmentConfig(name="research", search=search)), "nowhere") for search in (corpus, folder)]
+        (tmp_path / "one.txt").write_text("Bergen is a port in the west.", encoding="utf-8")
+    assert before[0] == after[0] and before[1] != after[1]
 
 
 def test_an_edit_discards_trajectories_if_they_depend_on_the_file_and_only_then(tmp_path):

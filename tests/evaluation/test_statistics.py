@@ -41,6 +41,19 @@ def test_win_rate_is_the_mean_over_subtasks_whatever_their_sizes():
     assert win_rate(outcomes([[[W]], [[W]], [[W]], [[L]], [[L]]]), ["a", "a", "a", "a", "b"], 0, 0)["mean"] == 37.5
 
 
+def test_a_judge_of_fewer_dimensions_counts_as_much_as_the_other():
+    # First judge 1 of 1 in each of seven dimensions, 100 %; the second loses the only one that it is asked about.
+    assert win_rate(outcomes([[[W] * 7, [L] + [N] * 6]]), ["a"], 0, 0)["mean"] == 50.0
+
+
+def test_single_queries_have_no_interval():
+    for strata in (["a"], ["a", "b"]):
+        values = [30.0, 80.0][: len(strata)]
+        assert mean(values, strata, 200, 0) == {"mean": sum(values) / len(values), "ci": [None, None]}
+        assert win_rate(outcomes([[[W]], [[L]]][: len(strata)]), strata, 200, 0)["ci"] == [None, None]
+    assert mean([30.0, 80.0, 50.0], ["a", "b", "b"], 200, 0)["ci"][0] is not None
+
+
 def test_all_of_it_by_hand():
     # a: dimension one 1/2, dimension two 1/1 -> 75 %. b: dimension one all tied (left out), dimension two 0/2 -> 0 %.
     data = outcomes([[[W, W]], [[L, T]], [[T, L]], [[T, L]]])

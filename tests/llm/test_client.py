@@ -43,6 +43,7 @@ GOOD = '{"agent_1": {"a": 1, "b": 2.5}, "agent_2": {"a": 10, "b": 0}}'
     GOOD, f"\n{GOOD}\n", f"```json\n{GOOD}\n```", f"Here you are: {GOOD} Agent {{1}} wins.",
     f"<think>\n{{\"agent_1\": 10}} hm {GOOD}\n</think>\n{GOOD}",
     f"thinking that began in the prompt {GOOD}</think>{GOOD}", GOOD[:-1] + ', "note": "ignored"}',
+    GOOD[:-1] + ', "note": "Agent 1 leaves its <think> block empty, Agent 2 closes </think> twice"}',
 ])  # fmt: skip
 def test_the_one_json_object_of_a_reply_is_read(text):
     assert parse_reply(text, SCORES).model_dump() == {"agent_1": {"a": 1.0, "b": 2.5}, "agent_2": {"a": 10.0, "b": 0.0}}
@@ -592,6 +593,25 @@ def test_waiting_for_a_place_is_not_waiting_for_the_api(tmp_path):
     with serving(script.app) as url:
         client = client_of(tmp_path, concurrency=1)
         assert [reply.score for reply in ask_all(client, llm(url, patience_s=0.3), "ab")] == [1, 4]
+
+
+@pytest.mark.parametrize(("concurrency", "headers"), [(1, {}), (3, {"Retry-After": "0.1"})])
+def test_under_a_rate_limit_all_calls_are_answered_for_those_that_wait_keep_their_places(tmp_path, concurrency, headers):
+    last, begun, answered, most = [0.0], set(), set(), [0]
+
+    def play(text, number):
+        begun.add(text)
+        most[0] = max(most[0], len(begun - answered))
+        if time.monotonic() - last[0] < 0.1:
+            return raw(b"{}", 429, **headers)
+        last[0] = time.monotonic()
+        answered.add(text)
+        return completion('{"score": 4}')
+
+    with serving(by_prompt(play)) as url:
+        client = client_of(tmp_path, concurrency=concurrency)
+        replies = ask_all(client, llm(url, patience_s=3.0), [f"call {number}" for number in range(20)])
+    assert None not in replies and most[0] <= concurrency and client.stop_reason is None
 
 
 def test_a_pause_may_be_asked_for_by_a_date(tmp_path):

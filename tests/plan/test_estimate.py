@@ -4,7 +4,7 @@ import pytest
 
 from arenarl.config.load import load_config
 from arenarl.config.schema import Config, JudgeConfig, RolloutConfig
-from arenarl.plan.estimate import count_test_queries, estimate_rl, judge_calls, most_calls, print_estimate
+from arenarl.plan.estimate import count_sft_trajectories, count_test_queries, estimate_rl, judge_calls, most_calls, print_estimate
 from arenarl.system.errors import UserError
 from arenarl.trajectory import Query, Trajectory, write_jsonl
 
@@ -124,3 +124,13 @@ def test_published_test_queries_are_counted_where_they_are(tmp_path):
     queries = [{"query_id": str(i), "domain": "travel", "subtask": "Search", "language": "en", "query": str(i)} for i in range(3)]
     write_jsonl(tmp_path / "test_queries.jsonl", queries)
     assert count_test_queries(config) == 3
+
+
+def test_published_trajectories_are_counted_where_they_are_and_nothing_else(tmp_path):
+    published = {"path": "configs/travel/open_travel_qwen3_8b.yaml"}
+    before = count_sft_trajectories(load(f"data.folder={tmp_path}", **published))
+    write_jsonl(tmp_path / "sft.jsonl", [{}] * 7)
+    assert count_sft_trajectories(load(f"data.folder={tmp_path}", **published)) == 7
+    divided = load(f"data.folder={tmp_path}", "data.divide=true", **published)
+    assert count_sft_trajectories(divided) == divided.data.sft_size == before
+    assert count_sft_trajectories(load(f"data.folder={tmp_path}")) == load().data.sft_size

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from peft import get_peft_model
 from small_qwen3 import SMALL, TOKENS, build_model, measured_activations, measured_cache, measured_generation, measured_loss
-from transformers import Qwen3Config, Qwen3ForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from arenarl.config.schema import PolicyConfig, ScratchConfig
 from arenarl.plan.memory import (
@@ -146,6 +146,17 @@ def test_a_local_folder_has_its_own_shape(tmp_path):
         shape_of(PolicyConfig(model="here"))
 
 
+@pytest.mark.parametrize("kind", [(Qwen2Config, Qwen2ForCausalLM), (LlamaConfig, LlamaForCausalLM)])
+def test_other_dense_decoders_are_counted_but_for_biases_and_the_norms_of_queries_and_keys(tmp_path, kind):
+    config, model = kind
+    sizes = {"hidden_size": 64, "intermediate_size": 80, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+    made = model(config(vocab_size=50, tie_word_embeddings=False, **sizes))
+    made.save_pretrained(tmp_path)
+    shape = shape_of(PolicyConfig(model=str(tmp_path)))
+    assert (shape.head_dim, shape.kv_heads, shape.tied) == (16, 2, False)
+    assert shape.parameters == pytest.approx(made.num_parameters(), rel=0.01)
+
+
 def test_the_gpu_json_says_what_the_arithmetic_assumes():
     zero = json.loads((ROOT / "configs/launch/zero3_gpu.json").read_text())
     assert zero["zero_optimization"]["stage"] == 3 and zero["zero_optimization"]["stage3_max_live_parameters"] == LIVE_PARAMETERS
@@ -158,7 +169,8 @@ def test_the_table_lists_what_some_column_has_and_sums_it():
 
 
 def test_a_model_that_the_arithmetic_is_not_for_is_refused_and_not_counted_as_a_dense_one(tmp_path):
-    for kind, said in ({"model_type": "qwen3_moe", "head_dim": 128}, "has experts"), ({"model_type": "gpt2"}, "of a kind that"):
+    kinds = {"qwen3_moe": "has experts", "gpt2": "of a kind that", "qwen3_5_text": "layers of linear_attention"}
+    for kind, said in (({"model_type": name} | ({"head_dim": 128} if name == "qwen3_moe" else {}), said) for name, said in kinds.items()):
         (tmp_path / kind["model_type"]).mkdir()
         (tmp_path / kind["model_type"] / "config.json").write_text(json.dumps(kind), encoding="utf-8")
         with pytest.raises(UserError, match=said):

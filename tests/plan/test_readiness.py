@@ -1,5 +1,6 @@
 """`train_rl.py --check`: what it finds out without a GPU, against a real judge server on localhost, and what stops it."""
 
+import re
 from collections import namedtuple
 
 import pytest
@@ -89,3 +90,26 @@ def test_a_disk_that_is_too_small_is_refused(check, monkeypatch):
     monkeypatch.setattr(readiness.shutil, "disk_usage", lambda path: Usage(1_000_000))
     with pytest.raises(UserError, match="checkpoints take up to .* GB, and 0.0 GB are free"):
         check()
+
+
+def test_an_adapters_checkpoints_leave_out_what_is_frozen_and_those_that_are_there_need_no_room_again(check, tmp_path, monkeypatch, capsys):
+    def takes(*overrides):
+        check(*overrides)
+        return float(re.search(r"checkpoints take up to ([\d.]+) of", capsys.readouterr().out)[1])
+
+    monkeypatch.setattr(readiness.shutil, "disk_usage", lambda path: Usage(10**12))
+    model = ["policy.model=Qwen/Qwen3-8B", "policy.dtype=bfloat16", "rl.init=Qwen/Qwen3-8B", "rollout.max_tokens=1000"]
+    whole, adapter = takes(*model), takes(*model, "policy.lora_rank=32")
+    assert whole == pytest.approx(3 * 3 * 16.4 + 16.4, rel=0.01) and 16.4 < adapter < 20
+    for step in (20, 40):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+        (tmp_path / f"checkpoint-{step}" / "whole.json").touch()
+    assert takes(*model) == pytest.approx(3 * 16.4 + 16.4, rel=0.01)
+
+
+def test_a_model_of_a_kind_that_the_plan_does_not_know_is_said_and_its_judges_are_asked(check, taught, tmp_path, capsys):
+    (tmp_path / "config.json").write_text('{"model_type": "gpt2"}', encoding="utf-8")
+    with serving(server_of(taught)) as url:
+        check(f"rl.init={tmp_path}", url=url)
+    unknown, train, _ = capsys.readouterr().out.splitlines()
+    assert unknown.startswith("lengths, plan and disk: not checked, for ") and train.startswith("judge.train: a verdict")

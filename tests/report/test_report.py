@@ -6,6 +6,7 @@ import json
 import math
 import random
 import re
+import shutil
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -277,6 +278,43 @@ def test_what_a_watching_judge_saw_is_in_the_page_and_in_the_summary(tmp_path, w
     told = capsys.readouterr().out
     assert "20 of 60 calls without a verdict" in told and "no rise of the watching judge's is seen" in told
     assert "no rise of the watching judge&#x27;s is seen" in run.page() and (run.results / "figures" / "watching_judge.svg").is_file()
+
+
+def test_who_trained_and_who_watched_is_what_rl_noted_whatever_evaluation_is_told(tmp_path, world, compact, taught, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = Run(tmp_path, world, compact, [one.query for one in taught[:3]], bracket=False)
+    append_step(run.dir / "rl" / "watch.jsonl", 0, [{"step": 0, "scores": [5.0], "judged": [5.0], "agreement": None, "calls": 1, "failed": 0}])
+    assert summary_of_run(run.config, {})["provenance"]["judge_is_simulated"] and summary_of_run(run.config, {})["watch"]["judge"] == "simulated"
+    noted = json.loads((run.dir / "rl" / "provenance.json").read_text())
+    llms = {"judge_train": {"model": "qwen3-max"}, "judge_watch": [{"model": "claude-sonnet"}], "judge_is_simulated": False}
+    write_json(run.dir / "rl" / "provenance.json", noted | llms)
+    summary = summary_of_run(run.config, {})
+    assert {name: summary["provenance"][name] for name in llms} == llms and summary["watch"]["judge"] == "claude-sonnet"
+
+
+def test_what_an_llm_verified_is_not_called_free_of_noise(tmp_path, world, compact, taught, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    run = Run(tmp_path, world, compact, [one.query for one in taught[:3]], bracket=False)
+    summary = json.loads((run.results / "summary.json").read_text()) | {"verifier": "o4-mini"}
+    for figures in (decodings[name] for decodings in (summary["sft"], summary["rl"]) for name in decodings):
+        half = {"mean": 50.0, "ci": [40.0, 60.0]}
+        figures |= {"accuracy": half, "pass_at_4": half, "pass_at_k": {"accuracy": [half] * 4}}
+    print_table(summary)
+    free, verified = re.search(r"; ([^;]*) are noise-free; ([^;]*) by o4-mini", capsys.readouterr().out).groups()
+    assert verified == "quality, accuracy and pass@4" and not {"quality", "accuracy", "pass@4"} & set(re.split(", | and ", free))
+    write_json(run.results / "summary.json", summary)
+    assert "answers correctly by o4-mini&#x27;s verdicts; the rest is noise-free" in run.page()
+
+
+def test_a_mean_over_seeds_is_of_runs_with_the_same_settings(tmp_path, world, compact, taught, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    run = Run(tmp_path, world, compact, [one.query for one in taught[:3]], bracket=False)
+    for seed, rate in ((1, run.config.rl.learning_rate), (2, 0.5)):
+        other = replace(run.config, seed=seed, rl=replace(run.config.rl, learning_rate=rate))
+        shutil.copytree(run.dir / "rl", f"{run.dir}-seed{seed}/rl")
+        Path(f"{run.dir}-seed{seed}/rl/config.yaml").write_text(config_to_yaml(other))
+    assert "Mean of 2 seeds" in run.page()
+    assert re.search(r"small-seed2 is left out .*rl.learning_rate", capsys.readouterr().out)
 
 
 def test_bands_are_the_intervals_of_one_seed_or_the_range_of_several(run, tmp_path):

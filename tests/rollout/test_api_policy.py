@@ -105,8 +105,21 @@ def test_a_native_tool_call_is_run_and_the_answer_ends_the_trajectory(tmp_path, 
     assert first["messages"] == [{"role": "system", "content": default_prompt("en")}, {"role": "user", "content": query().query}]
     assert first["tools"] == second["tools"] == compact.tools and first["temperature"] == 0.0 and first["max_tokens"] == 300
     call, result = second["messages"][2:]
-    assert call["tool_calls"] == LOOK["tool_calls"] and "reasoning_content" not in call
+    assert call["tool_calls"] == LOOK["tool_calls"] and call["reasoning_content"] == "where?"
     assert result == {"role": "tool", "content": observation, "tool_call_id": "call_a"}
+
+
+def test_what_an_api_needs_back_to_go_on_it_gets_back(tmp_path, compact):
+    signed = {"extra_content": {"google": {"thought_signature": "c2lnbmVk"}}}
+    look = {**LOOK, "tool_calls": [LOOK["tool_calls"][0] | signed | {"index": 0}], "reasoning_details": [{"type": "reasoning.text", "text": "hm"}]}
+
+    def play(body, turn):
+        sent = body["messages"][2:3]
+        is_whole = all(one["tool_calls"][0].get("extra_content") == signed["extra_content"] and one["reasoning_details"] for one in sent)
+        return (look, ANSWER)[turn] if is_whole else (400, "Function call is missing a thought_signature")
+
+    trajectory, policy = roll_out(tmp_path, compact, play=play)
+    assert trajectory.valid and policy.bodies[1]["messages"][2]["tool_calls"] == [LOOK["tool_calls"][0] | signed]
 
 
 def test_a_call_in_the_text_is_run_and_answered_as_text(tmp_path, compact):

@@ -154,6 +154,17 @@ def test_a_call_is_kept_and_made_once_for_all_runs(tmp_path):
         say(alone, "echo", text="new")
 
 
+def test_another_database_is_another_world_and_another_key_is_not(tmp_path, monkeypatch):
+    def calls_made(database, key):
+        monkeypatch.setenv("DATABASE_URL", database)
+        monkeypatch.setenv("SERVICE_TOKEN", key)
+        environment = environment_of(faulty(variables=["DATABASE_URL", "SERVICE_TOKEN"]), store=tmp_path / "replies.sqlite")
+        say(environment, "count")
+        return len(environment.take_metrics().get("mcp/call_s", []))
+
+    assert [calls_made("postgres://train", "first"), calls_made("postgres://test", "first"), calls_made("postgres://train", "second")] == [1, 1, 0]
+
+
 @pytest.mark.parametrize("server", [{"cache": False}, {"session": "trajectory"}])
 def test_a_call_is_not_kept_where_the_key_says_so_or_there_is_a_state(tmp_path, server):
     environment = environment_of(faulty(**server), store=tmp_path / "replies.sqlite")

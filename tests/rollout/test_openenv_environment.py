@@ -60,6 +60,10 @@ class CounterClient(EnvClient[Move, Seen]):
         return Result(Seen(text=f"At 0, goal {goal}."))
 
     async def step(self, action):
+        if action.by == -3:  # as the client says of an action at which the world raised
+            raise RuntimeError("Server error: Below the floor. (code: EXECUTION_ERROR)")
+        if action.by == -2:
+            raise RuntimeError("Server error: No session. (code: SESSION_ERROR)")
         self.value += action.by
         is_there = self.value == self.goal
         return Result(Seen(text=f"At {self.value}.", done=is_there), float(is_there), is_there)
@@ -103,6 +107,12 @@ def test_an_openenv_client_plays_with_a_session_a_trajectory(tokenizer):
     ]  # fmt: skip
     assert [(one.stop_reason, one.meta["reward"]) for one in (first, second, third)] == [("done", 1.0), ("done", 1.0), ("horizon", 0.0)]
     assert len(CounterClient.sessions) == 3 and not any(session.is_open for session in CounterClient.sessions)
+
+
+def test_an_action_that_the_world_refuses_is_an_observation_and_a_lost_session_is_none(tokenizer):
+    first, *_ = roll_out(tokenizer, [call("act", by=-3), call("act", by=2), call("act", by=1), call("act", by=1)])
+    assert [turn.observations for turn in read_turns(first.messages)] == [["Error: Below the floor."], ["At 2."]] and first.meta["reward"] == 1.0
+    assert all(one.is_void for one in roll_out(tokenizer, [call("act", by=-2)]))
 
 
 def test_a_server_that_is_down_or_not_named(tokenizer, monkeypatch, capfd):

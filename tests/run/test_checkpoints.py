@@ -5,7 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from arenarl.config.schema import Config
 from arenarl.run.checkpoints import MARK, Survival, last_checkpoint
+from arenarl.run.trainer_arguments import common_arguments
 from arenarl.system.errors import UserError
 
 
@@ -40,14 +42,27 @@ def test_what_else_lies_there_is_left_alone(save, tmp_path, name):
 
 def test_other_processes_do_not_go_on_where_each_has_a_batch_of_its_own(save, tmp_path, monkeypatch):
     save(10, processes=2)
-    assert last_checkpoint(tmp_path, is_batch_per_process=True) == str(tmp_path / "checkpoint-10")
+    assert last_checkpoint(tmp_path, "each step's rows") == str(tmp_path / "checkpoint-10")
     monkeypatch.setenv("WORLD_SIZE", "4")
     with pytest.raises(UserError, match="checkpoint-10 was begun with 2 processes, .* start as many, or delete .* to begin anew"):
-        last_checkpoint(tmp_path, is_batch_per_process=True)
+        last_checkpoint(tmp_path, "each step's rows")
     assert last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-10")  # RL's batches are those of all processes together
 
 
 def test_a_mark_of_earlier_code_goes_with_any_number_of_processes(save, tmp_path):
     save(10, processes=2)
     (tmp_path / "checkpoint-10" / MARK).write_text(json.dumps({"step": 10}))
-    assert last_checkpoint(tmp_path, is_batch_per_process=True) == str(tmp_path / "checkpoint-10")
+    assert last_checkpoint(tmp_path, "each step's rows") == str(tmp_path / "checkpoint-10")
+
+
+def test_two_whole_ones_are_kept_and_what_is_somebodys_own_stays(save, tmp_path):
+    for name in ("checkpoint-5-keep", "checkpoint-best"):
+        (tmp_path / name).mkdir()
+    for step in (5, 20, 100):
+        save(step, processes=1)
+    save(120)  # being written by nobody any more
+    save(140, processes=1)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "checkpoint-100", "checkpoint-120", "checkpoint-140", "checkpoint-5-keep", "checkpoint-best",
+    ]  # fmt: skip
+    assert common_arguments(Config(), tmp_path, True).get("save_total_limit") is None  # which deletes by any name, before the mark

@@ -1,3 +1,4 @@
+import json
 from contextlib import nullcontext
 from dataclasses import replace
 
@@ -98,6 +99,29 @@ def test_a_resumed_trainer_takes_the_interval_of_its_config_and_not_of_the_check
     state = TrainerState(save_steps=25, max_steps=100)
     Survival(Stopwatch(tmp_path)).on_train_begin(TrainingArguments(str(tmp_path), save_steps=1, use_cpu=True), state, TrainerControl())
     assert state.save_steps == 1 and state.max_steps == 100
+
+
+@pytest.mark.parametrize(("stage", "changed", "said"), [
+    ("sft", {"data_sha256": {"sft": "b", "rl_queries": "a"}}, "sft.jsonl"),
+    ("rl", {"data_sha256": {"sft": "a", "rl_queries": "b"}}, "rl_queries.jsonl"),
+    ("sft", {"data_sha256": {"sft": "a", "rl_queries": "b"}}, None), ("evaluate", {"data_sha256": {"rl_queries": "b"}}, None),
+    ("rl", {"system_prompt": "other"}, "the system prompt"), ("rl", {}, None),
+])  # fmt: skip
+def test_a_stage_does_not_go_on_over_other_rows_or_with_another_prompt_than_it_began_with(tmp_path, monkeypatch, stage, changed, said):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("arenarl.run.stage.fix_randomness", lambda _: None)
+    monkeypatch.setattr("arenarl.run.stage._claim", lambda _: None)
+    noted = {"data_sha256": {"sft": "a", "rl_queries": "a"}, "system_prompt": "told"}
+    folder = start_stage(Config(), stage, lambda *_: noted)
+    assert start_stage(Config(), stage, lambda *_: noted | changed) == folder  # nothing was begun
+    start_stage(Config(), stage, lambda *_: noted)
+    (folder / "checkpoint-5").mkdir()
+    if said is None:
+        assert start_stage(Config(), stage, lambda *_: noted | changed) == folder
+        return
+    with pytest.raises(UserError, match=f"was begun with other content of {said}; restore it"):
+        start_stage(Config(), stage, lambda *_: noted | changed)
+    assert json.loads((folder / "provenance.json").read_text()) == noted
 
 
 @pytest.mark.parametrize("work", ["checkpoint-1", "model.safetensors", "curve.jsonl", "groups.jsonl", "round1"])

@@ -46,6 +46,19 @@ def test_a_process_that_no_launcher_started_trains_the_whole_policy_on_the_first
 
 
 @pytest.mark.parametrize("join", [join_processes, lambda config: start_stage(config, "rl", lambda *_: {})])
+@pytest.mark.parametrize("variables", [{"WORLD_SIZE": "2"}, {"WORLD_SIZE": "2", "RANK": "1"}])
+def test_several_processes_that_no_launcher_started_are_refused_at_once(tmp_path, monkeypatch, join, variables):
+    """Accelerate would take each for the only one, and all would write the same checkpoints."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(UserError, match="WORLD_SIZE=2 is set, but not LOCAL_RANK"):
+        join(Config())
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("join", [join_processes, lambda config: start_stage(config, "rl", lambda *_: {})])
 def test_more_processes_than_gpus_are_refused_before_they_meet(two_gpus, tmp_path, monkeypatch, join):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "3")

@@ -94,7 +94,10 @@ class Site:
         return response
 
     async def plain(self, request):
-        return web.Response(text="One.\nTwo.", content_type="text/plain")
+        """In the charset of the query, if it names one."""
+        charset = request.query.get("charset")
+        text, kind = ("Café Zürich" if charset != "gbk" else "潇湘"), "text/plain" + (f"; charset={charset}" if charset else "")
+        return web.Response(body=text.encode(charset) if charset else b"\xef\xbb\xbfOne.\nTwo.", headers={"Content-Type": kind})
 
 
 @contextmanager

@@ -343,6 +343,9 @@ def test_again_compares_with_the_same_seed_or_with_the_prediction_interval(folde
     lines = compare_with_stored("own", again, stored).splitlines()
     other_cpu = "different, but stored from another CPU (one; this is another), which rounds otherwise"
     assert [line.rpartition(": ")[2] for line in lines] == ["all figures are the same", "different", other_cpu, "inside", "outside"]
+    there = again / "own" / "one" / "seed0.json"
+    first, *rest = compare_with_stored("own", again, stored, there={there}).splitlines()
+    assert f"the same; but it was there already, run at None: to run it again, delete {there} and {again / 'one'}" in first and rest == lines[1:]
 
 
 def test_the_pages_equal_what_results_render(tmp_path):
@@ -501,6 +504,49 @@ def test_a_figure_that_evaluation_does_not_have_is_named_with_those_it_has(folde
     write_json(run.loaded.results_dir / "summary.json", {"rl": {"sampled": figures}})
     monkeypatch.setattr(runner, "_cold_start", lambda *_: None)
     assert runner.run_all([run], tmp_path / "results", workers=1) == ["one, seed 0: evaluation has no figure succes; it has win_rate, success"]
+
+
+def test_a_win_rate_without_stored_baselines_or_without_sampled_trajectories_is_refused(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(runner, "_call", lambda *_: None)
+    monkeypatch.setattr(runner, "_cold_start", lambda *_: None)
+    monkeypatch.chdir(tmp_path)
+    table = read_table("own", folder)
+    [run] = runs_of("own", table, ["one"], [0])
+    write_json(run.loaded.results_dir / "summary.json", {"rl": {"sampled": {"win_rate": {"mean": None}, "score": {"mean": 5.0}}}})
+    (failure,) = runner.run_all([run], tmp_path / "results", workers=1)
+    assert failure.endswith("no figure win_rate; it has score; a win rate needs stored baselines and verdicts")
+    assert runner.finished(run, tmp_path / "results") is None
+    table.set = {"evaluate.decodings": ["greedy"]}
+    with pytest.raises(UserError, match="row one: evaluate.decodings lacks sampled"):
+        runs_of("own", table, ["one"], [0])
+
+
+def test_two_rows_with_the_same_settings_share_a_run_under_a_name_each(folder, tmp_path, monkeypatch):
+    table = read_table("own", folder)
+    table.rows["twin"] = replace(table.rows["one"], label="Twin")
+    runs = runs_of("own", table, ["one", "twin"], [0])
+    made = []
+    monkeypatch.setattr(runner, "_cold_start", lambda *_: None)
+    monkeypatch.setattr(runner, "_train_and_evaluate", lambda run, cold_start: made.append(run.row) or result(run, 60.0))
+    assert runner.run_all(runs, tmp_path, workers=1) == [] and len(made) == 1
+    assert [runner.finished(run, tmp_path)["row"] for run in runs] == ["one", "twin"]
+    assert runner.run_all(runs, tmp_path, workers=1) == [] and len(made) == 1
+
+
+@pytest.mark.parametrize("axis", [False, True])
+def test_a_table_over_queries_without_a_truth_has_a_page_without_one(folder, tmp_path, axis):
+    path = folder / "own.yaml"
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text.replace("label: One", "label: One, series: s, at: 1") + "axis: of noise\n" if axis else text, encoding="utf-8")
+    runs = runs_of("own", read_table("own", folder), [], [0])
+    for run in runs:
+        found = result(run, 50.0)
+        found["figures"].pop("quality")
+        for point in found["curve"]:
+            point.pop("eval/sampled/quality")
+        write_json(runner.path_of(run, tmp_path / "results"), found)
+    assert "| - |" in (page := write(folder, tmp_path / "results")) and "not run" not in page
+    assert not (tmp_path / "results" / "own" / "cost.svg").exists()
 
 
 def test_a_cold_start_that_fails_is_named_once_and_ends_the_rows_of_its_seed(folder, tmp_path, monkeypatch):

@@ -171,6 +171,12 @@ def test_what_a_round_has_trained_is_gone_before_the_next_one_generates(policy_p
         (["rl.method=agentevol", "rollout.backend=vllm"], "rollout.backend=transformers"),
         (["rl.method=agentevol", "rl.steps=2", "rl.rounds=3"], "rl.rounds=3 share 2 steps"),
         (["rl.method=dpo", "rl.deepspeed=ds_config.json"], "set rl.deepspeed=null"),
+        *(
+            ([f"rl.method={method}", f"rl.{said}"], f"rl.{said} is of rl.method=online, not of {method}; leave it out")
+            for method in ("dpo", "agentevol")
+            for said in ("loss_type=dapo", "epsilon=0.1", "epsilon_high=0.3", "updates_per_rollout=5", "importance_sampling_level=sequence",
+                         "advantage=center", "advantage=none", "advantage_ddof=0", "advantage_epsilon=0.5")
+        ),
     ],
 )
 def test_what_offline_methods_cannot_do_is_refused(overrides, said):

@@ -1,10 +1,15 @@
 """PPO: advantages and values token by token, worked out by hand; what its critic learns, and that it is in the checkpoints."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import tiny_models
 import torch
 from methods import REWARDS, loss_by_hand
+from scripts import ENVIRONMENT
 
 from arenarl.config.load import load_config
 from arenarl.config.schema import PolicyConfig
@@ -168,3 +173,28 @@ def test_the_config_chooses_the_trainer_and_the_plan_counts_the_critic():
     parts = [Stage(config, "rl").training.states() for config in (one, other)]
     assert set(parts[0]) - set(parts[1]) == {"critic"}
     assert parts[0]["critic"] == sum(parts[0][part] for part in ("parameters", "gradients", "Adam's two moments"))
+
+
+ONE_OF_TWO = """
+import sys
+import torch
+from accelerate import Accelerator
+from arenarl.config.schema import PolicyConfig, RLConfig
+from arenarl.training.critic import Critic
+
+accelerator = Accelerator(cpu=True)
+torch.manual_seed(accelerator.process_index)  # as TRL does before the critic is made
+critic = Critic(sys.argv[1], PolicyConfig(dtype="float32", lora_rank=4), RLConfig(), accelerator)
+torch.save(critic.model.state_dict(), f"critic{accelerator.process_index}.pt")
+"""
+
+
+@pytest.mark.slow(seconds=20)
+def test_with_lora_too_all_processes_have_one_critic(policy_path, tmp_path):
+    (tmp_path / "one_of_two.py").write_text(ONE_OF_TWO)
+    command = [sys.executable, "-m", "arenarl.run.launch", "--nproc_per_node", "2", "one_of_two.py", policy_path]
+    done = subprocess.run(command, cwd=tmp_path, env=os.environ | ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    one, other = (torch.load(tmp_path / f"critic{rank}.pt") for rank in range(2))
+    assert one.keys() == other.keys() and any("lora_A" in name for name in one)
+    assert all(one[name].equal(other[name]) for name in one)

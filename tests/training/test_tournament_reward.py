@@ -68,6 +68,14 @@ def test_a_trajectory_without_a_verdict_has_no_reward_and_one_without_an_answer_
     assert found[1] is None and found[2] > found[0] > found[3] == found[4]
 
 
+def test_what_was_cut_shares_the_last_rank_however_good_where_the_ends_are_known():
+    completions, ids = [says("3"), says("9"), says("7"), says("8")], [[5, 1], [5, 6], [5, 0], []]
+    known, unknown = (tournament_reward(Number(), num_generations=4, topology="round_robin", turn_ends=ends) for ends in ({0, 1}, ()))
+    found = asyncio.run(known(prompts=[USER] * 4, completions=completions, completion_ids=ids))
+    assert found[2] > found[0] > found[1] == found[3]
+    assert asyncio.run(unknown(prompts=[USER] * 4, completions=completions, completion_ids=ids))[1] == 1.0
+
+
 @pytest.mark.parametrize(("text", "thought", "answer"), [
     ("<think>hm</think>Yes.", "hm", "Yes."), ("hm hm</think>\n\nYes.", "hm hm", "Yes."), ("a</think>b</think>Yes.", "ab", "Yes."),
     ("<think>hm hm", "hm hm", ""), ("hm</think>", "hm", ""), ("Yes.", "", "Yes."),

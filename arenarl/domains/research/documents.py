@@ -8,6 +8,7 @@ at all; who finds it missing builds it, and the others wait.
 import hashlib
 import json
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -31,30 +32,36 @@ def open_folder(folder: Path, chunk_tokens: int, indexes: Path) -> tuple[PageInd
     Raises:
         UserError: the folder is missing, holds no document, or one that cannot be read.
     """
-    fingerprint = _fingerprint(folder, chunk_tokens)
+    name = fingerprint(folder, chunk_tokens)
     place = indexes / hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
     place.mkdir(parents=True, exist_ok=True)
     with FileLock(place / ".lock"):
-        if not (place / fingerprint).is_dir():
-            say(f"indexing {folder} into {place / fingerprint}")
-            _build(folder, chunk_tokens, place / fingerprint)
+        if not (place / name).is_dir():
+            say(f"indexing {folder} into {place / name}")
+            _build(folder, chunk_tokens, place / name)
             for older in place.iterdir():
-                if older.is_dir() and older.name != fingerprint:
+                if older.is_dir() and older.name != name:
                     shutil.rmtree(older)
-        return PageIndex.open(place / fingerprint), fingerprint
+        return PageIndex.open(place / name), name
 
 
 def _build(folder: Path, chunk_tokens: int, target: Path) -> None:
+    empty: list[Path] = []
     with appearing(target) as partial:
         partial.mkdir()
-        pages = StoredPages.write(read_documents(folder), partial)
+        pages = StoredPages.write(read_documents(folder, empty), partial)
         try:
             PageIndex.build(pages, chunk_tokens).save(partial)
         except ValueError as error:
             raise UserError(f"environment.search.folder={folder}: {error}") from error
+    others = Counter(path.suffix.lower() or path.name for path in _visible(folder) if path.suffix.lower() not in READERS)
+    left_out = [f"{count} of {ending}, which cannot be read" for ending, count in others.most_common()]
+    left_out += [f"{len(empty)} without a main text, such as {empty[0]}"] if empty else []
+    if left_out:
+        say(f"{folder}: files left out: {'; '.join(left_out)}")
 
 
-def _fingerprint(folder: Path, chunk_tokens: int) -> str:
+def fingerprint(folder: Path, chunk_tokens: int) -> str:
     """Hash of every document's name, size and time of change, without reading them."""
     manifest = [(str(path.relative_to(folder)), path.stat().st_size, path.stat().st_mtime_ns) for path in documents(folder)]
     if not manifest:
@@ -64,15 +71,24 @@ def _fingerprint(folder: Path, chunk_tokens: int) -> str:
 
 def documents(folder: Path) -> list[Path]:
     """All files below a folder that can be read, in the order of their names; hidden ones and links out of it left out."""
+    return sorted(path for path in _visible(folder) if path.suffix.lower() in READERS)
+
+
+def _visible(folder: Path) -> Iterator[Path]:
     inside = folder.resolve()
-    paths = (path for path in folder.rglob("*") if path.suffix.lower() in READERS and path.is_file())
+    paths = (path for path in folder.rglob("*") if path.is_file())
     visible = (path for path in paths if not any(part.startswith(".") for part in path.relative_to(folder).parts))
-    return sorted(path for path in visible if path.resolve().is_relative_to(inside))
+    return (path for path in visible if path.resolve().is_relative_to(inside))
 
 
-def read_documents(folder: Path) -> Iterator[Page]:
+def read_documents(folder: Path, empty: list[Path] | None = None) -> Iterator[Page]:
+    """Of every document; those that make no page are added to `empty`."""
     for path in documents(folder):
-        yield from READERS[path.suffix.lower()](path, str(path.relative_to(folder)))
+        page = None
+        for page in READERS[path.suffix.lower()](path, str(path.relative_to(folder))):
+            yield page
+        if page is None and empty is not None:
+            empty.append(path)
 
 
 def _read_text(path: Path, name: str) -> Iterator[Page]:
@@ -107,7 +123,9 @@ def _read_jsonl(path: Path, name: str) -> Iterator[Page]:
 READERS: dict[str, Callable[[Path, str], Iterator[Page]]] = {  # by how a file's name ends
     ".txt": _read_text,
     ".md": _read_markdown,
+    ".markdown": _read_markdown,
     ".html": _read_html,
     ".htm": _read_html,
+    ".xhtml": _read_html,
     ".jsonl": _read_jsonl,
 }

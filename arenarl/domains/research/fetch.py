@@ -14,7 +14,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 import httpx
 
 from arenarl.config.schema import WebConfig
-from arenarl.domains.research.html import paragraphs
+from arenarl.domains.research.html import decoded, paragraphs
 from arenarl.domains.research.html_workers import WorkerLost, read_html_apart
 from arenarl.domains.research.pages import Page
 from arenarl.rollout.environment import ToolError, quoted
@@ -95,7 +95,8 @@ class Fetcher:
             except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:  # redirects too that httpx can make nothing of
                 raise FetchError(f"{quoted(url)} could not be read ({type(error).__name__}: {str(error)[:100]}).") from error
         if kind == "text/plain":
-            return Page(url, url, paragraphs(body.decode("utf-8", "replace")))
+            text = decoded(body, charset)
+            return Page(url, url, paragraphs(text if isinstance(text, str) else text.decode("utf-8-sig", "replace")))
         try:
             page = await read_html_apart(body, url, charset, self.config.timeout_s)
         except WorkerLost as error:

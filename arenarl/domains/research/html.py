@@ -23,7 +23,7 @@ WEB_CODECS = {  # of the WHATWG: Python has others, some of which take time in t
 def read_html(html: bytes, url: str, charset: str | None = None) -> Page | None:
     """None where there is no main text. `charset` is what the server says; a wrong one, and one that the web has not, is detected anew."""
     try:
-        tree = load_html(_decoded(html, charset))
+        tree = load_html(decoded(html, charset))
         title = None if tree is None else tree.findtext(".//title")
         found = None if tree is None else bare_extraction(tree, url=url, include_comments=False)
     except Exception:  # noqa: BLE001 - trafilatura and its parsers raise what they like on broken pages; one page is not worth a run
@@ -42,7 +42,8 @@ def paragraphs(text: str) -> str:
     return "\n\n".join(line.strip() for line in re.split(r"[\r\n]+", text) if line.strip())
 
 
-def _decoded(html: bytes, charset: str | None) -> str | bytes:
+def decoded(html: bytes, charset: str | None) -> str | bytes:
+    """The text, where the charset is one of the web's and right; otherwise the bytes."""
     try:
         return html.decode(charset) if charset and codecs.lookup(charset).name in WEB_CODECS else html
     except (ValueError, LookupError):  # ValueError: no such bytes, or a NUL in its name

@@ -6,6 +6,7 @@ from anywhere. InfoAgent asks Google, then Brave and Bing where Google finds not
 
 import asyncio
 import os
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,9 @@ from arenarl.trajectory import MAX_RECORD_NESTING, parse_json
 
 _ATTEMPTS = 3
 _LONGEST_PAUSE_S = 10.0
+_REFUSES_ALL = (401, 402, 403)  # a key or an account: no other query fares better
+_REFUSED = re.compile(r"TOKEN_INVALID|not enough credits", re.IGNORECASE)  # what Brave says of a key with status 422, Serper of an account with 400
+_SAID = 200  # characters that are shown of what an API says of an error
 
 
 @dataclass(frozen=True)
@@ -64,40 +68,55 @@ class WebEngine:
         return await self._fetcher.fetch(url)
 
     async def search(self, query: str, limit: int) -> list[Hit]:
-        """Raises UserError if the API refuses the key, which no further call can mend."""
+        """Raises UserError if the API refuses the key or the account, which no further call can mend."""
         asked = {"q": query, **dict(self.api.parameters), **self.config.parameters}
         async with self._slots:
             response = await self._ask({"json": asked} if self.api.method == "POST" else {"params": asked})
         try:
-            found = parse_json(response.text, MAX_RECORD_NESTING)
+            reply = found = parse_json(response.text, MAX_RECORD_NESTING)
             for name in self.api.path:
                 found = found.get(name) or {}
-            return [self._hit(record) for record in list(found)[:limit]]
+            hits = [self._hit(record) for record in list(found)[:limit]]
         except (ValueError, AttributeError, KeyError, TypeError) as error:
             raise ToolError("the search engine's reply could not be read.") from error
+        if not hits and reply.get("unresponsive_engines"):  # SearXNG, whose own sources have shut it out: not that there is nothing
+            raise ToolError("the engines that the search engine asks do not answer.")
+        return hits
 
     def _hit(self, record: dict[str, Any]) -> Hit:
         return Hit(str(record[self.api.url]), str(record.get("title") or record[self.api.url]), str(record.get(self.api.snapshot) or ""))
 
     async def _ask(self, request: dict[str, Any]) -> httpx.Response:
-        """The reply, after some more attempts on timeouts, 429 and 5xx."""
+        """The reply, after some more attempts on timeouts, 429, 5xx, and refusals, of which Brave takes some back."""
         for attempt in range(_ATTEMPTS):
+            is_refused = False
             try:
                 async with asyncio.timeout(self.config.timeout_s):
                     response = await self._client.request(self.api.method, self.endpoint, headers=self._headers, **request)
             except (TimeoutError, httpx.HTTPError) as error:
                 reason, pause_s = f"does not answer ({type(error).__name__})", 0.5 * 2**attempt
             else:
-                if response.status_code == 200:
+                status, said = response.status_code, self._said(response)
+                if status == 200:
                     return response
-                if response.status_code in (401, 403):
-                    raise UserError(f"{self.endpoint} refuses the key in {self.config.api_key_variable} (status {response.status_code})")
-                reason, pause_s = f"answers {response.status_code}", _pause_s(response, 0.5 * 2**attempt)
-                if response.status_code != 429 and response.status_code < 500:
+                reason, pause_s = f"answers {status}" + (f": {said}" if said else ""), _pause_s(response, 0.5 * 2**attempt)
+                is_refused = status in _REFUSES_ALL or (status in (400, 422) and bool(_REFUSED.search(said)))
+                if not (is_refused or status == 429 or status >= 500):
                     break
             if attempt < _ATTEMPTS - 1:
                 await asyncio.sleep(min(pause_s, _LONGEST_PAUSE_S))
+        if is_refused:
+            what = f"refuses the key in {self.config.api_key_variable}, or its account" if self._headers else "refuses to answer"
+            hint = "; SearXNG needs json among search.formats in its settings.yml" if self.config.api == "searxng" else ""
+            raise UserError(f"{self.endpoint} {what}: it {reason}{hint}")
         raise ToolError(f"the search engine {reason}.")
+
+    def _said(self, response: httpx.Response) -> str:
+        """The beginning of an error's body, without the key."""
+        said = " ".join(response.text.split())
+        for key in self._headers.values():
+            said = said.replace(key, "***")
+        return said[:_SAID]
 
 
 def _pause_s(response: httpx.Response, otherwise: float) -> float:

@@ -8,24 +8,33 @@ the embedded world's, as far as the service says; fields that it leaves empty, w
 import asyncio
 import json
 import math
+import re
 from collections.abc import Awaitable, Callable
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import Any
 
 from arenarl.rollout.environment import ToolError
+from arenarl.system.errors import UserError
 from arenarl.trajectory import MAX_RECORD_NESTING, parse_json
 
 Call = Callable[..., Awaitable[str]]  # call(tool, **arguments): one call of the server's
 MAX_PLACES = 5  # as many as the embedded world shows
 MAX_STEPS = 10  # of a route's instructions
+MAX_TICKET_CHARS = 3000  # of direct trains, and of those with a change: some twenty trains. Our choice
+PAUSES_S = (0.5, 1.0, 2.0)  # before Amap is asked again that had too many calls in a second
+_TOO_MANY = re.compile(r"QPS_HAS_EXCEEDED|ACCESS_TOO_FREQUENT")
+_REFUSES_ALL = re.compile(r"INVALID_USER_(KEY|IP|SCODE)|USERKEY_|DAILY_QUERY_OVER_LIMIT|QUOTA_PLAN_RUN_OUT|INSUFFICIENT_PRIVILEGES")
+# Amap's words for a key or an account that no call serves
 
 
 async def search_poi(call: Call, query: str) -> str:
     """Names and ids by one call, then a call for each place's details."""
+    call = _patient(call)
     return await _places(call, await call("maps_text_search", keywords=query))
 
 
 async def around_search(call: Call, location: str, radius: float = 3000.0, keyword: str = "") -> str:
+    call = _patient(call)
     return await _places(call, await call("maps_around_search", location=location, radius=str(round(radius)), keywords=keyword))
 
 
@@ -33,6 +42,7 @@ async def get_navigation(
     call: Call, start_lon: float, start_lat: float, end_lon: float, end_lat: float, via_points: str = "", mode: str = "driving"
 ) -> str:
     """A call for each leg between two points; public transport needs the names of their cities too."""
+    call = _patient(call)
     via = [point.strip() for point in via_points.replace("；", ";").split(";") if point.strip()]
     points = [f"{start_lon:.6f},{start_lat:.6f}", *via, f"{end_lon:.6f},{end_lat:.6f}"]
     legs = await asyncio.gather(*(_leg(call, mode, *ends) for ends in pairwise(points)))
@@ -52,7 +62,34 @@ async def search_train_tickets(call: Call, date: str, from_city: str, to_city: s
         codes.append(station["station_code"])
     journey = {"date": date, "fromStation": codes[0], "toStation": codes[1]}
     direct, transfer = await asyncio.gather(call("get_tickets", **journey), _or_why(call("get_interline_tickets", **journey)))
-    return _to_json({"direct": direct.strip(), "transfer": transfer.strip()})
+    return _to_json({"direct": _shortened(direct.strip()), "transfer": _shortened(transfer.strip())})
+
+
+def _patient(call: Call) -> Call:
+    """Amap's server, asked again where it had too many calls in a second. Raises UserError where it refuses the key."""
+
+    async def asked(tool: str, /, **arguments: Any) -> str:
+        for attempt in count():
+            try:
+                return await call(tool, **arguments)
+            except ToolError as error:
+                if _REFUSES_ALL.search(str(error)):
+                    raise UserError(f"Amap refuses all calls: {error}") from error
+                if attempt == len(PAUSES_S) or not _TOO_MANY.search(str(error)):
+                    raise
+            await asyncio.sleep(PAUSES_S[attempt])
+
+    return asked
+
+
+def _shortened(text: str) -> str:
+    """The first lines, as many as fit."""
+    lines, length = text.splitlines(), 0
+    for number, line in enumerate(lines):
+        length += len(line) + 1
+        if length > MAX_TICKET_CHARS and number:
+            return "\n".join([*lines[:number], f"… {len(lines) - number} more lines"])
+    return text
 
 
 async def _places(call: Call, found: str) -> str:
@@ -61,15 +98,16 @@ async def _places(call: Call, found: str) -> str:
 
 
 async def _place(call: Call, poi: dict[str, Any]) -> dict[str, Any]:
-    """A place with its details, or without where they cannot be had."""
-    poi = _of_kind(poi, dict)
+    """A place with its details; where they cannot be had, it says so."""
+    poi, details = _of_kind(poi, dict), None
     try:
         poi = poi | _read(await call("maps_search_detail", id=str(poi.get("id"))))
-    except ToolError:
-        pass
+    except ToolError as error:
+        details = f"could not be had: {error}"
     business = {name: poi.get(name) for name in ("cost", "rating", "business_area", "alias")}
     business["opening_hours"] = poi.get("opentime2") or poi.get("open_time")
-    return _filled({name: poi.get(name) for name in ("name", "type", "address", "location", "city")} | {"business": _filled(business)})
+    place = {name: poi.get(name) for name in ("name", "type", "address", "location", "city")}
+    return _filled(place | {"business": _filled(business), "details": details})
 
 
 async def _leg(call: Call, mode: str, start: str, end: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 from string import Template
@@ -16,11 +17,14 @@ from typing import Any
 
 import yaml
 
+from arenarl.config.load import load_config
 from arenarl.report.figures import draw_figures
 from arenarl.report.page.data import compressed, evaluated_items, pack, sample_name, training_items
-from arenarl.report.summary import DIGITS, columns_of, pass_rows, turns_rows, verified_columns
+from arenarl.report.summary import DIGITS, PASSES, columns_of, in_words, pass_rows, turns_rows, verified_columns
+from arenarl.run.settings import other_settings
 from arenarl.system.atomic_files import read_json, write_text
 from arenarl.system.errors import UserError
+from arenarl.system.progress import say
 from arenarl.system.strict_json import to_json
 from arenarl.trajectory import read_jsonl
 
@@ -84,7 +88,17 @@ def _label(is_simulated: bool) -> str:
 
 
 def _other_seeds(run_dir: Path) -> list[Path]:
-    return sorted(path for path in run_dir.parent.glob(f"{run_dir.name}-seed*") if path.name.rpartition("-seed")[2].isdigit())
+    """Runs that differ in their seed alone; what was made with other settings is left out and said."""
+    own, found = run_dir / "rl" / "config.yaml", []
+    config = load_config(own) if own.is_file() else None
+    for path in sorted(run_dir.parent.glob(f"{run_dir.name}-seed*")):
+        if (seed := path.name.rpartition("-seed")[2]).isdigit():
+            changed = other_settings(replace(config, seed=int(seed)), path / "rl") if config else ""
+            if changed:
+                say(f"{path} is left out of the mean over seeds: it was made with other settings ({changed})")
+            else:
+                found.append(path)
+    return found
 
 
 def _facts(summary: dict[str, Any]) -> str:
@@ -98,12 +112,13 @@ def _summary(summary: dict[str, Any], figures: dict[str, Path], evaluation: Path
     judge = _label(summary["judge"] == "simulated")
     columns = columns_of(dict(policies))
     verified = verified_columns(summary, columns)
-    others = f"{' and '.join(verified)} rest on {summary['verifier']}'s verdicts; " if verified else ""
+    others = f"{in_words(verified)} rest on {summary['verifier']}'s verdicts; " if verified else ""
+    answers = f"{PASSES['accuracy']} by {summary['verifier']}'s verdicts; " if verified else ""
     others += "the reward is of the world; " if "world_reward" in columns else ""
     by = {key: list(policies[0][1][key]) for key in ("by_subtask", "by_dimension")}
     scaling = {
         f"With fewer turns at test time; win rate by the {judge}.": turns_rows(dict(policies)),
-        f"Chance that one of k samples beats the stored baseline by the {judge}; the rest is noise-free.": pass_rows(dict(policies)),
+        f"Chance that one of k samples beats the stored baseline by the {judge}; {answers}the rest is noise-free.": pass_rows(dict(policies)),
     }
     parts = [
         "<h2>Results</h2>",

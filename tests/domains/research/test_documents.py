@@ -42,6 +42,19 @@ def test_every_kind_of_document_is_a_page(folder):
     assert pages["dump.jsonl#2"].text == "Bo Lie sings." and "Login" not in pages["pools.html"].text
 
 
+def test_files_that_make_no_page_are_named_once(folder, tmp_path, capsys):
+    (folder / "nothing.html").write_text("<html><body></body></html>", encoding="utf-8")
+    for name in ("a.PDF", "deep/b.pdf", "LICENSE"):
+        (folder / name).write_bytes(b"%PDF")
+    open_folder(folder, 128, tmp_path / "indexes")
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if "files left out" in line)
+    parts = line.partition("files left out: ")[2].split("; ")
+    assert parts[0] == "2 of .pdf, which cannot be read" and parts[-1] == f"1 without a main text, such as {folder / 'nothing.html'}"
+    assert {part.partition(",")[0] for part in parts[1:-1]} == {"1 of .png", "1 of LICENSE"}
+    open_folder(folder, 128, tmp_path / "indexes")
+    assert "left out" not in "".join(capsys.readouterr())
+
+
 def test_an_index_is_built_once(folder, tmp_path, monkeypatch):
     first, name = open_folder(folder, 128, tmp_path / "indexes")
     monkeypatch.setattr(documents, "read_documents", None)  # not even looked at

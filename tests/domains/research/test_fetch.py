@@ -35,6 +35,7 @@ def test_a_page_is_its_main_text_and_title():
         assert "\n\n" in page.text and "\n\n\n" not in page.text
         assert fetch(f"{url}/hop?to=/good").text == page.text
         assert fetch(f"{url}/plain").text == "One.\n\nTwo."
+        assert [fetch(f"{url}/plain?charset={one}").text for one in ("gbk", "iso-8859-1", "utf-8")] == ["潇湘", "Café Zürich", "Café Zürich"]
 
 
 def test_a_site_cannot_tell_that_it_was_asked_before():

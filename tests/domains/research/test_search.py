@@ -154,10 +154,10 @@ class API:
 
 
 @contextmanager
-def web_tools(monkeypatch, api, cache=None, settings=None, **web_settings):
+def web_tools(monkeypatch, served, cache=None, settings=None, **web_settings):
     """Tools on an API, with pages of this machine allowed."""
     monkeypatch.setenv("SEARCH_API_KEY", "secret")
-    with serving(api.app) as endpoint:
+    with serving(served.app) as endpoint:
         config = WebConfig(endpoint=endpoint, **({"timeout_s": 20.0} | web_settings))
         engine = WebEngine(config, Fetcher(config, is_allowed=on_loopback))
         yield SearchTools(SearchConfig(cache=cache and str(cache), **settings or {}), engine)
@@ -217,7 +217,8 @@ def test_a_fault_of_a_page_is_an_observation_and_the_next_call_works(monkeypatch
 
 @pytest.mark.parametrize(("replies", "observation"), [
     ([(429, "")], "Error: the search engine answers 429."), ([(500, "")], "Error: the search engine answers 500."),
-    ([(400, "")], "Error: the search engine answers 400."), ([(200, "no JSON")], "Error: the search engine's reply could not be read."),
+    ([(400, "too\nlong")], "Error: the search engine answers 400: too long."),
+    ([(200, "no JSON")], "Error: the search engine's reply could not be read."),
     ([(200, "[]")], "Error: the search engine's reply could not be read."), ([(200, '{"organic": [{"title": "x"}]}')], "could not be read"),
     ([(200, "[" * 900 + "]" * 900)], "Error: the search engine's reply could not be read."), ([(200, "[" * 50_000)], "could not be read"),
     ([(200, '{"organic": null}')], "[]"), ([(500, ""), (429, ""), (200, '{"organic": []}')], "[]"),
@@ -227,8 +228,26 @@ def test_a_fault_of_the_search_api_is_an_observation(monkeypatch, replies, obser
         assert observation in ask(ResearchEnvironment(tools), "search", query="tide")
 
 
-def test_a_refused_key_ends_the_run(monkeypatch):
-    with web_tools(monkeypatch, API((401, "no"))) as tools, pytest.raises(UserError, match="refuses the key in SEARCH_API_KEY"):
+@pytest.mark.parametrize(("status", "text"), [
+    (401, "no"), (402, "no secret"), (403, ""), (400, '{"message": "Not enough credits"}'),
+    (422, '{"error": {"code": "SUBSCRIPTION_TOKEN_INVALID"}}'),
+])  # fmt: skip
+def test_a_key_or_an_account_that_is_refused_to_the_end_ends_the_run(monkeypatch, status, text):
+    with web_tools(monkeypatch, API((status, text))) as tools, pytest.raises(UserError, match=f"key in SEARCH_API_KEY.*answers {status}") as told:
+        ask(ResearchEnvironment(tools), "search", query="tide")
+    assert "secret" not in str(told.value)
+    with web_tools(monkeypatch, API((status, text), (200, '{"organic": []}'))) as tools:
+        assert ask(ResearchEnvironment(tools), "search", query="tide") == "[]"
+
+
+def test_an_engine_whose_own_sources_shut_it_out_is_no_empty_web_and_is_not_kept_as_one(monkeypatch, tmp_path):
+    shut_out = {"results": [], "unresponsive_engines": [["google", "Suspended: CAPTCHA"]]}
+    api = API((200, json.dumps(shut_out)), (200, json.dumps({"results": [], "unresponsive_engines": []})))
+    with web_tools(monkeypatch, api, cache=tmp_path / "cache.sqlite", api="searxng") as tools:
+        environment = ResearchEnvironment(tools)
+        assert ask(environment, "search", query="tide") == "Error: the engines that the search engine asks do not answer."
+        assert ask(environment, "search", query="tide") == "[]"
+    with web_tools(monkeypatch, API((403, "Forbidden")), api="searxng") as tools, pytest.raises(UserError, match="json among search.formats"):
         ask(ResearchEnvironment(tools), "search", query="tide")
 
 

@@ -22,7 +22,7 @@ ROUTE = {"start_lon": 104.05, "start_lat": 30.67, "end_lon": 104.06, "end_lat": 
 
 
 class Service:
-    """Answers as a server's tools do: `said` by tool, a value or a ToolError; notes what it was asked."""
+    """Answers as a server's tools do: `said` by tool, a value, a ToolError, or an iterator of these; notes what it was asked."""
 
     def __init__(self, **said):
         self.said, self.asked = said, []
@@ -30,6 +30,7 @@ class Service:
     async def __call__(self, tool, /, **arguments):
         self.asked.append((tool, arguments))
         said = self.said[tool]
+        said = next(said) if hasattr(said, "__next__") else said
         if isinstance(said, Exception):
             raise said
         return said if isinstance(said, str) else json.dumps(said)
@@ -69,8 +70,35 @@ def test_a_place_has_its_details_or_what_is_known_without_them():
     first = {"name": "公园", "location": "104.1,30.6", "city": "成都市", "business": {"rating": "4.5"}}
     assert run("search_poi", whole, query="公园")["pois"][0] == first and whole.asked[0] == ("maps_text_search", {"keywords": "公园"})
     without = Service(maps_around_search=found, maps_search_detail=ToolError("quota"))
-    assert run("around_search", without, location="1,2", radius=500.0)["pois"] == [{"name": "公园"}, {"name": "寺", "address": "路1号"}]
+    why = {"details": "could not be had: quota"}
+    assert run("around_search", without, location="1,2", radius=500.0)["pois"] == [{"name": "公园"} | why, {"name": "寺", "address": "路1号"} | why]
     assert without.asked[0] == ("maps_around_search", {"location": "1,2", "radius": "500", "keywords": ""})
+
+
+def test_amap_is_asked_again_where_it_had_too_many_calls_and_no_more_where_it_refuses_the_key(monkeypatch):
+    monkeypatch.setattr(real_services, "PAUSES_S", (0.0, 0.0))
+    busy, found = ToolError("Get poi detail failed: CUQPS_HAS_EXCEEDED_THE_LIMIT"), {"pois": [{"id": "1", "name": "公园"}]}
+    service = Service(maps_text_search=iter([busy, found]), maps_search_detail=iter([busy, busy, {"location": "104.1,30.6"}]))
+    assert run("search_poi", service, query="公园")["pois"] == [{"name": "公园", "location": "104.1,30.6"}]
+    with pytest.raises(ToolError, match="CUQPS"):
+        run("search_poi", Service(maps_text_search=busy), query="公园")
+    asked = {"search_poi": {"query": "公园"}, "around_search": {"location": "1,2"}, "get_navigation": ROUTE | {"mode": "transit"}}
+    for tool, arguments in asked.items():
+        refused = ToolError("failed: INVALID_USER_KEY")
+        service = Service(maps_text_search=found, maps_around_search=found, maps_search_detail=refused, maps_regeocode=refused)
+        with pytest.raises(UserError, match="Amap refuses all calls: failed: INVALID_USER_KEY"):
+            run(tool, service, **arguments)
+
+
+def test_of_many_trains_both_kinds_have_their_first_lines():
+    codes = {name: {"station_code": name} for name in ("北京", "上海")}
+    train = "G{}(实际车次train_no: 240000G1480C) 北京南(telecode: VNP) -> 上海虹桥(telecode: AOH) 06:00 -> 12:00 历时：06:00\n- 二等座: 有票 553元\n"
+    direct = "".join(train.format(number) for number in range(60))
+    service = Service(get_station_code_of_citys=codes, get_tickets=direct, get_interline_tickets="G1, G2")
+    found = run("search_train_tickets", service, date="2026-12-01", from_city="北京", to_city="上海")
+    *shown, last = found["direct"].splitlines()
+    assert found["transfer"] == "G1, G2" and shown == direct.splitlines()[: len(shown)] and last == f"… {120 - len(shown)} more lines"
+    assert 20 < len(shown) and len(json.dumps(found, ensure_ascii=False)) < 8000
 
 
 def test_trains_take_the_codes_of_both_cities_and_tell_direct_ones_from_those_with_a_change():
@@ -100,6 +128,7 @@ def test_amaps_own_server_answers_from_a_stand_in_of_its_service(amap, tmp_path,
     from amap_stand_in import standing_in
     from mcp_servers import environment_of, say
 
+    monkeypatch.setattr(real_services, "PAUSES_S", (0.0,))
     monkeypatch.setenv("AMAP_MAPS_API_KEY", "key-of-amap")
     (server, *_) = amap.mcp
     server.command = [SERVER]
