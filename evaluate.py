@@ -79,7 +79,7 @@ def main() -> None:
     from arenarl.evaluation.evaluation import Panel, baseline_cases
     from arenarl.evaluation.inference_scaling import refuse_worlds
     from arenarl.evaluation.playoffs import play_offs
-    from arenarl.judges.factory import make_judges, refuse_without_truth
+    from arenarl.judges.factory import make_judges, refuse_answers_alone, refuse_without_truth
     from arenarl.judges.judge import make_examiner
     from arenarl.judges.verifier import Verifier
     from arenarl.llm.client import open_client
@@ -115,6 +115,7 @@ def main() -> None:
     domain = make_domain(config.environment, config.data)
     queries, baselines = domain.read_test_set()
     refuse_without_truth("judge.eval", config.judge.eval, domain, queries)
+    refuse_answers_alone(config)
     folder = start_stage(config, "evaluate", provenance)
     say_prompts(config, {name: policy for name, policy in policies.items() if isinstance(policy, str)})
     client = open_client(config.llms_of("evaluate"), config.judge, f"{config.run_name}/evaluate", folder)

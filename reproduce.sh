@@ -110,18 +110,29 @@ install_vllm() {
 }
 
 test_all() {
-  python -m pytest -n 2 -m "not vllm" "$@"
+  environment_vllm & local setup=$!  # beside the tests
+  python -m pytest -n 2 -m "not vllm" "$@" || { local code=$?; kill "$setup" 2> /dev/null || true; return "$code"; }
+  wait "$setup" || true  # test_vllm says so
   test_vllm "$@"
 }
 
 test_vllm() {
-  if ! cmp -s requirements.txt .venv-vllm/installed.txt; then
-    echo "setting up .venv-vllm (once, 4 GB, a few minutes)"
-    mkdir -p .venv-vllm && install_vllm > .venv-vllm/install.log 2>&1 \
-      || { echo "skipped: vLLM 0.31.0 is not available for this machine and Python (.venv-vllm/install.log says why)"; return 0; }
-  fi
+  environment_vllm || { echo "skipped: vLLM 0.31.0 is not available for this machine and Python (.venv-vllm/install.log says why)"; return 0; }
   variables .venv-vllm
-  python -m pytest -m vllm tests/rollout/test_vllm.py tests/judges/test_vllm_judge.py "$@"
+  local policies=tests/rollout/test_vllm.py judges=tests/judges/test_vllm_judge.py
+  if [ "${DS_ACCELERATOR:-}" = cpu ]; then  # on a GPU each takes the memory
+    python -m pytest -m vllm "$judges" "$@" & judges=$!
+    python -m pytest -m vllm "$policies" "$@" || { local code=$?; kill "$judges" 2> /dev/null || true; return "$code"; }
+    wait "$judges"
+  else
+    python -m pytest -m vllm "$policies" "$judges" "$@"
+  fi
+}
+
+environment_vllm() {
+  cmp -s requirements.txt .venv-vllm/installed.txt && return
+  echo "setting up .venv-vllm (once, 4 GB, a few minutes)"
+  mkdir -p .venv-vllm && install_vllm > .venv-vllm/install.log 2>&1
 }
 
 environment() {

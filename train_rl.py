@@ -28,7 +28,7 @@ def main() -> None:
     from arenarl.domains.environments import environment_maker
     from arenarl.evaluation.curve import CurveRecorder
     from arenarl.evaluation.evaluation import Panel
-    from arenarl.judges.factory import make_judge, make_judges, refuse_without_checklist, refuse_without_truth
+    from arenarl.judges.factory import make_judge, make_judges, refuse_answers_alone, refuse_without_checklist, refuse_without_truth
     from arenarl.judges.judge import make_examiner
     from arenarl.judges.verifier import Verifier
     from arenarl.llm.client import open_client
@@ -59,6 +59,7 @@ def main() -> None:
     refuse_without_truth("judge.train", [config.judge.train], domain, queries)
     refuse_without_truth("judge.watch", config.judge.watching.values(), domain, queries)
     refuse_without_truth("judge.eval", config.judge.eval, domain, domain.read_split("test"))
+    refuse_answers_alone(config)
     folder = start_stage(config, "rl", provenance)
     keep_start(folder, start)
     refuse_other_pass_rates(config.rl, config.pass_rates, start)

@@ -25,6 +25,7 @@ from arenarl.config.load import load_config  # noqa: E402
 from arenarl.config.schema import Config  # noqa: E402
 from arenarl.domains.domain import Domain, make_domain, needs  # noqa: E402
 from arenarl.domains.environments import environment_maker  # noqa: E402
+from arenarl.domains.prepared import FILES  # noqa: E402
 from arenarl.domains.public_data import PublicData, find_source, local_path, read_public_data  # noqa: E402
 from arenarl.llm.client import open_client  # noqa: E402
 from arenarl.rollout.instances import briefly  # noqa: E402
@@ -83,7 +84,7 @@ def prepare_alone(domain: Domain, config: Config, folder: Path, settings: dict) 
 
 def prepare(domain: Domain, config: Config, folder: Path, settings: dict) -> dict:
     """Write all splits; returns the manifest with counts and hashes, which is written last; one that claims the folder, first."""
-    refuse_changed(folder, settings)
+    refuse_changed(folder)
     public = load_public(config, folder) if config.data.source else None
     write_json(folder / "manifest.json", {"splits": {}})
     splits = {}
@@ -138,14 +139,15 @@ def check_disjoint(folder: Path) -> None:
     print(f"{len(test)} test, {len(rl)} RL and {len(sft)} SFT queries: no two splits share one")
 
 
-def refuse_changed(folder: Path, settings: dict) -> None:
-    """Raises UserError if somebody edited what these settings made: it would be lost."""
-    manifest = read_json(folder / "manifest.json") or {}
-    if all(manifest.get(key) == value for key, value in settings.items()):
-        for name, split in manifest["splits"].items():
-            path = folder / f"{name}.jsonl"
-            if path.is_file() and file_hash(path) != split["sha256"]:
-                raise UserError(f"{path} was changed since it was made; delete it, or name another data.folder")
+def refuse_changed(folder: Path) -> None:
+    """Raises UserError if somebody wrote or edited what is there: it would be lost."""
+    manifest = read_json(folder / "manifest.json")
+    for name in FILES if manifest is None else manifest["splits"]:
+        path = folder / f"{name}.jsonl"
+        if manifest is None and path.is_file():
+            raise UserError(f"{path} was not made here; name another data.folder")
+        if path.is_file() and file_hash(path) != manifest["splits"][name]["sha256"]:
+            raise UserError(f"{path} was changed since it was made; delete it, or name another data.folder")
 
 
 def read_manifest(folder: Path, settings: dict) -> dict | None:

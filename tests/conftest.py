@@ -24,12 +24,15 @@ if importlib.util.find_spec("vllm") is None:  # its tests, in an environment of 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores Ctrl-C, and so would what tests start
 
 
+SHARED = ("pipeline", "real", "replayed", "researched", "written", "stopping")  # fixtures that run whole scripts
+
+
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that share a whole pipeline, the tiny policy's or the real model's, run on one of xdist's workers, which runs it once."""
+    """Tests that share a run of scripts are on one of xdist's workers, which runs it once: in one group each, for xdist joins several to another."""
     for item in items:
-        for fixture in {"pipeline", "real"} & set(getattr(item, "fixturenames", ())):
-            item.add_marker(pytest.mark.xdist_group(fixture))
+        if shared := next((fixture for fixture in SHARED if fixture in getattr(item, "fixturenames", ())), None):
+            item.add_marker(pytest.mark.xdist_group(shared))
 
 
 @pytest.fixture(autouse=True)

@@ -236,6 +236,11 @@ def _check_llms(config: Config) -> None:
     for key, judge in judges.items():
         if judge.query_rubrics and (judge.name != "llm" or key not in ("judge.train", "judge.watch")):
             raise UserError(f"{key}.query_rubrics: only an LLM judge in training takes them; evaluation compares by the domain's dimensions")
+    if config.reward.repeats > 1 and config.judge.train.name == "llm" and config.judge.train.temperature == 0:
+        raise UserError(
+            f"reward.repeats={config.reward.repeats}: at judge.train.temperature=0 all replies to a prompt are alike, and each is paid for; "
+            "set the temperature above 0, or reward.repeats=1"
+        )
     if config.reward.name == "rubric_checklist" and config.judge.train.name == "llm" and not config.judge.train.query_rubrics:
         raise UserError(
             "reward.name=rubric_checklist needs items written for each query: set judge.train.query_rubrics, "

@@ -13,7 +13,7 @@ from arenarl.domains.stated_facts import stands_in
 from arenarl.system.errors import UserError
 from arenarl.trajectory import Query, read_turns
 
-_EDGES = " \n\t.,;:!?\"'()"
+_EDGES = " \n\t.,;:!?\"'()*_`。，、；：！？“”‘’「」『』《》（）【】…"
 
 
 def has_answer(query: Query) -> bool:
@@ -27,7 +27,7 @@ def has_answer(query: Query) -> bool:
 
 
 def is_correct(constraints: dict[str, Any], answer: str) -> bool:
-    """Whether an answer is the known one, or an alias, but for capitals, blanks, an article and what stands at its edges.
+    """Whether an answer is the known one, or an alias, but for capitals, blanks, an article and the punctuation or Markdown at its edges.
 
     >>> is_correct({"answer": "8,400", "answer_aliases": ["8400"]}, " 8400. "), is_correct({"answer": "1841"}, "in 1841")
     (True, False)
@@ -38,8 +38,8 @@ def is_correct(constraints: dict[str, Any], answer: str) -> bool:
 
 def normalized(text: str) -> str:
     """
-    >>> normalized(" The  Blue\\nHarbour. ")
-    'blue harbour'
+    >>> normalized(" The  Blue\\nHarbour. "), normalized("**Paris**"), normalized("《西湖》。")
+    ('blue harbour', 'paris', '西湖')
     """
     return re.sub(r"^(?:the|an?) ", "", " ".join(text.lower().split()).strip(_EDGES))
 

@@ -14,16 +14,16 @@ DASH = r"\s*(?:[-‐-―−－~～〜]|to|至|到)\s*"
 HOURS = re.compile(rf"(\d{{1,2}}:\d\d){DASH}(\d{{1,2}}:\d\d)")
 CLOCK = re.compile(r"(?<![\d:])(\d{1,2}:\d\d)(?![\d:])")
 _YUAN = r"(\d{1,3}(?:,\d{3}){1,2}(?:\.\d{1,2})?|\d{1,7}(?:\.\d{1,2})?)"  # 30, 30.5 or 1,290
-PRICE = re.compile(rf"[¥￥]\s*{_YUAN}(?!\.?\d)|(?<![\d.]){_YUAN}\s*(?:元|yuan|RMB|CNY)", re.IGNORECASE)
+PRICE = re.compile(rf"[¥￥]\s*{_YUAN}(?!\.?\d)|(?<![\d.]){_YUAN}\s*(?:元|(?:yuan|RMB|CNY)(?![A-Za-z]))", re.IGNORECASE)
 DURATION = re.compile(
-    r"(?<![\d.])(?:(\d{1,3})\s*(?:个?小时|h(?:(?:ou)?rs?)?)\s*(?:and\s*)?(\d{1,2})\s*(?:min(?:ute)?s?(?![A-Za-z])|分)"
+    r"(?<![\d.])(?:(\d{1,3})\s*(?:个?小时|h(?:(?:ou)?rs?)?\.?)\s*,?\s*(?:and\s*|零|又)?(\d{1,2})\s*(?:m(?:in(?:ute)?s?)?(?![A-Za-z²³])|分)"
     r"|(\d{1,7})\s*(?:min(?:ute)?s?(?![A-Za-z])|分钟))",
     re.IGNORECASE,
 )
 TOTAL = re.compile(r"total|budget|合计|总计|总共|预算|共计", re.IGNORECASE)  # a line of this kind states what no tool returns
 _LEADS = {"", "day", "第天", "morning", "afternoon", "evening", "早上", "上午", "中午", "下午", "晚上"}  # before a visit's hours
 
-_OTHER_MONEY = re.compile(rf"[$€£]\s*{_YUAN}(?!\.?\d)|(?<![\d.]){_YUAN}\s*(?:dollars?|euros?|USD|EUR|美元|欧元)", re.IGNORECASE)
+_OTHER_MONEY = re.compile(rf"[$€£]\s*{_YUAN}(?!\.?\d)|(?<![\d.]){_YUAN}\s*(?:(?:dollars?|euros?|USD|EUR)(?![A-Za-z])|美元|欧元)", re.IGNORECASE)
 _DISTANCE = re.compile(
     r"(?<![A-Za-z0-9.])(\d{1,7}(?:\.\d{1,6})?)\s*(?:(km|kilomet(?:re|er)s?|公里|千米)|m|met(?:re|er)s?|米)(?![A-Za-z²³])", re.IGNORECASE
 )
@@ -44,8 +44,16 @@ _DATES = (
     re.compile(rf"\b(?P<m>{_MONTH})\s(?P<d>\d{{1,2}})(?:st|nd|rd|th)?(?:,?\s(?P<y>{_YEAR}))?(?![\d:])"),
     re.compile(rf"(?<!\d)(?P<d>\d{{1,2}})(?:st|nd|rd|th)?\s(?:of\s)?(?P<m>{_MONTH})(?:,?\s(?P<y>{_YEAR}))?(?![A-Za-z\d])"),
 )
+_WIDE_COLON = re.compile(r"(?<=\d)：(?=\d\d(?![\d:：]))")
+_SHARED_MERIDIEM = re.compile(  # 2:00-4:00 PM: the first hour is written without
+    rf"(?<![A-Za-z\d:.])(\d{{1,2}})(?::(\d\d))?(?={DASH}(\d{{1,2}})(?::(\d\d))?\s?([ap])\.?m\b)", re.IGNORECASE
+)
 _TWELVE_HOURS = re.compile(r"(?<![\d:.])(\d{1,2})(?::(\d\d))?\s?([ap])\.?m\b\.?", re.IGNORECASE)
-_CHINESE_CLOCK = re.compile(r"(下午|晚上|傍晚)?(?<![\d.])(\d{1,2})点(?:(\d{1,2})分|(半))?")
+_CHINESE_HOURS = ("零", *"一二三四五六七八九十", "十一", "十二")
+_AFTER_NOON = r"中午|下午|晚上|傍晚|晚"
+_CHINESE_NUMERAL = re.compile(r"(?<=上午|早上|中午|下午|晚上|傍晚|凌晨)\s?(十[一二]?|[一二两三四五六七八九])(?=点)")  # elsewhere 一点 is "a bit"
+_CHINESE_CLOCK = re.compile(rf"({_AFTER_NOON})?(?<![\d.])(\d{{1,2}})点(?:(\d{{1,2}})分|(半))?")
+_CHINESE_COLON = re.compile(rf"({_AFTER_NOON})\s?(\d{{1,2}}):(\d\d)(?:({DASH})(\d{{1,2}}):(\d\d))?(?![\d:])")  # 下午2:00-4:00
 _LETTER = r"[^\W\d_\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]"  # of a script that sets words apart
 _WORD_GOES_ON = re.compile(rf"(?<={_LETTER})(?={_LETTER})|(?<=\d)(?=[.,]?\d)|(?<=\d[.,])(?=\d)")  # at a place within a word or a number
 _THOUSANDS = re.compile(r"(?<![\d,])\d{1,3}(?:,\d{3}){1,4}(?![\d,])(?:\.\d{1,9})?")
@@ -76,8 +84,14 @@ def read_facts(text: str) -> Iterator[Fact]:
 
 
 def with_clocks(text: str) -> str:
-    """The text with its clock times as 17:30, not as 5:30 pm or 下午5点半."""
-    return _CHINESE_CLOCK.sub(_clock_of_chinese, _TWELVE_HOURS.sub(_clock_of_twelve, text))
+    """The text with its clock times as 17:30, not as 5:30 pm, 5:30-6 pm, 下午5点半, 下午五点 or 下午5：30.
+
+    >>> with_clocks("5:30-6 pm, 11-1 PM, 下午五点半, 下午5：30-6:00")
+    '17:30-18:00, 11:00-13:00,  17:30 , 17:30-18:00'
+    """
+    text = _SHARED_MERIDIEM.sub(_clock_of_shared, _WIDE_COLON.sub(":", text))
+    text = _CHINESE_NUMERAL.sub(lambda match: str(_CHINESE_HOURS.index(match[1].replace("两", "二"))), _TWELVE_HOURS.sub(_clock_of_twelve, text))
+    return _CHINESE_COLON.sub(_clock_of_colon, _CHINESE_CLOCK.sub(_clock_of_chinese, text))
 
 
 def clocks_of(text: str) -> list[int]:
@@ -196,6 +210,29 @@ def _clock_of_twelve(match: re.Match) -> str:
     return f"{int(match[1]) % 12 + 12 * (match[3].lower() == 'p'):02d}:{match[2] or '00'}"
 
 
+def _clock_of_shared(match: re.Match) -> str:
+    """Of the half of the day that its end is in, unless it would then come after it."""
+    start, end = (60 * (int(hour) % 12) + int(minutes or 0) for hour, minutes in ((match[1], match[2]), (match[3], match[4])))
+    if not 1 <= int(match[1]) <= 12:
+        return match.group()
+    half = (match[5].lower() == "p") == (start <= end)
+    return f"{start // 60 + 12 * half:02d}:{start % 60:02d}"
+
+
+def _clock_of_colon(match: re.Match) -> str:
+    """A range may end on the next day."""
+    start = _after_noon(match[1], int(match[2]))
+    if not match[4]:
+        return f"{start:02d}:{match[3]}"
+    end = _after_noon(match[1], int(match[5]))
+    end = int(match[5]) if (end, match[6]) < (start, match[3]) else end
+    return f"{start:02d}:{match[3]}{match[4]}{end:02d}:{match[6]}"
+
+
+def _after_noon(word: str | None, hour: int) -> int:
+    return hour + 12 * (word is not None and hour < (4 if word == "中午" else 12))
+
+
 def _clock_of_chinese(match: re.Match) -> str:
-    hour = int(match[2]) + 12 * (match[1] is not None and int(match[2]) < 12)
+    hour = _after_noon(match[1], int(match[2]))
     return f" {hour:02d}:{30 if match[4] else int(match[3] or 0):02d} "

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from arenarl.config.schema import JudgeConfig
+from arenarl.config.schema import Config, JudgeConfig
 from arenarl.domains.domain import Domain, needs
+from arenarl.domains.environments import environment_class
 from arenarl.domains.rubrics import Rubric
 from arenarl.judges.embedded import EmbeddedJudge
 from arenarl.judges.judge import NO_TRUTH, Examiner, Judge, rubric_of
@@ -12,6 +13,7 @@ from arenarl.judges.llm import LLMJudge
 from arenarl.judges.own import OwnJudge
 from arenarl.judges.query_rubrics import read_query_rubrics
 from arenarl.llm.client import LLMClient
+from arenarl.rollout.environment import trait
 from arenarl.system.errors import UserError
 from arenarl.system.seeds import stable_seed
 from arenarl.trajectory import Query
@@ -50,6 +52,18 @@ def refuse_without_truth(key: str, judges: Iterable[JudgeConfig], domain: Domain
         raise UserError(f"{key}: {len(missing)} of {len(queries)} queries, first {missing[0]}, have no truth for the embedded judge: {NO_TRUTH}")
 
 
+def refuse_answers_alone(config: Config) -> None:
+    """Raises UserError if an LLM is to judge answers alone where the world ends a trajectory, which has none then: all would look the same."""
+    if trait(environment_class(config.environment.name), "needs_answer"):
+        return
+    if config.judge.train.name == "llm" and config.reward.name == "pointwise_answer":
+        raise UserError(f"reward.name=pointwise_answer: trajectories in {config.environment.name} end without an answer; set pointwise_trajectory")
+    judges = {"judge.train": config.judge.train} | {f"judge.eval.{index}": judge for index, judge in enumerate(config.judge.eval)}
+    for key, judge in judges.items():
+        if judge.name == "llm" and not judge.process_aware:
+            raise UserError(f"{key}.process_aware=false: trajectories in {config.environment.name} end without an answer; set it to true")
+
+
 def refuse_without_checklist(reward: str, judge: Judge, queries: Sequence[Query]) -> None:
     """Raises UserError if the reward goes by checklists, and the judge has none for a query."""
     for query in queries if reward == "rubric_checklist" else ():
@@ -62,4 +76,10 @@ def _query_rubrics(path: Path, domain: Domain) -> Callable[[Query], Rubric]:
     missing = [query.query_id for query in domain.read_split("rl") if query.query_id not in rubrics]
     if missing:
         raise UserError(f"{path} lacks {len(missing)} rubrics, first {missing[0]}; write them with python -m arenarl.judges.query_rubrics")
-    return lambda query: rubrics[query.query_id]
+
+    def rubric_of(query: Query) -> Rubric:
+        if query.query_id not in rubrics:
+            raise UserError(f"{path} has no rubric for query {query.query_id}, which is not of RL's; leave query_rubrics out where others are judged")
+        return rubrics[query.query_id]
+
+    return rubric_of

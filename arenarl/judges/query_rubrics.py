@@ -30,7 +30,9 @@ Dimension = Literal[
     "Communication Quality",
 ]  # fmt: skip
 Importance = Literal["critical", "important", "nice_to_have"]
-OneLine = Annotated[str, StringConstraints(min_length=3, max_length=500), AfterValidator(lambda text: " ".join(text.split()))]
+OneLine = Annotated[
+    str, StringConstraints(strip_whitespace=True, min_length=1, max_length=500), AfterValidator(lambda text: " ".join(text.split()))
+]
 
 
 class QueryItem(JSONReply):

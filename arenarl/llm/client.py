@@ -28,7 +28,7 @@ from pydantic_core import to_jsonable_python
 
 from arenarl.config.schema import JudgesConfig, LLMConfig
 from arenarl.llm.completion import Completion, NoCompletion, check_tool_calls, read_completion
-from arenarl.llm.json_reply import parse_reply
+from arenarl.llm.json_reply import ends_with_an_object, parse_reply
 from arenarl.llm.prompts import quotable
 from arenarl.llm.reply_store import ReplyStore, Spent, StoredReply, reply_key, run_of
 from arenarl.system.database import json_hash
@@ -185,6 +185,8 @@ class LLMClient:
                 if is_cut and must_be_whole:
                     raise ValueError("it is cut off")
                 parsed = read(reply.text)
+                if is_cut and not ends_with_an_object(reply.text):
+                    raise ValueError("it is cut off")
             except ValueError as problem:
                 self.usage.unreadable += 1
                 error = f"{problem} (it took all of max_reply_tokens={llm.max_reply_tokens})" if is_cut else str(problem)

@@ -48,6 +48,15 @@ def _whole_object(text: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
+def ends_with_an_object(text: str) -> bool:
+    """Whether nothing but the end of a code block stands behind the last brace: what a cut reply goes on to say may take its draft back.
+
+    >>> ends_with_an_object('```json\\n{"x": 1}\\n```'), ends_with_an_object('Perhaps {"x": 1}. But')
+    (True, False)
+    """
+    return not text.rpartition("}")[2].strip(" \t\r\n`")
+
+
 def without_thinking(text: str) -> str:
     """What a reply says behind its thinking, and before any that begins and does not end."""
     return text.rpartition("</think>")[2].partition("<think>")[0]

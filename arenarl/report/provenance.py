@@ -15,6 +15,7 @@ from arenarl.domains.prepared import split_hashes
 from arenarl.domains.rubrics import domain_rubric
 from arenarl.judges.prompts import prompt_hash
 from arenarl.rollout.system_prompt import default_prompt, prompt_name, system_prompt
+from arenarl.system.atomic_files import hash_files
 from arenarl.system.repository import ROOT
 
 _LIBRARIES = ("torch", "transformers", "trl", "accelerate", "peft", "deepspeed", "datasets", "openai", "wandb")
@@ -69,7 +70,8 @@ def _judge_provenance(config: Config, judge: JudgeConfig) -> str | dict[str, Any
     if judge.name != "llm":
         return judge.name
     rubric = domain_rubric(make_domain(config.environment, config.data).name, config.data.language)
-    return _model_provenance(judge, prompt_hash(rubric, config.data.language))
+    of_queries = {"query_rubrics": hash_files([Path(judge.query_rubrics)])[:12]} if judge.query_rubrics else {}
+    return _model_provenance(judge, prompt_hash(rubric, config.data.language)) | of_queries
 
 
 def _policy_provenance(config: Config, llm: LLMConfig) -> dict[str, Any]:

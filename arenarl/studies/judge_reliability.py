@@ -131,6 +131,8 @@ def _attempt(record: dict[str, Any]) -> Trajectory:
     if not all(isinstance(message["content"], str) for message in attempt.messages):
         raise TypeError("a message's content must be a text")
     read_turns(attempt.messages)
+    if attempt.stop_reason == "answer" and not attempt.answer:
+        raise ValueError("the last message of an attempt that ended with an answer must be <answer>…</answer> and nothing else")
     return attempt
 
 
@@ -250,6 +252,9 @@ def check(config: Config, name: str, groups: Sequence[RolloutGroup], labels: Pat
     truth_GN = np.array([[true_quality(examine, group.query, trajectory) for trajectory in group.trajectories] for group in groups])
     length_GN = np.array([[max(1, len(trajectory.answer)) for trajectory in group.trajectories] for group in groups])
     found = {"parse_rate": _parse_rate(client), **findings(scores, truth_GN, length_GN, labels_P)}
+    if config.judge.train.name == "llm" and config.judge.train.temperature == 0:
+        found |= dict.fromkeys(("consistency", "sigma_noise", "snr"))
+        print("at judge.train.temperature=0 all replies to a prompt are alike, and repeats tell no noise; set what a run will have, such as 0.7")
     found["conclusion"] = conclusion(found, config.judge.max_failure_share)
     is_simulated = config.judge.train.is_simulated
     title = f"{name}{' (simulated)' if is_simulated else ''}: {len(groups)} groups of {truth_GN.shape[1]}, {len(pairs)} pairs, {repeats} repeats"

@@ -158,13 +158,15 @@ class QueryDrawer:
         return None
 
     async def _extract(self, candidate: Candidate) -> dict[str, Any] | None:
-        """The constraints, {} where the domain has no form for them or nobody reads them; None where they make no sense."""
+        """The constraints, {} where the domain has no form for them or nobody reads them; None where they make no sense: where the tools are
+        those of the domain's world, of what is not in it."""
         form = self.domain.constraints_of(candidate.cell.subtask)
         if form is None or self.build.extractor.name == "embedded":
             return {}
         reply = await self._ask(self.build.extractor, extract_messages(candidate.text, candidate.cell, form), form, candidate.cell.language)
         constraints = reply and reply.model_dump(mode="json")
-        if constraints is None or not self.domain.has_truth(self._query(candidate, constraints, "probe")):
+        is_of_the_world = self.domain.environment.name == self.domain.name
+        if constraints is None or is_of_the_world and not self.domain.has_truth(self._query(candidate, constraints, "probe")):
             self.counts["constraints that cannot be read"] += 1
             return None
         return constraints

@@ -26,7 +26,7 @@ from arenarl.system.atomic_files import hash_files, read_json, write_json
 from arenarl.system.database import json_hash
 from arenarl.system.errors import UserError
 from arenarl.system.progress import say
-from arenarl.trajectory import Query, Trajectory, read_jsonl, write_jsonl
+from arenarl.trajectory import Query, Trajectory, read_jsonl, read_queries, write_jsonl
 
 SPLIT_FILES = ("test_queries", "test_baselines", "rl_queries", "sft")
 FROZEN = SPLIT_FILES[:2]
@@ -98,6 +98,7 @@ def draw_queries(build: Build) -> dict[str, Any]:
 
 def make_trajectories(build: Build) -> dict[str, Any]:
     config, split_of = build.config, build.split_of
+    _refuse_other_tests(Path(config.data.folder), split_of["test"])
     judge = make_judge(config.judge.train, build.domain, None, build.client) if config.judge.train.name != "embedded" else None
     teacher = Teacher(build.engines(build.build.teacher), judge, config.rollout.temperature, config.data.seed)
     solved = teacher.solve(split_of["sft"], build.build.attempts, "best")
@@ -107,6 +108,14 @@ def make_trajectories(build: Build) -> dict[str, Any]:
     write_jsonl(build.path("baselines.jsonl"), (trajectory.to_record() for trajectory in baselines))
     return {"SFT trajectories": len(solved), "valid SFT trajectories": sum(one.valid for one in solved),
             "baselines": len(baselines), "valid baselines": sum(one.valid for one in baselines)}  # fmt: skip
+
+
+def _refuse_other_tests(folder: Path, drawn: Sequence[Query]) -> None:
+    """Before anything is paid for: frozen test queries that are not among those drawn, of which some may fall out later, cannot stay."""
+    path = folder / "test_queries.jsonl"
+    if (read_json(folder / BUILT) or {}).get("test_queries") and path.is_file():
+        if {query.query for query in read_queries(path)} - {query.query for query in drawn}:
+            raise UserError(f"{path} is frozen, and these settings draw other test queries; delete {folder}, or name another data.folder")
 
 
 def inspect_trajectories(build: Build) -> dict[str, Any]:
@@ -161,6 +170,7 @@ def _write_splits(folder: Path, files: Mapping[str, Sequence[Any]]) -> dict[str,
         if name in before and paths[name].is_file() and list(read_jsonl(paths[name])) != records:
             raise UserError(f"{paths[name]} is frozen, and these settings make another; delete {folder}, or name another data.folder")
     folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / BUILT, before)  # from here on the folder is this build's, whenever it is killed
     for name, records in files.items():
         write_jsonl(paths[name], records)
     hashes = {name: hash_files([path]) for name, path in paths.items()}

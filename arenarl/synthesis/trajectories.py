@@ -43,7 +43,7 @@ class Teacher:
         return asyncio.run(choose_all())
 
     async def _choose(self, query: Query, group: Sequence[Trajectory], wanted: Wanted) -> Trajectory:
-        """By rank; where no verdict could be had, the first valid one."""
+        """By rank, of those that have one; where no verdict could be had, the first valid one."""
         valid = [trajectory for trajectory in group if trajectory.valid]
         if len(valid) < 2 or self.judge is None:
             return (valid or group)[0]
@@ -53,10 +53,11 @@ class Teacher:
 
         same = [repr(trajectory.messages) for trajectory in valid]
         ranking = await play_tournament(_TOPOLOGIES[wanted], len(valid), compare, stable_seed(self.seed, query.query_id), entrants=same)
-        if None in ranking.ranks_G:
+        ranked = [(trajectory, -rank) for trajectory, rank in zip(valid, ranking.ranks_G, strict=True) if rank is not None]
+        if not ranked:
             return valid[0]
-        quality = [-rank for rank in ranking.ranks_G]
-        return median_of(valid, quality) if wanted == "median" else valid[quality.index(max(quality))]
+        known, quality = zip(*ranked, strict=True)
+        return median_of(known, quality) if wanted == "median" else known[quality.index(max(quality))]
 
 
 def roll_out(engines: Mapping[str, ApiRolloutEngine], attempts: Sequence[Attempt], title: str) -> list[Trajectory]:

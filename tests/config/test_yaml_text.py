@@ -61,7 +61,7 @@ def test_aliases_and_merged_mappings_are_read():
     assert read_yaml("a: &a {x: 1, 2: y}\nb: {<<: *a, x: 3}\nc: *a") == {"a": {"x": 1, "2": "y"}, "b": {"x": 3, "2": "y"}, "c": {"x": 1, "2": "y"}}
 
 
-@pytest.mark.parametrize("examples", [30, pytest.param(2000, marks=pytest.mark.slow(seconds=40))])
+@pytest.mark.parametrize("examples", [30, pytest.param(400, marks=pytest.mark.slow(seconds=10))])
 def test_what_is_written_reads_back_here_and_by_yaml_1_1(examples):
     @seed(0)
     @settings(max_examples=examples, deadline=None, database=None)
@@ -73,7 +73,7 @@ def test_what_is_written_reads_back_here_and_by_yaml_1_1(examples):
     check()
 
 
-@pytest.mark.parametrize("examples", [100, pytest.param(3000, marks=pytest.mark.slow(seconds=15))])
+@pytest.mark.parametrize("examples", [100, pytest.param(600, marks=pytest.mark.slow(seconds=5))])
 def test_an_override_says_what_it_was_made_of(examples):
     @seed(0)
     @settings(max_examples=examples, deadline=None, database=None)
@@ -84,7 +84,7 @@ def test_an_override_says_what_it_was_made_of(examples):
     check()
 
 
-@pytest.mark.parametrize("examples", [200, pytest.param(20_000, marks=pytest.mark.slow(seconds=30))])
+@pytest.mark.parametrize("examples", [200, pytest.param(4000, marks=pytest.mark.slow(seconds=8))])
 def test_any_text_is_read_or_refused_in_one_line(examples):
     @seed(0)
     @settings(max_examples=examples, deadline=None, database=None)

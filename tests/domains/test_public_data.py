@@ -427,11 +427,11 @@ def test_a_hostile_record_is_data_or_one_line(one_file, tokenizer, record):
     check_that_it_is_data_or_one_line(one_file, record, tokenizer)
 
 
-@pytest.mark.slow(seconds=60)
+@pytest.mark.slow(seconds=12)
 @seed(26)
 @given(RECORDS)
-@settings(max_examples=5000, deadline=None, database=None)
-def test_thousands_of_hostile_records_are_data_or_one_line_each(one_file, tokenizer, record):
+@settings(max_examples=1000, deadline=None, database=None)
+def test_a_thousand_hostile_records_are_data_or_one_line_each(one_file, tokenizer, record):
     check_that_it_is_data_or_one_line(one_file, record, tokenizer)
 
 

@@ -7,8 +7,12 @@ import pytest
 from groups import QUERY, attempt
 from judge_servers import Script, client_of, judge_of, serving
 
+from arenarl.config.load import load_config
+from arenarl.judges.factory import refuse_answers_alone
 from arenarl.judges.llm import checklist_reply, listwise_reply
 from arenarl.llm.json_reply import parse_reply
+from arenarl.system.errors import UserError
+from arenarl.system.repository import CONFIGS
 
 GROUP = [attempt(1.0), attempt(2.0), attempt(3.0)]
 
@@ -60,3 +64,25 @@ def test_a_checklists_reply_answers_every_item_with_true_or_false():
 def test_the_schema_names_how_many_are_listed():
     scores = listwise_reply(5).model_json_schema()["properties"]["scores"]
     assert (scores["minItems"], scores["maxItems"]) == (5, 5)
+
+
+@pytest.mark.parametrize(("overrides", "said"), [
+    (["judge.train.name=llm", "judge.train.model=m", "reward.name=pointwise_answer"], "reward.name=pointwise_answer: .* babyai end without"),
+    (["judge.eval.0.name=llm", "judge.eval.0.model=m", "judge.eval.0.process_aware=false"], "judge.eval.0.process_aware=false: .* set it to true"),
+    (["judge.train.name=llm", "judge.train.model=m", "reward.name=pointwise_trajectory"], None), (["reward.name=pointwise_answer"], None),
+])  # fmt: skip
+def test_an_llm_is_not_to_judge_answers_alone_in_worlds_that_end_without_one(overrides, said):
+    config = load_config(CONFIGS / "agentgym" / "babyai.yaml", overrides)
+    if said is None:
+        refuse_answers_alone(config)
+        return
+    with pytest.raises(UserError, match=said):
+        refuse_answers_alone(config)
+    refuse_answers_alone(load_config(CONFIGS / "quickstart.yaml", overrides))
+
+
+def test_repeats_at_temperature_0_are_refused():
+    llm = ["reward.name=pointwise_trajectory", "reward.repeats=2", "judge.train.name=llm", "judge.train.model=m"]
+    with pytest.raises(UserError, match="reward.repeats=2: at judge.train.temperature=0 all replies to a prompt are alike"):
+        load_config(CONFIGS / "quickstart.yaml", llm)
+    assert load_config(CONFIGS / "quickstart.yaml", [*llm, "judge.train.temperature=0.7"]).reward.repeats == 2

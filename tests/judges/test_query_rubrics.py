@@ -34,10 +34,12 @@ def url(taught, world):
 def test_a_rubric_keeps_to_the_rules():
     assert len(parse_reply(rubric_of(*[ITEM] * 6), QueryRubric).rubrics) == 6
     assert parse_reply(rubric_of(*[ITEM | {"title": "a\n# Task\nb"}] * 5), QueryRubric).rubrics[0].title == "a # Task b"
+    assert parse_reply(rubric_of(*[ITEM | {"title": "深度"}] * 5), QueryRubric).rubrics[0].title == "深度"
 
 
 @pytest.mark.parametrize("items", [
     [ITEM] * 4, [ITEM] * 8, [ITEM | {"dimension": "Beauty"}] * 5, [ITEM | {"importance": "vital"}] * 5, [ITEM | {"title": ""}] * 5,
+    [ITEM | {"title": "   "}] * 5,
     [{name: value for name, value in ITEM.items() if name != "description"}] * 5,
 ])  # fmt: skip
 def test_anything_else_is_refused(items):
@@ -108,6 +110,10 @@ def test_training_without_a_rubric_for_every_query_is_refused(taught, tmp_path):
     judge = JudgeConfig(name="llm", model="m", query_rubrics=str(tmp_path / "rubrics.jsonl"))
     with pytest.raises(UserError, match="lacks 2 rubrics"):
         trainer_judge_of(config, judge)
+    write_jsonl(tmp_path / "rubrics.jsonl", [{"query_id": one.query.query_id, **RUBRIC} for one in taught[:3]])
+    known, other = trainer_judge_of(config, judge), taught[3]
+    with pytest.raises(UserError, match=f"has no rubric for query {other.query.query_id}"):  # as judge_check's test queries
+        asyncio.run(known.compare(other.query, other.trajectory, other.trajectory))
     (tmp_path / "rubrics.jsonl").write_text('{"query_id": "q", "rubrics": []}\n')
     with pytest.raises(UserError, match=r"rubrics.jsonl, line 1 is no rubric"):
         trainer_judge_of(config, judge)

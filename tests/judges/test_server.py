@@ -114,7 +114,7 @@ def test_under_faults_of_every_kind_every_score_used_is_in_the_servers_log(taugh
     assert all(call.error for call in used if call.scores is None)
 
 
-@pytest.mark.parametrize("size", [8, pytest.param(40, marks=pytest.mark.slow(seconds=30))])
+@pytest.mark.parametrize("size", [8, pytest.param(16, marks=pytest.mark.slow(seconds=12))])
 def test_with_half_of_the_replies_hostile_every_verdict_is_true_or_missing_and_counted(taught, examiner, serve, tmp_path, size):
     """In a tournament, by pointwise scores, and in evaluation."""
     config = Config(rollout=RolloutConfig(group_size=4))

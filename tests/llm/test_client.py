@@ -84,6 +84,15 @@ def test_a_reply_that_does_not_parse_is_asked_for_once_more_with_the_error(tmp_p
     assert client.take_usage()[0].calls == 0
 
 
+def test_a_draft_in_a_reply_that_was_cut_is_no_verdict_and_an_object_that_ends_with_it_is(tmp_path):
+    draft = 'A first impression: {"score": 2}. But checking the price, which was never returned, so'
+    with serving(Script(draft, '{"score": 9}').app) as url:
+        assert ask(client_of(tmp_path / "draft"), llm(url, max_reply_tokens=10)).score == 9  # each of the script's replies has ten tokens
+    with serving(Script('```json\n{"score": 9}\n```').app) as url:
+        client = client_of(tmp_path / "whole")
+        assert ask(client, llm(url, max_reply_tokens=10)).score == 9 and client.take_usage()[0].unreadable == 0
+
+
 def test_a_reply_that_took_all_of_its_tokens_is_told_so(tmp_path):
     with serving(Script('{"score": 4, "why": "it').app) as url:
         client = client_of(tmp_path)
@@ -486,7 +495,7 @@ ODD_HEADERS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("count", [25, pytest.param(400, marks=pytest.mark.slow(seconds=30))])
+@pytest.mark.parametrize("count", [25, pytest.param(100, marks=pytest.mark.slow(seconds=8))])
 def test_any_status_with_any_body_and_headers_is_a_counted_failure_or_one_line(tmp_path, count):
     rng = random.Random(0)
     bodies = [*NO_COMPLETION.values(), b'{"error": {"code": {}, "type": [], "param": 7}}', b'{"error": [[]]}', b"x" * 1_000_000]
@@ -610,7 +619,7 @@ def test_under_a_rate_limit_all_calls_are_answered_for_those_that_wait_keep_thei
 
     with serving(by_prompt(play)) as url:
         client = client_of(tmp_path, concurrency=concurrency)
-        replies = ask_all(client, llm(url, patience_s=3.0), [f"call {number}" for number in range(20)])
+        replies = ask_all(client, llm(url, patience_s=60.0), [f"call {number}" for number in range(20)])
     assert None not in replies and most[0] <= concurrency and client.stop_reason is None
 
 

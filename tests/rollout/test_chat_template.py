@@ -94,7 +94,7 @@ def test_a_policy_whose_eos_token_ends_no_turn_learns_to_end_them_and_is_saved_s
     model.resize_token_embeddings(len(AutoTokenizer.from_pretrained(start)))
     model.save_pretrained(start)
     run_well(tmp_path, "data/prepare.py", "travel")
-    run_well(tmp_path, "train_sft.py", policy__model=str(start), sft__deepspeed=None)
+    run_well(tmp_path, "train_sft.py", policy__model=str(start), sft__deepspeed=None, sft__epochs=0.2)
     folder = tmp_path / "runs" / "tiny" / "sft"
     end = load_tokenizer(str(folder)).eos_token_id
     assert json.loads((folder / "config.json").read_text())["eos_token_id"] == end

@@ -145,6 +145,26 @@ def test_a_second_run_leaves_everything_alone_and_a_changed_setting_or_missing_f
     assert "up to date" not in prepare(folder, **{"data.seed": 1}) and bytes_of(folder) != before
 
 
+def test_what_somebody_wrote_or_edited_stays_whatever_else_is_asked_for(prepare, tmp_path, monkeypatch):
+    """With other settings, with published data, and where there are only trajectories of one's own."""
+    edited, own, taught = (tmp_path / name for name in ("edited", "own", "taught"))
+    prepare(edited)
+    (edited / "rl_queries.jsonl").write_text((edited / "rl_queries.jsonl").read_text(encoding="utf-8") + "\n", encoding="utf-8")
+    for folder, name in ((own, "rl_queries.jsonl"), (own, "test_queries.jsonl"), (taught, "sft.jsonl")):
+        folder.mkdir(exist_ok=True)
+        (folder / name).write_text("mine", encoding="utf-8")
+    write_jsonl(tmp_path / "train.jsonl", [{"query": "r"}])
+    write_jsonl(tmp_path / "test.jsonl", [{"query": "t", "reference": "a"}])
+    published = {"data.source": f"[{tmp_path / 'train.jsonl'}, {tmp_path / 'test.jsonl'}]"}
+    asked = [(edited, {"data.seed": 1}), (edited, published), (own, published), (taught, {}), (taught, published)]
+    for folder, more in asked:
+        before = {name: content for name, content in bytes_of(folder).items() if name.endswith(".jsonl")}
+        with pytest.raises(UserError, match="was changed since it was made|was not made here"):
+            prepare(folder, **more)
+        assert {name: content for name, content in bytes_of(folder).items() if name.endswith(".jsonl")} == before
+    assert "nothing is prepared" in prepare(own)
+
+
 def test_a_query_in_two_splits_is_refused_whatever_its_case_and_spacing(prepare, tmp_path):
     prepare(tmp_path)
     test, rl = read_queries(tmp_path / "test_queries.jsonl"), read_queries(tmp_path / "rl_queries.jsonl")

@@ -23,7 +23,7 @@ OPTIONS = {
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory):
+def researched(tmp_path_factory):
     folder = tmp_path_factory.mktemp("research")
     run_well(folder, "data/prepare.py", **OPTIONS)
     run_well(folder, "train_sft.py", **OPTIONS)
@@ -36,23 +36,23 @@ def ran(tmp_path_factory):
     return folder, early, run_well(folder, "evaluate.py", **OPTIONS)
 
 
-def test_rl_waits_for_the_pass_rates(ran):
-    assert ran[1].returncode == 2 and "pass rates; python -m arenarl.training.difficulty finds them" in ran[1].stderr
+def test_rl_waits_for_the_pass_rates(researched):
+    assert researched[1].returncode == 2 and "pass rates; python -m arenarl.training.difficulty finds them" in researched[1].stderr
 
 
-def test_both_kinds_of_groups_are_rewarded_each_in_its_way(ran):
-    groups = list(read_jsonl(ran[0] / "runs" / "tiny" / "rl" / "groups.jsonl"))
+def test_both_kinds_of_groups_are_rewarded_each_in_its_way(researched):
+    groups = list(read_jsonl(researched[0] / "runs" / "tiny" / "rl" / "groups.jsonl"))
     assert groups and all((group["ranking"] is None) == (group["subtask"] == "synthetic_qa") for group in groups)
 
 
-def test_the_summary_has_accuracy_pass_at_4_and_the_rubric_on_valid_generations(ran):
-    summary = read(ran[0] / "results" / "tiny" / "summary.json")
+def test_the_summary_has_accuracy_pass_at_4_and_the_rubric_on_valid_generations(researched):
+    summary = read(researched[0] / "results" / "tiny" / "summary.json")
     sampled = summary["rl"]["sampled"]
     for name in ("win_rate", "win_rate_valid", "valid_rate", "accuracy", "entity_recall", "facts_covered", "pass_at_4", "quality"):
         assert set(sampled[name]) == {"mean", "ci"}, name
     assert set(sampled["by_subtask"]) == {"Report", "Ideation", "Overview", "synthetic_qa"}
     assert len(sampled["by_dimension"]) == 7 and all("win_rate_valid" in found for found in sampled["by_dimension"].values())
     assert "accuracy" in sampled["by_subtask"]["synthetic_qa"] and "accuracy" not in sampled["by_subtask"]["Report"]
-    assert "pass_at_4" not in summary["rl"]["greedy"] and "pass@4 %" in ran[2]
+    assert "pass_at_4" not in summary["rl"]["greedy"] and "pass@4 %" in researched[2]
     assert "accuracy" in meaning(summary)[0]
-    assert write_page(ran[0] / "runs" / "tiny", ran[0] / "results" / "tiny").stat().st_size > 50_000
+    assert write_page(researched[0] / "runs" / "tiny", researched[0] / "results" / "tiny").stat().st_size > 50_000

@@ -250,17 +250,6 @@ def test_a_run_killed_at_the_end_of_a_stage_of_turns_goes_on_with_the_next(folde
     assert all(max(turns[step]) <= horizon for step, horizon in enumerate(horizons)) and max(turns[1]) == 1 < max(turns[2])
 
 
-def test_a_checkpoint_that_was_only_half_written_is_passed_over(unbroken, folder):
-    path, options = unbroken
-    half = folder / "runs" / "half" / "rl"
-    shutil.copytree(path, half, ignore=shutil.ignore_patterns("timing.json", "checkpoint-6"))
-    shutil.copytree(path / "checkpoint-4", half / "checkpoint-4", dirs_exist_ok=True)
-    (half / "checkpoint-5").mkdir()
-    (half / "checkpoint-5" / "config.json").write_text("{}")
-    run_well(folder, "train_rl.py", **options | {"name": "half"})
-    assert differ(weights(half), weights(path)) == []
-
-
 def test_a_run_whose_policy_is_gone_is_not_done(unbroken, folder):
     path, options = unbroken
     before = weights(path)

@@ -102,7 +102,9 @@ def test_labels_are_read_from_a_file(taught, tmp_path):
     with pytest.raises(UserError, match="line 2"):
         read_labels(tmp_path / "labels.jsonl")
     mute = record["first"] | {"messages": [{"role": "assistant", "text": "?"}]}
+    plain = record["first"] | {"messages": [{"role": "assistant", "reasoning_content": "", "content": "Take the 9:04 train."}]}
     for wrong in (None, [], {"query": record["query"] | {"query": 7}}, {"first": record["first"] | {"messages": "text"}}, {"first": mute},
+                  {"first": plain},
                   {"second": record["second"] | {"meta": 7}}, {"label": ["tie"]}, {"query": "?"}):  # fmt: skip
         write_jsonl(tmp_path / "labels.jsonl", [record | wrong if isinstance(wrong, dict) else wrong])
         with pytest.raises(UserError, match=r"line 1: needs query, first, second and a label"):

@@ -17,6 +17,7 @@ from arenarl.domains.domain import make_domain
 from arenarl.domains.travel.queries import SUBTASKS
 from arenarl.llm.client import RunStopped
 from arenarl.llm.reply_store import ReplyStore
+from arenarl.synthesis import stages
 from arenarl.synthesis.inspection import Inspected, first_faulty_turn
 from arenarl.synthesis.rules import Problem
 from arenarl.synthesis.stages import SPLIT_FILES, STAGES, run
@@ -166,6 +167,28 @@ def test_what_was_rewritten_keeps_the_turns_before_the_fault(tmp_path):
         assert kept == min(problem.turn or len(before) for problem in case.rounds[0]) - 1
         assert after[:kept] == before[:kept]
     assert not any(message["role"] == "system" for case in cases for message in case.trajectory.messages)
+
+
+@pytest.mark.slow(seconds=8)
+def test_a_build_that_ends_while_it_writes_its_splits_goes_on(tmp_path, monkeypatch):
+    write = stages.write_jsonl
+    with served_build(tmp_path) as (_, _, config):
+        run(config, [name for name in STAGES if name != "split"])
+        for last in range(len(SPLIT_FILES)):
+            left = iter([None] * last)
+
+            def interrupted(path, records, left=left):
+                if next(left, KeyboardInterrupt):
+                    raise KeyboardInterrupt
+                write(path, records)
+
+            monkeypatch.setattr(stages, "write_jsonl", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                run(config, ["split"])
+        monkeypatch.setattr(stages, "write_jsonl", write)
+        run(config, ["split"])
+        test, baselines = make_domain(config.environment, config.data).read_test_set()
+        assert len(test) == len(baselines) == 5 and all(files_of(tmp_path / "built").values())
 
 
 @pytest.mark.slow(seconds=8)

@@ -185,7 +185,7 @@ def test_processes_that_end_right_after_they_met_end_well(tmp_path):
 
 @pytest.mark.slow(seconds=15)
 def test_a_bug_on_several_processes_keeps_its_traceback(tmp_path):
-    done = launched(tmp_path, MEETING.replace("gather_object([0])", "gather_object([0])\n    raise ValueError('a bug')"), 8)
+    done = launched(tmp_path, MEETING.replace("gather_object([0])", "gather_object([0])\n    raise ValueError('a bug')"), 2)
     assert done.returncode == 1 and "ValueError: a bug" in done.stderr
     assert done.stderr.endswith("failed with exit code 1; its traceback stands above\n")
 

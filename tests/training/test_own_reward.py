@@ -1,5 +1,7 @@
 """A reward of one's own: what it is asked, and what of its answers is trained on."""
 
+import re
+
 import pytest
 from groups import QUERY, attempt, truth_of
 from parts import arena_of
@@ -8,7 +10,7 @@ from arenarl.config.load import load_config
 from arenarl.config.schema import Config, JudgeConfig, RewardConfig
 from arenarl.judges.embedded import EmbeddedJudge
 from arenarl.system.errors import UserError
-from arenarl.system.repository import CONFIGS
+from arenarl.system.repository import CONFIGS, ROOT
 from arenarl.trajectory import RolloutGroup
 
 GROUP = [attempt(8.0), attempt(2.0), attempt(5.0, "max_turns"), attempt(5.0, "tool_crash")]
@@ -40,6 +42,25 @@ def test_void_trajectories_are_not_shown_and_have_no_reward(reward):
     assert outcome.rewards_G == [3.0, None, -1.0, None] and outcome.ranks_G == [0.0, None, 1.0, None]
     assert reward("return np.arange(len(trajectories)) / 2").rewards_G == [0.0, 0.5, 1.0, None]
     assert reward("raise RuntimeError", group=GROUP[3:]).rewards_G == [None]  # nobody to ask it about
+
+
+class Mute(EmbeddedJudge):
+    """Says nothing of the answer 9.0 beside another."""
+
+    async def compare(self, query, first, second, repeat=0):
+        return None if "9.0" in (first.answer, second.answer) else await super().compare(query, first, second, repeat)
+
+
+def test_the_documents_tournament_ranks_those_that_have_a_rank(tmp_path, monkeypatch):
+    examples = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "methods.md").read_text(encoding="utf-8"), re.DOTALL)
+    (tmp_path / "of_the_docs.py").write_text(next(example for example in examples if "async def ranked(" in example), encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    group = [attempt(quality) for quality in (5.0, 9.0, 2.0, 8.0)] + [attempt(5.0, "max_turns")]
+    for one in group:
+        one.meta = {"tool_calls": 0}
+    arena = arena_of(Config(reward=RewardConfig(name="of_the_docs:ranked")), Mute(JudgeConfig(noise="none"), truth_of, 0))
+    middle, silent, low, best, invalid = arena.reward_groups([RolloutGroup(QUERY, group)])[0].rewards_G
+    assert silent is None and (best, invalid) == (1.0, 0.0) and 1 > middle > low > 0
 
 
 def test_the_calls_of_the_judge_are_counted(reward):

@@ -7,7 +7,7 @@ STEPS = {"sft__epochs": 0.16, "sft__save_steps": 2}  # four optimizer steps, tri
 
 
 @pytest.fixture(scope="module")
-def sft(tmp_path_factory):
+def stopping(tmp_path_factory):
     """Trains with what `stop_at_valid` is given, and returns the policy's folder."""
     folder = tmp_path_factory.mktemp("sft_stop")
     run_well(folder, "data/prepare.py", "travel")
@@ -21,23 +21,23 @@ def sft(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def whole(sft):
-    return sft("whole", None)
+def whole(stopping):
+    return stopping("whole", None)
 
 
 @pytest.mark.slow(seconds=17)
-def test_it_ends_at_the_first_try_that_reaches_the_share_without_a_checkpoint(sft, whole):
-    stopped = sft("stopped", 0.0)
+def test_it_ends_at_the_first_try_that_reaches_the_share_without_a_checkpoint(stopping, whole):
+    stopped = stopping("stopped", 0.0)
     assert differ(weights(stopped), weights(whole / "checkpoint-2")) == []
     assert not list(stopped.glob("checkpoint-*"))
 
 
 @pytest.mark.slow(seconds=17)
-def test_trying_changes_nothing_of_the_training(sft, whole):
-    assert differ(weights(sft("tried", 1.0)), weights(whole)) == []
+def test_trying_changes_nothing_of_the_training(stopping, whole):
+    assert differ(weights(stopping("tried", 1.0)), weights(whole)) == []
 
 
 @pytest.mark.slow(seconds=22)
-def test_all_processes_end_together_under_zero_3(sft):
-    stopped = sft("two", 0.0, processes=2, deepspeed=True)
+def test_all_processes_end_together_under_zero_3(stopping):
+    stopped = stopping("two", 0.0, processes=2, deepspeed=True)
     assert weights(stopped) and not list(stopped.glob("checkpoint-*"))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from pydantic import ValidationError
 
-from arenarl.domains.stated_facts import DASH, SERVICE_NUMBER, TOTAL, minutes_of, read_facts, starts_with_visit
+from arenarl.domains.stated_facts import DASH, SERVICE_NUMBER, TOTAL, minutes_of, read_facts, starts_with_visit, with_clocks
 from arenarl.domains.travel.constraints import FORMS, CompareConstraints, DayConstraints, DirectionConstraints, SearchConstraints
 from arenarl.domains.travel.names import CATEGORIES, MODES, PREFIXES
 from arenarl.trajectory import Query
@@ -30,7 +30,8 @@ _KINDS = {  # words besides the category's own by which an answer may name it
     "hotel": ("inn", "hostel", "stay", "宾馆", "民宿", "住"),
 }
 _JOURNEYS = {"flights": r"flight|plane|航班|飞机|\b[A-Z]{2}\d{3,4}\b", "trains": r"train|rail|火车|高铁|动车|列车|\b[GDCZTK]\d{1,4}\b"}
-_RECOMMENDS = re.compile(r"(?<!not )(?<!n't )recommend|\btake\b|choose|best|go with|(?<!不)推荐|(?<!不)建议|选择|最佳|首选", re.IGNORECASE)
+_RECOMMENDS = re.compile(r"recommend|\btake\b|choose|best|go with|推荐|建议|选择|最佳|首选", re.IGNORECASE)
+_AGAINST = re.compile(r"\b(?:not|never|avoid|rather than|instead of)\b|n['’]t\b|不(?:推荐|建议|要|宜|选|必)|避免|并非|不是|而非", re.IGNORECASE)
 _EVENING = re.compile(r"evening|night|dinner|sunset|晚|夜|傍晚", re.IGNORECASE)
 _EVENING_BEGINS = 18 * 60
 _NO_TOTAL = re.compile(r"budget|预算|for (?:two|\d)|people|[两\d]\s?人", re.IGNORECASE)  # the limit itself, or a price of several persons
@@ -46,7 +47,7 @@ def contradictions_of(query: Query, answer: str) -> list[str]:
         wanted = FORMS[query.subtask].model_validate(query.constraints)
     except ValidationError:
         return []
-    return list(_READERS[query.subtask](wanted, answer))
+    return list(_READERS[query.subtask](wanted, with_clocks(answer)))
 
 
 def _search(wanted: SearchConstraints, answer: str) -> Iterator[str]:
@@ -107,8 +108,9 @@ def _compare(wanted: CompareConstraints, answer: str) -> Iterator[str]:
         if not re.search(words, answer, re.IGNORECASE):
             yield f"The answer says nothing of {kind}, which the query wants to be compared."
     journeys, numbers = _journeys(answer), SERVICE_NUMBER.findall(answer)
-    recommended = [number for line in _lines(answer) if _RECOMMENDS.search(line) for number in SERVICE_NUMBER.findall(line)]
-    chosen = next(reversed(recommended or numbers), None)  # an answer ends with what it recommends
+    advice = [line for line in _lines(answer) if _RECOMMENDS.search(line) and SERVICE_NUMBER.search(line)]
+    recommended = [number for line in advice if not _AGAINST.search(line) for number in SERVICE_NUMBER.findall(line)]
+    chosen = next(reversed(recommended or ([] if advice else numbers)), None)  # an answer ends with what it recommends
     prices, hours = journeys.get(chosen, ([], []))
     if wanted.max_price_yuan is not None and prices and min(prices) > wanted.max_price_yuan:
         yield f"The answer recommends {chosen} at {min(prices):g} yuan, but at most {wanted.max_price_yuan:g} are asked for."
