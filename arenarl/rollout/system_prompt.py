@@ -11,6 +11,7 @@ from pathlib import Path
 from arenarl.config.load import load_config
 from arenarl.config.schema import Config
 from arenarl.llm.prompts import prompt_texts
+from arenarl.system.atomic_files import read_json
 from arenarl.system.errors import UserError
 from arenarl.system.progress import say
 from arenarl.system.text_files import text_of_file
@@ -41,13 +42,16 @@ def say_prompts(config: Config, policies: Mapping[str, str]) -> None:
         say_system_prompt(config)
     text = system_prompt(config)
     for name, policy in policies.items():
+        folder = _folder_of_stage(policy)
         try:
-            own = _told_in(folder, ()) if (folder := _folder_of_stage(policy)) else text
+            own = _told_in(folder, ()) if folder else text
         except UserError as error:  # of a version whose keys are not known any more; what all are told here does not depend on it
             say(f"{name}: {error}")
             continue
         if own != text:
             say(f"{name} was trained with another system prompt ({shown(own)}) than it is told here ({shown(text)}); evaluate it by its own config")
+        elif folder and read_json(folder / "provenance.json").get("system_prompt", prompt_name(own)) != prompt_name(own):
+            say(f"{name} was trained with another system prompt than its file has now, which it is told here ({shown(text)})")
 
 
 def shown(text: str | None) -> str:

@@ -10,7 +10,7 @@ from arenarl.config.schema import Config, RolloutConfig
 from arenarl.evaluation.parts import fingerprint
 from arenarl.rollout.backends import make_engine
 from arenarl.rollout.engine import Attempt
-from arenarl.rollout.system_prompt import default_prompt, say_prompts, say_system_prompt, system_prompt
+from arenarl.rollout.system_prompt import default_prompt, prompt_name, say_prompts, say_system_prompt, system_prompt
 from arenarl.system.errors import UserError
 from arenarl.system.repository import CONFIGS
 from arenarl.training.difficulty import what_decides
@@ -123,6 +123,17 @@ def test_a_line_says_what_is_told_where_the_config_does_not_and_who_was_trained_
     assert capsys.readouterr().out == (
         "one was trained with another system prompt (You are X.) than it is told here (none); evaluate it by its own config\n"
     )
+
+
+def test_a_file_that_was_edited_since_is_said(trained, tmp_path, capsys):
+    (tmp_path / "told.txt").write_text("Be brief.", encoding="utf-8")
+    trained("a", "sft", "rollout.system_prompt=told.txt")
+    noted = tmp_path / "runs" / "a" / "sft" / "provenance.json"
+    edited = "one was trained with another system prompt than its file has now, which it is told here (Be brief.)\n"
+    for text, said in (("Be brief.", ""), ("Be long.", edited)):
+        noted.write_text(json.dumps({"system_prompt": prompt_name(text)}), encoding="utf-8")
+        say_prompts(load_config(QUICKSTART, ["rollout.system_prompt=told.txt"]), {"one": "runs/a/sft"})
+        assert capsys.readouterr().out == said
 
 
 def test_a_file_holds_the_text_and_what_is_generated_depends_on_it(tmp_path):
