@@ -184,9 +184,9 @@ def test_what_offline_methods_cannot_do_is_refused(overrides, said):
         load_config(CONFIG, overrides)
 
 
-@pytest.mark.slow(seconds=150)
-@pytest.mark.parametrize("method", ["dpo", "agentevol"])
-def test_rounds_that_are_killed_end_as_unbroken_ones_do(pipeline, tmp_path, method):
+@pytest.mark.slow(seconds=130)
+@pytest.mark.parametrize(("method", "kills"), [("dpo", (1, 2)), ("agentevol", (2,))])
+def test_rounds_that_are_killed_end_as_unbroken_ones_do(pipeline, tmp_path, method, kills):
     run = {
         "name": method, "rl__init": str(pipeline[0] / "runs/tiny/sft"), "data__folder": str(pipeline[0] / "data"), "rl__method": method,
         "rl__rounds": 2, "rl__steps": 4, "rl__batch_size": 2, "rl__micro_batch_size": 1, "rl__save_steps": 1, "rl__eval_steps": 1,
@@ -195,8 +195,8 @@ def test_rounds_that_are_killed_end_as_unbroken_ones_do(pipeline, tmp_path, meth
     for folder in (whole, broken):
         folder.mkdir()
     run_well(whole, "train_rl.py", processes=2, **run)
-    for until in ("round1/examples.jsonl", "round2/examples.jsonl"):
-        process = start(broken, "train_rl.py", f"runs/{method}/rl/{until}", processes=2, **run)
+    for number in kills:
+        process = start(broken, "train_rl.py", f"runs/{method}/rl/round{number}/examples.jsonl", processes=2, **run)
         everyone = [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]
         for one in everyone:
             one.kill()
