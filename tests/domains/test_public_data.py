@@ -317,7 +317,7 @@ def test_the_embedded_judge_refuses_and_an_llm_judge_compares(published, tmp_pat
 
 def test_splits_of_another_data_set_are_not_mixed_with_these(published, prepare, tmp_path):
     write(tmp_path / "data" / "sft.jsonl", [{"messages": []}])
-    with pytest.raises(UserError, match=r"sft\.jsonl is not of data\.source"):
+    with pytest.raises(UserError, match=r"sft\.jsonl was not made here; name another data\.folder"):
         prepare("--from", published, "--set", "data.folder=data")
     assert not (tmp_path / "data" / "test_queries.jsonl").exists()
 

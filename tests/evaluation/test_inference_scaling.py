@@ -109,8 +109,8 @@ def test_nothing_is_added_where_nothing_is_asked_for():
 
 
 def test_the_tables_show_every_budget_and_doubling_samples():
-    q = query("a")
-    policies = {"rl sampled": scaling_figures([[case(q)]] * 6, [2, 8], 20, 0), "rl greedy": scaling_figures([[case(q)]], [2, 8], 20, 0)}
+    two = [case(query("a")), case(query("b"))]
+    policies = {"rl sampled": scaling_figures([two] * 6, [2, 8], 20, 0), "rl greedy": scaling_figures([two], [2, 8], 20, 0)}
     assert [row[0] for row in turns_rows(policies)[1:]] == ["rl sampled, 2 turns", "rl sampled, 8 turns", "rl greedy, 2 turns", "rl greedy, 8 turns"]
     heads, *rows = pass_rows(policies)
     assert heads == ["", "pass@1 %", "pass@2 %", "pass@4 %", "pass@6 %"]
