@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from judge_servers import by_prompt, completion, raw, serving
@@ -212,7 +213,7 @@ def test_an_llm_is_asked_over_http_by_a_rubric_in_words_and_paid_for_once(judge_
 
 @pytest.fixture(scope="module")
 def tiny_qwen2(tmp_path_factory):
-    """A Qwen2 as small as those that TRL tests itself with, and a byte tokenizer with a ChatML template."""
+    """A Qwen2 as small as those that TRL tests itself with, which ends a text after some six tokens, and a byte tokenizer with a ChatML template."""
     folder = str(tmp_path_factory.mktemp("qwen2"))
     trained = ByteLevelBPETokenizer()
     trained.train_from_iterator(["Write a line about rain."], vocab_size=300, special_tokens=["<|endoftext|>", "<|im_start|>", "<|im_end|>"])
@@ -223,7 +224,14 @@ def tiny_qwen2(tmp_path_factory):
     )
     tokenizer.save_pretrained(folder)
     shape = {"hidden_size": 8, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
-    Qwen2ForCausalLM(Qwen2Config(vocab_size=len(tokenizer), eos_token_id=tokenizer.eos_token_id, **shape)).save_pretrained(folder)
+    torch.manual_seed(0)
+    model = Qwen2ForCausalLM(Qwen2Config(vocab_size=len(tokenizer), eos_token_id=tokenizer.eos_token_id, **shape))
+    with torch.no_grad():  # the first dimension of the residual stream becomes a constant, towards which the end points
+        for layer in model.model.layers:
+            layer.self_attn.o_proj.weight[0] = layer.mlp.down_proj.weight[0] = 0
+        model.model.embed_tokens.weight[:, 0] = 1
+        model.lm_head.weight[tokenizer.eos_token_id, 0] = 1.4
+    model.save_pretrained(folder)
     return folder
 
 
@@ -233,7 +241,7 @@ def test_the_example_trains_a_tiny_model_with_trls_own_trainer(processes, tiny_q
     prompts = [{"prompt": [{"role": "user", "content": f"Write a line about {thing}."}]} for thing in ("rain", "tea", "dusk", "ink")]
     (tmp_path / "prompts.jsonl").write_text("".join(json.dumps(prompt) + "\n" for prompt in prompts))
     script = ["-m", "torch.distributed.run", "--nproc_per_node", "2"] if processes == 2 else []
-    words = {"model": tiny_qwen2, "prompts": "prompts.jsonl", "judge": str(judge_file), "rubric": "Is it long?", "num-generations": 4, "steps": 2}
+    words = {"model": tiny_qwen2, "prompts": "prompts.jsonl", "judge": str(judge_file), "rubric": "Is it long?", "num-generations": 8, "steps": 2}
     words |= {"tokens": 12, "out": "out"}
     command = [sys.executable, *script, str(ROOT / "examples" / "trl_tournament.py"), *(f"--{name}={word}" for name, word in words.items())]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}, check=False)
