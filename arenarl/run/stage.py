@@ -35,11 +35,11 @@ def start_stage(config: Config, stage: str, provenance: Callable[[Config, str], 
     refuse_other_settings(config, folder)
     if is_main_process() and not _has_finished(folder):
         _claim(folder)
-        if not has_begun(folder) and other_settings(config, folder):
-            _clear(folder)
         now = provenance(config, stage)
         if has_begun(folder):
             _refuse_other_content(folder, stage, now)
+        elif other_settings(config, folder):
+            _clear(folder)
         write_text(folder / "config.yaml", config_to_yaml(config))
         write_json(folder / "provenance.json", now)
     keep_tracebacks(folder)  # not before: the folder may be another run's

@@ -315,6 +315,8 @@ def test_a_mean_over_seeds_is_of_runs_with_the_same_settings(tmp_path, world, co
         Path(f"{run.dir}-seed{seed}/rl/config.yaml").write_text(config_to_yaml(other))
     assert "Mean of 2 seeds" in run.page()
     assert re.search(r"small-seed2 is left out .*rl.learning_rate", capsys.readouterr().out)
+    (run.dir / "rl" / "config.yaml").write_text(config_to_yaml(run.config) + "swiftness: 3\n")  # a key of another version
+    assert "Mean of 2 seeds" not in run.page() and "no mean over seeds: " in capsys.readouterr().out
 
 
 def test_bands_are_the_intervals_of_one_seed_or_the_range_of_several(run, tmp_path):

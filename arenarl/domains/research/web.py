@@ -96,9 +96,10 @@ class WebEngine:
             except (TimeoutError, httpx.HTTPError) as error:
                 reason, pause_s = f"does not answer ({type(error).__name__})", 0.5 * 2**attempt
             else:
-                status, said = response.status_code, self._said(response)
+                status = response.status_code
                 if status == 200:
                     return response
+                said = self._said(response)
                 reason, pause_s = f"answers {status}" + (f": {said}" if said else ""), _pause_s(response, 0.5 * 2**attempt)
                 is_refused = status in _REFUSES_ALL or (status in (400, 422) and bool(_REFUSED.search(said)))
                 if not (is_refused or status == 429 or status >= 500):

@@ -89,16 +89,20 @@ def _label(is_simulated: bool) -> str:
 
 def _other_seeds(run_dir: Path) -> list[Path]:
     """Runs that differ in their seed alone; what was made with other settings is left out and said."""
-    own, found = run_dir / "rl" / "config.yaml", []
-    config = load_config(own) if own.is_file() else None
-    for path in sorted(run_dir.parent.glob(f"{run_dir.name}-seed*")):
-        if (seed := path.name.rpartition("-seed")[2]).isdigit():
-            changed = other_settings(replace(config, seed=int(seed)), path / "rl") if config else ""
-            if changed:
-                say(f"{path} is left out of the mean over seeds: it was made with other settings ({changed})")
-            else:
-                found.append(path)
-    return found
+    own, paths = run_dir / "rl" / "config.yaml", sorted(run_dir.parent.glob(f"{run_dir.name}-seed*"))
+    seeds = {path: int(seed) for path in paths if (seed := path.name.rpartition("-seed")[2]).isdigit()}
+    if not seeds or not own.is_file():
+        return list(seeds)
+    try:
+        config = load_config(own)
+    except UserError as error:  # of a version whose keys are not known any more
+        say(f"no mean over seeds: {error}")
+        return []
+    others = {path: other_settings(replace(config, seed=seed), path / "rl") for path, seed in seeds.items()}
+    for path, changed in others.items():
+        if changed:
+            say(f"{path} is left out of the mean over seeds: it was made with other settings ({changed})")
+    return [path for path, changed in others.items() if not changed]
 
 
 def _facts(summary: dict[str, Any]) -> str:
