@@ -150,11 +150,15 @@ def price_of(match: re.Match) -> float:
     return float((match[1] or match[2]).replace(",", ""))
 
 
-def leaves_of(value: object) -> Iterator[str]:
-    """The texts and numbers of a JSON value, as texts."""
-    if isinstance(value, dict | list):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from leaves_of(item)
+def leaves_of(value: object, with_keys: bool = False) -> Iterator[str]:
+    """The texts and numbers of a JSON value, as texts; each behind its key, if these are asked for."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from (key,) if with_keys else ()
+            yield from leaves_of(item, with_keys)
+    elif isinstance(value, list):
+        for item in value:
+            yield from leaves_of(item, with_keys)
     else:
         yield str(value)
 

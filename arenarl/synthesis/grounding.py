@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator
 
-from arenarl.domains.stated_facts import SERVICE_NUMBER, TOTAL, Fact, clocks_of, numbers_of, read_facts, starts_with_visit, with_clocks
+from arenarl.domains.stated_facts import SERVICE_NUMBER, TOTAL, Fact, clocks_of, leaves_of, numbers_of, read_facts, starts_with_visit, with_clocks
 from arenarl.trajectory import Query, Trajectory, parse_json
 
 _DERIVED = re.compile(  # a line of this kind reckons: it sums up, or compares
@@ -105,24 +105,11 @@ class _Evidence:
 
 
 def _readable(text: str) -> str:
-    """A result without JSON's escapes and commas: one key or value a line."""
+    """A result without JSON's escapes and commas: one key or value a line. A timetable may have the trains' numbers as keys."""
     try:
-        return "\n".join(_said(parse_json(text)))
+        return "\n".join(leaves_of(parse_json(text), with_keys=True))
     except ValueError:
         return text
-
-
-def _said(value: object) -> Iterator[str]:
-    """What a JSON value says: a timetable may have the trains' numbers as keys."""
-    if isinstance(value, dict):
-        for key, item in value.items():
-            yield key
-            yield from _said(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _said(item)
-    else:
-        yield str(value)
 
 
 def _same(text: str) -> str:

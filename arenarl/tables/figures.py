@@ -22,7 +22,7 @@ def draw(summary: dict[str, Any], table: Table, found: dict[str, dict[int, dict[
     with mpl.rc_context(STYLE):
         figures = {FILES.get(table.figure, table.figure): all_rows(table, summary, found)}
         if table.axis:
-            figures |= {"axis": against_axis(table, summary)} | ({"cost": against_cost(table, summary)} if has_truth(summary) else {})
+            figures |= {"axis": against_axis(table, summary)} | ({"cost": against_cost(table, summary)} if _has_truth(summary) else {})
         else:
             figures["curves"] = learning_curves({row: of for row, of in curves.items() if of}, table, summary)
         for name, figure in figures.items():
@@ -119,10 +119,10 @@ def _series(table: Table, summary: dict[str, Any], panel: str | None) -> dict[st
 
 def _panels(table: Table, summary: dict[str, Any]) -> dict[str, str]:
     """Figure -> title; one where the table's is true quality itself, or there is no truth."""
-    return {table.figure: _described(table, summary)} | ({"quality": "true quality, 0 to 10"} if has_truth(summary) else {})
+    return {table.figure: _described(table, summary)} | ({"quality": "true quality, 0 to 10"} if _has_truth(summary) else {})
 
 
-def has_truth(summary: dict[str, Any]) -> bool:
+def _has_truth(summary: dict[str, Any]) -> bool:
     """Whether all rows that were run have a true quality."""
     return all("quality" in row["figures"] for row in summary["rows"] if row["seeds"])
 
