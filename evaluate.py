@@ -115,7 +115,7 @@ def main() -> None:
     domain = make_domain(config.environment, config.data)
     queries, baselines = domain.read_test_set()
     refuse_without_truth("judge.eval", config.judge.eval, domain, queries)
-    refuse_answers_alone(config)
+    refuse_answers_alone(config, is_training=False)
     folder = start_stage(config, "evaluate", provenance)
     say_prompts(config, {name: policy for name, policy in policies.items() if isinstance(policy, str)})
     client = open_client(config.llms_of("evaluate"), config.judge, f"{config.run_name}/evaluate", folder)

@@ -111,23 +111,24 @@ install_vllm() {
 
 test_all() {
   environment_vllm & local setup=$!  # beside the tests
-  python -m pytest -n 2 -m "not vllm" "$@" || { local code=$?; kill "$setup" 2> /dev/null || true; return "$code"; }
-  wait "$setup" || true  # test_vllm says so
-  test_vllm "$@"
+  python -m pytest -n 2 -m "not vllm" "$@" || { local code=$?; wait "$setup" || true; return "$code"; }
+  if wait "$setup"; then test_vllm "$@"; else without_vllm; fi
 }
 
 test_vllm() {
-  environment_vllm || { echo "skipped: vLLM 0.31.0 is not available for this machine and Python (.venv-vllm/install.log says why)"; return 0; }
+  environment_vllm || { without_vllm; return 0; }
   variables .venv-vllm
   local policies=tests/rollout/test_vllm.py judges=tests/judges/test_vllm_judge.py
   if [ "${DS_ACCELERATOR:-}" = cpu ]; then  # on a GPU each takes the memory
     python -m pytest -m vllm "$judges" "$@" & judges=$!
-    python -m pytest -m vllm "$policies" "$@" || { local code=$?; kill "$judges" 2> /dev/null || true; return "$code"; }
+    python -m pytest -m vllm "$policies" "$@" || { local code=$?; wait "$judges" || true; return "$code"; }
     wait "$judges"
   else
     python -m pytest -m vllm "$policies" "$judges" "$@"
   fi
 }
+
+without_vllm() { echo "skipped: vLLM 0.31.0 is not available for this machine and Python (.venv-vllm/install.log says why)"; }
 
 environment_vllm() {
   cmp -s requirements.txt .venv-vllm/installed.txt && return

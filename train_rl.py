@@ -59,7 +59,7 @@ def main() -> None:
     refuse_without_truth("judge.train", [config.judge.train], domain, queries)
     refuse_without_truth("judge.watch", config.judge.watching.values(), domain, queries)
     refuse_without_truth("judge.eval", config.judge.eval, domain, domain.read_split("test"))
-    refuse_answers_alone(config)
+    refuse_answers_alone(config, is_training=True)
     folder = start_stage(config, "rl", provenance)
     keep_start(folder, start)
     refuse_other_pass_rates(config.rl, config.pass_rates, start)

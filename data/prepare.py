@@ -25,12 +25,12 @@ from arenarl.config.load import load_config  # noqa: E402
 from arenarl.config.schema import Config  # noqa: E402
 from arenarl.domains.domain import Domain, make_domain, needs  # noqa: E402
 from arenarl.domains.environments import environment_maker  # noqa: E402
-from arenarl.domains.prepared import FILES  # noqa: E402
+from arenarl.domains.prepared import FILES, manifest_of  # noqa: E402
 from arenarl.domains.public_data import PublicData, find_source, local_path, read_public_data  # noqa: E402
 from arenarl.llm.client import open_client  # noqa: E402
 from arenarl.rollout.instances import briefly  # noqa: E402
 from arenarl.run.timing import timed  # noqa: E402
-from arenarl.system.atomic_files import hash_files, read_json, write_json  # noqa: E402
+from arenarl.system.atomic_files import hash_files, write_json  # noqa: E402
 from arenarl.system.errors import UserError, guarded, keep_tracebacks  # noqa: E402
 from arenarl.system.progress import Bar  # noqa: E402
 from arenarl.trajectory import read_queries, read_trajectories, same_query, write_jsonl  # noqa: E402
@@ -141,18 +141,21 @@ def check_disjoint(folder: Path) -> None:
 
 def refuse_changed(folder: Path) -> None:
     """Raises UserError if somebody wrote or edited what is there: it would be lost."""
-    manifest = read_json(folder / "manifest.json")
-    for name in FILES if manifest is None else manifest["splits"]:
-        path = folder / f"{name}.jsonl"
-        if manifest is None and path.is_file():
+    manifest = manifest_of(folder)
+    if manifest and "data" not in manifest:  # half of it, by a preparation that was killed
+        return
+    made = manifest["splits"] if manifest else {}
+    others = [] if manifest else [folder / "manifest.json"]
+    for path in filter(Path.is_file, [*(folder / f"{name}.jsonl" for name in FILES), *others]):
+        if path.stem not in made:
             raise UserError(f"{path} was not made here; name another data.folder")
-        if path.is_file() and file_hash(path) != manifest["splits"][name]["sha256"]:
+        if file_hash(path) != made[path.stem]["sha256"]:
             raise UserError(f"{path} was changed since it was made; delete it, or name another data.folder")
 
 
 def read_manifest(folder: Path, settings: dict) -> dict | None:
     """The folder's manifest, if the folder holds exactly what these settings made."""
-    manifest = read_json(folder / "manifest.json") or {"splits": {}}
+    manifest = manifest_of(folder) or {"splits": {}}
     files = {folder / f"{name}.jsonl": split["sha256"] for name, split in manifest["splits"].items()}
     has_settings = all(manifest.get(key) == value for key, value in settings.items())
     return manifest if has_settings and all(file.is_file() and file_hash(file) == sha256 for file, sha256 in files.items()) else None

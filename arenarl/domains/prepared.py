@@ -27,28 +27,42 @@ FILES = ("sft", "rl_queries", "test_queries", "test_baselines")
 
 def refuse_other_data(data: DataConfig, environment: EnvironmentConfig, split: str) -> None:
     """Raises UserError if data/prepare.py made `split` (sft, rl or test) from other settings than these, or was stopped before its end."""
-    manifest = read_json(Path(data.folder) / "manifest.json")
+    manifest = manifest_of(Path(data.folder))
     if manifest is None:
         return
     if "data" not in manifest:
         raise UserError(f"{data.folder}: data/prepare.py has not come to its end there; run it again with this config")
     made, named = ((over(asdict(DataConfig()), manifest["data"]), manifest["environment"]), (asdict(data), asdict(environment)))
+    if _may_be_copies(made[0]["source"], manifest.get("sources", []), data.source):
+        made[0]["source"] = data.source
     if changed := differences(*_compared(made, named, split=split)):
         how = "python data/prepare.py with this config makes it anew; else change these keys, or name another data.folder"
         raise UserError(f"{data.folder} was prepared with other settings ({changed}); {how}")
 
 
 def _compared(*pairs: tuple[dict[str, Any], dict[str, Any]], split: str) -> list[dict[str, Any]]:
-    """Of each pair of sections, `data` and `environment`, what decides the split's content. A data set may have been read from a clone of it."""
-    sources = [data["source"] for data, _ in pairs]
-    unread = {"folder"}.union(OF_CALLS, *(keys for name, keys in _MAKES.items() if name != split), {"source"} if all(sources) else ())
+    """Of each pair of sections, `data` and `environment`, what decides the split's content."""
+    unread = {"folder"}.union(OF_CALLS, *(keys for name, keys in _MAKES.items() if name != split))
     sections = [{"data": without(unread, data)} for data, _ in pairs]
     if any(data["source"] and not data["divide"] for data, _ in pairs):
-        return [{"data": {key: section["data"][key] for key in _OF_SOURCE if key in section["data"]}} for section in sections]
-    if not any(sources):  # published data shows no world of ours
+        return [{"data": {key: section["data"][key] for key in _OF_SOURCE}} for section in sections]
+    if not any(data["source"] for data, _ in pairs):  # published data shows no world of ours
         for section, (_, environment) in zip(sections, pairs, strict=True):
             section["environment"] = {key: environment[key] for key in _OF_ENVIRONMENT[split]}
     return sections
+
+
+def _may_be_copies(made: list[str], hashes: list[str | None], named: list[str]) -> bool:
+    """Whether a folder stands in for what else the names differ in: a clone of a data set of the hub, at another place on another machine."""
+    was_local = [sha256 is not None for sha256 in hashes] or [False] * len(made)
+    pairs = zip(made, named, was_local, strict=False)
+    return len(made) == len(named) and all(one == other or local or Path(other).expanduser().exists() for one, other, local in pairs)
+
+
+def manifest_of(folder: Path) -> dict[str, Any] | None:
+    """What data/prepare.py noted of its splits in a folder; None if there is nothing of it, though perhaps a manifest of another program."""
+    manifest = read_json(folder / "manifest.json")
+    return manifest if isinstance(manifest, dict) and isinstance(manifest.get("splits"), dict) else None
 
 
 def split_hashes(folder: str) -> dict[str, str]:

@@ -10,13 +10,15 @@ from dataclasses import dataclass
 from typing import Any
 
 SERVICE_NUMBER = re.compile(r"(?<![A-Za-z0-9])([A-Z]{2}\d{4}|[GDCZTK]\d{1,4})(?![A-Za-z0-9])")  # of a flight or train
-DASH = r"\s*(?:[-‐-―−－~～〜]|to|至|到)\s*"
+DASH = r"[^\S\n]*(?:[-‐-―−－~～〜]|to|至|到)[^\S\n]*"
 HOURS = re.compile(rf"(\d{{1,2}}:\d\d){DASH}(\d{{1,2}}:\d\d)")
-CLOCK = re.compile(r"(?<![\d:])(\d{1,2}:\d\d)(?![\d:])")
+_END = r"(?!\d|:\d)"  # of a clock time, which a colon may follow: 9:00: the museum
+CLOCK = re.compile(rf"(?<![\d:])(\d{{1,2}}:\d\d){_END}")
 _YUAN = r"(\d{1,3}(?:,\d{3}){1,2}(?:\.\d{1,2})?|\d{1,7}(?:\.\d{1,2})?)"  # 30, 30.5 or 1,290
-PRICE = re.compile(rf"[¥￥]\s*{_YUAN}(?!\.?\d)|(?<![\d.]){_YUAN}\s*(?:元|(?:yuan|RMB|CNY)(?![A-Za-z]))", re.IGNORECASE)
+PRICE = re.compile(rf"[¥￥]\s*{_YUAN}(?!\.?\d)|(?<![\d.]){_YUAN}\s*(?:元|(?:yuans?|RMB|CNY)(?![A-Za-z]))", re.IGNORECASE)
 DURATION = re.compile(
-    r"(?<![\d.])(?:(\d{1,3})\s*(?:个?小时|h(?:(?:ou)?rs?)?\.?)\s*,?\s*(?:and\s*|零|又)?(\d{1,2})\s*(?:m(?:in(?:ute)?s?)?(?![A-Za-z²³])|分)"
+    r"(?<![\d.])(?:(\d{1,3})\s*(?:个?小时|h(?:(?:ou)?rs?)?\.?)(?!\s*,\s*\d{1,2}\s*m(?![A-Za-z]))"  # 1 hour, 20 m: metres
+    r"\s*,?\s*(?:and\s*|零|又)?(\d{1,2})\s*(?:m(?:in(?:ute)?s?)?(?![A-Za-z²³])|分)"
     r"|(\d{1,7})\s*(?:min(?:ute)?s?(?![A-Za-z])|分钟))",
     re.IGNORECASE,
 )
@@ -41,19 +43,20 @@ _MONTH, _YEAR = rf"(?:{'|'.join(f'{name[:3]}(?:{name[3:]})?' for name in _MONTHS
 _DATES = (
     re.compile(rf"(?<!\d)(?P<y>{_YEAR})(?:-|/|\.|年\s?)(?P<m>\d{{1,2}})(?:-|/|\.|月\s?)(?P<d>\d{{1,2}})日?(?!\d)"),
     re.compile(r"(?<!\d)(?P<y>)(?P<m>\d{1,2})月\s?(?P<d>\d{1,2})[日号]"),
-    re.compile(rf"\b(?P<m>{_MONTH})\s(?P<d>\d{{1,2}})(?:st|nd|rd|th)?(?:,?\s(?P<y>{_YEAR}))?(?![\d:])"),
+    re.compile(rf"\b(?P<m>{_MONTH})\s(?P<d>\d{{1,2}})(?:st|nd|rd|th)?(?:,?\s(?P<y>{_YEAR}))?{_END}"),
     re.compile(rf"(?<!\d)(?P<d>\d{{1,2}})(?:st|nd|rd|th)?\s(?:of\s)?(?P<m>{_MONTH})(?:,?\s(?P<y>{_YEAR}))?(?![A-Za-z\d])"),
 )
-_WIDE_COLON = re.compile(r"(?<=\d)：(?=\d\d(?![\d:：]))")
-_SHARED_MERIDIEM = re.compile(  # 2:00-4:00 PM: the first hour is written without
-    rf"(?<![A-Za-z\d:.])(\d{{1,2}})(?::(\d\d))?(?={DASH}(\d{{1,2}})(?::(\d\d))?\s?([ap])\.?m\b)", re.IGNORECASE
+_WIDE_COLON = re.compile(r"(?<=\d)：(?=\d\d(?!\d|[:：]\d))")
+_TIGHT_DASH = r"(?:[-‐-―−－~～〜]| ?(?:to|至|到) ?)"
+_SHARED_MERIDIEM = re.compile(  # 2:00-4:00 PM, 2-4 pm: the first hour is written without; "Day 2 - 4 pm" is no range
+    rf"(?<![A-Za-z\d:.])(?<!\d[-/])(\d{{1,2}})(?::(\d\d))?(?=(?(2){DASH}|{_TIGHT_DASH})(\d{{1,2}})(?::(\d\d))?\s?([ap])\.?m\b)", re.IGNORECASE
 )
 _TWELVE_HOURS = re.compile(r"(?<![\d:.])(\d{1,2})(?::(\d\d))?\s?([ap])\.?m\b\.?", re.IGNORECASE)
 _CHINESE_HOURS = ("零", *"一二三四五六七八九十", "十一", "十二")
-_AFTER_NOON = r"中午|下午|晚上|傍晚|晚"
+_AFTER_NOON = r"中午|下午|晚上|傍晚|(?<![最早])晚"  # 最晚9:30 is "at the latest"
 _CHINESE_NUMERAL = re.compile(r"(?<=上午|早上|中午|下午|晚上|傍晚|凌晨)\s?(十[一二]?|[一二两三四五六七八九])(?=点)")  # elsewhere 一点 is "a bit"
 _CHINESE_CLOCK = re.compile(rf"({_AFTER_NOON})?(?<![\d.])(\d{{1,2}})点(?:(\d{{1,2}})分|(半))?")
-_CHINESE_COLON = re.compile(rf"({_AFTER_NOON})\s?(\d{{1,2}}):(\d\d)(?:({DASH})(\d{{1,2}}):(\d\d))?(?![\d:])")  # 下午2:00-4:00
+_CHINESE_COLON = re.compile(rf"({_AFTER_NOON})\s?(\d{{1,2}}):(\d\d)(?:({DASH})(\d{{1,2}}):(\d\d))?{_END}")  # 下午2:00-4:00
 _LETTER = r"[^\W\d_\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]"  # of a script that sets words apart
 _WORD_GOES_ON = re.compile(rf"(?<={_LETTER})(?={_LETTER})|(?<=\d)(?=[.,]?\d)|(?<=\d[.,])(?=\d)")  # at a place within a word or a number
 _THOUSANDS = re.compile(r"(?<![\d,])\d{1,3}(?:,\d{3}){1,4}(?![\d,])(?:\.\d{1,9})?")

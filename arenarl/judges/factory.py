@@ -52,13 +52,15 @@ def refuse_without_truth(key: str, judges: Iterable[JudgeConfig], domain: Domain
         raise UserError(f"{key}: {len(missing)} of {len(queries)} queries, first {missing[0]}, have no truth for the embedded judge: {NO_TRUTH}")
 
 
-def refuse_answers_alone(config: Config) -> None:
+def refuse_answers_alone(config: Config, is_training: bool) -> None:
     """Raises UserError if an LLM is to judge answers alone where the world ends a trajectory, which has none then: all would look the same."""
     if trait(environment_class(config.environment.name), "needs_answer"):
         return
-    if config.judge.train.name == "llm" and config.reward.name == "pointwise_answer":
+    if is_training and config.judge.train.name == "llm" and config.reward.name == "pointwise_answer":
         raise UserError(f"reward.name=pointwise_answer: trajectories in {config.environment.name} end without an answer; set pointwise_trajectory")
-    judges = {"judge.train": config.judge.train} | {f"judge.eval.{index}": judge for index, judge in enumerate(config.judge.eval)}
+    judges = {f"judge.eval.{index}": judge for index, judge in enumerate(config.judge.eval)}
+    if is_training:
+        judges |= {"judge.train": config.judge.train} | config.judge.watching
     for key, judge in judges.items():
         if judge.name == "llm" and not judge.process_aware:
             raise UserError(f"{key}.process_aware=false: trajectories in {config.environment.name} end without an answer; set it to true")

@@ -213,7 +213,6 @@ class LLMClient:
         key = reply_key(llm.base_url or OPENAI_URL, request, repeat)
         if stored := self.store.get(key):
             self.usage.from_store += 1
-            self._answered.add((llm.base_url, llm.model))
             return stored
         if self.limits.store_only:
             self._stop(f"judge.store_only: {self.limits.store} lacks a reply of {llm.model}; run it once without store_only, with a key")
@@ -237,6 +236,8 @@ class LLMClient:
                     text = read(completion)
                 except Exception as error:  # noqa: BLE001 - sorted below; what the run cannot go on with sets stop_reason
                     self._settle(llm, request, error)
+                    if getattr(error, "status_code", None) == _FLAGS and (llm.base_url, llm.model) not in self._answered:
+                        await self._questions.get((llm.base_url, llm.model), partial(self._ask_whether_it_answers, llm))
                     wait_s = self._pause_after(llm, error, pause_s * random.uniform(1.0, 1.5))  # so that not all come back at once
                     reason = self._last_error
                     keeps_place = getattr(error, "status_code", None) == 429  # too many calls: another one in its place would be told the same
@@ -295,7 +296,8 @@ class LLMClient:
             self._stop(f"no usable reply from {url} for {llm.patience_s:g} s; the last error: {self._last_error}")
 
     async def _ask_whether_it_answers(self, llm: LLMConfig) -> None:
-        """A prompt that never gets a completion, the last one under way, must not look like a dead server. The reply is paid for, not kept."""
+        """A prompt that never gets a completion must not look like a dead server, nor one that is flagged like a refused key. The reply is paid
+        for, not kept."""
         if not self._reserve():
             return
         request = chat_request(llm, [{"role": "user", "content": "Answer with one word: yes."}], llm.max_reply_tokens, llm.temperature)
@@ -307,6 +309,7 @@ class LLMClient:
                 return
         else:
             self._charge(llm, request, completion.tokens)
+            self._answered.add((llm.base_url, llm.model))
         self._last_reply_at = time.monotonic()
 
     def _settle(self, llm: LLMConfig, request: dict[str, Any], error: Exception) -> None:

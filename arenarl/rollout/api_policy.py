@@ -118,10 +118,11 @@ class ApiRolloutEngine(RolloutEngine):
         return said.get("finish_reason") != "length" and progress.length <= self.config.max_tokens
 
     def repeat_turn(self, progress: ApiProgress, message: dict[str, Any], turn_number: int) -> None:
-        """Append a turn that is there already, in place of a reply."""
+        """Append a turn that is there already, in place of a reply. What only the model that wrote it understands is not told to this one."""
         calls = [(f"call_{turn_number}_{number}", ToolCall(**call["function"])) for number, call in enumerate(message.get("tool_calls", []))]
         progress.messages.append(message)
-        progress.sent.append(_sent_back(message, calls))
+        functions = [{"function": call["function"]} for call in message.get("tool_calls", [])]
+        progress.sent.append(_sent_back({"content": message["content"], "tool_calls": functions}, calls))
         progress.call_ids = [call_id for call_id, _ in calls]
 
     def _without_reply(self, progress: ApiProgress, reply: NoReply) -> bool:

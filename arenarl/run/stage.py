@@ -36,9 +36,11 @@ def start_stage(config: Config, stage: str, provenance: Callable[[Config, str], 
     if is_main_process() and not _has_finished(folder):
         _claim(folder)
         now = provenance(config, stage)
-        if has_begun(folder):
-            _refuse_other_content(folder, stage, now)
-        elif other_settings(config, folder):
+        changed = _other_content(folder, stage, now)
+        if changed and has_begun(folder):
+            what = ", ".join(changed)
+            raise UserError(f"{folder} was begun with other content of {what}; restore it, delete {folder}, or give this run another `name`")
+        if changed or other_settings(config, folder):
             _clear(folder)
         write_text(folder / "config.yaml", config_to_yaml(config))
         write_json(folder / "provenance.json", now)
@@ -46,15 +48,13 @@ def start_stage(config: Config, stage: str, provenance: Callable[[Config, str], 
     return folder
 
 
-def _refuse_other_content(folder: Path, stage: str, now: dict[str, Any]) -> None:
-    """The paths may be the same and the files others: rows would be seen twice or never, and the policy told something else half way."""
+def _other_content(folder: Path, stage: str, now: dict[str, Any]) -> list[str]:
+    """What has changed under the same paths since the last start: rows would be seen twice or never, and the policy told something else half way."""
     before = read_json(folder / "provenance.json") or {}
     changed = [f"{name}.jsonl" for name in _READ_BY.get(stage, ()) if _of(before, name) not in (None, _of(now, name))]
     if stage in _READ_BY and "system_prompt" in before and before["system_prompt"] != now["system_prompt"]:
         changed.append("the system prompt")
-    if changed:
-        what = ", ".join(changed)
-        raise UserError(f"{folder} was begun with other content of {what}; restore it, delete {folder}, or give this run another `name`")
+    return changed
 
 
 def _of(noted: dict[str, Any], split: str) -> str | None:
@@ -87,7 +87,7 @@ def _claim(folder: Path) -> None:
 
 
 def _clear(folder: Path) -> None:
-    """Of a stage that never took a step, what was made by settings that were corrected since."""
+    """Of a stage that never took a step, what was made by settings or of data that were corrected since."""
     for name in ("wandb.json", "elapsed.json", "watch.jsonl"):
         (folder / name).unlink(missing_ok=True)
     shutil.rmtree(folder / "initial", ignore_errors=True)  # SFT's policy from scratch

@@ -3,7 +3,6 @@
 On a terminal the bar is redrawn in place; in a log it is a line every half minute. Only the main process shows anything.
 """
 
-import logging
 import os
 import sys
 import warnings
@@ -86,6 +85,4 @@ def quiet_libraries() -> None:
     if datasets := sys.modules.get("datasets"):  # evaluation does without
         datasets.disable_progress_bars()  # a bar for each of a dozen steps that take a second together
     transformers.utils.logging.disable_progress_bar()  # a bar for each checkpoint read or written
-    rotation = logging.getLogger("transformers.trainer_utils")  # two checkpoints within a second; it then goes by their numbers
-    rotation.addFilter(lambda record: "mtime may not be reliable" not in record.getMessage())
     warnings.filterwarnings("ignore", message=".*torch.distributed.* is deprecated", category=FutureWarning)  # DeepSpeed's, every step

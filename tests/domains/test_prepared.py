@@ -26,8 +26,8 @@ MAKES = {
 }  # fmt: skip
 
 
-def write_manifest(data, environment=WORLD):
-    manifest = {"data": asdict(data), "environment": asdict(environment), "splits": {}}
+def write_manifest(data, environment=WORLD, sources=()):
+    manifest = {"data": asdict(data), "environment": asdict(environment), "splits": {}, "sources": list(sources)}
     Path(data.folder, "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
 
 
@@ -79,7 +79,11 @@ def test_how_calls_are_made_does_not_count_and_a_key_that_did_not_exist_had_its_
 def test_published_data_may_come_from_a_clone_and_the_seed_counts_only_where_it_is_divided(tmp_path):
     data = DataConfig(folder=str(tmp_path), source=["a/b"])
     write_manifest(data)
-    assert not is_refused(replace(data, source=["my/clone"], seed=1, test_per_subtask=3), "test", EnvironmentConfig(world_seed=1))
+    assert not is_refused(replace(data, source=[str(tmp_path)], seed=1, test_per_subtask=3), "test", EnvironmentConfig(world_seed=1))
+    assert is_refused(replace(data, source=["other/set"]), "test") and is_refused(replace(data, source=["a/b", str(tmp_path)]), "test")
+    write_manifest(replace(data, source=["/elsewhere/clone"]), sources=["a hash"])
+    assert not is_refused(data, "test")
+    write_manifest(data)
     with pytest.raises(UserError, match=r'settings \(data.source \["a/b"\] → \[\]\)'):
         refuse_other_data(replace(data, source=[], seed=4), WORLD, "test")
     write_manifest(replace(data, divide=True))
@@ -88,6 +92,9 @@ def test_published_data_may_come_from_a_clone_and_the_seed_counts_only_where_it_
 
 def test_data_of_somebodys_own_passes_and_a_folder_that_is_not_whole_does_not(tmp_path):
     data = DataConfig(folder=str(tmp_path), seed=3)
+    for of_another_program in ("[]", '{"name": "x"}', '{"splits": ["train"]}'):
+        assert not any(is_refused(data, split) for split in SPLITS)
+        (tmp_path / "manifest.json").write_text(of_another_program)
     assert not any(is_refused(data, split) for split in SPLITS)
     (tmp_path / "manifest.json").write_text('{"splits": {}}')  # data/prepare.py was killed there
     with pytest.raises(UserError, match="has not come to its end there; run it again"):

@@ -136,7 +136,7 @@ def test_a_call_that_the_api_refuses_fails_alone(tmp_path):
     assert len(script.requests) == 2 and client.stop_reason is None
 
 
-def test_a_prompt_that_is_flagged_with_403_fails_alone_once_the_model_has_answered_and_after_a_restart_too(tmp_path):
+def test_a_prompt_that_is_flagged_with_403_fails_alone_and_after_a_restart_too(tmp_path):
     def reply(text, number):
         return raw(json.dumps({"error": {"message": "your input was flagged"}}).encode(), 403) if "flagged" in text else completion('{"score": 4}')
 
@@ -147,13 +147,24 @@ def test_a_prompt_that_is_flagged_with_403_fails_alone_once_the_model_has_answer
             assert [one and one.score for one in found] == [4, None, 4] and client.stop_reason is None and client.take_usage()[0].failed == 1
 
 
+def test_a_key_that_is_refused_after_a_restart_stops_the_run_whatever_the_store_has(tmp_path):
+    script = Script('{"score": 4}', *[(403, '{"error": {"message": "key disabled"}}', {})] * 2)
+    with serving(script.app) as url:
+        assert ask(client_of(tmp_path), llm(url)).score == 4
+        client = client_of(tmp_path)
+        assert ask(client, llm(url)).score == 4 and ask(client, llm(url), 1) is None
+    with pytest.raises(RunStopped, match="refuses calls to m: .*key disabled"):
+        client.check()
+
+
 @pytest.mark.parametrize("status", [401, 403, 404])
 def test_a_refused_key_or_model_stops_the_run_and_the_key_is_not_told(tmp_path, status):
+    """After a status of 403 a short question tells a refused key from a prompt that was flagged."""
     script = Script((status, json.dumps({"error": {"message": "wrong key: sk-MARKED"}}), {}))
     with serving(script.app) as url:
         client = client_of(tmp_path, keys={"K": "sk-MARKED"}, log=tmp_path / "log.jsonl")
         assert ask(client, llm(url, api_key_variable="K")) is None and ask(client, llm(url, api_key_variable="K"), 1) is None
-    assert script.keys == ["Bearer sk-MARKED"]
+    assert script.keys == ["Bearer sk-MARKED"] * (2 if status == 403 else 1)
     with pytest.raises(RunStopped, match=r"refuses calls to m: .*wrong key: \*\*\*"):
         client.check()
     assert all(b"sk-MARKED" not in path.read_bytes() for path in tmp_path.rglob("*"))

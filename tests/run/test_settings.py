@@ -113,7 +113,9 @@ def test_a_stage_does_not_go_on_over_other_rows_or_with_another_prompt_than_it_b
     monkeypatch.setattr("arenarl.run.stage._claim", lambda _: None)
     noted = {"data_sha256": {"sft": "a", "rl_queries": "a"}, "system_prompt": "told"}
     folder = start_stage(Config(), stage, lambda *_: noted)
+    (folder / "initial").mkdir()
     assert start_stage(Config(), stage, lambda *_: noted | changed) == folder  # nothing was begun
+    assert (folder / "initial").exists() is (said is None)  # its tokenizer is of the rows
     start_stage(Config(), stage, lambda *_: noted)
     (folder / "checkpoint-5").mkdir()
     if said is None:

@@ -147,8 +147,14 @@ def test_a_second_run_leaves_everything_alone_and_a_changed_setting_or_missing_f
 
 def test_what_somebody_wrote_or_edited_stays_whatever_else_is_asked_for(prepare, tmp_path, monkeypatch):
     """With other settings, with published data, and where there are only trajectories of one's own."""
-    edited, own, taught = (tmp_path / name for name in ("edited", "own", "taught"))
+    edited, own, taught, added, other = (tmp_path / name for name in ("edited", "own", "taught", "added", "other"))
     prepare(edited)
+    prepare(added)
+    manifest = json.loads((added / "manifest.json").read_text(encoding="utf-8"))
+    del manifest["splits"]["sft"]  # as of published queries, beside which somebody puts trajectories
+    (added / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    other.mkdir()
+    (other / "manifest.json").write_text("[]", encoding="utf-8")
     (edited / "rl_queries.jsonl").write_text((edited / "rl_queries.jsonl").read_text(encoding="utf-8") + "\n", encoding="utf-8")
     for folder, name in ((own, "rl_queries.jsonl"), (own, "test_queries.jsonl"), (taught, "sft.jsonl")):
         folder.mkdir(exist_ok=True)
@@ -156,12 +162,12 @@ def test_what_somebody_wrote_or_edited_stays_whatever_else_is_asked_for(prepare,
     write_jsonl(tmp_path / "train.jsonl", [{"query": "r"}])
     write_jsonl(tmp_path / "test.jsonl", [{"query": "t", "reference": "a"}])
     published = {"data.source": f"[{tmp_path / 'train.jsonl'}, {tmp_path / 'test.jsonl'}]"}
-    asked = [(edited, {"data.seed": 1}), (edited, published), (own, published), (taught, {}), (taught, published)]
+    asked = [(edited, {"data.seed": 1}), (edited, published), (own, published), (taught, {}), (taught, published), (added, {"data.seed": 1}), (added, published), (other, {})]
     for folder, more in asked:
-        before = {name: content for name, content in bytes_of(folder).items() if name.endswith(".jsonl")}
+        before = {name: content for name, content in bytes_of(folder).items() if name.endswith((".jsonl", ".json"))}
         with pytest.raises(UserError, match="was changed since it was made|was not made here"):
             prepare(folder, **more)
-        assert {name: content for name, content in bytes_of(folder).items() if name.endswith(".jsonl")} == before
+        assert {name: content for name, content in bytes_of(folder).items() if name.endswith((".jsonl", ".json"))} == before
     assert "nothing is prepared" in prepare(own)
 
 

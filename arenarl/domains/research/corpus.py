@@ -19,7 +19,7 @@ from arenarl.domains.research.encyclopedia import invent
 from arenarl.domains.research.entities import Entity, Fact
 from arenarl.domains.research.page_index import PageIndex
 from arenarl.domains.research.pages import Page
-from arenarl.domains.stated_facts import stands_in
+from arenarl.domains.stated_facts import place_of, stands_in
 from arenarl.system.errors import UserError
 from arenarl.system.validation import first_problem
 from arenarl.trajectory import read_jsonl
@@ -71,6 +71,32 @@ class Corpus:
     def by_name(self) -> dict[str, str]:
         """Url by name."""
         return {entity.name: entity.url for entity in self.entities.values()}
+
+    def says(self, sentence: str, name: str, value: str) -> bool:
+        """Whether a sentence names an entity and, elsewhere in it, a value: as whole words, and not within the longer name of another entity.
+
+        >>> corpus = Corpus([], {name: Entity(name, name, "place", ()) for name in ("Borstad", "East Borstad")})
+        >>> corpus.says("Borstad was founded in 1843.", "Borstad", "1843"), corpus.says("East Borstad was founded in 1843.", "Borstad", "1843")
+        (True, False)
+        >>> corpus.says("Borstad has 18434 inhabitants.", "Borstad", "1843"), corpus.says("East Borstad is near Borstad.", "East Borstad", "Borstad")
+        (False, True)
+        """
+        place = self._place_of(name, sentence)
+        return place >= 0 and self._place_of(value, f"{sentence[:place]} {sentence[place + len(name) :]}") >= 0
+
+    def _place_of(self, words: str, sentence: str) -> int:
+        if words not in sentence:
+            return -1
+        if words not in self._longer_names:
+            self._longer_names[words] = [name for name in self.by_name if words in name and words != name]
+        for name in self._longer_names[words]:
+            sentence = sentence.replace(name, "\0" * len(name))
+        return place_of(words, sentence)
+
+    @cached_property
+    def _longer_names(self) -> dict[str, list[str]]:
+        """By name or value, the names that hold it, as they are asked for."""
+        return {}
 
     @cached_property
     def kinds(self) -> dict[str, set[str]]:

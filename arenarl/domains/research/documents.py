@@ -20,7 +20,7 @@ from arenarl.domains.research.pages import Page
 from arenarl.system.atomic_files import appearing
 from arenarl.system.errors import UserError
 from arenarl.system.progress import say
-from arenarl.system.text_files import lines_of, text_of_file
+from arenarl.system.text_files import NotText, lines_of, text_of_file
 from arenarl.trajectory import MAX_RECORD_NESTING, parse_json
 
 FORMAT = 2  # of an index; to be raised when what is indexed changes
@@ -56,7 +56,7 @@ def _build(folder: Path, chunk_tokens: int, target: Path) -> None:
             raise UserError(f"environment.search.folder={folder}: {error}") from error
     others = Counter(path.suffix.lower() or path.name for path in _visible(folder) if path.suffix.lower() not in READERS)
     left_out = [f"{count} of {ending}, which cannot be read" for ending, count in others.most_common()]
-    left_out += [f"{len(empty)} without a main text, such as {empty[0]}"] if empty else []
+    left_out += [f"{len(empty)} without a main text or not in UTF-8, such as {empty[0]}"] if empty else []
     if left_out:
         say(f"{folder}: files left out: {'; '.join(left_out)}")
 
@@ -82,11 +82,15 @@ def _visible(folder: Path) -> Iterator[Path]:
 
 
 def read_documents(folder: Path, empty: list[Path] | None = None) -> Iterator[Page]:
-    """Of every document; those that make no page are added to `empty`."""
+    """Of every document; those that make no page, as what is not UTF-8 but for HTML, are added to `empty`."""
     for path in documents(folder):
         page = None
-        for page in READERS[path.suffix.lower()](path, str(path.relative_to(folder))):
-            yield page
+        try:
+            for page in READERS[path.suffix.lower()](path, str(path.relative_to(folder))):
+                yield page
+        except NotText:
+            if page is not None:  # half of a dump
+                raise
         if page is None and empty is not None:
             empty.append(path)
 

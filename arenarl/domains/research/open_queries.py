@@ -90,12 +90,8 @@ def _record(fact: Fact) -> dict[str, str]:
 def stated(corpus: Corpus, constraints: dict[str, Any], answer: str) -> list[bool]:
     """Of each of the query's facts, whether an answer states it: the entity's name and the value in one sentence or line."""
     sentences = corpus.sentences(answer)
-
-    def is_stated(fact: dict[str, str]) -> bool:
-        name = corpus.entities[fact["url"]].name
-        return any(name in sentence and fact["value"] in sentence.replace(name, "", 1) for sentence in sentences)
-
-    return [is_stated(fact) for fact in constraints["facts"]]
+    claims = [(corpus.entities[fact["url"]].name, fact["value"]) for fact in constraints["facts"]]
+    return [any(corpus.says(sentence, name, value) for sentence in sentences) for name, value in claims]
 
 
 def covered(corpus: Corpus, constraints: dict[str, Any], answer: str) -> float:

@@ -1,9 +1,8 @@
 """What is true of a research trajectory: the seven dimensions of 6.1, ArenaRL, checked against the corpus, and correctness where it is known.
 
 The embedded judge scores from this and adds noise; evaluation reports it as it is. An open-ended query says which facts a good report covers,
-a closed one has its answer and the entities that lead to it. Text is compared as it stands: a claim is borne out if a tool result holds its
-sentence, or one with the same entity and value; a name or value counts within a longer one too, and what that does to the figures stands in
-docs/metrics.md.
+a closed one has its answer and the entities that lead to it. Text is compared as it stands, in whole words: a claim is borne out if a tool
+result holds its sentence, or one with the same entity and value.
 """
 
 from collections.abc import Iterable
@@ -14,6 +13,7 @@ from arenarl.domains.domain import Truth
 from arenarl.domains.known_answers import entity_recall, has_answer, is_correct
 from arenarl.domains.research.corpus import Corpus
 from arenarl.domains.research.open_queries import stated
+from arenarl.domains.stated_facts import stands_in
 from arenarl.trajectory import Query, Turn, read_turns
 
 _ROOM = 2  # sentences that a report may have besides those it is asked for
@@ -69,7 +69,7 @@ def _examine_closed(query: Query, messages: list[dict[str, Any]], turns: list[Tu
         framework=_named_in_calls(turns, wanted["entities"]),
         tool_usage=_usefulness(turns, [*wanted["entities"], wanted["answer"]]),
         coverage=_share(_is_in(name, _shown(turns)) for name in [*wanted["entities"], wanted["answer"]]),
-        relevance=float(bool(answer) and _is_in(answer.strip(" ."), _shown(turns))),
+        relevance=float(_is_in(answer.strip(" ."), _shown(turns))),
         accuracy=float(correct),
         depth=recall,
         clarity=float(bool(answer)) * min(1.0, _ANSWER_WORDS / max(1, len(answer.split()))),
@@ -100,9 +100,9 @@ def _is_borne_out(corpus: Corpus, sentence: str, shown: str) -> bool:
     """Whether a tool result holds the sentence, or that of a fact whose entity and value it names."""
     if _is_in(sentence.removeprefix("- "), shown):
         return True
-    named = [url for name, url in corpus.by_name.items() if name in sentence]
-    facts = [fact for url in named for fact in corpus.entities[url].facts if fact.value in sentence.replace(corpus.entities[url].name, "", 1)]
-    return any(_is_in(fact.sentence, shown) for fact in facts)
+    named = [(name, corpus.entities[url]) for name, url in corpus.by_name.items() if name in sentence]
+    said = [fact for name, entity in named for fact in entity.facts if corpus.says(sentence, name, fact.value)]
+    return any(_is_in(fact.sentence, shown) for fact in said)
 
 
 def _clarity(query: Query, answer: str, sentences: list[str], wanted: int) -> float:
@@ -119,7 +119,7 @@ def _clarity(query: Query, answer: str, sentences: list[str], wanted: int) -> fl
 def _named_in_calls(turns: list[Turn], names: list[str]) -> float:
     """Share of the names that some call asks about: the task was taken apart."""
     asked = "\n".join(str(call.arguments) for turn in turns for call in turn.tool_calls).lower()
-    return _share(name.lower() in asked for name in names)
+    return _share(stands_in(name.lower(), asked) for name in names)
 
 
 def _usefulness(turns: list[Turn], wanted: list[str]) -> float:
@@ -141,7 +141,7 @@ def _shown(turns: list[Turn]) -> str:
 
 
 def _is_in(text: str, shown: str) -> bool:
-    return _plain(text) in shown
+    return bool(plain := _plain(text)) and stands_in(plain, shown)
 
 
 def _plain(text: str) -> str:

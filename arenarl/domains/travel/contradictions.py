@@ -32,10 +32,11 @@ _KINDS = {  # words besides the category's own by which an answer may name it
 _JOURNEYS = {"flights": r"flight|plane|航班|飞机|\b[A-Z]{2}\d{3,4}\b", "trains": r"train|rail|火车|高铁|动车|列车|\b[GDCZTK]\d{1,4}\b"}
 _RECOMMENDS = re.compile(r"recommend|\btake\b|choose|best|go with|推荐|建议|选择|最佳|首选", re.IGNORECASE)
 _AGAINST = re.compile(r"\b(?:not|never|avoid|rather than|instead of)\b|n['’]t\b|不(?:推荐|建议|要|宜|选|必)|避免|并非|不是|而非", re.IGNORECASE)
+_CLAUSE = re.compile(r"[,，、]|\bbut\b|而是|(?=\b(?:rather than|instead of)\b)|(?=而非)", re.IGNORECASE)
 _EVENING = re.compile(r"evening|night|dinner|sunset|晚|夜|傍晚", re.IGNORECASE)
 _EVENING_BEGINS = 18 * 60
 _NO_TOTAL = re.compile(r"budget|预算|for (?:two|\d)|people|[两\d]\s?人", re.IGNORECASE)  # the limit itself, or a price of several persons
-_VISIT = re.compile(rf"[^A-Za-z\d]{{0,40}}(\d{{1,2}}:\d\d)(?:{DASH}\d{{1,2}}:\d\d)?(?![\d:])")  # a stop's line begins with when to be there
+_VISIT = re.compile(rf"[^A-Za-z\d]{{0,40}}(\d{{1,2}}:\d\d)(?:{DASH}\d{{1,2}}:\d\d)?(?!\d|:\d)")  # a stop's line begins with when to be there
 _SHORTEST_OPENING = 3 * 60  # minutes: a shorter range may be a visit
 
 
@@ -109,7 +110,7 @@ def _compare(wanted: CompareConstraints, answer: str) -> Iterator[str]:
             yield f"The answer says nothing of {kind}, which the query wants to be compared."
     journeys, numbers = _journeys(answer), SERVICE_NUMBER.findall(answer)
     advice = [line for line in _lines(answer) if _RECOMMENDS.search(line) and SERVICE_NUMBER.search(line)]
-    recommended = [number for line in advice if not _AGAINST.search(line) for number in SERVICE_NUMBER.findall(line)]
+    recommended = [number for line in advice for number in _recommended(line)]
     chosen = next(reversed(recommended or ([] if advice else numbers)), None)  # an answer ends with what it recommends
     prices, hours = journeys.get(chosen, ([], []))
     if wanted.max_price_yuan is not None and prices and min(prices) > wanted.max_price_yuan:
@@ -117,6 +118,15 @@ def _compare(wanted: CompareConstraints, answer: str) -> Iterator[str]:
     if wanted.arrive_by is not None and hours and all(arrives > minutes_of(wanted.arrive_by) or arrives < departs for departs, arrives in hours):
         yield f"The answer recommends {chosen}, which it says arrives after {wanted.arrive_by}."
     yield from _better(wanted, chosen, journeys)
+
+
+def _recommended(line: str) -> list[str]:
+    """The flights and trains of a line of advice, but for those of clauses that advise against them."""
+    clauses = _CLAUSE.split(line)
+    against = [clause for clause in clauses if _AGAINST.search(clause)]
+    if any(_RECOMMENDS.search(clause) and not SERVICE_NUMBER.search(clause) for clause in against):
+        return []  # G101, though cheap, is not recommended
+    return [number for clause in clauses if clause not in against for number in SERVICE_NUMBER.findall(clause)]
 
 
 def _journeys(answer: str) -> dict[str, tuple[list[float], list[tuple[int, int]]]]:

@@ -44,12 +44,13 @@ def test_every_kind_of_document_is_a_page(folder):
 
 def test_files_that_make_no_page_are_named_once(folder, tmp_path, capsys):
     (folder / "nothing.html").write_text("<html><body></body></html>", encoding="utf-8")
+    (folder / "gbk.txt").write_bytes("西湖".encode("gbk"))
     for name in ("a.PDF", "deep/b.pdf", "LICENSE"):
         (folder / name).write_bytes(b"%PDF")
     open_folder(folder, 128, tmp_path / "indexes")
     (line,) = (line for line in capsys.readouterr().out.splitlines() if "files left out" in line)
     parts = line.partition("files left out: ")[2].split("; ")
-    assert parts[0] == "2 of .pdf, which cannot be read" and parts[-1] == f"1 without a main text, such as {folder / 'nothing.html'}"
+    assert parts[0] == "2 of .pdf, which cannot be read" and parts[-1] == f"2 without a main text or not in UTF-8, such as {folder / 'gbk.txt'}"
     assert {part.partition(",")[0] for part in parts[1:-1]} == {"1 of .png", "1 of LICENSE"}
     open_folder(folder, 128, tmp_path / "indexes")
     assert "left out" not in "".join(capsys.readouterr())
@@ -133,10 +134,10 @@ def test_a_link_out_of_the_folder_is_not_read(folder, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.md", "a.jsonl"])
-def test_text_in_another_encoding_is_refused_and_a_byte_order_mark_is_no_part_of_it(tmp_path, name):
+def test_text_in_another_encoding_is_left_out_and_a_byte_order_mark_is_no_part_of_it(tmp_path, name):
     text = '{"text": "# 西湖"}' if name.endswith("jsonl") else "# 西湖"
     (tmp_path / name).write_bytes(text.encode("gbk"))
-    with pytest.raises(UserError, match=f"{name} is not UTF-8 text"):
-        list(read_documents(tmp_path))
+    empty = []
+    assert list(read_documents(tmp_path, empty)) == [] and empty == [tmp_path / name]
     (tmp_path / name).write_bytes(text.encode("utf-8-sig"))
     assert [page.text for page in read_documents(tmp_path)] == ["# 西湖"]

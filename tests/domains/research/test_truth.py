@@ -86,6 +86,20 @@ def test_an_open_ended_query_by_hand(domain, queries):
     assert domain.examine(query, messages(query, reworded)).believed().accuracy == 1.0
 
 
+def test_a_name_or_value_within_a_longer_one_is_another(domain, queries):
+    """What a garbling policy writes: letters or digits too many, or the name of another place."""
+    for query in (query for query in queries if query.subtask in OPEN_SUBTASKS):
+        for fact in query.constraints["facts"]:
+            name = domain.corpus.entities[fact["url"]].name
+            longer_name, longer = (f"{words}{'4' if words[-1].isdigit() else 's'}" for words in (name, fact["value"]))
+            claim = f"{name} has to do with {fact['value']}."
+            assert domain.examine(query, messages(query, claim, (name, fact["sentence"]))).depth > 0
+            for garbled in (claim.replace(fact["value"], longer), claim.replace(name, longer_name), claim.replace(name, f"Mc{name}")):
+                truth = domain.examine(query, messages(query, garbled, (name, fact["sentence"])))
+                assert (truth.depth, truth.accuracy) == (0.0, 0.0), garbled
+            assert domain.examine(query, messages(query, claim, (name, fact["sentence"].replace(fact["value"], longer)))).coverage == 0.0
+
+
 def test_saying_it_twice_costs_clarity_and_an_outline_has_numbered_lines(domain, queries):
     overview = next(query for query in queries if query.subtask == "Overview")
     sentence = overview.constraints["facts"][0]["sentence"]

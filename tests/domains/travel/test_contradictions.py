@@ -41,6 +41,8 @@ def said(subtask, wanted, answer):
         ("Compare", COMPARE, JOURNEYS + "I recommend G10.\nDo not take flight CA1234: it is over your limit."),
         ("Compare", COMPARE, JOURNEYS + "Take G10.\nFlight CA1234 is not the best choice here."),
         ("Compare", COMPARE, JOURNEYS + "推荐G10。\n不建议选择CA1234，超出预算。"),
+        ("Compare", COMPARE, JOURNEYS + "Take G10 rather than CA1234."),
+        ("Compare", COMPARE, JOURNEYS + "CA1234, though fast, is not recommended."),
         ("Compare", COMPARE, JOURNEYS + "Do not take flight CA1234."),
         ("1-Day", DAY, "14：00 Lotus Museum ¥30 9:00 am-5:00 pm\n晚上7:00 Bell Restaurant ¥60 10:00-22:00"),
         ("Direction", WAY, "Lotus Park > Jade Museum > Pine Mall\nwalking 3.0km 55min\ndriving 3.5km 70min"),
