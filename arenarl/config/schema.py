@@ -184,7 +184,7 @@ class WebConfig:
     parameters: Fields = field(default_factory=dict)  # extra request fields, passed unchanged: {gl: us, hl: en} (B.1: us-en)
     timeout_s: Seconds = 20.0  # for a search or a page, including redirects, and again for its parsing. Our choice
     max_page_bytes: PositiveInt = 2_000_000  # larger pages are not read: extracting their main text would take many seconds. Our choice
-    concurrency: PositiveInt = 32  # concurrent searches, and concurrent fetches. Our choice
+    concurrency: PositiveInt = 32  # concurrent searches, and concurrent fetches, shared evenly by the processes. Our choice
 
 
 @dataclass

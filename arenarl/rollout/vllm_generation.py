@@ -98,8 +98,14 @@ def load_engine(path: str, config: Config) -> Any:
     if other := other_shape(path, llm.llm_engine.model_config.hf_config):
         raise UserError(f"{path} is another model than the first checkpoint ({', '.join(other)}); name it alone in evaluate.checkpoints")
     llm.collective_rpc("reload_weights", kwargs={"weights_path": path})
-    llm.reset_prefix_cache()
+    forget(llm)
     return llm
+
+
+def forget(llm: Any) -> None:
+    """Have it drop what it computed with other weights, which vLLM itself only warns that it could not."""
+    if not llm.reset_prefix_cache():
+        raise RuntimeError("vLLM keeps what it computed with older weights, because requests are still under way")
 
 
 def other_shape(path: str, served: PreTrainedConfig) -> list[str]:

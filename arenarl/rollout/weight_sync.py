@@ -24,7 +24,7 @@ from arenarl.config.schema import Config
 from arenarl.rollout.engine import RolloutEngine, longest_prompt
 from arenarl.rollout.parity import PROMPTS, Parity, measure_parity, require_parity
 from arenarl.rollout.policy import lora_layers, merged_weight
-from arenarl.rollout.vllm_generation import open_engine
+from arenarl.rollout.vllm_generation import forget, open_engine
 from arenarl.rollout.vllm_server import VLLMServer
 from arenarl.system.errors import UserError
 from arenarl.trajectory import Query
@@ -80,6 +80,7 @@ class EngineWeights(MergedWeights):
     def sync_weights(self) -> None:
         """TRL's, which begins by taking the weights' memory back; the cache's is taken once they are in it."""
         super().sync_weights()
+        forget(self.llm)
         if self.is_asleep:
             self.llm.wake_up(tags=["kv_cache"])
             self.is_asleep = False

@@ -31,6 +31,11 @@ def process_count() -> int:
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
+def share_of(total: int) -> int:
+    """Of so many calls at once, those of this process: at least one."""
+    return max(1, total // process_count() + (process_rank() < total % process_count()))
+
+
 def say(text: str) -> None:
     """Print on the main process."""
     if is_main_process():

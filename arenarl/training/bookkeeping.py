@@ -98,8 +98,7 @@ class Bookkeeping:
 
     def stop_together(self, reason: str | None = None) -> None:
         """Raises RunStopped on all processes if one of them has a reason to stop: this one, or that its LLMs are to be asked no more."""
-        if self.client:
-            stop_together(gather_object([reason or self.client.stop_reason]))
+        stop_together(gather_object([reason or (self.client.stop_reason if self.client else None)]))
 
 
 def _heard(group: RolloutGroup, outcome: GroupOutcome) -> tuple:

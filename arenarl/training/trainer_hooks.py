@@ -18,8 +18,8 @@ from trl import GRPOTrainer
 from trl.models import unwrap_model_for_generation
 
 from arenarl.config.schema import Config, RLConfig
-from arenarl.llm.client import RunStopped
 from arenarl.rollout.engine import RolloutEngine
+from arenarl.system.errors import UserError
 from arenarl.system.seeds import stable_seed
 from arenarl.training.bookkeeping import Bookkeeping
 from arenarl.training.judging import Judging
@@ -44,8 +44,8 @@ class TrainerHooks:
     def roll_out(self, prompts: list[str], trainer: GRPOTrainer) -> dict[str, Any]:
         """Prompts, each N times in a row → token ids, the mask of the policy's own tokens.
 
-        What ends the judging of a trajectory that was handed over, or the client that asks LLMs, ends the rollout too: RunStopped on all
-        processes, once all are through with theirs.
+        What ends the judging of a trajectory that was handed over, the client that asks LLMs, or a service behind the tools that refuses all
+        calls, ends the rollout too: RunStopped on all processes, once all are through with theirs.
         """
         n = self.config.rollout.group_size
         firsts = prompts[::n]
@@ -65,7 +65,7 @@ class TrainerHooks:
         with generating(self.engine, trainer):
             try:
                 self.groups = self.engine.roll_out_groups(queries, stable_seed(self.config.seed, step), self.config.turns.at(step), hand_over)
-            except RunStopped as error:  # the others must learn of it, and the model must go back to the trainer, before it is raised
+            except UserError as error:  # the others must learn of it, and the model must go back to the trainer, before it is raised
                 stop = str(error)
         self.bookkeeping.stop_together(stop)
         self.generated = start, time.perf_counter()

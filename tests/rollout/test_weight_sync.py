@@ -104,6 +104,7 @@ class Recorder:
 
     def reset_prefix_cache(self):
         self.note("forget")
+        return True
 
 
 def weights_of(llm, model, monkeypatch, **of_rollout):

@@ -12,6 +12,7 @@ from trl import GRPOTrainer
 
 from arenarl.config.schema import Config
 from arenarl.domains.rubrics import domain_rubric
+from arenarl.domains.travel.tools import TravelEnvironment
 from arenarl.domains.travel.truth import ANSWER_DIMENSIONS, PATH_DIMENSIONS
 from arenarl.judges.judge import Verdict
 from arenarl.llm.client import RunStopped, Usage
@@ -326,6 +327,21 @@ def test_a_budget_that_ends_between_steps_or_after_the_last_stops_the_run_which_
     )  # fmt: skip
     assert points.asked[step + 1 :] == list(range(step, 3)) and points.kept == [0, 1, 2]  # nothing is done twice
     assert resumed.trainer.state.global_step == 2 and len(resumed.outcomes) == 2 - step
+
+
+def test_a_service_that_refuses_all_calls_stops_the_run_with_a_checkpoint_of_the_steps_before(policy_path, tokenizer, world, tmp_path):
+    class Service(TravelEnvironment):
+        refuses = False
+
+        def call(self, name, arguments):
+            if self.refuses:
+                raise UserError("the map service refuses all calls")
+            return super().call(name, arguments)
+
+    service = Service(world, "compact")
+    points = SimpleNamespace(act=lambda step: setattr(service, "refuses", step == 1), has_acted=lambda step: True)
+    with pytest.raises(UserError, match="the map service refuses all calls; saved .*/checkpoint-1, from which the same command goes on"):
+        Steps(policy_path, tokenizer, service, tmp_path, points=points, eval_steps=1, save_steps=100)
 
 
 @pytest.mark.parametrize("is_whole", [False, True])

@@ -18,6 +18,7 @@ from arenarl.domains.research.html import decoded, paragraphs
 from arenarl.domains.research.html_workers import WorkerLost, read_html_apart
 from arenarl.domains.research.pages import Page
 from arenarl.rollout.environment import ToolError, quoted
+from arenarl.system.progress import share_of
 
 PORTS = (80, 443, 8080, 8443)
 MAX_REDIRECTS = 5
@@ -83,7 +84,7 @@ class Fetcher:
         limits = httpx.Limits(max_keepalive_connections=0)  # a connection kept for one name would serve another of the same address
         no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=()))
         self._client = httpx.AsyncClient(trust_env=False, limits=limits, timeout=config.timeout_s, headers=_HEADERS, cookies=no_cookies)
-        self._slots = asyncio.Semaphore(config.concurrency)
+        self._slots = asyncio.Semaphore(share_of(config.concurrency))
 
     async def fetch(self, url: str) -> Page:
         async with self._slots:

@@ -17,6 +17,7 @@ from arenarl.domains.research.fetch import Fetcher
 from arenarl.domains.research.pages import Hit, Page
 from arenarl.rollout.environment import ToolError
 from arenarl.system.errors import UserError
+from arenarl.system.progress import share_of
 from arenarl.trajectory import MAX_RECORD_NESTING, parse_json
 
 _ATTEMPTS = 3
@@ -61,7 +62,7 @@ class WebEngine:
         self.name = f"{config.api} {self.endpoint} {sorted(config.parameters.items())}"
         self._headers = {self.api.key_header: _read_key(config)} if self.api.key_header else {}
         self._client = httpx.AsyncClient(timeout=config.timeout_s)
-        self._slots = asyncio.Semaphore(config.concurrency)
+        self._slots = asyncio.Semaphore(share_of(config.concurrency))
         self._fetcher = fetcher or Fetcher(config)
 
     async def fetch(self, url: str) -> Page:
