@@ -54,7 +54,7 @@ def replay(folder, layout, processes, deepspeed=None):
 
 @pytest.fixture(scope="module")
 def replayed(taught, tokenizer, policy_path, world, compact, tmp_path_factory):
-    """The folder in which replay.py ran on one process, on two, and on two under ZeRO-3."""
+    """The folder in which replay.py ran on one process, on two, and on two under ZeRO-3 with recomputed activations."""
     folder = tmp_path_factory.mktemp("replayed")
     chosen = taught[::23][:8]
     shutil.copytree(policy_path, folder / "policy")
@@ -215,7 +215,7 @@ def test_after_a_process_was_killed_in_a_step_under_zero_3_the_same_command_ends
 
 def test_lora_under_zero_3_leaves_an_ordinary_policy_with_its_weights_merged(folder):
     zero_3(folder)
-    run_well(folder, "train_rl.py", **RL | {"name": "lora3", "rl__steps": 2, "policy__lora_rank": 4})
+    run_well(folder, "train_rl.py", **RL | {"name": "lora3", "rl__steps": 2, "policy__lora_rank": 4, "policy__gradient_checkpointing": True})
     path = folder / "runs" / "lora3" / "rl"
     before, after = weights(folder / "runs" / "tiny" / "sft"), weights(path)
     assert differ(before, after) == [name for name in before if "_proj." in name]

@@ -91,6 +91,7 @@ def config_of(deepspeed, keys):
     config.rollout.group_size, config.rollout.max_tokens = 4, 2048
     config.rl.steps, config.rl.groups, config.rl.micro_batch_size, config.rl.learning_rate, config.rl.beta = 2, 4, 4, 1e-3, 0.04
     config.rl.eval_steps, config.rl.save_steps, config.rl.deepspeed = 1, 1000, deepspeed
+    config.policy.gradient_checkpointing = deepspeed is not None  # as at the paper's scale; it must not change an update
     config.judge.watch_share = 0.5
     for key, value in keys.items():
         section, _, name = key.partition(".")
