@@ -33,7 +33,8 @@ from arenarl.domains.rubrics import Rubric
 from arenarl.judges.benchmark_replies import Reply, benchmark_reply
 from arenarl.judges.embedded import EmbeddedJudge
 from arenarl.judges.judge import Examiner, make_examiner, rubric_of
-from arenarl.judges.prompts import Shown, read_prompt, unquoted
+from arenarl.judges.prompts import Shown, read_prompt
+from arenarl.llm.prompts import sections_of, unquoted
 from arenarl.system.database import json_hash
 from arenarl.system.errors import UserError
 from arenarl.system.seeds import stable_seed
@@ -173,7 +174,7 @@ class JudgeServer:
 
     def _checklist(self, prompt: str) -> dict[str, Any]:
         """The constraints of the query that a prompt for a checklist quotes; of one without a truth, what any rubric asks."""
-        query = self.queries["\n".join(unquoted(prompt.partition("# Query\n")[2].partition("\n# Task\n")[0].split("\n")))]
+        query = self.queries["\n".join(unquoted(sections_of(prompt, re.compile("# (Query|Task)"))["Query"]))]
         try:
             titles = list(self.judge.checklist(query))
         except UserError:
