@@ -14,6 +14,7 @@ from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 
+from arenarl.config.checks import check
 from arenarl.config.layers import Source, read_layers, set_keys, shown
 from arenarl.config.schema import Config
 from arenarl.config.yaml_text import write_yaml
@@ -47,8 +48,6 @@ def config_of_keys(keys: dict[str, Any], where: str) -> Config:
 
 
 def _checked(config: Config) -> Config:
-    from arenarl.config.checks import check  # which needs the tournament's own
-
     check(config)
     return config
 
