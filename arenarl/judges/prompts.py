@@ -8,7 +8,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from arenarl.config.schema import JudgeConfig
 from arenarl.domains.rubrics import Rubric
@@ -67,15 +67,11 @@ def shown_turns(trajectory: Trajectory, judge: JudgeConfig, answer_only: bool = 
         if turn.thought:
             yield f"[thought]\n{quoted(turn.thought, judge.max_text_chars)}"
         for index, call in enumerate(turn.tool_calls):
-            yield f"[call]\n{quoted(_call_text(call), judge.max_text_chars)}"
+            yield f"[call]\n{quoted(json.dumps(asdict(call), ensure_ascii=False), judge.max_text_chars)}"
             if judge.show_tool_results and index < len(turn.observations):
                 yield f"[result]\n{quoted(turn.observations[index], judge.max_result_chars)}"
         if turn.answer is not None:
             yield f"[answer]\n{quoted(turn.answer, judge.max_text_chars)}"
-
-
-def _call_text(call: ToolCall) -> str:
-    return json.dumps({"name": call.name, "arguments": call.arguments}, ensure_ascii=False)
 
 
 def read_prompt(messages: Sequence[Message]) -> Shown:
