@@ -7,11 +7,11 @@ keyboard is found, and nothing overflows. No type takes another's values: true i
 import json
 import re
 from collections.abc import Collection
-from difflib import get_close_matches
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, Strict, WithJsonSchema
 
+from arenarl.system.errors import did_you_mean
 from arenarl.tournament.topologies import TOPOLOGIES
 
 Bool = Annotated[bool, Strict()]
@@ -67,8 +67,7 @@ def _one_of(names: Collection[str], kind: str = "Class") -> tuple[AfterValidator
 
     def check(text: str) -> str:
         if text not in names and not form.fullmatch(text):
-            nearest = "".join(f"; did you mean {match}?" for match in get_close_matches(text, names, n=1))
-            raise ValueError(f"choose {', '.join(names)}, or a {kind.lower()} of your own as {own}{nearest}")
+            raise ValueError(f"choose {', '.join(names)}, or a {kind.lower()} of your own as {own}{did_you_mean(text, names)}")
         return text
 
     return AfterValidator(check), WithJsonSchema({"enum": [*names, own]})
