@@ -59,8 +59,7 @@ def main() -> None:
             start = prepare_initial_policy(config.policy, folder / "initial", training_texts(data, config.environment.actions), tools, config.seed)
         tokenizer = load_tokenizer(start)
         schemas = tools if config.environment.schemas_in_prompt and config.environment.actions == "tool_calls" else None
-        told = system_prompt(config, "sft")
-        dataset = tokenize_trajectories(data, tokenizer, schemas, config.sft.max_length, told, config.environment.actions)
+        dataset = tokenize_trajectories(data, tokenizer, schemas, config.sft.max_length, system_prompt(config, "sft"), config.environment.actions)
         if is_main_process():
             count_cut(dataset, config.sft.max_length, folder / "data.json")
             if schemas is None:
@@ -79,9 +78,7 @@ def main() -> None:
         if config.sft.stop_at_valid is not None:
             from arenarl.training.sft_stop import StopAtValid
 
-            stop = StopAtValid(config, tokenizer, make_environment, bar.note)
-            stop.engine.system = told
-            stop.attach(trainer)
+            StopAtValid(config, tokenizer, make_environment, bar.note).attach(trainer)
         trainer.train(resume_from_checkpoint=last_checkpoint(folder, "each step's rows"))
         save_policy(trainer, folder)
 

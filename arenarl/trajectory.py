@@ -323,7 +323,7 @@ def _kept_tools(record: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _kept(message: dict[str, Any]) -> dict[str, Any]:
-    content, calls = message.get("content"), message.get("tool_calls") or []
+    content = message.get("content")
     if not isinstance(content, str | list | None):
         raise ValueError(f"the content of a message of role {message['role']} must be text")
     actions = message.get("actions") or []
@@ -331,9 +331,15 @@ def _kept(message: dict[str, Any]) -> dict[str, Any]:
         raise ValueError("actions must be a list of objects with name and arguments")
     if message["role"] != "assistant" or "actions" in message:
         return message | {"content": text_of(content)}
+    return reply_message(message, given_calls(message))
+
+
+def given_calls(message: dict[str, Any]) -> list[ToolCall]:
+    """The native calls of a message from elsewhere. Raises ValueError if its `tool_calls` are none."""
+    calls = message.get("tool_calls") or []
     if not isinstance(calls, list) or not all(isinstance(call, dict) and isinstance(call.get("function"), dict) for call in calls):
         raise ValueError("tool_calls must be a list of objects with a function, which has name and arguments")
-    return reply_message(message, [call for _, call in native_calls(message)])
+    return [call for _, call in native_calls(message)]
 
 
 def same_query(text: str) -> str:

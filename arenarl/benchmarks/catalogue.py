@@ -1,7 +1,6 @@
 """The benchmarks by name, and what `--benchmark NAME[=FILE]` means."""
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 from pathlib import Path
 
 from arenarl.benchmarks.benchmark import Benchmark
@@ -13,7 +12,7 @@ from arenarl.benchmarks.simpleqa import SimpleQA
 from arenarl.benchmarks.webwalkerqa import WebWalkerQA
 from arenarl.benchmarks.writingbench import WritingBench
 from arenarl.benchmarks.xbench import XBench
-from arenarl.system.errors import UserError
+from arenarl.system.errors import UserError, did_you_mean
 
 BENCHMARKS: dict[str, type[Benchmark]] = {
     one.name: one for one in (
@@ -28,8 +27,7 @@ def chosen(wanted: Iterable[str]) -> list[tuple[Benchmark, Path]]:
     for text in wanted:
         name, _, file = text.partition("=")
         if name not in BENCHMARKS:
-            nearest = "".join(f"; did you mean {match}?" for match in get_close_matches(name, BENCHMARKS, n=1))
-            raise UserError(f"--benchmark: there is no {name}; choose {', '.join(BENCHMARKS)}{nearest}")
+            raise UserError(f"--benchmark: there is no {name}; choose {', '.join(BENCHMARKS)}{did_you_mean(name, BENCHMARKS)}")
         if name in found:
             raise UserError(f"--benchmark: {name} stands twice; name each once")
         benchmark = BENCHMARKS[name]()

@@ -2,7 +2,8 @@
 
 import argparse
 import json
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from arenarl.config.load import load_config
@@ -30,6 +31,19 @@ def refuse_overrides_without_config(parser: argparse.ArgumentParser, arguments: 
     """For scripts that can do without a config, where `--set` would change nothing."""
     if arguments.overrides and not arguments.config:
         parser.error("--set changes a key of a config; name it with --config")
+
+
+def at_least(least: float, number: type) -> Callable[[str], float]:
+    """An option's type: a finite number, and no smaller one."""
+
+    def read(text: str) -> float:
+        value = number(text)
+        if not least <= value < math.inf:
+            raise argparse.ArgumentTypeError(f"{text}: must be at least {least}")
+        return value
+
+    read.__name__ = number.__name__  # which argparse says of what is no number
+    return read
 
 
 def as_overrides(changes: Mapping[str, Any]) -> list[str]:

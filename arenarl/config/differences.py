@@ -8,18 +8,18 @@ NAMED = 3  # keys in a message; of more it says how many
 _LONGEST = 60  # characters of a value
 
 
-def differences(old: Any, new: Any, key: str = "") -> str:
+def differences(old: Any, new: Any) -> str:
     """The first keys whose values differ, dotted, an item of a list by its number; empty where none does.
 
     >>> differences({"rl": {"steps": 4, "beta": 0.1}, "seed": 0}, {"rl": {"steps": 8, "beta": None}, "seed": 0})
     'rl.steps 4 → 8, rl.beta 0.1 → null'
     """
-    found = list(_differing(old, new, key))
+    found = list(_differing(old, new))
     more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
     return ", ".join(f"{name} {_shown(before)} → {_shown(now)}" for name, before, now in found[:NAMED]) + more
 
 
-def _differing(old: Any, new: Any, key: str) -> Iterator[tuple[str, Any, Any]]:
+def _differing(old: Any, new: Any, key: str = "") -> Iterator[tuple[str, Any, Any]]:
     if isinstance(old, list) and isinstance(new, list) and len(old) == len(new) and any(isinstance(item, dict) for item in new):
         old, new = dict(enumerate(old)), dict(enumerate(new))
     if not (isinstance(old, dict) and isinstance(new, dict)):

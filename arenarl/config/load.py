@@ -7,17 +7,17 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import asdict
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 
+from arenarl.config.checks import check
 from arenarl.config.layers import Source, read_layers, set_keys, shown
 from arenarl.config.schema import Config
 from arenarl.config.yaml_text import write_yaml
-from arenarl.system.errors import UserError
+from arenarl.system.errors import UserError, did_you_mean
 
 _RULES = ConfigDict(allow_inf_nan=False)
 _WORDS = {  # for what pydantic says in words of its own
@@ -47,8 +47,6 @@ def config_of_keys(keys: dict[str, Any], where: str) -> Config:
 
 
 def _checked(config: Config) -> Config:
-    from arenarl.config.checks import check  # which needs the tournament's own
-
     check(config)
     return config
 
@@ -83,7 +81,7 @@ def _refusal(wrong: Any, said: dict[str, str]) -> str:
         words = wrong["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
     if wrong["type"] == "literal_error" and isinstance(wrong["input"], str):
         choices = re.findall(r"'([^']*)'", wrong["ctx"]["expected"])
-        words += "".join(f"; did you mean {match}?" for match in get_close_matches(wrong["input"], choices, n=1))
+        words += did_you_mean(wrong["input"], choices)
     return f"{where}: {shown(key + value)}: {words}"
 
 

@@ -6,10 +6,13 @@ keyboard is found, and nothing overflows. No type takes another's values: true i
 
 import json
 import re
-from difflib import get_close_matches
+from collections.abc import Collection
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, Strict, WithJsonSchema
+
+from arenarl.system.errors import did_you_mean
+from arenarl.tournament.topologies import TOPOLOGIES
 
 Bool = Annotated[bool, Strict()]
 Int = Annotated[int, Strict()]
@@ -53,23 +56,18 @@ _NAME = r"\w[\w.-]{0,99}"
 _OF_NAMES = "letters, digits, . _ and -, the first neither . nor -"
 _CLASS = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*(?:\.[^\W\d]\w*)*"
 _OWN = "or a class of your own as package.module:Class"
-TOPOLOGIES = (
-    "seeded_single_elimination", "anchor", "round_robin", "single_elimination", "double_elimination", "swiss", "balanced",
-    "elo", "random_reference",
-)  # fmt: skip
 REWARDS = (
     "tournament", "pointwise_answer", "pointwise_trajectory", "tournament_grpo", "win_rate", "pointwise_implicit", "pointwise_explicit",
     "environment", "correctness", "correctness_or_tournament", "ruler", "brpo", "mixture", "elo", "rubric_checklist",
 )  # fmt: skip
 
-def _one_of(names: tuple[str, ...], kind: str = "Class") -> tuple[AfterValidator, WithJsonSchema]:
+def _one_of(names: Collection[str], kind: str = "Class") -> tuple[AfterValidator, WithJsonSchema]:
     """One of these, or a class or function of one's own."""
     form, own = re.compile(_CLASS), f"package.module:{kind}"
 
     def check(text: str) -> str:
         if text not in names and not form.fullmatch(text):
-            nearest = "".join(f"; did you mean {match}?" for match in get_close_matches(text, names, n=1))
-            raise ValueError(f"choose {', '.join(names)}, or a {kind.lower()} of your own as {own}{nearest}")
+            raise ValueError(f"choose {', '.join(names)}, or a {kind.lower()} of your own as {own}{did_you_mean(text, names)}")
         return text
 
     return AfterValidator(check), WithJsonSchema({"enum": [*names, own]})

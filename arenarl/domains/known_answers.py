@@ -32,22 +32,22 @@ def is_correct(constraints: dict[str, Any], answer: str) -> bool:
     >>> is_correct({"answer": "8,400", "answer_aliases": ["8400"]}, " 8400. "), is_correct({"answer": "1841"}, "in 1841")
     (True, False)
     """
-    form = normalize_answer if constraints.get("comparison") == "exact_match" else normalized
+    form = squad_form if constraints.get("comparison") == "exact_match" else plain_form
     return form(answer) in {form(known) for known in (constraints["answer"], *constraints.get("answer_aliases", ()))}
 
 
-def normalized(text: str) -> str:
+def plain_form(text: str) -> str:
     """
-    >>> normalized(" The  Blue\\nHarbour. "), normalized("**Paris**"), normalized("《西湖》。")
+    >>> plain_form(" The  Blue\\nHarbour. "), plain_form("**Paris**"), plain_form("《西湖》。")
     ('blue harbour', 'paris', '西湖')
     """
     return re.sub(r"^(?:the|an?) ", "", " ".join(text.lower().split()).strip(_EDGES))
 
 
-def normalize_answer(text: str) -> str:
+def squad_form(text: str) -> str:
     """As SQuAD, Search-R1 and AgentGym-RL's SearchQA compare: small letters, without punctuation, articles and further blanks.
 
-    >>> normalize_answer("The  U.S.A., a\\ncountry")
+    >>> squad_form("The  U.S.A., a\\ncountry")
     'usa country'
     """
     letters = "".join(letter for letter in text.lower() if letter not in string.punctuation)

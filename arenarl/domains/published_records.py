@@ -19,9 +19,9 @@ from arenarl.trajectory import (
     Query,
     Trajectory,
     answer_text,
+    given_calls,
     harmless,
     language_of,
-    native_calls,
     parse_json,
     parse_turn,
     prompt_messages,
@@ -184,11 +184,12 @@ def _message(given: dict[str, Any], where: str) -> dict[str, Any] | None:
         case "tool":
             return tool_message(text)
         case "assistant":
-            calls = given.get("tool_calls") or []
-            if not isinstance(calls, list) or not all(isinstance(call, dict) and isinstance(call.get("function"), dict) for call in calls):
-                raise UserError(f"{where}: tool_calls must be a list of objects with a function, which has name and arguments")
+            try:
+                calls = given_calls(given)
+            except ValueError as error:
+                raise UserError(f"{where}: {error}") from error
             text = _with_calls(text) if role == "function_call" else text
-            return reply_message({**given, "content": text}, [call for _, call in native_calls(given)])
+            return reply_message({**given, "content": text}, calls)
     raise UserError(f"{where}: a message of role {role}; known: system, user, assistant, tool, and ShareGPT's {', '.join(ROLES)}")
 
 

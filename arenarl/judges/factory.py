@@ -1,4 +1,4 @@
-"""The judges that `judge.train` and `judge.eval` name, and the verifier. What does not fit the domain is refused here, before any work."""
+"""The judges that `judge.train`, `judge.eval` and `judge.watch` name. What does not fit the domain is refused here, before any work."""
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path

@@ -80,10 +80,10 @@ def make_examiner(domain: Domain) -> Examiner | None:
     return cached_examiner(lambda query, messages: domain.examine(query, messages) if domain.has_truth(query) else None)
 
 
-def cached_examiner(examine: Callable[[Query, list[dict]], Truth | None], size: int = 4096) -> Examiner:
+def cached_examiner(examine: Callable[[Query, list[dict]], Truth | None]) -> Examiner:
     """Examine each trajectory once, however many matches it plays."""
 
-    @lru_cache(maxsize=size)
+    @lru_cache(maxsize=4096)
     def by_text(query: Query, text: str) -> Truth | None:
         return examine(query, json.loads(text))
 

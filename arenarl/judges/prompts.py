@@ -1,19 +1,18 @@
 """What an LLM judge gets to see: rubric, query, and for each agent its thoughts, tool calls, tool results and answer (3.3).
 
-All that is not ours is quoted line by line: a line that starts with "| " is material, any other line is structure. So no text can
-close its block, open another or speak as the judge; `read_prompt` reads the structure back, which the tests and the judge server
-build on. Unlike the paper's judge, ours also sees what the tools returned, or it could not check facts.
+All that is not ours is quoted (llm/prompts.py); `read_prompt` reads the structure back, which the tests and the judge server build on.
+Unlike the paper's judge, ours also sees what the tools returned, or it could not check facts.
 """
 
 import hashlib
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from arenarl.config.schema import JudgeConfig
 from arenarl.domains.rubrics import Rubric
-from arenarl.llm.prompts import QUOTE, Message, prompt_texts, quotable, quoted
+from arenarl.llm.prompts import Message, prompt_texts, quotable, quoted, sections_of, unquoted
 from arenarl.trajectory import Query, ToolCall, Trajectory, Turn, read_turns
 
 FORMAT = 2  # of the quoting below; to be raised when it changes, so that the prompt hash does
@@ -21,7 +20,6 @@ FORMAT = 2  # of the quoting below; to be raised when it changes, so that the pr
 _HEADING = re.compile(r"# (Rubric|Query|Agent \d+|Task)")
 _TURN = re.compile(r"## Turn \d+")
 _PART = re.compile(r"\[(thought|call|result|answer)\]")
-_GAP = re.compile(r"\[\d+ characters left out\]")
 
 
 @dataclass(frozen=True)
@@ -69,15 +67,11 @@ def shown_turns(trajectory: Trajectory, judge: JudgeConfig, answer_only: bool = 
         if turn.thought:
             yield f"[thought]\n{quoted(turn.thought, judge.max_text_chars)}"
         for index, call in enumerate(turn.tool_calls):
-            yield f"[call]\n{quoted(_call_text(call), judge.max_text_chars)}"
+            yield f"[call]\n{quoted(json.dumps(asdict(call), ensure_ascii=False), judge.max_text_chars)}"
             if judge.show_tool_results and index < len(turn.observations):
                 yield f"[result]\n{quoted(turn.observations[index], judge.max_result_chars)}"
         if turn.answer is not None:
             yield f"[answer]\n{quoted(turn.answer, judge.max_text_chars)}"
-
-
-def _call_text(call: ToolCall) -> str:
-    return json.dumps({"name": call.name, "arguments": call.arguments}, ensure_ascii=False)
 
 
 def read_prompt(messages: Sequence[Message]) -> Shown:
@@ -86,16 +80,7 @@ def read_prompt(messages: Sequence[Message]) -> Shown:
     Raises:
         ValueError: it has another structure.
     """
-    sections: dict[str, list[str]] = {}
-    lines: list[str] = []
-    for line in messages[1]["content"].split("\n"):
-        heading = _HEADING.fullmatch(line)
-        if heading and heading[1] in sections:
-            raise ValueError(f"{line} stands twice")
-        if heading:
-            lines = sections.setdefault(heading[1], [])
-        else:
-            lines.append(line)
+    sections = sections_of(messages[1]["content"], _HEADING)
     agents = [name for name in sections if name.startswith("Agent ")]
     if list(sections) != ["Rubric", "Query", *(f"Agent {number + 1}" for number in range(len(agents))), "Task"]:
         raise ValueError(f"unexpected sections: {list(sections)}")
@@ -132,13 +117,6 @@ def _read_call(text: str) -> ToolCall:
         return ToolCall(**json.loads(text))
     except (ValueError, TypeError):
         return ToolCall("", text)
-
-
-def unquoted(lines: Sequence[str]) -> list[str]:
-    """Raises ValueError for a line that is not quoted."""
-    if wrong := [line for line in lines if not line.startswith(QUOTE) and not _GAP.fullmatch(line)]:
-        raise ValueError(f"neither quoted nor structure: {wrong[0][:80]!r}")
-    return [line.removeprefix(QUOTE) for line in lines]
 
 
 def prompt_hash(rubric: Rubric, language: str) -> str:

@@ -33,7 +33,8 @@ from arenarl.domains.rubrics import Rubric
 from arenarl.judges.benchmark_replies import Reply, benchmark_reply
 from arenarl.judges.embedded import EmbeddedJudge
 from arenarl.judges.judge import Examiner, make_examiner, rubric_of
-from arenarl.judges.prompts import Shown, read_prompt, unquoted
+from arenarl.judges.prompts import Shown, read_prompt
+from arenarl.llm.prompts import sections_of, unquoted
 from arenarl.system.database import json_hash
 from arenarl.system.errors import UserError
 from arenarl.system.seeds import stable_seed
@@ -87,7 +88,6 @@ class JudgeServer:
         self.judge = EmbeddedJudge(judge, lambda query, trajectory: examine(query, trajectory) or Unknown(rubric_of(query)), seed)
         self.faults, self.kinds, self.delay_s, self.hang_s, self.key, self.log = faults, kinds, delay_s, hang_s, key, log
         self.seen: Counter[str] = Counter()
-        self.under_way = self.most_under_way = 0
         self._rng = random.Random(stable_seed(seed, "faults"))
 
     def app(self) -> web.Application:
@@ -103,12 +103,7 @@ class JudgeServer:
         given = request.headers.get("Authorization", "").removeprefix("Bearer ")
         if self.key is not None and given != self.key:
             return _refusal(401, f"wrong key: {given}")
-        self.under_way += 1
-        self.most_under_way = max(self.most_under_way, self.under_way)
-        try:
-            return await self._reply(request, await request.json())
-        finally:
-            self.under_way -= 1
+        return await self._reply(request, await request.json())
 
     async def _reply(self, request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
         name = json_hash(body["messages"])
@@ -141,11 +136,8 @@ class JudgeServer:
         return web.json_response(completion)
 
     async def _said(self, body: dict[str, Any], repeat: int) -> Reply:
-        """The reply to a request that was answered `repeat` times before."""
-        return await self._verdict_on(body["messages"], repeat)
-
-    async def _verdict_on(self, messages: list[dict[str, Any]], repeat: int) -> Reply:
-        """Whatever is asked. Raises ValueError and LookupError for what is no prompt that this knows."""
+        """The reply to a request that was answered `repeat` times before. Raises ValueError and LookupError for what is no prompt that this knows."""
+        messages = body["messages"]
         if len(messages) > 1 and (text := messages[1]["content"]).startswith("# Query\n"):
             return self._checklist(text) if '{"checklist": [' in text.rpartition("\n")[2] else RUBRIC
         try:
@@ -182,7 +174,7 @@ class JudgeServer:
 
     def _checklist(self, prompt: str) -> dict[str, Any]:
         """The constraints of the query that a prompt for a checklist quotes; of one without a truth, what any rubric asks."""
-        query = self.queries["\n".join(unquoted(prompt.partition("# Query\n")[2].partition("\n# Task\n")[0].split("\n")))]
+        query = self.queries["\n".join(unquoted(sections_of(prompt, re.compile("# (Query|Task)"))["Query"]))]
         try:
             titles = list(self.judge.checklist(query))
         except UserError:

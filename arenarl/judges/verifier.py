@@ -1,8 +1,6 @@
 """Whether a query with a known answer was answered: exactly, or by an LLM that compares (C.1 and C.2, InfoAgent).
 
-Rewards, evaluation and the difficulty filter ask here. The known answer stands in a query's `constraints`: `answer`, `answer_aliases`, and
-`entities`, the names that lead to it. Entities count as found by exact match of their names (Appendix E, its first method; the paper takes
-its third, a reranker).
+Rewards, evaluation and the difficulty filter ask here. Where the known answer stands, and what exact means, is said in domains/known_answers.py.
 """
 
 from typing import TYPE_CHECKING, Literal

@@ -6,6 +6,7 @@ close its block, open another or speak as who asks.
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from functools import lru_cache
 
 import yaml
@@ -19,6 +20,7 @@ Message = dict[str, str]
 
 
 QUOTE = "| "
+_GAP = re.compile(r"\[\d+ characters left out\]")
 
 
 # What some model's tokenizer takes for its own control tokens; a blank inside makes it plain text again. By form: a bar at either end of a
@@ -59,6 +61,32 @@ def quoted(text: str, limit: int) -> str:
         return QUOTE + quotable(text).replace("\n", f"\n{QUOTE}")
     head, tail = text[: limit * 2 // 3], text[len(text) - limit // 3 :]
     return f"{quoted(head, limit)}\n[{len(text) - len(head) - len(tail)} characters left out]\n{quoted(tail, limit)}"
+
+
+def unquoted(lines: Sequence[str]) -> list[str]:
+    """Raises ValueError for a line that is not quoted."""
+    if wrong := [line for line in lines if not line.startswith(QUOTE) and not _GAP.fullmatch(line)]:
+        raise ValueError(f"neither quoted nor structure: {wrong[0][:80]!r}")
+    return [line.removeprefix(QUOTE) for line in lines]
+
+
+def sections_of(prompt: str, heading: re.Pattern) -> dict[str, list[str]]:
+    """The lines below each heading, by what is in the pattern's group. Raises ValueError for a heading that stands twice and a line above all.
+
+    >>> sections_of("# Query\\n| q\\n# Task\\nx\\n# y", re.compile("# (Query|Task)"))
+    {'Query': ['| q'], 'Task': ['x', '# y']}
+    """
+    sections: dict[str, list[str]] = {}
+    for line in prompt.split("\n"):
+        if found := heading.fullmatch(line):
+            if found[1] in sections:
+                raise ValueError(f"{line} stands twice")
+            lines = sections[found[1]] = []
+        elif not sections:
+            raise ValueError(f"outside of any section: {line[:80]!r}")
+        else:
+            lines.append(line)
+    return sections
 
 
 def quotable(text: str) -> str:

@@ -7,11 +7,9 @@ Exit code 0 if everything fits, 3 if not, and 2, as everywhere, for an invalid c
 """
 
 import argparse
-import math
 import sys
-from collections.abc import Callable
 
-from arenarl.config.command_line import parse_arguments
+from arenarl.config.command_line import at_least, parse_arguments
 from arenarl.plan.estimate import judge_calls
 from arenarl.plan.memory import memory_table, shape_of
 from arenarl.plan.remedies import remedies
@@ -49,27 +47,16 @@ def row_of(stage: Stage) -> list[str]:
     return [stage.name, f"{stage.trajectories * stage.length / 1e6:,.1f}", f"{stage.hours:,.1f}", decoded, calls or "-"]
 
 
-def _at_least(least: float, number: type) -> Callable[[str], float]:
-    def read(text: str) -> float:
-        value = number(text)
-        if not least <= value < math.inf:
-            raise argparse.ArgumentTypeError(f"{text}: must be at least {least}")
-        return value
-
-    read.__name__ = number.__name__
-    return read
-
-
 def add_options(parser: argparse.ArgumentParser) -> None:
-    positive = _at_least(1e-3, float)
-    parser.add_argument("--gpus", type=_at_least(1, int), default=1, help="number of GPUs, with one process each")
+    positive = at_least(1e-3, float)
+    parser.add_argument("--gpus", type=at_least(1, int), default=1, help="number of GPUs, with one process each")
     parser.add_argument("--stage", nargs="+", choices=STAGES, default=list(STAGES), help="stages to plan (default: all)")
     parser.add_argument("--memory", type=positive, default=Hardware.memory_gb, help="memory of one GPU, in GB")
     parser.add_argument("--tflops", type=positive, default=Hardware.tflops, help="bfloat16 TFLOPS of one GPU")
     parser.add_argument("--bandwidth", type=positive, default=Hardware.bandwidth_tb_s, help="memory bandwidth of one GPU, in TB/s")
     parser.add_argument("--utilisation", type=positive, default=Hardware.utilisation, help="share of the TFLOPS that training achieves")
     parser.add_argument("--bandwidth-share", type=positive, default=Hardware.bandwidth_share, help="share of the bandwidth that decoding achieves")
-    parser.add_argument("--layer-ms", type=_at_least(0, float), default=Hardware.layer_ms, help="milliseconds a layer and token without vLLM")
+    parser.add_argument("--layer-ms", type=at_least(0, float), default=Hardware.layer_ms, help="milliseconds a layer and token without vLLM")
 
 
 if __name__ == "__main__":

@@ -112,7 +112,7 @@ def learning_curves(curves: Sequence[list[dict[str, Any]]], judge: str) -> tuple
     for axes, name in zip(panels, names, strict=False):
         for decoding, line in zip(decodings, LINES, strict=False):
             key = f"eval/{decoding}/{name}"
-            values = np.array([[_number(points[step].get(key)) for step in steps] for points in by_seed])
+            values = np.array([[points[step].get(key) for step in steps] for points in by_seed], dtype=float)  # None is NaN
             bounds = (values.min(axis=0), values.max(axis=0)) if len(curves) > 1 else _interval(by_seed[0], steps, key)
             plot_band(axes, steps, values.mean(axis=0), bounds, label=decoding, **line)
         axes.set_title(PANELS[name].format(judge=judge) if name in PANELS else drawable(name))
@@ -132,7 +132,7 @@ def plot_band(axes: Axes, x: Sequence[float], values: np.ndarray, bounds: Sequen
 
 def _interval(points: dict[int, dict[str, Any]], steps: list[int], key: str) -> np.ndarray:
     """(2, steps) the bounds of each point's interval, NaN where it has none."""
-    return np.array([[_number(bound) for bound in points[step].get("ci", {}).get(key, (None, None))] for step in steps]).T
+    return np.array([points[step].get("ci", {}).get(key, (None, None)) for step in steps], dtype=float).T
 
 
 def win_rate_by_subtask(summary: dict[str, Any], judge: str) -> Figure:
@@ -143,8 +143,8 @@ def win_rate_by_subtask(summary: dict[str, Any], judge: str) -> Figure:
     axes = figure.subplots()
     for k, (name, decoding) in enumerate(policies):
         figures = [summary[name][decoding]["by_subtask"][subtask]["win_rate"] for subtask in subtasks]
-        means = np.array([_number(value["mean"]) for value in figures])
-        bounds = np.array([[_number(bound) for bound in value["ci"]] for value in figures]).T
+        means = np.array([value["mean"] for value in figures], dtype=float)
+        bounds = np.array([value["ci"] for value in figures], dtype=float).T
         places = np.arange(len(subtasks)) + (k - (len(policies) - 1) / 2) * 0.16
         style = LINES[k % len(LINES)]
         axes.errorbar(places, means, abs(bounds - means), color=style["color"], marker=style["marker"], linestyle="", markersize=6, capsize=2,
@@ -220,8 +220,8 @@ def inference_scaling(panels: Panels) -> Figure:
 
 def _plot_with_bars(axes: Axes, places: Sequence[float], values: Sequence[dict[str, Any]], **line: Any) -> None:
     """A line through figures, each with its interval."""
-    means = np.array([_number(value["mean"]) for value in values])
-    bounds = np.array([[_number(bound) for bound in value["ci"]] for value in values]).T
+    means = np.array([value["mean"] for value in values], dtype=float)
+    bounds = np.array([value["ci"] for value in values], dtype=float).T
     axes.errorbar(places, means, abs(bounds - means), capsize=2, elinewidth=0.8, **line)
 
 
@@ -305,7 +305,3 @@ def _read_curves(run_dirs: Sequence[Path]) -> list[list[dict[str, Any]]]:
     paths = [run_dir / "rl" / "curve.jsonl" for run_dir in run_dirs]
     curves = [list(read_jsonl(path)) for path in paths if path.is_file()] if paths[0].is_file() else []
     return [curve for curve in curves if [point["step"] for point in curve] == [point["step"] for point in curves[0]]]
-
-
-def _number(value: float | None) -> float:
-    return float("nan") if value is None else value

@@ -114,8 +114,12 @@ def in_words(columns: Iterable[str]) -> str:
     >>> in_words(["accuracy", "quality", "pass_at_4"])
     'accuracy, quality and pass@4'
     """
-    *names, last = [heading(name).split(" %")[0].split(" 0-10")[0] for name in columns]
-    return " and ".join(filter(None, (", ".join(names), last)))
+    return listed(heading(name).split(" %")[0].split(" 0-10")[0] for name in columns)
+
+
+def listed(words: Iterable[str]) -> str:
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _format_agreement(found: dict[str, Any]) -> str:

@@ -31,7 +31,7 @@ _WORDS = {
 }
 _MOST_REFERENCES = 20  # that lead from one to the next
 _ABOUT_THE_SAME = ("allOf", "anyOf", "oneOf")  # whose schemas are of the value itself, not of a part of it
-MAX_QUOTED = 80  # characters of a wrong value that an error repeats
+MAX_WRITTEN = 80  # characters of a wrong value that an error repeats
 MAX_REASON = 240  # of what it says in all
 
 
@@ -40,7 +40,7 @@ class Misfit(ValueError):
 
     def __init__(self, place: str, reason: str, *value: Any):
         super().__init__(_cut(reason, MAX_REASON))
-        self.place = _cut(place, MAX_QUOTED)
+        self.place = _cut(place, MAX_WRITTEN)
         self.has_other_value, self.value = bool(value), value[0] if value else None
 
 
@@ -55,9 +55,9 @@ def schema_fault(parameters: Any) -> str | None:
     return _reference_fault(parameters)
 
 
-def quoted(value: Any) -> str:
+def as_written(value: Any) -> str:
     """What the policy wrote, as JSON, shortened, and safe to tokenise: JSON escapes can spell lone surrogates."""
-    return _cut(json.dumps(value, ensure_ascii=False).encode(errors="replace").decode(), MAX_QUOTED)
+    return _cut(json.dumps(value, ensure_ascii=False).encode(errors="replace").decode(), MAX_WRITTEN)
 
 
 def read_arguments(given: dict[str, Any], parameters: Schema) -> dict[str, Any]:
@@ -95,7 +95,7 @@ def _reference_fault(schema: Schema) -> str | None:
                 return "a $ref leads back to itself"
             waiting += [(part, resolver.in_subresource(part)) for part in resource.subresources()]
     except Unresolvable as error:
-        return f"its $ref {quoted(error.ref)} leads nowhere"
+        return f"its $ref {as_written(error.ref)} leads nowhere"
     return None
 
 
@@ -183,7 +183,7 @@ def _misfit(error: ValidationError, root: Schema) -> Misfit:
     if error.validator in ("type", "anyOf", "oneOf") and types and _type_of(error.instance) not in types:
         return Misfit(place, f"must be {_one_of(types)}", error.instance)
     shown = repr(error.instance)
-    message = error.message.replace(shown, quoted(error.instance)) if len(shown) > MAX_QUOTED else error.message  # the reason stands behind it
+    message = error.message.replace(shown, as_written(error.instance)) if len(shown) > MAX_WRITTEN else error.message  # the reason stands behind it
     return Misfit(place, f"does not fit: {message}")
 
 

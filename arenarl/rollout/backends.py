@@ -23,10 +23,12 @@ from arenarl.system.errors import UserError
 from arenarl.system.progress import process_count, process_rank
 
 
-def make_engine(config: Config, tokenizer: PreTrainedTokenizerBase, make: Callable[[], Environment], model: Any = None) -> RolloutEngine:
+def make_engine(
+    config: Config, tokenizer: PreTrainedTokenizerBase, make: Callable[[], Environment], model: Any = None, stage: str = "rl"
+) -> RolloutEngine:
     """query → trajectories, with what `rollout.backend` names; in training the trainer lends it the model. `make` makes environments."""
-    generator, world = _make_generator(config.rollout, tokenizer, model), config.environment
-    return RolloutEngine(generator, tokenizer, make, config.rollout, world.schemas_in_prompt, system_prompt(config), world.actions, world.instances)
+    generator, world, told = _make_generator(config.rollout, tokenizer, model), config.environment, system_prompt(config, stage)
+    return RolloutEngine(generator, tokenizer, make, config.rollout, world.schemas_in_prompt, told, world.actions, world.instances)
 
 
 def make_policy_engine(config: Config, policy: str | LLMConfig, make: Callable[[], Environment], client: LLMClient | None) -> RolloutEngine:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any, Protocol
 
-from arenarl.rollout.arguments import Misfit, Schema, quoted, read_arguments, schema_fault
+from arenarl.rollout.arguments import Misfit, Schema, as_written, read_arguments, schema_fault
 from arenarl.system.errors import UserError
 from arenarl.trajectory import Query, parse_json
 
@@ -157,16 +157,16 @@ def check_call(tools: list[Schema], name: str, arguments: dict[str, Any] | str) 
     given = _as_object(arguments)
     schemas = {tool["function"]["name"]: tool["function"]["parameters"] for tool in tools}
     if name not in schemas:
-        raise ToolError(f"unknown tool {quoted(name)}.{nearest(name, list(schemas))} Tools: {', '.join(schemas)}.")
+        raise ToolError(f"unknown tool {as_written(name)}.{nearest(name, list(schemas))} Tools: {', '.join(schemas)}.")
     properties = schemas[name].get("properties", {})
     names_all = schemas[name].get("additionalProperties", False) is False and not _NAMES_MORE & schemas[name].keys()
     for key in given:
         if names_all and key not in properties:
-            raise ToolError(f"{name} has no argument {quoted(key)}.{nearest(key, list(properties))} Arguments: {', '.join(properties)}.")
+            raise ToolError(f"{name} has no argument {as_written(key)}.{nearest(key, list(properties))} Arguments: {', '.join(properties)}.")
     try:
         return read_arguments(given, schemas[name])
     except Misfit as misfit:
-        place, written = misfit.place or name, f", not {quoted(misfit.value)}" if misfit.has_other_value else ""
+        place, written = misfit.place or name, f", not {as_written(misfit.value)}" if misfit.has_other_value else ""
         raise ToolError(f"{place} {misfit}{written}.") from misfit
 
 
@@ -187,7 +187,7 @@ def _as_object(arguments: dict[str, Any] | str) -> dict[str, Any]:
         except ValueError as error:
             raise ToolError(f"the arguments are not valid JSON ({error}).") from error
     if not isinstance(arguments, dict):
-        raise ToolError(f"the arguments must be a JSON object, not {quoted(arguments)}.")
+        raise ToolError(f"the arguments must be a JSON object, not {as_written(arguments)}.")
     return arguments
 
 

@@ -28,7 +28,6 @@ class Instances:
         self._make, self._report = make, report
         self.kind = _first(make)  # whose attributes say what all are like
         self._thread = LoopThread("worlds")
-        self.open = 1
         self._idle: list[Environment] = [] if trait(self.kind, "shared") else [self._lasting(self.kind)]
         self._metrics: dict[str, list[float]] = defaultdict(list)
         weakref.finalize(self, _close_all, self._idle, self._thread)  # at the end of the process, at the latest
@@ -44,7 +43,7 @@ class Instances:
             yield self._lasting(self.kind)
             return
         with crashing():
-            environment = self._idle.pop() if self._idle and not is_fresh else self._new()
+            environment = self._idle.pop() if self._idle and not is_fresh else self._lasting(self._make())
         is_whole = False
         try:
             yield environment
@@ -57,7 +56,6 @@ class Instances:
                 if is_whole:
                     self._idle.append(environment)
                 else:
-                    self.open -= 1
                     await _close(environment, self._report)
 
     def take_metrics(self) -> dict[str, list[float]]:
@@ -66,11 +64,6 @@ class Instances:
             return self._asked(self.kind)
         taken, self._metrics = dict(self._metrics), defaultdict(list)
         return taken
-
-    def _new(self) -> Environment:
-        environment = self._lasting(self._make())
-        self.open += 1
-        return environment
 
     def _lasting(self, environment: Environment) -> Any:
         outlives = trait(self.kind, "shared") or trait(self.kind, "reusable")

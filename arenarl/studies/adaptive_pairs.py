@@ -20,6 +20,7 @@ import numpy as np
 from scipy.special import owens_t
 from scipy.stats import kendalltau
 
+from arenarl.config.command_line import at_least
 from arenarl.report import markdown
 from arenarl.report.provenance import commit
 from arenarl.studies.fidelity import MODELS
@@ -182,10 +183,8 @@ def _format(figure: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = study_parser(__doc__, 1000, "for each kind of noise")
-    parser.add_argument("--size", type=int, default=16, help="group size")
+    parser.add_argument("--size", type=at_least(3, int), default=16, help="group size")
     arguments = parser.parse_args()
-    if arguments.size < 3 or arguments.groups < 2 or arguments.processes < 1:
-        parser.error("--size must be at least 3, --groups at least 2, --processes at least 1")
     jobs = [(rows, *model, arguments.size, arguments.groups, arguments.seed) for model in MODELS]
     rows_of = run_jobs("adaptive pairs", jobs, arguments.processes)
     summary = {"judge": "simulated", "seed": arguments.seed, "commit": commit(), "rows": [row for job in jobs for row in rows_of[job]]}

@@ -20,6 +20,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from arenarl.config.command_line import at_least
 from arenarl.report import markdown
 from arenarl.report.figures import STYLE, save_figure
 from arenarl.report.provenance import commit
@@ -194,11 +195,9 @@ MARKERS = {
 
 def main() -> None:
     parser = study_parser(__doc__, 300, "in a cell of the grid")
-    parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES), help="group sizes")
-    parser.add_argument("--paired-groups", type=int, default=2000, help="groups for differences and for the matches needed to reach round robin")
+    parser.add_argument("--sizes", type=at_least(2, int), nargs="+", default=list(SIZES), help="group sizes")
+    parser.add_argument("--paired-groups", type=at_least(2, int), default=2000, help="groups for differences and the matches that reach round robin")
     arguments = parser.parse_args()
-    if min(arguments.groups, arguments.paired_groups, *arguments.sizes) < 2 or arguments.processes < 1:
-        parser.error("--sizes, --groups and --paired-groups must be at least 2, --processes at least 1")
     start = time.perf_counter()
     results = run(arguments.sizes, arguments.groups, arguments.paired_groups, arguments.seed, arguments.processes)
     summary = {"judge": "simulated", "seed": arguments.seed, "commit": commit(), "seconds": round(time.perf_counter() - start), **results}

@@ -22,6 +22,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 
+from arenarl.config.command_line import at_least
 from arenarl.report import markdown
 from arenarl.report.figures import LINES, STYLE, save_figure
 from arenarl.report.provenance import commit
@@ -129,10 +130,8 @@ def _heatmap(panel: Axes, rows: list[list[dict[str, Any]]], limit: float) -> Axe
 
 def main() -> None:
     parser = study_parser(__doc__, 300, "in a cell")
-    parser.add_argument("--size", type=int, default=8, help="group size")
+    parser.add_argument("--size", type=at_least(3, int), default=8, help="group size")
     arguments = parser.parse_args()
-    if arguments.size < 3 or arguments.groups < 2 or arguments.processes < 1:
-        parser.error("--size must be at least 3, --groups at least 2, --processes at least 1")
     version = commit()
     folder = KEPT / version if version and not version.endswith("-dirty") else None
     found = run(arguments.size, arguments.groups, arguments.seed, arguments.processes, folder)

@@ -16,6 +16,7 @@ from itertools import product
 from statistics import fmean
 from typing import Any
 
+from arenarl.config.command_line import at_least
 from arenarl.report import markdown
 from arenarl.report.provenance import commit
 from arenarl.studies.fidelity import MODELS
@@ -78,10 +79,8 @@ def _tau(row: dict[str, Any] | None) -> str:
 
 def main() -> None:
     parser = study_parser(__doc__, 300, "in a cell")
-    parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES), help="group sizes")
+    parser.add_argument("--sizes", type=at_least(2, int), nargs="+", default=list(SIZES), help="group sizes")
     arguments = parser.parse_args()
-    if min(arguments.groups, *arguments.sizes) < 2 or arguments.processes < 1:
-        parser.error("--sizes and --groups must be at least 2, --processes at least 1")
     start = time.perf_counter()
     jobs = [(cell, *model, size, arguments.groups, arguments.seed) for model, size in product(MODELS, arguments.sizes)]
     found = run_jobs("rivals", jobs, arguments.processes)

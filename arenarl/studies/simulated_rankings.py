@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import kendalltau
 
+from arenarl.config.command_line import at_least
 from arenarl.studies.simulated_groups import NOISE, Group, Noise
 from arenarl.system.progress import Bar
 from arenarl.system.seeds import stable_seed
@@ -124,9 +125,9 @@ def pointwise_key(topology: str, params: str) -> Key:
 def study_parser(about: str, groups: int, of: str) -> argparse.ArgumentParser:
     """The options of a study of simulated groups, but for their size; `about` is its module's docstring."""
     parser = argparse.ArgumentParser(description=about.split("\n\n")[0])
-    parser.add_argument("--groups", type=int, default=groups, help=of)
+    parser.add_argument("--groups", type=at_least(2, int), default=groups, help=of)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--processes", type=at_least(1, int), default=2)
     parser.add_argument("--out", type=Path, default=Path("results/ranking_fidelity"))
     return parser
 

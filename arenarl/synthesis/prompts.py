@@ -5,6 +5,7 @@ server and the tests build on. The teacher's and the rewriter's prompts are thos
 """
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -12,9 +13,9 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field, StringConstraints
 
 from arenarl.config.schema import JudgeConfig
-from arenarl.judges.prompts import shown_turns, unquoted
+from arenarl.judges.prompts import shown_turns
 from arenarl.llm.json_reply import JSONReply
-from arenarl.llm.prompts import Message, prompt_texts, quoted
+from arenarl.llm.prompts import Message, prompt_texts, quoted, sections_of, unquoted
 from arenarl.trajectory import Query, Trajectory
 
 QueryText = Annotated[str, StringConstraints(strip_whitespace=True, min_length=5, max_length=4000)]
@@ -93,16 +94,7 @@ def rewrite_system(system: str, language: str, problems: Sequence[str]) -> str:
 
 def read_sections(messages: Sequence[Message]) -> dict[str, list[str]]:
     """Heading → its lines, quoting removed but for the trajectory and the task. Raises ValueError for what is no prompt of this module."""
-    sections: dict[str, list[str]] = {}
-    for line in messages[1]["content"].split("\n"):
-        if line.startswith("# "):
-            if line[2:] in sections:
-                raise ValueError(f"{line} stands twice")
-            sections[line[2:]] = []
-        elif not sections:
-            raise ValueError(f"outside of any section: {line[:80]!r}")
-        else:
-            sections[list(sections)[-1]].append(line)
+    sections = sections_of(messages[1]["content"], re.compile("# (.*)"))
     return {name: lines if name in ("Trajectory", "Task") else unquoted(lines) for name, lines in sections.items()}
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from arenarl.rollout.environment import ToolError, check_call, quoted
+from arenarl.rollout.environment import ToolError, as_written, check_call
 from arenarl.synthesis.grounding import ungrounded
 from arenarl.trajectory import Query, ToolCall, Trajectory, Turn, read_turns
 
@@ -96,7 +96,7 @@ def _chinese_share(text: str) -> float | None:
 def _wrong_calls(calls: Sequence[_Call], tools: Sequence[dict[str, Any]]) -> Iterator[Problem]:
     for turn, call, _ in calls:
         if not isinstance(call.arguments, dict):
-            yield Problem("form", turn, f"A tool call is malformed: {quoted(call.arguments)}.")
+            yield Problem("form", turn, f"A tool call is malformed: {as_written(call.arguments)}.")
             continue
         try:
             check_call(list(tools), call.name, call.arguments)
@@ -111,17 +111,18 @@ def _repeated_calls(trajectory: Trajectory, calls: Sequence[_Call]) -> Iterator[
     seen = set()
     for turn, call, observation in calls:
         if (key := (call.name, json.dumps(call.arguments, sort_keys=True), observation)) in seen:
-            yield Problem("form", turn, f"The call of {call.name} with {quoted(call.arguments)} was made before, and brings the same again.")
+            yield Problem("form", turn, f"The call of {call.name} with {as_written(call.arguments)} was made before, and brings the same again.")
         seen.add(key)
 
 
 def _tool_errors(calls: Sequence[_Call]) -> Iterator[Problem]:
     failed = [call for call in calls if call[2].startswith("Error")]
     if failed and failed[-1] is calls[-1]:
-        yield Problem("tool_errors", calls[-1][0], f"The last call, of {calls[-1][1].name}, failed, and nothing mends it: {quoted(calls[-1][2])}.")
+        turn, call, observation = calls[-1]
+        yield Problem("tool_errors", turn, f"The last call, of {call.name}, failed, and nothing mends it: {as_written(observation)}.")
     if len(failed) > max(1, _MOST_FAILED * len(calls)):
         turn, call, observation = failed[0]
-        yield Problem("tool_errors", turn, f"{len(failed)} of {len(calls)} calls failed; the first, of {call.name}: {quoted(observation)}.")
+        yield Problem("tool_errors", turn, f"{len(failed)} of {len(calls)} calls failed; the first, of {call.name}: {as_written(observation)}.")
 
 
 def _listed(texts: Sequence[str]) -> str:

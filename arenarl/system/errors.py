@@ -16,8 +16,9 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from difflib import get_close_matches
 from pathlib import Path
 
 OWNED = "ARENARL_OWNED"  # set in the environment of a script that a command of ours has started
@@ -69,6 +70,15 @@ _tracebacks: Path | None = None  # the folder that they are written to
 
 class UserError(Exception):
     """Something the user can fix; scripts print it as one line and exit with code 2."""
+
+
+def did_you_mean(text: str, names: Iterable[str]) -> str:
+    """The end of a line about a name that is none of these; empty where none is near.
+
+    >>> did_you_mean("swis", ["swiss", "elo"])
+    '; did you mean swiss?'
+    """
+    return "".join(f"; did you mean {match}?" for match in get_close_matches(text, names, n=1))
 
 
 def keep_tracebacks(folder: Path) -> None:

@@ -25,9 +25,10 @@ def config_tables() -> str:
     for prefix, name in _sections(classes, "Config", "", set()):
         inherited = [base.id for base in classes[name].bases if isinstance(base, ast.Name)]
         fields = {field.target.id: field for one in (*inherited, name) for field in _fields(classes[one])}
-        types = get_type_hints(getattr(schema, name), include_extras=True)
+        section = getattr(schema, name)
+        types, defaults = get_type_hints(section, include_extras=True), section()
         rows = [
-            [f"`{prefix}{key}`", _values(types[key], field, classes), _default(field, classes), _meaning(field, comments)]
+            [f"`{prefix}{key}`", _values(types[key], field, classes), _default(getattr(defaults, key), field, classes), _meaning(field, comments)]
             for key, field in fields.items()
         ]
         rows = [row for row in rows if any(row[1:])]  # a section of which there is nothing to say but its keys
@@ -77,17 +78,9 @@ def in_words(kind: dict[str, Any]) -> str:
     return " ".join([name, " and ".join(f"{sign} {kind[bound]:g}" for bound, sign in _BOUNDS.items() if bound in kind)]).strip()
 
 
-def _default(field: ast.AnnAssign, classes: dict[str, ast.ClassDef]) -> str:
+def _default(value: Any, field: ast.AnnAssign, classes: dict[str, ast.ClassDef]) -> str:
     """As YAML would have it; nothing for a section, whose keys have their own."""
-    if _classes_in(field.annotation, classes):
-        return ""
-    value = field.value
-    if isinstance(value, ast.Call):  # field(default_factory=…)
-        factory = value.keywords[0].value
-        value = factory.body if isinstance(factory, ast.Lambda) else ast.parse(f"{ast.unparse(factory)}()", mode="eval").body
-    shown = {"list()": [], "dict()": {}}.get(ast.unparse(value), None)
-    default = shown if shown is not None else ast.literal_eval(value)
-    return f"`{default if isinstance(default, str) else json.dumps(default)}`"
+    return "" if _classes_in(field.annotation, classes) else f"`{value if isinstance(value, str) else json.dumps(value)}`"
 
 
 def _meaning(field: ast.AnnAssign, comments: dict[int, tuple[str, bool]]) -> str:

@@ -166,9 +166,9 @@ GENERATED = {  # document -> marker -> what stands between it and its end
 }
 
 
-def write_documents(root: Path = Path()) -> None:
+def write_documents() -> None:
     for document, parts in GENERATED.items():
-        markdown.fill_in(root / document, {marker: render(root / "results") for marker, render in parts.items()})
+        markdown.fill_in(Path(document), {marker: render(Path("results")) for marker, render in parts.items()})
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """README's sentence about when a tournament is worth its calls, out of `noise_strength`, whichever way it points."""
 
-from collections.abc import Iterable
 from typing import Any
 
+from arenarl.report.summary import listed
 from arenarl.tables.rows import Table
 
 Leads = dict[float, dict[str, Any] | None]  # place on the axis -> the comparison there, None where it is not all there
@@ -25,7 +25,7 @@ def worth_sentence(table: Table, summary: dict[str, Any]) -> str:
         "Win rates by judge noise, as a multiple of the spread within a group. Against one score per trajectory, "
         f"the greedy sample's included ({_calls(summary, one)} times its judge calls), ArenaRL is {_found(one)}. "
         f"Against two scores ({_calls(summary, two)} times its calls), it is {_found(two)}; `balanced` against two scores is {_found(balanced)} "
-        f"(`./reproduce.sh noise_strength`, {_listed(map(str, seeds))} seeds, **simulated**)."
+        f"(`./reproduce.sh noise_strength`, {listed(map(str, seeds))} seeds, **simulated**)."
     )
 
 
@@ -51,15 +51,10 @@ def _found(leads: Leads) -> str:
     ahead, behind, level = places
     for at, lead in leads.items():
         places[level if not lead["is_beyond_chance"] else ahead if lead["difference"] > 0 else behind].append(at)
-    return _listed(
-        f"{what} at {_listed(f'{at:g}' for at in noise)} ({_listed(_points(leads[at]) for at in noise)})" for what, noise in places.items() if noise
+    return listed(
+        f"{what} at {listed(f'{at:g}' for at in noise)} ({listed(_points(leads[at]) for at in noise)})" for what, noise in places.items() if noise
     )
 
 
 def _points(lead: dict[str, Any]) -> str:
     return f"{lead['difference']:+z.1f}"
-
-
-def _listed(words: Iterable[str]) -> str:
-    *first, last = words
-    return f"{', '.join(first)} and {last}" if first else last

@@ -94,7 +94,7 @@ def chance(lead: float) -> float:
     return 1 / (1 + 10 ** (-lead / 400))
 
 
-def bradley_terry(size: int, outcomes: Sequence[Outcome], steps: int = 200) -> list[float]:
+def bradley_terry(size: int, outcomes: Sequence[Outcome]) -> list[float]:
     """Ratings (size,) in Elo points of the most likely Bradley-Terry model, a draw being half a win of each; in any order of the outcomes the same.
 
     Everybody also drew `PRIOR_DRAWS` times with an entrant of rating 0. By the minorization-maximization steps of Hunter (2004).
@@ -109,7 +109,7 @@ def bradley_terry(size: int, outcomes: Sequence[Outcome], steps: int = 200) -> l
         rivals[i].append(j)
         rivals[j].append(i)
     strength = [1.0] * size
-    for _ in range(steps):
+    for _ in range(200):
         met = [PRIOR_DRAWS / (s + 1) + sum(1 / (s + strength[j]) for j in sorted(rivals[i])) for i, s in enumerate(strength)]
         strength, before = [of / against for of, against in zip(won, met, strict=True)], strength
         if max(abs(math.log(now / then)) for now, then in zip(strength, before, strict=True)) < 1e-10:

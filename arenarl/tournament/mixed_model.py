@@ -12,7 +12,7 @@ its calls, is not modelled: where matches close cycles it shows in the residuals
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -90,13 +90,6 @@ class JudgeVariances:
     @property
     def _prior(self) -> float:
         return self.score_ss / self.score_df / 3 if self.score_df else 0.0
-
-    def to_dict(self) -> dict[str, float]:
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, state: dict[str, float]) -> "JudgeVariances":
-        return cls(**state)
 
 
 def quality_from_calls(size: int, calls: Calls, variances: JudgeVariances | None = None) -> list[float | None]:

@@ -13,9 +13,9 @@ from arenarl.tournament.schedules import Anchor, Balanced, RandomReference, Resu
 from arenarl.tournament.swiss import Swiss
 
 TOPOLOGIES: dict[str, type[Topology]] = {
-    "round_robin": RoundRobin,
-    "anchor": Anchor,
     "seeded_single_elimination": SeededSingleElimination,
+    "anchor": Anchor,
+    "round_robin": RoundRobin,
     "single_elimination": SingleElimination,
     "double_elimination": DoubleElimination,
     "swiss": Swiss,

@@ -8,7 +8,7 @@ of online RL do. Trajectories stay the tokens that the policy chose, with their 
 
 import gc
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -131,7 +131,7 @@ class Rounds:
             if self.config.rl.eval_steps and not done:
                 self.curve(min(steps))
         if done:
-            self.arena.variances = JudgeVariances.from_dict(done[max(done)]["variances"])
+            self.arena.variances = JudgeVariances(**done[max(done)]["variances"])
         for step in missing:
             groups = self.engine.roll_out_groups(own_share(steps[step]), stable_seed(self.config.seed, step), self.config.turns.at(step))
             incoming = [IncomingGroup.of(group) for group in groups]
@@ -140,7 +140,7 @@ class Rounds:
             metrics = _means(gather_object([self.bookkeeping.close(step, incoming, groups, outcomes)]))
             log(metrics, step)
             examples = [example for group, outcome in zip(groups, outcomes, strict=True) for example in self._examples(group, outcome)]
-            done[step] = {"examples": gather_object(examples), "variances": self.arena.variances.to_dict()}
+            done[step] = {"examples": gather_object(examples), "variances": asdict(self.arena.variances)}
             if is_main_process():
                 append_step(self.folder / "metrics.jsonl", step, [{"step": step, **metrics}])
                 append_step(path, step, [{"step": step, **done[step]}])

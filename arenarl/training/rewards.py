@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from arenarl.tournament.elo import K
+
 
 def rank_to_reward(ranks_G: Sequence[float | None]) -> list[float | None]:
     """Reward (G,) in [0, 1] by quantile: 1 for rank 0, 0 for the last of the M ranked; None with M < 2. Eq. 6, ArenaRL.
@@ -141,8 +143,8 @@ def reference_reward(signs_G: Sequence[float | None], valid_G: Sequence[bool | N
     return lost if has_verdict else [None] * len(lost)
 
 
-def elo_reward(ratings_G: Sequence[float | None], valid_G: Sequence[bool | None], below: float = 32.0) -> list[float | None]:
-    """Reward (G,) in [0, 1]: ratings normalised as in `min_max`, an invalid trajectory being `below` the lowest, by a match's worth. TournO.
+def elo_reward(ratings_G: Sequence[float | None], valid_G: Sequence[bool | None]) -> list[float | None]:
+    """Reward (G,) in [0, 1]: ratings normalised as in `min_max`, an invalid trajectory being a match's worth below the lowest. TournO.
 
     That paper's trajectories are all judged; how far below is our choice. Without any rating all are None.
 
@@ -152,7 +154,7 @@ def elo_reward(ratings_G: Sequence[float | None], valid_G: Sequence[bool | None]
     known = [rating for rating, valid in zip(ratings_G, valid_G, strict=True) if valid and rating is not None]
     if any(valid_G) and not known:
         return [None] * len(ratings_G)
-    lowest = min(known, default=0.0) - below
+    lowest = min(known, default=0.0) - K
     return min_max([None if valid is None else rating if valid else lowest for rating, valid in zip(ratings_G, valid_G, strict=True)])
 
 

@@ -29,7 +29,7 @@ class StopAtValid(TrainerCallback):
 
     def __init__(self, config: Config, tokenizer: PreTrainedTokenizerBase, make: Callable[[], Environment], note: Callable[[str], None]):
         self.least, self.interval, self.note = config.sft.stop_at_valid, config.sft.save_steps, note
-        self.engine = make_engine(replace(config, rollout=replace(config.rollout, backend="transformers")), tokenizer, make)
+        self.engine = make_engine(replace(config, rollout=replace(config.rollout, backend="transformers")), tokenizer, make, stage="sft")
         domain = make_domain(config.environment, config.data)
         queries = training_queries(domain, config.rl, config.reward.name, config.pass_rates)
         self.attempts = [

@@ -23,7 +23,7 @@ def outcome_metrics(groups: Sequence[RolloutGroup], outcomes: Sequence[GroupOutc
     metrics = {
         "rollout/valid_rate": [trajectory.valid for trajectory in trajectories],
         "rollout/tool_calls": [trajectory.meta["tool_calls"] for trajectory in trajectories],
-        "rollout/tool_error_rate": _flags((one.meta["tool_errors"], one.meta["tool_calls"]) for one in trajectories),
+        "rollout/tool_error_rate": flags((one.meta["tool_errors"], one.meta["tool_calls"]) for one in trajectories),
         "rollout/tool_crash_rate": [trajectory.is_void for trajectory in started],
         "rollout/begun_again": ["begun_again" in trajectory.meta for trajectory in started],
         "rollout/distinct_answers": _distinct(groups, lambda one: one.answer),
@@ -44,7 +44,7 @@ def judge_metrics(outcomes: Sequence[GroupOutcome]) -> dict[str, list[float]]:
     rankings = [outcome.ranking for outcome in outcomes if outcome.ranking]
     return {
         "judge/calls_per_group": [float(outcome.judge_calls) for outcome in outcomes],
-        "judge/failure_rate": _flags((outcome.failed_calls, outcome.judge_calls) for outcome in outcomes),
+        "judge/failure_rate": flags((outcome.failed_calls, outcome.judge_calls) for outcome in outcomes),
         "judge/tie_rate": [ranking.tie_rate for ranking in rankings if ranking.tie_rate is not None],
         "judge/flip_rate": [ranking.flip_rate for ranking in rankings if ranking.flip_rate is not None],
     }
@@ -78,7 +78,7 @@ def _quality(examine: Examiner, group: RolloutGroup) -> list[float | None]:
     ]
 
 
-def _flags(counts: Iterable[tuple[int, int]]) -> list[float]:
+def flags(counts: Iterable[tuple[int, int]]) -> list[float]:
     """(hits, of how many) each as so many ones and zeros."""
     return [flag for hits, total in counts for flag in [1.0] * hits + [0.0] * (total - hits)]
 

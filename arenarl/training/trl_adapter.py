@@ -7,6 +7,7 @@ optimizer step, so a resumed run samples what the unbroken one would have.
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -186,8 +187,8 @@ class KeptWithCheckpoint(TrainerCallback, ExportableState):
         self.arena = arena
 
     def state(self) -> dict[str, Any]:
-        return {"args": {}, "attributes": self.arena.variances.to_dict()}
+        return {"args": {}, "attributes": asdict(self.arena.variances)}
 
     def on_train_begin(self, args, state, control, **kwargs):
         if state.global_step:
-            self.arena.variances = JudgeVariances.from_dict(state.stateful_callbacks[type(self).__name__]["attributes"])
+            self.arena.variances = JudgeVariances(**state.stateful_callbacks[type(self).__name__]["attributes"])

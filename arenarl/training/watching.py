@@ -29,7 +29,7 @@ from arenarl.system.seeds import stable_seed
 from arenarl.tournament.calls import attempt
 from arenarl.training.judging import IncomingGroup
 from arenarl.training.outcome import GroupOutcome
-from arenarl.training.step_records import rank_correlation
+from arenarl.training.step_records import flags, rank_correlation
 from arenarl.trajectory import append_step
 
 GRACE_S = 5.0  # that a step waits for the scores of its own groups
@@ -168,7 +168,7 @@ def watch_metrics(watched: Sequence[Watched], usage: Usage | None = None) -> dic
         "watch/training_score": [judged for _, judged in both],
         "watch/difference": [judged - score for score, judged in both],
         "watch/agreement": [one.agreement for one in watched if one.agreement is not None],
-        "watch/failure_rate": [flag for one in watched for flag in [1.0] * one.failed + [0.0] * (one.calls - one.failed)],
+        "watch/failure_rate": flags((one.failed, one.calls) for one in watched),
     }
     return metrics | ({"watch/paid_calls": [float(usage.calls)], "watch/cost": [usage.cost]} if usage else {})
 

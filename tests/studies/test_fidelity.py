@@ -11,7 +11,7 @@ from arenarl.studies.simulated_groups import NOISE
 
 
 @pytest.mark.slow(seconds=19)
-def test_it_runs_as_a_command_and_says_what_the_issue_asks(tmp_path):
+def test_it_runs_as_a_command_and_writes_every_noise_and_size(tmp_path):
     command = [sys.executable, "-m", "arenarl.studies.fidelity", "--sizes", "2", "8", "--groups", "2", "--paired-groups", "2", "--out", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "simulated" in done.stdout.splitlines()[-1]

@@ -1,20 +1,20 @@
 """Rollout groups of known quality, and every method that can reward them."""
 
 from arenarl.config.schema import Config, TournamentConfig
-from arenarl.config.value_types import TOPOLOGIES
 from arenarl.domains.travel.truth import TravelTruth
+from arenarl.tournament.topologies import TOPOLOGIES
 from arenarl.trajectory import Query, Trajectory
 
 OTHERS = ["pointwise_answer", "pointwise_trajectory", "win_rate", "pointwise_implicit", "pointwise_explicit", "ruler", "mixture"]
 COARSE = ["brpo", "elo", "rubric_checklist"]  # rivals that promise no order
-METHODS = [("tournament", topology) for topology in TOPOLOGIES[:3]] + [(name, None) for name in OTHERS]  # these three give the true order
+METHODS = [("tournament", topology) for topology in list(TOPOLOGIES)[:3]] + [(name, None) for name in OTHERS]  # these three give the true order
 QUERY = Query("q", "travel", "Search", "en", "Find a cafe.")
 
 
 def config_of(method, topology=None, **tournament):
     config = Config()
     config.reward.name = method
-    config.tournament = TournamentConfig(topology=topology or TOPOLOGIES[0], **tournament)
+    config.tournament = TournamentConfig(topology=topology or next(iter(TOPOLOGIES)), **tournament)
     return config
 
 

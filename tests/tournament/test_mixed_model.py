@@ -1,6 +1,7 @@
 """The estimator against dense textbook formulas, its invariances, and the variances it recovers."""
 
 import json
+from dataclasses import asdict
 from itertools import permutations
 
 import numpy as np
@@ -192,12 +193,12 @@ def test_the_state_survives_json_and_ranking_leaves_it_alone():
     rng = np.random.default_rng(3)
     state = JudgeVariances(memory=300)
     state.observe(5, simulated_calls(rng, 5, ring(5))[1])
-    saved = json.dumps(state.to_dict())
+    saved = json.dumps(asdict(state))
     calls = simulated_calls(rng, 5, ring(5))[1]
-    restored = JudgeVariances.from_dict(json.loads(saved))
+    restored = JudgeVariances(**json.loads(saved))
     assert restored == state
     assert quality_from_calls(5, calls, restored) == quality_from_calls(5, calls, state)
-    assert json.dumps(state.to_dict()) == saved
+    assert json.dumps(asdict(state)) == saved
 
 
 def test_pooled_variances_rank_nearer_the_truth_than_wrong_ones():

@@ -17,7 +17,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from arenarl.domains.agentgym.items import official_items
 from arenarl.domains.domain import Domain, Truth
-from arenarl.domains.known_answers import has_answer, is_correct, normalize_answer
+from arenarl.domains.known_answers import has_answer, is_correct, squad_form
 from arenarl.rollout.environment import Environment, observe
 from arenarl.system.errors import UserError
 from arenarl.system.validation import first_problem
@@ -82,8 +82,8 @@ class SearchQADomain(Domain):
         turns = read_turns(messages)
         calls = [pair for turn in turns for pair in zip(turn.tool_calls, turn.observations, strict=False)]
         useful = {(call.name, str(call.arguments)) for call, observation in calls if not observation.startswith("Error")}
-        shown = [f" {normalize_answer(observation)} " for _, observation in calls]
-        answers = [one for one in map(normalize_answer, (query.constraints["answer"], *query.constraints.get("answer_aliases", ()))) if one]
+        shown = [f" {squad_form(observation)} " for _, observation in calls]
+        answers = [one for one in map(squad_form, (query.constraints["answer"], *query.constraints.get("answer_aliases", ()))) if one]
         return SearchTruth(
             correct=bool(turns) and is_correct(query.constraints, turns[-1].answer or ""),
             found=any(f" {answer} " in text for answer in answers for text in shown),

@@ -12,13 +12,13 @@ from arenarl.domains.research.fuzzification import Clue
 
 
 def choose_clues(
-    space: Space, pool: list[Clue], fits: set[str], url: str, most: int, rng: random.Random, is_found: Callable[[list[Clue]], bool] | None = None
+    space: Space, pool: list[Clue], fits: set[str], most: int, rng: random.Random, is_found: Callable[[list[Clue]], bool] | None = None
 ) -> list[Clue]:
-    """At most `most` of the vague facts in `pool`, so that few entities fit besides `url`. Eq. 3, InfoAgent.
+    """At most `most` of the vague facts in `pool`, so that few entities fit besides the hidden one. Eq. 3, InfoAgent.
 
     Args:
         fits: who fits before any clue, by noun and links.
-        is_found: whether the shallow retriever finds `url` by these clues; None: there is none to avoid.
+        is_found: whether the shallow retriever finds the hidden one by these clues; None: there is none to avoid.
     """
     rng.shuffle(pool)
     chosen: list[Clue] = []

@@ -12,7 +12,7 @@ from arenarl.config.schema import EnvironmentConfig
 from arenarl.domains.research.documents import open_folder
 from arenarl.domains.research.page_index import PageIndex
 from arenarl.domains.research.pages import Hit, Page
-from arenarl.rollout.environment import ToolError, quoted
+from arenarl.rollout.environment import ToolError, as_written
 
 
 class Engine(Protocol):
@@ -41,7 +41,7 @@ class LocalEngine:
         page = self.index.find(url)
         if page is None:
             nearest = self.index.search(url, 1)
-            raise ToolError(f"no page {quoted(url)}." + (f" Did you mean {quoted(nearest[0][0].title)}?" if nearest else ""))
+            raise ToolError(f"no page {as_written(url)}." + (f" Did you mean {as_written(nearest[0][0].title)}?" if nearest else ""))
         return page
 
 

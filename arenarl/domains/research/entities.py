@@ -40,11 +40,6 @@ class Entity:
         """What has one value and is no relation."""
         return {attribute: fact.value for attribute, fact in self.single.items() if fact.target is None}
 
-    @property
-    def relations(self) -> list[tuple[str, str]]:
-        """(relation, url of the other entity)."""
-        return [(fact.attribute, fact.target) for fact in self.facts if fact.target]
-
     @cached_property
     def single(self) -> dict[str, Fact]:
         """The facts whose attribute has one value, relations included."""

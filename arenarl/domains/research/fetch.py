@@ -17,7 +17,7 @@ from arenarl.config.schema import WebConfig
 from arenarl.domains.research.html import decoded, paragraphs
 from arenarl.domains.research.html_workers import WorkerLost, read_html_apart
 from arenarl.domains.research.pages import Page
-from arenarl.rollout.environment import ToolError, quoted
+from arenarl.rollout.environment import ToolError, as_written
 from arenarl.system.progress import share_of
 
 PORTS = (80, 443, 8080, 8443)
@@ -92,18 +92,19 @@ class Fetcher:
                 async with asyncio.timeout(self.config.timeout_s):
                     body, kind, charset = await self._get(url)
             except TimeoutError as error:
-                raise FetchError(f"{quoted(url)} did not answer within {self.config.timeout_s:g} s.") from error
+                raise FetchError(f"{as_written(url)} did not answer within {self.config.timeout_s:g} s.") from error
             except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:  # redirects too that httpx can make nothing of
-                raise FetchError(f"{quoted(url)} could not be read ({type(error).__name__}: {str(error)[:100]}).") from error
+                raise FetchError(f"{as_written(url)} could not be read ({type(error).__name__}: {str(error)[:100]}).") from error
         if kind == "text/plain":
             text = decoded(body, charset)
             return Page(url, url, paragraphs(text if isinstance(text, str) else text.decode("utf-8-sig", "replace")))
         try:
             page = await read_html_apart(body, url, charset, self.config.timeout_s)
         except WorkerLost as error:
-            raise FetchError(f"{quoted(url)} could not be parsed: it took longer than {self.config.timeout_s:g} s, or too much memory.") from error
+            limits = f"longer than {self.config.timeout_s:g} s, or too much memory"
+            raise FetchError(f"{as_written(url)} could not be parsed: it took {limits}.") from error
         if page is None:
-            raise FetchError(f"{quoted(url)} has no main text.")
+            raise FetchError(f"{as_written(url)} has no main text.")
         return page
 
     async def _get(self, url: str) -> tuple[bytes, str, str | None]:
@@ -117,7 +118,7 @@ class Fetcher:
                 place = _parse(response.headers["location"], place)
             finally:
                 await response.aclose()
-        raise FetchError(f"{quoted(url)} redirects more than {MAX_REDIRECTS} times.")
+        raise FetchError(f"{as_written(url)} redirects more than {MAX_REDIRECTS} times.")
 
     async def _open(self, place: httpx.URL) -> httpx.Response:
         """The response's head, from one of the addresses that were checked."""
@@ -131,29 +132,29 @@ class Fetcher:
             except (httpx.ConnectError, httpx.ConnectTimeout):
                 if number == len(addresses):
                     raise
-        raise FetchError(f"{quoted(str(place))} has no address.")
+        raise FetchError(f"{as_written(str(place))} has no address.")
 
     async def _checked_addresses(self, place: httpx.URL) -> list[str]:
         port = {"https": 443, "http": 80}[place.scheme] if place.port is None else place.port
         try:
             addresses = await self._resolve(place.host, port)
         except (OSError, UnicodeError) as error:
-            raise FetchError(f"{quoted(str(place))}: there is no such host.") from error
+            raise FetchError(f"{as_written(str(place))}: there is no such host.") from error
         if not all(self._is_allowed(address, port) for address in addresses):
-            raise FetchError(f"{quoted(str(place))} is refused: only ports of the web on public addresses are fetched.")
+            raise FetchError(f"{as_written(str(place))} is refused: only ports of the web on public addresses are fetched.")
         return addresses[:3]
 
     async def _read(self, response: httpx.Response, url: str) -> tuple[bytes, str, str | None]:
         if response.status_code != 200:
-            raise FetchError(f"{quoted(url)} answers {response.status_code} {response.reason_phrase}.")
+            raise FetchError(f"{as_written(url)} answers {response.status_code} {response.reason_phrase}.")
         kind = response.headers.get("content-type", "text/html").partition(";")[0].strip().lower()
         if kind not in ("text/html", "application/xhtml+xml", "text/plain"):
-            raise FetchError(f"{quoted(url)} is {quoted(kind)}, not a web page.")
+            raise FetchError(f"{as_written(url)} is {as_written(kind)}, not a web page.")
         body = bytearray()
         async for block in response.aiter_bytes(65536):
             body += block
             if len(body) > self.config.max_page_bytes:
-                raise FetchError(f"{quoted(url)} is larger than {self.config.max_page_bytes:,} bytes.")
+                raise FetchError(f"{as_written(url)} is larger than {self.config.max_page_bytes:,} bytes.")
         return bytes(body), kind, response.charset_encoding
 
 
@@ -163,7 +164,7 @@ def _parse(url: str, base: httpx.URL | None = None) -> httpx.URL:
         place = base.join(url.strip()) if base else httpx.URL(url.strip())
         host = place.host
     except (httpx.InvalidURL, ValueError) as error:
-        raise FetchError(f"{quoted(url)} is no address of a web page.") from error
+        raise FetchError(f"{as_written(url)} is no address of a web page.") from error
     if place.scheme not in ("http", "https") or not host or place.userinfo:
-        raise FetchError(f"{quoted(url)} is refused: write http(s)://host/path, without a user.")
+        raise FetchError(f"{as_written(url)} is refused: write http(s)://host/path, without a user.")
     return place

@@ -122,7 +122,7 @@ class _Describer:
         facts = [fact for fact in entity.facts if fact.target is None and fact.attribute not in ("type", self.asked.attribute)]
         pool = [fuzzify(fact, entity, self.rng) for fact in facts]
         is_found = None if self.is_plain else self._is_found(hidden, node.url)
-        clues = choose_clues(self.space, pool, self.space.described(hidden), node.url, self.config.max_clues, self.rng, is_found)
+        clues = choose_clues(self.space, pool, self.space.described(hidden), self.config.max_clues, self.rng, is_found)
         return replace(hidden, clues=tuple(clues))
 
     def _link(self, node: Node) -> Link:

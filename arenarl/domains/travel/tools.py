@@ -17,7 +17,7 @@ from arenarl.domains.travel.names import CATEGORIES, TAGS
 from arenarl.domains.travel.schemas import Language, Results, travel_schemas
 from arenarl.domains.travel.search import PoiIndex, address_words, guide_words, query_tokens
 from arenarl.domains.travel.world import Journey, Poi, Point, Route, World, build_world
-from arenarl.rollout.environment import Schema, ToolError, check_call, quoted
+from arenarl.rollout.environment import Schema, ToolError, as_written, check_call
 
 if TYPE_CHECKING:
     from arenarl.domains.travel.llm_timetable import LLMTimetable
@@ -156,7 +156,7 @@ class TravelEnvironment:
             keys = list(self.world.cities)
             nearest = get_close_matches(name.strip().title(), keys, n=1)
             hint = f'Did you mean "{nearest[0]}"?' if nearest else f"Cities: {', '.join(keys)}."
-            raise ToolError(f"{argument}: unknown city {quoted(name)}. {hint}")
+            raise ToolError(f"{argument}: unknown city {as_written(name)}. {hint}")
         return name.strip()
 
     def _find_place(self, name: str) -> Point:
@@ -164,7 +164,7 @@ class TravelEnvironment:
         if place is None:
             nearest = self._addresses.search(name, 1)
             hint = f' Did you mean "{nearest[0].name_en}"?' if nearest else ""
-            raise ToolError(f"unknown place {quoted(name)}.{hint}")
+            raise ToolError(f"unknown place {as_written(name)}.{hint}")
         return place.point
 
     def _name(self, poi: Poi) -> str:
@@ -246,7 +246,7 @@ def _parse_point(argument: str, text: str) -> Point:
         lon, lat = (float(part) for part in text.replace("，", ",").split(","))
     except ValueError as error:
         hint = "search_poi gives the location of a place by its name"
-        raise ToolError(f"{argument} must be 'longitude,latitude', not {quoted(text)}; {hint}.") from error
+        raise ToolError(f"{argument} must be 'longitude,latitude', not {as_written(text)}; {hint}.") from error
     return _check_point(argument, (lon, lat))
 
 
@@ -262,7 +262,7 @@ def _parse_date(text: str) -> str:
         year, month, day = _DATE.fullmatch(text.strip()).groups(DEFAULT_YEAR)
         return datetime.date(int(year), int(month), int(day)).isoformat()
     except (AttributeError, ValueError) as error:
-        raise ToolError(f"date must be a day as YYYY-MM-DD, such as {DEFAULT_YEAR}-05-01, not {quoted(text)}.") from error
+        raise ToolError(f"date must be a day as YYYY-MM-DD, such as {DEFAULT_YEAR}-05-01, not {as_written(text)}.") from error
 
 
 def _show_route(route: Route) -> dict[str, str]:

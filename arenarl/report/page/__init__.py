@@ -15,9 +15,8 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-import yaml
-
 from arenarl.config.load import load_config
+from arenarl.config.yaml_text import read_yaml
 from arenarl.report.figures import draw_figures
 from arenarl.report.page.data import compressed, evaluated_items, pack, sample_name, training_items
 from arenarl.report.summary import DIGITS, PASSES, columns_of, in_words, pass_rows, turns_rows, verified_columns
@@ -72,7 +71,7 @@ def _sets(run_dir: Path, evaluation: Path, summary: dict[str, Any]) -> list[dict
              "left": len(names) - 1, "right": len(names) // 2 if len(names) > 2 else 0, "items": evaluated_items(evaluation, names)}]  # fmt: skip
     groups = run_dir / "rl" / "groups.jsonl"
     if groups.is_file():
-        config = yaml.safe_load((run_dir / "rl" / "config.yaml").read_text(encoding="utf-8"))
+        config = read_yaml((run_dir / "rl" / "config.yaml").read_text(encoding="utf-8"))
         is_tournament = config["reward"]["name"] == "tournament"
         topology = config["tournament"]["topology"] if is_tournament else config["reward"]["name"]
         size = len(next(read_jsonl(groups))["trajectories"])

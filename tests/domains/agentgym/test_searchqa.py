@@ -10,7 +10,7 @@ import pytest
 from arenarl.config.schema import DataConfig, EnvironmentConfig, SearchConfig
 from arenarl.domains.agentgym.searchqa import SETS, SearchQADomain, set_of
 from arenarl.domains.environments import make_environment
-from arenarl.domains.known_answers import normalize_answer
+from arenarl.domains.known_answers import squad_form
 from arenarl.judges.judge import rubric_of
 from arenarl.judges.verifier import Verifier
 from arenarl.system.errors import UserError
@@ -65,7 +65,7 @@ def test_an_answer_is_compared_without_case_punctuation_and_articles_in_figures_
 
 
 def test_normalising_is_the_official_one():
-    assert normalize_answer(" The Theatre, an A-Team’s (1990) ") == "theatre ateam’s 1990"
+    assert squad_form(" The Theatre, an A-Team’s (1990) ") == "theatre ateam’s 1990"
 
 
 def write_official(folder, change=lambda ids: ids):

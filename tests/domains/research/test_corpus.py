@@ -29,7 +29,7 @@ def of_kind(corpus, kind):
 
 
 def related(corpus, entity, relation):
-    return [corpus.entities[url] for name, url in entity.relations if name == relation]
+    return [corpus.entities[fact.target] for fact in entity.facts if fact.target and fact.attribute == relation]
 
 
 def number(entity, attribute):
@@ -102,8 +102,8 @@ def test_events_have_winners_and_openers_of_their_time_and_kind(corpus):
     [("work", "author"), ("team founded", "founder"), ("team coached", "coach"), ("home team", "ground"), ("event", "venue")],
 )
 def test_lists_are_complete_both_pages_say_so(corpus, one, other):
-    forward = {(entity.url, url) for entity in corpus.entities.values() for relation, url in entity.relations if relation == one}
-    backward = {(url, entity.url) for entity in corpus.entities.values() for relation, url in entity.relations if relation == other}
+    forward = {(entity.url, found.url) for entity in corpus.entities.values() for found in related(corpus, entity, one)}
+    backward = {(found.url, entity.url) for entity in corpus.entities.values() for found in related(corpus, entity, other)}
     assert forward == backward and forward
 
 
@@ -149,7 +149,8 @@ def write_pages(path, pages):
 def test_a_corpus_of_ones_own_has_its_facts_and_a_relation_for_each_linked_page_that_it_names(tmp_path):
     corpus = read_corpus(write_pages(tmp_path / "pages.jsonl", PAGES))
     curie = corpus.entities["w/curie"]
-    assert curie.attributes == {"birth year": "1867"} and curie.relations == [(LINK, "w/pierre")] and curie.noun == "physicist"
+    assert curie.attributes == {"birth year": "1867"} and curie.noun == "physicist"
+    assert [(fact.attribute, fact.target) for fact in curie.facts] == [("birth year", None), (LINK, "w/pierre")]
     assert curie.facts[1].sentence == "She worked with Pierre Curie."
     assert corpus.mentions == {"w/pierre": [curie.facts[1]]} and corpus.links("w/pierre") == [curie.facts[1]]
     assert corpus.read("Look: She worked with Pierre Curie.") == [] and corpus.read("Look! She worked with Pierre Curie.") == [curie.facts[1]]

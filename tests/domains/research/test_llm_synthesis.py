@@ -91,5 +91,5 @@ def test_facts_that_the_page_says_become_a_corpus(tmp_path):
     write_jsonl(tmp_path / "corpus.jsonl", found)
     corpus = read_corpus(tmp_path / "corpus.jsonl")
     curie = corpus.entities["w/curie"]
-    assert [fact.attribute for fact in curie.facts] == ["birth year", "husband"] and curie.relations == [("husband", "w/pierre")]
+    assert [(fact.attribute, fact.target) for fact in curie.facts] == [("birth year", None), ("husband", "w/pierre")]
     assert corpus.entities["w/pierre"].attributes == {"death year": "1906"} and LINK not in curie.single and curie.noun == "physicist"

@@ -164,12 +164,12 @@ def test_clues_are_chosen_for_what_they_leave_and_dropped_where_they_give_away()
         return [Clue(name, f"<subject> has {name}.", value="x") for name in ("colour", "size", "age")]
 
     fits = set("abcd")
-    assert [clue.attribute for clue in choose_clues(Sets(), pool(), fits, "a", 3, random.Random(0))] == ["age"]
-    hidden = choose_clues(Sets(), pool(), fits, "a", 3, random.Random(0), lambda clues: any(clue.attribute == "age" for clue in clues))
+    assert [clue.attribute for clue in choose_clues(Sets(), pool(), fits, 3, random.Random(0))] == ["age"]
+    hidden = choose_clues(Sets(), pool(), fits, 3, random.Random(0), lambda clues: any(clue.attribute == "age" for clue in clues))
     assert {clue.attribute for clue in hidden} == {"colour", "size"}
-    assert len(choose_clues(Sets(), pool(), fits, "a", 1, random.Random(0), lambda clues: any(clue.attribute == "age" for clue in clues))) == 1
-    assert choose_clues(Sets(), pool(), {"a"}, "a", 3, random.Random(0)) == []
-    assert choose_clues(Sets(), pool(), fits, "a", 3, random.Random(0), lambda clues: True) == []
+    assert len(choose_clues(Sets(), pool(), fits, 1, random.Random(0), lambda clues: any(clue.attribute == "age" for clue in clues))) == 1
+    assert choose_clues(Sets(), pool(), {"a"}, 3, random.Random(0)) == []
+    assert choose_clues(Sets(), pool(), fits, 3, random.Random(0), lambda clues: True) == []
 
 
 def test_the_same_seed_makes_the_same_questions_in_every_process():
