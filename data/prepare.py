@@ -148,7 +148,7 @@ def refuse_changed(folder: Path) -> None:
     others = [] if manifest else [folder / "manifest.json"]
     for path in filter(Path.is_file, [*(folder / f"{name}.jsonl" for name in FILES), *others]):
         if path.stem not in made:
-            raise UserError(f"{path} was not made here; name another data.folder")
+            raise UserError(f"{path} was not made here; name another data.folder, or add the file to data.source if that is what you prepare")
         if file_hash(path) != made[path.stem]["sha256"]:
             raise UserError(f"{path} was changed since it was made; delete it, or name another data.folder")
 

@@ -56,13 +56,22 @@ def _may_be_copies(made: list[str], hashes: list[str | None], named: list[str]) 
     """Whether a folder stands in for what else the names differ in: a clone of a data set of the hub, at another place on another machine."""
     was_local = [sha256 is not None for sha256 in hashes] or [False] * len(made)
     pairs = zip(made, named, was_local, strict=False)
-    return len(made) == len(named) and all(one == other or local or Path(other).expanduser().exists() for one, other, local in pairs)
+    return len(made) == len(named) and all(one == other or local or _is_here(other) for one, other, local in pairs)
+
+
+def _is_here(source: str) -> bool:
+    try:
+        return Path(source).expanduser().exists()
+    except (OSError, RuntimeError):  # nobody's home, or a folder that may not be looked into
+        return False
 
 
 def manifest_of(folder: Path) -> dict[str, Any] | None:
     """What data/prepare.py noted of its splits in a folder; None if there is nothing of it, though perhaps a manifest of another program."""
     manifest = read_json(folder / "manifest.json")
-    return manifest if isinstance(manifest, dict) and isinstance(manifest.get("splits"), dict) else None
+    splits = manifest.get("splits") if isinstance(manifest, dict) else None
+    is_ours = isinstance(splits, dict) and all(isinstance(split, dict) and "sha256" in split for split in splits.values())
+    return manifest if is_ours else None
 
 
 def split_hashes(folder: str) -> dict[str, str]:

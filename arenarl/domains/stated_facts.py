@@ -17,8 +17,8 @@ CLOCK = re.compile(rf"(?<![\d:])(\d{{1,2}}:\d\d){_END}")
 _YUAN = r"(\d{1,3}(?:,\d{3}){1,2}(?:\.\d{1,2})?|\d{1,7}(?:\.\d{1,2})?)"  # 30, 30.5 or 1,290
 PRICE = re.compile(rf"[¥￥]\s*{_YUAN}(?!\.?\d)|(?<![\d.]){_YUAN}\s*(?:元|(?:yuans?|RMB|CNY)(?![A-Za-z]))", re.IGNORECASE)
 DURATION = re.compile(
-    r"(?<![\d.])(?:(\d{1,3})\s*(?:个?小时|h(?:(?:ou)?rs?)?\.?)(?!\s*,\s*\d{1,2}\s*m(?![A-Za-z]))"  # 1 hour, 20 m: metres
-    r"\s*,?\s*(?:and\s*|零|又)?(\d{1,2})\s*(?:m(?:in(?:ute)?s?)?(?![A-Za-z²³])|分)"
+    r"(?<![\d.])(?:(\d{1,3})\s*(?:个?小时|h(?:(?:ou)?rs?)?\.?)(?!(?<=hour|ours), ?\d{1,2} ?m(?![A-Za-z]))"  # 1 hour, 20 m: metres
+    r"\s{0,9},?\s{0,9}(?:and\s*|零|又)?(\d{1,2})\s*(?:m(?:in(?:ute)?s?)?(?![A-Za-z²³])|分)"
     r"|(\d{1,7})\s*(?:min(?:ute)?s?(?![A-Za-z])|分钟))",
     re.IGNORECASE,
 )
@@ -47,9 +47,10 @@ _DATES = (
     re.compile(rf"(?<!\d)(?P<d>\d{{1,2}})(?:st|nd|rd|th)?\s(?:of\s)?(?P<m>{_MONTH})(?:,?\s(?P<y>{_YEAR}))?(?![A-Za-z\d])"),
 )
 _WIDE_COLON = re.compile(r"(?<=\d)：(?=\d\d(?!\d|[:：]\d))")
-_TIGHT_DASH = r"(?:[-‐-―−－~～〜]| ?(?:to|至|到) ?)"
-_SHARED_MERIDIEM = re.compile(  # 2:00-4:00 PM, 2-4 pm: the first hour is written without; "Day 2 - 4 pm" is no range
-    rf"(?<![A-Za-z\d:.])(?<!\d[-/])(\d{{1,2}})(?::(\d\d))?(?=(?(2){DASH}|{_TIGHT_DASH})(\d{{1,2}})(?::(\d\d))?\s?([ap])\.?m\b)", re.IGNORECASE
+_NUMBERED = ("day", "for", "gate", "stop", "step", "table", *_MONTHS, *(name[:3] for name in _MONTHS))
+_NO_HOUR = "".join(rf"(?<!\b{word} )" for word in _NUMBERED) + r"(?<!-\d\d-)"  # "Day 2 - 4 pm", "2026-05-02 - 4 pm": no ranges
+_SHARED_MERIDIEM = re.compile(  # 2:00-4:00 PM, 2 - 4 pm: the first hour is written without
+    rf"(?<![A-Za-z\d:.]){_NO_HOUR}(\d{{1,2}})(?::(\d\d))?(?={DASH}(\d{{1,2}})(?::(\d\d))?\s?([ap])\.?m\b)", re.IGNORECASE
 )
 _TWELVE_HOURS = re.compile(r"(?<![\d:.])(\d{1,2})(?::(\d\d))?\s?([ap])\.?m\b\.?", re.IGNORECASE)
 _CHINESE_HOURS = ("零", *"一二三四五六七八九十", "十一", "十二")

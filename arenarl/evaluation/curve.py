@@ -7,7 +7,7 @@ from accelerate.utils import gather_object
 from arenarl.domains.domain import Domain
 from arenarl.evaluation import statistics
 from arenarl.evaluation.evaluation import Case, Panel, evaluate_policy, figures_of, gather_cases
-from arenarl.llm.client import LLMClient
+from arenarl.llm.client import LLMClient, RunStopped
 from arenarl.rollout.engine import RolloutEngine
 from arenarl.run.processes import own_share
 from arenarl.run.tracking import log
@@ -37,13 +37,23 @@ class CurveRecorder:
         self.path = folder / "curve.jsonl"
 
     def record(self, step: int) -> None:
-        """To be called on all processes: they share the queries, and the main one writes."""
+        """To be called on all processes: they share the queries, and the main one writes.
+
+        Raises:
+            RunStopped: on all of them, if one's LLMs or tools cannot be asked any more; the run goes on with this point.
+        """
         mine, cases = own_share(self.queries), {}
         for decoding, temperature in self.temperatures.items():
-            share = evaluate_policy(self.engine, mine, self.baselines, self.panel, temperature, self.seed)
+            share, stop = [], None
+            try:
+                share = evaluate_policy(self.engine, mine, self.baselines, self.panel, temperature, self.seed)
+            except RunStopped as error:
+                stop = str(error)
+            reasons = gather_object([stop or (self.client.stop_reason if self.client else None)])
+            if any(reasons):
+                raise RunStopped(next(filter(None, reasons)))
             cases[decoding] = gather_cases(self.queries, share)
-        is_stopped = any(gather_object([bool(self.client and self.client.stop_reason)]))
-        if is_main_process() and not is_stopped:  # else verdicts are missing; the run stops, and begins with this point when it goes on
+        if is_main_process():
             self._write(step, cases)
 
     def has_point(self, step: int) -> bool:

@@ -50,7 +50,7 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 30.0
 WINDOW, FEWEST = 200, 50  # verdicts over which the share of failures is taken, and how many it takes to judge by
 _RETRIED_STATUS = (408, 409, 429)  # and all from 500
 _REFUSES_ALL = (401, 402, 403, 404, 405, 407, 410)  # a key, an account, a path, a proxy: no other call fares better
-_FLAGS = 403  # of a model that has answered: OpenRouter and firewalls say so of a single prompt
+_FLAGS = 403  # of a model that answers others: OpenRouter and firewalls say so of a single prompt
 _NO_MONEY = re.compile(r"arrearage|good standing|credit balance|insufficient (?:account )?(?:balance|credit|fund)", re.IGNORECASE)
 # what Alibaba, Anthropic and others say with status 400 of an account that cannot pay
 _SAID = 500  # characters that are shown of what an API says of an error
@@ -109,6 +109,7 @@ class LLMClient:
         self._slots = asyncio.Semaphore(max(1, limits.concurrency // processes + (rank < limits.concurrency % processes)))
         self._stopped = asyncio.Event()
         self._answered: set[tuple[str | None, str | None]] = set()  # addresses and models that have
+        self._refused: set[tuple[str | None, str | None]] = set()  # and those that refuse even a short question
         self._apis: dict[tuple[str, str | None], openai.AsyncOpenAI] = {}
         self._in_flight: InFlight[StoredReply | NoReply] = InFlight()
         self._questions: InFlight[None] = InFlight()
@@ -270,7 +271,7 @@ class LLMClient:
         self._last_error = self._without_keys(_in_words(error))[:_SAID] + _remedy(llm, error)
         if isinstance(error, self.openai.APIStatusError):
             where, status = llm.base_url or OPENAI_URL, error.status_code
-            is_flagged = status == _FLAGS and (llm.base_url, llm.model) in self._answered
+            is_flagged = status == _FLAGS and (llm.base_url, llm.model) not in self._refused
             has_no_money = status in (400, _FLAGS) and _NO_MONEY.search(f"{error.code} {error}")
             if has_no_money or (status in _REFUSES_ALL and not is_flagged):
                 self._stop(f"the API at {where} refuses calls to {llm.model}: {self._last_error}")
@@ -298,13 +299,15 @@ class LLMClient:
     async def _ask_whether_it_answers(self, llm: LLMConfig) -> None:
         """A prompt that never gets a completion must not look like a dead server, nor one that is flagged like a refused key. The reply is paid
         for, not kept."""
-        if not self._reserve():
+        if self.stop_reason or not self._reserve():
             return
         request = chat_request(llm, [{"role": "user", "content": "Answer with one word: yes."}], llm.max_reply_tokens, llm.temperature)
         try:
             completion = await self._attempt(llm, request)
         except Exception as error:  # noqa: BLE001 - the call that gave up has said why there is no reply
             self._settle(llm, request, error)
+            if getattr(error, "status_code", None) in _REFUSES_ALL:
+                self._refused.add((llm.base_url, llm.model))
             if not isinstance(error, self.openai.BadRequestError):  # refused by a server that answers
                 return
         else:

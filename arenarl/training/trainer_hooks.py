@@ -18,8 +18,8 @@ from trl import GRPOTrainer
 from trl.models import unwrap_model_for_generation
 
 from arenarl.config.schema import Config, RLConfig
+from arenarl.llm.client import RunStopped
 from arenarl.rollout.engine import RolloutEngine
-from arenarl.system.errors import UserError
 from arenarl.system.seeds import stable_seed
 from arenarl.training.bookkeeping import Bookkeeping
 from arenarl.training.judging import Judging
@@ -65,7 +65,7 @@ class TrainerHooks:
         with generating(self.engine, trainer):
             try:
                 self.groups = self.engine.roll_out_groups(queries, stable_seed(self.config.seed, step), self.config.turns.at(step), hand_over)
-            except UserError as error:  # the others must learn of it, and the model must go back to the trainer, before it is raised
+            except RunStopped as error:  # the others must learn of it, and the model must go back to the trainer, before it is raised
                 stop = str(error)
         self.bookkeeping.stop_together(stop)
         self.generated = start, time.perf_counter()

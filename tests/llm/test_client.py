@@ -147,6 +147,30 @@ def test_a_prompt_that_is_flagged_with_403_fails_alone_and_after_a_restart_too(t
             assert [one and one.score for one in found] == [4, None, 4] and client.stop_reason is None and client.take_usage()[0].failed == 1
 
 
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_prompt_that_is_flagged_fails_alone_where_the_question_meets_a_passing_error(tmp_path, status):
+    def reply(text, number):
+        refused = 403 if "flagged" in text else status if "one word" in text else None
+        return raw(b'{"error": {"message": "no"}}', refused) if refused else completion('{"score": 4}')
+
+    with serving(by_prompt(reply)) as url:
+        client = client_of(tmp_path)
+        found = [ask(client, llm(url), messages=[MESSAGES[0], {"role": "user", "content": text}]) for text in ("flagged", "fine")]
+    assert [one and one.score for one in found] == [None, 4] and client.stop_reason is None
+
+
+def test_refused_calls_cost_nothing_of_the_budget(tmp_path):
+    script = Script(*[(403, '{"error": {"message": "key disabled"}}', {})] * 20)
+    with serving(script.app) as url:
+        client = client_of(tmp_path)
+
+        async def at_once():
+            return await asyncio.gather(*(client.ask(llm(url), MESSAGES, OneScore, AGAIN, number) for number in range(8)))
+
+        assert asyncio.run(at_once()) == [None] * 8 and client.stop_reason
+    assert client.take_usage()[1] == Spent()
+
+
 def test_a_key_that_is_refused_after_a_restart_stops_the_run_whatever_the_store_has(tmp_path):
     script = Script('{"score": 4}', *[(403, '{"error": {"message": "key disabled"}}', {})] * 2)
     with serving(script.app) as url:

@@ -335,7 +335,7 @@ def test_a_service_that_refuses_all_calls_stops_the_run_with_a_checkpoint_of_the
 
         def call(self, name, arguments):
             if self.refuses:
-                raise UserError("the map service refuses all calls")
+                raise RunStopped("the map service refuses all calls")
             return super().call(name, arguments)
 
     service = Service(world, "compact")

@@ -8,6 +8,7 @@ can be asked for come from `arenarl.domains.research.extraction`, by an LLM.
 import random
 import re
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -81,22 +82,9 @@ class Corpus:
         >>> corpus.says("Borstad has 18434 inhabitants.", "Borstad", "1843"), corpus.says("East Borstad is near Borstad.", "East Borstad", "Borstad")
         (False, True)
         """
-        place = self._place_of(name, sentence)
-        return place >= 0 and self._place_of(value, f"{sentence[:place]} {sentence[place + len(name) :]}") >= 0
-
-    def _place_of(self, words: str, sentence: str) -> int:
-        if words not in sentence:
-            return -1
-        if words not in self._longer_names:
-            self._longer_names[words] = [name for name in self.by_name if words in name and words != name]
-        for name in self._longer_names[words]:
-            sentence = sentence.replace(name, "\0" * len(name))
-        return place_of(words, sentence)
-
-    @cached_property
-    def _longer_names(self) -> dict[str, list[str]]:
-        """By name or value, the names that hold it, as they are asked for."""
-        return {}
+        names = names_in(self, sentence)
+        place = _place_of(name, sentence, names)
+        return place >= 0 and _place_of(value, f"{sentence[:place]} {sentence[place + len(name) :]}", names) >= 0
 
     @cached_property
     def kinds(self) -> dict[str, set[str]]:
@@ -132,6 +120,20 @@ class Corpus:
     @staticmethod
     def sentences(text: str) -> list[str]:
         return [sentence.strip() for sentence in _SENTENCE_END.split(text)]
+
+
+@lru_cache(maxsize=1024)
+def names_in(corpus: Corpus, sentence: str) -> tuple[str, ...]:
+    """Every entity's name whose letters stand somewhere in a sentence."""
+    return tuple(name for name in corpus.by_name if name in sentence)
+
+
+def _place_of(words: str, sentence: str, names: Sequence[str]) -> int:
+    """`place_of`, but not within one of these names."""
+    for name in names:
+        if words in name and words != name:
+            sentence = sentence.replace(name, "\0" * len(name))
+    return place_of(words, sentence)
 
 
 @lru_cache(maxsize=4)

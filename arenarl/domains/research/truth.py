@@ -11,9 +11,9 @@ from typing import Any
 
 from arenarl.domains.domain import Truth
 from arenarl.domains.known_answers import entity_recall, has_answer, is_correct
-from arenarl.domains.research.corpus import Corpus
+from arenarl.domains.research.corpus import Corpus, names_in
 from arenarl.domains.research.open_queries import stated
-from arenarl.domains.stated_facts import stands_in
+from arenarl.domains.stated_facts import leaves_of, stands_in
 from arenarl.trajectory import Query, Turn, read_turns
 
 _ROOM = 2  # sentences that a report may have besides those it is asked for
@@ -100,7 +100,7 @@ def _is_borne_out(corpus: Corpus, sentence: str, shown: str) -> bool:
     """Whether a tool result holds the sentence, or that of a fact whose entity and value it names."""
     if _is_in(sentence.removeprefix("- "), shown):
         return True
-    named = [(name, corpus.entities[url]) for name, url in corpus.by_name.items() if name in sentence]
+    named = [(name, corpus.entities[corpus.by_name[name]]) for name in names_in(corpus, sentence)]
     said = [fact for name, entity in named for fact in entity.facts if corpus.says(sentence, name, fact.value)]
     return any(_is_in(fact.sentence, shown) for fact in said)
 
@@ -118,7 +118,7 @@ def _clarity(query: Query, answer: str, sentences: list[str], wanted: int) -> fl
 
 def _named_in_calls(turns: list[Turn], names: list[str]) -> float:
     """Share of the names that some call asks about: the task was taken apart."""
-    asked = "\n".join(str(call.arguments) for turn in turns for call in turn.tool_calls).lower()
+    asked = "\n".join(text for turn in turns for call in turn.tool_calls for text in leaves_of(call.arguments)).lower()
     return _share(stands_in(name.lower(), asked) for name in names)
 
 

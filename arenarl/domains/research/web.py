@@ -15,6 +15,7 @@ import httpx
 from arenarl.config.schema import WebConfig
 from arenarl.domains.research.fetch import Fetcher
 from arenarl.domains.research.pages import Hit, Page
+from arenarl.llm.client import RunStopped
 from arenarl.rollout.environment import ToolError
 from arenarl.system.errors import UserError
 from arenarl.system.progress import share_of
@@ -69,7 +70,7 @@ class WebEngine:
         return await self._fetcher.fetch(url)
 
     async def search(self, query: str, limit: int) -> list[Hit]:
-        """Raises UserError if the API refuses the key or the account, which no further call can mend."""
+        """Raises RunStopped if the API refuses the key or the account, which no further call can mend."""
         asked = {"q": query, **dict(self.api.parameters), **self.config.parameters}
         async with self._slots:
             response = await self._ask({"json": asked} if self.api.method == "POST" else {"params": asked})
@@ -110,7 +111,7 @@ class WebEngine:
         if is_refused:
             what = f"refuses the key in {self.config.api_key_variable}, or its account" if self._headers else "refuses to answer"
             hint = "; SearXNG needs json among search.formats in its settings.yml" if self.config.api == "searxng" else ""
-            raise UserError(f"{self.endpoint} {what}: it {reason}{hint}")
+            raise RunStopped(f"{self.endpoint} {what}: it {reason}{hint}")
         raise ToolError(f"the search engine {reason}.")
 
     def _said(self, response: httpx.Response) -> str:

@@ -32,7 +32,7 @@ _KINDS = {  # words besides the category's own by which an answer may name it
 _JOURNEYS = {"flights": r"flight|plane|航班|飞机|\b[A-Z]{2}\d{3,4}\b", "trains": r"train|rail|火车|高铁|动车|列车|\b[GDCZTK]\d{1,4}\b"}
 _RECOMMENDS = re.compile(r"recommend|\btake\b|choose|best|go with|推荐|建议|选择|最佳|首选", re.IGNORECASE)
 _AGAINST = re.compile(r"\b(?:not|never|avoid|rather than|instead of)\b|n['’]t\b|不(?:推荐|建议|要|宜|选|必)|避免|并非|不是|而非", re.IGNORECASE)
-_CLAUSE = re.compile(r"[,，、]|\bbut\b|而是|(?=\b(?:rather than|instead of)\b)|(?=而非)", re.IGNORECASE)
+_CLAUSE = re.compile(r"[,，]|\bbut\b|而是|(?=\b(?:rather than|instead of)\b)|(?=而非)", re.IGNORECASE)
 _EVENING = re.compile(r"evening|night|dinner|sunset|晚|夜|傍晚", re.IGNORECASE)
 _EVENING_BEGINS = 18 * 60
 _NO_TOTAL = re.compile(r"budget|预算|for (?:two|\d)|people|[两\d]\s?人", re.IGNORECASE)  # the limit itself, or a price of several persons
@@ -121,12 +121,13 @@ def _compare(wanted: CompareConstraints, answer: str) -> Iterator[str]:
 
 
 def _recommended(line: str) -> list[str]:
-    """The flights and trains of a line of advice, but for those of clauses that advise against them."""
-    clauses = _CLAUSE.split(line)
-    against = [clause for clause in clauses if _AGAINST.search(clause)]
-    if any(_RECOMMENDS.search(clause) and not SERVICE_NUMBER.search(clause) for clause in against):
+    """The flights and trains that a line of advice is for; where it also advises against some, those that a clause of their own recommends."""
+    if not _AGAINST.search(line):
+        return SERVICE_NUMBER.findall(line)
+    clauses = [(clause, SERVICE_NUMBER.findall(clause)) for clause in _CLAUSE.split(line) if _RECOMMENDS.search(clause)]
+    if any(_AGAINST.search(clause) and not numbers for clause, numbers in clauses):
         return []  # G101, though cheap, is not recommended
-    return [number for clause in clauses if clause not in against for number in SERVICE_NUMBER.findall(clause)]
+    return [numbers[0] for clause, numbers in clauses if len(numbers) == 1 and not _AGAINST.search(clause)]
 
 
 def _journeys(answer: str) -> dict[str, tuple[list[float], list[tuple[int, int]]]]:

@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Callable
 from itertools import count, pairwise
 from typing import Any
 
+from arenarl.llm.client import RunStopped
 from arenarl.rollout.environment import ToolError
-from arenarl.system.errors import UserError
 from arenarl.trajectory import MAX_RECORD_NESTING, parse_json
 
 Call = Callable[..., Awaitable[str]]  # call(tool, **arguments): one call of the server's
@@ -66,7 +66,7 @@ async def search_train_tickets(call: Call, date: str, from_city: str, to_city: s
 
 
 def _patient(call: Call) -> Call:
-    """Amap's server, asked again where it had too many calls in a second. Raises UserError where it refuses the key."""
+    """Amap's server, asked again where it had too many calls in a second. Raises RunStopped where it refuses the key or has no quota left."""
 
     async def asked(tool: str, /, **arguments: Any) -> str:
         for attempt in count():
@@ -74,7 +74,7 @@ def _patient(call: Call) -> Call:
                 return await call(tool, **arguments)
             except ToolError as error:
                 if _REFUSES_ALL.search(str(error)):
-                    raise UserError(f"Amap refuses all calls: {error}") from error
+                    raise RunStopped(f"Amap refuses all calls: {error}") from error
                 if attempt == len(PAUSES_S) or not _TOO_MANY.search(str(error)):
                     raise
             await asyncio.sleep(PAUSES_S[attempt])

@@ -43,6 +43,12 @@ def said(subtask, wanted, answer):
         ("Compare", COMPARE, JOURNEYS + "推荐G10。\n不建议选择CA1234，超出预算。"),
         ("Compare", COMPARE, JOURNEYS + "Take G10 rather than CA1234."),
         ("Compare", COMPARE, JOURNEYS + "CA1234, though fast, is not recommended."),
+        *(("Compare", COMPARE, JOURNEYS + advice) for advice in (
+            "推荐G10。\n不建议选择MU5678、CA1234。", "推荐G10。\n不推荐航班MU5678，CA1234。", "推荐G10。\nDon't choose MU5678, CA1234.",
+            "Take G10 rather than MU5678, CA1234.", "选择G10而非MU5678、CA1234", "CA1234 costs ¥1,200, avoid it and take G10.",
+            "Take G10, not the cheaper but slower CA1234.", "I recommend G10 over CA1234, which is not in budget.",
+            "I recommend G10, as it is not only cheap but faster than CA1234.",
+        )),
         ("Compare", COMPARE, JOURNEYS + "Do not take flight CA1234."),
         ("1-Day", DAY, "14：00 Lotus Museum ¥30 9:00 am-5:00 pm\n晚上7:00 Bell Restaurant ¥60 10:00-22:00"),
         ("Direction", WAY, "Lotus Park > Jade Museum > Pine Mall\nwalking 3.0km 55min\ndriving 3.5km 70min"),
