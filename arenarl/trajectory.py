@@ -271,13 +271,15 @@ def _numbered(path: Path) -> Iterator[tuple[int, Any]]:
 
 
 def read_queries(path: Path) -> list[Query]:
-    """The queries of a split. Raises UserError if a record is none, or two share an id or a text."""
+    """The queries of a split. Raises UserError if there is none, a record is none, or two share an id or a text."""
     queries = []
     for number, record in _numbered(path):
         try:
             queries.append(_QUERY.validate_python(record))
         except ValidationError as error:
             raise UserError(f"{path}, line {number} is no query: {first_problem(error)}; data/README.md says what a record holds") from error
+    if not queries:
+        raise UserError(f"{path} has no query; data/README.md says what a record holds")
     for key, unique in {"query_id": [query.query_id for query in queries], "query and constraints": [query.task for query in queries]}.items():
         if len(set(unique)) < len(queries):
             raise UserError(f"{path}: two queries have the same {key}; each must be unique")

@@ -317,6 +317,13 @@ def test_whatever_a_policy_wrote_can_be_stored(tmp_path):
     assert len(list(read_jsonl(tmp_path / "t.jsonl"))) == 1
 
 
+@pytest.mark.parametrize("text", ["", "\n \r\n", "\ufeff"])
+def test_a_split_without_a_query_is_refused(tmp_path, text):
+    (tmp_path / "q.jsonl").write_text(text, encoding="utf-8")
+    with pytest.raises(UserError, match=r"q\.jsonl has no query; data/README.md"):
+        read_queries(tmp_path / "q.jsonl")
+
+
 @pytest.mark.parametrize("key", ["query_id", "query"])
 def test_queries_with_the_same_id_or_text_are_refused(tmp_path, key):
     fields = {"query_id": "q2", "query": "another", "constraints": QUERY.constraints} | {key: getattr(QUERY, key)}

@@ -254,6 +254,10 @@ def _check_llms(config: Config) -> None:
         if llm.name != "llm":
             if key in policies:
                 raise UserError(f"{key}: set its name to llm, and model and base_url to those of an API; files of configs/policies do")
+            if llm.name == "embedded" and (ignored := next((name for name in ("model", "base_url") if getattr(llm, name)), None)):
+                raise UserError(
+                    f"{key}.{ignored} would be ignored: {key}.name is embedded, which asks no model; set it to llm, as files of configs/judges do"
+                )
             continue
         if not llm.model:
             raise UserError(f"{key}.model is missing: name the model, or take a file of configs/judges as {key}.base")

@@ -63,17 +63,29 @@ def environment_maker(
     return cache(make) if getattr(made, "shared", False) else make
 
 
+_CALLED_WITH = {"reset": ("query",), "call": ("name", "arguments")}  # of a world of one's own, by position
+
+
 def _own(maker: Any, config: EnvironmentConfig, language: str) -> Environment:
-    """What a class or a function makes: a world with call and tools is one of ours, of (config, language) or of nothing; any other is TRL's."""
+    """What a class or a function makes: a world with call and tools is one of ours, of (config, language) or of nothing; any other is TRL's.
+
+    Raises:
+        UserError: it is neither, or one of ours that the engine could not call.
+    """
     ways = [(config, language), ()] if hasattr(maker, "call") else [(), (config, language)]  # where all arguments are optional, the kind decides
     arguments = next((way for way in ways if _takes(maker, way)), None)
     if arguments is None:
         raise UserError(f"environment.name: {config.name} must be a class or a function of (config, language), or of nothing, as TRL's are")
     world = maker(*arguments)
     missing = [name for name in ("call", "tools") if not hasattr(world, name)]
-    if missing and arguments:
-        raise UserError(f"environment.name: {config.name} takes (config, language), as our worlds do, but has no {' and no '.join(missing)}")
-    return TRLEnvironment(world) if missing else world
+    if missing and not arguments:
+        return TRLEnvironment(world)
+    if missing or not hasattr(world, "reset"):
+        like = "takes (config, language), as our worlds do," if arguments else "has call and tools, as our worlds do,"
+        raise UserError(f"environment.name: {config.name} {like} but has no {' and no '.join(missing or ['reset'])}")
+    if wrong := [f"{name} takes no ({', '.join(given)})" for name, given in _CALLED_WITH.items() if not _takes(getattr(world, name), given)]:
+        raise UserError(f"environment.name: {config.name}.{' and '.join(wrong)}; docs/domains.md shows a class")
+    return world
 
 
 def _takes(maker: Any, arguments: tuple[Any, ...]) -> bool:

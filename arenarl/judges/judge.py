@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
 
+from arenarl.config.schema import JudgeConfig
 from arenarl.domains.domain import Domain, Truth
 from arenarl.domains.rubrics import Rubric, domain_rubric
 from arenarl.system.errors import UserError
@@ -33,6 +34,9 @@ class Verdict:
 
 
 class Judge(Protocol):
+    def __init__(self, config: JudgeConfig):
+        """Of its part of the config, which a class without this method ignores."""
+
     def weights(self, query: Query) -> dict[str, float]:
         """What each dimension of this query's rubric weighs in the total."""
 

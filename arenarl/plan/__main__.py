@@ -11,7 +11,7 @@ import sys
 
 from arenarl.config.command_line import at_least, parse_arguments
 from arenarl.plan.estimate import judge_calls
-from arenarl.plan.memory import memory_table, shape_of
+from arenarl.plan.memory import memory_table
 from arenarl.plan.remedies import remedies
 from arenarl.plan.stage import STAGES, Hardware, Stage
 from arenarl.report import markdown
@@ -25,8 +25,9 @@ def main() -> None:
     gpu = Hardware(given.memory, given.tflops, given.bandwidth, given.utilisation, given.bandwidth_share, given.layer_ms)
     stages = [Stage(config, name, given.gpus, gpu) for name in given.stage]
 
-    parameters = shape_of(config.policy).parameters / 1e6
-    print(f"{config.policy.model or 'policy.scratch'}, {parameters:,.1f} million parameters; GPUs: {given.gpus} of {given.memory:g} GB\n")
+    models = {stage.model or "policy.scratch": stage.shape.parameters / 1e6 for stage in stages}
+    named = "; ".join(f"{model}, {parameters:,.1f} million parameters" for model, parameters in models.items())
+    print(f"{named}; GPUs: {given.gpus} of {given.memory:g} GB\n")
     if columns := {f"{stage.name}: {phase}": parts for stage in stages for phase, parts in stage.phases.items()}:
         print(memory_table(columns), "\n")
     print(markdown.table(["at most", "million tokens", "hours", "decoded at once on a GPU", "judge calls"], [row_of(stage) for stage in stages]))

@@ -43,10 +43,15 @@ class Stage:
     gpu: Hardware = Hardware()
 
     @property
-    def shape(self) -> Shape:
-        """Of its policy: RL and what follows start from `rl.init`, if it is set."""
+    def model(self) -> str | None:
+        """Its policy's: RL and what follows start from `rl.init`, if it is set. None: `policy.scratch`."""
         init = self.config.rl.init if self.name != "sft" else None
-        return shape_of(replace(self.config.policy, model=init or self.config.policy.model))
+        return init or self.config.policy.model
+
+    @property
+    def shape(self) -> Shape:
+        """Of its policy."""
+        return shape_of(replace(self.config.policy, model=self.model))
 
     @property
     def length(self) -> int:

@@ -165,7 +165,7 @@ def _ended_by(error: Exception | KeyboardInterrupt) -> int:
     if line is None:
         show(_traceback(error).rstrip())
         if file:
-            _report(f"error: {type(error).__name__}, a bug of ours or of a library; traceback: {file}")
+            _report(f"error: {type(error).__name__}, a bug of ours, of a library or of a class of your own; traceback: {file}")
         return 1
     _report(_masked(f"{line}; traceback: {file}" if file else line))
     return 130 if isinstance(error, KeyboardInterrupt) else 2

@@ -134,6 +134,18 @@ def test_a_value_that_is_no_choice_is_refused_with_the_choices(load, refuse, key
     assert f": {choice}\n" in config_to_yaml(load("", f"{key}={choice}"))
 
 
+@pytest.mark.parametrize("section", [
+    "judge.train", "judge.watch", "judge.eval.0", "judge.verifier", "environment.tickets", "environment.search.snippet", "environment.search.summary",
+    "data.research.rephraser",
+])  # fmt: skip
+@pytest.mark.parametrize("key", ["model=gpt-5-mini", "base_url=http://localhost:8000/v1"])
+def test_a_model_that_the_embedded_stand_in_would_ignore_is_refused(refuse, section, key):
+    """A judge's file without `name: llm` would be the simulated judge, and its figures be taken for the model's."""
+    watch = ["judge.watch_share=0.5"] if section == "judge.watch" else []
+    said = refuse("judge: {eval: [{name: embedded}]}", f"{section}.{key}", *watch)
+    assert f"{section}.{key.split('=')[0]} would be ignored" in said and f"{section}.name is embedded" in said
+
+
 def test_a_base_is_read_first_and_the_file_changes_it(load):
     config = load("base: parent.yaml\nrollout: {max_turns: 5}", parent="seed: 3\nrollout: {max_turns: 4, group_size: 6}")
     assert (config.seed, config.rollout.max_turns, config.rollout.group_size) == (3, 5, 6)

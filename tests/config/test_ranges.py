@@ -41,7 +41,8 @@ OF_KEY = {
     "tournament.matches": {HUGE, "010"},  # of which a group takes all pairs
 } | {
     f"{llm}.{key}": values
-    for llm in ("judge.train", "data.research.rephraser") for key, values in {"temperature": {"0", TINY, "null"}, "base_url": {"null"}}.items()
+    for llm in ("judge.train", "data.research.rephraser")
+    for key, values in {"temperature": {"0", TINY, "null"}, "base_url": {"null"}, "model": {"null"}}.items()  # embedded ones ask no model
 }  # fmt: skip
 
 

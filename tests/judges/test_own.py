@@ -147,6 +147,16 @@ def test_a_class_that_can_be_no_judge_is_refused_in_a_line(kind, said, monkeypat
         OwnJudge.of(JudgeConfig(name="mine:Judge"))
 
 
+def test_a_judge_that_needs_no_config_may_leave_its_init_out(monkeypatch):
+    class Draws(Judge):
+        async def compare(self, query, first, second, repeat=0):
+            return verdict_of(5.0)(2)
+
+    monkeypatch.setattr(own, "named", lambda *_: Draws)
+    judge = OwnJudge.of(JudgeConfig(name="mine:Draws"))
+    assert asyncio.run(judge.compare(QUERY, attempt(1.0), attempt(2.0))).totals[0] == 5.0
+
+
 def test_a_judge_without_a_checklist_is_refused_in_a_line():
     class Without:
         pass

@@ -40,6 +40,13 @@ def test_a_run_that_fits_ends_with_fits_and_0(command):
     assert "| rl | 419.4 | 66.3 | 5 | 96,000 for rewards, 2,200 for the curve |" in printed
 
 
+def test_it_is_headed_by_the_models_that_the_stages_train(command):
+    small, large = "policy.scratch, 0.5 million parameters", "Qwen/Qwen3-8B, 8,190.7 million parameters"
+    for words, models in {("rl",): large, ("sft",): small, ("sft", "rl"): f"{small}; {large}"}.items():
+        printed = command("configs/quickstart.yaml", "--stage", *words, "--set", "rl.init=Qwen/Qwen3-8B")[1]
+        assert printed.startswith(f"{models}; GPUs: 1 of 80 GB\n")
+
+
 def complete_configs():
     """The YAMLs of whole runs, and the GPUs that each names by stage; the others run on two processes of a laptop."""
     for path in sorted(path for folder in ("", "travel", "research", "methods") for path in (ROOT / "configs" / folder).glob("*.yaml")):

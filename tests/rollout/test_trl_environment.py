@@ -150,6 +150,20 @@ class NoTools:
     def call(self, name, arguments): return "x"
 
 
+class NoReset:
+    tools = []
+    def call(self, name, arguments): return "x"
+
+
+class NoQuery(NoReset):
+    def reset(self): pass
+
+
+class NoName(NoReset):
+    def reset(self, query): pass
+    def call(self, arguments): return "x"
+
+
 class Wants(Calls):
     def __init__(self, size): pass
 
@@ -227,7 +241,8 @@ def test_a_world_with_call_and_tools_is_ours_whether_it_takes_the_config_or_noth
 
 @pytest.mark.parametrize(("name", "said"), [
     ("Nothing", "Nothing has neither call and tools, nor reset"), ("Undocumented", "Undocumented cannot be a tool"),
-    ("NoTools", "NoTools takes .*, but has no tools"),
+    ("NoTools", "NoTools takes .*, but has no tools"), ("NoReset", "NoReset has call and tools, as our worlds do, but has no reset"),
+    ("NoQuery", r"NoQuery.reset takes no \(query\)"), ("NoName", r"NoName.call takes no \(name, arguments\)"),
     ("Wants", "Wants must be a class or a function of"), ("constant", "constant must be a class or a function of"),
     ("Unreachable", "the first instance could not be made: ConnectionError: no server at"),
 ])  # fmt: skip

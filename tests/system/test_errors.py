@@ -369,7 +369,7 @@ def test_a_failures_traceback_is_in_the_runs_folder_and_the_line_names_it(tmp_pa
     assert file.read_text().startswith("Traceback") and "UserError: change x" in file.read_text()
     done = end("bug")
     assert done.returncode == 1 and "KeyError: 'out of memory'" in file.read_text()
-    assert done.stderr == file.read_text() + "error: KeyError, a bug of ours or of a library; traceback: run/error-0.txt\n"
+    assert done.stderr == file.read_text() + "error: KeyError, a bug of ours, of a library or of a class of your own; traceback: run/error-0.txt\n"
     done = end("ctrl_c")
     assert (done.returncode, done.stderr, file.exists()) == (130, INTERRUPTED + "\n", False)
     end("user")
