@@ -256,7 +256,7 @@ def _check_llms(config: Config) -> None:
                 raise UserError(f"{key}: set its name to llm, and model and base_url to those of an API; files of configs/policies do")
             if llm.name == "embedded" and (ignored := next((name for name in ("model", "base_url") if getattr(llm, name)), None)):
                 raise UserError(
-                    f"{key}.{ignored} would be ignored: {key}.name is embedded, which asks no model; set it to llm, as files of configs/judges do"
+                    f"{key}.{ignored} would be ignored: {key}.name is embedded, which asks no model; set it to llm, or {key}.{ignored} to null"
                 )
             continue
         if not llm.model:

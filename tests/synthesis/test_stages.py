@@ -202,14 +202,17 @@ def test_the_frozen_test_set_is_not_replaced(tmp_path):
         assert files_of(tmp_path / "built") == before
 
 
+OWN_STAND_IN = "judge.train={name: embedded, model: null, base_url: null}"
+
+
 @pytest.mark.parametrize(
     ("override", "said"),
     [
         ("build.seeds=null", "build.seeds is not set"),
         ("build.seeds=nowhere.jsonl", "nowhere.jsonl cannot be read"),
         ("build.teacher={name: embedded}", "build.teacher names no model"),
-        ("judge.train={name: embedded}", "build.attempts=2: judge.train chooses among them"),
-        (["judge.train={name: embedded}", "build.attempts=1"], "data.baseline_attempts=3: judge.train chooses among them"),
+        (OWN_STAND_IN, "build.attempts=2: judge.train chooses among them"),
+        ([OWN_STAND_IN, "build.attempts=1"], "data.baseline_attempts=3: judge.train chooses among them"),
         ("build.languages=[zh]", "a seed is in en, and build.languages is zh"),
         (["build.languages=[zh]", f"build.seeds={ROOT}/data/seeds/travel_zh.jsonl", f"build.test_seeds={ROOT}/data/seeds/travel_en.jsonl"],
          "travel_en.jsonl: a seed is in en"),
