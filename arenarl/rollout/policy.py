@@ -97,7 +97,9 @@ def model_class(path: str) -> type[PreTrainedModel | AutoModelForCausalLM]:
         config = AutoConfig.from_pretrained(path)
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
-        raise UserError(f"no model at {path}; train the stage that writes it, or name a folder or hub id that exists ({reason})") from error
+        raise UserError(
+            f"no model at {path}; train the stage that writes it, or name a folder or hub id that exists ({reason}); rl.init starts RL without SFT"
+        ) from error
     if not config.architectures:
         raise UserError(f"{path}: its config.json names no architecture; add the class that it was saved as, such as Qwen3ForCausalLM")
     found = getattr(transformers, config.architectures[0], AutoModelForCausalLM)

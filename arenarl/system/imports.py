@@ -15,5 +15,5 @@ def named(name: str, key: str, kind: str = "Class") -> Any:
     try:
         return resolve_name(name)
     except (ImportError, AttributeError, ValueError) as error:
-        how = f"name a {kind.lower()} as package.module:{kind}, its module in this folder"
+        how = f"name a {kind.lower()} as package.module:{kind}, its module beside the scripts, installed, or on PYTHONPATH"
         raise UserError(f"{key}: {name} cannot be imported ({error}); {how}") from error
