@@ -77,12 +77,11 @@ def _own(maker: Any, config: EnvironmentConfig, language: str) -> Environment:
     if arguments is None:
         raise UserError(f"environment.name: {config.name} must be a class or a function of (config, language), or of nothing, as TRL's are")
     world = maker(*arguments)
-    missing = [name for name in ("call", "tools") if not hasattr(world, name)]
-    if missing and not arguments:
+    if not (arguments or hasattr(world, "call") and hasattr(world, "tools")):
         return TRLEnvironment(world)
-    if missing or not hasattr(world, "reset"):
-        like = "takes (config, language), as our worlds do," if arguments else "has call and tools, as our worlds do,"
-        raise UserError(f"environment.name: {config.name} {like} but has no {' and no '.join(missing or ['reset'])}")
+    if missing := [name for name in ("call", "tools", "reset") if not hasattr(world, name)]:
+        like = "takes (config, language)" if arguments else "has call and tools"
+        raise UserError(f"environment.name: {config.name} {like}, as our worlds do, but has no {' and no '.join(missing)}")
     if wrong := [f"{name} takes no ({', '.join(given)})" for name, given in _CALLED_WITH.items() if not _takes(getattr(world, name), given)]:
         raise UserError(f"environment.name: {config.name}.{' and '.join(wrong)}; docs/domains.md shows a class")
     return world
