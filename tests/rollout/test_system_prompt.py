@@ -21,6 +21,12 @@ QUICKSTART = CONFIGS / "quickstart.yaml"
 TOLD = "You plan journeys.\nAnswer in <answer> tags."
 
 
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    """Runs of this clone, such as the quickstart's, would say what their policies were told."""
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.fixture
 def engine_of(tokenizer, compact, monkeypatch):
     """An engine by a config, whose generator is set by hand."""
@@ -56,9 +62,8 @@ def test_what_a_stage_of_ours_trained_goes_on_with_what_it_was_told(tmp_path, ov
 
 
 @pytest.fixture
-def trained(tmp_path, monkeypatch):
-    """`trained(run, stage, *overrides)` leaves what a stage leaves of its config; in a folder of its own."""
-    monkeypatch.chdir(tmp_path)
+def trained(tmp_path):
+    """`trained(run, stage, *overrides)` leaves what a stage leaves of its config."""
 
     def leave(run, stage, *overrides, checkpoint=None):
         folder = tmp_path / "runs" / run / stage
