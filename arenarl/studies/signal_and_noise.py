@@ -40,10 +40,13 @@ def measure(config: Config, repeats: int = 5) -> list[dict[str, Any]]:
     """A row for each kept step of the run, its groups taken together; invalid trajectories, and groups with fewer than two valid, left out.
 
     `trajectory` and `answer`, by what the judge was shown: `sigma_group` and `sigma_noise` (see `repeated_scores.sigmas`) and `snr`, their
-    ratio: about 1 where different trajectories differ by noise alone. `sigma_quality`: the spread without noise. Noise that sticks to a
-    trajectory is in sigma_group alone: asking again does not show it. `tau`: signal -> property -> mean of Kendall's tau-b over groups (and
-    rounds), 0 where the signal tells no two apart; a property that is the same for all is left out. `calls`: judge calls a group, by
-    signal; `one_round` has one for each different trajectory.
+    ratio: about 1 where different trajectories differ by noise alone. Trajectories are identical if the judge is shown the same text of
+    them: the messages, or the answer. They share one true score, so a group counts them once. A group with fewer than two distinct ones
+    counts in none of the three figures; `groups` is how many groups count. `sigma_quality`: the spread without noise, of the groups and
+    trajectories of `trajectory`. Noise that sticks to a trajectory is in sigma_group alone: asking again does not show it.
+    `tau`: signal -> property -> mean of Kendall's tau-b over groups (and rounds), over all valid trajectories, identical ones included;
+    0 where the signal tells no two apart; a property that is the same for all is left out. `calls`: judge calls a group, by signal;
+    `one_round` has one for each distinct trajectory.
 
     Raises:
         UserError: no groups were kept.
@@ -91,10 +94,9 @@ class Judged:
     calls: int  # of the tournament
     points: dict[str, np.ndarray]
 
-    @property
-    def distinct(self) -> tuple[np.ndarray, np.ndarray]:
-        """Where each different trajectory first stands, and for all (V,) which of these they are."""
-        texts_V = [repr(trajectory.messages) for trajectory in self.trajectories_V]
+    def distinct(self, seen: str = "trajectory") -> tuple[np.ndarray, np.ndarray]:
+        """Return the first row of each distinct trajectory, and for all (V,) the place of theirs; `seen`: what the judge is shown."""
+        texts_V = [trajectory.answer if seen == "answer" else repr(trajectory.messages) for trajectory in self.trajectories_V]
         return np.unique(texts_V, return_index=True, return_inverse=True)[1:]
 
     def signals(self, quality_V: list[float]) -> dict[str, list[Sequence[float | None]]]:
@@ -104,7 +106,7 @@ class Judged:
         Trajectories with the same messages share theirs, as they enter a tournament once.
         """
         whole, answer = self.points.values()
-        first, copies_V = self.distinct
+        first, copies_V = self.distinct()
         rounds, calls = whole.shape[1], max(self.calls, len(first))
         return {
             "quality": [quality_V],
@@ -140,14 +142,15 @@ def judge_step(arena: Arena, groups: Sequence[RolloutGroup], repeats: int) -> li
 def _row(judged: Sequence[Judged], examine: Examiner) -> dict[str, Any]:
     found = [_properties(one.query, one.trajectories_V, examine) for one in judged]
     signals = [one.signals(properties["quality"]) for one, properties in zip(judged, found, strict=True)]
-    rounds, distinct = judged[0].points["trajectory"].shape[1], np.mean([len(one.distinct[0]) for one in judged])
+    rounds, distinct = judged[0].points["trajectory"].shape[1], np.mean([len(one.distinct()[0]) for one in judged])
+    qualities = [np.array(properties["quality"])[:, None] for properties in found]
     names = dict.fromkeys(name for properties in found for name in properties)
     calls = {"one_round": distinct, "mean_of_rounds": rounds * distinct, "ranks": np.mean([one.calls for one in judged])}
     return {
         "groups": len(judged),
         "trajectories": sum(len(one.trajectories_V) for one in judged),
-        "sigma_quality": rounded(sigmas([np.array(properties["quality"])[:, None] for properties in found])[0]),
-        **{seen: _spread([one.points[seen] for one in judged]) for seen in SEEN},
+        "sigma_quality": _spread([points[one.distinct()[0]] for one, points in zip(judged, qualities, strict=True)])["sigma_group"],
+        **{seen: _spread([one.points[seen][one.distinct(seen)[0]] for one in judged]) for seen in SEEN},
         "failed_calls": sum(int(np.isnan(scores).sum()) for one in judged for scores in one.points.values()),
         "calls": {name: rounded(number) for name, number in calls.items()},
         "tau": {
@@ -157,10 +160,13 @@ def _row(judged: Sequence[Judged], examine: Examiner) -> dict[str, Any]:
     }
 
 
-def _spread(scores: list[np.ndarray]) -> dict[str, float | None]:
-    sigma_group, sigma_noise = sigmas(scores)
+def _spread(scores: list[np.ndarray]) -> dict[str, Any]:
+    """Spread, noise and their ratio over groups of distinct trajectories (D, repeats); None where no group has two."""
+    counted = [points for points in scores if len(points) > 1]
+    sigma_group, sigma_noise = sigmas(counted) if counted else (math.nan, math.nan)
     snr = sigma_group / sigma_noise if sigma_noise else math.nan
-    return {"sigma_group": rounded(sigma_group), "sigma_noise": rounded(sigma_noise), "snr": rounded(snr)}
+    figures = {"sigma_group": rounded(sigma_group), "sigma_noise": rounded(sigma_noise), "snr": rounded(snr)}
+    return {"groups": len(counted), **figures}
 
 
 def _properties(query: Query, trajectories: Sequence[Trajectory], examine: Examiner) -> dict[str, list[float]]:

@@ -32,10 +32,14 @@ SEEN = {"trajectory": "whole trajectory", "answer": "answer only"}  # by the jud
 
 
 def told(row: dict[str, Any]) -> dict[str, float | None]:
-    """Heading -> figure of a step: different trajectories a group, spread and noise of whole trajectories' scores, and tau to the true quality."""
+    """Heading -> figure of a step: distinct trajectories a group, groups with two or more, their spread and noise, and tau to the true quality.
+
+    Spread and noise are those of whole trajectories' scores. None where no group counts, and where a stored row lacks the figure.
+    """
     spread = row["trajectory"]
     return {
         "distinct": row["calls"]["one_round"],
+        "groups counted": spread.get("groups"),
         "sigma_quality": row["sigma_quality"],
         "sigma_group": spread["sigma_group"],
         "sigma_noise": spread["sigma_noise"],
@@ -46,8 +50,10 @@ def told(row: dict[str, Any]) -> dict[str, float | None]:
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
     """A line a step."""
-    lines = [[row["step"], row["groups"], *told(row).values()] for row in rows]
-    return markdown.table(["step", "groups", *told(rows[0])], [[str(cell) for cell in line] for line in lines]) if rows else ""
+    if not rows:
+        return ""
+    lines = [["-" if cell is None else str(cell) for cell in (row["step"], row["groups"], *told(row).values())] for row in rows]
+    return markdown.table(["step", "groups", *told(rows[0])], lines)
 
 
 def draw(rows_by_seed: Sequence[list[dict[str, Any]]], path: Path) -> Path:

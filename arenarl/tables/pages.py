@@ -188,7 +188,7 @@ def _replication_table(table: Table, summary: dict[str, Any]) -> list[str]:
 def _signals_table(summary: dict[str, Any]) -> list[str]:
     """What `signal_and_noise` measured, a line a row and step."""
     steps = [(row["label"], at) for row in summary["rows"] for at in row["discrimination"]]
-    lines = [[label, str(at["step"]), *(_figure(figure, 2) for figure in at["told"].values())] for label, at in steps]
+    lines = [[label, str(at["step"]), *(_figure(figure, 2) if figure else "-" for figure in at["told"].values())] for label, at in steps]
     return [markdown.table(["groups of", "step", *steps[0][1]["told"]], lines)] if steps else []
 
 

@@ -128,7 +128,12 @@ def _mean_signals(rows_by_seed: Sequence[list[dict[str, Any]]]) -> list[dict[str
     """By step, what a group's signals are told by, with intervals over seeds."""
     steps = sorted(set.intersection(*({row["step"] for row in rows} for rows in rows_by_seed)))
     at = {step: [told(row) for rows in rows_by_seed for row in rows if row["step"] == step] for step in steps}
-    return [{"step": step, "told": {name: mean_over_seeds([row[name] for row in rows]) for name in rows[0]}} for step, rows in at.items()]
+    return [{"step": step, "told": {name: _mean_if_all([row[name] for row in rows]) for name in rows[0]}} for step, rows in at.items()]
+
+
+def _mean_if_all(values: Sequence[float | None]) -> dict[str, Any] | None:
+    """None if some seed lacks the figure."""
+    return None if None in values else mean_over_seeds(values)
 
 
 def merged(found: dict[str, Found]) -> Found:

@@ -4,6 +4,7 @@ import json
 import random
 import subprocess
 import sys
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -12,10 +13,11 @@ import pytest
 from parts import arena_of, trainer_judge_of
 
 from arenarl.config.load import load_config
+from arenarl.domains.domain import Truth
 from arenarl.domains.travel.teacher import HELD_OUT, Teacher
 from arenarl.domains.travel.truth import examine
 from arenarl.judges.judge import cached_examiner
-from arenarl.studies.signal_and_noise import _properties, measure
+from arenarl.studies.signal_and_noise import Judged, _properties, _row, measure
 from arenarl.studies.signal_figures import PROPERTIES, SEEN, SIGNALS, draw, table
 from arenarl.system.errors import UserError
 from arenarl.training.step_records import group_records, rank_correlation
@@ -86,7 +88,8 @@ def test_it_is_played_whatever_the_run_was_rewarded_by(config_of, reward):
 
 def test_a_judge_without_errors_has_no_noise_and_the_true_order(config_of):
     (row, _) = measure(config_of(*EXACT, "tournament.topology=round_robin"), repeats=2)
-    assert row["trajectory"] == {"sigma_group": pytest.approx(row["sigma_quality"], abs=1e-3), "sigma_noise": 0, "snr": None}
+    spread = {"sigma_group": pytest.approx(row["sigma_quality"], abs=1e-3), "sigma_noise": 0, "snr": None}
+    assert row["trajectory"] == {"groups": row["groups"]} | spread
     for signal in ("ranks", "as_many_calls", "mean_of_rounds", "one_round"):
         assert row["tau"][signal] == row["tau"]["quality"]
 
@@ -123,10 +126,64 @@ def test_equal_trajectories_are_asked_about_once(config_of):
     assert row["calls"]["ranks"] < row["calls"]["one_round"] < 2  # a match of two in both orders; nobody to meet in the first group
 
 
+def attempt(call, answer):
+    """A trajectory with one call, told apart by its name, and an answer."""
+    calls = [{"type": "function", "function": {"name": call, "arguments": {}}}]
+    messages = [
+        {"role": "assistant", "content": "", "tool_calls": calls},
+        {"role": "tool", "name": call, "content": "."},
+        {"role": "assistant", "content": f"<answer>\n{answer}\n</answer>"},
+    ]
+    return Trajectory("q", messages, "answer", meta={"tool_calls": 1})
+
+
+def judged(attempts, whole, answer):
+    points = {"trajectory": np.array(whole, dtype=float), "answer": np.array(answer, dtype=float)}
+    return Judged(Query("q", "travel", "Search", "en", "?"), attempts, [0.0] * len(attempts), 2, points)
+
+
+@dataclass
+class Known(Truth):
+    quality: float
+
+    def dimensions(self):
+        return {"answer_relevance": self.quality}
+
+    def figures(self):
+        return {}
+
+
+def test_identical_trajectories_count_once_and_a_group_of_one_does_not_count():
+    """Whole: rounds (1, 5) and (3, 7), so sigma_group is the root of 8; trajectories (1, 3) and (5, 7), so sigma_noise is the root of 2.
+
+    Of the answers, x stands in three trajectories: rounds (2, 4) and (2, 6) of x and y, so sigma_group is the root of (2 + 8) / 2.
+    """
+    one, same, two, other_path = attempt("a", "x"), attempt("a", "x"), attempt("b", "y"), attempt("c", "x")
+    groups = [
+        judged([one, same, two], [[1, 3], [1, 3], [5, 7]], [[2, 2], [2, 2], [4, 6]]),
+        judged([one, same], [[9, 5], [9, 5]], [[9, 5], [9, 5]]),
+    ]
+    quality = {"a": 4.0, "b": 6.0, "c": 8.0}
+    row = _row(groups, lambda query, trajectory: Known(quality[trajectory.messages[0]["tool_calls"][0]["function"]["name"]]))
+    assert row["trajectory"] == {"groups": 1, "sigma_group": 2.8284, "sigma_noise": 1.4142, "snr": 2.0}
+    assert row["answer"] == {"groups": 1, "sigma_group": 2.2361, "sigma_noise": 1.0, "snr": 2.2361}
+    assert row["sigma_quality"] == 1.4142 and row["trajectories"] == 5 and row["calls"]["one_round"] == 1.5
+    more = judged([one, other_path], [[1, 3], [5, 7]], [[2, 2], [2, 2]])  # two trajectories, one answer
+    row = _row([more], lambda query, trajectory: Known(5.0))
+    assert row["trajectory"]["snr"] == 2.0 and row["answer"] == {"groups": 0, "sigma_group": None, "sigma_noise": None, "snr": None}
+
+
+def test_a_step_whose_groups_are_all_identical_has_no_spread_and_is_drawn():
+    same = judged([attempt("a", "x")] * 3, [[1, 3]] * 3, [[1, 3]] * 3)
+    row = {"step": 0} | _row([same], lambda query, trajectory: Known(5.0))
+    assert row["sigma_quality"] is None and row["trajectory"]["groups"] == 0
+    assert "| 0 | 1 | 1.0 | 0 | - | - | - | - |" in table([row])
+
+
 def test_a_judge_that_gives_all_the_same_score_follows_nothing(config_of):
     (row, _) = measure(config_of(*EXACT, "judge.train.rounding=100"), repeats=2)
     assert set(row["tau"]["one_round"].values()) <= {0, None} and row["tau"]["ranks"]["quality"] == 0
-    assert all(row[seen] == {"sigma_group": 0, "sigma_noise": 0, "snr": None} for seen in SEEN)
+    assert all(row[seen] == {"groups": row["groups"], "sigma_group": 0, "sigma_noise": 0, "snr": None} for seen in SEEN)
 
 
 def test_without_kept_groups_or_repeats_it_says_what_to_do(config_of, tmp_path):
