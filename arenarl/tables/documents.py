@@ -20,7 +20,7 @@ from arenarl.studies import adaptive_pairs, bench_mcp, bench_worlds, data_pipeli
 from arenarl.system.atomic_files import read_json
 from arenarl.system.errors import guarded
 from arenarl.tables.config_keys import config_tables
-from arenarl.tables.pages import method_table, short_table, told_apart
+from arenarl.tables.pages import beside_paper, method_table, short_table, told_apart
 from arenarl.tables.power import power_table
 from arenarl.tables.rows import FOLDER, TABLES, read_table
 from arenarl.tables.worth import worth_sentence
@@ -129,6 +129,31 @@ def paper_table(name: str) -> Part:
     return render
 
 
+def paper_columns(name: str) -> Part:
+    """A table's rows under the paper's columns, ours and the paper's."""
+
+    def render(results: Path) -> str:
+        summary = read_json(results / name / "table.json")
+        return beside_paper(read_table(name, FOLDER), summary) if summary else "not run"
+
+    return render
+
+
+def research_criteria(results: Path) -> str:
+    """A row a run's seed, checkpoint and decoding: valid share, and over valid reports the win rate in each criterion and their mean."""
+    lines, criteria = [], {}
+    for folder, (method, _) in RESEARCH_ROWS.items():
+        for summary in read_summaries(results, folder):
+            for name in summary["checkpoints"]:
+                for decoding, figures in summary[name].items():
+                    criteria = figures["by_dimension"]
+                    cells = [method, str(summary["seed"]), f"{name}, {decoding}", format_figure(figures["valid_rate"])]
+                    cells += [format_figure(of["win_rate_valid"]) for of in criteria.values()]
+                    lines.append([*cells, format_figure(figures["win_rate_valid"])])
+    names = [name.replace("_", " ") for name in criteria]
+    return markdown.table(["method", "seed", "checkpoint", heading("valid_rate"), *names, "mean"], lines) if lines else "not run"
+
+
 def rivals_trained(results: Path) -> str:
     """Rivals' rows of Table 3, small, beside the tournament's and that of as many scores."""
     names = ("seeded_single_elimination", "balanced", "pointwise_matched", *RIVALS)
@@ -140,6 +165,8 @@ GENERATED = {  # document -> marker -> what stands between it and its end
     "README.md": {"quickstart": quickstart_ending, "methods": methods, "worth": worth},
     "docs/results.md": {
         "results": results_table,
+        "table3_research_columns": paper_columns("table3_research"),
+        "research_criteria": research_criteria,
         "research": partial(results_table, rows=RESEARCH_ROWS, columns=RESEARCH),
         "writing": partial(results_table, rows=WRITING_ROWS, columns=WRITING),
         "real_model": partial(results_table, rows=REAL_ROWS),

@@ -78,25 +78,42 @@ def short_table(table: Table, summary: dict[str, Any], results: Path) -> str:
     extras = [figure for figure in _columns(summary, "figures") if figure.startswith(EXTRAS)]
     head = ["method", "row", heading(table.figure), *([_minus(table)] if table.compare_with_reference else []), *map(heading, extras)]
     head += [heading("quality"), "judge calls", "seeds", *_real_heading(table)]
-    head += [f"paper, {table.paper_columns[-1]}"] if table.paper_columns else []
+    ours = [name for name in table.our_figures[-1:] if name not in (None, table.figure)]  # the paper's last column, where it is another figure
+    head += [*(_heading(name, summary) for name in ours), *([f"paper, {table.paper_columns[-1]}"] if table.paper_columns else [])]
     differences = _from_reference(table, summary)
     lines = []
     for row in _run_rows(table, summary):
         cells = [row["label"], f"`{row['row']}`", _figure(row), *([differences.get(row["row"], "-")] if table.compare_with_reference else [])]
         cells += [*(_figure_of(row, figure) for figure in (*extras, "quality")), _calls(row), str(len(row["seeds"]))]
-        lines.append(cells + _real(table, row, results) + ([_paper(row["paper"])[-1]] if table.paper_columns else []))
+        cells += [*_real(table, row, results), *(_figure(_ours(row, name)) if _ours(row, name) else "-" for name in ours)]
+        lines.append(cells + ([_paper(row["paper"])[-1]] if table.paper_columns else []))
     return "\n\n".join([markdown.table(head, lines), *_pairs_table(table, summary), *_signals_table(summary)])
+
+
+def beside_paper(table: Table, summary: dict[str, Any]) -> str:
+    """Under the paper's columns, each row's figures here and below them the paper's."""
+    lines = []
+    for row in summary["rows"]:
+        if row["seeds"]:
+            lines.append([row["label"], "here", *(_mean(_ours(row, name)) for name in table.our_figures)])
+        if row["paper"]:
+            lines.append([row["label"], "paper", *_paper(row["paper"])])
+    note = "" if _has_all(table, summary) else "\n\nRows with `-` in a column were stored before that figure was kept; a rerun fills it in."
+    return markdown.table(["row", "figures", *table.paper_columns], lines) + note
 
 
 def page(name: str, table: Table, summary: dict[str, Any], results: Path, figures: Sequence[str], together: str) -> str:
     """results/<table>/README.md: all figures, and the same rows at the paper's scale; `together` says what tables are corrected with it."""
     subtasks, figures_of_rows = _columns(summary, "by_subtask"), _columns(summary, "figures")
     others = [name for name in figures_of_rows if name not in (table.figure, "quality") and not name.startswith(EXTRAS)]
-    head = ["row", heading(table.figure), *(f"{subtask} %" for subtask in subtasks), *map(heading, others), "minutes (median)"]
+    judges = _columns(summary, "by_judge") if len(_columns(summary, "by_judge")) > 1 else []
+    head = ["row", heading(table.figure), *(f"{heading('win_rate')}, {judge}" for judge in judges)]
+    head += [*(f"{subtask} %" for subtask in subtasks), *map(heading, others), "minutes (median)"]
     head += [f"curve, step {step} %" for step in table.curve_steps]
     lines = []
     for row in _run_rows(table, summary):
-        cells = [row["label"], _figure(row), *(_mean(row["by_subtask"].get(subtask)) for subtask in subtasks)]
+        cells = [row["label"], _figure(row), *(_mean(row["by_judge"].get(judge)) for judge in judges)]
+        cells += [_mean(row["by_subtask"].get(subtask)) for subtask in subtasks]
         cells += [_mean(row["figures"].get(name)) for name in others]
         cells += ["-" if row["seconds"] is None else f"{row['seconds'] / 60:.1f}", *(_mean(row["curve"].get(step)) for step in table.curve_steps)]
         lines.append(cells)
@@ -113,6 +130,7 @@ def page(name: str, table: Table, summary: dict[str, Any], results: Path, figure
         *([f"{table.real_model}, trained by its own recipe with `./reproduce.sh real_model`, has one figure a seed."] if table.real_model else []),
         short_table(table, summary, results),
         markdown.table(head, lines),
+        *([beside_paper(table, summary)] if len([name for name in table.our_figures if name]) > 1 else []),
         *_replication_table(table, summary),
         *(f"![{figure}]({figure}.png)" for figure in figures),
         f"One row with one seed again, beside what is stored here: `./reproduce.sh {name} --again --row ROW --seed SEED`.",
@@ -155,6 +173,20 @@ def _primary(summary: dict[str, Any]) -> str:
 def _columns(summary: dict[str, Any], kind: str) -> list[str]:
     """What some row has of `figures` or `by_subtask`."""
     return list(dict.fromkeys(name for row in summary["rows"] for name in row[kind]))
+
+
+def _ours(row: dict[str, Any], name: str | None) -> dict[str, Any] | None:
+    """A row's figure by the name that `our_figures` has for it; None if it has none."""
+    return next((row[kind][name] for kind in ("figures", "by_subtask", "by_dimension") if name in row[kind]), None)
+
+
+def _has_all(table: Table, summary: dict[str, Any]) -> bool:
+    """Whether all rows that were run have all of `our_figures`."""
+    return all(_ours(row, name) for row in summary["rows"] if row["seeds"] for name in table.our_figures if name)
+
+
+def _heading(name: str, summary: dict[str, Any]) -> str:
+    return f"{name} %" if name in _columns(summary, "by_subtask") else heading(name)
 
 
 def _run_rows(table: Table, summary: dict[str, Any]) -> list[dict[str, Any]]:

@@ -64,6 +64,7 @@ class Table:
     cold_start_set: dict[str, JsonValue] = field(default_factory=dict)  # ... and keys that the cold start changes
     claims: list[Line] = field(default_factory=list)  # the paper's, that this table puts to the test, with their section
     paper_columns: list[Line] = field(default_factory=list)
+    our_figures: list[Line | None] = field(default_factory=list)  # what of ours each of these compares with: a figure, subtask or dimension; or null
     seeds: list[Seed] = field(default_factory=list)
     set: dict[str, JsonValue] = field(default_factory=dict)  # keys that all rows change
     quick: Quick = field(default_factory=Quick)
@@ -137,6 +138,8 @@ def read_table(name: str, folder: Path = FOLDER) -> Table:
             raise UserError(f"{path}: compares {' with '.join(pair)}; both must be run, and differ")
     if odd := [name for name, row in table.rows.items() if row.paper and len(row.paper) != len(table.paper_columns)]:
         raise UserError(f"{path}: row {odd[0]} has {len(table.rows[odd[0]].paper)} figures of the paper's, paper_columns {len(table.paper_columns)}")
+    if table.our_figures and len(table.our_figures) != len(table.paper_columns):
+        raise UserError(f"{path}: our_figures has {len(table.our_figures)} entries, paper_columns {len(table.paper_columns)}; name one for each")
     if odd := [name for name, row in table.rows.items() if (row.series is None) != (row.at is None) or row.at is not None and table.axis is None]:
         raise UserError(f"{path}: row {odd[0]} needs both series and at, in a table with an axis, or neither")
     if unknown := [pair for pair in table.primary if frozenset(pair) not in map(frozenset, table.pairs)]:

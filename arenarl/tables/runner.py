@@ -15,6 +15,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from arenarl.config.schema import JudgeConfig
 from arenarl.evaluation.statistics import shown_figures
 from arenarl.report.figures import training_log
 from arenarl.report.summary import heading
@@ -120,10 +121,15 @@ def _train_and_evaluate(run: Run, cold_start: Future[None]) -> dict[str, Any]:
         "seed": run.seed,
         "config": run.config,
         "settings": run.settings,
-        "figures": {name: figures[name]["mean"] for name in shown_figures(figures)}
+        "figures": {name: figures[name]["mean"] for name in (*shown_figures(figures), "win_rate_valid") if name in figures}
         | ({f"greedy_{run.figure}": greedy[run.figure]["mean"]} if greedy else {})
         | {f"pass_at_{k}": at_k["mean"] for k, at_k in enumerate(figures.get("pass_at_k", {}).get(run.figure, []), start=1) if k > 1},
         "by_subtask": {subtask: found[run.figure]["mean"] for subtask, found in figures["by_subtask"].items() if run.figure in found},
+        "by_dimension": {
+            dimension: {name: figure["mean"] for name, figure in of_dimension.items()}
+            for dimension, of_dimension in figures.get("by_dimension", {}).items()
+        },
+        "by_judge": _by_judge(config.judge.eval, figures.get("by_judge", [])),
         "judge_calls": round(sum(step["judge/calls_per_group"] for step in steps) * config.rl.groups),
         "curve": [{name: value for name, value in point.items() if name != "ci"} for point in read_jsonl(curve)] if curve.is_file() else [],
         "seconds": summary["seconds"],
@@ -137,6 +143,14 @@ def _train_and_evaluate(run: Run, cold_start: Future[None]) -> dict[str, Any]:
 
         found["discrimination"] = measure(config)
     return found
+
+
+def _by_judge(judges: Sequence[JudgeConfig], figures: Sequence[dict[str, Any]]) -> dict[str, float | None]:
+    """Return the win rate by each judge's model or name; judges that share one are numbered."""
+    names = [judge.model or judge.name for judge in judges]
+    if len(set(names)) < len(names):
+        names = [f"{name} {number}" for number, name in enumerate(names, start=1)]
+    return {name: figure["mean"] for name, figure in zip(names, figures, strict=False)}
 
 
 def _call(command: Sequence[str], log: Path, what: str) -> None:

@@ -94,10 +94,7 @@ def _subtasks(table: Table, runs: Iterable[dict[str, Any]]) -> Sequence[str]:
 def _row_figures(name: str, row: Row, table: Table, subtasks: Sequence[str], seeds: Seeds) -> dict[str, Any]:
     runs = list(seeds.values())
 
-    def means(kind: str, names: Iterable[str]) -> dict[str, Any]:
-        """Of what all runs have: a figure that evaluation came to have later, earlier ones lack."""
-        return {name: mean_over_seeds([run[kind][name] for run in runs]) for name in names if all(run[kind].get(name) is not None for run in runs)}
-
+    dimensions = [{name: of["win_rate_valid"] for name, of in run.get("by_dimension", {}).items()} for run in runs]
     values = [run["figures"][table.figure] for run in runs]
     none = {"mean": None, "ci": [None, None], "prediction": [None, None]}
     return {
@@ -110,11 +107,19 @@ def _row_figures(name: str, row: Row, table: Table, subtasks: Sequence[str], see
         "judge_calls": round(sum(run["judge_calls"] for run in runs) / len(runs)) if runs else None,
         "seconds": round(median(run["seconds"]["total"] for run in runs), 1) if runs else None,  # a busy machine slows one seed, not all
         "paper": dict(zip(table.paper_columns, row.paper, strict=True)) if row.paper else None,
-        "figures": means("figures", runs[0]["figures"]) if runs else {},
-        "by_subtask": means("by_subtask", subtasks) if runs else {},
+        "figures": _means_of_all([run["figures"] for run in runs]),
+        "by_subtask": _means_of_all([{subtask: run["by_subtask"].get(subtask) for subtask in subtasks} for run in runs]),
+        "by_dimension": _means_of_all(dimensions),  # win rates over valid trajectories
+        "by_judge": _means_of_all([run.get("by_judge", {}) for run in runs]),
         "curve": _curve_points(runs, table),
         "discrimination": _mean_signals([run["discrimination"] for run in runs]) if runs and table.measure == "discrimination" else [],
     }
+
+
+def _means_of_all(figures: Sequence[dict[str, float | None]]) -> dict[str, Any]:
+    """Means over seeds of the figures that every seed has; rows stored before a figure was kept lack it."""
+    names = figures[0] if figures else ()
+    return {name: mean_over_seeds([one[name] for one in figures]) for name in names if all(one.get(name) is not None for one in figures)}
 
 
 def _curve_points(runs: Sequence[dict[str, Any]], table: Table) -> dict[int, dict[str, Any]]:
@@ -141,12 +146,14 @@ def merged(found: dict[str, Found]) -> Found:
 
     Raises:
         UserError: two tables have other figures of the same run, so that a star would rest on figures that one of them does not show.
+            Figures that only one of them has do not count: it was stored before they were kept.
     """
     together: Found = {}
     first: dict[tuple[str, int], str] = {}
     for name, row, seed, run in ((name, row, *one) for name, rows in found.items() for row, seeds in rows.items() for one in seeds.items()):
         table = first.setdefault((row, seed), name)
-        if together.setdefault(row, {}).setdefault(seed, run)["figures"] != run["figures"]:
+        other = together.setdefault(row, {}).setdefault(seed, run)["figures"]
+        if any(other[figure] != run["figures"][figure] for figure in other.keys() & run["figures"]):
             files = f"{table}/{row}/seed{seed}.json and {name}/{row}/seed{seed}.json"
             raise UserError(f"{files} have different figures of the same run; delete one, and both tables have the other's")
     return together

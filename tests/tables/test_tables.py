@@ -15,7 +15,10 @@ import pytest
 
 from arenarl.config.checks import check_groups
 from arenarl.config.load import load_config
+from arenarl.domains.domain import make_domain
+from arenarl.domains.rubrics import domain_rubric
 from arenarl.domains.travel.queries import SUBTASKS
+from arenarl.report.summary import HEADS
 from arenarl.studies.signal_figures import PROPERTIES, SIGNALS
 from arenarl.system.atomic_files import read_json, write_json
 from arenarl.system.errors import UserError
@@ -86,6 +89,7 @@ TABLE = "title: t\ncold_start: c.yaml\nreference: x\nrows: {x: {label: X, config
         ("", "title: is missing"),
         (f"{TABLE}\nseeds: many", "seeds=many: must be a valid list"),
         (f"{TABLE}\nseeds: [-1]", "seeds.0=-1: must not be below 0"),
+        (f"{TABLE}\npaper_columns: [a, b]\nour_figures: [quality]", "our_figures has 1 entries, paper_columns 2; name one for each"),
         (f"{TABLE}\nset: [rl.steps=4]", "set=.*: must be a valid dictionary"),
         (f"{TABLE}\ncomparisons: [[x, x, x]]", "comparisons.0"),
         (f"{TABLE}\ncomparisons: [[x, nobody]]", "has no row nobody"),
@@ -417,6 +421,15 @@ def test_tables_that_have_different_figures_of_the_same_run_are_refused_with_bot
         write_tables(["own"], tables, tmp_path)
 
 
+def test_a_figure_that_one_of_two_tables_has_of_the_same_run_is_no_difference(two_tables, tmp_path):
+    tables = {name: read_table(name, two_tables) for name in ("own", "second")}
+    for name, extra in (("own", {}), ("second", {"win_rate_valid": 52.0})):
+        [run] = runs_of(name, tables[name], ["one"], [1])
+        stored = result(run, 50.0)
+        write_json(runner.path_of(run, tmp_path), stored | {"figures": stored["figures"] | extra})
+    assert list(merged({name: read_found(name, table, tmp_path) for name, table in tables.items()})["one"]) == [1]
+
+
 def test_what_is_stored_has_its_rows_settings_and_the_same_figures_in_all_tables(capsys):
     found = {name: read_found(name, read_table(name), ROOT / "results") for name in TABLES}
     assert set(merged(found)["seeded_single_elimination"]) >= set(range(5)) and "left out" not in capsys.readouterr().out
@@ -519,6 +532,50 @@ def test_a_win_rate_without_stored_baselines_or_without_sampled_trajectories_is_
     table.set = {"evaluate.decodings": ["greedy"]}
     with pytest.raises(UserError, match="row one: evaluate.decodings lacks sampled"):
         runs_of("own", table, ["one"], [0])
+
+
+def summarized(mean):
+    """A summary with two criteria and two judges of one model."""
+    figure = {"mean": mean, "ci": [None, None]}
+    dimensions = {name: {"win_rate": {"mean": mean + 1}, "win_rate_valid": {"mean": mean + 2}} for name in ("answer_depth", "answer_clarity")}
+    figures = {"win_rate": figure, "win_rate_valid": {"mean": mean + 2}, "valid_rate": {"mean": 90.0}, "by_subtask": {}}
+    sampled = figures | {"by_dimension": dimensions, "by_judge": [{"mean": mean - 1}, {"mean": mean + 1}]}
+    about = {"seconds": {"total": 60.0}, "peak_memory_gb": 1.0, "judge": "simulated", "provenance": {}}
+    return {"rl": {"sampled": sampled}} | about
+
+
+def test_a_run_keeps_its_criteria_and_judges_and_the_page_has_the_papers_columns(folder, tmp_path, monkeypatch):
+    path = folder / "own.yaml"
+    text = path.read_text(encoding="utf-8").replace("[mean]", "[depth, mean]\nour_figures: [answer_depth, win_rate_valid]")
+    path.write_text(text.replace("[32.5]", "[31.0, 32.5]").replace("[2.6]", "[2.0, 2.6]").replace("[0, 1, 2]", "[0]"), encoding="utf-8")
+    table = read_table("own", folder)
+    table.set = {"judge.eval": [{"name": "embedded"}, {"name": "embedded"}]}
+    monkeypatch.setattr(runner, "_call", lambda *_: None)
+    monkeypatch.setattr(runner, "_cold_start", lambda *_: None)
+    monkeypatch.chdir(tmp_path)
+    [run, other] = runs_of("own", table, [], [])
+    write_json(run.loaded.results_dir / "summary.json", summarized(50.0))
+    assert runner.run_all([run], tmp_path / "results", workers=1) == []
+    found = runner.finished(run, tmp_path / "results")
+    assert found["by_dimension"]["answer_depth"] == {"win_rate": 51.0, "win_rate_valid": 52.0} and found["figures"]["win_rate_valid"] == 52.0
+    assert found["by_judge"] == {"embedded 1": 49.0, "embedded 2": 51.0}
+    write_json(runner.path_of(other, tmp_path / "results"), result(other, 61.0))  # stored before
+    short = write_tables(["own"], {"own": table}, tmp_path / "results")
+    assert "| seeds | win rate % of valid | paper, mean |" in short and "| 1 | 52.0 | 32.5 |" in short and "| 1 | - | - |" in short
+    page = (tmp_path / "results" / "own" / "README.md").read_text(encoding="utf-8")
+    assert "| row | win rate % | win rate %, embedded 1 | win rate %, embedded 2 |" in page and "| One | 50.0 | 49.0 | 51.0 |" in page
+    for line in ("| One | here | 52.0 | 52.0 |", "| One | paper | 31 | 32.5 |", "| Other | here | - | - |", "| Closed | paper | 2 | 2.6 |"):
+        assert line in page
+    assert "Rows with `-` in a column were stored before that figure was kept" in page
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_our_figures_are_subtasks_figures_or_criteria_that_the_tables_domain_has(name):
+    table = read_table(name)
+    config = load_config(table.cold_start)
+    domain = make_domain(config.environment, config.data)
+    known = {*domain.subtasks, *HEADS, *domain_rubric(domain.name, "en").names}
+    assert {figure for figure in table.our_figures if figure} <= known
 
 
 def test_two_rows_with_the_same_settings_share_a_run_under_a_name_each(folder, tmp_path, monkeypatch):
