@@ -28,7 +28,7 @@ from arenarl.tables.__main__ import main
 from arenarl.tables.figures import against_axis, against_cost
 from arenarl.tables.over_seeds import beyond_chance, mean_over_seeds
 from arenarl.tables.pages import scale_table, write_tables
-from arenarl.tables.rows import TABLES, read_table, runs_of
+from arenarl.tables.rows import TABLES, read_run, read_table, runs_of
 from arenarl.tables.summary import compare_all, compare_with_stored, merged, read_found, summary_of_table
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -325,15 +325,20 @@ def test_a_figure_that_only_later_runs_have_is_no_mean_over_the_seeds(folder, tm
 def test_fig1_shows_the_signals_of_each_step_as_means_over_seeds(folder, tmp_path):
     path = folder / "own.yaml"
     path.write_text(path.read_text(encoding="utf-8") + "measure: discrimination\n", encoding="utf-8")
-    spread = {"sigma_group": 2.0, "sigma_noise": 1.0, "snr": 2.0}
+    spread = {"groups": 7, "sigma_group": 2.0, "sigma_noise": 1.0, "snr": 2.0}
     for run in runs_of("own", read_table("own", folder), ["one"], [0, 1]):
         tau = {signal: dict.fromkeys(PROPERTIES, 0.25 + 0.5 * run.seed) for signal in SIGNALS}
         row = {"sigma_quality": 1.5, "trajectory": spread, "answer": spread, "calls": {"one_round": 5.5}, "tau": tau}
         rows = [{"step": step} | row for step in (0, 10)]
         write_json(runner.path_of(run, tmp_path), result(run, 60.0 + run.seed) | {"discrimination": rows})
     text = write(folder, tmp_path)
-    same = (f"{value:.2f} [{value:.2f}, {value:.2f}]" for value in (5.5, 1.5, 2.0, 1.0, 2.0))  # of both seeds
+    same = (f"{value:.2f} [{value:.2f}, {value:.2f}]" for value in (5.5, 7.0, 1.5, 2.0, 1.0, 2.0))  # of both seeds
     assert f"| One | 10 | {' | '.join(same)} | 0.50 [-2.68, 3.68] |" in text
+    stored = read_run(runner.path_of(run, tmp_path))
+    for spread in (stored["discrimination"][1]["trajectory"], stored["discrimination"][1]["answer"]):
+        spread.update(groups=0, sigma_group=None, sigma_noise=None, snr=None)
+    write_json(runner.path_of(run, tmp_path), stored)
+    assert "| One | 10 | 5.50 [5.50, 5.50] | 3.50 [-40.97, 47.97] | 1.50 [1.50, 1.50] | - | - | - | 0.50" in write(folder, tmp_path)
     assert (tmp_path / "own" / "signal_one.svg").is_file() and "signal_one.png" in (tmp_path / "own" / "README.md").read_text(encoding="utf-8")
 
 
