@@ -17,6 +17,7 @@ import numpy as np
 COMMON = {  # figures of all domains
     "win_rate", "win_rate_valid", "score", "valid_rate", "quality", "quality_valid", "tool_calls", "policy_tokens", "answer_characters"
 }  # fmt: skip
+KEPT_BY_TABLES = ("win_rate_valid", "invented_facts")  # on a table's page; the curve and a run's own table leave them out
 
 
 def win_rate(
@@ -97,7 +98,8 @@ def pass_at_k(samples: int, passed: int, k: int) -> float:
 
 def shown_figures(figures: dict[str, Any]) -> list[str]:
     """The names of those that the curve and the tables show, in their order; the domain's own stand before the tool calls."""
-    own = [name for name, value in figures.items() if name not in COMMON and isinstance(value, dict) and "mean" in value]
+    hidden = COMMON.union(KEPT_BY_TABLES)
+    own = [name for name, value in figures.items() if name not in hidden and isinstance(value, dict) and "mean" in value]
     return [name for name in ("win_rate", "score", "quality", "valid_rate", *own, "tool_calls") if name in figures]
 
 

@@ -18,6 +18,7 @@ HEADS = {  # figure -> heading and unit
     "valid_rate": "valid %",
     "groundedness": "grounded %",
     "constraints_met": "constraints %",
+    "invented_facts": "invented %",
     "tool_calls": "tool calls",
     "win_rate_valid": "win rate % of valid",
     "accuracy": "accuracy %",

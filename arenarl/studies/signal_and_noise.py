@@ -20,7 +20,7 @@ import numpy as np
 from arenarl.config.command_line import parse_arguments
 from arenarl.config.schema import Config, RewardConfig
 from arenarl.domains.domain import Domain, make_domain, needs
-from arenarl.evaluation.statistics import nanmean, rounded
+from arenarl.evaluation.statistics import KEPT_BY_TABLES, nanmean, rounded
 from arenarl.judges.factory import make_judge
 from arenarl.judges.judge import Examiner, make_examiner, true_quality
 from arenarl.judges.verifier import Verifier
@@ -173,11 +173,12 @@ def _properties(query: Query, trajectories: Sequence[Trajectory], examine: Exami
     """Of those, what the truth says of all trajectories of the group."""
     quality_V = [true_quality(examine, query, trajectory) for trajectory in trajectories]  # which says so of a query without a truth
     figures = [examine(query, trajectory).figures() for trajectory in trajectories]
+    names = [name for name in figures[0] if name not in KEPT_BY_TABLES]
     return {
         "quality": quality_V,
         "answer_chars": [len(trajectory.answer) for trajectory in trajectories],
         "tool_calls": [trajectory.meta["tool_calls"] for trajectory in trajectories],
-        **{name: [one[name] for one in figures] for name in figures[0] if all(name in one for one in figures)},
+        **{name: [one[name] for one in figures] for name in names if all(name in one for one in figures)},
     }
 
 

@@ -16,7 +16,7 @@ from threading import Lock
 from typing import Any
 
 from arenarl.config.schema import JudgeConfig
-from arenarl.evaluation.statistics import shown_figures
+from arenarl.evaluation.statistics import KEPT_BY_TABLES, shown_figures
 from arenarl.report.figures import training_log
 from arenarl.report.summary import heading
 from arenarl.system.atomic_files import read_json, write_json
@@ -121,7 +121,7 @@ def _train_and_evaluate(run: Run, cold_start: Future[None]) -> dict[str, Any]:
         "seed": run.seed,
         "config": run.config,
         "settings": run.settings,
-        "figures": {name: figures[name]["mean"] for name in (*shown_figures(figures), "win_rate_valid") if name in figures}
+        "figures": {name: figures[name]["mean"] for name in (*shown_figures(figures), *KEPT_BY_TABLES) if name in figures}
         | ({f"greedy_{run.figure}": greedy[run.figure]["mean"]} if greedy else {})
         | {f"pass_at_{k}": at_k["mean"] for k, at_k in enumerate(figures.get("pass_at_k", {}).get(run.figure, []), start=1) if k > 1},
         "by_subtask": {subtask: found[run.figure]["mean"] for subtask, found in figures["by_subtask"].items() if run.figure in found},

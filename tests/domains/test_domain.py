@@ -67,7 +67,7 @@ def test_the_truth_has_the_dimensions_of_the_rubric(taught):
     for one in taught[::20]:
         truth = examine(one.query, one.trajectory)
         assert tuple(truth.dimensions()) == rubric_of(one.query).names
-        assert set(truth.figures()) == {"groundedness", "constraints_met"} and set(truth.passes()) == {"constraints"}
+        assert set(truth.figures()) == {"groundedness", "constraints_met", "invented_facts"} and set(truth.passes()) == {"constraints"}
 
 
 def test_a_name_with_a_rubric_is_a_domain_without_a_truth_and_one_without_is_none(tmp_path, monkeypatch):

@@ -72,6 +72,11 @@ class TravelTruth(Truth):
         return self.facts_grounded / self.facts_stated if self.facts_stated else 0.0
 
     @property
+    def invented_facts(self) -> float:
+        """Share of the stated facts that no tool result of this trajectory bears out; 0 if it states none."""
+        return 1 - self.groundedness if self.facts_stated else 0.0
+
+    @property
     def constraints_met(self) -> float:
         return _mean(list(self.constraints.values()))
 
@@ -90,7 +95,8 @@ class TravelTruth(Truth):
         return {name: 10.0 * share for name, share in zip(PATH_DIMENSIONS + ANSWER_DIMENSIONS, shares, strict=True)}
 
     def figures(self) -> dict[str, float]:
-        return {"groundedness": 100.0 * self.groundedness, "constraints_met": 100.0 * self.constraints_met}
+        shares = {"groundedness": self.groundedness, "constraints_met": self.constraints_met, "invented_facts": self.invented_facts}
+        return {name: 100.0 * share for name, share in shares.items()}
 
     def findings(self) -> dict[str, Any]:
         return {"groundedness": round(self.groundedness, 3), "constraints": self.constraints}

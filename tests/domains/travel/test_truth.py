@@ -152,7 +152,7 @@ def test_dimensions_by_hand():
 
 
 def test_a_trajectory_of_nothing_scores_nothing():
-    assert set(TravelTruth().dimensions().values()) == {0.0} and TravelTruth().groundedness == 0.0
+    assert set(TravelTruth().dimensions().values()) == {0.0} and TravelTruth().groundedness == TravelTruth().invented_facts == 0.0
 
 
 @each_environment
@@ -262,6 +262,7 @@ def test_one_true_and_one_invented_price_are_half_grounded():
     truth = truth_of("Search", {"city": "Wuhan", "near": NEAR.name_en, "category": "cafe", "radius_m": 5000, "preference": "quiet"},
                      find(PICK), answer(f"{PICK.name_en} ¥{PICK.price_yuan}", f"{PICK.name_en} ¥{PICK.price_yuan + 1}"))  # fmt: skip
     assert (truth.facts_stated, truth.facts_grounded, truth.groundedness) == (2, 1, 0.5)
+    assert truth.figures()["invented_facts"] == 50.0
     assert truth.dimensions()["answer_details"] == pytest.approx(10 / 3)  # one of price, hours and distance
 
 
