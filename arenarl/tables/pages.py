@@ -103,7 +103,7 @@ def beside_paper(table: Table, summary: dict[str, Any]) -> str:
 
 
 def page(name: str, table: Table, summary: dict[str, Any], results: Path, figures: Sequence[str], together: str) -> str:
-    """results/<table>/README.md: all figures, and the same rows at the paper's scale; `together` says what tables are corrected with it."""
+    """results/<table>/README.md: all figures, and the same rows at scale; `together` says what tables are corrected with it."""
     subtasks, figures_of_rows = _columns(summary, "by_subtask"), _columns(summary, "figures")
     others = [name for name in figures_of_rows if name not in (table.figure, "quality") and not name.startswith(EXTRAS)]
     judges = _columns(summary, "by_judge") if len(_columns(summary, "by_judge")) > 1 else []
@@ -143,7 +143,7 @@ def scale_table(table: Table) -> str:
     """The paper's figures, ours at that scale, and the options of the scripts that run it."""
     scripts = ["train_rl.py", "evaluate.py", *(["arenarl.studies.signal_and_noise"] if table.measure else [])]
     paper = [f"paper: {column}" for column in table.paper_columns]
-    head = ["at the paper's scale", *paper, "ours", f"options of {', '.join(scripts)}"]
+    head = ["at scale", *paper, "ours", f"options of {', '.join(scripts)}"]
     unknown = ["-"] * len(table.paper_columns)
     rows = [
         [row.label, *([f"{value:g}" for value in row.paper] if row.paper else unknown), "not run", f"`{_named(name, row)}`"]

@@ -43,7 +43,7 @@ class Row:
     set: dict[str, JsonValue] = field(default_factory=dict)  # keys that it changes in its config, after those of the whole table
     checkpoint: Literal["rl", "sft"] = "rl"  # what is evaluated; sft trains nothing
     paper: list[Float] | None = None  # its figures in the paper, under `paper_columns`
-    at_scale: Line | None = None  # options of the scripts that run it at the paper's scale
+    at_scale: Line | None = None  # options of the scripts that run it with a model of 8B parameters
     series: Line | None = None  # in a table with an axis: the line of the figure that it is a point of ...
     at: Float | None = None  # ... and where on the axis
     panel: Line | None = None  # of the figure that the point is in; null: in every one

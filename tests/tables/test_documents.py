@@ -4,6 +4,7 @@ import asyncio
 import re
 import shlex
 import subprocess
+import tomllib
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 from groups import QUERY, truth_of
 from groups import attempt as graded
+from packaging.requirements import Requirement
 from parts import arena_of, examiner_of, trainer_judge_of
 
 from arenarl.config.load import load_config
@@ -108,6 +110,25 @@ def test_every_script_and_module_in_a_command_exists():
     for module in re.findall(r"python -m (arenarl[\w.]*)", TEXTS):
         path = ROOT / module.replace(".", "/")
         assert path.with_suffix(".py").is_file() or (path / "__main__.py").is_file(), module
+
+
+REQUIREMENTS = [line.split(" #")[0] for line in (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+
+
+def test_pip_reads_every_requirement_and_installs_all_but_vllm():
+    """vLLM's marker holds nowhere unless its extra is named: it brings its own torch, so it has an environment of its own."""
+    requirements = {one.name: one for one in map(Requirement, REQUIREMENTS)}
+    assert {"torch", "transformers", "trl", "accelerate", "peft", "deepspeed", "vllm", "wandb"} <= requirements.keys()
+    assert [name for name, one in requirements.items() if one.marker and not one.marker.evaluate({"extra": ""})] == ["vllm"]
+    assert requirements["vllm"].marker.evaluate({"extra": "vllm"})
+
+
+def test_vllm_has_one_version_everywhere():
+    [pinned] = [line.split(";")[0] for line in REQUIREMENTS if line.startswith("vllm==")]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["optional-dependencies"]["vllm"] == [pinned]
+    assert set(re.findall(r"\bvllm(?:-cpu)?==[\d.]+", TEXTS)) == {pinned}
+    assert not re.search(r"vllm(?:-cpu)?==\d|vLLM \d", REPRODUCE)  # which reads it from requirements.txt
 
 
 def test_every_link_leads_to_a_file():

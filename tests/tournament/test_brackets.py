@@ -38,6 +38,14 @@ def test_the_bracket_saves_exactly_the_matches_of_the_anchor(size):
     assert size - 1 <= len(ranking.matches) < 2 * size - 2  # the anchor plays at least one bracket match
 
 
+@pytest.mark.parametrize(("size", "calls"), [(8, 24.5), (16, 56.25)])
+def test_the_anchors_verdicts_save_the_calls_that_docs_name(size, calls):
+    """In a bracket of 8 the anchor plays 3, 3, 2, 2, 1, 1, 1, 1 matches as it is best to last: 1.75 on average, 3.5 calls of 28."""
+    qualities = [[rank, *(other for other in range(size) if other != rank)] for rank in range(size)]  # the anchor is trajectory 0
+    made = [run_tournament(SEEDED, size, perfect(quality)).judge_calls for quality in qualities]
+    assert sum(made) / size == calls
+
+
 def test_a_seeded_bracket_of_four_worked_by_hand():
     # Seeding (both orders): anchor (12 + 8 + 16) / 3 = 12; 1: 10, 2: 14, 3: 13. Seeds 2, 3, 0, 1.
     # Semi-finals 2 v 1 and 3 v 0; 0 has already met 3 and won 16:13. 2 beats 1 by 16:12. Final 2 v 0: 14:8 from the seeding.
