@@ -114,9 +114,7 @@ class Trajectory:
 
     @property
     def answer(self) -> str:
-        """The text inside the last message's <answer>, or ''."""
-        turn = parse_turn(self.messages[-1]) if self.messages and self.messages[-1]["role"] == "assistant" else None
-        return (turn.answer or "") if turn else ""
+        return answer_of(self.messages)
 
     @property
     def policy_tokens(self) -> int:
@@ -228,6 +226,25 @@ def read_turns(messages: list[dict[str, Any]]) -> list[Turn]:
         elif message["role"] == answers_as and turns:
             turns[-1].observations.append(message["content"])
     return turns
+
+
+def answer_of(messages: list[dict[str, Any]]) -> str:
+    """The text inside the last message's <answer>; '' if it has none."""
+    turn = parse_turn(messages[-1]) if messages and messages[-1]["role"] == "assistant" else None
+    return (turn.answer or "") if turn else ""
+
+
+def messages_of(turns: Iterable[Turn]) -> list[dict[str, Any]]:
+    """Turns as chat messages, the inverse of `read_turns`: it reads the same turns from them."""
+    messages: list[dict[str, Any]] = []
+    for turn in turns:
+        message = {"role": "assistant", "reasoning_content": turn.thought, "content": ""}
+        if turn.tool_calls:
+            message["tool_calls"] = [{"type": "function", "function": asdict(call)} for call in turn.tool_calls]
+        elif turn.answer is not None:
+            message["content"] = f"<answer>\n{turn.answer}\n</answer>"
+        messages += [message, *({"role": "tool", "content": observation} for observation in turn.observations)]
+    return messages
 
 
 def prompt_messages(query: Query, system: str | None = None, seen: str | None = None) -> list[dict[str, str]]:

@@ -336,7 +336,7 @@ class RolloutConfig:
 class JudgeConfig(LLMConfig):
     name: JudgeName = "embedded"  # embedded: the world's truth plus the noise below. llm: the model. package.module:Class: your own judge
     process_aware: Bool = True  # false: the judge sees only the answers (3.3 argues for the whole trajectory)
-    show_tool_results: Bool = True  # false: only thoughts, calls and answer (those named in 3.3). An embedded judge then believes the answer
+    show_tool_results: Bool = True  # false: the judge sees thoughts, calls and answer, as 3.3 names them, and believes the facts that it cannot check
     max_result_chars: PositiveInt = 2000  # the middle of a longer tool result is cut out for an LLM. Our choice
     max_text_chars: PositiveInt = 20000  # the same for thoughts, calls and answers. Our choice
     query_rubrics: Text | None = None  # JSONL of rubrics written for each query (Appendix A, Tournament-GRPO); null: the domain's rubric

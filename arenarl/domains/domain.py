@@ -8,7 +8,7 @@ and the judges are LLMs or one's own. `environment.domain` chooses. Imports of o
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel
 
@@ -33,6 +33,11 @@ DOMAINS = {
     "searchqa": "arenarl.domains.agentgym.searchqa:SearchQADomain",
     "sciworld": "arenarl.domains.agentgym.sciworld_domain:SciWorldDomain",
 }
+
+
+ViewKind = Literal["answer", "calls", "results"]
+# What a judge is shown of a trajectory: the final answer alone (3.2, ArenaRL) · thoughts, tool calls and answer (3.3) · these and what the tools
+# returned, which is all of it.
 
 
 class Truth:
@@ -62,10 +67,6 @@ class Truth:
         """What the query's constraints ask for, by name: whether it is met. The names are the same for every trajectory of a query."""
         return {}
 
-    def believed(self) -> "Truth":
-        """The same as it looks to who does not see the tool results, and has to believe what the answer states."""
-        return self
-
 
 class Domain:
     """A rubric, and nothing else. What a domain has more, a class of its own says: its name and those below that it has.
@@ -87,6 +88,11 @@ class Domain:
     splits: Callable[[Environment, Callable[[list], Iterable], "LLMClient | None"], Iterator[tuple[str, list[Any]]]] | None = None
     # (query, environment, rng, skill) -> a trajectory of a scripted teacher's
     solve: Callable[..., Trajectory] | None = None
+
+    def examine_view(self, query: Query, messages: list[dict[str, Any]], kind: ViewKind) -> Truth:
+        """What a judge can tell from a view without tool results. `messages` hold nothing but what the view shows: one answer, or the thoughts
+        and calls before it too. A stated fact that the view cannot check is believed."""
+        return self.examine(query, messages)
 
     def has_truth(self, query: Query) -> bool:
         """Whether the query's constraints hold what `examine` goes by; one of somebody's own may have none."""

@@ -15,6 +15,13 @@ from arenarl.trajectory import Query, read_turns
 
 _EDGES = " \n\t.,;:!?\"'()*_`。，、；：！？“”‘’「」『』《》（）【】…"
 
+_IGNORANCE = re.compile(
+    r"\b(?:not (?:found|known|available|clear)|unknown|(?:do|does|did) ?(?:not|n['’]t) (?:know|say|find)"
+    r"|(?:can|could)(?:not|n['’]t| not) (?:be )?(?:find|found|say|tell)|no (?:answer|result|information|idea)s?)\b"
+    r"|未找到|没有找到|找不到|不知道|未知|无法(?:确定|找到)",
+    re.IGNORECASE,
+)
+
 
 def has_answer(query: Query) -> bool:
     """Raises UserError if what is known is no text: a year as a number could be compared with nothing."""
@@ -34,6 +41,15 @@ def is_correct(constraints: dict[str, Any], answer: str) -> bool:
     """
     form = squad_form if constraints.get("comparison") == "exact_match" else plain_form
     return form(answer) in {form(known) for known in (constraints["answer"], *constraints.get("answer_aliases", ()))}
+
+
+def states_something(answer: str) -> bool:
+    """Whether an answer is more than an admission that nothing was found.
+
+    >>> states_something("1841"), states_something("not found"), states_something("I do not know."), states_something("未找到"), states_something(" ")
+    (True, False, False, False, False)
+    """
+    return bool(answer.strip()) and not _IGNORANCE.search(answer)
 
 
 def plain_form(text: str) -> str:

@@ -5,12 +5,12 @@ never read from a judge's arithmetic.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError, model_validator
 
 from arenarl.config.value_types import DimensionName, PositiveFloat, Prose
 from arenarl.config.yaml_text import read_yaml
@@ -25,6 +25,13 @@ RUBRICS = CONFIGS / "rubrics"
 class _Part(BaseModel, extra="forbid"):
     weight: PositiveFloat
     dimensions: Annotated[dict[DimensionName, Prose], Field(min_length=1)]
+    without_results: dict[DimensionName, Prose] = {}
+
+    @model_validator(mode="after")
+    def _rewords_its_own(self) -> "_Part":
+        if unknown := self.without_results.keys() - self.dimensions.keys():
+            raise ValueError(f"without_results has {min(unknown)}, which is not among the dimensions")
+        return self
 
 
 _PARTS = TypeAdapter(Annotated[dict[Literal["path", "answer"], _Part], Field(min_length=1)])
@@ -32,12 +39,16 @@ _PARTS = TypeAdapter(Annotated[dict[Literal["path", "answer"], _Part], Field(min
 
 @dataclass(frozen=True)
 class Item:
-    """One dimension of a rubric. `part` is what it is about: path, the way to the answer, or answer; `weight` is its weight there."""
+    """One dimension of a rubric. `part` is what it is about: path, the way to the answer, or answer; `weight` is its weight there.
+
+    `without_results` is the description for a judge that does not see what the tools returned; "" where one fits both.
+    """
 
     name: str
     part: str
     weight: float
     description: str
+    without_results: str = ""
 
 
 @dataclass(frozen=True)
@@ -57,10 +68,12 @@ class Rubric:
         whole = {part: sum(item.weight for item in self.items if item.part == part) for part in self.parts}
         return {item.name: self.parts[item.part] * item.weight / whole[item.part] for item in self.items}
 
-    @property
-    def of_answer(self) -> "Rubric":
-        """The dimensions that can be judged without seeing the way to the answer."""
-        return Rubric(tuple(item for item in self.items if item.part == "answer"), self.parts)
+    def for_view(self, kind: str) -> "Rubric":
+        """The rubric for a judge that is shown the "answer" alone, also "calls", or also "results": it asks only about what is shown."""
+        if kind == "results":
+            return self
+        items = tuple(item for item in self.items if item.part == "answer") if kind == "answer" else self.items
+        return Rubric(tuple(replace(item, description=item.without_results or item.description) for item in items), self.parts)
 
     def only(self, name: str) -> "Rubric":
         return Rubric(tuple(item for item in self.items if item.name == name), self.parts)
@@ -97,7 +110,11 @@ def read_rubric(path: Path) -> Rubric:
         raise UserError(f"{path} is no rubric: {first_problem(error)}; configs/rubrics/writing_en.yaml is one") from error
     except ValueError as error:
         raise UserError(f"{path} is not valid YAML: {error}") from error
-    items = [Item(name, part, 1.0, description.strip()) for part, content in parts.items() for name, description in content.dimensions.items()]
+    items = [
+        Item(name, part, 1.0, description.strip(), content.without_results.get(name, "").strip())
+        for part, content in parts.items()
+        for name, description in content.dimensions.items()
+    ]
     if len({item.name for item in items}) < len(items):
         raise UserError(f"{path} is no rubric: a dimension of the path and one of the answer have the same name")
     return Rubric(tuple(items), {part: content.weight for part, content in parts.items()})

@@ -14,6 +14,7 @@ from arenarl.config.schema import JudgeConfig
 from arenarl.domains.rubrics import Rubric
 from arenarl.judges.judge import Verdict, rubric_of
 from arenarl.judges.prompts import Reply, judge_messages
+from arenarl.judges.view import view_kind, view_of
 from arenarl.llm.client import LLMClient
 from arenarl.llm.json_reply import JSONReply
 from arenarl.llm.prompts import prompt_texts
@@ -84,7 +85,7 @@ class LLMJudge:
         self.rubric = rubric
 
     def weights(self, query: Query) -> dict[str, float]:
-        return self._shown_rubric(query, answer_only=False).weights
+        return self._shown_rubric(query).weights
 
     async def compare(self, query: Query, first: Trajectory, second: Trajectory, repeat: int = 0) -> Verdict | None:
         return await self._scores("compare", query, [first, second], False, repeat)
@@ -96,30 +97,30 @@ class LLMJudge:
         count = len(trajectories)
         form = '{"winners": [' + ", ".join(["<number>"] * winners) + "]}"
         reply = Reply("choose", form, {"count": count, "winners": winners})
-        said = await self._ask(query, trajectories, self._shown_rubric(query, False), reply, winners_reply(count, winners), False, repeat)
+        said = await self._ask(query, trajectories, self._shown_rubric(query), reply, winners_reply(count, winners), repeat)
         return None if said is None else [number - 1 for number in said.winners]
 
     async def score_overall(self, query: Query, trajectory: Trajectory, repeat: int = 0) -> float | None:
-        return await self._one_score("overall", query, trajectory, self._shown_rubric(query, False), repeat)
+        return await self._one_score("overall", query, trajectory, self._shown_rubric(query), repeat)
 
     async def score_dimension(self, query: Query, trajectory: Trajectory, dimension: str, repeat: int = 0) -> float | None:
-        return await self._one_score("dimension", query, trajectory, self._shown_rubric(query, False).only(dimension), repeat)
+        return await self._one_score("dimension", query, trajectory, self._shown_rubric(query).only(dimension), repeat)
 
     async def score_together(self, query: Query, trajectories: Sequence[Trajectory], repeat: int = 0) -> list[float] | None:
         """Matched by the agents' numbers: a reply may list them in any order."""
         count = len(trajectories)
         one_form = '{"agent": <number>, "explanation": "<one sentence>", "score": <0-10>}'
         reply = Reply("listwise", '{"scores": [' + ", ".join([one_form] * count) + "]}", {"count": count})
-        said = await self._ask(query, trajectories, self._shown_rubric(query, False), reply, listwise_reply(count), False, repeat)
+        said = await self._ask(query, trajectories, self._shown_rubric(query), reply, listwise_reply(count), repeat)
         return None if said is None else [one.score for one in sorted(said.scores, key=lambda one: one.agent)]
 
     def checklist(self, query: Query) -> dict[str, float]:
         return self.weights(query)
 
     async def check_items(self, query: Query, trajectory: Trajectory, repeat: int = 0) -> dict[str, bool] | None:
-        rubric = self._shown_rubric(query, False)
+        rubric = self._shown_rubric(query)
         reply = Reply("checklist", '{"items": {' + ", ".join(f'"{name}": <true or false>' for name in rubric.names) + "}}")
-        said = await self._ask(query, [trajectory], rubric, reply, checklist_reply(rubric.names), False, repeat)
+        said = await self._ask(query, [trajectory], rubric, reply, checklist_reply(rubric.names), repeat)
         return None if said is None else said.items.model_dump()
 
     async def _scores(self, task: str, query: Query, trajectories: Sequence[Trajectory], answer_only: bool, repeat: int) -> Verdict | None:
@@ -127,22 +128,20 @@ class LLMJudge:
         reply_type = scores_reply(len(trajectories), rubric.names)
         one_form = "{" + ", ".join(f'"{name}": <0-10>' for name in rubric.names) + "}"
         reply = Reply(task, "{" + ", ".join(f'"{agent}": {one_form}' for agent in reply_type.model_fields) + "}")
-        said = await self._ask(query, trajectories, rubric, reply, reply_type, answer_only, repeat)
+        said = await self._ask(query, trajectories, rubric, reply, reply_type, repeat, answer_only)
         return None if said is None else Verdict(tuple(said.model_dump().values()), rubric.total)
 
     async def _one_score(self, task: str, query: Query, trajectory: Trajectory, rubric: Rubric, repeat: int) -> float | None:
-        said = await self._ask(query, [trajectory], rubric, Reply(task, '{"score": <0-10>}'), OneScore, False, repeat)
+        said = await self._ask(query, [trajectory], rubric, Reply(task, '{"score": <0-10>}'), OneScore, repeat)
         return None if said is None else said.score
 
-    def _shown_rubric(self, query: Query, answer_only: bool) -> Rubric:
-        """Who does not see the way to the answer is not asked about it."""
-        rubric = self.rubric(query)
-        return rubric.of_answer if answer_only or not self.config.process_aware else rubric
+    def _shown_rubric(self, query: Query, answer_only: bool = False) -> Rubric:
+        return self.rubric(query).for_view(view_kind(self.config, answer_only))
 
     async def _ask(
-        self, query: Query, trajectories: Sequence[Trajectory], rubric: Rubric, reply: Reply, reply_type: type, answer_only: bool, repeat: int
+        self, query: Query, trajectories: Sequence[Trajectory], rubric: Rubric, reply: Reply, reply_type: type, repeat: int, answer_only: bool = False
     ) -> Any:
-        answer_only = answer_only or not self.config.process_aware
-        messages = judge_messages(query, trajectories, rubric, reply, self.config, answer_only)
+        kind = view_kind(self.config, answer_only)
+        messages = judge_messages(query, [view_of(trajectory, kind) for trajectory in trajectories], rubric, reply, self.config)
         again = prompt_texts("judge", query.language)["again"]
         return await self.client.ask(self.config, messages, reply_type, again, repeat, about=query.query_id)

@@ -1,7 +1,6 @@
-"""What an LLM judge gets to see: rubric, query, and for each agent its thoughts, tool calls, tool results and answer (3.3).
+"""The prompt of an LLM judge: rubric, query, and for each agent what its view shows (judges/view.py).
 
 All that is not ours is quoted (llm/prompts.py); `read_prompt` reads the structure back, which the tests and the judge server build on.
-Unlike the paper's judge, ours also sees what the tools returned, or it could not check facts.
 """
 
 import hashlib
@@ -11,15 +10,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 
 from arenarl.config.schema import JudgeConfig
+from arenarl.domains.domain import ViewKind
 from arenarl.domains.rubrics import Rubric
+from arenarl.judges.view import View
 from arenarl.llm.prompts import Message, prompt_texts, quotable, quoted, sections_of, unquoted
-from arenarl.trajectory import Query, ToolCall, Trajectory, Turn, read_turns
+from arenarl.trajectory import Query, ToolCall, Turn
 
 FORMAT = 2  # of the quoting below; to be raised when it changes, so that the prompt hash does
 
 _HEADING = re.compile(r"# (Rubric|Query|Agent \d+|Task)")
 _TURN = re.compile(r"## Turn \d+")
 _PART = re.compile(r"\[(thought|call|result|answer)\]")
+_SHOWN: dict[ViewKind, str] = {"answer": "[shown: answer]", "calls": "[shown: thoughts, calls, answer]"}  # begins the task of a reduced view
 
 
 @dataclass(frozen=True)
@@ -39,36 +41,31 @@ class Shown:
     query: str
     agents: list[list[Turn]]
     form: str
+    kind: ViewKind = "results"
 
 
-def _asked(query: Query, trajectory: Trajectory) -> str:
-    """The query, with what its world showed first below it."""
-    said = next((message["content"] for message in trajectory.messages if message["role"] == "user"), "")
-    return said if said.startswith(f"{query.query}\n\n") else query.query
-
-
-def judge_messages(
-    query: Query, trajectories: Sequence[Trajectory], rubric: Rubric, reply: Reply, judge: JudgeConfig, answer_only: bool
-) -> list[Message]:
-    """The messages of one judge call. What many calls share stands first, where servers cache prefixes."""
-    texts = prompt_texts("judge", query.language)
+def judge_messages(query: Query, views: Sequence[View], rubric: Rubric, reply: Reply, judge: JudgeConfig) -> list[Message]:
+    """The messages of one judge call, whose views are of one kind. What many calls share stands first, where servers cache prefixes."""
+    texts, kind = prompt_texts("judge", query.language), views[0].kind
+    opening = views[0].opening if views[0].opening.startswith(f"{query.query}\n\n") else query.query
     blocks = ["# Rubric", *(f"- {item.name}: {quotable(item.description)}" for item in rubric.items)]
-    blocks += ["# Query", quoted(_asked(query, trajectories[0]), judge.max_text_chars)]
-    for number, trajectory in enumerate(trajectories, start=1):
-        blocks += [f"# Agent {number}", *shown_turns(trajectory, judge, answer_only)]
-    blocks += ["# Task", texts[reply.task].format(**reply.words).strip(), texts["reply"].strip(), reply.form]
+    blocks += ["# Query", quoted(opening, judge.max_text_chars)]
+    for number, view in enumerate(views, start=1):
+        blocks += [f"# Agent {number}", *rendered(view, judge)]
+    blocks += ["# Task", *([] if kind == "results" else [_SHOWN[kind], texts[f"only_{kind}"].strip()])]
+    blocks += [texts[reply.task].format(**reply.words).strip(), texts["reply"].strip(), reply.form]
     return [{"role": "system", "content": texts["system"].strip()}, {"role": "user", "content": "\n".join(blocks)}]
 
 
-def shown_turns(trajectory: Trajectory, judge: JudgeConfig, answer_only: bool = False) -> Iterator[str]:
-    """What is shown of a trajectory, turn by turn; of a valid one the last turn holds the answer."""
-    for number, turn in enumerate([Turn("", [], [], trajectory.answer)] if answer_only else read_turns(trajectory.messages), start=1):
+def rendered(view: View, judge: JudgeConfig) -> Iterator[str]:
+    """A view turn by turn, long texts shortened; of a valid trajectory the last turn holds the answer."""
+    for number, turn in enumerate(view.turns, start=1):
         yield f"## Turn {number}"
         if turn.thought:
             yield f"[thought]\n{quoted(turn.thought, judge.max_text_chars)}"
         for index, call in enumerate(turn.tool_calls):
             yield f"[call]\n{quoted(json.dumps(asdict(call), ensure_ascii=False), judge.max_text_chars)}"
-            if judge.show_tool_results and index < len(turn.observations):
+            if index < len(turn.observations):
                 yield f"[result]\n{quoted(turn.observations[index], judge.max_result_chars)}"
         if turn.answer is not None:
             yield f"[answer]\n{quoted(turn.answer, judge.max_text_chars)}"
@@ -84,8 +81,9 @@ def read_prompt(messages: Sequence[Message]) -> Shown:
     agents = [name for name in sections if name.startswith("Agent ")]
     if list(sections) != ["Rubric", "Query", *(f"Agent {number + 1}" for number in range(len(agents))), "Task"]:
         raise ValueError(f"unexpected sections: {list(sections)}")
-    query = "\n".join(unquoted(sections["Query"]))
-    return Shown("\n".join(sections["Rubric"]), query, [read_shown(sections[name]) for name in agents], sections["Task"][-1])
+    query, task = "\n".join(unquoted(sections["Query"])), sections["Task"]
+    kind = next((kind for kind, line in _SHOWN.items() if task[0] == line), "results")
+    return Shown("\n".join(sections["Rubric"]), query, [read_shown(sections[name]) for name in agents], task[-1], kind)
 
 
 def read_shown(lines: Sequence[str]) -> list[Turn]:
@@ -122,5 +120,6 @@ def _read_call(text: str) -> ToolCall:
 def prompt_hash(rubric: Rubric, language: str) -> str:
     """A short hash of all that stands in a judge's prompts besides query and trajectories; kept with every result."""
     weights = rubric.weights
-    texts = [FORMAT, prompt_texts("judge", language), [(item.name, weights[item.name], item.description) for item in rubric.items]]
+    items = [(item.name, weights[item.name], item.description, item.without_results) for item in rubric.items]
+    texts = [FORMAT, prompt_texts("judge", language), items]
     return hashlib.sha256(json.dumps(texts, sort_keys=True, ensure_ascii=False).encode()).hexdigest()[:12]

@@ -20,7 +20,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ from arenarl.llm.prompts import sections_of, unquoted
 from arenarl.system.database import json_hash
 from arenarl.system.errors import UserError
 from arenarl.system.seeds import stable_seed
-from arenarl.trajectory import Query, Trajectory, Turn, read_queries, text_of
+from arenarl.trajectory import Query, Trajectory, messages_of, prompt_messages, read_queries, text_of
 
 FAULTS = ("rate_limit", "error_500", "hang", "cut", "truncated", "prose", "wrong_range", "missing")
 # rate_limit: 429 with Retry-After · hang: no reply for `hang_s` · cut: the connection closes within the body · and in the reply's
@@ -152,10 +152,9 @@ class JudgeServer:
         """What the embedded judge says of the trajectories in the prompt, in the form that the prompt asks for."""
         asked = shown.query if shown.query in self.queries else shown.query.partition("\n\n")[0]  # below it, what a world showed first
         query, form = self.queries[asked], json.loads(re.sub(r"<[^>]*>", "null", shown.form))
-        trajectories = [shown_trajectory(query, turns) for turns in shown.agents]
-        has_path = any(turn.tool_calls for turns in shown.agents for turn in turns)
-        sees_results = any(turn.observations for turns in shown.agents for turn in turns)
-        judge = EmbeddedJudge(replace(self.judge.config, show_tool_results=sees_results or not has_path), self.judge.examine, self.judge.seed)
+        trajectories = [Trajectory(query.query_id, prompt_messages(query) + messages_of(turns), "answer") for turns in shown.agents]
+        sees = {"process_aware": shown.kind != "answer", "show_tool_results": shown.kind == "results"}
+        judge = EmbeddedJudge(replace(self.judge.config, **sees), self.judge.examine, self.judge.seed)
         known = (*rubric_of(query).names, _OVERALL)
         if "scores" in form:
             together = await judge.score_together(query, trajectories, repeat)
@@ -168,7 +167,7 @@ class JudgeServer:
         rubric = [line[2:].partition(":")[0] for line in shown.rubric.split("\n")]
         wanted = list(form["agent_1"]) if "agent_1" in form else rubric if len(rubric) == 1 else [_OVERALL]
         asked = tuple(dict.fromkeys(name if name in known else _OVERALL for name in wanted))
-        verdict = judge.verdict(query, trajectories, asked, ("server", tuple(wanted), repeat))
+        verdict = judge.verdict(query, judge.views(*trajectories), asked, ("server", tuple(wanted), repeat))
         scores = [{name: one[name if name in known else _OVERALL] for name in wanted} for one in verdict.dimensions]
         return {f"agent_{number}": one for number, one in enumerate(scores, start=1)} if "agent_1" in form else {"score": scores[0][wanted[0]]}
 
@@ -188,20 +187,6 @@ class JudgeServer:
         overall = await judge.score_overall(query, trajectory, repeat)
         items = [re.fullmatch(r"- (\w+): (.*?)(?: \(.*\): .*)?", line) for line in rubric.split("\n")]
         return {item[1]: met.get(item[2], overall >= 5) for item in items if item}
-
-
-def shown_trajectory(query: Query, turns: Sequence[Turn]) -> Trajectory:
-    """The trajectory that a prompt shows, as messages."""
-    messages: list[dict[str, Any]] = [{"role": "user", "content": query.query}]
-    for turn in turns:
-        if turn.tool_calls:
-            calls = [{"type": "function", "function": asdict(call)} for call in turn.tool_calls]
-            messages.append({"role": "assistant", "reasoning_content": turn.thought, "content": "", "tool_calls": calls})
-            messages += [{"role": "tool", "content": observation} for observation in turn.observations]
-        else:
-            content = f"<answer>\n{turn.answer or ''}\n</answer>"
-            messages.append({"role": "assistant", "reasoning_content": turn.thought, "content": content})
-    return Trajectory(query.query_id, messages, "answer")
 
 
 def _spoilt(text: str, verdict: Reply, fault: str | None) -> str:

@@ -13,7 +13,8 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field, StringConstraints
 
 from arenarl.config.schema import JudgeConfig
-from arenarl.judges.prompts import shown_turns
+from arenarl.judges.prompts import rendered
+from arenarl.judges.view import view_of
 from arenarl.llm.json_reply import JSONReply
 from arenarl.llm.prompts import Message, prompt_texts, quoted, sections_of, unquoted
 from arenarl.trajectory import Query, Trajectory
@@ -77,7 +78,8 @@ def inspect_messages(query: Query, trajectory: Trajectory, tools: Sequence[dict[
     finding = '{"passes": true, "turn": 0, "problem": ""}'
     form = "{" + ", ".join(f'"{name}": {finding}' for name in DIMENSIONS) + "}"
     texts = prompt_texts("build", query.language)
-    blocks = [*_section("Tools", _tools(tools)), *_section("Query", [query.query]), "# Trajectory", *shown_turns(trajectory, JudgeConfig())]
+    shown = rendered(view_of(trajectory, "results"), JudgeConfig())
+    blocks = [*_section("Tools", _tools(tools)), *_section("Query", [query.query]), "# Trajectory", *shown]
     return _asked(texts, [*blocks, "# Task", texts["inspect"].strip()], form)
 
 

@@ -11,14 +11,13 @@ from typing import Any
 
 from arenarl.judges.judge import Examiner
 from arenarl.judges.prompts import read_shown
-from arenarl.judges.server import shown_trajectory
 from arenarl.llm.prompts import Message
 from arenarl.synthesis.prompts import DIMENSIONS, read_sections
 from arenarl.synthesis.query_pool import QueryPool
 from arenarl.synthesis.simulated_teacher import REFUSAL
 from arenarl.system.database import json_hash
 from arenarl.system.seeds import stable_seed
-from arenarl.trajectory import Turn, language_of
+from arenarl.trajectory import Trajectory, Turn, language_of, messages_of
 
 Sections = dict[str, list[str]]
 Fault = tuple[int, str]  # the turn, from 1, and what is wrong with it
@@ -93,7 +92,7 @@ class SimulatedRoles:
         query, last = self.pool[text], len(turns)
         if not turns or turns[-1].answer is None:
             return None, (last, "There is no answer.")
-        if (truth := self.examine(query, shown_trajectory(query, turns))) is None:
+        if (truth := self.examine(query, Trajectory(query.query_id, messages_of(turns), "answer"))) is None:
             return None, None
         invented = truth.facts_stated - truth.facts_grounded
         nothing = (last, "The answer states nothing of what was asked for.") if not truth.facts_stated else None

@@ -21,13 +21,13 @@ def test_a_rubric_weighs_path_and_answer_as_it_should(domain, language):
 
 def test_the_travel_rubric_is_that_of_the_embedded_world_and_weighs_as_the_paper_does():
     rubric = domain_rubric("travel", "zh")
-    assert rubric.names == PATH_DIMENSIONS + ANSWER_DIMENSIONS and rubric.of_answer.names == ANSWER_DIMENSIONS
+    assert rubric.names == PATH_DIMENSIONS + ANSWER_DIMENSIONS and rubric.for_view("answer").names == ANSWER_DIMENSIONS
     for scores in np.random.default_rng(0).uniform(0, 10, (20, 7)):
         dimensions = dict(zip(rubric.names, scores, strict=True))
         answer = {name: dimensions[name] for name in ANSWER_DIMENSIONS}
         assert rubric.total(dimensions) == 0.6 * np.mean(scores[:3]) + 0.4 * (sum(scores[3:]) / 4)
         assert rubric.total(dimensions) == pytest.approx(weighted_mean(dimensions, rubric.weights))
-        assert rubric.of_answer.total(answer) == rubric.total(answer) == sum(scores[3:]) / 4
+        assert rubric.for_view("answer").total(answer) == rubric.total(answer) == sum(scores[3:]) / 4
 
 
 def test_a_language_without_a_rubric_takes_the_english_one_and_a_domain_without_one_is_refused():

@@ -1,16 +1,17 @@
 import asyncio
 import dataclasses
-from functools import partial
 
 import numpy as np
 import pytest
+from parts import domain_of
 
-from arenarl.config.schema import JudgeConfig
+from arenarl.config.schema import Config, JudgeConfig
 from arenarl.domains.rubrics import domain_rubric, weighted_mean
 from arenarl.domains.travel.truth import ANSWER_DIMENSIONS, PATH_DIMENSIONS, TravelTruth, examine
 from arenarl.judges.embedded import SPREAD, EmbeddedJudge
 from arenarl.judges.factory import refuse_without_checklist
-from arenarl.judges.judge import Verdict, cached_examiner
+from arenarl.judges.judge import Verdict, cached_examiner, make_examiner
+from arenarl.judges.view import view_of
 from arenarl.system.errors import UserError
 from arenarl.trajectory import Query, Trajectory
 
@@ -63,14 +64,14 @@ def test_totals_are_six_tenths_path_and_four_tenths_answer():
 
 
 def test_without_noise_the_verdict_is_the_truth(world, taught):
-    judge = EmbeddedJudge(JudgeConfig(noise="none"), cached_examiner(partial(examine, world)), 0)
+    domain = domain_of(Config())
+    judge = EmbeddedJudge(JudgeConfig(noise="none"), make_examiner(domain), 0)
     for one, other in zip(taught[::10], taught[1::10], strict=True):
         expected = [examine(world, one.query, trajectory.messages).dimensions() for trajectory in (one.trajectory, other.trajectory)]
         assert compare(judge, one.trajectory, other.trajectory, query=one.query).dimensions == tuple(expected)
         assert score(judge, one.trajectory, query=one.query).dimensions == (expected[0],)
-        assert score(judge, one.trajectory, answer_only=True, query=one.query).dimensions == (
-            {name: expected[0][name] for name in ANSWER_DIMENSIONS},
-        )
+        told = domain.examine_view(one.query, view_of(one.trajectory, "answer").messages, "answer").dimensions()
+        assert score(judge, one.trajectory, answer_only=True, query=one.query).dimensions == ({name: told[name] for name in ANSWER_DIMENSIONS},)
 
 
 def test_the_cached_examiner_examines_each_trajectory_once():
@@ -178,13 +179,14 @@ def test_the_best_are_chosen_by_position_and_of_equal_ones_those_shown_first():
 
 def test_in_a_group_position_bias_falls_evenly_from_first_to_last():
     group = [attempt(text) for text in "abcde"]
-    verdict = judge(position_bias=0.4).verdict(QUERY, group, ALL, ())
+    biased = judge(position_bias=0.4)
+    verdict = biased.verdict(QUERY, biased.views(*group), ALL, ())
     assert verdict.totals == pytest.approx((5.4, 5.2, 5.0, 4.8, 4.6))
 
 
 def test_a_group_shares_one_drift_and_a_choice_is_noisy_but_reproducible():
     noisy = judge(sigma_call=1.0)
-    totals = [noisy.verdict(QUERY, [*pair, attempt("c")], ALL, ()).totals for pair in pairs(200)]
+    totals = [noisy.verdict(QUERY, noisy.views(*pair, attempt("c")), ALL, ()).totals for pair in pairs(200)]
     assert np.ptp(totals, axis=1).max() == pytest.approx(0, abs=1e-6) and np.std(totals) == pytest.approx(1.0, rel=0.2)
     group = [attempt(text) for text in "abcdefgh"]
     chosen = [choose(judge(sigma_independent=1.0), group, 2, repeat) for repeat in range(20)]

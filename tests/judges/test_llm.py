@@ -70,7 +70,8 @@ def test_the_schema_names_how_many_are_listed():
     (["judge.train.name=llm", "judge.train.model=m", "reward.name=pointwise_answer"], "reward.name=pointwise_answer: .* babyai end without"),
     (["judge.eval.0.name=llm", "judge.eval.0.model=m", "judge.eval.0.process_aware=false"], "judge.eval.0.process_aware=false: .* set it to true"),
     (["judge.watch.name=llm", "judge.watch.model=m", "judge.watch.process_aware=false", "judge.watch_share=0.5"], "judge.watch.process_aware=false"),
-    (["judge.train.name=llm", "judge.train.model=m", "reward.name=pointwise_trajectory"], None), (["reward.name=pointwise_answer"], None),
+    (["judge.train.name=llm", "judge.train.model=m", "reward.name=pointwise_trajectory"], None), (["reward.name=pointwise_trajectory"], None),
+    (["reward.name=pointwise_answer"], "reward.name=pointwise_answer: .* babyai end without"),
 ])  # fmt: skip
 def test_an_llm_is_not_to_judge_answers_alone_in_worlds_that_end_without_one(overrides, said):
     config = load_config(CONFIGS / "agentgym" / "babyai.yaml", overrides)

@@ -8,6 +8,7 @@ from hostile import HOSTILE
 from arenarl.config.schema import JudgeConfig
 from arenarl.domains.rubrics import domain_rubric
 from arenarl.judges.prompts import FORMAT, Reply, judge_messages, prompt_hash, read_prompt
+from arenarl.judges.view import view_kind, view_of
 from arenarl.llm.prompts import prompt_texts, quotable
 from arenarl.trajectory import Query, Trajectory, read_turns
 
@@ -30,8 +31,14 @@ def trajectory_of(thought, name, arguments, observation, answer):
     )
 
 
-def shown(trajectories, query=QUERY, answer_only=False, reply=None, **judge):
-    return read_prompt(judge_messages(query, trajectories, RUBRIC, reply or Reply("overall", FORM), JudgeConfig(**judge), answer_only))
+def shown(trajectories, query=QUERY, reply=None, **judge):
+    return read_prompt(prompt_of(trajectories, query, reply, **judge))
+
+
+def prompt_of(trajectories, query=QUERY, reply=None, **judge):
+    config = JudgeConfig(**judge)
+    views = [view_of(trajectory, view_kind(config)) for trajectory in trajectories]
+    return judge_messages(query, views, RUBRIC, reply or Reply("overall", FORM), config)
 
 
 def hostile_text(rng):
@@ -63,7 +70,7 @@ def test_500_hostile_trajectories_leave_the_structure_as_it_is():
 def test_every_line_that_a_trajectory_brings_is_quoted():
     for text in HOSTILE:
         trajectory = trajectory_of(text, text, text, text, text)
-        content = judge_messages(QUERY, [trajectory], RUBRIC, Reply("overall", FORM), JudgeConfig(), False)[1]["content"]
+        content = prompt_of([trajectory])[1]["content"]
         inside = content.split("# Agent 1\n")[1].split("\n# Task\n" + prompt_texts("judge", "en")["overall"].strip())[0]
         own = {"## Turn 1", "## Turn 2", "[thought]", "[call]", "[result]", "[answer]"}
         assert all(line in own or line.startswith("| ") for line in inside.split("\n"))
@@ -105,7 +112,7 @@ def test_what_a_judge_is_not_shown_is_not_there():
     trajectory = trajectory_of("thought", "f", {}, "result", "answer")
     without = shown([trajectory], show_tool_results=False).agents[0]
     assert [turn.observations for turn in without] == [[], []] and without[0].tool_calls and without[0].thought
-    (only,) = shown([trajectory], answer_only=True).agents[0]
+    (only,) = shown([trajectory], process_aware=False).agents[0]
     assert (only.thought, only.tool_calls, only.observations, only.answer) == ("", [], [], "answer")
 
 
@@ -118,7 +125,8 @@ def test_a_prompt_of_another_structure_is_refused():
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_every_prompt_file_has_every_text_and_tells_the_judge_what_quoting_means(language):
     texts = prompt_texts("judge", language)
-    assert set(texts) == {"system", "compare", "score", "overall", "dimension", "choose", "listwise", "checklist", "reply", "again"}
+    assert set(texts) == {"system", "compare", "score", "overall", "dimension", "choose", "listwise", "checklist", "reply", "again",
+                          "only_answer", "only_calls"}  # fmt: skip
     assert '"| "' in texts["system"] and "JSON" in texts["reply"]
     assert "{error}" in texts["again"] and {"{count}", "{winners}"} <= set(texts["choose"].replace("}", "} ").replace("{", " {").split())
 

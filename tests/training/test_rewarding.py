@@ -3,19 +3,18 @@
 import asyncio
 import random
 from dataclasses import replace
-from functools import partial
 
 import pytest
 from groups import COARSE, METHODS, OTHERS, QUERY, TOPOLOGIES, attempt, config_of, truth_of
-from parts import arena_of
+from parts import arena_of, examiner_of
 
-from arenarl.config.schema import BY_ANSWER, OUTCOMES, GroupStageConfig, JudgeConfig
+from arenarl.config.schema import BY_ANSWER, OUTCOMES, Config, GroupStageConfig, JudgeConfig
 from arenarl.config.value_types import REWARDS as NAMES
 from arenarl.domains.rubrics import domain_rubric
 from arenarl.domains.travel.teacher import Teacher
-from arenarl.domains.travel.truth import examine
 from arenarl.judges.embedded import EmbeddedJudge
-from arenarl.judges.judge import cached_examiner, true_quality
+from arenarl.judges.judge import true_quality
+from arenarl.judges.view import view_of
 from arenarl.training.outcome import GroupOutcome
 from arenarl.training.rewarding import REWARDS
 from arenarl.training.step_records import group_records, outcome_metrics
@@ -107,15 +106,15 @@ def test_a_group_of_nothing_but_invalid_trajectories_has_equal_rewards(method, t
 
 @pytest.mark.parametrize(("method", "topology"), METHODS)
 def test_real_trajectories_are_ranked_by_their_true_quality(method, topology, world, compact, taught):
-    """Teacher trajectories of one query, judged without noise: no better one gets less."""
-    examiner = cached_examiner(partial(examine, world))
+    """Teacher trajectories of one query, judged without noise: no better one gets less, as far as the judge is shown."""
+    examiner, kind = examiner_of(Config()), "answer" if method == "pointwise_answer" else "results"
     judge = EmbeddedJudge(JudgeConfig(noise="none"), examiner, 0)
     teacher = Teacher(world, compact)
     groups = [RolloutGroup(one.query, [teacher.solve(one.query, random.Random(seed), 0.5) for seed in range(8)]) for one in taught[::20]]
 
     def judged(query, trajectory):
-        dimensions = examiner(query, trajectory).dimensions()
-        return total_score({name: value for name, value in dimensions.items() if method != "pointwise_answer" or name.startswith("answer")})
+        dimensions = examiner(query, view_of(trajectory, kind)).dimensions()
+        return total_score({name: value for name, value in dimensions.items() if kind == "results" or name.startswith("answer")})
 
     for group, outcome in zip(groups, arena_of(config_of(method, topology), judge).reward_groups(groups), strict=True):
         truth = [round(judged(group.query, trajectory), 6) for trajectory in group.trajectories]

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field, TypeAdapter, ValidationError
 
 from arenarl.domains.agentgym.items import official_items
-from arenarl.domains.domain import Domain, Truth
-from arenarl.domains.known_answers import has_answer, is_correct, squad_form
+from arenarl.domains.domain import Domain, Truth, ViewKind
+from arenarl.domains.known_answers import has_answer, is_correct, squad_form, states_something
 from arenarl.rollout.environment import Environment, observe
 from arenarl.system.errors import UserError
 from arenarl.system.validation import first_problem
@@ -89,6 +89,12 @@ class SearchQADomain(Domain):
             found=any(f" {answer} " in text for answer in answers for text in shown),
             economy=len(useful) / len(calls) if calls else 0.0,
         )
+
+    def examine_view(self, query: Query, messages: list[dict[str, Any]], kind: ViewKind) -> SearchTruth:
+        """An answer is believed to be right, and a search to have found it."""
+        turns = read_turns(messages)
+        calls = [(call.name, str(call.arguments)) for turn in turns for call in turn.tool_calls]
+        return SearchTruth(bool(turns) and states_something(turns[-1].answer or ""), bool(calls), len(set(calls)) / len(calls) if calls else 0.0)
 
     def solve(self, query: Query, environment: Environment, rng: random.Random, skill: float) -> Trajectory:
         """Somebody who searches for the question once, and then knows the answer with the chance `skill`."""

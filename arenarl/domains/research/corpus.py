@@ -86,6 +86,11 @@ class Corpus:
         place = _place_of(name, sentence, names)
         return place >= 0 and _place_of(value, f"{sentence[:place]} {sentence[place + len(name) :]}", names) >= 0
 
+    def named_in(self, text: str) -> set[str]:
+        """The entities that a text names, by their names: as whole words, and not within the longer name of another entity."""
+        names = names_in(self, text)
+        return {name for name in names if _place_of(name, text, names) >= 0}
+
     @cached_property
     def kinds(self) -> dict[str, set[str]]:
         """Kinds by noun: a novel is a work."""

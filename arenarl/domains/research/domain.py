@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from arenarl.domains.domain import Domain
+from arenarl.domains.domain import Domain, ViewKind
 from arenarl.domains.known_answers import has_answer
 from arenarl.domains.research.corpus import Corpus
 from arenarl.domains.research.questions import open_corpus
@@ -15,6 +15,7 @@ from arenarl.domains.research.solver import ResearchTools
 from arenarl.domains.research.splits import research_splits, research_subtasks
 from arenarl.domains.research.teacher import Teacher
 from arenarl.domains.research.truth import ResearchTruth, examine
+from arenarl.domains.research.view_truth import examine_view
 from arenarl.llm.client import LLMClient
 from arenarl.trajectory import Query, Trajectory
 
@@ -46,6 +47,9 @@ class ResearchDomain(Domain):
 
     def examine(self, query: Query, messages: list[dict[str, Any]]) -> ResearchTruth:
         return examine(self.corpus, query, messages)
+
+    def examine_view(self, query: Query, messages: list[dict[str, Any]], kind: ViewKind) -> ResearchTruth:
+        return examine_view(self.corpus, query, messages)
 
     def solve(self, query: Query, environment: ResearchTools, rng: random.Random, skill: float) -> Trajectory:
         return asyncio.run(Teacher(self.corpus, environment, self.data.research.max_tool_calls).solve(query, rng, skill))

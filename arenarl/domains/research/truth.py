@@ -17,7 +17,7 @@ from arenarl.domains.stated_facts import leaves_of, stands_in
 from arenarl.trajectory import Query, Turn, read_turns
 
 _ROOM = 2  # sentences that a report may have besides those it is asked for
-_ANSWER_WORDS = 8  # of an answer to a closed query that names it and stops
+ANSWER_WORDS = 8  # of an answer to a closed query that names it and stops
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,6 @@ class ResearchTruth(Truth):
     def verified(self, is_correct: bool | None) -> "ResearchTruth":
         return replace(self, correct=is_correct, accuracy=self.accuracy if is_correct is None else float(is_correct))
 
-    def believed(self) -> "ResearchTruth":
-        return replace(self, accuracy=1.0)
-
 
 def examine(corpus: Corpus, query: Query, messages: list[dict[str, Any]]) -> ResearchTruth:
     """Examine one trajectory, whether it ended with an answer or not."""
@@ -68,11 +65,11 @@ def _examine_closed(query: Query, messages: list[dict[str, Any]], turns: list[Tu
     return ResearchTruth(
         framework=_named_in_calls(turns, wanted["entities"]),
         tool_usage=_usefulness(turns, [*wanted["entities"], wanted["answer"]]),
-        coverage=_share(_is_in(name, _shown(turns)) for name in [*wanted["entities"], wanted["answer"]]),
+        coverage=share_of(_is_in(name, _shown(turns)) for name in [*wanted["entities"], wanted["answer"]]),
         relevance=float(_is_in(answer.strip(" ."), _shown(turns))),
         accuracy=float(correct),
         depth=recall,
-        clarity=float(bool(answer)) * min(1.0, _ANSWER_WORDS / max(1, len(answer.split()))),
+        clarity=brevity_of(answer),
         correct=correct,
         recall=recall,
     )
@@ -80,7 +77,7 @@ def _examine_closed(query: Query, messages: list[dict[str, Any]], turns: list[Tu
 
 def _examine_open(corpus: Corpus, query: Query, turns: list[Turn], answer: str) -> ResearchTruth:
     wanted, shown = query.constraints, _shown(turns)
-    sentences = [sentence for sentence in corpus.sentences(answer) if any(map(str.isalpha, sentence))]
+    sentences = claims_of(corpus, answer)
     facts, delivered = wanted["facts"], stated(corpus, wanted, answer)
     by_entity: dict[str, list[bool]] = {}
     for fact, is_there in zip(facts, delivered, strict=True):
@@ -88,12 +85,17 @@ def _examine_open(corpus: Corpus, query: Query, turns: list[Turn], answer: str) 
     return ResearchTruth(
         framework=_named_in_calls(turns, wanted["entities"]),
         tool_usage=_usefulness(turns, [fact["sentence"] for fact in facts]),
-        coverage=_share(_is_in(fact["sentence"], shown) for fact in facts),
-        relevance=_share(any(found) for found in by_entity.values()),
-        accuracy=_share(_is_borne_out(corpus, sentence, shown) for sentence in sentences),
-        depth=_share(delivered),
-        clarity=_clarity(query, answer, sentences, len(facts)),
+        coverage=share_of(_is_in(fact["sentence"], shown) for fact in facts),
+        relevance=share_of(any(found) for found in by_entity.values()),
+        accuracy=share_of(_is_borne_out(corpus, sentence, shown) for sentence in sentences),
+        depth=share_of(delivered),
+        clarity=clarity_of(query, answer, sentences, len(facts)),
     )
+
+
+def claims_of(corpus: Corpus, answer: str) -> list[str]:
+    """The sentences and lines of an answer that hold a letter."""
+    return [sentence for sentence in corpus.sentences(answer) if any(map(str.isalpha, sentence))]
 
 
 def _is_borne_out(corpus: Corpus, sentence: str, shown: str) -> bool:
@@ -105,21 +107,26 @@ def _is_borne_out(corpus: Corpus, sentence: str, shown: str) -> bool:
     return any(_is_in(fact.sentence, shown) for fact in said)
 
 
-def _clarity(query: Query, answer: str, sentences: list[str], wanted: int) -> float:
+def brevity_of(answer: str) -> float:
+    """The clarity of an answer to a closed query: 1 up to `ANSWER_WORDS` words, less for more, 0 for none."""
+    return float(bool(answer)) * min(1.0, ANSWER_WORDS / max(1, len(answer.split())))
+
+
+def clarity_of(query: Query, answer: str, sentences: list[str], wanted: int) -> float:
     """Nothing said twice, not much beyond what is asked for, and an outline in numbered lines."""
     if not sentences:
         return 0.0
     unique = len(set(sentences)) / len(sentences)
     length = min(1.0, (wanted + _ROOM) / len(sentences))
     lines = [line for line in answer.splitlines() if line.strip()]
-    form = _share(line.lstrip()[:1].isdigit() for line in lines) if query.subtask == "Ideation" else 1.0
+    form = share_of(line.lstrip()[:1].isdigit() for line in lines) if query.subtask == "Ideation" else 1.0
     return unique * length * (0.5 + 0.5 * form)
 
 
 def _named_in_calls(turns: list[Turn], names: list[str]) -> float:
     """Share of the names that some call asks about: the task was taken apart."""
     asked = "\n".join(text for turn in turns for call in turn.tool_calls for text in leaves_of(call.arguments)).lower()
-    return _share(stands_in(name.lower(), asked) for name in names)
+    return share_of(stands_in(name.lower(), asked) for name in names)
 
 
 def _usefulness(turns: list[Turn], wanted: list[str]) -> float:
@@ -133,7 +140,7 @@ def _usefulness(turns: list[Turn], wanted: list[str]) -> float:
             values.append(1.0 if found else 0.3 * is_new)
             missing -= found
             seen.add(text)
-    return _share(values)
+    return share_of(values)
 
 
 def _shown(turns: list[Turn]) -> str:
@@ -149,6 +156,6 @@ def _plain(text: str) -> str:
     return " ".join(text.replace("\\n", " ").replace('\\"', '"').lower().split())
 
 
-def _share(values: Iterable[float]) -> float:
+def share_of(values: Iterable[float]) -> float:
     found = list(values)
     return sum(found) / len(found) if found else 0.0

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
-from arenarl.domains.domain import Domain
+from arenarl.domains.domain import Domain, ViewKind
 from arenarl.domains.travel.constraints import FORMS
 from arenarl.domains.travel.contradictions import contradictions_of
 from arenarl.domains.travel.queries import SUBTASKS
 from arenarl.domains.travel.teacher import HELD_OUT, Teacher, travel_splits
 from arenarl.domains.travel.tools import TravelEnvironment
 from arenarl.domains.travel.truth import TravelTruth, examine, has_truth
+from arenarl.domains.travel.view_truth import examine_view
 from arenarl.domains.travel.world import World, build_world
 from arenarl.trajectory import Query, Trajectory
 
@@ -38,6 +39,9 @@ class TravelDomain(Domain):
 
     def examine(self, query: Query, messages: list[dict[str, Any]]) -> TravelTruth:
         return examine(self.world, query, messages)
+
+    def examine_view(self, query: Query, messages: list[dict[str, Any]], kind: ViewKind) -> TravelTruth:
+        return examine_view(self.world, query, messages)
 
     def constraints_of(self, subtask: str) -> type[BaseModel] | None:
         return FORMS.get(subtask)

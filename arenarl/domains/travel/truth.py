@@ -9,7 +9,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import ValidationError
@@ -49,7 +49,7 @@ _NAME = re.compile(
 )
 _DISTANCE = re.compile(r"(?<![\d.])(\d{1,7}(?:\.\d{1,6})?)\s*(?:km|公里|千米)", re.IGNORECASE)
 _TOOLS_MODES = {"driving": ("driving", "驾车"), "walking": ("walking", "步行"), "transit": ("transit", "公交")}  # as results write them
-_EVENING = "18:00"
+EVENING = "18:00"
 
 
 @dataclass
@@ -60,7 +60,7 @@ class TravelTruth(Truth):
     usefulness: list[float] = field(default_factory=list)  # for each call: how well what came back fits the query
     evidence: list[float] = field(default_factory=list)  # facts the answer should state: did the policy get to see them?
     delivered: list[float] = field(default_factory=list)  # items the query asks for: are they in the answer?
-    constraints: dict[str, bool] = field(default_factory=dict)
+    constraints: dict[str, bool | None] = field(default_factory=dict)  # None: a reduced view says nothing about it
     facts_expected: int = 0
     facts_stated: int = 0
     facts_grounded: int = 0
@@ -78,16 +78,16 @@ class TravelTruth(Truth):
 
     @property
     def constraints_met(self) -> float:
-        return _mean(list(self.constraints.values()))
+        return mean_of([is_met for is_met in self.constraints.values() if is_met is not None])
 
     def dimensions(self) -> dict[str, float]:
         """Scores from 0 to 10 for every dimension of the travel rubric."""
         detailed = self.facts_grounded / max(1, self.facts_expected, self.facts_stated)  # so that an invented fact costs something
         shares = (
-            _mean(self.needs),
-            _mean(self.usefulness),
-            _mean(self.evidence),
-            _mean(self.delivered),
+            mean_of(self.needs),
+            mean_of(self.usefulness),
+            mean_of(self.evidence),
+            mean_of(self.delivered),
             self.constraints_met,
             detailed,
             self.clarity,
@@ -105,10 +105,7 @@ class TravelTruth(Truth):
         return {"constraints": self.constraints_met == 1}
 
     def checklist(self) -> dict[str, bool]:
-        return self.constraints
-
-    def believed(self) -> "TravelTruth":
-        return replace(self, facts_grounded=self.facts_stated)
+        return {name: bool(is_met) for name, is_met in self.constraints.items()}
 
 
 @dataclass
@@ -184,11 +181,16 @@ class _Reading:
                 about = None if is_of_route else line.entity
                 is_grounded[about, fact] = is_of_route or fact in self.known[about]  # once, however often it is said
         truth.facts_stated, truth.facts_grounded = len(is_grounded), sum(is_grounded.values())
-        if self.answer:
-            unique = len({line.text for line in self.answer}) / len(self.answer)
-            telling = _mean([float(bool(line.facts or line.entity)) for line in self.answer])
-            truth.clarity = unique * (0.5 + 0.5 * telling)
+        truth.clarity = clarity_of(self.answer)
         return truth
+
+
+def clarity_of(answer: list[Line]) -> float:
+    """Share of the lines that are said once, less up to half where lines name no place, journey or fact."""
+    if not answer:
+        return 0.0
+    unique = len({line.text for line in answer}) / len(answer)
+    return unique * (0.5 + 0.5 * mean_of([float(bool(line.facts or line.entity)) for line in answer]))
 
 
 def _examine_search(reading: _Reading) -> _Reading:
@@ -201,7 +203,7 @@ def _examine_search(reading: _Reading) -> _Reading:
         if name == "search_poi":
             truth.usefulness.append(is_new * float(_mentions(lines, [near])))
             continue
-        scores = [_mean([fit(line.pois[0]) for fit in fits] + list(_tag_checks(line.pois[0], wanted).values())) for line in lines if line.pois]
+        scores = [mean_of([fit(line.pois[0]) for fit in fits] + list(_tag_checks(line.pois[0], wanted).values())) for line in lines if line.pois]
         truth.usefulness.append(is_new * max(scores, default=0.0))
     answered = [line.pois[0] for line in reading.answer if line.pois]
     pick = answered[0] if answered else None
@@ -224,7 +226,7 @@ def _examine_days(reading: _Reading) -> _Reading:
             truth.usefulness.append(is_new * float(any(line.facts for line in lines)))
             continue
         pois = [line.pois[0] for line in lines if line.pois and line.pois[0].city == wanted["city"] and line.pois[0].category in wanted["categories"]]
-        truth.usefulness.append(is_new * max((0.25 + 0.75 * _mean(list(_tag_checks(poi, _at(wanted, poi)).values())) for poi in pois), default=0.0))
+        truth.usefulness.append(is_new * max((0.25 + 0.75 * mean_of(list(_tag_checks(poi, _at(wanted, poi)).values())) for poi in pois), default=0.0))
     if wanted.get("from_city"):
         journeys = reading.world.flights(wanted["date"], wanted["from_city"], wanted["city"])
         journeys = {j.number for j in journeys + reading.world.trains(wanted["date"], wanted["from_city"], wanted["city"])}
@@ -249,12 +251,12 @@ def _day_constraints(wanted: dict, stops: dict[str, tuple[Poi, str | None]]) -> 
     for category in wanted["categories"]:
         poi, clock = stops.get(category, (None, None))
         constraints[f"{wanted['preference']} {category}"] = poi is not None and wanted["preference"] in poi.tags
-        constraints[f"{category} open"] = poi is not None and clock is not None and poi.opens <= _pad(clock) < poi.closes
+        constraints[f"{category} open"] = poi is not None and clock is not None and poi.opens <= padded(clock) < poi.closes
     if wanted.get("budget_yuan") is not None:
         constraints["budget"] = is_complete and sum(poi.price_yuan for poi, _ in stops.values()) <= wanted["budget_yuan"]
     if wanted.get("evening"):
         poi, clock = stops.get(wanted["evening"], (None, None))
-        constraints["evening"] = clock is not None and _pad(clock) >= _EVENING
+        constraints["evening"] = clock is not None and padded(clock) >= EVENING
     return constraints
 
 
@@ -301,7 +303,7 @@ def _examine_direction(reading: _Reading) -> _Reading:
         truth.usefulness.append(is_new * (1.0 if is_full_route or is_locating else 0.3 if lines else 0.0))
     names = [poi.poi_id for line in reading.answer for poi in line.pois]
     truth.delivered = [float(stop in names) for stop in ids]
-    chosen = _chosen_mode([line.text for line in reading.answer])
+    chosen = chosen_mode([line.text for line in reading.answer])
     truth.constraints = {"order": names[: len(ids)] == ids, "mode": chosen == wanted["mode"]}
     if wanted.get("max_minutes") is not None:
         truth.constraints["max_minutes"] = chosen is not None and covered[chosen] and routes[chosen].minutes <= wanted["max_minutes"]
@@ -366,7 +368,7 @@ def _poi_check(wanted: dict) -> Callable[[Poi], bool]:
     return lambda poi: poi.city == wanted["city"] and poi.category == wanted["category"]
 
 
-def _chosen_mode(lines: list[str]) -> str | None:
+def chosen_mode(lines: list[str]) -> str | None:
     """How an answer goes: by the first line with a word of the tools for it, of two the first in MODES; else by the first word that means one."""
     if said := [mode for line in lines for mode, words in _TOOLS_MODES.items() if any(word in line for word in words)]:
         return said[0]
@@ -409,10 +411,10 @@ def _records(text: str) -> list[str]:
 def _read_line(world: World, text: str) -> Line:
     text = with_clocks(text)
     pois = [poi for match in _NAME.finditer(text) if (poi := world.find_poi(match.group()))]
-    ranges = [(_pad(start), _pad(end)) for start, end in HOURS.findall(text)]
+    ranges = [(padded(start), padded(end)) for start, end in HOURS.findall(text)]
     slot = ranges.pop(0)[0] if pois and starts_with_visit(text) else None
     rest = HOURS.sub(" ", text)
-    numbers, clocks = SERVICE_NUMBER.findall(text), [_pad(clock) for clock in CLOCK.findall(rest)]
+    numbers, clocks = SERVICE_NUMBER.findall(text), [padded(clock) for clock in CLOCK.findall(rest)]
     if numbers and len(clocks) >= 2:  # a timetable's departure and arrival in fields of their own
         ranges.append((clocks[0], clocks[1]))
     facts = [("hours", f"{start}-{end}") for start, end in ranges] + list(_read_amounts(rest))
@@ -429,9 +431,9 @@ def _read_amounts(text: str) -> Iterator[Fact]:
         yield "duration", str(duration_of(match))
 
 
-def _pad(clock: str) -> str:
+def padded(clock: str) -> str:
     return clock.zfill(5)
 
 
-def _mean(values: list) -> float:
+def mean_of(values: list) -> float:
     return sum(values) / len(values) if values else 0.0

@@ -1,0 +1,293 @@
+"""A verdict depends on what the judge is shown and on nothing else: in every domain, noisy or not, called directly and through the server."""
+
+import asyncio
+import copy
+import random
+import re
+from pathlib import Path
+
+import pytest
+from judge_servers import client_of, serving
+from parts import domain_of, examiner_of
+
+from arenarl.config.load import load_config
+from arenarl.config.schema import SIMULATED_MODEL, JudgeConfig
+from arenarl.domains.environments import make_environment
+from arenarl.domains.research.open_queries import make_open_queries
+from arenarl.domains.research.questions import make_questions
+from arenarl.domains.travel.queries import SUBTASKS, make_queries
+from arenarl.domains.writing.queries import make_queries as make_writing_queries
+from arenarl.judges.factory import make_judge
+from arenarl.judges.server import JudgeServer
+from arenarl.judges.view import View, view_of
+from arenarl.trajectory import Query, Trajectory
+
+CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+DOMAINS = {
+    "travel": ("quickstart.yaml", []),
+    "travel in Chinese": ("quickstart.yaml", ["environment.results=full", "data.language=zh"]),
+    "research": ("research/quickstart.yaml", ["environment.search.corpus_size=200"]),
+    "writing": ("writing/quickstart.yaml", []),
+    "textcraft": ("agentgym/textcraft.yaml", []),
+    "babyai": ("agentgym/babyai.yaml", []),
+}
+SEES = {"answer": {"process_aware": False}, "calls": {"show_tool_results": False}}
+
+
+class Cases:
+    """A domain with queries, and trajectories of a teacher that is sometimes careless, some of which were written for another query."""
+
+    def __init__(self, file, overrides):
+        self.config = load_config(CONFIGS / file, overrides)
+        self.domain, self.examine = domain_of(self.config), examiner_of(self.config)
+        environment, rng = make_environment(self.config.environment, self.config.data.language), random.Random(0)
+        self.taught = [(query, self.domain.solve(query, environment, rng, rng.random())) for query in self._queries(environment)]
+        if self.domain.name not in ("textcraft", "babyai"):
+            self.taught += [(query, other) for (query, _), (_, other) in zip(self.taught, self.taught[1:], strict=False)]
+
+    def _queries(self, environment):
+        if self.domain.name == "travel":
+            return [query for name in SUBTASKS for query in make_queries(self.domain.world, name, self.config.data.language, 8, "view", set())]
+        if self.domain.name == "research":
+            closed = make_questions(self.domain.corpus, environment, self.config.data.research, "view", 6)
+            return closed + make_open_queries(self.domain.corpus, "view", 9)
+        if self.domain.name == "writing":
+            return [query for name in self.domain.subtasks for query in make_writing_queries(name, self.config.data.language, 3, "view", set())]
+        return [self.domain.query({"item": item}) for item in self.domain.items("test")[:6]]
+
+    def judge(self, **keys):
+        return make_judge(JudgeConfig(**keys), self.domain, self.examine, None, 3)
+
+
+_made = {}
+
+
+@pytest.fixture(params=DOMAINS)
+def cases(request):
+    if request.param not in _made:
+        _made[request.param] = Cases(*DOMAINS[request.param])
+    return _made[request.param]
+
+
+def edited(trajectory, kind, rng):
+    """The trajectory after one random edit of what a view of this kind does not show."""
+    messages = copy.deepcopy(trajectory.messages)
+    results = [message for message in messages if message["role"] == "tool"]
+    edits = [
+        lambda: [message for message in messages if message["role"] != "tool"],
+        lambda: [*messages, {"role": "tool", "content": "It costs ¥20."}],
+        lambda: [message | {"content": junk(message["content"], rng)} if message["role"] == "tool" else message for message in messages],
+        lambda: [message | {"content": rng.choice(results)["content"]} if message["role"] == "tool" else message for message in messages],
+    ]
+    if kind == "answer":
+        before, last = messages[:-1], messages[-1]
+        edits += [
+            lambda: [last],
+            lambda: [message | {"reasoning_content": message.get("reasoning_content", "") + " "} for message in messages],
+            lambda: [*before, last | {"reasoning_content": junk("It costs ¥20 and opens at 09:00.", rng)}],
+            lambda: [{key: value for key, value in message.items() if key != "tool_calls"} for message in before] + [last],
+            lambda: [*rng.sample(before, len(before)), last],
+        ]
+    return Trajectory(trajectory.query_id, rng.choice(edits)(), trajectory.stop_reason)
+
+
+def junk(text, rng):
+    """A text with its digits drawn anew, cut somewhere, or none."""
+    return rng.choice([re.sub(r"\d", lambda _: str(rng.randrange(10)), text), text[: rng.randrange(len(text) + 1)], "", f"Error: {text}"])
+
+
+async def verdicts(judge, query, trajectory, other, kind):
+    """What every kind of call says that shows views of this kind; `score` can ask for the answer alone whatever the judge sees else."""
+    said = [await judge.score(query, trajectory, answer_only=kind == "answer")]
+    said += [await judge.compare(query, trajectory, other), await judge.compare(query, other, trajectory)]
+    said = [one.dimensions for one in said]
+    said += [await judge.score_overall(query, trajectory), await judge.score_together(query, [other, trajectory])]
+    said += [await judge.score_dimension(query, trajectory, name) for name in judge.weights(query)]
+    return [*said, await judge.choose(query, [trajectory, other, trajectory], 1)]
+
+
+def unchanged(judge, cases, kind, count):
+    rng = random.Random(1)
+
+    async def check():
+        for query, trajectory in rng.sample(cases.taught, min(count, len(cases.taught))):
+            other = rng.choice(cases.taught)[1]
+            before = await verdicts(judge, query, trajectory, other, kind)
+            for _ in range(3):
+                assert await verdicts(judge, query, edited(trajectory, kind, rng), edited(other, kind, rng), kind) == before
+
+    asyncio.run(check())
+
+
+@pytest.mark.parametrize("noise", ["none", "simulated"])
+@pytest.mark.parametrize("kind", SEES)
+def test_a_verdict_does_not_change_with_what_is_not_shown(cases, kind, noise):
+    unchanged(cases.judge(noise=noise, **SEES[kind]), cases, kind, 40)
+
+
+@pytest.mark.parametrize("noise", ["none", "simulated"])
+def test_an_answer_only_score_of_a_judge_that_else_sees_everything_does_not_change(cases, noise):
+    judge, rng = cases.judge(noise=noise), random.Random(2)
+    for query, trajectory in cases.taught[::3]:
+        scores = [asyncio.run(judge.score(query, one, answer_only=True)) for one in (trajectory, edited(trajectory, "answer", rng))]
+        assert scores[0].dimensions == scores[1].dimensions
+
+
+@pytest.mark.parametrize("kind", SEES)
+def test_through_the_server_a_verdict_does_not_change_with_what_is_not_shown(cases, kind, tmp_path):
+    server = JudgeServer({query.query: query for query, _ in cases.taught}, cases.examine, JudgeConfig(), 3)
+    with serving(server.app()) as url:
+        client = client_of(tmp_path)
+        llm = {"name": "llm", "model": SIMULATED_MODEL, "base_url": url, "api_key_variable": None, **SEES[kind]}
+        unchanged(make_judge(JudgeConfig(**llm), cases.domain, cases.examine, client), cases, kind, 4)
+
+
+def test_a_whole_view_is_the_trajectory_and_a_reduced_one_holds_only_what_is_shown(cases):
+    for query, trajectory in cases.taught:
+        whole, calls, answer = (view_of(trajectory, kind) for kind in ("results", "calls", "answer"))
+        assert whole.messages is trajectory.messages and cases.examine(query, whole) == cases.examine(query, trajectory)
+        assert [(turn.thought, turn.tool_calls, turn.answer) for turn in calls.turns] == [
+            (turn.thought, turn.tool_calls, turn.answer) for turn in whole.turns
+        ]
+        assert not any(turn.observations for turn in calls.turns)
+        (turn,) = answer.turns
+        assert (turn.thought, turn.tool_calls, turn.observations, turn.answer or "") == ("", [], [], trajectory.answer)
+
+
+@pytest.fixture(scope="module")
+def travel():
+    return Cases(*DOMAINS["travel"])
+
+
+def answered(query, text):
+    return Trajectory(query.query_id, [{"role": "assistant", "content": f"<answer>\n{text}\n</answer>"}], "answer")
+
+
+SEARCH = {"city": "Beijing", "near": "Lotus Park", "category": "museum", "radius_m": 3000, "preference": "quiet"}
+DAYS = {"city": "Beijing", "categories": ["museum", "park"], "preference": "quiet", "days": 1}
+COMPARE = {"date": "2026-05-01", "from_city": "Beijing", "to_city": "Shanghai", "priority": "cheap"}
+
+
+def names(travel, city, *categories):
+    return [next(poi.name_en for poi in travel.domain.world.pois if (poi.city, poi.category) == (city, category)) for category in categories]
+
+
+def limited(travel):
+    """(query, an answer with a price in it, limit): within the limit as it stands."""
+    museum, park = names(travel, "Beijing", "museum", "park")
+    near = next(poi.name_en for poi in travel.domain.world.pois if (poi.city, poi.category) == ("Beijing", "cafe"))
+    yield SEARCH | {"near": near, "max_price_yuan": 50}, "Search", f"I recommend {museum}: quiet, ¥{{}}, 09:00-17:00, 1.2km.", 50
+    yield SEARCH | {"near": near, "max_price_yuan": 50}, "Search", f"{museum}\nPrice: ¥{{}}\nOpen 09:00-17:00", 50
+    yield DAYS | {"budget_yuan": 80}, "1-Day", f"10:00 {museum} ¥{{}} 09:00-17:00\n14:00 {park} ¥30 06:00-21:00", 50
+    yield DAYS | {"budget_yuan": 80}, "1-Day", f"10:00 {museum} 09:00-17:00\n14:00 {park} 06:00-21:00\nTotal: ¥{{}}", 80
+    yield COMPARE | {"max_price_yuan": 500}, "Compare", "Flight CA1234 08:00-10:00 ¥900\nTrain G10 08:00-12:00 ¥{}\nI recommend G10", 500
+
+
+@pytest.mark.parametrize("kind", SEES)
+def test_a_stated_price_moved_across_the_limit_changes_the_verdict_and_moved_within_it_does_not(travel, kind):
+    judge = travel.judge(noise="none", **SEES[kind])
+    for constraints, subtask, text, limit in limited(travel):
+        query = Query("q", "travel", subtask, "en", "x", constraints)
+        assert travel.domain.has_truth(query)
+        prices = (1, limit - 1, limit, limit + 1, limit + 300)
+        scores = [asyncio.run(judge.score(query, answered(query, text.format(price)))).totals for price in prices]
+        assert scores[0] == scores[1] == scores[2] > scores[3] == scores[4], text
+
+
+def test_taught_prices_moved_across_the_limit_change_the_verdict_and_moved_within_it_do_not(travel):
+    """The price of what the answer chooses, in the teacher's own words."""
+    judge, moved = travel.judge(noise="none", process_aware=False), 0
+    for query, trajectory in travel.taught:
+        limit, prices = query.constraints.get("max_price_yuan"), set(re.findall(r"¥(\d+)", trajectory.answer))
+        if query.subtask != "Search" or limit is None or len(prices) != 1 or trajectory.query_id != query.query_id:
+            continue
+        scores = [
+            asyncio.run(judge.score(query, answered(query, re.sub(r"¥\d+", f"¥{price}", trajectory.answer)))).totals
+            for price in (0, limit, limit + 1)
+        ]
+        assert scores[0] == scores[1] > scores[2]
+        moved += 1
+    assert moved > 1
+
+
+def test_what_an_answer_does_not_say_is_left_out_and_what_it_says_is_believed(travel):
+    """By hand: a museum without its tags and hours; a budget without a price; a flight dearer than the train beside it."""
+    museum, cafe, park = names(travel, "Beijing", "museum", "cafe", "park")
+
+    def constraints(constraints, subtask, text):
+        query = Query("q", "travel", subtask, "en", "x", constraints)
+        return travel.examine(query, view_of(answered(query, text), "answer")).constraints
+
+    search = SEARCH | {"near": cafe, "max_price_yuan": 50, "open_at": "19:00"}
+    nothing = {"category": True, "radius": None, "quiet": None, "max_price": None, "open_at": None}
+    assert constraints(search, "Search", f"Go to {museum}.") == nothing
+    assert constraints(search, "Search", f"Go to {museum}, ¥60, quiet, 9 am to 8 pm, 4km from {cafe}.") == nothing | {
+        "radius": False, "quiet": True, "max_price": False, "open_at": True,
+    }  # fmt: skip
+    assert set(constraints(search, "Search", "Nowhere.").values()) == {False}
+    days = constraints(DAYS | {"budget_yuan": 80}, "1-Day", f"10:00 {museum}\n20:00 {park} 06:00-21:00")
+    assert days == {"complete": True, "quiet museum": None, "museum open": None, "quiet park": None, "park open": True, "budget": None}
+    both = "Train G10 08:00-12:00 ¥500\nFlight CA1234 08:00-10:00 ¥{}\nI recommend CA1234"
+    assert constraints(COMPARE, "Compare", both.format(600)) == {"date and cities": True, "cheap": False}
+    assert constraints(COMPARE, "Compare", both.format(400)) == {"date and cities": True, "cheap": True}
+    assert constraints(COMPARE, "Compare", "I recommend CA1234 at ¥400") == {"date and cities": True, "cheap": None}
+    def day(text, **more):
+        return constraints(DAYS | {"budget_yuan": 80} | more, "1-Day", text)
+
+    stops = f"10:00-12:00 {museum} ¥20 09:00-17:00\n{{}}\n19:00 {park} ¥30 06:00-21:00"
+    for beside in ("12:00-13:00 lunch break", "Metro ¥70, 5 stops", "Budget: ¥80 for all", "Total with train: ¥550", "driving 5.2km 20min ¥90"):
+        assert all(day(stops.format(beside), evening="park")[name] for name in ("museum open", "park open", "budget", "evening")), beside
+    assert not day(stops.format("Total: ¥90"))["budget"] and not day(stops.replace("¥30", "¥70").format(""))["budget"]
+    for tag, says in (("quiet", True), ("noisy, not quiet", None), ("安静", True), ("不安静", None)):
+        assert day(f"10:00 {museum}, {tag}\n19:00 {park}")["quiet museum"] is says
+    evenings = {f"Evening: {park}": True, park: None, f"21:00 {park}": True, f"11:00 {park}": False, museum: False}
+    for text, is_evening in evenings.items():
+        assert day(text, evening="park")["evening"] is is_evening
+    checked = asyncio.run(travel.judge(noise="none", process_aware=False).check_items(Query("q", "travel", "Search", "en", "x", search),
+                                                                                     answered(QUERY_OF_NONE, f"Go to {museum}.")))  # fmt: skip
+    assert checked == {name: bool(is_met) for name, is_met in nothing.items()}
+
+
+QUERY_OF_NONE = Query("q", "travel", "Search", "en", "x", {})
+
+
+def with_another_value(fact, name, value=None):
+    """The fact's sentence; a value that is part of the name stays there."""
+    value = value or ("1234" if fact["value"][0].isdigit() else "Nowhere")
+    return fact["sentence"].replace(name, "\0").replace(fact["value"], value).replace("\0", name)
+
+
+def test_a_report_is_believed_whatever_values_it_states():
+    cases = _made.setdefault("research", Cases(*DOMAINS["research"]))
+    judge, corpus = cases.judge(noise="none", process_aware=False), cases.domain.corpus
+    for query in make_open_queries(corpus, "believed", 12):
+        facts = query.constraints["facts"]
+        true = answered(query, " ".join(fact["sentence"] for fact in facts))
+        other = [with_another_value(fact, corpus.entities[fact["url"]].name) for fact in facts]
+        scores = [asyncio.run(judge.score(query, one)).dimensions[0] for one in (true, answered(query, other[0]), answered(query, "No idea."))]
+        assert scores[0]["answer_depth"] == scores[0]["answer_relevance"] == scores[0]["answer_accuracy"] == 10
+        assert scores[1]["answer_depth"] == pytest.approx(10 / len(facts)) and scores[2]["answer_depth"] == 0
+        assert asyncio.run(judge.score(query, answered(query, " ".join(other)))).dimensions[0] == scores[0]
+        unsaid = [with_another_value(fact, corpus.entities[fact["url"]].name, "unknown") for fact in facts]
+        depth = asyncio.run(judge.score(query, answered(query, " ".join(unsaid)))).dimensions[0]["answer_depth"]
+        assert depth == pytest.approx(10 * sum("unknown" not in sentence for sentence in unsaid) / len(unsaid))
+
+
+def test_an_answer_to_a_closed_question_is_believed_if_it_is_one():
+    cases = _made.setdefault("research", Cases(*DOMAINS["research"]))
+    judge = cases.judge(noise="none", process_aware=False)
+    for query, _ in cases.taught:
+        if "answer" in query.constraints:
+            other, odd = ("1234", "Nowhere") if any(map(str.isdigit, query.constraints["answer"])) else ("Nowhere", "1234")
+            texts = (query.constraints["answer"], other, odd, "not found", "I do not know.")
+            believed = [asyncio.run(judge.score(query, answered(query, text))).dimensions[0]["answer_accuracy"] for text in texts]
+            assert believed == [10, 10, 0, 0, 0]
+
+
+def test_a_domain_of_ones_own_examines_nothing_but_what_the_view_shows():
+    """By default: its `examine` gets the messages of the view."""
+    cases = _made.setdefault("textcraft", Cases(*DOMAINS["textcraft"]))
+    query, trajectory = cases.taught[0]
+    view = view_of(trajectory, "calls")
+    assert cases.examine(query, view) == cases.domain.examine(query, view.messages)
+    assert cases.examine(query, View("answer", [])).actions == 0
