@@ -124,6 +124,11 @@ class Stage:
         return found | {"training": RESERVE | {"vLLM's share": beside} | self.training.updating()}
 
     @property
+    def allocated(self) -> dict[str, float]:
+        """Phase → bytes that torch allocates: all parts but the allowance for CUDA and libraries."""
+        return {phase: sum(parts.values()) - sum(RESERVE.values()) for phase, parts in self.phases.items()}
+
+    @property
     def misfits(self) -> list[str]:
         """Why it does not fit; empty if it does."""
         shape, memory, rollout = self.shape, self.gpu.memory_gb * 1e9, self.config.rollout

@@ -18,9 +18,7 @@ import json
 import math
 import tempfile
 from copy import deepcopy
-from dataclasses import dataclass
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import torch
@@ -29,37 +27,16 @@ from transformers import TrainerCallback
 from arenarl.config.command_line import parse_arguments
 from arenarl.config.schema import Config, EnvironmentConfig
 from arenarl.plan.memory import gb
-from arenarl.plan.stage import RESERVE, Stage
+from arenarl.plan.stage import Stage
 from arenarl.report import markdown
 from arenarl.rollout.generation import GeneratedTurn, TransformersGenerator, TurnRequest
 from arenarl.run.stage import fix_randomness
-from arenarl.studies.bench_training import Bench, InstantJudge, wait_for_gpu
+from arenarl.studies.bench_training import Bench, InstantJudge, Taken, begin, taken_since
 from arenarl.studies.scripted_policy import Generate, build_shape
 from arenarl.system.errors import UserError, guarded
 
 NEW = 32  # tokens
 STEPS = 3  # the last one counts: the first finds its kernels and makes the optimizer's states
-
-
-@dataclass
-class Taken:
-    """Seconds, and bytes of the GPU at most (0 on a CPU, which does not tell)."""
-
-    seconds: float
-    memory: int
-
-
-def begin() -> float:
-    """When what is to be measured began."""
-    wait_for_gpu()
-    if torch.cuda.is_available():
-        torch.cuda.reset_peak_memory_stats()
-    return perf_counter()
-
-
-def taken_since(start: float) -> Taken:
-    wait_for_gpu()
-    return Taken(perf_counter() - start, torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0)
 
 
 class Steps(TrainerCallback):
@@ -140,8 +117,7 @@ def main() -> None:
         bench.generating(2 * NEW)  # the first finds its kernels
         step_s = bench.generating(2 * NEW).seconds / NEW
         found = ({"generating": bench.generating(stage.length)} if is_ours else {}) | {"training": bench.training()}
-    planned = {phase: sum(parts.values()) - sum(RESERVE.values()) for phase, parts in stage.phases.items()}
-    rows = [[phase, gb(planned[phase]), gb(taken.memory), f"{taken.seconds:.1f}"] for phase, taken in found.items()]
+    rows = [[phase, gb(stage.allocated[phase]), gb(taken.memory), f"{taken.seconds:.1f}"] for phase, taken in found.items()]
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "a CPU, which does not tell its memory"
     model, millions = config.policy.model or "policy.scratch", stage.shape.parameters / 1e6
     print(f"{model}, {millions:,.1f} million parameters, on {device}; trajectories of {stage.length:,} tokens\n")

@@ -73,9 +73,14 @@ def measure_sft(runner: Runner, tree: Path, folder: Path) -> Values:
 def measure_rl_step(runner: Runner, tree: Path, folder: Path) -> Values:
     steps = runner.steps + SKIPPED
     runner.train(tree, folder, "train_rl.py", rl__init=runner.policy, rl__steps=steps, rl__save_steps=steps, rl__eval_steps=0)
-    state = read_json(folder / "runs" / "speed" / "rl" / f"checkpoint-{steps}" / "trainer_state.json")
+    return rl_step(folder / "runs" / "speed" / "rl", steps)
+
+
+def rl_step(folder: Path, steps: int, skipped: int = SKIPPED) -> Values:
+    """Medians of a step of RL and its parts, out of the last checkpoint of a run of so many steps."""
+    state = read_json(folder / f"checkpoint-{steps}" / "trainer_state.json")
     names = {"step_s": "step_time"} | {f"{part}_s": f"time/{part}_s" for part in ("rollout", "forward", "judge", "update")}
-    return {name: median(step[logged] for step in state["log_history"][SKIPPED:steps]) for name, logged in names.items()}
+    return {name: median(step[logged] for step in state["log_history"][skipped:steps]) for name, logged in names.items()}
 
 
 def measure_decode(runner: Runner, tree: Path, folder: Path) -> Values:

@@ -2,19 +2,20 @@
 
     python -m arenarl.studies.bench_training --config configs/quickstart.yaml [--set key=value ...] [--groups 8] [--group_size 16] [--pairs 6] …
 
-The policy has random weights and never ends a turn by itself, so that both steps generate just as many tokens; what a turn says
-is written over it afterwards (`scripted_policy`). Two measurements for each `--shape`, on one process:
+The policy has random weights, or those of a packaged model, and never ends a turn by itself, so that both steps generate just as many tokens;
+what a turn says is written over it afterwards (`scripted_policy`). Two measurements for each `--shape`, on one process:
 
 1. One GRPOTrainer takes our step and TRL's own in turn, on the same prompts, with `--tokens` in every completion. TRL's step is
    `GRPOTrainer` as it comes, but for attention and output head, which are ours in both: `model.generate`, padded forward passes and update, a
    reward function that returns at once. Ours differs in what this project puts in its place: the rollout engine with its back end,
-   log-probabilities of own tokens, tournaments with a judge that answers at once, the metrics. `step_ratio_to_trl` is our median by TRL's,
-   the first pair left out. `tokens_per_s` are generated tokens a second of the rollout, `peak_memory_gb` is the process's on a CPU and what
-   torch allocated on a GPU.
+   log-probabilities of own tokens, tournaments with a judge that answers at once, the metrics. Ours goes first in every other pair. Each step
+   is printed as soon as it ends. `step_ratio_to_trl` is our median by TRL's, the first pair left out. `tokens_per_s` are generated tokens a
+   second of the rollout, `ms_per_token` its milliseconds a token of all rows together, prompts included. `peak_memory_gb` is the process's on
+   a CPU, and what torch allocated in our steps on a GPU; `planned_memory_gb` is what `arenarl.plan` says of such a step.
 2. Rollouts of several turns with real tool calls, which end at different times, judged by an HTTP server that takes `--delay_s` a call:
    `overlap` says what `judge_hidden_possible` and `judge_hidden_share` are.
 
-The last line is JSON, of the last shape; `rows` has all of them.
+`--measure` chooses one of them. The last line is JSON, of the last shape; `rows` has all of them.
 """
 
 import argparse
@@ -23,6 +24,7 @@ import math
 import random
 import tempfile
 from copy import deepcopy
+from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
 from statistics import median
@@ -42,7 +44,9 @@ from arenarl.domains.environments import make_environment
 from arenarl.domains.travel.queries import SUBTASKS, make_queries
 from arenarl.judges.judge import Judge, Verdict, make_examiner
 from arenarl.judges.verifier import Verifier
+from arenarl.plan.stage import Stage
 from arenarl.rollout.backends import make_engine
+from arenarl.rollout.packaged_models import PACKAGED
 from arenarl.rollout.policy import load_tokenizer, lora_config
 from arenarl.rollout.system_prompt import system_prompt
 from arenarl.run.checkpoints import TrainingBar
@@ -61,6 +65,7 @@ from arenarl.training.trainer_hooks import TrainerHooks
 from arenarl.trajectory import Query, Trajectory, prompt_messages
 
 TURNS = 8  # of the second measurement, at most
+PARTS = ("rollout", "forward", "judge")  # of our step, as the trainer logs them; the update is the rest
 
 
 class InstantJudge:
@@ -70,24 +75,52 @@ class InstantJudge:
         return Verdict(tuple({"total": stable_seed(one.messages) % 1000 / 100} for one in (first, second)), itemgetter("total"))
 
 
+@dataclass(frozen=True)
+class Step:
+    """One step of ours or TRL's: its pair, seconds, bytes of the GPU at most (0 on a CPU), and what the trainer logged."""
+
+    pair: int
+    is_ours: bool
+    seconds: float
+    memory: int
+    logged: dict[str, float]
+
+    def show(self) -> None:
+        parts = ", ".join(f"{part} {self.logged[f'time/{part}_s']:.3f}" for part in PARTS) if self.is_ours else ""
+        print(f"  pair {self.pair}: {'our' if self.is_ours else 'TRL'} step {self.seconds:.3f} s", parts, sep="; " if parts else "", flush=True)
+
+
+def is_ours(step: int) -> bool:
+    """Whether a step is ours: the first of every even pair, the second of every odd one.
+
+    >>> [is_ours(step) for step in range(8)]
+    [True, False, False, True, True, False, False, True]
+    """
+    return step % 4 in (0, 3)
+
+
 class TurnAbout(TrainerCallback):
-    """The trainer's steps in turn ours and TRL's own, ours first; `seconds` of each kind."""
+    """Makes the trainer's steps ours and TRL's own in turn, and measures them."""
 
     def __init__(self):
         self.trainer: GRPOTrainer | None = None  # set once it exists
-        self.seconds: dict[str, list[float]] = {"ours": [], "trl": []}
+        self.steps: list[Step] = []
 
     def on_train_begin(self, args, state, control, **kwargs):
         self.ours = self.trainer.rollout_func
 
     def on_step_begin(self, args, state, control, **kwargs):
-        self.trainer.rollout_func = None if state.global_step % 2 else self.ours
-        wait_for_gpu()
-        self.start = perf_counter()
+        self.trainer.rollout_func = self.ours if is_ours(state.global_step) else None
+        self.start = begin()
 
     def on_step_end(self, args, state, control, **kwargs):
-        wait_for_gpu()
-        self.seconds["trl" if self.trainer.rollout_func is None else "ours"].append(perf_counter() - self.start)
+        self.taken = taken_since(self.start)
+
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        if len(self.steps) < state.global_step:  # the last log is of the whole training
+            step = state.global_step - 1
+            self.steps.append(Step(step // 2, is_ours(step), self.taken.seconds, self.taken.memory, dict(logs)))
+            self.steps[-1].show()
 
 
 def wait_for_gpu() -> None:
@@ -95,17 +128,38 @@ def wait_for_gpu() -> None:
         torch.cuda.synchronize()
 
 
+@dataclass
+class Taken:
+    """Seconds, and bytes of the GPU at most (0 on a CPU, which does not tell)."""
+
+    seconds: float
+    memory: int
+
+
+def begin() -> float:
+    """When what is to be measured began."""
+    wait_for_gpu()
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+    return perf_counter()
+
+
+def taken_since(start: float) -> Taken:
+    wait_for_gpu()
+    return Taken(perf_counter() - start, torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0)
+
+
 class Bench:
     """The parts that both measurements share, for one shape: policy, queries, trainers."""
 
-    def __init__(self, config: Config, shape: str, folder: Path):
+    def __init__(self, config: Config, shape: str, folder: Path, layers: int | None = None):
         self.config, self.folder, self.shape = config, folder, shape
         if shape in SHAPES:
             config.policy.dtype = "bfloat16"
         self.examine = make_examiner(make_domain(config.environment, config.data))
         world, taken = make_environment(config.environment, config.data.language).world, set()
         self.queries = [query for name in SUBTASKS for query in make_queries(world, name, config.data.language, 40, "bench", taken)]
-        self.policy, self.parameters = build_policy(config, shape, self.queries, folder / "policy")
+        self.policy, self.parameters = build_policy(config, shape, self.queries, folder / "policy", layers)
         self.tokenizer = load_tokenizer(self.policy)
 
     def trainer(self, judge: Judge, prompts: list[str], steps: int, turns: int, turn_tokens: int, callbacks: list, ask=lambda judging: None):
@@ -156,20 +210,30 @@ class Bench:
         prompts: list[str] = []
         for pair in range(pairs + 1):
             queries = random.Random(pair).sample(self.queries, groups)
-            prompts += [query.query_id for query in queries] + [self._rendered(query) for query in queries]
+            names, rendered = [query.query_id for query in queries], [self._rendered(query) for query in queries]
+            prompts += names + rendered if is_ours(2 * pair) else rendered + names
         turn_about = TurnAbout()
         turn_about.trainer = trainer = self.trainer(InstantJudge(), prompts, 2 * pairs + 2, 1, tokens, [turn_about])
         trainer.train()
-        logged = trainer.state.log_history[: 2 * pairs + 2]
-        ours, trl = (turn_about.seconds[kind][1:] for kind in ("ours", "trl"))
-        seen = [entry["num_tokens"] for entry in logged]  # so far, prompts included
+        seen = [step.logged["num_tokens"] for step in turn_about.steps]  # so far, prompts included
         new = [after - before for before, after in zip([0, *seen[:-1]], seen, strict=True)]
         if new[::2] != new[1::2]:
             raise RuntimeError(f"our steps and TRL's have other numbers of tokens: {new}")
-        parts = {part: median(entry[f"time/{part}_s"] for entry in logged[2::2]) for part in ("rollout", "forward", "judge")}
-        row = {"step_s": median(ours), "trl_step_s": median(trl), "step_ratio_to_trl": median(ours) / median(trl)}
-        row |= {f"{part}_s": seconds for part, seconds in parts.items()} | {"update_s": median(ours) - sum(parts.values())}
-        return row | {"tokens_per_s": groups * size * tokens / parts["rollout"], "peak_memory_gb": _peak_memory_gb()}
+        ours, trl = ([step for step in turn_about.steps[2:] if step.is_ours == kind] for kind in (True, False))
+        parts = {part: median(step.logged[f"time/{part}_s"] for step in ours) for part in PARTS}
+        step_s, trl_step_s = (median(step.seconds for step in kind) for kind in (ours, trl))
+        row = {"step_s": step_s, "trl_step_s": trl_step_s, "step_ratio_to_trl": step_s / trl_step_s}
+        row |= {f"{part}_s": seconds for part, seconds in parts.items()} | {"update_s": step_s - sum(parts.values())}
+        row |= {"tokens_per_s": groups * size * tokens / parts["rollout"], "ms_per_token": parts["rollout"] / tokens * 1e3}
+        peak_gb = max(step.memory for step in ours) / 1e9 or peak_memory_gb() * 2**30 / 1e9  # of the process, where there is no GPU
+        return row | {"peak_memory_gb": peak_gb, "planned_memory_gb": self._planned_gb(tokens)}
+
+    def _planned_gb(self, tokens: int) -> float:
+        """What the plan says of a step whose completions have so many tokens."""
+        config = deepcopy(self.config)
+        config.policy.model, config.rl.init, config.rl.eval_steps = self.policy, None, 0
+        config.rollout.max_tokens = tokens + max(len(self.tokenizer.encode(self._rendered(query))) for query in self.queries)
+        return max(Stage(config, "rl").allocated.values()) / 1e9
 
     def measure_hidden(self, delay_s: float, turn_tokens: int) -> Overlap:
         """How much of the judging of a step a slow judge leaves to be waited for; the second of two steps."""
@@ -194,12 +258,6 @@ class Bench:
         )
 
 
-def _peak_memory_gb() -> float:
-    if torch.cuda.is_available():
-        return torch.cuda.max_memory_allocated() / 2**30
-    return peak_memory_gb()
-
-
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """What the last line says: the last row, and all of them."""
     return rows[-1] | {"rows": rows}
@@ -213,7 +271,8 @@ def show_step(row: dict[str, Any], given: argparse.Namespace) -> None:
         f"  our step    {s['step']} s with {given.tokens} tokens in each completion: rollout {s['rollout']}, log-probabilities {s['forward']}, "
         f"waiting for the judge {s['judge']}, update and the rest {s['update']}",
         f"  TRL's step  {s['trl_step']} s; ours takes {row['step_ratio_to_trl']:.3f} times as long (medians of {given.pairs} each)",
-        f"  {row['tokens_per_s']:.0f} tokens a second of the rollout; {row['peak_memory_gb']:.2f} GB at most",
+        f"  {row['tokens_per_s']:.0f} tokens a second of the rollout, {row['ms_per_token']:.2f} ms a token of all rows; "
+        f"{row['peak_memory_gb']:.2f} GB at most, {row['planned_memory_gb']:.2f} by arenarl.plan",
         sep="\n",
         flush=True,
     )
@@ -232,7 +291,9 @@ def show_hidden(row: dict[str, Any], overlap: Overlap, given: argparse.Namespace
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--shape", nargs="+", choices=["tiny", *SHAPES], help="policy shapes (default: tiny, and with a GPU also qwen3-1.7b)")
+    parser.add_argument("--shape", nargs="+", choices=["tiny", *SHAPES, *PACKAGED], help="policies (default: tiny, and with a GPU also qwen3-1.7b)")
+    parser.add_argument("--measure", nargs="+", choices=["step", "hidden"], default=["step", "hidden"], help="a step beside TRL's, hidden judging")
+    parser.add_argument("--layers", type=int, help="keep only the policy's first layers, for a quick look (default: all)")
     parser.add_argument("--groups", type=int, default=8, help="queries per step")
     parser.add_argument("--group_size", type=int, default=16, help="trajectories per query")
     parser.add_argument("--tokens", type=int, default=128, help="tokens per completion, for comparing steps")
@@ -256,14 +317,16 @@ def main() -> None:
     rows = []
     for shape in arguments.shape or ["tiny", *["qwen3-1.7b"] * torch.cuda.is_available()]:
         with tempfile.TemporaryDirectory() as folder:
-            bench = Bench(deepcopy(config), shape, Path(folder))
+            bench = Bench(deepcopy(config), shape, Path(folder), arguments.layers)
             row = {"shape": shape, "parameters": bench.parameters, "concurrency": config.judge.concurrency}
             row |= {"backend": config.rollout.backend, "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"}
-            row |= bench.measure_step(arguments.pairs, arguments.tokens)
-            show_step(row, arguments)
-            overlap = bench.measure_hidden(arguments.delay_s, arguments.turn_tokens)
-        row |= {"judge_hidden_share": overlap.share, "judge_hidden_possible": overlap.possible}
-        show_hidden(row, overlap, arguments)
+            if "step" in arguments.measure:
+                row |= bench.measure_step(arguments.pairs, arguments.tokens)
+                show_step(row, arguments)
+            if "hidden" in arguments.measure:
+                overlap = bench.measure_hidden(arguments.delay_s, arguments.turn_tokens)
+                row |= {"judge_hidden_share": overlap.share, "judge_hidden_possible": overlap.possible}
+                show_hidden(row, overlap, arguments)
         rows.append({name: round(value, 4) if isinstance(value, float) else value for name, value in row.items()})
     print(json.dumps(summary(rows)))
 
