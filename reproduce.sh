@@ -30,6 +30,7 @@ judge_check()  { data; python -m arenarl.studies.judge_reliability --config "$CO
 judge_faults() { data; sft; python -m arenarl.studies.judge_faults --config "$CONFIG" "$@"; }
 bench()     { python -m arenarl.studies.bench_training --config "$CONFIG" "$@"; }
 bench_plan() { python -m arenarl.studies.bench_plan --config "$CONFIG" "$@"; }
+gpu_check() { python -m arenarl.studies.gpu_check "$@"; }
 speed()     { python -m arenarl.studies.bench_speed --config "$CONFIG" "$@"; }
 bench_tools() { python -m arenarl.studies.bench_tools; }
 bench_search() { python -m arenarl.studies.bench_search "$@"; }
@@ -185,6 +186,7 @@ usage() {
   echo "  judge_faults                  RL against a judge server that fails in every way"
   echo "  bench                         a training step compared with plain TRL's, and how much judging is hidden; see --help"
   echo "  bench_plan                    RL's memory and time on this machine's GPU, beside what arenarl.plan says, with random weights of the config's shape"
+  echo "  gpu_check                     everything that one GPU can check, in minutes and offline: --minutes 8, --short on a CPU; see --help → results/gpu/"
   echo "  speed                         this tree compared with another commit, in interleaved pairs: --against COMMIT; see --help → results/speed.json"
   echo "  bench_tools                   tool calls per second"
   echo "  bench_search                  search queries per second on one core, over 100,000 pages; --pages for fewer"
@@ -208,7 +210,7 @@ case "$stage" in
   quickstart | research | writing | writing_length | pipeline | data | sft | difficulty | rl | baselines | turns) shift; environment; check "$@"; "$stage" "$@" ;;
   all) shift; environment; tables all "$@" ;;
   agentgym) shift; environment; tables textcraft babyai "$@" ;;
-  real_model | data_pipeline | data_quality | evaluate | report | readme | judge_check | judge_faults | bench | bench_plan | speed | bench_tools | bench_search | bench_mcp | bench_worlds | search_recall | fidelity | bench_tournament | test) shift; environment; "$stage" "$@" ;;
+  real_model | data_pipeline | data_quality | evaluate | report | readme | judge_check | judge_faults | bench | bench_plan | gpu_check | speed | bench_tools | bench_search | bench_mcp | bench_worlds | search_recall | fidelity | bench_tournament | test) shift; environment; "$stage" "$@" ;;
   test_vllm) shift; test_vllm "$@" ;;
   *) [ -f "configs/tables/$stage.yaml" ] || usage; shift; environment; tables "$stage" "$@" ;;
 esac

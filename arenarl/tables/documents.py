@@ -17,6 +17,7 @@ from arenarl.report import markdown
 from arenarl.report.conclusion import print_conclusion
 from arenarl.report.summary import format_figure, heading, print_table, read_summaries
 from arenarl.studies import adaptive_pairs, bench_mcp, bench_worlds, data_pipeline, fidelity, judge_reliability, noise_grid, rivals, search_recall
+from arenarl.studies.gpu_check import results_table as gpu_table
 from arenarl.system.atomic_files import read_json
 from arenarl.system.errors import guarded
 from arenarl.tables.config_keys import config_tables
@@ -183,7 +184,7 @@ GENERATED = {  # document -> marker -> what stands between it and its end
     "docs/judges.md": {"judge_check": judge_reliability.judges_table},
     "docs/data.md": {"data_pipeline": study("data_pipeline.json", data_pipeline.tables), "data_quality": partial(results_table, rows=QUALITY_ROWS)},
     "docs/domains.md": {"search_recall": search_recall.recall_table, "bench_worlds": bench_worlds.worlds_table, "bench_mcp": bench_mcp.mcp_table},
-    "docs/paper_scale.md": {"scale": scale.scale_table, "fits": lambda results: scale.fits_table()},
+    "docs/paper_scale.md": {"scale": scale.scale_table, "fits": lambda results: scale.fits_table(), "gpu": gpu_table},
     "configs/launch/README.md": {
         "training": lambda results: scale.training_table(),
         "sequence": lambda results: scale.sequence_table(),

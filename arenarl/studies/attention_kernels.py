@@ -1,0 +1,90 @@
+"""The machine, and which of torch's attention kernels this project's forward passes take on it.
+
+    python -m arenarl.studies.attention_kernels
+
+A Qwen3 of one layer, whose heads are Qwen3-1.7B's, goes through what rollouts and training ask of attention: prompts, a decoded token, the next
+turn's tokens, a training step. torch chooses a kernel by device, dtype and mask. The last line is JSON.
+"""
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.autograd import DeviceType
+from torch.profiler import ProfilerActivity, profile
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+from arenarl.rollout.attention import prepare_attention
+from arenarl.rollout.kv_cache import TrajectoryCache, encode_and_keep
+from arenarl.system.errors import guarded
+
+HEADS = {"num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128}  # Qwen3-1.7B's
+SIZES = {"hidden_size": 256, "intermediate_size": 256, "vocab_size": 256, "num_hidden_layers": 1}
+CHOICE = "aten::_scaled_dot_product_"  # what the profiler calls torch's choice, before its name
+WORDS = ("flash", "fmha", "efficient", "attention", "cudnn")  # of a GPU kernel's name
+
+
+def machine() -> dict[str, Any]:
+    """The card, its driver and memory; None on a CPU."""
+    if not torch.cuda.is_available():
+        return {"card": None, "torch": torch.__version__}
+    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    drivers = subprocess.run(query, capture_output=True, text=True, check=False).stdout.split() if shutil.which(query[0]) else []
+    card = torch.cuda.get_device_properties(0)
+    return {
+        "card": card.name,
+        "driver": drivers[0] if drivers else None,
+        "memory_gb": round(card.total_memory / 1e9, 1),
+        "capability": f"{card.major}.{card.minor}",
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+    }
+
+
+def passes(model: Qwen3ForCausalLM, length: int) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """What is passed, and the forward pass; to be called in this order, because turns continue prompts."""
+    ids = torch.randint(model.config.vocab_size, (4, 2 * length)).tolist()
+    turns, caches = [row[: length - 10 * number] for number, row in enumerate(ids)], [TrajectoryCache() for _ in ids]  # of unlike length
+    yield "prompts", lambda: encode_and_keep(model, turns, caches)
+    batch = encode_and_keep(model, turns, caches)
+    yield "a decoded token", lambda: batch.step(model, torch.zeros(len(ids), dtype=torch.long, device=model.device))
+    yield "the next turn", lambda: encode_and_keep(model, ids, caches)
+
+    def train() -> None:
+        with torch.enable_grad():
+            model(torch.tensor(ids, device=model.device)).logits.float().mean().backward()
+
+    yield "training", train
+
+
+def kernels_of(run: Callable[[], Any]) -> list[str]:
+    """torch's choices in a forward pass, such as `flash_attention`, then the names of a GPU's kernels."""
+    activities = [ProfilerActivity.CPU, *[ProfilerActivity.CUDA] * torch.cuda.is_available()]
+    with profile(activities=activities) as profiler, torch.no_grad():
+        run()
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+    events = profiler.key_averages()
+    choices = {event.key.removeprefix(CHOICE) for event in events if event.key.startswith(CHOICE) and not event.key.endswith("backward")}
+    kernels = {event.key[:90] for event in events if event.device_type == DeviceType.CUDA and any(word in event.key.lower() for word in WORDS)}
+    return sorted(choices) + sorted(kernels - {event.key for event in events if event.key.startswith("aten::")})
+
+
+def main() -> None:
+    prepare_attention()
+    device, length = ("cuda", 1024) if torch.cuda.is_available() else ("cpu", 32)
+    figures = machine()
+    for dtype in (torch.bfloat16, torch.float32):
+        with torch.device(device):
+            model = Qwen3ForCausalLM._from_config(Qwen3Config(**HEADS, **SIZES), dtype=dtype, attn_implementation="sdpa")
+        for name, run in passes(model, length):
+            figures[f"{str(dtype).removeprefix('torch.')}, {name}"] = kernels = kernels_of(run)
+            print(f"{dtype}, {name}:", *(kernels or ["none"]), sep="\n    ", flush=True)
+    print(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    guarded(main, goes_on=False)

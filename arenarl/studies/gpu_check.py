@@ -1,0 +1,191 @@
+"""Everything that one GPU can check, in parts whose figures are kept as soon as each ends.
+
+    ./reproduce.sh gpu_check [--minutes 8] [--short] [--parts NAME ...] [--again]
+
+Figures go to results/gpu/<card>.json: after every part the whole file is written anew, so a kill at any moment leaves the finished parts'. A part
+that fails is recorded with its traceback, or its command's exit code and the end of its log, and the next one starts. Every part has a limit,
+and `--minutes` is one for all of them; parts that it leaves no time for are recorded as `not run`. Nothing is downloaded.
+
+The same command resumes: parts that ended well are kept, unless the code, Python or a library has changed since; `--again` repeats them.
+`--short` takes the smallest sizes, also without a GPU. Its figures say nothing of speed, so they go to runs/gpu_check, not to results/.
+"""
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from re import sub
+from typing import Any
+
+from arenarl.config.command_line import at_least
+from arenarl.report import markdown
+from arenarl.report.provenance import commit
+from arenarl.studies.gpu_parts import PARTS, CommandFailed, Figures, Part, Skipped, TimeRanOut, Workplace
+from arenarl.system.atomic_files import hash_files, read_json, write_json
+from arenarl.system.errors import UserError, guarded
+from arenarl.system.repository import ROOT
+
+FOLDER = Path("results/gpu")
+WORK = Path("runs/gpu_check")
+LIBRARIES = ("torch", "transformers", "trl", "accelerate", "peft", "deepspeed", "datasets", "vllm")
+LEAST_S = 15.0  # a part is not started with less time left. Our choice
+CARD = "import torch; print(torch.cuda.get_device_name(0) if torch.cuda.is_available() else '')"
+
+
+def card_name() -> str:
+    """The GPU's name, empty without one. Asked in a process of its own, because an idle one would hold memory of the GPU."""
+    done = subprocess.run([sys.executable, "-c", CARD], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise UserError(f"torch does not start: {(done.stderr.strip().splitlines() or ['no message'])[-1]}")
+    return done.stdout.strip()
+
+
+def origin() -> dict[str, Any]:
+    """What a part's figures depend on beside the card; parts of another origin are repeated."""
+    files = [*ROOT.glob("*.py"), *ROOT.glob("arenarl/**/*.py"), *ROOT.glob("configs/**/*.*"), ROOT / "data" / "prepare.py"]
+    return {"code": hash_files(sorted(files))[:12], "python": sys.version.split()[0], "versions": {name: _version(name) for name in LIBRARIES}}
+
+
+def _version(library: str) -> str | None:
+    try:
+        return version(library)
+    except PackageNotFoundError:
+        return None
+
+
+def run_parts(parts: Sequence[Part], path: Path, record: Figures, place: Workplace, limit_scale: float = 1.0) -> None:
+    """Run parts in their order and write `record` to `path` after each.
+
+    Args:
+        place: its `ends_at` is when all parts have to have ended; every part's own is set here.
+    """
+    ends_at = place.ends_at
+    for part in parts:
+        start = time.monotonic()
+        if ends_at - start < LEAST_S:
+            record["parts"].setdefault(part.name, {"status": "not run"})
+            print(f"{part.name:<13} not run: the time is over", flush=True)
+            continue
+        for name in part.makes:
+            shutil.rmtree(place.folder / name, ignore_errors=True)
+        record["parts"][part.name] = {"status": "interrupted"}  # until it has ended
+        write_json(path, record)
+        place.ends_at, place.log = min(ends_at, start + part.limit_s * limit_scale), place.folder / f"{part.name}.log"
+        place.log.write_text("", encoding="utf-8")
+        outcome = run_part(part, place)
+        record["parts"][part.name] = outcome | {"seconds": round(time.monotonic() - start, 1)}
+        write_json(path, record)
+        show(part.name, record["parts"][part.name])
+    write_json(path, record)
+
+
+def run_part(part: Part, place: Workplace) -> Figures:
+    """A part's figures, or what prevented them."""
+    try:
+        return {"status": "ok", "figures": part.measure(place)}
+    except Skipped as reason:
+        return {"status": "skipped", "error": str(reason)}
+    except TimeRanOut as error:
+        return {"status": "time ran out", "error": _without_paths(str(error))}
+    except CommandFailed as error:
+        return {"status": "failed", "error": _without_paths(str(error))}
+    except Exception:
+        return {"status": "failed", "error": _without_paths(traceback.format_exc() + place.tail())}
+
+
+def _without_paths(text: str) -> str:
+    """The file is committed: it names no folders of this machine."""
+    for folder, name in ((Path(sys.prefix), "<python>"), (ROOT, "."), (Path.cwd(), "."), (Path.home(), "~")):
+        text = text.replace(str(folder), name) if folder != folder.parent else text
+    return text
+
+
+def has_ended_well(part: Part, outcome: Figures, work: Path) -> bool:
+    """Whether a part need not be repeated: what later parts need of it is there too."""
+    return outcome["status"] == "ok" and all((work / name).exists() for name in part.makes)
+
+
+def show(name: str, part: Figures) -> None:
+    print(f"{name:<13} {part['seconds']:6.1f} s  {part['status']}", flush=True)
+    for figure, value in part.get("figures", {}).items():
+        print(f"  {figure}: {format_value(value)}", flush=True)
+    if "error" in part:
+        print(*(f"  {line}" for line in part["error"].strip().splitlines()[-8:]), sep="\n", flush=True)
+
+
+def format_value(value: Any) -> str:
+    """
+    >>> format_value(0.123456), format_value(1234567), format_value(["flash_attention", "void kernel"]), format_value(None)
+    ('0.1235', '1,234,567', 'flash_attention', '-')
+    """
+    if isinstance(value, list):
+        return value[0] if value else "-"
+    if value is None or isinstance(value, str):
+        return value or "-"
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+
+
+def results_table(results: Path) -> str:
+    """Every card's stored parts, as docs/paper_scale.md shows them."""
+    records = [read_json(path) for path in sorted((results / FOLDER.name).glob("*.json"))]
+    return "\n\n".join(map(_card_table, records)) or "not run"
+
+
+def _card_table(record: Figures) -> str:
+    """A line about the machine, and a row a part, whatever became of it."""
+    software = record["origin"]
+    about = [record["date"], f"commit {record['commit']}", f"torch {software['versions']['torch']}", f"Python {software['python']}"]
+    rows = []
+    for name, part in record["parts"].items():
+        figures = "; ".join(f"{figure} {format_value(value)}" for figure, value in part.get("figures", {}).items())
+        reason = (part.get("error", "").strip().splitlines() or [""])[0 if part["status"] == "skipped" else -1][:160]
+        rows.append([name, part["status"], format_value(part.get("seconds")), (figures or reason or "-").replace("|", "\\|")])
+    return f"**{record['card']}** ({', '.join(about)}):\n\n{markdown.table(['part', 'outcome', 'seconds', 'figures'], rows)}"
+
+
+def read_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--minutes", type=at_least(0.1, float), default=8.0, help="time for all parts together (default: 8)")
+    parser.add_argument("--short", action="store_true", help="the smallest sizes, also without a GPU; figures to runs/gpu_check")
+    parser.add_argument("--parts", nargs="+", choices=[part.name for part in PARTS], metavar="NAME", help="only these parts")
+    parser.add_argument("--again", action="store_true", help="repeat parts that ended well before")
+    return parser.parse_args()
+
+
+def main() -> None:
+    ends_at, arguments = time.monotonic(), read_arguments()
+    ends_at += 60 * arguments.minutes
+    card, is_short = card_name(), arguments.short
+    if not card and not is_short:
+        raise UserError("torch finds no GPU; run this on a machine with one, or add --short for the smallest sizes on a CPU")
+    slug = sub(r"\W+", "_", (card or "cpu").lower()) + "_short" * is_short
+    path, work = (WORK if is_short else FOLDER) / f"{slug}.json", WORK / slug
+    previous, current = read_json(path) or {}, origin()
+    is_same = previous.get("origin") == current
+    outcomes = previous["parts"] if is_same else {}
+    if not is_same:
+        shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True, exist_ok=True)
+    record = {"card": card or "cpu", "date": time.strftime("%Y-%m-%d"), "commit": commit(), "origin": current}
+    record["parts"] = {part.name: outcomes.get(part.name, {"status": "not run"}) for part in PARTS}
+    chosen = [part for part in PARTS if part.name in (arguments.parts or [part.name])]
+    pending = [part for part in chosen if arguments.again or not has_ended_well(part, record["parts"][part.name], work)]
+    for part in chosen:
+        if part not in pending:
+            print(f"{part.name:<13} kept", flush=True)
+    run_parts(pending, path, record, Workplace(work.resolve(), work / "log", ends_at, is_short, bool(card)), 4.0 if is_short else 1.0)
+    print(json.dumps({name: part["status"] for name, part in record["parts"].items()}))
+    print(f"written: {path}")
+    failed = [part.name for part in chosen if record["parts"][part.name]["status"] in ("failed", "time ran out")]
+    if failed:
+        raise UserError(f"these parts did not end well: {', '.join(failed)}; {path} says why, {work} has their logs")
+
+
+if __name__ == "__main__":
+    guarded(main)

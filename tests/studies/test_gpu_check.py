@@ -1,0 +1,136 @@
+"""The GPU check on a CPU: all parts at their smallest, and what is left on disk when one is killed, fails or takes too long."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from arenarl.studies import gpu_check
+from arenarl.studies.gpu_parts import PARTS, Part, Skipped, Workplace
+from arenarl.system.atomic_files import read_json
+from arenarl.system.errors import UserError
+
+FIGURES = Path("runs/gpu_check/cpu_short.json")
+ORIGIN = {"python": "3.12.0", "versions": {"torch": "2.11.0"}}
+
+
+def command(*words):
+    return [sys.executable, "-m", "arenarl.studies.gpu_check", "--short", "--minutes", "60", *words]
+
+
+@pytest.mark.slow(seconds=240)
+def test_every_part_runs_at_its_smallest_and_a_second_start_keeps_them(tmp_path):
+    done = subprocess.run(command(), cwd=tmp_path, capture_output=True, text=True, timeout=3600, check=False)
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+    record = read_json(tmp_path / FIGURES)
+    parts = record["parts"]
+    assert list(parts) == [part.name for part in PARTS] and record["card"] == "cpu" and record["origin"]["versions"]["torch"]
+    assert {name for name, part in parts.items() if part["status"] != "ok"} == {"smollm2_135m", "vllm"}  # neither is there
+    for name in ("qwen3_1.7b", "tiny"):
+        figures = parts[name]["figures"]
+        wanted = {"ms_per_token", "tokens_per_s", "rollout_s", "forward_s", "update_s", "planned_memory_gb", "peak_memory_gb"}
+        assert wanted | {"step_s", "trl_step_s", "step_ratio_to_trl"} <= set(figures)
+        assert all(figures[figure] > 0 for figure in wanted)
+    assert parts["environment"]["figures"]["bfloat16, a decoded token"] and parts["rl"]["figures"]["grad_norm"] > 0
+    assert parts["kill_resume"]["figures"] == {"killed_at": "checkpoint-2", "groups_and_curve": "identical"}
+    assert all(parts[name]["figures"]["optimizer_steps"] >= 2 for name in ("dpo", "agentevol")) and "critic/error" in parts["ppo"]["figures"]
+    assert all(f"{name} " in done.stdout for name in parts) and sorted(path.name for path in tmp_path.iterdir()) == ["runs"]
+    again = subprocess.run(command(), cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)
+    assert again.returncode == 0 and again.stdout.count("kept") == len(PARTS) - 2, again.stdout
+    assert read_json(tmp_path / FIGURES)["parts"] == parts | {name: read_json(tmp_path / FIGURES)["parts"][name] for name in ("smollm2_135m", "vllm")}
+
+
+@pytest.mark.slow(seconds=40)
+@pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGINT])
+def test_stopping_it_leaves_the_figures_of_finished_parts_and_no_process(tmp_path, stop):
+    with (tmp_path / "log").open("w") as log:
+        process = subprocess.Popen(command("--parts", "data", "sft_zero3"), cwd=tmp_path, stdout=log, stderr=log, start_new_session=True)
+    deadline = time.monotonic() + 300
+    while (read_json(tmp_path / FIGURES) or {"parts": {"sft_zero3": {}}})["parts"]["sft_zero3"].get("status") != "interrupted":
+        assert process.poll() is None and time.monotonic() < deadline, (tmp_path / "log").read_text()
+        time.sleep(0.05)
+    time.sleep(1)  # the part's command has started
+    children = psutil.Process(process.pid).children(recursive=True)
+    os.kill(process.pid, stop)
+    process.wait(timeout=60)
+    parts = read_json(tmp_path / FIGURES)["parts"]
+    assert parts["data"]["status"] == "ok" and parts["data"]["figures"]["sft"] > 0
+    assert parts["sft_zero3"] == {"status": "interrupted"} and parts["rl"] == {"status": "not run"}
+    _, alive = psutil.wait_procs(children, timeout=60)
+    assert children and alive == []
+
+
+def workplace(folder, seconds):
+    return Workplace(folder, folder / "log", time.monotonic() + seconds, is_short=True, has_gpu=False)
+
+
+def python(text):
+    return lambda place: {"output": place.run([sys.executable, "-c", text]).strip()}
+
+
+def broken(place):
+    raise ValueError(f"a figure is missing in {place.folder}")
+
+
+def absent(place):
+    raise Skipped("vLLM is not installed")
+
+
+OWN_PARTS = (
+    Part("fine", python("print('hello')"), 60),
+    Part("crash", python("import sys; print('before'); sys.exit('CUDA error: an illegal memory access | here')"), 60),
+    Part("bug", broken, 60),
+    Part("slow", python("import time; print('pair 0', flush=True); time.sleep(600)"), 3),
+    Part("absent", absent, 60),
+    Part("last", python("print('still here')"), 60),
+)
+
+
+@pytest.fixture
+def recorded(tmp_path, monkeypatch):
+    """The file after parts that end in every way."""
+    monkeypatch.chdir(tmp_path)
+    record = {"card": "NVIDIA H100", "date": "2026-11-27", "commit": None, "origin": ORIGIN}
+    record["parts"] = {part.name: {"status": "not run"} for part in (*OWN_PARTS, Part("never", broken, 60))}
+    gpu_check.run_parts(OWN_PARTS, tmp_path / "gpu" / "card.json", record, workplace(tmp_path, 120))
+    return read_json(tmp_path / "gpu" / "card.json")
+
+
+def test_a_part_that_fails_is_recorded_and_the_next_one_starts(recorded, tmp_path):
+    parts = recorded["parts"]
+    assert [part["status"] for part in parts.values()] == ["ok", "failed", "failed", "time ran out", "skipped", "ok", "not run"]
+    assert parts["fine"]["figures"] == {"output": "hello"} and parts["last"]["figures"] == {"output": "still here"}
+    assert parts["crash"]["error"].startswith("exit code 1: -c ") and "before\nCUDA error: an illegal memory access" in parts["crash"]["error"]
+    assert "Traceback" in parts["bug"]["error"] and "ValueError: a figure is missing in ." in parts["bug"]["error"]
+    assert parts["slow"]["error"].endswith("pair 0\n") and parts["slow"]["seconds"] < 60
+    assert parts["absent"]["error"] == "vLLM is not installed"
+    assert str(tmp_path) not in json.dumps(recorded) and str(Path.home()) not in json.dumps(recorded)
+
+
+def test_parts_without_time_are_recorded_as_not_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    gpu_check.run_parts(OWN_PARTS, tmp_path / "card.json", {"parts": {}}, workplace(tmp_path, 5))
+    assert read_json(tmp_path / "card.json")["parts"] == {part.name: {"status": "not run"} for part in OWN_PARTS}
+    assert capsys.readouterr().out.count("not run: the time is over") == len(OWN_PARTS)
+
+
+def test_the_document_has_a_row_for_every_part_whatever_became_of_it(recorded, tmp_path):
+    table = gpu_check.results_table(tmp_path).splitlines()
+    assert table[0] == "**NVIDIA H100** (2026-11-27, commit None, torch 2.11.0, Python 3.12.0):" and len(table) == 4 + len(recorded["parts"])
+    assert table[4].startswith("| fine | ok |") and table[4].endswith("| output hello |") and table[-1] == "| never | not run | - | - |"
+    assert table[5].endswith("illegal memory access \\| here |") and "ValueError" in table[6]
+    assert gpu_check.results_table(tmp_path / "none") == "not run"
+
+
+def test_without_a_gpu_it_says_what_to_add(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["gpu_check"])
+    with pytest.raises(UserError, match="^torch finds no GPU; .*--short"):
+        gpu_check.main()
+    assert list(tmp_path.iterdir()) == []
