@@ -228,6 +228,20 @@ def read_turns(messages: list[dict[str, Any]]) -> list[Turn]:
     return turns
 
 
+def last_answer(turns: Sequence[Turn]) -> str:
+    """The last turn's answer; "" if it has none."""
+    return (turns[-1].answer or "") if turns else ""
+
+
+def calls_of(turns: Iterable[Turn]) -> Iterator[tuple[ToolCall, bool]]:
+    """Yield each tool call, and whether it is new: no earlier call has its name and arguments."""
+    seen = set()
+    for call in (call for turn in turns for call in turn.tool_calls):
+        key = (call.name, json.dumps(call.arguments, sort_keys=True))
+        yield call, key not in seen
+        seen.add(key)
+
+
 def answer_of(messages: list[dict[str, Any]]) -> str:
     """The text inside the last message's <answer>; '' if it has none."""
     turn = parse_turn(messages[-1]) if messages and messages[-1]["role"] == "assistant" else None

@@ -35,9 +35,14 @@ DOMAINS = {
 }
 
 
+# Parts of a trajectory that a judge is shown: the final answer (3.2, ArenaRL); thoughts, tool calls and answer (3.3); all, with tool results
 ViewKind = Literal["answer", "calls", "results"]
-# What a judge is shown of a trajectory: the final answer alone (3.2, ArenaRL) · thoughts, tool calls and answer (3.3) · these and what the tools
-# returned, which is all of it.
+
+
+def mean_of(values: Iterable[float]) -> float:
+    """Return the mean; 0.0 without values."""
+    numbers = list(values)
+    return sum(numbers) / len(numbers) if numbers else 0.0
 
 
 class Truth:
@@ -89,9 +94,12 @@ class Domain:
     # (query, environment, rng, skill) -> a trajectory of a scripted teacher's
     solve: Callable[..., Trajectory] | None = None
 
-    def examine_view(self, query: Query, messages: list[dict[str, Any]], kind: ViewKind) -> Truth:
-        """What a judge can tell from a view without tool results. `messages` hold nothing but what the view shows: one answer, or the thoughts
-        and calls before it too. A stated fact that the view cannot check is believed."""
+    def examine_view(self, query: Query, messages: list[dict[str, Any]]) -> Truth:
+        """Examine a view without tool results.
+
+        Args:
+            messages: the answer alone, or thoughts, calls and answer. A stated fact that they cannot check is believed.
+        """
         return self.examine(query, messages)
 
     def has_truth(self, query: Query) -> bool:

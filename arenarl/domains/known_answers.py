@@ -44,7 +44,7 @@ def is_correct(constraints: dict[str, Any], answer: str) -> bool:
 
 
 def states_something(answer: str) -> bool:
-    """Whether an answer is more than an admission that nothing was found.
+    """Return False for an empty answer and for one that says that nothing was found.
 
     >>> states_something("1841"), states_something("not found"), states_something("I do not know."), states_something("未找到"), states_something(" ")
     (True, False, False, False, False)

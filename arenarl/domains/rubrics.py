@@ -30,7 +30,7 @@ class _Part(BaseModel, extra="forbid"):
     @model_validator(mode="after")
     def _rewords_its_own(self) -> "_Part":
         if unknown := self.without_results.keys() - self.dimensions.keys():
-            raise ValueError(f"without_results has {min(unknown)}, which is not among the dimensions")
+            raise ValueError(f"without_results.{min(unknown)}: no dimension of this part has this name; rename it or add the dimension")
         return self
 
 
@@ -41,7 +41,7 @@ _PARTS = TypeAdapter(Annotated[dict[Literal["path", "answer"], _Part], Field(min
 class Item:
     """One dimension of a rubric. `part` is what it is about: path, the way to the answer, or answer; `weight` is its weight there.
 
-    `without_results` is the description for a judge that does not see what the tools returned; "" where one fits both.
+    `without_results`: the description for a judge that is not shown tool results; "" keeps `description`.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Rubric:
         return {item.name: self.parts[item.part] * item.weight / whole[item.part] for item in self.items}
 
     def for_view(self, kind: str) -> "Rubric":
-        """The rubric for a judge that is shown the "answer" alone, also "calls", or also "results": it asks only about what is shown."""
+        """Return the rubric for a kind of view: "answer" drops the path's dimensions; "answer" and "calls" take `without_results`."""
         if kind == "results":
             return self
         items = tuple(item for item in self.items if item.part == "answer") if kind == "answer" else self.items

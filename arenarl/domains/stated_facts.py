@@ -138,6 +138,15 @@ def minutes_of(clock: str) -> int:
     return 60 * int(hours) + int(minutes)
 
 
+def is_open(opens: Any, closes: Any, clock: Any) -> bool:
+    """Whether opening hours include a clock time, also hours that end after midnight. All three are minutes, or all three texts such as 09:05.
+
+    >>> is_open(540, 1020, 1020), is_open("18:00", "02:00", "01:30")
+    (False, True)
+    """
+    return opens <= clock < closes if opens < closes else clock >= opens or clock < closes
+
+
 def starts_with_visit(text: str) -> bool:
     """Whether a line starts with hours, as in "10:00-12:00 Lotus Park": when to be there, not when it is open."""
     hours = HOURS.search(text)

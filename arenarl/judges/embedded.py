@@ -24,7 +24,7 @@ SPREAD = 1.6  # points: standard deviation of quality in a group, as the tables'
 
 
 class EmbeddedJudge:
-    """Scores against what a view tells, plus noise that depends only on (seed, query, kind of call, views, repeat).
+    """Score views by the domain's truth, plus noise. The noise depends only on seed, query, kind of call, views and repeat.
 
     Args:
         examine: (query, view) -> Truth, from the domain.
@@ -92,7 +92,7 @@ class EmbeddedJudge:
         return (1 - math.sqrt(SPREAD**2 / (SPREAD**2 + noise))) / 2
 
     def views(self, *trajectories: Trajectory) -> list[View]:
-        """What this judge is shown of them, in all calls but an answer-only score."""
+        """Return this judge's views of the trajectories, for every call but an answer-only score."""
         return [view_of(trajectory, view_kind(self.config)) for trajectory in trajectories]
 
     def verdict(self, query: Query, shown: Sequence[View], dimensions: tuple[str, ...], call: tuple) -> Verdict:
@@ -118,7 +118,7 @@ class EmbeddedJudge:
         return Verdict(tuple(scores), total)
 
     def _truth(self, query: Query, view: View) -> dict[str, float]:
-        """The dimensions that can be told from the view, and their total."""
+        """Return the view's true scores by dimension, and as `overall` the total of the dimensions that the view shows."""
         rubric, dimensions = rubric_of(query).for_view(view.kind), self._examined(query, view).dimensions()
         return {**dimensions, "overall": rubric.total({name: dimensions[name] for name in rubric.names})}
 

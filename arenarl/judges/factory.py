@@ -18,7 +18,8 @@ from arenarl.system.errors import UserError
 from arenarl.system.seeds import stable_seed
 from arenarl.trajectory import Query
 
-_OURS = ("embedded", "llm")
+_BUILT_IN = ("embedded", "llm")
+
 
 def make_judge(
     config: JudgeConfig, domain: Domain, examine: Examiner | None, client: LLMClient | None = None, seed: int = 0, purpose: str = "train"
@@ -54,17 +55,20 @@ def refuse_without_truth(key: str, judges: Iterable[JudgeConfig], domain: Domain
 
 
 def refuse_answers_alone(config: Config, is_training: bool) -> None:
-    """Raises UserError if one of our judges is to judge answers alone where the world ends a trajectory, which has none then: all would look the
-    same."""
+    """Refuse answer-only judging by a built-in judge in worlds whose trajectories end without an answer.
+
+    Raises:
+        UserError: with the key to change.
+    """
     if trait(environment_class(config.environment.name), "needs_answer"):
         return
-    if is_training and config.judge.train.name in _OURS and config.reward.name == "pointwise_answer":
+    if is_training and config.judge.train.name in _BUILT_IN and config.reward.name == "pointwise_answer":
         raise UserError(f"reward.name=pointwise_answer: trajectories in {config.environment.name} end without an answer; set pointwise_trajectory")
     judges = {f"judge.eval.{index}": judge for index, judge in enumerate(config.judge.eval)}
     if is_training:
         judges |= {"judge.train": config.judge.train} | config.judge.watching
     for key, judge in judges.items():
-        if judge.name in _OURS and not judge.process_aware:
+        if judge.name in _BUILT_IN and not judge.process_aware:
             raise UserError(f"{key}.process_aware=false: trajectories in {config.environment.name} end without an answer; set it to true")
 
 

@@ -18,7 +18,7 @@ from arenarl.system.errors import UserError
 from arenarl.trajectory import Query, Trajectory
 
 NO_TRUTH = "its constraints lack what the domain's truth goes by; take an LLM judge (configs/judges), or one of your own"
-Examiner = Callable[[Query, Trajectory | View], Truth | None]  # of a trajectory or a whole view all that is true; None of a query without a truth
+Examiner = Callable[[Query, Trajectory | View], Truth | None]  # (query, trajectory or view) -> its truth; None if the query has none
 
 
 @dataclass(frozen=True)
@@ -79,24 +79,24 @@ def true_quality(examine: Examiner, query: Query, trajectory: Trajectory) -> flo
 
 
 def make_examiner(domain: Domain) -> Examiner | None:
-    """(query, trajectory) → what is true of it; None if the domain has no truth."""
+    """Return the domain's examiner; None if the domain has no truth."""
     if domain.examine is None:
         return None
     return cached_examiner(
         lambda query, messages: domain.examine(query, messages) if domain.has_truth(query) else None,
-        lambda query, messages, kind: domain.examine_view(query, messages, kind) if domain.has_truth(query) else None,
+        lambda query, messages: domain.examine_view(query, messages) if domain.has_truth(query) else None,
     )
 
 
 def cached_examiner(
-    examine: Callable[[Query, list[dict]], Truth | None], examine_view: Callable[[Query, list[dict], ViewKind], Truth | None] | None = None
+    examine: Callable[[Query, list[dict]], Truth | None], examine_view: Callable[[Query, list[dict]], Truth | None] | None = None
 ) -> Examiner:
-    """Examine each trajectory or view once, however many matches it plays. Views without tool results go to `examine_view`, if it is given."""
+    """Return an examiner that examines each trajectory or view once. Views without tool results go to `examine_view`, if given."""
 
     @lru_cache(maxsize=4096)
     def by_text(query: Query, text: str, kind: ViewKind) -> Truth | None:
         messages = json.loads(text)
-        return examine(query, messages) if kind == "results" or examine_view is None else examine_view(query, messages, kind)
+        return examine(query, messages) if kind == "results" or examine_view is None else examine_view(query, messages)
 
     return lambda query, shown: by_text(query, json.dumps(shown.messages), shown.kind if isinstance(shown, View) else "results")
 

@@ -21,7 +21,8 @@ FORMAT = 2  # of the quoting below; to be raised when it changes, so that the pr
 _HEADING = re.compile(r"# (Rubric|Query|Agent \d+|Task)")
 _TURN = re.compile(r"## Turn \d+")
 _PART = re.compile(r"\[(thought|call|result|answer)\]")
-_SHOWN: dict[ViewKind, str] = {"answer": "[shown: answer]", "calls": "[shown: thoughts, calls, answer]"}  # begins the task of a reduced view
+# The first line of a reduced view's task; `read_prompt` reads the kind from it.
+_SHOWN: dict[ViewKind, str] = {"answer": "[shown: answer]", "calls": "[shown: thoughts, calls, answer]"}
 
 
 @dataclass(frozen=True)
@@ -45,20 +46,20 @@ class Shown:
 
 
 def judge_messages(query: Query, views: Sequence[View], rubric: Rubric, reply: Reply, judge: JudgeConfig) -> list[Message]:
-    """The messages of one judge call, whose views are of one kind. What many calls share stands first, where servers cache prefixes."""
+    """Return the messages of one judge call. All views are of one kind. Text that many calls share comes first, because servers cache prefixes."""
     texts, kind = prompt_texts("judge", query.language), views[0].kind
     opening = views[0].opening if views[0].opening.startswith(f"{query.query}\n\n") else query.query
     blocks = ["# Rubric", *(f"- {item.name}: {quotable(item.description)}" for item in rubric.items)]
     blocks += ["# Query", quoted(opening, judge.max_text_chars)]
     for number, view in enumerate(views, start=1):
-        blocks += [f"# Agent {number}", *rendered(view, judge)]
+        blocks += [f"# Agent {number}", *render(view, judge)]
     blocks += ["# Task", *([] if kind == "results" else [_SHOWN[kind], texts[f"only_{kind}"].strip()])]
     blocks += [texts[reply.task].format(**reply.words).strip(), texts["reply"].strip(), reply.form]
     return [{"role": "system", "content": texts["system"].strip()}, {"role": "user", "content": "\n".join(blocks)}]
 
 
-def rendered(view: View, judge: JudgeConfig) -> Iterator[str]:
-    """A view turn by turn, long texts shortened; of a valid trajectory the last turn holds the answer."""
+def render(view: View, judge: JudgeConfig) -> Iterator[str]:
+    """Render a view turn by turn, with long texts shortened. The last turn of a valid trajectory holds the answer."""
     for number, turn in enumerate(view.turns, start=1):
         yield f"## Turn {number}"
         if turn.thought:

@@ -1,7 +1,7 @@
-"""What a judge is shown of a trajectory, made in one place: the answer alone, with thoughts and tool calls, or with their results too.
+"""Views: the part of a trajectory that a judge is shown. The answer; thoughts, tool calls and answer; or all of it.
 
-The LLM's prompt is rendered from views, and the simulated judge examines them; neither gets the trajectory. So a verdict cannot depend on what
-is not shown (3.2 and 3.3, ArenaRL).
+The LLM judge renders its prompt from views; the simulated judge examines views. Neither reads anything else of a trajectory (3.2 and 3.3,
+ArenaRL).
 """
 
 from dataclasses import dataclass, replace
@@ -15,9 +15,10 @@ from arenarl.trajectory import Trajectory, Turn, answer_of, messages_of, read_tu
 
 @dataclass(frozen=True)
 class View:
-    """`messages` of kind "results" are the trajectory's own; the others are made anew from what is shown.
+    """One trajectory as a judge is shown it.
 
-    `opening` is the first user message: the query, and below it what a world showed first. It stands in every prompt.
+    `messages`: the trajectory's own for "results", rebuilt from the shown parts otherwise. `opening`: the first user message, with the query and
+    the world's first observation. Every prompt shows it.
     """
 
     kind: ViewKind
@@ -34,14 +35,14 @@ class View:
 
 
 def view_kind(judge: JudgeConfig, answer_only: bool = False) -> ViewKind:
-    """The kind of view that a judge gets in a call; `answer_only` is the call's wish."""
+    """Return the kind of view for one judge call. `answer_only` restricts this call to the answer."""
     if answer_only or not judge.process_aware:
         return "answer"
     return "results" if judge.show_tool_results else "calls"
 
 
 def view_of(trajectory: Trajectory, kind: ViewKind) -> View:
-    """The view of a trajectory. Its last turn holds the answer, if it has one."""
+    """Return the view of a trajectory. Its last turn holds the answer, if there is one."""
     opening = next((message["content"] for message in trajectory.messages if message["role"] == "user"), "")
     if kind == "results":
         return View(kind, trajectory.messages, opening)

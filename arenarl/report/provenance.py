@@ -18,7 +18,7 @@ from arenarl.rollout.system_prompt import default_prompt, prompt_name, system_pr
 from arenarl.system.atomic_files import hash_files
 from arenarl.system.repository import ROOT
 
-_LIBRARIES = ("torch", "transformers", "trl", "accelerate", "peft", "deepspeed", "datasets", "openai", "wandb")
+LIBRARIES = ("torch", "transformers", "trl", "accelerate", "peft", "deepspeed", "datasets", "openai", "wandb")
 
 
 def commit(tree: Path = ROOT) -> str | None:
@@ -35,7 +35,7 @@ def provenance(config: Config, stage: str = "evaluate") -> dict[str, Any]:
     """Commit, library versions, CPU, seeds, hashes of the data, judges, what policies are told, and which models behind an API are evaluated."""
     return {
         "commit": commit(),
-        "versions": {name: version(name) for name in _LIBRARIES} | _vllm_version(config),
+        "versions": {name: version(name) for name in LIBRARIES} | _vllm_version(config),
         "python": sys.version.split()[0],
         "cpu": cpu(),
         "seed": config.seed,

@@ -29,7 +29,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from arenarl.config.command_line import add_overrides, as_overrides, command_line
+from arenarl.config.command_line import add_overrides, as_overrides, command_line, keyword_overrides
 from arenarl.config.load import load_config
 from arenarl.report.provenance import commit, cpu
 from arenarl.system.atomic_files import read_json, write_json
@@ -52,8 +52,7 @@ class Runner:
 
     def run(self, tree: Path, folder: Path, *command: str, may_fail: bool = False, **keys: Any) -> str:
         """What the command printed. Raises UserError with its last line if it failed."""
-        changes = as_overrides({key.replace("__", "."): value for key, value in keys.items()})
-        words = command_line(str(tree / self.config), [*self.overrides, *changes])
+        words = command_line(str(tree / self.config), [*self.overrides, *keyword_overrides(**keys)])
         environment = os.environ | {"PYTHONPATH": str(tree)}
         done = subprocess.run([sys.executable, *command, *words], cwd=folder, env=environment, capture_output=True, text=True, check=False)
         if done.returncode and not may_fail:

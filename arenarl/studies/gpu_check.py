@@ -1,13 +1,13 @@
-"""Everything that one GPU can check, in parts whose figures are kept as soon as each ends.
+"""Check everything that one GPU can check. Each part stores its figures as soon as it ends.
 
     ./reproduce.sh gpu_check [--minutes 8] [--short] [--parts NAME ...] [--again]
 
-Figures go to results/gpu/<card>.json: after every part the whole file is written anew, so a kill at any moment leaves the finished parts'. A part
-that fails is recorded with its traceback, or its command's exit code and the end of its log, and the next one starts. Every part has a limit,
-and `--minutes` is one for all of them; parts that it leaves no time for are recorded as `not run`. Nothing is downloaded.
+results/gpu/<card>.json is rewritten after every part, so a kill keeps the figures of finished parts. A part that fails is recorded with its
+traceback, or its command's exit code and the end of its log, and the next part starts. Every part has a time limit, and `--minutes` limits all
+parts together. A part without time left is recorded as `not run`. Nothing is downloaded.
 
 The same command resumes: parts that ended well are kept, unless the code, Python or a library has changed since; `--again` repeats them.
-`--short` takes the smallest sizes, also without a GPU. Its figures say nothing of speed, so they go to runs/gpu_check, not to results/.
+`--short` takes the smallest sizes, also without a GPU. Its figures do not measure speed, so they go to runs/gpu_check, not to results/.
 """
 
 import argparse
@@ -18,6 +18,7 @@ import sys
 import time
 import traceback
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from re import sub
@@ -25,7 +26,7 @@ from typing import Any
 
 from arenarl.config.command_line import at_least
 from arenarl.report import markdown
-from arenarl.report.provenance import commit
+from arenarl.report.provenance import LIBRARIES, commit
 from arenarl.studies.gpu_parts import PARTS, CommandFailed, Figures, Part, Skipped, TimeRanOut, Workplace
 from arenarl.system.atomic_files import hash_files, read_json, write_json
 from arenarl.system.errors import UserError, guarded
@@ -33,23 +34,24 @@ from arenarl.system.repository import ROOT
 
 FOLDER = Path("results/gpu")
 WORK = Path("runs/gpu_check")
-LIBRARIES = ("torch", "transformers", "trl", "accelerate", "peft", "deepspeed", "datasets", "vllm")
 LEAST_S = 15.0  # a part is not started with less time left. Our choice
 CARD = "import torch; print(torch.cuda.get_device_name(0) if torch.cuda.is_available() else '')"
 
 
 def card_name() -> str:
-    """The GPU's name, empty without one. Asked in a process of its own, because an idle one would hold memory of the GPU."""
+    """Return the GPU's name, "" without one. A subprocess reads it, because this process would hold GPU memory."""
     done = subprocess.run([sys.executable, "-c", CARD], capture_output=True, text=True, check=False)
     if done.returncode:
-        raise UserError(f"torch does not start: {(done.stderr.strip().splitlines() or ['no message'])[-1]}")
+        message = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise UserError(f"torch does not start: {message}; reinstall the packages (rm -r .venv)")
     return done.stdout.strip()
 
 
 def origin() -> dict[str, Any]:
-    """What a part's figures depend on beside the card; parts of another origin are repeated."""
+    """Return code hash, Python and library versions; a part is repeated when one of them changes."""
     files = [*ROOT.glob("*.py"), *ROOT.glob("arenarl/**/*.py"), *ROOT.glob("configs/**/*.*"), ROOT / "data" / "prepare.py"]
-    return {"code": hash_files(sorted(files))[:12], "python": sys.version.split()[0], "versions": {name: _version(name) for name in LIBRARIES}}
+    versions = {name: _version(name) for name in (*LIBRARIES, "vllm")}
+    return {"code": hash_files(sorted(files))[:12], "python": sys.version.split()[0], "versions": versions}
 
 
 def _version(library: str) -> str | None:
@@ -59,16 +61,16 @@ def _version(library: str) -> str | None:
         return None
 
 
-def run_parts(parts: Sequence[Part], path: Path, record: Figures, place: Workplace, limit_scale: float = 1.0) -> None:
+def run_parts(parts: Sequence[Part], path: Path, record: Figures, about: Figures, place: Workplace, limit_scale: float = 1.0) -> None:
     """Run parts in their order and write `record` to `path` after each.
 
     Args:
-        place: its `ends_at` is when all parts have to have ended; every part's own is set here.
+        about: kept with each part: date, commit and origin.
+        place: where parts run. All parts end by its `ends_at`; each part gets a copy with its own log and limit.
     """
-    ends_at = place.ends_at
     for part in parts:
         start = time.monotonic()
-        if ends_at - start < LEAST_S:
+        if place.ends_at - start < LEAST_S:
             record["parts"].setdefault(part.name, {"status": "not run"})
             print(f"{part.name:<13} not run: the time is over", flush=True)
             continue
@@ -76,17 +78,17 @@ def run_parts(parts: Sequence[Part], path: Path, record: Figures, place: Workpla
             shutil.rmtree(place.folder / name, ignore_errors=True)
         record["parts"][part.name] = {"status": "interrupted"}  # until it has ended
         write_json(path, record)
-        place.ends_at, place.log = min(ends_at, start + part.limit_s * limit_scale), place.folder / f"{part.name}.log"
-        place.log.write_text("", encoding="utf-8")
-        outcome = run_part(part, place)
-        record["parts"][part.name] = outcome | {"seconds": round(time.monotonic() - start, 1)}
+        log = place.folder / f"{part.name}.log"
+        log.write_text("", encoding="utf-8")
+        outcome = run_part(part, replace(place, log=log, ends_at=min(place.ends_at, start + part.limit_s * limit_scale)))
+        record["parts"][part.name] = outcome | {"seconds": round(time.monotonic() - start, 1), **about}
         write_json(path, record)
         show(part.name, record["parts"][part.name])
     write_json(path, record)
 
 
 def run_part(part: Part, place: Workplace) -> Figures:
-    """A part's figures, or what prevented them."""
+    """Run a part and return its figures or its error."""
     try:
         return {"status": "ok", "figures": part.measure(place)}
     except Skipped as reason:
@@ -100,15 +102,16 @@ def run_part(part: Part, place: Workplace) -> Figures:
 
 
 def _without_paths(text: str) -> str:
-    """The file is committed: it names no folders of this machine."""
+    """Replace this machine's folders in a text, because the file is committed."""
     for folder, name in ((Path(sys.prefix), "<python>"), (ROOT, "."), (Path.cwd(), "."), (Path.home(), "~")):
         text = text.replace(str(folder), name) if folder != folder.parent else text
     return text
 
 
-def has_ended_well(part: Part, outcome: Figures, work: Path) -> bool:
-    """Whether a part need not be repeated: what later parts need of it is there too."""
-    return outcome["status"] == "ok" and all((work / name).exists() for name in part.makes)
+def has_ended_well(part: Part, outcome: Figures, current: Figures, work: Path) -> bool:
+    """Return True if a part succeeded with the same code and libraries, and the files that later parts need exist."""
+    is_current = outcome["status"] == "ok" and outcome["origin"] == current
+    return is_current and all((work / name).exists() for name in part.makes)
 
 
 def show(name: str, part: Figures) -> None:
@@ -138,15 +141,16 @@ def results_table(results: Path) -> str:
 
 
 def _card_table(record: Figures) -> str:
-    """A line about the machine, and a row a part, whatever became of it."""
-    software = record["origin"]
-    about = [record["date"], f"commit {record['commit']}", f"torch {software['versions']['torch']}", f"Python {software['python']}"]
+    """Return a table with a row for every part of a card, and what it ran on."""
     rows = []
     for name, part in record["parts"].items():
         figures = "; ".join(f"{figure} {format_value(value)}" for figure, value in part.get("figures", {}).items())
         reason = (part.get("error", "").strip().splitlines() or [""])[0 if part["status"] == "skipped" else -1][:160]
-        rows.append([name, part["status"], format_value(part.get("seconds")), (figures or reason or "-").replace("|", "\\|")])
-    return f"**{record['card']}** ({', '.join(about)}):\n\n{markdown.table(['part', 'outcome', 'seconds', 'figures'], rows)}"
+        versions = part["origin"]["versions"] if "origin" in part else {}
+        run_on = [part[key] for key in ("date", "commit") if key in part] + ([f"torch {versions['torch']}"] if versions else [])
+        cells = [name, part["status"], format_value(part.get("seconds")), (figures or reason or "-").replace("|", "\\|"), ", ".join(run_on) or "-"]
+        rows.append(cells)
+    return f"**{record['card']}**:\n\n{markdown.table(['part', 'outcome', 'seconds', 'figures', 'run on'], rows)}"
 
 
 def read_arguments() -> argparse.Namespace:
@@ -159,32 +163,31 @@ def read_arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    ends_at, arguments = time.monotonic(), read_arguments()
-    ends_at += 60 * arguments.minutes
+    arguments = read_arguments()
+    ends_at = time.monotonic() + 60 * arguments.minutes
     card, is_short = card_name(), arguments.short
     if not card and not is_short:
         raise UserError("torch finds no GPU; run this on a machine with one, or add --short for the smallest sizes on a CPU")
     slug = sub(r"\W+", "_", (card or "cpu").lower()) + "_short" * is_short
     path, work = (WORK if is_short else FOLDER) / f"{slug}.json", WORK / slug
-    previous, current = read_json(path) or {}, origin()
-    is_same = previous.get("origin") == current
-    outcomes = previous["parts"] if is_same else {}
-    if not is_same:
+    outcomes, current = (read_json(path) or {"parts": {}})["parts"], origin()
+    if all(part.get("origin") != current for part in outcomes.values()):
         shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True, exist_ok=True)
-    record = {"card": card or "cpu", "date": time.strftime("%Y-%m-%d"), "commit": commit(), "origin": current}
-    record["parts"] = {part.name: outcomes.get(part.name, {"status": "not run"}) for part in PARTS}
-    chosen = [part for part in PARTS if part.name in (arguments.parts or [part.name])]
-    pending = [part for part in chosen if arguments.again or not has_ended_well(part, record["parts"][part.name], work)]
+    record = {"card": card or "cpu", "parts": {part.name: outcomes.get(part.name, {"status": "not run"}) for part in PARTS}}
+    about = {"date": time.strftime("%Y-%m-%d"), "commit": commit(), "origin": current}
+    chosen = [part for part in PARTS if not arguments.parts or part.name in arguments.parts]
+    pending = [part for part in chosen if arguments.again or not has_ended_well(part, record["parts"][part.name], current, work)]
     for part in chosen:
         if part not in pending:
             print(f"{part.name:<13} kept", flush=True)
-    run_parts(pending, path, record, Workplace(work.resolve(), work / "log", ends_at, is_short, bool(card)), 4.0 if is_short else 1.0)
+    place = Workplace(work.resolve(), work / "log", ends_at, is_short, bool(card))
+    run_parts(pending, path, record, about, place, limit_scale=4.0 if is_short else 1.0)
     print(json.dumps({name: part["status"] for name, part in record["parts"].items()}))
     print(f"written: {path}")
     failed = [part.name for part in chosen if record["parts"][part.name]["status"] in ("failed", "time ran out")]
     if failed:
-        raise UserError(f"these parts did not end well: {', '.join(failed)}; {path} says why, {work} has their logs")
+        raise UserError(f"failed or timed out: {', '.join(failed)}; {path} has the errors, {work} the logs")
 
 
 if __name__ == "__main__":

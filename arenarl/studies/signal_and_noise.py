@@ -95,7 +95,7 @@ class Judged:
     points: dict[str, np.ndarray]
 
     def distinct(self, seen: str = "trajectory") -> tuple[np.ndarray, np.ndarray]:
-        """Return the first row of each distinct trajectory, and for all (V,) the place of theirs; `seen`: what the judge is shown."""
+        """Return the first row of each distinct trajectory, and for each (V,) the index of its distinct one; `seen`: what the judge is shown."""
         texts_V = [trajectory.answer if seen == "answer" else repr(trajectory.messages) for trajectory in self.trajectories_V]
         return np.unique(texts_V, return_index=True, return_inverse=True)[1:]
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field, StringConstraints
 
 from arenarl.config.schema import JudgeConfig
-from arenarl.judges.prompts import rendered
+from arenarl.judges.prompts import render
 from arenarl.judges.view import view_of
 from arenarl.llm.json_reply import JSONReply
 from arenarl.llm.prompts import Message, prompt_texts, quoted, sections_of, unquoted
@@ -78,7 +78,7 @@ def inspect_messages(query: Query, trajectory: Trajectory, tools: Sequence[dict[
     finding = '{"passes": true, "turn": 0, "problem": ""}'
     form = "{" + ", ".join(f'"{name}": {finding}' for name in DIMENSIONS) + "}"
     texts = prompt_texts("build", query.language)
-    shown = rendered(view_of(trajectory, "results"), JudgeConfig())
+    shown = render(view_of(trajectory, "results"), JudgeConfig())
     blocks = [*_section("Tools", _tools(tools)), *_section("Query", [query.query]), "# Trajectory", *shown]
     return _asked(texts, [*blocks, "# Task", texts["inspect"].strip()], form)
 

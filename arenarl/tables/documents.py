@@ -131,7 +131,7 @@ def paper_table(name: str) -> Part:
 
 
 def paper_columns(name: str) -> Part:
-    """A table's rows under the paper's columns, ours and the paper's."""
+    """Render our figures and the paper's under the paper's columns."""
 
     def render(results: Path) -> str:
         summary = read_json(results / name / "table.json")
@@ -141,7 +141,7 @@ def paper_columns(name: str) -> Part:
 
 
 def research_criteria(results: Path) -> str:
-    """A row a run's seed, checkpoint and decoding: valid share, and over valid reports the win rate in each criterion and their mean."""
+    """Render a line for each seed, checkpoint and decoding: valid share; over valid reports, the win rate by criterion and their mean."""
     lines, criteria = [], {}
     for folder, (method, _) in RESEARCH_ROWS.items():
         for summary in read_summaries(results, folder):

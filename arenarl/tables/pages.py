@@ -91,7 +91,7 @@ def short_table(table: Table, summary: dict[str, Any], results: Path) -> str:
 
 
 def beside_paper(table: Table, summary: dict[str, Any]) -> str:
-    """Under the paper's columns, each row's figures here and below them the paper's."""
+    """Return a table with the paper's columns: our figures of each row, then the paper's."""
     lines = []
     for row in summary["rows"]:
         if row["seeds"]:
@@ -176,7 +176,7 @@ def _columns(summary: dict[str, Any], kind: str) -> list[str]:
 
 
 def _ours(row: dict[str, Any], name: str | None) -> dict[str, Any] | None:
-    """A row's figure by the name that `our_figures` has for it; None if it has none."""
+    """Return a row's figure, subtask or criterion of this name; None without one."""
     return next((row[kind][name] for kind in ("figures", "by_subtask", "by_dimension") if name in row[kind]), None)
 
 

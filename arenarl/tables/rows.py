@@ -64,7 +64,7 @@ class Table:
     cold_start_set: dict[str, JsonValue] = field(default_factory=dict)  # ... and keys that the cold start changes
     claims: list[Line] = field(default_factory=list)  # the paper's, that this table puts to the test, with their section
     paper_columns: list[Line] = field(default_factory=list)
-    our_figures: list[Line | None] = field(default_factory=list)  # what of ours each of these compares with: a figure, subtask or dimension; or null
+    our_figures: list[Line | None] = field(default_factory=list)  # our figure, subtask or dimension for each paper column; null: none
     seeds: list[Seed] = field(default_factory=list)
     set: dict[str, JsonValue] = field(default_factory=dict)  # keys that all rows change
     quick: Quick = field(default_factory=Quick)

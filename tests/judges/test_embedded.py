@@ -70,7 +70,7 @@ def test_without_noise_the_verdict_is_the_truth(world, taught):
         expected = [examine(world, one.query, trajectory.messages).dimensions() for trajectory in (one.trajectory, other.trajectory)]
         assert compare(judge, one.trajectory, other.trajectory, query=one.query).dimensions == tuple(expected)
         assert score(judge, one.trajectory, query=one.query).dimensions == (expected[0],)
-        told = domain.examine_view(one.query, view_of(one.trajectory, "answer").messages, "answer").dimensions()
+        told = domain.examine_view(one.query, view_of(one.trajectory, "answer").messages).dimensions()
         assert score(judge, one.trajectory, answer_only=True, query=one.query).dimensions == ({name: told[name] for name in ANSWER_DIMENSIONS},)
 
 

@@ -17,6 +17,7 @@ from arenarl.domains.research.open_queries import make_open_queries
 from arenarl.domains.research.questions import make_questions
 from arenarl.domains.travel.queries import SUBTASKS, make_queries
 from arenarl.domains.writing.queries import make_queries as make_writing_queries
+from arenarl.judges.embedded import EmbeddedJudge
 from arenarl.judges.factory import make_judge
 from arenarl.judges.server import JudgeServer
 from arenarl.judges.view import View, view_of
@@ -103,6 +104,8 @@ async def verdicts(judge, query, trajectory, other, kind):
     said = [one.dimensions for one in said]
     said += [await judge.score_overall(query, trajectory), await judge.score_together(query, [other, trajectory])]
     said += [await judge.score_dimension(query, trajectory, name) for name in judge.weights(query)]
+    if isinstance(judge, EmbeddedJudge) and query.domain == "travel":
+        said.append(await judge.check_items(query, trajectory))
     return [*said, await judge.choose(query, [trajectory, other, trajectory], 1)]
 
 
@@ -234,11 +237,13 @@ def test_what_an_answer_does_not_say_is_left_out_and_what_it_says_is_believed(tr
     def day(text, **more):
         return constraints(DAYS | {"budget_yuan": 80} | more, "1-Day", text)
 
+    for says, is_near in (("0.0km", True), ("850m away", True), ("4000 metres away", False), ("¥20", None)):
+        assert constraints(search, "Search", f"{museum}, {says}")["radius"] is is_near
     stops = f"10:00-12:00 {museum} ¥20 09:00-17:00\n{{}}\n19:00 {park} ¥30 06:00-21:00"
     for beside in ("12:00-13:00 lunch break", "Metro ¥70, 5 stops", "Budget: ¥80 for all", "Total with train: ¥550", "driving 5.2km 20min ¥90"):
         assert all(day(stops.format(beside), evening="park")[name] for name in ("museum open", "park open", "budget", "evening")), beside
-    assert not day(stops.format("Total: ¥90"))["budget"] and not day(stops.replace("¥30", "¥70").format(""))["budget"]
-    for tag, says in (("quiet", True), ("noisy, not quiet", None), ("安静", True), ("不安静", None)):
+    assert not day(stops.format("Total ¥90, within the budget of ¥100"))["budget"] and not day(stops.replace("¥30", "¥70").format(""))["budget"]
+    for tag, says in (("quiet", True), ("noisy, not quiet", None), ("not a quiet place", None), ("安静", True), ("不安静", None)):
         assert day(f"10:00 {museum}, {tag}\n19:00 {park}")["quiet museum"] is says
     evenings = {f"Evening: {park}": True, park: None, f"21:00 {park}": True, f"11:00 {park}": False, museum: False}
     for text, is_evening in evenings.items():

@@ -17,7 +17,7 @@ from arenarl.system.atomic_files import read_json
 from arenarl.system.errors import UserError
 
 FIGURES = Path("runs/gpu_check/cpu_short.json")
-ORIGIN = {"python": "3.12.0", "versions": {"torch": "2.11.0"}}
+ABOUT = {"date": "2026-11-27", "commit": "abc", "origin": {"python": "3.12.0", "versions": {"torch": "2.11.0"}}}
 
 
 def command(*words):
@@ -30,7 +30,7 @@ def test_every_part_runs_at_its_smallest_and_a_second_start_keeps_them(tmp_path)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     record = read_json(tmp_path / FIGURES)
     parts = record["parts"]
-    assert list(parts) == [part.name for part in PARTS] and record["card"] == "cpu" and record["origin"]["versions"]["torch"]
+    assert list(parts) == [part.name for part in PARTS] and record["card"] == "cpu" and parts["data"]["origin"]["versions"]["torch"]
     assert {name for name, part in parts.items() if part["status"] != "ok"} == {"smollm2_135m", "vllm"}  # neither is there
     for name in ("qwen3_1.7b", "tiny"):
         figures = parts[name]["figures"]
@@ -66,6 +66,17 @@ def test_stopping_it_leaves_the_figures_of_finished_parts_and_no_process(tmp_pat
     assert children and alive == []
 
 
+def test_figures_of_other_code_stay_until_their_part_runs_again(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(gpu_check, "PARTS", (Part("one", python("print(1)"), 60), Part("two", python("print(2)"), 60)))
+    for code, words in (("a", []), ("b", ["--parts", "two"])):
+        monkeypatch.setattr(gpu_check, "origin", lambda code=code: {"code": code, "versions": {}})
+        monkeypatch.setattr(sys, "argv", ["gpu_check", "--short", *words])
+        gpu_check.main()
+    parts = read_json(FIGURES)["parts"]
+    assert {name: (part["status"], part["origin"]["code"]) for name, part in parts.items()} == {"one": ("ok", "a"), "two": ("ok", "b")}
+
+
 def workplace(folder, seconds):
     return Workplace(folder, folder / "log", time.monotonic() + seconds, is_short=True, has_gpu=False)
 
@@ -96,9 +107,8 @@ OWN_PARTS = (
 def recorded(tmp_path, monkeypatch):
     """The file after parts that end in every way."""
     monkeypatch.chdir(tmp_path)
-    record = {"card": "NVIDIA H100", "date": "2026-11-27", "commit": None, "origin": ORIGIN}
-    record["parts"] = {part.name: {"status": "not run"} for part in (*OWN_PARTS, Part("never", broken, 60))}
-    gpu_check.run_parts(OWN_PARTS, tmp_path / "gpu" / "card.json", record, workplace(tmp_path, 120))
+    parts = {part.name: {"status": "not run"} for part in (*OWN_PARTS, Part("never", broken, 60))}
+    gpu_check.run_parts(OWN_PARTS, tmp_path / "gpu" / "card.json", {"card": "NVIDIA H100", "parts": parts}, ABOUT, workplace(tmp_path, 120))
     return read_json(tmp_path / "gpu" / "card.json")
 
 
@@ -115,16 +125,17 @@ def test_a_part_that_fails_is_recorded_and_the_next_one_starts(recorded, tmp_pat
 
 def test_parts_without_time_are_recorded_as_not_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    gpu_check.run_parts(OWN_PARTS, tmp_path / "card.json", {"parts": {}}, workplace(tmp_path, 5))
+    gpu_check.run_parts(OWN_PARTS, tmp_path / "card.json", {"parts": {}}, ABOUT, workplace(tmp_path, 5))
     assert read_json(tmp_path / "card.json")["parts"] == {part.name: {"status": "not run"} for part in OWN_PARTS}
     assert capsys.readouterr().out.count("not run: the time is over") == len(OWN_PARTS)
 
 
 def test_the_document_has_a_row_for_every_part_whatever_became_of_it(recorded, tmp_path):
     table = gpu_check.results_table(tmp_path).splitlines()
-    assert table[0] == "**NVIDIA H100** (2026-11-27, commit None, torch 2.11.0, Python 3.12.0):" and len(table) == 4 + len(recorded["parts"])
-    assert table[4].startswith("| fine | ok |") and table[4].endswith("| output hello |") and table[-1] == "| never | not run | - | - |"
-    assert table[5].endswith("illegal memory access \\| here |") and "ValueError" in table[6]
+    assert table[0] == "**NVIDIA H100**:" and len(table) == 4 + len(recorded["parts"])
+    assert table[4].startswith("| fine | ok |") and table[4].endswith("| output hello | 2026-11-27, abc, torch 2.11.0 |")
+    assert table[5].endswith("illegal memory access \\| here | 2026-11-27, abc, torch 2.11.0 |") and "ValueError" in table[6]
+    assert table[-1] == "| never | not run | - | - | - |"
     assert gpu_check.results_table(tmp_path / "none") == "not run"
 
 

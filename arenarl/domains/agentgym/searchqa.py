@@ -16,12 +16,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field, TypeAdapter, ValidationError
 
 from arenarl.domains.agentgym.items import official_items
-from arenarl.domains.domain import Domain, Truth, ViewKind
+from arenarl.domains.domain import Domain, Truth, mean_of
 from arenarl.domains.known_answers import has_answer, is_correct, squad_form, states_something
 from arenarl.rollout.environment import Environment, observe
 from arenarl.system.errors import UserError
 from arenarl.system.validation import first_problem
-from arenarl.trajectory import Query, Trajectory, assistant_message, prompt_messages, read_jsonl, read_turns, same_query, tool_message
+from arenarl.trajectory import (
+    Query,
+    Trajectory,
+    assistant_message,
+    calls_of,
+    last_answer,
+    prompt_messages,
+    read_jsonl,
+    read_turns,
+    same_query,
+    tool_message,
+)
 
 if TYPE_CHECKING:
     from arenarl.llm.client import LLMClient
@@ -85,16 +96,16 @@ class SearchQADomain(Domain):
         shown = [f" {squad_form(observation)} " for _, observation in calls]
         answers = [one for one in map(squad_form, (query.constraints["answer"], *query.constraints.get("answer_aliases", ()))) if one]
         return SearchTruth(
-            correct=bool(turns) and is_correct(query.constraints, turns[-1].answer or ""),
+            correct=bool(turns) and is_correct(query.constraints, last_answer(turns)),
             found=any(f" {answer} " in text for answer in answers for text in shown),
             economy=len(useful) / len(calls) if calls else 0.0,
         )
 
-    def examine_view(self, query: Query, messages: list[dict[str, Any]], kind: ViewKind) -> SearchTruth:
-        """An answer is believed to be right, and a search to have found it."""
+    def examine_view(self, query: Query, messages: list[dict[str, Any]]) -> SearchTruth:
+        """Count any answer as right, and the answer as found if there was a call."""
         turns = read_turns(messages)
-        calls = [(call.name, str(call.arguments)) for turn in turns for call in turn.tool_calls]
-        return SearchTruth(bool(turns) and states_something(turns[-1].answer or ""), bool(calls), len(set(calls)) / len(calls) if calls else 0.0)
+        is_new = [is_new for _, is_new in calls_of(turns)]
+        return SearchTruth(states_something(last_answer(turns)), bool(is_new), mean_of(is_new))
 
     def solve(self, query: Query, environment: Environment, rng: random.Random, skill: float) -> Trajectory:
         """Somebody who searches for the question once, and then knows the answer with the chance `skill`."""

@@ -87,7 +87,7 @@ class Corpus:
         return place >= 0 and _place_of(value, f"{sentence[:place]} {sentence[place + len(name) :]}", names) >= 0
 
     def named_in(self, text: str) -> set[str]:
-        """The entities that a text names, by their names: as whole words, and not within the longer name of another entity."""
+        """Return the names of the entities in a text, as whole words and not inside another entity's longer name."""
         names = names_in(self, text)
         return {name for name in names if _place_of(name, text, names) >= 0}
 

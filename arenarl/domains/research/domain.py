@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from arenarl.domains.domain import Domain, ViewKind
+from arenarl.domains.domain import Domain
 from arenarl.domains.known_answers import has_answer
 from arenarl.domains.research.corpus import Corpus
 from arenarl.domains.research.questions import open_corpus
@@ -48,7 +48,7 @@ class ResearchDomain(Domain):
     def examine(self, query: Query, messages: list[dict[str, Any]]) -> ResearchTruth:
         return examine(self.corpus, query, messages)
 
-    def examine_view(self, query: Query, messages: list[dict[str, Any]], kind: ViewKind) -> ResearchTruth:
+    def examine_view(self, query: Query, messages: list[dict[str, Any]]) -> ResearchTruth:
         return examine_view(self.corpus, query, messages)
 
     def solve(self, query: Query, environment: ResearchTools, rng: random.Random, skill: float) -> Trajectory:

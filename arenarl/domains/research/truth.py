@@ -5,16 +5,15 @@ a closed one has its answer and the entities that lead to it. Text is compared a
 result holds its sentence, or one with the same entity and value.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from arenarl.domains.domain import Truth
+from arenarl.domains.domain import Truth, mean_of
 from arenarl.domains.known_answers import entity_recall, has_answer, is_correct
 from arenarl.domains.research.corpus import Corpus, names_in
 from arenarl.domains.research.open_queries import stated
 from arenarl.domains.stated_facts import leaves_of, stands_in
-from arenarl.trajectory import Query, Turn, read_turns
+from arenarl.trajectory import Query, Turn, last_answer, read_turns
 
 _ROOM = 2  # sentences that a report may have besides those it is asked for
 ANSWER_WORDS = 8  # of an answer to a closed query that names it and stops
@@ -55,7 +54,7 @@ class ResearchTruth(Truth):
 def examine(corpus: Corpus, query: Query, messages: list[dict[str, Any]]) -> ResearchTruth:
     """Examine one trajectory, whether it ended with an answer or not."""
     turns = read_turns(messages)
-    answer = (turns[-1].answer or "") if turns else ""
+    answer = last_answer(turns)
     return _examine_closed(query, messages, turns, answer) if has_answer(query) else _examine_open(corpus, query, turns, answer)
 
 
@@ -65,7 +64,7 @@ def _examine_closed(query: Query, messages: list[dict[str, Any]], turns: list[Tu
     return ResearchTruth(
         framework=_named_in_calls(turns, wanted["entities"]),
         tool_usage=_usefulness(turns, [*wanted["entities"], wanted["answer"]]),
-        coverage=share_of(_is_in(name, _shown(turns)) for name in [*wanted["entities"], wanted["answer"]]),
+        coverage=mean_of(_is_in(name, _shown(turns)) for name in [*wanted["entities"], wanted["answer"]]),
         relevance=float(_is_in(answer.strip(" ."), _shown(turns))),
         accuracy=float(correct),
         depth=recall,
@@ -85,10 +84,10 @@ def _examine_open(corpus: Corpus, query: Query, turns: list[Turn], answer: str) 
     return ResearchTruth(
         framework=_named_in_calls(turns, wanted["entities"]),
         tool_usage=_usefulness(turns, [fact["sentence"] for fact in facts]),
-        coverage=share_of(_is_in(fact["sentence"], shown) for fact in facts),
-        relevance=share_of(any(found) for found in by_entity.values()),
-        accuracy=share_of(_is_borne_out(corpus, sentence, shown) for sentence in sentences),
-        depth=share_of(delivered),
+        coverage=mean_of(_is_in(fact["sentence"], shown) for fact in facts),
+        relevance=mean_of(any(found) for found in by_entity.values()),
+        accuracy=mean_of(_is_borne_out(corpus, sentence, shown) for sentence in sentences),
+        depth=mean_of(delivered),
         clarity=clarity_of(query, answer, sentences, len(facts)),
     )
 
@@ -119,14 +118,14 @@ def clarity_of(query: Query, answer: str, sentences: list[str], wanted: int) -> 
     unique = len(set(sentences)) / len(sentences)
     length = min(1.0, (wanted + _ROOM) / len(sentences))
     lines = [line for line in answer.splitlines() if line.strip()]
-    form = share_of(line.lstrip()[:1].isdigit() for line in lines) if query.subtask == "Ideation" else 1.0
+    form = mean_of(line.lstrip()[:1].isdigit() for line in lines) if query.subtask == "Ideation" else 1.0
     return unique * length * (0.5 + 0.5 * form)
 
 
 def _named_in_calls(turns: list[Turn], names: list[str]) -> float:
     """Share of the names that some call asks about: the task was taken apart."""
     asked = "\n".join(text for turn in turns for call in turn.tool_calls for text in leaves_of(call.arguments)).lower()
-    return share_of(stands_in(name.lower(), asked) for name in names)
+    return mean_of(stands_in(name.lower(), asked) for name in names)
 
 
 def _usefulness(turns: list[Turn], wanted: list[str]) -> float:
@@ -140,7 +139,7 @@ def _usefulness(turns: list[Turn], wanted: list[str]) -> float:
             values.append(1.0 if found else 0.3 * is_new)
             missing -= found
             seen.add(text)
-    return share_of(values)
+    return mean_of(values)
 
 
 def _shown(turns: list[Turn]) -> str:
@@ -154,8 +153,3 @@ def _is_in(text: str, shown: str) -> bool:
 def _plain(text: str) -> str:
     """Small letters, single blanks; what JSON escapes as it was."""
     return " ".join(text.replace("\\n", " ").replace('\\"', '"').lower().split())
-
-
-def share_of(values: Iterable[float]) -> float:
-    found = list(values)
-    return sum(found) / len(found) if found else 0.0

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 from pydantic import ValidationError
 
-from arenarl.domains.stated_facts import DASH, SERVICE_NUMBER, TOTAL, minutes_of, read_facts, starts_with_visit, with_clocks
+from arenarl.domains.stated_facts import DASH, SERVICE_NUMBER, TOTAL, is_open, minutes_of, read_facts, starts_with_visit, with_clocks
 from arenarl.domains.travel.constraints import FORMS, CompareConstraints, DayConstraints, DirectionConstraints, SearchConstraints
-from arenarl.domains.travel.names import CATEGORIES, MODES, PREFIXES
+from arenarl.domains.travel.names import CATEGORIES, EVENING, EVENING_WORDS, MODES, NO_SUM, PREFIXES
 from arenarl.trajectory import Query
 
 _KINDS = {  # words besides the category's own by which an answer may name it
@@ -33,9 +33,6 @@ _JOURNEYS = {"flights": r"flight|plane|航班|飞机|\b[A-Z]{2}\d{3,4}\b", "trai
 _RECOMMENDS = re.compile(r"recommend|\btake\b|choose|best|go with|推荐|建议|选择|最佳|首选", re.IGNORECASE)
 _AGAINST = re.compile(r"\b(?:not|never|avoid|rather than|instead of)\b|n['’]t\b|不(?:推荐|建议|要|宜|选|必)|避免|并非|不是|而非", re.IGNORECASE)
 _CLAUSE = re.compile(r"[,，]|\bbut\b|而是|(?=\b(?:rather than|instead of)\b)|(?=而非)", re.IGNORECASE)
-_EVENING = re.compile(r"evening|night|dinner|sunset|晚|夜|傍晚", re.IGNORECASE)
-_EVENING_BEGINS = 18 * 60
-_NO_TOTAL = re.compile(r"budget|预算|for (?:two|\d)|people|[两\d]\s?人", re.IGNORECASE)  # the limit itself, or a price of several persons
 _VISIT = re.compile(rf"[^A-Za-z\d]{{0,40}}(\d{{1,2}}:\d\d)(?:{DASH}\d{{1,2}}:\d\d)?(?!\d|:\d)")  # a stop's line begins with when to be there
 _SHORTEST_OPENING = 3 * 60  # minutes: a shorter range may be a visit
 
@@ -57,7 +54,7 @@ def _search(wanted: SearchConstraints, answer: str) -> Iterator[str]:
         yield f"The answer states a price of {min(prices):g} yuan, but at most {wanted.max_price_yuan:g} are asked for."
     if wanted.radius_m is not None and distances and min(distances) > 1.02 * wanted.radius_m:  # metres are stated in kilometres with one decimal
         yield f"The answer states a distance of {min(distances) / 1000:g} km, but the place is to lie within {wanted.radius_m / 1000:g} km."
-    if wanted.open_at is not None and hours and not any(_includes(one, minutes_of(wanted.open_at)) for one in hours):
+    if wanted.open_at is not None and hours and not any(is_open(*one, minutes_of(wanted.open_at)) for one in hours):
         yield f"The hours that the answer states do not include {wanted.open_at}, when the place is to be open."
 
 
@@ -82,14 +79,14 @@ def _closed(line: str) -> Iterator[str]:
     if SERVICE_NUMBER.search(line) or not (visit := _VISIT.match(line)):
         return
     at, hours = minutes_of(visit[1]), [one for one in _values(line[visit.end() :], "hours") if (one[1] - one[0]) % 1440 >= _SHORTEST_OPENING]
-    if hours and not any(_includes(one, at) for one in hours):
+    if hours and not any(is_open(*one, at) for one in hours):
         yield f"A stop is planned at {visit[1]}, outside of the hours that the answer states for it: {line.strip()[:200]}"
 
 
 def _over_budget(budget: float, stops: dict[str, list[str]], lines: Sequence[str]) -> Iterator[str]:
     """By the first price of each kind of stop, or by a total that the answer states."""
     priced = [next((prices[0] for line in found if (prices := _values(line, "price")) and not TOTAL.search(line)), 0.0) for found in stops.values()]
-    totals = [price for line in lines if TOTAL.search(line) and not _NO_TOTAL.search(line) for price in _values(line, "price")]
+    totals = [price for line in lines if TOTAL.search(line) and not NO_SUM.search(line) for price in _values(line, "price")]
     if sum(priced) > budget:
         yield f"The prices that the answer states for its stops come to {sum(priced):g} yuan, over the budget of {budget:g}."
     elif totals and min(totals) > budget:
@@ -100,8 +97,8 @@ def _is_by_day(found: Sequence[str], answer: str) -> bool:
     """Whether none of the lines that name a stop has it in the evening, by a clock or in words."""
     clocks = [clock for line in found for clock in _values(line, "clock")]
     clocks += [hours[0] for line in found if starts_with_visit(line) for hours in _values(line, "hours")[:1]]
-    said_so = any(_EVENING.search(line) for line in found) or (not clocks and _EVENING.search(answer))
-    return not said_so and not any(clock >= _EVENING_BEGINS for clock in clocks)
+    said_so = any(EVENING_WORDS.search(line) for line in found) or (not clocks and EVENING_WORDS.search(answer))
+    return not said_so and not any(clock >= minutes_of(EVENING) for clock in clocks)
 
 
 def _compare(wanted: CompareConstraints, answer: str) -> Iterator[str]:
@@ -188,12 +185,6 @@ def _lines(answer: str) -> list[str]:
 def _values(text: str, kind: str) -> list:
     """The values of a kind of fact, in the text's order."""
     return [fact.value for fact in read_facts(text) if fact.kind == kind]
-
-
-def _includes(hours: tuple[int, int], clock: int) -> bool:
-    """Whether opening hours include a clock time, those too that end after midnight."""
-    opens, closes = hours
-    return opens <= clock < closes if opens < closes else clock >= opens or clock < closes
 
 
 def _names(kind: str, text: str) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
-from arenarl.domains.domain import Domain, ViewKind
+from arenarl.domains.domain import Domain
 from arenarl.domains.travel.constraints import FORMS
 from arenarl.domains.travel.contradictions import contradictions_of
 from arenarl.domains.travel.queries import SUBTASKS
@@ -40,7 +40,7 @@ class TravelDomain(Domain):
     def examine(self, query: Query, messages: list[dict[str, Any]]) -> TravelTruth:
         return examine(self.world, query, messages)
 
-    def examine_view(self, query: Query, messages: list[dict[str, Any]], kind: ViewKind) -> TravelTruth:
+    def examine_view(self, query: Query, messages: list[dict[str, Any]]) -> TravelTruth:
         return examine_view(self.world, query, messages)
 
     def constraints_of(self, subtask: str) -> type[BaseModel] | None:

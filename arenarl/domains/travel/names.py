@@ -3,6 +3,8 @@
 Cities, their coordinates, airports and railway stations are real. Prefixes and streets only serve to make up places.
 """
 
+import re
+
 # key, English, Chinese, longitude, latitude, IATA code, airport and main railway station in both languages
 CITY_ROWS = (
     ("Beijing", "Beijing", "北京", 116.4074, 39.9042, "PEK", "Capital", "首都", "Beijing South", "北京南站"),
@@ -73,3 +75,8 @@ MODES = {  # patterns of the words by which an answer may say how it goes
     "walking": ("walk", "on foot", "stroll", "步行", "走路", "散步"),
     "transit": ("transit", "metro", "subway", r"\bbus", "公交", "地铁", "巴士"),
 }
+
+EVENING = "18:00"  # when an evening begins
+EVENING_WORDS = re.compile(r"evening|night|dinner|sunset|晚|夜", re.IGNORECASE)
+OF_SEVERAL = re.compile(r"for (?:two|\d)|people|[两\d]\s?人", re.IGNORECASE)  # its line states a price for several persons
+NO_SUM = re.compile(rf"budget|预算|{OF_SEVERAL.pattern}", re.IGNORECASE)  # ... or the limit

@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from arenarl.domains.domain import Truth
+from arenarl.domains.domain import Truth, mean_of
 from arenarl.domains.stated_facts import (
     CLOCK,
     DURATION,
@@ -29,9 +29,9 @@ from arenarl.domains.stated_facts import (
     with_clocks,
 )
 from arenarl.domains.travel.constraints import FORMS
-from arenarl.domains.travel.names import CATEGORIES, MODES, PREFIXES, TAGS
+from arenarl.domains.travel.names import CATEGORIES, EVENING, MODES, PREFIXES, TAGS
 from arenarl.domains.travel.world import Journey, Poi, World, distance_km
-from arenarl.trajectory import Query, Turn, read_turns
+from arenarl.trajectory import Query, Turn, last_answer, read_turns
 
 PATH_DIMENSIONS = ("path_breadth", "path_relevance", "path_detail")
 ANSWER_DIMENSIONS = ("answer_relevance", "answer_feasibility", "answer_details", "answer_clarity")
@@ -49,7 +49,6 @@ _NAME = re.compile(
 )
 _DISTANCE = re.compile(r"(?<![\d.])(\d{1,7}(?:\.\d{1,6})?)\s*(?:km|公里|千米)", re.IGNORECASE)
 _TOOLS_MODES = {"driving": ("driving", "驾车"), "walking": ("walking", "步行"), "transit": ("transit", "公交")}  # as results write them
-EVENING = "18:00"
 
 
 @dataclass
@@ -128,6 +127,25 @@ def read_lines(world: World, text: str) -> list[Line]:
     return [_read_line(world, line) for line in _records(text) if line.strip()]
 
 
+def read_answer(world: World, query: Query, turns: list[Turn]) -> list[Line]:
+    """The answer's lines, without the place that the query starts from: "1.2km from Lotus Park" is about the place recommended."""
+    near = world.find_poi(query.constraints.get("near") or "")
+    lines = read_lines(world, last_answer(turns))
+    for line in lines:
+        line.pois = [poi for poi in line.pois if poi != near]
+    return lines
+
+
+def read_stops(answer: list[Line], wanted: dict) -> dict[str, tuple[Poi, str | None]]:
+    """By category, the first place in the query's city that the answer names, and the clock time of its line."""
+    stops: dict[str, tuple[Poi, str | None]] = {}
+    for line in answer:
+        for poi in line.pois[:1]:
+            if poi.city == wanted["city"] and poi.category in wanted["categories"]:
+                stops.setdefault(poi.category, (poi, line.clock))
+    return stops
+
+
 def examine(world: World, query: Query, messages: list[dict]) -> TravelTruth:
     """Examine one trajectory that ended with an answer, of a query that `has_truth`."""
     return _EXAMINERS[query.subtask](_Reading(world, query, messages)).finish()
@@ -140,10 +158,7 @@ class _Reading:
         self.world, self.query, self.wanted = world, query, query.constraints
         turns = read_turns(messages)
         self.calls = list(self._read_calls(turns))
-        self.answer = read_lines(world, (turns[-1].answer or "") if turns else "")
-        near = world.find_poi(self.wanted.get("near") or "")
-        for line in self.answer:  # "1.2km from Lotus Park" is about the place recommended, not about Lotus Park
-            line.pois = [poi for poi in line.pois if poi != near]
+        self.answer = read_answer(world, query, turns)
         self.known: dict[str | None, set[Fact]] = defaultdict(set)
         self.routes: set[Fact] = set()
         for name, _, lines, _ in self.calls:
@@ -186,7 +201,7 @@ class _Reading:
 
 
 def clarity_of(answer: list[Line]) -> float:
-    """Share of the lines that are said once, less up to half where lines name no place, journey or fact."""
+    """Return the share of distinct lines; up to half of it is lost for lines without a place, journey or fact."""
     if not answer:
         return 0.0
     unique = len({line.text for line in answer}) / len(answer)
@@ -232,11 +247,7 @@ def _examine_days(reading: _Reading) -> _Reading:
         journeys = {j.number for j in journeys + reading.world.trains(wanted["date"], wanted["from_city"], wanted["city"])}
         truth.needs.append(float(any(number in journeys for _, _, lines, _ in reading.calls for line in lines for number in line.numbers)))
         truth.delivered.append(float(any(number in journeys for line in reading.answer for number in line.numbers)))
-    stops = {}
-    for line in reading.answer:
-        for poi in line.pois[:1]:
-            if poi.city == wanted["city"] and poi.category in wanted["categories"]:
-                stops.setdefault(poi.category, (poi, line.clock))
+    stops = read_stops(reading.answer, wanted)
     truth.delivered += [float(category in stops) for category in wanted["categories"]]
     for category in wanted["categories"]:
         reading.expect(stops[category][0].poi_id if category in stops else "nothing", "price", "hours")
@@ -433,7 +444,3 @@ def _read_amounts(text: str) -> Iterator[Fact]:
 
 def padded(clock: str) -> str:
     return clock.zfill(5)
-
-
-def mean_of(values: list) -> float:
-    return sum(values) / len(values) if values else 0.0

@@ -1,8 +1,8 @@
-"""What a judge can tell of a travel trajectory whose tool results it is not shown (3.2 and 3.3, ArenaRL): the answer alone, or the calls too.
+"""The truth of a travel view without tool results: the answer alone, or thoughts, calls and answer (3.2 and 3.3, ArenaRL).
 
-The judge keeps general knowledge: which names are places, of which city and kind; the form of a flight's or train's number; what each tool is
-for. Prices, opening hours, distances, durations, tags and rival journeys are what the answer states, and are believed. A constraint of which
-the answer says nothing is None. A call is believed to have returned what it asks for.
+The judge knows which names are places, their city and kind, the form of flight and train numbers, and what each tool returns. It believes the
+prices, opening hours, distances, durations, tags and journeys that the answer states. A constraint about which the answer says nothing is None;
+without the place or journey it is False. Each call counts as having returned what it asked for.
 """
 
 import json
@@ -11,20 +11,19 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
-from arenarl.domains.stated_facts import TOTAL, minutes_of, starts_with_visit
-from arenarl.domains.travel.names import CATEGORIES, MODES, TAGS
-from arenarl.domains.travel.truth import EVENING, Line, TravelTruth, chosen_mode, clarity_of, padded, read_lines
+from arenarl.domains.stated_facts import PRICE, TOTAL, is_open, minutes_of, price_of, read_facts, starts_with_visit
+from arenarl.domains.travel.names import CATEGORIES, EVENING, EVENING_WORDS, MODES, OF_SEVERAL, TAGS
+from arenarl.domains.travel.truth import Line, TravelTruth, chosen_mode, clarity_of, padded, read_answer, read_stops
 from arenarl.domains.travel.world import Poi, World
-from arenarl.trajectory import Query, ToolCall, read_turns
+from arenarl.trajectory import Query, ToolCall, calls_of, read_turns
 
 _PLACE_TOOLS = ("search_poi", "around_search", "universal_search")
 _JOURNEY_TOOLS = {"flight": "search_flights", "train": "search_train_tickets"}
-_TRANSPORT = re.compile("|".join([*(word for words in MODES.values() for word in words), "train", "flight", "火车", "高铁", "航班"]), re.IGNORECASE)
-_NO_SUM = re.compile(r"budget|预算|for (?:two|\d)|people|[两\d]\s?人", re.IGNORECASE)  # the limit itself, or a price of several persons
-_EVENING_WORD = re.compile(r"evening|night|dinner|sunset|晚|夜", re.IGNORECASE)
-_TAG_WORDS = {
-    tag: re.compile(rf"(?<!\bnot )(?<!\bno )(?<!\bnon-)\b{tag}\b(?! of\b)|(?<!不){word}", re.IGNORECASE) for tag, word in TAGS.items()
-}
+_RIDES = ("train", "flight", "plane", r"\brail", "火车", "高铁", "动车", "列车", "航班", "飞机")
+_TRANSPORT = re.compile("|".join([*(word for words in MODES.values() for word in words), *_RIDES]), re.IGNORECASE)
+_SUM = re.compile("total|合计|总计|总共|共计", re.IGNORECASE)
+_NOT = "".join(rf"(?<!{word})" for word in (r"\bnot ", r"\bnot a ", r"\bno ", r"\bnon-", "n't ", "n’t "))
+_TAG_WORDS = {tag: re.compile(rf"{_NOT}\b{tag}\b(?! of\b)|(?<!不){word}", re.IGNORECASE) for tag, word in TAGS.items()}
 
 
 def examine_view(world: World, query: Query, messages: list[dict[str, Any]]) -> TravelTruth:
@@ -32,26 +31,23 @@ def examine_view(world: World, query: Query, messages: list[dict[str, Any]]) -> 
     view = _View(world, query, messages)
     _EXAMINERS[query.subtask](view)
     truth = view.truth
-    truth.facts_stated = truth.facts_grounded = len(view.facts)
+    truth.facts_stated = truth.facts_grounded = len(view.facts)  # by kind, so that a moved price does not change their number
     truth.clarity = clarity_of(view.answer)
     return truth
 
 
 class _View:
-    """The calls, and the answer's lines with what each states about what.
+    """The calls and the answer of a view, with the facts that the answer states.
 
-    `facts` are the values by (about, kind), in the answer's order. A line without a name is about the place or journey named last, unless it is
-    of the way or of another visit: about None. `totals` are the sums that the answer states.
+    `facts`: values by (place or journey, kind), in the answer's order. A line without a name belongs to the name before it. A line about a way,
+    a ride or another visit belongs to None. `totals`: the sums that the answer states.
     """
 
     def __init__(self, world: World, query: Query, messages: list[dict[str, Any]]):
         turns = read_turns(messages)
         self.world, self.wanted, self.truth = world, query.constraints, TravelTruth()
-        self.calls = [call for turn in turns for call in turn.tool_calls]
-        self.answer = read_lines(world, (turns[-1].answer or "") if turns else "")
-        near = world.find_poi(self.wanted.get("near") or "")
-        for line in self.answer:
-            line.pois = [poi for poi in line.pois if poi != near]
+        self.calls = list(calls_of(turns))  # each with whether it is new
+        self.answer = read_answer(world, query, turns)
         self.facts: dict[tuple[str | None, str], list[str]] = defaultdict(list)
         self.totals: list[float] = []
         self.lines_about: dict[str | None, list[Line]] = defaultdict(list)
@@ -63,34 +59,35 @@ class _View:
             for kind, value in line.facts:
                 if line.entity or kind != "price" or not TOTAL.search(line.text):
                     self.facts[about, kind].append(value)
-                elif not _NO_SUM.search(line.text) and not _TRANSPORT.search(line.text):
-                    self.totals.append(float(value))
+            if not line.entity and (total := _total_in(line.text)) is not None:
+                self.totals.append(total)
 
     def stated(self, about: str | None, kind: str) -> list[str]:
         return self.facts.get((about, kind), [])
 
     def amount(self, about: str | None, kind: str) -> float | None:
-        """The first that the answer states."""
+        """Return the first stated amount; None without one."""
         values = self.stated(about, kind)
         return float(values[0]) if values else None
 
     def clock(self, about: str | None) -> str | None:
-        """When the answer plans to be there."""
+        """Return the clock time of the visit; None without one."""
         return next((padded(line.clock) for line in self.lines_about.get(about, []) if line.clock), None)
 
+    def metres(self, about: str | None) -> float | None:
+        """Return the first stated distance; None without one."""
+        facts = (fact for line in self.lines_about.get(about, []) for fact in read_facts(line.text))
+        return next((fact.value for fact in facts if fact.kind == "distance"), None)
+
     def expect(self, entity: str | None, **tools: tuple[str, ...]) -> None:
-        """The answer should state a fact of each of these kinds; note whether a call asks one of the tools that return it."""
-        called = {call.name for call in self.calls}
+        """Record the kinds of facts that the answer should state, and for each whether a call used a tool that returns it."""
+        called = {call.name for call, _ in self.calls}
         self.truth.facts_expected += len(tools)
         self.truth.evidence += [float(entity is not None and not called.isdisjoint(names)) for names in tools.values()]
 
     def rate_calls(self, useful: Callable[[ToolCall], float]) -> None:
-        """Note how useful each call is by its name and arguments; a repeated one is of no use."""
-        seen = set()
-        for call in self.calls:
-            key = (call.name, json.dumps(call.arguments, sort_keys=True))
-            self.truth.usefulness.append(0.0 if key in seen else useful(call))
-            seen.add(key)
+        """Record how useful each call is by its name and arguments; a repeated call is of no use."""
+        self.truth.usefulness = [is_new * useful(call) for call, is_new in self.calls]
 
     def asks_for(self, call: ToolCall, *categories: str) -> bool:
         return call.name in _PLACE_TOOLS and _names(call, [word for category in categories for word in (category, CATEGORIES[category])])
@@ -103,20 +100,18 @@ class _View:
         is_of_day = str(call.arguments.get("date")).strip() in (self.wanted["date"], self.wanted["date"][5:])
         return is_of_day and [city and city.key for city in cities] == [start, end]
 
-    def tag_checks(self, poi: Poi | None, wanted: dict[str, Any]) -> dict[str, bool | None]:
-        """The constraints on a single place, as `truth` has them."""
-        about = poi.poi_id if poi else None
+    def place_checks(self, poi: Poi | None) -> dict[str, bool | None]:
+        """The constraints on a single place, named as in `truth`."""
+        wanted, about = self.wanted, poi.poi_id if poi else None
         checks = {wanted["preference"]: self.says_tag(about, wanted["preference"])}
         if (limit := wanted.get("max_price_yuan")) is not None:
             checks["max_price"] = _is_within(self.amount(about, "price"), limit)
         if (clock := wanted.get("open_at")) is not None:
             checks["open_at"] = _is_open(self.stated(about, "hours"), clock)
-        if wanted.get("is_cheap"):
-            checks["cheap"] = self.says_tag(about, "cheap")
         return checks if poi else dict.fromkeys(checks, False)
 
     def says_tag(self, about: str | None, tag: str) -> bool | None:
-        """True where a line about the place has the tag's word; elsewhere nothing is known."""
+        """Return True if a line about the place has the tag's word, else None."""
         return any(_TAG_WORDS[tag].search(line.text) for line in self.lines_about.get(about, [])) or None
 
 
@@ -124,8 +119,8 @@ def _examine_search(view: _View) -> None:
     wanted, truth = view.wanted, view.truth
     near = view.world.find_poi(wanted["near"])
     truth.needs = [
-        float(any(view.asks_for(call, wanted["category"]) for call in view.calls)),
-        float(any(call.name == "around_search" for call in view.calls)),
+        float(any(view.asks_for(call, wanted["category"]) for call, _ in view.calls)),
+        float(any(call.name == "around_search" for call, _ in view.calls)),
     ]
 
     def useful(call: ToolCall) -> float:
@@ -137,19 +132,20 @@ def _examine_search(view: _View) -> None:
     pick = answered[0] if answered else None
     fits = pick is not None and (pick.city, pick.category) == (wanted["city"], wanted["category"])
     truth.delivered = [float(fits)]
-    distance = None if pick is None else view.amount(pick.poi_id, "distance") or view.amount(None, "distance")
-    is_near = _is_within(distance, wanted["radius_m"] / 1000) if pick else False
-    truth.constraints = {"category": fits, "radius": is_near, **view.tag_checks(pick, wanted)}
+    metres = view.metres(pick.poi_id) if pick else None
+    metres = view.metres(None) if metres is None else metres
+    is_near = _is_within(metres, wanted["radius_m"]) if pick else False
+    truth.constraints = {"category": fits, "radius": is_near, **view.place_checks(pick)}
     view.expect(pick and pick.poi_id, price=_PLACE_TOOLS, hours=_PLACE_TOOLS, distance=("around_search",))
 
 
 def _examine_days(view: _View) -> None:
     wanted, truth = view.wanted, view.truth
     leg = (wanted["from_city"], wanted["city"]) if wanted.get("from_city") else None
-    truth.needs = [float(any(view.asks_for(call, category) for call in view.calls)) for category in wanted["categories"]]
-    truth.needs.append(float(any(call.name == "get_navigation" for call in view.calls)))
+    truth.needs = [float(any(view.asks_for(call, category) for call, _ in view.calls)) for category in wanted["categories"]]
+    truth.needs.append(float(any(call.name == "get_navigation" for call, _ in view.calls)))
     if leg:
-        truth.needs.append(float(any(view.asks_for_journey(call, *leg) for call in view.calls)))
+        truth.needs.append(float(any(view.asks_for_journey(call, *leg) for call, _ in view.calls)))
         truth.delivered.append(float(any(line.numbers for line in view.answer)))
 
     def useful(call: ToolCall) -> float:
@@ -158,11 +154,7 @@ def _examine_days(view: _View) -> None:
         return float(call.name == "get_navigation" or view.asks_for(call, *wanted["categories"]))
 
     view.rate_calls(useful)
-    stops: dict[str, str] = {}
-    for line in view.answer:
-        for poi in line.pois[:1]:
-            if poi.city == wanted["city"] and poi.category in wanted["categories"]:
-                stops.setdefault(poi.category, poi.poi_id)
+    stops = {category: poi.poi_id for category, (poi, _) in read_stops(view.answer, wanted).items()}
     truth.delivered += [float(category in stops) for category in wanted["categories"]]
     for category in wanted["categories"]:
         view.expect(stops.get(category), price=_PLACE_TOOLS, hours=_PLACE_TOOLS)
@@ -171,7 +163,7 @@ def _examine_days(view: _View) -> None:
 
 
 def _day_constraints(view: _View, stops: dict[str, str]) -> dict[str, bool | None]:
-    """Of the stops by category. A budget holds if the sum of their stated prices, and every stated total, is within it."""
+    """Return a day's constraints. The budget is met if the sum of the stops' prices and every stated total are within it."""
     wanted = view.wanted
     constraints: dict[str, bool | None] = {"complete": len(stops) == len(wanted["categories"])}
     for category in wanted["categories"]:
@@ -188,16 +180,16 @@ def _day_constraints(view: _View, stops: dict[str, str]) -> dict[str, bool | Non
 
 
 def _is_in_evening(view: _View, stop: str) -> bool | None:
-    """By the time of the visit, else by a word; None without either."""
+    """Return whether the visit is in the evening, by its time or else by a word; None without both."""
     if clock := view.clock(stop):
         return clock >= EVENING
-    return any(_EVENING_WORD.search(line.text) for line in view.lines_about[stop]) or None
+    return any(EVENING_WORDS.search(line.text) for line in view.lines_about[stop]) or None
 
 
 def _examine_compare(view: _View) -> None:
     wanted, truth = view.wanted, view.truth
     leg = (wanted["from_city"], wanted["to_city"])
-    asked = [call.name for call in view.calls if view.asks_for_journey(call, *leg)]
+    asked = [call.name for call, _ in view.calls if view.asks_for_journey(call, *leg)]
     truth.needs = [float(tool in asked) for tool in _JOURNEY_TOOLS.values()]
     view.rate_calls(lambda call: float(view.asks_for_journey(call, *leg)))
     named = [number for line in view.answer for number in line.numbers]
@@ -216,7 +208,7 @@ def _examine_compare(view: _View) -> None:
 
 
 def _is_best(view: _View, choice: str, rivals: set[str]) -> bool | None:
-    """Whether no rival that the answer names is cheaper, or faster, by what it states of both."""
+    """Return whether no other named journey is cheaper, or faster; None without figures to compare."""
 
     def cost(number: str) -> float | None:
         if view.wanted["priority"] == "cheap":
@@ -233,7 +225,7 @@ def _is_best(view: _View, choice: str, rivals: set[str]) -> bool | None:
 def _examine_direction(view: _View) -> None:
     wanted, truth = view.wanted, view.truth
     stops = [view.world.find_poi(name) for name in wanted["stops"]]
-    ways = [call.arguments.get("mode", "driving") for call in view.calls if call.name == "get_navigation" and isinstance(call.arguments, dict)]
+    ways = [call.arguments.get("mode", "driving") for call, _ in view.calls if call.name == "get_navigation" and isinstance(call.arguments, dict)]
     truth.needs = [float(wanted["mode"] in ways), float(len(set(map(str, ways))) >= 2)]
     names = [name for stop in stops for name in (stop.name_en, stop.name_zh)]
 
@@ -253,7 +245,7 @@ def _examine_direction(view: _View) -> None:
 
 
 def _minutes_by(view: _View, mode: str | None) -> float | None:
-    """The first duration that the answer states in a line with this mode; where none has one, in a line without any mode."""
+    """Return the first duration stated in a line with this mode, else in a line without any mode; None without one."""
     stated: dict[str | None, float] = {}
     for line in view.answer:
         for minutes in (float(value) for kind, value in line.facts if kind == "duration"):
@@ -271,9 +263,20 @@ _EXAMINERS: dict[str, Callable[[_View], None]] = {
 
 
 def _is_of_way(line: Line) -> bool:
-    """Whether a line without a name is of a way, a ride or another visit, and not of the place named before."""
+    """Return True for a line about a way, a ride or another visit instead of the place named before."""
     is_measured = any(kind in ("distance", "duration") for kind, _ in line.facts)
     return bool(is_measured or line.clock or starts_with_visit(line.text) or _TRANSPORT.search(line.text))
+
+
+def _total_in(text: str) -> float | None:
+    """Return the price after a word for a sum, unless it is for several persons or includes a ride; None without one.
+
+    >>> _total_in("Total ¥90, within the budget of ¥100"), _total_in("Total for two people: ¥180"), _total_in("Budget: ¥100")
+    (90.0, None, None)
+    """
+    word = _SUM.search(text)
+    price = PRICE.search(text, word.end()) if word and not OF_SEVERAL.search(text) and not _TRANSPORT.search(text) else None
+    return price_of(price) if price else None
 
 
 def _is_within(amount: float | None, limit: float) -> bool | None:
@@ -287,9 +290,7 @@ def _kind_of(number: str) -> str:
 
 def _is_open(stated: list[str], clock: str | None) -> bool | None:
     """Whether one of the stated opening hours includes a clock time, also if they end after midnight; None without hours or clock."""
-    ranges = [hours.split("-") for hours in stated]
-    is_open = [opens <= clock < closes if opens < closes else clock >= opens or clock < closes for opens, closes in ranges if clock]
-    return any(is_open) if is_open else None
+    return any(is_open(*hours.split("-"), clock) for hours in stated) if stated and clock else None
 
 
 def _names(call: ToolCall, names: list[str]) -> bool:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from arenarl.domains.domain import Truth
 from arenarl.domains.writing.lexicon import LEXICONS, count_of, length_of
-from arenarl.trajectory import Query, read_turns
+from arenarl.trajectory import Query, last_answer, read_turns
 
 TOLERANCE = 0.1  # of the length that is asked: within it all is well, at twice or half of it nothing
 _SENTENCE_ENDS = re.compile(r"[.!?。！？\n]+")
@@ -78,7 +78,7 @@ def has_truth(query: Query) -> bool:
 def examine(query: Query, messages: list[dict[str, Any]]) -> WritingTruth:
     """Examine one trajectory, whether it ended with a text or not."""
     turns = read_turns(messages)
-    text = (turns[-1].answer or "") if turns else ""
+    text = last_answer(turns)
     wanted, language = query.constraints, query.language
     written, delivered = length_of(text, language), _headings(text, wanted["sections"])
     must, facts = _share([count_of(word, text, language) > 0 for word in wanted["must"]]), _facts(text, wanted["facts"], language)
@@ -102,7 +102,7 @@ def examine(query: Query, messages: list[dict[str, Any]]) -> WritingTruth:
 def unmet(query: Query, messages: list[dict[str, Any]]) -> list[str]:
     """A sentence for each demand that the text does not meet. All of them can be read off it, by whoever has the query."""
     turns, wanted, language = read_turns(messages), query.constraints, query.language
-    text, truth = (turns[-1].answer or "") if turns else "", examine(query, messages)
+    text, truth = last_answer(turns), examine(query, messages)
     missing = [section for number, section in enumerate(wanted["sections"]) if number not in _headings(text, wanted["sections"])]
     must, avoid = ([word for word in wanted[key] if (count_of(word, text, language) > 0) == (key == "avoid")] for key in ("must", "avoid"))
     unsaid = [fact for fact in wanted["facts"] if count_of(fact, text, language) == 0]

@@ -83,7 +83,7 @@ def test_an_open_ended_query_by_hand(domain, queries):
     reworded = f"{name}, as far as we know, has to do with {facts[0]['value']}."
     assert domain.examine(query, messages(query, reworded, (name, shown))).accuracy == 1.0
     assert domain.examine(query, messages(query, reworded)).accuracy == 0.0
-    assert domain.examine_view(query, messages(query, reworded), "answer").accuracy == 1.0
+    assert domain.examine_view(query, messages(query, reworded)).accuracy == 1.0
 
 
 def test_a_name_or_value_within_a_longer_one_is_another(domain, queries):
