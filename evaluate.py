@@ -1,15 +1,20 @@
-"""Evaluation of checkpoints on the test set, sampled and greedy, against stored baselines (Section 5.3) or else the first checkpoint.
+"""Evaluation of checkpoints on the test set, sampled and greedy, against stored baselines (Section 5.3)
+or else the first checkpoint.
 
     python evaluate.py --config configs/quickstart.yaml
-    torchrun --nproc_per_node 8 evaluate.py --config configs/travel/rl_arenarl_qwen3_8b.yaml    # the processes share the queries
-    python evaluate.py --config configs/quickstart.yaml --query "Find a quiet cafe within 3 km of Lotus Park in Chengdu."
-    python evaluate.py --config configs/benchmarks/writing.yaml --benchmark writingbench --items 100    # public benchmarks, docs/benchmarks.md
+    torchrun --nproc_per_node 8 evaluate.py --config configs/travel/rl_arenarl_qwen3_8b.yaml
+        # the processes share the queries
+    python evaluate.py --config configs/quickstart.yaml \\
+        --query "Find a quiet cafe within 3 km of Lotus Park in Chengdu."
+    python evaluate.py --config configs/benchmarks/writing.yaml --benchmark writingbench --items 100
+        # public benchmarks, docs/benchmarks.md
 
-Writes every judged trajectory and match to runs/<run>/evaluate and the table to results/<run>/summary.json; `python -m arenarl.report
-<run>` makes a page of them, and `inspect view` opens runs/<run>/inspect.json. `evaluate.api` adds models behind an API. Stored generations
-(by checkpoint, decoding and sample) are reused unless something that they depend on has changed (arenarl/evaluation/parts.py). --query
-answers one query with the last policy and prints the trajectory; --benchmark runs public benchmarks by their official formulas
-(arenarl/benchmarks). Rollout, judge and parsing code are the same as in training.
+Writes every judged trajectory and match to runs/<run>/evaluate and the table to results/<run>/summary.json;
+`python -m arenarl.report <run>` makes a page of them, and `inspect view` opens runs/<run>/inspect.json. `evaluate.api`
+adds models behind an API. Stored generations (by checkpoint, decoding and sample) are reused unless something that they
+depend on has changed (arenarl/evaluation/parts.py). --query answers one query with the last policy and prints the
+trajectory; --benchmark runs public benchmarks by their official formulas (arenarl/benchmarks). Rollout, judge and
+parsing code are the same as in training.
 """
 
 from argparse import ArgumentParser, Namespace
@@ -22,26 +27,40 @@ from arenarl.system.errors import UserError, guarded
 
 
 def add_options(parser: ArgumentParser) -> None:
-    parser.add_argument("--query", help="answer only this query and print the trajectory; not for worlds whose queries name an item")
-    parser.add_argument("--benchmark", nargs="+", action="extend", metavar="NAME[=FILE]", help="run these public benchmarks instead")
+    parser.add_argument(
+        "--query", help="answer only this query and print the trajectory; not for worlds whose queries name an item"
+    )
+    parser.add_argument(
+        "--benchmark", nargs="+", action="extend", metavar="NAME[=FILE]", help="run these public benchmarks instead"
+    )
     parser.add_argument("--items", type=int, help="number of items per benchmark, drawn at random (default: all)")
-    parser.add_argument("--seed", type=int, help="seed for drawing the items (default: 0); for the run's seed use --set seed=")
+    parser.add_argument(
+        "--seed", type=int, help="seed for drawing the items (default: 0); for the run's seed use --set seed="
+    )
 
 
 def check_arguments(arguments: Namespace, config: Config, processes: int) -> None:
     """Raises UserError for options that do not fit together."""
     if arguments.query is not None and not arguments.query.strip():
-        raise UserError("--query is empty; write the query in quotes, or leave the option out to evaluate on the test set")
+        raise UserError(
+            "--query is empty; write the query in quotes, or leave the option out to evaluate on the test set"
+        )
     if arguments.query is not None and config.rollout.backend == "vllm" and processes > 1:
-        raise UserError("--query is answered by one process, and vLLM's engines start together; start the script with python, without torchrun")
+        raise UserError(
+            "--query is answered by one process, and vLLM's engines start together; "
+            "start the script with python, without torchrun"
+        )
     if arguments.items is not None and (arguments.items < 1 or not arguments.benchmark):
         raise UserError("--items says how many items of a --benchmark are drawn, 1 or more; it has no other use")
     if arguments.seed is not None and arguments.items is None:
-        raise UserError("--seed says which --items of a --benchmark are drawn; it has no other use, a run's seed is --set seed=")
+        raise UserError(
+            "--seed says which --items of a --benchmark are drawn; it has no other use, a run's seed is --set seed="
+        )
 
 
 def required_policies(config: Config) -> dict[str, str | LLMConfig]:
-    """What is evaluated, by name: folders that are there and that the back end can serve, and models behind an API. Raises UserError."""
+    """What is evaluated, by name: folders that are there and that the back end can serve, and models behind an API.
+    Raises UserError."""
     from arenarl.rollout.backends import require_backend
     from arenarl.rollout.policy import load_tokenizer, require_model
     from arenarl.run.weights import refuse_other_starts
@@ -66,7 +85,9 @@ def answer(config: Config, policy: str | LLMConfig, text: str) -> None:
 
     query = Query("command-line", make_domain(config.environment, config.data).name, "", config.data.language, text)
     client = open_client(config.llms_of("query"), config.judge, f"{config.run_name}/query")
-    engine = make_policy_engine(config, policy, environment_maker(config.environment, config.data.language, client, config.judge), client)
+    engine = make_policy_engine(
+        config, policy, environment_maker(config.environment, config.data.language, client, config.judge), client
+    )
     print_trajectory(query, engine.roll_out([Attempt(query, temperature=0.0, seed=config.seed)])[0])
 
 
@@ -140,8 +161,12 @@ def main() -> None:
         tested = run_parts(config, parts, engine_of, queries, baselines, panel, client, stopwatch.lap)
         if not is_main_process():
             return
-        write_jsonl(folder / "baseline.jsonl", [case.to_record() for case in baseline_cases(queries, tested.baselines, examine)])
-        matches = play_offs(queries, tested.baselines, tested.first_samples, judges, config.evaluate.bracket, config.seed)
+        write_jsonl(
+            folder / "baseline.jsonl", [case.to_record() for case in baseline_cases(queries, tested.baselines, examine)]
+        )
+        matches = play_offs(
+            queries, tested.baselines, tested.first_samples, judges, config.evaluate.bracket, config.seed
+        )
         write_jsonl(folder / "tournaments.jsonl", matches)
         if client:
             client.check()

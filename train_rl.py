@@ -1,11 +1,12 @@
-"""Tournament-ranked RL (ArenaRL, Sections 4 and 6): every query's rollout group plays a tournament, and the ranks give the advantages.
+"""Tournament-ranked RL (ArenaRL, Sections 4 and 6): every query's rollout group plays a tournament,
+and the ranks give the advantages.
 
     python train_rl.py --config configs/quickstart.yaml
 
-One optimizer step: K queries → for each a greedy anchor and N-1 samples, multi-turn with tools (arenarl/rollout) → a seeded tournament of
-bidirectional judgements (arenarl/tournament, Eqs. 3-5), begun while others still generate → ranks → rewards (Eq. 6, arenarl/training) →
-TRL standardises them within the group and takes the clipped step with KL (Eqs. 7 and 8). After a crash, the same command resumes from
-the last checkpoint.
+One optimizer step: K queries → for each a greedy anchor and N-1 samples, multi-turn with tools (arenarl/rollout) → a
+seeded tournament of bidirectional judgements (arenarl/tournament, Eqs. 3-5), begun while others still generate →
+ranks → rewards (Eq. 6, arenarl/training) → TRL standardises them within the group and takes the clipped step with KL
+(Eqs. 7 and 8). After a crash, the same command resumes from the last checkpoint.
 """
 
 from arenarl.config.checks import check_groups
@@ -21,14 +22,22 @@ def main() -> None:
     check_deepspeed("rl.deepspeed", config.rl.deepspeed, "train_rl.py", arguments.check)
     refuse_lost_updates(config.policy, "rl.learning_rate", config.rl.learning_rate, config.rl.deepspeed)
     if config.rl.advantage == "gae":
-        refuse_lost_updates(config.policy, "rl.critic_learning_rate", config.rl.critic_learning_rate, config.rl.deepspeed)
+        refuse_lost_updates(
+            config.policy, "rl.critic_learning_rate", config.rl.critic_learning_rate, config.rl.deepspeed
+        )
 
     # after the config is known to be sound: loading torch and TRL takes seconds
     from arenarl.domains.domain import make_domain
     from arenarl.domains.environments import environment_maker
     from arenarl.evaluation.curve import CurveRecorder
     from arenarl.evaluation.evaluation import Panel
-    from arenarl.judges.factory import make_judge, make_judges, refuse_answers_alone, refuse_without_checklist, refuse_without_truth
+    from arenarl.judges.factory import (
+        make_judge,
+        make_judges,
+        refuse_answers_alone,
+        refuse_without_checklist,
+        refuse_without_truth,
+    )
     from arenarl.judges.judge import make_examiner
     from arenarl.judges.verifier import Verifier
     from arenarl.llm.client import open_client
@@ -68,7 +77,8 @@ def main() -> None:
     say_system_prompt(config)
 
     # query → trajectories: the policy and its tools, turn by turn
-    client = open_client(config.llms_of("rl"), config.judge, f"{config.run_name}/rl", folder)  # the way to LLMs; None without any
+    # the way to LLMs; None without any
+    client = open_client(config.llms_of("rl"), config.judge, f"{config.run_name}/rl", folder)
     make_environment = environment_maker(config.environment, config.data.language, client, config.judge)
     engine = make_engine(config, tokenizer, make_environment)
 
@@ -79,11 +89,14 @@ def main() -> None:
     verifier = Verifier(config.judge.verifier, client)
     bar = TrainingBar("rl")
     arena = Arena(judge, config.reward, config.tournament, config.group_stage, verifier, config.seed, watch=bar.note)
-    watcher = make_watcher(config, domain, examine, folder)  # scores a share of the groups and has no part in their rewards
+    # scores a share of the groups and has no part in their rewards
+    watcher = make_watcher(config, domain, examine, folder)
 
     # every few steps: test queries against stored baselines
     panel = Panel(make_judges(config.judge.eval, domain, examine, client, config.seed), examine, verifier)
-    curve = CurveRecorder(engine, domain, panel, config.rl.eval_queries, config.temperatures, config.seed, folder, client)
+    curve = CurveRecorder(
+        engine, domain, panel, config.rl.eval_queries, config.temperatures, config.seed, folder, client
+    )
     if arguments.check:
         check_readiness(config, folder, queries, engine, client)
         return
@@ -102,7 +115,9 @@ def main() -> None:
         bar.attach(trainer)
         print_estimate(config, "rl")
         with saved_if_stopped(trainer):
-            trainer.train(resume_from_checkpoint=last_checkpoint(folder, "the optimizer's states" if config.rl.deepspeed else ""))
+            trainer.train(
+                resume_from_checkpoint=last_checkpoint(folder, "the optimizer's states" if config.rl.deepspeed else "")
+            )
             bookkeeping.finish()
         save_policy(trainer, folder)
 

@@ -1,10 +1,11 @@
-"""Cold-start SFT: teacher trajectories → a policy that calls tools and answers in the required form (Section 6.1, Appendix A).
+"""Cold-start SFT: teacher trajectories → a policy that calls tools and answers in the required form (Section 6.1,
+Appendix A).
 
     torchrun --nproc_per_node 2 train_sft.py --config configs/quickstart.yaml
 
-TRL's SFTTrainer with the loss on assistant turns only, and DeepSpeed ZeRO-3 by `sft.deepspeed`; on GPUs, use more processes.
-The policy is saved to runs/<run>/sft as an ordinary Hugging Face folder. After a crash, the same command resumes from the last
-checkpoint.
+TRL's SFTTrainer with the loss on assistant turns only, and DeepSpeed ZeRO-3 by `sft.deepspeed`; on GPUs, use more
+processes. The policy is saved to runs/<run>/sft as an ordinary Hugging Face folder. After a crash, the same command
+resumes from the last checkpoint.
 """
 
 import math
@@ -26,7 +27,11 @@ def main() -> None:
     config, arguments = parse_arguments(__doc__, add_check)
     data = Path(config.data.folder) / "sft.jsonl"
     if not data.is_file():
-        how = "name a file of trajectories in data.source beside the others, and run" if config.data.source else "make it with:"
+        how = (
+            "name a file of trajectories in data.source beside the others, and run"
+            if config.data.source
+            else "make it with:"
+        )
         raise UserError(f"{data} does not exist; {how} python data/prepare.py --config <this YAML>")
     refuse_other_data(config.data, config.environment, "sft")
     check_deepspeed("sft.deepspeed", config.sft.deepspeed, "train_sft.py", arguments.check)
@@ -41,7 +46,13 @@ def main() -> None:
     from arenarl.run.checkpoints import Survival, TrainingBar, last_checkpoint
     from arenarl.run.processes import hold_gradients_once
     from arenarl.training.right_padded import RightPaddedTrainer
-    from arenarl.training.sft_data import count_cut, in_training_order, tokenize_trajectories, training_texts, warn_of_untaught
+    from arenarl.training.sft_data import (
+        count_cut,
+        in_training_order,
+        tokenize_trajectories,
+        training_texts,
+        warn_of_untaught,
+    )
 
     if config.policy.model:
         load_tokenizer(require_model(config.policy.model))
@@ -56,10 +67,14 @@ def main() -> None:
         with briefly(make_environment) as environment:
             tools = environment.tools
         with training.main_process_first(local=False):  # one builds the tiny policy, the others read what it saved
-            start = prepare_initial_policy(config.policy, folder / "initial", training_texts(data, config.environment.actions), tools, config.seed)
+            start = prepare_initial_policy(
+                config.policy, folder / "initial", training_texts(data, config.environment.actions), tools, config.seed
+            )
         tokenizer = load_tokenizer(start)
         schemas = tools if config.environment.schemas_in_prompt and config.environment.actions == "tool_calls" else None
-        dataset = tokenize_trajectories(data, tokenizer, schemas, config.sft.max_length, system_prompt(config, "sft"), config.environment.actions)
+        dataset = tokenize_trajectories(
+            data, tokenizer, schemas, config.sft.max_length, system_prompt(config, "sft"), config.environment.actions
+        )
         if is_main_process():
             count_cut(dataset, config.sft.max_length, folder / "data.json")
             if schemas is None:
@@ -67,7 +82,9 @@ def main() -> None:
         trainer = RightPaddedTrainer(
             model=start,
             args=training,
-            train_dataset=in_training_order(dataset, config.sft.epochs, config.sft.batch_size * config.sft.gradient_accumulation, config.seed),
+            train_dataset=in_training_order(
+                dataset, config.sft.epochs, config.sft.batch_size * config.sft.gradient_accumulation, config.seed
+            ),
             processing_class=tokenizer,
             callbacks=[Survival(stopwatch)],
             peft_config=lora_config(config.policy.lora_rank),
@@ -104,7 +121,8 @@ def sft_arguments(config: Config, folder: Path):
         dataset_kwargs={"skip_prepare_dataset": True},  # it is tokenized and cut
         deepspeed=deepspeed_file(sft.deepspeed),
         include_num_input_tokens_seen="non_padding",  # tokens a second in the log
-        logging_steps=math.gcd(10, sft.save_steps),  # a mean over steps must not begin before a checkpoint and end after it
+        # a mean over steps must not begin before a checkpoint and end after it
+        logging_steps=math.gcd(10, sft.save_steps),
         save_steps=sft.save_steps,
     )
     if sft.deepspeed:

@@ -1,8 +1,10 @@
-"""The vocabulary of the project: queries, turns, tool calls, trajectories, rollout groups, and Qwen3's text form of a turn.
+"""The vocabulary of the project: queries, turns, tool calls, trajectories, rollout groups,
+and Qwen3's text form of a turn.
 
-A trajectory is a list of chat messages (Eq. 1: thought z_k, tool call a_k, observation o_k, answer y). Generated text becomes a
-message by `assistant_message`, a message becomes turns for the judge by `read_turns`; no other module parses either. Teacher
-trajectories and generated ones go through the same two functions, so SFT trains on exactly the form that rollouts accept.
+A trajectory is a list of chat messages (Eq. 1: thought z_k, tool call a_k, observation o_k, answer y). Generated text
+becomes a message by `assistant_message`, a message becomes turns for the judge by `read_turns`; no other module parses
+either. Teacher trajectories and generated ones go through the same two functions, so SFT trains on exactly the form
+that rollouts accept.
 """
 
 import json
@@ -22,13 +24,14 @@ from arenarl.system.validation import first_problem
 
 StopReason = Literal["answer", "done", "horizon", "no_answer", "max_turns", "max_tokens", "tool_crash"]
 VALID_ENDS = ("answer", "done", "horizon")
-# answer: ended with one <answer>…</answer> · done: a world with a state ended it · horizon: the turns were up in such a world
-# · no_answer: a turn with neither a tool call nor one closed answer · max_turns, max_tokens: a budget ran out
-# · tool_crash: a tool raised what is no ToolError, and did so again from the start, which says nothing of the policy: void.
-# A turn with both calls and an answer runs the calls; its answer does not count.
+# answer: ended with one <answer>…</answer> · done: a world with a state ended it · horizon: the turns were up in such a
+# world · no_answer: a turn with neither a tool call nor one closed answer · max_turns, max_tokens: a budget ran out ·
+# tool_crash: a tool raised what is no ToolError, and did so again from the start, which says nothing of the policy:
+# void. A turn with both calls and an answer runs the calls; its answer does not count.
 
 _THOUGHT = re.compile(r"^\s*<think>\n?(.*?)\n?</think>\s*", re.DOTALL)
-ACTION_BEGINS = re.compile(r"^[ \t]*(?:Action:|\*\*Action:\*\*)", re.MULTILINE)  # as text; within a line it is but spoken of
+# as text; within a line it is but spoken of
+ACTION_BEGINS = re.compile(r"^[ \t]*(?:Action:|\*\*Action:\*\*)", re.MULTILINE)
 _CALL_BEGINS, _CALL_ENDS = "<tool_call>", "</tool_call>"
 _ANSWER = re.compile(r"<answer>((?:(?!</?answer>).)*)</answer>", re.DOTALL)
 _JSON_STRING = re.compile(r'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
@@ -50,7 +53,8 @@ def _written(text: str) -> str:
 @with_config(ConfigDict(extra="forbid"))  # where a record is read
 @dataclass(frozen=True)
 class Query:
-    """A task for the policy. `constraints` is what the query's text says, in a form that the embedded judge can check."""
+    """A task for the policy. `constraints` is what the query's text says,
+    in a form that the embedded judge can check."""
 
     query_id: Annotated[str, AfterValidator(_written)]
     domain: str
@@ -61,7 +65,8 @@ class Query:
 
     @property
     def task(self) -> str:
-        """What two queries have in common that count as one: the text, and what its constraints say, such as a world's item."""
+        """What two queries have in common that count as one:
+        the text, and what its constraints say, such as a world's item."""
         return f"{self.query} {json.dumps(self.constraints, sort_keys=True)}"
 
 
@@ -88,9 +93,9 @@ class Turn:
 class Trajectory:
     """One complete multi-turn attempt at a query.
 
-    `completion_ids` (T,) is everything after the prompt, observations included; `policy_mask_T` is 1 where the policy itself
-    chose the token; `logprobs_T` is the token's logprob where the back end tells what it was sampled with, else None. All three
-    are empty for trajectories that were read from disk.
+    `completion_ids` (T,) is everything after the prompt, observations included; `policy_mask_T` is 1 where the policy
+    itself chose the token; `logprobs_T` is the token's logprob where the back end tells what it was sampled with, else
+    None. All three are empty for trajectories that were read from disk.
     """
 
     query_id: str
@@ -124,12 +129,20 @@ class Trajectory:
     def to_record(self, tools: list[dict] | None = None) -> dict[str, Any]:
         """The JSONL form: `query_id, messages, tools, valid, meta`."""
         meta = {"stop_reason": self.stop_reason, "is_anchor": self.is_anchor, **self.meta}
-        return {"query_id": self.query_id, "messages": self.messages, "tools": tools or [], "valid": self.valid, "meta": meta}
+        return {
+            "query_id": self.query_id,
+            "messages": self.messages,
+            "tools": tools or [],
+            "valid": self.valid,
+            "meta": meta,
+        }
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> "Trajectory":
         meta = dict(record["meta"])
-        return cls(record["query_id"], record["messages"], meta.pop("stop_reason"), meta.pop("is_anchor", False), meta=meta)
+        return cls(
+            record["query_id"], record["messages"], meta.pop("stop_reason"), meta.pop("is_anchor", False), meta=meta
+        )
 
 
 @dataclass
@@ -141,9 +154,12 @@ class RolloutGroup:
 
 
 def assistant_message(text: str) -> dict[str, Any]:
-    """A generated turn as a chat message. Malformed tool calls stay in `content`, so that nothing the policy wrote is lost.
+    """A generated turn as a chat message. Malformed tool calls stay in `content`,
+    so that nothing the policy wrote is lost.
 
-    >>> assistant_message('<think>\\nwhere?\\n</think>\\n\\n<tool_call>\\n{"name": "f", "arguments": {"x": 1}}\\n</tool_call>')["tool_calls"]
+    >>> assistant_message(
+    ...     '<think>\\nwhere?\\n</think>\\n\\n<tool_call>\\n{"name": "f", "arguments": {"x": 1}}\\n</tool_call>'
+    ... )["tool_calls"]
     [{'type': 'function', 'function': {'name': 'f', 'arguments': {'x': 1}}}]
     """
     thought = _THOUGHT.match(text)
@@ -158,7 +174,8 @@ def assistant_message(text: str) -> dict[str, Any]:
 
 
 def reply_message(said: dict[str, Any], native: Sequence[ToolCall] = ()) -> dict[str, Any]:
-    """An API's message as a turn is kept here: thought, text, calls; first the `native` ones, then those in the text."""
+    """An API's message as a turn is kept here: thought, text, calls;
+    first the `native` ones, then those in the text."""
     message = assistant_message(text_of(said.get("content")))
     if thought := text_of(said.get("reasoning_content") or said.get("reasoning")):
         message["reasoning_content"] = thought
@@ -171,7 +188,9 @@ def reply_message(said: dict[str, Any], native: Sequence[ToolCall] = ()) -> dict
 def answer_text(text: str) -> str:
     """A final text in the form that counts as an answer. Of one that has an <answer> already, only that is kept.
 
-    >>> answer_text("Take the train.") == answer_text("Done. <answer>Take the train.</answer>") == "<answer>\\nTake the train.\\n</answer>"
+    >>> answer_text("Take the train.") == answer_text(
+    ...     "Done. <answer>Take the train.</answer>"
+    ... ) == "<answer>\\nTake the train.\\n</answer>"
     True
     """
     inner = _ANSWER.search(text)
@@ -179,8 +198,12 @@ def answer_text(text: str) -> str:
 
 
 def assistant_text(message: dict[str, Any], shown: Callable[[str], str] = str) -> str:
-    """The text form of an assistant message, the inverse of `assistant_message` for well-formed turns; `shown` of thought and body."""
-    functions = [{"name": call["function"]["name"], "arguments": call["function"]["arguments"]} for call in message.get("tool_calls", [])]
+    """The text form of an assistant message, the inverse of `assistant_message` for well-formed turns;
+    `shown` of thought and body."""
+    functions = [
+        {"name": call["function"]["name"], "arguments": call["function"]["arguments"]}
+        for call in message.get("tool_calls", [])
+    ]
     calls = [f"<tool_call>\n{json.dumps(function, ensure_ascii=False)}\n</tool_call>" for function in functions]
     body = "\n".join(([message["content"]] if message["content"] else []) + calls)
     return f"<think>\n{shown(message.get('reasoning_content', ''))}\n</think>\n\n{shown(body)}"
@@ -198,8 +221,9 @@ def tool_message(observation: str) -> dict[str, str]:
 def harmless(observation: str) -> str:
     """An observation with Qwen3's control tokens and our tags, if it spells any, broken by a blank after "<".
 
-    Tool results are untrusted: left whole, they would be tokenised as the real thing, and a web page could end its own message
-    and speak as the policy. Breaking the text works for every tokenizer, and the judge reads what the policy read.
+    Tool results are untrusted: left whole, they would be tokenised as the real thing, and a web page could end its own
+    message and speak as the policy. Breaking the text works for every tokenizer, and the judge reads what the policy
+    read.
     """
     return storable(_CONTROL.sub("< ", observation))
 
@@ -210,8 +234,11 @@ def parse_turn(message: dict[str, Any]) -> Turn:
     calls = [*(ToolCall(**call["function"]) for call in message.get("tool_calls", [])), *in_text]
     if actions := message.get("actions"):  # in the text, behind the thought
         thought = ACTION_BEGINS.split(message["content"], maxsplit=1)[0].strip().removeprefix("Thought:").strip()
-        return Turn(thought or message.get("reasoning_content", ""), [ToolCall(**action) for action in actions], [], None)
-    thoughts = [message.get("reasoning_content", ""), *([rest] if calls else [])]  # a model behind an API may think beside its calls
+        return Turn(
+            thought or message.get("reasoning_content", ""), [ToolCall(**action) for action in actions], [], None
+        )
+    # a model behind an API may think beside its calls
+    thoughts = [message.get("reasoning_content", ""), *([rest] if calls else [])]
     return Turn("\n\n".join(filter(None, thoughts)), calls, [], None if calls else answer)
 
 
@@ -308,18 +335,24 @@ def read_queries(path: Path) -> list[Query]:
         try:
             queries.append(_QUERY.validate_python(record))
         except ValidationError as error:
-            raise UserError(f"{path}, line {number} is no query: {first_problem(error)}; data/README.md says what a record holds") from error
+            raise UserError(
+                f"{path}, line {number} is no query: {first_problem(error)}; data/README.md says what a record holds"
+            ) from error
     if not queries:
         raise UserError(f"{path} has no query; data/README.md says what a record holds")
-    for key, unique in {"query_id": [query.query_id for query in queries], "query and constraints": [query.task for query in queries]}.items():
+    for key, unique in {
+        "query_id": [query.query_id for query in queries],
+        "query and constraints": [query.task for query in queries],
+    }.items():
         if len(set(unique)) < len(queries):
             raise UserError(f"{path}: two queries have the same {key}; each must be unique")
     return queries
 
 
 def read_trajectories(path: Path) -> Iterator[dict[str, Any]]:
-    """The records of a file of trajectories, in the form of rollouts whoever wrote them: OpenAI's messages have calls' arguments as JSON in a
-    string and null beside them, and thoughts may stand in the text; Arrow's tools are JSON in a string too.
+    """The records of a file of trajectories, in the form of rollouts whoever wrote them: OpenAI's messages have calls'
+    arguments as JSON in a string and null beside them, and thoughts may stand in the text; Arrow's tools are JSON in a
+    string too.
 
     Raises:
         UserError: a record is none.
@@ -330,7 +363,9 @@ def read_trajectories(path: Path) -> Iterator[dict[str, Any]]:
             if not isinstance(meta, dict):
                 raise ValueError("meta must be an object")
         except ValueError as error:
-            raise UserError(f"{path}, line {number} is no trajectory: {error}; data/README.md says what a record holds") from error
+            raise UserError(
+                f"{path}, line {number} is no trajectory: {error}; data/README.md says what a record holds"
+            ) from error
         is_answered = messages[-1]["role"] == "assistant" and parse_turn(messages[-1]).answer
         meta = {"stop_reason": "answer" if is_answered else "no_answer"} | meta
         yield record | {"messages": messages, "tools": tools, "meta": meta}
@@ -339,7 +374,11 @@ def read_trajectories(path: Path) -> Iterator[dict[str, Any]]:
 def _kept_messages(record: Any) -> list[dict[str, Any]]:
     """A record's messages as rollouts have them. Raises ValueError."""
     messages = record.get("messages") if isinstance(record, dict) else None
-    if not messages or not isinstance(messages, list) or not all(isinstance(one, dict) and one.get("role") in _ROLES for one in messages):
+    if (
+        not messages
+        or not isinstance(messages, list)
+        or not all(isinstance(one, dict) and one.get("role") in _ROLES for one in messages)
+    ):
         raise ValueError(f"messages must be a list of objects with content and a role, one of {', '.join(_ROLES)}")
     if all(message["role"] == "system" for message in messages):
         raise ValueError("messages must hold more than the system's")
@@ -350,8 +389,12 @@ def _kept_tools(record: dict[str, Any]) -> list[dict[str, Any]]:
     """The tools that a record brings. Raises ValueError."""
     tools = record.get("tools") or []
     tools = parse_json(tools, MAX_RECORD_NESTING) or [] if isinstance(tools, str) else tools
-    if not isinstance(tools, list) or not all(isinstance(tool, dict) and isinstance(tool.get("function"), dict) for tool in tools):
-        raise ValueError("tools must be a list of objects with a function, which has name and parameters, or a JSON string of one")
+    if not isinstance(tools, list) or not all(
+        isinstance(tool, dict) and isinstance(tool.get("function"), dict) for tool in tools
+    ):
+        raise ValueError(
+            "tools must be a list of objects with a function, which has name and parameters, or a JSON string of one"
+        )
     return tools
 
 
@@ -360,7 +403,9 @@ def _kept(message: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(content, str | list | None):
         raise ValueError(f"the content of a message of role {message['role']} must be text")
     actions = message.get("actions") or []
-    if not isinstance(actions, list) or not all(isinstance(one, dict) and one.keys() == {"name", "arguments"} for one in actions):
+    if not isinstance(actions, list) or not all(
+        isinstance(one, dict) and one.keys() == {"name", "arguments"} for one in actions
+    ):
         raise ValueError("actions must be a list of objects with name and arguments")
     if message["role"] != "assistant" or "actions" in message:
         return message | {"content": text_of(content)}
@@ -370,7 +415,9 @@ def _kept(message: dict[str, Any]) -> dict[str, Any]:
 def given_calls(message: dict[str, Any]) -> list[ToolCall]:
     """The native calls of a message from elsewhere. Raises ValueError if its `tool_calls` are none."""
     calls = message.get("tool_calls") or []
-    if not isinstance(calls, list) or not all(isinstance(call, dict) and isinstance(call.get("function"), dict) for call in calls):
+    if not isinstance(calls, list) or not all(
+        isinstance(call, dict) and isinstance(call.get("function"), dict) for call in calls
+    ):
         raise ValueError("tool_calls must be a list of objects with a function, which has name and arguments")
     return [call for _, call in native_calls(message)]
 
@@ -397,7 +444,9 @@ def text_of(content: Any) -> str:
     ('a', 'a', '')
     """
     if isinstance(content, list):
-        content = "".join(part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str))
+        content = "".join(
+            part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str)
+        )
     return storable(content) if isinstance(content, str) else ""
 
 
@@ -416,7 +465,8 @@ def native_calls(said: dict[str, Any]) -> Iterator[tuple[str | None, ToolCall]]:
 
 
 def native_call(name: str, arguments: str) -> ToolCall:
-    """A tool call as APIs give it, apart from the text: arguments are JSON in a string, kept as they are where they hold no object.
+    """A tool call as APIs give it, apart from the text: arguments are JSON in a string,
+    kept as they are where they hold no object.
 
     >>> native_call("f", '{"x": 1}'), native_call("f", '{"x"')
     (ToolCall(name='f', arguments={'x': 1}), ToolCall(name='f', arguments='{"x"'))
@@ -430,7 +480,8 @@ def native_call(name: str, arguments: str) -> ToolCall:
 
 
 def parse_json(text: str, nesting: int = MAX_NESTING) -> Any:
-    """What a JSON text of unknown origin holds. Raises ValueError where it is none, or has more brackets within brackets than `nesting`.
+    """What a JSON text of unknown origin holds. Raises ValueError where it is none,
+    or has more brackets within brackets than `nesting`.
 
     Brackets are counted first, so that nothing that reads or writes the value recurses deeper than that.
 
@@ -447,14 +498,16 @@ def parse_json(text: str, nesting: int = MAX_NESTING) -> Any:
 
 @lru_cache(maxsize=1024)
 def _read_content(content: str) -> tuple[tuple[ToolCall, ...], str, str | None]:
-    """(the calls in a message's text, the text around them, the answer that it is). Parsed once, however many read the message."""
+    """(the calls in a message's text, the text around them, the answer that it is).
+    Parsed once, however many read the message."""
     raws, rest = _split_calls(content)
     answer = _ANSWER.fullmatch(content)
     return tuple(map(_read_call, raws)), rest.strip(), (answer.group(1).strip() or None) if answer else None
 
 
 def _split_calls(text: str) -> tuple[list[str], str]:
-    """(what stands between each opening tag and the next closing one, the text without these), in time linear in its length.
+    """(what stands between each opening tag and the next closing one, the text without these),
+    in time linear in its length.
 
     >>> _split_calls("a <tool_call>b</tool_call> <tool_call>c")
     (['b'], 'a  <tool_call>c')

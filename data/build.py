@@ -1,8 +1,9 @@
-"""Makes training data with LLMs in the three stages of Section 5: queries, trajectories, inspection, and the splits that the scripts read.
+"""Makes training data with LLMs in the three stages of Section 5:
+queries, trajectories, inspection, and the splits that the scripts read.
 
-    python data/build.py --config configs/data/travel.yaml                      all stages; finished ones are skipped
-    python data/build.py --config configs/data/travel.yaml --stage queries      one stage, or several
-    python data/build.py --config configs/data/local.yaml --max-cost 5          cost limit; to continue, rerun with a higher one
+    python data/build.py --config configs/data/travel.yaml all stages; finished ones are skipped
+    python data/build.py --config configs/data/travel.yaml --stage queries one stage, or several
+    python data/build.py --config configs/data/local.yaml --max-cost 5 cost limit; to continue, rerun with a higher one
 
 Each stage first estimates its calls and cost. Every reply is kept: a killed run resumes and pays for nothing twice.
 """
@@ -20,7 +21,9 @@ from arenarl.system.errors import guarded  # noqa: E402
 
 def main() -> None:
     def add_arguments(parser) -> None:
-        parser.add_argument("--stage", nargs="+", choices=STAGES, default=list(STAGES), help="stages to run (default: all)")
+        parser.add_argument(
+            "--stage", nargs="+", choices=STAGES, default=list(STAGES), help="stages to run (default: all)"
+        )
         max_cost = {"action": "append", "dest": "overrides", "type": "judge.max_cost={}".format}
         parser.add_argument("--max-cost", metavar="COST", help="the same as --set judge.max_cost=COST", **max_cost)
 

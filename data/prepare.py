@@ -1,11 +1,12 @@
-"""Writes a domain's splits into `data.folder`: SFT trajectories, RL queries, test queries, stored baselines (Section 5, Table 1).
+"""Writes a domain's splits into `data.folder`: SFT trajectories, RL queries, test queries,
+stored baselines (Section 5, Table 1).
 
     python data/prepare.py travel                              the paper's counts, Chinese, full results
     python data/prepare.py --config configs/quickstart.yaml    as a run's YAML says
     python data/prepare.py travel --from Alibaba-NLP/Open-Travel --set data.folder=data/open-travel    published data
 
-Deterministic: the same `data.seed` writes the same bytes. Existing files made from the same settings and sources by the same code
-are kept.
+Deterministic: the same `data.seed` writes the same bytes.
+Existing files made from the same settings and sources by the same code are kept.
 """
 
 import argparse
@@ -35,15 +36,23 @@ from arenarl.system.errors import UserError, guarded, keep_tracebacks  # noqa: E
 from arenarl.system.progress import Bar  # noqa: E402
 from arenarl.trajectory import read_queries, read_trajectories, same_query, write_jsonl  # noqa: E402
 
-PAPER = {name: f"configs/{name}/sft_qwen3_8b.yaml" for name in ("travel", "research", "writing")}  # domain -> the run with the paper's numbers
-PUBLIC_CODE = [ROOT / "arenarl" / name for name in ("domains/public_data.py", "domains/published_records.py", "trajectory.py")]  # reads `data.source`
+# domain -> the run with the paper's numbers
+PAPER = {name: f"configs/{name}/sft_qwen3_8b.yaml" for name in ("travel", "research", "writing")}
+# reads `data.source`
+PUBLIC_CODE = [
+    ROOT / "arenarl" / name for name in ("domains/public_data.py", "domains/published_records.py", "trajectory.py")
+]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("domain", nargs="?", choices=PAPER, help="domain to prepare with the paper's counts, without --config")
+    parser.add_argument(
+        "domain", nargs="?", choices=PAPER, help="domain to prepare with the paper's counts, without --config"
+    )
     parser.add_argument("--config", help="the run's YAML, which sets the domain")
-    parser.add_argument("--from", nargs="+", metavar="SOURCE", dest="sources", help="use published data: the same as data.source")
+    parser.add_argument(
+        "--from", nargs="+", metavar="SOURCE", dest="sources", help="use published data: the same as data.source"
+    )
     add_overrides(parser)
     arguments = parser.parse_args()
     if not (arguments.domain or arguments.config):
@@ -52,16 +61,25 @@ def main() -> None:
     config = load_config(arguments.config or PAPER[arguments.domain], [*sources, *arguments.overrides])
     domain, folder = make_domain(config.environment, config.data), Path(config.data.folder)
     if arguments.domain not in (None, domain.name):
-        raise UserError(f"{arguments.config} is of the domain {domain.name}, not {arguments.domain}; leave the domain out")
+        raise UserError(
+            f"{arguments.config} is of the domain {domain.name}, not {arguments.domain}; leave the domain out"
+        )
     if not config.data.source and domain.has_own_queries:
         print(f"{folder} holds queries that were not made here: nothing is prepared")
         return
     if not config.data.source:
-        needs(domain, "splits", "makes its data; name published data with data.source, or write the files of data/README.md yourself")
+        needs(
+            domain,
+            "splits",
+            "makes its data; name published data with data.source, or write the files of data/README.md yourself",
+        )
     settings = {"data": asdict(config.data), "environment": asdict(config.environment)}
     if config.data.items:
         settings["items"] = hash_files(sorted(Path(config.data.items).rglob("*.json*")))
-    settings |= {"code": hash_files(PUBLIC_CODE if config.data.source else domain.sources), "sources": local_hashes(config)}
+    settings |= {
+        "code": hash_files(PUBLIC_CODE if config.data.source else domain.sources),
+        "sources": local_hashes(config),
+    }
     manifest = read_manifest(folder, settings)
     if manifest:
         print(f"{folder} is up to date")
@@ -83,7 +101,8 @@ def prepare_alone(domain: Domain, config: Config, folder: Path, settings: dict) 
 
 
 def prepare(domain: Domain, config: Config, folder: Path, settings: dict) -> dict:
-    """Write all splits; returns the manifest with counts and hashes, which is written last; one that claims the folder, first."""
+    """Write all splits; returns the manifest with counts and hashes, which is written last;
+    one that claims the folder, first."""
     refuse_changed(folder)
     public = load_public(config, folder) if config.data.source else None
     write_json(folder / "manifest.json", {"splits": {}})
@@ -102,27 +121,45 @@ def prepare(domain: Domain, config: Config, folder: Path, settings: dict) -> dic
 def generate(domain: Domain, config: Config) -> Iterator[tuple[str, list]]:
     """The splits that the domain makes, by name, with a bar for the queries that the teacher solves."""
     if config.environment.name == "mcp":
-        how = f"prepare it with --set environment.name={config.environment.domain} --set environment.mcp=[], or name data.source"
+        how = (
+            f"prepare it with --set environment.name={config.environment.domain} --set "
+            "environment.mcp=[], or name data.source"
+        )
         raise UserError(f"environment.name=mcp: the teacher works with the tools in this process; {how}")
     of_queries = len(domain.subtasks) * config.data.test_per_subtask + config.data.sft_size
-    with briefly(environment_maker(config.environment, config.data.language)) as environment, Bar("data", of_queries) as bar:
-        yield from domain.splits(environment, bar.over, open_client([config.data.research.rephraser], config.judge, f"{config.run_name}/data"))
+    with (
+        briefly(environment_maker(config.environment, config.data.language)) as environment,
+        Bar("data", of_queries) as bar,
+    ):
+        yield from domain.splits(
+            environment,
+            bar.over,
+            open_client([config.data.research.rephraser], config.judge, f"{config.run_name}/data"),
+        )
 
 
 def load_public(config: Config, folder: Path) -> PublicData:
-    """What `data.source` names, with its notes printed. Raises UserError if its splits would stand beside another data set's."""
+    """What `data.source` names, with its notes printed.
+    Raises UserError if its splits would stand beside another data set's."""
     with briefly(environment_maker(config.environment, config.data.language)) as environment:
         public = read_public_data(config.data, config.environment.domain, environment.tools)
     if "sft" not in public.splits and (folder / "sft.jsonl").is_file():
-        raise UserError(f"{folder}/sft.jsonl is not of data.source, which has no SFT trajectories; add it to data.source or set another data.folder")
+        raise UserError(
+            f"{folder}/sft.jsonl is not of data.source, which has no SFT trajectories; "
+            "add it to data.source or set another data.folder"
+        )
     for note in public.notes:
         print(note)
     return public
 
 
 def local_hashes(config: Config) -> list[str | None]:
-    """Of each local source's content. A data set of the hub stands for itself, so that what is prepared needs no network."""
-    return [hash_files(find_source(source, config.data.divide).files) if local_path(source) else None for source in config.data.source]
+    """Of each local source's content. A data set of the hub stands for itself,
+    so that what is prepared needs no network."""
+    return [
+        hash_files(find_source(source, config.data.divide).files) if local_path(source) else None
+        for source in config.data.source
+    ]
 
 
 def check_disjoint(folder: Path) -> None:
@@ -131,7 +168,8 @@ def check_disjoint(folder: Path) -> None:
     trajectories = read_trajectories(folder / "sft.jsonl") if (folder / "sft.jsonl").is_file() else []
     sft = {same_query(trajectory["messages"][0]["content"]) for trajectory in trajectories}
     texts = [{same_query(query.query) for query in queries} for queries in (test, rl)]
-    shares_texts = any(len(of_split) < len(queries) for of_split, queries in zip(texts, (test, rl), strict=True))  # as a world's items do
+    # as a world's items do
+    shares_texts = any(len(of_split) < len(queries) for of_split, queries in zip(texts, (test, rl), strict=True))
     tasks = [{same_query(query.task) for query in queries} for queries in (test, rl)] if shares_texts else texts
     for one, other, names in ((*tasks, "test and RL"), (texts[0], sft, "test and SFT"), (texts[1], sft, "RL and SFT")):
         if shared := sorted(one & other):
@@ -148,7 +186,10 @@ def refuse_changed(folder: Path) -> None:
     others = [] if manifest else [folder / "manifest.json"]
     for path in filter(Path.is_file, [*(folder / f"{name}.jsonl" for name in FILES), *others]):
         if path.stem not in made:
-            raise UserError(f"{path} was not made here; name another data.folder, or add the file to data.source if that is what you prepare")
+            raise UserError(
+                f"{path} was not made here; name another data.folder, "
+                "or add the file to data.source if that is what you prepare"
+            )
         if file_hash(path) != made[path.stem]["sha256"]:
             raise UserError(f"{path} was changed since it was made; delete it, or name another data.folder")
 
@@ -158,7 +199,11 @@ def read_manifest(folder: Path, settings: dict) -> dict | None:
     manifest = manifest_of(folder) or {"splits": {}}
     files = {folder / f"{name}.jsonl": split["sha256"] for name, split in manifest["splits"].items()}
     has_settings = all(manifest.get(key) == value for key, value in settings.items())
-    return manifest if has_settings and all(file.is_file() and file_hash(file) == sha256 for file, sha256 in files.items()) else None
+    return (
+        manifest
+        if has_settings and all(file.is_file() and file_hash(file) == sha256 for file, sha256 in files.items())
+        else None
+    )
 
 
 def file_hash(path: Path) -> str:

@@ -1,9 +1,10 @@
 """TRL's own GRPOTrainer, rewarded by a tournament: without this repository's configs, data or rollouts.
 
-    python examples/trl_tournament.py --model Qwen/Qwen3-0.6B --prompts prompts.jsonl --judge openai --rubric "Is the poem vivid, and does it rhyme?"
+    python examples/trl_tournament.py --model Qwen/Qwen3-0.6B --prompts prompts.jsonl --judge openai \\
+        --rubric "Is the poem vivid, and does it rhyme?"
 
-A line of prompts.jsonl: {"prompt": [{"role": "user", "content": "Write a poem about rain."}]}. `pip install -e .` makes arenarl importable
-elsewhere; on several GPUs, start it with accelerate or torchrun.
+A line of prompts.jsonl: {"prompt": [{"role": "user", "content": "Write a poem about rain."}]}. `pip install -e .` makes
+arenarl importable elsewhere; on several GPUs, start it with accelerate or torchrun.
 """
 
 import argparse
@@ -37,7 +38,8 @@ def main() -> None:
         num_generations=size,
         rubric=arguments.rubric,
         topology=arguments.topology,
-        turn_ends={tokenizer.eos_token_id, tokenizer.pad_token_id},  # a completion without one was cut at max_completion_length
+        # a completion without one was cut at max_completion_length
+        turn_ends={tokenizer.eos_token_id, tokenizer.pad_token_id},
     )
     trainer = GRPOTrainer(
         model=arguments.model,

@@ -1,4 +1,5 @@
-"""Parts that several test files share: the embedded world, teacher trajectories in compact English, a tiny random policy."""
+"""Parts that several test files share: the embedded world, teacher trajectories in compact English,
+a tiny random policy."""
 
 import importlib.util
 import os
@@ -21,7 +22,8 @@ ROOT = Path(__file__).resolve().parents[1]
 os.environ["PYTHONPATH"] = str(ROOT)  # for what tests start in folders of their own
 if importlib.util.find_spec("vllm") is None:  # its tests, in an environment of their own, take what there is
     os.environ["CUDA_VISIBLE_DEVICES"] = ""  # figures and numbers of processes are those of a machine without a GPU
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores Ctrl-C, and so would what tests start
+# a shell's background job ignores Ctrl-C, and so would what tests start
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 SHARED = ("pipeline", "real", "replayed", "researched", "written", "stopping")  # fixtures that run whole scripts
@@ -29,7 +31,8 @@ SHARED = ("pipeline", "real", "replayed", "researched", "written", "stopping")  
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that share a run of scripts are on one of xdist's workers, which runs it once: in one group each, for xdist joins several to another."""
+    """Tests that share a run of scripts are on one of xdist's workers, which runs it once:
+    in one group each, for xdist joins several to another."""
     for item in items:
         if shared := next((fixture for fixture in SHARED if fixture in getattr(item, "fixturenames", ())), None):
             item.add_marker(pytest.mark.xdist_group(shared))
@@ -37,7 +40,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def no_place_among_processes():
-    """A trainer under DeepSpeed notes in the environment which of how many processes it is: scripts that later tests start would believe it."""
+    """A trainer under DeepSpeed notes in the environment which of how many processes it is:
+    scripts that later tests start would believe it."""
     before = set(os.environ)
     yield
     for name in {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} - before:
@@ -85,7 +89,9 @@ def policy_path(sft_path, compact, tmp_path_factory) -> str:
     from arenarl.rollout.policy import prepare_initial_policy
     from arenarl.training.sft_data import training_texts
 
-    shape = ScratchConfig(hidden_size=32, intermediate_size=64, num_layers=2, num_heads=2, num_kv_heads=1, vocab_size=700)
+    shape = ScratchConfig(
+        hidden_size=32, intermediate_size=64, num_layers=2, num_heads=2, num_kv_heads=1, vocab_size=700
+    )
     folder = tmp_path_factory.mktemp("policy")
     return prepare_initial_policy(PolicyConfig(scratch=shape), folder, training_texts(sft_path), compact.tools, seed=0)
 
@@ -114,7 +120,8 @@ def smollm2() -> str:
 
 @pytest.fixture(scope="session")
 def pipeline(tmp_path_factory):
-    """The folder in which data, SFT (ZeRO-3, two processes), RL (two processes) and evaluation ran, and what evaluation printed."""
+    """The folder in which data, SFT (ZeRO-3, two processes), RL (two processes)
+    and evaluation ran, and what evaluation printed."""
     from scripts import run_well
 
     folder = tmp_path_factory.mktemp("pipeline")

@@ -30,7 +30,10 @@ from arenarl.trajectory import (
 )
 
 QUERY = Query("q1", "travel", "Search", "zh", "找一家安静的咖啡馆", {"city": "Wuhan"})
-AWKWARD = ["荷花博物馆", 'a "quoted" \\ word', "two\nlines", "tab\t", "{}", '{"name": "f"}', "<answer>", "</think>", "¥20 – 09:00", "😀", "", " "]
+AWKWARD = [
+    "荷花博物馆", 'a "quoted" \\ word', "two\nlines", "tab\t", "{}", '{"name": "f"}', "<answer>", "</think>",
+    "¥20 – 09:00", "😀", "", " ",
+]  # fmt: skip
 
 
 def random_value(rng, depth=2):
@@ -39,15 +42,29 @@ def random_value(rng, depth=2):
         return {rng.choice(AWKWARD): random_value(rng, depth - 1) for _ in range(rng.randrange(3))}
     if kind == 6:
         return [random_value(rng, depth - 1) for _ in range(rng.randrange(3))]
-    return [rng.choice(AWKWARD), rng.choice(AWKWARD), rng.randint(-(10**12), 10**12), rng.uniform(-200, 200), rng.random() < 0.5, None][kind]
+    return [
+        rng.choice(AWKWARD),
+        rng.choice(AWKWARD),
+        rng.randint(-(10**12), 10**12),
+        rng.uniform(-200, 200),
+        rng.random() < 0.5,
+        None,
+    ][kind]
 
 
 def random_turn(rng):
     thought = "\n".join(rng.sample(["想一想", 'say "no"', "{x}", "a < b", "", "<tool_call>"], rng.randrange(4)))
     if rng.random() < 0.3:
-        return {"role": "assistant", "reasoning_content": thought, "content": f"<answer>\n{rng.choice(AWKWARD[:4])}\n</answer>"}
+        return {
+            "role": "assistant",
+            "reasoning_content": thought,
+            "content": f"<answer>\n{rng.choice(AWKWARD[:4])}\n</answer>",
+        }
     names = ["search_poi", "搜索", "f"]
-    functions = [{"name": rng.choice(names), "arguments": {k: random_value(rng) for k in rng.sample(AWKWARD, 3)}} for _ in range(rng.randint(1, 3))]
+    functions = [
+        {"name": rng.choice(names), "arguments": {k: random_value(rng) for k in rng.sample(AWKWARD, 3)}}
+        for _ in range(rng.randint(1, 3))
+    ]
     calls = [{"type": "function", "function": function} for function in functions]
     return {"role": "assistant", "reasoning_content": thought, "content": "", "tool_calls": calls}
 
@@ -62,7 +79,12 @@ def test_a_well_formed_turn_survives_text_and_back(seed):
 
 def test_a_turn_has_the_form_of_qwen3():
     function = {"name": "search_poi", "arguments": {"query": "荷花"}}
-    message = {"role": "assistant", "reasoning_content": "先查", "content": "", "tool_calls": [{"type": "function", "function": function}]}
+    message = {
+        "role": "assistant",
+        "reasoning_content": "先查",
+        "content": "",
+        "tool_calls": [{"type": "function", "function": function}],
+    }
     call = '<tool_call>\n{"name": "search_poi", "arguments": {"query": "荷花"}}\n</tool_call>'
     assert assistant_text(message) == f"<think>\n先查\n</think>\n\n{call}"
     message["tool_calls"] *= 2
@@ -129,7 +151,11 @@ def test_a_call_inside_an_answer_is_no_answer():
 
 
 def test_what_is_only_thought_of_is_neither_a_call_nor_an_answer():
-    turn = parse_turn(assistant_message('<think>\n<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call><answer>a</answer>\n</think>\n\nhm'))
+    turn = parse_turn(
+        assistant_message(
+            '<think>\n<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call><answer>a</answer>\n</think>\n\nhm'
+        )
+    )
     assert turn.tool_calls == [] and turn.answer is None
 
 
@@ -158,12 +184,18 @@ def test_two_answers_are_none():
 
 def test_a_tools_name_survives_whatever_is_in_it():
     function = {"name": 'a "b" \\ c\n', "arguments": {}}
-    message = {"role": "assistant", "reasoning_content": "", "content": "", "tool_calls": [{"type": "function", "function": function}]}
+    message = {
+        "role": "assistant",
+        "reasoning_content": "",
+        "content": "",
+        "tool_calls": [{"type": "function", "function": function}],
+    }
     assert assistant_message(assistant_text(message)) == message
 
 
 @pytest.mark.parametrize("part", [
-    "\n", "<answer>", "<answer>a", "<tool_call>", "<tool_call>a", "<tool_call></tool_call", "</tool_call><tool_call", "<think>",
+    "\n", "<answer>", "<answer>a", "<tool_call>", "<tool_call>a",
+    "<tool_call></tool_call", "</tool_call><tool_call", "<think>",
     "<think>\n", "</think>", "</answer>", '<tool_call>"\\', "[", "{", '"',
 ])  # fmt: skip
 @pytest.mark.parametrize("head", ["", "<answer>", "<tool_call>", "<think>", "\n"])
@@ -185,7 +217,7 @@ def test_a_turn_is_parsed_once_however_many_read_it():
     assert len(second.tool_calls) == len(parse_turn(message).tool_calls) == 1
 
 
-@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "[1, {\"a\": -1e999}]"])
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", '[1, {"a": -1e999}]'])
 def test_a_number_that_json_does_not_have_makes_a_call_malformed(number):
     """Else no reader but Python could read the trajectory again."""
     raw = f'{{"name": "f", "arguments": {{"x": {number}}}}}'
@@ -210,7 +242,10 @@ def test_brackets_beyond_any_use_make_a_malformed_call(depth, kind):
     native = native_call("f", arguments)
     said = [{"function": {"name": "f", "arguments": arguments}}]
     assert [one for _, one in native_calls({"tool_calls": said})] == [native]
-    assert isinstance(call.arguments, dict) == isinstance(native.arguments, dict) == (depth <= MAX_NESTING) and native.name == "f"
+    assert (
+        isinstance(call.arguments, dict) == isinstance(native.arguments, dict) == (depth <= MAX_NESTING)
+        and native.name == "f"
+    )
     assert ("tool_calls" in message) == (depth <= MAX_NESTING)
     json.dumps([message, asdict(call), asdict(native)])
     assert asdict(Trajectory("q", [message], "max_turns"))["messages"] == [message]
@@ -220,7 +255,8 @@ def test_brackets_beyond_any_use_make_a_malformed_call(depth, kind):
 @given(st.text(alphabet='[]{}",:\\ a1<>/'), st.integers(0, 5))
 @settings(max_examples=300, deadline=None, database=None)
 def test_brackets_are_counted_as_json_does(text, nesting):
-    """What is refused for its depth is deeper than allowed, what is read is not, and nothing else is refused that is JSON."""
+    """What is refused for its depth is deeper than allowed, what is read is not,
+    and nothing else is refused that is JSON."""
 
     def depth(value):
         inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
@@ -244,7 +280,10 @@ def test_an_observation_without_control_tokens_is_left_as_it_is(text):
     assert tool_message(text) == {"role": "tool", "content": text}
 
 
-@pytest.mark.parametrize("token", ["<|im_end|>", "<|im_start|>", "</tool_response>", "<tool_response>", "<think>", "</answer>", "<tool_call>", "<|x"])
+@pytest.mark.parametrize(
+    "token",
+    ["<|im_end|>", "<|im_start|>", "</tool_response>", "<tool_response>", "<think>", "</answer>", "<tool_call>", "<|x"],
+)
 def test_a_control_token_in_an_observation_is_broken(token):
     (content,) = [tool_message(f"a{token}b<{token}")["content"]]
     assert token not in content and content.replace("< ", "<") == f"a{token}b<{token}"
@@ -261,7 +300,10 @@ def test_turns_get_the_observations_that_follow_them():
         assistant_message("<think>\ntwo\n</think>\n\n<answer>\ndone\n</answer>"),
     ]
     turns = read_turns(messages)
-    assert [(turn.thought, turn.observations, turn.answer) for turn in turns] == [("one", ["first", "second"], None), ("two", [], "done")]
+    assert [(turn.thought, turn.observations, turn.answer) for turn in turns] == [
+        ("one", ["first", "second"], None),
+        ("two", [], "done"),
+    ]
 
 
 def test_a_prompt_is_the_query_after_the_system_message_if_there_is_one():
@@ -269,7 +311,9 @@ def test_a_prompt_is_the_query_after_the_system_message_if_there_is_one():
     assert [message["role"] for message in prompt_messages(QUERY, "be brief")] == ["system", "user"]
 
 
-@pytest.mark.parametrize(("stop_reason", "is_valid"), [("answer", True), ("no_answer", False), ("max_turns", False), ("max_tokens", False)])
+@pytest.mark.parametrize(
+    ("stop_reason", "is_valid"), [("answer", True), ("no_answer", False), ("max_turns", False), ("max_tokens", False)]
+)
 def test_a_record_becomes_the_same_trajectory_again(tmp_path, stop_reason, is_valid):
     trajectory = Trajectory("q1", [random_turn(random.Random(1))], stop_reason, is_anchor=True, meta={"turns": 1})
     write_jsonl(tmp_path / "t.jsonl", [trajectory.to_record()])
@@ -280,13 +324,16 @@ def test_a_record_becomes_the_same_trajectory_again(tmp_path, stop_reason, is_va
 
 @pytest.mark.parametrize(("change", "says"), [
     ({"query": None}, "query Input should be a valid string"), ({"query": " "}, "query Value error, is blank"),
-    ({"query": "\ud800"}, "query Value error, 'utf-8' codec can't encode"), ({"language": 3}, "language Input should be a valid string"),
-    ({"constraints": "near"}, "constraints Input should be a valid dictionary"), ({"question": "x"}, "question Unexpected keyword argument"),
-    (None, "Input should be a dictionary"),
+    ({"query": "\ud800"}, "query Value error, 'utf-8' codec can't encode"),
+    ({"language": 3}, "language Input should be a valid string"),
+    ({"constraints": "near"}, "constraints Input should be a valid dictionary"),
+    ({"question": "x"}, "question Unexpected keyword argument"), (None, "Input should be a dictionary"),
 ])  # fmt: skip
 def test_a_record_that_is_no_query_is_one_line_with_its_place(tmp_path, change, says):
     record = asdict(QUERY) | change if change else ["a list"]
-    (tmp_path / "queries.jsonl").write_text(f"{json.dumps(asdict(QUERY))}\n\n{json.dumps(record)}\n", encoding="utf-8-sig")
+    (tmp_path / "queries.jsonl").write_text(
+        f"{json.dumps(asdict(QUERY))}\n\n{json.dumps(record)}\n", encoding="utf-8-sig"
+    )
     with pytest.raises(UserError, match="line 3 is no query: ") as refused:
         read_queries(tmp_path / "queries.jsonl")
     assert says in str(refused.value) and "\n" not in str(refused.value)
@@ -344,8 +391,14 @@ def test_a_missing_file_says_how_to_make_it(tmp_path):
         list(read_jsonl(tmp_path / "nowhere.jsonl"))
 
 
-@pytest.mark.parametrize("odd", [{"meta": "x"}, {"messages": [{"role": "assistant", "content": "x", "actions": "z"}]},
-                                 {"messages": [{"role": "assistant", "content": "x", "actions": [{"name": "a"}]}]}])  # fmt: skip
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"meta": "x"},
+        {"messages": [{"role": "assistant", "content": "x", "actions": "z"}]},
+        {"messages": [{"role": "assistant", "content": "x", "actions": [{"name": "a"}]}]},
+    ],
+)
 def test_a_trajectory_with_malformed_meta_or_actions_is_one_line(tmp_path, odd):
     path = tmp_path / "sft.jsonl"
     path.write_text(json.dumps({"messages": [{"role": "assistant", "content": "x"}]} | odd))

@@ -1,7 +1,9 @@
-"""What a benchmark is: official items, what the judge is asked about a response, and the formula that makes figures of its verdicts.
+"""What a benchmark is: official items, what the judge is asked about a response,
+and the formula that makes figures of its verdicts.
 
-A verdict is what was found of one response: numbers, and what else its record should show. None is a verdict that could not be had: it is
-counted, and in no figure. Figures are as in every table here: {"mean": …, "ci": [low, high]}, the 95 % interval over resampled items.
+A verdict is what was found of one response: numbers, and what else its record should show. None is a verdict that could
+not be had: it is counted, and in no figure. Figures are as in every table here: {"mean": …, "ci": [low, high]}, the 95
+% interval over resampled items.
 """
 
 import math
@@ -25,10 +27,11 @@ Figure = dict[str, Any]
 
 
 class Ask(Protocol):
-    """Puts messages to the judge; `read` makes something of the reply's text, or raises ValueError. None: nothing could be had.
+    """Puts messages to the judge; `read` makes something of the reply's text, or raises ValueError.
+    None: nothing could be had.
 
-    Where a reply is one JSON object, `read` may be its type: `judge.reply_format` then holds a judge to it that is not the official one, of which the
-    official code asks for no form.
+    Where a reply is one JSON object, `read` may be its type: `judge.reply_format` then holds a judge to it that is not
+    the official one, of which the official code asks for no form.
     """
 
     def __call__(self, messages: list[Message], read: Callable[[str], Any] | type[BaseModel]) -> Awaitable[Any]: ...
@@ -46,7 +49,8 @@ class Item:
 
 @dataclass(frozen=True)
 class Scored:
-    """An item, and the verdicts on the responses to it: as many as there are repeats, but for those that could not be had."""
+    """An item, and the verdicts on the responses to it: as many as there are repeats,
+    but for those that could not be had."""
 
     item: Item
     verdicts: list[Verdict]
@@ -65,7 +69,8 @@ class Intervals:
     seed: int = 0
 
     def mean(self, values: Iterable[float], parts: Sequence[str] | None = None) -> Figure:
-        """Over items; with `parts`, the part of each, over the items of a part and then over parts. NaN counts in none."""
+        """Over items; with `parts`, the part of each, over the items of a part and then over parts.
+        NaN counts in none."""
         values = list(values)
         return statistics.mean(values, parts or [""] * len(values), self.resamples, self.seed)
 
@@ -85,7 +90,8 @@ class Benchmark:
     calls: ClassVar[int] = 1  # judge calls a response, at most
     repeats: ClassVar[int] = 1  # responses an item
     has_search: ClassVar[bool] = False  # the policy has the research tools
-    files: ClassVar[tuple[str, ...]] = ()  # where the items lie in a copy of the official repository, the first that is there
+    # where the items lie in a copy of the official repository, the first that is there
+    files: ClassVar[tuple[str, ...]] = ()
     editions: ClassVar[tuple[Edition, ...]] = ()  # of the official prompts, in order of preference
     source: ClassVar[str]  # where users get it
 
@@ -116,4 +122,7 @@ class Benchmark:
     def is_official_judge(self, model: str | None) -> bool:
         """Whether an API's model is one of `judges`, dated or numbered or not, with or without its maker's name."""
         name = (model or "").rpartition("/")[2].lower()
-        return any(re.fullmatch(rf"{re.escape(judge.lower())}([-@]\d{{4}}(-?\d\d-?\d\d)?|-\d{{3}}|-latest)?", name) for judge in self.judges)
+        return any(
+            re.fullmatch(rf"{re.escape(judge.lower())}([-@]\d{{4}}(-?\d\d-?\d\d)?|-\d{{3}}|-latest)?", name)
+            for judge in self.judges
+        )

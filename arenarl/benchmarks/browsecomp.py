@@ -1,9 +1,11 @@
-"""BrowseComp (arXiv 2504.12516, 1,266 items) and BrowseComp-ZH (arXiv 2504.19314, 289): short answers that are hard to find.
+"""BrowseComp (arXiv 2504.12516, 1,266 items) and BrowseComp-ZH (arXiv 2504.19314, 289):
+short answers that are hard to find.
 
-The judge compares with the known answer and reads off how sure the response is. Figures: accuracy and calibration error, in 10 bins of the first
-(as inspect-evals has it; the bins are open below, and 0 is in the first) and 5 of the second. Where the judge gives no number, the response
-counts as sure by 100 in the first and by 0 in the second. The reference code of BrowseComp compares "correct: yes" with "yes" and so finds
-everything wrong; here the word behind the colon counts.
+The judge compares with the known answer and reads off how sure the response is. Figures: accuracy and calibration
+error, in 10 bins of the first (as inspect-evals has it; the bins are open below, and 0 is in the first) and 5 of the
+second. Where the judge gives no number, the response counts as sure by 100 in the first and by 0 in the second. The
+reference code of BrowseComp compares "correct: yes" with "yes" and so finds everything wrong; here the word behind the
+colon counts.
 """
 
 import math
@@ -43,9 +45,11 @@ class BrowseComp(Benchmark):
     files = ("browse_comp_test_set.csv",)
     editions = (
         Edition({
-            "judge": ("browsecomp_eval.py", "GRADER_TEMPLATE"), "query": ("browsecomp_eval.py", "QUERY_TEMPLATE"), "system": SIMPLE_EVALS_SYSTEM,
+            "judge": ("browsecomp_eval.py", "GRADER_TEMPLATE"), "query": ("browsecomp_eval.py", "QUERY_TEMPLATE"),
+            "system": SIMPLE_EVALS_SYSTEM,
         }),
-        Edition({"judge": ("browse_comp/prompts.py", "GRADER_TEMPLATE"), "query": ("browse_comp/prompts.py", "QUERY_TEMPLATE")}, "inspect_evals"),
+        Edition({"judge": ("browse_comp/prompts.py", "GRADER_TEMPLATE"),
+                 "query": ("browse_comp/prompts.py", "QUERY_TEMPLATE")}, "inspect_evals"),
     )  # fmt: skip
     source = "browse_comp_test_set.csv of openai/simple-evals"
     unstated: ClassVar[float] = 100.0  # the confidence, where the judge gives no number
@@ -57,13 +61,18 @@ class BrowseComp(Benchmark):
     def read(self, path: Path) -> list[Item]:
         (file,) = self.files_of(path)
         records = read_records(file, _Hidden)
-        return [_item(file, number, "en", {"problem": one.problem, "answer": one.answer}, one.canary) for number, one in enumerate(records)]
+        return [
+            _item(file, number, "en", {"problem": one.problem, "answer": one.answer}, one.canary)
+            for number, one in enumerate(records)
+        ]
 
     def query(self, item: Item, prompts: Prompts) -> str:
         return prompts.query(Question=item.query, question=item.query)
 
     async def judge(self, item: Item, response: str, prompts: Prompts, ask: Ask) -> Verdict | None:
-        asked = prompts.messages("judge", item.language, question=item.query, response=response, correct_answer=item.fields["answer"])
+        asked = prompts.messages(
+            "judge", item.language, question=item.query, response=response, correct_answer=item.fields["answer"]
+        )
         return await ask(asked, partial(read_comparison, unstated=self.unstated))
 
     def figures(self, scored: Sequence[Scored], intervals: Intervals) -> dict[str, Figure]:
@@ -90,11 +99,15 @@ class BrowseCompZH(BrowseComp):
         records = read_records(file, _HiddenChinese)
         if file.suffix == ".json":  # what the official script makes of the sheet: decrypted
             return [Item(str(number), one.Question, "zh", {"answer": one.Answer}) for number, one in enumerate(records)]
-        return [_item(file, number, "zh", {"Question": one.Question, "Answer": one.Answer}, one.canary) for number, one in enumerate(records)]
+        return [
+            _item(file, number, "zh", {"Question": one.Question, "Answer": one.Answer}, one.canary)
+            for number, one in enumerate(records)
+        ]
 
 
 def read_comparison(text: str, unstated: float) -> Verdict:
-    """Whether the answer is correct, 0 or 1, and how sure the response is, 0 to 100: `unstated` without a number. Raises ValueError."""
+    """Whether the answer is correct, 0 or 1, and how sure the response is, 0 to 100: `unstated` without a number.
+    Raises ValueError."""
     said = without_thinking(text)
     correct = re.findall(r"^\W*correct\W*[:：]\W*(yes|no)\b", said, re.MULTILINE | re.IGNORECASE)
     if not correct:
@@ -102,13 +115,17 @@ def read_comparison(text: str, unstated: float) -> Verdict:
     confidence = re.findall(r"^\W*confidence\W*[:：]\W*(\d+)", said, re.MULTILINE | re.IGNORECASE)
     extracted = re.search(r"^\W*extracted_final_answer\W*[:：]\s*(.*)", said, re.MULTILINE)
     return {
-        "correct": float(correct[-1].lower() == "yes"), "confidence": min(float(confidence[-1]), 100.0) if confidence else unstated,
+        "correct": float(correct[-1].lower() == "yes"),
+        "confidence": min(float(confidence[-1]), 100.0) if confidence else unstated,
         "extracted": extracted[1].strip() if extracted else "",
     }  # fmt: skip
 
 
-def calibration_error(correct: Sequence[float], confidence: Sequence[float], bins: Sequence[int], intervals: Intervals) -> Figure:
-    """Expected calibration error in percent: over bins, the share of items in one times the distance of its accuracy and its mean confidence.
+def calibration_error(
+    correct: Sequence[float], confidence: Sequence[float], bins: Sequence[int], intervals: Intervals
+) -> Figure:
+    """Expected calibration error in percent: over bins, the share of items in one times the distance of its accuracy
+    and its mean confidence.
 
     Args:
         correct: (items,) 0 or 1.
@@ -126,5 +143,7 @@ def calibration_error(correct: Sequence[float], confidence: Sequence[float], bin
 
 def _item(file: Path, number: int, language: str, hidden: dict[str, str], canary: str) -> Item:
     """Of question and answer, in this order. Raises UserError."""
-    question, answer = (decrypted(file, number, name, lambda text=text: hashed_key_xor(text, canary)) for name, text in hidden.items())
+    question, answer = (
+        decrypted(file, number, name, lambda text=text: hashed_key_xor(text, canary)) for name, text in hidden.items()
+    )
     return Item(str(number), question, language, {"answer": answer})

@@ -22,12 +22,15 @@ BENCHMARKS: dict[str, type[Benchmark]] = {
 
 
 def chosen(wanted: Iterable[str]) -> list[tuple[Benchmark, Path]]:
-    """The benchmarks that these name, each with its file. Raises UserError for a name that is none, stands twice or needs a file."""
+    """The benchmarks that these name, each with its file.
+    Raises UserError for a name that is none, stands twice or needs a file."""
     found: dict[str, tuple[Benchmark, Path]] = {}
     for text in wanted:
         name, _, file = text.partition("=")
         if name not in BENCHMARKS:
-            raise UserError(f"--benchmark: there is no {name}; choose {', '.join(BENCHMARKS)}{did_you_mean(name, BENCHMARKS)}")
+            raise UserError(
+                f"--benchmark: there is no {name}; choose {', '.join(BENCHMARKS)}{did_you_mean(name, BENCHMARKS)}"
+            )
         if name in found:
             raise UserError(f"--benchmark: {name} stands twice; name each once")
         benchmark = BENCHMARKS[name]()

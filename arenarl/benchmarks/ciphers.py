@@ -1,4 +1,5 @@
-"""How benchmarks hide their items from crawlers: XOR with a key from the record's canary, in base64. Decrypted items stay on this machine."""
+"""How benchmarks hide their items from crawlers: XOR with a key from the record's canary, in base64.
+Decrypted items stay on this machine."""
 
 import base64
 import binascii
@@ -6,7 +7,8 @@ import hashlib
 
 
 def hashed_key_xor(text: str, canary: str) -> str:
-    """BrowseComp's and BrowseComp-ZH's: the key is the canary's SHA-256, repeated. Raises ValueError where the result is no text."""
+    """BrowseComp's and BrowseComp-ZH's: the key is the canary's SHA-256, repeated.
+    Raises ValueError where the result is no text."""
     return _xor(text, hashlib.sha256(canary.encode()).digest())
 
 

@@ -1,8 +1,8 @@
 """HelloBench (arXiv 2409.16191): 647 long texts, each checked against its category's checklist in one call.
 
-Every item of a checklist gets 0, .25, .5, .75 or 1; a response's score is their sum, weighted so that 100 is the most. The benchmark's is the mean
-of its five parts, each of which counts the same whatever its size. Its authors also rescale it, (score - 75) x 4. Table 4, ArenaRL, has three of
-the parts, not rescaled.
+Every item of a checklist gets 0, .25, .5, .75 or 1; a response's score is their sum, weighted so that 100 is the most.
+The benchmark's is the mean of its five parts, each of which counts the same whatever its size. Its authors also rescale
+it, (score - 75) x 4. Table 4, ArenaRL, has three of the parts, not rescaled.
 """
 
 import json
@@ -66,12 +66,19 @@ class HelloBench(Benchmark):
         return found or [official_file(path, tuple(f"{name}.jsonl" for name in _FILES))]
 
     def read(self, path: Path) -> list[Item]:
-        return [_item(file, record) for file in self.files_of(path) for record in read_records(file, _Instruction, "id")]
+        return [
+            _item(file, record) for file in self.files_of(path) for record in read_records(file, _Instruction, "id")
+        ]
 
     async def judge(self, item: Item, response: str, prompts: Prompts, ask: Ask) -> Verdict | None:
         checklist = item.fields["checklists"]
-        shown = json.dumps([{"checklist_id": number, "checklist_content": text} for number, text in enumerate(checklist)], ensure_ascii=False)
-        asked = prompts.messages("judge", instruction=item.query, response=response, checklists=shown, num_checklist=len(checklist))
+        shown = json.dumps(
+            [{"checklist_id": number, "checklist_content": text} for number, text in enumerate(checklist)],
+            ensure_ascii=False,
+        )
+        asked = prompts.messages(
+            "judge", instruction=item.query, response=response, checklists=shown, num_checklist=len(checklist)
+        )
         points = await ask(asked, partial(read_checklist, count=len(checklist)))
         return points and {"score": weighted(item.fields["category"], points), "points": points}
 
@@ -110,5 +117,8 @@ def read_checklist(text: str, count: int) -> list[float]:
 def _item(file: Path, one: _Instruction) -> Item:
     asked, weights = len(one.checklists), len(WEIGHTS[PART_OF[one.category]][one.category])
     if asked != weights:
-        raise UserError(f"{file}, id {one.id}: checklists has {asked} items, and {one.category} has {weights} weights; download it again")
+        raise UserError(
+            f"{file}, id {one.id}: checklists has {asked} items, "
+            f"and {one.category} has {weights} weights; download it again"
+        )
     return Item(one.id, one.instruction, "en", {"category": one.category, "checklists": one.checklists})

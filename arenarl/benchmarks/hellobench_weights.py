@@ -1,6 +1,8 @@
-"""HelloBench's weights: how much each item of a category's checklist counts, of 100, as its authors fitted them to human ratings.
+"""HelloBench's weights: how much each item of a category's checklist counts, of 100,
+as its authors fitted them to human ratings.
 
-Numbers from OpenCompass (REGRESSION_DICT, opencompass/datasets/subjective/hellobench.py), to four decimals, by the parts of the benchmark.
+Numbers from OpenCompass (REGRESSION_DICT, opencompass/datasets/subjective/hellobench.py), to four decimals,
+by the parts of the benchmark.
 """
 
 WEIGHTS: dict[str, dict[str, tuple[float, ...]]] = {

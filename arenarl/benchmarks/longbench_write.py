@@ -1,7 +1,7 @@
 """LongBench-Write (arXiv 2408.07055): 120 writing requests, each with a length that is asked for.
 
-S_l says how near the response comes to that length, S_q how good it is in six dimensions, whatever its length; the total is their mean.
-Table 4, ArenaRL, has S_q.
+S_l says how near the response comes to that length, S_q how good it is in six dimensions, whatever its length; the
+total is their mean. Table 4, ArenaRL, has S_q.
 """
 
 import re
@@ -46,7 +46,10 @@ class LongBenchWrite(Benchmark):
 
     def read(self, path: Path) -> list[Item]:
         records = read_records(*self.files_of(path), _Request)
-        return [Item(str(number), one.prompt, language_of(one.prompt), {"length": one.length}) for number, one in enumerate(records)]
+        return [
+            Item(str(number), one.prompt, language_of(one.prompt), {"length": one.length})
+            for number, one in enumerate(records)
+        ]
 
     async def judge(self, item: Item, response: str, prompts: Prompts, ask: Ask) -> Verdict | None:
         reply = await ask(prompts.messages("judge", query=item.query, response=response), _Reply)

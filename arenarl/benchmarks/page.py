@@ -1,7 +1,8 @@
-"""The page of a run's benchmarks, results/<run>/benchmarks/README.md: the papers' tables with this run's policies below, then every figure.
+"""The page of a run's benchmarks, results/<run>/benchmarks/README.md:
+the papers' tables with this run's policies below, then every figure.
 
-A column whose benchmark has no aggregate says 'not run'. The papers' own figures have other judges, and often other items: they are for
-orientation.
+A column whose benchmark has no aggregate says 'not run'. The papers' own figures have other judges, and often other
+items: they are for orientation.
 """
 
 from dataclasses import dataclass
@@ -21,7 +22,8 @@ Found = dict[str, dict[str, Any]]  # benchmark → its aggregate
 
 @dataclass(frozen=True)
 class PaperTable:
-    """A paper's table: column → (benchmark, figure), and rows of it as printed there; with `has_mean`, a last column with the mean of the others."""
+    """A paper's table: column → (benchmark, figure), and rows of it as printed there; with `has_mean`, a last column
+    with the mean of the others."""
 
     title: str
     columns: dict[str, tuple[str, str]]
@@ -50,8 +52,8 @@ TABLES = {
     "race": PaperTable(
         "Tables 1 and 2, Tournament-GRPO: DeepResearch Bench, RACE",
         {
-            "Readability": ("race", "readability"), "Instruct.": ("race", "instruction_following"), "Compre.": ("race", "comprehensiveness"),
-            "Insight": ("race", "insight"), "Overall": ("race", "score"),
+            "Readability": ("race", "readability"), "Instruct.": ("race", "instruction_following"),
+            "Compre.": ("race", "comprehensiveness"), "Insight": ("race", "insight"), "Overall": ("race", "score"),
         },
         {
             "Zero-shot": (35.40, 34.21, 31.42, 29.76, 32.13),
@@ -63,8 +65,9 @@ TABLES = {
     "deep_research": PaperTable(
         "Table 1, InfoAgent: deep research",
         {
-            "BrowseComp": ("browsecomp", "score"), "BrowseComp-ZH": ("browsecomp_zh", "score"), "Xbench-DS": ("xbench", "score"),
-            "SimpleQA": ("simpleqa", "score"), "WebWalkerQA": ("webwalkerqa", "score"),
+            "BrowseComp": ("browsecomp", "score"), "BrowseComp-ZH": ("browsecomp_zh", "score"),
+            "Xbench-DS": ("xbench", "score"), "SimpleQA": ("simpleqa", "score"),
+            "WebWalkerQA": ("webwalkerqa", "score"),
         },
         {
             "GPT-4o": (1.9, 12.8, 30.0, 38.2, 33.8),
@@ -85,8 +88,8 @@ def page(found: Found) -> str:
     """Of aggregates by benchmark."""
     parts = [
         "# Public benchmarks",
-        "Made by `evaluate.py --benchmark`; do not edit. Figures have 95 % intervals over items. Rows of a paper are as printed there, by that "
-        "paper's judge.",
+        "Made by `evaluate.py --benchmark`; do not edit. Figures have 95 % intervals over items. "
+        "Rows of a paper are as printed there, by that paper's judge.",
     ]
     for table in TABLES.values():
         parts += [f"## {table.title}", markdown.table(_head(table), [*_paper_rows(table), *_rows(table, found)])]
@@ -96,10 +99,16 @@ def page(found: Found) -> str:
 
 
 def over_runs(name: str, results: Path) -> str:
-    """A paper's table with the policies of all runs in `results` that have an aggregate of it; one row says 'not run' if none has."""
+    """A paper's table with the policies of all runs in `results` that have an aggregate of it;
+    one row says 'not run' if none has."""
     table = TABLES[name]
     runs = {folder.parent.name: _aggregates(folder) for folder in sorted(results.glob("*/benchmarks"))}
-    rows = [row for run, found in runs.items() for row in _rows(table, found, f"{run}: ") if any(cell != NOT_RUN for cell in row[1:])]
+    rows = [
+        row
+        for run, found in runs.items()
+        for row in _rows(table, found, f"{run}: ")
+        if any(cell != NOT_RUN for cell in row[1:])
+    ]
     return markdown.table(_head(table), [*_paper_rows(table), *(rows or _rows(table, {}))])
 
 
@@ -111,8 +120,8 @@ def in_words(entry: dict[str, Any]) -> str:
     """A policy's score, for the terminal."""
     labels = f"; {'; '.join(entry['labels'])}" if entry["labels"] else ""
     return (
-        f"{format_figure(entry['figures']['score'])}, {entry['items']:,} items, {entry['failed']:,} failed; judge {entry['judge']['model']}, "
-        f"prompt {entry['prompt']['hash']}{labels}"
+        f"{format_figure(entry['figures']['score'])}, {entry['items']:,} items, {entry['failed']:,} failed; "
+        f"judge {entry['judge']['model']}, prompt {entry['prompt']['hash']}{labels}"
     )
 
 
@@ -131,20 +140,32 @@ def _rows(table: PaperTable, found: Found, prefix: str = "") -> list[list[str]]:
 
 
 def _row(table: PaperTable, found: Found, prefix: str, policy: str) -> list[str]:
-    entries = {benchmark: found.get(benchmark, {}).get("policies", {}).get(policy) for benchmark, _ in table.columns.values()}
-    figures = [entries[benchmark] and entries[benchmark]["figures"].get(name) for benchmark, name in table.columns.values()]
+    entries = {
+        benchmark: found.get(benchmark, {}).get("policies", {}).get(policy) for benchmark, _ in table.columns.values()
+    }
+    figures = [
+        entries[benchmark] and entries[benchmark]["figures"].get(name) for benchmark, name in table.columns.values()
+    ]
     means = [figure["mean"] for figure in figures if figure and figure["mean"] is not None]
     mean = NOT_RUN if None in figures else _number(fmean(means) if len(means) == len(figures) else None)
     has_labels = any(entry["labels"] for entry in entries.values() if entry)
     name = f"{prefix}{policy}{f', {NOT_OFFICIAL}' if has_labels else ''}"
-    return [name, *(format_figure(figure) if figure else NOT_RUN for figure in figures), *([mean] if table.has_mean else [])]
+    return [
+        name,
+        *(format_figure(figure) if figure else NOT_RUN for figure in figures),
+        *([mean] if table.has_mean else []),
+    ]
 
 
 def _figures(one: dict[str, Any]) -> str:
     names = list(dict.fromkeys(name for entry in one["policies"].values() for name in entry["figures"]))
     counts = ("items", "failed", "void", "empty", "cut")
     lines = [
-        [policy, *(format_figure(entry["figures"].get(name)) for name in names), *(f"{entry[count]:,}" for count in counts)]
+        [
+            policy,
+            *(format_figure(entry["figures"].get(name)) for name in names),
+            *(f"{entry[count]:,}" for count in counts),
+        ]
         for policy, entry in one["policies"].items()
     ]
     return markdown.table(["", *names, *counts], lines)
@@ -154,7 +175,11 @@ def _made_with(one: dict[str, Any]) -> str:
     lines = []
     for policy, entry in one["policies"].items():
         prompt, labels = entry["prompt"], [f"**{label}**" for label in entry["labels"]]
-        lines.append("; ".join([f"- {policy}: judge {entry['judge']['model']}, prompt {prompt['hash']} ({prompt['source']})", *labels]))
+        lines.append(
+            "; ".join(
+                [f"- {policy}: judge {entry['judge']['model']}, prompt {prompt['hash']} ({prompt['source']})", *labels]
+            )
+        )
     return "\n".join(lines)
 
 

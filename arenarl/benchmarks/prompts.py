@@ -1,7 +1,8 @@
-"""Judge prompts: the official ones, read at run time from the user's copy or an installed package, or ours from configs/prompts/benchmarks_en.yaml.
+"""Judge prompts: the official ones, read at run time from the user's copy or an installed package, or ours from
+configs/prompts/benchmarks_en.yaml.
 
-Nothing official is kept here: texts stand in Python files of others, which are parsed and never imported or run. A figure says which it was
-made with, and by ours says so.
+Nothing official is kept here: texts stand in Python files of others, which are parsed and never imported or run. A
+figure says which it was made with, and by ours says so.
 """
 
 import ast
@@ -16,14 +17,16 @@ from arenarl.llm.prompts import prompt_texts, quotable, quoted
 from arenarl.system.errors import UserError
 from arenarl.system.text_files import text_of_file
 
-SIMPLE_EVALS_SYSTEM = ("sampler/chat_completion_sampler.py", "OPENAI_SYSTEM_MESSAGE_API")  # what openai/simple-evals tells its graders
+# what openai/simple-evals tells its graders
+SIMPLE_EVALS_SYSTEM = ("sampler/chat_completion_sampler.py", "OPENAI_SYSTEM_MESSAGE_API")
 _LEVELS_UP = 4  # from the file with the items to the top of the official repository, at most
 _MOST_CHARACTERS = 400_000  # of what a prompt of ours quotes
 
 
 @dataclass(frozen=True)
 class Edition:
-    """One place of official prompts: by what each is for, (file, name of the constant or function; "" is the whole file, with $INST$ and $RESPONSE$).
+    """One place of official prompts: by what each is for, (file, name of the constant or function; "" is the whole
+    file, with $INST$ and $RESPONSE$).
 
     Files are those of the benchmark's own repository, or of `package`.
     """
@@ -42,16 +45,22 @@ class Prompts:
 
     @property
     def hash(self) -> str:
-        return hashlib.sha256("\0".join(f"{name}\0{text}" for name, text in sorted(self.texts.items())).encode()).hexdigest()[:12]
+        return hashlib.sha256(
+            "\0".join(f"{name}\0{text}" for name, text in sorted(self.texts.items())).encode()
+        ).hexdigest()[:12]
 
     def messages(self, name: str, language: str = "en", **fields: object) -> list[dict[str, str]]:
         """What a judge is asked: the filled text, behind the system message if there is one."""
         system = self.texts.get("system", "").strip()
-        return [*([{"role": "system", "content": system}] if system else []), {"role": "user", "content": self.fill(name, language, **fields)}]
+        return [
+            *([{"role": "system", "content": system}] if system else []),
+            {"role": "user", "content": self.fill(name, language, **fields)},
+        ]
 
     def fill(self, name: str, language: str = "en", **fields: object) -> str:
-        """The text for this purpose, in the language if there is one. Official texts have the fields as they are, but for characters that nobody
-        sees and tokens of control; in ours each is quoted line by line too, so that a response cannot speak as the one who asks."""
+        """The text for this purpose, in the language if there is one. Official texts have the fields as they are, but
+        for characters that nobody sees and tokens of control; in ours each is quoted line by line too, so that a
+        response cannot speak as the one who asks."""
         text = self.texts.get(f"{name}_{language}") or self.texts[name]
         return self._filled(name, text, {key: self._shown(value) for key, value in fields.items()})
 
@@ -63,7 +72,10 @@ class Prompts:
         try:
             return text.format(**fields)
         except (KeyError, IndexError, ValueError) as error:
-            raise UserError(f"the prompt {name} of {self.source} has a placeholder that is not known: {error}; take another version of it") from error
+            raise UserError(
+                f"the prompt {name} of {self.source} has a placeholder that is not known: {error}; "
+                "take another version of it"
+            ) from error
 
     def _shown(self, value: object) -> object:
         if not isinstance(value, str):
@@ -72,7 +84,8 @@ class Prompts:
 
 
 def find_prompts(name: str, editions: tuple[Edition, ...], path: Path) -> Prompts:
-    """The first edition that is there whole, in a copy of the official repository around `path` or in an installed package; else ours.
+    """The first edition that is there whole, in a copy of the official repository around `path` or in an installed
+    package; else ours.
 
     What no edition has, such as what the policy is told, is ours.
     """
@@ -124,13 +137,17 @@ def _text_in(file: Path, name: str) -> str | None:
     """The whole file, or the text that a Python file gives this name or that a function of this name returns."""
     text = text_of_file(file)
     if not name:
-        return text.replace("{", "{{").replace("}", "}}").replace("$INST$", "{query}").replace("$RESPONSE$", "{response}")
+        return (
+            text.replace("{", "{{").replace("}", "}}").replace("$INST$", "{query}").replace("$RESPONSE$", "{response}")
+        )
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):
         return None
     for node in ast.walk(tree):
-        if isinstance(node, ast.Assign) and any(isinstance(target, ast.Name) and target.id == name for target in node.targets):
+        if isinstance(node, ast.Assign) and any(
+            isinstance(target, ast.Name) and target.id == name for target in node.targets
+        ):
             return _literal(node.value)
         if isinstance(node, ast.FunctionDef) and node.name == name:
             returned = [one.value for one in ast.walk(node) if isinstance(one, ast.Return) and one.value]
@@ -144,7 +161,12 @@ def _literal(node: ast.expr) -> str | None:
         return node.value
     if isinstance(node, ast.JoinedStr):
         return "".join(str(part.value) if isinstance(part, ast.Constant) else "0" for part in node.values)
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "strip" and not node.args:
+    if (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "strip"
+        and not node.args
+    ):
         text = _literal(node.func.value)
         return text and text.strip()
     return None

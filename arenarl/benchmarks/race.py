@@ -1,8 +1,10 @@
-"""DeepResearch Bench, RACE (arXiv 2506.11763): 100 research tasks, each article compared with a reference article by criteria of its own.
+"""DeepResearch Bench, RACE (arXiv 2506.11763): 100 research tasks,
+each article compared with a reference article by criteria of its own.
 
-A first call takes citations out of the article, a second scores both articles by every criterion, 0 to 10. Scores are averaged by the criteria's
-weights within four dimensions, those by the dimensions' weights; the result is T / (T + R), what the article has of both together. The official
-code drops items that fail; here they are counted. The official judge, Gemini-2.5-Pro, is retired; Tournament-GRPO took Qwen2.5-72B-Instruct.
+A first call takes citations out of the article, a second scores both articles by every criterion, 0 to 10. Scores are
+averaged by the criteria's weights within four dimensions, those by the dimensions' weights; the result is T / (T + R),
+what the article has of both together. The official code drops items that fail; here they are counted. The official
+judge, Gemini-2.5-Pro, is retired; Tournament-GRPO took Qwen2.5-72B-Instruct.
 """
 
 import json
@@ -46,7 +48,9 @@ class _Criterion(Record):
 class _Criteria(Record):
     prompt: Written
     dimension_weight: Annotated[dict[_Dimension, _Weight], Field(min_length=len(DIMENSIONS))]
-    criterions: Annotated[dict[_Dimension, Annotated[list[_Criterion], Field(min_length=1)]], Field(min_length=len(DIMENSIONS))]
+    criterions: Annotated[
+        dict[_Dimension, Annotated[list[_Criterion], Field(min_length=1)]], Field(min_length=len(DIMENSIONS))
+    ]
 
 
 class _Reference(Record):
@@ -74,12 +78,16 @@ class RACE(Benchmark):
     has_search = True
     editions = (
         Edition({
-            "clean_zh": ("prompt/clean_prompt.py", "clean_article_prompt_zh"), "clean_en": ("prompt/clean_prompt.py", "clean_article_prompt_en"),
+            "clean_zh": ("prompt/clean_prompt.py", "clean_article_prompt_zh"),
+            "clean_en": ("prompt/clean_prompt.py", "clean_article_prompt_en"),
             "score_zh": ("prompt/score_prompt_zh.py", "generate_merged_score_prompt"),
             "score_en": ("prompt/score_prompt_en.py", "generate_merged_score_prompt"),
         }),
     )  # fmt: skip
-    source = "github.com/Ayanami0730/deep_research_bench: its folder, or query.jsonl with criteria.jsonl and reference.jsonl beside it"
+    source = (
+        "github.com/Ayanami0730/deep_research_bench: its folder, "
+        "or query.jsonl with criteria.jsonl and reference.jsonl beside it"
+    )
 
     def files_of(self, path: Path) -> list[Path]:
         """Queries, criteria, references: in a copy of the repository, or side by side."""
@@ -97,9 +105,17 @@ class RACE(Benchmark):
         for task in tasks:
             for file, known in zip(files[1:], (criteria, references), strict=True):
                 if task.prompt not in known:
-                    raise UserError(f"{file}: no record has the prompt of id {task.id} in {files[0]}; take both from one version of the benchmark")
+                    raise UserError(
+                        f"{file}: no record has the prompt of id {task.id} in {files[0]}; "
+                        "take both from one version of the benchmark"
+                    )
         return [
-            Item(task.id, task.prompt, task.language, criteria[task.prompt].model_dump() | {"reference": references[task.prompt].article})
+            Item(
+                task.id,
+                task.prompt,
+                task.language,
+                criteria[task.prompt].model_dump() | {"reference": references[task.prompt].article},
+            )
             for task in tasks
         ]
 
@@ -107,12 +123,21 @@ class RACE(Benchmark):
         """An article without a word has nothing of both together; the official code leaves it out."""
         if not response.strip():
             return dict.fromkeys(("score", *DIMENSIONS), 0.0)
-        article = await ask(prompts.messages("clean", item.language, article=response), partial(_read_article, length=len(response)))
+        article = await ask(
+            prompts.messages("clean", item.language, article=response), partial(_read_article, length=len(response))
+        )
         if article is None:
             return None
         criterions = item.fields["criterions"]
-        fields = {"task_prompt": item.query, "article_1": article, "article_2": item.fields["reference"], "criteria_list": _listed(criterions)}
-        points = await ask(prompts.messages("score", item.language, **fields), partial(read_points, criterions=criterions))
+        fields = {
+            "task_prompt": item.query,
+            "article_1": article,
+            "article_2": item.fields["reference"],
+            "criteria_list": _listed(criterions),
+        }
+        points = await ask(
+            prompts.messages("score", item.language, **fields), partial(read_points, criterions=criterions)
+        )
         return points and race_score(points, criterions, item.fields["dimension_weight"])
 
     def figures(self, scored: Sequence[Scored], intervals: Intervals) -> dict[str, Figure]:
@@ -128,10 +153,14 @@ def race_score(points: Points, criterions: dict[str, list[dict[str, Any]]], weig
     for name, ones in criterions.items():
         total = sum(one["weight"] for one in ones) or 1.0
         targets[name], references[name] = (
-            sum(one["weight"] * point[side] for one, point in zip(ones, points[name], strict=True)) / total for side in (0, 1)
+            sum(one["weight"] * point[side] for one, point in zip(ones, points[name], strict=True)) / total
+            for side in (0, 1)
         )
     target, reference = (sum(weights[name] * side[name] for name in weights) for side in (targets, references))
-    return {"score": _share(target, reference), **{name: _share(targets[name], references[name]) for name in DIMENSIONS}}
+    return {
+        "score": _share(target, reference),
+        **{name: _share(targets[name], references[name]) for name in DIMENSIONS},
+    }
 
 
 def read_points(text: str, criterions: dict[str, list[dict[str, Any]]]) -> Points:
@@ -156,7 +185,10 @@ def _scored_as(criterion: str, compared: Sequence[_Compared]) -> _Compared | Non
 
 def _listed(criterions: dict[str, list[dict[str, Any]]]) -> str:
     """As the official prompt has them: without weights."""
-    shown = {name: [{key: one[key] for key in ("criterion", "explanation")} for one in ones] for name, ones in criterions.items()}
+    shown = {
+        name: [{key: one[key] for key in ("criterion", "explanation")} for one in ones]
+        for name, ones in criterions.items()
+    }
     return json.dumps(shown, ensure_ascii=False, indent=2)
 
 
@@ -180,4 +212,3 @@ def _share(one: float, other: float) -> float:
 
 def _plain(text: str) -> str:
     return " ".join(text.casefold().split())
-

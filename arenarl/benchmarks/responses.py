@@ -1,7 +1,8 @@
-"""What a policy writes for a benchmark's items, each response in a file of its own from the moment it ends, so that nothing is lost to a kill.
+"""What a policy writes for a benchmark's items, each response in a file of its own from the moment it ends, so that
+nothing is lost to a kill.
 
-Rolled out by the engine of training and evaluation, with the research tools or with none. A response is generated again only if what it depends
-on changed: weights, settings, code, item, prompt.
+Rolled out by the engine of training and evaluation, with the research tools or with none. A response is generated again
+only if what it depends on changed: weights, settings, code, item, prompt.
 """
 
 import re
@@ -47,10 +48,19 @@ class Records:
     def read(self, response: Response) -> Trajectory | None:
         """The trajectory of an earlier start, if it still counts."""
         record = read_json(self._path(response))
-        return Trajectory.from_record(record["trajectory"]) if record and record["made_by"] == self._print(response) else None
+        return (
+            Trajectory.from_record(record["trajectory"])
+            if record and record["made_by"] == self._print(response)
+            else None
+        )
 
     def write(self, response: Response) -> None:
-        record = {"item": asdict(response.item), "made_by": self._print(response), "response": response.text, "verdict": response.verdict}
+        record = {
+            "item": asdict(response.item),
+            "made_by": self._print(response),
+            "response": response.text,
+            "verdict": response.verdict,
+        }
         write_json(self._path(response), record | {"trajectory": response.trajectory.to_record()})
 
     def _path(self, response: Response) -> Path:
@@ -60,7 +70,9 @@ class Records:
         return json_hash([self.made_by, asdict(response.attempt)])
 
 
-def respond(responses: Sequence[Response], records: Records, make_engine: Callable[[], RolloutEngine], title: str) -> None:
+def respond(
+    responses: Sequence[Response], records: Records, make_engine: Callable[[], RolloutEngine], title: str
+) -> None:
     """Give each its trajectory, from its file or generated; the engine is made only if one is missing."""
     for response in responses:
         response.trajectory = records.read(response)
@@ -77,34 +89,47 @@ def respond(responses: Sequence[Response], records: Records, make_engine: Callab
 
 
 def response_text(trajectory: Trajectory) -> str:
-    """What a judge is shown: the <answer>, or else the last turn's text, without thoughts; '' where that ends in a tool call or amid thinking.
+    """What a judge is shown: the <answer>, or else the last turn's text, without thoughts;
+    '' where that ends in a tool call or amid thinking.
 
     The official prompts ask for no <answer>, so a response needs none.
     """
     last = trajectory.messages[-1]
     if trajectory.answer or last["role"] != "assistant" or last.get("tool_calls"):
         return trajectory.answer
-    inner = re.search(r"<answer>(.*?)(?:</answer>|\Z)", last["content"], re.DOTALL)  # with words around it, or without an end
+    # with words around it, or without an end
+    inner = re.search(r"<answer>(.*?)(?:</answer>|\Z)", last["content"], re.DOTALL)
     text = (inner[1] if inner else last["content"]).strip()
     return "" if text.startswith(("<think>", "<tool_call>")) else text
 
 
 def settings_of(config: Config, has_search: bool) -> Config:
-    """The run's config with the benchmark's tools: research, over the engine that `environment.search` names, or a class of the user's own; or none.
+    """The run's config with the benchmark's tools: research, over the engine that `environment.search` names, or a
+    class of the user's own; or none.
 
-    Without tools there is one turn, and the policy is told nothing before the query unless `rollout.system_prompt` says so.
+    Without tools there is one turn, and the policy is told nothing before the query unless `rollout.system_prompt` says
+    so.
     """
     world, rollout = config.environment, config.rollout
     if has_search:
-        return replace(config, environment=world if ":" in world.name else replace(world, name="research", actions="tool_calls"))
+        return replace(
+            config, environment=world if ":" in world.name else replace(world, name="research", actions="tool_calls")
+        )
     rollout = replace(rollout, force_answer=False, max_turns=1, system_prompt=rollout.system_prompt or "none")
     return replace(config, environment=replace(world, name="none", actions="tool_calls"), rollout=rollout)
 
 
-def make_benchmark_engine(config: Config, policy: str | LLMConfig, has_search: bool, client: LLMClient) -> RolloutEngine:
+def make_benchmark_engine(
+    config: Config, policy: str | LLMConfig, has_search: bool, client: LLMClient
+) -> RolloutEngine:
     """The engine of a policy with these tools. Raises UserError if what they search cannot be had."""
     settings = settings_of(config, has_search)
-    engine = make_policy_engine(settings, policy, environment_maker(settings.environment, settings.data.language, client, settings.judge), client)
+    engine = make_policy_engine(
+        settings,
+        policy,
+        environment_maker(settings.environment, settings.data.language, client, settings.judge),
+        client,
+    )
     if not has_search:
         engine.system = system_prompt(settings)  # what a model behind an API is told by default is about tools
     return engine

@@ -1,4 +1,5 @@
-"""Verdicts → results/<run>/benchmarks/<benchmark>.json: figures by policy, each with judge, prompt hash, item count and what it is not.
+"""Verdicts → results/<run>/benchmarks/<benchmark>.json:
+figures by policy, each with judge, prompt hash, item count and what it is not.
 
 Neither items nor responses are in it: they stay with the user, under runs/.
 """
@@ -19,7 +20,8 @@ EMBEDDED_SEARCH = "searched the embedded encyclopedia, not the web"
 
 @dataclass(frozen=True)
 class Task:
-    """A benchmark with the items to run, by their numbers in the official file; `sample` says how they were drawn from `total`."""
+    """A benchmark with the items to run, by their numbers in the official file;
+    `sample` says how they were drawn from `total`."""
 
     benchmark: Benchmark
     items: dict[int, Item]
@@ -30,12 +32,15 @@ class Task:
 
 
 def entry_of(task: Task, responses: Sequence[Response], judge: JudgeConfig, config: Config) -> dict[str, Any]:
-    """What one policy's figures are, of what, by whom. A response without a verdict is counted as failed, a tool's crash as void: neither is in a
-    figure, and the items that have no other are not in `items`."""
+    """What one policy's figures are, of what, by whom. A response without a verdict is counted as failed, a tool's
+    crash as void: neither is in a figure, and the items that have no other are not in `items`."""
     of_item = defaultdict(list)
     for response in sorted(responses, key=lambda one: (one.number, one.repeat)):
         of_item[response.number].append(response)
-    scored = [Scored(task.items[number], [one.verdict for one in ones if one.verdict is not None]) for number, ones in of_item.items()]
+    scored = [
+        Scored(task.items[number], [one.verdict for one in ones if one.verdict is not None])
+        for number, ones in of_item.items()
+    ]
     scored = [one for one in scored if one.verdicts]
     void = sum(one.trajectory.is_void for one in responses)
     return {

@@ -1,8 +1,9 @@
 """`evaluate.py --benchmark NAME[=FILE] …`: items → responses → verdicts → figures, for every policy of the config.
 
-Responses come from the rollout engine and its back ends, verdicts from the first of `judge.eval` through the one client, with its store, budget
-and retries. Each response is in a file of its own, runs/<run>/benchmarks/<benchmark>/<policy>/<item>-<repeat>.json; verdicts are read anew from
-the store, so nothing is paid for twice. Aggregates go to results/<run>/benchmarks, with a page.
+Responses come from the rollout engine and its back ends, verdicts from the first of `judge.eval` through the one
+client, with its store, budget and retries. Each response is in a file of its own,
+runs/<run>/benchmarks/<benchmark>/<policy>/<item>-<repeat>.json; verdicts are read anew from the store, so nothing is
+paid for twice. Aggregates go to results/<run>/benchmarks, with a page.
 """
 
 import asyncio
@@ -35,8 +36,11 @@ from arenarl.system.progress import Bar, is_main_process, say
 from arenarl.trajectory import Query
 
 
-def run_benchmarks(config: Config, policies: dict[str, str | LLMConfig], wanted: Sequence[str], count: int | None, seed: int) -> None:
-    """Run what `wanted` names, NAME or NAME=FILE each, on all items or a sample of `count` drawn by `seed`; write aggregates and the page.
+def run_benchmarks(
+    config: Config, policies: dict[str, str | LLMConfig], wanted: Sequence[str], count: int | None, seed: int
+) -> None:
+    """Run what `wanted` names, NAME or NAME=FILE each, on all items or a sample of `count` drawn by `seed`;
+    write aggregates and the page.
 
     Raises:
         UserError: a benchmark, its file, its judge or its tools cannot be had; before anything is generated.
@@ -75,7 +79,10 @@ def _judge_of(config: Config) -> JudgeConfig:
     judge = config.judge.eval[0]
     if judge.name != "llm":
         option = '--set "judge.eval=[{base: configs/judges/openai.yaml}]"'
-        raise UserError(f"a benchmark is judged by an LLM, and judge.eval names {judge.name}; name one: {option} (docs/benchmarks.md)")
+        raise UserError(
+            f"a benchmark is judged by an LLM, and judge.eval names {judge.name}; name one: "
+            f"{option} (docs/benchmarks.md)"
+        )
     return judge
 
 
@@ -86,30 +93,50 @@ def _task(benchmark: Benchmark, path: Path, count: int | None, seed: int) -> Tas
     prompts = find_prompts(benchmark.name, benchmark.editions, path)
     files = benchmark.files_of(path)
     data = {"files": [file.name for file in files], "sha256": hash_files(files)}
-    return Task(benchmark, {number: items[number] for number in numbers}, prompts, data, len(items), {"seed": seed} if is_sample else None)
+    return Task(
+        benchmark,
+        {number: items[number] for number in numbers},
+        prompts,
+        data,
+        len(items),
+        {"seed": seed} if is_sample else None,
+    )
 
 
 def _announced(task: Task, policies: int) -> str:
     benchmark = task.benchmark
     calls = len(task.items) * benchmark.repeats * benchmark.calls * policies
-    return f"{benchmark.title}: {len(task.items):,} of {task.total:,} items, at most {calls:,} judge calls; prompts: {task.prompts.source}"
+    return (
+        f"{benchmark.title}: {len(task.items):,} of {task.total:,} items, at most {calls:,} judge "
+        f"calls; prompts: {task.prompts.source}"
+    )
 
 
 def _planned(task: Task, config: Config) -> list[Response]:
-    """All responses of a policy, not yet written. A seed goes by item and repeat, so that a sample is a part of the whole."""
+    """All responses of a policy, not yet written. A seed goes by item and repeat,
+    so that a sample is a part of the whole."""
     benchmark, temperature = task.benchmark, config.temperatures[config.evaluate.decodings[0]]
     turns = config.test_turns if benchmark.has_search else 1
     planned = []
     for number, item in task.items.items():
-        query = Query(f"{benchmark.name}-{item.item_id}", "benchmark", benchmark.name, item.language, benchmark.query(item, task.prompts))
+        query = Query(
+            f"{benchmark.name}-{item.item_id}",
+            "benchmark",
+            benchmark.name,
+            item.language,
+            benchmark.query(item, task.prompts),
+        )
         for repeat in range(benchmark.repeats):
             (attempt,) = attempts_at([query], temperature, config.seed, repeat, turns)
             planned.append(Response(number, repeat, item, attempt))
     return planned
 
 
-def _judge_all(responses: Sequence[Response], task: Task, records: Records, judge: JudgeConfig, client: LLMClient, title: str) -> None:
-    """Give each that is not void its verdict, or None where none could be had. Raises RunStopped once the client must stop."""
+def _judge_all(
+    responses: Sequence[Response], task: Task, records: Records, judge: JudgeConfig, client: LLMClient, title: str
+) -> None:
+    """Give each that is not void its verdict, or None where none could be had.
+    Raises RunStopped once the client must stop."""
     again = prompt_texts("benchmarks", "en")["again"]
 
     async def judge_one(response: Response, bar: Bar) -> None:
@@ -136,6 +163,11 @@ def _judge_all(responses: Sequence[Response], task: Task, records: Records, judg
 
 
 def _write(results: Path, benchmark: Benchmark, entries: dict[str, Any], config: Config) -> None:
-    summary = {"benchmark": benchmark.name, "title": benchmark.title, "policies": entries, "provenance": provenance(config)}
+    summary = {
+        "benchmark": benchmark.name,
+        "title": benchmark.title,
+        "policies": entries,
+        "provenance": provenance(config),
+    }
     write_json(results / f"{benchmark.name}.json", summary)
     write_page(results)

@@ -1,6 +1,7 @@
 """SimpleQA (arXiv 2411.04368): 4,326 short questions of fact, each answer correct, incorrect or not attempted.
 
-Its figures: the share that is correct, that share of what was attempted, and F1, their harmonic mean. InfoAgent reports the first, with search.
+Its figures: the share that is correct, that share of what was attempted, and F1, their harmonic mean.
+InfoAgent reports the first, with search.
 """
 
 import re
@@ -32,7 +33,11 @@ class SimpleQA(Benchmark):
     editions = (
         Edition({"judge": ("simpleqa_eval.py", "GRADER_TEMPLATE"), "system": SIMPLE_EVALS_SYSTEM}),
         Edition(
-            {"judge": (_IN_PACKAGE, "SIMPLEQA_GRADER_TEMPLATE"), "instructions": (_IN_PACKAGE, "SIMPLEQA_GRADING_INSTRUCTIONS")}, "inspect_evals"
+            {
+                "judge": (_IN_PACKAGE, "SIMPLEQA_GRADER_TEMPLATE"),
+                "instructions": (_IN_PACKAGE, "SIMPLEQA_GRADING_INSTRUCTIONS"),
+            },
+            "inspect_evals",
         ),
     )
     source = "simple_qa_test_set.csv of openai/simple-evals"
@@ -44,7 +49,13 @@ class SimpleQA(Benchmark):
     async def judge(self, item: Item, response: str, prompts: Prompts, ask: Ask) -> Verdict | None:
         """The official texts name the known answer and the response each in their way."""
         known, last = item.fields["answer"], prompts.texts.get("instructions", "")
-        fields = {"target": known, "criterion": known, "predicted_answer": response, "answer": response, "instructions": last}
+        fields = {
+            "target": known,
+            "criterion": known,
+            "predicted_answer": response,
+            "answer": response,
+            "instructions": last,
+        }
         grade = await ask(prompts.messages("judge", question=item.query, **fields), read_grade)
         return grade and {"grade": grade}
 

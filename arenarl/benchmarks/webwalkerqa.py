@@ -17,7 +17,9 @@ from arenarl.llm.json_reply import without_thinking
 from arenarl.trajectory import language_of
 
 _TEMPLATE = {"judge": ("evaluation/qa/eval_prompt.py", "cot_template")}
-CELLS = [f"{pages}_{difficulty}" for pages in ("single_source", "multi_source") for difficulty in ("easy", "medium", "hard")]
+CELLS = [
+    f"{pages}_{difficulty}" for pages in ("single_source", "multi_source") for difficulty in ("easy", "medium", "hard")
+]
 
 
 class _Lower(Record):
@@ -34,7 +36,9 @@ def _one_word(text: Any) -> Any:
 
 
 class _Info(_Lower):
-    type: Annotated[Literal["single_source", "multi_source"], BeforeValidator(_one_word)] = Field(validation_alias=AliasChoices("type", "hop"))
+    type: Annotated[Literal["single_source", "multi_source"], BeforeValidator(_one_word)] = Field(
+        validation_alias=AliasChoices("type", "hop")
+    )
     difficulty_level: Annotated[Literal["easy", "medium", "hard"], BeforeValidator(_one_word)]
 
 
@@ -67,7 +71,9 @@ class WebWalkerQA(Benchmark):
         return prompts.query(question=item.query, root_url=item.fields["root_url"])
 
     async def judge(self, item: Item, response: str, prompts: Prompts, ask: Ask) -> Verdict | None:
-        return await ask(prompts.messages("judge", query=item.query, context=item.fields["answer"], result=response), read_grade)
+        return await ask(
+            prompts.messages("judge", query=item.query, context=item.fields["answer"], result=response), read_grade
+        )
 
     def figures(self, scored: Sequence[Scored], intervals: Intervals) -> dict[str, Figure]:
         parts = {cell: [one for one in scored if one.item.fields["cell"] == cell] for cell in CELLS}

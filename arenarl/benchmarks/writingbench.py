@@ -1,7 +1,9 @@
-"""WritingBench (arXiv 2503.05244): 1,000 writing queries, each with five criteria of its own, scored 1 to 10 in a call each.
+"""WritingBench (arXiv 2503.05244): 1,000 writing queries, each with five criteria of its own,
+scored 1 to 10 in a call each.
 
-The score of a response is the mean of its five, that of the benchmark the mean over queries times 10, as on its leaderboard. Official judge
-now: Claude-Sonnet-4.5, or the authors' critic model. Its items come with the package inspect-evals.
+The score of a response is the mean of its five, that of the benchmark the mean over queries times 10, as on its
+leaderboard. Official judge now: Claude-Sonnet-4.5, or the authors' critic model. Its items come with the package
+inspect-evals.
 """
 
 import asyncio
@@ -19,8 +21,8 @@ from arenarl.llm.json_reply import JSONReply
 from arenarl.trajectory import language_of
 
 DOMAINS = {  # as Table 4, ArenaRL, names them
-    "Academic & Engineering": "WB-A", "Finance & Business": "WB-B", "Politics & Law": "WB-C", "Literature & Arts": "WB-D", "Education": "WB-E",
-    "Advertising & Marketing": "WB-F",
+    "Academic & Engineering": "WB-A", "Finance & Business": "WB-B", "Politics & Law": "WB-C",
+    "Literature & Arts": "WB-D", "Education": "WB-E", "Advertising & Marketing": "WB-F",
 }  # fmt: skip
 _IN_PACKAGE = "writingbench/benchmark_all.jsonl"
 
@@ -55,7 +57,9 @@ class WritingBench(Benchmark):
         Edition({"judge": ("prompt.py", "evaluate_prompt"), "system": ("prompt.py", "evaluate_system")}),
         Edition({"judge": ("writingbench/writingbench.py", "create_scoring_prompt")}, "inspect_evals"),
     )
-    source = "the package inspect-evals (pip install --no-deps inspect-evals==0.26.0), or github.com/X-PLUG/WritingBench"
+    source = (
+        "the package inspect-evals (pip install --no-deps inspect-evals==0.26.0), or github.com/X-PLUG/WritingBench"
+    )
 
     def default_path(self) -> Path | None:
         folder = package_folder("inspect_evals")
@@ -64,12 +68,19 @@ class WritingBench(Benchmark):
     def read(self, path: Path) -> list[Item]:
         records = read_records(*self.files_of(path), _Query, "index")
         return [
-            Item(one.index, one.query, language_of(one.query), {"domain": one.domain1, "checklist": [each.model_dump() for each in one.checklist]})
+            Item(
+                one.index,
+                one.query,
+                language_of(one.query),
+                {"domain": one.domain1, "checklist": [each.model_dump() for each in one.checklist]},
+            )
             for one in records
         ]
 
     async def judge(self, item: Item, response: str, prompts: Prompts, ask: Ask) -> Verdict | None:
-        replies = await asyncio.gather(*(ask(_messages(item, response, one, prompts), _Reply) for one in item.fields["checklist"]))
+        replies = await asyncio.gather(
+            *(ask(_messages(item, response, one, prompts), _Reply) for one in item.fields["checklist"])
+        )
         if None in replies:
             return None
         scores = [reply.score for reply in replies]
@@ -78,13 +89,27 @@ class WritingBench(Benchmark):
     def figures(self, scored: Sequence[Scored], intervals: Intervals) -> dict[str, Figure]:
         """Of 100: overall, and by domain where there are items of it."""
         domains = dict.fromkeys(one.item.fields["domain"] for one in scored)
-        parts = {name: [one for one in scored if one.item.fields["domain"] == name] for name in [*DOMAINS, *domains] if name in domains}
-        figures = {DOMAINS.get(name, name): intervals.mean(10 * one.mean("score") for one in part) for name, part in parts.items()}
+        parts = {
+            name: [one for one in scored if one.item.fields["domain"] == name]
+            for name in [*DOMAINS, *domains]
+            if name in domains
+        }
+        figures = {
+            DOMAINS.get(name, name): intervals.mean(10 * one.mean("score") for one in part)
+            for name, part in parts.items()
+        }
         return {"score": intervals.mean(10 * one.mean("score") for one in scored)} | figures
 
 
 def _messages(item: Item, response: str, criterion: dict[str, str], prompts: Prompts) -> list[Message]:
     """The official texts name query, response and criterion each in their way."""
     shown = criterion if prompts.is_official else "\n".join(f"{name}: {text}" for name, text in criterion.items())
-    fields = {"query": item.query, "question": item.query, "response": response, "answer": response, "criteria": shown, "checklist": [shown]}
+    fields = {
+        "query": item.query,
+        "question": item.query,
+        "response": response,
+        "answer": response,
+        "criteria": shown,
+        "checklist": [shown],
+    }
     return prompts.messages("judge", **fields)

@@ -1,8 +1,8 @@
 """xbench-DeepSearch (arXiv 2506.13651): 100 Chinese questions, each answered five times.
 
-A response whose last line names the known answer exactly is right without a judge; of any other the judge says. Figures: the average over the
-repeats, the best of them, and whether the answer given most often is the known one (between equals the official code draws lots, here it is
-the share of them).
+A response whose last line names the known answer exactly is right without a judge; of any other the judge says.
+Figures: the average over the repeats, the best of them, and whether the answer given most often is the known one
+(between equals the official code draws lots, here it is the share of them).
 """
 
 import re
@@ -48,7 +48,9 @@ class XBench(Benchmark):
         known = item.fields["answer"]
         if final_answer(response) == known.strip():
             return {"correct": 1.0, "extracted": known, "is_exact": True}
-        return await ask(prompts.messages("judge", question=item.query, correct_answer=known, response=response), read_conclusion)
+        return await ask(
+            prompts.messages("judge", question=item.query, correct_answer=known, response=response), read_conclusion
+        )
 
     def figures(self, scored: Sequence[Scored], intervals: Intervals) -> dict[str, Figure]:
         return {

@@ -2,6 +2,6 @@
 
     python -m arenarl.config --config configs/quickstart.yaml        # resolved, or a one-line error
 
-Every script starts here and gives each part the section that it needs. Open `schema` first: it lists all keys, each with its source in the
-papers; `load` turns a file into a `Config`, `checks` refuses combinations that cannot work.
+Every script starts here and gives each part the section that it needs. Open `schema` first: it lists all keys, each
+with its source in the papers; `load` turns a file into a `Config`, `checks` refuses combinations that cannot work.
 """

@@ -1,6 +1,6 @@
 """Prints a run's resolved YAML, or a one-line error.
 
-    python -m arenarl.config --config configs/quickstart.yaml [--set key=value ...] [--processes 2]
+python -m arenarl.config --config configs/quickstart.yaml [--set key=value ...] [--processes 2]
 """
 
 import argparse

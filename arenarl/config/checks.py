@@ -1,7 +1,7 @@
 """Which keys of a run contradict each other, in one line that says what to change, before any work starts.
 
-`load.load_config` checks every config; what depends on the number of processes is `check_groups`, which train_rl.py asks. What a key
-may hold by itself stands beside it in `schema`, and was refused before.
+`load.load_config` checks every config; what depends on the number of processes is `check_groups`, which train_rl.py
+asks. What a key may hold by itself stands beside it in `schema`, and was refused before.
 """
 
 import json
@@ -33,10 +33,13 @@ from arenarl.tournament.topologies import TOPOLOGIES, parameters_of, rehearse, r
 
 OFFLINE = {"dpo", "agentevol"}
 SCORES = {"pointwise_answer", "pointwise_trajectory"}
-PLAYS = {"tournament", "correctness_or_tournament"}  # the rewards that play tournament.topology; the others bring their own matches, or none
+# the rewards that play tournament.topology; the others bring their own matches, or none
+PLAYS = {"tournament", "correctness_or_tournament"}
 MEETS = PLAYS | {"win_rate", "elo", "brpo", "mixture"}  # those whose matches are calls of two trajectories
-OF_ONLINE = (  # keys of rl.method=online; rl.beta, which the offline methods do not read either, comes to them from their base
-    "loss_type", "importance_sampling_level", "epsilon", "epsilon_high", "updates_per_rollout", "advantage", "advantage_ddof", "advantage_epsilon",
+# keys of rl.method=online; rl.beta, which the offline methods do not read either, comes to them from their base
+OF_ONLINE = (
+    "loss_type", "importance_sampling_level", "epsilon", "epsilon_high", "updates_per_rollout", "advantage",
+    "advantage_ddof", "advantage_epsilon",
 )  # fmt: skip
 READ_BY = {  # a key that only some runs read -> the key that decides it, and its values
     "reward.repeats": ("reward.name", SCORES),
@@ -59,7 +62,10 @@ READ_BY = {  # a key that only some runs read -> the key that decides it, and it
     "rollout.server_sync": ("rollout.backend", {"vllm_server"}),
 }
 
-_OF_SUMMARY = {"run", "seed", "judge", "seconds", "peak_memory_gb", "checkpoints", "verifier", "reference", "watch", "provenance"}  # beside policies
+# beside policies
+_OF_SUMMARY = {
+    "run", "seed", "judge", "seconds", "peak_memory_gb", "checkpoints", "verifier", "reference", "watch", "provenance",
+}  # fmt: skip
 
 
 def check(config: Config) -> None:
@@ -69,7 +75,10 @@ def check(config: Config) -> None:
     except ValueError as error:
         raise UserError(f"group_stage.{error}") from error
     if config.reward.name == "tournament_grpo" and config.group_stage.final >= config.rollout.group_size:
-        raise UserError(f"group_stage.final={config.group_stage.final}: must be below rollout.group_size, or nothing would be played")
+        raise UserError(
+            f"group_stage.final={config.group_stage.final}: must be below rollout.group_size, "
+            "or nothing would be played"
+        )
     _check_policies(config)
     _check_llms(config)
     _check_method(config)
@@ -89,7 +98,11 @@ def _check_address(key: str, url: str | None, hint: str = "a key belongs into th
     """Refuse what is no web address, and one with a password or a query, which may hold a key: it is not repeated."""
     try:
         parts = urlsplit(url or "http://host")
-        is_sound = parts.scheme in ("http", "https") and re.fullmatch(r"[\w.-]+|[0-9a-f:.]+", parts.hostname or "") and parts.port != 0
+        is_sound = (
+            parts.scheme in ("http", "https")
+            and re.fullmatch(r"[\w.-]+|[0-9a-f:.]+", parts.hostname or "")
+            and parts.port != 0
+        )
     except ValueError:  # of brackets and ports
         is_sound = False
     if not is_sound or "@" in parts.netloc or parts.query or parts.fragment:
@@ -105,15 +118,27 @@ def _check_unread(config: Config) -> None:
         rules += [(f"tournament.{key}", "reward.name", PLAYS, reward.name) for key in ("topology", "ranking")]
         rules.append(("tournament.bidirectional", "reward.name", MEETS, reward.name))
     is_elo = reward.name == "elo" or (reward.name, reward.mixture_pairs) == ("mixture", "elo")
-    played = config.tournament.topology if reward.name in PLAYS or reward.tournament_if_equal else "elo" if is_elo else None
+    played = (
+        config.tournament.topology if reward.name in PLAYS or reward.tournament_if_equal else "elo" if is_elo else None
+    )
     parameters = {name: parameters_of(name) for name in {*TOPOLOGIES, *([played] if played else [])}}
     for key in dict.fromkeys(key for name in TOPOLOGIES for key in parameters[name]):
-        rules.append((f"tournament.{key}", "tournament.topology", {name for name in parameters if key in parameters[name]}, played or reward.name))
+        rules.append(
+            (
+                f"tournament.{key}",
+                "tournament.topology",
+                {name for name in parameters if key in parameters[name]},
+                played or reward.name,
+            )
+        )
     for key, owner, values, chosen in rules:
         value, default = attrgetter(key)(config), attrgetter(key)(defaults)
         if value != default and chosen not in values:
             owners = " or ".join(sorted(values))
-            raise UserError(f"{key}={_as_set(value)} is of {owner}={owners}, not of {chosen}; leave it out, or set {key}={_as_set(default)}")
+            raise UserError(
+                f"{key}={_as_set(value)} is of {owner}={owners}, not of {chosen}; leave it out, "
+                f"or set {key}={_as_set(default)}"
+            )
 
 
 def _as_set(value: object) -> str:
@@ -127,28 +152,43 @@ def _check_tournament(config: Config) -> None:
         resolve_ranking(tournament.topology, tournament.ranking)
         if ":" in tournament.topology:
             if unknown := set(parameters_of(tournament.topology)) - {key.name for key in fields(TournamentConfig)}:
-                raise ValueError(f"{tournament.topology} has parameters that are no keys of tournament: {', '.join(sorted(unknown))}")
+                raise ValueError(
+                    f"{tournament.topology} has parameters that are no keys of tournament: {', '.join(sorted(unknown))}"
+                )
             rehearse(tournament.topology, config.rollout.group_size)
         for entrants in range(2, config.rollout.group_size + 1):  # like trajectories enter once
             if (granted := parse_budget(tournament.matches, entrants)) < entrants // 2:
                 raise ValueError(
-                    f"matches={tournament.matches}: {entrants} entrants would play {granted} matches, too few for each to play one; write n-1 or 2n-2"
+                    f"matches={tournament.matches}: {entrants} entrants would play {granted} matches, "
+                    "too few for each to play one; write n-1 or 2n-2"
                 )
         size, played = config.rollout.group_size, tournament.elo_matches
         if played is not None and 2 * played < size:
-            raise ValueError(f"elo_matches={played}: too few for each of {size} entrants to play one; leave it out for ⌈N log₂ N⌉")
+            raise ValueError(
+                f"elo_matches={played}: too few for each of {size} entrants to play one; leave it out for ⌈N log₂ N⌉"
+            )
     except ValueError as error:
-        raise UserError(f"tournament.{error}" if str(error).startswith(("matches=", "elo_matches=")) else f"tournament: {error}") from error
+        raise UserError(
+            f"tournament.{error}" if str(error).startswith(("matches=", "elo_matches=")) else f"tournament: {error}"
+        ) from error
 
 
 def _check_training(config: Config) -> None:
     scratch, difficulty = config.policy.scratch, config.rl.difficulty
     if config.data.divide and not config.data.source:
-        raise UserError("data.divide=true: there is nothing to divide; name published data in data.source, or leave it out")
+        raise UserError(
+            "data.divide=true: there is nothing to divide; name published data in data.source, or leave it out"
+        )
     if scratch.num_heads % scratch.num_kv_heads:
-        raise UserError(f"policy.scratch.num_heads={scratch.num_heads}: must be a multiple of policy.scratch.num_kv_heads={scratch.num_kv_heads}")
+        raise UserError(
+            f"policy.scratch.num_heads={scratch.num_heads}: must be a multiple of "
+            f"policy.scratch.num_kv_heads={scratch.num_kv_heads}"
+        )
     if not config.data.source and round(config.sft.epochs * config.data.sft_size) < 1:
-        raise UserError(f"sft.epochs={config.sft.epochs}: of data.sft_size={config.data.sft_size} trajectories that leaves none to train on")
+        raise UserError(
+            f"sft.epochs={config.sft.epochs}: of data.sft_size={config.data.sft_size} "
+            "trajectories that leaves none to train on"
+        )
     if difficulty.low > difficulty.high:
         raise UserError(f"rl.difficulty.low={difficulty.low}: must not be above rl.difficulty.high={difficulty.high}")
 
@@ -162,7 +202,10 @@ def _check_research(research: ResearchDataConfig) -> None:
         level *= children
         nodes += level
     if len(weights) > nodes:
-        raise UserError(f"data.research.hop_weights={weights}: a tree by data.research.branching={research.branching} has at most {nodes} entities")
+        raise UserError(
+            f"data.research.hop_weights={weights}: a tree by "
+            f"data.research.branching={research.branching} has at most {nodes} entities"
+        )
 
 
 def _check_search(environment: EnvironmentConfig) -> None:
@@ -170,14 +213,24 @@ def _check_search(environment: EnvironmentConfig) -> None:
     if search.engine == "folder" and not (search.folder and Path(search.folder).is_dir()):
         raise UserError(f"environment.search.folder={search.folder}: name the folder of the documents")
     if search.engine == "web" and environment.results == "compact":
-        raise UserError("environment.results=compact names pages by their titles, which the web cannot find; set environment.results=full")
+        raise UserError(
+            "environment.results=compact names pages by their titles, which the web cannot find; "
+            "set environment.results=full"
+        )
     if search.engine == "web" and search.web.api == "searxng" and not search.web.endpoint:
-        raise UserError("environment.search.web.endpoint is missing: name the address of your SearXNG, such as http://127.0.0.1:8888/search")
+        raise UserError(
+            "environment.search.web.endpoint is missing: name the address of your SearXNG, "
+            "such as http://127.0.0.1:8888/search"
+        )
 
 
 def _check_mcp(environment: EnvironmentConfig) -> None:
     if bool(environment.mcp) != (environment.name == "mcp"):
-        how = "name a server: {command: [...]} or {url: ...}" if not environment.mcp else f"its servers would be left aside by {environment.name}"
+        how = (
+            "name a server: {command: [...]} or {url: ...}"
+            if not environment.mcp
+            else f"its servers would be left aside by {environment.name}"
+        )
         raise UserError(f"environment.mcp and environment.name=mcp go together; {how}")
     default = MCPServerConfig()
     for number, server in enumerate(environment.mcp):
@@ -187,7 +240,12 @@ def _check_mcp(environment: EnvironmentConfig) -> None:
             raise UserError(f"{key}: name one of command, url and world, not {' and '.join(kinds) or 'none'}")
         if "mcp" in (server.world, *(renamed.like for renamed in server.rename.values())):
             raise UserError(f"{key}: world and like name an environment of this project with tools of its own, not mcp")
-        for name, of in {"env": "command", "variables": "command", "api_key_variable": "url", "api_key_parameter": "url"}.items():
+        for name, of in {
+            "env": "command",
+            "variables": "command",
+            "api_key_variable": "url",
+            "api_key_parameter": "url",
+        }.items():
             if kinds != [of] and getattr(server, name) != getattr(default, name):
                 raise UserError(f"{key}.{name} is of {of}, not of {kinds[0]}; leave it out")
         _check_address(f"{key}.url", server.url)
@@ -195,7 +253,9 @@ def _check_mcp(environment: EnvironmentConfig) -> None:
             raise UserError(f"{key}.api_key_parameter carries the key that {key}.api_key_variable names; name that too")
         for name, renamed in server.rename.items():
             if bool(renamed.tool) == bool(renamed.function):
-                raise UserError(f"{key}.rename.{name}: name either the server's tool, or a function that makes its calls")
+                raise UserError(
+                    f"{key}.rename.{name}: name either the server's tool, or a function that makes its calls"
+                )
 
 
 def _check_turns(config: Config) -> None:
@@ -205,25 +265,45 @@ def _check_turns(config: Config) -> None:
         raise UserError(f"rollout.{error}") from error
     turns = config.evaluate.max_turns
     if turns is not None and turns != sorted(set(turns or [0])):
-        raise UserError(f"evaluate.max_turns={turns}: must name turns, each larger than the one before; null takes rollout.max_turns")
+        raise UserError(
+            f"evaluate.max_turns={turns}: must name turns, each larger than the one before; "
+            "null takes rollout.max_turns"
+        )
     if turns and config.rollout.force_answer:
-        raise UserError("evaluate.max_turns cuts trajectories afterwards, where no answer could be forced; leave rollout.force_answer out")
+        raise UserError(
+            "evaluate.max_turns cuts trajectories afterwards, where no answer could be forced; "
+            "leave rollout.force_answer out"
+        )
     if config.evaluate.samples > 1 and "sampled" not in config.evaluate.decodings:
-        raise UserError(f"evaluate.samples={config.evaluate.samples}: only sampled trajectories differ; add sampled to evaluate.decodings")
+        raise UserError(
+            f"evaluate.samples={config.evaluate.samples}: only sampled trajectories differ; "
+            "add sampled to evaluate.decodings"
+        )
 
 
 def _check_policies(config: Config) -> None:
     """What is behind an API can be evaluated, but there are no weights to train."""
     if (path := config.rollout.system_prompt_file) and not path.is_file():
-        raise UserError(f"rollout.system_prompt={path}: there is no such file; name one, write the text itself, or none for no system prompt")
+        raise UserError(
+            f"rollout.system_prompt={path}: there is no such file; name one, write the text itself, "
+            "or none for no system prompt"
+        )
     for key, path in {"policy.model": config.policy.model, "rl.init": config.rl.init}.items():
         if path and path.endswith((".yaml", ".yml")):
-            raise UserError(f"{key}={path}: a model behind an API cannot be trained, its weights are not here; evaluate it with evaluate.api")
+            raise UserError(
+                f"{key}={path}: a model behind an API cannot be trained, its weights are not here; "
+                "evaluate it with evaluate.api"
+            )
     if taken := sorted(_OF_SUMMARY & {*config.evaluate.checkpoints, *config.evaluate.api}):
-        raise UserError(f"evaluate: {taken[0]} is what summary.json calls something else; give what is evaluated another name")
+        raise UserError(
+            f"evaluate: {taken[0]} is what summary.json calls something else; give what is evaluated another name"
+        )
     for name, path in config.evaluate.checkpoints.items():
         if path.endswith((".yaml", ".yml")):
-            raise UserError(f"evaluate.checkpoints.{name}={path}: name a model behind an API as evaluate.api={{{name}: {{base: {path}}}}}")
+            raise UserError(
+                f"evaluate.checkpoints.{name}={path}: name a model behind an API as "
+                f"evaluate.api={{{name}: {{base: {path}}}}}"
+            )
         if name in config.evaluate.api:
             raise UserError(f"evaluate.api.{name}: a checkpoint has this name already; choose another")
 
@@ -232,16 +312,26 @@ def _check_llms(config: Config) -> None:
     judges = {"judge.train": config.judge.train, "judge.watch": config.judge.watch}
     judges |= {f"judge.eval.{index}": judge for index, judge in enumerate(config.judge.eval)}
     if config.judge.watch != JudgeConfig() and not config.judge.watch_share:
-        raise UserError("judge.watch would watch nothing: set judge.watch_share, the share of the groups that it scores, such as 0.25")
+        raise UserError(
+            "judge.watch would watch nothing: set judge.watch_share, "
+            "the share of the groups that it scores, such as 0.25"
+        )
     for key, judge in judges.items():
         if judge.query_rubrics and (judge.name != "llm" or key not in ("judge.train", "judge.watch")):
-            raise UserError(f"{key}.query_rubrics: only an LLM judge in training takes them; evaluation compares by the domain's dimensions")
+            raise UserError(
+                f"{key}.query_rubrics: only an LLM judge in training takes them; "
+                "evaluation compares by the domain's dimensions"
+            )
     if config.reward.repeats > 1 and config.judge.train.name == "llm" and config.judge.train.temperature == 0:
         raise UserError(
-            f"reward.repeats={config.reward.repeats}: at judge.train.temperature=0 all replies to a prompt are alike, and each is paid for; "
-            "set the temperature above 0, or reward.repeats=1"
+            f"reward.repeats={config.reward.repeats}: at judge.train.temperature=0 all replies to a prompt are alike, "
+            "and each is paid for; set the temperature above 0, or reward.repeats=1"
         )
-    if config.reward.name == "rubric_checklist" and config.judge.train.name == "llm" and not config.judge.train.query_rubrics:
+    if (
+        config.reward.name == "rubric_checklist"
+        and config.judge.train.name == "llm"
+        and not config.judge.train.query_rubrics
+    ):
         raise UserError(
             "reward.name=rubric_checklist needs items written for each query: set judge.train.query_rubrics, "
             "which python -m arenarl.judges.query_rubrics --checklist writes"
@@ -253,10 +343,16 @@ def _check_llms(config: Config) -> None:
         _check_address(f"{key}.base_url", llm.base_url)
         if llm.name != "llm":
             if key in policies:
-                raise UserError(f"{key}: set its name to llm, and model and base_url to those of an API; files of configs/policies do")
-            if llm.name == "embedded" and (ignored := next((name for name in ("model", "base_url") if getattr(llm, name)), None)):
                 raise UserError(
-                    f"{key}.{ignored} would be ignored: {key}.name is embedded, which asks no model; set it to llm, or {key}.{ignored} to null"
+                    f"{key}: set its name to llm, and model and base_url to those of an API; "
+                    "files of configs/policies do"
+                )
+            if llm.name == "embedded" and (
+                ignored := next((name for name in ("model", "base_url") if getattr(llm, name)), None)
+            ):
+                raise UserError(
+                    f"{key}.{ignored} would be ignored: {key}.name is embedded, which asks no model; set it to llm, "
+                    f"or {key}.{ignored} to null"
                 )
             continue
         if not llm.model:
@@ -279,23 +375,36 @@ def _check_method(config: Config) -> None:
             "set rl.method=online, rl.deepspeed=null and rl.importance_sampling_level=token"
         )
     if rl.importance_sampling_level == "sequence" and rl.loss_type != "grpo":
-        raise UserError(f"rl.loss_type={rl.loss_type} would weight a sequence's ratio by its length; set rl.loss_type=grpo for GSPO")
+        raise UserError(
+            f"rl.loss_type={rl.loss_type} would weight a sequence's ratio by its length; set rl.loss_type=grpo for GSPO"
+        )
     if rl.advantage == "decoupled" and config.reward.name in WITH_FORMAT_REWARD:
         raise UserError(
-            f"rl.advantage=decoupled keeps validity apart, but reward.name={config.reward.name} has it in its sum already; "
-            f"take one of {', '.join(sorted(set(REWARDS) - WITH_FORMAT_REWARD))}"
+            f"rl.advantage=decoupled keeps validity apart, but reward.name={config.reward.name} has it in its sum "
+            f"already; take one of {', '.join(sorted(set(REWARDS) - WITH_FORMAT_REWARD))}"
         )
-    if rl.method == "dpo" and (config.reward.name != "tournament" and not config.reward.tournament_if_equal or not config.tournament.bidirectional):
-        raise UserError("rl.method=dpo takes its pairs from matches in both orders: set reward.name=tournament and tournament.bidirectional=true")
+    if rl.method == "dpo" and (
+        config.reward.name != "tournament"
+        and not config.reward.tournament_if_equal
+        or not config.tournament.bidirectional
+    ):
+        raise UserError(
+            "rl.method=dpo takes its pairs from matches in both orders: "
+            "set reward.name=tournament and tournament.bidirectional=true"
+        )
     if rl.method != "online" and config.rollout.backend != "transformers":
-        raise UserError(f"rl.method={rl.method} rolls out with rollout.backend=transformers, not {config.rollout.backend}")
+        raise UserError(
+            f"rl.method={rl.method} rolls out with rollout.backend=transformers, not {config.rollout.backend}"
+        )
     if rl.method != "online" and rl.deepspeed:
         raise UserError(f"rl.method={rl.method} trains without DeepSpeed; set rl.deepspeed=null")
     if rl.rounds > rl.rollouts:
         raise UserError(f"rl.rounds={rl.rounds} share {rl.rollouts} steps of rollouts; lower it, or raise rl.steps")
     for key in ("save_steps", "eval_steps"):
         if getattr(rl, key) % rl.updates_per_rollout:
-            raise UserError(f"rl.{key}={getattr(rl, key)}: must be a multiple of rl.updates_per_rollout={rl.updates_per_rollout}")
+            raise UserError(
+                f"rl.{key}={getattr(rl, key)}: must be a multiple of rl.updates_per_rollout={rl.updates_per_rollout}"
+            )
 
 
 def check_tensor_parallel(rollout: RolloutConfig, processes: int) -> None:
@@ -306,14 +415,14 @@ def check_tensor_parallel(rollout: RolloutConfig, processes: int) -> None:
     """
     if processes % rollout.vllm_tensor_parallel:
         raise UserError(
-            f"rollout.vllm_tensor_parallel={rollout.vllm_tensor_parallel} does not divide {processes} processes into engines of equal size; "
-            "change one of them"
+            f"rollout.vllm_tensor_parallel={rollout.vllm_tensor_parallel} does not divide {processes} processes into "
+            "engines of equal size; change one of them"
         )
 
 
 def check_groups(config: Config, processes: int) -> None:
-    """Refuse a layout that would split a rollout group over processes or steps: its ranks would be silently wrong. And one that leaves a
-    process without a judge call.
+    """Refuse a layout that would split a rollout group over processes or steps: its ranks would be silently wrong. And
+    one that leaves a process without a judge call.
 
     Raises:
         UserError: names the numbers to change.

@@ -12,7 +12,8 @@ from arenarl.config.yaml_text import read_yaml
 
 
 def parse_arguments(description: str, add_arguments=None) -> tuple[Config, argparse.Namespace]:
-    """The command line all scripts share: `--config FILE [--set key=value ...]`, and what `add_arguments(parser)` adds."""
+    """The command line all scripts share: `--config FILE [--set key=value ...]`,
+    and what `add_arguments(parser)` adds."""
     parser = argparse.ArgumentParser(description=description.split("\n\n")[0])
     parser.add_argument("--config", required=True, help="the run's YAML")
     add_overrides(parser)
@@ -24,7 +25,14 @@ def parse_arguments(description: str, add_arguments=None) -> tuple[Config, argpa
 
 def add_overrides(parser: argparse.ArgumentParser) -> None:
     """The option of all scripts that changes keys of their config; what it was given is `overrides`."""
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides", help="change a config key; may be repeated")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        dest="overrides",
+        help="change a config key; may be repeated",
+    )
 
 
 def refuse_overrides_without_config(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
@@ -49,7 +57,8 @@ def at_least(least: float, number: type) -> Callable[[str], float]:
 def as_overrides(changes: Mapping[str, Any]) -> list[str]:
     """The `key=value` overrides that make these changes.
 
-    >>> as_overrides({"rl.steps": 40, "sft.deepspeed": None, "evaluate.decodings": ["sampled"], "name": "a", "policy.model": "1.0"})
+    >>> as_overrides({"rl.steps": 40, "sft.deepspeed": None,
+    ...               "evaluate.decodings": ["sampled"], "name": "a", "policy.model": "1.0"})
     ['rl.steps=40', 'sft.deepspeed=null', 'evaluate.decodings=["sampled"]', 'name=a', 'policy.model="1.0"']
     """
     return [f"{key}={value if _is_plain(value) else json.dumps(value)}" for key, value in changes.items()]

@@ -20,7 +20,12 @@ def differences(old: Any, new: Any) -> str:
 
 
 def _differing(old: Any, new: Any, key: str = "") -> Iterator[tuple[str, Any, Any]]:
-    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new) and any(isinstance(item, dict) for item in new):
+    if (
+        isinstance(old, list)
+        and isinstance(new, list)
+        and len(old) == len(new)
+        and any(isinstance(item, dict) for item in new)
+    ):
         old, new = dict(enumerate(old)), dict(enumerate(new))
     if not (isinstance(old, dict) and isinstance(new, dict)):
         if old != new:

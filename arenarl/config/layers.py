@@ -1,9 +1,10 @@
 """What a run's YAML, its `base:` and the command line set, one over the other, and where each key was said.
 
-A section can have a `base:` too, as in `judge: {train: {base: judges/qwen3_max.yaml}}`: the file holds keys of that section, and
-what they leave out is the default. A key that the schema does not have is refused here, with the nearest that it has; `load` has the
-values checked. A base's path starts from the folder of the file that names it. A file that the working directory does not have is
-the repository's of that name, so that `--config configs/quickstart.yaml` works anywhere.
+A section can have a `base:` too, as in `judge: {train: {base: judges/qwen3_max.yaml}}`: the file holds keys of that
+section, and what they leave out is the default. A key that the schema does not have is refused here, with the nearest
+that it has; `load` has the values checked. A base's path starts from the folder of the file that names it. A file that
+the working directory does not have is the repository's of that name, so that `--config configs/quickstart.yaml` works
+anywhere.
 """
 
 import difflib
@@ -38,12 +39,16 @@ def read_layers(path: Path, overrides: Iterable[str]) -> list[tuple[Source, dict
     """
     source, values = _read_yaml(path)
     base = values.pop("base", None)
-    layers = [(source, values), *((Source(f"--set {shown(override)}", Path()), _read_override(override)) for override in overrides)]
+    layers = [
+        (source, values),
+        *((Source(f"--set {shown(override)}", Path()), _read_override(override)) for override in overrides),
+    ]
     return layers if base is None else [_read_base(source, base), *layers]
 
 
 def set_keys(old: Any, new: Any, hint: Any, source: Source, said: dict[str, str], key: str = "") -> Any:
-    """`old`, the plain values of a section of type `hint` (or of a list of sections, or a mapping of names to them), with what `new` sets.
+    """`old`, the plain values of a section of type `hint` (or of a list of sections, or a mapping of names to them),
+    with what `new` sets.
 
     `said` gets where each dotted key was said, an item of a list as `list.0.key`.
 
@@ -51,7 +56,8 @@ def set_keys(old: Any, new: Any, hint: Any, source: Source, said: dict[str, str]
         UserError: a key that a section does not have, or something else where a section or a list of them belongs.
     """
     said[key] = source.where
-    item = next((argument for argument in get_args(hint) if is_dataclass(argument)), None)  # in a list or mapping of sections
+    # in a list or mapping of sections
+    item = next((argument for argument in get_args(hint) if is_dataclass(argument)), None)
     if item is None and not is_dataclass(hint):
         if isinstance(new, str) and "${" in new:
             raise UserError(f"{source.where}: {key}={shown(new)}: nothing is put in for ${{…}}; write it out")
@@ -59,12 +65,21 @@ def set_keys(old: Any, new: Any, hint: Any, source: Source, said: dict[str, str]
     if item and get_origin(hint) is list and isinstance(new, list):
         old, new = [{} for _ in new], {str(index): inner for index, inner in enumerate(new)}
     if not isinstance(new, dict):
-        kind = "section" if item is None else "mapping from names to sections" if get_origin(hint) is dict else "list of sections"
+        kind = (
+            "section"
+            if item is None
+            else "mapping from names to sections"
+            if get_origin(hint) is dict
+            else "list of sections"
+        )
         spaced = _SPACE if isinstance(new, str) and re.match(r"[\w.]+:\S", new) else ""
         raise UserError(f"{source.where}: {key} is a {kind} with keys of its own, not {shown(new)}{spaced}")
     if key and item is None and "base" in new:
         base_source, base = _read_base(source, new["base"])
-        old, new = set_keys({}, base, hint, base_source, said, key), {name: inner for name, inner in new.items() if name != "base"}
+        old, new = (
+            set_keys({}, base, hint, base_source, said, key),
+            {name: inner for name, inner in new.items() if name != "base"},
+        )
     if get_origin(hint) is dict and (odd := [name for name in new if not re.fullmatch(r"[\w-]+", name)]):
         raise UserError(f"{source.where}: {key}: the name {shown(odd[0])} may hold letters, digits, - and _ only")
     if get_origin(hint) is dict and not new:
@@ -74,8 +89,13 @@ def set_keys(old: Any, new: Any, hint: Any, source: Source, said: dict[str, str]
     prefix = f"{key}." if key else ""
     for name, inner in new.items():
         if name not in hints:
-            counted = f"; {_count_of(key, len(hints))}" if isinstance(old, list) else _nearest(name, list(hints), prefix)
-            raise UserError(f"{source.where}: unknown key {prefix}{shown(name)}{_SPACE if inner is None and ':' in name else counted}")
+            counted = (
+                f"; {_count_of(key, len(hints))}" if isinstance(old, list) else _nearest(name, list(hints), prefix)
+            )
+            raise UserError(
+                f"{source.where}: unknown key {prefix}{shown(name)}"
+                f"{_SPACE if inner is None and ':' in name else counted}"
+            )
         values[name] = set_keys(values.get(name, {}), inner, hints[name], source, said, f"{prefix}{name}")
     return values if isinstance(old, dict) else list(values.values())
 
@@ -136,4 +156,8 @@ def _count_of(key: str, count: int) -> str:
 
 def _nearest(name: str, known: list[str], prefix: str = "") -> str:
     matches = difflib.get_close_matches(name[:200], known, n=1, cutoff=0.5)
-    return f"; did you mean {prefix}{matches[0]}?" if matches else f"; known: {', '.join(sorted(known)[:20])}{', …' * (len(known) > 20)}"
+    return (
+        f"; did you mean {prefix}{matches[0]}?"
+        if matches
+        else f"; known: {', '.join(sorted(known)[:20])}{', …' * (len(known) > 20)}"
+    )

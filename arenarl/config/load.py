@@ -1,6 +1,7 @@
 """A run's YAML, its `base:` and `--set key=value` → a checked `Config`, and back.
 
-`layers` reads what was said, pydantic holds it against the types and ranges of `schema`, `checks` refuses keys that contradict each other.
+`layers` reads what was said, pydantic holds it against the types and ranges of `schema`,
+`checks` refuses keys that contradict each other.
 """
 
 import json
@@ -42,7 +43,8 @@ def load_config(path: str | Path, overrides: Iterable[str] | None = None) -> Con
 
 
 def config_of_keys(keys: dict[str, Any], where: str) -> Config:
-    """A checked `Config` with these keys, nested as in a YAML, for who has none. Raises UserError as `load_config` does; `where` begins its line."""
+    """A checked `Config` with these keys, nested as in a YAML, for who has none. Raises UserError as `load_config`
+    does; `where` begins its line."""
     return _checked(_over_layers(Config, asdict(Config()), [(Source(where, Path()), keys)]))
 
 
@@ -73,8 +75,15 @@ def _over_layers(schema: type, values: dict[str, Any], layers: Iterable[tuple[So
 def _refusal(wrong: Any, said: dict[str, str]) -> str:
     """What pydantic found wrong: where it was said, the key, its value and what is allowed."""
     path = [str(part) for part in wrong["loc"] if part != "[key]"]  # of a mapping, which itself is wrong
-    key, where = ".".join(path), next(said[known] for end in range(len(path), -1, -1) if (known := ".".join(path[:end])) in said)
-    value = wrong["input"] if isinstance(wrong["input"], str) else json.dumps(wrong["input"], ensure_ascii=False, default=str)
+    key, where = (
+        ".".join(path),
+        next(said[known] for end in range(len(path), -1, -1) if (known := ".".join(path[:end])) in said),
+    )
+    value = (
+        wrong["input"]
+        if isinstance(wrong["input"], str)
+        else json.dumps(wrong["input"], ensure_ascii=False, default=str)
+    )
     value = "" if wrong["type"] == "missing" or "[key]" in wrong["loc"] or path[-1] in _SECRET else f"={value}"
     words = _WORDS.get(wrong["type"], "").format(**wrong.get("ctx", {}))
     if not words:

@@ -1,7 +1,7 @@
 """ScalingInter-RL: how many turns a trajectory may take, stage by stage (3.3, AgentGym-RL).
 
-RL begins with a small horizon and widens it every so many optimizer steps. The horizon is a function of the step alone: a run
-that is resumed, at a stage's boundary or elsewhere, needs no state to be in the right stage.
+RL begins with a small horizon and widens it every so many optimizer steps. The horizon is a function of the step alone:
+a run that is resumed, at a stage's boundary or elsewhere, needs no state to be in the right stage.
 """
 
 from collections.abc import Sequence
@@ -41,14 +41,17 @@ def turn_schedule(horizons: Sequence[int] | None, every: int | None, max_turns: 
     if not horizons or horizons[0] < 1 or any(after <= before for before, after in pairwise(horizons)):
         raise ValueError(f"turn_schedule={list(horizons)}: must name horizons above 0, each larger than the one before")
     if horizons[-1] > max_turns:
-        raise ValueError(f"turn_schedule={list(horizons)}: {horizons[-1]} is above max_turns={max_turns}; raise max_turns, or end the schedule there")
+        raise ValueError(
+            f"turn_schedule={list(horizons)}: {horizons[-1]} is above max_turns={max_turns}; raise max_turns, "
+            "or end the schedule there"
+        )
     if every is not None and every < 1:
         raise ValueError(f"turns_every={every}: must be above 0")
     schedule = TurnSchedule(tuple(horizons), every or max(1, steps // len(horizons)))
     begin = schedule.every * (len(horizons) - 1)
     if begin >= steps:
         raise ValueError(
-            f"turn_schedule={list(horizons)}: its last stage would begin at step {begin}, and the run ends at rl.steps={steps}; "
-            "lower turns_every, take out a stage, or raise rl.steps"
+            f"turn_schedule={list(horizons)}: its last stage would begin at step {begin}, and the run ends at "
+            f"rl.steps={steps}; lower turns_every, take out a stage, or raise rl.steps"
         )
     return schedule

@@ -1,7 +1,8 @@
 """What the value of a key may be: numbers with their ranges, text, and names, which become folders and files.
 
-`schema` names one of these for each key. The far ends of ranges that have no reason of their own lie where no run gets: a slip of the
-keyboard is found, and nothing overflows. No type takes another's values: true is no number, "off" is no truth value.
+`schema` names one of these for each key. The far ends of ranges that have no reason of their own lie where no run gets:
+a slip of the keyboard is found, and nothing overflows. No type takes another's values: true is no number, "off" is no
+truth value.
 """
 
 import json
@@ -57,9 +58,11 @@ _OF_NAMES = "letters, digits, . _ and -, the first neither . nor -"
 _CLASS = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*(?:\.[^\W\d]\w*)*"
 _OWN = "or a class of your own as package.module:Class"
 REWARDS = (
-    "tournament", "pointwise_answer", "pointwise_trajectory", "tournament_grpo", "win_rate", "pointwise_implicit", "pointwise_explicit",
-    "environment", "correctness", "correctness_or_tournament", "ruler", "brpo", "mixture", "elo", "rubric_checklist",
+    "tournament", "pointwise_answer", "pointwise_trajectory", "tournament_grpo", "win_rate", "pointwise_implicit",
+    "pointwise_explicit", "environment", "correctness", "correctness_or_tournament", "ruler", "brpo", "mixture", "elo",
+    "rubric_checklist",
 )  # fmt: skip
+
 
 def _one_of(names: Collection[str], kind: str = "Class") -> tuple[AfterValidator, WithJsonSchema]:
     """One of these, or a class or function of one's own."""
@@ -67,14 +70,18 @@ def _one_of(names: Collection[str], kind: str = "Class") -> tuple[AfterValidator
 
     def check(text: str) -> str:
         if text not in names and not form.fullmatch(text):
-            raise ValueError(f"choose {', '.join(names)}, or a {kind.lower()} of your own as {own}{did_you_mean(text, names)}")
+            raise ValueError(
+                f"choose {', '.join(names)}, or a {kind.lower()} of your own as {own}{did_you_mean(text, names)}"
+            )
         return text
 
     return AfterValidator(check), WithJsonSchema({"enum": [*names, own]})
 
 
 Line = Annotated[
-    str, BeforeValidator(_as_text), _written(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{1,1000}", "must be a line of text, of 1 to 1000 characters")
+    str,
+    BeforeValidator(_as_text),
+    _written(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{1,1000}", "must be a line of text, of 1 to 1000 characters"),
 ]
 Text = Annotated[Line, AfterValidator(_fits_a_path)]
 Prose = Annotated[
@@ -83,9 +90,15 @@ Prose = Annotated[
     _written(r"(?=\s*\S)[^\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]{1,20000}", "must be text, of 1 to 20000 characters"),
 ]
 Name = Annotated[Text, _written(_NAME, f"must be a name of {_OF_NAMES}")]
-RunName = Annotated[Text, _written(rf"{_NAME}(?:/{_NAME}){{0,3}}", f"must be a name of {_OF_NAMES}, or up to four of them with / between")]
-VariableName = Annotated[Text, _written(r"[A-Za-z_][A-Za-z0-9_]*", "must be the name of an environment variable, not what it holds")]
-DimensionName = Annotated[str, _written(r"(?!model_)[A-Za-z]\w{0,60}", "must be a word, such as answer_clarity")]  # a field of a judge's reply
+RunName = Annotated[
+    Text,
+    _written(rf"{_NAME}(?:/{_NAME}){{0,3}}", f"must be a name of {_OF_NAMES}, or up to four of them with / between"),
+]
+VariableName = Annotated[
+    Text, _written(r"[A-Za-z_][A-Za-z0-9_]*", "must be the name of an environment variable, not what it holds")
+]
+# a field of a judge's reply
+DimensionName = Annotated[str, _written(r"(?!model_)[A-Za-z]\w{0,60}", "must be a word, such as answer_clarity")]
 JudgeName = Annotated[Text, *_one_of(("embedded", "llm"))]
 _DOMAINS = ("travel", "research", "writing", "textcraft", "babyai", "sciworld", "searchqa")
 _ENVIRONMENTS = ("travel", "research", "textcraft", "babyai", "sciworld", "browsergym", "mcp", "none")
@@ -93,9 +106,16 @@ EnvironmentName = Annotated[Text, *_one_of(_ENVIRONMENTS)]
 TopologyName = Annotated[Text, *_one_of(TOPOLOGIES)]
 RewardName = Annotated[Text, *_one_of(REWARDS, "function")]
 OwnFunction = Annotated[Text, _written(_CLASS, "must be a function of your own as package.module:function")]
-DomainName = Annotated[Text, _written(f"{_NAME}|{_CLASS}", f"choose {', '.join(_DOMAINS)}, the name of a rubric, {_OWN}")]
+DomainName = Annotated[
+    Text, _written(f"{_NAME}|{_CLASS}", f"choose {', '.join(_DOMAINS)}, the name of a rubric, {_OWN}")
+]
 ActionForm = Literal["tool_calls", "text"]
-DeviceName = Annotated[Text, _written(r"cpu|mps|(?:cuda|xpu|npu)(?::\d{1,3})?", "must be a device such as cpu, cuda or cuda:1")]
-ProjectName = Annotated[Text, _written(r"[^/\\#?%:]{1,128}", "must be a name of at most 128 characters, without / \\ # ? % :")]
+DeviceName = Annotated[
+    Text, _written(r"cpu|mps|(?:cuda|xpu|npu)(?::\d{1,3})?", "must be a device such as cpu, cuda or cuda:1")
+]
+ProjectName = Annotated[
+    Text, _written(r"[^/\\#?%:]{1,128}", "must be a name of at most 128 characters, without / \\ # ? % :")
+]
 SchedulerName = Literal["constant", "constant_with_warmup", "linear", "cosine", "cosine_with_restarts", "inverse_sqrt"]
-Fields = Annotated[dict[str, JsonValue], AfterValidator(lambda fields: json.dumps(fields, allow_nan=False) and fields)]  # JSON has no NaN
+# JSON has no NaN
+Fields = Annotated[dict[str, JsonValue], AfterValidator(lambda fields: json.dumps(fields, allow_nan=False) and fields)]

@@ -1,8 +1,9 @@
 """YAML as a config has it: what stands there is what is read, or it is refused in one line, at once.
 
-YAML 1.1 reads `12:30:45` as 45045, `010` as 8, `no` as false and a date as an object; here all of these are text, and keys always are.
-Numbers are -1, 0.5 and 2e-5, truth is true and false. A key that is named twice is refused, as are tags, text that is not Unicode, and
-values too deep or too many (an alias counts as all that it stands for, so that neither a circle nor a few nested ones blow up).
+YAML 1.1 reads `12:30:45` as 45045, `010` as 8, `no` as false and a date as an object; here all of these are text, and
+keys always are. Numbers are -1, 0.5 and 2e-5, truth is true and false. A key that is named twice is refused, as are
+tags, text that is not Unicode, and values too deep or too many (an alias counts as all that it stands for, so that
+neither a circle nor a few nested ones blow up).
 """
 
 import re
@@ -17,7 +18,10 @@ _PLAIN = {  # what text without quotes is read as, and the characters that it ma
     "null": (r"~|null|Null|NULL|", ["~", "n", "N", ""]),
     "bool": (r"true|True|TRUE|false|False|FALSE", list("tTfF")),
     "int": (r"0|-?[1-9]\d{0,999}", list("-0123456789")),
-    "float": (r"-?(?:\d+\.\d*|\.\d+)(?:[eE][-+]?\d+)?|-?\d+[eE][-+]?\d+|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)", list("-+.0123456789")),
+    "float": (
+        r"-?(?:\d+\.\d*|\.\d+)(?:[eE][-+]?\d+)?|-?\d+[eE][-+]?\d+|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
+        list("-+.0123456789"),
+    ),
     "merge": (r"<<", ["<"]),
 }
 _LINE_ENDS = {"\x85", "\u2028", "\u2029"}  # which PyYAML writes as they are and reads as blanks
@@ -68,7 +72,8 @@ class _Reader(yaml.SafeLoader):
         own = [pair for pair in node.value if pair[0].tag != _TAG + "merge"]
         names = {key.value for key, _ in own}
         super().flatten_mapping(node)
-        node.value = [pair for pair in node.value if pair[0].value not in names] + own  # in the order in which they are said
+        # in the order in which they are said
+        node.value = [pair for pair in node.value if pair[0].value not in names] + own
 
     def construct_yaml_str(self, node):
         try:  # JSON writes what is beyond 16 bits as two

@@ -1,5 +1,5 @@
-"""bm25s without JAX. Where JAX is installed, bm25s starts it as it is imported, to pick a query's best texts by it; we pick them ourselves,
-and JAX, once started, takes three quarters of a GPU's memory, which is the policy's.
+"""bm25s without JAX. Where JAX is installed, bm25s starts it as it is imported, to pick a query's best texts by it; we
+pick them ourselves, and JAX, once started, takes three quarters of a GPU's memory, which is the policy's.
 """
 
 import sys

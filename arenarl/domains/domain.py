@@ -1,8 +1,9 @@
 """Domains: what judging, training and evaluation need to know of the queries, besides the tools that answer them.
 
-A domain has a rubric (`configs/rubrics/<name>_<language>.yaml`), and what it has more of its own: a truth, against which the embedded
-judge scores and which evaluation reports as it is; subtasks; data. Without a truth there are no `true/` metrics and no noise-free figures,
-and the judges are LLMs or one's own. `environment.domain` chooses. Imports of one domain's world stay behind `make_domain`.
+A domain has a rubric (`configs/rubrics/<name>_<language>.yaml`), and what it has more of its own: a truth, against
+which the embedded judge scores and which evaluation reports as it is; subtasks; data. Without a truth there are no
+`true/` metrics and no noise-free figures, and the judges are LLMs or one's own. `environment.domain` chooses. Imports
+of one domain's world stay behind `make_domain`.
 """
 
 import random
@@ -35,7 +36,8 @@ DOMAINS = {
 }
 
 
-# Parts of a trajectory that a judge is shown: the final answer (3.2, ArenaRL); thoughts, tool calls and answer (3.3); all, with tool results
+# Parts of a trajectory that a judge is shown: the final answer (3.2, ArenaRL); thoughts, tool calls and answer (3.3);
+# all, with tool results
 ViewKind = Literal["answer", "calls", "results"]
 
 
@@ -53,7 +55,8 @@ class Truth:
         raise NotImplementedError
 
     def figures(self) -> dict[str, float]:
-        """Further figures of a table, in percent. A query of which one says nothing lacks it; an invalid trajectory has 0 in each."""
+        """Further figures of a table, in percent. A query of which one says nothing lacks it;
+        an invalid trajectory has 0 in each."""
         return {}
 
     def passes(self) -> dict[str, bool]:
@@ -65,16 +68,19 @@ class Truth:
         return {"figures": {name: round(value, 1) for name, value in self.figures().items()}}
 
     def verified(self, is_correct: bool | None) -> "Truth":
-        """The same with what an LLM says of a known answer in place of the exact comparison; None: no verdict could be had."""
+        """The same with what an LLM says of a known answer in place of the exact comparison; None:
+        no verdict could be had."""
         return self
 
     def checklist(self) -> dict[str, bool]:
-        """What the query's constraints ask for, by name: whether it is met. The names are the same for every trajectory of a query."""
+        """What the query's constraints ask for, by name: whether it is met.
+        The names are the same for every trajectory of a query."""
         return {}
 
 
 class Domain:
-    """A rubric, and nothing else. What a domain has more, a class of its own says: its name and those below that it has.
+    """A rubric, and nothing else. What a domain has more, a class of its own says:
+    its name and those below that it has.
     """
 
     name = ""
@@ -88,9 +94,11 @@ class Domain:
 
     # (query, messages) -> what is true of the trajectory; asked of queries that `has_truth` only
     examine: Callable[[Query, list[dict[str, Any]]], Truth] | None = None
-    # (environment, watch, client) -> (file name, records) of each split; `watch` hands on what takes time, one by one, `client` asks LLMs
-    # where the data wants one
-    splits: Callable[[Environment, Callable[[list], Iterable], "LLMClient | None"], Iterator[tuple[str, list[Any]]]] | None = None
+    # (environment, watch, client) -> (file name, records) of each split; `watch` hands on what takes time, one by one,
+    # `client` asks LLMs where the data wants one
+    splits: (
+        Callable[[Environment, Callable[[list], Iterable], "LLMClient | None"], Iterator[tuple[str, list[Any]]]] | None
+    ) = None
     # (query, environment, rng, skill) -> a trajectory of a scripted teacher's
     solve: Callable[..., Trajectory] | None = None
 
@@ -111,12 +119,14 @@ class Domain:
         return None
 
     def contradictions(self, query: Query, trajectory: Trajectory) -> list[str]:
-        """Where an answer breaks the query's constraints by what it says itself: what a reader can tell who does not know the world."""
+        """Where an answer breaks the query's constraints by what it says itself:
+        what a reader can tell who does not know the world."""
         return []
 
     @property
     def has_own_queries(self) -> bool:
-        """Whether somebody wrote those in `data.folder`, who must not lose them: data/prepare.py leaves a manifest beside its own."""
+        """Whether somebody wrote those in `data.folder`, who must not lose them:
+        data/prepare.py leaves a manifest beside its own."""
         folder = Path(self.data.folder)
         return any(folder.glob("*_queries.jsonl")) and not (folder / "manifest.json").is_file()
 
@@ -131,13 +141,17 @@ class Domain:
         return turns[:count]
 
     def read_split(self, name: str) -> list[Query]:
-        """The queries of `<data.folder>/<name>_queries.jsonl`. Raises UserError if one is of another domain, or another config prepared them."""
+        """The queries of `<data.folder>/<name>_queries.jsonl`.
+        Raises UserError if one is of another domain, or another config prepared them."""
         refuse_other_data(self.data, self.environment, name)
         path = Path(self.data.folder) / f"{name}_queries.jsonl"
         queries = read_queries(path)
         if others := [query for query in queries if query.domain != self.name]:
             one = others[0]
-            raise UserError(f"{path}: query {one.query_id} is of the domain {one.domain}, environment.domain of {self.name}; change one of them")
+            raise UserError(
+                f"{path}: query {one.query_id} is of the domain {one.domain}, "
+                f"environment.domain of {self.name}; change one of them"
+            )
         return queries
 
     def read_test_set(self) -> tuple[list[Query], dict[str, Trajectory]]:
@@ -159,7 +173,10 @@ class Domain:
         if missing := [query.query_id for query in queries if query.query_id not in baselines]:
             raise UserError(f"{path} lacks {len(missing)} baselines, first {missing[0]}; prepare the data again")
         if unanswered := sum(not baseline.valid for baseline in baselines.values()):
-            say(f"{path}: {unanswered} of {len(baselines)} end without an answer, and judges see none; put it in <answer> … </answer>")
+            say(
+                f"{path}: {unanswered} of {len(baselines)} end without an answer, and judges see none; "
+                "put it in <answer> … </answer>"
+            )
         return queries, baselines
 
 
@@ -170,7 +187,8 @@ def make_domain(environment: EnvironmentConfig, data: DataConfig) -> Domain:
         UserError: there is no such class, or no rubric.
     """
     name = environment.domain
-    if (name in DOMAINS and not data.source) or ":" in name:  # of published queries (`data.source`) nobody here knows the truth
+    # of published queries (`data.source`) nobody here knows the truth
+    if (name in DOMAINS and not data.source) or ":" in name:
         domain = named(DOMAINS.get(name, name), "environment.domain")(environment, data)
     else:
         domain = Domain(environment, data)
@@ -185,7 +203,8 @@ def median_of(trajectories: Sequence[Trajectory], quality: Sequence[float]) -> T
 
 
 def teacher_skills(data: DataConfig, rng: random.Random, count: int) -> list[float]:
-    """How skilled the teacher is in each of SFT's trajectories: wholly in a share of them, `data.teacher_skill` in the others."""
+    """How skilled the teacher is in each of SFT's trajectories:
+    wholly in a share of them, `data.teacher_skill` in the others."""
     return [1.0 if rng.random() < data.careful_share else data.teacher_skill for _ in range(count)]
 
 

@@ -1,6 +1,8 @@
-"""Environments: tools with JSON schemas and the worlds behind them, all seeded and, but for the web, without network access.
+"""Environments: tools with JSON schemas and the worlds behind them, all seeded and, but for the web,
+without network access.
 
-What the rollout engine needs from one, arenarl/rollout/environment.py says. Imports of one domain's world stay behind `make_environment`.
+What the rollout engine needs from one, arenarl/rollout/environment.py says.
+Imports of one domain's world stay behind `make_environment`.
 """
 
 import inspect
@@ -44,8 +46,8 @@ def environment_class(name: str) -> Any:
 def environment_maker(
     config: EnvironmentConfig, language: str, client: "LLMClient | None" = None, limits: JudgesConfig | None = None
 ) -> Callable[[], Environment]:
-    """Makes instances of what `environment.name` names. With a `client`, an LLM invents tickets or writes snippets where the config says so;
-    with `limits`, the store that they name keeps the calls of MCP servers.
+    """Makes instances of what `environment.name` names. With a `client`, an LLM invents tickets or writes snippets
+    where the config says so; with `limits`, the store that they name keeps the calls of MCP servers.
 
     Raises:
         UserError: the class that `name` names cannot be had. What is made raises it for one that fits no kind.
@@ -67,22 +69,33 @@ _CALLED_WITH = {"reset": ("query",), "call": ("name", "arguments")}  # of a worl
 
 
 def _own(maker: Any, config: EnvironmentConfig, language: str) -> Environment:
-    """What a class or a function makes: a world with call and tools is one of ours, of (config, language) or of nothing; any other is TRL's.
+    """What a class or a function makes: a world with call and tools is one of ours, of (config, language) or of
+    nothing; any other is TRL's.
 
     Raises:
         UserError: it is neither, or one of ours that the engine could not call.
     """
-    ways = [(config, language), ()] if hasattr(maker, "call") else [(), (config, language)]  # where all arguments are optional, the kind decides
+    # where all arguments are optional, the kind decides
+    ways = [(config, language), ()] if hasattr(maker, "call") else [(), (config, language)]
     arguments = next((way for way in ways if _takes(maker, way)), None)
     if arguments is None:
-        raise UserError(f"environment.name: {config.name} must be a class or a function of (config, language), or of nothing, as TRL's are")
+        raise UserError(
+            f"environment.name: {config.name} must be a class or a function of (config, "
+            "language), or of nothing, as TRL's are"
+        )
     world = maker(*arguments)
     if not (arguments or hasattr(world, "call") and hasattr(world, "tools")):
         return TRLEnvironment(world)
     if missing := [name for name in ("call", "tools", "reset") if not hasattr(world, name)]:
         like = "takes (config, language)" if arguments else "has call and tools"
-        raise UserError(f"environment.name: {config.name} {like}, as our worlds do, but has no {' and no '.join(missing)}")
-    if wrong := [f"{name} takes no ({', '.join(given)})" for name, given in _CALLED_WITH.items() if not _takes(getattr(world, name), given)]:
+        raise UserError(
+            f"environment.name: {config.name} {like}, as our worlds do, but has no {' and no '.join(missing)}"
+        )
+    if wrong := [
+        f"{name} takes no ({', '.join(given)})"
+        for name, given in _CALLED_WITH.items()
+        if not _takes(getattr(world, name), given)
+    ]:
         raise UserError(f"environment.name: {config.name}.{' and '.join(wrong)}; docs/domains.md shows a class")
     return world
 
@@ -98,12 +111,16 @@ def _takes(maker: Any, arguments: tuple[Any, ...]) -> bool:
     return True
 
 
-def _open_toolbox(config: EnvironmentConfig, language: str, client: "LLMClient | None", limits: JudgesConfig | None) -> "Toolbox":
+def _open_toolbox(
+    config: EnvironmentConfig, language: str, client: "LLMClient | None", limits: JudgesConfig | None
+) -> "Toolbox":
     """Raises UserError where the SDK, a server or a tool that the config names cannot be had."""
     try:
         from arenarl.rollout.mcp_environment import Toolbox
     except ImportError as error:
-        raise UserError(f"environment.name=mcp needs a package that is not installed ({error}): pip install mcp==2.3.0") from error
+        raise UserError(
+            f"environment.name=mcp needs a package that is not installed ({error}): pip install mcp==2.3.0"
+        ) from error
 
     @cache
     def world_of(name: str) -> Environment:

@@ -1,8 +1,8 @@
 """Whether a query with a known answer was answered, by exact comparison (C.1 and C.2, InfoAgent).
 
-The known answer stands in a query's `constraints`: `answer`, `answer_aliases`, `comparison` ("exact_match": as benchmarks of questions
-compare), and `entities`, the names that lead to it. Entities count as found by exact match of their names (Appendix E, its first method; the
-paper takes its third, a reranker).
+The known answer stands in a query's `constraints`: `answer`, `answer_aliases`, `comparison` ("exact_match": as
+benchmarks of questions compare), and `entities`, the names that lead to it. Entities count as found by exact match of
+their names (Appendix E, its first method; the paper takes its third, a reranker).
 """
 
 import re
@@ -29,14 +29,20 @@ def has_answer(query: Query) -> bool:
         return False
     answer, aliases = query.constraints["answer"], query.constraints.get("answer_aliases", [])
     if not isinstance(aliases, list | tuple) or not all(isinstance(known, str) for known in (answer, *aliases)):
-        raise UserError(f"query {query.query_id}: constraints.answer must be a text, and answer_aliases a list of texts")
+        raise UserError(
+            f"query {query.query_id}: constraints.answer must be a text, and answer_aliases a list of texts"
+        )
     return True
 
 
 def is_correct(constraints: dict[str, Any], answer: str) -> bool:
-    """Whether an answer is the known one, or an alias, but for capitals, blanks, an article and the punctuation or Markdown at its edges.
+    """Whether an answer is the known one, or an alias, but for capitals, blanks,
+    an article and the punctuation or Markdown at its edges.
 
-    >>> is_correct({"answer": "8,400", "answer_aliases": ["8400"]}, " 8400. "), is_correct({"answer": "1841"}, "in 1841")
+    >>> (
+    ...     is_correct({"answer": "8,400", "answer_aliases": ["8400"]}, " 8400. "),
+    ...     is_correct({"answer": "1841"}, "in 1841"),
+    ... )
     (True, False)
     """
     form = squad_form if constraints.get("comparison") == "exact_match" else plain_form
@@ -46,7 +52,13 @@ def is_correct(constraints: dict[str, Any], answer: str) -> bool:
 def states_something(answer: str) -> bool:
     """Return False for an empty answer and for one that says that nothing was found.
 
-    >>> states_something("1841"), states_something("not found"), states_something("I do not know."), states_something("未找到"), states_something(" ")
+    >>> (
+    ...     states_something("1841"),
+    ...     states_something("not found"),
+    ...     states_something("I do not know."),
+    ...     states_something("未找到"),
+    ...     states_something(" "),
+    ... )
     (True, False, False, False, False)
     """
     return bool(answer.strip()) and not _IGNORANCE.search(answer)
@@ -61,7 +73,8 @@ def plain_form(text: str) -> str:
 
 
 def squad_form(text: str) -> str:
-    """As SQuAD, Search-R1 and AgentGym-RL's SearchQA compare: small letters, without punctuation, articles and further blanks.
+    """As SQuAD, Search-R1 and AgentGym-RL's SearchQA compare:
+    small letters, without punctuation, articles and further blanks.
 
     >>> squad_form("The  U.S.A., a\\ncountry")
     'usa country'
@@ -71,7 +84,8 @@ def squad_form(text: str) -> str:
 
 
 def entity_recall(query: Query, messages: list[dict[str, Any]]) -> float:
-    """Share of the query's entities that tool results name; 0 without any. East Kelmar names Kelmar too: the names of others are not known here."""
+    """Share of the query's entities that tool results name; 0 without any. East Kelmar names Kelmar too: the names of
+    others are not known here."""
     shown = "\n".join(observation for turn in read_turns(messages) for observation in turn.observations).lower()
     names = query.constraints.get("entities", ())
     return sum(stands_in(name.lower(), shown) for name in names) / len(names) if names else 0.0

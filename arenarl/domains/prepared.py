@@ -1,7 +1,8 @@
-"""Whether `data.folder` holds what a config names: data/prepare.py notes in its manifest.json what it made the files from.
+"""Whether `data.folder` holds what a config names: data/prepare.py notes in its manifest.json what it made the files
+from.
 
-A stage reads what is there. Without this, files of another seed or size would be trained on, or tested with, under the config's name. Data of
-somebody's own has no manifest and passes.
+A stage reads what is there. Without this, files of another seed or size would be trained on, or tested with, under the
+config's name. Data of somebody's own has no manifest and passes.
 """
 
 from dataclasses import asdict
@@ -21,22 +22,29 @@ _MAKES = {  # keys of `data` that make one split and no other
     "test": {"test_per_subtask", "baseline_attempts", "baseline_skill"},
 }
 _OF_SOURCE = ("source", "divide", "language")  # that apply to published data as it is
-_OF_ENVIRONMENT = {"sft": ("world_seed", "results"), "rl": ("world_seed",), "test": ("world_seed",)}  # that the files show
+# that the files show
+_OF_ENVIRONMENT = {"sft": ("world_seed", "results"), "rl": ("world_seed",), "test": ("world_seed",)}
 FILES = ("sft", "rl_queries", "test_queries", "test_baselines")
 
 
 def refuse_other_data(data: DataConfig, environment: EnvironmentConfig, split: str) -> None:
-    """Raises UserError if data/prepare.py made `split` (sft, rl or test) from other settings than these, or was stopped before its end."""
+    """Raises UserError if data/prepare.py made `split` (sft, rl or test)
+    from other settings than these, or was stopped before its end."""
     manifest = manifest_of(Path(data.folder))
     if manifest is None:
         return
     if "data" not in manifest:
         raise UserError(f"{data.folder}: data/prepare.py has not come to its end there; run it again with this config")
-    made, named = ((over(asdict(DataConfig()), manifest["data"]), manifest["environment"]), (asdict(data), asdict(environment)))
+    made, named = (
+        (over(asdict(DataConfig()), manifest["data"]), manifest["environment"]),
+        (asdict(data), asdict(environment)),
+    )
     if _may_be_copies(made[0]["source"], manifest.get("sources", []), data.source):
         made[0]["source"] = data.source
     if changed := differences(*_compared(made, named, split=split)):
-        how = "python data/prepare.py with this config makes it anew; else change these keys, or name another data.folder"
+        how = (
+            "python data/prepare.py with this config makes it anew; else change these keys, or name another data.folder"
+        )
         raise UserError(f"{data.folder} was prepared with other settings ({changed}); {how}")
 
 
@@ -53,7 +61,8 @@ def _compared(*pairs: tuple[dict[str, Any], dict[str, Any]], split: str) -> list
 
 
 def _may_be_copies(made: list[str], hashes: list[str | None], named: list[str]) -> bool:
-    """Whether a folder stands in for what else the names differ in: a clone of a data set of the hub, at another place on another machine."""
+    """Whether a folder stands in for what else the names differ in:
+    a clone of a data set of the hub, at another place on another machine."""
     was_local = [sha256 is not None for sha256 in hashes] or [False] * len(made)
     pairs = zip(made, named, was_local, strict=False)
     return len(made) == len(named) and all(one == other or local or _is_here(other) for one, other, local in pairs)
@@ -67,10 +76,13 @@ def _is_here(source: str) -> bool:
 
 
 def manifest_of(folder: Path) -> dict[str, Any] | None:
-    """What data/prepare.py noted of its splits in a folder; None if there is nothing of it, though perhaps a manifest of another program."""
+    """What data/prepare.py noted of its splits in a folder;
+    None if there is nothing of it, though perhaps a manifest of another program."""
     manifest = read_json(folder / "manifest.json")
     splits = manifest.get("splits") if isinstance(manifest, dict) else None
-    is_ours = isinstance(splits, dict) and all(isinstance(split, dict) and "sha256" in split for split in splits.values())
+    is_ours = isinstance(splits, dict) and all(
+        isinstance(split, dict) and "sha256" in split for split in splits.values()
+    )
     return manifest if is_ours else None
 
 

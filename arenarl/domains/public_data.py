@@ -1,9 +1,10 @@
-"""Published data sets as this repository's splits: the authors' Open-Travel and Open-DeepResearch, DeepWriting-20K, from a folder or the hub.
+"""Published data sets as this repository's splits: the authors' Open-Travel and Open-DeepResearch, DeepWriting-20K,
+from a folder or the hub.
 
-`data.source` names them and data/prepare.py writes what `read_public_data` returns; from then on they are splits like any other.
-The authors published queries for RL, and test queries with a stored baseline each, but neither SFT trajectories nor a truth: the
-queries have no `constraints`, so an LLM has to judge. A data set without splits (DeepWriting-20K) is divided here. Which shapes of a record
-are understood stands in data/README.md.
+`data.source` names them and data/prepare.py writes what `read_public_data` returns; from then on they are splits like
+any other. The authors published queries for RL, and test queries with a stored baseline each, but neither SFT
+trajectories nor a truth: the queries have no `constraints`, so an LLM has to judge. A data set without splits
+(DeepWriting-20K) is divided here. Which shapes of a record are understood stands in data/README.md.
 """
 
 import random
@@ -31,7 +32,8 @@ from arenarl.system.errors import UserError
 from arenarl.trajectory import Query, read_turns, same_query
 
 ENDS = (".jsonl", ".parquet")
-SPLITS = {"sft": ("sft",), "test": ("test",), "rl": ("train", "rl")}  # a file's split: the first of which a word is in its name or folder
+# a file's split: the first of which a word is in its name or folder
+SPLITS = {"sft": ("sft",), "test": ("test",), "rl": ("train", "rl")}
 
 
 _SPLIT_WORDS = ", ".join(word for words in SPLITS.values() for word in words)
@@ -48,7 +50,8 @@ class PublicData:
 
 @dataclass(frozen=True)
 class Source:
-    """The JSONL and Parquet files of a data set, on this disk; `revision` is the hub's commit, `unread` is what is of no split."""
+    """The JSONL and Parquet files of a data set, on this disk;
+    `revision` is the hub's commit, `unread` is what is of no split."""
 
     name: str
     folder: Path
@@ -67,10 +70,11 @@ class Source:
 
 
 def read_public_data(config: DataConfig, domain: str, tools: Sequence[Schema]) -> PublicData:
-    """All of the sources' files as splits, no query in two of them: what a test query repeats is left out of the others.
+    """All of the sources' files as splits, no query in two of them:
+    what a test query repeats is left out of the others.
 
-    `domain` says whose rubric judges the queries. Tool calls of tools that are not among `tools` are kept, and counted. With `divide`, what is
-    neither called after tests nor after SFT is divided.
+    `domain` says whose rubric judges the queries. Tool calls of tools that are not among `tools` are kept, and counted.
+    With `divide`, what is neither called after tests nor after SFT is divided.
 
     Raises:
         UserError: names the source, or the file and line, and what to do.
@@ -80,24 +84,38 @@ def read_public_data(config: DataConfig, domain: str, tools: Sequence[Schema]) -
     for source in found:
         for path in source.files:
             inside = path.relative_to(source.folder)
-            records[split_of(inside) or "rl"] += read_records(path, "-".join([source.label, *inside.with_suffix("").parts]))
+            records[split_of(inside) or "rl"] += read_records(
+                path, "-".join([source.label, *inside.with_suffix("").parts])
+            )
     divided = list(_divide(records, domain, config)) if config.divide else []
     for split in ("test", "rl"):
         if not records[split]:
             names = ", ".join(str(path.relative_to(source.folder)) for source in found for path in source.files)
-            raise UserError(f"data.source: no {split} queries in {names}; a file or its folder must be called {' or '.join(SPLITS[split])}")
+            raise UserError(
+                f"data.source: no {split} queries in {names}; a file or its folder must be called "
+                f"{' or '.join(SPLITS[split])}"
+            )
     splits = _make_splits(records, domain)
     for split, name in (("rl", "rl_queries"), ("sft", "sft")):
         if records[split] and not splits[name]:
-            raise UserError(f"data.source: all {split} queries ({len(records[split])}) stand in another split already; name files with others")
+            raise UserError(
+                f"data.source: all {split} queries ({len(records[split])}) stand in another "
+                "split already; name files with others"
+            )
     unread = [str(path.relative_to(source.folder)) for source in found for path in source.unread]
     left_out = [f"not read, as no word of their names is {_SPLIT_WORDS}: {', '.join(unread)}"] if unread else []
-    notes = [*divided, *left_out, *_describe_records(records, splits), *_describe_trajectories(splits, {tool["function"]["name"] for tool in tools})]
+    notes = [
+        *divided,
+        *left_out,
+        *_describe_records(records, splits),
+        *_describe_trajectories(splits, {tool["function"]["name"] for tool in tools}),
+    ]
     return PublicData(splits, [source.to_record() for source in found], notes)
 
 
 def find_source(name: str, is_divided: bool = False) -> Source:
-    """A folder, a JSONL or a Parquet file on this disk, or else the hub's data set `owner/name` or `owner/name@revision`.
+    """A folder, a JSONL or a Parquet file on this disk, or else the hub's data set `owner/name` or
+    `owner/name@revision`.
 
     Raises:
         UserError: there is neither, or it holds no such file, or none of a split where it is not to be divided.
@@ -118,7 +136,8 @@ def find_source(name: str, is_divided: bool = False) -> Source:
 
 
 def local_path(name: str) -> Path | None:
-    """Where a source lies on this disk; None for a data set of the hub. Raises UserError for a path that leads nowhere."""
+    """Where a source lies on this disk; None for a data set of the hub.
+    Raises UserError for a path that leads nowhere."""
     path = Path(name).expanduser()
     if not path.exists() and (path.is_absolute() or path.suffix in ENDS or name.startswith(".")):
         raise UserError(f"data.source: {name} does not exist")
@@ -136,7 +155,8 @@ def split_of(path: Path) -> str | None:
 
 
 def _is_of_a_split(path: Path) -> bool:
-    """And its folder, if it is in one, is called after a split, or `data` as on the hub: what lies deeper down is of other data sets."""
+    """And its folder, if it is in one, is called after a split, or `data` as on the hub:
+    what lies deeper down is of other data sets."""
     return split_of(path) is not None and (path.parent in (Path(), Path("data")) or split_of(path.parent) is not None)
 
 
@@ -148,15 +168,22 @@ def _download(name: str) -> tuple[Path, str]:
 
     repository, _, revision = name.partition("@")
     try:
-        folder = Path(snapshot_download(repository, repo_type="dataset", revision=revision or None, allow_patterns=[f"*{end}" for end in ENDS]))
+        folder = Path(
+            snapshot_download(
+                repository, repo_type="dataset", revision=revision or None, allow_patterns=[f"*{end}" for end in ENDS]
+            )
+        )
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, FileMetadataError, httpx.HTTPError) as error:
         reason = str(error).splitlines()[0]
-        raise UserError(f"data.source: {name} is no folder here, and the hub's data set of that name cannot be had: {reason}") from error
+        raise UserError(
+            f"data.source: {name} is no folder here, and the hub's data set of that name cannot be had: {reason}"
+        ) from error
     return folder, folder.name
 
 
 def _divide(records: dict[str, list[Record]], domain: str, config: DataConfig) -> Iterator[str]:
-    """Draw the records for SFT, RL and, without others, tests from what stands under `rl`, by the sizes of the config; notes on it.
+    """Draw the records for SFT, RL and, without others, tests from what stands under `rl`, by the sizes of the config;
+    notes on it.
 
     Raises:
         UserError: there are too few of them.
@@ -168,8 +195,8 @@ def _divide(records: dict[str, list[Record]], domain: str, config: DataConfig) -
     sizes = {"test": 0 if tested else config.test_per_subtask, "sft": config.sft_size, "rl": config.rl_size}
     if len(drawn) <= sizes["test"] + sizes["sft"]:
         raise UserError(
-            f"data.divide: {len(drawn)} different queries are too few for data.test_per_subtask={sizes['test']} and data.sft_size={sizes['sft']}, "
-            "and some for RL; lower them"
+            f"data.divide: {len(drawn)} different queries are too few for data.test_per_subtask={sizes['test']} and "
+            f"data.sft_size={sizes['sft']}, and some for RL; lower them"
         )
     yield f"divided by data.seed={config.seed}: {len(records['rl'])} records, {len(drawn)} different queries"
     records["rl"] = []
@@ -181,7 +208,8 @@ def _divide(records: dict[str, list[Record]], domain: str, config: DataConfig) -
 
 
 def _make_splits(records: dict[str, list[Record]], domain: str) -> dict[str, list[Any]]:
-    """The splits by file name. A query counts where it stands first: test, RL, SFT; there it may have several trajectories."""
+    """The splits by file name. A query counts where it stands first: test, RL, SFT;
+    there it may have several trajectories."""
     taken: set[str] = set()
 
     def unique(split: str) -> Iterator[tuple[Record, Query]]:
@@ -197,20 +225,33 @@ def _make_splits(records: dict[str, list[Record]], domain: str) -> dict[str, lis
         "rl_queries": [query for _, query in unique("rl")],
     }
     if records["sft"]:
-        sft = [(record, query) for record in records["sft"] if same_query((query := read_query(record, domain)).query) not in taken]
-        splits["sft"] = [read_trajectory(record, query, TRAJECTORY_FIELDS).to_record(tools_of(record)) for record, query in sft]
+        sft = [
+            (record, query)
+            for record in records["sft"]
+            if same_query((query := read_query(record, domain)).query) not in taken
+        ]
+        splits["sft"] = [
+            read_trajectory(record, query, TRAJECTORY_FIELDS).to_record(tools_of(record)) for record, query in sft
+        ]
     return splits
 
 
 def _describe_records(records: dict[str, list[Record]], splits: dict[str, list[Any]]) -> Iterator[str]:
     kept = {"test": len(splits["test_queries"]), "rl": len(splits["rl_queries"]), "sft": len(splits.get("sft", []))}
-    if dropped := [f"{len(records[split]) - count} {split}" for split, count in kept.items() if len(records[split]) > count]:
+    if dropped := [
+        f"{len(records[split]) - count} {split}" for split, count in kept.items() if len(records[split]) > count
+    ]:
         yield f"left out: {', '.join(dropped)} records whose query stands in their own or another split already"
-    unused = Counter(name for split in records.values() for record in split for name in record.fields if name not in READ_FIELDS)
+    unused = Counter(
+        name for split in records.values() for record in split for name in record.fields if name not in READ_FIELDS
+    )
     if unused:
         yield f"fields that are not used: {_counts(unused)}"
     if not records["sft"]:
-        yield "no SFT trajectories: add a file of some to data.source, its name with sft in it, or start RL from a model with rl.init"
+        yield (
+            "no SFT trajectories: add a file of some to data.source, its name with sft in it, "
+            "or start RL from a model with rl.init"
+        )
     yield "these queries have no truth to be judged by: take LLM judges, the embedded one refuses"
 
 
@@ -220,10 +261,15 @@ def _describe_trajectories(splits: dict[str, list[Any]], known: set[str]) -> Ite
         trajectories = splits.get(name, [])
         if unanswered := sum(not trajectory["valid"] for trajectory in trajectories):
             yield f"{name}: {unanswered} of {len(trajectories)} end without an answer"
-        names = ([call.name for turn in read_turns(one["messages"]) for call in turn.tool_calls] for one in trajectories)
+        names = (
+            [call.name for turn in read_turns(one["messages"]) for call in turn.tool_calls] for one in trajectories
+        )
         called = [Counter(name for name in of_one if name not in known) for of_one in names]
         if unknown := sum(called, Counter()):
-            yield f"{name}: {sum(map(bool, called))} of {len(trajectories)} call tools that the environment lacks, and are kept: {_counts(unknown)}"
+            yield (
+                f"{name}: {sum(map(bool, called))} of {len(trajectories)} call tools that the environment lacks, "
+                f"and are kept: {_counts(unknown)}"
+            )
 
 
 def _counts(counter: Counter) -> str:

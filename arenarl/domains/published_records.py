@@ -1,8 +1,8 @@
 """A line of a published data set → a query, a trajectory: the shapes in which such files come, and what is refused.
 
-Files are JSONL or Parquet. Understood are OpenAI's chat messages (native tool calls, or Qwen3's in the text), ShareGPT's conversations and
-plain text; messages become turns by `trajectory`'s own functions, so that they have the form of rollouts. What is not understood ends with
-the file, the line and what to do.
+Files are JSONL or Parquet. Understood are OpenAI's chat messages (native tool calls, or Qwen3's in the text),
+ShareGPT's conversations and plain text; messages become turns by `trajectory`'s own functions, so that they have the
+form of rollouts. What is not understood ends with the file, the line and what to do.
 """
 
 import json
@@ -43,16 +43,19 @@ LFS = "a Git LFS pointer, not the data; run git lfs pull in its clone, or name t
 
 QUERY_FIELDS = ("query", "question", "prompt")
 MESSAGE_FIELDS = ("messages", "conversations")
-TRAJECTORY_FIELDS = (*MESSAGE_FIELDS, "solution", "response")  # the last two: thinking in <think> tags, if any, then the text (DeepWriting-20K)
+# the last two: thinking in <think> tags, if any, then the text (DeepWriting-20K)
+TRAJECTORY_FIELDS = (*MESSAGE_FIELDS, "solution", "response")
 BASELINE_FIELDS = ("reference", "baseline", *TRAJECTORY_FIELDS)
 SUBTASK_FIELDS = ("subtask", "task_type", "category")
 READ_FIELDS = {*QUERY_FIELDS, *BASELINE_FIELDS, *SUBTASK_FIELDS, "tools", "metadata"}
-ROLES = {"human": "user", "gpt": "assistant", "function_call": "assistant", "observation": "tool", "function": "tool"}  # ShareGPT's names
+# ShareGPT's names
+ROLES = {"human": "user", "gpt": "assistant", "function_call": "assistant", "observation": "tool", "function": "tool"}
 
 
 @dataclass(frozen=True)
 class Record:
-    """A line of a file: where it stands, for errors; its fields, those of `metadata` among them; the id that it gets here."""
+    """A line of a file: where it stands, for errors; its fields, those of `metadata` among them;
+    the id that it gets here."""
 
     where: str
     fields: dict[str, Any]
@@ -106,11 +109,14 @@ def _parquet_rows(path: Path) -> Iterator[tuple[int, str, dict[str, Any]]]:
     except (ArrowInvalid, OSError) as error:
         with path.open("rb") as opened:
             is_pointer = opened.read(len(POINTER)) == POINTER.encode()
-        raise UserError(f"{path}: {LFS if is_pointer else f'not Parquet ({str(error).splitlines()[0]}); download it again'}") from error
+        raise UserError(
+            f"{path}: {LFS if is_pointer else f'not Parquet ({str(error).splitlines()[0]}); download it again'}"
+        ) from error
 
 
 def _stated(value: Any) -> Any:
-    """A row without its nulls: a column of objects gives each the fields of all others, a tool call the arguments of every other tool."""
+    """A row without its nulls: a column of objects gives each the fields of all others,
+    a tool call the arguments of every other tool."""
     if isinstance(value, dict):
         return {name: _stated(item) for name, item in value.items() if item is not None}
     return [_stated(item) for item in value] if isinstance(value, list) else value
@@ -135,25 +141,36 @@ def _fields(value: dict[str, Any]) -> dict[str, Any]:
 def read_query(record: Record, domain: str) -> Query:
     """Raises UserError if no field holds a query's text."""
     stated = record.first(QUERY_FIELDS)
-    chat = [{"role": "user", "content": stated}] if isinstance(stated, str) else stated or record.first(MESSAGE_FIELDS) or []
+    chat = (
+        [{"role": "user", "content": stated}]
+        if isinstance(stated, str)
+        else stated or record.first(MESSAGE_FIELDS) or []
+    )
     text = next((message["content"] for message in _messages(chat, record.where) if message["role"] == "user"), "")
     if not text:
         fields = ", ".join(record.fields) or "none"
-        raise UserError(f"{record.where}: no query; its fields are {fields}, and one of {', '.join(QUERY_FIELDS + MESSAGE_FIELDS)} must hold it")
+        raise UserError(
+            f"{record.where}: no query; its fields are {fields}, "
+            f"and one of {', '.join(QUERY_FIELDS + MESSAGE_FIELDS)} must hold it"
+        )
     return Query(record.record_id, domain, record.subtask, language_of(text), text)
 
 
 def read_trajectory(record: Record, query: Query, names: Sequence[str]) -> Trajectory:
     """The trajectory that the first of these fields holds: chat messages, or the answer alone as text.
 
-    It starts as rollouts do, from the query without a system message; a last text without calls gets the form of an answer.
+    It starts as rollouts do, from the query without a system message;
+    a last text without calls gets the form of an answer.
 
     Raises:
         UserError: none of the fields holds one.
     """
     messages = _messages(record.first(names) or [], record.where)
     if all(message["role"] != "assistant" for message in messages):
-        raise UserError(f"{record.where}: no trajectory; its fields are {', '.join(record.fields)}, and one of {', '.join(names)} must hold it")
+        raise UserError(
+            f"{record.where}: no trajectory; its fields are {', '.join(record.fields)}, "
+            f"and one of {', '.join(names)} must hold it"
+        )
     messages = prompt_messages(query) + messages[messages[0]["role"] == "user" :]
     last = messages[-1]
     if last["role"] == "assistant" and last["content"] and not parse_turn(last).tool_calls:
@@ -163,7 +180,8 @@ def read_trajectory(record: Record, query: Query, names: Sequence[str]) -> Traje
 
 
 def _messages(given: Any, where: str) -> list[dict[str, Any]]:
-    """Chat messages in `trajectory`'s form, from OpenAI's or ShareGPT's, a JSON string of them, or the text of an answer."""
+    """Chat messages in `trajectory`'s form, from OpenAI's or ShareGPT's, a JSON string of them,
+    or the text of an answer."""
     if isinstance(given, str):
         parsed = _parsed(given)
         given = parsed if isinstance(parsed, list) else [{"role": "assistant", "content": given}]
@@ -190,7 +208,9 @@ def _message(given: dict[str, Any], where: str) -> dict[str, Any] | None:
                 raise UserError(f"{where}: {error}") from error
             text = _with_calls(text) if role == "function_call" else text
             return reply_message({**given, "content": text}, calls)
-    raise UserError(f"{where}: a message of role {role}; known: system, user, assistant, tool, and ShareGPT's {', '.join(ROLES)}")
+    raise UserError(
+        f"{where}: a message of role {role}; known: system, user, assistant, tool, and ShareGPT's {', '.join(ROLES)}"
+    )
 
 
 def _with_calls(text: str) -> str:

@@ -1,7 +1,7 @@
 """Rubrics: by which dimensions a judge scores, and what they weigh in the total.
 
-A domain's rubric stands in configs/rubrics/<domain>_<language>.yaml (3.3, ArenaRL). Totals are computed here from the scores,
-never read from a judge's arithmetic.
+A domain's rubric stands in configs/rubrics/<domain>_<language>.yaml (3.3, ArenaRL). Totals are computed here from the
+scores, never read from a judge's arithmetic.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,10 @@ class _Part(BaseModel, extra="forbid"):
     @model_validator(mode="after")
     def _rewords_its_own(self) -> "_Part":
         if unknown := self.without_results.keys() - self.dimensions.keys():
-            raise ValueError(f"without_results.{min(unknown)}: no dimension of this part has this name; rename it or add the dimension")
+            raise ValueError(
+                f"without_results.{min(unknown)}: no dimension of this part has this name; "
+                "rename it or add the dimension"
+            )
         return self
 
 
@@ -39,7 +42,8 @@ _PARTS = TypeAdapter(Annotated[dict[Literal["path", "answer"], _Part], Field(min
 
 @dataclass(frozen=True)
 class Item:
-    """One dimension of a rubric. `part` is what it is about: path, the way to the answer, or answer; `weight` is its weight there.
+    """One dimension of a rubric. `part` is what it is about: path, the way to the answer, or answer;
+    `weight` is its weight there.
 
     `without_results`: the description for a judge that is not shown tool results; "" keeps `description`.
     """
@@ -69,26 +73,36 @@ class Rubric:
         return {item.name: self.parts[item.part] * item.weight / whole[item.part] for item in self.items}
 
     def for_view(self, kind: str) -> "Rubric":
-        """Return the rubric for a kind of view: "answer" drops the path's dimensions; "answer" and "calls" take `without_results`."""
+        """Return the rubric for a kind of view: "answer" drops the path's dimensions;
+        "answer" and "calls" take `without_results`."""
         if kind == "results":
             return self
         items = tuple(item for item in self.items if item.part == "answer") if kind == "answer" else self.items
-        return Rubric(tuple(replace(item, description=item.without_results or item.description) for item in items), self.parts)
+        return Rubric(
+            tuple(replace(item, description=item.without_results or item.description) for item in items), self.parts
+        )
 
     def only(self, name: str) -> "Rubric":
         return Rubric(tuple(item for item in self.items if item.name == name), self.parts)
 
     def total(self, scores: Mapping[str, float]) -> float:
         """Weighted mean of the parts, each the weighted mean of its scores, 0 to 10. Only what was scored counts."""
-        weights = {part: {item.name: item.weight for item in self.items if item.part == part and item.name in scores} for part in self.parts}
+        weights = {
+            part: {item.name: item.weight for item in self.items if item.part == part and item.name in scores}
+            for part in self.parts
+        }
         scored = {part: of_part for part, of_part in weights.items() if of_part}
         whole = sum(self.parts[part] for part in scored)
-        return sum(self.parts[part] / whole * weighted_mean({name: scores[name] for name in of_part}, of_part) for part, of_part in scored.items())
+        return sum(
+            self.parts[part] / whole * weighted_mean({name: scores[name] for name in of_part}, of_part)
+            for part, of_part in scored.items()
+        )
 
 
 @lru_cache
 def domain_rubric(domain: str, language: str) -> Rubric:
-    """The rubric of a domain, the English one where the language is missing. Raises UserError if there is none, or it is none."""
+    """The rubric of a domain, the English one where the language is missing.
+    Raises UserError if there is none, or it is none."""
     paths = [path for path in (RUBRICS / f"{domain}_{language}.yaml", RUBRICS / f"{domain}_en.yaml") if path.exists()]
     if not paths:
         raise UserError(f"no rubric for the domain {domain}: write {RUBRICS / domain}_{language}.yaml")
@@ -107,7 +121,9 @@ def read_rubric(path: Path) -> Rubric:
     try:
         parts = _PARTS.validate_python(read_yaml(text_of_file(file)))
     except ValidationError as error:
-        raise UserError(f"{path} is no rubric: {first_problem(error)}; configs/rubrics/writing_en.yaml is one") from error
+        raise UserError(
+            f"{path} is no rubric: {first_problem(error)}; configs/rubrics/writing_en.yaml is one"
+        ) from error
     except ValueError as error:
         raise UserError(f"{path} is not valid YAML: {error}") from error
     items = [
@@ -128,7 +144,8 @@ def rubric_in_words(words: str) -> Rubric:
 
 
 def weighted_mean(scores: Mapping[str, float | None], weights: Mapping[str, float]) -> float | None:
-    """Mean of a trajectory's scores on the rubric's items by their weights; None if one is missing. Eq. 13, Tournament-GRPO.
+    """Mean of a trajectory's scores on the rubric's items by their weights; None if one is missing. Eq.
+    13, Tournament-GRPO.
 
     >>> weighted_mean({"a": 9.0, "b": 3.0}, {"a": 2, "b": 1})
     7.0

@@ -1,4 +1,5 @@
-"""How text becomes search terms, for the travel world's places and for research pages alike: English singulars, Chinese pairs."""
+"""How text becomes search terms, for the travel world's places and for research pages alike:
+English singulars, Chinese pairs."""
 
 
 def singular(word: str) -> str:

@@ -1,7 +1,9 @@
-"""Facts that a text states, found by their form, whatever it is about: ¥1,290, 09:00-17:00, 5.2km, 1 h 20 min, G10, 2026-05-01, 12.5%, a URL.
+"""Facts that a text states, found by their form, whatever it is about:
+¥1,290, 09:00-17:00, 5.2km, 1 h 20 min, G10, 2026-05-01, 12.5%, a URL.
 
-Values are compared, not spellings: a price is a number, a distance metres, a duration minutes, a clock minutes of the day. Texts come from
-policies and web pages, which may write thousands of digits: digits are bounded, and boundaries are spelt out, as Chinese characters count as \\w.
+Values are compared, not spellings: a price is a number, a distance metres, a duration minutes, a clock minutes of the
+day. Texts come from policies and web pages, which may write thousands of digits: digits are bounded, and boundaries are
+spelt out, as Chinese characters count as \\w.
 """
 
 import re
@@ -15,59 +17,87 @@ HOURS = re.compile(rf"(\d{{1,2}}:\d\d){DASH}(\d{{1,2}}:\d\d)")
 _END = r"(?!\d|:\d)"  # of a clock time, which a colon may follow: 9:00: the museum
 CLOCK = re.compile(rf"(?<![\d:])(\d{{1,2}}:\d\d){_END}")
 _YUAN = r"(\d{1,3}(?:,\d{3}){1,2}(?:\.\d{1,2})?|\d{1,7}(?:\.\d{1,2})?)"  # 30, 30.5 or 1,290
-PRICE = re.compile(rf"[¥￥]\s*{_YUAN}(?!\.?\d)|(?<![\d.]){_YUAN}\s*(?:元|(?:yuans?|RMB|CNY)(?![A-Za-z]))", re.IGNORECASE)
+PRICE = re.compile(
+    rf"[¥￥]\s*{_YUAN}(?!\.?\d)|(?<![\d.]){_YUAN}\s*(?:元|(?:yuans?|RMB|CNY)(?![A-Za-z]))", re.IGNORECASE
+)
 DURATION = re.compile(
-    r"(?<![\d.])(?:(\d{1,3})\s*(?:个?小时|h(?:(?:ou)?rs?)?\.?)(?!(?<=hour|ours), ?\d{1,2} ?m(?![A-Za-z]))"  # 1 hour, 20 m: metres
+    # 1 hour, 20 m: metres
+    r"(?<![\d.])(?:(\d{1,3})\s*(?:个?小时|h(?:(?:ou)?rs?)?\.?)(?!(?<=hour|ours), ?\d{1,2} ?m(?![A-Za-z]))"
     r"\s{0,9},?\s{0,9}(?:and\s*|零|又)?(\d{1,2})\s*(?:m(?:in(?:ute)?s?)?(?![A-Za-z²³])|分)"
     r"|(\d{1,7})\s*(?:min(?:ute)?s?(?![A-Za-z])|分钟))",
     re.IGNORECASE,
 )
-TOTAL = re.compile(r"total|budget|合计|总计|总共|预算|共计", re.IGNORECASE)  # a line of this kind states what no tool returns
-_LEADS = {"", "day", "第天", "morning", "afternoon", "evening", "早上", "上午", "中午", "下午", "晚上"}  # before a visit's hours
+# a line of this kind states what no tool returns
+TOTAL = re.compile(r"total|budget|合计|总计|总共|预算|共计", re.IGNORECASE)
+# before a visit's hours
+_LEADS = {"", "day", "第天", "morning", "afternoon", "evening", "早上", "上午", "中午", "下午", "晚上"}
 
-_OTHER_MONEY = re.compile(rf"[$€£]\s*{_YUAN}(?!\.?\d)|(?<![\d.]){_YUAN}\s*(?:(?:dollars?|euros?|USD|EUR)(?![A-Za-z])|美元|欧元)", re.IGNORECASE)
-_DISTANCE = re.compile(
-    r"(?<![A-Za-z0-9.])(\d{1,7}(?:\.\d{1,6})?)\s*(?:(km|kilomet(?:re|er)s?|公里|千米)|m|met(?:re|er)s?|米)(?![A-Za-z²³])", re.IGNORECASE
+_OTHER_MONEY = re.compile(
+    rf"[$€£]\s*{_YUAN}(?!\.?\d)|(?<![\d.]){_YUAN}\s*(?:(?:dollars?|euros?|USD|EUR)(?![A-Za-z])|美元|欧元)",
+    re.IGNORECASE,
 )
-_WHOLE_HOURS = re.compile(r"(?<![A-Za-z0-9.])(\d{1,4}(?:\.\d{1,2})?)\s*(?:个?小时|h(?:(?:ou)?rs?)?(?![A-Za-z]))", re.IGNORECASE)
+_DISTANCE = re.compile(
+    (
+        r"(?<![A-Za-z0-9.])(\d{1,7}(?:\.\d{1,6})?)\s*(?:(km|kilomet(?:re|er)s?|公里|千米)|m|met(?:re|er)s?"
+        r"|米)(?![A-Za-z²³])"
+    ),
+    re.IGNORECASE,
+)
+_WHOLE_HOURS = re.compile(
+    r"(?<![A-Za-z0-9.])(\d{1,4}(?:\.\d{1,2})?)\s*(?:个?小时|h(?:(?:ou)?rs?)?(?![A-Za-z]))", re.IGNORECASE
+)
 _PERCENTAGE = re.compile(r"(?<![A-Za-z0-9.])(\d{1,6}(?:\.\d{1,6})?)\s*(?:%|％|percent|per cent)", re.IGNORECASE)
 _MULTIPLES = {"万": 1e4, "亿": 1e8, "k": 1e3, "thousand": 1e3, "million": 1e6, "billion": 1e9}
 _NUMBER = re.compile(
-    r"(?<![A-Za-z0-9_.])(\d{1,3}(?:,\d{3}){1,4}(?![\d,])(?:\.\d{1,9})?|\d{1,15}(?:\.\d{1,9})?)(?!\.?\d)(?:\s?(万|亿|thousand|million|billion)|(k)(?![A-Za-z]))?",
+    (
+        r"(?<![A-Za-z0-9_.])(\d{1,3}(?:,\d{3}){1,4}(?![\d,])(?:\.\d{1,9})?"
+        r"|\d{1,15}(?:\.\d{1,9})?)(?!\.?\d)(?:\s?(万|亿|thousand|million|billion)|(k)(?![A-Za-z]))?"
+    ),
     re.IGNORECASE,
 )
 _URL = re.compile(r"(?:https?://|www\.)[A-Za-z0-9_.~:/?#@!$&*+,;=%-]{3,2000}", re.IGNORECASE)
-_CITATION = re.compile(r"[\[【]\s?[\"“”「『']([^\[\]【】\"“”\n]{2,300}?)[\"“”」』']\s?[^\[\]【】\n]{0,100}[\]】]|《([^《》\n]{2,300})》")
+_CITATION = re.compile(
+    r"[\[【]\s?[\"“”「『']([^\[\]【】\"“”\n]{2,300}?)[\"“”」』']\s?[^\[\]【】\n]{0,100}[\]】]|《([^《》\n]{2,300})》"
+)
 _MONTHS = tuple("January February March April May June July August September October November December".split())
 _MONTH, _YEAR = rf"(?:{'|'.join(f'{name[:3]}(?:{name[3:]})?' for name in _MONTHS)})\.?", r"(?:19|20)\d\d"
 _DATES = (
     re.compile(rf"(?<!\d)(?P<y>{_YEAR})(?:-|/|\.|年\s?)(?P<m>\d{{1,2}})(?:-|/|\.|月\s?)(?P<d>\d{{1,2}})日?(?!\d)"),
     re.compile(r"(?<!\d)(?P<y>)(?P<m>\d{1,2})月\s?(?P<d>\d{1,2})[日号]"),
     re.compile(rf"\b(?P<m>{_MONTH})\s(?P<d>\d{{1,2}})(?:st|nd|rd|th)?(?:,?\s(?P<y>{_YEAR}))?{_END}"),
-    re.compile(rf"(?<!\d)(?P<d>\d{{1,2}})(?:st|nd|rd|th)?\s(?:of\s)?(?P<m>{_MONTH})(?:,?\s(?P<y>{_YEAR}))?(?![A-Za-z\d])"),
+    re.compile(
+        rf"(?<!\d)(?P<d>\d{{1,2}})(?:st|nd|rd|th)?\s(?:of\s)?(?P<m>{_MONTH})(?:,?\s(?P<y>{_YEAR}))?(?![A-Za-z\d])"
+    ),
 )
 _WIDE_COLON = re.compile(r"(?<=\d)：(?=\d\d(?!\d|[:：]\d))")
 _NUMBERED = ("day", "for", "gate", "stop", "step", "table", *_MONTHS, *(name[:3] for name in _MONTHS))
-_NO_HOUR = "".join(rf"(?<!\b{word} )" for word in _NUMBERED) + r"(?<!-\d\d-)"  # "Day 2 - 4 pm", "2026-05-02 - 4 pm": no ranges
+# "Day 2 - 4 pm", "2026-05-02 - 4 pm": no ranges
+_NO_HOUR = "".join(rf"(?<!\b{word} )" for word in _NUMBERED) + r"(?<!-\d\d-)"
 _SHARED_MERIDIEM = re.compile(  # 2:00-4:00 PM, 2 - 4 pm: the first hour is written without
-    rf"(?<![A-Za-z\d:.]){_NO_HOUR}(\d{{1,2}})(?::(\d\d))?(?={DASH}(\d{{1,2}})(?::(\d\d))?\s?([ap])\.?m\b)", re.IGNORECASE
+    rf"(?<![A-Za-z\d:.]){_NO_HOUR}(\d{{1,2}})(?::(\d\d))?(?={DASH}(\d{{1,2}})(?::(\d\d))?\s?([ap])\.?m\b)",
+    re.IGNORECASE,
 )
 _TWELVE_HOURS = re.compile(r"(?<![\d:.])(\d{1,2})(?::(\d\d))?\s?([ap])\.?m\b\.?", re.IGNORECASE)
 _CHINESE_HOURS = ("零", *"一二三四五六七八九十", "十一", "十二")
 _AFTER_NOON = r"中午|下午|晚上|傍晚|(?<![最早])晚"  # 最晚9:30 is "at the latest"
-_CHINESE_NUMERAL = re.compile(r"(?<=上午|早上|中午|下午|晚上|傍晚|凌晨)\s?(十[一二]?|[一二两三四五六七八九])(?=点)")  # elsewhere 一点 is "a bit"
+# elsewhere 一点 is "a bit"
+_CHINESE_NUMERAL = re.compile(r"(?<=上午|早上|中午|下午|晚上|傍晚|凌晨)\s?(十[一二]?|[一二两三四五六七八九])(?=点)")
 _CHINESE_CLOCK = re.compile(rf"({_AFTER_NOON})?(?<![\d.])(\d{{1,2}})点(?:(\d{{1,2}})分|(半))?")
-_CHINESE_COLON = re.compile(rf"({_AFTER_NOON})\s?(\d{{1,2}}):(\d\d)(?:({DASH})(\d{{1,2}}):(\d\d))?{_END}")  # 下午2:00-4:00
+# 下午2:00-4:00
+_CHINESE_COLON = re.compile(rf"({_AFTER_NOON})\s?(\d{{1,2}}):(\d\d)(?:({DASH})(\d{{1,2}}):(\d\d))?{_END}")
 _LETTER = r"[^\W\d_\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]"  # of a script that sets words apart
-_WORD_GOES_ON = re.compile(rf"(?<={_LETTER})(?={_LETTER})|(?<=\d)(?=[.,]?\d)|(?<=\d[.,])(?=\d)")  # at a place within a word or a number
+# at a place within a word or a number
+_WORD_GOES_ON = re.compile(rf"(?<={_LETTER})(?={_LETTER})|(?<=\d)(?=[.,]?\d)|(?<=\d[.,])(?=\d)")
 _THOUSANDS = re.compile(r"(?<![\d,])\d{1,3}(?:,\d{3}){1,4}(?![\d,])(?:\.\d{1,9})?")
-_APPROXIMATE = re.compile(r"(?:about|around|approximately|approx\.|roughly|nearly|almost|over|more than|[~≈约近])\s?$", re.IGNORECASE)
+_APPROXIMATE = re.compile(
+    r"(?:about|around|approximately|approx\.|roughly|nearly|almost|over|more than|[~≈约近])\s?$", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True)
 class Fact:
-    """`value`: a number, for hours (start, end), for a date (year or None, month, day), else a text. `within` is how far a number may be off
-    for what it says: half of its last place, or a tenth where the text says "about"."""
+    """`value`: a number, for hours (start, end), for a date (year or None, month, day), else a text. `within` is how
+    far a number may be off for what it says: half of its last place, or a tenth where the text says "about"."""
 
     kind: str  # url, citation, date, hours, clock, service, percentage, price, duration, distance, number
     text: str
@@ -94,7 +124,9 @@ def with_clocks(text: str) -> str:
     '17:30-18:00, 11:00-13:00,  17:30 , 17:30-18:00'
     """
     text = _SHARED_MERIDIEM.sub(_clock_of_shared, _WIDE_COLON.sub(":", text))
-    text = _CHINESE_NUMERAL.sub(lambda match: str(_CHINESE_HOURS.index(match[1].replace("两", "二"))), _TWELVE_HOURS.sub(_clock_of_twelve, text))
+    text = _CHINESE_NUMERAL.sub(
+        lambda match: str(_CHINESE_HOURS.index(match[1].replace("两", "二"))), _TWELVE_HOURS.sub(_clock_of_twelve, text)
+    )
     return _CHINESE_COLON.sub(_clock_of_colon, _CHINESE_CLOCK.sub(_clock_of_chinese, text))
 
 
@@ -109,13 +141,21 @@ def numbers_of(text: str) -> set[float]:
     >>> sorted(numbers_of("¥1,290.5 on 2026-05-01"))
     [1.0, 5.0, 290.5, 1290.5, 2026.0]
     """
-    return {float(number.replace(",", "")) for number in re.findall(r"\d{1,15}(?:\.\d{1,9})?", text) + _THOUSANDS.findall(text)}
+    return {
+        float(number.replace(",", ""))
+        for number in re.findall(r"\d{1,15}(?:\.\d{1,9})?", text) + _THOUSANDS.findall(text)
+    }
 
 
 def place_of(words: str, text: str) -> int:
     """Where a text first has these words as a whole, not as part of a longer word or number; -1: nowhere.
 
-    >>> place_of("54,000", "954,000 or 54,000,000"), place_of("54,000", "54,000."), place_of("Ann", "Joanne, Ann"), place_of("西湖", "在西湖边")
+    >>> (
+    ...     place_of("54,000", "954,000 or 54,000,000"),
+    ...     place_of("54,000", "54,000."),
+    ...     place_of("Ann", "Joanne, Ann"),
+    ...     place_of("西湖", "在西湖边"),
+    ... )
     (-1, 0, 8, 1)
     """
     place = text.find(words)
@@ -139,7 +179,8 @@ def minutes_of(clock: str) -> int:
 
 
 def is_open(opens: Any, closes: Any, clock: Any) -> bool:
-    """Whether opening hours include a clock time, also hours that end after midnight. All three are minutes, or all three texts such as 09:05.
+    """Whether opening hours include a clock time, also hours that end after midnight. All three are minutes, or all
+    three texts such as 09:05.
 
     >>> is_open(540, 1020, 1020), is_open("18:00", "02:00", "01:30")
     (False, True)
@@ -209,7 +250,10 @@ def _slack(kind: str, match: re.Match, value: Any) -> float:
     if _APPROXIMATE.search(match.string[max(0, match.start() - 16) : match.start()]):
         return 0.1 * value
     decimals = re.search(r"\.(\d+)", match.group())
-    unit = {"duration": 60 if match.re is _WHOLE_HOURS else 1, "distance": 1000 if kind == "distance" and match[2] else 1}.get(kind, 1)
+    unit = {
+        "duration": 60 if match.re is _WHOLE_HOURS else 1,
+        "distance": 1000 if kind == "distance" and match[2] else 1,
+    }.get(kind, 1)
     unit *= _MULTIPLES.get((match[2] or match[3] or "").lower(), 1) if kind == "number" else 1
     return 0.5 * unit * 10.0 ** -(len(decimals[1]) if decimals else 0)
 
@@ -229,7 +273,9 @@ def _clock_of_twelve(match: re.Match) -> str:
 
 def _clock_of_shared(match: re.Match) -> str:
     """Of the half of the day that its end is in, unless it would then come after it."""
-    start, end = (60 * (int(hour) % 12) + int(minutes or 0) for hour, minutes in ((match[1], match[2]), (match[3], match[4])))
+    start, end = (
+        60 * (int(hour) % 12) + int(minutes or 0) for hour, minutes in ((match[1], match[2]), (match[3], match[4]))
+    )
     if not 1 <= int(match[1]) <= 12:
         return match.group()
     half = (match[5].lower() == "p") == (start <= end)

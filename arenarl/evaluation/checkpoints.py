@@ -1,6 +1,7 @@
 """All that one evaluation looks at, part by part: a checkpoint or a model behind an API, a decoding, a sample.
 
-A part that is stored is judged, one that is not is generated first; each is written as soon as it is there, so a kill costs one part.
+A part that is stored is judged, one that is not is generated first;
+each is written as soon as it is there, so a kill costs one part.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,8 +25,8 @@ Parts = Mapping[tuple[str, str, int], Part]  # by checkpoint, decoding, sample
 
 @dataclass
 class Tested:
-    """What was found. `cases` are by checkpoint and decoding, sample by sample, in the order of the queries; `reference` names the first of
-    them, whose trajectories are the baselines, where none were stored."""
+    """What was found. `cases` are by checkpoint and decoding, sample by sample, in the order of the queries;
+    `reference` names the first of them, whose trajectories are the baselines, where none were stored."""
 
     cases: dict[tuple[str, str], list[list[Case]]]
     baselines: dict[str, Trajectory]
@@ -40,7 +41,9 @@ def read_parts(config: Config, policies: Mapping[str, str | LLMConfig], folder: 
     """Those of an evaluation, each with its stored trajectories if nothing that they depend on has changed."""
     prints = {name: fingerprint(config, policy) for name, policy in policies.items()}
     return {
-        (name, decoding, sample): Part(folder / f"{name}_{decoding}{f'_{sample + 1}' if sample else ''}.jsonl", prints[name])
+        (name, decoding, sample): Part(
+            folder / f"{name}_{decoding}{f'_{sample + 1}' if sample else ''}.jsonl", prints[name]
+        )
         for name in policies
         for decoding, sample in config.evaluate.attempts
     }
@@ -71,7 +74,9 @@ def run_parts(
         for (name, decoding, sample), part in parts.items():
             if part.trajectories is None:
                 temperature, turns = config.temperatures[decoding], config.test_turns
-                share = evaluate_policy(engine_of(name), mine, tested.baselines, panel, temperature, config.seed, bar.update, sample, turns)
+                share = evaluate_policy(
+                    engine_of(name), mine, tested.baselines, panel, temperature, config.seed, bar.update, sample, turns
+                )
             else:
                 share = judge_trajectories(mine, own_share(part.trajectories), tested.baselines, panel)
             if client:
@@ -79,7 +84,10 @@ def run_parts(
             cases = gather_cases(queries, share)
             tested.cases.setdefault((name, decoding), []).append(cases)
             if not tested.baselines:  # none are stored: what the first made takes their place
-                tested.baselines, tested.reference = {case.query.query_id: case.trajectory for case in cases}, f"{name} {decoding}"
+                tested.baselines, tested.reference = (
+                    {case.query.query_id: case.trajectory for case in cases},
+                    f"{name} {decoding}",
+                )
             if is_main_process():
                 part.write(cases)
                 if part.trajectories is None:

@@ -1,4 +1,5 @@
-"""The curve during RL: a few held-out queries every so many steps, in some decodings, to W&B and curve.jsonl (Fig. 4c)."""
+"""The curve during RL: a few held-out queries every so many steps, in some decodings,
+to W&B and curve.jsonl (Fig. 4c)."""
 
 from pathlib import Path
 
@@ -18,7 +19,8 @@ RESAMPLES = 1000  # for the interval of a point, of which there are many
 
 
 class CurveRecorder:
-    """Evaluates what `engine` generates with on `queries` test queries, spread over the subtasks. `temperatures` are by decoding."""
+    """Evaluates what `engine` generates with on `queries` test queries, spread over the subtasks.
+    `temperatures` are by decoding."""
 
     def __init__(
         self,
@@ -40,7 +42,8 @@ class CurveRecorder:
         """To be called on all processes: they share the queries, and the main one writes.
 
         Raises:
-            RunStopped: on all of them, if one's LLMs or tools cannot be asked any more; the run goes on with this point.
+            RunStopped: on all of them, if one's LLMs or tools cannot be asked any more;
+                the run goes on with this point.
         """
         mine, cases = own_share(self.queries), {}
         for decoding, temperature in self.temperatures.items():
@@ -58,7 +61,9 @@ class CurveRecorder:
 
     def has_point(self, step: int) -> bool:
         """Whether a step's point was written. To be called on all processes: the main one looks."""
-        steps = {point["step"] for point in read_jsonl(self.path)} if is_main_process() and self.path.is_file() else set()
+        steps = (
+            {point["step"] for point in read_jsonl(self.path)} if is_main_process() and self.path.is_file() else set()
+        )
         return any(gather_object([step in steps]))
 
     def _write(self, step: int, cases: dict[str, list[Case]]) -> None:

@@ -1,8 +1,10 @@
-"""Evaluates a policy on test queries: rollouts against stored baselines, judged and, where the domain has a truth, checked against it.
+"""Evaluates a policy on test queries: rollouts against stored baselines, judged and, where the domain has a truth,
+checked against it.
 
-`evaluate.py` and the curve during RL share this; on several processes each has its share of the queries. A case is one query's
-trajectory with all that was found of it; `summarize` turns cases into the figures of a table. Invalid trajectories stay in: they lose,
-their quality is 0. Void ones, which a tool's crash ended, are counted, and in no other figure.
+`evaluate.py` and the curve during RL share this; on several processes each has its share of the queries. A case is one
+query's trajectory with all that was found of it; `summarize` turns cases into the figures of a table. Invalid
+trajectories stay in: they lose, their quality is 0. Void ones, which a tool's crash ended, are counted, and in no other
+figure.
 """
 
 import asyncio
@@ -26,8 +28,8 @@ from arenarl.trajectory import Query, Trajectory, read_turns
 
 @dataclass(frozen=True)
 class Panel:
-    """Who judges test trajectories: the judges, what is true where the domain knows it (`examine`), and who compares known answers: without
-    a verifier that is an LLM, the truth does."""
+    """Who judges test trajectories: the judges, what is true where the domain knows it (`examine`), and who compares
+    known answers: without a verifier that is an LLM, the truth does."""
 
     judges: Sequence[Judge]
     examine: Examiner | None
@@ -38,11 +40,11 @@ class Panel:
 class Case:
     """One test query, the policy's trajectory, and what was found of it.
 
-    `truth` is None where the domain or the query has none. `outcomes` is (judges, dimensions): 1 where the policy beats the baseline over both
-    orders, 0 a tie, -1 a loss, NaN no verdict. `calls` are the verdicts that they come from, two a judge: the trajectory shown first,
-    the baseline shown first. An invalid trajectory has none; of a void one, and beside a void one, all outcomes are NaN. Where there is no
-    baseline all are NaN too, and `score` is the mean of what the judges give the trajectory by itself, 0 to 10: 0 if it is invalid, NaN
-    without a verdict or if void.
+    `truth` is None where the domain or the query has none. `outcomes` is (judges, dimensions): 1 where the policy beats
+    the baseline over both orders, 0 a tie, -1 a loss, NaN no verdict. `calls` are the verdicts that they come from, two
+    a judge: the trajectory shown first, the baseline shown first. An invalid trajectory has none; of a void one, and
+    beside a void one, all outcomes are NaN. Where there is no baseline all are NaN too, and `score` is the mean of what
+    the judges give the trajectory by itself, 0 to 10: 0 if it is invalid, NaN without a verdict or if void.
     """
 
     query: Query
@@ -72,11 +74,16 @@ class Case:
     @property
     def missing_verdicts(self) -> int:
         """Judges without a verdict; where they scored the trajectory by itself, 1 if none had one."""
-        return sum(bool(np.isnan(judged).all()) for judged in self.outcomes) if self.score is None else int(math.isnan(self.score))
+        return (
+            sum(bool(np.isnan(judged).all()) for judged in self.outcomes)
+            if self.score is None
+            else int(math.isnan(self.score))
+        )
 
     @property
     def leads(self) -> list[float | None]:
-        """By judge: points of the total by which the policy leads the baseline, both orders summed; None without a verdict."""
+        """By judge: points of the total by which the policy leads the baseline, both orders summed;
+        None without a verdict."""
         totals = [None if None in pair else (*pair[0].totals, *pair[1].totals[::-1]) for pair in self.calls]
         return [None if four is None else round(four[0] - four[1] + four[2] - four[3], 6) for four in totals]
 
@@ -84,7 +91,10 @@ class Case:
         """A line of runs/<run>/evaluate/<checkpoint>_<decoding>.jsonl."""
         findings = {"quality": round(self.quality, 3)} if self.truth and not self.trajectory.is_void else {}
         if self.truth and self.trajectory.valid:
-            findings |= {"dimensions": {name: round(score, 2) for name, score in self.dimensions.items()}, **self.truth.findings()}
+            findings |= {
+                "dimensions": {name: round(score, 2) for name, score in self.dimensions.items()},
+                **self.truth.findings(),
+            }
         outcomes = [[None if math.isnan(value) else int(value) for value in judge] for judge in self.outcomes.tolist()]
         record = self.trajectory.to_record()
         judged = {"outcomes": outcomes} | ({} if self.score is None else {"score": statistics.rounded(self.score)})
@@ -102,7 +112,8 @@ def evaluate_policy(
     sample: int = 0,
     max_turns: int | None = None,
 ) -> list[Case]:
-    """Roll out every query once at `temperature` (0 is greedy) and judge it against its baseline, both orders summed, or by itself without one.
+    """Roll out every query once at `temperature` (0 is greedy)
+    and judge it against its baseline, both orders summed, or by itself without one.
 
     `sample` numbers the trajectories of a query; `max_turns` None takes `rollout.max_turns`.
     """
@@ -117,7 +128,9 @@ def judge_trajectories(
 
     async def judge_all() -> list[Case]:
         pairs = zip(queries, trajectories, strict=True)
-        return await asyncio.gather(*(_judge_case(query, trajectory, baselines.get(query.query_id), panel) for query, trajectory in pairs))
+        return await asyncio.gather(
+            *(_judge_case(query, trajectory, baselines.get(query.query_id), panel) for query, trajectory in pairs)
+        )
 
     cases = asyncio.run(judge_all())
     if judged := [case.outcomes for case in cases if case.calls]:
@@ -129,7 +142,8 @@ def judge_trajectories(
 
 
 def lost(outcomes: np.ndarray) -> np.ndarray:
-    """Those of a trajectory that loses unseen, by others or what it had: -1 but where a judge scores other dimensions and never this one."""
+    """Those of a trajectory that loses unseen, by others or what it had:
+    -1 but where a judge scores other dimensions and never this one."""
     unknown = np.isnan(outcomes)
     return np.where(unknown & ~unknown.all(axis=1, keepdims=True), math.nan, -1.0)
 
@@ -140,12 +154,19 @@ async def _judge_case(query: Query, trajectory: Trajectory, baseline: Trajectory
     if truth and panel.verifier and panel.verifier.is_llm and has_answer(query):
         truth = truth.verified(await panel.verifier.is_correct(query, trajectory))
     if baseline is None:
-        return Case(query, trajectory, truth, np.full((len(judges), len(names)), math.nan), score=await _score(query, trajectory, judges))
+        return Case(
+            query,
+            trajectory,
+            truth,
+            np.full((len(judges), len(names)), math.nan),
+            score=await _score(query, trajectory, judges),
+        )
     if not trajectory.valid or baseline.is_void:  # a policy's own trajectories are baselines where none are stored
         is_no_case = trajectory.is_void or baseline.is_void
         return Case(query, trajectory, truth, np.full((len(judges), len(names)), math.nan if is_no_case else -1.0))
     calls = [
-        await asyncio.gather(judge.compare(query, trajectory, baseline), judge.compare(query, baseline, trajectory)) for judge in judges
+        await asyncio.gather(judge.compare(query, trajectory, baseline), judge.compare(query, baseline, trajectory))
+        for judge in judges
     ]
     return Case(query, trajectory, truth, np.array([_outcomes(*pair, names) for pair in calls]), calls)
 
@@ -163,7 +184,10 @@ def _outcomes(one: Verdict | None, other: Verdict | None, names: Sequence[str]) 
     if one is None or other is None:
         return [math.nan] * len(names)
     shown = [*one.dimensions, *other.dimensions[::-1]]  # policy, baseline, policy, baseline
-    leads = [sum(sign * scores.get(name, math.nan) for sign, scores in zip((1, -1, 1, -1), shown, strict=True)) for name in names]
+    leads = [
+        sum(sign * scores.get(name, math.nan) for sign, scores in zip((1, -1, 1, -1), shown, strict=True))
+        for name in names
+    ]
     return [float(np.sign(round(lead, 6))) for lead in leads]  # NaN of a dimension that this judge is not asked about
 
 
@@ -183,7 +207,8 @@ def baseline_cases(queries: Sequence[Query], baselines: dict[str, Trajectory], e
 
 
 def summarize(cases: Sequence[Case], resamples: int, seed: int) -> dict[str, Any]:
-    """The figures of a table: overall, by subtask, and the win rate and, with a truth, the noise-free score of each dimension.
+    """The figures of a table: overall, by subtask, and the win rate and, with a truth,
+    the noise-free score of each dimension.
 
     All samples of a query count; intervals are over queries.
     """
@@ -194,7 +219,8 @@ def summarize(cases: Sequence[Case], resamples: int, seed: int) -> dict[str, Any
     }
     outcomes = np.stack([case.outcomes for case in cases])
     summary["by_judge"] = [_win_rate(cases, resamples, seed, np.s_[[judge]]) for judge in range(outcomes.shape[1])]
-    shown = outcomes[[case.trajectory.valid for case in cases]]  # an invalid trajectory loses without being judged: that is no agreement
+    # an invalid trajectory loses without being judged: that is no agreement
+    shown = outcomes[[case.trajectory.valid for case in cases]]
     summary["judges_agree"] = statistics.agreement(shown[:, 0], shown[:, 1]) if shown.shape[1] == 2 else None
     counted = [case for case in cases if not case.trajectory.is_void]
     if len(counted) < len(cases):
@@ -229,7 +255,10 @@ def figures_of(cases: Sequence[Case], resamples: int, seed: int) -> dict[str, An
     if any(case.score is not None for case in cases):
         figures["score"] = mean_of(lambda case: math.nan if case.score is None else case.score)
     if any(case.truth for case in cases):
-        figures |= {"quality": mean_of(lambda case: case.quality), "quality_valid": mean_of(lambda case: case.quality, valid)}
+        figures |= {
+            "quality": mean_of(lambda case: case.quality),
+            "quality_valid": mean_of(lambda case: case.quality, valid),
+        }
     own = dict.fromkeys(name for case in cases for name in case.figures)
     figures |= {name: mean_of(lambda case, name=name: case.figures.get(name, math.nan)) for name in own}
     if any(case.trajectory.meta.get("reward") is not None for case in cases):
@@ -250,9 +279,13 @@ def _world_reward(case: Case) -> float:
 def _win_rate(cases: Sequence[Case], resamples: int, seed: int, shown: Any = np.s_[:]) -> dict[str, Any]:
     """Over the judges and dimensions that `shown` selects of a case's outcomes."""
     outcomes = np.array([case.outcomes[shown] for case in cases])
-    return statistics.win_rate(outcomes, [case.query.subtask for case in cases], resamples, seed, [case.query.query_id for case in cases])
+    return statistics.win_rate(
+        outcomes, [case.query.subtask for case in cases], resamples, seed, [case.query.query_id for case in cases]
+    )
 
 
 def _mean(cases: Sequence[Case], value: Callable[[Case], float], resamples: int, seed: int) -> dict[str, Any]:
     values = [math.nan if case.trajectory.is_void else value(case) for case in cases]
-    return statistics.mean(values, [case.query.subtask for case in cases], resamples, seed, [case.query.query_id for case in cases])
+    return statistics.mean(
+        values, [case.query.subtask for case in cases], resamples, seed, [case.query.query_id for case in cases]
+    )

@@ -1,9 +1,10 @@
 """What more compute at test time buys: pass@k over samples, figures by turn budget (5.1, AgentGym-RL, Figs. 8 and 9).
 
-Stands beside `evaluation.summarize` and adds to its figures only where `evaluate.samples` or `evaluate.max_turns` ask for it. A
-policy is not told its budget, so a trajectory with fewer turns is the beginning of the one with more: each is rolled out and
-judged once, with the largest budget, and cut here. That costs nothing, and budgets differ by nothing but the budget. Not so where a world
-ends trajectories: the beginning of one is valid, and worth what it reached, which nobody judged (`refuse_worlds`).
+Stands beside `evaluation.summarize` and adds to its figures only where `evaluate.samples` or `evaluate.max_turns` ask
+for it. A policy is not told its budget, so a trajectory with fewer turns is the beginning of the one with more: each is
+rolled out and judged once, with the largest budget, and cut here. That costs nothing, and budgets differ by nothing but
+the budget. Not so where a world ends trajectories: the beginning of one is valid, and worth what it reached, which
+nobody judged (`refuse_worlds`).
 """
 
 from collections.abc import Callable, Sequence
@@ -23,13 +24,16 @@ def refuse_worlds(budgets: Sequence[int], kind: Environment) -> None:
     """Raises UserError if such environments end trajectories themselves."""
     if not trait(kind, "needs_answer"):
         raise UserError(
-            f"evaluate.max_turns={list(budgets)} cuts trajectories afterwards, which is not done where the world ends them; "
-            "leave it out, and evaluate with one rollout.max_turns after another"
+            f"evaluate.max_turns={list(budgets)} cuts trajectories afterwards, which is not done where the world ends "
+            "them; leave it out, and evaluate with one rollout.max_turns after another"
         )
 
 
-def scaling_figures(samples: Sequence[Sequence[Case]], budgets: Sequence[int] | None, resamples: int, seed: int) -> dict[str, Any]:
-    """`pass_at_k` if there are several samples, `by_turns` if there are budgets: by budget the curve's figures, and its pass@k.
+def scaling_figures(
+    samples: Sequence[Sequence[Case]], budgets: Sequence[int] | None, resamples: int, seed: int
+) -> dict[str, Any]:
+    """`pass_at_k` if there are several samples, `by_turns` if there are budgets:
+    by budget the curve's figures, and its pass@k.
 
     Args:
         samples: sample by sample, the cases in the order of the queries.
@@ -47,11 +51,14 @@ def scaling_figures(samples: Sequence[Sequence[Case]], budgets: Sequence[int] | 
 def _at_budget(samples: Sequence[Sequence[Case]], budget: int, resamples: int, seed: int) -> dict[str, Any]:
     cut = [[within(case, budget) for case in cases] for cases in samples]
     figures = figures_of([case for cases in cut for case in cases], resamples, seed)
-    return {name: figures[name] for name in statistics.shown_figures(figures)} | scaling_figures(cut, None, resamples, seed)
+    return {name: figures[name] for name in statistics.shown_figures(figures)} | scaling_figures(
+        cut, None, resamples, seed
+    )
 
 
 def within(case: Case, turns: int) -> Case:
-    """The case as it would be had its trajectory been allowed only so many assistant turns; longer ones become invalid. Void ones stay so."""
+    """The case as it would be had its trajectory been allowed only so many assistant turns; longer ones become invalid.
+    Void ones stay so."""
     messages = case.trajectory.messages
     starts = [index for index, message in enumerate(messages) if message["role"] == "assistant"]
     if len(starts) <= turns or case.trajectory.is_void:
@@ -63,11 +70,13 @@ def within(case: Case, turns: int) -> Case:
 
 
 def pass_at_k(samples: Sequence[Sequence[Case]], resamples: int, seed: int) -> dict[str, list[dict[str, Any]]]:
-    """Chance in percent that one of k samples passes, for k = 1, 2, …, by what it is to pass; mean over subtasks, with intervals.
+    """Chance in percent that one of k samples passes, for k = 1, 2, …, by what it is to pass;
+    mean over subtasks, with intervals.
 
-    An invalid sample passes nothing. `win`: it beats the stored baseline, as in a match; a tie is no win. Mean over judges; a
-    sample that a judge gave no verdict on is not among that judge's samples, and a query with fewer than k is left out. The others are
-    the domain's (`Truth.passes`), such as that the answer meets all of the query's constraints; noise-free.
+    An invalid sample passes nothing. `win`: it beats the stored baseline, as in a match; a tie is no win. Mean over
+    judges; a sample that a judge gave no verdict on is not among that judge's samples, and a query with fewer than k is
+    left out. The others are the domain's (`Truth.passes`), such as that the answer meets all of the query's
+    constraints; noise-free.
     """
     strata = [case.query.subtask for case in samples[0]]
     own = dict.fromkeys(name for cases in samples for case in cases if case.truth for name in case.truth.passes())
@@ -80,10 +89,14 @@ def pass_at_k(samples: Sequence[Sequence[Case]], resamples: int, seed: int) -> d
 
 
 def estimates(passed: np.ndarray, k: int) -> np.ndarray:
-    """(queries, samples, judges) of 1 passed, 0 not, NaN not known -> (queries,) pass@k, the mean over judges; NaN: not known."""
+    """(queries, samples, judges) of 1 passed, 0 not, NaN not known -> (queries,) pass@k, the mean over judges; NaN:
+    not known."""
     known = np.isfinite(passed)
     counts, passes = known.sum(axis=1), np.where(known, passed, 0).sum(axis=1)
-    by_judge = [[statistics.pass_at_k(int(n), int(c), k) for n, c in zip(*query, strict=True)] for query in zip(counts, passes, strict=True)]
+    by_judge = [
+        [statistics.pass_at_k(int(n), int(c), k) for n, c in zip(*query, strict=True)]
+        for query in zip(counts, passes, strict=True)
+    ]
     return statistics.nanmean(np.array(by_judge))
 
 

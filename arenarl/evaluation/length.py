@@ -1,6 +1,8 @@
-"""Win rate against length: whether longer answers win, and whether they are better. A judge that pays for length shows here.
+"""Win rate against length: whether longer answers win, and whether they are better.
+A judge that pays for length shows here.
 
-Length is that of the answer, in characters, by the length of the stored baseline that it is compared with; what a query asks for is in both.
+Length is that of the answer, in characters, by the length of the stored baseline that it is compared with;
+what a query asks for is in both.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,11 +17,14 @@ from arenarl.trajectory import Trajectory
 EDGES = (0.0, 0.5, 0.8, 1.25, 2.0, inf)  # of the classes; 1.25 and 2 are as far from 1 as .8 and .5
 
 
-def by_length(cases: Sequence[Case], baselines: Mapping[str, Trajectory], resamples: int, seed: int) -> dict[str, dict[str, Any]]:
-    """Class of length, from the shortest -> the `share` of the valid answers that it has, in percent, their `win_rate` and, with a truth, `quality`.
+def by_length(
+    cases: Sequence[Case], baselines: Mapping[str, Trajectory], resamples: int, seed: int
+) -> dict[str, dict[str, Any]]:
+    """Class of length, from the shortest -> the `share` of the valid answers that it has, in percent, their `win_rate`
+    and, with a truth, `quality`.
 
-    Invalid trajectories have no answer, and are in no class; figures of a class without any are not there. Empty where no baseline has an answer to
-    compare with, as in a world with a state.
+    Invalid trajectories have no answer, and are in no class; figures of a class without any are not there. Empty where
+    no baseline has an answer to compare with, as in a world with a state.
     """
     valid = [case for case in cases if case.trajectory.valid and baselines[case.query.query_id].answer]
     lengths = [len(case.trajectory.answer) / len(baselines[case.query.query_id].answer) for case in valid]
@@ -30,7 +35,9 @@ def by_length(cases: Sequence[Case], baselines: Mapping[str, Trajectory], resamp
         members = [case for case, inside in zip(valid, is_inside, strict=True) if inside]
         figures = figures_of(members, resamples, seed) if members else {}
         share = statistics.mean([100.0 * inside for inside in is_inside], strata, resamples, seed, queries)
-        classes[_named(low, high)] = {"share": share} | {name: figures[name] for name in ("win_rate", "quality") if name in figures}
+        classes[_named(low, high)] = {"share": share} | {
+            name: figures[name] for name in ("win_rate", "quality") if name in figures
+        }
     return classes
 
 

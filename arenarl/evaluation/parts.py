@@ -1,6 +1,7 @@
 """Trajectories that were generated before, and whether they still count: until what they were generated with changes.
 
-Verdicts and figures are made anew each time, LLMs' from their store, so an edit of a judge, a truth or a table costs no generation.
+Verdicts and figures are made anew each time, LLMs' from their store, so an edit of a judge,
+a truth or a table costs no generation.
 """
 
 import inspect
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 
 
 class Part:
-    """A trajectory a query of one checkpoint with one decoding, as it lies on the disk: the cases, then the fingerprint that says
-    they are all there.
+    """A trajectory a query of one checkpoint with one decoding, as it lies on the disk: the cases, then the fingerprint
+    that says they are all there.
 
     `trajectories` are what a finished part need not generate again; None without.
     """
@@ -39,7 +40,8 @@ class Part:
         self.trajectories = [Trajectory.from_record(record) for record in read_jsonl(cases)] if is_whole else None
 
     def write(self, cases: Sequence["Case"]) -> None:
-        """Keep the cases, unless they are there as they are. Those of stored trajectories may have other findings and verdicts than before."""
+        """Keep the cases, unless they are there as they are.
+        Those of stored trajectories may have other findings and verdicts than before."""
         records = [case.to_record() for case in cases]
         if self.trajectories is None:
             self.path.unlink(missing_ok=True)  # the cases are about to differ from it
@@ -62,7 +64,17 @@ def fingerprint(config: Config, policy: str | LLMConfig, queries: Iterable[Path]
     settings = asdict(config)
     read = {key: settings[key] for key in ("seed", "threads", "policy", "data", "environment", "rollout")}
     told, searched = system_prompt(config), _searched(config.environment.search)
-    return str(stable_seed(hash_files(paths), policy if isinstance(policy, str) else None, weights, read, told, config.test_turns, *searched))
+    return str(
+        stable_seed(
+            hash_files(paths),
+            policy if isinstance(policy, str) else None,
+            weights,
+            read,
+            told,
+            config.test_turns,
+            *searched,
+        )
+    )
 
 
 def _searched(search: SearchConfig) -> list[str]:
@@ -75,11 +87,15 @@ def _searched(search: SearchConfig) -> list[str]:
 
 @lru_cache
 def generating_files(*environments: str) -> tuple[Path, ...]:
-    """The code that trajectories depend on, and what it tells LLMs: arenarl/rollout, the environments' modules, and all that these import.
+    """The code that trajectories depend on, and what it tells LLMs:
+    arenarl/rollout, the environments' modules, and all that these import.
 
     Without arenarl/config and arenarl/system: what a setting is, and how seeds derive, the fingerprint holds itself.
     """
-    roots = [*(ROOT / "arenarl" / "rollout").glob("*.py"), *(Path(inspect.getfile(environment_class(name))) for name in environments)]
+    roots = [
+        *(ROOT / "arenarl" / "rollout").glob("*.py"),
+        *(Path(inspect.getfile(environment_class(name))) for name in environments),
+    ]
     finder = ModuleFinder([str(ROOT)], excludes=["arenarl.config", "arenarl.system"])
     for root in roots:
         finder.run_script(str(root))

@@ -1,8 +1,10 @@
-"""One tournament a test query: the trajectories of all checkpoints and decodings, and the stored baseline as their anchor.
+"""One tournament a test query: the trajectories of all checkpoints and decodings,
+and the stored baseline as their anchor.
 
-Stands after `evaluation.py`, for the report alone: no figure comes from it. The seeding matches are the ones against the baseline
-that the win rate was counted from, so their verdicts are taken over and not asked for again; `evaluate.bracket` plays on from
-there. Invalid trajectories are not judged, identical ones enter once. Not in the paper.
+Stands after `evaluation.py`, for the report alone: no figure comes from it. The seeding matches are the ones against
+the baseline that the win rate was counted from, so their verdicts are taken over and not asked for again;
+`evaluate.bracket` plays on from there. Invalid trajectories are not judged, identical ones enter once. Not in the
+paper.
 """
 
 import asyncio
@@ -32,7 +34,8 @@ def play_offs(
 
     Args:
         cases: by the entrants' names, each in the order of `queries`.
-        bracket: the first judge plays a seeded single elimination; otherwise, and for further judges, the seeding is all.
+        bracket: the first judge plays a seeded single elimination;
+            otherwise, and for further judges, the seeding is all.
     """
 
     async def play_all() -> list[dict[str, Any]]:
@@ -41,13 +44,23 @@ def play_offs(
     async def play(query: Query, k: int) -> dict[str, Any]:
         topology = "seeded_single_elimination" if bracket and k == 0 else "anchor"
         ranking = await _play(topology, query, baselines[query.query_id], by_query[query.query_id], judges[k], k, seed)
-        return {"query_id": query.query_id, "judge": k, "topology": topology, "entrants": [BASELINE, *cases], **asdict(ranking)}
+        return {
+            "query_id": query.query_id,
+            "judge": k,
+            "topology": topology,
+            "entrants": [BASELINE, *cases],
+            **asdict(ranking),
+        }
 
-    by_query = {query.query_id: of_query for query, of_query in zip(queries, zip(*cases.values(), strict=True), strict=True)}
+    by_query = {
+        query.query_id: of_query for query, of_query in zip(queries, zip(*cases.values(), strict=True), strict=True)
+    }
     return asyncio.run(play_all())
 
 
-async def _play(topology: str, query: Query, baseline: Trajectory, cases: Sequence[Case], judge: Judge, k: int, seed: int) -> Ranking:
+async def _play(
+    topology: str, query: Query, baseline: Trajectory, cases: Sequence[Case], judge: Judge, k: int, seed: int
+) -> Ranking:
     """Trajectory 0 is the baseline, trajectory i that of cases[i - 1]; `judge` is number `k`."""
     trajectories = [baseline, *(case.trajectory for case in cases)]
 
@@ -64,5 +77,6 @@ async def _play(topology: str, query: Query, baseline: Trajectory, cases: Sequen
         compare,
         seed=stable_seed(seed, query.query_id),
         entrants=[repr(trajectory.messages) for trajectory in trajectories],
-        valid_G=[True, *(case.trajectory.valid for case in cases)],  # the baseline is judged whatever it is, as in the win rate
+        # the baseline is judged whatever it is, as in the win rate
+        valid_G=[True, *(case.trajectory.valid for case in cases)],
     )

@@ -2,9 +2,9 @@
 
 A case is one trajectory; several may be of one test query (`queries`), and are then resampled together.
 
-A run's figure is {"mean": …, "ci": [low, high]} with the 95 % percentile interval over resampled test queries; it says nothing of
-the spread between training seeds, which `tables/over_seeds.py` is for. A figure without cases is None, and so is the interval where every
-subtask has a single query, which resampling always draws.
+A run's figure is {"mean": …, "ci": [low, high]} with the 95 % percentile interval over resampled test queries; it says
+nothing of the spread between training seeds, which `tables/over_seeds.py` is for. A figure without cases is None, and
+so is the interval where every subtask has a single query, which resampling always draws.
 """
 
 import math
@@ -15,9 +15,11 @@ from typing import Any
 import numpy as np
 
 COMMON = {  # figures of all domains
-    "win_rate", "win_rate_valid", "score", "valid_rate", "quality", "quality_valid", "tool_calls", "policy_tokens", "answer_characters"
+    "win_rate", "win_rate_valid", "score", "valid_rate", "quality", "quality_valid", "tool_calls", "policy_tokens",
+    "answer_characters"
 }  # fmt: skip
-KEPT_BY_TABLES = ("win_rate_valid", "invented_facts")  # on a table's page; the curve and a run's own table leave them out
+# on a table's page; the curve and a run's own table leave them out
+KEPT_BY_TABLES = ("win_rate_valid", "invented_facts")
 
 
 def win_rate(
@@ -46,7 +48,9 @@ def win_rate(
     return _stratified(statistic, strata, queries, resamples, seed)
 
 
-def mean(values: Sequence[float], strata: Sequence[str], resamples: int, seed: int, queries: Sequence[str] | None = None) -> dict[str, Any]:
+def mean(
+    values: Sequence[float], strata: Sequence[str], resamples: int, seed: int, queries: Sequence[str] | None = None
+) -> dict[str, Any]:
     """Mean over cases within a stratum, then over strata; NaN values are left out."""
     numbers = np.asarray(values, dtype=float)
     known = np.isfinite(numbers)
@@ -61,21 +65,25 @@ def mean(values: Sequence[float], strata: Sequence[str], resamples: int, seed: i
 
 
 def weighted(statistic: Callable[[np.ndarray], np.ndarray], cases: int, resamples: int, seed: int) -> dict[str, Any]:
-    """Any statistic of so many cases, each a query of its own, by how often each counts: (resamples, cases) -> (resamples,)."""
+    """Any statistic of so many cases, each a query of its own, by how often each counts:
+    (resamples, cases) -> (resamples,)."""
     return _stratified(lambda members, weights: statistic(weights), [""] * cases, None, resamples, seed)
 
 
 def agreement(one: np.ndarray, other: np.ndarray) -> dict[str, Any]:
     """How far two judges, or a judge and labels, agree on outcomes of 1, 0 and -1, where both have one (Fig. 4b).
 
-    `agreement` is the share of equal outcomes, `kappa` Cohen's: 0 is what chance gives, 1 full agreement; None where chance alone
-    would agree fully. `confusion` counts, rows by `one`, columns by `other`, each from win over tie to loss.
+    `agreement` is the share of equal outcomes, `kappa` Cohen's: 0 is what chance gives, 1 full agreement; None where
+    chance alone would agree fully. `confusion` counts, rows by `one`, columns by `other`, each from win over tie to
+    loss.
 
     >>> agreement(np.array([1, 1, -1, 0]), np.array([1, -1, -1, 0]))
     {'agreement': 0.75, 'kappa': 0.6364, 'confusion': [[1, 0, 1], [0, 1, 0], [0, 0, 1]], 'cases': 4}
     """
     known = np.isfinite(one) & np.isfinite(other)
-    confusion = np.array([[int(np.sum((one[known] == row) & (other[known] == column))) for column in (1, 0, -1)] for row in (1, 0, -1)])
+    confusion = np.array(
+        [[int(np.sum((one[known] == row) & (other[known] == column))) for column in (1, 0, -1)] for row in (1, 0, -1)]
+    )
     cases = int(confusion.sum())
     if not cases:
         return {"agreement": None, "kappa": None, "confusion": confusion.tolist(), "cases": 0}
@@ -88,7 +96,8 @@ def agreement(one: np.ndarray, other: np.ndarray) -> dict[str, Any]:
 def pass_at_k(samples: int, passed: int, k: int) -> float:
     """Chance that at least one of k samples passes, given that `passed` of `samples` did; NaN of fewer than k samples.
 
-    Without bias: the share of all ways to draw k of the samples that hold one that passed. Eq. 1, Chen et al. 2021 (arXiv 2107.03374).
+    Without bias: the share of all ways to draw k of the samples that hold one that passed. Eq. 1, Chen et al.
+    2021 (arXiv 2107.03374).
 
     >>> [pass_at_k(4, 1, k) for k in (1, 2, 4)]
     [0.25, 0.5, 1.0]
@@ -97,18 +106,27 @@ def pass_at_k(samples: int, passed: int, k: int) -> float:
 
 
 def shown_figures(figures: dict[str, Any]) -> list[str]:
-    """The names of those that the curve and the tables show, in their order; the domain's own stand before the tool calls."""
+    """The names of those that the curve and the tables show, in their order;
+    the domain's own stand before the tool calls."""
     hidden = COMMON.union(KEPT_BY_TABLES)
-    own = [name for name, value in figures.items() if name not in hidden and isinstance(value, dict) and "mean" in value]
+    own = [
+        name for name, value in figures.items() if name not in hidden and isinstance(value, dict) and "mean" in value
+    ]
     return [name for name in ("win_rate", "score", "quality", "valid_rate", *own, "tool_calls") if name in figures]
 
 
-def _stratified(statistic, strata: Sequence[str], queries: Sequence[str] | None, resamples: int, seed: int) -> dict[str, Any]:
-    """Evaluate `statistic` per stratum on the data (weights 1) and on resamples of queries (multinomial weights), mean over strata."""
+def _stratified(
+    statistic, strata: Sequence[str], queries: Sequence[str] | None, resamples: int, seed: int
+) -> dict[str, Any]:
+    """Evaluate `statistic` per stratum on the data (weights 1)
+    and on resamples of queries (multinomial weights), mean over strata."""
     strata = np.asarray(strata)
     queries = range(len(strata)) if queries is None else queries
     members = [np.flatnonzero(strata == stratum) for stratum in sorted(set(strata))]
-    places = [{query: place for place, query in enumerate(dict.fromkeys(queries[one] for one in of_stratum))} for of_stratum in members]
+    places = [
+        {query: place for place, query in enumerate(dict.fromkeys(queries[one] for one in of_stratum))}
+        for of_stratum in members
+    ]
     drawn = _drawn(tuple(map(len, places)), resamples, seed)
     estimates = [
         statistic(of_stratum, weights[:, [place[queries[one]] for one in of_stratum]])
@@ -126,9 +144,12 @@ def _stratified(statistic, strata: Sequence[str], queries: Sequence[str] | None,
 
 @lru_cache(maxsize=8)  # all figures of one set of cases share them
 def _drawn(sizes: tuple[int, ...], resamples: int, seed: int) -> list[np.ndarray]:
-    """For strata of so many queries each: how often a query is drawn, (1 + resamples, queries). In the first row, once."""
+    """For strata of so many queries each: how often a query is drawn, (1 + resamples, queries).
+    In the first row, once."""
     rng = np.random.default_rng(seed)
-    return [np.vstack([np.ones(size), rng.multinomial(size, np.full(size, 1 / size), size=resamples)]) for size in sizes]
+    return [
+        np.vstack([np.ones(size), rng.multinomial(size, np.full(size, 1 / size), size=resamples)]) for size in sizes
+    ]
 
 
 def nanmean(values: np.ndarray) -> np.ndarray:

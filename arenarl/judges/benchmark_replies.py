@@ -1,7 +1,8 @@
-"""How the local judge server answers the judge prompts of public benchmarks, official ones and ours: in their form, with an invented verdict.
+"""How the local judge server answers the judge prompts of public benchmarks, official ones and ours:
+in their form, with an invented verdict.
 
-It knows a prompt by the form that it asks for. Answers count as correct if they hold the correct answer as it is written; scores are drawn
-from the prompt, so that the same one always gets the same.
+It knows a prompt by the form that it asks for. Answers count as correct if they hold the correct answer as it is
+written; scores are drawn from the prompt, so that the same one always gets the same.
 """
 
 import json
@@ -14,15 +15,19 @@ from arenarl.system.seeds import stable_seed
 
 Reply = dict[str, Any] | list[dict[str, Any]] | str
 _SIX = ("Relevance", "Accuracy", "Coherence", "Clarity", "Breadth and Depth", "Reading Experience")
-_CORRECT = re.compile(r"^\s*(?:\[correct_answer\]|\[正确答案\]|Gold target|CONTEXT):[ \t]*(?:\n\| )?(\S.*)", re.MULTILINE)
+_CORRECT = re.compile(
+    r"^\s*(?:\[correct_answer\]|\[正确答案\]|Gold target|CONTEXT):[ \t]*(?:\n\| )?(\S.*)", re.MULTILINE
+)
 _RESPONSE = re.compile(
     r"^\s*(?:\[response\]|\[回答\]|Predicted answer|STUDENT ANSWER):(.*?)"
-    r"(?=^\s*(?:\[(?:correct_answer|task|任务)\]:|Your judgement|您的判断|你的判断|```|EXPLANATION:)|\Z)", re.MULTILINE | re.DOTALL
+    r"(?=^\s*(?:\[(?:correct_answer|task|任务)\]:|Your judgement|您的判断|你的判断|```|EXPLANATION:)|\Z)",
+    re.MULTILINE | re.DOTALL
 )  # fmt: skip
 
 
 def benchmark_reply(messages: list[dict[str, Any]]) -> Reply | None:
-    """The reply to a benchmark's prompt; None for any other. Where a reply was refused, the prompt is the first user message."""
+    """The reply to a benchmark's prompt; None for any other.
+    Where a reply was refused, the prompt is the first user message."""
     prompt = next((message["content"] for message in messages if message["role"] == "user"), "")
     reply = next((make for form, make in _FORMS.items() if form in prompt), None)
     return reply and reply(prompt, random.Random(stable_seed(prompt)))
@@ -30,7 +35,10 @@ def benchmark_reply(messages: list[dict[str, Any]]) -> Reply | None:
 
 def _checklist(prompt: str, rng: random.Random) -> Reply:
     count = len(set(re.findall(r'"checklist_id": (\d+), "checklist_content"', prompt)))
-    return [{"checklist_id": number, "reason": "so it seems", "evaluation_score": rng.choice((0.5, 0.75, 1))} for number in range(count)]
+    return [
+        {"checklist_id": number, "reason": "so it seems", "evaluation_score": rng.choice((0.5, 0.75, 1))}
+        for number in range(count)
+    ]
 
 
 def _criteria(prompt: str, rng: random.Random) -> Reply:
@@ -38,30 +46,42 @@ def _criteria(prompt: str, rng: random.Random) -> Reply:
     criteria = json.loads(re.sub(r"^\| ", "", listed[1], flags=re.MULTILINE)) if listed else {}
 
     def scored(one: dict[str, str]) -> dict[str, Any]:
-        return {"criterion": one["criterion"], "analysis": "so it seems", "article_1_score": rng.randint(0, 20) / 2, "article_2_score": 7.5}
+        return {
+            "criterion": one["criterion"],
+            "analysis": "so it seems",
+            "article_1_score": rng.randint(0, 20) / 2,
+            "article_2_score": 7.5,
+        }
 
     return {dimension: [scored(one) for one in ones] for dimension, ones in criteria.items()}
 
 
 def _cleaned(prompt: str, rng: random.Random) -> Reply:
     """The article without marks such as [1]."""
-    article = re.search(r"(?:Article content:|文章内容：)\n\"?(.*?)\"?\n\n?(?:# Task|Please return|请返回)", prompt, re.DOTALL)
+    article = re.search(
+        r"(?:Article content:|文章内容：)\n\"?(.*?)\"?\n\n?(?:# Task|Please return|请返回)", prompt, re.DOTALL
+    )
     return re.sub(r"^\| |\[\d+\]", "", article[1] if article else "", flags=re.MULTILINE)
 
 
 def _graded(prompt: str, rng: random.Random) -> Reply:
     confidence = re.search(r"Confidence\W*(\d+)", prompt)
     is_right = "yes" if _is_right(prompt) else "no"
-    return f"extracted_final_answer: as told\n\nreasoning: compared\n\ncorrect: {is_right}\n\nconfidence: {confidence[1] if confidence else 100}"
+    return (
+        f"extracted_final_answer: as told\n\nreasoning: compared\n\ncorrect: {is_right}\n\n"
+        f"confidence: {confidence[1] if confidence else 100}"
+    )
 
 
 def _is_right(prompt: str) -> bool:
-    """Whether the response holds the correct answer as it is written. Of fields that stand in examples too, the last counts."""
+    """Whether the response holds the correct answer as it is written.
+    Of fields that stand in examples too, the last counts."""
     correct, response = _CORRECT.findall(prompt), _RESPONSE.findall(prompt)
     return bool(correct and response) and correct[-1].strip().casefold() in response[-1].casefold()
 
 
-_FORMS: dict[str, Callable[[str, random.Random], Reply]] = {  # what only prompts of a form hold; last those that a query may hold too
+# what only prompts of a form hold; last those that a query may hold too
+_FORMS: dict[str, Callable[[str, random.Random], Reply]] = {
     '"article_1_score"': _criteria,
     "checklist_content": _checklist,
     '"Breadth and Depth"': lambda prompt, rng: {"Analysis": "so it seems"} | {name: rng.randint(2, 5) for name in _SIX},

@@ -1,8 +1,9 @@
-"""The embedded judge: the world's truth on the rubric's dimensions, plus a documented noise model; `noise: none` is the truth itself.
+"""The embedded judge: the world's truth on the rubric's dimensions, plus a documented noise model;
+`noise: none` is the truth itself.
 
-It examines what an LLM judge is shown (judges/view.py), and nothing else. It is a simulation: results from it are labelled so
-wherever they appear. A call that shows several trajectories has one drift term for all of them, pointwise calls do not share it with
-anyone: that is the paper's case against pointwise scores.
+It examines what an LLM judge is shown (judges/view.py), and nothing else. It is a simulation: results from it are
+labelled so wherever they appear. A call that shows several trajectories has one drift term for all of them, pointwise
+calls do not share it with anyone: that is the paper's case against pointwise scores.
 """
 
 import json
@@ -20,11 +21,13 @@ from arenarl.system.seeds import stable_seed
 from arenarl.trajectory import Query, Trajectory
 
 _LISTWISE = "score_together"
-SPREAD = 1.6  # points: standard deviation of quality in a group, as the tables' runs have it (1.4 to 1.8, results/LOG.md)
+# points: standard deviation of quality in a group, as the tables' runs have it (1.4 to 1.8, results/LOG.md)
+SPREAD = 1.6
 
 
 class EmbeddedJudge:
-    """Score views by the domain's truth, plus noise. The noise depends only on seed, query, kind of call, views and repeat.
+    """Score views by the domain's truth, plus noise.
+    The noise depends only on seed, query, kind of call, views and repeat.
 
     Args:
         examine: (query, view) -> Truth, from the domain.
@@ -41,25 +44,40 @@ class EmbeddedJudge:
     async def compare(self, query: Query, first: Trajectory, second: Trajectory, repeat: int = 0) -> Verdict | None:
         return self.verdict(query, self.views(first, second), tuple(self.weights(query)), ("compare", repeat))
 
-    async def score(self, query: Query, trajectory: Trajectory, answer_only: bool = False, repeat: int = 0) -> Verdict | None:
+    async def score(
+        self, query: Query, trajectory: Trajectory, answer_only: bool = False, repeat: int = 0
+    ) -> Verdict | None:
         kind = view_kind(self.config, answer_only)
-        return self.verdict(query, [view_of(trajectory, kind)], rubric_of(query).for_view(kind).names, ("score", answer_only, repeat))
+        return self.verdict(
+            query, [view_of(trajectory, kind)], rubric_of(query).for_view(kind).names, ("score", answer_only, repeat)
+        )
 
-    async def choose(self, query: Query, trajectories: Sequence[Trajectory], winners: int, repeat: int = 0) -> list[int] | None:
+    async def choose(
+        self, query: Query, trajectories: Sequence[Trajectory], winners: int, repeat: int = 0
+    ) -> list[int] | None:
         """The highest totals of one call; of equal ones those shown first."""
         totals = self.verdict(query, self.views(*trajectories), tuple(self.weights(query)), ("choose", repeat)).totals
         return sorted(range(len(totals)), key=lambda position: -totals[position])[:winners]
 
     async def score_overall(self, query: Query, trajectory: Trajectory, repeat: int = 0) -> float | None:
         """The true total with the noise of a single score: nothing averages out, unlike in a total of seven scores."""
-        return self.verdict(query, self.views(trajectory), ("overall",), ("score_overall", repeat)).dimensions[0]["overall"]
+        return self.verdict(query, self.views(trajectory), ("overall",), ("score_overall", repeat)).dimensions[0][
+            "overall"
+        ]
 
-    async def score_dimension(self, query: Query, trajectory: Trajectory, dimension: str, repeat: int = 0) -> float | None:
+    async def score_dimension(
+        self, query: Query, trajectory: Trajectory, dimension: str, repeat: int = 0
+    ) -> float | None:
         """Every call drifts on its own, so a mean over dimensions averages the drift out as well, at as many calls."""
-        return self.verdict(query, self.views(trajectory), (dimension,), ("score_dimension", dimension, repeat)).dimensions[0][dimension]
+        return self.verdict(
+            query, self.views(trajectory), (dimension,), ("score_dimension", dimension, repeat)
+        ).dimensions[0][dimension]
 
-    async def score_together(self, query: Query, trajectories: Sequence[Trajectory], repeat: int = 0) -> list[float] | None:
-        """One drift for all, the noise of a single score each, and a lead that falls evenly over the places: `listwise_noise` times as much."""
+    async def score_together(
+        self, query: Query, trajectories: Sequence[Trajectory], repeat: int = 0
+    ) -> list[float] | None:
+        """One drift for all, the noise of a single score each, and a lead that falls evenly over the places:
+        `listwise_noise` times as much."""
         verdict = self.verdict(query, self.views(*trajectories), ("overall",), (_LISTWISE, repeat))
         return [scores["overall"] for scores in verdict.dimensions]
 
@@ -67,7 +85,10 @@ class EmbeddedJudge:
         """The query's constraints, of equal weight."""
         (nothing,) = self.views(Trajectory(query.query_id, [], "no_answer"))
         if not (items := self._examined(query, nothing).checklist()):
-            raise UserError(f"judge: query {query.query_id} has no constraints for a checklist; take another reward, or an LLM judge")
+            raise UserError(
+                f"judge: query {query.query_id} has no constraints for a checklist; "
+                "take another reward, or an LLM judge"
+            )
         return dict.fromkeys(items, 1.0)
 
     async def check_items(self, query: Query, trajectory: Trajectory, repeat: int = 0) -> dict[str, bool] | None:
@@ -81,8 +102,8 @@ class EmbeddedJudge:
     def flip_rate(self, query: Query) -> float:
         """Of an item: the config's, or the one that makes an answer as reliable as a pointwise score of the whole.
 
-        Asked again, a score agrees with itself with the correlation r = spread² / (spread² + noise²); an answer that is yes as often as no, and
-        turned round with chance p, with (1 - 2p)². Both are the same at p = (1 - sqrt(r)) / 2.
+        Asked again, a score agrees with itself with the correlation r = spread² / (spread² + noise²); an answer that is
+        yes as often as no, and turned round with chance p, with (1 - 2p)². Both are the same at p = (1 - sqrt(r)) / 2.
         """
         config = self.config
         if config.noise == "none" or config.flip_rate is not None:
@@ -109,16 +130,22 @@ class EmbeddedJudge:
         drift = rng.normal(0.0, times * self.config.sigma_call)
         scores = []
         for position, (truth, text, view) in enumerate(zip(truths, texts, shown, strict=True)):
-            taste = np.random.default_rng(stable_seed(self.seed, "taste", query.query_id, text)).normal(0.0, self.config.sigma_sticky)
+            taste = np.random.default_rng(stable_seed(self.seed, "taste", query.query_id, text)).normal(
+                0.0, self.config.sigma_sticky
+            )
             lead = times * self.config.position_bias * (1 - 2 * position / (len(shown) - 1)) if len(shown) > 1 else 0.0
             length = self.config.length_bias * math.log(max(1, len(view.answer)) / self.config.typical_chars)
             independent = rng.normal(0.0, times * self.config.sigma_independent, len(dimensions))
-            noisy = [truth[name] + drift + taste + lead + length + noise for name, noise in zip(dimensions, independent, strict=True)]
+            noisy = [
+                truth[name] + drift + taste + lead + length + noise
+                for name, noise in zip(dimensions, independent, strict=True)
+            ]
             scores.append({name: self._rounded(score) for name, score in zip(dimensions, noisy, strict=True)})
         return Verdict(tuple(scores), total)
 
     def _truth(self, query: Query, view: View) -> dict[str, float]:
-        """Return the view's true scores by dimension, and as `overall` the total of the dimensions that the view shows."""
+        """Return the view's true scores by dimension, and as `overall` the total of the dimensions that the view
+        shows."""
         rubric, dimensions = rubric_of(query).for_view(view.kind), self._examined(query, view).dimensions()
         return {**dimensions, "overall": rubric.total({name: dimensions[name] for name in rubric.names})}
 

@@ -1,7 +1,8 @@
 """The LLM judge: what `judge` promises, asked of a model behind an OpenAI-compatible API.
 
-Prompt and structure come from `prompts`, the call from `llm/client.py`. A score out of range, a missing dimension, an agent that is listed twice
-or was not shown makes a reply unusable. Scores are read from the reply, totals are computed from the rubric's weights.
+Prompt and structure come from `prompts`, the call from `llm/client.py`. A score out of range, a missing dimension, an
+agent that is listed twice or was not shown makes a reply unusable. Scores are read from the reply, totals are computed
+from the rubric's weights.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,7 +32,9 @@ class OneScore(JSONReply):
 def scores_reply(agents: int, dimensions: tuple[str, ...]) -> type[BaseModel]:
     """{"agent_1": {dimension: score, …}, …}"""
     scores = create_model("Scores", __base__=JSONReply, **dict.fromkeys(dimensions, (Score, ...)))
-    return create_model("Verdict", __base__=JSONReply, **{f"agent_{number + 1}": (scores, ...) for number in range(agents)})
+    return create_model(
+        "Verdict", __base__=JSONReply, **{f"agent_{number + 1}": (scores, ...) for number in range(agents)}
+    )
 
 
 @lru_cache
@@ -90,23 +93,33 @@ class LLMJudge:
     async def compare(self, query: Query, first: Trajectory, second: Trajectory, repeat: int = 0) -> Verdict | None:
         return await self._scores("compare", query, [first, second], False, repeat)
 
-    async def score(self, query: Query, trajectory: Trajectory, answer_only: bool = False, repeat: int = 0) -> Verdict | None:
+    async def score(
+        self, query: Query, trajectory: Trajectory, answer_only: bool = False, repeat: int = 0
+    ) -> Verdict | None:
         return await self._scores("score", query, [trajectory], answer_only, repeat)
 
-    async def choose(self, query: Query, trajectories: Sequence[Trajectory], winners: int, repeat: int = 0) -> list[int] | None:
+    async def choose(
+        self, query: Query, trajectories: Sequence[Trajectory], winners: int, repeat: int = 0
+    ) -> list[int] | None:
         count = len(trajectories)
         form = '{"winners": [' + ", ".join(["<number>"] * winners) + "]}"
         reply = Reply("choose", form, {"count": count, "winners": winners})
-        said = await self._ask(query, trajectories, self._shown_rubric(query), reply, winners_reply(count, winners), repeat)
+        said = await self._ask(
+            query, trajectories, self._shown_rubric(query), reply, winners_reply(count, winners), repeat
+        )
         return None if said is None else [number - 1 for number in said.winners]
 
     async def score_overall(self, query: Query, trajectory: Trajectory, repeat: int = 0) -> float | None:
         return await self._one_score("overall", query, trajectory, self._shown_rubric(query), repeat)
 
-    async def score_dimension(self, query: Query, trajectory: Trajectory, dimension: str, repeat: int = 0) -> float | None:
+    async def score_dimension(
+        self, query: Query, trajectory: Trajectory, dimension: str, repeat: int = 0
+    ) -> float | None:
         return await self._one_score("dimension", query, trajectory, self._shown_rubric(query).only(dimension), repeat)
 
-    async def score_together(self, query: Query, trajectories: Sequence[Trajectory], repeat: int = 0) -> list[float] | None:
+    async def score_together(
+        self, query: Query, trajectories: Sequence[Trajectory], repeat: int = 0
+    ) -> list[float] | None:
         """Matched by the agents' numbers: a reply may list them in any order."""
         count = len(trajectories)
         one_form = '{"agent": <number>, "explanation": "<one sentence>", "score": <0-10>}'
@@ -119,11 +132,15 @@ class LLMJudge:
 
     async def check_items(self, query: Query, trajectory: Trajectory, repeat: int = 0) -> dict[str, bool] | None:
         rubric = self._shown_rubric(query)
-        reply = Reply("checklist", '{"items": {' + ", ".join(f'"{name}": <true or false>' for name in rubric.names) + "}}")
+        reply = Reply(
+            "checklist", '{"items": {' + ", ".join(f'"{name}": <true or false>' for name in rubric.names) + "}}"
+        )
         said = await self._ask(query, [trajectory], rubric, reply, checklist_reply(rubric.names), repeat)
         return None if said is None else said.items.model_dump()
 
-    async def _scores(self, task: str, query: Query, trajectories: Sequence[Trajectory], answer_only: bool, repeat: int) -> Verdict | None:
+    async def _scores(
+        self, task: str, query: Query, trajectories: Sequence[Trajectory], answer_only: bool, repeat: int
+    ) -> Verdict | None:
         rubric = self._shown_rubric(query, answer_only)
         reply_type = scores_reply(len(trajectories), rubric.names)
         one_form = "{" + ", ".join(f'"{name}": <0-10>' for name in rubric.names) + "}"
@@ -131,7 +148,9 @@ class LLMJudge:
         said = await self._ask(query, trajectories, rubric, reply, reply_type, repeat, answer_only)
         return None if said is None else Verdict(tuple(said.model_dump().values()), rubric.total)
 
-    async def _one_score(self, task: str, query: Query, trajectory: Trajectory, rubric: Rubric, repeat: int) -> float | None:
+    async def _one_score(
+        self, task: str, query: Query, trajectory: Trajectory, rubric: Rubric, repeat: int
+    ) -> float | None:
         said = await self._ask(query, [trajectory], rubric, Reply(task, '{"score": <0-10>}'), OneScore, repeat)
         return None if said is None else said.score
 
@@ -139,9 +158,18 @@ class LLMJudge:
         return self.rubric(query).for_view(view_kind(self.config, answer_only))
 
     async def _ask(
-        self, query: Query, trajectories: Sequence[Trajectory], rubric: Rubric, reply: Reply, reply_type: type, repeat: int, answer_only: bool = False
+        self,
+        query: Query,
+        trajectories: Sequence[Trajectory],
+        rubric: Rubric,
+        reply: Reply,
+        reply_type: type,
+        repeat: int,
+        answer_only: bool = False,
     ) -> Any:
         kind = view_kind(self.config, answer_only)
-        messages = judge_messages(query, [view_of(trajectory, kind) for trajectory in trajectories], rubric, reply, self.config)
+        messages = judge_messages(
+            query, [view_of(trajectory, kind) for trajectory in trajectories], rubric, reply, self.config
+        )
         again = prompt_texts("judge", query.language)["again"]
         return await self.client.ask(self.config, messages, reply_type, again, repeat, about=query.query_id)

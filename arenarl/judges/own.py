@@ -1,6 +1,7 @@
 """A judge of one's own, held to what `Judge` promises: numbers from 0 to 10, of each trajectory shown.
 
-Whatever else its class returns, and whatever it raises, is a missing verdict in training and evaluation alike, and said once; never a score.
+Whatever else its class returns, and whatever it raises, is a missing verdict in training and evaluation alike,
+and said once; never a score.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -32,12 +33,15 @@ class OwnJudge:
 
     @classmethod
     def of(cls, config: JudgeConfig) -> "OwnJudge":
-        """Made of the class that `name` of `judge.train` or `judge.eval` names. Raises UserError if it cannot be had, or does not take the config."""
+        """Made of the class that `name` of `judge.train` or `judge.eval` names. Raises UserError if it cannot be had,
+        or does not take the config."""
         kind = named(config.name, "judge")
         try:
             signature(kind).bind(config)
         except (TypeError, ValueError) as error:
-            raise UserError(f"judge: {config.name} does not fit ({error}); a judge is a class that takes its part of the config") from error
+            raise UserError(
+                f"judge: {config.name} does not fit ({error}); a judge is a class that takes its part of the config"
+            ) from error
         return cls(kind(config), config.name)
 
     def weights(self, query: Query) -> dict[str, float]:
@@ -46,32 +50,48 @@ class OwnJudge:
     async def compare(self, query: Query, first: Trajectory, second: Trajectory, repeat: int = 0) -> Verdict | None:
         return await self._ask(_verdict_on(2), "compare", query, first, second, repeat)
 
-    async def score(self, query: Query, trajectory: Trajectory, answer_only: bool = False, repeat: int = 0) -> Verdict | None:
+    async def score(
+        self, query: Query, trajectory: Trajectory, answer_only: bool = False, repeat: int = 0
+    ) -> Verdict | None:
         return await self._ask(_verdict_on(1), "score", query, trajectory, answer_only, repeat)
 
-    async def choose(self, query: Query, trajectories: Sequence[Trajectory], winners: int, repeat: int = 0) -> list[int] | None:
+    async def choose(
+        self, query: Query, trajectories: Sequence[Trajectory], winners: int, repeat: int = 0
+    ) -> list[int] | None:
         return await self._ask(_positions_in(len(trajectories)), "choose", query, trajectories, winners, repeat)
 
     async def score_overall(self, query: Query, trajectory: Trajectory, repeat: int = 0) -> float | None:
         return await self._ask(_score, "score_overall", query, trajectory, repeat)
 
-    async def score_dimension(self, query: Query, trajectory: Trajectory, dimension: str, repeat: int = 0) -> float | None:
+    async def score_dimension(
+        self, query: Query, trajectory: Trajectory, dimension: str, repeat: int = 0
+    ) -> float | None:
         return await self._ask(_score, "score_dimension", query, trajectory, dimension, repeat)
 
-    async def score_together(self, query: Query, trajectories: Sequence[Trajectory], repeat: int = 0) -> list[float] | None:
+    async def score_together(
+        self, query: Query, trajectories: Sequence[Trajectory], repeat: int = 0
+    ) -> list[float] | None:
         return await self._ask(_scores_of(len(trajectories)), "score_together", query, trajectories, repeat)
 
     def checklist(self, query: Query) -> dict[str, float]:
         if not hasattr(self.judge, "checklist"):
-            raise UserError(f"{self.name} has no checklist, which reward.name=rubric_checklist asks for; docs/judges.md shows one")
+            raise UserError(
+                f"{self.name} has no checklist, which reward.name=rubric_checklist asks for; docs/judges.md shows one"
+            )
         return self._checked("checklist", self.judge.checklist(query))
 
     async def check_items(self, query: Query, trajectory: Trajectory, repeat: int = 0) -> dict[str, bool] | None:
         return await self._ask(_answers_to(tuple(self.checklist(query))), "check_items", query, trajectory, repeat)
 
     def _checked(self, method: str, weights: Any) -> dict[str, float]:
-        if not isinstance(weights, Mapping) or not weights or not all(is_number(weight) and weight > 0 for weight in weights.values()):
-            raise UserError(f"{self.name}.{method} must return what each dimension of the rubric weighs, above 0, not {weights!r}")
+        if (
+            not isinstance(weights, Mapping)
+            or not weights
+            or not all(is_number(weight) and weight > 0 for weight in weights.values())
+        ):
+            raise UserError(
+                f"{self.name}.{method} must return what each dimension of the rubric weighs, above 0, not {weights!r}"
+            )
         return dict(weights)
 
     async def _ask(self, read: Callable[[Any], Any], method: str, *arguments: Any) -> Any:
@@ -86,7 +106,9 @@ def _verdict_on(shown: int) -> Callable[[Any], Verdict]:
     def read(said: Any) -> Verdict:
         if not isinstance(said, Verdict) or len(said.dimensions) != shown:
             raise ValueError(f"not a Verdict on {shown} trajectories: {said!r:.200}")
-        verdict = Verdict(tuple({name: _score(score) for name, score in scores.items()} for scores in said.dimensions), said.total)
+        verdict = Verdict(
+            tuple({name: _score(score) for name, score in scores.items()} for scores in said.dimensions), said.total
+        )
         for total in verdict.totals:
             _score(total)
         return verdict
@@ -97,7 +119,9 @@ def _verdict_on(shown: int) -> Callable[[Any], Verdict]:
 def _positions_in(shown: int) -> Callable[[Any], list[int]]:
     def read(said: Any) -> list[int]:
         """How many they must be, and that they differ, the tournament knows."""
-        if isinstance(said, bytes) or not all(is_number(place) and isinstance(place, Integral) and 0 <= place < shown for place in said):
+        if isinstance(said, bytes) or not all(
+            is_number(place) and isinstance(place, Integral) and 0 <= place < shown for place in said
+        ):
             raise ValueError(f"not positions among the {shown} shown: {said!r:.200}")
         return list(map(int, said))
 
@@ -115,7 +139,11 @@ def _scores_of(shown: int) -> Callable[[Any], list[float]]:
 
 def _answers_to(items: tuple[str, ...]) -> Callable[[Any], dict[str, bool]]:
     def read(said: Any) -> dict[str, bool]:
-        if not isinstance(said, Mapping) or set(said) != set(items) or not all(isinstance(met, bool) for met in said.values()):
+        if (
+            not isinstance(said, Mapping)
+            or set(said) != set(items)
+            or not all(isinstance(met, bool) for met in said.values())
+        ):
             raise ValueError(f"not true or false for each of {', '.join(items)}: {said!r:.200}")
         return {item: said[item] for item in items}
 

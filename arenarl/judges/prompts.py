@@ -1,6 +1,7 @@
 """The prompt of an LLM judge: rubric, query, and for each agent what its view shows (judges/view.py).
 
-All that is not ours is quoted (llm/prompts.py); `read_prompt` reads the structure back, which the tests and the judge server build on.
+All that is not ours is quoted (llm/prompts.py); `read_prompt` reads the structure back,
+which the tests and the judge server build on.
 """
 
 import hashlib
@@ -45,8 +46,11 @@ class Shown:
     kind: ViewKind = "results"
 
 
-def judge_messages(query: Query, views: Sequence[View], rubric: Rubric, reply: Reply, judge: JudgeConfig) -> list[Message]:
-    """Return the messages of one judge call. All views are of one kind. Text that many calls share comes first, because servers cache prefixes."""
+def judge_messages(
+    query: Query, views: Sequence[View], rubric: Rubric, reply: Reply, judge: JudgeConfig
+) -> list[Message]:
+    """Return the messages of one judge call. All views are of one kind.
+    Text that many calls share comes first, because servers cache prefixes."""
     texts, kind = prompt_texts("judge", query.language), views[0].kind
     opening = views[0].opening if views[0].opening.startswith(f"{query.query}\n\n") else query.query
     blocks = ["# Rubric", *(f"- {item.name}: {quotable(item.description)}" for item in rubric.items)]

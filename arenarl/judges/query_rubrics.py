@@ -1,10 +1,12 @@
-"""Rubrics written for each query by an LLM, once, before training, and used by all methods alike (Tournament-GRPO, Appendix A).
+"""Rubrics written for each query by an LLM, once, before training, and used by all methods alike (Tournament-GRPO,
+Appendix A).
 
     python -m arenarl.judges.query_rubrics --config configs/quickstart.yaml --judge configs/judges/qwen_plus.yaml
 
-writes <data.folder>/rl_rubrics.jsonl, to be named as `judge.train.query_rubrics`. With --checklist the items are such as an answer meets or does
-not (Rubrics as Rewards), for `reward.name: rubric_checklist`, and the file is rl_checklists.jsonl. Queries that have a rubric there are not asked
-about again. A rubric that does not keep to the rules is asked for again once, and then is missing.
+writes <data.folder>/rl_rubrics.jsonl, to be named as `judge.train.query_rubrics`. With --checklist the items are such
+as an answer meets or does not (Rubrics as Rewards), for `reward.name: rubric_checklist`, and the file is
+rl_checklists.jsonl. Queries that have a rubric there are not asked about again. A rubric that does not keep to the
+rules is asked for again once, and then is missing.
 """
 
 import argparse
@@ -26,12 +28,14 @@ from arenarl.system.errors import UserError, guarded
 from arenarl.trajectory import Query, read_jsonl, read_queries, write_jsonl
 
 Dimension = Literal[
-    "Coverage / Completeness", "Depth / Insight / Explanation", "Grounding / Citation Quality", "Instruction / Context Alignment",
-    "Communication Quality",
+    "Coverage / Completeness", "Depth / Insight / Explanation", "Grounding / Citation Quality",
+    "Instruction / Context Alignment", "Communication Quality",
 ]  # fmt: skip
 Importance = Literal["critical", "important", "nice_to_have"]
 OneLine = Annotated[
-    str, StringConstraints(strip_whitespace=True, min_length=1, max_length=500), AfterValidator(lambda text: " ".join(text.split()))
+    str,
+    StringConstraints(strip_whitespace=True, min_length=1, max_length=500),
+    AfterValidator(lambda text: " ".join(text.split())),
 ]
 
 
@@ -57,11 +61,15 @@ IMPORTANCE_WEIGHTS = {"critical": 3, "important": 2, "nice_to_have": 1}  # w_k o
 def rubric_messages(query: Query, form: str = "rubrics") -> list[Message]:
     texts = prompt_texts("rubric", query.language)
     task = texts[form].format(dimensions="; ".join(get_args(Dimension)), importances=", ".join(get_args(Importance)))
-    content = "\n".join(["# Query", quoted(query.query, 20_000), "# Task", task.strip(), texts["reply"].format(form=form).strip()])
+    content = "\n".join(
+        ["# Query", quoted(query.query, 20_000), "# Task", task.strip(), texts["reply"].format(form=form).strip()]
+    )
     return [{"role": "system", "content": texts["system"].strip()}, {"role": "user", "content": content}]
 
 
-async def write_rubrics(client: LLMClient, llm: LLMConfig, queries: Sequence[Query], form: str = "rubrics") -> list[dict[str, Any]]:
+async def write_rubrics(
+    client: LLMClient, llm: LLMConfig, queries: Sequence[Query], form: str = "rubrics"
+) -> list[dict[str, Any]]:
     """Records of the rubrics, or checklists, that could be had, in the order of the queries."""
 
     async def write(query: Query) -> dict[str, Any] | None:
@@ -99,7 +107,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--config", required=True, help="YAML of the run whose RL queries get rubrics")
     parser.add_argument("--judge", required=True, help="a file in configs/judges: the LLM that writes them")
-    parser.add_argument("--checklist", action="store_true", help="write checklist items, which an answer meets or does not")
+    parser.add_argument(
+        "--checklist", action="store_true", help="write checklist items, which an answer meets or does not"
+    )
     add_overrides(parser)
     arguments = parser.parse_args()
     config = load_config(arguments.config, [f"judge.train.base={arguments.judge}", *arguments.overrides])
@@ -112,14 +122,19 @@ def main() -> None:
         read_query_rubrics(path)  # what is none there is refused before any is paid for
     known = {record["query_id"]: record for record in read_jsonl(path)} if path.is_file() else {}
     client = open_client(config.llms_of("rubrics"), config.judge, f"{config.run_name}/rubrics")
-    written = asyncio.run(write_rubrics(client, config.judge.train, [query for query in queries if query.query_id not in known], form))
+    written = asyncio.run(
+        write_rubrics(client, config.judge.train, [query for query in queries if query.query_id not in known], form)
+    )
     records = known | {record["query_id"]: record for record in written}
     write_jsonl(path, [records[query.query_id] for query in queries if query.query_id in records])
     print(f"{len(written)} rubrics written to {path}, {len(known)} were there")
     print(client.report())
     client.check()
     if missing := len(queries) - len(records):
-        advice = "replies that did not keep to the rules are stored, so take another model or temperature for them; start it again where none came"
+        advice = (
+            "replies that did not keep to the rules are stored, so take another model or temperature for them; "
+            "start it again where none came"
+        )
         raise UserError(f"{missing} queries are still without a rubric: {advice}")
 
 

@@ -1,11 +1,13 @@
-"""A small HTTP server with OpenAI's chat-completions interface whose verdicts come from the embedded judge, with faults on request.
+"""A small HTTP server with OpenAI's chat-completions interface whose verdicts come from the embedded judge,
+with faults on request.
 
     python -m arenarl.judges.server --config configs/quickstart.yaml --port 8765 [--faults 0.3]
 
-For tests, demos and `judge_faults`: it lets the LLM path run without a key. What it judges it reads from the prompt alone, as an LLM
-would; only a query's constraints, which the domain's truth needs, come from the run's data, by the query's text. The judge prompts of public
-benchmarks it answers in their forms (benchmark_replies.py). Its verdicts are simulated, and of a query without a truth nothing but noise.
-Replies at temperature 0 repeat themselves, others have noise of their own each time.
+For tests, demos and `judge_faults`: it lets the LLM path run without a key. What it judges it reads from the prompt
+alone, as an LLM would; only a query's constraints, which the domain's truth needs, come from the run's data, by the
+query's text. The judge prompts of public benchmarks it answers in their forms (benchmark_replies.py). Its verdicts are
+simulated, and of a query without a truth nothing but noise. Replies at temperature 0 repeat themselves, others have
+noise of their own each time.
 """
 
 import argparse
@@ -41,12 +43,18 @@ from arenarl.system.seeds import stable_seed
 from arenarl.trajectory import Query, Trajectory, messages_of, prompt_messages, read_queries, text_of
 
 FAULTS = ("rate_limit", "error_500", "hang", "cut", "truncated", "prose", "wrong_range", "missing")
-# rate_limit: 429 with Retry-After · hang: no reply for `hang_s` · cut: the connection closes within the body · and in the reply's
-# text: truncated JSON, prose around whole JSON (which can still be read), a score out of range, a missing number
+# rate_limit: 429 with Retry-After · hang: no reply for `hang_s` · cut: the connection closes within the body · and in
+# the reply's text: truncated JSON, prose around whole JSON (which can still be read), a score out of range, a missing
+# number
 _OVERALL = "overall"
 RUBRIC = {  # what it replies to a request for a query's rubric, whatever the query
     "rubrics": [
-        {"dimension": dimension, "title": title, "description": f"Does the answer do well on {title}?", "importance": importance}
+        {
+            "dimension": dimension,
+            "title": title,
+            "description": f"Does the answer do well on {title}?",
+            "importance": importance,
+        }
         for dimension, title, importance in (
             ("Coverage / Completeness", "all parts of the query", "critical"),
             ("Instruction / Context Alignment", "every constraint named", "critical"),
@@ -76,17 +84,38 @@ class JudgeServer:
     faults: share of the requests that get one of `kinds`, each as often.
     delay_s: how long a reply takes.
     key: which key is asked for; None takes any.
-    log: called with {"model", "messages": hash, "fault": kind or None, "reply": the verdict as sent, or None} for every request.
+    log: called with {"model", "messages": hash, "fault": kind or None, "reply":
+    the verdict as sent, or None} for every request.
     """
 
     models: tuple[str, ...] = (SIMULATED_MODEL,)
 
-    def __init__(self, queries: Mapping[str, Query], examine: Examiner, judge: JudgeConfig, seed: int = 0, *, faults: float = 0.0,
-                 kinds: Sequence[str] = FAULTS, delay_s: float = 0.0, hang_s: float = 30.0, key: str | None = None,
-                 log: Callable[[dict[str, Any]], None] = lambda line: None):
+    def __init__(
+        self,
+        queries: Mapping[str, Query],
+        examine: Examiner,
+        judge: JudgeConfig,
+        seed: int = 0,
+        *,
+        faults: float = 0.0,
+        kinds: Sequence[str] = FAULTS,
+        delay_s: float = 0.0,
+        hang_s: float = 30.0,
+        key: str | None = None,
+        log: Callable[[dict[str, Any]], None] = lambda line: None,
+    ):
         self.queries = queries
-        self.judge = EmbeddedJudge(judge, lambda query, trajectory: examine(query, trajectory) or Unknown(rubric_of(query)), seed)
-        self.faults, self.kinds, self.delay_s, self.hang_s, self.key, self.log = faults, kinds, delay_s, hang_s, key, log
+        self.judge = EmbeddedJudge(
+            judge, lambda query, trajectory: examine(query, trajectory) or Unknown(rubric_of(query)), seed
+        )
+        self.faults, self.kinds, self.delay_s, self.hang_s, self.key, self.log = (
+            faults,
+            kinds,
+            delay_s,
+            hang_s,
+            key,
+            log,
+        )
         self.seen: Counter[str] = Counter()
         self._rng = random.Random(stable_seed(seed, "faults"))
 
@@ -116,7 +145,8 @@ class JudgeServer:
         self.seen[name] += is_sent  # so that what is asked again for want of a reply is the same request
         await asyncio.sleep(self.delay_s)
         text = _spoilt(verdict if isinstance(verdict, str) else json.dumps(verdict), verdict, fault)
-        self.log({"model": body.get("model"), "messages": name, "fault": fault, "reply": verdict if fault in (None, "prose") else None,
+        self.log({"model": body.get("model"), "messages": name, "fault": fault,
+                  "reply": verdict if fault in (None, "prose") else None,
                   "text": text if is_sent else None})  # fmt: skip
         if fault == "rate_limit":
             return web.json_response({"error": {"message": "slow down"}}, status=429, headers={"Retry-After": "0.2"})
@@ -128,7 +158,9 @@ class JudgeServer:
         completion = _completion(body, text)
         if fault == "cut":
             whole = json.dumps(completion).encode()
-            response = web.StreamResponse(headers={"Content-Type": "application/json", "Content-Length": str(len(whole))})
+            response = web.StreamResponse(
+                headers={"Content-Type": "application/json", "Content-Length": str(len(whole))}
+            )
             await response.prepare(request)
             await response.write(whole[: len(whole) // 2])
             request.transport.close()
@@ -136,7 +168,8 @@ class JudgeServer:
         return web.json_response(completion)
 
     async def _said(self, body: dict[str, Any], repeat: int) -> Reply:
-        """The reply to a request that was answered `repeat` times before. Raises ValueError and LookupError for what is no prompt that this knows."""
+        """The reply to a request that was answered `repeat` times before. Raises ValueError and LookupError for what is
+        no prompt that this knows."""
         messages = body["messages"]
         if len(messages) > 1 and (text := messages[1]["content"]).startswith("# Query\n"):
             return self._checklist(text) if '{"checklist": [' in text.rpartition("\n")[2] else RUBRIC
@@ -150,15 +183,23 @@ class JudgeServer:
 
     async def _verdict(self, shown: Shown, repeat: int) -> dict[str, Any]:
         """What the embedded judge says of the trajectories in the prompt, in the form that the prompt asks for."""
-        asked = shown.query if shown.query in self.queries else shown.query.partition("\n\n")[0]  # below it, what a world showed first
+        # below it, what a world showed first
+        asked = shown.query if shown.query in self.queries else shown.query.partition("\n\n")[0]
         query, form = self.queries[asked], json.loads(re.sub(r"<[^>]*>", "null", shown.form))
-        trajectories = [Trajectory(query.query_id, prompt_messages(query) + messages_of(turns), "answer") for turns in shown.agents]
+        trajectories = [
+            Trajectory(query.query_id, prompt_messages(query) + messages_of(turns), "answer") for turns in shown.agents
+        ]
         sees = {"process_aware": shown.kind != "answer", "show_tool_results": shown.kind == "results"}
         judge = EmbeddedJudge(replace(self.judge.config, **sees), self.judge.examine, self.judge.seed)
         known = (*rubric_of(query).names, _OVERALL)
         if "scores" in form:
             together = await judge.score_together(query, trajectories, repeat)
-            return {"scores": [{"agent": number, "explanation": "simulated", "score": score} for number, score in enumerate(together, start=1)]}
+            return {
+                "scores": [
+                    {"agent": number, "explanation": "simulated", "score": score}
+                    for number, score in enumerate(together, start=1)
+                ]
+            }
         if "items" in form:
             return {"items": await self._answers(judge, query, trajectories[0], shown.rubric, repeat)}
         if "winners" in form:
@@ -169,10 +210,15 @@ class JudgeServer:
         asked = tuple(dict.fromkeys(name if name in known else _OVERALL for name in wanted))
         verdict = judge.verdict(query, judge.views(*trajectories), asked, ("server", tuple(wanted), repeat))
         scores = [{name: one[name if name in known else _OVERALL] for name in wanted} for one in verdict.dimensions]
-        return {f"agent_{number}": one for number, one in enumerate(scores, start=1)} if "agent_1" in form else {"score": scores[0][wanted[0]]}
+        return (
+            {f"agent_{number}": one for number, one in enumerate(scores, start=1)}
+            if "agent_1" in form
+            else {"score": scores[0][wanted[0]]}
+        )
 
     def _checklist(self, prompt: str) -> dict[str, Any]:
-        """The constraints of the query that a prompt for a checklist quotes; of one without a truth, what any rubric asks."""
+        """The constraints of the query that a prompt for a checklist quotes;
+        of one without a truth, what any rubric asks."""
         query = self.queries["\n".join(unquoted(sections_of(prompt, re.compile("# (Query|Task)"))["Query"]))]
         try:
             titles = list(self.judge.checklist(query))
@@ -181,8 +227,11 @@ class JudgeServer:
         kind = {"dimension": "Instruction / Context Alignment", "importance": "important", "description": _CONSTRAINT}
         return {"checklist": [{"title": title, **kind} for title in titles]}
 
-    async def _answers(self, judge: EmbeddedJudge, query: Query, trajectory: Trajectory, rubric: str, repeat: int) -> dict[str, bool]:
-        """Of an item that is a constraint what the embedded judge says of it; of any other, whether the whole is worth half of the points."""
+    async def _answers(
+        self, judge: EmbeddedJudge, query: Query, trajectory: Trajectory, rubric: str, repeat: int
+    ) -> dict[str, bool]:
+        """Of an item that is a constraint what the embedded judge says of it;
+        of any other, whether the whole is worth half of the points."""
         met = (await judge.check_items(query, trajectory, repeat)) or {}
         overall = await judge.score_overall(query, trajectory, repeat)
         items = [re.fullmatch(r"- (\w+): (.*?)(?: \(.*\): .*)?", line) for line in rubric.split("\n")]
@@ -190,13 +239,19 @@ class JudgeServer:
 
 
 def _spoilt(text: str, verdict: Reply, fault: str | None) -> str:
-    """The reply's text with its fault, if it is one of the text. Of one that is no JSON, the last word is wrong or missing."""
+    """The reply's text with its fault, if it is one of the text.
+    Of one that is no JSON, the last word is wrong or missing."""
     if fault == "truncated":
         return text[: len(text) * 2 // 3]
     if fault == "prose":
-        return f"<think>\nThe first looks like {{10}}.\n</think>\n\nHere is my verdict:\n```json\n{text}\n```\nBoth {{agents}} tried."
+        return (
+            f"<think>\nThe first looks like {{10}}.\n</think>\n\nHere is my verdict:\n```json\n"
+            f"{text}\n```\nBoth {{agents}} tried."
+        )
     if fault in ("wrong_range", "missing") and isinstance(verdict, str):
-        return re.sub(r"\w+\W*$", "0" if fault == "wrong_range" else "", re.sub(r"(?m)^confidence.*", "", text).rstrip())
+        return re.sub(
+            r"\w+\W*$", "0" if fault == "wrong_range" else "", re.sub(r"(?m)^confidence.*", "", text).rstrip()
+        )
     if fault in ("wrong_range", "missing"):
         spoilt = json.loads(text)
         inner = _innermost(spoilt)
@@ -212,7 +267,11 @@ def _spoilt(text: str, verdict: Reply, fault: str | None) -> str:
 def _innermost(verdict: Any) -> dict[str, Any]:
     """The first object within that holds none."""
     inner = verdict[0] if isinstance(verdict, list) else next(iter(verdict.values()))
-    return _innermost(inner) if isinstance(inner, dict) or (isinstance(inner, list) and inner and isinstance(inner[0], dict)) else verdict
+    return (
+        _innermost(inner)
+        if isinstance(inner, dict) or (isinstance(inner, list) and inner and isinstance(inner[0], dict))
+        else verdict
+    )
 
 
 def _completion(body: dict[str, Any], text: str) -> dict[str, Any]:
@@ -230,12 +289,16 @@ def _refusal(status: int, message: str) -> web.Response:
 
 
 def queries_by_text(config: Config) -> dict[str, Query]:
-    """All queries of the run's data that a judge may be asked about. Raises UserError if different ones share a text."""
+    """All queries of the run's data that a judge may be asked about.
+    Raises UserError if different ones share a text."""
     folder = Path(config.data.folder)
     queries = [query for name in ("rl_queries", "test_queries") for query in read_queries(folder / f"{name}.jsonl")]
     by_text = {query.query: query for query in queries}
     if any(by_text[query.query].task != query.task for query in queries):
-        raise UserError(f"{folder}: different queries share a text, by which this server knows them; set judge.train.name=embedded for them")
+        raise UserError(
+            f"{folder}: different queries share a text, by which this server knows them; "
+            "set judge.train.name=embedded for them"
+        )
     return by_text
 
 
@@ -246,7 +309,9 @@ def free_port() -> int:
 
 
 @contextmanager
-def running_server(config: str, overrides: Sequence[str], port: int, *options: str, module: str = "arenarl.judges.server") -> Iterator[str]:
+def running_server(
+    config: str, overrides: Sequence[str], port: int, *options: str, module: str = "arenarl.judges.server"
+) -> Iterator[str]:
     """The address of a server in a process of its own."""
     command = [sys.executable, "-m", module, *command_line(config, overrides), "--port", str(port), *options]
     process = subprocess.Popen(command)
@@ -300,13 +365,20 @@ def serve(server: JudgeServer, port: int) -> None:
 
 
 def main() -> None:
-    config, arguments = parse_arguments(__doc__, add_server_options)  # the run whose data holds the queries, and whose judge.train has the noise
+    # the run whose data holds the queries, and whose judge.train has the noise
+    config, arguments = parse_arguments(__doc__, add_server_options)
 
     domain = make_domain(config.environment, config.data)
     queries, examine = queries_by_text(config), make_examiner(domain)
     if unknown := sum(examine is None or not domain.has_truth(query) for query in queries.values()):
         print(f"{unknown} of {len(queries)} queries have no truth: the verdicts on them are noise", flush=True)
-    server = JudgeServer(queries, examine or (lambda query, trajectory: None), config.judge.train, config.seed, **server_options(arguments))
+    server = JudgeServer(
+        queries,
+        examine or (lambda query, trajectory: None),
+        config.judge.train,
+        config.seed,
+        **server_options(arguments),
+    )
     serve(server, arguments.port)
 
 

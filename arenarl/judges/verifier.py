@@ -1,6 +1,7 @@
 """Whether a query with a known answer was answered: exactly, or by an LLM that compares (C.1 and C.2, InfoAgent).
 
-Rewards, evaluation and the difficulty filter ask here. Where the known answer stands, and what exact means, is said in domains/known_answers.py.
+Rewards, evaluation and the difficulty filter ask here.
+Where the known answer stands, and what exact means, is said in domains/known_answers.py.
 """
 
 from typing import TYPE_CHECKING, Literal
@@ -42,7 +43,9 @@ class Verifier:
         if not self.is_llm:
             return is_correct(query.constraints, trajectory.answer)
         again = prompt_texts("judge", query.language)["again"]
-        said = await self.client.ask(self.config, verifier_messages(query, trajectory.answer), Verification, again, repeat, about=query.query_id)
+        said = await self.client.ask(
+            self.config, verifier_messages(query, trajectory.answer), Verification, again, repeat, about=query.query_id
+        )
         return None if said is None else said.correctness == "correct"
 
 

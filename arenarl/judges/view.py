@@ -1,7 +1,7 @@
 """Views: the part of a trajectory that a judge is shown. The answer; thoughts, tool calls and answer; or all of it.
 
-The LLM judge renders its prompt from views; the simulated judge examines views. Neither reads anything else of a trajectory (3.2 and 3.3,
-ArenaRL).
+The LLM judge renders its prompt from views; the simulated judge examines views. Neither reads anything else of a
+trajectory (3.2 and 3.3, ArenaRL).
 """
 
 from dataclasses import dataclass, replace
@@ -17,8 +17,8 @@ from arenarl.trajectory import Trajectory, Turn, answer_of, messages_of, read_tu
 class View:
     """One trajectory as a judge is shown it.
 
-    `messages`: the trajectory's own for "results", rebuilt from the shown parts otherwise. `opening`: the first user message, with the query and
-    the world's first observation. Every prompt shows it.
+    `messages`: the trajectory's own for "results", rebuilt from the shown parts otherwise. `opening`: the first user
+    message, with the query and the world's first observation. Every prompt shows it.
     """
 
     kind: ViewKind

@@ -1,10 +1,11 @@
 """Calls LLMs behind OpenAI-compatible APIs: for judges, query rubrics, simulated tools and closed policies alike.
 
-`ask` wants JSON by a pydantic model and ends as an instance of it, or as None: never as a guess. A reply that does not parse is
-asked for once more with the error. `complete` takes whatever a policy replies. Timeouts, 429, 5xx and what is no completion are tried
-again with growing pauses for `patience_s`. All calls of a process share one limit; replies are kept in the store, so the same call is paid
-for once. What no further call can mend (a refused key, a redirect, a spent budget, nobody answered for `patience_s`, too many failures) sets
-`stop_reason`: from then on no call is made, and the run saves and stops.
+`ask` wants JSON by a pydantic model and ends as an instance of it, or as None: never as a guess. A reply that does not
+parse is asked for once more with the error. `complete` takes whatever a policy replies. Timeouts, 429, 5xx and what is
+no completion are tried again with growing pauses for `patience_s`. All calls of a process share one limit; replies are
+kept in the store, so the same call is paid for once. What no further call can mend (a refused key, a redirect, a spent
+budget, nobody answered for `patience_s`, too many failures) sets `stop_reason`: from then on no call is made, and the
+run saves and stops.
 """
 
 import asyncio
@@ -51,10 +52,13 @@ WINDOW, FEWEST = 200, 50  # verdicts over which the share of failures is taken, 
 _RETRIED_STATUS = (408, 409, 429)  # and all from 500
 _REFUSES_ALL = (401, 402, 403, 404, 405, 407, 410)  # a key, an account, a path, a proxy: no other call fares better
 _FLAGS = 403  # of a model that answers others: OpenRouter and firewalls say so of a single prompt
-_NO_MONEY = re.compile(r"arrearage|good standing|credit balance|insufficient (?:account )?(?:balance|credit|fund)", re.IGNORECASE)
+_NO_MONEY = re.compile(
+    r"arrearage|good standing|credit balance|insufficient (?:account )?(?:balance|credit|fund)", re.IGNORECASE
+)
 # what Alibaba, Anthropic and others say with status 400 of an account that cannot pay
 _SAID = 500  # characters that are shown of what an API says of an error
-_SHORTEST_KEY = 8  # characters of what is kept secret; a shorter one, such as EMPTY for a server of one's own, may be a word of a reply
+# characters of what is kept secret; a shorter one, such as EMPTY for a server of one's own, may be a word of a reply
+_SHORTEST_KEY = 8
 
 
 class RunStopped(UserError):
@@ -81,7 +85,8 @@ class Usage:
     retries: int = 0  # attempts that ended in a timeout, 429, 5xx, a cut connection or no completion
     tokens_in: int = 0
     tokens_out: int = 0
-    unknown_tokens: int = 0  # replies paid for whose tokens the API does not say, or not believably; their cost is the most it can be
+    # replies paid for whose tokens the API does not say, or not believably; their cost is the most it can be
+    unknown_tokens: int = 0
     cost: float = 0.0
 
     def __add__(self, other: "Usage") -> "Usage":
@@ -98,7 +103,15 @@ class LLMClient:
         log: a file that gets a line for every verdict that was had, or None.
     """
 
-    def __init__(self, limits: JudgesConfig, stage: str, keys: dict[str, str], processes: int = 1, rank: int = 0, log: Path | None = None):
+    def __init__(
+        self,
+        limits: JudgesConfig,
+        stage: str,
+        keys: dict[str, str],
+        processes: int = 1,
+        rank: int = 0,
+        log: Path | None = None,
+    ):
         import openai  # only here: it takes a second, and most runs ask no LLM
 
         self.openai = openai
@@ -106,7 +119,9 @@ class LLMClient:
         self.store = ReplyStore(Path(limits.store))
         self.usage = Usage()
         self.stop_reason: str | None = None
-        self._slots = asyncio.Semaphore(max(1, limits.concurrency // processes + (rank < limits.concurrency % processes)))
+        self._slots = asyncio.Semaphore(
+            max(1, limits.concurrency // processes + (rank < limits.concurrency % processes))
+        )
         self._stopped = asyncio.Event()
         self._answered: set[tuple[str | None, str | None]] = set()  # addresses and models that have
         self._refused: set[tuple[str | None, str | None]] = set()  # and those that refuse even a short question
@@ -119,29 +134,45 @@ class LLMClient:
         self._thread = LoopThread("llm-client")
 
     async def ask(
-        self, llm: LLMConfig, messages: Sequence[Message], reply_type: type[Parsed], again: str, repeat: int = 0, about: str = ""
+        self,
+        llm: LLMConfig,
+        messages: Sequence[Message],
+        reply_type: type[Parsed],
+        again: str,
+        repeat: int = 0,
+        about: str = "",
     ) -> Parsed | None:
         """One call's reply, or None if none could be had.
 
-        `again` is what a reply that does not parse is answered with, `{error}` in it; `repeat` tells apart calls that differ in
-        nothing else; `about` names the call in the log.
+        `again` is what a reply that does not parse is answered with, `{error}` in it; `repeat` tells apart calls that
+        differ in nothing else; `about` names the call in the log.
         """
         form, read = _reply_form(llm, reply_type), partial(parse_reply, reply_type=reply_type)
         return await self._thread.run(self._made(self._ask(llm, messages, form, read, again, repeat, about)))
 
     async def ask_text(
-        self, llm: LLMConfig, messages: Sequence[Message], read: Callable[[str], Read], again: str, repeat: int = 0, about: str = ""
+        self,
+        llm: LLMConfig,
+        messages: Sequence[Message],
+        read: Callable[[str], Read],
+        again: str,
+        repeat: int = 0,
+        about: str = "",
     ) -> Read | None:
-        """The same of a reply in whatever form the messages ask for: `read` makes something of its text, or raises ValueError. One that took all of
-        `max_reply_tokens` may lack its end, and counts as unreadable."""
-        return await self._thread.run(self._made(self._ask(llm, messages, {}, read, again, repeat, about, must_be_whole=True)))
+        """The same of a reply in whatever form the messages ask for: `read` makes something of its text, or raises
+        ValueError. One that took all of `max_reply_tokens` may lack its end, and counts as unreadable."""
+        return await self._thread.run(
+            self._made(self._ask(llm, messages, {}, read, again, repeat, about, must_be_whole=True))
+        )
 
     async def complete(self, llm: LLMConfig, request: dict[str, Any], repeat: int = 0) -> StoredReply | NoReply:
-        """The reply to a `chat_request`, whatever it says; its text is the API's message as JSON, with `finish_reason`."""
+        """The reply to a `chat_request`, whatever it says; its text is the API's message as JSON,
+        with `finish_reason`."""
         return await self._thread.run(self._made(self._complete(llm, request, repeat)))
 
     def take_usage(self) -> tuple[Usage, Spent]:
-        """What this process used since this was last called, and what the run has paid, over all its stages and restarts."""
+        """What this process used since this was last called, and what the run has paid,
+        over all its stages and restarts."""
 
         async def take() -> tuple[Usage, Spent]:
             taken, self.usage = self.usage, Usage()
@@ -154,8 +185,14 @@ class LLMClient:
         usage, spent = self.take_usage()
         tokens = f"{usage.tokens_in:,} tokens in, {usage.tokens_out:,} out, cost {usage.cost:.2f}"
         if usage.unknown_tokens:
-            tokens += f"; {usage.unknown_tokens:,} replies do not say their tokens and are charged the most that they can have cost"
-        now = f"LLM calls: {usage.calls:,} paid for ({tokens}), {usage.from_store:,} replies from the store, {usage.failed:,} verdicts failed"
+            tokens += (
+                f"; {usage.unknown_tokens:,} replies do not say their tokens and are "
+                "charged the most that they can have cost"
+            )
+        now = (
+            f"LLM calls: {usage.calls:,} paid for ({tokens}), {usage.from_store:,} replies from the store, "
+            f"{usage.failed:,} verdicts failed"
+        )
         last = f" (the last: {self._last_failure})" if usage.failed else ""
         return f"{now}{last}; {run_of(self.stage)} so far: {spent.calls:,} calls, cost {spent.cost:.2f}"
 
@@ -165,11 +202,16 @@ class LLMClient:
             raise RunStopped(self.stop_reason)
 
     async def _made(self, call: Coroutine[Any, Any, Read]) -> Read:
-        """What no call can mend stops the run too: tournaments take whatever is raised for a verdict that failed, and would go on without any."""
+        """What no call can mend stops the run too: tournaments take whatever is raised for a verdict that failed,
+        and would go on without any."""
         try:
             return await call
         except Exception as error:
-            self._stop(str(error) if isinstance(error, UserError) else f"no LLM can be called: {self._without_keys(_in_words(error))}")
+            self._stop(
+                str(error)
+                if isinstance(error, UserError)
+                else f"no LLM can be called: {self._without_keys(_in_words(error))}"
+            )
             raise
 
     async def _ask(self, llm, messages, form, read, again, repeat, about, must_be_whole=False) -> Any:
@@ -190,8 +232,11 @@ class LLMClient:
                     raise ValueError("it is cut off")
             except ValueError as problem:
                 self.usage.unreadable += 1
-                error = f"{problem} (it took all of max_reply_tokens={llm.max_reply_tokens})" if is_cut else str(problem)
-                said = {"role": "assistant", "content": reply.text[:4000] if reply.text.strip() else "(nothing)"}  # Anthropic's takes no empty one
+                error = (
+                    f"{problem} (it took all of max_reply_tokens={llm.max_reply_tokens})" if is_cut else str(problem)
+                )
+                # Anthropic's takes no empty one
+                said = {"role": "assistant", "content": reply.text[:4000] if reply.text.strip() else "(nothing)"}
                 conversation = [*messages, said, {"role": "user", "content": again.format(error=problem)}]
             else:
                 self._note(False)
@@ -209,21 +254,29 @@ class LLMClient:
             self._note(False)
         return reply
 
-    async def _reply(self, llm: LLMConfig, request: dict[str, Any], repeat: int, read: Callable[[Completion], str]) -> StoredReply | NoReply:
+    async def _reply(
+        self, llm: LLMConfig, request: dict[str, Any], repeat: int, read: Callable[[Completion], str]
+    ) -> StoredReply | NoReply:
         """The reply from the store, from a call under way, or from a call of its own, which `read` makes a text of."""
         key = reply_key(llm.base_url or OPENAI_URL, request, repeat)
         if stored := self.store.get(key):
             self.usage.from_store += 1
             return stored
         if self.limits.store_only:
-            self._stop(f"judge.store_only: {self.limits.store} lacks a reply of {llm.model}; run it once without store_only, with a key")
+            self._stop(
+                f"judge.store_only: {self.limits.store} lacks a reply of {llm.model}; "
+                "run it once without store_only, with a key"
+            )
         if self.stop_reason:
             return NoReply(self.stop_reason)
         # who gives up waiting leaves the call, which is paid for, to the store
         return await self._in_flight.get(key, lambda: self._call(llm, request, key, read))
 
-    async def _call(self, llm: LLMConfig, request: dict[str, Any], key: str, read: Callable[[Completion], str]) -> StoredReply | NoReply:
-        """Attempts until there is a reply. None comes if the API refuses this call, `patience_s` is over or the run is to stop."""
+    async def _call(
+        self, llm: LLMConfig, request: dict[str, Any], key: str, read: Callable[[Completion], str]
+    ) -> StoredReply | NoReply:
+        """Attempts until there is a reply. None comes if the API refuses this call,
+        `patience_s` is over or the run is to stop."""
         started, pause_s, keeps_place = None, _FIRST_PAUSE_S, False
         async with AsyncExitStack() as place:
             while True:
@@ -237,11 +290,16 @@ class LLMClient:
                     text = read(completion)
                 except Exception as error:  # noqa: BLE001 - sorted below; what the run cannot go on with sets stop_reason
                     self._settle(llm, request, error)
-                    if getattr(error, "status_code", None) == _FLAGS and (llm.base_url, llm.model) not in self._answered:
+                    if (
+                        getattr(error, "status_code", None) == _FLAGS
+                        and (llm.base_url, llm.model) not in self._answered
+                    ):
                         await self._questions.get((llm.base_url, llm.model), partial(self._ask_whether_it_answers, llm))
-                    wait_s = self._pause_after(llm, error, pause_s * random.uniform(1.0, 1.5))  # so that not all come back at once
+                    # so that not all come back at once
+                    wait_s = self._pause_after(llm, error, pause_s * random.uniform(1.0, 1.5))
                     reason = self._last_error
-                    keeps_place = getattr(error, "status_code", None) == 429  # too many calls: another one in its place would be told the same
+                    # too many calls: another one in its place would be told the same
+                    keeps_place = getattr(error, "status_code", None) == 429
                 else:
                     self._last_reply_at = time.monotonic()
                     self._answered.add((llm.base_url, llm.model))
@@ -257,7 +315,8 @@ class LLMClient:
                 self.usage.retries += 1
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
                 try:
-                    await asyncio.wait_for(self._stopped.wait(), min(wait_s, left_s))  # the last attempt is made when patience ends
+                    # the last attempt is made when patience ends
+                    await asyncio.wait_for(self._stopped.wait(), min(wait_s, left_s))
                 except TimeoutError:
                     pass
 
@@ -277,7 +336,10 @@ class LLMClient:
                 self._stop(f"the API at {where} refuses calls to {llm.model}: {self._last_error}")
             elif status < 400:  # followed, it would tell the prompt to others, or end as another request
                 target = self._without_keys(error.response.headers.get("location", "nowhere"))
-                self._stop(f"the API at {where} redirects calls ({status}) to {target}; set base_url to the address that answers itself")
+                self._stop(
+                    f"the API at {where} redirects calls ({status}) to {target}; "
+                    "set base_url to the address that answers itself"
+                )
             elif status >= 500 or status in _RETRIED_STATUS:
                 asked_s = _asked_pause(error.response.headers.get("retry-after"))
                 return max(pause_s, asked_s * random.uniform(1.0, 1.25))
@@ -289,7 +351,8 @@ class LLMClient:
         raise error
 
     async def _give_up(self, llm: LLMConfig, started: float) -> None:
-        """The call has failed; if no other had a reply in all that time, and a short question has none now, the run has."""
+        """The call has failed; if no other had a reply in all that time, and a short question has none now,
+        the run has."""
         if self._last_reply_at < started:
             await self._questions.get((llm.base_url, llm.model), partial(self._ask_whether_it_answers, llm))
         if self._last_reply_at < started:
@@ -297,11 +360,13 @@ class LLMClient:
             self._stop(f"no usable reply from {url} for {llm.patience_s:g} s; the last error: {self._last_error}")
 
     async def _ask_whether_it_answers(self, llm: LLMConfig) -> None:
-        """A prompt that never gets a completion must not look like a dead server, nor one that is flagged like a refused key. The reply is paid
-        for, not kept."""
+        """A prompt that never gets a completion must not look like a dead server, nor one that is flagged like a
+        refused key. The reply is paid for, not kept."""
         if self.stop_reason or not self._reserve():
             return
-        request = chat_request(llm, [{"role": "user", "content": "Answer with one word: yes."}], llm.max_reply_tokens, llm.temperature)
+        request = chat_request(
+            llm, [{"role": "user", "content": "Answer with one word: yes."}], llm.max_reply_tokens, llm.temperature
+        )
         try:
             completion = await self._attempt(llm, request)
         except Exception as error:  # noqa: BLE001 - the call that gave up has said why there is no reply
@@ -322,19 +387,26 @@ class LLMClient:
         else:
             self.store.release(self.stage)
 
-    def _keep(self, llm: LLMConfig, request: dict[str, Any], key: str, completion: Completion, text: str) -> StoredReply:
+    def _keep(
+        self, llm: LLMConfig, request: dict[str, Any], key: str, completion: Completion, text: str
+    ) -> StoredReply:
         """An API may repeat a key in what it replies, too."""
         self._charge(llm, request, completion.tokens)
         tokens_in, tokens_out = completion.tokens or (None, None)
-        if completion.finish_reason == "length":  # where the server's own room was less, or it counts nothing, the number does not tell
+        # where the server's own room was less, or it counts nothing, the number does not tell
+        if completion.finish_reason == "length":
             tokens_out = max(tokens_out or 0, request[llm.token_limit_name])
-        reply = StoredReply(self._without_keys(text), self._without_keys(completion.model or llm.model), tokens_in, tokens_out)
+        reply = StoredReply(
+            self._without_keys(text), self._without_keys(completion.model or llm.model), tokens_in, tokens_out
+        )
         return self.store.put(key, reply)
 
     def _charge(self, llm: LLMConfig, request: dict[str, Any], known: tuple[int, int] | None) -> None:
         at_most = known or (len(json.dumps(request)), request[llm.token_limit_name])  # no token without a byte
         cost, (tokens_in, tokens_out) = llm.cost(*at_most), known or (0, 0)
-        self.usage += Usage(calls=1, tokens_in=tokens_in, tokens_out=tokens_out, unknown_tokens=known is None, cost=cost)
+        self.usage += Usage(
+            calls=1, tokens_in=tokens_in, tokens_out=tokens_out, unknown_tokens=known is None, cost=cost
+        )
         self.store.charge(self.stage, tokens_in, tokens_out, cost)
 
     def _reserve(self) -> bool:
@@ -350,7 +422,10 @@ class LLMClient:
         share = sum(self._has_failed) / len(self._has_failed)
         if has_failed and len(self._has_failed) >= FEWEST and share > self.limits.max_failure_share:
             limit = f"judge.max_failure_share={self.limits.max_failure_share}"
-            self._stop(f"{share:.0%} of the last {len(self._has_failed)} verdicts failed, above {limit}; the last: {self._last_failure}")
+            self._stop(
+                f"{share:.0%} of the last {len(self._has_failed)} verdicts failed, "
+                f"above {limit}; the last: {self._last_failure}"
+            )
 
     def _note_failure(self, error: str) -> None:
         if not self.stop_reason:  # what comes after the stop tells nothing of the model
@@ -369,10 +444,15 @@ class LLMClient:
             key = self.keys.get(llm.api_key_variable or "", "none")
             try:
                 http = self.openai.DefaultAsyncHttpxClient(follow_redirects=False, event_hooks={"response": [_as_utf8]})
-            except Exception as error:  # of socks:// without its package, a port that is none, certificates that are not there
+            except Exception as error:
+                # of socks:// without its package, a port that is none, certificates that are not there
                 problem = f"no connection to {endpoint[0]} can be made: {_in_words(error)}"
-                raise UserError(f"{problem}; mend or unset HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY and SSL_CERT_FILE") from error
-            self._apis[endpoint] = self.openai.AsyncOpenAI(base_url=endpoint[0], api_key=key, max_retries=0, timeout=None, http_client=http)
+                raise UserError(
+                    f"{problem}; mend or unset HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY and SSL_CERT_FILE"
+                ) from error
+            self._apis[endpoint] = self.openai.AsyncOpenAI(
+                base_url=endpoint[0], api_key=key, max_retries=0, timeout=None, http_client=http
+            )
         return self._apis[endpoint]
 
     def _without_keys(self, text: str) -> str:
@@ -404,9 +484,11 @@ def usage_metrics(usage: Usage, spent: Spent) -> dict[str, float]:
     }
 
 
-def open_client(llms: Iterable[LLMConfig], limits: JudgesConfig, stage: str, folder: Path | None = None) -> LLMClient | None:
-    """The way to all LLMs among `llms`, with this process's share of the limits; None if there is none. With a `folder`, every verdict is
-    logged there.
+def open_client(
+    llms: Iterable[LLMConfig], limits: JudgesConfig, stage: str, folder: Path | None = None
+) -> LLMClient | None:
+    """The way to all LLMs among `llms`, with this process's share of the limits; None if there is none. With a
+    `folder`, every verdict is logged there.
 
     Raises:
         UserError: a key's environment variable is not set.
@@ -430,15 +512,27 @@ def read_keys(llms: Sequence[LLMConfig]) -> dict[str, str]:
         if name := llm.api_key_variable:
             keys[name] = os.environ.get(name, "").strip()
             if not keys[name]:
-                raise UserError(f"set the environment variable {name} to the key for {llm.base_url or OPENAI_URL}, for {llm.model}")
+                raise UserError(
+                    f"set the environment variable {name} to the key for {llm.base_url or OPENAI_URL}, for {llm.model}"
+                )
             if not (keys[name].isascii() and keys[name].isprintable()):
-                raise UserError(f"the environment variable {name} holds characters that no key has; set it to the key alone")
+                raise UserError(
+                    f"the environment variable {name} holds characters that no key has; set it to the key alone"
+                )
     return keys
 
 
-def chat_request(llm: LLMConfig, messages: Sequence[Message], max_tokens: int, temperature: float | None, **fields: Any) -> dict[str, Any]:
-    """The body of a chat completion, and with it all that the reply depends on. A model whose temperature is null is sent none."""
-    request: dict[str, Any] = {"model": llm.model, "messages": list(messages), llm.token_limit_name: max_tokens, **fields}
+def chat_request(
+    llm: LLMConfig, messages: Sequence[Message], max_tokens: int, temperature: float | None, **fields: Any
+) -> dict[str, Any]:
+    """The body of a chat completion, and with it all that the reply depends on.
+    A model whose temperature is null is sent none."""
+    request: dict[str, Any] = {
+        "model": llm.model,
+        "messages": list(messages),
+        llm.token_limit_name: max_tokens,
+        **fields,
+    }
     if llm.temperature is not None:
         request["temperature"] = temperature
     if llm.extra_body:
@@ -464,7 +558,8 @@ def _in_words(error: Exception) -> str:
 
 
 def _remedy(llm: LLMConfig, error: Exception) -> str:
-    """What to change, where the error tells. That a prompt is too long is said in words alone: vLLM's, OpenAI's and others' have these."""
+    """What to change, where the error tells. That a prompt is too long is said in words alone:
+    vLLM's, OpenAI's and others' have these."""
     status = getattr(error, "status_code", None)
     if isinstance(error, TimeoutError):
         return f"; raise timeout_s={llm.timeout_s:g}, or lower judge.concurrency"
@@ -474,8 +569,13 @@ def _remedy(llm: LLMConfig, error: Exception) -> str:
         return f"; set {llm.api_key_variable} to a key that may ask this model"
     if status in (400, 422) and re.search(r"response_?format|json_schema|json_object", str(error)):
         return "; set reply_format to json_object or none"
-    if status in (400, 413, 422) and re.search(r"context.length|max_model_len|too long|maximum.{0,40}tokens", str(error), re.IGNORECASE):
-        return "; lower max_reply_tokens or what a prompt shows (a judge's max_result_chars, max_text_chars), or serve with a larger --max-model-len"
+    if status in (400, 413, 422) and re.search(
+        r"context.length|max_model_len|too long|maximum.{0,40}tokens", str(error), re.IGNORECASE
+    ):
+        return (
+            "; lower max_reply_tokens or what a prompt shows (a judge's max_result_chars, max_text_chars), "
+            "or serve with a larger --max-model-len"
+        )
     return ""
 
 

@@ -1,8 +1,8 @@
 """Reads what an API replied with status 200: the first choice's message, and what was billed for it.
 
-Gateways send HTML, errors, event streams, nothing or half a completion with that status, and vLLM what it has of a reply that is aborted. Whatever
-is no whole completion is a `NoCompletion` with its reason, which the client counts and tries again; a completion whose usage cannot be believed
-is kept, its tokens unknown.
+Gateways send HTML, errors, event streams, nothing or half a completion with that status, and vLLM what it has of a
+reply that is aborted. Whatever is no whole completion is a `NoCompletion` with its reason, which the client counts and
+tries again; a completion whose usage cannot be believed is kept, its tokens unknown.
 """
 
 import json
@@ -14,12 +14,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from arenarl.system.validation import first_problem
 from arenarl.trajectory import storable
 
-_BROKEN_OFF = ("abort", "error")  # finish reasons of a reply that the server did not bring to its end: vLLM's, SGLang's, gateways'
+# finish reasons of a reply that the server did not bring to its end: vLLM's, SGLang's, gateways'
+_BROKEN_OFF = ("abort", "error")
 _MOST_TOKENS = 10_000_000  # that a model reads or writes in one call: a larger count is none
 
 
 class NoCompletion(ValueError):
-    """A reply with status 200 that is no chat completion; `tokens` (in, out) if it says that it was billed all the same."""
+    """A reply with status 200 that is no chat completion; `tokens` (in, out)
+    if it says that it was billed all the same."""
 
     def __init__(self, reason: str, tokens: tuple[int, int] | None = None):
         super().__init__(reason)
@@ -98,14 +100,21 @@ def check_tool_calls(completion: Completion) -> None:
 
 
 def _tokens(said: Any) -> tuple[int, int] | None:
-    """Gemini and Grok leave the thinking, which they bill as what they reply, out of `completion_tokens`: the total alone has it."""
+    """Gemini and Grok leave the thinking, which they bill as what they reply,
+    out of `completion_tokens`: the total alone has it."""
     try:
         usage = _Usage.model_validate(said.get("usage") if isinstance(said, dict) else None)
     except ValidationError:
         return None
     beyond_prompt = usage.total_tokens - usage.prompt_tokens if type(usage.total_tokens) is int else 0
-    return usage.prompt_tokens, beyond_prompt if usage.completion_tokens < beyond_prompt <= _MOST_TOKENS else usage.completion_tokens
+    return (
+        usage.prompt_tokens,
+        beyond_prompt if usage.completion_tokens < beyond_prompt <= _MOST_TOKENS else usage.completion_tokens,
+    )
 
 
 def _reason(body: bytes, problem: str) -> str:
-    return f"status 200, but no chat completion ({problem}): {body[:100].decode('utf-8', 'replace')!r}; base_url may not be that of the API"
+    return (
+        f"status 200, but no chat completion ({problem}): {body[:100].decode('utf-8', 'replace')!r}; "
+        "base_url may not be that of the API"
+    )

@@ -1,4 +1,5 @@
-"""Reads an LLM's reply: the one JSON object that was asked for, as a pydantic model, or an error that says what is wrong with it.
+"""Reads an LLM's reply: the one JSON object that was asked for, as a pydantic model,
+or an error that says what is wrong with it.
 
 Nothing is repaired or guessed: a reply cut short may end in the middle of a score.
 """
@@ -31,11 +32,15 @@ def parse_reply(text: str, reply_type: type[Parsed]) -> Parsed:
         raise ValueError("it is empty")
     found = [whole] if (whole := _whole_object(text)) is not None else list(json_objects(without_thinking(text)))
     if len(found) != 1:
-        raise ValueError(f"it holds {len(found) or 'no'} complete JSON object{'s' * (len(found) > 1)} where one was asked for")
+        raise ValueError(
+            f"it holds {len(found) or 'no'} complete JSON object{'s' * (len(found) > 1)} where one was asked for"
+        )
     try:
         return reply_type.model_validate(found[0])
     except ValidationError as error:
-        problems = [f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in error.errors(include_url=False)]
+        problems = [
+            f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in error.errors(include_url=False)
+        ]
         raise ValueError("; ".join(problems[:3])) from error
 
 
@@ -49,7 +54,8 @@ def _whole_object(text: str) -> dict[str, Any] | None:
 
 
 def ends_with_an_object(text: str) -> bool:
-    """Whether nothing but the end of a code block stands behind the last brace: what a cut reply goes on to say may take its draft back.
+    """Whether nothing but the end of a code block stands behind the last brace:
+    what a cut reply goes on to say may take its draft back.
 
     >>> ends_with_an_object('```json\\n{"x": 1}\\n```'), ends_with_an_object('Perhaps {"x": 1}. But')
     (True, False)
@@ -63,10 +69,12 @@ def without_thinking(text: str) -> str:
 
 
 def json_objects(text: str) -> Iterator[dict[str, Any]]:
-    """The outermost objects. Only the first hundred braces are tried: each that opens nothing costs time in the length of the text.
+    """The outermost objects. Only the first hundred braces are tried:
+    each that opens nothing costs time in the length of the text.
 
     Raises:
-        ValueError: an object begins that cannot be read to its end. What stands inside or before it may be a quotation or a draft.
+        ValueError: an object begins that cannot be read to its end.
+            What stands inside or before it may be a quotation or a draft.
     """
     decoder, start = json.JSONDecoder(object_pairs_hook=_without_repeats), text.find("{")
     for _ in range(100):

@@ -1,7 +1,7 @@
 """What LLMs are told: texts from configs/prompts, and foreign text quoted so that it cannot speak for itself.
 
-All that is not ours is quoted line by line: a line that starts with "| " is material, any other line is structure. So no text can
-close its block, open another or speak as who asks.
+All that is not ours is quoted line by line: a line that starts with "| " is material, any other line is structure. So
+no text can close its block, open another or speak as who asks.
 """
 
 import re
@@ -23,20 +23,22 @@ QUOTE = "| "
 _GAP = re.compile(r"\[\d+ characters left out\]")
 
 
-# What some model's tokenizer takes for its own control tokens; a blank inside makes it plain text again. By form: a bar at either end of a
-# tag (<|im_end|>, <turn|>, [|user|]), a tag with an underscore (<end_of_turn>, [TOOL_CALLS]); and words that make a token without either.
+# What some model's tokenizer takes for its own control tokens; a blank inside makes it plain text again. By form: a bar
+# at either end of a tag (<|im_end|>, <turn|>, [|user|]), a tag with an underscore (<end_of_turn>, [TOOL_CALLS]); and
+# words that make a token without either.
 _CONTROL_TOKEN = re.compile(
     r"<(?=[|｜]|/?[\w▁:-]{1,40}[|｜]>|/?[a-zA-Z\d▁:-]{0,40}_[\w▁:-]{0,40}>|<SYS"
     r"|/?(?i:\w{1,20}:)?(?i:think|answer|role|image|mask|s|bos|eos|pad|unk|cls|sep|sop|eop|eo[adhmt]|SYS|unused\d+)>)"
-    r"|\[(?=[|｜]|/?(?i:INST|THINK|ARGS|IMG|[gs]?MASK|CLS|SEP|PAD|UNK|BOS|EOS|PREFIX|MIDDLE|SUFFIX)\]|/?[A-Z\d]{1,40}_[A-Z\d_]{0,40}\])"
+    r"|\[(?=[|｜]|/?(?i:INST|THINK|ARGS|IMG|[gs]?MASK|CLS|SEP|PAD|UNK|BOS|EOS|PREFIX|MIDDLE|SUFFIX)\]"
+    r"|/?[A-Z\d]{1,40}_[A-Z\d_]{0,40}\])"
 )
 
 
 _LINE_BREAK = re.compile(r"\r\n?|[\v\f\x1c-\x1e\x85\u2028\u2029]")
 
 
-# What is not shown and can hide a message: Unicode's Default_Ignorable_Code_Point, and all other format characters (Cf) but the visible signs
-# that enclose Arabic, Syriac and Kaithi numbers.
+# What is not shown and can hide a message: Unicode's Default_Ignorable_Code_Point, and all other format characters (Cf)
+# but the visible signs that enclose Arabic, Syriac and Kaithi numbers.
 _INVISIBLE = re.compile(
     r"[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0"
     r"\ufff0-\ufffb\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
@@ -56,7 +58,8 @@ def prompt_texts(name: str, language: str) -> dict[str, str]:
 
 
 def quoted(text: str, limit: int) -> str:
-    """Foreign text as it stands in a prompt: every line behind "| "; of a text above `limit` characters the first two thirds and the last third."""
+    """Foreign text as it stands in a prompt: every line behind "| "; of a text above `limit` characters the first two
+    thirds and the last third."""
     if len(text) <= limit:
         return QUOTE + quotable(text).replace("\n", f"\n{QUOTE}")
     head, tail = text[: limit * 2 // 3], text[len(text) - limit // 3 :]
@@ -71,7 +74,8 @@ def unquoted(lines: Sequence[str]) -> list[str]:
 
 
 def sections_of(prompt: str, heading: re.Pattern) -> dict[str, list[str]]:
-    """The lines below each heading, by what is in the pattern's group. Raises ValueError for a heading that stands twice and a line above all.
+    """The lines below each heading, by what is in the pattern's group. Raises ValueError for a heading that stands
+    twice and a line above all.
 
     >>> sections_of("# Query\\n| q\\n# Task\\nx\\n# y", re.compile("# (Query|Task)"))
     {'Query': ['| q'], 'Task': ['x', '# y']}
@@ -90,8 +94,8 @@ def sections_of(prompt: str, heading: re.Pattern) -> dict[str, list[str]]:
 
 
 def quotable(text: str) -> str:
-    """Text with one kind of line break, without control or invisible characters, its control tokens broken by a blank. Joiners are kept
-    where spelling needs them: in Arabic script and after the virama of Indic ones.
+    """Text with one kind of line break, without control or invisible characters, its control tokens broken by a blank.
+    Joiners are kept where spelling needs them: in Arabic script and after the virama of Indic ones.
 
     >>> quotable("a\\r\\nb\\x1b <|im_end|> [INST]")
     'a\\nb\ufffd < |im_end|> [ INST]'

@@ -1,7 +1,8 @@
 """The replies of LLMs on disk, so that no call is paid for twice, and what each run has paid.
 
-One sqlite file that several processes and runs can share. A reply is kept as it came, under a hash of all that it depends on; what
-it means is read from it anew each time. A run pays by stage, <run>/<stage>, and has its limits for all its stages together.
+One sqlite file that several processes and runs can share. A reply is kept as it came, under a hash of all that it
+depends on; what it means is read from it anew each time. A run pays by stage, <run>/<stage>, and has its limits for all
+its stages together.
 """
 
 import sqlite3
@@ -18,14 +19,14 @@ CREATE TABLE IF NOT EXISTS replies (
     key TEXT PRIMARY KEY, model TEXT, text TEXT, tokens_in INTEGER, tokens_out INTEGER, created REAL);
 CREATE TABLE IF NOT EXISTS spent (
     run TEXT PRIMARY KEY, calls INTEGER DEFAULT 0, tokens_in INTEGER DEFAULT 0, tokens_out INTEGER DEFAULT 0, cost REAL DEFAULT 0);
-"""
+"""  # noqa: E501
 _OF_RUN = "(run = :run OR substr(run, 1, length(:run) + 1) = :run || '/')"
 
 
 @dataclass(frozen=True)
 class StoredReply:
-    """A reply's text as the model wrote it, the model's name as the API gave it, and the tokens that were billed; None if it did not say.
-    Of a reply that was cut off `tokens_out` is at least its limit."""
+    """A reply's text as the model wrote it, the model's name as the API gave it, and the tokens that were billed; None
+    if it did not say. Of a reply that was cut off `tokens_out` is at least its limit."""
 
     text: str
     model: str
@@ -44,7 +45,8 @@ class Spent:
 
 
 def reply_key(base_url: str, request: dict[str, Any], repeat: int) -> str:
-    """The hash of all that a reply depends on: endpoint, model, messages, parameters, schema, and which repeat it is."""
+    """The hash of all that a reply depends on: endpoint, model, messages, parameters, schema,
+    and which repeat it is."""
     return json_hash([base_url, request, repeat])
 
 
@@ -61,7 +63,8 @@ class ReplyStore:
     """Replies by key and spending by stage. To be used from one thread.
 
     Raises:
-        UserError: whatever is done with it, if the file cannot be used, or no longer: a full disk, another table, a lock that stays.
+        UserError: whatever is done with it, if the file cannot be used, or no longer:
+            a full disk, another table, a lock that stays.
     """
 
     def __init__(self, path: Path):
@@ -71,7 +74,9 @@ class ReplyStore:
         try:
             return self._db.execute(statement, values)
         except sqlite3.Error as error:
-            raise UserError(f"cannot use {self._path}: {error}; change judge.store, or make room and start it again") from error
+            raise UserError(
+                f"cannot use {self._path}: {error}; change judge.store, or make room and start it again"
+            ) from error
 
     def get(self, key: str) -> StoredReply | None:
         row = self._execute("SELECT text, model, tokens_in, tokens_out FROM replies WHERE key = ?", (key,)).fetchone()
@@ -80,16 +85,27 @@ class ReplyStore:
     def put(self, key: str, reply: StoredReply) -> StoredReply:
         """Keep a reply; returns the one that counts, which is another process's if it came first."""
         row = (key, reply.model, reply.text, reply.tokens_in, reply.tokens_out, time.time())
-        self._execute("INSERT OR IGNORE INTO replies (key, model, text, tokens_in, tokens_out, created) VALUES (?, ?, ?, ?, ?, ?)", row)
+        self._execute(
+            (
+                "INSERT OR IGNORE INTO replies (key, model, text, tokens_in, tokens_out, "
+                "created) VALUES (?, ?, ?, ?, ?, ?)"
+            ),
+            row,
+        )
         return self.get(key)
 
     def reserve(self, stage: str, max_calls: int | None, max_cost: float | None) -> bool:
-        """Count one more call of the stage, unless that would go beyond what its run may pay. Exact over processes for calls; by cost,
-        calls that are under way when the limit is reached still end."""
+        """Count one more call of the stage, unless that would go beyond what its run may pay. Exact over processes for
+        calls; by cost, calls that are under way when the limit is reached still end."""
         self._execute("INSERT OR IGNORE INTO spent (run) VALUES (?)", (stage,))
-        within = f"(SELECT (:calls IS NULL OR total(calls) < :calls) AND (:cost IS NULL OR total(cost) < :cost) FROM spent WHERE {_OF_RUN})"
+        within = (
+            "(SELECT (:calls IS NULL OR total(calls) < :calls) AND (:cost IS NULL OR total(cost) < "
+            f":cost) FROM spent WHERE {_OF_RUN})"
+        )
         limits = {"stage": stage, "run": run_of(stage), "calls": max_calls, "cost": max_cost}
-        return self._execute(f"UPDATE spent SET calls = calls + 1 WHERE run = :stage AND {within}", limits).rowcount == 1
+        return (
+            self._execute(f"UPDATE spent SET calls = calls + 1 WHERE run = :stage AND {within}", limits).rowcount == 1
+        )
 
     def release(self, stage: str) -> None:
         """Take back a reserved call that brought no reply."""
@@ -98,7 +114,10 @@ class ReplyStore:
     def charge(self, stage: str, tokens_in: int, tokens_out: int, cost: float) -> None:
         """Add what a reserved call's reply cost."""
         values = (tokens_in, tokens_out, cost, stage)
-        self._execute("UPDATE spent SET tokens_in = tokens_in + ?, tokens_out = tokens_out + ?, cost = cost + ? WHERE run = ?", values)
+        self._execute(
+            "UPDATE spent SET tokens_in = tokens_in + ?, tokens_out = tokens_out + ?, cost = cost + ? WHERE run = ?",
+            values,
+        )
 
     def spent(self, stage: str) -> Spent:
         """By all stages of its run."""

@@ -1,9 +1,12 @@
-"""Does a run fit its GPUs, how long will it take, how many judge calls will it make? From its config alone, before anything is started.
+"""Does a run fit its GPUs, how long will it take, how many judge calls will it make?
+From its config alone, before anything is started.
 
-    python -m arenarl.plan --config configs/travel/rl_arenarl_qwen3_8b.yaml --gpus 8 [--memory 80] [--stage rl] [--set key=value ...]
+    python -m arenarl.plan --config configs/travel/rl_arenarl_qwen3_8b.yaml --gpus 8 [--memory 80] [--stage rl]
+        [--set key=value ...]
 
-prints each stage's GPU memory by part, and its tokens, hours and calls. It ends with "fits", or with "does not fit", why, and what would.
-Exit code 0 if everything fits, 3 if not, and 2, as everywhere, for an invalid config. All numbers are upper bounds.
+prints each stage's GPU memory by part, and its tokens, hours and calls. It ends with "fits", or with "does not fit",
+why, and what would. Exit code 0 if everything fits, 3 if not, and 2, as everywhere, for an invalid config. All numbers
+are upper bounds.
 """
 
 import argparse
@@ -22,7 +25,9 @@ DOES_NOT_FIT = 3
 
 def main() -> None:
     config, given = parse_arguments(__doc__, add_options)
-    gpu = Hardware(given.memory, given.tflops, given.bandwidth, given.utilisation, given.bandwidth_share, given.layer_ms)
+    gpu = Hardware(
+        given.memory, given.tflops, given.bandwidth, given.utilisation, given.bandwidth_share, given.layer_ms
+    )
     stages = [Stage(config, name, given.gpus, gpu) for name in given.stage]
 
     models = {stage.model or "policy.scratch": stage.shape.parameters / 1e6 for stage in stages}
@@ -30,12 +35,23 @@ def main() -> None:
     print(f"{named}; GPUs: {given.gpus} of {given.memory:g} GB\n")
     if columns := {f"{stage.name}: {phase}": parts for stage in stages for phase, parts in stage.phases.items()}:
         print(memory_table(columns), "\n")
-    print(markdown.table(["at most", "million tokens", "hours", "decoded at once on a GPU", "judge calls"], [row_of(stage) for stage in stages]))
-    print(f"hours by {gpu.tflops:g} TFLOPS and {gpu.bandwidth_tb_s:g} TB/s a GPU (an H20's unless --tflops and --bandwidth say otherwise)\n")
+    print(
+        markdown.table(
+            ["at most", "million tokens", "hours", "decoded at once on a GPU", "judge calls"],
+            [row_of(stage) for stage in stages],
+        )
+    )
+    print(
+        f"hours by {gpu.tflops:g} TFLOPS and {gpu.bandwidth_tb_s:g} TB/s a GPU (an H20's unless --tflops and "
+        "--bandwidth say otherwise)\n"
+    )
     wrong = [(stage, misfits) for stage in stages if (misfits := stage.misfits)]
     for stage, misfits in wrong:
         would = ", or ".join(remedies(stage))
-        print(f"does not fit: {stage.name}: {'; '.join(misfits)} ({f'it would with {would}' if would else 'no two changes are enough'})")
+        print(
+            f"does not fit: {stage.name}: {'; '.join(misfits)} "
+            f"({f'it would with {would}' if would else 'no two changes are enough'})"
+        )
     if wrong:
         sys.exit(DOES_NOT_FIT)
     print("fits")
@@ -51,13 +67,29 @@ def row_of(stage: Stage) -> list[str]:
 def add_options(parser: argparse.ArgumentParser) -> None:
     positive = at_least(1e-3, float)
     parser.add_argument("--gpus", type=at_least(1, int), default=1, help="number of GPUs, with one process each")
-    parser.add_argument("--stage", nargs="+", choices=STAGES, default=list(STAGES), help="stages to plan (default: all)")
+    parser.add_argument(
+        "--stage", nargs="+", choices=STAGES, default=list(STAGES), help="stages to plan (default: all)"
+    )
     parser.add_argument("--memory", type=positive, default=Hardware.memory_gb, help="memory of one GPU, in GB")
     parser.add_argument("--tflops", type=positive, default=Hardware.tflops, help="bfloat16 TFLOPS of one GPU")
-    parser.add_argument("--bandwidth", type=positive, default=Hardware.bandwidth_tb_s, help="memory bandwidth of one GPU, in TB/s")
-    parser.add_argument("--utilisation", type=positive, default=Hardware.utilisation, help="share of the TFLOPS that training achieves")
-    parser.add_argument("--bandwidth-share", type=positive, default=Hardware.bandwidth_share, help="share of the bandwidth that decoding achieves")
-    parser.add_argument("--layer-ms", type=at_least(0, float), default=Hardware.layer_ms, help="milliseconds a layer and token without vLLM")
+    parser.add_argument(
+        "--bandwidth", type=positive, default=Hardware.bandwidth_tb_s, help="memory bandwidth of one GPU, in TB/s"
+    )
+    parser.add_argument(
+        "--utilisation", type=positive, default=Hardware.utilisation, help="share of the TFLOPS that training achieves"
+    )
+    parser.add_argument(
+        "--bandwidth-share",
+        type=positive,
+        default=Hardware.bandwidth_share,
+        help="share of the bandwidth that decoding achieves",
+    )
+    parser.add_argument(
+        "--layer-ms",
+        type=at_least(0, float),
+        default=Hardware.layer_ms,
+        help="milliseconds a layer and token without vLLM",
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""What a run's judge calls will come to, before it starts: how many, and for an LLM tokens and cost, printed as one line.
+"""What a run's judge calls will come to, before it starts:
+how many, and for an LLM tokens and cost, printed as one line.
 
-The calls are counted by playing one group's tournament with invented scores; the tokens by building its prompts from a stored
-baseline. Thinking and asking again are not in it.
+The calls are counted by playing one group's tournament with invented scores; the tokens by building its prompts from a
+stored baseline. Thinking and asking again are not in it.
 """
 
 import asyncio
@@ -37,7 +38,9 @@ class _CountingClient:
         self.usage = Usage()
         self._rng = random.Random(0)
 
-    async def ask(self, llm: LLMConfig, messages: Sequence[Message], reply_type: type[BaseModel], *_: Any, **__: Any) -> BaseModel:
+    async def ask(
+        self, llm: LLMConfig, messages: Sequence[Message], reply_type: type[BaseModel], *_: Any, **__: Any
+    ) -> BaseModel:
         reply = reply_type.model_validate(self._invent(reply_type))
         tokens_in = sum(_tokens(message["content"]) for message in messages)
         tokens_out = _tokens(json.dumps(reply.model_dump()))
@@ -49,7 +52,10 @@ class _CountingClient:
         for name, field in reply_type.model_fields.items():
             if name in ("winners", "scores"):
                 numbers = range(1, reply_type.model_json_schema()["properties"][name]["minItems"] + 1)
-                listed = [{"agent": number, "explanation": _EXPLANATION, "score": self._rng.uniform(0, 10)} for number in numbers]
+                listed = [
+                    {"agent": number, "explanation": _EXPLANATION, "score": self._rng.uniform(0, 10)}
+                    for number in numbers
+                ]
                 invented[name] = list(numbers) if name == "winners" else listed
             elif get_origin(field.annotation) is Literal:
                 invented[name] = get_args(field.annotation)[0]
@@ -76,7 +82,8 @@ def estimate_rl(config: Config, queries: Sequence[Query], baselines: dict[str, T
 
 
 def _reward(config: Config, judge: LLMJudge, groups: Sequence[RolloutGroup]) -> None:
-    """Ask what rewarding the groups asks. Raises UserError if a reward of one's own cannot be had of trajectories that nobody rolled out."""
+    """Ask what rewarding the groups asks. Raises UserError if a reward of one's own cannot be had of trajectories that
+    nobody rolled out."""
     verifier = Verifier(config.judge.verifier, judge.client)
     arena = Arena(judge, config.reward, config.tournament, config.group_stage, verifier, config.seed)
     try:
@@ -84,16 +91,24 @@ def _reward(config: Config, judge: LLMJudge, groups: Sequence[RolloutGroup]) -> 
     except Exception as error:
         if ":" not in config.reward.name or isinstance(error, UserError):
             raise
-        raise UserError(f"reward.name={config.reward.name} raised {error!r:.200} of invented trajectories; its judge calls are not known") from error
+        raise UserError(
+            f"reward.name={config.reward.name} raised {error!r:.200} of invented trajectories; "
+            "its judge calls are not known"
+        ) from error
 
 
 def most_calls(config: Config) -> int:
-    """Judge calls that the reward of one group takes at most, if all its trajectories differ and are valid; verifying answers is not in it."""
+    """Judge calls that the reward of one group takes at most, if all its trajectories differ and are valid;
+    verifying answers is not in it."""
     size, tournament = config.rollout.group_size, config.tournament
     if config.reward.name in OUTCOMES and not config.reward.tournament_if_equal:
         return 0
     plays = {"tournament", "correctness_or_tournament"} | OUTCOMES
-    if config.reward.name not in plays or ":" in tournament.topology or tournament.topology in ("elo", "random_reference"):
+    if (
+        config.reward.name not in plays
+        or ":" in tournament.topology
+        or tournament.topology in ("elo", "random_reference")
+    ):
         # these ask as often for every group
         trajectory = Trajectory("", [{"role": "assistant", "content": "<answer>\n\n</answer>"}], "answer")
         client = _CountingClient()
@@ -108,10 +123,18 @@ def judge_calls(config: Config, stage: str) -> dict[str, int]:
     """Calls that a stage makes at most, by what for, over all of `judge.eval`; of a watching judge about as many."""
     both_orders = 2 * len(config.judge.eval)
     if stage == "rl":
-        calls = {"rewards": config.rl.rollouts * config.rl.groups * most_calls(config), "the curve": config.curve_cases * both_orders}
+        calls = {
+            "rewards": config.rl.rollouts * config.rl.groups * most_calls(config),
+            "the curve": config.curve_cases * both_orders,
+        }
         return calls | ({"the watching judge": math.ceil(_watched(config))} if config.judge.watching else {})
     if stage == "evaluate":
-        return {"the evaluation": count_test_queries(config) * len(config.evaluate.attempts) * len(config.evaluated) * both_orders}
+        return {
+            "the evaluation": count_test_queries(config)
+            * len(config.evaluate.attempts)
+            * len(config.evaluated)
+            * both_orders
+        }
     return {}
 
 
@@ -120,7 +143,9 @@ def _watched(config: Config) -> float:
     return config.judge.watch_share * config.rl.rollouts * config.rl.groups * config.rollout.group_size
 
 
-def _estimate_watching(config: Config, queries: Sequence[Query], baselines: dict[str, Trajectory], client: _CountingClient) -> Usage:
+def _estimate_watching(
+    config: Config, queries: Sequence[Query], baselines: dict[str, Trajectory], client: _CountingClient
+) -> Usage:
     async def score() -> None:
         for judge in config.judge.watching.values():
             for query in queries:
@@ -132,7 +157,8 @@ def _estimate_watching(config: Config, queries: Sequence[Query], baselines: dict
 
 
 def count_test_queries(config: Config) -> int:
-    """As many as will be made; where others made them, as many as there are. Raises UserError if these are not prepared yet."""
+    """As many as will be made; where others made them, as many as there are.
+    Raises UserError if these are not prepared yet."""
     domain = make_domain(config.environment, config.data)
     subtasks = 1 if config.data.divide else len(domain.subtasks)  # a pool that is divided is taken as one
     planned = 0 if domain.has_own_queries else config.data.test_per_subtask * subtasks
@@ -140,13 +166,20 @@ def count_test_queries(config: Config) -> int:
 
 
 def count_sft_trajectories(config: Config) -> int:
-    """As many as are taken, or, of published data that nothing divides and where they are there already, as many as there are."""
+    """As many as are taken, or, of published data that nothing divides and where they are there already,
+    as many as there are."""
     path = Path(config.data.folder) / "sft.jsonl"
-    own = path.is_file() and (make_domain(config.environment, config.data).has_own_queries or config.data.source) and not config.data.divide
+    own = (
+        path.is_file()
+        and (make_domain(config.environment, config.data).has_own_queries or config.data.source)
+        and not config.data.divide
+    )
     return sum(1 for _ in read_jsonl(path)) if own else config.data.sft_size
 
 
-def _estimate_cases(config: Config, queries: Sequence[Query], baselines: dict[str, Trajectory], client: _CountingClient, cases: int) -> Usage:
+def _estimate_cases(
+    config: Config, queries: Sequence[Query], baselines: dict[str, Trajectory], client: _CountingClient, cases: int
+) -> Usage:
     """Policy against baseline in both orders, by every judge of `judge.eval`."""
 
     async def ask() -> None:
@@ -167,11 +200,15 @@ def _times(client: _CountingClient, factor: float) -> Usage:
 
 
 def _group(query: Query, trajectory: Trajectory, size: int) -> RolloutGroup:
-    """As many trajectories, which differ in a number at the end of the answer: identical ones would enter once. `meta` is that of a rollout."""
+    """As many trajectories, which differ in a number at the end of the answer: identical ones would enter once.
+    `meta` is that of a rollout."""
     *earlier, last = trajectory.messages
     meta = dict.fromkeys(("turns", "tool_calls", "tool_errors", "policy_tokens"), 1) | trajectory.meta
     variants = [last["content"].replace("</answer>", f"{number}\n</answer>") for number in range(size)]
-    return RolloutGroup(query, [replace(trajectory, messages=[*earlier, {**last, "content": content}], meta=meta) for content in variants])
+    return RolloutGroup(
+        query,
+        [replace(trajectory, messages=[*earlier, {**last, "content": content}], meta=meta) for content in variants],
+    )
 
 
 def _tokens(text: str) -> int:
@@ -182,15 +219,32 @@ def _tokens(text: str) -> int:
 
 def print_estimate(config: Config, stage: str) -> None:
     """The estimate as a line, if the stage asks an LLM; on the main process only."""
-    judges = config.judge.eval if stage == "evaluate" else [config.judge.train, *config.judge.watching.values(), *config.judge.eval]
+    judges = (
+        config.judge.eval
+        if stage == "evaluate"
+        else [config.judge.train, *config.judge.watching.values(), *config.judge.eval]
+    )
     if stage == "evaluate" and config.evaluate.api and is_main_process():
-        trajectories = len(make_domain(config.environment, config.data).read_test_set()[0]) * len(config.evaluate.attempts) * len(config.evaluate.api)
-        print(f"closed models: {trajectories:,} trajectories, at most {trajectories * config.test_turns:,} calls", flush=True)
+        trajectories = (
+            len(make_domain(config.environment, config.data).read_test_set()[0])
+            * len(config.evaluate.attempts)
+            * len(config.evaluate.api)
+        )
+        print(
+            f"closed models: {trajectories:,} trajectories, at most {trajectories * config.test_turns:,} calls",
+            flush=True,
+        )
     if not is_main_process() or all(judge.name != "llm" for judge in judges):
         return
     queries, baselines = make_domain(config.environment, config.data).read_test_set()
     if not baselines:
-        print(f"estimate for {stage}: none, as no baselines are stored to size prompts by; judge.max_calls and judge.max_cost are limits", flush=True)
+        print(
+            (
+                f"estimate for {stage}: none, as no baselines are stored to size prompts by; "
+                "judge.max_calls and judge.max_cost are limits"
+            ),
+            flush=True,
+        )
         return
     if stage == "rl":
         try:

@@ -1,8 +1,8 @@
 """Bytes that a policy takes on each GPU, part by part, from its shape alone.
 
-The arithmetic is for Qwen3 as transformers and TRL 1.16 run it, and near for other dense decoders with gated MLPs; tests/plan/test_memory.py
-measures its parts on a small model. GB are 1e9 bytes. Not counted: a prompt with its tools (below 1,000 tokens), what the allocator cannot use,
-states that DeepSpeed offloads.
+The arithmetic is for Qwen3 as transformers and TRL 1.16 run it, and near for other dense decoders with gated MLPs;
+tests/plan/test_memory.py measures its parts on a small model. GB are 1e9 bytes. Not counted: a prompt with its tools
+(below 1,000 tokens), what the allocator cannot use, states that DeepSpeed offloads.
 """
 
 from dataclasses import dataclass, replace
@@ -15,7 +15,8 @@ from arenarl.system.errors import UserError
 BF16, FP32, INDEX = 2, 4, 8  # bytes
 ADAM = 2  # moments
 LIVE_PARAMETERS = 1_000_000_000  # stage3_max_live_parameters of configs/launch/zero3_gpu.json, DeepSpeed's default
-HEAD_TOKENS, HEAD_VOCABULARY = 4096, 32768  # of the tile in which TRL projects to the vocabulary (trl.kernels.chunked_logprob)
+# of the tile in which TRL projects to the vocabulary (trl.kernels.chunked_logprob)
+HEAD_TOKENS, HEAD_VOCABULARY = 4096, 32768
 ENCODED_AT_ONCE = 2048  # tokens that the transformers back end reads together (arenarl.rollout.kv_cache)
 ENGINE = 1e9  # bytes of vLLM's share that its own buffers and CUDA graphs take. An assumption
 
@@ -78,15 +79,23 @@ SHAPES = {  # as published in the models' config.json
 
 
 def shape_of(policy: PolicyConfig) -> Shape:
-    """Of `policy.model`, by its name or from its config.json, local or in the hub's cache, or of `policy.scratch`, whose vocabulary is the largest
-    allowed.
+    """Of `policy.model`, by its name or from its config.json, local or in the hub's cache, or of `policy.scratch`,
+    whose vocabulary is the largest allowed.
 
     Raises:
         UserError: neither known nor there, or not a dense decoder's.
     """
     model, one = policy.model, policy.scratch
     if model is None:
-        sizes = (one.num_layers, one.hidden_size, one.intermediate_size, one.num_heads, one.num_kv_heads, one.head_dim, one.vocab_size)
+        sizes = (
+            one.num_layers,
+            one.hidden_size,
+            one.intermediate_size,
+            one.num_heads,
+            one.num_kv_heads,
+            one.head_dim,
+            one.vocab_size,
+        )
         shape = Shape(*sizes, tied=True, positions=one.max_positions)
     elif model.removesuffix("-Base") in SHAPES:
         shape = SHAPES[model.removesuffix("-Base")]
@@ -104,11 +113,19 @@ def _shape_in(model: str) -> Shape:
     try:
         config = AutoConfig.from_pretrained(model, local_files_only=True).get_text_config()
     except (OSError, ValueError) as error:
-        raise UserError(f"the shape of {model} is not known; name a local folder that holds it, or one of {', '.join(SHAPES)}") from error
+        raise UserError(
+            f"the shape of {model} is not known; name a local folder that holds it, or one of {', '.join(SHAPES)}"
+        ) from error
     if any(hasattr(config, name) for name in ("num_experts", "num_local_experts", "n_routed_experts")):
         raise UserError(f"{model} has experts; the arithmetic is for dense models")
-    if others := {kind for kind in getattr(config, "layer_types", None) or () if not kind.endswith("attention") or kind.startswith("linear")}:
-        raise UserError(f"{model} is of a kind that the arithmetic is not for: it has layers of {', '.join(sorted(others))}")
+    if others := {
+        kind
+        for kind in getattr(config, "layer_types", None) or ()
+        if not kind.endswith("attention") or kind.startswith("linear")
+    }:
+        raise UserError(
+            f"{model} is of a kind that the arithmetic is not for: it has layers of {', '.join(sorted(others))}"
+        )
     try:
         return shape_from(config)
     except AttributeError as error:
@@ -116,9 +133,13 @@ def _shape_in(model: str) -> Shape:
 
 
 def shape_from(config) -> Shape:
-    """Of a transformers config; Qwen2's and others leave out the size of a head, some how many share keys and values."""
+    """Of a transformers config; Qwen2's and others leave out the size of a head,
+    some how many share keys and values."""
     c = config
-    head_dim, kv_heads = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads, getattr(c, "num_key_value_heads", None)
+    head_dim, kv_heads = (
+        getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads,
+        getattr(c, "num_key_value_heads", None),
+    )
     heads = c.num_attention_heads, kv_heads or c.num_attention_heads, head_dim
     sizes = (c.num_hidden_layers, c.hidden_size, c.intermediate_size, *heads, c.vocab_size)
     return Shape(*sizes, tied=c.tie_word_embeddings, positions=c.max_position_embeddings)
@@ -127,15 +148,16 @@ def shape_from(config) -> Shape:
 def layer_activations(shape: Shape) -> int:
     """Bytes a token that a decoder layer keeps for its backward pass, without checkpointing.
 
-    A norm keeps its input in float32, the inverse deviation, the normed value and its product with the weight; attention keeps
-    rotated queries and keys, values, its output and a float32 number a head; the MLP keeps both projections, the activation and the
-    product. With transformers' sdpa attention and no fused kernels.
+    A norm keeps its input in float32, the inverse deviation, the normed value and its product with the weight;
+    attention keeps rotated queries and keys, values, its output and a float32 number a head; the MLP keeps both
+    projections, the activation and the product. With transformers' sdpa attention and no fused kernels.
     """
     norm = FP32 + 2 * shape.width  # a number
     norms = 2 * (shape.hidden * norm + FP32)
     queries = shape.queries * norm + shape.heads * FP32
     keys = shape.keys * norm + shape.kv_heads * FP32
-    attention = shape.width * (shape.queries + shape.keys) + FP32 * shape.heads  # output and values; queries and keys are counted above
+    # output and values; queries and keys are counted above
+    attention = shape.width * (shape.queries + shape.keys) + FP32 * shape.heads
     return norms + queries + keys + attention + 4 * shape.width * shape.intermediate
 
 
@@ -170,18 +192,23 @@ def kv_bytes(shape: Shape) -> int:
 def generation(shape: Shape, rows: int, tokens: int) -> dict[str, int]:
     """Bytes that the transformers back end takes beside the weights for so many trajectories at once.
 
-    What is kept from turn to turn is copied into a batch and out of it. What is new is read some tokens at a time, or a row that has more of
-    them by itself: then there is a mask for every pair with a token before it, which attention makes numbers of the weights' type, and one
-    layer has its widest part, heads or MLP.
+    What is kept from turn to turn is copied into a batch and out of it. What is new is read some tokens at a time, or a
+    row that has more of them by itself: then there is a mask for every pair with a token before it, which attention
+    makes numbers of the weights' type, and one layer has its widest part, heads or MLP.
     """
     attention, mlp = shape.width * (tokens + 4 * shape.queries), 4 * shape.width * shape.intermediate
     read = tokens + 4 * shape.width * shape.hidden + max(attention, mlp)
     kept = rows * tokens * kv_bytes(shape)
-    return {"key-value caches": kept, "their copies in a batch": kept, "reading what is new": max(min(rows * tokens, ENCODED_AT_ONCE), tokens) * read}
+    return {
+        "key-value caches": kept,
+        "their copies in a batch": kept,
+        "reading what is new": max(min(rows * tokens, ENCODED_AT_ONCE), tokens) * read,
+    }
 
 
 def vllm_part(shape: Shape, gpus: int, tokens: int) -> float:
-    """Bytes that a vLLM engine split over so many GPUs takes of each, with a cache for so many tokens: a head's cache is never split."""
+    """Bytes that a vLLM engine split over so many GPUs takes of each, with a cache for so many tokens:
+    a head's cache is never split."""
     return ENGINE + shape.width * shape.parameters / gpus + tokens * kv_bytes(shape) / min(gpus, shape.kv_heads)
 
 
@@ -217,15 +244,22 @@ class Training:
             "reference policy": (shape.width * shape.parameters if self.reference and not rank else 0, 3),
         }
         critic = {"critic": shape.width * frozen + (2 + ADAM) * weight * trained} if self.critic else {}
-        return {name: size // (self.gpus if self.zero >= stage else 1) for name, (size, stage) in parts.items()} | critic
+        return {
+            name: size // (self.gpus if self.zero >= stage else 1) for name, (size, stage) in parts.items()
+        } | critic
 
     def gathered(self, parameters: int) -> dict[str, int]:
-        return {"parameters gathered while in use": self.shape.width * min(parameters, self.shape.parameters) if self.zero == 3 else 0}
+        return {
+            "parameters gathered while in use": self.shape.width * min(parameters, self.shape.parameters)
+            if self.zero == 3
+            else 0
+        }
 
     def updating(self) -> dict[str, int]:
         """Bytes on each GPU during the backward pass, part by part."""
         shape = self.shape
-        head = head_memory(shape, self.tokens) - (FP32 * shape.table_parameters if self.lora_rank else 0)  # under LoRA the head is frozen
+        # under LoRA the head is frozen
+        head = head_memory(shape, self.tokens) - (FP32 * shape.table_parameters if self.lora_rank else 0)
         passes = {"activations": activations(shape, self.tokens, self.checkpointing), "output head": head}
         return self.states() | self.gathered(LIVE_PARAMETERS) | passes
 
@@ -245,6 +279,10 @@ def gb(size: float) -> str:
 def memory_table(columns: dict[str, dict[str, float]]) -> str:
     """Part → bytes of each column as Markdown, with their sums."""
     parts = dict.fromkeys(part for column in columns.values() for part in column)
-    rows = [[part, *sizes] for part in parts if set(sizes := [gb(column.get(part, 0)) for column in columns.values()]) != {"-"}]
+    rows = [
+        [part, *sizes]
+        for part in parts
+        if set(sizes := [gb(column.get(part, 0)) for column in columns.values()]) != {"-"}
+    ]
     rows.append(["**sum**", *(f"**{gb(sum(column.values()))}**" for column in columns.values())])
     return markdown.table(["GB on each GPU", *columns], rows)

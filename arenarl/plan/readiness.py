@@ -1,7 +1,8 @@
-"""What `train_rl.py --check` finds out beyond sound input, without a GPU: prompts, plan, disk, and whether every LLM judge replies.
+"""What `train_rl.py --check` finds out beyond sound input, without a GPU:
+prompts, plan, disk, and whether every LLM judge replies.
 
-Each LLM judge is asked once, to compare two answers that stand in for trajectories, and an LLM verifier about one of them: calls that are paid for
-and kept like any other, but never answered from the store.
+Each LLM judge is asked once, to compare two answers that stand in for trajectories, and an LLM verifier about one of
+them: calls that are paid for and kept like any other, but never answered from the store.
 """
 
 import asyncio
@@ -30,7 +31,9 @@ PATIENCE_S = 30.0  # for which a judge that does not reply is asked again
 CHECKPOINTS = 3  # on the disk at once: two are kept while a third is written
 
 
-def check_readiness(config: Config, folder: Path, queries: Sequence[Query], engine: RolloutEngine, client: LLMClient | None) -> None:
+def check_readiness(
+    config: Config, folder: Path, queries: Sequence[Query], engine: RolloutEngine, client: LLMClient | None
+) -> None:
     """A line for each. What the plan says of GPUs that may not be these stops nothing.
 
     Raises:
@@ -60,10 +63,13 @@ def _check_prompts(stage: Stage, queries: Sequence[Query], engine: RolloutEngine
     prompt, budget, positions = longest_prompt(engine, queries), stage.length, stage.shape.positions
     if prompt + budget > positions:
         raise UserError(
-            f"a prompt of {prompt:,} tokens and rollout.max_tokens={budget} are more than the {positions:,} that the model reads; "
-            f"set rollout.max_tokens to {positions - prompt} or less"
+            f"a prompt of {prompt:,} tokens and rollout.max_tokens={budget} are more than the {positions:,} that the "
+            f"model reads; set rollout.max_tokens to {positions - prompt} or less"
         )
-    print(f"prompts: at most {prompt:,} tokens, with rollout.max_tokens {prompt + budget:,} of the {positions:,} that the model reads")
+    print(
+        f"prompts: at most {prompt:,} tokens, with rollout.max_tokens {prompt + budget:,} of the "
+        f"{positions:,} that the model reads"
+    )
 
 
 def _check_disk(stage: Stage, folder: Path) -> None:
@@ -74,7 +80,10 @@ def _check_disk(stage: Stage, folder: Path) -> None:
     needed = max(CHECKPOINTS - there, 1) * checkpoint + states["parameters"]
     free = shutil.disk_usage(folder).free
     if needed > free:
-        raise UserError(f"{folder}: checkpoints take up to {gb(needed)} GB, and {gb(free)} GB are free; free some space, or use a larger disk")
+        raise UserError(
+            f"{folder}: checkpoints take up to {gb(needed)} GB, and {gb(free)} GB are free; "
+            "free some space, or use a larger disk"
+        )
     print(f"disk: checkpoints take up to {gb(needed)} of {gb(free)} GB")
 
 
@@ -90,14 +99,20 @@ def _check_verifier(llm: LLMConfig, query: Query, client: LLMClient) -> None:
 
 
 def _answer(query: Query, text: str) -> Trajectory:
-    return Trajectory(query.query_id, [{"role": "assistant", "reasoning_content": "", "content": f"<answer>\n{text}\n</answer>"}], "answer")
+    return Trajectory(
+        query.query_id,
+        [{"role": "assistant", "reasoning_content": "", "content": f"<answer>\n{text}\n</answer>"}],
+        "answer",
+    )
 
 
 def _impatient(llm: LLM) -> LLM:
     return replace(llm, patience_s=min(llm.patience_s, PATIENCE_S))
 
 
-def _await_verdict(key: str, llm: LLMConfig, client: LLMClient, verdict: Coroutine[Any, Any, Any], advice: str = "") -> None:
+def _await_verdict(
+    key: str, llm: LLMConfig, client: LLMClient, verdict: Coroutine[Any, Any, Any], advice: str = ""
+) -> None:
     start = time.monotonic()
     said = asyncio.run(verdict)
     client.check()

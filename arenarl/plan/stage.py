@@ -1,11 +1,12 @@
 """What a stage of a run takes: bytes of each GPU, and whether they are there; tokens; hours.
 
-Upper bounds by arithmetic, nothing of it measured: every trajectory takes its whole token budget. Training takes 6 FLOPs a parameter and
-token, 2 more to recompute under gradient checkpointing, 2 for the reference policy, 2 for old logprobs where updates share rollouts or vLLM
-generates, to weigh its probabilities, and for attention what the length makes it, at an assumed utilisation. Rollouts are bound by memory: each
-decoding step reads the weights once and every trajectory's cache, at an assumed share of the bandwidth; as many decode at once as
-`rollout.batch_size` or vLLM's cache lets. Without vLLM's CUDA graphs a step takes at least the time in which its kernels are started. Judging is
-taken to be hidden behind generation, and a vLLM server to generate as one on every training GPU would.
+Upper bounds by arithmetic, nothing of it measured: every trajectory takes its whole token budget. Training takes 6
+FLOPs a parameter and token, 2 more to recompute under gradient checkpointing, 2 for the reference policy, 2 for old
+logprobs where updates share rollouts or vLLM generates, to weigh its probabilities, and for attention what the length
+makes it, at an assumed utilisation. Rollouts are bound by memory: each decoding step reads the weights once and every
+trajectory's cache, at an assumed share of the bandwidth; as many decode at once as `rollout.batch_size` or vLLM's cache
+lets. Without vLLM's CUDA graphs a step takes at least the time in which its kernels are started. Judging is taken to be
+hidden behind generation, and a vLLM server to generate as one on every training GPU would.
 """
 
 from dataclasses import dataclass, replace
@@ -23,14 +24,16 @@ RESERVE = {"CUDA, libraries, collectives": 2e9}  # An assumption
 
 @dataclass(frozen=True)
 class Hardware:
-    """One GPU. Speeds are an H20's, the paper's: 148 TFLOPS in bfloat16 and 4 TB/s as its maker gives them; the shares are assumed."""
+    """One GPU. Speeds are an H20's, the paper's: 148 TFLOPS in bfloat16 and 4 TB/s as its maker gives them;
+    the shares are assumed."""
 
     memory_gb: float = 80.0
     tflops: float = 148.0
     bandwidth_tb_s: float = 4.0
     utilisation: float = 0.35  # of the TFLOPS, in training and forward passes. An assumption
     bandwidth_share: float = 0.5  # of the bandwidth, in decoding. An assumption
-    layer_ms: float = 1.0  # in which the transformers back end starts a layer's kernels. An assumption; two layers took 4.4 on an H200
+    # in which the transformers back end starts a layer's kernels. An assumption; two layers took 4.4 on an H200
+    layer_ms: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,8 @@ class Stage:
 
     @property
     def trajectories(self) -> int:
-        """That it trains on, or makes to evaluate policies of our own; several updates share a step's rollouts out among them."""
+        """That it trains on, or makes to evaluate policies of our own;
+        several updates share a step's rollouts out among them."""
         config = self.config
         if self.name == "sft":
             return round(count_sft_trajectories(config) * config.sft.epochs)
@@ -73,14 +77,20 @@ class Stage:
     def rows(self) -> int:
         """Trajectories that a GPU has under way at once: a step's, or its share of the test queries."""
         rl, rollout = self.config.rl, self.config.rollout
-        rows = rl.groups * rollout.group_size // self.gpus if self.name == "rl" else -(-count_test_queries(self.config) // self.gpus)
+        rows = (
+            rl.groups * rollout.group_size // self.gpus
+            if self.name == "rl"
+            else -(-count_test_queries(self.config) // self.gpus)
+        )
         return max(1, min(rows, rollout.batch_size) if rollout.backend == "transformers" else rows)
 
     @property
     def rows_at_most(self) -> int:
         """The same, or what RL's curve has."""
         rl, at_once = self.config.rl, self.config.rollout.batch_size
-        return max(self.rows, min(-(-rl.eval_queries // self.gpus), at_once) if self.name == "rl" and rl.eval_steps else 0)
+        return max(
+            self.rows, min(-(-rl.eval_queries // self.gpus), at_once) if self.name == "rl" and rl.eval_steps else 0
+        )
 
     @property
     def vllm_share(self) -> float:
@@ -90,7 +100,8 @@ class Stage:
 
     @property
     def at_once(self) -> int:
-        """Trajectories that a GPU, or those of one engine together, decodes at once, each half its length on average."""
+        """Trajectories that a GPU, or those of one engine together, decodes at once,
+        each half its length on average."""
         engine = self.config.rollout.vllm_tensor_parallel
         room = vllm_cache(self.shape, self.vllm_share, engine) * 2 // self.length if self.vllm_share else self.rows
         return max(1, min(self.rows * engine, room))
@@ -106,7 +117,16 @@ class Stage:
             rows = max(section.micro_batch_size, 2 if section.method == "dpo" else 1)  # a pair at least
             reference = section.method == "dpo" or section.method == "online" and section.beta > 0
             critic = section.advantage == "gae"
-        return Training(self.shape, rows * self.length, self.gpus, zero, policy.lora_rank, policy.gradient_checkpointing, reference, critic)
+        return Training(
+            self.shape,
+            rows * self.length,
+            self.gpus,
+            zero,
+            policy.lora_rank,
+            policy.gradient_checkpointing,
+            reference,
+            critic,
+        )
 
     @property
     def phases(self) -> dict[str, dict[str, float]]:
@@ -137,9 +157,15 @@ class Stage:
         longest, engine = min(shape.positions, rollout.longest), rollout.vllm_tensor_parallel
         if self.vllm_share and vllm_cache(shape, self.vllm_share, engine) < longest:  # vLLM refuses to start
             least = vllm_part(shape, engine, longest)
-            found.append(f"vLLM has {gb(self.vllm_share)} GB, and its weights with a cache of {longest:,} tokens take {gb(least)}")
+            found.append(
+                f"vLLM has {gb(self.vllm_share)} GB, and its weights with a cache of "
+                f"{longest:,} tokens take {gb(least)}"
+            )
         if self.name != "sft" and rollout.backend != "transformers" and rollout.max_tokens >= shape.positions:
-            found.append(f"rollout.max_tokens={rollout.max_tokens} leaves a prompt no room in the {shape.positions:,} tokens that the model reads")
+            found.append(
+                f"rollout.max_tokens={rollout.max_tokens} leaves a prompt no room in the "
+                f"{shape.positions:,} tokens that the model reads"
+            )
         try:
             if self.name == "rl":
                 check_groups(self.config, self.gpus)
@@ -155,7 +181,8 @@ class Stage:
         rl, shape = self.config.rl, self.shape
         flops = training_flops(self.config.policy, shape, self.length) if self.name != "evaluate" else 0.0
         if self.name == "rl":
-            old_logprobs = rl.updates_per_rollout > 1 or self.config.rollout.backend != "transformers"  # else they are those of the update itself
+            # else they are those of the update itself
+            old_logprobs = rl.updates_per_rollout > 1 or self.config.rollout.backend != "transformers"
             flops += forward_flops(shape, self.length) * ((rl.beta > 0) + old_logprobs)
         return flops
 
@@ -170,18 +197,23 @@ class Stage:
     @property
     def hours(self) -> float:
         """RL's without the curve's evaluations."""
-        seconds = self.flops / (self.gpu.tflops * 1e12 * self.gpu.utilisation) + (self.decoding_seconds if self.name != "sft" else 0.0)
+        seconds = self.flops / (self.gpu.tflops * 1e12 * self.gpu.utilisation) + (
+            self.decoding_seconds if self.name != "sft" else 0.0
+        )
         return self.trajectories * seconds / self.gpus / 3600
 
 
 def forward_flops(shape: Shape, tokens: int) -> float:
-    """Of one trajectory: 2 a parameter that multiplies and token, and attention, in which a token sees half of them on average."""
-    multiplying = shape.parameters - (0 if shape.tied else shape.table_parameters)  # looking up an embedding multiplies nothing
+    """Of one trajectory: 2 a parameter that multiplies and token, and attention,
+    in which a token sees half of them on average."""
+    # looking up an embedding multiplies nothing
+    multiplying = shape.parameters - (0 if shape.tied else shape.table_parameters)
     return tokens * (2.0 * multiplying + 2.0 * shape.layers * shape.queries * tokens)
 
 
 def training_flops(policy: PolicyConfig, shape: Shape, tokens: int) -> float:
-    """Of one trajectory. LoRA needs no gradients of the weights that it leaves alone, which saves half of the backward pass."""
+    """Of one trajectory. LoRA needs no gradients of the weights that it leaves alone,
+    which saves half of the backward pass."""
     passes = 1 + (1 if policy.lora_rank else 2) + policy.gradient_checkpointing
     return passes * forward_flops(shape, tokens)
 

@@ -2,8 +2,8 @@
 
     python -m arenarl.report quickstart
 
-draws the figures of a run (its name, its folder in runs/, or --config with its YAML) and writes its page, results/<run>/report.html. A table's row is
-a run as well: `tables/babyai_dpo`, whose results lie in runs/ too.
+draws the figures of a run (its name, its folder in runs/, or --config with its YAML) and writes its page,
+results/<run>/report.html. A table's row is a run as well: `tables/babyai_dpo`, whose results lie in runs/ too.
 """
 
 import argparse

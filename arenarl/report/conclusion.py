@@ -1,6 +1,6 @@
 """What a finished run means, in two lines computed from its summary, where its files are, and what to try next.
 
-    python -m arenarl.report.conclusion quickstart
+python -m arenarl.report.conclusion quickstart
 """
 
 import argparse
@@ -15,17 +15,23 @@ from arenarl.system.errors import UserError, guarded
 def meaning(summary: dict[str, Any]) -> list[str]:
     """One line for what RL changed, one for what the figures can bear."""
     figures = summary["rl"].get("sampled") or summary["rl"]["greedy"]
-    queries = math.ceil(figures["cases"] / max(map(len, figures.get("pass_at_k", {}).values()), default=1))  # pass@k has a k for each sample
+    # pass@k has a k for each sample
+    queries = math.ceil(figures["cases"] / max(map(len, figures.get("pass_at_k", {}).values()), default=1))
     judge = "the judge is simulated" if summary["judge"] == "simulated" else "a language model judged"
     return [
         "RL after SFT: " + "; ".join(f"{decoding} {_change(summary, decoding)}" for decoding in summary["rl"]) + ".",
-        f"One seed, {queries} test queries, and {judge}: the intervals say nothing about other seeds (--set seed=1) or other judges.",
+        (
+            f"One seed, {queries} test queries, and {judge}: the intervals say nothing about other seeds (--set "
+            "seed=1) or other judges."
+        ),
     ]
 
 
 def _change(summary: dict[str, Any], decoding: str) -> str:
     figures = {"wins": "win_rate", "accuracy": "accuracy"}
-    found = [f"{word} {_verdict(summary, decoding, name)}" for word, name in figures.items() if _has(summary, decoding, name)]
+    found = [
+        f"{word} {_verdict(summary, decoding, name)}" for word, name in figures.items() if _has(summary, decoding, name)
+    ]
     return ", ".join(found) or "no metric that both have"
 
 

@@ -1,8 +1,8 @@
-"""Figures of a run in one style, as PNG and SVG: learning curves, win rate by subtask and by length, the judge's noise against the spread,
-and what more turns and samples buy at test time.
+"""Figures of a run in one style, as PNG and SVG: learning curves, win rate by subtask and by length, the judge's noise
+against the spread, and what more turns and samples buy at test time.
 
-Made by `python -m arenarl.report RUN` into results/<run>/figures. Markers and line styles differ as colours do, so that they read
-in grey. The same data gives the same bytes.
+Made by `python -m arenarl.report RUN` into results/<run>/figures. Markers and line styles differ as colours do, so that
+they read in grey. The same data gives the same bytes.
 """
 
 import json
@@ -60,7 +60,8 @@ PANELS = {  # of the learning curves: figure -> title; a figure without one goes
 }
 
 
-Panels = dict[tuple[str, str], dict[str, tuple[list, list[dict[str, Any]]]]]  # (title, unit of x) -> policy -> (x, figures)
+# (title, unit of x) -> policy -> (x, figures)
+Panels = dict[tuple[str, str], dict[str, tuple[list, list[dict[str, Any]]]]]
 MISSING = {"mean": None, "ci": [None, None]}
 
 
@@ -77,23 +78,39 @@ def draw_figures(run_dirs: Sequence[Path], summary: dict[str, Any], folder: Path
     with mpl.rc_context(STYLE):
         if curves:
             figure, bands = learning_curves(curves, judge)
-            drawn.append(("learning_curves", figure, f"Learning curves on held-out queries; win rate by the {judge}. {bands}"))
+            drawn.append(
+                ("learning_curves", figure, f"Learning curves on held-out queries; win rate by the {judge}. {bands}")
+            )
         caption = f"Win rate against the stored baseline by the {judge}. Bars: 95 % over test queries; one seed."
         drawn.append(("win_rate_by_subtask", win_rate_by_subtask(summary, judge), caption))
         if panels := length_panels(summary, judge):
-            caption = f"Win rate by the {judge} against length, the stored baseline's being 1. Bars: 95 % over test queries; one seed."
+            caption = (
+                f"Win rate by the {judge} against length, the stored baseline's being 1. "
+                "Bars: 95 % over test queries; one seed."
+            )
             drawn.append(("win_rate_by_length", win_rate_by_length(panels), caption))
         if panels := scaling_panels(summary, judge):
-            caption = "What more turns and samples buy at test time; a win is one over the stored baseline. Bars: 95 % over test queries; one seed."
+            caption = (
+                "What more turns and samples buy at test time; a win is one over the stored baseline. Bars: "
+                "95 % over test queries; one seed."
+            )
             drawn.append(("inference_scaling", inference_scaling(panels), caption))
         if any("true/quality_spread" in entry for entry in log):
             trainer = "simulated judge" if summary["provenance"]["judge_is_simulated"] else "model judge"
-            caption = f"What there is to rank in a group, and the noise of the {trainer}. Thin: single steps; thick: mean of the last ten."
+            caption = (
+                f"What there is to rank in a group, and the noise of the {trainer}. Thin: "
+                "single steps; thick: mean of the last ten."
+            )
             drawn.append(("noise_against_spread", noise_against_spread(log, trainer), caption))
         if points := watched_points(run_dirs[0] / "rl"):
             lines = watch_lines(summary["watch"]) if "watch" in summary else []
-            caption = "The judge that trains and one that only watches, on the same trajectories. Thin: single steps; thick: mean of the last ten."
-            drawn.append(("watching_judge", watching_judge(points), ". ".join([caption.removesuffix("."), *lines]) + "."))
+            caption = (
+                "The judge that trains and one that only watches, on the same trajectories. Thin: "
+                "single steps; thick: mean of the last ten."
+            )
+            drawn.append(
+                ("watching_judge", watching_judge(points), ". ".join([caption.removesuffix("."), *lines]) + ".")
+            )
         return {caption: save_figure(figure, folder / name) for name, figure, caption in drawn}
 
 
@@ -101,7 +118,8 @@ def learning_curves(curves: Sequence[list[dict[str, Any]]], judge: str) -> tuple
     """The curves during RL, one list of points a seed, all at the same steps; and what the bands are."""
     steps = [point["step"] for point in curves[0]]
     by_seed = [{point["step"]: point for point in points} for points in curves]
-    keys = dict.fromkeys(key for points in curves for point in points for key in point)  # not all points have all of them
+    # not all points have all of them
+    keys = dict.fromkeys(key for points in curves for point in points for key in point)
     decodings = [decoding for decoding in ("sampled", "greedy") if f"eval/{decoding}/win_rate" in keys]
     names = [key.rpartition("/")[2] for key in keys if key.startswith(f"eval/{decodings[0]}/")]
     rows = math.ceil(len(names) / 3)
@@ -112,7 +130,8 @@ def learning_curves(curves: Sequence[list[dict[str, Any]]], judge: str) -> tuple
     for axes, name in zip(panels, names, strict=False):
         for decoding, line in zip(decodings, LINES, strict=False):
             key = f"eval/{decoding}/{name}"
-            values = np.array([[points[step].get(key) for step in steps] for points in by_seed], dtype=float)  # None is NaN
+            # None is NaN
+            values = np.array([[points[step].get(key) for step in steps] for points in by_seed], dtype=float)
             bounds = (values.min(axis=0), values.max(axis=0)) if len(curves) > 1 else _interval(by_seed[0], steps, key)
             plot_band(axes, steps, values.mean(axis=0), bounds, label=decoding, **line)
         axes.set_title(PANELS[name].format(judge=judge) if name in PANELS else drawable(name))
@@ -147,7 +166,8 @@ def win_rate_by_subtask(summary: dict[str, Any], judge: str) -> Figure:
         bounds = np.array([value["ci"] for value in figures], dtype=float).T
         places = np.arange(len(subtasks)) + (k - (len(policies) - 1) / 2) * 0.16
         style = LINES[k % len(LINES)]
-        axes.errorbar(places, means, abs(bounds - means), color=style["color"], marker=style["marker"], linestyle="", markersize=6, capsize=2,
+        axes.errorbar(places, means, abs(bounds - means), color=style["color"],
+                      marker=style["marker"], linestyle="", markersize=6, capsize=2,
                       label=f"{name} {decoding}")  # fmt: skip
     axes.axhline(50, color="#666666", linewidth=0.8, linestyle=":")
     axes.set_xticks(range(len(subtasks)), map(drawable, subtasks))
@@ -159,8 +179,16 @@ def win_rate_by_subtask(summary: dict[str, Any], judge: str) -> Figure:
 
 def length_panels(summary: dict[str, Any], judge: str) -> Panels:
     """What `by_length` left in the summary; empty where it is of before."""
-    titles = {"win_rate": f"win rate, {judge}, %", "quality": "true quality, 0 to 10", "share": "share of the answers, %"}
-    found = {f"{name} {decoding}": figures.get("by_length", {}) for name in summary["checkpoints"] for decoding, figures in summary[name].items()}
+    titles = {
+        "win_rate": f"win rate, {judge}, %",
+        "quality": "true quality, 0 to 10",
+        "share": "share of the answers, %",
+    }
+    found = {
+        f"{name} {decoding}": figures.get("by_length", {})
+        for name in summary["checkpoints"]
+        for decoding, figures in summary[name].items()
+    }
     panels: Panels = {}
     for figure, title in titles.items():
         for policy, classes in found.items():
@@ -171,9 +199,12 @@ def length_panels(summary: dict[str, Any], judge: str) -> Panels:
 
 
 def win_rate_by_length(panels: Panels) -> Figure:
-    """Side by side: what judges pay for length, what is true of it, how many answers are so long. A class without answers has no point."""
+    """Side by side: what judges pay for length, what is true of it, how many answers are so long.
+    A class without answers has no point."""
     figure = Figure(figsize=(9.5, 3.8), layout="constrained")
-    for axes, ((title, unit), curves) in zip(np.atleast_1d(figure.subplots(1, len(panels))), panels.items(), strict=True):
+    for axes, ((title, unit), curves) in zip(
+        np.atleast_1d(figure.subplots(1, len(panels))), panels.items(), strict=True
+    ):
         for k, (policy, (classes, values)) in enumerate(curves.items()):
             places = np.arange(len(classes)) + (k - (len(curves) - 1) / 2) * 0.12
             _plot_with_bars(axes, places, values, label=policy, **LINES[k % len(LINES)])
@@ -194,18 +225,27 @@ def scaling_panels(summary: dict[str, Any], judge: str) -> Panels:
                 curve = list(map(int, by_turns)), [values["win_rate"] for values in by_turns.values()]
                 panels.setdefault((f"win rate, {judge}, %", "turns, at most"), {})[policy] = curve
             if pass_at_k := figures.get("pass_at_k"):
-                titles = {"win": f"pass@k, win, {judge}, %", "constraints": "pass@k, all constraints met, %", "accuracy": "pass@k, accuracy, %"}
+                titles = {
+                    "win": f"pass@k, win, {judge}, %",
+                    "constraints": "pass@k, all constraints met, %",
+                    "accuracy": "pass@k, accuracy, %",
+                }
                 for passed, values in pass_at_k.items():
                     curve = list(range(1, len(values) + 1)), values
-                    panels.setdefault((titles.get(passed, f"pass@k, {drawable(passed)}, %"), "k, samples"), {})[policy] = curve
+                    panels.setdefault((titles.get(passed, f"pass@k, {drawable(passed)}, %"), "k, samples"), {})[
+                        policy
+                    ] = curve
     return panels
 
 
 def inference_scaling(panels: Panels) -> Figure:
-    """Side by side: win rate by test-time turns (Fig. 8, AgentGym-RL) and pass@k (its Fig. 9). A policy has one style in all."""
+    """Side by side: win rate by test-time turns (Fig. 8, AgentGym-RL) and pass@k (its Fig. 9).
+    A policy has one style in all."""
     figure = Figure(figsize=(9.5, 3.8), layout="constrained")
     policies = list(dict.fromkeys(policy for curves in panels.values() for policy in curves))
-    for axes, ((title, unit), curves) in zip(np.atleast_1d(figure.subplots(1, len(panels))), panels.items(), strict=True):
+    for axes, ((title, unit), curves) in zip(
+        np.atleast_1d(figure.subplots(1, len(panels))), panels.items(), strict=True
+    ):
         for policy, (places, values) in curves.items():
             _plot_with_bars(axes, places, values, label=policy, **LINES[policies.index(policy) % len(LINES)])
         axes.set_xscale("log", base=2)
@@ -260,7 +300,9 @@ def watching_judge(points: Points) -> Figure:
         if key in points:
             steps, values = map(np.array, zip(*points[key], strict=True))
             different = np.unique(steps)
-            _plot_smoothed(axes, different, np.array([values[steps == step].mean() for step in different]), label=label, **line)
+            _plot_smoothed(
+                axes, different, np.array([values[steps == step].mean() for step in different]), label=label, **line
+            )
             axes.legend()
     panels[0].set_title("mean score, 0 to 10")
     panels[1].set_title("Kendall's tau-b within a group, mean")
@@ -269,7 +311,9 @@ def watching_judge(points: Points) -> Figure:
     return figure
 
 
-def _plot_smoothed(axes: Axes, steps: np.ndarray, values: np.ndarray, label: str, window: int = 10, **line: Any) -> None:
+def _plot_smoothed(
+    axes: Axes, steps: np.ndarray, values: np.ndarray, label: str, window: int = 10, **line: Any
+) -> None:
     means = [values[max(0, k - window + 1) : k + 1].mean() for k in range(len(values))]
     axes.plot(steps, values, color=line["color"], linewidth=0.6, alpha=0.3)
     axes.plot(steps, means, label=label, markevery=max(1, len(steps) // 8), **line)
@@ -280,15 +324,19 @@ def _legend_below(axes: Axes, offset: float, columns: int) -> None:
 
 
 def drawable(name: str) -> str:
-    """A name from a data set or a domain, with blanks for what neither a font nor SVG has: control characters, lone surrogates."""
+    """A name from a data set or a domain, with blanks for what neither a font nor SVG has:
+    control characters, lone surrogates."""
     return "".join(character if character.isprintable() else " " for character in name)
 
 
 def training_log(folder: Path) -> list[dict[str, Any]]:
-    """What was logged step by step: in `folder` the trainer's newest checkpoint has it, or an offline method's metrics.jsonl; empty without."""
+    """What was logged step by step: in `folder` the trainer's newest checkpoint has it, or an offline method's
+    metrics.jsonl; empty without."""
     if (folder / "metrics.jsonl").is_file():
         return list(read_jsonl(folder / "metrics.jsonl"))
-    states = sorted(folder.glob("checkpoint-*/trainer_state.json"), key=lambda path: int(path.parent.name.rpartition("-")[2]))
+    states = sorted(
+        folder.glob("checkpoint-*/trainer_state.json"), key=lambda path: int(path.parent.name.rpartition("-")[2])
+    )
     return json.loads(states[-1].read_text(encoding="utf-8"))["log_history"] if states else []
 
 

@@ -1,7 +1,9 @@
-"""An evaluation as a log of Inspect (inspect-ai), to be opened with `inspect view`: each trajectory's messages and calls, scores, figures.
+"""An evaluation as a log of Inspect (inspect-ai), to be opened with `inspect view`: each trajectory's messages and
+calls, scores, figures.
 
-Written without inspect-ai, which reads it back (tests/report/test_inspect_log.py, with 0.3.285). One log holds all checkpoints and decodings: a
-sample's id begins with them, its epoch is the number of the query's sample, and each has an entry of its own among the results.
+Written without inspect-ai, which reads it back (tests/report/test_inspect_log.py, with 0.3.285). One log holds all
+checkpoints and decodings: a sample's id begins with them, its epoch is the number of the query's sample, and each has
+an entry of its own among the results.
 """
 
 import math
@@ -17,10 +19,13 @@ from arenarl.system.atomic_files import write_text
 from arenarl.system.strict_json import to_json
 
 Message = dict[str, Any]
-Cases = Mapping[tuple[str, str], Sequence[Sequence[Case]]]  # by checkpoint and decoding: sample after sample, a case a query
+# by checkpoint and decoding: sample after sample, a case a query
+Cases = Mapping[tuple[str, str], Sequence[Sequence[Case]]]
 
 
-def write_inspect_log(path: Path, config: Config, cases: Cases, figures: dict[str, dict[str, Any]], provenance: dict[str, Any]) -> None:
+def write_inspect_log(
+    path: Path, config: Config, cases: Cases, figures: dict[str, dict[str, Any]], provenance: dict[str, Any]
+) -> None:
     """Args:
     figures: of the summary, by checkpoint and decoding.
     """
@@ -31,7 +36,14 @@ def write_inspect_log(path: Path, config: Config, cases: Cases, figures: dict[st
         for case in of_sample
     ]
     ids = list(dict.fromkeys(sample["id"] for sample in samples))
-    task = {"task": config.name, "task_id": config.run_name, "task_version": 0, "task_file": None, "task_attribs": {}, "task_args": {}}
+    task = {
+        "task": config.name,
+        "task_id": config.run_name,
+        "task_version": 0,
+        "task_file": None,
+        "task_attribs": {},
+        "task_args": {},
+    }
     log = {
         "version": 2,
         "status": "success",
@@ -58,7 +70,11 @@ def write_inspect_log(path: Path, config: Config, cases: Cases, figures: dict[st
 
 def _results(name: str, figures: dict[str, Any]) -> dict[str, Any]:
     """The figures that have a mean, as metrics of one scorer."""
-    means = {key: value["mean"] for key, value in figures.items() if isinstance(value, dict) and value.get("mean") is not None}
+    means = {
+        key: value["mean"]
+        for key, value in figures.items()
+        if isinstance(value, dict) and value.get("mean") is not None
+    }
     metrics = {key: {"name": key, "value": mean, "params": {}} for key, mean in means.items()}
     return {"name": name, "scorer": "arenarl", "params": {}, "metrics": metrics}
 
@@ -75,14 +91,20 @@ def _sample(policy: str, epoch: int, case: Case) -> dict[str, Any]:
         "target": "",
         "messages": messages,
         "output": {"model": policy, "choices": choices},
-        "scores": {name: {"value": value, "answer": answer, "explanation": None} for name, value in scores_of(case).items()},
-        "metadata": {"subtask": case.query.subtask, "stop_reason": case.trajectory.stop_reason, "policy_tokens": case.trajectory.policy_tokens},
+        "scores": {
+            name: {"value": value, "answer": answer, "explanation": None} for name, value in scores_of(case).items()
+        },
+        "metadata": {
+            "subtask": case.query.subtask,
+            "stop_reason": case.trajectory.stop_reason,
+            "policy_tokens": case.trajectory.policy_tokens,
+        },
     }
 
 
 def scores_of(case: Case) -> dict[str, float]:
-    """By dimension what the judges gave the trajectory, mean over judges and orders, 0 to 10; whether it is valid; what is true of it. Nothing
-    stands for a verdict that is missing, and nothing for a void trajectory."""
+    """By dimension what the judges gave the trajectory, mean over judges and orders, 0 to 10; whether it is valid; what
+    is true of it. Nothing stands for a verdict that is missing, and nothing for a void trajectory."""
     if case.trajectory.is_void:
         return {}
     given: dict[str, list[float]] = {}
@@ -93,7 +115,11 @@ def scores_of(case: Case) -> dict[str, float]:
     scores = {"valid": float(case.trajectory.valid)} | {name: fmean(values) for name, values in given.items()}
     if case.score is not None and not math.isnan(case.score):
         scores["score"] = case.score
-    return scores | ({"quality": case.quality} if case.truth else {}) | {name: float(value) for name, value in case.figures.items()}
+    return (
+        scores
+        | ({"quality": case.quality} if case.truth else {})
+        | {name: float(value) for name, value in case.figures.items()}
+    )
 
 
 def inspect_messages(messages: Sequence[Message]) -> Iterator[Message]:
@@ -105,7 +131,10 @@ def inspect_messages(messages: Sequence[Message]) -> Iterator[Message]:
             call_id, name = waiting.pop(0) if waiting else (None, None)
             yield {"role": "tool", "content": message["content"], "tool_call_id": call_id, "function": name}
         elif message["role"] == "assistant":
-            made = [_call(f"call_{calls + place}", call["function"]) for place, call in enumerate(message.get("tool_calls", []))]
+            made = [
+                _call(f"call_{calls + place}", call["function"])
+                for place, call in enumerate(message.get("tool_calls", []))
+            ]
             calls += len(made)
             waiting = [(call["id"], call["function"]) for call in made]
             thought = message.get("reasoning_content")

@@ -1,4 +1,5 @@
-"""Provenance: what a result needs to be understood later. It stands in every stage's folder and in results/<run>/summary.json."""
+"""Provenance: what a result needs to be understood later. It stands in every stage's folder and in
+results/<run>/summary.json."""
 
 import platform
 import re
@@ -22,7 +23,8 @@ LIBRARIES = ("torch", "transformers", "trl", "accelerate", "peft", "deepspeed", 
 
 
 def commit(tree: Path = ROOT) -> str | None:
-    """The tree that runs, `-dirty` if it is not as committed; None outside git. What is in results/ comes out of runs and enters none."""
+    """The tree that runs, `-dirty` if it is not as committed; None outside git.
+    What is in results/ comes out of runs and enters none."""
 
     def git(*arguments: str) -> str:
         return subprocess.run(["git", *arguments], cwd=tree, capture_output=True, text=True, check=False).stdout.strip()
@@ -32,7 +34,8 @@ def commit(tree: Path = ROOT) -> str | None:
 
 
 def provenance(config: Config, stage: str = "evaluate") -> dict[str, Any]:
-    """Commit, library versions, CPU, seeds, hashes of the data, judges, what policies are told, and which models behind an API are evaluated."""
+    """Commit, library versions, CPU, seeds, hashes of the data, judges, what policies are told,
+    and which models behind an API are evaluated."""
     return {
         "commit": commit(),
         "versions": {name: version(name) for name in LIBRARIES} | _vllm_version(config),
@@ -51,7 +54,8 @@ def provenance(config: Config, stage: str = "evaluate") -> dict[str, Any]:
 
 
 def cpu() -> str:
-    """Its name and the instructions that torch uses: sums are rounded otherwise with others, so a seed gives other figures."""
+    """Its name and the instructions that torch uses: sums are rounded otherwise with others,
+    so a seed gives other figures."""
     import torch
 
     path = Path("/proc/cpuinfo")

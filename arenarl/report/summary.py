@@ -30,7 +30,8 @@ HEADS = {  # figure -> heading and unit
     "world_reward": "world's reward",
 }
 DIGITS = {"world_reward": 2}  # most worlds give at most 1
-PASSES = {"win": "beats the baseline", "constraints": "meets all constraints", "accuracy": "answers correctly"}  # what pass@k counts
+# what pass@k counts
+PASSES = {"win": "beats the baseline", "constraints": "meets all constraints", "accuracy": "answers correctly"}
 STAGES = ("data", "sft", "rl", "evaluate")
 OF_TRAINING = ("judge_train", "judge_watch", "judge_is_simulated")  # of provenance: as RL noted them
 
@@ -49,18 +50,22 @@ def heading(figure: str) -> str:
 
 
 def summary_of_run(config: Config, figures: dict[str, Any], reference: str | None = None) -> dict[str, Any]:
-    """What results/<run>/summary.json holds: figures by checkpoint and decoding, seconds and memory by stage, provenance; which LLM verified
-    answers (`verifier`); which policy's trajectories took the place of stored baselines (`reference`); and what a watching judge saw (`watch`).
+    """What results/<run>/summary.json holds: figures by checkpoint and decoding, seconds and memory by stage,
+    provenance; which LLM verified answers (`verifier`); which policy's trajectories took the place of stored baselines
+    (`reference`); and what a watching judge saw (`watch`).
     """
     paths = {stage: config.run_dir / stage / "timing.json" for stage in STAGES}
     timings = {stage: timing for stage, path in paths.items() if (timing := read_json(path))}
     seconds = {stage: timing["seconds"] for stage, timing in timings.items()}
     judges = config.judge.eval
-    noted = read_json(config.run_dir / "rl" / "provenance.json") or {}  # evaluation may be told of other judges than RL was
+    # evaluation may be told of other judges than RL was
+    noted = read_json(config.run_dir / "rl" / "provenance.json") or {}
     return {
         "run": config.run_name,
         "seed": config.seed,
-        "judge": "simulated" if any(judge.is_simulated for judge in judges) else " and ".join(judge.model or judge.name for judge in judges),
+        "judge": "simulated"
+        if any(judge.is_simulated for judge in judges)
+        else " and ".join(judge.model or judge.name for judge in judges),
         "seconds": {**seconds, "total": round(sum(seconds.values()), 1)},
         "peak_memory_gb": max((timing["peak_memory_gb"] for timing in timings.values()), default=None),
         "checkpoints": list(figures),
@@ -80,9 +85,14 @@ def read_summaries(results: Path, run: str) -> list[dict[str, Any]]:
 
 def print_table(summary: dict[str, Any]) -> None:
     """Checkpoints x decodings, each figure with its 95 % interval over test queries."""
-    policies = {f"{name} {decoding}": figures for name in summary["checkpoints"] for decoding, figures in summary[name].items()}
+    policies = {
+        f"{name} {decoding}": figures for name in summary["checkpoints"] for decoding, figures in summary[name].items()
+    }
     columns = columns_of(policies)
-    rows = [[name, *(format_figure(figures.get(figure), DIGITS.get(figure, 1)) for figure in columns)] for name, figures in policies.items()]
+    rows = [
+        [name, *(format_figure(figures.get(figure), DIGITS.get(figure, 1)) for figure in columns)]
+        for name, figures in policies.items()
+    ]
     _print_rows([["", *columns.values()], *rows])
     for rows in (turns_rows(policies), pass_rows(policies)):
         if rows:
@@ -97,16 +107,26 @@ def print_table(summary: dict[str, Any]) -> None:
     if "watch" in summary:
         print(*watch_lines(summary["watch"]), sep="\n")
     verified = verified_columns(summary, columns)
-    true = [name for name in columns if name not in ("win_rate", "score", "valid_rate", "tool_calls", "world_reward", *verified)]
+    true = [
+        name
+        for name in columns
+        if name not in ("win_rate", "score", "valid_rate", "tool_calls", "world_reward", *verified)
+    ]
     noise_free = f"; {in_words(true)} are noise-free" if true else ""
     verifier = f"; {in_words(verified)} by {summary['verifier']}" if verified else ""
     reference = f" over {summary['reference']}, which it scored by itself" if "reference" in summary else ""
-    print(f"win rate by the {summary['judge']} judge{reference}{noise_free}{verifier}; [95 % over test queries], one seed")
+    print(
+        f"win rate by the {summary['judge']} judge{reference}{noise_free}{verifier}; [95 % over test queries], one seed"
+    )
 
 
 def verified_columns(summary: dict[str, Any], columns: Iterable[str]) -> list[str]:
     """Those that rest on what an LLM said of answers, and so are not free of noise."""
-    return [name for name in columns if name in ("accuracy", "quality", "pass_at_4")] if "verifier" in summary and "accuracy" in columns else []
+    return (
+        [name for name in columns if name in ("accuracy", "quality", "pass_at_4")]
+        if "verifier" in summary and "accuracy" in columns
+        else []
+    )
 
 
 def in_words(columns: Iterable[str]) -> str:
@@ -141,7 +161,11 @@ def columns_of(policies: dict[str, dict[str, Any]]) -> dict[str, str]:
 
 def turns_rows(policies: dict[str, dict[str, Any]]) -> list[list[str]]:
     """Heads and rows: each policy with each budget of test-time turns (`evaluate.max_turns`); empty without any."""
-    found = {f"{name}, {turns} turns": figures for name, found in policies.items() for turns, figures in found.get("by_turns", {}).items()}
+    found = {
+        f"{name}, {turns} turns": figures
+        for name, found in policies.items()
+        for turns, figures in found.get("by_turns", {}).items()
+    }
     if not found:
         return []
     columns = columns_of(found)
@@ -150,7 +174,8 @@ def turns_rows(policies: dict[str, dict[str, Any]]) -> list[list[str]]:
 
 
 def pass_rows(policies: dict[str, dict[str, Any]]) -> list[list[str]]:
-    """Heads and rows: pass@k of each policy that was sampled more than once, k doubling up to all samples; empty without any."""
+    """Heads and rows: pass@k of each policy that was sampled more than once, k doubling up to all samples;
+    empty without any."""
     found = {name: figures["pass_at_k"] for name, figures in policies.items() if "pass_at_k" in figures}
     if not found:
         return []
@@ -180,4 +205,3 @@ def print_trajectory(query: Query, trajectory: Trajectory) -> None:
             text = assistant_text(message) if message["role"] == "assistant" else message["content"]
             print(f"\n[{message['role']}]\n{text}")
     print(f"\nended: {trajectory.stop_reason}")
-

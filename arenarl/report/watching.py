@@ -1,7 +1,9 @@
-"""What the judge that only watches saw during RL (`judge.watch`), beside the judge that trains: for the summary, the terminal and the page.
+"""What the judge that only watches saw during RL (`judge.watch`), beside the judge that trains:
+for the summary, the terminal and the page.
 
-Reads runs/<run>/rl/watch.jsonl, a line for each group that was watched. A rise is the mean over the last quarter of the groups less that
-over the first, with its 95 % interval by the normal approximation; of scores, those of trajectories count that both judges scored.
+Reads runs/<run>/rl/watch.jsonl, a line for each group that was watched. A rise is the mean over the last quarter of the
+groups less that over the first, with its 95 % interval by the normal approximation; of scores, those of trajectories
+count that both judges scored.
 """
 
 from collections.abc import Sequence
@@ -17,8 +19,8 @@ Points = dict[str, list[tuple[int, float]]]  # figure -> (optimizer step, value)
 
 
 def watched_points(folder: Path) -> Points:
-    """What `judge.watch` left in RL's folder: `watching` and `training`, the two judges' mean scores of a group, and `agreement`, tau-b of its
-    rewards and the watching judge's scores. Empty where nobody watched."""
+    """What `judge.watch` left in RL's folder: `watching` and `training`, the two judges' mean scores of a group, and
+    `agreement`, tau-b of its rewards and the watching judge's scores. Empty where nobody watched."""
     points: Points = {}
     for record in _records(folder):
         both = [pair for pair in zip(record["scores"], record["judged"], strict=True) if None not in pair]
@@ -36,7 +38,11 @@ def watch_summary(config: Config) -> dict[str, Any]:
     records = _records(folder)
     if not records:
         return {}
-    rises = {figure: rise for figure, points in watched_points(folder).items() if (rise := _rise([value for _, value in points]))}
+    rises = {
+        figure: rise
+        for figure, points in watched_points(folder).items()
+        if (rise := _rise([value for _, value in points]))
+    }
     calls = {name: sum(record[name] for record in records) for name in ("calls", "failed")}
     return {"judge": _judge(config, folder), "groups": len(records), **calls, **rises}
 
@@ -44,7 +50,9 @@ def watch_summary(config: Config) -> dict[str, Any]:
 def _judge(config: Config, folder: Path) -> str:
     """By RL's provenance: evaluation may be told of another."""
     watch = config.judge.watch
-    (noted,) = (read_json(folder / "provenance.json") or {}).get("judge_watch") or [watch.model if watch.name == "llm" else watch.name]
+    (noted,) = (read_json(folder / "provenance.json") or {}).get("judge_watch") or [
+        watch.model if watch.name == "llm" else watch.name
+    ]
     name = noted["model"] if isinstance(noted, dict) else noted
     return "simulated" if name in ("embedded", SIMULATED_MODEL) else name
 
@@ -52,11 +60,23 @@ def _judge(config: Config, folder: Path) -> str:
 def watch_lines(watch: dict[str, Any]) -> list[str]:
     """`watch_summary` in words."""
     asked = f"{watch['groups']} groups, {watch['failed']} of {watch['calls']} calls without a verdict"
-    names = {"training": "the training judge's score", "watching": "its own", "agreement": "tau of its scores and the rewards"}
+    names = {
+        "training": "the training judge's score",
+        "watching": "its own",
+        "agreement": "tau of its scores and the rewards",
+    }
     rises = [f"{name} {_in_words(watch[figure])}" for figure, name in names.items() if figure in watch]
-    lines = [f"watching judge ({watch['judge']}; {asked}), first to last quarter: {'; '.join(rises) or 'too few groups to compare'}"]
+    lines = [
+        (
+            f"watching judge ({watch['judge']}; {asked}), first to last quarter: "
+            f"{'; '.join(rises) or 'too few groups to compare'}"
+        )
+    ]
     if "training" in watch and watch["training"]["ci"][0] > 0 and watch["watching"]["ci"][0] <= 0:
-        lines.append("the training judge's score rises and no rise of the watching judge's is seen: look at what the policy learns to please it with")
+        lines.append(
+            "the training judge's score rises and no rise of the watching judge's is seen: "
+            "look at what the policy learns to please it with"
+        )
     return lines
 
 
@@ -72,7 +92,11 @@ def _rise(values: Sequence[float]) -> dict[str, Any] | None:
         return None
     first, last = values[:quarter], values[-quarter:]
     rise, margin = fmean(last) - fmean(first), 1.96 * ((variance(first) + variance(last)) / quarter) ** 0.5
-    return {"first": round(fmean(first), 4), "last": round(fmean(last), 4), "ci": [round(rise - margin, 4), round(rise + margin, 4)]}
+    return {
+        "first": round(fmean(first), 4),
+        "last": round(fmean(last), 4),
+        "ci": [round(rise - margin, 4), round(rise + margin, 4)],
+    }
 
 
 def _in_words(rise: dict[str, Any]) -> str:

@@ -1,8 +1,10 @@
-"""Closed models as policies, for evaluation only: the first rows of Table 3, with the tools, budgets and records of every other policy.
+"""Closed models as policies, for evaluation only: the first rows of Table 3, with the tools,
+budgets and records of every other policy.
 
-The turn loop is the engine's; only where a turn comes from differs: a chat completion with the tools' JSON schemas instead of token
-ids. Native tool calls and Qwen3's `<tool_call>` text are both understood. The form of an answer is told by configs/prompts/policy_*.yaml,
-whatever `rollout.system_prompt` says. Calls go through `llm/client.py`, so a re-run pays for nothing twice.
+The turn loop is the engine's; only where a turn comes from differs: a chat completion with the tools' JSON schemas
+instead of token ids. Native tool calls and Qwen3's `<tool_call>` text are both understood. The form of an answer is
+told by configs/prompts/policy_*.yaml, whatever `rollout.system_prompt` says. Calls go through `llm/client.py`, so a
+re-run pays for nothing twice.
 """
 
 import json
@@ -34,10 +36,12 @@ from arenarl.trajectory import (
 
 @dataclass
 class ApiProgress(Progress):
-    """A trajectory under way. `sent` is the conversation in the API's form; tokens are counted as the API reports them."""
+    """A trajectory under way. `sent` is the conversation in the API's form;
+    tokens are counted as the API reports them."""
 
     sent: list[Message] = field(default_factory=list)
-    call_ids: list[str] = field(default_factory=list)  # of the last turn's native calls, which precede those in its text
+    # of the last turn's native calls, which precede those in its text
+    call_ids: list[str] = field(default_factory=list)
     meta: dict[str, Any] = field(default_factory=dict)
     prompt_tokens: int = 0
     own_tokens: int = 0
@@ -66,21 +70,38 @@ class ApiProgress(Progress):
 class ApiRolloutEngine(RolloutEngine):
     """Rolls out queries with a model behind an OpenAI-compatible API.
 
-    A request that the API refuses (too long, filtered) ends its trajectory without an answer, and `meta["refused"]` says why; if more
-    than `judge.max_failure_share` of them end so, or no reply can be had, the evaluation stops.
+    A request that the API refuses (too long, filtered) ends its trajectory without an answer, and `meta["refused"]`
+    says why; if more than `judge.max_failure_share` of them end so, or no reply can be had, the evaluation stops.
     """
 
     def __init__(
-        self, llm: LLMConfig, client: LLMClient, make_environment: Callable[[], Environment], config: RolloutConfig, language: str, **world: Any
+        self,
+        llm: LLMConfig,
+        client: LLMClient,
+        make_environment: Callable[[], Environment],
+        config: RolloutConfig,
+        language: str,
+        **world: Any,
     ):
-        super().__init__(None, None, make_environment, config, **world)  # no token ids, so neither generator nor tokenizer
+        # no token ids, so neither generator nor tokenizer
+        super().__init__(None, None, make_environment, config, **world)
         self.system = default_prompt(language, bool(self.instances.kind.tools))
         self.llm, self.client = llm, client
 
     @classmethod
-    def from_config(cls, config: Config, llm: LLMConfig, client: LLMClient, make: Callable[[], Environment], language: str) -> Self:
+    def from_config(
+        cls, config: Config, llm: LLMConfig, client: LLMClient, make: Callable[[], Environment], language: str
+    ) -> Self:
         """With the run's budgets and world."""
-        return cls(llm, client, make, config.rollout, language, actions=config.environment.actions, most_instances=config.environment.instances)
+        return cls(
+            llm,
+            client,
+            make,
+            config.rollout,
+            language,
+            actions=config.environment.actions,
+            most_instances=config.environment.instances,
+        )
 
     def roll_out_groups(self, *_: Any, **__: Any) -> list[RolloutGroup]:
         raise UserError(f"{self.llm.model} is behind an API: it can be evaluated (evaluate.api), but not trained")
@@ -90,14 +111,19 @@ class ApiRolloutEngine(RolloutEngine):
         refused = [trajectory.meta["refused"] for trajectory in trajectories if "refused" in trajectory.meta]
         if len(refused) > self.client.limits.max_failure_share * len(trajectories):
             limit = f"judge.max_failure_share={self.client.limits.max_failure_share}"
-            raise UserError(f"{self.llm.model} refused {len(refused)} of {len(trajectories)} queries, above {limit}; the last: {refused[-1]}")
+            raise UserError(
+                f"{self.llm.model} refused {len(refused)} of {len(trajectories)} queries, "
+                f"above {limit}; the last: {refused[-1]}"
+            )
         return trajectories
 
     def _start(self, query: Query, seen: str | None = None) -> ApiProgress:
         messages = prompt_messages(query, self.system, seen)
         return ApiProgress(messages, [], sent=list(messages))
 
-    async def _take_turn(self, progress: ApiProgress, attempt: Attempt, turn_number: int, budget: int, must_answer: bool) -> bool:
+    async def _take_turn(
+        self, progress: ApiProgress, attempt: Attempt, turn_number: int, budget: int, must_answer: bool
+    ) -> bool:
         """One that must answer has no tools left."""
         tools = {} if must_answer or not self.tools else {"tools": self.tools}
         request = chat_request(self.llm, progress.sent, budget, attempt.temperature, **tools)
@@ -108,18 +134,27 @@ class ApiRolloutEngine(RolloutEngine):
             said = parse_json(reply.text, MAX_RECORD_NESTING)
         except ValueError as error:
             return self._without_reply(progress, NoReply(str(error), is_refusal=True))
-        calls = [(call_id or f"call_{turn_number}_{number}", call) for number, (call_id, call) in enumerate(native_calls(said))]
+        calls = [
+            (call_id or f"call_{turn_number}_{number}", call)
+            for number, (call_id, call) in enumerate(native_calls(said))
+        ]
         progress.count(reply.tokens_in or 0, reply.tokens_out or 0)  # what the API does not say counts as none
         progress.meta["model"] = reply.model
         text = text_of(said.get("content"))
-        progress.messages.append(self._message(text) if self.action_tool else reply_message(said, [call for _, call in calls]))
+        progress.messages.append(
+            self._message(text) if self.action_tool else reply_message(said, [call for _, call in calls])
+        )
         progress.sent.append(_sent_back(said, calls))
         progress.call_ids = [call_id for call_id, _ in calls]
         return said.get("finish_reason") != "length" and progress.length <= self.config.max_tokens
 
     def repeat_turn(self, progress: ApiProgress, message: dict[str, Any], turn_number: int) -> None:
-        """Append a turn that is there already, in place of a reply. What only the model that wrote it understands is not told to this one."""
-        calls = [(f"call_{turn_number}_{number}", ToolCall(**call["function"])) for number, call in enumerate(message.get("tool_calls", []))]
+        """Append a turn that is there already, in place of a reply.
+        What only the model that wrote it understands is not told to this one."""
+        calls = [
+            (f"call_{turn_number}_{number}", ToolCall(**call["function"]))
+            for number, call in enumerate(message.get("tool_calls", []))
+        ]
         progress.messages.append(message)
         functions = [{"function": call["function"]} for call in message.get("tool_calls", [])]
         progress.sent.append(_sent_back({"content": message["content"], "tool_calls": functions}, calls))
@@ -128,7 +163,10 @@ class ApiRolloutEngine(RolloutEngine):
     def _without_reply(self, progress: ApiProgress, reply: NoReply) -> bool:
         self.client.check()
         if not reply.is_refusal:
-            raise RunStopped(f"no reply of {self.llm.model} to a turn for {self.llm.patience_s:g} s ({reply.reason}); start it again later")
+            raise RunStopped(
+                f"no reply of {self.llm.model} to a turn for {self.llm.patience_s:g} s "
+                f"({reply.reason}); start it again later"
+            )
         progress.meta["refused"] = reply.reason[:300]
         progress.messages.append(assistant_message(""))
         return True
@@ -139,7 +177,10 @@ class ApiRolloutEngine(RolloutEngine):
             progress.sent += messages
             return
         native = len(progress.call_ids)
-        progress.sent += [message | {"tool_call_id": call_id} for message, call_id in zip(messages[:native], progress.call_ids, strict=True)]
+        progress.sent += [
+            message | {"tool_call_id": call_id}
+            for message, call_id in zip(messages[:native], progress.call_ids, strict=True)
+        ]
         if messages[native:]:  # calls in the text are answered as Qwen3's chat template does
             texts = [f"<tool_response>\n{message['content']}\n</tool_response>" for message in messages[native:]]
             progress.sent.append({"role": "user", "content": "\n".join(texts)})
@@ -148,15 +189,20 @@ class ApiRolloutEngine(RolloutEngine):
 def _sent_back(said: dict[str, Any], calls: Sequence[tuple[str, ToolCall]]) -> Message:
     """The reply as the next request repeats it, with arguments that servers can read as JSON.
 
-    Thoughts and signatures of a reply that calls tools go with it: DeepSeek, Kimi (`reasoning_content`), Gemini (`extra_content` of a call) and
-    OpenRouter (`reasoning_details`) need them to go on. Thoughts before a text alone are dropped, as all APIs do.
+    Thoughts and signatures of a reply that calls tools go with it: DeepSeek, Kimi (`reasoning_content`), Gemini
+    (`extra_content` of a call) and OpenRouter (`reasoning_details`) need them to go on. Thoughts before a text alone
+    are dropped, as all APIs do.
     """
     message: Message = {"role": "assistant", "content": text_of(said.get("content")) or None}
     if calls:
         message |= {name: said[name] for name in ("reasoning_content", "reasoning_details") if said.get(name)}
         message["tool_calls"] = [
             {name: value for name, value in raw.items() if name not in ("id", "type", "function", "index")}
-            | {"id": call_id, "type": "function", "function": {"name": call.name or "unknown", "arguments": _as_json(call.arguments)}}
+            | {
+                "id": call_id,
+                "type": "function",
+                "function": {"name": call.name or "unknown", "arguments": _as_json(call.arguments)},
+            }
             for raw, (call_id, call) in zip(said["tool_calls"], calls, strict=True)
         ]
     return message

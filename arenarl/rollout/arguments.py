@@ -1,7 +1,9 @@
-"""A tool call's arguments by the tool's JSON schema: read in the schema's types, and where they do not fit, said in words.
+"""A tool call's arguments by the tool's JSON schema: read in the schema's types, and where they do not fit,
+said in words.
 
-Typed functions and the tools of other people's servers bring every kind of JSON schema, so a library decides what fits. Models often write
-numbers, lists and objects as strings; where the schema has no string, such a string is read as what it spells.
+Typed functions and the tools of other people's servers bring every kind of JSON schema, so a library decides what fits.
+Models often write numbers, lists and objects as strings; where the schema has no string, such a string is read as what
+it spells.
 """
 
 import json
@@ -46,7 +48,11 @@ class Misfit(ValueError):
 
 def schema_fault(parameters: Any) -> str | None:
     """What is wrong with a tool's parameters as a JSON schema of an object; None: nothing."""
-    if not (isinstance(parameters, dict) and parameters.get("type", "object") == "object" and isinstance(parameters.get("$schema", ""), str)):
+    if not (
+        isinstance(parameters, dict)
+        and parameters.get("type", "object") == "object"
+        and isinstance(parameters.get("$schema", ""), str)
+    ):
         return "it is not of an object"
     try:
         _validator(parameters).check_schema(parameters)
@@ -85,7 +91,8 @@ def _validator(schema: Schema) -> type[Validator]:
 
 
 def _reference_fault(schema: Schema) -> str | None:
-    """What is wrong with its references, which nobody else looks at before a call needs them; what lies elsewhere is not fetched."""
+    """What is wrong with its references, which nobody else looks at before a call needs them;
+    what lies elsewhere is not fetched."""
     root = Resource.from_contents(schema, default_specification=DRAFT202012)
     waiting, sound = [(root, REGISTRY.resolver_with_root(root))], set()
     try:
@@ -100,12 +107,17 @@ def _reference_fault(schema: Schema) -> str | None:
 
 
 def _leads_back(schema: Any, resolver: Any, passed: tuple[int, ...], sound: set[int]) -> bool:
-    """Whether it comes to what was `passed` without a step into the value: it would be followed for ever. Raises Unresolvable."""
+    """Whether it comes to what was `passed` without a step into the value: it would be followed for ever.
+    Raises Unresolvable."""
     if not isinstance(schema, dict) or id(schema) in sound:
         return False
     if id(schema) in passed:
         return True
-    parts = [(part, resolver.in_subresource(DRAFT202012.create_resource(part))) for key in _ABOUT_THE_SAME for part in schema.get(key, [])]
+    parts = [
+        (part, resolver.in_subresource(DRAFT202012.create_resource(part)))
+        for key in _ABOUT_THE_SAME
+        for part in schema.get(key, [])
+    ]
     if "$ref" in schema:
         found = resolver.lookup(schema["$ref"])
         parts.append((found.contents, found.resolver))
@@ -129,7 +141,11 @@ def _read(key: str, value: Any, types: set[str] | None) -> Any:
         value = float(value) if abs(value) < 1e308 else math.inf
     if isinstance(value, float) and not math.isfinite(value):
         raise Misfit(key, f"must be {_one_of(types)}", value)
-    return int(value) if isinstance(value, float) and value.is_integer() and "number" not in types and "integer" in types else value
+    return (
+        int(value)
+        if isinstance(value, float) and value.is_integer() and "number" not in types and "integer" in types
+        else value
+    )
 
 
 def _spelled(text: str, types: set[str]) -> Any:
@@ -183,7 +199,8 @@ def _misfit(error: ValidationError, root: Schema) -> Misfit:
     if error.validator in ("type", "anyOf", "oneOf") and types and _type_of(error.instance) not in types:
         return Misfit(place, f"must be {_one_of(types)}", error.instance)
     shown = repr(error.instance)
-    message = error.message.replace(shown, as_written(error.instance)) if len(shown) > MAX_WRITTEN else error.message  # the reason stands behind it
+    # the reason stands behind it
+    message = error.message.replace(shown, as_written(error.instance)) if len(shown) > MAX_WRITTEN else error.message
     return Misfit(place, f"does not fit: {message}")
 
 

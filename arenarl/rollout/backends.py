@@ -1,4 +1,5 @@
-"""What generates, by `rollout.backend`: transformers' `generate`, vLLM in this process, or a vLLM server; and the engines on top of it."""
+"""What generates, by `rollout.backend`: transformers' `generate`, vLLM in this process, or a vLLM server;
+and the engines on top of it."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -24,14 +25,27 @@ from arenarl.system.progress import process_count, process_rank
 
 
 def make_engine(
-    config: Config, tokenizer: PreTrainedTokenizerBase, make: Callable[[], Environment], model: Any = None, stage: str = "rl"
+    config: Config,
+    tokenizer: PreTrainedTokenizerBase,
+    make: Callable[[], Environment],
+    model: Any = None,
+    stage: str = "rl",
 ) -> RolloutEngine:
-    """query → trajectories, with what `rollout.backend` names; in training the trainer lends it the model. `make` makes environments."""
-    generator, world, told = _make_generator(config.rollout, tokenizer, model), config.environment, system_prompt(config, stage)
-    return RolloutEngine(generator, tokenizer, make, config.rollout, world.schemas_in_prompt, told, world.actions, world.instances)
+    """query → trajectories, with what `rollout.backend` names; in training the trainer lends it the model.
+    `make` makes environments."""
+    generator, world, told = (
+        _make_generator(config.rollout, tokenizer, model),
+        config.environment,
+        system_prompt(config, stage),
+    )
+    return RolloutEngine(
+        generator, tokenizer, make, config.rollout, world.schemas_in_prompt, told, world.actions, world.instances
+    )
 
 
-def make_policy_engine(config: Config, policy: str | LLMConfig, make: Callable[[], Environment], client: LLMClient | None) -> RolloutEngine:
+def make_policy_engine(
+    config: Config, policy: str | LLMConfig, make: Callable[[], Environment], client: LLMClient | None
+) -> RolloutEngine:
     """The engine of a policy to evaluate: a checkpoint, or a model behind an API."""
     if not isinstance(policy, str):
         return ApiRolloutEngine.from_config(config, policy, client, make, config.data.language)
@@ -39,8 +53,8 @@ def make_policy_engine(config: Config, policy: str | LLMConfig, make: Callable[[
 
 
 def require_backend(rollout: RolloutConfig, path: str, dtype: str, is_check: bool = False) -> None:
-    """Raises UserError if what `rollout.backend` names is not there, cannot be split over the processes, which a check leaves aside, or serves
-    another model than the policy at `path`.
+    """Raises UserError if what `rollout.backend` names is not there, cannot be split over the processes, which a check
+    leaves aside, or serves another model than the policy at `path`.
     """
     if not is_check:
         check_tensor_parallel(rollout, process_count())
@@ -51,10 +65,14 @@ def require_backend(rollout: RolloutConfig, path: str, dtype: str, is_check: boo
 
 
 def require_sync(rollout: RolloutConfig) -> None:
-    """Raises UserError if vLLM cannot be given a trainer's weights as `rollout` says: it needs GPUs to sleep, and for NCCL."""
+    """Raises UserError if vLLM cannot be given a trainer's weights as `rollout` says:
+    it needs GPUs to sleep, and for NCCL."""
     for key, other in {"vllm_sleep": False, "server_sync": "disk"}.items():
         if (value := getattr(rollout, key)) != other and not torch.cuda.is_available():
-            raise UserError(f"rollout.{key}={str(value).lower()} needs GPUs, and there is none here; set rollout.{key}={str(other).lower()}")
+            raise UserError(
+                f"rollout.{key}={str(value).lower()} needs GPUs, and there is none here; "
+                f"set rollout.{key}={str(other).lower()}"
+            )
     if rollout.server_sync == "nccl":
         require_vllm("rollout.server_sync=nccl")
         VLLMServer(rollout.server_url).require_nccl()
@@ -71,7 +89,8 @@ def _make_generator(rollout: RolloutConfig, tokenizer: PreTrainedTokenizerBase, 
 
 
 def _load_policy(config: Config, path: str) -> Any:
-    """A checkpoint for generation: the model, on the GPU if there is one, or vLLM's engine, or None where a server now serves it."""
+    """A checkpoint for generation: the model, on the GPU if there is one, or vLLM's engine,
+    or None where a server now serves it."""
     if config.rollout.backend == "vllm":
         return load_engine(path, config)
     if config.rollout.backend == "vllm_server":

@@ -1,8 +1,9 @@
 """How a conversation becomes tokens: a chat template that can be trained on, and the token that ends a turn.
 
-SFT's labels, rollouts and the trainer have to agree on both, so both are settled where a tokenizer is loaded. A model's own template
-often cannot be trained on: it drops earlier thoughts, marks no assistant turns or shows no tool results. And `eos_token` is often not
-what ends a turn: Qwen3-*-Base has `<|endoftext|>` there, and a policy that waits for it never ends one.
+SFT's labels, rollouts and the trainer have to agree on both, so both are settled where a tokenizer is loaded. A model's
+own template often cannot be trained on: it drops earlier thoughts, marks no assistant turns or shows no tool results.
+And `eos_token` is often not what ends a turn: Qwen3-*-Base has `<|endoftext|>` there, and a policy that waits for it
+never ends one.
 """
 
 import re
@@ -22,22 +23,26 @@ _SEEN = {"role": "tool", "content": "what is seen"}
 
 
 def make_trainable(tokenizer: PreTrainedTokenizerBase, path: str) -> None:
-    """Give a tokenizer a template that can be trained on: its own, TRL's variant of it, or Qwen3's; `eos_token` ends its turns then.
+    """Give a tokenizer a template that can be trained on: its own, TRL's variant of it, or Qwen3's;
+    `eos_token` ends its turns then.
 
     Raises:
         UserError: there is no template, or none that fits.
     """
     own = tokenizer.chat_template
     if not own:
-        raise UserError(f"{path} has no chat template; save one with its tokenizer, or start from a checkpoint that train_sft.py wrote")
+        raise UserError(
+            f"{path} has no chat template; save one with its tokenizer, "
+            "or start from a checkpoint that train_sft.py wrote"
+        )
     template = own["default"] if isinstance(own, dict) else own
     end = turn_end(tokenizer, template) if _MARK.search(template) else None
     if end is None:
         template, end = _replacement(tokenizer, path)
     if end is None:
         raise UserError(
-            f"{path}: its chat template cannot be trained on: thoughts, tool results or the end of a turn get lost in it; "
-            "save a prefix-preserving one with generation markers with its tokenizer"
+            f"{path}: its chat template cannot be trained on: thoughts, tool results or the end of a turn get lost in "
+            "it; save a prefix-preserving one with generation markers with its tokenizer"
         )
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
@@ -45,25 +50,32 @@ def make_trainable(tokenizer: PreTrainedTokenizerBase, path: str) -> None:
 
 
 def _replacement(tokenizer: PreTrainedTokenizerBase, path: str) -> tuple[str | None, str | None]:
-    """TRL's variant of the tokenizer's template, or Qwen3's, and what ends a turn then; None for that if neither fits."""
-    from trl.chat_template_utils import get_training_chat_template, qwen3_training_chat_template  # loads datasets and pandas
+    """TRL's variant of the tokenizer's template, or Qwen3's, and what ends a turn then;
+    None for that if neither fits."""
+    # loads datasets and pandas
+    from trl.chat_template_utils import get_training_chat_template, qwen3_training_chat_template
 
     try:
         template = get_training_chat_template(tokenizer)
     except (ValueError, TemplateError):  # one that TRL does not know
         template = None
     end = template and turn_end(tokenizer, template)
-    if end is None and all(tokenizer.convert_tokens_to_ids(token) not in (None, tokenizer.unk_token_id) for token in _CHATML):
+    if end is None and all(
+        tokenizer.convert_tokens_to_ids(token) not in (None, tokenizer.unk_token_id) for token in _CHATML
+    ):
         template, end = qwen3_training_chat_template, turn_end(tokenizer, qwen3_training_chat_template)
         say(f"{path}: its chat template cannot be trained on; Qwen3's training template takes its place")
     return template, end
 
 
 def turn_end(tokenizer: PreTrainedTokenizerBase, template: str) -> str | None:
-    """The special token that ends an assistant's turn; None if what the policy says and sees comes out otherwise, or marked as another's."""
+    """The special token that ends an assistant's turn; None if what the policy says and sees comes out otherwise,
+    or marked as another's."""
 
     def render(*messages: dict[str, Any], prompt: bool = False, **options: Any) -> Any:
-        return tokenizer.apply_chat_template(list(messages), chat_template=template, add_generation_prompt=prompt, **options)
+        return tokenizer.apply_chat_template(
+            list(messages), chat_template=template, add_generation_prompt=prompt, **options
+        )
 
     try:
         said = render(_ASKED, prompt=True, tokenize=False) + _TURN["content"]
@@ -78,6 +90,12 @@ def turn_end(tokenizer: PreTrainedTokenizerBase, template: str) -> str | None:
     if end is None or not turn.startswith(said):
         return None
     whole = turn[: turn.index(end, len(said)) + len(end)]
-    own = tokenizer.decode([token for token, is_own in zip(marked["input_ids"], marked["assistant_masks"], strict=True) if is_own])
-    fits = seen.startswith(whole) and _SEEN["content"] in seen[len(whole) :] and own.startswith(whole[len(said) - len(_TURN["content"]) :])
+    own = tokenizer.decode(
+        [token for token, is_own in zip(marked["input_ids"], marked["assistant_masks"], strict=True) if is_own]
+    )
+    fits = (
+        seen.startswith(whole)
+        and _SEEN["content"] in seen[len(whole) :]
+        and own.startswith(whole[len(said) - len(_TURN["content"]) :])
+    )
     return end if fits else None

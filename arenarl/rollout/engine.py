@@ -1,8 +1,8 @@
 """The rollout engine: query → Trajectory, query → RolloutGroup. Training and evaluation both use it.
 
-A trajectory is a coroutine that reads like the loop it is: generate a turn, run its tool calls, append what they returned,
-until an answer or a budget ends it. Token ids are only ever appended, never re-tokenised, so what the trainer sees is what
-the policy chose. This module alone decides who is the anchor (row 0 of a training group, greedy; 4.2).
+A trajectory is a coroutine that reads like the loop it is: generate a turn, run its tool calls, append what they
+returned, until an answer or a budget ends it. Token ids are only ever appended, never re-tokenised, so what the trainer
+sees is what the policy chose. This module alone decides who is the anchor (row 0 of a training group, greedy; 4.2).
 """
 
 import asyncio
@@ -50,7 +50,8 @@ def ignore(index: int, trajectory: Trajectory) -> None:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One trajectory to roll out: greedily (temperature 0) or sampled with `seed`; `max_turns` None takes `rollout.max_turns`."""
+    """One trajectory to roll out: greedily (temperature 0) or sampled with `seed`;
+    `max_turns` None takes `rollout.max_turns`."""
 
     query: Query
     temperature: float
@@ -60,13 +61,20 @@ class Attempt:
 
 def longest_prompt(engine: "RolloutEngine", queries: Sequence[Query]) -> int:
     """Tokens of the longest prompt, of the queries whose texts are longest."""
-    return max(len(engine.prompt_ids(query)) for query in sorted(queries, key=lambda query: len(query.query))[-LONGEST:])
+    return max(
+        len(engine.prompt_ids(query)) for query in sorted(queries, key=lambda query: len(query.query))[-LONGEST:]
+    )
 
 
-def attempts_at(queries: Sequence[Query], temperature: float, seed: int, sample: int = 0, max_turns: int | None = None) -> list[Attempt]:
+def attempts_at(
+    queries: Sequence[Query], temperature: float, seed: int, sample: int = 0, max_turns: int | None = None
+) -> list[Attempt]:
     """The evaluation's: one trajectory of every query; `sample` numbers the trajectories of a query."""
     again = (sample,) if sample else ()
-    return [Attempt(query, temperature, stable_seed(seed, "evaluate", query.query_id, *again), max_turns) for query in queries]
+    return [
+        Attempt(query, temperature, stable_seed(seed, "evaluate", query.query_id, *again), max_turns)
+        for query in queries
+    ]
 
 
 @dataclass
@@ -132,7 +140,8 @@ class Progress:
 
 
 class RolloutEngine:
-    """Rolls out queries with a generator, each trajectory in an environment of its own, within the budgets of `RolloutConfig`."""
+    """Rolls out queries with a generator, each trajectory in an environment of its own,
+    within the budgets of `RolloutConfig`."""
 
     def __init__(
         self,
@@ -155,7 +164,9 @@ class RolloutEngine:
         self.action_tool = action_tool(tools) if actions == "text" else None  # what an action in the text calls
         self.tools = tools if schemas_in_prompt and not self.action_tool else None
 
-    def roll_out_groups(self, queries: Sequence[Query], seed: int, max_turns: int | None = None, tick: Tick = ignore) -> list[RolloutGroup]:
+    def roll_out_groups(
+        self, queries: Sequence[Query], seed: int, max_turns: int | None = None, tick: Tick = ignore
+    ) -> list[RolloutGroup]:
         """A group of `group_size` trajectories for every query; row 0 is the greedy anchor iff `rollout.anchor`.
 
         `tick` is called as each trajectory ends, with its index counted over all groups.
@@ -167,7 +178,12 @@ class RolloutEngine:
             tick(index, trajectory)
 
         attempts = [
-            Attempt(query, 0.0 if self.config.anchor and row == 0 else self.config.temperature, stable_seed(seed, query.query_id, row), max_turns)
+            Attempt(
+                query,
+                0.0 if self.config.anchor and row == 0 else self.config.temperature,
+                stable_seed(seed, query.query_id, row),
+                max_turns,
+            )
             for query in queries
             for row in range(n)
         ]
@@ -177,7 +193,8 @@ class RolloutEngine:
     def roll_out(self, attempts: Sequence[Attempt], tick: Tick = ignore) -> list[Trajectory]:
         """Trajectories in the order of the attempts; `tick` is called as each ends. What it raises ends all.
 
-        All are under way at once, or as many as a generator that keeps their caches has a `batch_size` for, and as there may be environments.
+        All are under way at once, or as many as a generator that keeps their caches has a `batch_size` for, and as
+        there may be environments.
         """
         limits = getattr(self.generator, "batch_size", None), self.most_instances, len(attempts) or 1
         places = asyncio.Semaphore(min(limit for limit in limits if limit))
@@ -194,7 +211,8 @@ class RolloutEngine:
         return run_turns(self.generator, run())
 
     async def _run(self, attempt: Attempt) -> Trajectory:
-        """A world that breaks is not the policy's fault: the trajectory begins once more, in another instance, from the same seed."""
+        """A world that breaks is not the policy's fault: the trajectory begins once more, in another instance,
+        from the same seed."""
         trajectory = await self._try(attempt)
         if trajectory.is_void:
             crash = trajectory.meta["crash"]
@@ -227,7 +245,10 @@ class RolloutEngine:
         kind = type(error), str(traceback.extract_tb(error.__traceback__)[-1:])
         if kind not in self._crashes:
             self._crashes.add(kind)
-            show(f"A tool crashed; its trajectory begins once more, and is void if that ends so too:\n{''.join(traceback.format_exception(error))}")
+            show(
+                "A tool crashed; its trajectory begins once more, and is void if that ends so too:\n"
+                f"{''.join(traceback.format_exception(error))}"
+            )
 
     async def _take_turns(self, progress: Progress, environment: Environment, attempt: Attempt) -> Trajectory:
         """Thought and tool calls, observations, thought and tool calls, …, answer (Eq. 1)."""
@@ -236,9 +257,13 @@ class RolloutEngine:
             left = self.config.max_tokens - progress.length
             if left <= 0:
                 return progress.end(query_id, "max_tokens")
-            is_last = turn_number + 1 == (attempt.max_turns or self.config.max_turns) or left <= self.config.max_turn_tokens
+            is_last = (
+                turn_number + 1 == (attempt.max_turns or self.config.max_turns) or left <= self.config.max_turn_tokens
+            )
             must_answer = self.config.force_answer and is_last and needs_answer
-            is_whole = await self._take_turn(progress, attempt, turn_number, min(left, self.config.max_turn_tokens), must_answer)
+            is_whole = await self._take_turn(
+                progress, attempt, turn_number, min(left, self.config.max_turn_tokens), must_answer
+            )
             turn = parse_turn(progress.messages[-1])
             if not is_whole:
                 return progress.end(query_id, "max_tokens")
@@ -254,13 +279,18 @@ class RolloutEngine:
         return progress.end(query_id, "max_turns" if needs_answer else "horizon")
 
     def tool_metrics(self) -> dict[str, list[float]]:
-        """What the tools themselves have to log since this was last called, each as the values whose mean it is; most have nothing."""
+        """What the tools themselves have to log since this was last called, each as the values whose mean it is;
+        most have nothing."""
         return self.instances.take_metrics()
 
     def prompt_ids(self, query: Query, seen: str | None = None) -> list[int]:
         """The tokens that every trajectory of the query starts from; `seen`: what its world shows first."""
         messages = prompt_messages(query, self.system, seen)
-        return list(self.tokenizer.apply_chat_template(messages, tools=self.tools, add_generation_prompt=True, return_dict=False))
+        return list(
+            self.tokenizer.apply_chat_template(
+                messages, tools=self.tools, add_generation_prompt=True, return_dict=False
+            )
+        )
 
     def _start(self, query: Query, seen: str | None = None) -> Progress:
         return Progress(prompt_messages(query, self.system, seen), self.prompt_ids(query, seen))
@@ -269,10 +299,14 @@ class RolloutEngine:
         """A generated turn, its actions where `environment.actions` has them."""
         return action_message(text, self.action_tool) if self.action_tool else assistant_message(text)
 
-    async def _take_turn(self, progress: Progress, attempt: Attempt, turn_number: int, budget: int, must_answer: bool) -> bool:
-        """Append the policy's next message; whether it ended the turn itself. One that must answer finds its turn begun as an answer.
+    async def _take_turn(
+        self, progress: Progress, attempt: Attempt, turn_number: int, budget: int, must_answer: bool
+    ) -> bool:
+        """Append the policy's next message; whether it ended the turn itself.
+        One that must answer finds its turn begun as an answer.
 
-        A greedy turn was not drawn from the distribution that its logprobs are of: they say nothing of how far the back end is off.
+        A greedy turn was not drawn from the distribution that its logprobs are of:
+        they say nothing of how far the back end is off.
         """
         begun = self.tokenizer.encode(ANSWER_BEGUN, add_special_tokens=False) if must_answer else []
         if len(begun) >= budget:
@@ -281,12 +315,16 @@ class RolloutEngine:
         progress.append(begun, is_own=False)
         budget -= len(begun)
         seed = stable_seed(attempt.seed, turn_number)
-        request = TurnRequest(progress.prompt_ids + progress.completion_ids, budget, attempt.temperature, seed, progress.cache)
+        request = TurnRequest(
+            progress.prompt_ids + progress.completion_ids, budget, attempt.temperature, seed, progress.cache
+        )
         generated = await self.generator.generate(request)
         turn_ids = generated.token_ids
         is_whole = turn_ids[-1] == self.tokenizer.eos_token_id
         progress.append(turn_ids, is_own=True, logprobs_T=generated.logprobs_T if attempt.temperature else None)
-        progress.messages.append(self._message(self.tokenizer.decode(begun + (turn_ids[:-1] if is_whole else turn_ids))))
+        progress.messages.append(
+            self._message(self.tokenizer.decode(begun + (turn_ids[:-1] if is_whole else turn_ids)))
+        )
         return is_whole
 
     def _append_observations(self, progress: Progress, steps: list[Step]) -> None:
@@ -294,7 +332,8 @@ class RolloutEngine:
         progress.append(self._observation_ids(messages), is_own=False)
 
     def _observation_ids(self, observations: list[dict[str, str]]) -> list[int]:
-        """The tokens between the end of one assistant turn and the start of the next, as the chat template renders them."""
+        """The tokens between the end of one assistant turn and the start of the next,
+        as the chat template renders them."""
         head, length = self._before_observations
         text = self.tokenizer.apply_chat_template([*head, *observations], tokenize=False, add_generation_prompt=True)
         return self.tokenizer.encode(text[length:], add_special_tokens=False)

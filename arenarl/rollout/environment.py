@@ -1,8 +1,8 @@
 """What the rollout engine needs from an environment, and the checking of tool calls that all environments share.
 
-A wrong call is an observation like any other: it starts with "Error: " and says what is wrong, so that the policy can mend it. Whatever
-else an environment raises is a fault of its own, and never ends a run: the trajectory begins once more in another instance, and is void if
-that crashes too. Only a setting that is wrong does (UserError).
+A wrong call is an observation like any other: it starts with "Error: " and says what is wrong, so that the policy can
+mend it. Whatever else an environment raises is a fault of its own, and never ends a run: the trajectory begins once
+more in another instance, and is void if that crashes too. Only a setting that is wrong does (UserError).
 """
 
 import asyncio
@@ -19,12 +19,14 @@ from arenarl.rollout.arguments import Misfit, Schema, as_written, read_arguments
 from arenarl.system.errors import UserError
 from arenarl.trajectory import Query, parse_json
 
-_NAMES_MORE = {"$ref", "allOf", "anyOf", "oneOf", "patternProperties"}  # with one of these a schema may have arguments that its properties lack
+# with one of these a schema may have arguments that its properties lack
+_NAMES_MORE = {"$ref", "allOf", "anyOf", "oneOf", "patternProperties"}
 
 
 @dataclass(frozen=True)
 class Step:
-    """What a world with a state answers to a call: a text, whether that was the end, and a reward, of which a trajectory gets the sum."""
+    """What a world with a state answers to a call: a text, whether that was the end, and a reward,
+    of which a trajectory gets the sum."""
 
     observation: str
     done: bool = False
@@ -32,7 +34,8 @@ class Step:
 
 
 class Environment(Protocol):
-    """Tools a policy may call during a trajectory, and the world behind them: an instance of its own for each, unless it is `shared`.
+    """Tools a policy may call during a trajectory, and the world behind them:
+    an instance of its own for each, unless it is `shared`.
 
     `reset`, `call`, `score` and `close` may be async. What is not there is as it stands here.
     """
@@ -40,13 +43,15 @@ class Environment(Protocol):
     tools: list[Schema]  # JSON schemas in OpenAI's function form, ready for a chat template
     shared = False  # one instance serves all trajectories at once: it keeps nothing between calls
     reusable = False  # `reset` makes it as good as new, so that it serves one trajectory after another
-    needs_answer = True  # False: the world ends a trajectory. One whose turns are up is valid, and a turn without a call is told so and goes on
+    # False: the world ends a trajectory. One whose turns are up is valid,
+    # and a turn without a call is told so and goes on
+    needs_answer = True
     may_stop = False  # of such a world: a turn without a call ends the trajectory too
     one_call_a_turn = False  # a turn with more gets an error, and none of them is made
 
     def reset(self, query: Query) -> str | None:
-        """Called before the first call of a trajectory, to begin the same world for the same query: a group is one query's trajectories.
-        What is to be seen then, shown below the query; None: nothing."""
+        """Called before the first call of a trajectory, to begin the same world for the same query: a group is one
+        query's trajectories. What is to be seen then, shown below the query; None: nothing."""
 
     def call(self, name: str, arguments: dict[str, Any] | str) -> str | Step:
         """What is to be seen after it, or a ToolError for a call that cannot be carried out."""
@@ -76,7 +81,8 @@ class ToolCrash(Exception):
 
 @contextmanager
 def crashing() -> Iterator[None]:
-    """Around what an environment does: raises ToolCrash for all but a wrong setting, a machine without memory, and who ends what runs here."""
+    """Around what an environment does: raises ToolCrash for all but a wrong setting, a machine without memory,
+    and who ends what runs here."""
     try:
         yield
     except (UserError, MemoryError):
@@ -102,14 +108,18 @@ async def settled(value: Any) -> Any:
 
 
 async def begin(environment: Environment, query: Query) -> str | None:
-    """What a world shows first. Raises ToolCrash, and UserError where `reset` returns what cannot be shown, as it would each time.
+    """What a world shows first. Raises ToolCrash, and UserError where `reset` returns what cannot be shown,
+    as it would each time.
 
-    The environment has a copy of the query: whatever it does with the constraints, the other trajectories and the truth find them as they were.
+    The environment has a copy of the query: whatever it does with the constraints,
+    the other trajectories and the truth find them as they were.
     """
     with crashing():
         seen = await settled(environment.reset(deepcopy(query)))
         if seen is not None and not isinstance(seen, str):
-            raise UserError(f"environment.name: reset must return the text that is seen first, or None, not a {type(seen).__name__}")
+            raise UserError(
+                f"environment.name: reset must return the text that is seen first, or None, not a {type(seen).__name__}"
+            )
         return seen
 
 
@@ -162,7 +172,10 @@ def check_call(tools: list[Schema], name: str, arguments: dict[str, Any] | str) 
     names_all = schemas[name].get("additionalProperties", False) is False and not _NAMES_MORE & schemas[name].keys()
     for key in given:
         if names_all and key not in properties:
-            raise ToolError(f"{name} has no argument {as_written(key)}.{nearest(key, list(properties))} Arguments: {', '.join(properties)}.")
+            raise ToolError(
+                f"{name} has no argument {as_written(key)}.{nearest(key, list(properties))} Arguments: "
+                f"{', '.join(properties)}."
+            )
     try:
         return read_arguments(given, schemas[name])
     except Misfit as misfit:
@@ -171,13 +184,19 @@ def check_call(tools: list[Schema], name: str, arguments: dict[str, Any] | str) 
 
 
 def check_tools(tools: list[Schema]) -> None:
-    """Raises UserError, naming the tool, if one is not in OpenAI's function form, or its parameters are no JSON schema."""
+    """Raises UserError, naming the tool, if one is not in OpenAI's function form,
+    or its parameters are no JSON schema."""
     for number, tool in enumerate(tools, start=1):
         function = tool.get("function") if isinstance(tool, dict) else None
         if not (isinstance(function, dict) and isinstance(function.get("name"), str) and "parameters" in function):
-            raise UserError(f"environment.name: tool {number} is not in OpenAI's function form; tool_schema(name, description, properties) makes it")
+            raise UserError(
+                f"environment.name: tool {number} is not in OpenAI's function form; "
+                "tool_schema(name, description, properties) makes it"
+            )
         if fault := schema_fault(function["parameters"]):
-            raise UserError(f"environment.name: the parameters of its tool {function['name']} are no JSON schema: {fault}")
+            raise UserError(
+                f"environment.name: the parameters of its tool {function['name']} are no JSON schema: {fault}"
+            )
 
 
 def _as_object(arguments: dict[str, Any] | str) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """Policy back ends: token ids in, one assistant turn's token ids out.
 
-The rollout engine runs every trajectory as a task of its own and awaits `generate` turn by turn; a back end decides how requests
-are batched. `TransformersGenerator` batches whatever is waiting once no trajectory can go on without it, so a trajectory
-whose tool is slow joins a later batch and holds nobody up. vLLM's (`vllm_generation`, `vllm_server`) take the same protocol.
+The rollout engine runs every trajectory as a task of its own and awaits `generate` turn by turn; a back end decides how
+requests are batched. `TransformersGenerator` batches whatever is waiting once no trajectory can go on without it, so a
+trajectory whose tool is slow joins a later batch and holds nobody up. vLLM's (`vllm_generation`, `vllm_server`) take
+the same protocol.
 """
 
 import asyncio
@@ -22,7 +23,8 @@ FULL_ENOUGH = 0.75  # share of a batch's rows that still generate, below which t
 
 @dataclass(frozen=True)
 class TurnRequest:
-    """One assistant turn to generate. `temperature` 0 is greedy; `seed` fixes the samples whatever else is in the batch.
+    """One assistant turn to generate. `temperature` 0 is greedy;
+    `seed` fixes the samples whatever else is in the batch.
 
     `cache` is the trajectory's: what a back end computed for a turn is there for the next.
     """
@@ -38,8 +40,8 @@ class TurnRequest:
 class GeneratedTurn:
     """At most `max_tokens` token ids, ending with the end-of-turn token if the policy ended the turn itself.
 
-    `logprobs_T` are theirs under the distribution that they were drawn from (a greedy turn's at temperature 1), one a token; None
-    from a back end that computes with the trainer's own model.
+    `logprobs_T` are theirs under the distribution that they were drawn from (a greedy turn's at temperature 1), one a
+    token; None from a back end that computes with the trainer's own model.
     """
 
     token_ids: list[int]
@@ -52,15 +54,18 @@ class Generator(Protocol):
 
 
 def run_turns(generator: Generator, turns: Coroutine[Any, Any, Result]) -> Result:
-    """What a coroutine that awaits turns returns, in an event loop of its own; a generator that several processes share works along in it."""
+    """What a coroutine that awaits turns returns, in an event loop of its own;
+    a generator that several processes share works along in it."""
     serve = getattr(generator, "serve", None)
     return asyncio.run(serve(turns) if serve else turns)
 
 
 class TransformersGenerator:
-    """Batches concurrent requests, at most `batch_size` rows at once; each goes on from what its trajectory's cache holds.
+    """Batches concurrent requests, at most `batch_size` rows at once;
+    each goes on from what its trajectory's cache holds.
 
-    Nothing that a model's own generation_config says is heard: the tokens are drawn from the distribution that the trainer computes with.
+    Nothing that a model's own generation_config says is heard:
+    the tokens are drawn from the distribution that the trainer computes with.
     """
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, batch_size: int):
@@ -82,7 +87,8 @@ class TransformersGenerator:
         while seen < len(self._waiting):  # until nobody who could still ask does
             seen = len(self._waiting)
             await asyncio.sleep(0)
-        batch = [(request, future) for request, future in self._waiting if not future.done()]  # who was cancelled no longer waits
+        # who was cancelled no longer waits
+        batch = [(request, future) for request, future in self._waiting if not future.done()]
         self._waiting = []
         try:
             turns = self._generate_all([request for request, _ in batch])
@@ -139,13 +145,16 @@ class TransformersGenerator:
 class PerRowSampling:
     """Logits → tokens for greedy and sampled rows in one batch, each row with its own random numbers.
 
-    For a sampled row the inverse of the cumulative distribution at temperature T picks the token from one uniform number a
-    position, drawn from the row's seed. What a row samples does not depend on who shares its batch.
+    For a sampled row the inverse of the cumulative distribution at temperature T picks the token from one uniform
+    number a position, drawn from the row's seed. What a row samples does not depend on who shares its batch.
     """
 
     def __init__(self, requests: list[TurnRequest], device: torch.device):
         longest = max(request.max_tokens for request in requests)
-        draws = [np.random.Generator(np.random.Philox(request.seed)).random(longest, dtype=np.float32) for request in requests]
+        draws = [
+            np.random.Generator(np.random.Philox(request.seed)).random(longest, dtype=np.float32)
+            for request in requests
+        ]
         self.uniforms_BT = torch.from_numpy(np.stack(draws)).to(device)
         self.temperatures_B = torch.tensor([request.temperature for request in requests], device=device)
         self.sampled = self._sampled_rows()

@@ -1,6 +1,7 @@
 """The environments of trajectories under way: one that all share, or one each, used again where starting is dear.
 
-Those that outlive a rollout, and with it its event loop, do what they do asynchronously in a loop that lasts as long as they.
+Those that outlive a rollout, and with it its event loop, do what they do asynchronously in a loop that lasts as long as
+they.
 """
 
 import asyncio
@@ -34,8 +35,8 @@ class Instances:
 
     @asynccontextmanager
     async def one(self, is_fresh: bool = False) -> AsyncIterator[Environment]:
-        """One for a trajectory, `is_fresh` if it must be new: what broke one may have broken all that are idle. Whatever ends the trajectory,
-        it is closed, or used again if it says so and did not crash. Raises ToolCrash.
+        """One for a trajectory, `is_fresh` if it must be new: what broke one may have broken all that are idle.
+        Whatever ends the trajectory, it is closed, or used again if it says so and did not crash. Raises ToolCrash.
 
         Who asks for a new one has given one back that was closed: there are never more than were at work at once.
         """
@@ -80,7 +81,8 @@ class Instances:
 
 
 class _InThread:
-    """An environment of which what is to be awaited runs in a thread's loop; what is there at once does not wait for a thread."""
+    """An environment of which what is to be awaited runs in a thread's loop;
+    what is there at once does not wait for a thread."""
 
     def __init__(self, environment: Environment, thread: LoopThread):
         self._environment, self._thread = environment, thread
@@ -91,13 +93,15 @@ class _InThread:
 
     def _call(self, method: Callable[..., Any], *arguments: Any) -> Any:
         result = method(*arguments)
-        is_foreign = inspect.isawaitable(result) and not asyncio.isfuture(result)  # a future belongs to the loop that runs already
+        # a future belongs to the loop that runs already
+        is_foreign = inspect.isawaitable(result) and not asyncio.isfuture(result)
         return self._thread.run(settled(result)) if is_foreign else result
 
 
 @contextmanager
 def briefly(make: Callable[[], Environment]) -> Iterator[Environment]:
-    """One beside rollouts, closed in the end, unless it is shared. Raises UserError if it cannot be made, or its tools are none."""
+    """One beside rollouts, closed in the end, unless it is shared.
+    Raises UserError if it cannot be made, or its tools are none."""
     environment = _first(make)
     try:
         yield environment

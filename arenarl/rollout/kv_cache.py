@@ -1,8 +1,10 @@
-"""Keys and values that outlive a turn (KV cache), for the transformers back end: what was encoded once is not encoded again.
+"""Keys and values that outlive a turn (KV cache), for the transformers back end:
+what was encoded once is not encoded again.
 
-A `TrajectoryCache` goes with its trajectory from turn to turn, a `BatchCache` lines those of a batch up for decoding and takes them apart
-again. A prompt that several trajectories begin with, as all of a group do, is encoded once. Only plain attention can be cut by the
-token: for a model with sliding windows or recurrent states whole prompts are encoded at every turn, and nothing is kept.
+A `TrajectoryCache` goes with its trajectory from turn to turn, a `BatchCache` lines those of a batch up for decoding
+and takes them apart again. A prompt that several trajectories begin with, as all of a group do, is encoded once. Only
+plain attention can be cut by the token: for a model with sliding windows or recurrent states whole prompts are encoded
+at every turn, and nothing is kept.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,13 +14,15 @@ import torch
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
 
-ENCODED_AT_ONCE = 2048  # tokens, of rows of like length, or one row that has more: fewer are padded less and take less memory. Our choice
+# tokens, of rows of like length, or one row that has more: fewer are padded less and take less memory. Our choice
+ENCODED_AT_ONCE = 2048
 ROOM = 32  # tokens for which a layer makes room at a time. Our choice
 Layer = tuple[torch.Tensor, torch.Tensor]  # keys and values
 
 
 class TrajectoryCache:
-    """What the turns of a trajectory have computed so far: a layer's keys and values are (KV heads, T, head dim), of `token_ids` (T,)."""
+    """What the turns of a trajectory have computed so far:
+    a layer's keys and values are (KV heads, T, head dim), of `token_ids` (T,)."""
 
     def __init__(self):
         self.token_ids: list[int] = []
@@ -36,8 +40,8 @@ class TrajectoryCache:
 
 
 class GrowingLayer(DynamicLayer):
-    """A layer that makes room for many tokens at a time, where transformers' own is copied for every token. Keys and values are (B, KV
-    heads, T, head dim)."""
+    """A layer that makes room for many tokens at a time, where transformers' own is copied for every token. Keys and
+    values are (B, KV heads, T, head dim)."""
 
     def __init__(self, keys: torch.Tensor, values: torch.Tensor, used: int):
         super().__init__()
@@ -67,7 +71,8 @@ def _with_room(states: torch.Tensor, length: int) -> torch.Tensor:
 
 
 class BatchCache:
-    """A batch's rows for the model: right-aligned, so that all go on in the same column; `starts_B` says in which each begins."""
+    """A batch's rows for the model: right-aligned, so that all go on in the same column;
+    `starts_B` says in which each begins."""
 
     def __init__(self, layers: Cache, starts: list[int], length: int, device: torch.device):
         self.layers, self.length = layers, length
@@ -106,7 +111,9 @@ def can_be_kept(model: PreTrainedModel) -> bool:
     return all(type(layer) is DynamicLayer for layer in DynamicCache(config=model.config).layers)
 
 
-def encode_and_keep(model: PreTrainedModel, prompts: Sequence[list[int]], caches: Sequence[TrajectoryCache]) -> BatchCache:
+def encode_and_keep(
+    model: PreTrainedModel, prompts: Sequence[list[int]], caches: Sequence[TrajectoryCache]
+) -> BatchCache:
     """All but the last token of every prompt, from where each cache leaves off, which then holds them too."""
     firsts: dict[tuple[int, ...], TrajectoryCache] = {}
     missing: list[tuple[list[int], TrajectoryCache]] = []
@@ -125,10 +132,14 @@ def encode_and_keep(model: PreTrainedModel, prompts: Sequence[list[int]], caches
     return _join(model, caches)
 
 
-def _of_like_length(missing: list[tuple[list[int], TrajectoryCache]]) -> Iterator[list[tuple[list[int], TrajectoryCache]]]:
+def _of_like_length(
+    missing: list[tuple[list[int], TrajectoryCache]],
+) -> Iterator[list[tuple[list[int], TrajectoryCache]]]:
     """The rows, those with fewest new tokens first, in parts of at most `ENCODED_AT_ONCE` of them, padding included."""
     part: list[tuple[list[int], TrajectoryCache]] = []
-    for new, row in sorted(((len(prompt) - 1 - len(cache.token_ids), (prompt, cache)) for prompt, cache in missing), key=itemgetter(0)):
+    for new, row in sorted(
+        ((len(prompt) - 1 - len(cache.token_ids), (prompt, cache)) for prompt, cache in missing), key=itemgetter(0)
+    ):
         if part and (len(part) + 1) * new > ENCODED_AT_ONCE:
             yield part
             part = []
@@ -138,7 +149,8 @@ def _of_like_length(missing: list[tuple[list[int], TrajectoryCache]]) -> Iterato
 
 
 def _go_on(model: PreTrainedModel, prompts: Sequence[list[int]], caches: Sequence[TrajectoryCache]) -> None:
-    """Encode what each cache lacks of its prompt, in one pass: columns are what is known, right-aligned, then what is new, left-aligned."""
+    """Encode what each cache lacks of its prompt, in one pass:
+    columns are what is known, right-aligned, then what is new, left-aligned."""
     batch, device = _join(model, caches), model.device
     new = [prompt[len(cache.token_ids) : -1] for prompt, cache in zip(prompts, caches, strict=True)]
     width, last_B1 = max(map(len, new)), torch.tensor([[len(ids) - 1] for ids in new], device=device)
@@ -165,7 +177,9 @@ def _join(model: PreTrainedModel, caches: Sequence[TrajectoryCache]) -> BatchCac
     for number in range(max(len(cache.layers) for cache in caches)):
         kept = [cache.layers[number] if cache.layers else None for cache in caches]
         some = next(layer for layer in kept if layer)
-        joined = tuple(states.new_zeros(len(caches), states.shape[0], longest + ROOM, states.shape[2]) for states in some)
+        joined = tuple(
+            states.new_zeros(len(caches), states.shape[0], longest + ROOM, states.shape[2]) for states in some
+        )
         for row, (start, layer) in enumerate(zip(starts, kept, strict=True)):
             if layer:
                 for states, target in zip(layer, joined, strict=True):
@@ -182,7 +196,9 @@ def encode(model: PreTrainedModel, prompts: Sequence[list[int]]) -> BatchCache:
     if longest:
         columns, starts_B1 = torch.arange(longest, device=model.device), batch.starts_B[:, None]
         model(
-            input_ids=torch.tensor([[0] * start + prompt[:-1] for start, prompt in zip(starts, prompts, strict=True)], device=model.device),
+            input_ids=torch.tensor(
+                [[0] * start + prompt[:-1] for start, prompt in zip(starts, prompts, strict=True)], device=model.device
+            ),
             attention_mask=(columns >= starts_B1).long(),
             position_ids=(columns - starts_B1).clamp(min=0),
             past_key_values=batch.layers,

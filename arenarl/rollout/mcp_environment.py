@@ -1,9 +1,10 @@
 """Tools of MCP servers as an environment (`environment.name: mcp`).
 
-Each process has one `Toolbox`: a thread with the event loop in which all connections live, for rollouts open and close loops of their own.
-Servers that only read share a session, whose calls are kept in the store of replies, so that a run that is made again makes none; one with
-a state has a session a trajectory. A server that breaks is not the policy's fault: a shared session is made anew once, then the trajectory
-begins again, and is void if that breaks too. A tool's error, or one that takes too long, is an observation.
+Each process has one `Toolbox`: a thread with the event loop in which all connections live, for rollouts open and close
+loops of their own. Servers that only read share a session, whose calls are kept in the store of replies, so that a run
+that is made again makes none; one with a state has a session a trajectory. A server that breaks is not the policy's
+fault: a shared session is made anew once, then the trajectory begins again, and is void if that breaks too. A tool's
+error, or one that takes too long, is an observation.
 """
 
 import asyncio
@@ -28,7 +29,8 @@ from arenarl.system.in_flight import InFlight
 from arenarl.system.loop_thread import LoopThread
 
 _SHORTEST_SECRET = 8  # characters; shorter values of variables may be words of a result
-_WHO_ASKS = re.compile(r"KEY|TOKEN|SECRET|PASSW|PROXY|CERT|CA_BUNDLE|INDEX", re.IGNORECASE)  # or by which way: variables that change no result
+# or by which way: variables that change no result
+_WHO_ASKS = re.compile(r"KEY|TOKEN|SECRET|PASSW|PROXY|CERT|CA_BUNDLE|INDEX", re.IGNORECASE)
 _GOODBYE_S = 5.0  # for servers to end when the process does
 
 
@@ -68,7 +70,9 @@ class Server:
         self._places = asyncio.Semaphore(config.concurrency)
         named = [*config.variables, *filter(None, [config.api_key_variable])]
         self._world = {  # a database's address, say, as a hash
-            name: sha256(os.environ.get(name, "").encode()).hexdigest()[:16] for name in config.variables if not _WHO_ASKS.search(name)
+            name: sha256(os.environ.get(name, "").encode()).hexdigest()[:16]
+            for name in config.variables
+            if not _WHO_ASKS.search(name)
         }
         self._secrets = [value for name in named if len(value := os.environ.get(name, "").strip()) >= _SHORTEST_SECRET]
         self._under_way: InFlight[str] = InFlight()
@@ -88,13 +92,18 @@ class Server:
         if self._store is None:
             return await self._ask(self.shared or sessions.of(self), tool, arguments)
         world = {"variables": self._world} if self._world else {}
-        key = reply_key(f"mcp {self.config.says}", {"env": self.config.env, **world, "tool": tool, "arguments": arguments}, 0)
+        key = reply_key(
+            f"mcp {self.config.says}", {"env": self.config.env, **world, "tool": tool, "arguments": arguments}, 0
+        )
         stored = self._store.get(key)
         self.metrics["mcp/hit_rate"].append(float(stored is not None or key in self._under_way))
         if stored:
             return stored.text
         if self._store_only:
-            raise UserError(f"judge.store_only: the store lacks a call of {tool} of {self.config.says}; run it once without store_only")
+            raise UserError(
+                f"judge.store_only: the store lacks a call of {tool} of {self.config.says}; "
+                "run it once without store_only"
+            )
         return await self._under_way.get(key, lambda: self._kept(key, tool, arguments))
 
     async def _kept(self, key: str, tool: str, arguments: dict[str, Any]) -> str:
@@ -126,7 +135,10 @@ class World:
 
     def __init__(self, config: MCPServerConfig, key: str, world: Environment):
         if not trait(world, "shared"):
-            raise UserError(f"{key}.world={config.world} keeps a state, and cannot serve several trajectories; take it as environment.name")
+            raise UserError(
+                f"{key}.world={config.world} keeps a state, and cannot serve several trajectories; "
+                "take it as environment.name"
+            )
         self.config, self.world = config, world
 
     async def listed(self) -> list[Schema]:
@@ -137,7 +149,8 @@ class World:
 
 
 class Toolbox:
-    """All tools under the policy's names. `make()` gives an environment: one for all trajectories, or, where a server keeps a state, one each.
+    """All tools under the policy's names. `make()` gives an environment:
+    one for all trajectories, or, where a server keeps a state, one each.
 
     Args:
         world_of: an environment of this project, by its name.
@@ -147,13 +160,16 @@ class Toolbox:
         UserError: a server does not start, two tools have one name, or the config names one that is not there.
     """
 
-    def __init__(self, servers: list[MCPServerConfig], world_of: Callable[[str], Environment], limits: JudgesConfig | None):
+    def __init__(
+        self, servers: list[MCPServerConfig], world_of: Callable[[str], Environment], limits: JudgesConfig | None
+    ):
         self.thread = LoopThread("mcp")
         store = ReplyStore(Path(limits.store)) if limits else None
         server_of = partial(Server, store=store, store_only=bool(limits and limits.store_only))
         keyed = [(f"environment.mcp.{number}", config) for number, config in enumerate(servers)]
         self._sources: list[Source] = [
-            World(config, key, world_of(config.world)) if config.world else server_of(config, key) for key, config in keyed
+            World(config, key, world_of(config.world)) if config.world else server_of(config, key)
+            for key, config in keyed
         ]
         sessions = [source.shared for source in self._sources if isinstance(source, Server) and source.shared]
         weakref.finalize(self, _end, self.thread, sessions)
@@ -194,7 +210,10 @@ class Toolbox:
     def _add(self, source: Source, tool: OfferedTool) -> None:
         if tool.name in self._of:
             both = f"{self._of[tool.name][0].config.says} and {source.config.says}"
-            raise UserError(f"environment.mcp: {both} both have a tool {tool.name}; give one another name by rename, or leave it out of allow")
+            raise UserError(
+                f"environment.mcp: {both} both have a tool {tool.name}; give one another name by rename, "
+                "or leave it out of allow"
+            )
         self._of[tool.name] = source, tool
 
 

@@ -36,7 +36,8 @@ def server_of(environment: Environment, name: str) -> Server[Any]:
 
 
 def serve(server: Server[Any], port: int | None) -> None:
-    """Until the client goes, or, with a port, the process is ended; port 0 takes a free one. What is said goes to stderr: stdout is the client's."""
+    """Until the client goes, or, with a port, the process is ended; port 0 takes a free one. What is said goes to
+    stderr: stdout is the client's."""
     asyncio.run(_serve_pipe(server) if port is None else _serve_http(server, port))
 
 
@@ -46,7 +47,8 @@ async def _serve_pipe(server: Server[Any]) -> None:
 
 
 async def _serve_http(server: Server[Any], port: int) -> None:
-    with socket.socket(proto=socket.IPPROTO_TCP) as listening:  # by the protocol asyncio knows that replies must not be held back (TCP_NODELAY)
+    # by the protocol asyncio knows that replies must not be held back (TCP_NODELAY)
+    with socket.socket(proto=socket.IPPROTO_TCP) as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(("127.0.0.1", port))
         listening.listen(1024)  # before the address is told

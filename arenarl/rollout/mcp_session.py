@@ -1,8 +1,8 @@
 """Connections to MCP servers, over stdin and stdout or streamable HTTP, by the SDK `mcp`.
 
-The SDK wants a client to be entered and left by one task, and to live in one event loop: a `Connection` is such a task, in the loop that
-`mcp_environment` keeps. What an error is worth is found out by asking the server for its tools: one that answers has refused this one
-call, which the policy gets to see; one that does not is dead.
+The SDK wants a client to be entered and left by one task, and to live in one event loop: a `Connection` is such a task,
+in the loop that `mcp_environment` keeps. What an error is worth is found out by asking the server for its tools: one
+that answers has refused this one call, which the policy gets to see; one that does not is dead.
 """
 
 import asyncio
@@ -56,12 +56,17 @@ class Connection:
             raise error if isinstance(error, UserError) else ServerGone(self._in_words(error)) from error
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> CallToolResult:
-        """Raises ToolError for a call that cannot be carried out, or not in time, ServerGone for a server that does not answer."""
+        """Raises ToolError for a call that cannot be carried out, or not in time,
+        ServerGone for a server that does not answer."""
         try:
             return await self._within(lambda client: client.call_tool(tool, arguments))
         except Exception as error:  # the SDK's, the transport's, a reply that is none: what it means, the server says
             is_late = isinstance(error, TimeoutError)
-            reason = f"the tool {tool} did not answer within {self.config.timeout_s:g} s." if is_late else str(error) or type(error).__name__
+            reason = (
+                f"the tool {tool} did not answer within {self.config.timeout_s:g} s."
+                if is_late
+                else str(error) or type(error).__name__
+            )
             if getattr(error, "code", None) != INVALID_PARAMS and not await self._is_alive():
                 self.leave()
                 raise ServerGone(f"{reason}{self._last_word()}") from error
@@ -105,11 +110,17 @@ class Connection:
     async def _transport(self, stack: AsyncExitStack) -> Any:
         if self.config.url:
             timeout = httpx2.Timeout(30.0, read=None)  # how long a call may take is our business
-            client = httpx2.AsyncClient(timeout=timeout, limits=httpx2.Limits(max_connections=None), **_key(self.config))
-            return streamable_http_client(self.config.url, http_client=await stack.enter_async_context(client), max_sse_event_size=_MOST_BYTES)
+            client = httpx2.AsyncClient(
+                timeout=timeout, limits=httpx2.Limits(max_connections=None), **_key(self.config)
+            )
+            return streamable_http_client(
+                self.config.url, http_client=await stack.enter_async_context(client), max_sse_event_size=_MOST_BYTES
+            )
         command, *words = self.config.command
         variables = {name: _variable(name) for name in self.config.variables}
-        parameters = StdioServerParameters(command=command, args=words, env=variables | self.config.env, encoding_error_handler="replace")
+        parameters = StdioServerParameters(
+            command=command, args=words, env=variables | self.config.env, encoding_error_handler="replace"
+        )
         return stdio_client(parameters, errlog=await stack.enter_async_context(self._errors()))
 
     @asynccontextmanager
@@ -117,7 +128,9 @@ class Connection:
         """A file for the server's stderr, whose end is kept for messages."""
         reading, writing = os.pipe()
         stream = asyncio.StreamReader()
-        transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stream), os.fdopen(reading, "rb"))
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(stream), os.fdopen(reading, "rb")
+        )
 
         async def listen() -> None:
             while heard := await stream.read(4096):
@@ -156,7 +169,8 @@ class Connection:
 
 
 class Session:
-    """A server's connection, made when it is first needed and, if the server keeps no state, once more when it breaks."""
+    """A server's connection, made when it is first needed and, if the server keeps no state,
+    once more when it breaks."""
 
     def __init__(self, config: MCPServerConfig):
         self.config = config
@@ -165,7 +179,8 @@ class Session:
         self._connecting: InFlight[None] = InFlight()
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> CallToolResult:
-        """Raises ToolError as `Connection.call` does, ServerGone if the server dies and dies again, or cannot be had any more."""
+        """Raises ToolError as `Connection.call` does, ServerGone if the server dies and dies again,
+        or cannot be had any more."""
         connection = await self._connected()
         try:
             return await connection.call(tool, arguments)
@@ -210,7 +225,11 @@ def _key(config: MCPServerConfig) -> dict[str, dict[str, str]]:
     if not config.api_key_variable:
         return {}
     key = _variable(config.api_key_variable)
-    return {"params": {config.api_key_parameter: key}} if config.api_key_parameter else {"headers": {"Authorization": f"Bearer {key}"}}
+    return (
+        {"params": {config.api_key_parameter: key}}
+        if config.api_key_parameter
+        else {"headers": {"Authorization": f"Bearer {key}"}}
+    )
 
 
 def _variable(name: str) -> str:

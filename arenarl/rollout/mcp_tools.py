@@ -1,7 +1,8 @@
-"""What a policy sees of an MCP server: its tools as JSON schemas, under the names of the renaming map, and its results as text.
+"""What a policy sees of an MCP server: its tools as JSON schemas, under the names of the renaming map,
+and its results as text.
 
-A result is the text of its contents; of an image or a sound only that there is one. An error, which servers say by `isError`, in a text that
-begins so, or as JSON with an `error` and nothing else, is a ToolError.
+A result is the text of its contents; of an image or a sound only that there is one. An error, which servers say by
+`isError`, in a text that begins so, or as JSON with an `error` and nothing else, is a ToolError.
 """
 
 import inspect
@@ -18,7 +19,8 @@ from arenarl.system.errors import UserError
 from arenarl.system.imports import named
 from arenarl.trajectory import parse_json, storable
 
-Call = Callable[..., Awaitable[str]]  # call(tool, **arguments) → the text that the server's tool gives; raises ToolError
+# call(tool, **arguments) → the text that the server's tool gives; raises ToolError
+Call = Callable[..., Awaitable[str]]
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,9 @@ class OfferedTool:
         return self.schema["function"]["name"]
 
 
-def offered_tools(server: MCPServerConfig, key: str, listed: list[Schema], like: Callable[[str], list[Schema]]) -> list[OfferedTool]:
+def offered_tools(
+    server: MCPServerConfig, key: str, listed: list[Schema], like: Callable[[str], list[Schema]]
+) -> list[OfferedTool]:
     """What the policy gets of the tools that a server lists: those that `allow` lets through, and those of `rename`.
 
     Args:
@@ -49,13 +53,18 @@ def offered_tools(server: MCPServerConfig, key: str, listed: list[Schema], like:
     renamed = {one.tool for one in server.rename.values()}
     allowed = [tool for tool in listed if server.allow is None or tool["function"]["name"] in server.allow]
     own = [_as_it_is(tool) for tool in allowed if tool["function"]["name"] not in renamed]
-    return own + [_renamed(name, one, server, f"{key}.rename.{name}", known, like) for name, one in server.rename.items()]
+    return own + [
+        _renamed(name, one, server, f"{key}.rename.{name}", known, like) for name, one in server.rename.items()
+    ]
 
 
 def schema_of(tool: Tool) -> Schema:
     """In OpenAI's function form."""
     parameters = {"type": "object", "properties": {}, **tool.input_schema}
-    return {"type": "function", "function": {"name": tool.name, "description": tool.description or "", "parameters": parameters}}
+    return {
+        "type": "function",
+        "function": {"name": tool.name, "description": tool.description or "", "parameters": parameters},
+    }
 
 
 def text_of(result: CallToolResult) -> str:
@@ -90,7 +99,10 @@ def _shown(content: Any) -> str:
     if content.type == "text":
         return content.text
     if content.type == "resource":
-        return getattr(content.resource, "text", None) or f"[{content.resource.uri}, {content.resource.mime_type or 'data'}, not shown]"
+        return (
+            getattr(content.resource, "text", None)
+            or f"[{content.resource.uri}, {content.resource.mime_type or 'data'}, not shown]"
+        )
     if content.type == "resource_link":
         return f"[{content.name}: {content.uri}]"
     return f"[{content.type}, {content.mime_type}, {len(content.data) * 3 // 4:,} bytes, not shown]"
@@ -101,7 +113,12 @@ def _as_it_is(tool: Schema) -> OfferedTool:
 
 
 def _renamed(
-    name: str, how: RenamedToolConfig, server: MCPServerConfig, key: str, known: Mapping[str, Schema], like: Callable[[str], list[Schema]]
+    name: str,
+    how: RenamedToolConfig,
+    server: MCPServerConfig,
+    key: str,
+    known: Mapping[str, Schema],
+    like: Callable[[str], list[Schema]],
 ) -> OfferedTool:
     schema = None
     if how.like:
@@ -123,7 +140,12 @@ def _renamed(
     theirs = known[how.tool]["function"]
     schema = schema or _with_names(name, theirs, how.arguments)
     _check_arguments(schema["function"]["parameters"]["properties"], theirs["parameters"], how, key)
-    return OfferedTool(schema, lambda call, arguments: call(how.tool, **{how.arguments.get(ours, ours): value for ours, value in arguments.items()}))
+    return OfferedTool(
+        schema,
+        lambda call, arguments: call(
+            how.tool, **{how.arguments.get(ours, ours): value for ours, value in arguments.items()}
+        ),
+    )
 
 
 def _with_names(name: str, theirs: Schema, arguments: Mapping[str, str]) -> Schema:
@@ -132,7 +154,14 @@ def _with_names(name: str, theirs: Schema, arguments: Mapping[str, str]) -> Sche
     parameters = theirs["parameters"]
     properties = {ours_of.get(key, key): value for key, value in parameters["properties"].items()}
     required = [ours_of.get(key, key) for key in parameters.get("required", [])]
-    return {"type": "function", "function": {**theirs, "name": name, "parameters": {**parameters, "properties": properties, "required": required}}}
+    return {
+        "type": "function",
+        "function": {
+            **theirs,
+            "name": name,
+            "parameters": {**parameters, "properties": properties, "required": required},
+        },
+    }
 
 
 def _check_arguments(ours: Mapping[str, Any], parameters: Schema, how: RenamedToolConfig, key: str) -> None:
@@ -143,7 +172,10 @@ def _check_arguments(ours: Mapping[str, Any], parameters: Schema, how: RenamedTo
     for argument in how.arguments:
         _must_be_one(argument, ours, f"{key}.arguments: the tool as the policy knows it", "argument")
     if missing := sorted(set(parameters.get("required", [])) - reached):
-        raise UserError(f"{key}.arguments: {how.tool} needs {missing[0]}, which no argument of the policy's stands for; name a function in its place")
+        raise UserError(
+            f"{key}.arguments: {how.tool} needs {missing[0]}, which no argument of the policy's stands for; "
+            "name a function in its place"
+        )
 
 
 def _function_schema(name: str, function: Callable[..., Any], key: str) -> Schema:
@@ -166,4 +198,6 @@ def _function_schema(name: str, function: Callable[..., Any], key: str) -> Schem
 
 def _must_be_one(name: str, known: Mapping[str, Any], where: str, kind: str) -> None:
     if name not in known:
-        raise UserError(f"{where} has no {kind} {name}.{nearest(name, list(known))} It has: {', '.join(known) or 'none'}")
+        raise UserError(
+            f"{where} has no {kind} {name}.{nearest(name, list(known))} It has: {', '.join(known) or 'none'}"
+        )

@@ -1,8 +1,8 @@
 """Clients of OpenEnv's servers (`EnvClient[Action, Observation, State]`) as environments of ours, unchanged.
 
-A trajectory has a session of its own at `environment.server`. The action's fields are the one tool's arguments; of an observation, all but
-`done`, `reward` and `metadata` is shown. An action that the server's world refuses is an observation; what goes wrong between here and the
-server makes the trajectory void.
+A trajectory has a session of its own at `environment.server`. The action's fields are the one tool's arguments; of an
+observation, all but `done`, `reward` and `metadata` is shown. An action that the server's world refuses is an
+observation; what goes wrong between here and the server makes the trajectory void.
 """
 
 import inspect
@@ -19,7 +19,8 @@ from arenarl.system.validation import first_problem
 from arenarl.trajectory import Query
 
 _ABOUT_THE_STEP = {"done", "reward", "metadata"}
-_OF_THE_ACTION = re.compile(r"Server error: (.*) \(code: (?:EXECUTION|VALIDATION)_ERROR\)", re.DOTALL)  # what a client raises then, of openenv 0.10
+# what a client raises then, of openenv 0.10
+_OF_THE_ACTION = re.compile(r"Server error: (.*) \(code: (?:EXECUTION|VALIDATION)_ERROR\)", re.DOTALL)
 
 
 def is_client(made: Any) -> bool:
@@ -43,17 +44,25 @@ class OpenEnvEnvironment:
 
     def __init__(self, client: Callable[..., Any], server: str | None):
         if server is None:
-            raise UserError(f"environment.name: {client.__name__} is a client of OpenEnv's; set environment.server to its server's address")
+            raise UserError(
+                f"environment.name: {client.__name__} is a client of OpenEnv's; "
+                "set environment.server to its server's address"
+            )
         self.action = action_class(client)
         if self.action is None:
-            raise UserError(f"environment.name: {client.__name__} does not say which action it takes, of which the tool is made; name a typed client")
+            raise UserError(
+                f"environment.name: {client.__name__} does not say which action it takes, "
+                "of which the tool is made; name a typed client"
+            )
         self.client = client(base_url=server)
         schema = self.action.model_json_schema()
         if "$ref" in schema:  # an action that holds others of its kind
             schema |= schema["$defs"][schema.pop("$ref").rpartition("/")[2]]
         schema["properties"].pop("metadata", None)
         description = inspect.cleandoc(self.action.__doc__ or "Does one action in the world.").partition("\n")[0]
-        self.tools = [{"type": "function", "function": {"name": "act", "description": description, "parameters": schema}}]
+        self.tools = [
+            {"type": "function", "function": {"name": "act", "description": description, "parameters": schema}}
+        ]
 
     async def reset(self, query: Query) -> str | None:
         """A query's constraints go to the server, as a seed or whatever it takes; what it shows first comes back."""
@@ -79,6 +88,10 @@ class OpenEnvEnvironment:
 
 def _text(observation: Any) -> str:
     """A text as it is, several fields as JSON."""
-    fields = observation.model_dump(mode="json", exclude=_ABOUT_THE_STEP) if isinstance(observation, BaseModel) else observation
+    fields = (
+        observation.model_dump(mode="json", exclude=_ABOUT_THE_STEP)
+        if isinstance(observation, BaseModel)
+        else observation
+    )
     only = list(fields.values()) if isinstance(fields, dict) else [fields]
     return only[0] if len(only) == 1 and isinstance(only[0], str) else json.dumps(fields, ensure_ascii=False)

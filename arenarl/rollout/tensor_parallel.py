@@ -1,9 +1,10 @@
 """One vLLM engine split over the GPUs of several processes, each of which rolls out trajectories of its own.
 
-Each process has a part of the weights and a scheduler of its own, and vLLM computes right only if all of them see the same requests in the
-same order at every step. Here requests come whenever a trajectory is ready for its next turn, in another order in every process. So nobody
-hands his to his engine by himself: before each step the processes tell each other what they ask for and whom they give up, do all of it
-in the order of their ranks, and take the step together, until none of them has anything left to ask.
+Each process has a part of the weights and a scheduler of its own, and vLLM computes right only if all of them see the
+same requests in the same order at every step. Here requests come whenever a trajectory is ready for its next turn, in
+another order in every process. So nobody hands his to his engine by himself: before each step the processes tell each
+other what they ask for and whom they give up, do all of it in the order of their ranks, and take the step together,
+until none of them has anything left to ask.
 """
 
 import asyncio
@@ -52,7 +53,8 @@ class SharedVLLMGenerator(VLLMGenerator):
                 self._said.gives_up.append(name)
 
     async def serve(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
-        """What the coroutine returns or raises, once the other processes are through with theirs: to be called on all of them together."""
+        """What the coroutine returns or raises, once the other processes are through with theirs:
+        to be called on all of them together."""
         work, engine = asyncio.ensure_future(coroutine), self.llm.llm_engine
         while True:
             await asyncio.sleep(0 if engine.has_unfinished_requests() else IDLE_S)
@@ -85,8 +87,9 @@ class SharedVLLMGenerator(VLLMGenerator):
 def _require_equal_turns(heard: list[Said]) -> None:
     if len({one.drawn for one in heard}) > 1:
         raise UserError(
-            f"the {len(heard)} processes of a vLLM engine drew different tokens from the same requests, so what they compute together is wrong; "
-            "leave rollout.vllm_tensor_parallel out, or set rollout.backend=vllm_server"
+            f"the {len(heard)} processes of a vLLM engine drew different tokens from the same requests, "
+            "so what they compute together is wrong; leave rollout.vllm_tensor_parallel out, "
+            "or set rollout.backend=vllm_server"
         )
 
 

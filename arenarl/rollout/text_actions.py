@@ -1,7 +1,8 @@
-"""Actions as text beside tool calls: `Thought: … Action: …`, as ReAct and AgentGym write them (`environment.actions: text`).
+"""Actions as text beside tool calls: `Thought: … Action: …`, as ReAct and AgentGym write them
+(`environment.actions: text`).
 
-A turn is kept as the policy wrote it, with the call that its action stands for beside it, so that judges, truths and reports read both
-forms alike. What the world shows is a user's message then.
+A turn is kept as the policy wrote it, with the call that its action stands for beside it, so that judges, truths and
+reports read both forms alike. What the world shows is a user's message then.
 """
 
 import re
@@ -25,7 +26,10 @@ def action_tool(tools: list[Schema]) -> tuple[str, str]:
     if len(properties) == 1 and next(iter(properties.values())).get("type") == "string":
         return functions[0]["name"], next(iter(properties))
     names = ", ".join(function["name"] for function in functions)
-    raise UserError(f"environment.actions=text needs an environment with one tool that takes one text; this one has {names}; set tool_calls")
+    raise UserError(
+        "environment.actions=text needs an environment with one tool that takes one text; "
+        f"this one has {names}; set tool_calls"
+    )
 
 
 def action_message(text: str, tool: tuple[str, str]) -> dict[str, Any]:
@@ -39,7 +43,9 @@ def action_message(text: str, tool: tuple[str, str]) -> dict[str, Any]:
     message = assistant_message(text)
     if "tool_calls" not in message:
         name, argument = tool
-        message["actions"] = [{"name": name, "arguments": {argument: action}} for action in _ACTION.findall(message["content"]) if action]
+        message["actions"] = [
+            {"name": name, "arguments": {argument: action}} for action in _ACTION.findall(message["content"]) if action
+        ]
     return message
 
 
@@ -58,7 +64,15 @@ def _as_text_action(message: dict[str, Any]) -> dict[str, Any]:
     if message["role"] != "assistant" or "actions" in message or not (calls := parse_turn(message).tool_calls):
         return message
     if len(calls) > 1 or not isinstance(calls[0].arguments, dict) or len(calls[0].arguments) != 1:
-        raise UserError("environment.actions=text: a trajectory has a turn that is not one call with one argument; set tool_calls, or write it anew")
+        raise UserError(
+            "environment.actions=text: a trajectory has a turn that is not one call with one argument; "
+            "set tool_calls, or write it anew"
+        )
     ((argument, action),) = calls[0].arguments.items()
     text = f"Thought:\n{message.get('reasoning_content', '')}\n\nAction:\n{action}"
-    return {"role": "assistant", "reasoning_content": "", "content": text, "actions": [{"name": calls[0].name, "arguments": {argument: action}}]}
+    return {
+        "role": "assistant",
+        "reasoning_content": "",
+        "content": text,
+        "actions": [{"name": calls[0].name, "arguments": {argument: action}}],
+    }

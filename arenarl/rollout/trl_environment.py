@@ -1,11 +1,14 @@
-"""Classes written for TRL's `environment_factory`, and so OpenEnv's clients inside of one, as environments of ours, unchanged.
+"""Classes written for TRL's `environment_factory`, and so OpenEnv's clients inside of one, as environments of ours,
+unchanged.
 
-Such a class has `reset(**row)`, public methods that are its tools, and perhaps `get_reward()`; a trajectory ends with a turn that calls
-none. It may also say `done` and `reward`, as its authors' reward functions read them. Of what its methods raise the policy gets to see what
-says that a call was wrong, as in TRL: a ValueError, TypeError and the like, or an exception of the class's own module. All else, a server
-that is gone or a library that fails, is no fault of the policy's, and makes the trajectory void.
+Such a class has `reset(**row)`, public methods that are its tools, and perhaps `get_reward()`; a trajectory ends with a
+turn that calls none. It may also say `done` and `reward`, as its authors' reward functions read them. Of what its
+methods raise the policy gets to see what says that a call was wrong, as in TRL: a ValueError, TypeError and the like,
+or an exception of the class's own module. All else, a server that is gone or a library that fails, is no fault of the
+policy's, and makes the trajectory void.
 
-A method that is not async is called as such: its result is there at once, so that the trajectories of a step stay in one batch.
+A method that is not async is called as such: its result is there at once,
+so that the trajectories of a step stay in one batch.
 """
 
 import inspect
@@ -31,8 +34,13 @@ class TRLEnvironment:
 
         self.inner, kind = inner, type(inner)
         if not callable(getattr(inner, "reset", None)):
-            raise UserError(f"environment.name: {kind.__name__} has neither call and tools, nor reset and public methods, as TRL's environments do")
-        names = [name for name, _ in inspect.getmembers(kind, inspect.isfunction) if name[0] != "_" and name not in _NO_TOOLS]
+            raise UserError(
+                f"environment.name: {kind.__name__} has neither call and tools, nor reset and public methods, "
+                "as TRL's environments do"
+            )
+        names = [
+            name for name, _ in inspect.getmembers(kind, inspect.isfunction) if name[0] != "_" and name not in _NO_TOOLS
+        ]
         try:
             self.tools = [get_json_schema(getattr(self.inner, name)) for name in names]
         except Exception as error:  # transformers has classes of its own for what a docstring or an annotation lacks
@@ -40,7 +48,12 @@ class TRLEnvironment:
 
     def reset(self, query: Query) -> str | None | Awaitable[str | None]:
         """With the fields of the query and its constraints as TRL's row, as far as the class asks for them."""
-        row = {"prompt": query.query, "query_id": query.query_id, "subtask": query.subtask, "language": query.language} | query.constraints
+        row = {
+            "prompt": query.query,
+            "query_id": query.query_id,
+            "subtask": query.subtask,
+            "language": query.language,
+        } | query.constraints
         wanted = inspect.signature(self.inner.reset).parameters
         takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in wanted.values())
         shown = self.inner.reset(**{key: value for key, value in row.items() if takes_all or key in wanted})
@@ -80,7 +93,9 @@ class TRLEnvironment:
 
 def _joined(shown: Any) -> Any:
     """The text of content blocks, if that is all they hold; anything else as it is."""
-    is_text = isinstance(shown, list) and all(isinstance(block, dict) and block.get("type") == "text" for block in shown)
+    is_text = isinstance(shown, list) and all(
+        isinstance(block, dict) and block.get("type") == "text" for block in shown
+    )
     return text_of(shown) if shown and is_text else shown
 
 

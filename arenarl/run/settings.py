@@ -1,4 +1,5 @@
-"""With which settings a stage goes on that was begun with others: those that change neither a verdict nor, but for rounding, the policy."""
+"""With which settings a stage goes on that was begun with others:
+those that change neither a verdict nor, but for rounding, the policy."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -14,11 +15,12 @@ _UNREAD_BY = {  # sections that a stage does not read
     "rl": ("name", "results", "build", "sft", "evaluate", "wandb"),
 }
 OF_CALLS = {
-    "concurrency", "store", "store_only", "max_calls", "max_cost", "max_failure_share", "timeout_s", "patience_s", "api_key_variable",
-    "price_in", "price_out",
+    "concurrency", "store", "store_only", "max_calls", "max_cost", "max_failure_share", "timeout_s", "patience_s",
+    "api_key_variable", "price_in", "price_out",
 }  # fmt: skip
 _OF_VLLM = {"vllm_memory", "server_url", "server_weights", "parity_steps", "parity_bound"}
-_FREE_ON_RESUMING = {  # keys that change no verdict, and the policy by rounding errors only: a run that they stopped goes on with others
+# keys that change no verdict, and the policy by rounding errors only: a run that they stopped goes on with others
+_FREE_ON_RESUMING = {
     "judge": OF_CALLS | {"watch", "watch_share"}, "environment": OF_CALLS | {"cache", "indexes", "device"},
     "rl": {"micro_batch_size", "stop_without_valid", "save_steps"},
     "rollout": _OF_VLLM | {"batch_size"}, "policy": {"gradient_checkpointing"},
@@ -27,18 +29,23 @@ _WORK = ("checkpoint-*", "*.safetensors", "pytorch_model*.bin", "curve.jsonl", "
 
 
 def refuse_other_settings(config: Config, folder: Path) -> None:
-    """A stage that was begun with other settings is neither resumed nor overwritten. Raises UserError naming the keys."""
+    """A stage that was begun with other settings is neither resumed nor overwritten.
+    Raises UserError naming the keys."""
     if has_begun(folder) and (changed := other_settings(config, folder)):
-        raise UserError(f"{folder} was made with other settings ({changed}); delete it, or give this run another `name`")
+        raise UserError(
+            f"{folder} was made with other settings ({changed}); delete it, or give this run another `name`"
+        )
 
 
 def has_begun(folder: Path) -> bool:
-    """Whether anything in a stage's folder took work: a check, a typo or a kill before the first step leaves nothing to lose."""
+    """Whether anything in a stage's folder took work: a check, a typo or a kill before the first step leaves nothing to
+    lose."""
     return any(any(folder.glob(pattern)) for pattern in _WORK)
 
 
 def other_settings(config: Config, folder: Path) -> str:
-    """The first keys in which the settings that are kept in the folder differ from these; a key that did not exist then had its default."""
+    """The first keys in which the settings that are kept in the folder differ from these;
+    a key that did not exist then had its default."""
     earlier = folder / "config.yaml"
     if folder.name not in _UNREAD_BY or not earlier.is_file():
         return ""

@@ -1,7 +1,7 @@
 """What every script does around its work: threads and seeds, the stage's folder and whether it is done.
 
-`start_stage` writes what the run is: resolved config and provenance. A stage is done when its timing.json, written last, and its policy
-are there: then it is not run again. `runs/` alone decides that, never `results/`.
+`start_stage` writes what the run is: resolved config and provenance. A stage is done when its timing.json, written
+last, and its policy are there: then it is not run again. `runs/` alone decides that, never `results/`.
 """
 
 import fcntl
@@ -17,7 +17,8 @@ from arenarl.system.atomic_files import read_json, write_json, write_text
 from arenarl.system.errors import UserError, keep_tracebacks
 from arenarl.system.progress import is_main_process, quiet_libraries, say
 
-_READ_BY = {"sft": ("sft",), "rl": ("rl_queries", "test_queries", "test_baselines")}  # the splits of data.folder that a stage reads
+# the splits of data.folder that a stage reads
+_READ_BY = {"sft": ("sft",), "rl": ("rl_queries", "test_queries", "test_baselines")}
 _CLAIMS: list[IO] = []  # open files whose locks this process holds
 
 
@@ -39,7 +40,10 @@ def start_stage(config: Config, stage: str, provenance: Callable[[Config, str], 
         changed = _other_content(folder, stage, now)
         if changed and has_begun(folder):
             what = ", ".join(changed)
-            raise UserError(f"{folder} was begun with other content of {what}; restore it, delete {folder}, or give this run another `name`")
+            raise UserError(
+                f"{folder} was begun with other content of {what}; restore it, delete {folder}, "
+                "or give this run another `name`"
+            )
         if changed or other_settings(config, folder):
             _clear(folder)
         write_text(folder / "config.yaml", config_to_yaml(config))
@@ -49,7 +53,8 @@ def start_stage(config: Config, stage: str, provenance: Callable[[Config, str], 
 
 
 def _other_content(folder: Path, stage: str, now: dict[str, Any]) -> list[str]:
-    """What has changed under the same paths since the last start: rows would be seen twice or never, and the policy told something else half way."""
+    """What has changed under the same paths since the last start: rows would be seen twice or never, and the policy
+    told something else half way."""
     before = read_json(folder / "provenance.json") or {}
     changed = [f"{name}.jsonl" for name in _READ_BY.get(stage, ()) if _of(before, name) not in (None, _of(now, name))]
     if stage in _READ_BY and "system_prompt" in before and before["system_prompt"] != now["system_prompt"]:
@@ -70,17 +75,21 @@ def fix_randomness(config: Config) -> None:
     torch.set_num_threads(config.threads)
     if config.rollout.backend != "vllm":  # which brings kernels into this process that no seed makes repeatable
         torch.use_deterministic_algorithms(True, warn_only=True)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # else TRL's half-gigabyte scratch buffer is filled every forward pass
+    # else TRL's half-gigabyte scratch buffer is filled every forward pass
+    torch.utils.deterministic.fill_uninitialized_memory = False
     set_seed(config.seed)
 
 
 def _claim(folder: Path) -> None:
-    """Hold the stage's folder until this process ends, however it ends: two runs would write over each other's checkpoints."""
+    """Hold the stage's folder until this process ends, however it ends:
+    two runs would write over each other's checkpoints."""
     lock = (folder / ".lock").open("w")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise UserError(f"{folder} is being written by another run; wait until it ends or stop it, or give this run another `name`") from None
+        raise UserError(
+            f"{folder} is being written by another run; wait until it ends or stop it, or give this run another `name`"
+        ) from None
     except OSError:
         say(f"{folder} lies on a file system without locks: take care not to start this stage twice at once")
     _CLAIMS.append(lock)

@@ -30,7 +30,8 @@ class Stopwatch:
 
 @contextmanager
 def timed(folder: Path, stage: str, is_new: bool = True) -> Iterator[Stopwatch]:
-    """Write the stage's seconds and peak memory (this process and its children) to `<folder>/timing.json`, when it is done.
+    """Write the stage's seconds and peak memory (this process and its children)
+    to `<folder>/timing.json`, when it is done.
 
     Where nothing is new, what an earlier run took stays.
     """

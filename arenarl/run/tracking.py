@@ -1,7 +1,9 @@
-"""W&B: each stage of a run is a W&B run, in a group with the others; started again, the stage goes on in the one that it began.
+"""W&B: each stage of a run is a W&B run, in a group with the others;
+started again, the stage goes on in the one that it began.
 
-The config is the resolved one, all of it; TRL's callback takes the W&B run that it finds and adds its own arguments. Nothing of W&B is
-begun where it is disabled. Offline every start writes a folder of its own; `wandb sync` puts those of one id together.
+The config is the resolved one, all of it; TRL's callback takes the W&B run that it finds and adds its own arguments.
+Nothing of W&B is begun where it is disabled. Offline every start writes a folder of its own; `wandb sync` puts those of
+one id together.
 """
 
 import os
@@ -22,13 +24,16 @@ _STEP = "train/global_step"  # as TRL's callback names it
 
 
 def mode(wandb: WandbConfig) -> str:
-    """`auto` is what WANDB_MODE says, else online where there is a login and offline otherwise: a run never stops to ask."""
+    """`auto` is what WANDB_MODE says, else online where there is a login and offline otherwise:
+    a run never stops to ask."""
     if wandb.mode != "auto":
         return wandb.mode
     if os.environ.get("WANDB_MODE"):
         return os.environ["WANDB_MODE"]
     netrc = Path.home() / ".netrc"
-    has_login = bool(os.environ.get("WANDB_API_KEY")) or (netrc.is_file() and "wandb" in netrc.read_text(errors="ignore"))
+    has_login = bool(os.environ.get("WANDB_API_KEY")) or (
+        netrc.is_file() and "wandb" in netrc.read_text(errors="ignore")
+    )
     return "online" if has_login else "offline"
 
 
@@ -38,7 +43,8 @@ def reporters(wandb: WandbConfig) -> list[str]:
 
 
 def start_tracking(config: Config, folder: Path) -> None:
-    """Begin the W&B run of the stage in `folder`, or go on with it. To be called before the trainer, which would begin one of its own."""
+    """Begin the W&B run of the stage in `folder`, or go on with it.
+    To be called before the trainer, which would begin one of its own."""
     if not is_main_process() or not reporters(config.wandb):
         return
     os.environ.setdefault("WANDB_SILENT", "true")
@@ -82,7 +88,8 @@ def log_summary(figures: dict[str, Any]) -> None:
 
 
 def wait_until_written() -> None:
-    """Until what was logged lies on the disk: a checkpoint that a run goes on from must not have steps before it that W&B lacks."""
+    """Until what was logged lies on the disk: a checkpoint that a run goes on from must not have steps before it that
+    W&B lacks."""
     if _run():
         time.sleep(2 * WRITTEN_EVERY_S)
 

@@ -21,7 +21,8 @@ def common_arguments(config: Config, folder: Path, use_cpu: bool) -> dict[str, A
         "bf16": config.policy.dtype == "bfloat16",
         "seed": config.seed,
         "optim": "adamw_torch",
-        "model_init_kwargs": {"dtype": config.policy.dtype, "device_map": None},  # TRL would lay it out over all GPUs of the machine
+        # TRL would lay it out over all GPUs of the machine
+        "model_init_kwargs": {"dtype": config.policy.dtype, "device_map": None},
         "gradient_checkpointing": config.policy.gradient_checkpointing,
         "report_to": reporters(config.wandb),
         "disable_tqdm": True,
@@ -31,7 +32,7 @@ def common_arguments(config: Config, folder: Path, use_cpu: bool) -> dict[str, A
 
 
 def on_one_gpu(arguments: Arguments) -> Arguments:
-    """The same, for a process that has a GPU to itself: one that no launcher started takes the first, where transformers would copy the policy to
-    all that it sees, and TRL refuses."""
+    """The same, for a process that has a GPU to itself: one that no launcher started takes the first, where
+    transformers would copy the policy to all that it sees, and TRL refuses."""
     arguments._n_gpu = min(arguments.n_gpu, 1)
     return arguments

@@ -1,11 +1,13 @@
-"""Would `balanced` rank better in rounds, with the later matches where the model is least sure of the order? How much, is measured here.
+"""Would `balanced` rank better in rounds, with the later matches where the model is least sure of the order?
+How much, is measured here.
 
     python -m arenarl.studies.adaptive_pairs          # ./reproduce.sh fidelity --adaptive
 
-Groups, judges and the mixed model are those of `fidelity`; the choice of matches is told what no run knows, the judge's true variances, so
-what it gains is more than a run would. Two taus are measured: tau-b, which is `fidelity`'s and leaves out pairs that share a rank, and the
-tau in which these count as half right. Round robin ranks by wins, of which many have equally many; a ranking by scores has next to no ties.
-`Adaptive` is a topology of one's own (docs/tournament.md), no part of the tournaments. Writes results/ranking_fidelity/adaptive.json.
+Groups, judges and the mixed model are those of `fidelity`; the choice of matches is told what no run knows, the judge's
+true variances, so what it gains is more than a run would. Two taus are measured: tau-b, which is `fidelity`'s and
+leaves out pairs that share a rank, and the tau in which these count as half right. Round robin ranks by wins, of which
+many have equally many; a ranking by scores has next to no ties. `Adaptive` is a topology of one's own
+(docs/tournament.md), no part of the tournaments. Writes results/ranking_fidelity/adaptive.json.
 """
 
 import asyncio
@@ -41,18 +43,24 @@ METHODS: dict[str, dict[str, Any]] = {  # all of 4N-4 calls
     "two rounds": {"topology": OWN, "rounds": 2},
     "three rounds": {"topology": OWN, "rounds": 3},
     "one match after the other": {"topology": OWN, "rounds": 30},
-    "three rounds, twice the pairs in one order": {"topology": OWN, "rounds": 3, "matches": "4n-4", "bidirectional": False},
+    "three rounds, twice the pairs in one order": {
+        "topology": OWN,
+        "rounds": 3,
+        "matches": "4n-4",
+        "bidirectional": False,
+    },
 }
 
 
 @dataclass(frozen=True)
 class Adaptive(Balanced):
-    """`matches` in so many rounds: the first spread evenly, each later one where it is expected to set the most pairs right.
+    """`matches` in so many rounds: the first spread evenly, each later one where it is expected to set the most pairs
+    right.
 
-    A round's matches are chosen one by one: each time the one that leaves the fewest pairs in the wrong order to expect. A pair whose
-    qualities differ by m, give or take s, and once the match is judged give or take s', will then be ranked wrong with the
-    probability 2 T(|m| / s, s' / √(s² - s'²)), where T is Owen's function; sums over all pairs are compared. `noise` and `shared`
-    are variances as in `mixed_model`, in units of the quality's.
+    A round's matches are chosen one by one: each time the one that leaves the fewest pairs in the wrong order to
+    expect. A pair whose qualities differ by m, give or take s, and once the match is judged give or take s', will then
+    be ranked wrong with the probability 2 T(|m| / s, s' / √(s² - s'²)), where T is Owen's function; sums over all pairs
+    are compared. `noise` and `shared` are variances as in `mixed_model`, in units of the quality's.
     """
 
     rounds: int = 3
@@ -84,9 +92,11 @@ class Adaptive(Balanced):
         for _ in range(count):
             after = _variances_after(covariance, to_d, to_t, d_variance, t_variance)
             after = np.clip(after, 1e-9, now - 1e-9)
-            roughly = np.where(is_taken, np.inf, np.sqrt(after / now) @ np.exp(-(gap**2) / 2))  # what it tends to where s' is small
+            # what it tends to where s' is small
+            roughly = np.where(is_taken, np.inf, np.sqrt(after / now) @ np.exp(-(gap**2) / 2))
             likely = np.argsort(roughly)[:LIKELY]
-            wrong = owens_t(gap, np.sqrt(after / (now - after))[likely]).sum(axis=1)  # half the pairs to expect in the wrong order
+            # half the pairs to expect in the wrong order
+            wrong = owens_t(gap, np.sqrt(after / (now - after))[likely]).sum(axis=1)
             best = likely[np.argmin(np.where(is_taken[likely], np.inf, wrong))]
             is_taken[best] = True
             i, j = pairs[best]
@@ -97,7 +107,8 @@ class Adaptive(Balanced):
         return chosen
 
     def _designs(self, pairs: Sequence[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
-        """(pairs, size + 2) of the difference and of the sum of a pair's scores: the qualities, the mean, the position."""
+        """(pairs, size + 2) of the difference and of the sum of a pair's scores:
+        the qualities, the mean, the position."""
         first, second = np.eye(self.size + 2)[np.array(pairs).T]
         mean, position = np.eye(self.size + 2)[-2:]
         return first - second + position, first + second + 2 * mean
@@ -105,8 +116,13 @@ class Adaptive(Balanced):
     def _posterior(self, results: Results, d_variance: float, t_variance: float) -> tuple[np.ndarray, np.ndarray]:
         """Mean (size + 2,) and covariance after the verdicts so far; in both orders the position cancels."""
         played = [(pair, scores) for pair, scores in list(results.items())[::2] if scores]
-        precision, weighted = np.diag([1.0] * self.size + [UNKNOWN, 1.0 if self.orders == 1 else 1e6]), np.zeros(self.size + 2)
-        for to_d, to_t, (_, (a, b)) in zip(*self._designs([pair for pair, _ in played]), played, strict=True) if played else ():
+        precision, weighted = (
+            np.diag([1.0] * self.size + [UNKNOWN, 1.0 if self.orders == 1 else 1e6]),
+            np.zeros(self.size + 2),
+        )
+        for to_d, to_t, (_, (a, b)) in (
+            zip(*self._designs([pair for pair, _ in played]), played, strict=True) if played else ()
+        ):
             for design, value, variance in ((to_d, a - b, d_variance), (to_t, a + b, t_variance)):
                 precision += np.outer(design, design) / variance
                 weighted += design * value / self.orders / variance
@@ -114,7 +130,9 @@ class Adaptive(Balanced):
         return covariance @ weighted, covariance
 
 
-def _variances_after(covariance: np.ndarray, to_d: np.ndarray, to_t: np.ndarray, d_variance: float, t_variance: float) -> np.ndarray:
+def _variances_after(
+    covariance: np.ndarray, to_d: np.ndarray, to_t: np.ndarray, d_variance: float, t_variance: float
+) -> np.ndarray:
     """(candidates, pairs): variance of each pair's difference once the candidate has been judged."""
     of_d, with_t = to_d @ covariance @ to_d.T, to_d @ covariance @ to_t.T
     of_t = np.einsum("pn,nm,pm->p", to_t, covariance, to_t)
@@ -124,7 +142,9 @@ def _variances_after(covariance: np.ndarray, to_d: np.ndarray, to_t: np.ndarray,
     return after_d - rest**2 / (t_variance + of_t - both**2 / d)[:, None]
 
 
-async def _rank(group: Group, size: int, seed: int, known: JudgeVariances, topology: str, **options: Any) -> list[float | None]:
+async def _rank(
+    group: Group, size: int, seed: int, known: JudgeVariances, topology: str, **options: Any
+) -> list[float | None]:
     """Ranks by the mixed model, which then learns from the group."""
     if topology == OWN:
         noise, orders = group.noise, 1 + options.get("bidirectional", True)
@@ -137,7 +157,9 @@ async def _rank(group: Group, size: int, seed: int, known: JudgeVariances, topol
 def taus(quality_G: np.ndarray, ranks_G: Sequence[float]) -> tuple[float, float]:
     """Kendall's tau-b, and the tau in which pairs that share a rank are half right."""
     ranks = np.array(ranks_G)
-    agree = [np.sign((quality_G[i] - quality_G[j]) * (ranks[j] - ranks[i])) for i, j in combinations(range(len(ranks)), 2)]
+    agree = [
+        np.sign((quality_G[i] - quality_G[j]) * (ranks[j] - ranks[i])) for i, j in combinations(range(len(ranks)), 2)
+    ]
     return float(np.nan_to_num(kendalltau(quality_G, -ranks).statistic)), float(np.mean(agree))
 
 
@@ -149,7 +171,9 @@ def rows(kind: str, strength: float, size: int, groups: int, seed: int) -> list[
         known = {name: JudgeVariances() for name in METHODS}
         for number in range(-WARM_UP, groups):
             group = Group(size, NOISE[kind](strength), stable_seed(seed, "adaptive", kind, strength, size, number))
-            ranks = {name: await _rank(group, size, number, known[name], **options) for name, options in METHODS.items()}
+            ranks = {
+                name: await _rank(group, size, number, known[name], **options) for name, options in METHODS.items()
+            }
             ranks["round_robin"] = (await play_tournament("round_robin", size, group.compare, number)).ranks_G
             for name, ranks_G in ranks.items() if number >= 0 else ():
                 found[name].append(taus(group.quality_G, ranks_G))
@@ -162,7 +186,11 @@ def rows(kind: str, strength: float, size: int, groups: int, seed: int) -> list[
         less = (np.array(values) - wins).T
         line = {"noise": kind, "strength": strength, "group_size": size, "groups": groups, "method": name}
         for tau, differences, of_wins in zip(("tau_b", "tau"), less, wins.T, strict=True):
-            line[tau] = {"round_robin": round(fmean(of_wins), 4), "less": round(fmean(differences), 4), "ci": interval(list(differences))}
+            line[tau] = {
+                "round_robin": round(fmean(of_wins), 4),
+                "less": round(fmean(differences), 4),
+                "ci": interval(list(differences)),
+            }
         lines.append(line)
     return lines
 
@@ -187,7 +215,12 @@ def main() -> None:
     arguments = parser.parse_args()
     jobs = [(rows, *model, arguments.size, arguments.groups, arguments.seed) for model in MODELS]
     rows_of = run_jobs("adaptive pairs", jobs, arguments.processes)
-    summary = {"judge": "simulated", "seed": arguments.seed, "commit": commit(), "rows": [row for job in jobs for row in rows_of[job]]}
+    summary = {
+        "judge": "simulated",
+        "seed": arguments.seed,
+        "commit": commit(),
+        "rows": [row for job in jobs for row in rows_of[job]],
+    }
     write_text(arguments.out / "adaptive.json", one_row_a_line(summary))
     print(markdown_table(summary))
     print(f"groups and judges are simulated; written: {arguments.out}/adaptive.json")

@@ -2,8 +2,9 @@
 
     python -m arenarl.studies.attention_kernels
 
-A Qwen3 of one layer, whose heads are Qwen3-1.7B's, goes through what rollouts and training ask of attention: prompts, a decoded token, the next
-turn's tokens, a training step. torch chooses a kernel by device, dtype and mask. The last line is JSON.
+A Qwen3 of one layer, whose heads are Qwen3-1.7B's, goes through what rollouts and training ask of attention: prompts, a
+decoded token, the next turn's tokens, a training step. torch chooses a kernel by device, dtype and mask. The last line
+is JSON.
 """
 
 import json
@@ -32,7 +33,11 @@ def machine() -> dict[str, Any]:
     if not torch.cuda.is_available():
         return {"card": None, "torch": torch.__version__}
     query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-    drivers = subprocess.run(query, capture_output=True, text=True, check=False).stdout.split() if shutil.which(query[0]) else []
+    drivers = (
+        subprocess.run(query, capture_output=True, text=True, check=False).stdout.split()
+        if shutil.which(query[0])
+        else []
+    )
     card = torch.cuda.get_device_properties(0)
     return {
         "card": card.name,
@@ -47,7 +52,8 @@ def machine() -> dict[str, Any]:
 def passes(model: Qwen3ForCausalLM, length: int) -> Iterator[tuple[str, Callable[[], Any]]]:
     """What is passed, and the forward pass; to be called in this order, because turns continue prompts."""
     ids = torch.randint(model.config.vocab_size, (4, 2 * length)).tolist()
-    turns, caches = [row[: length - 10 * number] for number, row in enumerate(ids)], [TrajectoryCache() for _ in ids]  # of unlike length
+    # of unlike length
+    turns, caches = [row[: length - 10 * number] for number, row in enumerate(ids)], [TrajectoryCache() for _ in ids]
     yield "prompts", lambda: encode_and_keep(model, turns, caches)
     batch = encode_and_keep(model, turns, caches)
     yield "a decoded token", lambda: batch.step(model, torch.zeros(len(ids), dtype=torch.long, device=model.device))
@@ -68,8 +74,16 @@ def kernels_of(run: Callable[[], Any]) -> list[str]:
         if torch.cuda.is_available():
             torch.cuda.synchronize()
     events = profiler.key_averages()
-    choices = {event.key.removeprefix(CHOICE) for event in events if event.key.startswith(CHOICE) and not event.key.endswith("backward")}
-    kernels = {event.key[:90] for event in events if event.device_type == DeviceType.CUDA and any(word in event.key.lower() for word in WORDS)}
+    choices = {
+        event.key.removeprefix(CHOICE)
+        for event in events
+        if event.key.startswith(CHOICE) and not event.key.endswith("backward")
+    }
+    kernels = {
+        event.key[:90]
+        for event in events
+        if event.device_type == DeviceType.CUDA and any(word in event.key.lower() for word in WORDS)
+    }
     return sorted(choices) + sorted(kernels - {event.key for event in events if event.key.startswith("aten::")})
 
 
@@ -79,7 +93,9 @@ def main() -> None:
     figures = machine()
     for dtype in (torch.bfloat16, torch.float32):
         with torch.device(device):
-            model = Qwen3ForCausalLM._from_config(Qwen3Config(**HEADS, **SIZES), dtype=dtype, attn_implementation="sdpa")
+            model = Qwen3ForCausalLM._from_config(
+                Qwen3Config(**HEADS, **SIZES), dtype=dtype, attn_implementation="sdpa"
+            )
         for name, run in passes(model, length):
             figures[f"{str(dtype).removeprefix('torch.')}, {name}"] = kernels = kernels_of(run)
             print(f"{dtype}, {name}:", *(kernels or ["none"]), sep="\n    ", flush=True)

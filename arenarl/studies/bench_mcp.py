@@ -1,8 +1,9 @@
-"""How long 32 calls of a second each take, made at once over one session with an MCP server, so that rollouts do not wait for each other's tools.
+"""How long 32 calls of a second each take, made at once over one session with an MCP server, so that rollouts do not
+wait for each other's tools.
 
-Run: `./reproduce.sh bench_mcp`. The server is our own, with a tool that waits, in a process of its own; the client is the one of rollouts.
-Beside one session over HTTP: one over stdin and stdout, and a session for each call, as servers with a state need them. A call that does not
-wait says what a call costs. Writes results/bench_mcp.json.
+Run: `./reproduce.sh bench_mcp`. The server is our own, with a tool that waits, in a process of its own; the client is
+the one of rollouts. Beside one session over HTTP: one over stdin and stdout, and a session for each call, as servers
+with a state need them. A call that does not wait says what a call costs. Writes results/bench_mcp.json.
 """
 
 import argparse
@@ -80,7 +81,10 @@ def measure(server: MCPServerConfig, seconds: float, repeats: int) -> dict[str, 
     """Of a shared session each repeat is measured; sessions of their own are made within the time."""
     make = environment_maker(EnvironmentConfig(name="mcp", mcp=[server]), "en")
     own = server.session == "trajectory"
-    taken = [asyncio.run(all_at_once([make() for _ in range(AT_ONCE)] if own else [make()] * AT_ONCE, seconds)) for _ in range(repeats)]
+    taken = [
+        asyncio.run(all_at_once([make() for _ in range(AT_ONCE)] if own else [make()] * AT_ONCE, seconds))
+        for _ in range(repeats)
+    ]
     figures = {"seconds": [round(one, 3) for one in taken]}
     return figures if own else figures | {"ms_a_call": round(asyncio.run(in_turn(make(), IN_TURN)), 2)}
 
@@ -90,7 +94,9 @@ def run(seconds: float, repeats: int) -> dict[str, Any]:
         shared = {"concurrency": AT_ONCE, "timeout_s": 60.0}
         return {
             "http": measure(MCPServerConfig(url=url, **shared), seconds, repeats),
-            "stdio": measure(MCPServerConfig(command=command(), env={"PYTHONPATH": str(ROOT)}, **shared), seconds, repeats),
+            "stdio": measure(
+                MCPServerConfig(command=command(), env={"PYTHONPATH": str(ROOT)}, **shared), seconds, repeats
+            ),
             "http_session_each": measure(MCPServerConfig(url=url, session="trajectory", **shared), seconds, repeats),
         }
 
@@ -99,9 +105,20 @@ def mcp_table(results: Path) -> str:
     """A row a kind of session, as docs/domains.md shows it."""
     if not (summary := read_json(results / FILE.name)):
         return "not run"
-    words = {"http": "one session over HTTP", "stdio": "one over stdin and stdout", "http_session_each": "one a call over HTTP, its start included"}
-    heads = ["", f"{summary['calls_at_once']} calls of {summary['seconds_a_call']:g} s at once, seconds", "ms a call that does not wait"]
-    of = {name: (" / ".join(map(str, summary[name]["seconds"])), str(summary[name].get("ms_a_call", "-"))) for name in words}
+    words = {
+        "http": "one session over HTTP",
+        "stdio": "one over stdin and stdout",
+        "http_session_each": "one a call over HTTP, its start included",
+    }
+    heads = [
+        "",
+        f"{summary['calls_at_once']} calls of {summary['seconds_a_call']:g} s at once, seconds",
+        "ms a call that does not wait",
+    ]
+    of = {
+        name: (" / ".join(map(str, summary[name]["seconds"])), str(summary[name].get("ms_a_call", "-")))
+        for name in words
+    }
     return markdown.table(heads, [[words[name], *cells] for name, cells in of.items()])
 
 
@@ -120,10 +137,15 @@ def main() -> None:
     load = os.getloadavg()[0]
     figures = run(arguments.seconds, arguments.repeats)
     about = {"calls_at_once": AT_ONCE, "seconds_a_call": arguments.seconds, "bound_s": BOUND_S}
-    write_json(FILE, figures | about | {"load": round(load, 2), "cores": os.cpu_count(), "cpu": cpu(), "commit": commit()})
+    write_json(
+        FILE, figures | about | {"load": round(load, 2), "cores": os.cpu_count(), "cpu": cpu(), "commit": commit()}
+    )
     for name, figure in figures.items():
         each = f", {figure['ms_a_call']} ms a call that does not wait" if "ms_a_call" in figure else ""
-        print(f"{name:<18} {AT_ONCE} calls of {arguments.seconds:g} s at once: {', '.join(f'{one:.2f}' for one in figure['seconds'])} s{each}")
+        print(
+            f"{name:<18} {AT_ONCE} calls of {arguments.seconds:g} s at once: "
+            f"{', '.join(f'{one:.2f}' for one in figure['seconds'])} s{each}"
+        )
     print(f"written: {FILE}")
     print(json.dumps({name: max(figure["seconds"]) for name, figure in figures.items()}))
 

@@ -1,16 +1,19 @@
-"""Does `arenarl.plan` say what RL takes? A step of the longest trajectories on this machine's GPU, beside the plan's figures.
+"""Does `arenarl.plan` say what RL takes? A step of the longest trajectories on this machine's GPU,
+beside the plan's figures.
 
     python -m arenarl.studies.bench_plan --config configs/travel/rl_arenarl_one_gpu.yaml [--set key=value ...]
 
 One process, a policy of the config's shape with random weights, nothing downloaded. Two phases, as the plan names them:
 
-generating  the transformers back end takes up as many trajectories as the config has under way at once, each as long as it may be but for
-            `NEW` tokens, and generates those
-training    steps on a group, or as many as a forward pass takes, of trajectories that are as long as they may be: made up, not generated
+generating  the transformers back end takes up as many trajectories as the config has under way at once, each as long as
+            it may be but for `NEW` tokens, and generates those
+training    steps on a group, or as many as a forward pass takes, of trajectories that are as long as they may be:
+            made up, not generated
 
-Memory is the most that torch allocated, without the plan's allowance for CUDA and libraries. It also says what `arenarl.plan` takes in place of
-its assumptions: of training, how many floating-point operations a second the plan's arithmetic makes of it (`--tflops ... --utilisation 1`); of
-as many short trajectories, milliseconds a layer and decoding step (`--layer-ms`). The last line is JSON.
+Memory is the most that torch allocated, without the plan's allowance for CUDA and libraries. It also says what
+`arenarl.plan` takes in place of its assumptions: of training, how many floating-point operations a second the plan's
+arithmetic makes of it (`--tflops ... --utilisation 1`); of as many short trajectories, milliseconds a layer and
+decoding step (`--layer-ms`). The last line is JSON.
 """
 
 import asyncio
@@ -56,7 +59,9 @@ class PlanBench(Bench):
         super().__init__(config, "tiny", folder)  # for its tokenizer
         self.stage = stage
         with torch.device("cuda" if torch.cuda.is_available() else "cpu"):  # made where it will run
-            self.policy = build_shape(stage.shape, self.tokenizer, config.policy.dtype, tie_word_embeddings=stage.shape.tied)
+            self.policy = build_shape(
+                stage.shape, self.tokenizer, config.policy.dtype, tie_word_embeddings=stage.shape.tied
+            )
 
     def scripted(self, generate: Generate, turns: int) -> Generate:
         filler, end = self.tokenizer.encode(" cafe")[0], self.tokenizer.eos_token_id
@@ -73,7 +78,9 @@ class PlanBench(Bench):
         prompts_RT = torch.randint(len(self.tokenizer), (rows, length - NEW)).tolist()
 
         async def generate() -> None:
-            await asyncio.gather(*(generator.generate(TurnRequest(prompt, NEW, 1.0, row)) for row, prompt in enumerate(prompts_RT)))
+            await asyncio.gather(
+                *(generator.generate(TurnRequest(prompt, NEW, 1.0, row)) for row, prompt in enumerate(prompts_RT))
+            )
 
         start = begin()
         asyncio.run(generate())
@@ -99,7 +106,10 @@ def check(config: Config) -> None:
         ("updates_per_rollout", rl.updates_per_rollout == 1, "1"),
     ):
         if not is_fine:
-            raise UserError(f"rl.{key}={getattr(rl, key)}: measured is one process's step with one update and no critic; set rl.{key}={value}")
+            raise UserError(
+                f"rl.{key}={getattr(rl, key)}: measured is one process's step with one update "
+                f"and no critic; set rl.{key}={value}"
+            )
 
 
 def main() -> None:
@@ -117,7 +127,9 @@ def main() -> None:
         bench.generating(2 * NEW)  # the first finds its kernels
         step_s = bench.generating(2 * NEW).seconds / NEW
         found = ({"generating": bench.generating(stage.length)} if is_ours else {}) | {"training": bench.training()}
-    rows = [[phase, gb(stage.allocated[phase]), gb(taken.memory), f"{taken.seconds:.1f}"] for phase, taken in found.items()]
+    rows = [
+        [phase, gb(stage.allocated[phase]), gb(taken.memory), f"{taken.seconds:.1f}"] for phase, taken in found.items()
+    ]
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "a CPU, which does not tell its memory"
     model, millions = config.policy.model or "policy.scratch", stage.shape.parameters / 1e6
     print(f"{model}, {millions:,.1f} million parameters, on {device}; trajectories of {stage.length:,} tokens\n")
@@ -125,7 +137,10 @@ def main() -> None:
     trajectories = config.rl.groups * config.rollout.group_size
     tflops = trajectories * stage.flops / found["training"].seconds / 1e12
     layer_ms = step_s * 1e3 / stage.shape.layers
-    print(f"training: {trajectories} trajectories, {tflops:,.1f} TFLOPS; decoding short ones, transformers: {layer_ms:.2f} ms a layer and step")
+    print(
+        f"training: {trajectories} trajectories, {tflops:,.1f} TFLOPS; decoding short ones, transformers: "
+        f"{layer_ms:.2f} ms a layer and step"
+    )
     figures = {"device": device, "tflops": round(tflops, 2), "layer_ms": round(layer_ms, 3)}
     print(json.dumps(figures | {phase: vars(taken) for phase, taken in found.items()}))
 

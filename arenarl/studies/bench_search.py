@@ -1,9 +1,9 @@
 """How many queries a second the search tool answers on one core, so that it is plain that rollouts never wait for it.
 
-Run: `./reproduce.sh bench_search [--pages 100000]`. Invented pages of 150 to 250 words; after a warm-up every query is new. They are
-asked as rollouts ask, from an event loop through the environment: by 20 trajectories at once for queries_per_second, one after another
-for p50_ms and p99_ms. The last line is JSON, with index_seconds, open_seconds and pages. Other programs on the core slow all of it down;
-the line before says how much of a core a query takes.
+Run: `./reproduce.sh bench_search [--pages 100000]`. Invented pages of 150 to 250 words; after a warm-up every query is
+new. They are asked as rollouts ask, from an event loop through the environment: by 20 trajectories at once for
+queries_per_second, one after another for p50_ms and p99_ms. The last line is JSON, with index_seconds, open_seconds and
+pages. Other programs on the core slow all of it down; the line before says how much of a core a query takes.
 """
 
 import argparse
@@ -27,7 +27,9 @@ from arenarl.system.seeds import stable_seed
 TRAJECTORIES = 20
 QUERIES = 2000  # of each kind: asked by all at once, asked one after another
 VOCABULARY = 60_000
-_SYLLABLES = [first + second for first in "bdfgklmnprstvz" for second in ("a", "e", "i", "o", "u", "ar", "en", "il", "on", "us")]
+_SYLLABLES = [
+    first + second for first in "bdfgklmnprstvz" for second in ("a", "e", "i", "o", "u", "ar", "en", "il", "on", "us")
+]
 
 
 def invented_words(count: int) -> list[str]:
@@ -40,14 +42,20 @@ def invented_words(count: int) -> list[str]:
 def invented_pages(count: int) -> Iterator[dict[str, str]]:
     """Word frequencies fall off as in English (Zipf); a page speaks of a few rare words of its own."""
     rng = np.random.default_rng(stable_seed("bench_search"))
-    words = np.array([*sorted(STOP), *invented_words(VOCABULARY - len(STOP))])  # search leaves the commonest words of English out
+    # search leaves the commonest words of English out
+    words = np.array([*sorted(STOP), *invented_words(VOCABULARY - len(STOP))])
     share = 1 / np.arange(1, VOCABULARY + 1)
-    likely = rng.choice(VOCABULARY, size=4_000_000, p=share / share.sum())  # drawn once, cut up: a draw for each page takes minutes
+    # drawn once, cut up: a draw for each page takes minutes
+    likely = rng.choice(VOCABULARY, size=4_000_000, p=share / share.sum())
     for number in range(count):
         length, start = rng.integers(150, 250), rng.integers(len(likely) - 250)
         drawn = words[likely[start : start + length]].tolist()
         sentences = (" ".join(drawn[place : place + 12]).capitalize() for place in range(0, len(drawn), 12))
-        yield {"url": f"https://pages.example/{number}", "title": f"{drawn[0].title()} {number}", "text": ". ".join(sentences) + "."}
+        yield {
+            "url": f"https://pages.example/{number}",
+            "title": f"{drawn[0].title()} {number}",
+            "text": ". ".join(sentences) + ".",
+        }
 
 
 def invented_queries(environment: ResearchEnvironment, pages: int, count: int) -> list[str]:
@@ -59,7 +67,8 @@ def invented_queries(environment: ResearchEnvironment, pages: int, count: int) -
 
 
 async def ask_together(environment: ResearchEnvironment, queries: list[str]) -> tuple[float, float]:
-    """Seconds, and seconds of a core, that `TRAJECTORIES` take when each asks its next query once it has its last one's results."""
+    """Seconds, and seconds of a core, that `TRAJECTORIES` take when each asks its next query once it has its last one's
+    results."""
     waiting = iter(queries)
 
     async def trajectory() -> None:
@@ -92,7 +101,10 @@ def measure(pages: int, folder: Path) -> dict[str, float]:
     queries = invented_queries(environment, pages, 3 * QUERIES)
     asyncio.run(ask_in_turn(environment, queries[:QUERIES]))
     seconds, core_seconds = asyncio.run(ask_together(environment, queries[QUERIES : 2 * QUERIES]))
-    print(f"{1000 * core_seconds / QUERIES:.2f} ms of a core a query: {QUERIES / core_seconds:,.0f} queries a second on a core of its own")
+    print(
+        f"{1000 * core_seconds / QUERIES:.2f} ms of a core a query: "
+        f"{QUERIES / core_seconds:,.0f} queries a second on a core of its own"
+    )
     times = asyncio.run(ask_in_turn(environment, queries[2 * QUERIES :]))
     return {
         "queries_per_second": round(QUERIES / seconds, 1),

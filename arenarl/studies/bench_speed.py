@@ -1,18 +1,24 @@
-"""How fast this tree is beside another commit: measured in turn, in interleaved pairs, so that what a machine does meanwhile meets both.
+"""How fast this tree is beside another commit: measured in turn, in interleaved pairs,
+so that what a machine does meanwhile meets both.
 
-    python -m arenarl.studies.bench_speed --against COMMIT [--measure sft rl_step decode start] [--pairs 5] [--policy runs/quickstart/sft]
+    python -m arenarl.studies.bench_speed --against COMMIT [--measure sft rl_step decode start] [--pairs 5]
+        [--policy runs/quickstart/sft]
 
-The other commit is checked out into a temporary folder; both trees work there on the same data, with the same packages. Each value is that
-of a subprocess of its own that imports from one tree, which begins a pair in turn. Measurements, in seconds unless the name says otherwise:
+The other commit is checked out into a temporary folder; both trees work there on the same data, with the same packages.
+Each value is that of a subprocess of its own that imports from one tree, which begins a pair in turn. Measurements, in
+seconds unless the name says otherwise:
 
 - `sft`: the cold start of the quickstart as each tree's YAML has it, whole, by its timing.json. One pair.
-- `rl_step`: a step of train_rl.py, and its parts, on two processes from `--policy`: the median of `--steps` after the first two.
-- `decode`: `tokens_per_s` that are generated in rollouts with real tool calls (`decode_probe`), one process with one thread.
+- `rl_step`: a step of train_rl.py, and its parts, on two processes from `--policy`: the median of `--steps` after the
+  first two.
+- `decode`: `tokens_per_s` that are generated in rollouts with real tool calls (`decode_probe`),
+  one process with one thread.
 - `start`: until each script has loaded what it needs, and ends for want of more.
 - `quickstart`: all stages one after the other, whole. One pair, and only when asked for.
 
-For each it writes all values, both medians and `ratio`, this tree's median by the other's, into results/speed.json, with both commits, the
-CPU, the date and the machine's load at the start: one above 0.5 was not idle, and the figures say little. Rows of other measurements stay.
+For each it writes all values, both medians and `ratio`, this tree's median by the other's, into results/speed.json,
+with both commits, the CPU, the date and the machine's load at the start: one above 0.5 was not idle, and the figures
+say little. Rows of other measurements stay.
 """
 
 import argparse
@@ -54,9 +60,13 @@ class Runner:
         """What the command printed. Raises UserError with its last line if it failed."""
         words = command_line(str(tree / self.config), [*self.overrides, *keyword_overrides(**keys)])
         environment = os.environ | {"PYTHONPATH": str(tree)}
-        done = subprocess.run([sys.executable, *command, *words], cwd=folder, env=environment, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [sys.executable, *command, *words], cwd=folder, env=environment, capture_output=True, text=True, check=False
+        )
         if done.returncode and not may_fail:
-            raise UserError(f"{' '.join(command)} failed in {tree}: {(done.stderr.strip().splitlines() or ['it said nothing'])[-1]}")
+            raise UserError(
+                f"{' '.join(command)} failed in {tree}: {(done.stderr.strip().splitlines() or ['it said nothing'])[-1]}"
+            )
         return done.stdout
 
     def train(self, tree: Path, folder: Path, script: str, **keys: Any) -> None:
@@ -71,20 +81,27 @@ def measure_sft(runner: Runner, tree: Path, folder: Path) -> Values:
 
 def measure_rl_step(runner: Runner, tree: Path, folder: Path) -> Values:
     steps = runner.steps + SKIPPED
-    runner.train(tree, folder, "train_rl.py", rl__init=runner.policy, rl__steps=steps, rl__save_steps=steps, rl__eval_steps=0)
+    runner.train(
+        tree, folder, "train_rl.py", rl__init=runner.policy, rl__steps=steps, rl__save_steps=steps, rl__eval_steps=0
+    )
     return rl_step(folder / "runs" / "speed" / "rl", steps)
 
 
 def rl_step(folder: Path, steps: int, skipped: int = SKIPPED) -> Values:
     """Medians of a step of RL and its parts, out of the last checkpoint of a run of so many steps."""
     state = read_json(folder / f"checkpoint-{steps}" / "trainer_state.json")
-    names = {"step_s": "step_time"} | {f"{part}_s": f"time/{part}_s" for part in ("rollout", "forward", "judge", "update")}
-    return {name: median(step[logged] for step in state["log_history"][skipped:steps]) for name, logged in names.items()}
+    names = {"step_s": "step_time"} | {
+        f"{part}_s": f"time/{part}_s" for part in ("rollout", "forward", "judge", "update")
+    }
+    return {
+        name: median(step[logged] for step in state["log_history"][skipped:steps]) for name, logged in names.items()
+    }
 
 
 def measure_decode(runner: Runner, tree: Path, folder: Path) -> Values:
     probe = Path(__file__).with_name("decode_probe.py")
-    return json.loads(runner.run(tree, folder, "-P", str(probe)).splitlines()[-1])  # -P: nothing is imported from beside the probe
+    # -P: nothing is imported from beside the probe
+    return json.loads(runner.run(tree, folder, "-P", str(probe)).splitlines()[-1])
 
 
 def measure_start(runner: Runner, tree: Path, folder: Path) -> Values:
@@ -97,7 +114,10 @@ def measure_start(runner: Runner, tree: Path, folder: Path) -> Values:
         "config": ("-m", "arenarl.config"),
         "launch": ("-m", "arenarl.run.launch", "--help"),
     }
-    return {f"{name}_s": _seconds(lambda words=words: runner.run(tree, folder, *words, may_fail=True)) for name, words in commands.items()}
+    return {
+        f"{name}_s": _seconds(lambda words=words: runner.run(tree, folder, *words, may_fail=True))
+        for name, words in commands.items()
+    }
 
 
 def measure_quickstart(runner: Runner, tree: Path, folder: Path) -> Values:
@@ -118,13 +138,15 @@ def _seconds(run: Callable[[], Any]) -> float:
 
 Measure = Callable[[Runner, Path, Path], Values]
 MEASURES: dict[str, Measure] = {
-    "sft": measure_sft, "rl_step": measure_rl_step, "decode": measure_decode, "start": measure_start, "quickstart": measure_quickstart
+    "sft": measure_sft, "rl_step": measure_rl_step, "decode": measure_decode, "start": measure_start,
+    "quickstart": measure_quickstart
 }  # fmt: skip
 LONG = ("sft", "quickstart")  # one pair, unless told
 
 
 def compare(measure: Measure, runner: Runner, trees: dict[str, Path], pairs: int) -> dict[str, Any]:
-    """By quantity: all values of both trees in the order of the pairs, the medians, and the first tree's median by the second's."""
+    """By quantity: all values of both trees in the order of the pairs, the medians,
+    and the first tree's median by the second's."""
     values: dict[str, list[Values]] = {name: [] for name in trees}
     for pair in range(pairs):
         for name in list(trees)[:: -1 if pair % 2 else 1]:
@@ -146,7 +168,10 @@ def checked_out(revision: str) -> Iterator[Path]:
         tree = Path(folder) / "other"
         done = _git("worktree", "add", "--detach", str(tree), f"{revision}^{{commit}}")
         if done.returncode:
-            raise UserError(f"--against {revision}: {(done.stderr.strip().splitlines() or ['git failed'])[-1]}; name a commit of this repository")
+            raise UserError(
+                f"--against {revision}: {(done.stderr.strip().splitlines() or ['git failed'])[-1]}; "
+                "name a commit of this repository"
+            )
         try:
             yield tree
         finally:
@@ -168,7 +193,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--config", default="configs/quickstart.yaml", help="the run's YAML")
     add_overrides(parser)
     parser.add_argument("--against", required=True, metavar="COMMIT", help="the commit to compare with")
-    parser.add_argument("--measure", nargs="+", choices=MEASURES, default=["sft", "rl_step", "decode", "start"], help="what to measure")
+    parser.add_argument(
+        "--measure", nargs="+", choices=MEASURES, default=["sft", "rl_step", "decode", "start"], help="what to measure"
+    )
     parser.add_argument("--pairs", type=int, help="measurements of each tree (default: 5; 1 for sft and quickstart)")
     parser.add_argument("--steps", type=int, default=10, help="RL steps to time")
     parser.add_argument("--policy", default="runs/quickstart/sft", help="the SFT policy that rl_step starts from")
@@ -181,19 +208,31 @@ def main() -> None:
     if min(1 if arguments.pairs is None else arguments.pairs, arguments.steps) < 1:
         raise UserError("--pairs and --steps must be at least 1")
     if "rl_step" in arguments.measure and not Path(arguments.policy, "timing.json").is_file():
-        raise UserError(f"--policy {arguments.policy} is no finished SFT policy; ./reproduce.sh sft writes runs/quickstart/sft")
+        raise UserError(
+            f"--policy {arguments.policy} is no finished SFT policy; ./reproduce.sh sft writes runs/quickstart/sft"
+        )
     data = Path(config.data.folder).resolve()
     if not (data / "manifest.json").is_file():
         raise UserError(f"{data} holds no data; ./reproduce.sh data writes it")
-    overrides = [*arguments.overrides, *as_overrides({"name": "speed", "data.folder": str(data), "wandb.mode": "offline"})]
+    overrides = [
+        *arguments.overrides,
+        *as_overrides({"name": "speed", "data.folder": str(data), "wandb.mode": "offline"}),
+    ]
     yaml = os.path.relpath(file_named(arguments.config).resolve(), ROOT)
     runner = Runner(yaml, overrides, str(Path(arguments.policy).resolve()), arguments.steps)
     rows = read_json(RESULTS) or {}
-    machine = {"cpu": cpu(), "cores": os.cpu_count(), "date": time.strftime("%Y-%m-%d %H:%M"), "load": os.getloadavg()[0]}
+    machine = {
+        "cpu": cpu(),
+        "cores": os.cpu_count(),
+        "date": time.strftime("%Y-%m-%d %H:%M"),
+        "load": os.getloadavg()[0],
+    }
     with checked_out(arguments.against) as other:
         origin = {"commit": commit(), "against": commit(other)}
         for name in arguments.measure:
-            figures = compare(MEASURES[name], runner, {"this": ROOT, "other": other}, arguments.pairs or (1 if name in LONG else 5))
+            figures = compare(
+                MEASURES[name], runner, {"this": ROOT, "other": other}, arguments.pairs or (1 if name in LONG else 5)
+            )
             show(name, figures)
             rows[name] = origin | machine | {"figures": figures}
             write_json(RESULTS, rows)

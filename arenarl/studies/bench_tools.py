@@ -16,7 +16,9 @@ CALLS = 2000  # per tool
 def sample_calls(world: World, results: Results) -> dict[str, list[dict[str, Any]]]:
     """A few dozen typical calls of each tool, over all cities and categories."""
     cities = list(world.cities)
-    legs = [{"date": "2026-05-01", "from_city": start, "to_city": end} for start in cities for end in cities if start != end]
+    legs = [
+        {"date": "2026-05-01", "from_city": start, "to_city": end} for start in cities for end in cities if start != end
+    ]
     pois = world.pois[::7]
     pairs = list(zip(pois, pois[1:], strict=False))
     around: list[dict[str, Any]]

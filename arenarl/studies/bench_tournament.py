@@ -1,11 +1,13 @@
-"""How long it takes to rank groups with a judge over HTTP, against the least that it can take, and what we add to it ourselves.
+"""How long it takes to rank groups with a judge over HTTP, against the least that it can take,
+and what we add to it ourselves.
 
-    python -m arenarl.studies.bench_tournament [--topology swiss|…|all] [--groups 8] [--group_size 16] [--concurrency 8] [--delay_s 1]
+    python -m arenarl.studies.bench_tournament [--topology swiss|…|all] [--groups 8] [--group_size 16]
+        [--concurrency 8] [--delay_s 1]
 
-All groups share one limit of `concurrency` calls to a judge in another process (`delayed_judge.py`), which takes `delay_s` for
-each. The bound knows nothing of HTTP: its few milliseconds a call show where the delay is short. Printed is a row a topology, and at
-last a line of JSON; for `all`, its `ratio_to_bound` and `overhead_ms` are the worst, `seconds`, `bound_s` and `calls` are sums, and
-`paper_calls` is null, as the paper does not count every topology.
+All groups share one limit of `concurrency` calls to a judge in another process (`delayed_judge.py`), which takes
+`delay_s` for each. The bound knows nothing of HTTP: its few milliseconds a call show where the delay is short. Printed
+is a row a topology, and at last a line of JSON; for `all`, its `ratio_to_bound` and `overhead_ms` are the worst,
+`seconds`, `bound_s` and `calls` are sums, and `paper_calls` is null, as the paper does not count every topology.
 """
 
 import argparse
@@ -55,7 +57,8 @@ def as_judge(topology: str, ask: Ask) -> Compare | Choose:
 
 
 async def overhead_ms(topology: str, group_size: int, concurrency: int) -> float:
-    """Milliseconds to rank one group with a judge in this process that answers at once; what loads on first use is loaded before."""
+    """Milliseconds to rank one group with a judge in this process that answers at once;
+    what loads on first use is loaded before."""
 
     async def ask(shown: Sequence[int]) -> list[float]:
         return [float(i) for i in shown]  # the anchor is the worst, so its matches do not spare the bracket many
@@ -72,7 +75,8 @@ async def overhead_ms(topology: str, group_size: int, concurrency: int) -> float
 async def rank_over_http(
     url: str, topology: str, groups: int, group_size: int, concurrency: int, delay_s: float
 ) -> tuple[list[Ranking], float]:
-    """(rankings, seconds) of all groups at once. Raises RuntimeError if a call failed: the time would be of other matches."""
+    """(rankings, seconds) of all groups at once. Raises RuntimeError if a call failed:
+    the time would be of other matches."""
     limit = asyncio.Semaphore(concurrency)
     # The limit shared by the groups is the only one: without limit=0, the client would have one of its own.
     connector, timeout = TCPConnector(limit=0), ClientTimeout(total=delay_s + GRACE_S)
@@ -86,7 +90,9 @@ async def rank_over_http(
             return as_judge(topology, ask)
 
         start_s = perf_counter()
-        plays = [play_tournament(topology, group_size, judge_of(group), seed=group, limit=limit) for group in range(groups)]
+        plays = [
+            play_tournament(topology, group_size, judge_of(group), seed=group, limit=limit) for group in range(groups)
+        ]
         rankings = await asyncio.gather(*plays)
         seconds = perf_counter() - start_s
     failed = [match for ranking in rankings for match in ranking.failed_matches]
@@ -123,7 +129,12 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     worst = {name: max(row[name] for row in rows) for name in ("ratio_to_bound", "overhead_ms")}
     sums = {name: round(sum(row[name] for row in rows), 3) for name in ("calls", "seconds", "bound_s")}
     counted = [row["paper_calls"] for row in rows]
-    return rows[0] | worst | sums | {"topology": "all", "paper_calls": None if None in counted else sum(counted), "rows": rows}
+    return (
+        rows[0]
+        | worst
+        | sums
+        | {"topology": "all", "paper_calls": None if None in counted else sum(counted), "rows": rows}
+    )
 
 
 def format_row(row: dict[str, Any]) -> str:
@@ -134,9 +145,13 @@ def format_row(row: dict[str, Any]) -> str:
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--topology", default="seeded_single_elimination", help=f"one of {', '.join(ALL_TOPOLOGIES)}; or all")
+    parser.add_argument(
+        "--topology", default="seeded_single_elimination", help=f"one of {', '.join(ALL_TOPOLOGIES)}; or all"
+    )
     parser.add_argument("--groups", type=int, default=8, help="groups ranked at once")
-    parser.add_argument("--group_size", type=int, default=16, help="trajectories per group; group_stage plays no matches for two")
+    parser.add_argument(
+        "--group_size", type=int, default=16, help="trajectories per group; group_stage plays no matches for two"
+    )
     parser.add_argument("--concurrency", type=int, default=8, help="concurrent judge calls, over all groups")
     parser.add_argument("--delay_s", type=float, help="seconds per judge call (default: 1, or 0.1 for all topologies)")
     arguments = parser.parse_args()
@@ -160,7 +175,10 @@ def main() -> None:
     rows = []
     with delayed_judge(given.delay_s, given.concurrency) as url:
         print("{} groups of {}, {} calls at once, {:g} s a call".format(*size), f"by the judge at {url}")
-        print(f"{'':<27}{'calls':>6}{'paper_calls':>13}{'seconds':>9}{'bound_s':>9}{'ratio':>8}{'overhead_ms':>13}", flush=True)
+        print(
+            f"{'':<27}{'calls':>6}{'paper_calls':>13}{'seconds':>9}{'bound_s':>9}{'ratio':>8}{'overhead_ms':>13}",
+            flush=True,
+        )
         for topology in ALL_TOPOLOGIES if given.topology == "all" else [given.topology]:
             rows.append(measure(url, topology, *size))
             print(format_row(rows[-1]), flush=True)

@@ -1,19 +1,24 @@
-"""What a training step costs beside plain TRL's, where its time goes, and how much of the judging it hides behind generation.
+"""What a training step costs beside plain TRL's, where its time goes,
+and how much of the judging it hides behind generation.
 
-    python -m arenarl.studies.bench_training --config configs/quickstart.yaml [--set key=value ...] [--groups 8] [--group_size 16] [--pairs 6] …
+    python -m arenarl.studies.bench_training --config configs/quickstart.yaml [--set key=value ...] [--groups 8]
+        [--group_size 16] [--pairs 6] …
 
-The policy has random weights, or those of a packaged model, and never ends a turn by itself, so that both steps generate just as many tokens;
-what a turn says is written over it afterwards (`scripted_policy`). Two measurements for each `--shape`, on one process:
+The policy has random weights, or those of a packaged model, and never ends a turn by itself, so that both steps
+generate just as many tokens; what a turn says is written over it afterwards (`scripted_policy`). Two measurements for
+each `--shape`, on one process:
 
-1. One GRPOTrainer takes our step and TRL's own in turn, on the same prompts, with `--tokens` in every completion. TRL's step is
-   `GRPOTrainer` as it comes, but for attention and output head, which are ours in both: `model.generate`, padded forward passes and update, a
-   reward function that returns at once. Ours differs in what this project puts in its place: the rollout engine with its back end,
-   log-probabilities of own tokens, tournaments with a judge that answers at once, the metrics. Ours goes first in every other pair. Each step
-   is printed as soon as it ends. `step_ratio_to_trl` is our median by TRL's, the first pair left out. `tokens_per_s` are generated tokens a
-   second of the rollout, `ms_per_token` its milliseconds a token of all rows together, prompts included. `peak_memory_gb` is the process's on
-   a CPU, and what torch allocated in our steps on a GPU; `planned_memory_gb` is what `arenarl.plan` says of such a step.
-2. Rollouts of several turns with real tool calls, which end at different times, judged by an HTTP server that takes `--delay_s` a call:
-   `overlap` says what `judge_hidden_possible` and `judge_hidden_share` are.
+1. One GRPOTrainer takes our step and TRL's own in turn, on the same prompts, with `--tokens` in every completion. TRL's
+   step is `GRPOTrainer` as it comes, but for attention and output head, which are ours in both: `model.generate`,
+   padded forward passes and update, a reward function that returns at once. Ours differs in what this project puts in
+   its place: the rollout engine with its back end, log-probabilities of own tokens, tournaments with a judge that
+   answers at once, the metrics. Ours goes first in every other pair. Each step is printed as soon as it ends.
+   `step_ratio_to_trl` is our median by TRL's, the first pair left out. `tokens_per_s` are generated tokens a second of
+   the rollout, `ms_per_token` its milliseconds a token of all rows together, prompts included. `peak_memory_gb` is the
+   process's on a CPU, and what torch allocated in our steps on a GPU; `planned_memory_gb` is what `arenarl.plan` says
+   of such a step.
+2. Rollouts of several turns with real tool calls, which end at different times, judged by an HTTP server that takes
+   `--delay_s` a call: `overlap` says what `judge_hidden_possible` and `judge_hidden_share` are.
 
 `--measure` chooses one of them. The last line is JSON, of the last shape; `rows` has all of them.
 """
@@ -72,12 +77,15 @@ class InstantJudge:
     """Scores at once, and always the same trajectory alike."""
 
     async def compare(self, query: Query, first: Trajectory, second: Trajectory, repeat: int = 0) -> Verdict | None:
-        return Verdict(tuple({"total": stable_seed(one.messages) % 1000 / 100} for one in (first, second)), itemgetter("total"))
+        return Verdict(
+            tuple({"total": stable_seed(one.messages) % 1000 / 100} for one in (first, second)), itemgetter("total")
+        )
 
 
 @dataclass(frozen=True)
 class Step:
-    """One step of ours or TRL's: its pair, seconds, bytes of the GPU at most (0 on a CPU), and what the trainer logged."""
+    """One step of ours or TRL's: its pair, seconds, bytes of the GPU at most (0 on a CPU),
+    and what the trainer logged."""
 
     pair: int
     is_ours: bool
@@ -87,7 +95,12 @@ class Step:
 
     def show(self) -> None:
         parts = ", ".join(f"{part} {self.logged[f'time/{part}_s']:.3f}" for part in PARTS) if self.is_ours else ""
-        print(f"  pair {self.pair}: {'our' if self.is_ours else 'TRL'} step {self.seconds:.3f} s", parts, sep="; " if parts else "", flush=True)
+        print(
+            f"  pair {self.pair}: {'our' if self.is_ours else 'TRL'} step {self.seconds:.3f} s",
+            parts,
+            sep="; " if parts else "",
+            flush=True,
+        )
 
 
 def is_ours(step: int) -> bool:
@@ -158,11 +171,22 @@ class Bench:
             config.policy.dtype = "bfloat16"
         self.examine = make_examiner(make_domain(config.environment, config.data))
         world, taken = make_environment(config.environment, config.data.language).world, set()
-        self.queries = [query for name in SUBTASKS for query in make_queries(world, name, config.data.language, 40, "bench", taken)]
+        self.queries = [
+            query for name in SUBTASKS for query in make_queries(world, name, config.data.language, 40, "bench", taken)
+        ]
         self.policy, self.parameters = build_policy(config, shape, self.queries, folder / "policy", layers)
         self.tokenizer = load_tokenizer(self.policy)
 
-    def trainer(self, judge: Judge, prompts: list[str], steps: int, turns: int, turn_tokens: int, callbacks: list, ask=lambda judging: None):
+    def trainer(
+        self,
+        judge: Judge,
+        prompts: list[str],
+        steps: int,
+        turns: int,
+        turn_tokens: int,
+        callbacks: list,
+        ask=lambda judging: None,
+    ):
         """A GRPOTrainer with our rollouts and rewards, and with a reward that is there at once for steps without them.
 
         Args:
@@ -175,8 +199,17 @@ class Bench:
         tools = make_environment(config.environment, config.data.language)
         engine = make_engine(config, self.tokenizer, lambda: tools)
         engine.generator.generate = self.scripted(engine.generator.generate, turns)
-        arena = Arena(judge, config.reward, config.tournament, config.group_stage, Verifier(config.judge.verifier, None), config.seed)
-        hooks = TrainerHooks(config, self.queries, engine, arena, Bookkeeping(config, arena, engine, self.examine, self.folder))
+        arena = Arena(
+            judge,
+            config.reward,
+            config.tournament,
+            config.group_stage,
+            Verifier(config.judge.verifier, None),
+            config.seed,
+        )
+        hooks = TrainerHooks(
+            config, self.queries, engine, arena, Bookkeeping(config, arena, engine, self.examine, self.folder)
+        )
         (reward,) = hooks.reward_functions
 
         def reward_or_at_once(prompts: list, **given: Any) -> list[float]:
@@ -224,21 +257,29 @@ class Bench:
         step_s, trl_step_s = (median(step.seconds for step in kind) for kind in (ours, trl))
         row = {"step_s": step_s, "trl_step_s": trl_step_s, "step_ratio_to_trl": step_s / trl_step_s}
         row |= {f"{part}_s": seconds for part, seconds in parts.items()} | {"update_s": step_s - sum(parts.values())}
-        row |= {"tokens_per_s": groups * size * tokens / parts["rollout"], "ms_per_token": parts["rollout"] / tokens * 1e3}
-        peak_gb = max(step.memory for step in ours) / 1e9 or peak_memory_gb() * 2**30 / 1e9  # of the process, where there is no GPU
+        row |= {
+            "tokens_per_s": groups * size * tokens / parts["rollout"],
+            "ms_per_token": parts["rollout"] / tokens * 1e3,
+        }
+        # of the process, where there is no GPU
+        peak_gb = max(step.memory for step in ours) / 1e9 or peak_memory_gb() * 2**30 / 1e9
         return row | {"peak_memory_gb": peak_gb, "planned_memory_gb": self._planned_gb(tokens)}
 
     def _planned_gb(self, tokens: int) -> float:
         """What the plan says of a step whose completions have so many tokens."""
         config = deepcopy(self.config)
         config.policy.model, config.rl.init, config.rl.eval_steps = self.policy, None, 0
-        config.rollout.max_tokens = tokens + max(len(self.tokenizer.encode(self._rendered(query))) for query in self.queries)
+        config.rollout.max_tokens = tokens + max(
+            len(self.tokenizer.encode(self._rendered(query))) for query in self.queries
+        )
         return max(Stage(config, "rl").allocated.values()) / 1e9
 
     def measure_hidden(self, delay_s: float, turn_tokens: int) -> Overlap:
         """How much of the judging of a step a slow judge leaves to be waited for; the second of two steps."""
         groups, concurrency, asked = self.config.rl.groups, self.config.judge.concurrency, []
-        prompts = [query.query_id for step in range(2) for query in random.Random(-step - 1).sample(self.queries, groups)]
+        prompts = [
+            query.query_id for step in range(2) for query in random.Random(-step - 1).sample(self.queries, groups)
+        ]
         with delayed_judge(delay_s, concurrency) as url, HTTPJudge(url, concurrency) as judge:
 
             def ask(judging) -> None:
@@ -267,12 +308,18 @@ def show_step(row: dict[str, Any], given: argparse.Namespace) -> None:
     """A shape's step beside TRL's, with what the figures are."""
     s = {name.removesuffix("_s"): f"{seconds:.3f}" for name, seconds in row.items() if name.endswith("_s")}
     print(
-        f"{row['shape']}, {row['parameters']:,} parameters, {row['backend']} on {row['device']}: {given.groups} groups of {given.group_size}",
-        f"  our step    {s['step']} s with {given.tokens} tokens in each completion: rollout {s['rollout']}, log-probabilities {s['forward']}, "
-        f"waiting for the judge {s['judge']}, update and the rest {s['update']}",
-        f"  TRL's step  {s['trl_step']} s; ours takes {row['step_ratio_to_trl']:.3f} times as long (medians of {given.pairs} each)",
-        f"  {row['tokens_per_s']:.0f} tokens a second of the rollout, {row['ms_per_token']:.2f} ms a token of all rows; "
-        f"{row['peak_memory_gb']:.2f} GB at most, {row['planned_memory_gb']:.2f} by arenarl.plan",
+        (
+            f"{row['shape']}, {row['parameters']:,} parameters, {row['backend']} on {row['device']}: "
+            f"{given.groups} groups of {given.group_size}"
+        ),
+        f"  our step    {s['step']} s with {given.tokens} tokens in each completion: rollout {s['rollout']}, "
+        f"log-probabilities {s['forward']}, waiting for the judge {s['judge']}, update and the rest {s['update']}",
+        (
+            f"  TRL's step  {s['trl_step']} s; ours takes {row['step_ratio_to_trl']:.3f} times as "
+            f"long (medians of {given.pairs} each)"
+        ),
+        f"  {row['tokens_per_s']:.0f} tokens a second of the rollout, {row['ms_per_token']:.2f} ms a token of all "
+        f"rows; {row['peak_memory_gb']:.2f} GB at most, {row['planned_memory_gb']:.2f} by arenarl.plan",
         sep="\n",
         flush=True,
     )
@@ -281,19 +328,39 @@ def show_step(row: dict[str, Any], given: argparse.Namespace) -> None:
 def show_hidden(row: dict[str, Any], overlap: Overlap, given: argparse.Namespace) -> None:
     """What of the judging the shape's rollouts hide."""
     print(
-        f"  {overlap.calls} judge calls of {given.delay_s:g} s, {row['concurrency']} at once: {overlap.total_s:.2f} s if nothing were hidden; "
-        f"waited {overlap.wait_s:.2f} s, and at least {overlap.least_wait_s:.2f} s in any case; trajectories ended over {overlap.generation_s:.2f} s",
-        f"  judge_hidden_possible {overlap.possible:.3f}: the share of the judging that the dependency graph allows before rewards are asked for",
-        f"  judge_hidden_share    {'-' if overlap.share is None else f'{overlap.share:.3f}'}: how much of that share was done by then",
+        f"  {overlap.calls} judge calls of {given.delay_s:g} s, {row['concurrency']} at once: "
+        f"{overlap.total_s:.2f} s if nothing were hidden; waited {overlap.wait_s:.2f} s, and at least "
+        f"{overlap.least_wait_s:.2f} s in any case; trajectories ended over {overlap.generation_s:.2f} s",
+        (
+            f"  judge_hidden_possible {overlap.possible:.3f}: the share of the judging that the dependency graph "
+            "allows before rewards are asked for"
+        ),
+        (
+            f"  judge_hidden_share    {'-' if overlap.share is None else f'{overlap.share:.3f}'}: "
+            "how much of that share was done by then"
+        ),
         sep="\n",
         flush=True,
     )
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--shape", nargs="+", choices=["tiny", *SHAPES, *PACKAGED], help="policies (default: tiny, and with a GPU also qwen3-1.7b)")
-    parser.add_argument("--measure", nargs="+", choices=["step", "hidden"], default=["step", "hidden"], help="a step beside TRL's, hidden judging")
-    parser.add_argument("--layers", type=int, help="keep only the policy's first layers, for a quick look (default: all)")
+    parser.add_argument(
+        "--shape",
+        nargs="+",
+        choices=["tiny", *SHAPES, *PACKAGED],
+        help="policies (default: tiny, and with a GPU also qwen3-1.7b)",
+    )
+    parser.add_argument(
+        "--measure",
+        nargs="+",
+        choices=["step", "hidden"],
+        default=["step", "hidden"],
+        help="a step beside TRL's, hidden judging",
+    )
+    parser.add_argument(
+        "--layers", type=int, help="keep only the policy's first layers, for a quick look (default: all)"
+    )
     parser.add_argument("--groups", type=int, default=8, help="queries per step")
     parser.add_argument("--group_size", type=int, default=16, help="trajectories per query")
     parser.add_argument("--tokens", type=int, default=128, help="tokens per completion, for comparing steps")
@@ -304,11 +371,21 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 def main() -> None:
     config, arguments = parse_arguments(__doc__, add_flags)
-    for name, least in (("groups", 1), ("group_size", 3), ("tokens", 64), ("pairs", 1), ("turn_tokens", 64), ("delay_s", 1e-3)):
+    for name, least in (
+        ("groups", 1),
+        ("group_size", 3),
+        ("tokens", 64),
+        ("pairs", 1),
+        ("turn_tokens", 64),
+        ("delay_s", 1e-3),
+    ):
         if getattr(arguments, name) < least:
             raise UserError(f"--{name} {getattr(arguments, name)}: must be at least {least}")
     if config.rollout.backend != "transformers":
-        raise UserError(f"rollout.backend={config.rollout.backend}: the benchmark does not know how to give vLLM its weights yet; leave the key out")
+        raise UserError(
+            f"rollout.backend={config.rollout.backend}: the benchmark does not know how to give vLLM "
+            "its weights yet; leave the key out"
+        )
     config.rl.groups, config.rollout.group_size = arguments.groups, arguments.group_size
     config.rl.micro_batch_size = math.gcd(config.rl.micro_batch_size, arguments.groups * arguments.group_size)
     config.reward.name, config.rl.updates_per_rollout = "tournament", 1
@@ -319,7 +396,10 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             bench = Bench(deepcopy(config), shape, Path(folder), arguments.layers)
             row = {"shape": shape, "parameters": bench.parameters, "concurrency": config.judge.concurrency}
-            row |= {"backend": config.rollout.backend, "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"}
+            row |= {
+                "backend": config.rollout.backend,
+                "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+            }
             if "step" in arguments.measure:
                 row |= bench.measure_step(arguments.pairs, arguments.tokens)
                 show_step(row, arguments)

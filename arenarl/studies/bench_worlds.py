@@ -1,9 +1,10 @@
-"""How many steps a second each world of AgentGym-RL makes, what an instance costs in seconds and memory, and how many are at work at once.
+"""How many steps a second each world of AgentGym-RL makes, what an instance costs in seconds and memory,
+and how many are at work at once.
 
-Run: `./reproduce.sh bench_worlds`. The solutions of some test items are played as rollouts play them, in one instance and then in several at
-once; what a step takes holds its share of starting the items. Memory and time of a core are those of this process and of all that it starts. Writes
-results/bench_worlds.json, which the table of docs/domains.md is made of. Other programs slow all down but `core_ms`: `load` says how many
-wanted a core.
+Run: `./reproduce.sh bench_worlds`. The solutions of some test items are played as rollouts play them, in one instance
+and then in several at once; what a step takes holds its share of starting the items. Memory and time of a core are
+those of this process and of all that it starts. Writes results/bench_worlds.json, which the table of docs/domains.md is
+made of. Other programs slow all down but `core_ms`: `load` says how many wanted a core.
 """
 
 import argparse
@@ -59,7 +60,9 @@ async def play(instances: Instances, scripts: Iterator[Script], until: float) ->
     return steps
 
 
-async def play_at_once(instances: Instances, scripts: Sequence[Script], at_once: int, seconds: float) -> tuple[float, float]:
+async def play_at_once(
+    instances: Instances, scripts: Sequence[Script], at_once: int, seconds: float
+) -> tuple[float, float]:
     """(steps a second, milliseconds of a core a step)"""
     start, core_start, endless = time.perf_counter(), core_seconds(), cycle(scripts)
     steps = sum(await asyncio.gather(*(play(instances, endless, start + seconds) for _ in range(at_once))))
@@ -119,16 +122,31 @@ def worlds_table(results: Path) -> str:
         "steps_per_s": "steps a second", "core_ms": "ms of a core a step", "at_once": "instances at once",
         "steps_per_s_at_once": "steps a second, all", "start_s": "seconds to start one", "mb": "MB each",
     }  # fmt: skip
-    return markdown.table(["world", *heads.values()], [[name, *(f"{world[key]:,}" for key in heads)] for name, world in summary["worlds"].items()])
+    return markdown.table(
+        ["world", *heads.values()],
+        [[name, *(f"{world[key]:,}" for key in heads)] for name, world in summary["worlds"].items()],
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--seconds", type=float, default=10.0, help="seconds to play each world, with one instance and with several")
+    parser.add_argument(
+        "--seconds", type=float, default=10.0, help="seconds to play each world, with one instance and with several"
+    )
     seconds = parser.parse_args().seconds
     load = os.getloadavg()[0]
     worlds = {name: measure(name, seconds) for name in AT_ONCE}
-    write_json(FILE, {"worlds": worlds, "seconds": seconds, "load": round(load, 2), "cores": os.cpu_count(), "cpu": cpu(), "commit": commit()})
+    write_json(
+        FILE,
+        {
+            "worlds": worlds,
+            "seconds": seconds,
+            "load": round(load, 2),
+            "cores": os.cpu_count(),
+            "cpu": cpu(),
+            "commit": commit(),
+        },
+    )
     print(worlds_table(FILE.parent))
     print(f"written: {FILE}")
     print(json.dumps({name: world["steps_per_s"] for name, world in worlds.items()}))

@@ -1,8 +1,10 @@
-"""Whether inspection helps: all stages of data/build.py on 200 queries, with models that a local server plays, graded by the truth.
+"""Whether inspection helps: all stages of data/build.py on 200 queries, with models that a local server plays,
+graded by the truth.
 
-Run: `./reproduce.sh data_pipeline`. The server invents facts, refuses, repeats itself and breaks off, each at a stated rate; its inspector sees
-what a real one sees, and errs at a stated rate. The truth decides nothing: afterwards it says which trajectories state a fact that no tool result
-bears out, or end without an answer, and so how many of these each kind of inspection finds. All figures are of simulated models.
+Run: `./reproduce.sh data_pipeline`. The server invents facts, refuses, repeats itself and breaks off, each at a stated
+rate; its inspector sees what a real one sees, and errs at a stated rate. The truth decides nothing: afterwards it says
+which trajectories state a fact that no tool result bears out, or end without an answer, and so how many of these each
+kind of inspection finds. All figures are of simulated models.
 """
 
 import asyncio
@@ -33,7 +35,8 @@ from arenarl.trajectory import Query, Trajectory, read_jsonl
 
 KINDS = {"ungrounded": "ungrounded", "wrong": "ungrounded or a constraint unmet"}  # one without an answer is both
 FILE = Path("results") / "data_pipeline.json"
-FAULTS, MISTAKES, INSPECTOR_ERROR = 0.05, 0.3, 0.1  # shares: of the requests, of what each model does, of the inspector's verdicts
+# shares: of the requests, of what each model does, of the inspector's verdicts
+FAULTS, MISTAKES, INSPECTOR_ERROR = 0.05, 0.3, 0.1
 
 
 def main() -> None:
@@ -41,18 +44,28 @@ def main() -> None:
     options = ("--faults", str(FAULTS), "--mistakes", str(MISTAKES), "--inspector-error", str(INSPECTOR_ERROR))
     with served(config, *options):
         graded = grade(run(config, list(STAGES)))
-    write_json(FILE, {"commit": commit(), "rates": {"faults": FAULTS, "mistakes": MISTAKES, "inspector_error": INSPECTOR_ERROR}, **graded})
+    write_json(
+        FILE,
+        {
+            "commit": commit(),
+            "rates": {"faults": FAULTS, "mistakes": MISTAKES, "inspector_error": INSPECTOR_ERROR},
+            **graded,
+        },
+    )
     print(tables(read_json(FILE)))
     print(f"written: {FILE}")
 
 
 @contextmanager
 def served(config: Config, *options: str) -> Iterator[None]:
-    """The local server while this lasts, at the port that the config names. Its replies have a store of their own for these rates, where a second
-    start finds them."""
+    """The local server while this lasts, at the port that the config names. Its replies have a store of their own for
+    these rates, where a second start finds them."""
     port = urlsplit(config.build.teacher.base_url or "").port
     if port is None:
-        raise UserError(f"build.teacher.base_url={config.build.teacher.base_url} names no port of this machine, as configs/data/local.yaml does")
+        raise UserError(
+            f"build.teacher.base_url={config.build.teacher.base_url} names no port of this machine, "
+            "as configs/data/local.yaml does"
+        )
     folder = config.run_dir / "build"
     config.judge.store = str(folder / f"replies-{json_hash(options)[:8]}.sqlite")
     settings = folder / "server.yaml"
@@ -67,12 +80,16 @@ def grade(build: Build) -> dict[str, Any]:
     cases = [Inspected.from_record(record) for record in read_jsonl(build.path("inspected.jsonl"))]
     first = [Trajectory.from_record(record) for record in read_jsonl(build.path("trajectories.jsonl"))]
     queries = [case.query for case in cases]
-    is_faulty, is_wrong = zip(*(_faults(examine, query, trajectory) for query, trajectory in zip(queries, first, strict=True)), strict=True)
+    is_faulty, is_wrong = zip(
+        *(_faults(examine, query, trajectory) for query, trajectory in zip(queries, first, strict=True)), strict=True
+    )
     inspector = Inspector(build.build.inspector, build.client, build.domain, build.tools)
     by_rules = [bool(inspector.by_rules(query, trajectory)) for query, trajectory in zip(queries, first, strict=True)]
     by_llm = asyncio.run(_asked(inspector, queries, first))
     both = [one or other for one, other in zip(by_rules, by_llm, strict=True)]
-    after, wrong_after = zip(*(_faults(examine, case.query, case.trajectory) for case in cases if case.passed), strict=True)
+    after, wrong_after = zip(
+        *(_faults(examine, case.query, case.trajectory) for case in cases if case.passed), strict=True
+    )
     kinds = {"rules alone": by_rules, "inspector alone": by_llm, "both": both}
     return {
         "before inspection": {"ungrounded": _share(is_faulty), "wrong": _share(is_wrong)},
@@ -84,12 +101,15 @@ def grade(build: Build) -> dict[str, Any]:
 
 
 async def _asked(inspector: Inspector, queries: Sequence[Query], trajectories: Sequence[Trajectory]) -> list[bool]:
-    found = await asyncio.gather(*(inspector.by_llm(query, trajectory) for query, trajectory in zip(queries, trajectories, strict=True)))
+    found = await asyncio.gather(
+        *(inspector.by_llm(query, trajectory) for query, trajectory in zip(queries, trajectories, strict=True))
+    )
     return list(map(bool, found))
 
 
 def _faults(examine: Examiner, query: Query, trajectory: Trajectory) -> tuple[bool, bool]:
-    """Whether it has no answer, or a fact in it that no tool result bears out; and whether it has that fault or leaves a constraint unmet."""
+    """Whether it has no answer, or a fact in it that no tool result bears out;
+    and whether it has that fault or leaves a constraint unmet."""
     if not trajectory.valid:
         return True, True
     truth = examine(query, trajectory)
@@ -113,17 +133,23 @@ def _found(said: Sequence[bool], is_faulty: Sequence[bool]) -> dict[str, Any]:
 
 def tables(found: dict[str, Any]) -> str:
     """What docs/data.md shows, of the stored findings."""
-    faulty = [[name, str(found[name]["wrong"]["of"]), *(_shown(found[name][kind]) for kind in KINDS)] for name in ("before inspection", "after it")]
+    faulty = [
+        [name, str(found[name]["wrong"]["of"]), *(_shown(found[name][kind]) for kind in KINDS)]
+        for name in ("before inspection", "after it")
+    ]
     kinds = [
-        [name, *(_shown(part[figure]) for part in (one, one["wrong"]) for figure in ("precision", "recall"))] for name, one in found["found"].items()
+        [name, *(_shown(part[figure]) for part in (one, one["wrong"]) for figure in ("precision", "recall"))]
+        for name, one in found["found"].items()
     ]
     seconds = {name: record["seconds"] for name, record in found["stages"].items()}
     taken = ", ".join(f"{name} {value:g} s" for name, value in seconds.items())
     return "\n\n".join([
         markdown.table(["SFT trajectories", "how many", *(f"{name}, %" for name in KINDS.values())], faulty),
-        markdown.table(["inspection", *(f"{figure}, {name}, %" for name in KINDS.values() for figure in ("precision", "recall"))], kinds),
+        markdown.table(["inspection", *(f"{figure}, {name}, %" for name in KINDS.values()
+                                        for figure in ("precision", "recall"))], kinds),
         inspection_table(found["stages"]["inspect"]["counts"]["rounds"]),
-        f"{taken}; {found['spent']['calls']:,} calls. Rates: " + ", ".join(f"{name} {rate:g}" for name, rate in found["rates"].items()) + ".",
+        f"{taken}; {found['spent']['calls']:,} calls. Rates: " + ", ".join(f"{name} {rate:g}" for name,
+                                                                           rate in found["rates"].items()) + ".",
     ])  # fmt: skip
 
 

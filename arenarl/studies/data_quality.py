@@ -1,7 +1,7 @@
 """The data of two SFT policies: trajectories that passed inspection, and as many as the teacher left them.
 
-Run: `./reproduce.sh data_quality`, which trains and evaluates on both. Queries and teacher are the local server's, all simulated. The test
-queries, their baselines and RL's queries are the quickstart's; no query of theirs is in either.
+Run: `./reproduce.sh data_quality`, which trains and evaluates on both. Queries and teacher are the local server's, all
+simulated. The test queries, their baselines and RL's queries are the quickstart's; no query of theirs is in either.
 """
 
 import argparse
@@ -41,7 +41,9 @@ def main() -> None:
         build = run(config, ["queries", "trajectories", "inspect"])
     tested = [query for name in ("test", "rl") for query in read_queries(QUICKSTART / f"{name}_queries.jsonl")]
     taken = {same_query(query.query) for query in tested}
-    passed = (case.trajectory for case in map(Inspected.from_record, read_jsonl(build.path("inspected.jsonl"))) if case.passed)
+    passed = (
+        case.trajectory for case in map(Inspected.from_record, read_jsonl(build.path("inspected.jsonl"))) if case.passed
+    )
     as_they_were = (Trajectory.from_record(record) for record in read_jsonl(build.path("trajectories.jsonl")))
     for (name, folder), trajectories in zip(ROWS.items(), (passed, as_they_were), strict=True):
         write_data(folder, trajectories, taken, config.data.sft_size)
@@ -49,8 +51,11 @@ def main() -> None:
 
 
 def write_data(folder: Path, trajectories: Iterable[Trajectory], taken: set[str], size: int) -> None:
-    """The first `size` trajectories whose query is not taken, and the quickstart's queries beside them. Raises UserError if there are fewer."""
-    fresh = [trajectory for trajectory in trajectories if same_query(trajectory.messages[0]["content"]) not in taken][:size]
+    """The first `size` trajectories whose query is not taken, and the quickstart's queries beside them. Raises
+    UserError if there are fewer."""
+    fresh = [trajectory for trajectory in trajectories if same_query(trajectory.messages[0]["content"]) not in taken][
+        :size
+    ]
     if len(fresh) < size:
         raise UserError(f"{folder}: {len(fresh)} trajectories of {size}; raise build.spare")
     folder.mkdir(parents=True, exist_ok=True)

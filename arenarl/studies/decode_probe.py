@@ -1,9 +1,11 @@
-"""Generated tokens a second of rollouts with real tool calls; `bench_speed` runs it with one tree's modules, then with another's.
+"""Generated tokens a second of rollouts with real tool calls;
+`bench_speed` runs it with one tree's modules, then with another's.
 
     PYTHONPATH=<a tree> python -P arenarl/studies/decode_probe.py --config configs/quickstart.yaml
 
-Only what older commits have too is imported. The policy has random weights and ends no turn by itself; `Script` writes tool calls and
-answers over what it says, so that every tree generates just as many tokens. The first rollouts are not timed. The last line is JSON.
+Only what older commits have too is imported. The policy has random weights and ends no turn by itself; `Script` writes
+tool calls and answers over what it says, so that every tree generates just as many tokens. The first rollouts are not
+timed. The last line is JSON.
 """
 
 import json
@@ -32,7 +34,11 @@ def main() -> None:
     scripted_policy.GOING_ON = 1.0  # every trajectory takes all its turns
     tools = make_environment(config.environment, config.data.language)
     taken = set()
-    queries = [query for subtask in SUBTASKS for query in make_queries(tools.world, subtask, config.data.language, 40, "speed", taken)]
+    queries = [
+        query
+        for subtask in SUBTASKS
+        for query in make_queries(tools.world, subtask, config.data.language, 40, "speed", taken)
+    ]
     with tempfile.TemporaryDirectory() as folder:
         policy, _ = build_policy(config, "tiny", queries, Path(folder))
         tokenizer, model = load_tokenizer(policy), load_model(policy, config.policy.dtype).eval()

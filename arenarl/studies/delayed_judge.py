@@ -1,7 +1,8 @@
-"""A judge of numbered trajectories over HTTP on localhost, which takes a set time for each call: what `bench_tournament` ranks with.
+"""A judge of numbered trajectories over HTTP on localhost, which takes a set time for each call: what
+`bench_tournament` ranks with.
 
-A process of its own: `with delayed_judge(delay_s, concurrency) as url`. Like a real service it admits so many calls at once, and
-no more. Its scores are drawn from what is asked, so that the same tournament makes the same calls again.
+A process of its own: `with delayed_judge(delay_s, concurrency) as url`. Like a real service it admits so many calls at
+once, and no more. Its scores are drawn from what is asked, so that the same tournament makes the same calls again.
 """
 
 import asyncio
@@ -55,7 +56,9 @@ def delayed_judge(delay_s: float, concurrency: int) -> Iterator[str]:
     It ends when its stdin does, so also where its parent is killed; Ctrl-C is not for it, but for its parent.
     """
     command = [sys.executable, "-m", "arenarl.studies.delayed_judge", str(delay_s), str(concurrency)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
         try:
             port = process.stdout.readline().strip()
             if not port:

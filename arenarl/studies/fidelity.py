@@ -1,13 +1,14 @@
-"""How true are the rankings, and what do they cost? Groups of known quality, judges of known noise; Table 2 with the truth at hand.
+"""How true are the rankings, and what do they cost?
+Groups of known quality, judges of known noise; Table 2 with the truth at hand.
 
     python -m arenarl.studies.fidelity          # ./reproduce.sh fidelity
 
-One kind of a simulated judge's errors is varied (`simulated_groups`), and all topologies rank the same groups. Beside every
-tournament stands the mean of as many pointwise scores from the same judge (`simulated_rankings`). No policy is trained here, and no
-judge is real.
+One kind of a simulated judge's errors is varied (`simulated_groups`), and all topologies rank the same groups. Beside
+every tournament stands the mean of as many pointwise scores from the same judge (`simulated_rankings`). No policy is
+trained here, and no judge is real.
 
-Writes results/ranking_fidelity/summary.json (`rows`; `paired`: differences over the same groups; `reach`: the matches with which
-`balanced` is as true as all pairs) and the figures. Not in the paper.
+Writes results/ranking_fidelity/summary.json (`rows`; `paired`: differences over the same groups; `reach`: the matches
+with which `balanced` is as true as all pairs) and the figures. Not in the paper.
 """
 
 import time
@@ -70,7 +71,13 @@ def paired_rows(kind: str, strength: float, size: int, groups: int, seed: int) -
     rows = []
     for a, b in PAIRED:
         rows.append(
-            {"noise": kind, "strength": strength, "group_size": size, "a": " ".join(filter(None, a)), "b": " ".join(filter(None, b))}
+            {
+                "noise": kind,
+                "strength": strength,
+                "group_size": size,
+                "a": " ".join(filter(None, a)),
+                "b": " ".join(filter(None, b)),
+            }
             | {"tau_a": round(fmean(tallies[a].tau), 4), "tau_b": round(fmean(tallies[b].tau), 4)}
             | difference(tallies[a], tallies[b])
         )
@@ -99,10 +106,12 @@ def reach_rows(kind: str, strength: float, size: int, groups: int, seed: int) ->
 
 
 def run(sizes: Sequence[int], groups: int, paired_groups: int, seed: int, processes: int) -> dict[str, Any]:
-    """`rows`, `paired` and `reach` of the summary. Every cell has its own seed, so the order of work changes nothing."""
+    """`rows`, `paired` and `reach` of the summary. Every cell has its own seed,
+    so the order of work changes nothing."""
     grid = [(grid_rows, *cell, groups, seed) for cell in product(NOISE, STRENGTHS, sizes)]
     models = [(*model, size, paired_groups, seed) for model, size in product(MODELS, PAIRED_SIZES) if size in sizes]
-    jobs = [(reach_rows, *cell) for cell in models] + [(paired_rows, *cell) for cell in models] + grid[::-1]  # the longest first
+    # the longest first
+    jobs = [(reach_rows, *cell) for cell in models] + [(paired_rows, *cell) for cell in models] + grid[::-1]
     rows_of = run_jobs("fidelity", jobs, processes)
     return {
         "rows": [row for job in grid for row in rows_of[job]],
@@ -112,7 +121,9 @@ def run(sizes: Sequence[int], groups: int, paired_groups: int, seed: int, proces
 
 
 def rows_of_model(summary: dict[str, Any], kind: str, strength: float, size: int) -> dict[Key, dict[str, Any]]:
-    rows = [row for row in summary["rows"] if (row["noise"], row["strength"], row["group_size"]) == (kind, strength, size)]
+    rows = [
+        row for row in summary["rows"] if (row["noise"], row["strength"], row["group_size"]) == (kind, strength, size)
+    ]
     return {(row["topology"], row["params"], row["ranking"]): row for row in rows}
 
 
@@ -121,16 +132,26 @@ def largest(summary: dict[str, Any]) -> int:
 
 
 def markdown_table(summary: dict[str, Any]) -> str:
-    """docs/tournament.md's table, of the largest groups: tau by a topology's own rules / its matches' scores / as many pointwise calls."""
+    """docs/tournament.md's table, of the largest groups: tau by a topology's own rules / its matches' scores / as many
+    pointwise calls."""
     size = largest(summary)
     models = [rows_of_model(summary, *model, size) for model in MODELS]
-    heads = ["topology", "matches", "judge calls", "critical path", *(f"{kind} noise, {strength:g}" for kind, strength in MODELS)]
+    heads = [
+        "topology",
+        "matches",
+        "judge calls",
+        "critical path",
+        *(f"{kind} noise, {strength:g}" for kind, strength in MODELS),
+    ]
     lines = []
     for topology, params in TOPOLOGIES:
         given = format_params(params)
         cells = []
         for rows in models:
-            found = [rows.get(key) for key in ((topology, given, "bracket"), (topology, given, "scores"), pointwise_key(topology, given))]
+            found = [
+                rows.get(key)
+                for key in ((topology, given, "bracket"), (topology, given, "scores"), pointwise_key(topology, given))
+            ]
             cells.append(" / ".join("-" if row is None else f"{row['tau']:.3f}" for row in found))
         cost = next(row for (name, of, _), row in models[0].items() if (name, of) == (topology, given))
         numbers = [f"{cost[name]:g}" for name in ("matches", "judge_calls", "critical_path")]
@@ -139,7 +160,8 @@ def markdown_table(summary: dict[str, Any]) -> str:
 
 
 def markdown_differences(summary: dict[str, Any]) -> str:
-    """Differences in tau over the same groups, and the matches that `balanced` needs to come within .02 of round robin by wins."""
+    """Differences in tau over the same groups, and the matches that `balanced` needs to come within .02 of round robin
+    by wins."""
     sizes = dict.fromkeys((row["noise"], row["strength"], row["group_size"]) for row in summary["paired"])
     heads = [f"{kind} {strength:g}, N={size}" for kind, strength, size in sizes]
     lines = []
@@ -153,7 +175,8 @@ def markdown_differences(summary: dict[str, Any]) -> str:
 
 
 def draw(summary: dict[str, Any]) -> Figure:
-    """Tau against judge calls: each topology by its own rules and by the scores of the same matches, beside pointwise means."""
+    """Tau against judge calls: each topology by its own rules and by the scores of the same matches,
+    beside pointwise means."""
     size = largest(summary)
     figure = Figure(figsize=(11, 3.9), layout="constrained")
     panels = figure.subplots(1, len(MODELS), sharey=True)
@@ -163,9 +186,15 @@ def draw(summary: dict[str, Any]) -> Figure:
         panel.plot(*zip(*pointwise, strict=True), color="0.6", linestyle="--", label="pointwise, mean score", zorder=0)
         for topology, marker in MARKERS.items():
             for ranking, face in (("bracket", "white"), ("scores", "black")):
-                found = [row for row in rows if (row["topology"], row["ranking"]) == (topology, ranking) and "placement" not in row["params"]]
+                found = [
+                    row
+                    for row in rows
+                    if (row["topology"], row["ranking"]) == (topology, ranking) and "placement" not in row["params"]
+                ]
                 if found:
-                    name = topology.replace("_", " ") + (", by scores" if ranking == "scores" and topology != "balanced" else "")
+                    name = topology.replace("_", " ") + (
+                        ", by scores" if ranking == "scores" and topology != "balanced" else ""
+                    )
                     _plot_points(panel, found, label=name, marker=marker, markerfacecolor=face)
         panel.set(xscale="log", xlabel="judge calls a group", title=f"{kind} noise, {strength:g} (simulated)")
         panel.set_xticks([30, 60, 120, 240], ["30", "60", "120", "240"])
@@ -196,17 +225,31 @@ MARKERS = {
 def main() -> None:
     parser = study_parser(__doc__, 300, "in a cell of the grid")
     parser.add_argument("--sizes", type=at_least(2, int), nargs="+", default=list(SIZES), help="group sizes")
-    parser.add_argument("--paired-groups", type=at_least(2, int), default=2000, help="groups for differences and the matches that reach round robin")
+    parser.add_argument(
+        "--paired-groups",
+        type=at_least(2, int),
+        default=2000,
+        help="groups for differences and the matches that reach round robin",
+    )
     arguments = parser.parse_args()
     start = time.perf_counter()
     results = run(arguments.sizes, arguments.groups, arguments.paired_groups, arguments.seed, arguments.processes)
-    summary = {"judge": "simulated", "seed": arguments.seed, "commit": commit(), "seconds": round(time.perf_counter() - start), **results}
+    summary = {
+        "judge": "simulated",
+        "seed": arguments.seed,
+        "commit": commit(),
+        "seconds": round(time.perf_counter() - start),
+        **results,
+    }
     write_text(arguments.out / "summary.json", one_row_a_line(summary))
     with mpl.rc_context(STYLE):
         save_figure(draw(summary), arguments.out / "tau_by_calls")
     print("Kendall's tau, largest groups: a topology's own rules / the scores of its matches / as many pointwise calls")
     print(markdown_table(summary), markdown_differences(summary), sep="\n\n")
-    print(f"groups and judges are simulated; {summary['seconds']} s; written: {arguments.out}/summary.json, tau_by_calls.png and .svg")
+    print(
+        f"groups and judges are simulated; {summary['seconds']} s; written: {arguments.out}/summary.json, "
+        "tau_by_calls.png and .svg"
+    )
 
 
 if __name__ == "__main__":

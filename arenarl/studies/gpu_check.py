@@ -2,12 +2,14 @@
 
     ./reproduce.sh gpu_check [--minutes 8] [--short] [--parts NAME ...] [--again]
 
-results/gpu/<card>.json is rewritten after every part, so a kill keeps the figures of finished parts. A part that fails is recorded with its
-traceback, or its command's exit code and the end of its log, and the next part starts. Every part has a time limit, and `--minutes` limits all
-parts together. A part without time left is recorded as `not run`. Nothing is downloaded.
+results/gpu/<card>.json is rewritten after every part, so a kill keeps the figures of finished parts. A part that fails
+is recorded with its traceback, or its command's exit code and the end of its log, and the next part starts. Every part
+has a time limit, and `--minutes` limits all parts together. A part without time left is recorded as `not run`. Nothing
+is downloaded.
 
-The same command resumes: parts that ended well are kept, unless the code, Python or a library has changed since; `--again` repeats them.
-`--short` takes the smallest sizes, also without a GPU. Its figures do not measure speed, so they go to runs/gpu_check, not to results/.
+The same command resumes: parts that ended well are kept, unless the code, Python or a library has changed since;
+`--again` repeats them. `--short` takes the smallest sizes, also without a GPU. Its figures do not measure speed, so
+they go to runs/gpu_check, not to results/.
 """
 
 import argparse
@@ -49,7 +51,12 @@ def card_name() -> str:
 
 def origin() -> dict[str, Any]:
     """Return code hash, Python and library versions; a part is repeated when one of them changes."""
-    files = [*ROOT.glob("*.py"), *ROOT.glob("arenarl/**/*.py"), *ROOT.glob("configs/**/*.*"), ROOT / "data" / "prepare.py"]
+    files = [
+        *ROOT.glob("*.py"),
+        *ROOT.glob("arenarl/**/*.py"),
+        *ROOT.glob("configs/**/*.*"),
+        ROOT / "data" / "prepare.py",
+    ]
     versions = {name: _version(name) for name in (*LIBRARIES, "vllm")}
     return {"code": hash_files(sorted(files))[:12], "python": sys.version.split()[0], "versions": versions}
 
@@ -61,7 +68,9 @@ def _version(library: str) -> str | None:
         return None
 
 
-def run_parts(parts: Sequence[Part], path: Path, record: Figures, about: Figures, place: Workplace, limit_scale: float = 1.0) -> None:
+def run_parts(
+    parts: Sequence[Part], path: Path, record: Figures, about: Figures, place: Workplace, limit_scale: float = 1.0
+) -> None:
     """Run parts in their order and write `record` to `path` after each.
 
     Args:
@@ -80,7 +89,9 @@ def run_parts(parts: Sequence[Part], path: Path, record: Figures, about: Figures
         write_json(path, record)
         log = place.folder / f"{part.name}.log"
         log.write_text("", encoding="utf-8")
-        outcome = run_part(part, replace(place, log=log, ends_at=min(place.ends_at, start + part.limit_s * limit_scale)))
+        outcome = run_part(
+            part, replace(place, log=log, ends_at=min(place.ends_at, start + part.limit_s * limit_scale))
+        )
         record["parts"][part.name] = outcome | {"seconds": round(time.monotonic() - start, 1), **about}
         write_json(path, record)
         show(part.name, record["parts"][part.name])
@@ -124,7 +135,12 @@ def show(name: str, part: Figures) -> None:
 
 def format_value(value: Any) -> str:
     """
-    >>> format_value(0.123456), format_value(1234567), format_value(["flash_attention", "void kernel"]), format_value(None)
+    >>> (
+    ...     format_value(0.123456),
+    ...     format_value(1234567),
+    ...     format_value(["flash_attention", "void kernel"]),
+    ...     format_value(None),
+    ... )
     ('0.1235', '1,234,567', 'flash_attention', '-')
     """
     if isinstance(value, list):
@@ -147,17 +163,31 @@ def _card_table(record: Figures) -> str:
         figures = "; ".join(f"{figure} {format_value(value)}" for figure, value in part.get("figures", {}).items())
         reason = (part.get("error", "").strip().splitlines() or [""])[0 if part["status"] == "skipped" else -1][:160]
         versions = part["origin"]["versions"] if "origin" in part else {}
-        run_on = [part[key] for key in ("date", "commit") if key in part] + ([f"torch {versions['torch']}"] if versions else [])
-        cells = [name, part["status"], format_value(part.get("seconds")), (figures or reason or "-").replace("|", "\\|"), ", ".join(run_on) or "-"]
+        run_on = [part[key] for key in ("date", "commit") if key in part] + (
+            [f"torch {versions['torch']}"] if versions else []
+        )
+        cells = [
+            name,
+            part["status"],
+            format_value(part.get("seconds")),
+            (figures or reason or "-").replace("|", "\\|"),
+            ", ".join(run_on) or "-",
+        ]
         rows.append(cells)
     return f"**{record['card']}**:\n\n{markdown.table(['part', 'outcome', 'seconds', 'figures', 'run on'], rows)}"
 
 
 def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--minutes", type=at_least(0.1, float), default=8.0, help="time for all parts together (default: 8)")
-    parser.add_argument("--short", action="store_true", help="the smallest sizes, also without a GPU; figures to runs/gpu_check")
-    parser.add_argument("--parts", nargs="+", choices=[part.name for part in PARTS], metavar="NAME", help="only these parts")
+    parser.add_argument(
+        "--minutes", type=at_least(0.1, float), default=8.0, help="time for all parts together (default: 8)"
+    )
+    parser.add_argument(
+        "--short", action="store_true", help="the smallest sizes, also without a GPU; figures to runs/gpu_check"
+    )
+    parser.add_argument(
+        "--parts", nargs="+", choices=[part.name for part in PARTS], metavar="NAME", help="only these parts"
+    )
     parser.add_argument("--again", action="store_true", help="repeat parts that ended well before")
     return parser.parse_args()
 
@@ -167,17 +197,26 @@ def main() -> None:
     ends_at = time.monotonic() + 60 * arguments.minutes
     card, is_short = card_name(), arguments.short
     if not card and not is_short:
-        raise UserError("torch finds no GPU; run this on a machine with one, or add --short for the smallest sizes on a CPU")
+        raise UserError(
+            "torch finds no GPU; run this on a machine with one, or add --short for the smallest sizes on a CPU"
+        )
     slug = sub(r"\W+", "_", (card or "cpu").lower()) + "_short" * is_short
     path, work = (WORK if is_short else FOLDER) / f"{slug}.json", WORK / slug
     outcomes, current = (read_json(path) or {"parts": {}})["parts"], origin()
     if all(part.get("origin") != current for part in outcomes.values()):
         shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True, exist_ok=True)
-    record = {"card": card or "cpu", "parts": {part.name: outcomes.get(part.name, {"status": "not run"}) for part in PARTS}}
+    record = {
+        "card": card or "cpu",
+        "parts": {part.name: outcomes.get(part.name, {"status": "not run"}) for part in PARTS},
+    }
     about = {"date": time.strftime("%Y-%m-%d"), "commit": commit(), "origin": current}
     chosen = [part for part in PARTS if not arguments.parts or part.name in arguments.parts]
-    pending = [part for part in chosen if arguments.again or not has_ended_well(part, record["parts"][part.name], current, work)]
+    pending = [
+        part
+        for part in chosen
+        if arguments.again or not has_ended_well(part, record["parts"][part.name], current, work)
+    ]
     for part in chosen:
         if part not in pending:
             print(f"{part.name:<13} kept", flush=True)

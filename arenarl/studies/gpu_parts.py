@@ -1,7 +1,9 @@
-"""The parts of `gpu_check`: each starts commands of this project on small inputs and returns figures of what they wrote.
+"""The parts of `gpu_check`: each starts commands of this project on small inputs and returns figures of what they
+wrote.
 
-A part runs in subprocesses, so that an error of CUDA in one leaves the next ones alone. The order is that of `PARTS`: figures that are missing
-most come first. Sizes are the quickstart's, shortened as in .ci/run; with `--short` as small as they can be.
+A part runs in subprocesses, so that an error of CUDA in one leaves the next ones alone. The order is that of `PARTS`:
+figures that are missing most come first. Sizes are the quickstart's, shortened as in .ci/run; with `--short` as small
+as they can be.
 """
 
 import importlib.util
@@ -26,15 +28,17 @@ Figures = dict[str, Any]
 SMOLLM2 = "smollm2-135m-instruct"
 TAIL = 3000  # characters of a log that are kept with a failure
 SMALL = {
-    "data.sft_size": 3000, "data.rl_size": 200, "data.test_per_subtask": 10, "sft.epochs": 1, "rl.steps": 6, "rl.save_steps": 3, "rl.eval_steps": 3,
-    "rl.eval_queries": 10, "evaluate.bootstrap": 100,
+    "data.sft_size": 3000, "data.rl_size": 200, "data.test_per_subtask": 10, "sft.epochs": 1, "rl.steps": 6,
+    "rl.save_steps": 3, "rl.eval_steps": 3, "rl.eval_queries": 10, "evaluate.bootstrap": 100,
 }  # fmt: skip
 SMALLEST = SMALL | {
-    "data.sft_size": 800, "data.rl_size": 8, "data.test_per_subtask": 1, "rl.steps": 4, "rl.save_steps": 2, "rl.eval_steps": 4, "rl.eval_queries": 1,
-    "rl.groups": 2, "rl.micro_batch_size": 8, "rollout.group_size": 4, "rollout.max_tokens": 320,
+    "data.sft_size": 800, "data.rl_size": 8, "data.test_per_subtask": 1, "rl.steps": 4, "rl.save_steps": 2,
+    "rl.eval_steps": 4, "rl.eval_queries": 1, "rl.groups": 2, "rl.micro_batch_size": 8, "rollout.group_size": 4,
+    "rollout.max_tokens": 320,
 }  # fmt: skip
 TWO_STEPS = {"rl.steps": 2, "rl.save_steps": 2, "rl.eval_steps": 0}
-OFFLINE = {"rl.rounds": 1, "rl.batch_size": 1, "rl.micro_batch_size": 1}  # so that the few examples are two steps or more
+# so that the few examples are two steps or more
+OFFLINE = {"rl.rounds": 1, "rl.batch_size": 1, "rl.micro_batch_size": 1}
 
 
 class Skipped(Exception):
@@ -51,7 +55,8 @@ class TimeRanOut(Exception):
 
 @dataclass(frozen=True)
 class Workplace:
-    """Where a part runs: its scripts write into `folder`, its commands' output goes to `log`, and all of it ends at `ends_at` (monotonic)."""
+    """Where a part runs: its scripts write into `folder`, its commands' output goes to `log`,
+    and all of it ends at `ends_at` (monotonic)."""
 
     folder: Path
     log: Path
@@ -75,7 +80,8 @@ class Workplace:
         return (self.stage(name) / "timing.json").is_file()
 
     def script(self, script: str, *, config: str = "quickstart.yaml", launched: bool = False, **keys: Any) -> list[str]:
-        """Return a script's command line. `__` in `keys` stands for the dot. `launched`: run it with the project's launcher, one process."""
+        """Return a script's command line. `__` in `keys` stands for the dot.
+        `launched`: run it with the project's launcher, one process."""
         launcher = ["-m", "arenarl.run.launch", "--nproc_per_node", "1"] if launched else []
         changes = [*as_overrides(self.sizes), *keyword_overrides(**keys)]
         return [sys.executable, *launcher, str(ROOT / script), *command_line(str(ROOT / "configs" / config), changes)]
@@ -84,7 +90,12 @@ class Workplace:
         """Start a command in its own session. It also ends if this process is killed."""
         with self.log.open("a", encoding="utf-8") as log:
             return subprocess.Popen(
-                command, cwd=folder or self.folder, env=_environment(self.has_gpu), stdout=log, stderr=log, start_new_session=True
+                command,
+                cwd=folder or self.folder,
+                env=_environment(self.has_gpu),
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
 
     def run(self, command: list[str], folder: Path | None = None) -> str:
@@ -122,8 +133,9 @@ def kill(process: subprocess.Popen) -> None:
 def _environment(has_gpu: bool) -> dict[str, str]:
     """Offline and without W&B; one GPU, or a CPU with one thread a process."""
     always = {
-        "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "WANDB_MODE": "disabled", "HF_HUB_OFFLINE": "1", "TRL_EXPERIMENTAL_SILENCE": "1",
-        "TOKENIZERS_PARALLELISM": "false", "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(Path(".model").resolve()), OWNED: "1",
+        "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "WANDB_MODE": "disabled", "HF_HUB_OFFLINE": "1",
+        "TRL_EXPERIMENTAL_SILENCE": "1", "TOKENIZERS_PARALLELISM": "false", "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": str(Path(".model").resolve()), OWNED: "1",
     }  # fmt: skip
     if has_gpu:  # of several, the first: transformers would use all of them in one process
         always["CUDA_VISIBLE_DEVICES"] = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
@@ -138,7 +150,16 @@ def environment(place: Workplace) -> Figures:
 def qwen3(place: Workplace) -> Figures:
     """RL steps in bfloat16 with LoRA, 16 rows, random weights; beside plain TRL's."""
     if place.is_short:
-        return bench(place, "quickstart.yaml", "tiny", pairs=1, group_size=3, tokens=64, policy__dtype="bfloat16", policy__lora_rank=8)
+        return bench(
+            place,
+            "quickstart.yaml",
+            "tiny",
+            pairs=1,
+            group_size=3,
+            tokens=64,
+            policy__dtype="bfloat16",
+            policy__lora_rank=8,
+        )
     return bench(place, "quickstart.yaml", "qwen3-1.7b", pairs=3, policy__lora_rank=32, rl__micro_batch_size=8)
 
 
@@ -160,23 +181,39 @@ def tiny(place: Workplace) -> Figures:
 
 
 def bench(
-    place: Workplace, config: str, shape: str, *words: str, pairs: int, groups: int = 1, group_size: int = 16, tokens: int = 128, **keys: Any
+    place: Workplace,
+    config: str,
+    shape: str,
+    *words: str,
+    pairs: int,
+    groups: int = 1,
+    group_size: int = 16,
+    tokens: int = 128,
+    **keys: Any,
 ) -> Figures:
     """A step of ours beside plain TRL's, on the same prompts with the same number of tokens."""
     sizes = {"pairs": pairs, "groups": groups, "group_size": group_size, "tokens": tokens}
     flags = [*words, *(word for name, value in sizes.items() for word in (f"--{name}", str(value)))]
     module = [sys.executable, "-m", "arenarl.studies.bench_training", "--shape", shape, "--measure", "step", *flags]
-    figures = _last_line(place.run([*module, *command_line(str(ROOT / "configs" / config), keyword_overrides(**keys))], Path.cwd()))
-    return sizes | {name: value for name, value in figures.items() if name not in ("rows", "concurrency", "backend", "device")}
+    figures = _last_line(
+        place.run([*module, *command_line(str(ROOT / "configs" / config), keyword_overrides(**keys))], Path.cwd())
+    )
+    return sizes | {
+        name: value for name, value in figures.items() if name not in ("rows", "concurrency", "backend", "device")
+    }
 
 
 def data(place: Workplace) -> Figures:
     place.run(place.script("data/prepare.py"))
-    return {path.stem: path.read_text(encoding="utf-8").count("\n") for path in sorted((place.folder / "data" / "quickstart").glob("*.jsonl"))}
+    return {
+        path.stem: path.read_text(encoding="utf-8").count("\n")
+        for path in sorted((place.folder / "data" / "quickstart").glob("*.jsonl"))
+    }
 
 
 def sft_plain(place: Workplace) -> Figures:
-    epochs = 0.1 if place.is_short else place.sizes["sft.epochs"]  # the other SFT's policy is the one that RL starts from
+    # the other SFT's policy is the one that RL starts from
+    epochs = 0.1 if place.is_short else place.sizes["sft.epochs"]
     place.run(place.script("train_sft.py", name="plain", sft__deepspeed=None, sft__epochs=epochs))
     return _sft_figures(place.stage("plain/sft"))
 
@@ -195,7 +232,11 @@ def kill_and_resume(place: Workplace) -> Figures:
     """Kill RL in the middle and resume it. Groups, rewards and curve must equal those of an uninterrupted run."""
     if not place.has_ended("quickstart/rl"):
         raise Skipped("there is no unbroken run to compare with: the part rl did not end")
-    command, folder, unbroken = place.script("train_rl.py", name="killed", **place.start), place.stage("killed/rl"), place.stage("quickstart/rl")
+    command, folder, unbroken = (
+        place.script("train_rl.py", name="killed", **place.start),
+        place.stage("killed/rl"),
+        place.stage("quickstart/rl"),
+    )
     checkpoint = folder / f"checkpoint-{place.sizes['rl.save_steps']}" / "whole.json"
     process = place.begin(command)
     try:
@@ -204,16 +245,28 @@ def kill_and_resume(place: Workplace) -> Figures:
     finally:
         kill(process)
     if not checkpoint.is_file() or place.has_ended("killed/rl"):
-        raise CommandFailed(f"RL was not killed in the middle: {sorted(path.name for path in folder.glob('*'))}\n{place.tail()}")
+        raise CommandFailed(
+            f"RL was not killed in the middle: {sorted(path.name for path in folder.glob('*'))}\n{place.tail()}"
+        )
     place.run(command)
-    differences = [name for name in ("groups.jsonl", "curve.jsonl") if (folder / name).read_bytes() != (unbroken / name).read_bytes()]
+    differences = [
+        name
+        for name in ("groups.jsonl", "curve.jsonl")
+        if (folder / name).read_bytes() != (unbroken / name).read_bytes()
+    ]
     if differences:
-        raise CommandFailed(f"after a kill and a resume these files differ from an unbroken run's: {', '.join(differences)}")
+        raise CommandFailed(
+            f"after a kill and a resume these files differ from an unbroken run's: {', '.join(differences)}"
+        )
     return {"killed_at": checkpoint.parent.name, "groups_and_curve": "identical"}
 
 
 def evaluate(place: Workplace) -> Figures:
-    keys = {} if place.has_ended("quickstart/sft") else {"evaluate__checkpoints": {"sft": "runs/plain/sft", "rl": "runs/quickstart/rl"}}
+    keys = (
+        {}
+        if place.has_ended("quickstart/sft")
+        else {"evaluate__checkpoints": {"sft": "runs/plain/sft", "rl": "runs/quickstart/rl"}}
+    )
     place.run(place.script("evaluate.py", **keys))
     summary = read_json(place.folder / "results" / "quickstart" / "summary.json")
     names = ("valid_rate", "win_rate", "quality")
@@ -224,8 +277,12 @@ def method(name: str, **keys: Any) -> "Measure":
     """Return a part that runs two steps of a method's config."""
 
     def measure(place: Workplace) -> Figures:
-        place.run(place.script("train_rl.py", config=f"methods/{name}.yaml", name=name, **place.start, **TWO_STEPS, **keys))
-        return _rl_figures(place.stage(f"{name}/rl"), 2) if name == "ppo" else _offline_figures(place.stage(f"{name}/rl"))
+        place.run(
+            place.script("train_rl.py", config=f"methods/{name}.yaml", name=name, **place.start, **TWO_STEPS, **keys)
+        )
+        return (
+            _rl_figures(place.stage(f"{name}/rl"), 2) if name == "ppo" else _offline_figures(place.stage(f"{name}/rl"))
+        )
 
     return measure
 
@@ -244,7 +301,8 @@ def _last_line(log: str) -> Figures:
 
 def _timing(folder: Path) -> Figures:
     timing = read_json(folder / "timing.json")
-    return {"stage_s": timing["seconds"], "memory_gb": timing["peak_memory_gb"] * 2**30 / 1e9}  # that file's unit is GiB
+    # that file's unit is GiB
+    return {"stage_s": timing["seconds"], "memory_gb": timing["peak_memory_gb"] * 2**30 / 1e9}
 
 
 def _logged(folder: Path) -> list[dict[str, float]]:

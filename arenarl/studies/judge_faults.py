@@ -1,9 +1,11 @@
-"""An RL run against a judge server that fails in every way it knows, beside one without faults, and the faulty one once more.
+"""An RL run against a judge server that fails in every way it knows, beside one without faults,
+and the faulty one once more.
 
     python -m arenarl.studies.judge_faults --config configs/quickstart.yaml
 
-The last line is JSON: `fault_share` of the server's replies, `invented_scores` (verdicts that the run used and the server never gave),
-`failed_verdicts`, `throughput_ratio` (seconds with faults by seconds without), `calls_on_rerun`. Needs the run's data and SFT policy.
+The last line is JSON: `fault_share` of the server's replies, `invented_scores` (verdicts that the run used and the
+server never gave), `failed_verdicts`, `throughput_ratio` (seconds with faults by seconds without), `calls_on_rerun`.
+Needs the run's data and SFT policy.
 """
 
 import argparse
@@ -26,14 +28,16 @@ FOLDER = Path("runs") / "judge-faults"
 JUDGE = ROOT / "configs" / "judges" / "local_server.yaml"
 
 
-def train(config: str, name: str, init_run: str, steps: int, port: int, overrides: list[str]) -> tuple[float, list[dict[str, Any]]]:
+def train(
+    config: str, name: str, init_run: str, steps: int, port: int, overrides: list[str]
+) -> tuple[float, list[dict[str, Any]]]:
     """Train from nothing with the LLM judge; the seconds it took and TRL's log of every step."""
     run = load_config(config, [*overrides, f"name={name}"])
     shutil.rmtree(run.run_dir, ignore_errors=True)
     keys = {
-        "name": name, "rl.init_run": init_run, "rl.steps": steps, "rl.save_steps": steps, "rl.eval_steps": 0, "wandb.mode": "offline",
-        "judge.train.base": str(JUDGE), "judge.train.base_url": f"http://127.0.0.1:{port}/v1", "judge.train.timeout_s": 0.5,
-        "judge.concurrency": 16, "judge.store": str(FOLDER / f"{name}.sqlite"),
+        "name": name, "rl.init_run": init_run, "rl.steps": steps, "rl.save_steps": steps, "rl.eval_steps": 0,
+        "wandb.mode": "offline", "judge.train.base": str(JUDGE), "judge.train.base_url": f"http://127.0.0.1:{port}/v1",
+        "judge.train.timeout_s": 0.5, "judge.concurrency": 16, "judge.store": str(FOLDER / f"{name}.sqlite"),
     }  # fmt: skip
     words = command_line(config, [*overrides, *as_overrides(keys)])
     done = subprocess.run([sys.executable, str(ROOT / "train_rl.py"), *words], check=False)
@@ -62,14 +66,19 @@ def main() -> None:
 
     def run(name: str, faults: float, log: Path) -> tuple[float, list[dict[str, Any]]]:
         with running_server(arguments.config, arguments.overrides, port, "--faults", str(faults), "--log", str(log)):
-            return train(arguments.config, name, config.rl.init_run or config.name, arguments.steps, port, arguments.overrides)
+            return train(
+                arguments.config, name, config.rl.init_run or config.name, arguments.steps, port, arguments.overrides
+            )
 
     seconds_without, _ = run("judge-faults-none", 0.0, FOLDER / "none.jsonl")
     seconds, steps = run("judge-faults-some", arguments.faults, FOLDER / "some.jsonl")
     some = load_config(arguments.config, [*arguments.overrides, "name=judge-faults-some"]).run_dir
     used, served = list(read_jsonl(some / "rl" / "verdicts-0.jsonl")), list(read_jsonl(FOLDER / "some.jsonl"))
     run("judge-faults-some", arguments.faults, FOLDER / "again.jsonl")
-    print(f"{len(used)} verdicts used, {len(served)} requests served; logs in {FOLDER}; curves of both runs in {some}/wandb")
+    print(
+        f"{len(used)} verdicts used, {len(served)} requests served; logs in {FOLDER}; "
+        f"curves of both runs in {some}/wandb"
+    )
     figures = {
         "fault_share": round(sum(line["fault"] is not None for line in served) / len(served), 3),
         "invented_scores": invented_scores(used, served),

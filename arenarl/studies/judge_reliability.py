@@ -1,11 +1,14 @@
-"""How good a judge is: does it contradict itself, does it see differences through its own noise, does it agree with labels?
+"""How good a judge is: does it contradict itself, does it see differences through its own noise,
+does it agree with labels?
 
-    python -m arenarl.studies.judge_reliability --config configs/quickstart.yaml [--judge configs/judges/qwen3_max.yaml] [--labels labels.jsonl]
+    python -m arenarl.studies.judge_reliability --config configs/quickstart.yaml
+        [--judge configs/judges/qwen3_max.yaml] [--labels labels.jsonl]
 
-It judges groups of the scripted teacher's attempts at test queries: pointwise several times over (Fig. 1a) and pairwise in both orders.
-Agreement (Fig. 4b) is with `--labels`, JSONL of {"query": …, "first": trajectory, "second": trajectory, "label": first | tie | second},
-or else with the domain's truth. Without --judge it asks the simulated judge through a local server. Prints a table, whether the judge can
-be used at all and, as its last line, JSON; writes all of it and a figure to results/judge_check, which the table of docs/judges.md is made of.
+It judges groups of the scripted teacher's attempts at test queries: pointwise several times over (Fig. 1a) and pairwise
+in both orders. Agreement (Fig. 4b) is with `--labels`, JSONL of {"query": …, "first": trajectory, "second": trajectory,
+"label": first | tie | second}, or else with the domain's truth. Without --judge it asks the simulated judge through a
+local server. Prints a table, whether the judge can be used at all and, as its last line, JSON; writes all of it and a
+figure to results/judge_check, which the table of docs/judges.md is made of.
 """
 
 import argparse
@@ -51,8 +54,9 @@ LOCAL = CONFIGS / "judges" / "local_server.yaml"
 TIE_WIDTH = 0.25  # true qualities of 10 that differ by no more are a tie
 OUTCOMES = {"first": 1, "tie": 0, "second": -1}
 COLUMNS = {  # of the table in docs/judges.md, by the key of `findings`
-    "parsed": "parse_rate", "failed": "failed_verdicts", "flips": "flip_rate", "ties": "tie_rate", "first place": "first_lead",
-    "noise": "sigma_noise", "group": "sigma_group", "agreement": "agreement", "kappa": "kappa", "s": "seconds",
+    "parsed": "parse_rate", "failed": "failed_verdicts", "flips": "flip_rate", "ties": "tie_rate",
+    "first place": "first_lead", "noise": "sigma_noise", "group": "sigma_group", "agreement": "agreement",
+    "kappa": "kappa", "s": "seconds",
 }  # fmt: skip
 Pair = tuple[Query, Trajectory, Trajectory]
 _QUERY = TypeAdapter(Query)
@@ -62,8 +66,8 @@ _QUERY = TypeAdapter(Query)
 class Scores:
     """Verdicts of a check; NaN where there was none.
 
-    `points_GNR` (groups, trajectories, repeats) are pointwise totals; `calls_PRO` (pairs, repeats, orders, 2) the totals of each
-    call, in the order shown; of the second order the second trajectory is shown first.
+    `points_GNR` (groups, trajectories, repeats) are pointwise totals; `calls_PRO` (pairs, repeats, orders, 2) the
+    totals of each call, in the order shown; of the second order the second trajectory is shown first.
     """
 
     points_GNR: np.ndarray
@@ -86,7 +90,8 @@ class Scores:
 
 
 def teacher_groups(config: Config, count: int, size: int) -> list[RolloutGroup]:
-    """Attempts of all skills at test queries, spread over the subtasks; a query without enough different ones is left out."""
+    """Attempts of all skills at test queries, spread over the subtasks;
+    a query without enough different ones is left out."""
     domain = make_domain(config.environment, config.data)
     environment = make_environment(config.environment, config.data.language)
     solve = needs(domain, "solve", "makes the attempts to judge")
@@ -109,7 +114,11 @@ def teacher_groups(config: Config, count: int, size: int) -> list[RolloutGroup]:
 def neighbours(group: RolloutGroup) -> list[Pair]:
     """Each trajectory with the next, around the group, of two the one pair; none with its like."""
     following = [*group.trajectories[1:], *group.trajectories[: len(group.trajectories) > 2]]
-    return [(group.query, one, other) for one, other in zip(group.trajectories, following, strict=False) if one.messages != other.messages]
+    return [
+        (group.query, one, other)
+        for one, other in zip(group.trajectories, following, strict=False)
+        if one.messages != other.messages
+    ]
 
 
 def read_labels(path: Path) -> tuple[list[Pair], np.ndarray]:
@@ -117,11 +126,15 @@ def read_labels(path: Path) -> tuple[list[Pair], np.ndarray]:
     pairs, labels = [], []
     for number, record in enumerate(read_jsonl(path), start=1):
         try:
-            pairs.append((_QUERY.validate_python(record["query"]), _attempt(record["first"]), _attempt(record["second"])))
+            pairs.append(
+                (_QUERY.validate_python(record["query"]), _attempt(record["first"]), _attempt(record["second"]))
+            )
             labels.append(OUTCOMES[record["label"]])
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             problem = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-            raise UserError(f"{path}, line {number}: needs query, first, second and a label of {', '.join(OUTCOMES)} ({problem})") from error
+            raise UserError(
+                f"{path}, line {number}: needs query, first, second and a label of {', '.join(OUTCOMES)} ({problem})"
+            ) from error
     return pairs, np.array(labels)
 
 
@@ -132,7 +145,9 @@ def _attempt(record: dict[str, Any]) -> Trajectory:
         raise TypeError("a message's content must be a text")
     read_turns(attempt.messages)
     if attempt.stop_reason == "answer" and not attempt.answer:
-        raise ValueError("the last message of an attempt that ended with an answer must be <answer>…</answer> and nothing else")
+        raise ValueError(
+            "the last message of an attempt that ended with an answer must be <answer>…</answer> and nothing else"
+        )
     return attempt
 
 
@@ -152,10 +167,10 @@ async def judge_all(judge: Judge, groups: Sequence[RolloutGroup], pairs: Sequenc
 def findings(scores: Scores, truth_GN: np.ndarray, length_GN: np.ndarray, labels_P: np.ndarray) -> dict[str, Any]:
     """The figures of a check.
 
-    `flip_rate`: share of matches whose winner depends on who is shown first. `tie_rate`: drawn over both orders. `consistency`: share of
-    repeats of a match, two by two, with the same outcome. `first_lead`: points that being shown first is worth. `sigma_group` and
-    `sigma_noise`: see `repeated_scores.sigmas`. `snr`: their ratio. `length_bias`: points that an answer e times as long gets beyond what its true
-    quality explains.
+    `flip_rate`: share of matches whose winner depends on who is shown first. `tie_rate`: drawn over both orders.
+    `consistency`: share of repeats of a match, two by two, with the same outcome. `first_lead`: points that being shown
+    first is worth. `sigma_group` and `sigma_noise`: see `repeated_scores.sigmas`. `snr`: their ratio. `length_bias`:
+    points that an answer e times as long gets beyond what its true quality explains.
     """
     points, leads = scores.points_GNR, scores.leads_PR
     first_leads = scores.calls_PRO[..., 0] - scores.calls_PRO[..., 1]  # (pairs, repeats, orders)
@@ -180,21 +195,29 @@ def findings(scores: Scores, truth_GN: np.ndarray, length_GN: np.ndarray, labels
 
 
 def conclusion(found: dict[str, Any], max_failure_share: float) -> str:
-    """Whether a run can use the judge at all: enough verdicts can be had, and where it and the labels name a winner it is right more often
-    than a coin (binomial test at 5 %, one-sided; rough, since a group's pairs share trajectories). Our choice."""
+    """Whether a run can use the judge at all: enough verdicts can be had, and where it and the labels name a winner it
+    is right more often than a coin (binomial test at 5 %, one-sided; rough, since a group's pairs share trajectories).
+    Our choice."""
     if found["failed_verdicts"] > max_failure_share * found["verdicts"]:
         share = found["failed_verdicts"] / found["verdicts"]
-        return f"not usable, too few verdicts: {share:.0%} failed, more than judge.max_failure_share={max_failure_share:g} lets a run go on with"
+        return (
+            f"not usable, too few verdicts: {share:.0%} failed, "
+            f"more than judge.max_failure_share={max_failure_share:g} lets a run go on with"
+        )
     wins, ties, losses = found["confusion"]
     right, wrong, undecided = wins[0] + losses[2], wins[2] + losses[0], ties[0] + ties[2]
     p = binomtest(right, right + wrong, alternative="greater").pvalue if right + wrong else 1.0
-    said = f"right on {right} pairs, wrong on {wrong}, a tie on {undecided} that the labels decide (p = {p:.2g} by chance)"
+    said = (
+        f"right on {right} pairs, wrong on {wrong}, a tie on {undecided} that the labels decide (p = {p:.2g} by chance)"
+    )
     return f"better than a coin: {said}" if p < 0.05 else f"not usable, no better than a coin: {said}"
 
 
 def _length_bias(points_GN: np.ndarray, truth_GN: np.ndarray, length_GN: np.ndarray) -> float | None:
     """Least squares of score on true quality and log length, all centred within the group."""
-    centred = [(values - values.mean(axis=1, keepdims=True)).ravel() for values in (truth_GN, np.log(length_GN), points_GN)]
+    centred = [
+        (values - values.mean(axis=1, keepdims=True)).ravel() for values in (truth_GN, np.log(length_GN), points_GN)
+    ]
     known = np.isfinite(centred[2])
     if not known.any() or np.ptp(centred[1][known]) == 0:
         return None
@@ -206,7 +229,8 @@ def _share(conditions: np.ndarray) -> float | None:
 
 
 def draw(scores: Scores, found: dict[str, Any], title: str) -> Figure:
-    """One group's scores with their noise beside the spread of the group (Fig. 1a), and the confusion matrix (Fig. 4b)."""
+    """One group's scores with their noise beside the spread of the group (Fig.
+    1a), and the confusion matrix (Fig. 4b)."""
     figure = Figure(figsize=(10, 4), layout="constrained")
     left, right = figure.subplots(1, 2)
     group = scores.points_GNR[int(np.nanargmax(np.isfinite(scores.points_GNR).sum(axis=(1, 2))))]
@@ -229,7 +253,9 @@ def draw(scores: Scores, found: dict[str, Any], title: str) -> Figure:
     return figure
 
 
-def check(config: Config, name: str, groups: Sequence[RolloutGroup], labels: Path | None, repeats: int) -> dict[str, Any]:
+def check(
+    config: Config, name: str, groups: Sequence[RolloutGroup], labels: Path | None, repeats: int
+) -> dict[str, Any]:
     """Judge, print the table, write it with the figure; returns what was found."""
     folder = Path(config.results) / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
@@ -249,15 +275,23 @@ def check(config: Config, name: str, groups: Sequence[RolloutGroup], labels: Pat
         client.check()
     if scores.failed == scores.verdicts:
         raise UserError(f"{name} gave no verdict. {client.report() if client else 'Its class says why, above'}")
-    truth_GN = np.array([[true_quality(examine, group.query, trajectory) for trajectory in group.trajectories] for group in groups])
+    truth_GN = np.array(
+        [[true_quality(examine, group.query, trajectory) for trajectory in group.trajectories] for group in groups]
+    )
     length_GN = np.array([[max(1, len(trajectory.answer)) for trajectory in group.trajectories] for group in groups])
     found = {"parse_rate": _parse_rate(client), **findings(scores, truth_GN, length_GN, labels_P)}
     if config.judge.train.name == "llm" and config.judge.train.temperature == 0:
         found |= dict.fromkeys(("consistency", "sigma_noise", "snr"))
-        print("at judge.train.temperature=0 all replies to a prompt are alike, and repeats tell no noise; set what a run will have, such as 0.7")
+        print(
+            "at judge.train.temperature=0 all replies to a prompt are alike, and repeats tell no noise; "
+            "set what a run will have, such as 0.7"
+        )
     found["conclusion"] = conclusion(found, config.judge.max_failure_share)
     is_simulated = config.judge.train.is_simulated
-    title = f"{name}{' (simulated)' if is_simulated else ''}: {len(groups)} groups of {truth_GN.shape[1]}, {len(pairs)} pairs, {repeats} repeats"
+    title = (
+        f"{name}{' (simulated)' if is_simulated else ''}: {len(groups)} groups of {truth_GN.shape[1]}, "
+        f"{len(pairs)} pairs, {repeats} repeats"
+    )
     print(title)
     for figure, value in found.items():
         print(f"  {figure:16} {value}")
@@ -265,7 +299,14 @@ def check(config: Config, name: str, groups: Sequence[RolloutGroup], labels: Pat
         print(client.report())
     with mpl.rc_context(STYLE):
         save_figure(draw(scores, found, title), folder / name)
-    asked = {"judge": name, "simulated": is_simulated, "groups": len(groups), "size": truth_GN.shape[1], "repeats": repeats, "seconds": seconds}
+    asked = {
+        "judge": name,
+        "simulated": is_simulated,
+        "groups": len(groups),
+        "size": truth_GN.shape[1],
+        "repeats": repeats,
+        "seconds": seconds,
+    }
     write_json(folder / f"{name}.json", asked | found | {"provenance": provenance(config)})
     print(f"written: {folder / name}.json, .png and .svg")
     return found
@@ -283,15 +324,27 @@ def judges_table(results: Path) -> str:
     for path in sorted((results / FOLDER).glob("*.json")):
         one = read_json(path)
         told = one["provenance"]["judge_train"]  # of a class of one's own its name alone
-        name = f"`{one['judge']}`, {'**simulated**' if one['simulated'] else told['model'] if isinstance(told, dict) else told}"
+        name = (
+            f"`{one['judge']}`, "
+            f"{'**simulated**' if one['simulated'] else told['model'] if isinstance(told, dict) else told}"
+        )
         asked = f"{one['groups']} of {one['size']}, {one['repeats']} times"
-        rows.append([name, asked, *("-" if one[key] is None else f"{one[key]:g}" for key in COLUMNS.values()), one["conclusion"].partition(":")[0]])
+        rows.append(
+            [
+                name,
+                asked,
+                *("-" if one[key] is None else f"{one[key]:g}" for key in COLUMNS.values()),
+                one["conclusion"].partition(":")[0],
+            ]
+        )
     return markdown.table(["judge", "groups", *COLUMNS, "usable"], rows)
 
 
 def true_labels(examine: Examiner, pairs: Sequence[Pair]) -> np.ndarray:
     """Labels from the noise-free quality."""
-    leads = np.array([true_quality(examine, query, one) - true_quality(examine, query, other) for query, one, other in pairs])
+    leads = np.array(
+        [true_quality(examine, query, one) - true_quality(examine, query, other) for query, one, other in pairs]
+    )
     return np.where(np.abs(leads) <= TIE_WIDTH, 0, np.sign(leads)).astype(int)
 
 
@@ -317,7 +370,14 @@ def main() -> None:
     with server:
         groups = teacher_groups(config, arguments.groups, arguments.size)
         found = check(config, Path(arguments.judge or LOCAL).stem, groups, arguments.labels, arguments.repeats)
-    print(json.dumps({name: found[name] for name in ("flip_rate", "tie_rate", "sigma_group", "sigma_noise", "snr", "agreement", "kappa")}))
+    print(
+        json.dumps(
+            {
+                name: found[name]
+                for name in ("flip_rate", "tie_rate", "sigma_group", "sigma_noise", "snr", "agreement", "kappa")
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

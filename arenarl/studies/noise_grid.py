@@ -2,9 +2,9 @@
 
     python -m arenarl.studies.noise_grid          # ./reproduce.sh fidelity --grid
 
-Groups, judges and rankings are those of `fidelity`. What counts here is tau of a tournament less tau of the mean of as many
-pointwise calls, over the same groups. Each cell (kind, strength) is kept in runs/noise-grid/<commit> once it is done, and the same
-command goes on from there; changes that are not committed keep nothing.
+Groups, judges and rankings are those of `fidelity`. What counts here is tau of a tournament less tau of the mean of as
+many pointwise calls, over the same groups. Each cell (kind, strength) is kept in runs/noise-grid/<commit> once it is
+done, and the same command goes on from there; changes that are not committed keep nothing.
 
 Writes results/ranking_fidelity/grid.json and the figure. Simulated throughout; not in the paper.
 """
@@ -27,7 +27,16 @@ from arenarl.report import markdown
 from arenarl.report.figures import LINES, STYLE, save_figure
 from arenarl.report.provenance import commit
 from arenarl.studies.simulated_groups import NOISE
-from arenarl.studies.simulated_rankings import TOPOLOGIES, difference, format_params, one_row_a_line, pointwise_key, run_jobs, simulate, study_parser
+from arenarl.studies.simulated_rankings import (
+    TOPOLOGIES,
+    difference,
+    format_params,
+    one_row_a_line,
+    pointwise_key,
+    run_jobs,
+    simulate,
+    study_parser,
+)
 from arenarl.system.atomic_files import read_json, write_json, write_text
 
 STRENGTHS = (0.25, 0.5, 1.0, 1.5, 2.0)
@@ -37,7 +46,9 @@ METHODS = {  # rows of docs/tournament.md's table -> (topology, params, ranking)
     "seeded single elimination": ("seeded_single_elimination", "", "bracket"),
     "`balanced`, matches=2n-2": ("balanced", "matches=2n-2", "scores"),
 }
-DIVERGING = LinearSegmentedColormap.from_list("pointwise to tournament", [LINES[1]["color"], "white", LINES[0]["color"]])
+DIVERGING = LinearSegmentedColormap.from_list(
+    "pointwise to tournament", [LINES[1]["color"], "white", LINES[0]["color"]]
+)
 
 
 def cell(kind: str, strength: float, size: int, groups: int, seed: int, folder: Path | None) -> dict[str, Any]:
@@ -46,7 +57,10 @@ def cell(kind: str, strength: float, size: int, groups: int, seed: int, folder: 
     if path and (kept := read_json(path)):
         return kept
     start = time.process_time()
-    found = {"rows": cell_rows(kind, strength, size, groups, seed), "core_seconds": round(time.process_time() - start, 1)}
+    found = {
+        "rows": cell_rows(kind, strength, size, groups, seed),
+        "core_seconds": round(time.process_time() - start, 1),
+    }
     if path:
         write_json(path, found)
     return found
@@ -59,8 +73,19 @@ def cell_rows(kind: str, strength: float, size: int, groups: int, seed: int) -> 
     for (topology, params, ranking), tally in tallies.items():
         if topology != "pointwise":
             pointwise = tallies[pointwise_key(topology, params)]
-            row = {"noise": kind, "strength": strength, "group_size": size, "topology": topology, "params": params, "ranking": ranking}
-            row |= {"judge_calls": tally.row()["judge_calls"], "tau": round(fmean(tally.tau), 4), "pointwise_tau": round(fmean(pointwise.tau), 4)}
+            row = {
+                "noise": kind,
+                "strength": strength,
+                "group_size": size,
+                "topology": topology,
+                "params": params,
+                "ranking": ranking,
+            }
+            row |= {
+                "judge_calls": tally.row()["judge_calls"],
+                "tau": round(fmean(tally.tau), 4),
+                "pointwise_tau": round(fmean(pointwise.tau), 4),
+            }
             rows.append(row | difference(tally, pointwise))
     return rows
 
@@ -70,17 +95,27 @@ def run(size: int, groups: int, seed: int, processes: int, folder: Path | None) 
     jobs = [(cell, kind, strength, size, groups, seed, folder) for kind, strength in product(NOISE, STRENGTHS)]
     found = run_jobs("noise grid", jobs, processes)
     cells = [found[job] for job in jobs]
-    return {"core_seconds": round(sum(one["core_seconds"] for one in cells)), "rows": [row for one in cells for row in one["rows"]]}
+    return {
+        "core_seconds": round(sum(one["core_seconds"] for one in cells)),
+        "rows": [row for one in cells for row in one["rows"]],
+    }
 
 
-def differences(grid: dict[str, Any], topology: str, params: str, ranking: str) -> dict[tuple[str, float], dict[str, Any]]:
+def differences(
+    grid: dict[str, Any], topology: str, params: str, ranking: str
+) -> dict[tuple[str, float], dict[str, Any]]:
     """(kind, strength) -> row of one method."""
     wanted = (topology, params, ranking)
-    return {(row["noise"], row["strength"]): row for row in grid["rows"] if (row["topology"], row["params"], row["ranking"]) == wanted}
+    return {
+        (row["noise"], row["strength"]): row
+        for row in grid["rows"]
+        if (row["topology"], row["params"], row["ranking"]) == wanted
+    }
 
 
 def markdown_table(grid: dict[str, Any]) -> str:
-    """docs/tournament.md's table: tau less that of as many pointwise calls, with half the width of its 95 % interval."""
+    """docs/tournament.md's table: tau less that of as many pointwise calls,
+    with half the width of its 95 % interval."""
     rows = []
     for method, key in METHODS.items():
         found = differences(grid, *key)
@@ -95,21 +130,33 @@ def _format(row: dict[str, Any]) -> str:
 
 
 def draw(grid: dict[str, Any]) -> Figure:
-    """A panel for each kind of noise: topologies by strengths, above by a topology's own rules, below by the scores of its matches."""
+    """A panel for each kind of noise: topologies by strengths, above by a topology's own rules,
+    below by the scores of its matches."""
     figure = Figure(figsize=(11, 5.2), layout="constrained")
     limit = max(abs(row["difference"]) for row in grid["rows"])
-    for panels, ranking in zip(figure.subplots(len(RANKINGS), len(NOISE), sharex=True, sharey="row"), RANKINGS, strict=True):
-        keys = [(topology, format_params(params), ranking) for topology, params in TOPOLOGIES if "placement" not in params]
+    for panels, ranking in zip(
+        figure.subplots(len(RANKINGS), len(NOISE), sharex=True, sharey="row"), RANKINGS, strict=True
+    ):
+        keys = [
+            (topology, format_params(params), ranking) for topology, params in TOPOLOGIES if "placement" not in params
+        ]
         methods = {key: found for key in keys if (found := differences(grid, *key))}
         for panel, kind in zip(panels, NOISE, strict=True):
-            image = _heatmap(panel, [[found[kind, strength] for strength in STRENGTHS] for found in methods.values()], limit)
+            image = _heatmap(
+                panel, [[found[kind, strength] for strength in STRENGTHS] for found in methods.values()], limit
+            )
             panel.set_title(kind if ranking == "bracket" else "")
-        names = [f"{topology} {params.removeprefix('matches=')}".strip().replace("_", " ") for topology, params, _ in methods]
+        names = [
+            f"{topology} {params.removeprefix('matches=')}".strip().replace("_", " ") for topology, params, _ in methods
+        ]
         panels[0].set_yticks(range(len(names)), names)
         panels[0].set_ylabel(RANKINGS[ranking])
     size = grid["rows"][0]["group_size"]
     figure.supxlabel("strength of the noise, in standard deviations of quality (simulated)", fontsize=9)
-    title = f"Kendall's tau less that of as many pointwise calls, by kind of noise, N={size}; in hundredths, grey where the 95 % interval holds 0"
+    title = (
+        f"Kendall's tau less that of as many pointwise calls, by kind of noise, N={size}; in hundredths, "
+        "grey where the 95 % interval holds 0"
+    )
     figure.suptitle(title, fontsize=10)
     figure.colorbar(image, ax=figure.axes, shrink=0.6)
     return figure
@@ -139,9 +186,15 @@ def main() -> None:
     write_text(arguments.out / "grid.json", one_row_a_line(grid))
     with mpl.rc_context(STYLE):
         save_figure(draw(grid), arguments.out / "noise_grid")
-    print("Kendall's tau of a tournament less that of as many pointwise calls, by the strength of the noise; ± half the 95 % interval")
+    print(
+        "Kendall's tau of a tournament less that of as many pointwise calls, by the strength of the noise; "
+        "± half the 95 % interval"
+    )
     print(markdown_table(grid))
-    print(f"groups and judges are simulated; {grid['core_seconds']} s of one core; written: {arguments.out}/grid.json, noise_grid.png and .svg")
+    print(
+        f"groups and judges are simulated; {grid['core_seconds']} s of one core; written: "
+        f"{arguments.out}/grid.json, noise_grid.png and .svg"
+    )
 
 
 if __name__ == "__main__":

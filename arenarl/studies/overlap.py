@@ -1,17 +1,19 @@
-"""How much of a step's judging can go on while the step generates and computes log-probabilities, and how much really did.
+"""How much of a step's judging can go on while the step generates and computes log-probabilities,
+and how much really did.
 
-Measured against what the dependency graph allows, with judge calls of a known length and so many at once. A call can start once both
-its trajectories have ended, if it is sure to be made (`sure_calls`); else once its group is complete, and what it waits for in
-the tournament is over. From the times at which the trajectories really ended follows the least time at which all judging can be
-over, whatever the scheduler (`least_end_s`). With E, when the step asks for its rewards:
+Measured against what the dependency graph allows, with judge calls of a known length and so many at once. A call can
+start once both its trajectories have ended, if it is sure to be made (`sure_calls`); else once its group is complete,
+and what it waits for in the tournament is over. From the times at which the trajectories really ended follows the least
+time at which all judging can be over, whatever the scheduler (`least_end_s`). With E, when the step asks for its
+rewards:
 
     total      = least time that judging takes if all of it begins at E
     least wait = least time that it goes on after E, beginning as early as the graph allows
     wait       = seconds that the step really waited, from E on
 
-`judge_hidden_possible` = (total - least wait) / total: the share of the judging that can be hidden at all. `judge_hidden_share` =
-(total - wait) / (total - least wait): how much of that really was. Both errors are on the strict side: what HTTP and our own
-overhead take counts as wait, and the least times may be out of any scheduler's reach.
+`judge_hidden_possible` = (total - least wait) / total: the share of the judging that can be hidden at all.
+`judge_hidden_share` = (total - wait) / (total - least wait): how much of that really was. Both errors are on the strict
+side: what HTTP and our own overhead take counts as wait, and the least times may be out of any scheduler's reach.
 """
 
 import asyncio
@@ -54,7 +56,9 @@ class Overlap:
         return (self.total_s - self.wait_s) / can_be_hidden_s if can_be_hidden_s else None
 
 
-def measure_overlap(judging: Judging, topology: str, concurrency: int, delay_s: float, asked: float, answered: float) -> Overlap:
+def measure_overlap(
+    judging: Judging, topology: str, concurrency: int, delay_s: float, asked: float, answered: float
+) -> Overlap:
     """Of judging that was asked for its outcomes, E, and gave them, at these times by perf_counter."""
     rankings = [outcome.ranking for outcome in judging.outcomes()]
     ended = [list(group.ended_G) for group in judging.groups]
@@ -73,8 +77,8 @@ def least_end_s(
 ) -> float:
     """No scheduler is through with the groups' calls before, if trajectory g of group k ends at `ended[k][g]`.
 
-    Calls that can start at `t` or later take `delay_s` for every `concurrency` of them, from `t` on; and if each has `k` others after it,
-    one by one, these come on top. This holds for every `t` and `k`.
+    Calls that can start at `t` or later take `delay_s` for every `concurrency` of them, from `t` on; and if each has
+    `k` others after it, one by one, these come on top. This holds for every `t` and `k`.
     """
     is_sure = surely_meets(topology) != "nobody"
     calls: list[tuple[float, int]] = []  # (earliest start, calls that come after it, one by one)
@@ -86,16 +90,23 @@ def least_end_s(
     ends = []
     for after in {after for _, after in calls}:
         latest_first = sorted((start for start, others in calls if others >= after), reverse=True)
-        ends += [start + delay_s * (ceil(count / concurrency) + after) for count, start in enumerate(latest_first, start=1)]
+        ends += [
+            start + delay_s * (ceil(count / concurrency) + after) for count, start in enumerate(latest_first, start=1)
+        ]
     return max(ends)
 
 
 def chains_after(matches: Sequence[Match]) -> list[int]:
-    """For each match, the longest chain of later ones that wait for it: an entrant plays its matches one by one. Sorted by round."""
+    """For each match, the longest chain of later ones that wait for it: an entrant plays its matches one by one.
+    Sorted by round."""
     after = [0] * len(matches)
     for k in reversed(range(len(matches))):
         one = matches[k]
-        waiting = [n for n in range(k + 1, len(matches)) if matches[n].round > one.round and {one.i, one.j} & {matches[n].i, matches[n].j}]
+        waiting = [
+            n
+            for n in range(k + 1, len(matches))
+            if matches[n].round > one.round and {one.i, one.j} & {matches[n].i, matches[n].j}
+        ]
         after[k] = max((1 + after[n] for n in waiting), default=0)
     return after
 
@@ -122,7 +133,9 @@ class HTTPJudge:
 
     async def _open(self) -> None:
         self._slots = asyncio.Semaphore(self.concurrency)
-        self._session = ClientSession(self.url, connector=TCPConnector(limit=0), timeout=ClientTimeout(sock_read=GRACE_S), raise_for_status=True)
+        self._session = ClientSession(
+            self.url, connector=TCPConnector(limit=0), timeout=ClientTimeout(sock_read=GRACE_S), raise_for_status=True
+        )
 
     async def _ask(self, asked: dict) -> list[float]:
         async with self._slots, self._session.post("/judge", json=asked) as reply:

@@ -2,9 +2,9 @@
 
     python -m arenarl.studies.rivals          # ./reproduce.sh fidelity --rivals
 
-Groups and judges are those of `fidelity`; how each method ranks and what a judge reads for it is in `simulated_rivals`. Each method is measured with
-its own calls, with as many as ArenaRL's tournament takes at most, 4N - 4, and with as many as read and write as many tokens as that. No policy is
-trained here, and no judge is real.
+Groups and judges are those of `fidelity`; how each method ranks and what a judge reads for it is in `simulated_rivals`.
+Each method is measured with its own calls, with as many as ArenaRL's tournament takes at most, 4N - 4, and with as many
+as read and write as many tokens as that. No policy is trained here, and no judge is real.
 
 Writes results/ranking_fidelity/rivals.json. Not in the papers.
 """
@@ -51,7 +51,9 @@ async def _cell(kind: str, strength: float, size: int, groups: int, seed: int) -
             if group_number >= 0:
                 tally.add(group.quality_G, midranks(ranked[0]), (0, ranked[1], 0))
                 found.append(ranked[2])
-        figures = {key: value for key, value in tally.row().items() if key in ("judge_calls", "tau", "tau_ci", "best_first")}
+        figures = {
+            key: value for key, value in tally.row().items() if key in ("judge_calls", "tau", "tau_ci", "best_first")
+        }
         setting = {"noise": kind, "strength": strength, "group_size": size, "method": name, "budget": BUDGETS[number]}
         rows.append(setting | figures | {"tokens": round(fmean(found)), "groups": groups})
     return rows
@@ -68,7 +70,12 @@ def markdown_table(summary: dict[str, Any]) -> str:
             own = found[method, MODELS[0][0], "own"]
             cells = [" / ".join(_tau(found.get((method, kind, budget))) for budget in BUDGETS) for kind, _ in MODELS]
             lines.append([method, f"{own['judge_calls']:g}", f"{own['tokens'] / 1000:.0f}", *cells])
-        heads = [f"N={size}", "judge calls", "thousand tokens", *(f"{kind} noise, {strength:g}" for kind, strength in MODELS)]
+        heads = [
+            f"N={size}",
+            "judge calls",
+            "thousand tokens",
+            *(f"{kind} noise, {strength:g}" for kind, strength in MODELS),
+        ]
         parts.append(markdown.table(heads, lines))
     return "\n\n".join(parts)
 
@@ -85,13 +92,22 @@ def main() -> None:
     jobs = [(cell, *model, size, arguments.groups, arguments.seed) for model, size in product(MODELS, arguments.sizes)]
     found = run_jobs("rivals", jobs, arguments.processes)
     rows = [row for job in sorted(jobs, key=lambda job: arguments.sizes.index(job[3])) for row in found[job]]
-    flips = [{"noise": kind, "strength": strength, **{by: round(flip_rate(NOISE[kind](strength), by), 3) for by in ("item", "whole")}}
+    flips = [{"noise": kind, "strength": strength,
+              **{by: round(flip_rate(NOISE[kind](strength), by), 3) for by in ("item", "whole")}}
              for kind, strength in MODELS]  # fmt: skip
     seconds = round(time.perf_counter() - start)
-    summary = {"judge": "simulated", "seed": arguments.seed, "commit": commit(), "seconds": seconds, "tokens_of": asdict(Tokens())}
+    summary = {
+        "judge": "simulated",
+        "seed": arguments.seed,
+        "commit": commit(),
+        "seconds": seconds,
+        "tokens_of": asdict(Tokens()),
+    }
     summary |= {"flip_rates": flips, "rows": rows}
     write_text(arguments.out / "rivals.json", one_row_a_line(summary))
-    print("Kendall's tau: a method's own calls / as many calls as ArenaRL's tournament at most / as many tokens as that")
+    print(
+        "Kendall's tau: a method's own calls / as many calls as ArenaRL's tournament at most / as many tokens as that"
+    )
     print(markdown_table(summary))
     print(f"groups and judges are simulated; {seconds} s; written: {arguments.out}/rivals.json")
 

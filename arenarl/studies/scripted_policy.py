@@ -1,4 +1,5 @@
-"""A policy of random weights and any size that generates as many tokens as it may, and a script that puts tool calls and answers into them."""
+"""A policy of random weights and any size that generates as many tokens as it may,
+and a script that puts tool calls and answers into them."""
 
 import random
 from collections.abc import Awaitable, Callable
@@ -18,7 +19,8 @@ from arenarl.rollout.policy import build_scratch_model, load_model, load_tokeniz
 from arenarl.training.sft_data import as_text
 from arenarl.trajectory import Query
 
-SHAPES = {  # beside `tiny`, which is the YAML's policy.scratch. Their tokenizer knows fewer tokens, and thinks nothing of the rest
+# beside `tiny`, which is the YAML's policy.scratch. Their tokenizer knows fewer tokens, and thinks nothing of the rest
+SHAPES = {
     "qwen3-1.7b": memory.SHAPES["Qwen/Qwen3-1.7B"],
     "qwen3-8b": memory.SHAPES["Qwen/Qwen3-8B"],
 }
@@ -27,7 +29,8 @@ GOING_ON = 0.6  # share of its turns, but for the last, that call a tool; the ot
 
 
 class Script:
-    """Writes over a generated turn, whose length it keeps: some of the policy's tokens as a thought, then a tool call or an answer."""
+    """Writes over a generated turn, whose length it keeps:
+    some of the policy's tokens as a thought, then a tool call or an answer."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, generate: Generate, turns: int):
         def encode(text: str) -> list[int]:
@@ -35,7 +38,11 @@ class Script:
 
         self.generate, self.turns = generate, turns
         self.head = encode("<think>\n")
-        self.search = [*encode('\n</think>\n\n<tool_call>\n{"name": "universal_search", "arguments": {"query": "cafe"}}\n</tool_call>')]
+        self.search = [
+            *encode(
+                '\n</think>\n\n<tool_call>\n{"name": "universal_search", "arguments": {"query": "cafe"}}\n</tool_call>'
+            )
+        ]
         self.answer = encode("\n</think>\n\n<answer>\nA cafe in Chengdu.\n</answer>")
         self.end, (self.filler, *_) = tokenizer.eos_token_id, encode(" cafe")
         self.header = encode("<|im_start|>assistant\n")
@@ -47,7 +54,9 @@ class Script:
         goes_on = not is_last and random.Random(request.seed).random() < GOING_ON
         tail = [*(self.search if goes_on else self.answer), self.end]
         thought = turn_ids[len(self.head) : len(turn_ids) - len(tail)]
-        return GeneratedTurn([*self.head, *(token if token in self.ordinary else self.filler for token in thought), *tail])
+        return GeneratedTurn(
+            [*self.head, *(token if token in self.ordinary else self.filler for token in thought), *tail]
+        )
 
 
 def _count(part: list[int], token_ids: list[int]) -> int:
@@ -58,10 +67,13 @@ def _count(part: list[int], token_ids: list[int]) -> int:
     return sum(token_ids[place : place + len(part)] == part for place in range(len(token_ids)))
 
 
-def build_policy(config: Config, shape: str, queries: list[Query], folder: Path, layers: int | None = None) -> tuple[str, int]:
+def build_policy(
+    config: Config, shape: str, queries: list[Query], folder: Path, layers: int | None = None
+) -> tuple[str, int]:
     """Return a folder with a policy that never ends a turn, and its number of parameters.
 
-    A packaged model keeps its weights and its tokenizer. Any other shape has random weights and a tokenizer of the embedded world's texts.
+    A packaged model keeps its weights and its tokenizer.
+    Any other shape has random weights and a tokenizer of the embedded world's texts.
 
     Args:
         layers: keep only the first ones; None keeps all.
@@ -98,10 +110,13 @@ def _random_model(config: Config, shape: str, tokenizer: PreTrainedTokenizerBase
 
 
 def build_shape(shape: memory.Shape, tokenizer: PreTrainedTokenizerBase, dtype: str, **others: Any) -> Qwen3ForCausalLM:
-    """Of random weights, with the shape's vocabulary, of which the tokenizer may know a part; `others` as in `scratch_config`."""
+    """Of random weights, with the shape's vocabulary, of which the tokenizer may know a part;
+    `others` as in `scratch_config`."""
     sizes = (shape.hidden, shape.intermediate, shape.layers, shape.heads, shape.kv_heads, shape.head_dim)
     scratch = ScratchConfig(*sizes, rope_theta=1e6, max_positions=40960)
-    return Qwen3ForCausalLM._from_config(scratch_config(scratch, tokenizer, vocab_size=shape.vocabulary, dtype=dtype, **others))
+    return Qwen3ForCausalLM._from_config(
+        scratch_config(scratch, tokenizer, vocab_size=shape.vocabulary, dtype=dtype, **others)
+    )
 
 
 @torch.no_grad()

@@ -1,11 +1,14 @@
-"""How often a search finds the page that has the answer: by BM25, by an embedding model among BM25's best pages, and by the model alone.
+"""How often a search finds the page that has the answer:
+by BM25, by an embedding model among BM25's best pages, and by the model alone.
 
-    python -m arenarl.studies.search_recall --config configs/quickstart.yaml --set environment.search.embedder=all-minilm-l6-v2
+    python -m arenarl.studies.search_recall --config configs/quickstart.yaml \\
+        --set environment.search.embedder=all-minilm-l6-v2
 
-The whole text of a closed question (3.1, InfoAgent) is searched for among the pages that the questions are made from. `plain` ones name
-the leaves of their trees, `vague` ones name nothing, and `hard` are the vague ones that InfoAgent keeps: those of which BM25 misses the
-page within `data.research.retriever_results`, so that its recall is low by construction. Prints a table and, as its last line, JSON;
-writes results/search_recall.json, which the table of docs/domains.md is made of.
+The whole text of a closed question (3.1, InfoAgent) is searched for among the pages that the questions are made from.
+`plain` ones name the leaves of their trees, `vague` ones name nothing, and `hard` are the vague ones that InfoAgent
+keeps: those of which BM25 misses the page within `data.research.retriever_results`, so that its recall is low by
+construction. Prints a table and, as its last line, JSON; writes results/search_recall.json, which the table of
+docs/domains.md is made of.
 """
 
 import argparse
@@ -34,7 +37,11 @@ from arenarl.trajectory import Query
 
 FILE = "search_recall.json"  # of `results`
 FOUND_WITHIN = 5  # pages, for recall
-KINDS = {"plain": {"plain_share": 1.0}, "vague": {"plain_share": 0.0, "retriever_results": None}, "hard": {"plain_share": 0.0}}
+KINDS = {
+    "plain": {"plain_share": 1.0},
+    "vague": {"plain_share": 0.0, "retriever_results": None},
+    "hard": {"plain_share": 0.0},
+}
 
 
 def make_kinds(config: Config, corpus: Corpus, count: int) -> dict[str, list[Query]]:
@@ -97,7 +104,14 @@ def figures(rankings: Rankings, questions: Sequence[Query], config: Config) -> d
 def table(summary: dict[str, Any]) -> str:
     """A row a kind of questions and ranker."""
     rows = [
-        [kind, ranker, *(f"{one[name]['mean']:.3f} [{one[name]['ci'][0]:.3f}, {one[name]['ci'][1]:.3f}]" for name in ("recall", "mrr"))]
+        [
+            kind,
+            ranker,
+            *(
+                f"{one[name]['mean']:.3f} [{one[name]['ci'][0]:.3f}, {one[name]['ci'][1]:.3f}]"
+                for name in ("recall", "mrr")
+            ),
+        ]
         for kind, rankers in summary["figures"].items()
         for ranker, one in rankers.items()
     ]
@@ -129,7 +143,14 @@ def main() -> None:
     print(table(summary))
     write_json(Path(config.results) / FILE, summary)
     print(f"written: {Path(config.results) / FILE}")
-    print(json.dumps({kind: {ranker: one["recall"]["mean"] for ranker, one in rankers.items()} for kind, rankers in found.items()}))
+    print(
+        json.dumps(
+            {
+                kind: {ranker: one["recall"]["mean"] for ranker, one in rankers.items()}
+                for kind, rankers in found.items()
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -1,12 +1,15 @@
-"""How well can the judge tell a group's trajectories apart, and does that change while the policy trains? Fig. 1a, ArenaRL.
+"""How well can the judge tell a group's trajectories apart, and does that change while the policy trains? Fig.
+1a, ArenaRL.
 
     python -m arenarl.studies.signal_and_noise --config configs/quickstart.yaml
 
-Takes the groups that train_rl.py kept (every `rl.eval_steps` steps, from the SFT policy's on), asks the training judge pointwise
-about each valid trajectory several times over, and plays the config's tournament, whatever the run was rewarded by. Whether scores
-and ranks follow the true quality or something else is told by Kendall's tau within the group; that needs the embedded world.
+Takes the groups that train_rl.py kept (every `rl.eval_steps` steps, from the SFT policy's on), asks the training judge
+pointwise about each valid trajectory several times over, and plays the config's tournament, whatever the run was
+rewarded by. Whether scores and ranks follow the true quality or something else is told by Kendall's tau within the
+group; that needs the embedded world.
 
-Writes results/<run>/discrimination.json and a figure. The paper shows one query; here figures are over all groups of a step.
+Writes results/<run>/discrimination.json and a figure.
+The paper shows one query; here figures are over all groups of a step.
 """
 
 import asyncio
@@ -37,16 +40,18 @@ from arenarl.trajectory import Query, RolloutGroup, Trajectory, read_jsonl
 
 
 def measure(config: Config, repeats: int = 5) -> list[dict[str, Any]]:
-    """A row for each kept step of the run, its groups taken together; invalid trajectories, and groups with fewer than two valid, left out.
+    """A row for each kept step of the run, its groups taken together;
+    invalid trajectories, and groups with fewer than two valid, left out.
 
-    `trajectory` and `answer`, by what the judge was shown: `sigma_group` and `sigma_noise` (see `repeated_scores.sigmas`) and `snr`, their
-    ratio: about 1 where different trajectories differ by noise alone. Trajectories are identical if the judge is shown the same text of
-    them: the messages, or the answer. They share one true score, so a group counts them once. A group with fewer than two distinct ones
-    counts in none of the three figures; `groups` is how many groups count. `sigma_quality`: the spread without noise, of the groups and
-    trajectories of `trajectory`. Noise that sticks to a trajectory is in sigma_group alone: asking again does not show it.
-    `tau`: signal -> property -> mean of Kendall's tau-b over groups (and rounds), over all valid trajectories, identical ones included;
-    0 where the signal tells no two apart; a property that is the same for all is left out. `calls`: judge calls a group, by signal;
-    `one_round` has one for each distinct trajectory.
+    `trajectory` and `answer`, by what the judge was shown: `sigma_group` and `sigma_noise` (see
+    `repeated_scores.sigmas`) and `snr`, their ratio: about 1 where different trajectories differ by noise alone.
+    Trajectories are identical if the judge is shown the same text of them: the messages, or the answer. They share one
+    true score, so a group counts them once. A group with fewer than two distinct ones counts in none of the three
+    figures; `groups` is how many groups count. `sigma_quality`: the spread without noise, of the groups and
+    trajectories of `trajectory`. Noise that sticks to a trajectory is in sigma_group alone: asking again does not show
+    it. `tau`: signal -> property -> mean of Kendall's tau-b over groups (and rounds), over all valid trajectories,
+    identical ones included; 0 where the signal tells no two apart; a property that is the same for all is left out.
+    `calls`: judge calls a group, by signal; `one_round` has one for each distinct trajectory.
 
     Raises:
         UserError: no groups were kept.
@@ -76,7 +81,9 @@ def kept_groups(config: Config, domain: Domain) -> dict[int, list[RolloutGroup]]
     path = config.run_dir / "rl" / "groups.jsonl"
     if not path.is_file():
         raise UserError(f"{path} does not exist; run train_rl.py with this config, its rl.eval_steps above 0")
-    queries = {query.query_id: query for query in training_queries(domain, config.rl, config.reward.name, config.pass_rates)}
+    queries = {
+        query.query_id: query for query in training_queries(domain, config.rl, config.reward.name, config.pass_rates)
+    }
     groups: dict[int, list[RolloutGroup]] = {}
     for record in read_jsonl(path):
         trajectories = [Trajectory.from_record(one) for one in record["trajectories"]]
@@ -86,7 +93,8 @@ def kept_groups(config: Config, domain: Domain) -> dict[int, list[RolloutGroup]]
 
 @dataclass(frozen=True)
 class Judged:
-    """The valid trajectories of a group (V,) and what the judge made of them; `points` are (V, rounds), by what it was shown."""
+    """The valid trajectories of a group (V,) and what the judge made of them;
+    `points` are (V, rounds), by what it was shown."""
 
     query: Query
     trajectories_V: list[Trajectory]
@@ -95,15 +103,18 @@ class Judged:
     points: dict[str, np.ndarray]
 
     def distinct(self, seen: str = "trajectory") -> tuple[np.ndarray, np.ndarray]:
-        """Return the first row of each distinct trajectory, and for each (V,) the index of its distinct one; `seen`: what the judge is shown."""
-        texts_V = [trajectory.answer if seen == "answer" else repr(trajectory.messages) for trajectory in self.trajectories_V]
+        """Return the first row of each distinct trajectory, and for each (V,) the index of its distinct one;
+        `seen`: what the judge is shown."""
+        texts_V = [
+            trajectory.answer if seen == "answer" else repr(trajectory.messages) for trajectory in self.trajectories_V
+        ]
         return np.unique(texts_V, return_index=True, return_inverse=True)[1:]
 
     def signals(self, quality_V: list[float]) -> dict[str, list[Sequence[float | None]]]:
         """Signal -> the orders (V,) that it gave: one for each round, or one alone.
 
-        `as_many_calls` has the tournament's number of calls, at least a round of them and at most all, from every round on in turn.
-        Trajectories with the same messages share theirs, as they enter a tournament once.
+        `as_many_calls` has the tournament's number of calls, at least a round of them and at most all, from every round
+        on in turn. Trajectories with the same messages share theirs, as they enter a tournament once.
         """
         whole, answer = self.points.values()
         first, copies_V = self.distinct()
@@ -111,7 +122,9 @@ class Judged:
         return {
             "quality": [quality_V],
             "ranks": [self.rewards_V],
-            "as_many_calls": [np.array(mean_of_calls(np.roll(whole[first], -k, axis=1), calls))[copies_V] for k in range(rounds)],
+            "as_many_calls": [
+                np.array(mean_of_calls(np.roll(whole[first], -k, axis=1), calls))[copies_V] for k in range(rounds)
+            ],
             "mean_of_rounds": [nanmean(whole)],
             "one_round": list(whole.T),
             "answer_mean_of_rounds": [nanmean(answer)],
@@ -124,7 +137,9 @@ def judge_step(arena: Arena, groups: Sequence[RolloutGroup], repeats: int) -> li
     outcomes = arena.reward_groups(groups)
     arena.learn(len(groups[0].trajectories), [outcome.scored_calls for outcome in outcomes])
     valid = [[index for index, trajectory in enumerate(group.trajectories) if trajectory.valid] for group in groups]
-    kept = [(group, outcome, rows) for group, outcome, rows in zip(groups, outcomes, valid, strict=True) if len(rows) > 1]
+    kept = [
+        (group, outcome, rows) for group, outcome, rows in zip(groups, outcomes, valid, strict=True) if len(rows) > 1
+    ]
     shown = [replace(group, trajectories=[group.trajectories[row] for row in rows]) for group, _, rows in kept]
     points = {seen: asyncio.run(pointwise_scores(arena.judge, shown, repeats, seen == "answer")) for seen in SEEN}
     return [
@@ -145,16 +160,25 @@ def _row(judged: Sequence[Judged], examine: Examiner) -> dict[str, Any]:
     rounds, distinct = judged[0].points["trajectory"].shape[1], np.mean([len(one.distinct()[0]) for one in judged])
     qualities = [np.array(properties["quality"])[:, None] for properties in found]
     names = dict.fromkeys(name for properties in found for name in properties)
-    calls = {"one_round": distinct, "mean_of_rounds": rounds * distinct, "ranks": np.mean([one.calls for one in judged])}
+    calls = {
+        "one_round": distinct,
+        "mean_of_rounds": rounds * distinct,
+        "ranks": np.mean([one.calls for one in judged]),
+    }
     return {
         "groups": len(judged),
         "trajectories": sum(len(one.trajectories_V) for one in judged),
-        "sigma_quality": _spread([points[one.distinct()[0]] for one, points in zip(judged, qualities, strict=True)])["sigma_group"],
+        "sigma_quality": _spread([points[one.distinct()[0]] for one, points in zip(judged, qualities, strict=True)])[
+            "sigma_group"
+        ],
         **{seen: _spread([one.points[seen][one.distinct(seen)[0]] for one in judged]) for seen in SEEN},
         "failed_calls": sum(int(np.isnan(scores).sum()) for one in judged for scores in one.points.values()),
         "calls": {name: rounded(number) for name, number in calls.items()},
         "tau": {
-            signal: {name: _mean_tau([one[signal] for one in signals], [one.get(name, []) for one in found]) for name in names}
+            signal: {
+                name: _mean_tau([one[signal] for one in signals], [one.get(name, []) for one in found])
+                for name in names
+            }
             for signal in SIGNALS
         },
     }
@@ -171,7 +195,8 @@ def _spread(scores: list[np.ndarray]) -> dict[str, Any]:
 
 def _properties(query: Query, trajectories: Sequence[Trajectory], examine: Examiner) -> dict[str, list[float]]:
     """Of those, what the truth says of all trajectories of the group."""
-    quality_V = [true_quality(examine, query, trajectory) for trajectory in trajectories]  # which says so of a query without a truth
+    # which says so of a query without a truth
+    quality_V = [true_quality(examine, query, trajectory) for trajectory in trajectories]
     figures = [examine(query, trajectory).figures() for trajectory in trajectories]
     names = [name for name in figures[0] if name not in KEPT_BY_TABLES]
     return {
@@ -182,7 +207,9 @@ def _properties(query: Query, trajectories: Sequence[Trajectory], examine: Exami
     }
 
 
-def _mean_tau(orders_by_group: Sequence[list[Sequence[float | None]]], property_by_group: Sequence[list[float]]) -> float | None:
+def _mean_tau(
+    orders_by_group: Sequence[list[Sequence[float | None]]], property_by_group: Sequence[list[float]]
+) -> float | None:
     """None if the property differs in no group."""
     taus = [
         rank_correlation(order, values)
@@ -200,7 +227,11 @@ def main() -> None:
     rows = measure(config, arguments.repeats)
     judge = config.judge.train
     path = config.results_dir / "discrimination.json"
-    head = {"run": config.run_name, "seed": config.seed, "judge": "simulated" if judge.is_simulated else judge.model or judge.name}
+    head = {
+        "run": config.run_name,
+        "seed": config.seed,
+        "judge": "simulated" if judge.is_simulated else judge.model or judge.name,
+    }
     write_json(path, head | {"repeats": arguments.repeats, "rows": rows, "provenance": provenance(config)})
     figure = draw([rows], config.results_dir / "figures" / "discrimination")
     print(table(rows))

@@ -1,4 +1,5 @@
-"""What `signal_and_noise` measured, for readers: its table and its figure (Fig. 1a, ArenaRL), of a run or over a table's seeds."""
+"""What `signal_and_noise` measured, for readers: its table and its figure (Fig.
+1a, ArenaRL), of a run or over a table's seeds."""
 
 import math
 from collections.abc import Sequence
@@ -32,9 +33,11 @@ SEEN = {"trajectory": "whole trajectory", "answer": "answer only"}  # by the jud
 
 
 def told(row: dict[str, Any]) -> dict[str, float | None]:
-    """Heading -> figure of a step: distinct trajectories a group, groups with two or more, their spread and noise, and tau to the true quality.
+    """Heading -> figure of a step: distinct trajectories a group, groups with two or more, their spread and noise,
+    and tau to the true quality.
 
-    Spread and noise are those of whole trajectories' scores. None where no group counts, and where a stored row lacks the figure.
+    Spread and noise are those of whole trajectories' scores.
+    None where no group counts, and where a stored row lacks the figure.
     """
     spread = row["trajectory"]
     return {
@@ -52,12 +55,16 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     """A line a step."""
     if not rows:
         return ""
-    lines = [["-" if cell is None else str(cell) for cell in (row["step"], row["groups"], *told(row).values())] for row in rows]
+    lines = [
+        ["-" if cell is None else str(cell) for cell in (row["step"], row["groups"], *told(row).values())]
+        for row in rows
+    ]
     return markdown.table(["step", "groups", *told(rows[0])], lines)
 
 
 def draw(rows_by_seed: Sequence[list[dict[str, Any]]], path: Path) -> Path:
-    """Spread and noise over training, agreement with the truth, and what the signals follow; one list of rows a seed. Returns the SVG.
+    """Spread and noise over training, agreement with the truth, and what the signals follow; one list of rows a seed.
+    Returns the SVG.
 
     Lines are means over seeds at the steps that all of them have, bands go from the lowest to the highest.
     """
@@ -82,7 +89,9 @@ def draw(rows_by_seed: Sequence[list[dict[str, Any]]], path: Path) -> Path:
         return save_figure(figure, path)
 
 
-def _plot_lines(axes: Axes, by_seed: Sequence[dict[int, dict]], steps: list[int], lines: dict[str, tuple[str, ...]]) -> None:
+def _plot_lines(
+    axes: Axes, by_seed: Sequence[dict[int, dict]], steps: list[int], lines: dict[str, tuple[str, ...]]
+) -> None:
     axes.set_xticks(steps)
     for (label, keys), line in zip(lines.items(), LINES, strict=False):
         values = np.array([[_value(rows[step], *keys) for step in steps] for rows in by_seed])
@@ -98,9 +107,20 @@ def _plot_properties(axes: Axes, by_seed: Sequence[dict[int, dict]], step: int) 
         means, style = values.mean(axis=0), LINES[k]
         places = np.arange(len(properties)) + (k - (len(names) - 1) / 2) * 0.15
         bounds = np.array([values.min(axis=0), values.max(axis=0)])
-        axes.errorbar(places, means, abs(bounds - means), color=style["color"], marker=style["marker"], linestyle="", capsize=2, label=SIGNALS[name])
+        axes.errorbar(
+            places,
+            means,
+            abs(bounds - means),
+            color=style["color"],
+            marker=style["marker"],
+            linestyle="",
+            capsize=2,
+            label=SIGNALS[name],
+        )
     axes.axhline(0, color="#666666", linewidth=0.8, linestyle=":")
-    axes.set_xticks(range(len(properties)), [PROPERTIES.get(name, name.replace("_", " ")).replace(" ", "\n") for name in properties])
+    axes.set_xticks(
+        range(len(properties)), [PROPERTIES.get(name, name.replace("_", " ")).replace(" ", "\n") for name in properties]
+    )
     axes.grid(visible=False, axis="x")
     axes.set_title(f"Kendall's tau to …, step {step}")
     axes.legend(fontsize=8)

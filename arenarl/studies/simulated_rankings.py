@@ -1,7 +1,7 @@
 """Every topology ranks the same simulated groups, beside the mean of as many pointwise scores from the same judge.
 
-What `fidelity` and `noise_grid` have in common. Groups follow each other as in training: the mixed model knows the judge from the
-groups before, and from nothing else. Not in the paper.
+What `fidelity` and `noise_grid` have in common. Groups follow each other as in training: the mixed model knows the
+judge from the groups before, and from nothing else. Not in the paper.
 """
 
 import argparse
@@ -62,7 +62,11 @@ class Tally:
     def row(self) -> dict[str, Any]:
         matches, judge_calls, critical_path = (round(fmean(values), 2) for values in zip(*self.cost, strict=True))
         figures = {"matches": matches, "judge_calls": judge_calls, "critical_path": critical_path}
-        return figures | {"tau": round(fmean(self.tau), 4), "tau_ci": interval(self.tau), "best_first": round(fmean(self.best_first), 4)}
+        return figures | {
+            "tau": round(fmean(self.tau), 4),
+            "tau_ci": interval(self.tau),
+            "best_first": round(fmean(self.best_first), 4),
+        }
 
 
 def interval(values: list[float]) -> list[float]:
@@ -79,8 +83,11 @@ def difference(a: Tally, b: Tally) -> dict[str, Any]:
 
 def simulate(kind: str, strength: float, size: int, groups: int, seed: int, topologies=TOPOLOGIES) -> dict[Key, Tally]:
     """Rank the same `groups` groups by every topology, and by pointwise means of as many calls."""
-    topologies = [entry for entry in topologies if size > 2 or entry[0] != "group_stage"]  # whose final is 2: it would play nothing
-    return asyncio.run(_simulate(NOISE[kind](strength), size, groups, stable_seed(seed, kind, strength, size), topologies))
+    # whose final is 2: it would play nothing
+    topologies = [entry for entry in topologies if size > 2 or entry[0] != "group_stage"]
+    return asyncio.run(
+        _simulate(NOISE[kind](strength), size, groups, stable_seed(seed, kind, strength, size), topologies)
+    )
 
 
 async def _simulate(noise: Noise, size: int, groups: int, seed: int, topologies) -> dict[Key, Tally]:

@@ -1,9 +1,10 @@
 """How rivals of the tournaments rank a simulated group, and what a judge reads and writes for it.
 
-A budget is a number of judge calls: each method has its own, or as many as ArenaRL's tournament, or as many as read and write as much. How a judge
-errs that answers otherwise than with two scores is an assumption, and decides the result. One that lists scores has a drift for the whole
-group, the noise of a score each and a lead linear in the places, `times` as much as in a call of two. One that answers a checklist errs
-independently from answer to answer. Not in the papers.
+A budget is a number of judge calls: each method has its own, or as many as ArenaRL's tournament, or as many as read and
+write as much. How a judge errs that answers otherwise than with two scores is an assumption, and decides the result.
+One that lists scores has a drift for the whole group, the noise of a score each and a lead linear in the places,
+`times` as much as in a call of two. One that answers a checklist errs independently from answer to answer. Not in the
+papers.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -24,8 +25,12 @@ from arenarl.tournament.ranking import Ranking, scored_calls
 from arenarl.training.rewards import elo_reward, mixture_reward
 
 ITEMS = 6  # of a checklist, about as many as the travel world's queries have constraints
-LOADING = 0.7  # correlation of what an item asks for with quality: the share of items met then correlates with quality by .83, near what it is there
-DIFFICULTY = 2.0  # standard deviation of what it takes to succeed, over queries, beside 1 of quality: half of the groups of 8 have one outcome
+# correlation of what an item asks for with quality: the share of items met then correlates with quality by .83,
+# near what it is there
+LOADING = 0.7
+# standard deviation of what it takes to succeed, over queries, beside 1 of quality:
+# half of the groups of 8 have one outcome
+DIFFICULTY = 2.0
 ALPHA = 3.0  # of `mixture`
 
 
@@ -61,8 +66,8 @@ Rank = Callable[[Group, int, Tokens], Awaitable[Scores]]
 
 @dataclass(frozen=True)
 class Method:
-    """`own(size)` judge calls are what it takes for a group, `afforded(budget, size)` what as many tokens buy; `rank(group, calls, tokens)` takes at
-    most so many calls. Who is not flexible has its own calls only.
+    """`own(size)` judge calls are what it takes for a group, `afforded(budget, size)` what as many tokens buy;
+    `rank(group, calls, tokens)` takes at most so many calls. Who is not flexible has its own calls only.
     """
 
     own: Callable[[int], int]
@@ -72,7 +77,8 @@ class Method:
 
 
 def paired(topology: str, **params) -> Rank:
-    """Qualities by a tournament of pairs; `elo_matches` and `matches` follow the calls where the topology has such a budget."""
+    """Qualities by a tournament of pairs; `elo_matches` and `matches` follow the calls where the topology has such a
+    budget."""
     variances = JudgeVariances()
 
     async def rank(group: Group, calls: int, tokens: Tokens) -> Scores:
@@ -85,9 +91,13 @@ def paired(topology: str, **params) -> Rank:
     return rank
 
 
-async def _play(group: Group, topology: str, matches: int, variances: JudgeVariances | None = None, **params) -> Ranking:
+async def _play(
+    group: Group, topology: str, matches: int, variances: JudgeVariances | None = None, **params
+) -> Ranking:
     budget = {"balanced": {"matches": matches}, "elo": {"elo_matches": matches}}.get(topology, {})
-    return await play_tournament(topology, len(group.quality_G), group.compare, seed=group.seed, variances=variances, **budget, **params)
+    return await play_tournament(
+        topology, len(group.quality_G), group.compare, seed=group.seed, variances=variances, **budget, **params
+    )
 
 
 async def pointwise(group: Group, calls: int, tokens: Tokens) -> Scores:
@@ -105,7 +115,8 @@ def ruler(times: float) -> Rank:
 
 
 async def brpo(group: Group, calls: int, tokens: Tokens) -> Scores:
-    """The sign against one random member; with more matches than that takes, the mean sign against it and further ones."""
+    """The sign against one random member; with more matches than that takes,
+    the mean sign against it and further ones."""
     size = len(group.quality_G)
     lots = Random(group.seed).sample(range(size), size)
     pairs = [(reference, other) for k, reference in enumerate(lots) for other in lots[k + 1 :]][: calls // 2]
@@ -130,21 +141,26 @@ async def mixture(group: Group, calls: int, tokens: Tokens) -> Scores:
     else:
         ranking = await _play(group, "elo", matches)
         won_G = elo_reward(ranking.scores_G, [True] * size)
-    points_G = [min(1.0, max(0.0, 0.5 + 0.16 * score)) for score in group.pointwise(size)]  # a spread of 1.6 points of 10
+    # a spread of 1.6 points of 10
+    points_G = [min(1.0, max(0.0, 0.5 + 0.16 * score)) for score in group.pointwise(size)]
     read = size * tokens.single + ranking.judge_calls * tokens.pair
     return mixture_reward(points_G, won_G, ALPHA), size + ranking.judge_calls, read
 
 
 def checklist(by: str) -> Rank:
-    """The share of items met, each answer turned round at a rate that makes one item (`by` item), or the share of all (`by` whole), as reliable
-    as a pointwise score."""
+    """The share of items met, each answer turned round at a rate that makes one item (`by` item), or the share of all
+    (`by` whole), as reliable as a pointwise score."""
 
     async def rank(group: Group, calls: int, tokens: Tokens) -> Scores:
         size = len(group.quality_G)
         rng = np.random.default_rng(stable_seed(group.seed, "checklist"))
         met_GK = items_met(group.quality_G, rng)
         answers = met_GK[:, None] ^ (rng.random((size, -(-calls // size), ITEMS)) < flip_rate(group.noise, by))
-        return [round(score, 9) for score in mean_of_calls(answers.mean(axis=2), calls)], calls, calls * tokens.checklist
+        return (
+            [round(score, 9) for score in mean_of_calls(answers.mean(axis=2), calls)],
+            calls,
+            calls * tokens.checklist,
+        )
 
     return rank
 
@@ -158,8 +174,8 @@ def items_met(quality_G: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 @lru_cache
 def flip_rate(noise: Noise, by: str) -> float:
-    """Asked twice, scores of noise s correlate by r = 1 / (1 + s²), yes-or-no answers by (1 - 2p)², and shares of K of them, whose true variance
-    is V, by (1 - 2p)² V / ((1 - 2p)² V + p(1 - p) / K)."""
+    """Asked twice, scores of noise s correlate by r = 1 / (1 + s²), yes-or-no answers by (1 - 2p)², and shares of K of
+    them, whose true variance is V, by (1 - 2p)² V / ((1 - 2p)² V + p(1 - p) / K)."""
     wanted = 1 / (1 + noise.independent**2 + noise.shared**2)
     if by == "item":
         return (1 - wanted**0.5) / 2
@@ -171,7 +187,8 @@ def flip_rate(noise: Noise, by: str) -> float:
 
 
 async def outcome_then_tournament(group: Group, calls: int, tokens: Tokens) -> Scores:
-    """Whether each succeeds, which is known without a judge; where all do, or none, ArenaRL's tournament (Reasoning Arena's switch)."""
+    """Whether each succeeds, which is known without a judge;
+    where all do, or none, ArenaRL's tournament (Reasoning Arena's switch)."""
     needed = DIFFICULTY * np.random.default_rng(stable_seed(group.seed, "difficulty")).normal()
     solved_G = group.quality_G > needed
     if 0 < solved_G.sum() < len(solved_G):
@@ -201,7 +218,9 @@ def methods(tokens: Tokens) -> dict[str, Method]:
 
     pair, single, items = by_call(tokens.pair), by_call(tokens.single), by_call(tokens.checklist)
     return {
-        "ArenaRL: seeded single elimination": Method(bracket_calls, pair, paired("seeded_single_elimination"), is_flexible=False),
+        "ArenaRL: seeded single elimination": Method(
+            bracket_calls, pair, paired("seeded_single_elimination"), is_flexible=False
+        ),
         "`balanced`, 2n-2 matches, by scores (ours)": Method(bracket_calls, pair, paired("balanced", ranking="scores")),
         "pointwise scores": Method(lambda size: size, single, pointwise),
         "RULER": Method(lambda size: 1, listed, ruler(1.0)),
@@ -213,5 +232,7 @@ def methods(tokens: Tokens) -> dict[str, Method]:
         "TournO: mixture": Method(lambda size: size + size * (size - 1), mixed, mixture),
         "checklist, an item as reliable as a score": Method(lambda size: size, items, checklist("item")),
         "checklist, the whole as reliable as a score": Method(lambda size: size, items, checklist("whole")),
-        "Reasoning Arena: outcome, else ArenaRL": Method(bracket_calls, pair, outcome_then_tournament, is_flexible=False),
+        "Reasoning Arena: outcome, else ArenaRL": Method(
+            bracket_calls, pair, outcome_then_tournament, is_flexible=False
+        ),
     }

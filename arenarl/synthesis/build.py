@@ -1,4 +1,5 @@
-"""A run's training data under way: its config and domain, its seeds and what they are to become, and the models that work on it."""
+"""A run's training data under way: its config and domain, its seeds and what they are to become,
+and the models that work on it."""
 
 from dataclasses import replace
 from functools import cached_property, partial
@@ -28,7 +29,8 @@ class Build:
         asks_models: a stage is to be run that asks one, for which the models' keys are read.
 
     Raises:
-        UserError: the config lacks somebody who is needed, a key is not set, a seed cannot be read, or `data.folder` holds other data.
+        UserError: the config lacks somebody who is needed, a key is not set, a seed cannot be read,
+            or `data.folder` holds other data.
     """
 
     def __init__(self, config: Config, asks_models: bool = True):
@@ -38,7 +40,9 @@ class Build:
         refuse(config)
         self.seeds = self._read_seeds()
         limits = config.judge if asks_models else replace(config.judge, store_only=True)
-        self.client: LLMClient = open_client(config.llms_of("build"), limits, f"{config.run_name}/build", self._made_folder())
+        self.client: LLMClient = open_client(
+            config.llms_of("build"), limits, f"{config.run_name}/build", self._made_folder()
+        )
 
     def path(self, name: str) -> Path:
         return self.folder / name
@@ -64,7 +68,10 @@ class Build:
     def engines(self, llm: LLMConfig, kind: type[ApiRolloutEngine] = ApiRolloutEngine) -> dict[str, Any]:
         """By language, a model with the run's tools and budgets."""
         make = partial(environment_maker, self.config.environment, client=self.client, limits=self.config.judge)
-        return {language: kind.from_config(self.config, llm, self.client, make(language), language) for language in self.languages}
+        return {
+            language: kind.from_config(self.config, llm, self.client, make(language), language)
+            for language in self.languages
+        }
 
     @property
     def split_of(self) -> dict[str, list[Query]]:
@@ -77,11 +84,16 @@ class Build:
 
     def _read_seeds(self) -> list[Candidate]:
         read = partial(read_seeds, subtasks=self.build.subtasks or ())
-        seeds = read(Path(self.build.seeds)) + (read(Path(self.build.test_seeds), origin=TEST_SEED) if self.build.test_seeds else [])
+        seeds = read(Path(self.build.seeds)) + (
+            read(Path(self.build.test_seeds), origin=TEST_SEED) if self.build.test_seeds else []
+        )
         if foreign := [seed for seed in seeds if seed.cell.language not in self.languages]:
             wanted = f"build.languages is {', '.join(self.languages)}"
             path = self.build.test_seeds if foreign[0].origin == TEST_SEED else self.build.seeds
-            raise UserError(f"{path}: a seed is in {foreign[0].cell.language}, and {wanted}; add the language: {foreign[0].text[:60]}")
+            raise UserError(
+                f"{path}: a seed is in {foreign[0].cell.language}, and {wanted}; "
+                f"add the language: {foreign[0].text[:60]}"
+            )
         return seeds
 
 
@@ -90,11 +102,19 @@ def refuse(config: Config) -> None:
     if build.seeds is None:
         raise UserError("build.seeds is not set; name a file with seed queries, JSONL or one a line (docs/data.md)")
     if build.teacher.name == "embedded":
-        raise UserError("build.teacher names no model; set build.teacher.name=llm, with model and base_url, such as configs/policies/gpt_4o.yaml")
+        raise UserError(
+            "build.teacher names no model; set build.teacher.name=llm, with model and base_url, "
+            "such as configs/policies/gpt_4o.yaml"
+        )
     if any(generator.name == "embedded" for generator in build.generators):
         raise UserError("build.generators: each needs name: llm, with model and base_url")
-    for key, attempts in {"build.attempts": build.attempts, "data.baseline_attempts": config.data.baseline_attempts}.items():
+    for key, attempts in {
+        "build.attempts": build.attempts,
+        "data.baseline_attempts": config.data.baseline_attempts,
+    }.items():
         if attempts > 1 and config.judge.train.name == "embedded":
-            raise UserError(f"{key}={attempts}: judge.train chooses among them, and is no LLM; name one, or set {key}=1")
+            raise UserError(
+                f"{key}={attempts}: judge.train chooses among them, and is no LLM; name one, or set {key}=1"
+            )
     if not (folder / BUILT).is_file() and any(folder.glob("*_queries.jsonl")):
         raise UserError(f"data.folder={folder} holds data that was not built here; name another folder")

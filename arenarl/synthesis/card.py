@@ -1,4 +1,5 @@
-"""The data card beside built splits: who made them, what became of what at each step, what splits share, and the hashes."""
+"""The data card beside built splits: who made them, what became of what at each step, what splits share,
+and the hashes."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -11,22 +12,36 @@ from arenarl.system.atomic_files import write_text
 from arenarl.trajectory import Query
 
 
-def write_card(path: Path, config: Config, counts: Mapping[str, Mapping[str, Any]], splits: Mapping[str, Sequence[Query]]) -> None:
+def write_card(
+    path: Path, config: Config, counts: Mapping[str, Mapping[str, Any]], splits: Mapping[str, Sequence[Query]]
+) -> None:
     """`counts` are what each stage told, `splits` the queries that are in each."""
     parts = [
         f"# {config.environment.domain}, built by `data/build.py`",
-        "Written by models in the stages of Section 5, ArenaRL. Which licence their terms allow is for who built it to state here.",
+        (
+            "Written by models in the stages of Section 5, ArenaRL. "
+            "Which licence their terms allow is for who built it to state here."
+        ),
         "## Who made it",
-        _table(["part", "model", "at"], [[role, llm.model, llm.base_url or "OpenAI"] for role, llm in _roles(config) if llm.name == "llm"]),
+        _table(
+            ["part", "model", "at"],
+            [[role, llm.model, llm.base_url or "OpenAI"] for role, llm in _roles(config) if llm.name == "llm"],
+        ),
         "## What there is",
-        _table(["split", "queries", "by subtask and language"], [[name, len(queries), _by_cell(queries)] for name, queries in splits.items()]),
+        _table(
+            ["split", "queries", "by subtask and language"],
+            [[name, len(queries), _by_cell(queries)] for name, queries in splits.items()],
+        ),
         "## What became of the queries",
         _table(["", "queries"], [[name, count] for name, count in counts["queries"].items() if isinstance(count, int)]),
         "## What inspection found",
         inspection_table(counts["inspect"]["rounds"]),
         f"Dropped for: {counts['inspect']['dropped for']}.",
         "## What splits share",
-        f"No query is nearly one of another split: {len(counts['split']['leaks'])} were left out. Names in the queries' constraints:",
+        (
+            f"No query is nearly one of another split: {len(counts['split']['leaks'])} were left out. "
+            "Names in the queries' constraints:"
+        ),
         _table(list(counts["split"]["shared"][0]), [list(row.values()) for row in counts["split"]["shared"]]),
         "## Hashes",
         _table(["file", "SHA-256"], [[f"{name}.jsonl", value] for name, value in counts["split"]["hashes"].items()]),
@@ -45,8 +60,15 @@ def inspection_table(rounds: Sequence[Mapping[str, Any]]) -> str:
 def _roles(config: Config) -> list[tuple[str, LLMConfig]]:
     build = config.build
     generators = [(f"queries, {generator.style}", generator) for generator in build.generators]
-    return [*generators, ("refinement", build.refiner), ("constraints", build.extractor), ("trajectories", build.teacher),
-            ("choice of attempts", config.judge.train), ("inspection", build.inspector), ("rewriting", build.rewriter)]  # fmt: skip
+    return [
+        *generators,
+        ("refinement", build.refiner),
+        ("constraints", build.extractor),
+        ("trajectories", build.teacher),
+        ("choice of attempts", config.judge.train),
+        ("inspection", build.inspector),
+        ("rewriting", build.rewriter),
+    ]
 
 
 def _by_cell(queries: Sequence[Query]) -> str:

@@ -1,4 +1,5 @@
-"""What a stage will ask of LLMs and cost, said before it starts. A guess: lengths are typical ones, and the store may hold replies already."""
+"""What a stage will ask of LLMs and cost, said before it starts.
+A guess: lengths are typical ones, and the store may hold replies already."""
 
 import json
 from collections.abc import Sequence
@@ -26,7 +27,9 @@ class Estimate:
         return Estimate(self.calls + other.calls, self.tokens + other.tokens, self.cost + other.cost, has_prices)
 
     def __str__(self) -> str:
-        cost = f"cost about {self.cost:.2f}" if self.has_prices else "cost not known: price_in and price_out are not set"
+        cost = (
+            f"cost about {self.cost:.2f}" if self.has_prices else "cost not known: price_in and price_out are not set"
+        )
         return f"about {self.calls:,} calls, {self.tokens:,} tokens, {cost}"
 
 
@@ -35,7 +38,12 @@ def of_calls(llm: LLMConfig, calls: int, tokens_in: float, tokens_out: float) ->
     if llm.name == "embedded" or not calls:
         return Estimate()
     known = llm.price_in is not None and llm.price_out is not None
-    return Estimate(calls, round(calls * (tokens_in + tokens_out)), llm.cost(round(calls * tokens_in), round(calls * tokens_out)), known)
+    return Estimate(
+        calls,
+        round(calls * (tokens_in + tokens_out)),
+        llm.cost(round(calls * tokens_in), round(calls * tokens_out)),
+        known,
+    )
 
 
 def of_queries(build: BuildConfig, wanted: int, seeds: int, prompt: float) -> Estimate:
@@ -45,7 +53,11 @@ def of_queries(build: BuildConfig, wanted: int, seeds: int, prompt: float) -> Es
     for number, generator in enumerate(build.generators):
         share = calls // len(build.generators) + (number < calls % len(build.generators))
         whole += of_calls(generator, share, prompt, build.queries_per_call * QUERY_TOKENS)
-    return whole + of_calls(build.refiner, wanted, prompt, QUERY_TOKENS) + of_calls(build.extractor, wanted, prompt, QUERY_TOKENS)
+    return (
+        whole
+        + of_calls(build.refiner, wanted, prompt, QUERY_TOKENS)
+        + of_calls(build.extractor, wanted, prompt, QUERY_TOKENS)
+    )
 
 
 def of_trajectories(teacher: LLMConfig, count: int, prompt: float) -> Estimate:

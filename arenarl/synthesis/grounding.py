@@ -1,8 +1,9 @@
 """Which facts of an answer nothing bears out that the policy was told: what tools returned, and the query.
 
-An inspector knows no world, so it looks for values: a fact is borne out if its value stands anywhere in a tool result, whatever it is said of
-there. What it lets pass may still be said of the wrong place, which is the LLM's to see. What it must not do is to blame an honest answer, so
-that what no tool returns by its nature is no fact here: a plan's own times, sums, list numbers. These exceptions are our choice.
+An inspector knows no world, so it looks for values: a fact is borne out if its value stands anywhere in a tool result,
+whatever it is said of there. What it lets pass may still be said of the wrong place, which is the LLM's to see. What it
+must not do is to blame an honest answer, so that what no tool returns by its nature is no fact here: a plan's own
+times, sums, list numbers. These exceptions are our choice.
 """
 
 import datetime
@@ -11,23 +12,38 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator
 
-from arenarl.domains.stated_facts import SERVICE_NUMBER, TOTAL, Fact, clocks_of, leaves_of, numbers_of, read_facts, starts_with_visit, with_clocks
+from arenarl.domains.stated_facts import (
+    SERVICE_NUMBER,
+    TOTAL,
+    Fact,
+    clocks_of,
+    leaves_of,
+    numbers_of,
+    read_facts,
+    starts_with_visit,
+    with_clocks,
+)
 from arenarl.trajectory import Query, Trajectory, parse_json
 
 _DERIVED = re.compile(  # a line of this kind reckons: it sums up, or compares
-    TOTAL.pattern + r"|\bsum\b|altogether|on average|per day|\bsav(?:es?|ings?)\b|cheaper|faster|slower|longer|shorter|difference|more expensive"
+    TOTAL.pattern
+    + r"|\bsum\b|altogether|on average|per day|\bsav(?:es?|ings?)\b|cheaper|faster|slower|longer|shorter|difference"
+    r"|more expensive"
     r"|小计|总费用|平均|节省|便宜|更快|更慢|相差|[\d)]\s?[x×*+=]\s?[¥￥$(\d]",
     re.IGNORECASE,
 )
-_STAY = re.compile(r"visit|\bstay|\bspend|\ballow|explor|\bbreak\b|游览|停留|参观|逗留|预留|休息", re.IGNORECASE)  # how long, a plan decides
+# how long, a plan decides
+_STAY = re.compile(r"visit|\bstay|\bspend|\ballow|explor|\bbreak\b|游览|停留|参观|逗留|预留|休息", re.IGNORECASE)
 _OPENING = re.compile(r"\bopens?\b|opening|\bhours\b|营业|开放|开门", re.IGNORECASE)
 _NUMBERING = re.compile(  # of lists, headings and steps
-    r"^[\s#>*|-]*(?:\d{1,3}(?:\.\d{1,2}){0,3}[.)、）:：](?!\d)|\d{1,2}(?:\.\d{1,2}){1,3}\s(?=(?-i:[A-Z]))|(?:step|day|part|section|chapter)\s\d{1,4})"
+    r"^[\s#>*|-]*(?:\d{1,3}(?:\.\d{1,2}){0,3}[.)、）:：](?!\d)|\d{1,2}(?:\.\d{1,2}){1,3}\s(?=(?-i:[A-Z]))"
+    r"|(?:step|day|part|section|chapter)\s\d{1,4})"
     r"|^#+\s?\d{1,2}(?:\.\d{1,2}){1,3}\s",
     re.IGNORECASE,
 )
 _SAYINGS = {("percentage", 100), ("duration", 24 * 60)}  # 100% sure, open 24 hours
-_SHORTEST_OPENING = 5 * 60  # minutes: a shorter range of hours is a plan's, unless its line is of opening hours or a timetable
+# minutes: a shorter range of hours is a plan's, unless its line is of opening hours or a timetable
+_SHORTEST_OPENING = 5 * 60
 _DAYS_AHEAD = 14  # of a date that the query names, a plan may name too
 _AMOUNTS = ("price", "distance", "duration", "percentage")
 
@@ -51,23 +67,30 @@ def _stated(line: str) -> Iterator[Fact]:
     for fact in facts:
         if fact in visits:
             continue
-        is_visit = fact.kind == "hours" and not is_short_opening and (fact.value[1] - fact.value[0]) % 1440 < _SHORTEST_OPENING
+        is_visit = (
+            fact.kind == "hours" and not is_short_opening and (fact.value[1] - fact.value[0]) % 1440 < _SHORTEST_OPENING
+        )
         is_count = fact.kind == "number" and fact.value < 100 and fact.text.isdigit()
         if not (is_visit or is_count or (fact.kind, fact.value) in _SAYINGS):
             yield fact
 
 
 class _Evidence:
-    """All values that the policy was told, by kind: those of kinds with amounts sorted, to be looked up within what a fact may be off."""
+    """All values that the policy was told, by kind: those of kinds with amounts sorted,
+    to be looked up within what a fact may be off."""
 
     def __init__(self, query: Query, trajectory: Trajectory):
-        told = [message["content"] for message in trajectory.messages if message["role"] in ("tool", "user")]  # text actions are answered as "user"
-        texts = [query.query, *(_readable(text) for text in told if not text.startswith("Error"))]  # an error repeats what the policy wrote
+        # text actions are answered as "user"
+        told = [message["content"] for message in trajectory.messages if message["role"] in ("tool", "user")]
+        # an error repeats what the policy wrote
+        texts = [query.query, *(_readable(text) for text in told if not text.startswith("Error"))]
         self.text = _same("\n".join(texts))
         self.values: dict[str, set] = defaultdict(set)
         for text in texts:
             self._read(text)
-        self.values["date"].update(day for fact in read_facts(query.query) if fact.kind == "date" for day in _days_after(*fact.value))
+        self.values["date"].update(
+            day for fact in read_facts(query.query) if fact.kind == "date" for day in _days_after(*fact.value)
+        )
         self.sorted = {kind: sorted(self.values[kind]) for kind in (*_AMOUNTS, "number", "any")}
 
     def _read(self, text: str) -> None:
@@ -81,14 +104,18 @@ class _Evidence:
         self.values["any"] |= self.values["number"] | numbers_of(text)
 
     def bears_out(self, fact: Fact) -> bool:
-        """Whether the value was told. Numbers without a unit may be anything: metres or km, minutes or seconds, a share or percent."""
+        """Whether the value was told. Numbers without a unit may be anything:
+        metres or km, minutes or seconds, a share or percent."""
         if fact.kind == "url":
             url = re.sub(r"^(?:https?://)?(?:www\.)?|#.*$|/$", "", _same(fact.value))
             return re.search(rf"{re.escape(url)}/?(?![a-z0-9_/?=&%-]|\.[a-z0-9])", self.text) is not None
         if fact.kind == "citation":
             return _same(fact.value) in self.text
         if fact.kind == "date":
-            return any(known[1:] == fact.value[1:] and None in (known[0], fact.value[0]) or known == fact.value for known in self.values["date"])
+            return any(
+                known[1:] == fact.value[1:] and None in (known[0], fact.value[0]) or known == fact.value
+                for known in self.values["date"]
+            )
         if fact.kind in ("hours", "clock", "service"):
             return fact.value in self.values[fact.kind]
         if fact.kind == "number":
@@ -105,7 +132,8 @@ class _Evidence:
 
 
 def _readable(text: str) -> str:
-    """A result without JSON's escapes and commas: one key or value a line. A timetable may have the trains' numbers as keys."""
+    """A result without JSON's escapes and commas: one key or value a line.
+    A timetable may have the trains' numbers as keys."""
     try:
         return "\n".join(leaves_of(parse_json(text), with_keys=True))
     except ValueError:

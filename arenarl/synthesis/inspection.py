@@ -1,6 +1,8 @@
-"""Stage `inspect`: rules, then an LLM, along the paper's three dimensions; what fails is rewritten and inspected again (Section 5, stage III).
+"""Stage `inspect`: rules, then an LLM, along the paper's three dimensions;
+what fails is rewritten and inspected again (Section 5, stage III).
 
-After `build.rounds` of rewriting what still fails is dropped, with its reasons; what nobody could be asked about is dropped at once.
+After `build.rounds` of rewriting what still fails is dropped, with its reasons;
+what nobody could be asked about is dropped at once.
 """
 
 import asyncio
@@ -25,7 +27,8 @@ NO_VERDICT = "no_verdict"  # the inspector could not be had
 
 @dataclass
 class Inspected:
-    """A query, the trajectory as it now is, and what each round found; a last round that found nothing is one that it passed."""
+    """A query, the trajectory as it now is, and what each round found;
+    a last round that found nothing is one that it passed."""
 
     query: Query
     trajectory: Trajectory
@@ -73,13 +76,21 @@ class Inspector:
         if reply is None:
             return [Problem(NO_VERDICT, 0, "the inspector gave no verdict")]
         findings = {name: getattr(reply, name) for name in DIMENSIONS}
-        return [Problem(name, finding.turn, finding.problem) for name, finding in findings.items() if not finding.passes]
+        return [
+            Problem(name, finding.turn, finding.problem) for name, finding in findings.items() if not finding.passes
+        ]
 
 
 def inspect(
-    cases: Sequence[Inspected], inspector: Inspector, engines: Mapping[str, RewritingEngine], rounds: int, temperature: float, seed: int
+    cases: Sequence[Inspected],
+    inspector: Inspector,
+    engines: Mapping[str, RewritingEngine],
+    rounds: int,
+    temperature: float,
+    seed: int,
 ) -> None:
-    """Inspect all, and rewrite up to `rounds` times what fails; each case then holds its last trajectory and all findings."""
+    """Inspect all, and rewrite up to `rounds` times what fails;
+    each case then holds its last trajectory and all findings."""
 
     async def find(cases: Sequence[Inspected], bar: Bar) -> None:
         async def find_one(case: Inspected) -> None:
@@ -96,7 +107,9 @@ def inspect(
         pending = [case for case in pending if case.may_be_mended]
         if number == rounds or not pending:
             return
-        attempts = [_rewrite(case, temperature, stable_seed(seed, "rewrite", case.query.query_id, number)) for case in pending]
+        attempts = [
+            _rewrite(case, temperature, stable_seed(seed, "rewrite", case.query.query_id, number)) for case in pending
+        ]
         for case, trajectory in zip(pending, roll_out(engines, attempts, f"rewriting {number + 1}"), strict=True):
             case.trajectory = trajectory
 
@@ -120,6 +133,7 @@ def inspection_rows(cases: Sequence[Inspected]) -> list[dict[str, Any]]:
         problems = Counter(rule for case in here for rule in {problem.rule for problem in case.rounds[number]})
         passed = sum(not case.rounds[number] for case in here)
         rewritten = sum(len(case.rounds) > number + 1 for case in here)
-        rows.append({"round": number, "inspected": len(here), **dict(sorted(problems.items())), "passed": passed, "rewritten": rewritten,
+        rows.append({"round": number, "inspected": len(here), **dict(sorted(problems.items())),
+                     "passed": passed, "rewritten": rewritten,
                      "dropped": len(here) - passed - rewritten})  # fmt: skip
     return rows

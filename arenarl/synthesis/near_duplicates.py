@@ -11,7 +11,8 @@ _WORD = re.compile(r"[\u3400-\u9fff]|[^\W_\u3400-\u9fff]+")
 
 
 class NearDuplicates:
-    """Texts; of another it tells which of them is nearly the same, from a share `threshold` of common words and pairs on.
+    """Texts; of another it tells which of them is nearly the same,
+    from a share `threshold` of common words and pairs on.
 
     >>> taken = NearDuplicates(0.6)
     >>> taken.add("Find a cafe near Lotus Park.")
@@ -35,7 +36,10 @@ class NearDuplicates:
         """The most similar text at or above the threshold, and the share that both have in common (Jaccard)."""
         wanted = shingles(text)
         shared = Counter(chain.from_iterable(self._having.get(part, ()) for part in wanted))
-        share, nearest = max(((count / (len(wanted) + self._sizes[other] - count), other) for other, count in shared.items()), default=(0.0, ""))
+        share, nearest = max(
+            ((count / (len(wanted) + self._sizes[other] - count), other) for other, count in shared.items()),
+            default=(0.0, ""),
+        )
         return (nearest, round(share, 2)) if share >= self.threshold else None
 
 

@@ -1,7 +1,7 @@
 """What the LLMs that make training data are told and asked for, one function a role, and the forms of their replies.
 
-A prompt is sections under headings, as a judge's is: what is not ours is quoted line by line, `read_sections` reads it back, which the local
-server and the tests build on. The teacher's and the rewriter's prompts are those of rollouts.
+A prompt is sections under headings, as a judge's is: what is not ours is quoted line by line, `read_sections` reads it
+back, which the local server and the tests build on. The teacher's and the rewriter's prompts are those of rollouts.
 """
 
 import json
@@ -54,16 +54,28 @@ class Inspection(JSONReply):
     consistency: Finding
 
 
-def generate_messages(cell: Cell, style: str, tools: Sequence[dict[str, Any]], examples: Sequence[str], count: int) -> list[Message]:
+def generate_messages(
+    cell: Cell, style: str, tools: Sequence[dict[str, Any]], examples: Sequence[str], count: int
+) -> list[Message]:
     """Ask for `count` queries like the examples; the reply is `Generated`."""
-    sections = {"Tools": _tools(tools), "Subtask": [cell.subtask], "Style": [style], "Examples": [_line(example) for example in examples]}
+    sections = {
+        "Tools": _tools(tools),
+        "Subtask": [cell.subtask],
+        "Style": [style],
+        "Examples": [_line(example) for example in examples],
+    }
     form = json.dumps({"queries": ["…"] * count}, ensure_ascii=False)
     return _messages("generate", cell.language, sections, form, count=count)
 
 
 def refine_messages(query: str, language: str, tools: Sequence[dict[str, Any]]) -> list[Message]:
     """Ask for a better wording, and whether the tools can serve it; the reply is `Refined`."""
-    return _messages("refine", language, {"Tools": _tools(tools), "Query": [query]}, '{"query": "…", "can_be_served": true, "reason": "…"}')
+    return _messages(
+        "refine",
+        language,
+        {"Tools": _tools(tools), "Query": [query]},
+        '{"query": "…", "can_be_served": true, "reason": "…"}',
+    )
 
 
 def extract_messages(query: str, cell: Cell, form: type[BaseModel]) -> list[Message]:
@@ -90,12 +102,15 @@ def again(language: str) -> str:
 
 def rewrite_system(system: str, language: str, problems: Sequence[str]) -> str:
     """What the rewriter is told besides what every policy is."""
-    told = prompt_texts("build", language)["rewrite"].format(problems="\n" + "\n".join(quoted(problem, 2000) for problem in problems))
+    told = prompt_texts("build", language)["rewrite"].format(
+        problems="\n" + "\n".join(quoted(problem, 2000) for problem in problems)
+    )
     return f"{system.strip()}\n\n{told.strip()}"
 
 
 def read_sections(messages: Sequence[Message]) -> dict[str, list[str]]:
-    """Heading → its lines, quoting removed but for the trajectory and the task. Raises ValueError for what is no prompt of this module."""
+    """Heading → its lines, quoting removed but for the trajectory and the task.
+    Raises ValueError for what is no prompt of this module."""
     sections = sections_of(messages[1]["content"], re.compile("# (.*)"))
     return {name: lines if name in ("Trajectory", "Task") else unquoted(lines) for name, lines in sections.items()}
 
@@ -121,7 +136,9 @@ def _line(text: str) -> str:
 
 
 def _tools(tools: Sequence[dict[str, Any]]) -> list[str]:
-    return [f"{tool['function']['name']}: {_first_line(tool['function'].get('description', ''))}" for tool in tools] or ["none"]
+    return [
+        f"{tool['function']['name']}: {_first_line(tool['function'].get('description', ''))}" for tool in tools
+    ] or ["none"]
 
 
 def _first_line(text: str) -> str:

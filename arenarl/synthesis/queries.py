@@ -1,8 +1,9 @@
-"""Stage `queries`: seed queries → many, by generators of different styles, refined by a second model (Section 5, stages I and II).
+"""Stage `queries`: seed queries → many, by generators of different styles, refined by a second model (Section 5,
+stages I and II).
 
-Candidates go through the same steps, seeds as well: none twice or nearly twice, in the language asked for, refined, such as the tools can serve, and
-with constraints where the domain has a form for them. What is left out is counted by its reason. The order of candidates is fixed, so that the
-replies in the store give the same queries again.
+Candidates go through the same steps, seeds as well: none twice or nearly twice, in the language asked for, refined,
+such as the tools can serve, and with constraints where the domain has a form for them. What is left out is counted by
+its reason. The order of candidates is fixed, so that the replies in the store give the same queries again.
 """
 
 import asyncio
@@ -19,7 +20,15 @@ from arenarl.config.schema import BuildConfig, LLMConfig
 from arenarl.domains.domain import Domain
 from arenarl.llm.client import LLMClient, Message
 from arenarl.synthesis.near_duplicates import NearDuplicates
-from arenarl.synthesis.prompts import Cell, Generated, Refined, again, extract_messages, generate_messages, refine_messages
+from arenarl.synthesis.prompts import (
+    Cell,
+    Generated,
+    Refined,
+    again,
+    extract_messages,
+    generate_messages,
+    refine_messages,
+)
 from arenarl.synthesis.seeds import Candidate
 from arenarl.system.progress import Bar
 from arenarl.trajectory import Query, language_of
@@ -58,11 +67,13 @@ class QueryDrawer:
     drawn: list[Drawn] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._offered, self._taken = (NearDuplicates(self.build.near_duplicate) for _ in range(2))  # before and after refinement
+        # before and after refinement
+        self._offered, self._taken = (NearDuplicates(self.build.near_duplicate) for _ in range(2))
         self._numbers: dict[Cell, count] = {}
 
     def draw(self, seeds: Sequence[Candidate], quotas: Counter[Cell]) -> list[Drawn]:
-        """The queries made of the seeds, and what generators write of them. Test seeds come first: what resembles them is not trained on."""
+        """The queries made of the seeds, and what generators write of them.
+        Test seeds come first: what resembles them is not trained on."""
         return asyncio.run(self._draw(sorted(seeds, key=lambda seed: seed.origin != TEST_SEED), Counter(quotas)))
 
     async def _draw(self, seeds: Sequence[Candidate], missing: Counter[Cell]) -> list[Drawn]:
@@ -81,15 +92,22 @@ class QueryDrawer:
                 if not cells:
                     break
                 before = dict(missing)
-                candidates = await asyncio.gather(*(self._generate(cell, missing[cell], examples, number) for cell in cells))
+                candidates = await asyncio.gather(
+                    *(self._generate(cell, missing[cell], examples, number) for cell in cells)
+                )
                 await take([candidate for of_cell in candidates for candidate in of_cell])
                 barren.update(cell for cell in cells if missing[cell] == before[cell])
         return self.drawn
 
     async def _generate(self, cell: Cell, missing: int, seeds: Sequence[Candidate], number: int) -> list[Candidate]:
-        """What the generators write in a round, each in turn, with examples of the cell if there are any, else of its subtask, else of all."""
+        """What the generators write in a round, each in turn, with examples of the cell if there are any,
+        else of its subtask, else of all."""
         size, generators = self.build.queries_per_call, self.build.generators
-        of_cell = [seed for seed in seeds if seed.cell == cell] or [seed for seed in seeds if seed.cell.subtask == cell.subtask] or list(seeds)
+        of_cell = (
+            [seed for seed in seeds if seed.cell == cell]
+            or [seed for seed in seeds if seed.cell.subtask == cell.subtask]
+            or list(seeds)
+        )
 
         async def ask(index: int) -> Generated | None:
             rng = random.Random(f"{self.seed}:{cell.subtask}:{cell.language}:{number}:{index}")
@@ -158,15 +176,21 @@ class QueryDrawer:
         return None
 
     async def _extract(self, candidate: Candidate) -> dict[str, Any] | None:
-        """The constraints, {} where the domain has no form for them or nobody reads them; None where they make no sense: where the tools are
-        those of the domain's world, of what is not in it."""
+        """The constraints, {} where the domain has no form for them or nobody reads them; None where they make no
+        sense: where the tools are those of the domain's world, of what is not in it."""
         form = self.domain.constraints_of(candidate.cell.subtask)
         if form is None or self.build.extractor.name == "embedded":
             return {}
-        reply = await self._ask(self.build.extractor, extract_messages(candidate.text, candidate.cell, form), form, candidate.cell.language)
+        reply = await self._ask(
+            self.build.extractor, extract_messages(candidate.text, candidate.cell, form), form, candidate.cell.language
+        )
         constraints = reply and reply.model_dump(mode="json")
         is_of_the_world = self.domain.environment.name == self.domain.name
-        if constraints is None or is_of_the_world and not self.domain.has_truth(self._query(candidate, constraints, "probe")):
+        if (
+            constraints is None
+            or is_of_the_world
+            and not self.domain.has_truth(self._query(candidate, constraints, "probe"))
+        ):
             self.counts["constraints that cannot be read"] += 1
             return None
         return constraints
@@ -177,5 +201,7 @@ class QueryDrawer:
         query_id = f"{self.domain.name}-{cell.subtask}-{cell.language}-{number}"
         return Query(query_id, self.domain.name, cell.subtask, cell.language, candidate.text, constraints)
 
-    async def _ask(self, llm: LLMConfig, messages: list[Message], reply_type: type[BaseModel], language: str, repeat: int = 0) -> Any:
+    async def _ask(
+        self, llm: LLMConfig, messages: list[Message], reply_type: type[BaseModel], language: str, repeat: int = 0
+    ) -> Any:
         return await self.client.ask(llm, messages, reply_type, again(language), repeat, about=reply_type.__name__)

@@ -1,4 +1,5 @@
-"""The travel queries that the local server knows, found by their text however it is worded, and the bad ones that its generators mix in."""
+"""The travel queries that the local server knows, found by their text however it is worded,
+and the bad ones that its generators mix in."""
 
 import itertools
 import random
@@ -30,8 +31,10 @@ class _Words(NamedTuple):
 
 _WORDS = {
     "en": _Words(
-        ("Hello, {}", "{} Thanks!", "Please: {}"), ("um plz {}", "plz {}", "{} plz plz"), ("Paris", "Tokyo", "Lhasa", "Atlantis"),
-        (" Then book it all and pay with my card.", " Then phone my mother and tell her.", " And order a taxi that waits for me."),
+        ("Hello, {}", "{} Thanks!", "Please: {}"),
+        ("um plz {}", "plz {}", "{} plz plz"), ("Paris", "Tokyo", "Lhasa", "Atlantis"),
+        (" Then book it all and pay with my card.",
+         " Then phone my mother and tell her.", " And order a taxi that waits for me."),
         "No tool knows {}.", "No tool does this: {}", "The simulated roles do not know this query.",
     ),
     "zh": _Words(
@@ -59,7 +62,9 @@ class QueryPool(Mapping[str, Query]):
         if subtask not in SUBTASKS:
             return [query for known in SUBTASKS for query in self.cell(known, language)]
         if (subtask, language) not in self._cells:
-            self._cells[subtask, language] = make_queries(self.world, subtask, language, self.size, f"pool{self.seed}", set())
+            self._cells[subtask, language] = make_queries(
+                self.world, subtask, language, self.size, f"pool{self.seed}", set()
+            )
         return self._cells[subtask, language]
 
     def find(self, text: str) -> Query | None:
@@ -82,7 +87,8 @@ class QueryPool(Mapping[str, Query]):
         return len(_WORDS) * len(SUBTASKS) * self.size
 
     def spoilt(self, query: Query, others: Sequence[str], rng: random.Random) -> str:
-        """In place of the query a near-repeat of one of `others`, one that no tool can serve, or a sloppy wording, each as often."""
+        """In place of the query a near-repeat of one of `others`, one that no tool can serve, or a sloppy wording,
+        each as often."""
         words = _WORDS[query.language]
         kind = rng.choice(("repeat", "unservable", "sloppy"))
         if kind == "repeat" and others:
@@ -95,7 +101,9 @@ class QueryPool(Mapping[str, Query]):
         if rng.random() < 0.5:
             return query.query + rng.choice(words.wishes)
         key = query.constraints.get("city") or query.constraints["to_city"]
-        return query.query.replace(key if query.language == "en" else self.world.cities[key].name_zh, rng.choice(words.elsewhere))
+        return query.query.replace(
+            key if query.language == "en" else self.world.cities[key].name_zh, rng.choice(words.elsewhere)
+        )
 
     def why_unservable(self, text: str) -> str | None:
         """None of a query that the world can serve."""

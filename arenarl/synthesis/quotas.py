@@ -1,7 +1,7 @@
 """How many queries each subtask and language is to have, and which of them go into which split (Table 1).
 
-Test queries come first, then those that the teacher solves for SFT, then RL's; what a split wants of a subtask is spread evenly over its
-languages. Held-out subtasks have no part in SFT (5.1).
+Test queries come first, then those that the teacher solves for SFT, then RL's; what a split wants of a subtask is
+spread evenly over its languages. Held-out subtasks have no part in SFT (5.1).
 """
 
 import math
@@ -32,10 +32,13 @@ def quotas_of(subtasks: Sequence[str], held_out: Sequence[str], build: BuildConf
 def assign(queries: Sequence[tuple[Query, bool]], quotas: Quotas, seed: int) -> dict[str, list[Query]]:
     """Split → its queries. Each is given with whether it was written for the test split, which then takes no others.
 
-    A split that cannot be filled is short: test is filled first, then SFT; RL has the rest, which the paper keeps for it.
+    A split that cannot be filled is short: test is filled first, then SFT;
+    RL has the rest, which the paper keeps for it.
     """
     has_own_tests = any(is_test for _, is_test in queries)
-    split_of: dict[str, list[Query]] = {name: [query for query, is_test in queries if is_test] if name == "test" else [] for name in SPLITS}
+    split_of: dict[str, list[Query]] = {
+        name: [query for query, is_test in queries if is_test] if name == "test" else [] for name in SPLITS
+    }
     rest: dict[Cell, list[Query]] = {}
     for query, is_test in queries:
         if not is_test:

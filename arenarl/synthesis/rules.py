@@ -1,8 +1,9 @@
-"""The rules of inspection, before any LLM is asked (Section 5, stage III): what can be told of a trajectory by its form, for any domain.
+"""The rules of inspection, before any LLM is asked (Section 5, stage III):
+what can be told of a trajectory by its form, for any domain.
 
-Form, tool errors, facts that no tool result bears out, and what the domain reads as a contradiction to the query's constraints. They see what a
-real inspector sees: query, trajectory and tools, no truth. Each problem says the turn to write anew from. The paper does not list its rules:
-all of these are our choice.
+Form, tool errors, facts that no tool result bears out, and what the domain reads as a contradiction to the query's
+constraints. They see what a real inspector sees: query, trajectory and tools, no truth. Each problem says the turn to
+write anew from. The paper does not list its rules: all of these are our choice.
 """
 
 import json
@@ -24,7 +25,8 @@ _ENDS = {  # of trajectories that are not valid
     "max_tokens": "the tokens ran out before an answer",
     "tool_crash": "a tool crashed",
 }
-_TAG = re.compile(r"<\s?(?:\|[^\s|<>]{1,40}\|?|/?(?:think|tool_call|tool_response|answer))>")  # whole, or broken as `harmless` does
+# whole, or broken as `harmless` does
+_TAG = re.compile(r"<\s?(?:\|[^\s|<>]{1,40}\|?|/?(?:think|tool_call|tool_response|answer))>")
 _HAN, _WORD = re.compile(r"[一-鿿]"), re.compile(r"[A-Za-zÀ-ɏ]{2,}")
 _ASKS_FOR_A_LANGUAGE = re.compile(r"in (?:english|chinese|mandarin)|translat|英文|英语|中文|汉语|翻译", re.IGNORECASE)
 _FEWEST_WORDS = 5  # by which a language is told
@@ -34,27 +36,42 @@ _Call = tuple[int, ToolCall, str]  # turn, call, observation
 
 @dataclass(frozen=True)
 class Problem:
-    """`turn` is the first at fault, counted from 1: the last where the answer is. `text` is a sentence that quotes what is wrong."""
+    """`turn` is the first at fault, counted from 1: the last where the answer is.
+    `text` is a sentence that quotes what is wrong."""
 
     rule: str  # form, tool_errors, facts, constraints
     turn: int
     text: str
 
 
-def problems_of(query: Query, trajectory: Trajectory, tools: Sequence[dict[str, Any]], contradictions: Sequence[str] = ()) -> list[Problem]:
+def problems_of(
+    query: Query, trajectory: Trajectory, tools: Sequence[dict[str, Any]], contradictions: Sequence[str] = ()
+) -> list[Problem]:
     """What the rules find, rule by rule; `contradictions` are the domain's (`Domain.contradictions`).
 
-    form: an end that is not valid, no answer, one in another language than the query, tags of the chat left in it; a call that is malformed, of
-    no tool, or does not fit its schema; one that is made again and brings the same. tool_errors: the last call fails, or more than one and more
-    than a third of them do; a single error that was mended teaches mending. facts: see `grounding`; without tools nothing can bear a fact out,
-    and the rule is silent. A turn without a thought is no fault, and whether a refusal is one, is for the LLM to say.
+    form: an end that is not valid, no answer, one in another language than the query, tags of the chat left in it; a
+    call that is malformed, of no tool, or does not fit its schema; one that is made again and brings the same.
+    tool_errors: the last call fails, or more than one and more than a third of them do; a single error that was mended
+    teaches mending. facts: see `grounding`; without tools nothing can bear a fact out, and the rule is silent. A turn
+    without a thought is no fault, and whether a refusal is one, is for the LLM to say.
     """
     turns = read_turns(trajectory.messages)
     last = max(1, len(turns))
     calls = list(_calls(turns))
-    found = [*_form(query, trajectory, last), *_wrong_calls(calls, tools), *_repeated_calls(trajectory, calls), *_tool_errors(calls)]
+    found = [
+        *_form(query, trajectory, last),
+        *_wrong_calls(calls, tools),
+        *_repeated_calls(trajectory, calls),
+        *_tool_errors(calls),
+    ]
     if tools and trajectory.answer and (facts := ungrounded(query, trajectory)):
-        found.append(Problem("facts", last, f"No tool result bears out what the answer states: {_listed([fact.text for fact in facts])}."))
+        found.append(
+            Problem(
+                "facts",
+                last,
+                f"No tool result bears out what the answer states: {_listed([fact.text for fact in facts])}.",
+            )
+        )
     return [*found, *(Problem("constraints", last, text) for text in contradictions)]
 
 
@@ -67,7 +84,9 @@ def _calls(turns: Sequence[Turn]) -> Iterator[_Call]:
 def _form(query: Query, trajectory: Trajectory, last: int) -> Iterator[Problem]:
     answer = trajectory.answer
     if not trajectory.valid:
-        yield Problem("form", last, f"The trajectory is not valid: {_ENDS.get(trajectory.stop_reason, trajectory.stop_reason)}.")
+        yield Problem(
+            "form", last, f"The trajectory is not valid: {_ENDS.get(trajectory.stop_reason, trajectory.stop_reason)}."
+        )
     elif trajectory.stop_reason == "answer" and not answer.strip():
         yield Problem("form", last, "The trajectory ends without an answer.")
     if tags := list(dict.fromkeys(_TAG.findall(answer))):
@@ -77,7 +96,8 @@ def _form(query: Query, trajectory: Trajectory, last: int) -> Iterator[Problem]:
 
 
 def _languages_apart(query: Query, answer: str) -> tuple[str, str] | None:
-    """The languages of both where one is Chinese and the other is not; names in another script leave a text what it is."""
+    """The languages of both where one is Chinese and the other is not;
+    names in another script leave a text what it is."""
     asked, said = _chinese_share(query.query), _chinese_share(answer)
     if said is None:
         return None
@@ -105,13 +125,21 @@ def _wrong_calls(calls: Sequence[_Call], tools: Sequence[dict[str, Any]]) -> Ite
 
 
 def _repeated_calls(trajectory: Trajectory, calls: Sequence[_Call]) -> Iterator[Problem]:
-    """Calls that brought nothing new. In a world with a state, which ends a trajectory itself, one may do the same twice."""
+    """Calls that brought nothing new. In a world with a state, which ends a trajectory itself,
+    one may do the same twice."""
     if trajectory.stop_reason in ("done", "horizon"):
         return
     seen = set()
     for turn, call, observation in calls:
         if (key := (call.name, json.dumps(call.arguments, sort_keys=True), observation)) in seen:
-            yield Problem("form", turn, f"The call of {call.name} with {as_written(call.arguments)} was made before, and brings the same again.")
+            yield Problem(
+                "form",
+                turn,
+                (
+                    f"The call of {call.name} with {as_written(call.arguments)} was made before, "
+                    "and brings the same again."
+                ),
+            )
         seen.add(key)
 
 
@@ -119,12 +147,25 @@ def _tool_errors(calls: Sequence[_Call]) -> Iterator[Problem]:
     failed = [call for call in calls if call[2].startswith("Error")]
     if failed and failed[-1] is calls[-1]:
         turn, call, observation = calls[-1]
-        yield Problem("tool_errors", turn, f"The last call, of {call.name}, failed, and nothing mends it: {as_written(observation)}.")
+        yield Problem(
+            "tool_errors",
+            turn,
+            f"The last call, of {call.name}, failed, and nothing mends it: {as_written(observation)}.",
+        )
     if len(failed) > max(1, _MOST_FAILED * len(calls)):
         turn, call, observation = failed[0]
-        yield Problem("tool_errors", turn, f"{len(failed)} of {len(calls)} calls failed; the first, of {call.name}: {as_written(observation)}.")
+        yield Problem(
+            "tool_errors",
+            turn,
+            f"{len(failed)} of {len(calls)} calls failed; the first, of {call.name}: {as_written(observation)}.",
+        )
 
 
 def _listed(texts: Sequence[str]) -> str:
     more = f" and {len(texts) - _MOST_QUOTED} more" if len(texts) > _MOST_QUOTED else ""
-    return ", ".join(text if len(text) <= _LONGEST_QUOTED else f"{text[:_LONGEST_QUOTED]}…" for text in texts[:_MOST_QUOTED]) + more
+    return (
+        ", ".join(
+            text if len(text) <= _LONGEST_QUOTED else f"{text[:_LONGEST_QUOTED]}…" for text in texts[:_MOST_QUOTED]
+        )
+        + more
+    )

@@ -1,6 +1,8 @@
-"""Seed queries, which somebody wrote: a JSONL file with `query`, and if wanted `subtask` and `language`, or a text file with a query a line.
+"""Seed queries, which somebody wrote: a JSONL file with `query`, and if wanted `subtask` and `language`,
+or a text file with a query a line.
 
-They are what generators write more of, and are candidates themselves. Every fault is named by its line, before anything is paid for.
+They are what generators write more of, and are candidates themselves.
+Every fault is named by its line, before anything is paid for.
 """
 
 from collections.abc import Iterator, Sequence
@@ -37,7 +39,8 @@ class _Seed(BaseModel):
 
 
 def read_seeds(path: Path, subtasks: Sequence[str], origin: str = "seed") -> list[Candidate]:
-    """The seeds of a file, in the language that they state or are in. `subtasks`, if there are any, are all that they may name.
+    """The seeds of a file, in the language that they state or are in.
+    `subtasks`, if there are any, are all that they may name.
 
     Raises:
         UserError: a line is no seed, or repeats another; there is none.
@@ -51,7 +54,10 @@ def read_seeds(path: Path, subtasks: Sequence[str], origin: str = "seed") -> lis
         seen[key] = number
         subtask = seed.subtask or (subtasks[0] if len(subtasks) == 1 else UNSTATED)
         if subtasks and subtask not in subtasks:
-            raise UserError(f"{path}, line {number} names no subtask; name one of {', '.join(subtasks)}: {{\"query\": …, \"subtask\": …}}")
+            raise UserError(
+                f"{path}, line {number} names no subtask; name one of "
+                f'{", ".join(subtasks)}: {{"query": …, "subtask": …}}'
+            )
         seeds.append(Candidate(seed.query, Cell(subtask, seed.language or language_of(seed.query)), origin))
     if not seeds:
         raise UserError(f"{path} holds no seed query; write one a line")
@@ -66,6 +72,11 @@ def _read(path: Path) -> Iterator[tuple[int, _Seed]]:
         try:
             yield number, _Seed.model_validate(parse_json(line) if is_json else {"query": storable(line)})
         except ValidationError as error:
-            raise UserError(f"{path}, line {number} is no seed query: {first_problem(error)}; a line is {{\"query\": …, \"subtask\": …}}") from error
+            raise UserError(
+                f"{path}, line {number} is no seed query: {first_problem(error)}; "
+                f'a line is {{"query": …, "subtask": …}}'
+            ) from error
         except ValueError as error:
-            raise UserError(f"{path}, line {number} is not JSON: {error}; a file without JSON must not end in {path.suffix}") from error
+            raise UserError(
+                f"{path}, line {number} is not JSON: {error}; a file without JSON must not end in {path.suffix}"
+            ) from error

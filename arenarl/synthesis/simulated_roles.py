@@ -1,7 +1,9 @@
-"""What the local server's generators, refiner, extractor and inspector reply to the prompts of `prompts`: right but for a stated share of mistakes.
+"""What the local server's generators, refiner, extractor and inspector reply to the prompts of `prompts`: right but for
+a stated share of mistakes.
 
-Generators, refiner and extractor know the world's queries. The inspector knows nothing but the prompt: of the domain's truth it takes the one
-finding that a reader could make too, whether the facts of the answer stand in the tool results that are shown.
+Generators, refiner and extractor know the world's queries. The inspector knows nothing but the prompt: of the domain's
+truth it takes the one finding that a reader could make too, whether the facts of the answer stand in the tool results
+that are shown.
 """
 
 import json
@@ -25,13 +27,20 @@ Fault = tuple[int, str]  # the turn, from 1, and what is wrong with it
 
 class SimulatedRoles:
     """Args:
-    mistakes: the share of a generator's queries that are bad; a quarter of it is that of its refusals, and of the mistakes of refiner and
+    mistakes: the share of a generator's queries that are bad;
+    a quarter of it is that of its refusals, and of the mistakes of refiner and
         extractor.
     inspector_error: the share of an inspection's verdicts that are turned round.
     """
 
     def __init__(self, pool: QueryPool, examine: Examiner, seed: int, mistakes: float, inspector_error: float):
-        self.pool, self.examine, self.seed, self.mistakes, self.inspector_error = pool, examine, seed, mistakes, inspector_error
+        self.pool, self.examine, self.seed, self.mistakes, self.inspector_error = (
+            pool,
+            examine,
+            seed,
+            mistakes,
+            inspector_error,
+        )
         self._roles: dict[str, Callable[[Sections, random.Random], dict[str, Any] | str]] = {
             "generator": self._generate,
             "refiner": self._refine,
@@ -42,7 +51,9 @@ class SimulatedRoles:
     def reply(self, role: str, model: str, messages: Sequence[Message], repeat: int) -> dict[str, Any] | str:
         """Raises ValueError and LookupError for what is no prompt of the role."""
         # only a generator has another try: who is asked again for the form of a reply thinks what it thought
-        drawn_from = (model, json_hash(list(messages)), repeat) if role == "generator" else (role, json_hash(list(messages[:2])))
+        drawn_from = (
+            (model, json_hash(list(messages)), repeat) if role == "generator" else (role, json_hash(list(messages[:2])))
+        )
         return self._roles[role](read_sections(messages), random.Random(stable_seed(self.seed, *drawn_from)))
 
     def _generate(self, sections: Sections, rng: random.Random) -> dict[str, Any] | str:
@@ -96,7 +107,10 @@ class SimulatedRoles:
             return None, None
         invented = truth.facts_stated - truth.facts_grounded
         nothing = (last, "The answer states nothing of what was asked for.") if not truth.facts_stated else None
-        return (last, f"{invented} of {truth.facts_stated} facts of the answer stand in no tool result.") if invented else None, nothing
+        return (
+            last,
+            f"{invented} of {truth.facts_stated} facts of the answer stand in no tool result.",
+        ) if invented else None, nothing
 
 
 def _of_calls(turns: Sequence[Turn]) -> Fault | None:

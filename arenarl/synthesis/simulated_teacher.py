@@ -1,7 +1,7 @@
 """The local server's teacher and rewriter: the domain's scripted teacher, a turn a request.
 
-What an attempt will be is drawn when its conversation begins, and remembered for its next turns. Each reply is the attempt's first turn whose
-calls the conversation lacks, so that it goes on from what somebody else began, too.
+What an attempt will be is drawn when its conversation begins, and remembered for its next turns. Each reply is the
+attempt's first turn whose calls the conversation lacks, so that it goes on from what somebody else began, too.
 """
 
 import json
@@ -15,7 +15,18 @@ from typing import Any
 from arenarl.synthesis.query_pool import QueryPool
 from arenarl.system.database import json_hash
 from arenarl.system.seeds import stable_seed
-from arenarl.trajectory import Query, ToolCall, Trajectory, assistant_text, language_of, native_calls, parse_turn, read_turns, reply_message, text_of
+from arenarl.trajectory import (
+    Query,
+    ToolCall,
+    Trajectory,
+    assistant_text,
+    language_of,
+    native_calls,
+    parse_turn,
+    read_turns,
+    reply_message,
+    text_of,
+)
 
 Solve = Callable[[Query, random.Random, float], Trajectory]
 Call = tuple[str, str]  # its name, its arguments as JSON
@@ -36,7 +47,8 @@ class Plan:
 class SimulatedTeacher:
     """Args:
     solve: the domain's.
-    mistakes: the chance that each good habit is off. A tenth of it is that of a refusal, a half that of a call made twice, and a half
+    mistakes: the chance that each good habit is off.
+    A tenth of it is that of a refusal, a half that of a call made twice, and a half
         that the rewriter has no good habit.
     """
 
@@ -64,7 +76,9 @@ class SimulatedTeacher:
         rng = random.Random(stable_seed(self.seed, is_rewriter, json_hash(messages), repeat))
         if is_rewriter:
             return Plan(0, 0.0 if rng.random() < self.mistakes / 2 else 1.0)
-        return Plan(rng.getrandbits(32), 1 - self.mistakes, rng.random() < self.mistakes / 2, rng.random() < self.mistakes / 10)
+        return Plan(
+            rng.getrandbits(32), 1 - self.mistakes, rng.random() < self.mistakes / 2, rng.random() < self.mistakes / 10
+        )
 
     def _remember(self, conversation: str, plan: Plan) -> None:
         begun = self._begun.setdefault(conversation, [])
@@ -77,7 +91,10 @@ class SimulatedTeacher:
         """Each turn's calls and its text."""
         messages = self.solve(query, random.Random(plan.seed), plan.skill).messages
         said = [message for message in messages if message["role"] == "assistant"]
-        turns = [(_counted(turn.tool_calls), assistant_text(message)) for turn, message in zip(read_turns(messages), said, strict=True)]
+        turns = [
+            (_counted(turn.tool_calls), assistant_text(message))
+            for turn, message in zip(read_turns(messages), said, strict=True)
+        ]
         return [turns[0], *turns] if plan.repeats_a_call and turns[0][0] else turns
 
 

@@ -1,7 +1,8 @@
-"""The stages in their order: what each reads and writes under runs/<run>/build, what it says before and after, and when it need not run again.
+"""The stages in their order: what each reads and writes under runs/<run>/build, what it says before and after,
+and when it need not run again.
 
-A stage is done when its record, written last, was made by the same settings from the same files. Otherwise it runs from its beginning, and takes from
-the store what was paid for.
+A stage is done when its record, written last, was made by the same settings from the same files. Otherwise it runs from
+its beginning, and takes from the store what was paid for.
 """
 
 import time
@@ -34,8 +35,8 @@ FROZEN = SPLIT_FILES[:2]
 
 @dataclass(frozen=True)
 class Stage:
-    """`run` does the work and returns what is to be told of it, `estimate` says what it will cost; `files` are what it leaves, in the run's folder or
-    in `data.folder`."""
+    """`run` does the work and returns what is to be told of it, `estimate` says what it will cost; `files` are what it
+    leaves, in the run's folder or in `data.folder`."""
 
     run: Callable[[Build], dict[str, Any]]
     estimate: Callable[[Build], estimates.Estimate]
@@ -52,14 +53,18 @@ class Stage:
 def run(config: Config, wanted: Sequence[str]) -> Build:
     """Run these stages, in their order."""
     build = Build(config, asks_models=any(not STAGES[name].is_last for name in wanted))
-    made_by = json_hash([_settings(config), hash_files(Path(path) for path in (build.build.seeds, build.build.test_seeds) if path)])
+    made_by = json_hash(
+        [_settings(config), hash_files(Path(path) for path in (build.build.seeds, build.build.test_seeds) if path)]
+    )
     for name, stage in STAGES.items():
         made_by = json_hash([name, made_by])
         record = read_json(build.path(f"{name}.json"))
         is_done = record and record["made_by"] == made_by and record["files"] == stage.hashes(build)
         if name not in wanted:
             if not is_done and any(later in wanted for later in list(STAGES)[list(STAGES).index(name) :]):
-                raise UserError(f"stage {name} is to be run first: it is not done, or was done with other settings (--stage {name})")
+                raise UserError(
+                    f"stage {name} is to be run first: it is not done, or was done with other settings (--stage {name})"
+                )
         elif is_done:
             say(f"{name}: done already")
         else:
@@ -76,13 +81,20 @@ def _run_stage(build: Build, name: str, stage: Stage, made_by: str) -> dict[str,
     build.client.check()
     say("\n".join(f"  {key}: {value}" for key, value in counts.items() if not isinstance(value, list | dict)))
     say(f"  {build.client.report()}")
-    record = {"made_by": made_by, "seconds": round(time.monotonic() - started, 1), "counts": counts, "files": stage.hashes(build)}
+    record = {
+        "made_by": made_by,
+        "seconds": round(time.monotonic() - started, 1),
+        "counts": counts,
+        "files": stage.hashes(build),
+    }
     write_json(build.path(f"{name}.json"), record)
     return record
 
 
 def draw_queries(build: Build) -> dict[str, Any]:
-    drawer = QueryDrawer(build.build, build.domain, next(iter(build.tools.values())), build.client, build.config.data.seed)
+    drawer = QueryDrawer(
+        build.build, build.domain, next(iter(build.tools.values())), build.client, build.config.data.seed
+    )
     wanted = sum(build.quotas.values(), Counter())
     if build.build.test_seeds:
         wanted -= build.quotas["test"]
@@ -90,7 +102,11 @@ def draw_queries(build: Build) -> dict[str, Any]:
     build.client.check()
     write_jsonl(build.path("queries.jsonl"), (one.to_record() for one in drawn))
     have = Counter(Cell(one.query.subtask, one.query.language) for one in drawn if one.origin != TEST_SEED)
-    short = {f"{cell.subtask}, {cell.language}": f"{have[cell]} of {count}" for cell, count in wanted.items() if have[cell] < count}
+    short = {
+        f"{cell.subtask}, {cell.language}": f"{have[cell]} of {count}"
+        for cell, count in wanted.items()
+        if have[cell] < count
+    }
     for cell, found in short.items():
         say(f"  {cell}: {found} queries; more seeds or generators, or a higher build.near_duplicate, bring more")
     return {"wanted": wanted.total(), "queries": len(drawn), **drawer.counts, "short": short}
@@ -99,7 +115,11 @@ def draw_queries(build: Build) -> dict[str, Any]:
 def make_trajectories(build: Build) -> dict[str, Any]:
     config, split_of = build.config, build.split_of
     _refuse_other_tests(Path(config.data.folder), split_of["test"])
-    judge = make_judge(config.judge.train, build.domain, None, build.client) if config.judge.train.name != "embedded" else None
+    judge = (
+        make_judge(config.judge.train, build.domain, None, build.client)
+        if config.judge.train.name != "embedded"
+        else None
+    )
     teacher = Teacher(build.engines(build.build.teacher), judge, config.rollout.temperature, config.data.seed)
     solved = teacher.solve(split_of["sft"], build.build.attempts, "best")
     baselines = teacher.solve(split_of["test"], config.data.baseline_attempts, "median")
@@ -111,17 +131,24 @@ def make_trajectories(build: Build) -> dict[str, Any]:
 
 
 def _refuse_other_tests(folder: Path, drawn: Sequence[Query]) -> None:
-    """Before anything is paid for: frozen test queries that are not among those drawn, of which some may fall out later, cannot stay."""
+    """Before anything is paid for: frozen test queries that are not among those drawn,
+    of which some may fall out later, cannot stay."""
     path = folder / "test_queries.jsonl"
     if (read_json(folder / BUILT) or {}).get("test_queries") and path.is_file():
         if {query.query for query in read_queries(path)} - {query.query for query in drawn}:
-            raise UserError(f"{path} is frozen, and these settings draw other test queries; delete {folder}, or name another data.folder")
+            raise UserError(
+                f"{path} is frozen, and these settings draw other test queries; delete {folder}, "
+                "or name another data.folder"
+            )
 
 
 def inspect_trajectories(build: Build) -> dict[str, Any]:
     config = build.config
     by_id = {query.query_id: query for query in build.split_of["sft"]}
-    cases = [Inspected(by_id[record["query_id"]], Trajectory.from_record(record)) for record in read_jsonl(build.path("trajectories.jsonl"))]
+    cases = [
+        Inspected(by_id[record["query_id"]], Trajectory.from_record(record))
+        for record in read_jsonl(build.path("trajectories.jsonl"))
+    ]
     inspector = Inspector(build.build.inspector, build.client, build.domain, build.tools)
     engines = build.engines(build.build.who_rewrites, RewritingEngine)
     inspect(cases, inspector, engines, build.build.rounds, config.rollout.temperature, config.data.seed)
@@ -141,7 +168,11 @@ def inspect_trajectories(build: Build) -> dict[str, Any]:
 def split(build: Build) -> dict[str, Any]:
     config, folder = build.config, Path(build.config.data.folder)
     baselines = {record["query_id"]: record for record in read_jsonl(build.path("baselines.jsonl")) if record["valid"]}
-    passed = {case.query.query_id: case for case in map(Inspected.from_record, read_jsonl(build.path("inspected.jsonl"))) if case.passed}
+    passed = {
+        case.query.query_id: case
+        for case in map(Inspected.from_record, read_jsonl(build.path("inspected.jsonl")))
+        if case.passed
+    }
     split_of = build.split_of
     have = split_of | {
         "test": [query for query in split_of["test"] if query.query_id in baselines],
@@ -156,7 +187,12 @@ def split(build: Build) -> dict[str, Any]:
     counts = {name: f"{len(kept[name])} of {wanted[name]}" for name in kept}
     if len(kept["sft"]) < config.data.sft_size:
         say("  too few trajectories passed: a higher build.spare brings more queries, a higher build.rounds mends more")
-    counts |= {"like one of another split, left out": len(leaks), "leaks": leaks, "shared": shared_entities(kept), "hashes": hashes}
+    counts |= {
+        "like one of another split, left out": len(leaks),
+        "leaks": leaks,
+        "shared": shared_entities(kept),
+        "hashes": hashes,
+    }
     earlier = {name: read_json(build.path(f"{name}.json"))["counts"] for name in ("queries", "inspect")}
     write_card(folder / "README.md", config, earlier | {"split": counts}, kept)
     return counts
@@ -168,7 +204,10 @@ def _write_splits(folder: Path, files: Mapping[str, Sequence[Any]]) -> dict[str,
     for name in FROZEN:
         records = [asdict(record) if isinstance(record, Query) else record for record in files[name]]
         if name in before and paths[name].is_file() and list(read_jsonl(paths[name])) != records:
-            raise UserError(f"{paths[name]} is frozen, and these settings make another; delete {folder}, or name another data.folder")
+            raise UserError(
+                f"{paths[name]} is frozen, and these settings make another; delete {folder}, "
+                "or name another data.folder"
+            )
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / BUILT, before)  # from here on the folder is this build's, whenever it is killed
     for name, records in files.items():
@@ -179,14 +218,21 @@ def _write_splits(folder: Path, files: Mapping[str, Sequence[Any]]) -> dict[str,
 
 
 def _estimate_queries(build: Build) -> estimates.Estimate:
-    return estimates.of_queries(build.build, sum(build.quotas.values(), Counter()).total(), len(build.seeds), build.prompt_tokens)
+    return estimates.of_queries(
+        build.build, sum(build.quotas.values(), Counter()).total(), len(build.seeds), build.prompt_tokens
+    )
 
 
 def _estimate_trajectories(build: Build) -> estimates.Estimate:
     data, judge, split_of = build.config.data, build.config.judge.train, build.split_of
     count = len(split_of["sft"]) * build.build.attempts + len(split_of["test"]) * data.baseline_attempts
-    matches = len(split_of["sft"]) * (build.build.attempts - 1) + len(split_of["test"]) * data.baseline_attempts * (data.baseline_attempts - 1) // 2
-    return estimates.of_trajectories(build.build.teacher, count, build.prompt_tokens) + estimates.of_matches(judge, matches)
+    matches = (
+        len(split_of["sft"]) * (build.build.attempts - 1)
+        + len(split_of["test"]) * data.baseline_attempts * (data.baseline_attempts - 1) // 2
+    )
+    return estimates.of_trajectories(build.build.teacher, count, build.prompt_tokens) + estimates.of_matches(
+        judge, matches
+    )
 
 
 def _estimate_inspection(build: Build) -> estimates.Estimate:
@@ -197,7 +243,9 @@ def _estimate_inspection(build: Build) -> estimates.Estimate:
 def _settings(config: Config) -> dict[str, Any]:
     """What decides what comes out."""
     settings = asdict(config)
-    return {key: settings[key] for key in ("build", "data", "environment", "rollout")} | {"judge": settings["judge"]["train"]}
+    return {key: settings[key] for key in ("build", "data", "environment", "rollout")} | {
+        "judge": settings["judge"]["train"]
+    }
 
 
 STAGES = {

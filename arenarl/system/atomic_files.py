@@ -22,7 +22,8 @@ _WRITERS = itertools.count()  # in this process
 
 @contextmanager
 def appearing(path: Path) -> Iterator[Path]:
-    """Lend a path beside `path` to write a file or folder to; it takes the place of `path` at the end, or goes if writing failed."""
+    """Lend a path beside `path` to write a file or folder to;
+    it takes the place of `path` at the end, or goes if writing failed."""
     partial = path.with_name(f"{path.name}.{socket.gethostname()}-{os.getpid()}-{next(_WRITERS)}.partial")
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove_of_the_dead(path)

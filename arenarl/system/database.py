@@ -15,7 +15,8 @@ from arenarl.system.errors import UserError
 
 
 def open_database(path: Path, schema: str, key: str) -> sqlite3.Connection:
-    """The file, made if it is not there. Every statement is a transaction of its own, and waits for those of other processes.
+    """The file, made if it is not there. Every statement is a transaction of its own,
+    and waits for those of other processes.
 
     Raises:
         UserError: it cannot be used; names `key`, the config's key that says where it lies.
@@ -24,7 +25,8 @@ def open_database(path: Path, schema: str, key: str) -> sqlite3.Connection:
         path.parent.mkdir(parents=True, exist_ok=True)
         database = sqlite3.connect(path, timeout=60, isolation_level=None, check_same_thread=False)
         database.execute("PRAGMA synchronous=NORMAL")  # a power cut may cost what came last, never the file
-        with FileLock(f"{path}.lock"):  # what makes the file does not wait for other processes: sqlite calls it locked at once
+        # what makes the file does not wait for other processes: sqlite calls it locked at once
+        with FileLock(f"{path}.lock"):
             database.execute("PRAGMA journal_mode=WAL")
             database.executescript(schema)
     except (OSError, sqlite3.Error) as error:
@@ -33,5 +35,6 @@ def open_database(path: Path, schema: str, key: str) -> sqlite3.Connection:
 
 
 def json_hash(value: Any) -> str:
-    """Names what JSON can hold, in whatever order its keys come: a row by all that it was made from, a prompt in logs."""
+    """Names what JSON can hold, in whatever order its keys come:
+    a row by all that it was made from, a prompt in logs."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

@@ -1,7 +1,7 @@
 """What ends a run: what a user can mend is one line on stderr that says how, anything else keeps its traceback.
 
-Under torchrun the line goes into the error file that torchrun gives to each process, because what several processes print while
-one takes the others down cannot be read; `launch.py` prints the line that was the cause.
+Under torchrun the line goes into the error file that torchrun gives to each process, because what several processes
+print while one takes the others down cannot be read; `launch.py` prints the line that was the cause.
 """
 
 import atexit
@@ -24,16 +24,25 @@ from pathlib import Path
 OWNED = "ARENARL_OWNED"  # set in the environment of a script that a command of ours has started
 GO_ON = "the same command then resumes"
 INTERRUPTED = "interrupted; the same command resumes"
-OUT_OF_MEMORY = f"memory ran out; lower rl.micro_batch_size, sft.batch_size or rollout.batch_size, or close other programs; {GO_ON}"
+OUT_OF_MEMORY = (
+    f"memory ran out; lower rl.micro_batch_size, sft.batch_size or rollout.batch_size, or close other programs; {GO_ON}"
+)
 GPU_OUT_OF_MEMORY = (
-    "the GPU's memory ran out; end other programs on it (nvidia-smi lists them), lower rl.micro_batch_size or rollout.batch_size, or set "
-    f"policy.gradient_checkpointing=true; {GO_ON}. If that is not enough, a run with another `name` can lower sft.batch_size or "
-    "rollout.max_tokens, share the model over more GPUs (rl.deepspeed=ds_config.json), or train LoRA weights only (policy.lora_rank=32)"
+    "the GPU's memory ran out; end other programs on it (nvidia-smi lists them), lower rl.micro_batch_size or "
+    f"rollout.batch_size, or set policy.gradient_checkpointing=true; {GO_ON}. If that is not enough, "
+    "a run with another `name` can lower sft.batch_size or rollout.max_tokens, share the model over more GPUs "
+    "(rl.deepspeed=ds_config.json), or train LoRA weights only (policy.lora_rank=32)"
 )
 LOST_CONNECTION = "the connection to another process of this run was lost"
 _DISK = f"free some space; {GO_ON}"
-_FILES = f"more files and connections are open at once than this shell allows (ulimit -n); raise the limit, or lower judge.concurrency; {GO_ON}"
-_FORBIDDEN = f"no permission to read or write there; change the permissions of the folder or run from a copy of your own; {GO_ON}"
+_FILES = (
+    "more files and connections are open at once than this shell allows (ulimit -n); raise the limit, "
+    f"or lower judge.concurrency; {GO_ON}"
+)
+_FORBIDDEN = (
+    "no permission to read or write there; change the permissions of the folder or "
+    f"run from a copy of your own; {GO_ON}"
+)
 _ENOUGH_FILES = 8192  # for a thousand calls under way, the store and the files of a run; macOS starts a shell with 256
 _NO_CHECKPOINT = f"a checkpoint could not be written, most likely because the disk is full; {_DISK}"
 _BY_NUMBER = {
@@ -57,13 +66,20 @@ _BY_TEXT = {  # what libraries say of the same in errors that carry no number
     r"File too large": _BY_NUMBER[errno.EFBIG],
     r"Permission denied": _BY_NUMBER[errno.EACCES],
     r"\[enforce fail at inline_container|PytorchStreamWriter failed": _NO_CHECKPOINT,
-    r"CUDA out of memory|CUDA error: (out of memory|CUBLAS_STATUS_ALLOC_FAILED)|Cuda failure 2 'out of memory'": GPU_OUT_OF_MEMORY,
+    (
+        r"CUDA out of memory|CUDA error: (out of memory|CUBLAS_STATUS_ALLOC_FAILED)|Cuda failure 2 'out of memory'"
+    ): GPU_OUT_OF_MEMORY,
     r"\[enforce fail at alloc_cpu|unable to mmap .*Cannot allocate memory|std::bad_alloc": OUT_OF_MEMORY,
     r"EADDRINUSE": _BY_NUMBER[errno.EADDRINUSE],
-    r"(\[[^\]]*gloo[^\]]*\] .*)?Connection (closed|reset) by peer|Broken pipe|Connection was likely closed|ncclRemoteError": LOST_CONNECTION,
+    (
+        r"(\[[^\]]*gloo[^\]]*\] .*)?Connection (closed|reset) by peer|Broken pipe|Connection was likely closed"
+        r"|ncclRemoteError"
+    ): LOST_CONNECTION,
 }
-_OF_LIBRARIES = ("torch", "safetensors", "tokenizers", "pyarrow")  # in their own types' texts these words may stand anywhere
-_PLAIN = (RuntimeError, Exception, OSError)  # what their C++ and Rust raise: there a text has to begin so, since a bug may quote any of these words
+# in their own types' texts these words may stand anywhere
+_OF_LIBRARIES = ("torch", "safetensors", "tokenizers", "pyarrow")
+# what their C++ and Rust raise: there a text has to begin so, since a bug may quote any of these words
+_PLAIN = (RuntimeError, Exception, OSError)
 _SECRETS = ("KEY", "TOKEN", "SECRET", "PASSWORD")  # how such variables' names end
 _tracebacks: Path | None = None  # the folder that they are written to
 
@@ -82,7 +98,8 @@ def did_you_mean(text: str, names: Iterable[str]) -> str:
 
 
 def keep_tracebacks(folder: Path) -> None:
-    """From now on a failure's traceback is written to a file in the run's folder, which the line that is shown names."""
+    """From now on a failure's traceback is written to a file in the run's folder,
+    which the line that is shown names."""
     global _tracebacks
     _tracebacks = folder
     _traceback_file(folder).unlink(missing_ok=True)  # of a failure that is past
@@ -101,14 +118,16 @@ def guarded(main: Callable[[], None], goes_on: bool = True) -> None:
     except (Exception, KeyboardInterrupt) as error:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not tear up what is printed
         if isinstance(error, KeyboardInterrupt):
-            sys.unraisablehook = lambda _: None  # nor what it left half made, an event loop or a coroutine, complain as it is cleared away
+            # nor what it left half made, an event loop or a coroutine, complain as it is cleared away
+            sys.unraisablehook = lambda _: None
             warnings.simplefilter("ignore")
         code = 130 if isinstance(error, KeyboardInterrupt) and not goes_on else _ended_by(error)
     _exit(code)
 
 
 def _allow_files() -> None:
-    """As many open files as this user may have, at most `_ENOUGH_FILES`: a shell often starts with fewer than judging a step takes."""
+    """As many open files as this user may have, at most `_ENOUGH_FILES`: a shell often starts with fewer than judging a
+    step takes."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _ENOUGH_FILES if hard == resource.RLIM_INFINITY else min(hard, _ENOUGH_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -119,7 +138,8 @@ def _allow_files() -> None:
 def explain(error: BaseException) -> str | None:
     """One line that says what to change, or None for an error that is a bug.
 
-    Only what an error is, or was explicitly raised from, counts: a bug met while another error was being handled stays a bug.
+    Only what an error is, or was explicitly raised from, counts:
+    a bug met while another error was being handled stays a bug.
     """
     cause: BaseException | None = error
     seen: set[int] = set()
@@ -139,12 +159,19 @@ def explain(error: BaseException) -> str | None:
 
 
 def _known_failure(error: BaseException) -> str | None:
-    """What a full disk, too little memory or a lost process is called, by the error's type, and where that says too little by its text."""
+    """What a full disk, too little memory or a lost process is called, by the error's type,
+    and where that says too little by its text."""
     if isinstance(error, MemoryError):
         return OUT_OF_MEMORY
     if isinstance(error, OSError) and error.errno in _BY_NUMBER:
         return f"{f'{error.filename}: ' if error.filename else ''}{_BY_NUMBER[error.errno]}"
-    matches = re.search if type(error).__module__.partition(".")[0] in _OF_LIBRARIES else re.match if type(error) in _PLAIN else None
+    matches = (
+        re.search
+        if type(error).__module__.partition(".")[0] in _OF_LIBRARIES
+        else re.match
+        if type(error) in _PLAIN
+        else None
+    )
     return next((line for text, line in _BY_TEXT.items() if matches and matches(text, str(error))), None)
 
 
@@ -154,7 +181,8 @@ def show(line: str) -> None:
 
 
 def end_with_parent() -> None:
-    """Under torchrun, or started by a table (`OWNED`): train on no longer than whoever started this process, even if that is killed."""
+    """Under torchrun, or started by a table (`OWNED`): train on no longer than whoever started this process,
+    even if that is killed."""
     if "TORCHELASTIC_RUN_ID" in os.environ or OWNED in os.environ:
         threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
 
@@ -165,7 +193,10 @@ def _ended_by(error: Exception | KeyboardInterrupt) -> int:
     if line is None:
         show(_traceback(error).rstrip())
         if file:
-            _report(f"error: {type(error).__name__}, a bug of ours, of a library or of a class of your own; traceback: {file}")
+            _report(
+                f"error: {type(error).__name__}, a bug of ours, "
+                f"of a library or of a class of your own; traceback: {file}"
+            )
         return 1
     _report(_masked(f"{line}; traceback: {file}" if file else line))
     return 130 if isinstance(error, KeyboardInterrupt) else 2
@@ -200,7 +231,8 @@ def _traceback_file(folder: Path) -> Path:
 
 
 def _exit(code: int) -> None:
-    """End at once where there is a process group: a thread of gloo's that frees tensors while Python shuts down would abort the process."""
+    """End at once where there is a process group: a thread of gloo's that frees tensors while Python shuts down would
+    abort the process."""
     distributed = sys.modules.get("torch.distributed")
     if distributed is None or not distributed.is_initialized():
         sys.exit(code)

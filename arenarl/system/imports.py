@@ -1,4 +1,5 @@
-"""What a config names by its import path: judges, environments, domains, topologies and rewards that are not part of this package."""
+"""What a config names by its import path: judges, environments, domains,
+topologies and rewards that are not part of this package."""
 
 from pkgutil import resolve_name
 from typing import Any
@@ -15,5 +16,8 @@ def named(name: str, key: str, kind: str = "Class") -> Any:
     try:
         return resolve_name(name)
     except (ImportError, AttributeError, ValueError) as error:
-        how = f"name a {kind.lower()} as package.module:{kind}, its module beside the scripts, installed, or on PYTHONPATH"
+        how = (
+            f"name a {kind.lower()} as package.module:{kind}, its module beside the "
+            "scripts, installed, or on PYTHONPATH"
+        )
         raise UserError(f"{key}: {name} cannot be imported ({error}); {how}") from error

@@ -53,6 +53,7 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
         try:
             loop.run_forever()
             is_over = True
-        except (SystemExit, KeyboardInterrupt):  # of something that runs here: who waits for that gets it, and the others do not wait for ever
+        except (SystemExit, KeyboardInterrupt):
+            # of something that runs here: who waits for that gets it, and the others do not wait for ever
             pass
     loop.close()

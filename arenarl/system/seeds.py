@@ -1,4 +1,5 @@
-"""Seeds: everything random derives from a run's one `seed` and from what it is for, by a hash that is the same everywhere."""
+"""Seeds: everything random derives from a run's one `seed` and from what it is for,
+by a hash that is the same everywhere."""
 
 import hashlib
 

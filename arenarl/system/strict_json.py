@@ -1,4 +1,5 @@
-"""JSON that every reader takes: what a file or the report's page gets, whatever a policy, a judge or a tool put into it."""
+"""JSON that every reader takes: what a file or the report's page gets, whatever a policy,
+a judge or a tool put into it."""
 
 import json
 from math import isfinite

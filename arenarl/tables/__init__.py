@@ -1,7 +1,9 @@
-"""The papers' tables and figures: rows and seeds listed in configs/tables, run by the three scripts, rendered from results/.
+"""The papers' tables and figures: rows and seeds listed in configs/tables, run by the three scripts,
+rendered from results/.
 
     python -m arenarl.tables table2
 
-The top package. A table's domain is that of its configs: nothing here depends on the domain. Open `rows` first (what a table is), then
-`runner` (rows → results/), `summary` (means, intervals, differences) and `pages`; `documents` fills in README and docs.
+The top package. A table's domain is that of its configs: nothing here depends on the domain. Open `rows` first (what a
+table is), then `runner` (rows → results/), `summary` (means, intervals, differences) and `pages`; `documents` fills in
+README and docs.
 """

@@ -2,9 +2,10 @@
 
     python -m arenarl.tables table2 [table3 ...] [--quick] [--row NAME ...] [--seed 5 ...] [--again]
 
-A finished seed is written at once to results/<table>/<row>/seed<k>.json. From the seeds that the table lists, `pages` makes table.json, a figure
-and the documents' tables. `--again` reruns rows that are stored and compares the results. Your own file in configs/tables runs the same way;
-its comparisons are a family of their own, so that no star of a shipped table depends on them.
+A finished seed is written at once to results/<table>/<row>/seed<k>.json. From the seeds that the table lists, `pages`
+makes table.json, a figure and the documents' tables. `--again` reruns rows that are stored and compares the results.
+Your own file in configs/tables runs the same way; its comparisons are a family of their own, so that no star of a
+shipped table depends on them.
 """
 
 import argparse
@@ -18,9 +19,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("tables", nargs="+", metavar="TABLE", help=f"one of {', '.join(TABLES)}; or all")
     parser.add_argument("--row", action="append", default=[], dest="rows", help="only this row; may be repeated")
-    parser.add_argument("--seed", action="append", default=[], type=int, dest="seeds", help="this seed instead of the table's; may be repeated")
-    parser.add_argument("--quick", action="store_true", help="smoke test with one seed and a few steps, minutes; writes to runs/quick")
-    parser.add_argument("--again", action="store_true", help="rerun rows that are stored, and compare; writes to runs/again")
+    parser.add_argument(
+        "--seed",
+        action="append",
+        default=[],
+        type=int,
+        dest="seeds",
+        help="this seed instead of the table's; may be repeated",
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="smoke test with one seed and a few steps, minutes; writes to runs/quick"
+    )
+    parser.add_argument(
+        "--again", action="store_true", help="rerun rows that are stored, and compare; writes to runs/again"
+    )
     parser.add_argument("--workers", type=int, default=2, help="concurrent runs, one core each (default: 2)")
     arguments = parser.parse_args()
     if arguments.workers < 1:
@@ -30,7 +42,9 @@ def main() -> None:
     tables = {name: read_table(name) for name in names}
     folder = "quick" if arguments.quick else "again" if arguments.again else "tables"
     results = Path("runs") / folder if folder != "tables" else Path("results")
-    if len(tables) > 1 and (unknown := [row for row in arguments.rows if not any(row in table.rows for table in tables.values())]):
+    if len(tables) > 1 and (
+        unknown := [row for row in arguments.rows if not any(row in table.rows for table in tables.values())]
+    ):
         raise UserError(f"none of {', '.join(names)} has a row {unknown[0]}")
     runs = []
     for name, table in tables.items():
@@ -48,7 +62,12 @@ def main() -> None:
     there = {path_of(run, results) for run in runs if finished(run, results)} if arguments.again else set()
     failures = run_all(runs, results, arguments.workers)
     if arguments.again:
-        print("\n".join(compare_with_stored(name, results, Path("results"), table.figure, there) for name, table in tables.items()))
+        print(
+            "\n".join(
+                compare_with_stored(name, results, Path("results"), table.figure, there)
+                for name, table in tables.items()
+            )
+        )
     else:
         shipped = {name: read_table(name) for name in TABLES}
         for family in (shipped, *({name: table} for name, table in tables.items() if name not in shipped)):

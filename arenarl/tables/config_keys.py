@@ -1,4 +1,5 @@
-"""Every config key with its values, default and meaning, for docs/config.md: read off the schema, where each key's comment is its documentation."""
+"""Every config key with its values, default and meaning, for docs/config.md: read off the schema, where each key's
+comment is its documentation."""
 
 import ast
 import io
@@ -13,7 +14,16 @@ from pydantic import TypeAdapter
 from arenarl.config import schema
 from arenarl.report import markdown
 
-_BOUNDS = {"minimum": "≥", "ge": "≥", "exclusiveMinimum": ">", "gt": ">", "maximum": "≤", "le": "≤", "exclusiveMaximum": "<", "lt": "<"}
+_BOUNDS = {
+    "minimum": "≥",
+    "ge": "≥",
+    "exclusiveMinimum": ">",
+    "gt": ">",
+    "maximum": "≤",
+    "le": "≤",
+    "exclusiveMaximum": "<",
+    "lt": "<",
+}
 
 
 def config_tables() -> str:
@@ -28,7 +38,12 @@ def config_tables() -> str:
         section = getattr(schema, name)
         types, defaults = get_type_hints(section, include_extras=True), section()
         rows = [
-            [f"`{prefix}{key}`", _values(types[key], field, classes), _default(getattr(defaults, key), field, classes), _meaning(field, comments)]
+            [
+                f"`{prefix}{key}`",
+                _values(types[key], field, classes),
+                _default(getattr(defaults, key), field, classes),
+                _meaning(field, comments),
+            ]
             for key, field in fields.items()
         ]
         rows = [row for row in rows if any(row[1:])]  # a section of which there is nothing to say but its keys
@@ -74,13 +89,19 @@ def in_words(kind: dict[str, Any]) -> str:
         return ", ".join(f"`{value}`" for value in kind.get("enum", [kind.get("const")]))
     if kind.get("type") == "array":
         return f"list of {in_words(kind['items'])}"
-    name = {"string": "text", "boolean": "true, false", "object": "mapping", None: "any"}.get(kind.get("type"), kind.get("type"))
-    return " ".join([name, " and ".join(f"{sign} {kind[bound]:g}" for bound, sign in _BOUNDS.items() if bound in kind)]).strip()
+    name = {"string": "text", "boolean": "true, false", "object": "mapping", None: "any"}.get(
+        kind.get("type"), kind.get("type")
+    )
+    return " ".join(
+        [name, " and ".join(f"{sign} {kind[bound]:g}" for bound, sign in _BOUNDS.items() if bound in kind)]
+    ).strip()
 
 
 def _default(value: Any, field: ast.AnnAssign, classes: dict[str, ast.ClassDef]) -> str:
     """As YAML would have it; nothing for a section, whose keys have their own."""
-    return "" if _classes_in(field.annotation, classes) else f"`{value if isinstance(value, str) else json.dumps(value)}`"
+    return (
+        "" if _classes_in(field.annotation, classes) else f"`{value if isinstance(value, str) else json.dumps(value)}`"
+    )
 
 
 def _meaning(field: ast.AnnAssign, comments: dict[int, tuple[str, bool]]) -> str:
@@ -96,4 +117,8 @@ def _meaning(field: ast.AnnAssign, comments: dict[int, tuple[str, bool]]) -> str
 def _comments(source: str) -> dict[int, tuple[str, bool]]:
     """Line number -> (comment, whether it stands alone)."""
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)
-    return {one.start[0]: (one.string.lstrip("# "), one.line.strip().startswith("#")) for one in tokens if one.type == tokenize.COMMENT}
+    return {
+        one.start[0]: (one.string.lstrip("# "), one.line.strip().startswith("#"))
+        for one in tokens
+        if one.type == tokenize.COMMENT
+    }

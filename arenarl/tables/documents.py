@@ -1,6 +1,6 @@
 """Fills in what README and docs say of results and configs: each generated part between its markers.
 
-    python -m arenarl.tables.documents
+python -m arenarl.tables.documents
 """
 
 import io
@@ -16,7 +16,17 @@ from arenarl.plan import scale
 from arenarl.report import markdown
 from arenarl.report.conclusion import print_conclusion
 from arenarl.report.summary import format_figure, heading, print_table, read_summaries
-from arenarl.studies import adaptive_pairs, bench_mcp, bench_worlds, data_pipeline, fidelity, judge_reliability, noise_grid, rivals, search_recall
+from arenarl.studies import (
+    adaptive_pairs,
+    bench_mcp,
+    bench_worlds,
+    data_pipeline,
+    fidelity,
+    judge_reliability,
+    noise_grid,
+    rivals,
+    search_recall,
+)
 from arenarl.studies.gpu_check import results_table as gpu_table
 from arenarl.system.atomic_files import read_json
 from arenarl.system.errors import guarded
@@ -29,14 +39,21 @@ from arenarl.tables.worth import worth_sentence
 Part = Callable[[Path], str]  # what a marker stands for, out of results/; 'not run' where that has none
 
 TRAVEL = ("win_rate", "quality", "valid_rate", "groundedness", "constraints_met", "tool_calls")  # columns of ROWS
-RESEARCH = ("win_rate_valid", "valid_rate", "accuracy", "pass_at_4", "entity_recall", "facts_covered", "quality", "tool_calls")  # of RESEARCH_ROWS
+# of RESEARCH_ROWS
+RESEARCH = (
+    "win_rate_valid", "valid_rate", "accuracy", "pass_at_4", "entity_recall", "facts_covered", "quality", "tool_calls",
+)  # fmt: skip
 WRITING = ("win_rate", "quality", "valid_rate", "constraints_met", "length_of_asked")  # of WRITING_ROWS
-ROWS = {  # folder of results/ (with -seedN appended for other seeds) -> what the row is, its config; what a table has is not here
+# folder of results/ (with -seedN appended for other seeds) -> what the row is, its config; what a table has is not here
+ROWS = {
     "quickstart": ("ArenaRL, seeded single elimination", "configs/quickstart.yaml"),
     "quickstart-noise-free": ("ArenaRL, trained with a judge that makes no errors", "configs/methods/noise_free.yaml"),
     "quickstart-lora": ("ArenaRL with LoRA", "configs/methods/lora.yaml"),
     "quickstart-rloo": ("RLOO, pointwise score of the answer", "configs/methods/rloo.yaml"),
-    "quickstart-reinforce-plus-plus": ("REINFORCE++ with baseline, pointwise score of the answer", "configs/methods/reinforce_plus_plus.yaml"),
+    "quickstart-reinforce-plus-plus": (
+        "REINFORCE++ with baseline, pointwise score of the answer",
+        "configs/methods/reinforce_plus_plus.yaml",
+    ),
     "quickstart-ppo": ("PPO, pointwise score of the answer", "configs/methods/ppo.yaml"),
     "quickstart-gdpo": ("GDPO, pointwise score of the answer and validity", "configs/methods/gdpo.yaml"),
     "quickstart-dapo": ("DAPO without dynamic sampling, pointwise score of the answer", "configs/methods/dapo.yaml"),
@@ -141,7 +158,8 @@ def paper_columns(name: str) -> Part:
 
 
 def research_criteria(results: Path) -> str:
-    """Render a line for each seed, checkpoint and decoding: valid share; over valid reports, the win rate by criterion and their mean."""
+    """Render a line for each seed, checkpoint and decoding: valid share;
+    over valid reports, the win rate by criterion and their mean."""
     lines, criteria = [], {}
     for folder, (method, _) in RESEARCH_ROWS.items():
         for summary in read_summaries(results, folder):
@@ -152,7 +170,11 @@ def research_criteria(results: Path) -> str:
                     cells += [format_figure(of["win_rate_valid"]) for of in criteria.values()]
                     lines.append([*cells, format_figure(figures["win_rate_valid"])])
     names = [name.replace("_", " ") for name in criteria]
-    return markdown.table(["method", "seed", "checkpoint", heading("valid_rate"), *names, "mean"], lines) if lines else "not run"
+    return (
+        markdown.table(["method", "seed", "checkpoint", heading("valid_rate"), *names, "mean"], lines)
+        if lines
+        else "not run"
+    )
 
 
 def rivals_trained(results: Path) -> str:
@@ -180,10 +202,20 @@ GENERATED = {  # document -> marker -> what stands between it and its end
         "adaptive": study("ranking_fidelity/adaptive.json", adaptive_pairs.markdown_table),
     },
     "docs/benchmarks.md": {name: partial(over_runs, name) for name in PAPER_TABLES},
-    "docs/methods.md": {"rivals": study("ranking_fidelity/rivals.json", rivals.markdown_table), "rivals_trained": rivals_trained},
+    "docs/methods.md": {
+        "rivals": study("ranking_fidelity/rivals.json", rivals.markdown_table),
+        "rivals_trained": rivals_trained,
+    },
     "docs/judges.md": {"judge_check": judge_reliability.judges_table},
-    "docs/data.md": {"data_pipeline": study("data_pipeline.json", data_pipeline.tables), "data_quality": partial(results_table, rows=QUALITY_ROWS)},
-    "docs/domains.md": {"search_recall": search_recall.recall_table, "bench_worlds": bench_worlds.worlds_table, "bench_mcp": bench_mcp.mcp_table},
+    "docs/data.md": {
+        "data_pipeline": study("data_pipeline.json", data_pipeline.tables),
+        "data_quality": partial(results_table, rows=QUALITY_ROWS),
+    },
+    "docs/domains.md": {
+        "search_recall": search_recall.recall_table,
+        "bench_worlds": bench_worlds.worlds_table,
+        "bench_mcp": bench_mcp.mcp_table,
+    },
     "docs/paper_scale.md": {"scale": scale.scale_table, "fits": lambda results: scale.fits_table(), "gpu": gpu_table},
     "configs/launch/README.md": {
         "training": lambda results: scale.training_table(),

@@ -1,4 +1,5 @@
-"""A table's figure, in the style of a run's (`report/figures.py`): every row's figure with its interval and its seeds, and the learning curves."""
+"""A table's figure, in the style of a run's (`report/figures.py`):
+every row's figure with its interval and its seeds, and the learning curves."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ from arenarl.studies import signal_figures
 from arenarl.tables.rows import Table
 
 FILES = {"win_rate": "win_rates"}
-_APART = 0.05  # of the axis: how far the lines of a panel are moved against each other, so that their bars do not cover each other
+# of the axis: how far the lines of a panel are moved against each other, so that their bars do not cover each other
+_APART = 0.05
 
 
 def draw(summary: dict[str, Any], table: Table, found: dict[str, dict[int, dict[str, Any]]], folder: Path) -> list[str]:
@@ -22,7 +24,9 @@ def draw(summary: dict[str, Any], table: Table, found: dict[str, dict[int, dict[
     with mpl.rc_context(STYLE):
         figures = {FILES.get(table.figure, table.figure): all_rows(table, summary, found)}
         if table.axis:
-            figures |= {"axis": against_axis(table, summary)} | ({"cost": against_cost(table, summary)} if _has_truth(summary) else {})
+            figures |= {"axis": against_axis(table, summary)} | (
+                {"cost": against_cost(table, summary)} if _has_truth(summary) else {}
+            )
         else:
             figures["curves"] = learning_curves({row: of for row, of in curves.items() if of}, table, summary)
         for name, figure in figures.items():
@@ -45,9 +49,18 @@ def all_rows(table: Table, summary: dict[str, Any], found: dict[str, dict[int, d
         values = [run["figures"][table.figure] for run in found[row["row"]].values()]
         axes.plot(values, [place] * len(values), linestyle="", marker="|", color=LINES[1]["color"], markersize=7)
         low, high = row["ci"] if row["ci"][0] is not None else (row["mean"], row["mean"])
-        axes.errorbar(row["mean"], place, xerr=[[row["mean"] - low], [high - row["mean"]]], color=LINES[0]["color"], marker="o", capsize=3)
+        axes.errorbar(
+            row["mean"],
+            place,
+            xerr=[[row["mean"] - low], [high - row["mean"]]],
+            color=LINES[0]["color"],
+            marker="o",
+            capsize=3,
+        )
     axes.set_yticks(range(len(rows)), [row["label"] for row in rows])
-    axes.set_xlabel(f"{_described(table, summary, ' of sampled trajectories')}\ndot and bar: mean, 95 % over seeds; ticks: seeds")
+    axes.set_xlabel(
+        f"{_described(table, summary, ' of sampled trajectories')}\ndot and bar: mean, 95 % over seeds; ticks: seeds"
+    )
     axes.set_title(summary["title"])
     return figure
 
@@ -60,7 +73,9 @@ def learning_curves(curves: dict[str, list[list[dict[str, Any]]]], table: Table,
     for axes, (name, title) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
         for place, (row, seeds) in enumerate(curves.items()):
             length = max(len(points) for points in seeds)
-            values = np.array([[point[f"eval/sampled/{name}"] for point in points] for points in seeds if len(points) == length])
+            values = np.array(
+                [[point[f"eval/sampled/{name}"] for point in points] for points in seeds if len(points) == length]
+            )
             share = [point["step"] / seeds[0][-1]["step"] for point in seeds[0]]
             line = LINES[place % len(LINES)] | {"color": colours[place], "label": table.rows[row].label}
             if row == table.reference:
@@ -83,7 +98,8 @@ def against_axis(table: Table, summary: dict[str, Any]) -> Figure:
             lines = _series(table, summary, panel)
             for number, (line, (series, points)) in enumerate(zip(LINES, lines.items(), strict=False)):
                 means = np.array([one["figures"][name]["mean"] for one in points.values()])
-                bounds = np.array([one["figures"][name]["ci"] for one in points.values()], dtype=float)  # NaN of one seed: no bar
+                # NaN of one seed: no bar
+                bounds = np.array([one["figures"][name]["ci"] for one in points.values()], dtype=float)
                 places = np.array(list(points)) + _APART * (number - (len(lines) - 1) / 2)
                 axes.errorbar(places, means, yerr=np.abs(bounds.T - means), capsize=2, label=series, **line)
             axes.set_title(f"{title}\n{panel}" if panel else title)
@@ -100,7 +116,9 @@ def against_cost(table: Table, summary: dict[str, Any]) -> Figure:
     for axes, panel in zip(grid, table.panels, strict=True):
         for line, (series, points) in zip(LINES, _series(table, summary, panel).items(), strict=False):
             quality = [row["figures"]["quality"]["mean"] for row in points.values()]
-            axes.plot([row["judge_calls"] for row in points.values()], quality, label=series, **line | {"linestyle": ""})
+            axes.plot(
+                [row["judge_calls"] for row in points.values()], quality, label=series, **line | {"linestyle": ""}
+            )
         axes.set_title(f"true quality, 0 to 10\n{panel}" if panel else "true quality, 0 to 10")
     figure.supxlabel("judge calls of a run", fontsize="medium")
     figure.legend(*grid[0].get_legend_handles_labels(), loc="outside right center")
@@ -119,7 +137,9 @@ def _series(table: Table, summary: dict[str, Any], panel: str | None) -> dict[st
 
 def _panels(table: Table, summary: dict[str, Any]) -> dict[str, str]:
     """Figure -> title; one where the table's is true quality itself, or there is no truth."""
-    return {table.figure: _described(table, summary)} | ({"quality": "true quality, 0 to 10"} if _has_truth(summary) else {})
+    return {table.figure: _described(table, summary)} | (
+        {"quality": "true quality, 0 to 10"} if _has_truth(summary) else {}
+    )
 
 
 def _has_truth(summary: dict[str, Any]) -> bool:

@@ -19,7 +19,8 @@ Rows = tuple[Sequence[float], Sequence[float]]  # a figure of two rows, with the
 
 
 def mean_over_seeds(values: Sequence[float]) -> dict[str, Any]:
-    """Mean of a figure over training seeds, with the 95 % interval of the mean and that in which a new seed will lie (Student's t).
+    """Mean of a figure over training seeds, with the 95 % interval of the mean and that in which a new seed will lie
+    (Student's t).
 
     >>> mean_over_seeds([60.0, 62.0, 61.0])
     {'mean': 61.0, 'ci': [58.5159, 63.4841], 'prediction': [56.0317, 65.9683]}
@@ -27,7 +28,9 @@ def mean_over_seeds(values: Sequence[float]) -> dict[str, Any]:
     count, mean = len(values), float(np.mean(values))
     half_width = student_t.ppf(0.975, count - 1) * sem(values) if count > 1 else math.nan
     around = {"ci": half_width, "prediction": half_width * math.sqrt(count + 1)}
-    return {"mean": rounded(mean)} | {name: [rounded(mean - width), rounded(mean + width)] for name, width in around.items()}
+    return {"mean": rounded(mean)} | {
+        name: [rounded(mean - width), rounded(mean + width)] for name, width in around.items()
+    }
 
 
 def paired_difference(rows: Rows) -> dict[str, Any]:
@@ -43,9 +46,10 @@ def paired_difference(rows: Rows) -> dict[str, Any]:
 def beyond_chance(family: Mapping[Any, Rows | None]) -> dict[Any, dict[str, Any]]:
     """For each comparison of a family, two rows with the same seeds: whether they differ significantly.
 
-    A paired t test; `p_holm` is corrected by Holm's method for all comparisons of the family, and below .05 it is significant. No p, but a
-    place among the comparisons, have None, for rows that are not all there yet, fewer than three seeds, and differences that are the same but for
-    rounding: with hardly a spread to go by, any difference would be significant.
+    A paired t test; `p_holm` is corrected by Holm's method for all comparisons of the family, and below .05 it is
+    significant. No p, but a place among the comparisons, have None, for rows that are not all there yet, fewer than
+    three seeds, and differences that are the same but for rounding: with hardly a spread to go by, any difference would
+    be significant.
 
     >>> beyond_chance({"a - b": ([61.0, 63.0, 62.0], [50.0, 51.0, 52.0])})["a - b"]
     {'p': 0.0027, 'p_holm': 0.0027, 'is_beyond_chance': True}

@@ -1,6 +1,8 @@
-"""A table's runs for readers: its page, results/<table>/README.md, with its figures, and its short tables in README and docs.
+"""A table's runs for readers: its page, results/<table>/README.md, with its figures,
+and its short tables in README and docs.
 
-All figures are those of `summary`, which this module writes too, as table.json; a real model's are those of its runs' own summaries.
+All figures are those of `summary`, which this module writes too, as table.json;
+a real model's are those of its runs' own summaries.
 """
 
 from collections.abc import Sequence
@@ -19,8 +21,11 @@ from arenarl.tables.summary import Found, compare_all, read_found, summary_of_ta
 EXTRAS = ("greedy_", "pass_at_")  # figures that the short table has where they were measured
 
 
-def write_tables(names: Sequence[str], tables: dict[str, Table], results: Path, folder: str = "tables", quick: bool = False) -> str:
-    """Make table.json, figures and a page of what is finished of `names`, and of the others of `tables` where that changes their comparisons.
+def write_tables(
+    names: Sequence[str], tables: dict[str, Table], results: Path, folder: str = "tables", quick: bool = False
+) -> str:
+    """Make table.json, figures and a page of what is finished of `names`, and of the others of `tables` where that
+    changes their comparisons.
 
     Returns the short tables of `names`.
     """
@@ -43,8 +48,8 @@ def _write_table(name: str, table: Table, summary: dict[str, Any], found: Found,
 
 
 def method_table(table: Table, summary: dict[str, Any], results: Path, names: Sequence[str] = ()) -> str:
-    """A line a row (of `names`, if there are any) that has all of the table's seeds: its figure, difference from the reference, noise-free quality,
-    judge calls.
+    """A line a row (of `names`, if there are any) that has all of the table's seeds: its figure, difference from the
+    reference, noise-free quality, judge calls.
     """
     differences = _from_reference(table, summary)
     lines = [
@@ -53,39 +58,65 @@ def method_table(table: Table, summary: dict[str, Any], results: Path, names: Se
         for row in _run_rows(table, summary)
         if set(table.seeds) <= set(row["seeds"]) and row["row"] in (names or table.rows)
     ]
-    return markdown.table(["method", heading(table.figure), _minus(table), heading("quality"), "judge calls", *_real_heading(table)], lines)
+    return markdown.table(
+        ["method", heading(table.figure), _minus(table), heading("quality"), "judge calls", *_real_heading(table)],
+        lines,
+    )
 
 
 def told_apart(table: Table, summary: dict[str, Any]) -> str:
-    """What `method_table` says, in sentences: from which rows the reference differs significantly; and what the paper has."""
+    """What `method_table` says, in sentences: from which rows the reference differs significantly;
+    and what the paper has."""
     labels = {row["row"]: row["label"] for row in summary["rows"]}
     found: dict[str, list[str]] = {"ahead of": [], "behind": [], "not": []}
     for figures in summary["comparisons"]:
         row, other = figures["rows"]
         if other == table.reference and set(table.seeds) <= set(figures["seeds"]):
-            found["not" if not figures["is_beyond_chance"] else "ahead of" if figures["difference"] < 0 else "behind"].append(labels[row])
+            found[
+                "not" if not figures["is_beyond_chance"] else "ahead of" if figures["difference"] < 0 else "behind"
+            ].append(labels[row])
     papers = {row["row"]: row["paper"] for row in _run_rows(table, summary) if row["paper"]}
     told = [f"{where} {'; '.join(rows)}" for where, rows in found.items() if rows and where != "not"]
     return (
-        f"{len(table.seeds)} seeds per row. {labels[table.reference]} is significantly {', and '.join(told) or 'ahead of or behind no row'}. "
-        f"With these seeds, it is not statistically distinguishable from the other {len(found['not'])}. "
-        f"In the paper: {'; '.join(f'{labels[name]} {_paper(figures)[-1]}' for name, figures in papers.items())}."
+        f"{len(table.seeds)} seeds per row. {labels[table.reference]} is significantly "
+        f"{', and '.join(told) or 'ahead of or behind no row'}. With these seeds, it is not statistically "
+        f"distinguishable from the other {len(found['not'])}. In the paper: "
+        f"{'; '.join(f'{labels[name]} {_paper(figures)[-1]}' for name, figures in papers.items())}."
     )
 
 
 def short_table(table: Table, summary: dict[str, Any], results: Path) -> str:
-    """What docs/results.md shows: a row's figure, its difference from the reference, what it cost, and the paper's figure."""
+    """What docs/results.md shows: a row's figure, its difference from the reference, what it cost,
+    and the paper's figure."""
     extras = [figure for figure in _columns(summary, "figures") if figure.startswith(EXTRAS)]
-    head = ["method", "row", heading(table.figure), *([_minus(table)] if table.compare_with_reference else []), *map(heading, extras)]
+    head = [
+        "method",
+        "row",
+        heading(table.figure),
+        *([_minus(table)] if table.compare_with_reference else []),
+        *map(heading, extras),
+    ]
     head += [heading("quality"), "judge calls", "seeds", *_real_heading(table)]
-    ours = [name for name in table.our_figures[-1:] if name not in (None, table.figure)]  # the paper's last column, where it is another figure
-    head += [*(_heading(name, summary) for name in ours), *([f"paper, {table.paper_columns[-1]}"] if table.paper_columns else [])]
+    # the paper's last column, where it is another figure
+    ours = [name for name in table.our_figures[-1:] if name not in (None, table.figure)]
+    head += [
+        *(_heading(name, summary) for name in ours),
+        *([f"paper, {table.paper_columns[-1]}"] if table.paper_columns else []),
+    ]
     differences = _from_reference(table, summary)
     lines = []
     for row in _run_rows(table, summary):
-        cells = [row["label"], f"`{row['row']}`", _figure(row), *([differences.get(row["row"], "-")] if table.compare_with_reference else [])]
+        cells = [
+            row["label"],
+            f"`{row['row']}`",
+            _figure(row),
+            *([differences.get(row["row"], "-")] if table.compare_with_reference else []),
+        ]
         cells += [*(_figure_of(row, figure) for figure in (*extras, "quality")), _calls(row), str(len(row["seeds"]))]
-        cells += [*_real(table, row, results), *(_figure(_ours(row, name)) if _ours(row, name) else "-" for name in ours)]
+        cells += [
+            *_real(table, row, results),
+            *(_figure(_ours(row, name)) if _ours(row, name) else "-" for name in ours),
+        ]
         lines.append(cells + ([_paper(row["paper"])[-1]] if table.paper_columns else []))
     return "\n\n".join([markdown.table(head, lines), *_pairs_table(table, summary), *_signals_table(summary)])
 
@@ -98,12 +129,17 @@ def beside_paper(table: Table, summary: dict[str, Any]) -> str:
             lines.append([row["label"], "here", *(_mean(_ours(row, name)) for name in table.our_figures)])
         if row["paper"]:
             lines.append([row["label"], "paper", *_paper(row["paper"])])
-    note = "" if _has_all(table, summary) else "\n\nRows with `-` in a column were stored before that figure was kept; a rerun fills it in."
+    note = (
+        ""
+        if _has_all(table, summary)
+        else "\n\nRows with `-` in a column were stored before that figure was kept; a rerun fills it in."
+    )
     return markdown.table(["row", "figures", *table.paper_columns], lines) + note
 
 
 def page(name: str, table: Table, summary: dict[str, Any], results: Path, figures: Sequence[str], together: str) -> str:
-    """results/<table>/README.md: all figures, and the same rows at scale; `together` says what tables are corrected with it."""
+    """results/<table>/README.md: all figures, and the same rows at scale;
+    `together` says what tables are corrected with it."""
     subtasks, figures_of_rows = _columns(summary, "by_subtask"), _columns(summary, "figures")
     others = [name for name in figures_of_rows if name not in (table.figure, "quality") and not name.startswith(EXTRAS)]
     judges = _columns(summary, "by_judge") if len(_columns(summary, "by_judge")) > 1 else []
@@ -115,25 +151,36 @@ def page(name: str, table: Table, summary: dict[str, Any], results: Path, figure
         cells = [row["label"], _figure(row), *(_mean(row["by_judge"].get(judge)) for judge in judges)]
         cells += [_mean(row["by_subtask"].get(subtask)) for subtask in subtasks]
         cells += [_mean(row["figures"].get(name)) for name in others]
-        cells += ["-" if row["seconds"] is None else f"{row['seconds'] / 60:.1f}", *(_mean(row["curve"].get(step)) for step in table.curve_steps)]
+        cells += [
+            "-" if row["seconds"] is None else f"{row['seconds'] / 60:.1f}",
+            *(_mean(row["curve"].get(step)) for step in table.curve_steps),
+        ]
         lines.append(cells)
     parts = [
         f"# {table.title}",
-        f"Made by `./reproduce.sh {name}`; do not edit." + (f" The paper says: {' '.join(table.claims)}" if table.claims else ""),
+        f"Made by `./reproduce.sh {name}`; do not edit."
+        + (f" The paper says: {' '.join(table.claims)}" if table.claims else ""),
         "Figures are of sampled trajectories, means over seeds with 95 % intervals (t). "
         f"Win rates are by the {' and '.join(summary['judge']) or 'evaluating'} judge.",
-        "Differences are paired over seeds, those of all tables that make the comparison: where these are more than this table's, it says how many. "
-        f"* means significant at 5 % after Holm's correction for all comparisons of a family, run or not, those of {together} of "
-        f"{heading(table.figure)}. "
+        "Differences are paired over seeds, those of all tables that make the comparison: where these are more "
+        "than this table's, it says how many. * means significant at 5 % after Holm's correction for all "
+        f"comparisons of a family, run or not, those of {together} of {heading(table.figure)}. "
         f"Primary are those that the papers' claims name, here: {_primary(summary)}. All others are secondary.",
         f"Judge calls are those for the rewards of a run. Runs of {', '.join(summary['commits']) or 'no commit yet'}.",
-        *([f"{table.real_model}, trained by its own recipe with `./reproduce.sh real_model`, has one figure a seed."] if table.real_model else []),
+        *(
+            [f"{table.real_model}, trained by its own recipe with `./reproduce.sh real_model`, has one figure a seed."]
+            if table.real_model
+            else []
+        ),
         short_table(table, summary, results),
         markdown.table(head, lines),
         *([beside_paper(table, summary)] if len([name for name in table.our_figures if name]) > 1 else []),
         *_replication_table(table, summary),
         *(f"![{figure}]({figure}.png)" for figure in figures),
-        f"One row with one seed again, beside what is stored here: `./reproduce.sh {name} --again --row ROW --seed SEED`.",
+        (
+            "One row with one seed again, beside what is stored here: "
+            f"`./reproduce.sh {name} --again --row ROW --seed SEED`."
+        ),
     ]
     at_scale = any(row.at_scale for row in table.rows.values())
     return "\n\n".join([*parts, *([scale_table(table)] if at_scale else [])]) + "\n"
@@ -146,7 +193,12 @@ def scale_table(table: Table) -> str:
     head = ["at scale", *paper, "ours", f"options of {', '.join(scripts)}"]
     unknown = ["-"] * len(table.paper_columns)
     rows = [
-        [row.label, *([f"{value:g}" for value in row.paper] if row.paper else unknown), "not run", f"`{_named(name, row)}`"]
+        [
+            row.label,
+            *([f"{value:g}" for value in row.paper] if row.paper else unknown),
+            "not run",
+            f"`{_named(name, row)}`",
+        ]
         for name, row in table.rows.items()
         if row.at_scale
     ]
@@ -154,7 +206,8 @@ def scale_table(table: Table) -> str:
 
 
 def _named(name: str, row: Row) -> str:
-    """A run of its own name where it changes a config and names none, that starts from the paper-scale SFT policy unless it names another start."""
+    """A run of its own name where it changes a config and names none, that starts from the paper-scale SFT policy
+    unless it names another start."""
     if "--set" not in row.at_scale or "--set name=" in row.at_scale:
         return row.at_scale
     start = "" if "rl.init=" in row.at_scale else " --set rl.init_run=travel-qwen3-8b"
@@ -196,20 +249,34 @@ def _run_rows(table: Table, summary: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _from_reference(table: Table, summary: dict[str, Any]) -> dict[str, str]:
     """By row, its difference as it is shown."""
-    return {figures["rows"][0]: _difference(table, figures) for figures in summary["comparisons"] if figures["rows"][1] == table.reference}
+    return {
+        figures["rows"][0]: _difference(table, figures)
+        for figures in summary["comparisons"]
+        if figures["rows"][1] == table.reference
+    }
 
 
 def _pairs_table(table: Table, summary: dict[str, Any]) -> list[str]:
     """The comparisons that are not with the reference, if there are any."""
-    pairs = [figures for figures in summary["comparisons"] if tuple(figures["rows"]) in {tuple(pair) for pair in table.comparisons}]
-    lines = [[" minus ".join(table.rows[row].label for row in figures["rows"]), _difference(table, figures)] for figures in pairs]
+    pairs = [
+        figures
+        for figures in summary["comparisons"]
+        if tuple(figures["rows"]) in {tuple(pair) for pair in table.comparisons}
+    ]
+    lines = [
+        [" minus ".join(table.rows[row].label for row in figures["rows"]), _difference(table, figures)]
+        for figures in pairs
+    ]
     return [markdown.table(["compared", heading(table.figure)], lines)] if lines else []
 
 
 def _replication_table(table: Table, summary: dict[str, Any]) -> list[str]:
     """Each comparison over the first seeds and over the later ones, if some have both."""
     lines = [
-        [" minus ".join(table.rows[row].label for row in figures["rows"]), *(_interval(figures[half]) for half in ("first", "later"))]
+        [
+            " minus ".join(table.rows[row].label for row in figures["rows"]),
+            *(_interval(figures[half]) for half in ("first", "later")),
+        ]
         for figures in summary["comparisons"]
         if "later" in figures
     ]
@@ -220,7 +287,10 @@ def _replication_table(table: Table, summary: dict[str, Any]) -> list[str]:
 def _signals_table(summary: dict[str, Any]) -> list[str]:
     """What `signal_and_noise` measured, a line a row and step."""
     steps = [(row["label"], at) for row in summary["rows"] for at in row["discrimination"]]
-    lines = [[label, str(at["step"]), *(_figure(figure, 2) if figure else "-" for figure in at["told"].values())] for label, at in steps]
+    lines = [
+        [label, str(at["step"]), *(_figure(figure, 2) if figure else "-" for figure in at["told"].values())]
+        for label, at in steps
+    ]
     return [markdown.table(["groups of", "step", *steps[0][1]["told"]], lines)] if steps else []
 
 

@@ -1,6 +1,7 @@
 """How many seeds a comparison needs before it is run again: a priori power of the paired t test over training seeds.
 
-The spread of the differences is that of the first five seeds; the differences to be seen are fixed beforehand and are not those that came out.
+The spread of the differences is that of the first five seeds;
+the differences to be seen are fixed beforehand and are not those that came out.
 """
 
 from itertools import count
@@ -19,7 +20,8 @@ POWER = 0.8
 
 
 def seeds_needed(spread: float, difference: float, alpha: float = 0.05) -> int:
-    """The fewest seeds with which a two-sided paired t test at level `alpha` sees `difference` in at least 80 % of repetitions.
+    """The fewest seeds with which a two-sided paired t test at level `alpha` sees `difference` in at least 80 % of
+    repetitions.
 
     `spread` is the standard deviation of the paired differences between two rows.
 
@@ -37,7 +39,8 @@ def _power(effect: float, seeds: int, alpha: float) -> float:
 
 
 def power_table(results: Path) -> str:
-    """A line for each primary comparison of win rates whose rows both have the first five seeds; a comparison of several tables has one."""
+    """A line for each primary comparison of win rates whose rows both have the first five seeds;
+    a comparison of several tables has one."""
     tables = {name: table for name in TABLES if (table := read_table(name, FOLDER)).figure == "win_rate"}
     where: dict[frozenset[str], list[str]] = {}
     for name, table in tables.items():
@@ -51,15 +54,24 @@ def power_table(results: Path) -> str:
         differences = _differences(seeds_of, next(one for one in table.pairs if frozenset(one) == pair))
         if len(differences) == len(FIRST_SEEDS):
             spread = float(np.std(differences, ddof=1))
-            needed = [f"{seeds_needed(spread, difference)} ({seeds_needed(spread, difference, strictest)})" for difference in DIFFERENCES]
+            needed = [
+                f"{seeds_needed(spread, difference)} ({seeds_needed(spread, difference, strictest)})"
+                for difference in DIFFERENCES
+            ]
             lines.append([_compared(table, pair), ", ".join(names), f"{spread:.1f}", *needed])
-    return markdown.table(["compared", "tables", "spread of differences", *(f"seeds for {one:g} points" for one in DIFFERENCES)], lines)
+    return markdown.table(
+        ["compared", "tables", "spread of differences", *(f"seeds for {one:g} points" for one in DIFFERENCES)], lines
+    )
 
 
 def _differences(seeds_of: Found, pair: tuple[str, str]) -> list[float]:
     """Of win rates, over those of the first seeds that both rows have."""
     one, other = (seeds_of.get(row, {}) for row in pair)
-    return [one[seed]["figures"]["win_rate"] - other[seed]["figures"]["win_rate"] for seed in FIRST_SEEDS if seed in one and seed in other]
+    return [
+        one[seed]["figures"]["win_rate"] - other[seed]["figures"]["win_rate"]
+        for seed in FIRST_SEEDS
+        if seed in one and seed in other
+    ]
 
 
 def _compared(table: Table, pair: frozenset[str]) -> str:

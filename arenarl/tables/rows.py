@@ -1,7 +1,7 @@
 """Rows of the papers' tables: a file of configs/tables lists them, each a run for every seed.
 
-Every row trains from the same SFT policy of its seed with the three scripts, so that rows are paired over seeds. A row that several tables
-have is run once.
+Every row trains from the same SFT policy of its seed with the three scripts, so that rows are paired over seeds. A row
+that several tables have is run once.
 """
 
 from collections.abc import Iterator
@@ -21,10 +21,11 @@ from arenarl.system.atomic_files import read_json
 from arenarl.system.errors import UserError
 
 FOLDER = Path("configs/tables")
-_FOUND = {"row", "seed", "settings", "figures", "by_subtask", "judge_calls", "curve", "seconds", "judge"}  # of what a run leaves
+# of what a run leaves
+_FOUND = {"row", "seed", "settings", "figures", "by_subtask", "judge_calls", "curve", "seconds", "judge"}
 TABLES = (
-    "table2", "table3", "table3_research", "fig1", "collapse", "fig4a", "fig4c", "ablations", "noise", "noise_strength", "tournament_grpo",
-    "textcraft", "babyai",
+    "table2", "table3", "table3_research", "fig1", "collapse", "fig4a", "fig4c", "ablations", "noise", "noise_strength",
+    "tournament_grpo", "textcraft", "babyai",
 )  # fmt: skip
 
 
@@ -40,14 +41,16 @@ class Row:
 
     label: Line
     config: Text | None = None  # of the run; null: nothing is run here
-    set: dict[str, JsonValue] = field(default_factory=dict)  # keys that it changes in its config, after those of the whole table
+    # keys that it changes in its config, after those of the whole table
+    set: dict[str, JsonValue] = field(default_factory=dict)
     checkpoint: Literal["rl", "sft"] = "rl"  # what is evaluated; sft trains nothing
     paper: list[Float] | None = None  # its figures in the paper, under `paper_columns`
     at_scale: Line | None = None  # options of the scripts that run it with a model of 8B parameters
     series: Line | None = None  # in a table with an axis: the line of the figure that it is a point of ...
     at: Float | None = None  # ... and where on the axis
     panel: Line | None = None  # of the figure that the point is in; null: in every one
-    real_run: Name | None = None  # folder of results/ where a run with the table's `real_model` is evaluated, its other seeds with -seedN
+    # folder of results/ where a run with the table's `real_model` is evaluated, its other seeds with -seedN
+    real_run: Name | None = None
 
     @property
     def is_run(self) -> bool:
@@ -62,20 +65,25 @@ class Table:
     reference: Name  # the row that all others are compared with ...
     rows: dict[Name, Row]
     cold_start_set: dict[str, JsonValue] = field(default_factory=dict)  # ... and keys that the cold start changes
-    claims: list[Line] = field(default_factory=list)  # the paper's, that this table puts to the test, with their section
+    # the paper's, that this table puts to the test, with their section
+    claims: list[Line] = field(default_factory=list)
     paper_columns: list[Line] = field(default_factory=list)
-    our_figures: list[Line | None] = field(default_factory=list)  # our figure, subtask or dimension for each paper column; null: none
+    # our figure, subtask or dimension for each paper column; null: none
+    our_figures: list[Line | None] = field(default_factory=list)
     seeds: list[Seed] = field(default_factory=list)
     set: dict[str, JsonValue] = field(default_factory=dict)  # keys that all rows change
     quick: Quick = field(default_factory=Quick)
     compare_with_reference: Bool = True  # ... or none, and only the pairs below are compared
     comparisons: list[tuple[Name, Name]] = field(default_factory=list)  # further pairs of rows
-    primary: list[tuple[Name, Name]] = field(default_factory=list)  # of all these pairs, those that `claims` name; the others are secondary
-    curve_steps: list[PositiveInt] = field(default_factory=list)  # steps at which the learning curve is part of the table
+    # of all these pairs, those that `claims` name; the others are secondary
+    primary: list[tuple[Name, Name]] = field(default_factory=list)
+    # steps at which the learning curve is part of the table
+    curve_steps: list[PositiveInt] = field(default_factory=list)
     figure: Name = "win_rate"  # of summary.json: by it rows are compared
     axis: Line | None = None  # what `at` of the rows is: the figure and true quality are drawn against it
     measure: Literal["discrimination"] | None = None  # what else is measured of each run: studies/signal_and_noise.py
-    real_model: Line | None = None  # a pretrained model that some rows were run with too, by its own recipe: a column of its figures by seed
+    # a pretrained model that some rows were run with too, by its own recipe: a column of its figures by seed
+    real_model: Line | None = None
 
     @property
     def panels(self) -> list[str | None]:
@@ -86,7 +94,9 @@ class Table:
     def pairs(self) -> list[tuple[str, str]]:
         """The rows that are compared, each with the one that it is compared to."""
         runs = [name for name, row in self.rows.items() if row.is_run]
-        against = [(name, self.reference) for name in runs if name != self.reference] if self.compare_with_reference else []
+        against = (
+            [(name, self.reference) for name in runs if name != self.reference] if self.compare_with_reference else []
+        )
         return [*against, *self.comparisons]
 
 
@@ -113,10 +123,15 @@ class Run:
         Keys of the SFT that it starts from are there where they are not its own.
         """
         settings = dict(_changed(asdict(self.loaded), asdict(Config())))
-        settings |= {f"cold_start.{key}": value for key, value in _changed(settings_of("sft", self.start), settings_of("sft", self.loaded))}
-        return {key: value for key, value in settings.items() if key not in ("name", "results") and not key.startswith("wandb.")} | {
-            "evaluate.checkpoints": self.checkpoint
+        settings |= {
+            f"cold_start.{key}": value
+            for key, value in _changed(settings_of("sft", self.start), settings_of("sft", self.loaded))
         }
+        return {
+            key: value
+            for key, value in settings.items()
+            if key not in ("name", "results") and not key.startswith("wandb.")
+        } | {"evaluate.checkpoints": self.checkpoint}
 
 
 def read_table(name: str, folder: Path = FOLDER) -> Table:
@@ -137,13 +152,25 @@ def read_table(name: str, folder: Path = FOLDER) -> Table:
         if pair[0] == pair[1] or not all(table.rows[row].is_run for row in pair):
             raise UserError(f"{path}: compares {' with '.join(pair)}; both must be run, and differ")
     if odd := [name for name, row in table.rows.items() if row.paper and len(row.paper) != len(table.paper_columns)]:
-        raise UserError(f"{path}: row {odd[0]} has {len(table.rows[odd[0]].paper)} figures of the paper's, paper_columns {len(table.paper_columns)}")
+        raise UserError(
+            f"{path}: row {odd[0]} has {len(table.rows[odd[0]].paper)} figures of the paper's, "
+            f"paper_columns {len(table.paper_columns)}"
+        )
     if table.our_figures and len(table.our_figures) != len(table.paper_columns):
-        raise UserError(f"{path}: our_figures has {len(table.our_figures)} entries, paper_columns {len(table.paper_columns)}; name one for each")
-    if odd := [name for name, row in table.rows.items() if (row.series is None) != (row.at is None) or row.at is not None and table.axis is None]:
+        raise UserError(
+            f"{path}: our_figures has {len(table.our_figures)} entries, "
+            f"paper_columns {len(table.paper_columns)}; name one for each"
+        )
+    if odd := [
+        name
+        for name, row in table.rows.items()
+        if (row.series is None) != (row.at is None) or row.at is not None and table.axis is None
+    ]:
         raise UserError(f"{path}: row {odd[0]} needs both series and at, in a table with an axis, or neither")
     if unknown := [pair for pair in table.primary if frozenset(pair) not in map(frozenset, table.pairs)]:
-        raise UserError(f"{path}: primary names {' with '.join(unknown[0])}, which are not compared; add them to comparisons")
+        raise UserError(
+            f"{path}: primary names {' with '.join(unknown[0])}, which are not compared; add them to comparisons"
+        )
     if odd := [name for name, row in table.rows.items() if row.real_run and not table.real_model]:
         raise UserError(f"{path}: row {odd[0]} has a real_run, but the table names no real_model")
     if not table.seeds:
@@ -151,7 +178,9 @@ def read_table(name: str, folder: Path = FOLDER) -> Table:
     return table
 
 
-def runs_of(name: str, table: Table, rows: list[str], seeds: list[int], folder: str = "tables", quick: bool = False) -> list[Run]:
+def runs_of(
+    name: str, table: Table, rows: list[str], seeds: list[int], folder: str = "tables", quick: bool = False
+) -> list[Run]:
     """A run for each seed and row, all rows of a seed in a row; `folder` lies in runs/ and takes what they write.
 
     Raises:
@@ -164,15 +193,25 @@ def runs_of(name: str, table: Table, rows: list[str], seeds: list[int], folder: 
     if idle := [row for row in rows if not table.rows[row].is_run]:
         raise UserError(f"{name}: row {idle[0]} has only the paper's figures; there is nothing to run")
     last = table.quick.set if quick else {}
-    place = folder if name in TABLES else f"{folder}/{name}"  # a row of one's own may be called as one of these and have other settings
+    # a row of one's own may be called as one of these and have other settings
+    place = folder if name in TABLES else f"{folder}/{name}"
     cold_start = table.cold_start_set | last
     sft = load_config(table.cold_start, as_overrides(cold_start))
-    configs = {name: row.config or table.cold_start for name, row in table.rows.items() if row.is_run and name in (rows or table.rows)}
+    configs = {
+        name: row.config or table.cold_start
+        for name, row in table.rows.items()
+        if row.is_run and name in (rows or table.rows)
+    }
     changes = {
-        row: table.cold_start_set | table.set | table.rows[row].set | last | {"name": f"{place}/{row}", "results": "runs", "rl.init_run": sft.name}
+        row: table.cold_start_set
+        | table.set
+        | table.rows[row].set
+        | last
+        | {"name": f"{place}/{row}", "results": "runs", "rl.init_run": sft.name}
         for row in configs
     }
-    loaded = {row: load_config(config, as_overrides(changes[row])) for row, config in configs.items()}  # once for all seeds: it takes a while
+    # once for all seeds: it takes a while
+    loaded = {row: load_config(config, as_overrides(changes[row])) for row, config in configs.items()}
     if greedy := [row for row, config in loaded.items() if "sampled" not in config.evaluate.decodings]:
         raise UserError(f"{name}, row {greedy[0]}: evaluate.decodings lacks sampled, of which a table's figures are")
     runs = []
@@ -183,8 +222,24 @@ def runs_of(name: str, table: Table, rows: list[str], seeds: list[int], folder: 
             checkpoint, of_seed = table.rows[row].checkpoint, replace(loaded[row], seed=seed)
             evaluated = {checkpoint: sft_of_seed.sft_policy if checkpoint == "sft" else str(of_seed.run_dir / "rl")}
             of_seed = replace(of_seed, evaluate=replace(of_seed.evaluate, checkpoints=evaluated))
-            options = command_line(config, as_overrides(changes[row] | {"seed": seed, "evaluate.checkpoints": evaluated}))
-            runs.append(Run(name, row, seed, config, of_seed, sft_of_seed, options, start, checkpoint, table.figure, table.measure))
+            options = command_line(
+                config, as_overrides(changes[row] | {"seed": seed, "evaluate.checkpoints": evaluated})
+            )
+            runs.append(
+                Run(
+                    name,
+                    row,
+                    seed,
+                    config,
+                    of_seed,
+                    sft_of_seed,
+                    options,
+                    start,
+                    checkpoint,
+                    table.figure,
+                    table.measure,
+                )
+            )
     return runs
 
 
@@ -198,7 +253,11 @@ def read_run(path: Path) -> dict[str, Any] | None:
         run = read_json(path)
     except ValueError:
         run = {}
-    is_ours = isinstance(run, dict) and run.keys() >= _FOUND and (path.parent.name, path.stem) == (run["row"], f"seed{run['seed']}")
+    is_ours = (
+        isinstance(run, dict)
+        and run.keys() >= _FOUND
+        and (path.parent.name, path.stem) == (run["row"], f"seed{run['seed']}")
+    )
     if path.is_file() and not is_ours:
         raise UserError(f"{path} is not what a finished run leaves there; delete it, and the run is made again")
     return run
@@ -211,4 +270,3 @@ def _changed(settings: dict[str, Any], defaults: dict[str, Any], prefix: str = "
             yield from _changed(value, defaults[name], f"{prefix}{name}.")
         elif name not in defaults or value != defaults[name]:
             yield f"{prefix}{name}", value
-

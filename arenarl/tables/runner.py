@@ -1,7 +1,7 @@
 """Runs the rows of tables: SFT once a seed, then RL and evaluation of every row, a process each and several at once.
 
-The scripts do the work, as subprocesses, and resume by themselves; a row is finished when its seed<k>.json is there. That of another
-table with the same settings serves as well.
+The scripts do the work, as subprocesses, and resume by themselves; a row is finished when its seed<k>.json is there.
+That of another table with the same settings serves as well.
 """
 
 import json
@@ -47,14 +47,19 @@ def run_all(runs: Sequence[Run], results: Path, workers: int) -> list[str]:
             sharing = [other for other in missing if other.settings == run.settings]
             for other in sharing:
                 write_json(path_of(other, results), found | {"row": other.row, "config": other.config})
-            say(f"{run.row}, seed {run.seed}: {heading(run.figure)} {found['figures'][run.figure]:.1f} after {found['seconds']['total']:.0f} s")
+            say(
+                f"{run.row}, seed {run.seed}: {heading(run.figure)} {found['figures'][run.figure]:.1f} after "
+                f"{found['seconds']['total']:.0f} s"
+            )
             bar.update(len(sharing))
     return list(dict.fromkeys(failures[key] for key in sorted(failures)))  # a cold start that failed ended many runs
 
 
 def _different(runs: Sequence[Run]) -> list[Run]:
     """Seed by seed, one run of those that tables share, the one of which most is measured."""
-    by_settings = {json.dumps(run.settings, sort_keys=True): run for run in sorted(runs, key=lambda run: run.measure is not None)}
+    by_settings = {
+        json.dumps(run.settings, sort_keys=True): run for run in sorted(runs, key=lambda run: run.measure is not None)
+    }
     return sorted((run for run in runs if run in by_settings.values()), key=lambda run: run.seed)
 
 
@@ -113,7 +118,9 @@ def _train_and_evaluate(run: Run, cold_start: Future[None]) -> dict[str, Any]:
     known = [name for name in shown_figures(figures) if figures[name]["mean"] is not None]
     if run.figure not in known:
         why = "; a win rate needs stored baselines and verdicts" if run.figure == "win_rate" else ""
-        raise _RunFailed(f"{run.row}, seed {run.seed}: evaluation has no figure {run.figure}; it has {', '.join(known)}{why}")
+        raise _RunFailed(
+            f"{run.row}, seed {run.seed}: evaluation has no figure {run.figure}; it has {', '.join(known)}{why}"
+        )
     steps = [entry for entry in training_log(config.run_dir / "rl") if "judge/calls_per_group" in entry]
     curve = config.run_dir / "rl" / "curve.jsonl"
     found = {
@@ -121,17 +128,29 @@ def _train_and_evaluate(run: Run, cold_start: Future[None]) -> dict[str, Any]:
         "seed": run.seed,
         "config": run.config,
         "settings": run.settings,
-        "figures": {name: figures[name]["mean"] for name in (*shown_figures(figures), *KEPT_BY_TABLES) if name in figures}
+        "figures": {
+            name: figures[name]["mean"] for name in (*shown_figures(figures), *KEPT_BY_TABLES) if name in figures
+        }
         | ({f"greedy_{run.figure}": greedy[run.figure]["mean"]} if greedy else {})
-        | {f"pass_at_{k}": at_k["mean"] for k, at_k in enumerate(figures.get("pass_at_k", {}).get(run.figure, []), start=1) if k > 1},
-        "by_subtask": {subtask: found[run.figure]["mean"] for subtask, found in figures["by_subtask"].items() if run.figure in found},
+        | {
+            f"pass_at_{k}": at_k["mean"]
+            for k, at_k in enumerate(figures.get("pass_at_k", {}).get(run.figure, []), start=1)
+            if k > 1
+        },
+        "by_subtask": {
+            subtask: found[run.figure]["mean"]
+            for subtask, found in figures["by_subtask"].items()
+            if run.figure in found
+        },
         "by_dimension": {
             dimension: {name: figure["mean"] for name, figure in of_dimension.items()}
             for dimension, of_dimension in figures.get("by_dimension", {}).items()
         },
         "by_judge": _by_judge(config.judge.eval, figures.get("by_judge", [])),
         "judge_calls": round(sum(step["judge/calls_per_group"] for step in steps) * config.rl.groups),
-        "curve": [{name: value for name, value in point.items() if name != "ci"} for point in read_jsonl(curve)] if curve.is_file() else [],
+        "curve": [{name: value for name, value in point.items() if name != "ci"} for point in read_jsonl(curve)]
+        if curve.is_file()
+        else [],
         "seconds": summary["seconds"],
         "peak_memory_gb": summary["peak_memory_gb"],
         "judge": summary["judge"],
@@ -157,7 +176,9 @@ def _call(command: Sequence[str], log: Path, what: str) -> None:
     """Run a script that ends when this process does, however that ends; what it says goes to `log`."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("a", encoding="utf-8") as file:
-        code = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, env=os.environ | {OWNED: "1"}, check=False).returncode
+        code = subprocess.run(
+            command, stdout=file, stderr=subprocess.STDOUT, env=os.environ | {OWNED: "1"}, check=False
+        ).returncode
     if code:
         lines = log.read_text(encoding="utf-8").strip().splitlines()
         raise _RunFailed(f"{what}: {lines[-1] if lines else f'exit code {code}'} ({log})")

@@ -1,9 +1,11 @@
-"""What a table's runs say in figures, results/<table>/table.json, and what a run that is done again says of a stored one.
+"""What a table's runs say in figures, results/<table>/table.json,
+and what a run that is done again says of a stored one.
 
-A row's figures are means over its table's seeds with 95 % t intervals; differences are paired over the seeds that both rows have in any table that
-compares them. Holm's method corrects for the number of comparisons in each of two families over all tables of the same figure, run or not: the
-primary ones, those that the papers' claims name, and the others. So a comparison that several tables have has one difference and one verdict.
-`mean` is the table's figure of sampled trajectories.
+A row's figures are means over its table's seeds with 95 % t intervals; differences are paired over the seeds that both
+rows have in any table that compares them. Holm's method corrects for the number of comparisons in each of two families
+over all tables of the same figure, run or not: the primary ones, those that the papers' claims name, and the others. So
+a comparison that several tables have has one difference and one verdict. `mean` is the table's figure of sampled
+trajectories.
 """
 
 import json
@@ -32,12 +34,19 @@ Comparison = frozenset[str]  # two rows
 
 
 def read_found(name: str, table: Table, results: Path, folder: str = "tables", quick: bool = False) -> Found:
-    """The table's finished runs; one of another seed, or with other settings than its row has now, is left out, and said.
+    """The table's finished runs; one of another seed, or with other settings than its row has now,
+    is left out, and said.
 
     A seed that was added when others had been seen would make chance differences of some comparisons, sooner or later.
     """
-    stored = {row: sorted(map(read_run, (results / name / row).glob("seed*.json")), key=lambda run: run["seed"]) for row in table.rows}
-    settings = {(run.row, run.seed): json.loads(json.dumps(run.settings)) for run in runs_of(name, table, [], table.seeds, folder, quick)}
+    stored = {
+        row: sorted(map(read_run, (results / name / row).glob("seed*.json")), key=lambda run: run["seed"])
+        for row in table.rows
+    }
+    settings = {
+        (run.row, run.seed): json.loads(json.dumps(run.settings))
+        for run in runs_of(name, table, [], table.seeds, folder, quick)
+    }
     found: Found = {row: {} for row in table.rows}
     for row, runs in stored.items():
         for run in runs:
@@ -58,7 +67,8 @@ def _left_out(run: dict[str, Any], table: Table, settings: dict[str, Any]) -> st
 
 
 def _has_subtasks_of(figure: str, run: dict[str, Any]) -> bool:
-    """Whether `by_subtask` is of this figure, which is its mean: a run that a table of another figure made has that one's."""
+    """Whether `by_subtask` is of this figure, which is its mean:
+    a run that a table of another figure made has that one's."""
     known = [value for value in run["by_subtask"].values() if value is not None]
     return bool(known) and math.isclose(fmean(known), run["figures"][figure], abs_tol=1e-3)  # both are rounded
 
@@ -70,7 +80,9 @@ def _other_settings(stored: dict[str, Any], now: dict[str, Any]) -> str:
     return f"was run with {key} at {before}, the row has {after}"
 
 
-def summary_of_table(name: str, table: Table, found: Found, verdicts: dict[Comparison, dict[str, Any]]) -> dict[str, Any]:
+def summary_of_table(
+    name: str, table: Table, found: Found, verdicts: dict[Comparison, dict[str, Any]]
+) -> dict[str, Any]:
     """What table.json holds of the runs found, by row; `verdicts` are those of `compare_all`."""
     runs = [run for seeds in found.values() for run in seeds.values()]
     subtasks = _subtasks(table, runs)
@@ -88,7 +100,9 @@ def summary_of_table(name: str, table: Table, found: Found, verdicts: dict[Compa
 def _subtasks(table: Table, runs: Iterable[dict[str, Any]]) -> Sequence[str]:
     """In the order of the table's domain, or as they come where the queries name them."""
     config = load_config(table.cold_start, as_overrides(table.cold_start_set))
-    return make_domain(config.environment, config.data).subtasks or list(dict.fromkeys(subtask for run in runs for subtask in run["by_subtask"]))
+    return make_domain(config.environment, config.data).subtasks or list(
+        dict.fromkeys(subtask for run in runs for subtask in run["by_subtask"])
+    )
 
 
 def _row_figures(name: str, row: Row, table: Table, subtasks: Sequence[str], seeds: Seeds) -> dict[str, Any]:
@@ -105,21 +119,30 @@ def _row_figures(name: str, row: Row, table: Table, subtasks: Sequence[str], see
         "seeds": list(seeds),
         **(mean_over_seeds(values) if runs else none),
         "judge_calls": round(sum(run["judge_calls"] for run in runs) / len(runs)) if runs else None,
-        "seconds": round(median(run["seconds"]["total"] for run in runs), 1) if runs else None,  # a busy machine slows one seed, not all
+        # a busy machine slows one seed, not all
+        "seconds": round(median(run["seconds"]["total"] for run in runs), 1) if runs else None,
         "paper": dict(zip(table.paper_columns, row.paper, strict=True)) if row.paper else None,
         "figures": _means_of_all([run["figures"] for run in runs]),
-        "by_subtask": _means_of_all([{subtask: run["by_subtask"].get(subtask) for subtask in subtasks} for run in runs]),
+        "by_subtask": _means_of_all(
+            [{subtask: run["by_subtask"].get(subtask) for subtask in subtasks} for run in runs]
+        ),
         "by_dimension": _means_of_all(dimensions),  # win rates over valid trajectories
         "by_judge": _means_of_all([run.get("by_judge", {}) for run in runs]),
         "curve": _curve_points(runs, table),
-        "discrimination": _mean_signals([run["discrimination"] for run in runs]) if runs and table.measure == "discrimination" else [],
+        "discrimination": _mean_signals([run["discrimination"] for run in runs])
+        if runs and table.measure == "discrimination"
+        else [],
     }
 
 
 def _means_of_all(figures: Sequence[dict[str, float | None]]) -> dict[str, Any]:
     """Means over seeds of the figures that every seed has; rows stored before a figure was kept lack it."""
     names = figures[0] if figures else ()
-    return {name: mean_over_seeds([one[name] for one in figures]) for name in names if all(one.get(name) is not None for one in figures)}
+    return {
+        name: mean_over_seeds([one[name] for one in figures])
+        for name in names
+        if all(one.get(name) is not None for one in figures)
+    }
 
 
 def _curve_points(runs: Sequence[dict[str, Any]], table: Table) -> dict[int, dict[str, Any]]:
@@ -133,7 +156,10 @@ def _mean_signals(rows_by_seed: Sequence[list[dict[str, Any]]]) -> list[dict[str
     """By step, what a group's signals are told by, with intervals over seeds."""
     steps = sorted(set.intersection(*({row["step"] for row in rows} for rows in rows_by_seed)))
     at = {step: [told(row) for rows in rows_by_seed for row in rows if row["step"] == step] for step in steps}
-    return [{"step": step, "told": {name: _mean_if_all([row[name] for row in rows]) for name in rows[0]}} for step, rows in at.items()]
+    return [
+        {"step": step, "told": {name: _mean_if_all([row[name] for row in rows]) for name in rows[0]}}
+        for step, rows in at.items()
+    ]
 
 
 def _mean_if_all(values: Sequence[float | None]) -> dict[str, Any] | None:
@@ -145,25 +171,31 @@ def merged(found: dict[str, Found]) -> Found:
     """Each row's seeds in any of the tables.
 
     Raises:
-        UserError: two tables have other figures of the same run, so that a star would rest on figures that one of them does not show.
-            Figures that only one of them has do not count: it was stored before they were kept.
+        UserError: two tables have other figures of the same run, so that a star would rest on figures that one of them
+            does not show. Figures that only one of them has do not count: it was stored before they were kept.
     """
     together: Found = {}
     first: dict[tuple[str, int], str] = {}
-    for name, row, seed, run in ((name, row, *one) for name, rows in found.items() for row, seeds in rows.items() for one in seeds.items()):
+    for name, row, seed, run in (
+        (name, row, *one) for name, rows in found.items() for row, seeds in rows.items() for one in seeds.items()
+    ):
         table = first.setdefault((row, seed), name)
         other = together.setdefault(row, {}).setdefault(seed, run)["figures"]
         if any(other[figure] != run["figures"][figure] for figure in other.keys() & run["figures"]):
             files = f"{table}/{row}/seed{seed}.json and {name}/{row}/seed{seed}.json"
-            raise UserError(f"{files} have different figures of the same run; delete one, and both tables have the other's")
+            raise UserError(
+                f"{files} have different figures of the same run; delete one, and both tables have the other's"
+            )
     return together
 
 
 def compare_all(tables: dict[str, Table], found: dict[str, Found]) -> dict[Comparison, dict[str, Any]]:
-    """For each comparison of all tables its `figures`, row -> seed -> figure, and whether they differ significantly, corrected in which family.
+    """For each comparison of all tables its `figures`, row -> seed -> figure, and whether they differ significantly,
+    corrected in which family.
 
-    It has the seeds of all tables that make it. Until both rows have them all, it has no p: what is not finished is but a look. It counts from
-    the start, so that no star depends on what was run first. Tables of another figure are a family of their own.
+    It has the seeds of all tables that make it. Until both rows have them all, it has no p: what is not finished is but
+    a look. It counts from the start, so that no star depends on what was run first. Tables of another figure are a
+    family of their own.
     """
     seeds_of = merged(found)
     primary = {frozenset(pair) for table in tables.values() for pair in table.primary}
@@ -171,12 +203,20 @@ def compare_all(tables: dict[str, Table], found: dict[str, Found]) -> dict[Compa
     families: dict[tuple[str, str], dict[Comparison, Rows | None]] = {}
     figures: dict[Comparison, dict[str, dict[int, float]]] = {}
     for comparison, figure in figure_of.items():
-        planned = {seed for table in tables.values() if comparison in map(frozenset, table.pairs) for seed in table.seeds}
+        planned = {
+            seed for table in tables.values() if comparison in map(frozenset, table.pairs) for seed in table.seeds
+        }
         seeds = sorted(planned.intersection(*(seeds_of.get(row, {}) for row in comparison)))
-        figures[comparison] = {row: {seed: seeds_of[row][seed]["figures"][figure] for seed in seeds} for row in sorted(comparison)}
+        figures[comparison] = {
+            row: {seed: seeds_of[row][seed]["figures"][figure] for seed in seeds} for row in sorted(comparison)
+        }
         family = families.setdefault((figure, "primary" if comparison in primary else "secondary"), {})
         family[comparison] = _rows(figures[comparison], sorted(comparison)) if planned == set(seeds) else None
-    verdicts = {one: {**verdict, "family": name} for (_, name), family in families.items() for one, verdict in beyond_chance(family).items()}
+    verdicts = {
+        one: {**verdict, "family": name}
+        for (_, name), family in families.items()
+        for one, verdict in beyond_chance(family).items()
+    }
     return {one: {"figures": figures[one], **verdict} for one, verdict in verdicts.items()}
 
 
@@ -193,12 +233,15 @@ def _comparisons(table: Table, found: Found, verdicts: dict[Comparison, dict[str
         figures = verdict.pop("figures")
         rows, seeds = _rows(figures, pair), list(figures[pair[0]])
         if seeds and all(found[row] for row in pair):
-            comparisons.append({"rows": list(pair), "seeds": seeds, **paired_difference(rows), **verdict, **_replication(seeds, rows)})
+            comparisons.append(
+                {"rows": list(pair), "seeds": seeds, **paired_difference(rows), **verdict, **_replication(seeds, rows)}
+            )
     return comparisons
 
 
 def _replication(seeds: Sequence[int], rows: Rows) -> dict[str, Any]:
-    """The difference over the first seeds, and over those that were run after they had been seen; nothing without the latter."""
+    """The difference over the first seeds, and over those that were run after they had been seen;
+    nothing without the latter."""
     is_first = np.isin(seeds, FIRST_SEEDS)
     if is_first.all() or not is_first.any():
         return {}
@@ -206,8 +249,11 @@ def _replication(seeds: Sequence[int], rows: Rows) -> dict[str, Any]:
     return {"first": paired_difference(figures[:, is_first]), "later": paired_difference(figures[:, ~is_first])}
 
 
-def compare_with_stored(name: str, again: Path, stored: Path, figure: str = "win_rate", there: Collection[Path] = ()) -> str:
-    """A line for each row and seed that was run again: beside the stored figure of the same seed, or the interval for a new one.
+def compare_with_stored(
+    name: str, again: Path, stored: Path, figure: str = "win_rate", there: Collection[Path] = ()
+) -> str:
+    """A line for each row and seed that was run again: beside the stored figure of the same seed,
+    or the interval for a new one.
 
     Args:
         there: files of runs that were finished before, perhaps by another tree.
@@ -219,17 +265,28 @@ def compare_with_stored(name: str, again: Path, stored: Path, figure: str = "win
         run, earlier = read_run(path), read_run(stored / name / path.parent.name / path.name)
         line = f"{name}, {run['row']}, seed {run['seed']}: {heading(figure)} {run['figures'][figure]:.4f}"
         if earlier and earlier["settings"] != run["settings"]:
-            lines.append(f"{line}, not compared: what is stored {_other_settings(earlier['settings'], run['settings'])}")
+            lines.append(
+                f"{line}, not compared: what is stored {_other_settings(earlier['settings'], run['settings'])}"
+            )
         elif earlier:
-            both = [{name: one["figures"][name] for name in earlier["figures"].keys() & run["figures"]} for one in (earlier, run)]
+            both = [
+                {name: one["figures"][name] for name in earlier["figures"].keys() & run["figures"]}
+                for one in (earlier, run)
+            ]
             same = "all figures are the same" if both[0] == both[1] else f"different{_other_cpu(earlier, run)}"
             if path in there:
                 made = run.get("provenance", {}).get("commit")
-                same += f"; but it was there already, run at {made}: to run it again, delete {path} and {again / run['row']}"
+                same += (
+                    f"; but it was there already, run at {made}: to run it again, "
+                    f"delete {path} and {again / run['row']}"
+                )
             lines.append(f"{line}, stored {earlier['figures'][figure]:.4f}: {same}")
         elif (bounds := rows.get(run["row"], {}).get("prediction")) and bounds[0] is not None:
             inside = bounds[0] <= run["figures"][figure] <= bounds[1]
-            lines.append(f"{line}, 95 % prediction interval {bounds[0]:.1f} to {bounds[1]:.1f}: {'inside' if inside else 'outside'}")
+            lines.append(
+                f"{line}, 95 % prediction interval {bounds[0]:.1f} to {bounds[1]:.1f}: "
+                f"{'inside' if inside else 'outside'}"
+            )
         else:
             lines.append(f"{line}, nothing stored to compare with")
     return "\n".join(lines)
@@ -238,4 +295,8 @@ def compare_with_stored(name: str, again: Path, stored: Path, figure: str = "win
 def _other_cpu(earlier: dict[str, Any], run: dict[str, Any]) -> str:
     """Where two runs of a seed had different CPUs, that it may be these; a CPU that was not noted is no reason."""
     before, now = (one.get("provenance", {}).get("cpu") for one in (earlier, run))
-    return f", but stored from another CPU ({before}; this is {now}), which rounds otherwise" if before and before != now else ""
+    return (
+        f", but stored from another CPU ({before}; this is {now}), which rounds otherwise"
+        if before and before != now
+        else ""
+    )

@@ -9,7 +9,8 @@ Leads = dict[float, dict[str, Any] | None]  # place on the axis -> the compariso
 
 
 def worth_sentence(table: Table, summary: dict[str, Any]) -> str:
-    """By judge noise, where ArenaRL is significantly ahead of scores, where behind, and where neither; and the same of `balanced`.
+    """By judge noise, where ArenaRL is significantly ahead of scores, where behind, and where neither;
+    and the same of `balanced`.
 
     Empty until every row of these comparisons has all its seeds.
     """
@@ -22,19 +23,23 @@ def worth_sentence(table: Table, summary: dict[str, Any]) -> str:
         return ""
     seeds = sorted({len(lead["seeds"]) for lead in compared})
     return (
-        "Win rates by judge noise, as a multiple of the spread within a group. Against one score per trajectory, "
-        f"the greedy sample's included ({_calls(summary, one)} times its judge calls), ArenaRL is {_found(one)}. "
-        f"Against two scores ({_calls(summary, two)} times its calls), it is {_found(two)}; `balanced` against two scores is {_found(balanced)} "
-        f"(`./reproduce.sh noise_strength`, {listed(map(str, seeds))} seeds, **simulated**)."
+        "Win rates by judge noise, as a multiple of the spread within a group. Against one score per "
+        f"trajectory, the greedy sample's included ({_calls(summary, one)} times its judge calls), "
+        f"ArenaRL is {_found(one)}. Against two scores ({_calls(summary, two)} times its calls), "
+        f"it is {_found(two)}; `balanced` against two scores is {_found(balanced)} (`./reproduce.sh "
+        f"noise_strength`, {listed(map(str, seeds))} seeds, **simulated**)."
     )
 
 
 def _leads(table: Table, summary: dict[str, Any], who: str, scores: str) -> Leads:
-    """How far the series `who` is before `scores`, where both have a row; without all planned seeds a comparison has no p."""
+    """How far the series `who` is before `scores`, where both have a row;
+    without all planned seeds a comparison has no p."""
     compared = {tuple(figures["rows"]): figures for figures in summary["comparisons"] if figures["p"] is not None}
     panels = (None, table.rows[table.reference].panel)
     rows = {(row.series, row.at): name for name, row in table.rows.items() if row.panel in panels}
-    pairs = {at: (name, rows[scores, at]) for (series, at), name in rows.items() if series == who and (scores, at) in rows}
+    pairs = {
+        at: (name, rows[scores, at]) for (series, at), name in rows.items() if series == who and (scores, at) in rows
+    }
     return {at: compared.get(pair) for at, pair in pairs.items() if pair in table.pairs}
 
 
@@ -47,12 +52,18 @@ def _calls(summary: dict[str, Any], leads: Leads) -> str:
 
 def _found(leads: Leads) -> str:
     """`significantly ahead at 2 and 3 (+4.0 and +5.0)`, and what else there is."""
-    places: dict[str, list[float]] = {"significantly ahead": [], "significantly behind": [], "not statistically distinguishable": []}
+    places: dict[str, list[float]] = {
+        "significantly ahead": [],
+        "significantly behind": [],
+        "not statistically distinguishable": [],
+    }
     ahead, behind, level = places
     for at, lead in leads.items():
         places[level if not lead["is_beyond_chance"] else ahead if lead["difference"] > 0 else behind].append(at)
     return listed(
-        f"{what} at {listed(f'{at:g}' for at in noise)} ({listed(_points(leads[at]) for at in noise)})" for what, noise in places.items() if noise
+        f"{what} at {listed(f'{at:g}' for at in noise)} ({listed(_points(leads[at]) for at in noise)})"
+        for what, noise in places.items()
+        if noise
     )
 
 

@@ -1,4 +1,5 @@
-"""Tournaments of a rollout group: topologies, matches and rankings (ArenaRL, Section 4; Tournament-GRPO's group stage; `balanced`, ours).
+"""Tournaments of a rollout group: topologies, matches and rankings (ArenaRL, Section 4; Tournament-GRPO's group stage;
+`balanced`, ours).
 
     from arenarl.tournament import run_tournament, play_tournament
 

@@ -1,13 +1,15 @@
 """Knockouts: single elimination, seeded by lot or against the anchor, and double elimination.
 
-A bracket is walked anew from its first round after every result, as far as the results go: what the walk finds open is ready.
-Ranked by depth of survival, inside a tier by the mean of an entrant's match scores. Rules where the paper is silent:
+A bracket is walked anew from its first round after every result, as far as the results go: what the walk finds open is
+ready. Ranked by depth of survival, inside a tier by the mean of an entrant's match scores. Rules where the paper is
+silent:
 
 - Byes stay in the bracket as entrants that everybody beats without a match.
-- After a draw or a failed match the entrant with the better mean score so far goes on. Between equals that is the lot's choice
-  and no evidence: there the loser takes the tier that the winner reaches.
-- Whoever goes on from a failed match against somebody without any score so far passes, and has beaten nobody: the round does not count
-  towards its tier, until it beats somebody who got as far. Without a single verdict an entrant is not ranked; all others are.
+- After a draw or a failed match the entrant with the better mean score so far goes on. Between equals that is the lot's
+  choice and no evidence: there the loser takes the tier that the winner reaches.
+- Whoever goes on from a failed match against somebody without any score so far passes, and has beaten nobody: the round
+  does not count towards its tier, until it beats somebody who got as far. Without a single verdict an entrant is not
+  ranked; all others are.
 - A pair that has met is not judged again: its verdict stands for the second meeting too, which delays nobody.
 """
 
@@ -57,8 +59,11 @@ class BracketWalk:
         self.champion: int | None = None
         self.passes = dict.fromkeys(order, 0)
 
-    def play_round(self, places: list[int | None], depth: int | None = None) -> tuple[list[int | None], list[int | None]]:
-        """Winners and losers of neighbours' matches, None while unknown. Losers are out at `depth`; without one, they are not."""
+    def play_round(
+        self, places: list[int | None], depth: int | None = None
+    ) -> tuple[list[int | None], list[int | None]]:
+        """Winners and losers of neighbours' matches, None while unknown.
+        Losers are out at `depth`; without one, they are not."""
         pairs = [self._meet(a, b, depth) for a, b in zip(places[::2], places[1::2], strict=True)]
         return [winner for winner, _ in pairs], [loser for _, loser in pairs]
 
@@ -128,13 +133,13 @@ class SingleElimination(Bracket):
 class SeededSingleElimination(Bracket):
     """Seeding against the anchor, then a knockout; at most 2N-2 matches. Section 4.3 and Algorithm 1, ArenaRL.
 
-    Inside a tier the `accumulate`d scores decide: `mean` of all an entrant's matches, or `sum` of its seeding score and its
-    bracket scores, failed ones made up for. Matches of the seeding count again in the bracket and are not played twice. Equal
-    seeding scores are placed by lot, entrants without one come last. A perfect judge gives the true order, with the parameters
-    as they are by default.
+    Inside a tier the `accumulate`d scores decide: `mean` of all an entrant's matches, or `sum` of its seeding score and
+    its bracket scores, failed ones made up for. Matches of the seeding count again in the bracket and are not played
+    twice. Equal seeding scores are placed by lot, entrants without one come last. A perfect judge gives the true order,
+    with the parameters as they are by default.
 
-    `placement: algorithm1` is the paper's filling from front and back, defined there for powers of two. Elsewhere a round with
-    an odd number of places gives the bye to the place of seed 1, whoever holds it by then.
+    `placement: algorithm1` is the paper's filling from front and back, defined there for powers of two. Elsewhere a
+    round with an odd number of places gives the bye to the place of seed 1, whoever holds it by then.
     """
 
     surely_meets: ClassVar = "anchor"
@@ -166,16 +171,20 @@ class SeededSingleElimination(Bracket):
         for out in walk.outs:
             for i, j in ((out.loser, out.winner), (out.winner, out.loser)):
                 addends[i].append(results[i, j] and results[i, j][0])
-        return [None if mean is None else round(scaled_sum(scores), DECIMALS) for mean, scores in zip(means, addends, strict=True)]
+        return [
+            None if mean is None else round(scaled_sum(scores), DECIMALS)
+            for mean, scores in zip(means, addends, strict=True)
+        ]
 
 
 class DoubleElimination(Bracket):
     """A knockout with seeds by lot in which the second defeat eliminates, at most 2N-2 matches. Section 4.4, ArenaRL.
 
-    Losers drop into a second bracket, whose winner meets the unbeaten one in a single final. Each round drops in reverse
-    order, so that a pair meets again late and seldom; where it does, the first verdict stands: asking the judge again
-    buys no new opinion. So one verdict can cost both lives, and the final is mostly decided before it comes. A perfect judge
-    loses nothing by it: it puts the true best first and the true second best second, and inside a tier the better first.
+    Losers drop into a second bracket, whose winner meets the unbeaten one in a single final. Each round drops in
+    reverse order, so that a pair meets again late and seldom; where it does, the first verdict stands: asking the judge
+    again buys no new opinion. So one verdict can cost both lives, and the final is mostly decided before it comes. A
+    perfect judge loses nothing by it: it puts the true best first and the true second best second, and inside a tier
+    the better first.
     """
 
     def _walk(self, results: Results) -> BracketWalk:
@@ -209,7 +218,9 @@ def play_single(walk: BracketWalk, places: list[int | None]) -> BracketWalk:
         if len(places) % 2:
             places.insert(1, BYE)
         winners, _ = walk.play_round(places, depth)
-        walk.rounds.append([Place(*map(_or_none, match)) for match in zip(places[::2], places[1::2], winners, strict=True)])
+        walk.rounds.append(
+            [Place(*map(_or_none, match)) for match in zip(places[::2], places[1::2], winners, strict=True)]
+        )
         places = winners
         depth += 1
     walk.champion = places[0]

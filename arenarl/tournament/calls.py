@@ -1,6 +1,7 @@
 """One judge call, whatever it does: what it replied, read and checked, or the reason why there is no verdict.
 
-Every tournament's calls end here, so that a judge that raises, hangs, is cancelled or answers nonsense fails its call and nothing else.
+Every tournament's calls end here, so that a judge that raises, hangs,
+is cancelled or answers nonsense fails its call and nothing else.
 """
 
 import asyncio
@@ -14,12 +15,14 @@ Verdict = TypeVar("Verdict")
 async def attempt(
     ask: Callable[[], Awaitable[Any]], read: Callable[[Any], Verdict], timeout_s: float | None
 ) -> tuple[Verdict | None, str | None]:
-    """(`read(await ask())`, None), or (None, the reason) if either raises, `ask` returns None or takes longer than `timeout_s`."""
+    """(`read(await ask())`, None), or (None, the reason) if either raises,
+    `ask` returns None or takes longer than `timeout_s`."""
     try:
         reply = await within(timeout_s, ask)
         return (None, "the judge returned None: no verdict could be had") if reply is None else (read(reply), None)
     except asyncio.CancelledError as error:
-        if asyncio.current_task().cancelling():  # it is the tournament that is cancelled, and not something inside the judge
+        # it is the tournament that is cancelled, and not something inside the judge
+        if asyncio.current_task().cancelling():
             raise
         return None, f"CancelledError: {error}"
     except Exception as error:  # noqa: BLE001 - a judge may fail in any way; the match keeps how

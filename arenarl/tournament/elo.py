@@ -1,8 +1,9 @@
 """Elo: matches go where the outcome is least certain, ratings follow the verdicts; TournO's batched Elo, as a topology.
 
-Departs from it: both orders are asked (Eq. 3, ArenaRL), a draw is half a win, no pair is judged twice, and the budget of matches is spent, as
-nothing here depends on when ratings have settled. Since a pair meets once, how often the two have played at all stands for how often they have
-met. Elo's ratings depend on the order of the matches; the Bradley-Terry estimate of the same outcomes does not.
+Departs from it: both orders are asked (Eq. 3, ArenaRL), a draw is half a win, no pair is judged twice, and the budget
+of matches is spent, as nothing here depends on when ratings have settled. Since a pair meets once, how often the two
+have played at all stands for how often they have met. Elo's ratings depend on the order of the matches; the
+Bradley-Terry estimate of the same outcomes does not.
 """
 
 import math
@@ -14,7 +15,8 @@ from arenarl.tournament.schedules import DECIMALS, Pairing, Results, Standing, T
 
 K = 32.0  # points that a match is about, TournO's
 SCALE = 400.0 / math.log(10)  # Elo points of a unit of log odds
-PRIOR_DRAWS = 1.0  # that everybody has against an entrant of rating 0: without any, who won all would have no estimate. Our choice
+# that everybody has against an entrant of rating 0: without any, who won all would have no estimate. Our choice
+PRIOR_DRAWS = 1.0
 
 Outcome = tuple[int, int, float]  # (i, j, what i won of it: 1, .5 or 0)
 
@@ -23,9 +25,9 @@ Outcome = tuple[int, int, float]  # (i, j, what i won of it: 1, .5 or 0)
 class Elo(Topology):
     """⌈N log₂ N⌉ matches, or `elo_matches`, at most one a pair, in batches of ⌊N/2⌋; ranked by rating.
 
-    A batch takes the pairs with the largest p(1 - p) + 1 / (1 + matches that the two have played), p being the chance to win by the
-    ratings before it; equal ones by lot. `elo_estimate`: `sequential` ratings, from match to match, or `bradley_terry`. Failed matches count
-    towards the budget and rate nobody. Promises no exact order.
+    A batch takes the pairs with the largest p(1 - p) + 1 / (1 + matches that the two have played), p being the chance
+    to win by the ratings before it; equal ones by lot. `elo_estimate`: `sequential` ratings, from match to match, or
+    `bradley_terry`. Failed matches count towards the budget and rate nobody. Promises no exact order.
     """
 
     elo_matches: int | None = None
@@ -63,9 +65,14 @@ class Elo(Topology):
         """Of the matches with a verdict, batch by batch, inside a batch by lot: whatever came first."""
         place = {entrant: k for k, entrant in enumerate(self.lots)}
         pairs, batch = [pair for pair in results if place[pair[0]] < place[pair[1]]], max(1, self.size // 2)
-        batches = [sorted(pairs[k : k + batch], key=lambda pair: (place[pair[0]], place[pair[1]])) for k in range(0, len(pairs), batch)]
+        batches = [
+            sorted(pairs[k : k + batch], key=lambda pair: (place[pair[0]], place[pair[1]]))
+            for k in range(0, len(pairs), batch)
+        ]
         found = [(i, j, results[i, j]) for pairs in batches for i, j in pairs]
-        return [(i, j, 0.5 + 0.5 * ((scores[0] > scores[1]) - (scores[0] < scores[1]))) for i, j, scores in found if scores]
+        return [
+            (i, j, 0.5 + 0.5 * ((scores[0] > scores[1]) - (scores[0] < scores[1]))) for i, j, scores in found if scores
+        ]
 
     def _most_uncertain(self, results: Results, count: int) -> list[tuple[int, int]]:
         ratings, played = self._ratings(self._outcomes(results)), [0] * self.size
@@ -78,7 +85,8 @@ class Elo(Topology):
                 variance[i, j] = round(p * (1 - p), DECIMALS)
         batch = []
         for _ in range(count):
-            batch.append(max(variance, key=lambda pair: variance[pair] + 1 / (1 + played[pair[0]] + played[pair[1]])))  # of equal ones the first
+            # of equal ones the first
+            batch.append(max(variance, key=lambda pair: variance[pair] + 1 / (1 + played[pair[0]] + played[pair[1]])))
             del variance[batch[-1]]
             for entrant in batch[-1]:
                 played[entrant] += 1
@@ -95,9 +103,11 @@ def chance(lead: float) -> float:
 
 
 def bradley_terry(size: int, outcomes: Sequence[Outcome]) -> list[float]:
-    """Ratings (size,) in Elo points of the most likely Bradley-Terry model, a draw being half a win of each; in any order of the outcomes the same.
+    """Ratings (size,) in Elo points of the most likely Bradley-Terry model, a draw being half a win of each; in any
+    order of the outcomes the same.
 
-    Everybody also drew `PRIOR_DRAWS` times with an entrant of rating 0. By the minorization-maximization steps of Hunter (2004).
+    Everybody also drew `PRIOR_DRAWS` times with an entrant of rating 0.
+    By the minorization-maximization steps of Hunter (2004).
 
     >>> [round(rating) for rating in bradley_terry(3, [(0, 1, 1.0), (1, 2, 1.0)])]
     [191, 0, -191]
@@ -110,7 +120,10 @@ def bradley_terry(size: int, outcomes: Sequence[Outcome]) -> list[float]:
         rivals[j].append(i)
     strength = [1.0] * size
     for _ in range(200):
-        met = [PRIOR_DRAWS / (s + 1) + sum(1 / (s + strength[j]) for j in sorted(rivals[i])) for i, s in enumerate(strength)]
+        met = [
+            PRIOR_DRAWS / (s + 1) + sum(1 / (s + strength[j]) for j in sorted(rivals[i]))
+            for i, s in enumerate(strength)
+        ]
         strength, before = [of / against for of, against in zip(won, met, strict=True)], strength
         if max(abs(math.log(now / then)) for now, then in zip(strength, before, strict=True)) < 1e-10:
             break

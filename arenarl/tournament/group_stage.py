@@ -1,15 +1,16 @@
-"""Tournament-GRPO's tournament: groups judged whole, their winners go on and score points, all of it repeated (Algorithm 1 there).
+"""Tournament-GRPO's tournament: groups judged whole, their winners go on and score points,
+all of it repeated (Algorithm 1 there).
 
-The topology `group_stage` of `play.py`. A judge call shows a group and names its best, so there are no pairs, no scores and
-no second order: order bias is met by drawing who is shown where. Where the paper is silent:
+The topology `group_stage` of `play.py`. A judge call shows a group and names its best, so there are no pairs, no scores
+and no second order: order bias is met by drawing who is shown where. Where the paper is silent:
 
-- Sizes that do not divide (the paper's do): as few groups as hold all, as even as possible. A group of at most `winners` goes on
-  whole without a call and scores as winners do (Eq. 5): points count the rounds survived. Otherwise even a perfect judge would
-  not always put the best first.
-- Lots are drawn ahead, for the winners' seats instead of their names. A group is judged as soon as its own members are known, and
-  who meets whom depends on the verdicts but not on when they came.
-- A call without a verdict voids its repeat: nobody goes on from it, and points won elsewhere in that repeat would favour those
-  who were judged. The complete repeats are counted; without one, the group is unranked.
+- Sizes that do not divide (the paper's do): as few groups as hold all, as even as possible. A group of at most
+  `winners` goes on whole without a call and scores as winners do (Eq. 5): points count the rounds survived. Otherwise
+  even a perfect judge would not always put the best first.
+- Lots are drawn ahead, for the winners' seats instead of their names. A group is judged as soon as its own members are
+  known, and who meets whom depends on the verdicts but not on when they came.
+- A call without a verdict voids its repeat: nobody goes on from it, and points won elsewhere in that repeat would
+  favour those who were judged. The complete repeats are counted; without one, the group is unranked.
 """
 
 import asyncio
@@ -31,10 +32,11 @@ Seat = tuple[int, int]  # (entrant, calls that its place waited for, one after t
 
 @dataclass(frozen=True)
 class GroupStage:
-    """The parameters M, G, K_win, K_final and omega of Algorithm 1, Tournament-GRPO; the defaults are the best row of Table 2.
+    """The parameters M, G, K_win, K_final and omega of Algorithm 1, Tournament-GRPO;
+    the defaults are the best row of Table 2.
 
-    A win in round t is worth `weights[t]`, in later rounds the last of them; the paper has 1 throughout (4.1). Raises ValueError
-    where Algorithm 1 says nothing or does not end.
+    A win in round t is worth `weights[t]`, in later rounds the last of them; the paper has 1 throughout (4.1). Raises
+    ValueError where Algorithm 1 says nothing or does not end.
     """
 
     repeats: int = 8
@@ -47,14 +49,21 @@ class GroupStage:
         if self.repeats < 1:
             raise ValueError(f"repeats={self.repeats}: play at least one tournament")
         if not 1 <= self.winners < self.group:
-            raise ValueError(f"winners={self.winners}: must be from 1 to group-1={self.group - 1}, or a call would decide nothing")
+            raise ValueError(
+                f"winners={self.winners}: must be from 1 to group-1={self.group - 1}, or a call would decide nothing"
+            )
         if self.final < self.winners:
-            raise ValueError(f"final={self.final}: must be at least winners={self.winners}, or no round would ever be the last")
+            raise ValueError(
+                f"final={self.final}: must be at least winners={self.winners}, or no round would ever be the last"
+            )
         if not self.weights or not all(isfinite(weight) and weight > 0 for weight in self.weights):
-            raise ValueError(f"weights={list(self.weights)}: name the points of a win, above 0, for at least the first round")
+            raise ValueError(
+                f"weights={list(self.weights)}: name the points of a win, above 0, for at least the first round"
+            )
 
     def draw_rounds(self, size: int, seed: int) -> list[list[list[int]]]:
-        """The lots of one repeat: rounds of groups of places. Place p is entrant p, after the first round the last one's p-th winner.
+        """The lots of one repeat: rounds of groups of places.
+        Place p is entrant p, after the first round the last one's p-th winner.
 
         >>> GroupStage(group=2, winners=1, final=1).draw_rounds(5, seed=0)
         [[[3, 4], [0, 1], [2]], [[1, 2], [0]], [[1, 0]]]
@@ -71,7 +80,10 @@ class GroupStage:
     def group_sizes(self, size: int) -> list[int]:
         """As few groups as hold all, as even as possible; filled one by one if evenly none would be above `winners`.
 
-        >>> [GroupStage(group=4, winners=2).group_sizes(size) for size in (8, 9)], GroupStage(group=4, winners=3, final=3).group_sizes(6)
+        >>> (
+        ...     [GroupStage(group=4, winners=2).group_sizes(size) for size in (8, 9)],
+        ...     GroupStage(group=4, winners=3, final=3).group_sizes(6),
+        ... )
         ([[4, 4], [3, 3, 3]], [4, 2])
         """
         count = -(-size // self.group)
@@ -82,7 +94,8 @@ class GroupStage:
 
 @dataclass(frozen=True)
 class GroupCall:
-    """One judge call: `winners` among the trajectories `shown`, both in the order shown; None, and why, if there was no verdict.
+    """One judge call: `winners` among the trajectories `shown`, both in the order shown;
+    None, and why, if there was no verdict.
 
     `round` counts the calls, one after the other, that it waited for.
     """
@@ -96,7 +109,8 @@ class GroupCall:
 
 @dataclass(frozen=True)
 class GroupStageRanking(Ranking):
-    """A ranking by points over all complete repeats; `group_calls`, sorted by repeat and round, stand in for the matches."""
+    """A ranking by points over all complete repeats; `group_calls`, sorted by repeat and round,
+    stand in for the matches."""
 
     group_calls: list[GroupCall] = field(default_factory=list)
 
@@ -127,12 +141,14 @@ async def play_group_stage(
     timeout_s: float | None,
     **params,
 ) -> GroupStageRanking:
-    """Rank a group of trajectories by the points that they win in repeated tournaments of groups. Algorithm 1, Tournament-GRPO.
+    """Rank a group of trajectories by the points that they win in repeated tournaments of groups.
+    Algorithm 1, Tournament-GRPO.
 
-    `choose(indices, winners)` is one judge call that shows the trajectories `indices` in that order and returns the indices of
-    the best `winners` of them, in any order, or None. What it raises, a call longer than `timeout_s` and a wrong answer are no
-    verdict either; `failed_matches` keeps the reasons. `members` are the trajectories of each entrant (`group_entrants`), `params`
-    the fields of `GroupStage`. At most `final` entrants play nothing and tie, as Algorithm 1 has it.
+    `choose(indices, winners)` is one judge call that shows the trajectories `indices` in that order and returns the
+    indices of the best `winners` of them, in any order, or None. What it raises, a call longer than `timeout_s` and a
+    wrong answer are no verdict either; `failed_matches` keeps the reasons. `members` are the trajectories of each
+    entrant (`group_entrants`), `params` the fields of `GroupStage`. At most `final` entrants play nothing and tie, as
+    Algorithm 1 has it.
 
     Raises ValueError for parameters that do not exist or cannot work.
 
@@ -149,7 +165,9 @@ async def play_group_stage(
     async def judge(shown: tuple[int, ...], repeat: int, waited: int) -> GroupCall:
         async with limit:
             winners, error = await attempt(
-                lambda: choose(shown, stage.winners), lambda reply: _read_winners(shown, stage.winners, reply), timeout_s
+                lambda: choose(shown, stage.winners),
+                lambda reply: _read_winners(shown, stage.winners, reply),
+                timeout_s,
             )
         return GroupCall(shown, winners, repeat, waited, error)
 
@@ -173,7 +191,11 @@ async def play_group_stage(
         places, rounds = [(entry, k) for k in range(len(members))], []
         for groups in stage.draw_rounds(len(members), stable_seed(seed, repeat)):
             rounds.append([tasks.create_task(meet([places[p] for p in drawn], repeat)) for drawn in groups])
-            places = [(task, k) for task, drawn in zip(rounds[-1], groups, strict=True) for k in range(min(len(drawn), stage.winners))]
+            places = [
+                (task, k)
+                for task, drawn in zip(rounds[-1], groups, strict=True)
+                for k in range(min(len(drawn), stage.winners))
+            ]
         return rounds
 
     async with asyncio.TaskGroup() as tasks:
@@ -190,7 +212,9 @@ def _read_winners(shown: tuple[int, ...], winners: int, reply: Sequence[int]) ->
     return tuple(g for g in shown if g in reply)
 
 
-def _standings(size: int, results: list[list[list[list[Seat] | None]]], weights: Sequence[float]) -> list[Standing | None]:
+def _standings(
+    size: int, results: list[list[list[list[Seat] | None]]], weights: Sequence[float]
+) -> list[Standing | None]:
     """Points over the complete repeats (Eq. 5, Tournament-GRPO), None for all if there is none."""
     complete = [rounds for rounds in results if all(None not in groups for groups in rounds)]
     points = [0.0] * size

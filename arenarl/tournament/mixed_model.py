@@ -1,14 +1,16 @@
 """Qualities from single judge calls: what a match says beyond who won it.
 
-Stands beside the topologies: `play.py` hands over the calls of a group, whatever schedule chose them, and ranks by what comes
-back. A call shows trajectories i and j, in this order, and scores both; quality, position, shared and noise are normal:
+Stands beside the topologies: `play.py` hands over the calls of a group, whatever schedule chose them, and ranks by what
+comes back. A call shows trajectories i and j, in this order, and scores both; quality, position, shared and noise are
+normal:
 
     score_i = mean + position/2 + q_i + shared + noise_i
     score_j = mean - position/2 + q_j + shared + noise_j
 
-So the difference d and the sum t of the two scores are independent given q, `shared` is in t alone, the position in d alone, and
-generalised least squares is a ridge regression with one weight. Not in the paper; our choice. An effect of the pair, common to both of
-its calls, is not modelled: where matches close cycles it shows in the residuals and counts as noise, which is nearly as good.
+So the difference d and the sum t of the two scores are independent given q, `shared` is in t alone, the position in d
+alone, and generalised least squares is a ridge regression with one weight. Not in the paper; our choice. An effect of
+the pair, common to both of its calls, is not modelled: where matches close cycles it shows in the residuals and counts
+as noise, which is nearly as good.
 """
 
 from collections.abc import Sequence
@@ -29,8 +31,8 @@ MIN_QUALITY_SHARE = 0.01  # of the variance of a score: where the scores hold on
 class JudgeVariances:
     """Running estimate of a judge's variances over the groups of a run; all of its state are sums, so JSON holds it.
 
-    Each call fades what was seen before by exp(-1 / memory). The prior gives quality, shared and noise a third of the scores'
-    variance each; it is the estimate while there is no other and fades as degrees of freedom (`_df`) come in.
+    Each call fades what was seen before by exp(-1 / memory). The prior gives quality, shared and noise a third of the
+    scores' variance each; it is the estimate while there is no other and fades as degrees of freedom (`_df`) come in.
     """
 
     memory: float = 2000.0  # calls
@@ -47,8 +49,8 @@ class JudgeVariances:
     def observe(self, size: int, calls: Calls) -> None:
         """Add the calls of one group of `size` entrants.
 
-        Regressing d and t on q leaves residuals with E[ss] = df · var(d | q) and df · var(t | q). With G = Z'Z, the centred design's,
-        d gives q^ = G⁺Z'd, whose square has the mean rank(G) · quality + tr(G⁺) · var(d | q).
+        Regressing d and t on q leaves residuals with E[ss] = df · var(d | q) and df · var(t | q). With G = Z'Z, the
+        centred design's, d gives q^ = G⁺Z'd, whose square has the mean rank(G) · quality + tr(G⁺) · var(d | q).
         """
         if not calls:
             return
@@ -93,10 +95,11 @@ class JudgeVariances:
 
 
 def quality_from_calls(size: int, calls: Calls, variances: JudgeVariances | None = None) -> list[float | None]:
-    """Best linear unbiased predictions of `size` qualities, each as the mean score to expect of its entrant from one call.
+    """Best linear unbiased predictions of `size` qualities, each as the mean score to expect of its entrant from one
+    call.
 
-    None for an entrant without a call. The calls count with `variances`, which stays as it is, towards the variances; alone, they
-    are drawn to the prior. Rounded to 9 decimals, so that equal evidence gives equal values.
+    None for an entrant without a call. The calls count with `variances`, which stays as it is, towards the variances;
+    alone, they are drawn to the prior. Rounded to 9 decimals, so that equal evidence gives equal values.
 
     >>> quality_from_calls(3, [(0, 1, 7, 4), (1, 0, 5, 7)])
     [6.692622951, 4.807377049, None]
@@ -114,11 +117,14 @@ def quality_from_calls(size: int, calls: Calls, variances: JudgeVariances | None
     return [round(float(expected[i]), DECIMALS) if judged[i] else None for i in range(size)]
 
 
-def _solve(design_d: np.ndarray, d: np.ndarray, design_t: np.ndarray, t: np.ndarray, variances: JudgeVariances) -> np.ndarray:
-    """The qualities (size,): (D'D + w T'T + r I) q = D'd + w T't with w = var(d | q) / var(t | q) and r = var(d | q) / quality.
+def _solve(
+    design_d: np.ndarray, d: np.ndarray, design_t: np.ndarray, t: np.ndarray, variances: JudgeVariances
+) -> np.ndarray:
+    """The qualities (size,): (D'D + w T'T + r I) q = D'd + w T't with w = var(d | q) / var(t | q)
+    and r = var(d | q) / quality.
 
-    These are Henderson's mixed-model equations times var(d | q); t is centred, which takes the mean out. The position is one more
-    unknown of d and has a quality's variance: a free one would leave nothing to a single order.
+    These are Henderson's mixed-model equations times var(d | q); t is centred, which takes the mean out. The position
+    is one more unknown of d and has a quality's variance: a free one would leave nothing to a single order.
     """
     weight = variances.noise / (variances.noise + 2 * variances.shared)
     ridge = 2 * variances.noise / variances.quality
@@ -133,11 +139,16 @@ def _observations(size: int, calls: Calls) -> tuple[np.ndarray, tuple, tuple]:
     table = np.array(calls, dtype=float)
     first, second = np.eye(size)[table[:, :2].astype(int).T]
     score_first, score_second = table[:, 2:].T
-    return (first + second).any(0), (first - second, score_first - score_second), (first + second, score_first + score_second)
+    return (
+        (first + second).any(0),
+        (first - second, score_first - score_second),
+        (first + second, score_first + score_second),
+    )
 
 
 class Fit(NamedTuple):
-    """A regression's |q^|², the rank of its design, tr(G⁺), and its residual sum of squares with the degrees of freedom."""
+    """A regression's |q^|², the rank of its design, tr(G⁺), and its residual sum of squares with the degrees of
+    freedom."""
 
     solution_ss: float
     rank: int

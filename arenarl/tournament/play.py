@@ -1,9 +1,10 @@
 """Plays a topology with a judge: from pairwise verdicts to a ranking of one rollout group.
 
-Stands between the judge (`compare`) and the rewards, and knows neither: it runs matches as soon as their entrants are known, both orders at
-once (Eq. 3, ArenaRL), never a pair twice, and turns the standings into ranks. Needs neither torch nor TRL; Swiss takes networkx,
-`ranking="scores"` numpy. A match counts only if both orders got a verdict: a single order carries the judge's position bias, so its score
-is kept with the match but decides nothing. A call that fails, for whatever reason, fails its match and nothing else.
+Stands between the judge (`compare`) and the rewards, and knows neither: it runs matches as soon as their entrants are
+known, both orders at once (Eq. 3, ArenaRL), never a pair twice, and turns the standings into ranks. Needs neither torch
+nor TRL; Swiss takes networkx, `ranking="scores"` numpy. A match counts only if both orders got a verdict: a single
+order carries the judge's position bias, so its score is kept with the match but decides nothing. A call that fails, for
+whatever reason, fails its match and nothing else.
 """
 
 import asyncio
@@ -57,20 +58,22 @@ async def play_tournament(
 ) -> Ranking:
     """Rank a group of `group_size` trajectories, of which trajectory 0 is the anchor.
 
-    `compare(i, j)` is one judge call with i shown first: it returns `(score_i, score_j)` or `(score_i, score_j, detail)`. If it
-    returns None or anything else, raises, or takes longer than `timeout_s`, its match has failed. `entrants` (G,): equal keys
-    name identical trajectories, which enter once and share the rank. `valid_G` (G,): invalid ones are not judged and share the
-    last midrank; if that is the anchor, the first valid trajectory takes its part. `limit` bounds the judge calls under way and
-    can be shared by groups. `seed` draws the topology's lots, `params` are its parameters.
+    `compare(i, j)` is one judge call with i shown first: it returns `(score_i, score_j)` or
+    `(score_i, score_j, detail)`. If it returns None or anything else, raises, or takes longer than `timeout_s`, its
+    match has failed. `entrants` (G,): equal keys name identical trajectories, which enter once and share the rank.
+    `valid_G` (G,): invalid ones are not judged and share the last midrank; if that is the anchor, the first valid
+    trajectory takes its part. `limit` bounds the judge calls under way and can be shared by groups. `seed` draws the
+    topology's lots, `params` are its parameters.
 
-    `ranking`: by the topology's own rules (`bracket`), or by the qualities that a mixed-effects model estimates from all scores
-    (`scores`; needs numpy); None takes the topology's default. `variances` is what the model learned from earlier groups; it is
-    only read: hand it `scored_calls(ranking.matches)` to learn from this one.
+    `ranking`: by the topology's own rules (`bracket`), or by the qualities that a mixed-effects model estimates from
+    all scores (`scores`; needs numpy); None takes the topology's default. `variances` is what the model learned from
+    earlier groups; it is only read: hand it `scored_calls(ranking.matches)` to learn from this one.
 
-    `group_stage` has judge calls that show many trajectories, and `choose` in place of `compare`: see `play_group_stage`.
+    `group_stage` has judge calls that show many trajectories,
+    and `choose` in place of `compare`: see `play_group_stage`.
 
-    A group whose verdicts all failed has no ranks. One whose verdicts all tied has equal ranks, whatever the scores: they differ
-    only from match to match, and nobody was preferred to anybody.
+    A group whose verdicts all failed has no ranks. One whose verdicts all tied has equal ranks, whatever the scores:
+    they differ only from match to match, and nobody was preferred to anybody.
 
     Raises ValueError for an unknown topology, parameter or ranking, a group without trajectories, or a wrong length.
     """
@@ -88,7 +91,9 @@ async def play_tournament(
         standings = schedule.standings(results)
     if all(scores is None or scores[0] == scores[1] for scores in results.values()):
         standings = [entrant and Standing((0.0,), entrant.score) for entrant in standings]
-    return Ranking(*rank_trajectories(group_size, members, standings), matches, _bracket(schedule.bracket(results), members))
+    return Ranking(
+        *rank_trajectories(group_size, members, standings), matches, _bracket(schedule.bracket(results), members)
+    )
 
 
 async def _play(
@@ -99,7 +104,8 @@ async def _play(
     limit: AbstractAsyncContextManager,
     timeout_s: float | None,
 ) -> tuple[Results, list[Match]]:
-    """Play all that the schedule names, each match as soon as it is named; results by entrant, matches by trajectory."""
+    """Play all that the schedule names, each match as soon as it is named;
+    results by entrant, matches by trajectory."""
     results: Results = {}
     calls: dict[frozenset[int], list[Call]] = {}  # by the two entrants, from the start of their match on
     matches: list[Match] = []
@@ -138,11 +144,15 @@ async def _play(
 
 def _bracket(rounds: list[list[Place]], members: list[list[int]]) -> list[list[Place]]:
     """The rounds with trajectories in place of entrants."""
-    return [[Place(*(None if entrant is None else members[entrant][0] for entrant in place)) for place in places] for places in rounds]
+    return [
+        [Place(*(None if entrant is None else members[entrant][0] for entrant in place)) for place in places]
+        for places in rounds
+    ]
 
 
 def _read_scores(reply: Any) -> tuple[tuple[float, float], Any]:
-    """(scores, detail). Raises ValueError for anything but two numbers whose sums and squares are finite, with or without a detail."""
+    """(scores, detail). Raises ValueError for anything but two numbers whose sums and squares are finite,
+    with or without a detail."""
     if not isinstance(reply, (tuple, list)) or len(reply) not in (2, 3):
         raise ValueError(f"compare must return 2 scores, or 2 scores and a detail, not {reply!r}")
     for score in reply[:2]:

@@ -1,7 +1,8 @@
 """What a tournament leaves behind: calls, matches, and the ranking of one rollout group.
 
-Between the topologies, which know entrants, and the callers, who know trajectories: identical trajectories are one entrant and
-share its rank. `play.py` (pairs) and `group_stage.py` (groups judged whole) both end here. Needs only the standard library.
+Between the topologies, which know entrants, and the callers, who know trajectories: identical trajectories are one
+entrant and share its rank. `play.py` (pairs) and `group_stage.py` (groups judged whole) both end here. Needs only the
+standard library.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -14,7 +15,8 @@ from arenarl.tournament.schedules import DECIMALS, Place, Standing
 
 @dataclass(frozen=True)
 class Call:
-    """One judge call: `scores` of the trajectories shown first and second, None where it failed, and then `error` says why."""
+    """One judge call: `scores` of the trajectories shown first and second, None where it failed,
+    and then `error` says why."""
 
     first: int
     second: int
@@ -64,9 +66,9 @@ class Match:
 class Ranking:
     """The outcome of one group: `ranks_G` and `scores_G` are (G,), indexed as the trajectories.
 
-    Rank 0 is best, equal evidence shares a midrank, None marks a trajectory without a single verdict. Scores are the topology's
-    own (win share, mean score), None also where nothing was judged. Matches are sorted by round. `bracket` holds the rounds of a
-    single knockout, byes and pairs that had met before included; other topologies have none.
+    Rank 0 is best, equal evidence shares a midrank, None marks a trajectory without a single verdict. Scores are the
+    topology's own (win share, mean score), None also where nothing was judged. Matches are sorted by round. `bracket`
+    holds the rounds of a single knockout, byes and pairs that had met before included; other topologies have none.
     """
 
     ranks_G: list[float | None]
@@ -120,7 +122,9 @@ def midranks(keys_G: Sequence[Any | None]) -> list[float | None]:
     [1.5, 0.0, 1.5, None]
     """
     ranked = [key for key in keys_G if key is not None]
-    return [None if key is None else sum(other > key for other in ranked) + (ranked.count(key) - 1) / 2 for key in keys_G]
+    return [
+        None if key is None else sum(other > key for other in ranked) + (ranked.count(key) - 1) / 2 for key in keys_G
+    ]
 
 
 def group_entrants(group_size: int, keys: Sequence[Hashable] | None, valid_G: Sequence[bool] | None) -> list[list[int]]:

@@ -2,9 +2,9 @@
 balanced.
 
 A topology is a pure schedule: it does no I/O, and what it says follows from the results so far. `play.py` asks `ready`
-before the first result and after each, and starts at once what it names, so a match never waits for a round to end; at the
-end it asks for `standings`. Entrants are 0 … size-1 and entrant 0 is the anchor. `brackets.py` and `swiss.py` hold the
-schedules that depend on results, `topologies.py` finds them all by name.
+before the first result and after each, and starts at once what it names, so a match never waits for a round to end; at
+the end it asks for `standings`. Entrants are 0 … size-1 and entrant 0 is the anchor. `brackets.py` and `swiss.py` hold
+the schedules that depend on results, `topologies.py` finds them all by name.
 Departs from the paper where it is silent: draws and failed matches. `balanced` is ours.
 """
 
@@ -19,7 +19,8 @@ from random import Random
 from statistics import fmean
 from typing import ClassVar, Literal, NamedTuple
 
-# results[i, j] is (score_i, score_j), or None for a failed match. In the order of the verdicts, [i, j] and [j, i] together.
+# results[i, j] is (score_i, score_j), or None for a failed match.
+# In the order of the verdicts, [i, j] and [j, i] together.
 Results = dict[tuple[int, int], tuple[float, float] | None]
 
 DECIMALS = 9  # scores closer than this are equal: float noise must not decide a match or a rank
@@ -54,11 +55,13 @@ class Standing(NamedTuple):
 
 @dataclass(frozen=True)
 class Topology:
-    """Base of all schedules, those of one's own included; `seed` draws the lots where a schedule needs any, further fields are its parameters.
+    """Base of all schedules, those of one's own included; `seed` draws the lots where a schedule needs any, further
+    fields are its parameters.
     """
 
     rankings: ClassVar[tuple[str, ...]] = ("bracket", "scores")  # what its matches can be ranked by, the default first
-    surely_meets: ClassVar[Literal["nobody", "anchor", "everyone"]] = "nobody"  # whom an entrant meets whoever else enters
+    # whom an entrant meets whoever else enters
+    surely_meets: ClassVar[Literal["nobody", "anchor", "everyone"]] = "nobody"
 
     size: int
     seed: int = 0
@@ -84,7 +87,8 @@ class Topology:
 class RoundRobin(Topology):
     """Everyone meets everyone, N(N-1)/2 matches, ranked by the share of matches won.
 
-    A draw is a win for neither, and failed matches leave the share. A perfect judge gives the true order. Eq. 4, ArenaRL.
+    A draw is a win for neither, and failed matches leave the share. A perfect judge gives the true order. Eq.
+    4, ArenaRL.
     """
 
     surely_meets: ClassVar = "everyone"
@@ -116,7 +120,8 @@ class Anchor(Topology):
 
 
 class RandomReference(Topology):
-    """Everyone meets one entrant, drawn by lot, N-1 matches; ranked by the outcome: 1 for a win, -1 for a loss, 0 for a draw and the reference.
+    """Everyone meets one entrant, drawn by lot, N-1 matches; ranked by the outcome:
+    1 for a win, -1 for a loss, 0 for a draw and the reference.
 
     A perfect judge tells who is better than the reference, and no more. BRPO, Writing-Zero (arXiv 2506.00103).
     """
@@ -126,7 +131,11 @@ class RandomReference(Topology):
 
     def standings(self, results: Results) -> list[Standing | None]:
         reference, others = self.lots[0], self.lots[1:]
-        signs = {i: float((scores[0] > scores[1]) - (scores[0] < scores[1])) for i in others if (scores := results.get((i, reference)))}
+        signs = {
+            i: float((scores[0] > scores[1]) - (scores[0] < scores[1]))
+            for i in others
+            if (scores := results.get((i, reference)))
+        }
         if signs:
             signs[reference] = 0.0
         return [Standing.of_score(signs[i]) if i in signs else None for i in range(self.size)]
@@ -134,11 +143,13 @@ class RandomReference(Topology):
 
 @dataclass(frozen=True)
 class Balanced(Topology):
-    """`matches` spread evenly over the group, all ready at once, ranked by the qualities that explain their scores best.
+    """`matches` spread evenly over the group, all ready at once,
+    ranked by the qualities that explain their scores best.
 
-    `matches` is a number, or a multiple of the entrants n like `2n-2` or `n/2` (rounded down); no pair meets twice, so there
-    are at most N(N-1)/2. Numbers of matches differ by one at most, and from N-1 on everyone is linked with everyone by a chain
-    of matches. Promises no exact order: the estimate draws those with less evidence closer to the mean. Not in the paper.
+    `matches` is a number, or a multiple of the entrants n like `2n-2` or `n/2` (rounded down); no pair meets twice, so
+    there are at most N(N-1)/2. Numbers of matches differ by one at most, and from N-1 on everyone is linked with
+    everyone by a chain of matches. Promises no exact order: the estimate draws those with less evidence closer to the
+    mean. Not in the paper.
     """
 
     rankings: ClassVar[tuple[str, ...]] = ("scores",)
@@ -156,11 +167,13 @@ class Balanced(Topology):
 
 
 def circulant_pairs(size: int, matches: int, random: Random) -> list[tuple[int, int]]:
-    """`matches` different pairs of 0 … size-1, each in as many as any other, give or take one; connected from size-1 on.
+    """`matches` different pairs of 0 … size-1, each in as many as any other, give or take one;
+    connected from size-1 on.
 
-    An offset d pairs every place p with p+d, in a circle. Offsets are used up in random order but for 1, the first, whose pairs
-    form one ring. The order is drawn again where the last, cut short, serves some places twice and others not at all. That
-    cannot go on forever: last of all, size/2 suits a cut at half the places or before, and 2 any other cut.
+    An offset d pairs every place p with p+d, in a circle. Offsets are used up in random order but for 1, the first,
+    whose pairs form one ring. The order is drawn again where the last, cut short, serves some places twice and others
+    not at all. That cannot go on forever: last of all, size/2 suits a cut at half the places or before, and 2 any other
+    cut.
     """
     while True:
         offsets = [1, *random.sample(range(2, size // 2 + 1), max(0, size // 2 - 1))]

@@ -1,8 +1,9 @@
 """Swiss system: everyone plays every round, against someone with about the same record. Section 4.5, ArenaRL.
 
-The rounds played are read off the results, which come in order: no round can start before the last one is over.
-The paper leaves open: draws (half a point each), byes (a point, and no opponent), failed matches (no point, and the round does
-not count for the two), and whom to pair where score groups are odd or have met (a maximum-weight matching, lots among equals).
+The rounds played are read off the results, which come in order: no round can start before the last one is over. The
+paper leaves open: draws (half a point each), byes (a point, and no opponent), failed matches (no point, and the round
+does not count for the two), and whom to pair where score groups are odd or have met (a maximum-weight matching, lots
+among equals).
 """
 
 from arenarl.tournament.schedules import DECIMALS, Pairing, Results, Standing, Topology
@@ -11,9 +12,10 @@ from arenarl.tournament.schedules import DECIMALS, Pairing, Results, Standing, T
 class Swiss(Topology):
     """ceil(log2 N) rounds of floor(N/2) matches, ranked by points, then by the sum of the opponents' (Buchholz).
 
-    The best scores are paired with each other as far as that leaves everyone an opponent they have not met, which with so few
-    rounds they all have. The bye goes to the lowest-scored that had none yet. A perfect judge puts the true best first, alone
-    with a full score. Where matches failed, both figures are taken per round that counts; points are the reported score.
+    The best scores are paired with each other as far as that leaves everyone an opponent they have not met, which with
+    so few rounds they all have. The bye goes to the lowest-scored that had none yet. A perfect judge puts the true best
+    first, alone with a full score. Where matches failed, both figures are taken per round that counts; points are the
+    reported score.
     """
 
     @property
@@ -58,8 +60,8 @@ class Swiss(Topology):
     def _closest_pairs(self, results: Results) -> list[tuple[int, int]]:
         """Pair off everyone with nobody they have met, and the closest in points; if one is left, with the next bye.
 
-        Gaps count by their square, twice for an entrant above the gap that had a bye, and any gap below a higher score counts
-        more than all those below lower ones.
+        Gaps count by their square, twice for an entrant above the gap that had a bye, and any gap below a higher score
+        counts more than all those below lower ones.
         """
         import networkx  # only here: it takes half a second to load
 

@@ -1,7 +1,9 @@
-"""The topologies by name: five of ArenaRL's, its single elimination without seeding, Tournament-GRPO's, two rivals', and `balanced`, ours.
+"""The topologies by name: five of ArenaRL's, its single elimination without seeding, Tournament-GRPO's, two rivals',
+and `balanced`, ours.
 
-What each costs and promises is said in its docstring; `schedules.py` says what a topology is. `group_stage` has no pairs and is
-none of them: it is listed here, and `group_stage.py` plays it. A schedule of one's own is named as package.module:Class.
+What each costs and promises is said in its docstring; `schedules.py` says what a topology is. `group_stage` has no
+pairs and is none of them: it is listed here, and `group_stage.py` plays it. A schedule of one's own is named as
+package.module:Class.
 """
 
 from dataclasses import fields
@@ -9,7 +11,17 @@ from dataclasses import fields
 from arenarl.system.imports import named
 from arenarl.tournament.brackets import DoubleElimination, SeededSingleElimination, SingleElimination
 from arenarl.tournament.elo import Elo
-from arenarl.tournament.schedules import Anchor, Balanced, RandomReference, Results, RoundRobin, Standing, Topology, check_choice, check_parameters
+from arenarl.tournament.schedules import (
+    Anchor,
+    Balanced,
+    RandomReference,
+    Results,
+    RoundRobin,
+    Standing,
+    Topology,
+    check_choice,
+    check_parameters,
+)
 from arenarl.tournament.swiss import Swiss
 
 TOPOLOGIES: dict[str, type[Topology]] = {
@@ -27,7 +39,8 @@ ALL_TOPOLOGIES = [*TOPOLOGIES, "group_stage"]
 
 
 def build_topology(name: str, size: int, seed: int = 0, **params) -> Topology:
-    """The schedule of pairs called `name` for `size` entrants. Raises ValueError for an unknown name, parameter or value."""
+    """The schedule of pairs called `name` for `size` entrants.
+    Raises ValueError for an unknown name, parameter or value."""
     check_parameters(name, parameters_of(name), params)
     return topology_class(name)(size, seed, **params)
 
@@ -59,7 +72,8 @@ def surely_meets(name: str) -> str:
 
 
 def rehearse(name: str, group_size: int) -> None:
-    """Play a schedule of one's own with invented verdicts, with some of them and with none, for two entrants, three and whole groups.
+    """Play a schedule of one's own with invented verdicts, with some of them and with none, for two entrants,
+    three and whole groups.
 
     Raises ValueError if it raises, names what is no pair of entrants, or has other standings than one an entrant.
     """
@@ -99,18 +113,20 @@ def resolve_ranking(name: str, ranking: str | None) -> str:
     """
     if ":" not in name:
         check_choice("topology", name, ALL_TOPOLOGIES)
-    rankings = ("bracket",) if name == "group_stage" else topology_class(name).rankings  # choices of winners hold no scores
+    # choices of winners hold no scores
+    rankings = ("bracket",) if name == "group_stage" else topology_class(name).rankings
     ranking = ranking or rankings[0]
     check_choice(f"ranking of {name}", ranking, rankings)
     return ranking
 
 
 def paper_calls(topology: str, group_size: int) -> int | None:
-    """Judge calls that the paper counts for a group: two a comparison (Eq. 3). None for a topology that is not the paper's.
+    """Judge calls that the paper counts for a group: two a comparison (Eq. 3).
+    None for a topology that is not the paper's.
 
-    Comparisons are the 'Comparison Cost' of Table 2, ArenaRL, with two exceptions. For Swiss the table has the complexity
-    N log N; Section 4.5 counts log2 N rounds (here rounded up) of N/2 (here down) matches. Single elimination without seeding is
-    not in the table: the N-1 that Section 4.3 counts for the bracket.
+    Comparisons are the 'Comparison Cost' of Table 2, ArenaRL, with two exceptions. For Swiss the table has the
+    complexity N log N; Section 4.5 counts log2 N rounds (here rounded up) of N/2 (here down) matches. Single
+    elimination without seeding is not in the table: the N-1 that Section 4.3 counts for the bracket.
 
     >>> [paper_calls(name, 16) for name in ("anchor", "seeded_single_elimination", "swiss", "round_robin", "balanced")]
     [30, 60, 64, 240, None]

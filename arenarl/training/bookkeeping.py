@@ -1,5 +1,5 @@
-"""What is done with a step's groups once they are judged, whatever is trained on them then: what they tell of the judge and of the policy is
-shared by all processes, logged and kept, and a run that cannot go on is stopped.
+"""What is done with a step's groups once they are judged, whatever is trained on them then: what they tell of the judge
+and of the policy is shared by all processes, logged and kept, and a run that cannot go on is stopped.
 """
 
 from collections import Counter
@@ -55,18 +55,24 @@ class Bookkeeping:
             self.watcher.begin(step, groups)
 
     def close(
-        self, step: int, incoming: Sequence[IncomingGroup], groups: Sequence[RolloutGroup], outcomes: Sequence[GroupOutcome]
+        self,
+        step: int,
+        incoming: Sequence[IncomingGroup],
+        groups: Sequence[RolloutGroup],
+        outcomes: Sequence[GroupOutcome],
     ) -> dict[str, list[float]]:
-        """The metrics of a step, each as this process's values, whose mean with those of the others it is. Every `rl.eval_steps` steps the
-        groups of all processes are kept in groups.jsonl and shown in W&B.
+        """The metrics of a step, each as this process's values, whose mean with those of the others it is. Every
+        `rl.eval_steps` steps the groups of all processes are kept in groups.jsonl and shown in W&B.
 
         Raises:
-            RunStopped: on all processes, if an LLM of one of them is to be asked no more, or nothing has been valid or rewarded for too long.
+            RunStopped: on all processes, if an LLM of one of them is to be asked no more,
+                or nothing has been valid or rewarded for too long.
         """
         watched = self.watcher.look(step, incoming, outcomes) if self.watcher else {}
         usage = llm_usage(self.client) if self.client else {}
         heard = gather_object([_heard(group, outcome) for group, outcome in zip(groups, outcomes, strict=True)])
-        calls, tallies, ends, rewards = zip(*heard, strict=True)  # of all processes, so that what they know stays the same everywhere
+        # of all processes, so that what they know stays the same everywhere
+        calls, tallies, ends, rewards = zip(*heard, strict=True)
         self.arena.learn(self.config.rollout.group_size, calls)
         self.arena.count(tallies)
         self.verdicts.look(tallies)
@@ -86,7 +92,8 @@ class Bookkeeping:
             log_table("rollouts", *rollout_table(groups, outcomes), step)
 
     def finish(self) -> None:
-        """After the last step: what a watching judge still has to say is kept. Raises RunStopped as `stop_together` does."""
+        """After the last step: what a watching judge still has to say is kept.
+        Raises RunStopped as `stop_together` does."""
         if self.watcher:
             self.watcher.close()
         self.stop_together()
@@ -97,14 +104,21 @@ class Bookkeeping:
             self.client.check()
 
     def stop_together(self, reason: str | None = None) -> None:
-        """Raises RunStopped on all processes if one of them has a reason to stop: this one, or that its LLMs are to be asked no more."""
+        """Raises RunStopped on all processes if one of them has a reason to stop:
+        this one, or that its LLMs are to be asked no more."""
         stop_together(gather_object([reason or (self.client.stop_reason if self.client else None)]))
 
 
 def _heard(group: RolloutGroup, outcome: GroupOutcome) -> tuple:
-    """What all processes hear of a group: scored calls, tally, how its trajectories ended, what the world gave those that are not void."""
+    """What all processes hear of a group: scored calls, tally, how its trajectories ended,
+    what the world gave those that are not void."""
     rewards = [trajectory.meta.get("reward") for trajectory in group.trajectories if not trajectory.is_void]
-    return outcome.scored_calls, outcome.tally, Counter(trajectory.stop_reason for trajectory in group.trajectories), rewards
+    return (
+        outcome.scored_calls,
+        outcome.tally,
+        Counter(trajectory.stop_reason for trajectory in group.trajectories),
+        rewards,
+    )
 
 
 def llm_usage(client: LLMClient) -> dict[str, float]:
@@ -122,6 +136,7 @@ def llm_usage(client: LLMClient) -> dict[str, float]:
 
 
 def stop_together(reasons: Sequence[str | None]) -> None:
-    """Raises RunStopped if a process has a reason to stop; `reasons` are those of all, so that none goes on alone and waits for ever."""
+    """Raises RunStopped if a process has a reason to stop;
+    `reasons` are those of all, so that none goes on alone and waits for ever."""
     if reasons := [reason for reason in reasons if reason]:
         raise RunStopped(reasons[0])

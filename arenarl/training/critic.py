@@ -1,7 +1,7 @@
 """PPO's critic: what a trajectory will still be rewarded with, before each of the policy's own tokens.
 
-A model of its own that begins as the policy, with a value head in place of the output head, as AgentGym-RL's PPO has it. It has its own
-optimizer, so that the policy's trainer stays TRL's. Each process holds it whole.
+A model of its own that begins as the policy, with a value head in place of the output head, as AgentGym-RL's PPO has
+it. It has its own optimizer, so that the policy's trainer stays TRL's. Each process holds it whole.
 """
 
 from dataclasses import replace
@@ -19,7 +19,8 @@ FILE = "critic.pt"  # of a checkpoint
 
 
 class ValueHead(torch.nn.Linear):
-    """In float32 whatever the model is in: bfloat16 would lose small updates, LoRA's head, which is trained whole, among them."""
+    """In float32 whatever the model is in: bfloat16 would lose small updates, LoRA's head, which is trained whole,
+    among them."""
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         with torch.autocast(hidden.device.type, enabled=False):
@@ -44,7 +45,8 @@ class Critic:
         return torch.cat([self._values(rows[part]) for part in order])[torch.cat(order).argsort()]
 
     def fit(self, rows: Rows, returns_BT: torch.Tensor) -> float:
-        """Takes `rl.updates_per_rollout` steps towards what came, each on its share of the rows. The mean squared error that it began with."""
+        """Takes `rl.updates_per_rollout` steps towards what came, each on its share of the rows.
+        The mean squared error that it began with."""
         shares = torch.arange(len(returns_BT)).tensor_split(self.rl.updates_per_rollout)
         errors = [self._step(rows[share], returns_BT[share]) for share in shares]
         return sum(errors) / len(errors)
@@ -80,7 +82,8 @@ class Critic:
 
 
 def _with_value_head(path: str, policy: PolicyConfig) -> torch.nn.Module:
-    """The policy, whose output head gives one number, 0 at first; with LoRA where the policy has it, but for the head."""
+    """The policy, whose output head gives one number, 0 at first;
+    with LoRA where the policy has it, but for the head."""
     model = load_model(path, policy.dtype)
     head = ValueHead(model.config.get_text_config().hidden_size, 1)
     for parameter in head.parameters():

@@ -1,4 +1,5 @@
-"""Which closed queries of the RL split the SFT policy answers at times: the ones that RL can learn from (4.1, InfoAgent).
+"""Which closed queries of the RL split the SFT policy answers at times:
+the ones that RL can learn from (4.1, InfoAgent).
 
     python -m arenarl.training.difficulty --config configs/research/quickstart.yaml
 
@@ -6,7 +7,8 @@ or with torchrun on several processes, which share the queries.
 
 Samples `rl.difficulty.samples` trajectories of every query with a known answer and writes the share that is correct to
 runs/<run>/difficulty/pass_rates.jsonl, where <run> is the SFT policy's. RL then trains on those from `low` to `high` if
-`rl.difficulty.filter` says so. Killed, it goes on from the last whole batch; with another policy or other settings it starts anew.
+`rl.difficulty.filter` says so. Killed, it goes on from the last whole batch; with another policy or other settings it
+starts anew.
 """
 
 import asyncio
@@ -36,7 +38,9 @@ if TYPE_CHECKING:
 BATCH = 64  # queries between two writings
 
 
-def pass_rates(engine: "RolloutEngine", verifier: Verifier, queries: Sequence[Query], config: Config) -> list[dict[str, Any]]:
+def pass_rates(
+    engine: "RolloutEngine", verifier: Verifier, queries: Sequence[Query], config: Config
+) -> list[dict[str, Any]]:
     """A record a query: `query_id` and `pass_rate`, None where a verdict is missing."""
     from arenarl.rollout.engine import Attempt
 
@@ -49,7 +53,9 @@ def pass_rates(engine: "RolloutEngine", verifier: Verifier, queries: Sequence[Qu
     trajectories = engine.roll_out(attempts)
 
     async def verify() -> list[bool | None]:
-        return await asyncio.gather(*(verifier.is_correct(attempt.query, one) for attempt, one in zip(attempts, trajectories, strict=True)))
+        return await asyncio.gather(
+            *(verifier.is_correct(attempt.query, one) for attempt, one in zip(attempts, trajectories, strict=True))
+        )
 
     verdicts = asyncio.run(verify())
     by_query = [verdicts[index : index + samples] for index in range(0, len(verdicts), samples)]
@@ -62,7 +68,9 @@ def pass_rates(engine: "RolloutEngine", verifier: Verifier, queries: Sequence[Qu
 def what_decides(config: Config, policy: str) -> dict[str, Any]:
     """All that pass rates depend on, but for the queries."""
     settings = settings_of("rl", config)
-    read = {key: settings[key] for key in ("seed", "data", "environment", "rollout")} | {"verifier": settings["judge"]["verifier"]}
+    read = {key: settings[key] for key in ("seed", "data", "environment", "rollout")} | {
+        "verifier": settings["judge"]["verifier"]
+    }
     of_policy = {"policy": hash_weights(policy), "dtype": config.policy.dtype}
     return {**of_policy, "samples": config.rl.difficulty.samples, "told": system_prompt(config), **read}
 
@@ -96,7 +104,9 @@ def measure(config: Config) -> None:
         path.unlink(missing_ok=True)
         write_json(path.parent / "settings.json", settings)
     client = open_client(config.llms_of("difficulty"), config.judge, f"{config.run_name}/difficulty")
-    engine = make_policy_engine(config, policy, environment_maker(config.environment, config.data.language, client, config.judge), client)
+    engine = make_policy_engine(
+        config, policy, environment_maker(config.environment, config.data.language, client, config.judge), client
+    )
     missing = [query for query in queries if query.query_id not in records]
     with Bar("difficulty", len(queries), len(queries) - len(missing)) as bar:
         for start in range(0, len(missing), BATCH):

@@ -1,9 +1,10 @@
-"""A step's judging in a thread of its own, beside the rollouts: a group is judged while it, or another one, is being generated.
+"""A step's judging in a thread of its own, beside the rollouts:
+a group is judged while it, or another one, is being generated.
 
-The rollouts hand over each trajectory as it ends; who judges a group awaits what it needs of it. Before the group is complete, a call
-starts only if its tournament is sure to make it, so ranks, scores and the number of calls are those of judging afterwards. The thread's
-event loop is not that of the rollouts, so how trajectories are batched never depends on when a verdict came. Knows neither judge nor
-method.
+The rollouts hand over each trajectory as it ends; who judges a group awaits what it needs of it. Before the group is
+complete, a call starts only if its tournament is sure to make it, so ranks, scores and the number of calls are those of
+judging afterwards. The thread's event loop is not that of the rollouts, so how trajectories are batched never depends
+on when a verdict came. Knows neither judge nor method.
 """
 
 import asyncio
@@ -23,7 +24,8 @@ Outcome = TypeVar("Outcome")
 
 
 class IncomingGroup:
-    """A rollout group of `size` trajectories, of which each can be awaited. Handed over from one thread, awaited in another."""
+    """A rollout group of `size` trajectories, of which each can be awaited.
+    Handed over from one thread, awaited in another."""
 
     def __init__(self, query: Query, size: int):
         self.query = query
@@ -31,7 +33,8 @@ class IncomingGroup:
         self.calls: list[tuple[float, float]] = []  # (start, end) of each judge call, likewise
         self._trajectories: list[Future[Trajectory]] = [Future() for _ in range(size)]
         for trajectory in self._trajectories:
-            trajectory.set_running_or_notify_cancel()  # judging that ends early must not cancel it: it will still be handed over
+            # judging that ends early must not cancel it: it will still be handed over
+            trajectory.set_running_or_notify_cancel()
 
     @classmethod
     def of(cls, group: RolloutGroup) -> "IncomingGroup":
@@ -71,7 +74,8 @@ class Judging(Generic[Outcome]):
         self.groups = groups
         self._judge = judge
         self._outcomes: Future[list[Outcome]] = Future()
-        Thread(target=self._run, name="judging", daemon=True).start()  # a rollout that fails leaves it waiting: it must not keep the process
+        # a rollout that fails leaves it waiting: it must not keep the process
+        Thread(target=self._run, name="judging", daemon=True).start()
 
     def _run(self) -> None:
         async def judge_all() -> list[Outcome]:
@@ -92,7 +96,8 @@ class Judging(Generic[Outcome]):
         return self._outcomes.result()
 
     def busy_s(self, until: float) -> float:
-        """Seconds before `until`, by perf_counter, in which at least one judge call was under way. To be asked once all have ended."""
+        """Seconds before `until`, by perf_counter, in which at least one judge call was under way.
+        To be asked once all have ended."""
         busy_s, covered = 0.0, 0.0
         for start, end in sorted(call for group in self.groups for call in group.calls):
             start, end = max(start, covered), min(end, until)
@@ -101,7 +106,8 @@ class Judging(Generic[Outcome]):
 
 
 class EarlyCalls:
-    """The calls of one tournament: `enter` starts those that have become sure, `compare` is what the tournament then asks.
+    """The calls of one tournament: `enter` starts those that have become sure,
+    `compare` is what the tournament then asks.
 
     Args:
         surely_meets: of the topology.
@@ -109,7 +115,9 @@ class EarlyCalls:
         timeout_s: as in `play_tournament`, counted from the start of each call.
     """
 
-    def __init__(self, surely_meets: str, ask: Callable[[int, int], Awaitable[Any]], bidirectional: bool, timeout_s: float | None):
+    def __init__(
+        self, surely_meets: str, ask: Callable[[int, int], Awaitable[Any]], bidirectional: bool, timeout_s: float | None
+    ):
         self.surely_meets, self.ask, self.bidirectional, self.timeout_s = surely_meets, ask, bidirectional, timeout_s
         self.entered: dict[int, Hashable | None] = {}
         self._under_way: dict[tuple[Hashable, Hashable], asyncio.Task] = {}  # by the entrants shown first and second
@@ -127,11 +135,13 @@ class EarlyCalls:
 
 
 def sure_calls(surely_meets: str, entered: Mapping[int, Hashable | None], bidirectional: bool) -> list[tuple[int, int]]:
-    """The calls (shown first, shown second) that a tournament makes whatever the rows that have not entered turn out to be.
+    """The calls (shown first, shown second) that a tournament makes whatever the rows that have not entered turn out to
+    be.
 
-    `entered`: row -> what names the entrant, equal for identical trajectories, and None for an invalid one. The anchor is the first
-    valid row, so it is known once all rows before it are. Asked in one order only, a pair shows the lower row first: that is known
-    once all rows before it are, as one of them could be identical with the other entrant of the pair.
+    `entered`: row -> what names the entrant, equal for identical trajectories, and None for an invalid one. The anchor
+    is the first valid row, so it is known once all rows before it are. Asked in one order only, a pair shows the lower
+    row first: that is known once all rows before it are, as one of them could be identical with the other entrant of
+    the pair.
 
     >>> sure_calls("anchor", {0: None, 1: "a", 3: "b", 4: "a"}, bidirectional=False)
     [(1, 3)]

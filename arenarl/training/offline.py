@@ -1,9 +1,11 @@
-"""Offline methods, in rounds (3.2.2, AgentGym-RL): rollouts and rewards as ever, then TRL's own trainers on what came of them.
+"""Offline methods, in rounds (3.2.2, AgentGym-RL): rollouts and rewards as ever,
+then TRL's own trainers on what came of them.
 
-`rl.method: dpo` trains on pairs of one group of which both orders of a match preferred the same, each round from the policy of the round before,
-which is its reference (DPO, Eq. 7). `rl.method: agentevol` trains on the trajectories that were rewarded best, of all rounds so far, each
-round anew from the policy that RL starts from (AgentEvol). Together the rounds roll out as many groups, of the same queries, as `rl.steps`
-of online RL do. Trajectories stay the tokens that the policy chose, with their masks; TRL's trainers would tokenise them again.
+`rl.method: dpo` trains on pairs of one group of which both orders of a match preferred the same, each round from the
+policy of the round before, which is its reference (DPO, Eq. 7). `rl.method: agentevol` trains on the trajectories that
+were rewarded best, of all rounds so far, each round anew from the policy that RL starts from (AgentEvol). Together the
+rounds roll out as many groups, of the same queries, as `rl.steps` of online RL do. Trajectories stay the tokens that
+the policy chose, with their masks; TRL's trainers would tokenise them again.
 """
 
 import gc
@@ -47,7 +49,8 @@ Example = dict[str, list[int]]
 
 
 def preference_pairs(group: RolloutGroup, outcome: GroupOutcome) -> Iterator[Example]:
-    """Winner and loser of each match that has a verdict in which both orders agree; masks are 1 on the policy's own tokens.
+    """Winner and loser of each match that has a verdict in which both orders agree;
+    masks are 1 on the policy's own tokens.
 
     A pair has one prompt: two that a world showed something else at first are none.
     """
@@ -57,7 +60,9 @@ def preference_pairs(group: RolloutGroup, outcome: GroupOutcome) -> Iterator[Exa
         leads = [(call.scores[0] - call.scores[1]) * (1 if call.first == match.i else -1) for call in match.calls]
         if not (all(lead > 0 for lead in leads) or all(lead < 0 for lead in leads)):
             continue
-        chosen, rejected = (group.trajectories[row] for row in ((match.i, match.j) if leads[0] > 0 else (match.j, match.i)))
+        chosen, rejected = (
+            group.trajectories[row] for row in ((match.i, match.j) if leads[0] > 0 else (match.j, match.i))
+        )
         if chosen.prompt_ids != rejected.prompt_ids:
             continue
         yield {
@@ -72,16 +77,23 @@ def preference_pairs(group: RolloutGroup, outcome: GroupOutcome) -> Iterator[Exa
 def best_trajectories(group: RolloutGroup, outcome: GroupOutcome, least: float) -> Iterator[Example]:
     """Those rewarded with at least `least`, as SFT takes them; the same tokens once a group.
 
-    Of a group that was ranked, the best in any case, unless all are alike: who ties for the first place is rewarded with less than 1.
+    Of a group that was ranked, the best in any case, unless all are alike:
+    who ties for the first place is rewarded with less than 1.
     """
     seen, known = set(), {reward for reward in outcome.rewards_G if reward is not None}
     if outcome.ranking and len(known) > 1:
         least = min(least, max(known))
     for trajectory, reward in zip(group.trajectories, outcome.rewards_G, strict=True):
-        ids, mask = trajectory.prompt_ids + trajectory.completion_ids, [0] * len(trajectory.prompt_ids) + trajectory.policy_mask_T
+        ids, mask = (
+            trajectory.prompt_ids + trajectory.completion_ids,
+            [0] * len(trajectory.prompt_ids) + trajectory.policy_mask_T,
+        )
         if reward is not None and reward >= least and any(mask) and tuple(ids) not in seen:
             seen.add(tuple(ids))
-            yield {"input_ids": ids, "labels": [token if is_own else IGNORED for token, is_own in zip(ids, mask, strict=True)]}
+            yield {
+                "input_ids": ids,
+                "labels": [token if is_own else IGNORED for token, is_own in zip(ids, mask, strict=True)],
+            }
 
 
 @dataclass
@@ -109,21 +121,33 @@ class Rounds:
         steps = [order[first : first + rl.groups] for first in range(0, len(order), rl.groups)]
         policy, examples = start, []
         for number in range(rl.rounds):
-            place, mine = self.folder / f"round{number + 1}", range(len(steps) * number // rl.rounds, len(steps) * (number + 1) // rl.rounds)
+            place, mine = (
+                self.folder / f"round{number + 1}",
+                range(len(steps) * number // rl.rounds, len(steps) * (number + 1) // rl.rounds),
+            )
             found = self._collect(place / "examples.jsonl", policy, {step: steps[step] for step in mine})
             examples = examples + found if rl.method == "agentevol" else found
             if not examples:
-                raise UserError(f"{place}: no trajectory to train on; raise rl.steps, lower rl.keep_from (agentevol), or start from a better policy")
+                raise UserError(
+                    f"{place}: no trajectory to train on; raise rl.steps, lower rl.keep_from (agentevol), "
+                    "or start from a better policy"
+                )
             kind = "pairs" if rl.method == "dpo" else "trajectories"
             say(f"round {number + 1} of {rl.rounds}: {len(found)} {kind} of {len(mine) * rl.groups} groups")
             is_last = number + 1 == rl.rounds
-            self._fit(start if rl.method == "agentevol" else policy, examples, place, self.folder if is_last else place / "policy")
+            self._fit(
+                start if rl.method == "agentevol" else policy,
+                examples,
+                place,
+                self.folder if is_last else place / "policy",
+            )
             policy = str(self.folder if is_last else place / "policy")
         self._evaluate(policy, len(steps))
         self.bookkeeping.finish()
 
     def _collect(self, path: Path, policy: str, steps: dict[int, list[Query]]) -> list[Example]:
-        """What the groups of these steps give to train on; steps that are in the file are not rolled out again. To be called on all processes."""
+        """What the groups of these steps give to train on; steps that are in the file are not rolled out again.
+        To be called on all processes."""
         done = {record["step"]: record for record in read_jsonl(path)} if path.is_file() else {}
         missing = [step for step in steps if step not in done]
         if missing:
@@ -133,13 +157,19 @@ class Rounds:
         if done:
             self.arena.variances = JudgeVariances(**done[max(done)]["variances"])
         for step in missing:
-            groups = self.engine.roll_out_groups(own_share(steps[step]), stable_seed(self.config.seed, step), self.config.turns.at(step))
+            groups = self.engine.roll_out_groups(
+                own_share(steps[step]), stable_seed(self.config.seed, step), self.config.turns.at(step)
+            )
             incoming = [IncomingGroup.of(group) for group in groups]
             self.bookkeeping.begin(step, incoming)
             outcomes = self.arena.reward_groups(groups)
             metrics = _means(gather_object([self.bookkeeping.close(step, incoming, groups, outcomes)]))
             log(metrics, step)
-            examples = [example for group, outcome in zip(groups, outcomes, strict=True) for example in self._examples(group, outcome)]
+            examples = [
+                example
+                for group, outcome in zip(groups, outcomes, strict=True)
+                for example in self._examples(group, outcome)
+            ]
             done[step] = {"examples": gather_object(examples), "variances": asdict(self.arena.variances)}
             if is_main_process():
                 append_step(self.folder / "metrics.jsonl", step, [{"step": step, **metrics}])
@@ -153,7 +183,10 @@ class Rounds:
             prompts = {tuple(trajectory.prompt_ids) for trajectory in group.trajectories if not trajectory.is_void}
             if len(prompts) > 1 and not self._has_warned:
                 self._has_warned = True
-                say(f"query {group.query.query_id}: reset showed one group {len(prompts)} beginnings; only trajectories that began alike make pairs")
+                say(
+                    f"query {group.query.query_id}: reset showed one group {len(prompts)} beginnings; "
+                    "only trajectories that began alike make pairs"
+                )
             return preference_pairs(group, outcome)
         return best_trajectories(group, outcome, self.config.rl.keep_from)
 
@@ -172,7 +205,9 @@ class Rounds:
         if to != self.folder and is_main_process():
             write_json(to / MARK, {"examples": len(examples)})
         del trainer
-        gc.collect()  # TRL's head makes the policy refer to itself: it would lie beside the next one until Python looks for such circles
+        # TRL's head makes the policy refer to itself: it would lie beside the next one until Python looks for such
+        # circles
+        gc.collect()
 
     def _evaluate(self, policy: str, step: int) -> None:
         if self.config.rl.eval_steps:
@@ -188,7 +223,8 @@ def _means(of_processes: Sequence[dict[str, list[float]]]) -> dict[str, float]:
 
 
 def _arguments(config: Config, place: Path, trajectories: int = 1) -> dict[str, Any]:
-    """What both of TRL's trainers are told: one pass over the examples of so many trajectories, `rl.batch_size` of them a step over all processes.
+    """What both of TRL's trainers are told: one pass over the examples of so many trajectories, `rl.batch_size` of them
+    a step over all processes.
 
     A CPU reads one at a time: it gains nothing from several at once, and most of what it then reads is padding.
     """
@@ -217,7 +253,9 @@ def _sft_trainer(config: Config, policy: str, examples: list[Example], place: Pa
     arguments = on_one_gpu(SFTConfig(**_arguments(config, place), dataset_kwargs={"skip_prepare_dataset": True}))
     lora = lora_config(config.policy.lora_rank)
     dataset = Dataset.from_list(examples)
-    return RightPaddedTrainer(model=policy, args=arguments, train_dataset=dataset, processing_class=tokenizer, peft_config=lora)
+    return RightPaddedTrainer(
+        model=policy, args=arguments, train_dataset=dataset, processing_class=tokenizer, peft_config=lora
+    )
 
 
 def _dpo_trainer(config: Config, policy: str, examples: list[Example], place: Path, tokenizer: Any) -> "DPOTrainer":
@@ -230,7 +268,9 @@ def _dpo_trainer(config: Config, policy: str, examples: list[Example], place: Pa
 
         def torch_call(self, examples: list[dict[str, Any]]) -> dict[str, Any]:
             batch = super().torch_call(examples)
-            masks = [example["chosen_mask"] for example in examples] + [example["rejected_mask"] for example in examples]
+            masks = [example["chosen_mask"] for example in examples] + [
+                example["rejected_mask"] for example in examples
+            ]
             prompts = [len(example["prompt_ids"]) for example in examples] * 2
             for row, (prompt, mask) in enumerate(zip(prompts, masks, strict=True)):
                 batch["completion_mask"][row, prompt : prompt + len(mask)] = torch.tensor(mask)
@@ -239,8 +279,8 @@ def _dpo_trainer(config: Config, policy: str, examples: list[Example], place: Pa
     class Trainer(DPOTrainer):
         """With pairs that are token ids already.
 
-        Padding comes behind a row's end, where causal attention does not see it: without a mask attention takes half the time. The loss that
-        experts share sees it, and keeps the mask.
+        Padding comes behind a row's end, where causal attention does not see it: without a mask attention takes half
+        the time. The loss that experts share sees it, and keeps the mask.
         """
 
         def _prepare_dataset(self, dataset: Dataset, *_: Any) -> Dataset:
@@ -250,7 +290,9 @@ def _dpo_trainer(config: Config, policy: str, examples: list[Example], place: Pa
             unmasked = inputs | {"attention_mask": torch.ones_like(inputs["attention_mask"])}
             return super().compute_loss(model, inputs if self.aux_loss_enabled else unmasked, *args, **kwargs)
 
-    arguments = on_one_gpu(DPOConfig(**_arguments(config, place, trajectories=2), beta=config.rl.dpo_beta, remove_unused_columns=False))
+    arguments = on_one_gpu(
+        DPOConfig(**_arguments(config, place, trajectories=2), beta=config.rl.dpo_beta, remove_unused_columns=False)
+    )
     return Trainer(
         model=policy,
         args=arguments,

@@ -32,7 +32,8 @@ class Tally:
 
 @dataclass(eq=False)
 class Referee:
-    """The judge, and the rules by which what it says becomes rewards. A ranking by scores weighs them by the judge's `variances`."""
+    """The judge, and the rules by which what it says becomes rewards.
+    A ranking by scores weighs them by the judge's `variances`."""
 
     judge: Judge
     reward: RewardConfig
@@ -45,8 +46,9 @@ class Referee:
 
 @dataclass
 class GroupOutcome:
-    """What judging gave one group: `rewards_G` and `ranks_G` are (G,), None where there was no verdict; `correct_G` too, where the answer
-    is known, else it is empty. `scores_G`, of a reward that is pointwise, are the scores from 0 to 10 that it was made of."""
+    """What judging gave one group: `rewards_G` and `ranks_G` are (G,), None where there was no verdict; `correct_G`
+    too, where the answer is known, else it is empty. `scores_G`, of a reward that is pointwise, are the scores from 0
+    to 10 that it was made of."""
 
     rewards_G: list[float | None]
     ranks_G: list[float | None]
@@ -58,7 +60,8 @@ class GroupOutcome:
 
     @property
     def judged_G(self) -> list[float | None]:
-        """(G,) from 0 to 10: the mean of what the judge gave each trajectory, alone or beside others; None where it scored none."""
+        """(G,) from 0 to 10: the mean of what the judge gave each trajectory, alone or beside others;
+        None where it scored none."""
         if self.scores_G:
             return self.scores_G
         given_G: list[list[float]] = [[] for _ in self.rewards_G]
@@ -69,7 +72,8 @@ class GroupOutcome:
 
     @property
     def scored_calls(self) -> list[tuple[int, int, float, float]]:
-        """(first, second, score_first, score_second) of the calls that compared two; none where scores are pointwise."""
+        """(first, second, score_first, score_second) of the calls that compared two;
+        none where scores are pointwise."""
         return scored_calls(self.ranking.matches) if self.ranking else []
 
     @property
@@ -96,4 +100,6 @@ def scored_outcome(
     rewards_G: list[float | None], replies_G: list[list[float | None]], scores_G: Sequence[float | None] = ()
 ) -> GroupOutcome:
     failed_calls = sum(reply is None for replies in replies_G for reply in replies)
-    return GroupOutcome(rewards_G, midranks(rounded(rewards_G)), sum(map(len, replies_G)), failed_calls, scores_G=list(scores_G))
+    return GroupOutcome(
+        rewards_G, midranks(rounded(rewards_G)), sum(map(len, replies_G)), failed_calls, scores_G=list(scores_G)
+    )

@@ -1,6 +1,7 @@
 """A reward of one's own, held to what TRL can train on: a finite number or None for each trajectory.
 
-What its function returns else ends the run in one line: a reward that is wrong would be trained on. What it raises keeps its traceback.
+What its function returns else ends the run in one line: a reward that is wrong would be trained on.
+What it raises keeps its traceback.
 """
 
 import inspect
@@ -15,7 +16,8 @@ from arenarl.system.imports import named
 from arenarl.tournament.calls import is_number
 from arenarl.trajectory import Query, Trajectory
 
-_UNORDERED = (Mapping, Set, str, bytes, bytearray)  # as a list, these would be keys, in any order, or codes of characters
+# as a list, these would be keys, in any order, or codes of characters
+_UNORDERED = (Mapping, Set, str, bytes, bytearray)
 _TAKES = "a reward is a function of (query, trajectories, judge), async or not"
 
 
@@ -41,9 +43,13 @@ class OwnReward:
         said = self.function(query, trajectories, judge)
         said = await said if inspect.isawaitable(said) else said
         rewards = list(said) if isinstance(said, Iterable) and not isinstance(said, _UNORDERED) else [said]
-        if len(rewards) != len(trajectories) or not all(one is None or (is_number(one) and math.isfinite(one)) for one in rewards):
+        if len(rewards) != len(trajectories) or not all(
+            one is None or (is_number(one) and math.isfinite(one)) for one in rewards
+        ):
             what = f"a finite number or None for each of the {len(trajectories)} trajectories"
-            raise UserError(f"reward.name={self.name} must return {what}; for query {query.query_id} it returned {said!r:.200}")
+            raise UserError(
+                f"reward.name={self.name} must return {what}; for query {query.query_id} it returned {said!r:.200}"
+            )
         return [None if one is None else float(one) for one in rewards]
 
 

@@ -1,7 +1,8 @@
 """Log-probabilities of the policy's own tokens, without the padding, the prompts and the observations around them.
 
-TRL reads every row of a step padded to the longest prompt and the longest completion, and on a CPU computes the logits of all positions.
-Losses and metrics look at the policy's own tokens alone: of these the figures here are TRL's, of all others 0.
+TRL reads every row of a step padded to the longest prompt and the longest completion, and on a CPU computes the logits
+of all positions. Losses and metrics look at the policy's own tokens alone: of these the figures here are TRL's, of all
+others 0.
 """
 
 from dataclasses import dataclass
@@ -18,7 +19,8 @@ ROWS_AT_ONCE = 8  # of like length: more fill the matrix products, fewer are pad
 
 @dataclass(frozen=True)
 class Rows:
-    """A step's trajectories as TRL lays them out, (B, L): prompts padded on the left, then completions of at most T tokens.
+    """A step's trajectories as TRL lays them out, (B, L):
+    prompts padded on the left, then completions of at most T tokens.
 
     `own_BT` is 1 on a completion's tokens that are the policy's own.
     """
@@ -35,7 +37,8 @@ class Rows:
         return self.attention_mask.sum(dim=1).argsort(stable=True).split(min(at_most, ROWS_AT_ONCE))
 
     def unpadded(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """(token ids from each row's first on, which of them are own, where the token before each of the T stands in them: (B, T)).
+        """(token ids from each row's first on, which of them are own,
+        where the token before each of the T stands in them: (B, T)).
 
         They need no mask: padding comes behind a row's end, where causal attention does not see it.
         """
@@ -94,7 +97,14 @@ class OwnTokensTrainer(GRPOTrainer):
         """
         if self._own_BT is None or compute_aux_loss or any(value is not None for value in of_images.values()):
             return super()._get_per_token_logps_and_entropies(
-                model, input_ids, attention_mask, logits_to_keep, batch_size, compute_entropy, compute_aux_loss, **of_images
+                model,
+                input_ids,
+                attention_mask,
+                logits_to_keep,
+                batch_size,
+                compute_entropy,
+                compute_aux_loss,
+                **of_images,
             )
         rows, parts = Rows(input_ids, attention_mask, self._own_BT), []
         order = rows.by_length(batch_size or len(input_ids))  # as many on each process: under ZeRO-3 they go in step

@@ -1,8 +1,9 @@
 """PPO (arXiv 1707.06347; 3.2.2, AgentGym-RL): advantages token by token, from a critic, in place of those in the group.
 
-TRL's own PPOTrainer makes one completion a prompt and scores it with a reward model: it knows neither turns nor what in a trajectory is not
-the policy's. So this is the trainer of all other methods, with its clipped loss and its KL term, whose advantages are (B, T). Time
-runs over the policy's own tokens; what its tools returned lies between two of them. The reward comes with the last.
+TRL's own PPOTrainer makes one completion a prompt and scores it with a reward model: it knows neither turns nor what in
+a trajectory is not the policy's. So this is the trainer of all other methods, with its clipped loss and its KL term,
+whose advantages are (B, T). Time runs over the policy's own tokens; what its tools returned lies between two of them.
+The reward comes with the last.
 """
 
 from pathlib import Path
@@ -27,7 +28,9 @@ class PPOTrainer(OwnTokensTrainer):
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         """TRL's batch; a trajectory without a reward has no advantage, and the critic does not learn of it."""
         batch = super()._generate_and_score_completions(inputs)
-        token_ids, mask = (torch.cat([batch[f"prompt_{what}"], batch[f"completion_{what}"]], dim=1) for what in ("ids", "mask"))
+        token_ids, mask = (
+            torch.cat([batch[f"prompt_{what}"], batch[f"completion_{what}"]], dim=1) for what in ("ids", "mask")
+        )
         own_BT = batch["completion_mask"] * batch["tool_mask"] * self._rewards_B.isfinite()[:, None]
         rows, rewards_B = Rows(token_ids, mask, own_BT), self._rewards_B.nan_to_num()
         values_BT = self.critic.values(rows)
@@ -44,17 +47,21 @@ class PPOTrainer(OwnTokensTrainer):
         return centered / (self._mean(centered.square(), own_BT).sqrt() + 1e-8) * own_BT
 
     def _mean(self, values_BT: torch.Tensor, own_BT: torch.Tensor) -> torch.Tensor:
-        total, count = self.accelerator.reduce(torch.stack([(values_BT * own_BT).sum(), own_BT.sum().to(values_BT.dtype)]))
+        total, count = self.accelerator.reduce(
+            torch.stack([(values_BT * own_BT).sum(), own_BT.sum().to(values_BT.dtype)])
+        )
         return total / count.clamp(min=1)
 
 
 def generalized_advantages(
     rewards_B: torch.Tensor, values_BT: torch.Tensor, own_BT: torch.Tensor, discount: float, gae_lambda: float
 ) -> torch.Tensor:
-    """(B, T), 0 where a token is not the policy's own: A_t = delta_t + discount lambda A_t', delta_t = r_t + discount V_t' - V_t, where t' is the
-    next own token, and r_t the reward of the trajectory (B,) at its last. Eqs. 11 and 12, PPO.
+    """(B, T), 0 where a token is not the policy's own: A_t = delta_t + discount lambda A_t', delta_t = r_t + discount
+    V_t' - V_t, where t' is the next own token, and r_t the reward of the trajectory (B,) at its last. Eqs. 11 and 12,
+    PPO.
 
-    >>> generalized_advantages(torch.tensor([1.0]), torch.tensor([[0.5, 9.0, 0.25]]), torch.tensor([[1, 0, 1]]), 1.0, 0.5)
+    >>> generalized_advantages(torch.tensor([1.0]), torch.tensor([[0.5, 9.0, 0.25]]),
+    ...                        torch.tensor([[1, 0, 1]]), 1.0, 0.5)
     tensor([[0.1250, 0.0000, 0.7500]])
     """
     advantages_BT = torch.zeros_like(values_BT)
@@ -63,7 +70,11 @@ def generalized_advantages(
         is_own = own_BT[:, t].bool()
         found = reward + discount * value - values_BT[:, t] + discount * gae_lambda * advantage
         advantages_BT[:, t] = torch.where(is_own, found, 0.0)
-        reward, value, advantage = reward * ~is_own, torch.where(is_own, values_BT[:, t], value), torch.where(is_own, found, advantage)
+        reward, value, advantage = (
+            reward * ~is_own,
+            torch.where(is_own, values_BT[:, t], value),
+            torch.where(is_own, found, advantage),
+        )
     return advantages_BT
 
 

@@ -13,7 +13,8 @@ from arenarl.trajectory import Query, read_jsonl
 
 
 def training_queries(domain: Domain, rl: RLConfig, reward: str, pass_rates: Path) -> list[Query]:
-    """The RL split, without what the domain holds out (travel: M-Day) unless `rl.subtasks` names it, nor what `rl.difficulty` leaves out.
+    """The RL split, without what the domain holds out (travel: M-Day) unless `rl.subtasks` names it, nor what
+    `rl.difficulty` leaves out.
 
     Raises:
         UserError: a subtask is unknown, the method `reward` needs answers that are not known, too few queries are left.
@@ -27,15 +28,17 @@ def training_queries(domain: Domain, rl: RLConfig, reward: str, pass_rates: Path
     queries = [query for query in queries if query.subtask in wanted]
     if reward == "correctness" and (open_ended := [query for query in queries if not has_answer(query)]):
         raise UserError(
-            f"reward.name=correctness needs a known answer, and {path} has {len(open_ended)} queries without, first {open_ended[0].query_id} of "
-            f"{open_ended[0].subtask}; set rl.subtasks, or reward.name=correctness_or_tournament"
+            f"reward.name=correctness needs a known answer, and {path} has {len(open_ended)} queries without, "
+            f"first {open_ended[0].query_id} of {open_ended[0].subtask}; set rl.subtasks, "
+            "or reward.name=correctness_or_tournament"
         )
     if rl.difficulty.filter:
         queries = of_right_difficulty(queries, rl.difficulty, pass_rates)
     if len(queries) < rl.groups:
         raise UserError(
-            f"{path} has {len(queries)} queries of {', '.join(wanted)}{' of the right difficulty' * rl.difficulty.filter}, fewer than "
-            f"rl.groups={rl.groups}; change rl.subtasks, rl.difficulty or rl.groups, or prepare more data"
+            f"{path} has {len(queries)} queries of {', '.join(wanted)}"
+            f"{' of the right difficulty' * rl.difficulty.filter}, fewer than rl.groups={rl.groups}; "
+            "change rl.subtasks, rl.difficulty or rl.groups, or prepare more data"
         )
     return queries
 
@@ -50,14 +53,23 @@ def of_right_difficulty(queries: list[Query], bounds: DifficultyConfig, path: Pa
     closed = [query for query in queries if has_answer(query)]
     if missing := [query for query in closed if query.query_id not in rates]:
         raise UserError(
-            f"rl.difficulty.filter: {path} lacks {len(missing)} of {len(closed)} pass rates; python -m arenarl.training.difficulty finds them"
+            f"rl.difficulty.filter: {path} lacks {len(missing)} of {len(closed)} pass rates; "
+            "python -m arenarl.training.difficulty finds them"
         )
-    kept = {query.query_id for query in closed if rates[query.query_id] is not None and bounds.low <= rates[query.query_id] <= bounds.high}
+    kept = {
+        query.query_id
+        for query in closed
+        if rates[query.query_id] is not None and bounds.low <= rates[query.query_id] <= bounds.high
+    }
     return [query for query in queries if not has_answer(query) or query.query_id in kept]
 
 
 def refuse_other_pass_rates(rl: RLConfig, path: Path, policy: str) -> None:
-    """Raises UserError, on the main process, if queries were chosen by the pass rates of other weights than the policy has now."""
+    """Raises UserError, on the main process, if queries were chosen by the pass rates of other weights than the policy
+    has now."""
     settings = read_json(path.parent / "settings.json") if rl.difficulty.filter and is_main_process() else None
     if settings and settings["policy"] != hash_weights(policy):
-        raise UserError(f"rl.difficulty.filter: {path} is of other weights than {policy} has; python -m arenarl.training.difficulty finds its own")
+        raise UserError(
+            f"rl.difficulty.filter: {path} is of other weights than {policy} has; "
+            "python -m arenarl.training.difficulty finds its own"
+        )

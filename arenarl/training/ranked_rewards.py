@@ -10,7 +10,14 @@ from arenarl.tournament.ranking import Ranking, midranks
 from arenarl.tournament.topologies import parameters_of, surely_meets
 from arenarl.training.judging import EarlyCalls, IncomingGroup
 from arenarl.training.outcome import GroupOutcome, Referee, ranked_outcome, valid_of
-from arenarl.training.rewards import add_format_reward, elo_reward, min_max, rank_to_reward, reference_reward, zero_invalid
+from arenarl.training.rewards import (
+    add_format_reward,
+    elo_reward,
+    min_max,
+    rank_to_reward,
+    reference_reward,
+    zero_invalid,
+)
 from arenarl.trajectory import Trajectory
 
 
@@ -47,18 +54,25 @@ async def by_elo(referee: Referee, incoming: IncomingGroup) -> GroupOutcome:
     return ranked_outcome(rewards_G, ranking)
 
 
-async def won(referee: Referee, incoming: IncomingGroup, pairs: str) -> tuple[list[bool | None], list[float | None], Ranking]:
-    """(valid_G, what matches gave each in [0, 1], the matches): the share of all others beaten (`win_rate`), or Elo ratings (`elo`)."""
+async def won(
+    referee: Referee, incoming: IncomingGroup, pairs: str
+) -> tuple[list[bool | None], list[float | None], Ranking]:
+    """(valid_G, what matches gave each in [0, 1], the matches):
+    the share of all others beaten (`win_rate`), or Elo ratings (`elo`)."""
     if pairs == "win_rate":
         valid_G, ranking = await _play(referee, incoming, "round_robin", {})
         won_G = ranking.scores_G if ranking.matches else [0.0] * len(valid_G)  # nobody to beat is no missing verdict
         return valid_G, zero_invalid(won_G, valid_G), ranking
-    valid_G, ranking = await _play(referee, incoming, "elo", {name: getattr(referee.tournament, name) for name in parameters_of("elo")})
+    valid_G, ranking = await _play(
+        referee, incoming, "elo", {name: getattr(referee.tournament, name) for name in parameters_of("elo")}
+    )
     ratings_G = ranking.scores_G if ranking.matches else [0.0 if valid else None for valid in valid_G]
     return valid_G, elo_reward(ratings_G, valid_G), ranking
 
 
-async def _play(referee: Referee, incoming: IncomingGroup, topology: str, options: dict) -> tuple[list[bool | None], Ranking]:
+async def _play(
+    referee: Referee, incoming: IncomingGroup, topology: str, options: dict
+) -> tuple[list[bool | None], Ranking]:
     """(valid_G, the group's tournament). Trajectories with the same messages enter once; void ones have no rank.
 
     Calls that are sure to be made start as soon as their trajectories are there, all others with the complete group.
@@ -97,6 +111,9 @@ async def _play(referee: Referee, incoming: IncomingGroup, topology: str, option
         **options,
     )
     if None in valid_G:
-        places = [None if valid is None or rank is None else -rank for valid, rank in zip(valid_G, ranking.ranks_G, strict=True)]
+        places = [
+            None if valid is None or rank is None else -rank
+            for valid, rank in zip(valid_G, ranking.ranks_G, strict=True)
+        ]
         ranking = replace(ranking, ranks_G=midranks(places))
     return valid_G, ranking

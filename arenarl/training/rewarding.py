@@ -1,10 +1,11 @@
 """Rollout groups → rewards: the method that a config names, and what all steps together tell of the judge.
 
-For ArenaRL a group plays its tournament and the ranks become rewards (Eqs. 3-6, `ranked_rewards`); the paper's baselines ask the judge for a
-pointwise score instead (Section 6.1, `scored_rewards`). Tournament-GRPO and the baselines of its Appendix F are further rows of `REWARDS`, and so
-are rivals (docs/methods.md) and the correctness of an answer that is known (InfoAgent); a function of one's own is none of them. All groups of a
-step run at once, each from its first trajectory on. A trajectory without a verdict gets no reward; nor does one that a tool's crash made void,
-and the others are ranked without it.
+For ArenaRL a group plays its tournament and the ranks become rewards (Eqs. 3-6, `ranked_rewards`); the paper's
+baselines ask the judge for a pointwise score instead (Section 6.1, `scored_rewards`). Tournament-GRPO and the baselines
+of its Appendix F are further rows of `REWARDS`, and so are rivals (docs/methods.md) and the correctness of an answer
+that is known (InfoAgent); a function of one's own is none of them. All groups of a step run at once, each from its
+first trajectory on. A trajectory without a verdict gets no reward; nor does one that a tool's crash made void, and the
+others are ranked without it.
 """
 
 import asyncio
@@ -32,8 +33,8 @@ Reward = Callable[[Referee, IncomingGroup], Awaitable[GroupOutcome]]
 class Arena(Referee):
     """Where groups meet the judge: the method that `reward.name` names, and what all steps together tell of the judge.
 
-    Rewarding only reads the judge's `variances`, so that no group of a step depends on which of the others was ranked before it; `learn`
-    comes after.
+    Rewarding only reads the judge's `variances`, so that no group of a step depends on which of the others was ranked
+    before it; `learn` comes after.
     """
 
     def __init__(
@@ -53,7 +54,8 @@ class Arena(Referee):
         self._tally = Tally()
 
     def begin(self, queries: Sequence[Query], group_size: int) -> Judging[GroupOutcome]:
-        """Judge a step's groups, all at once and from now on, as their trajectories are handed over; `watch` is told of each group.
+        """Judge a step's groups, all at once and from now on, as their trajectories are handed over;
+        `watch` is told of each group.
 
         Outcomes are those of judging the complete groups.
         """
@@ -95,32 +97,41 @@ class Arena(Referee):
 async def _by_mixture(referee: Referee, incoming: IncomingGroup) -> GroupOutcome:
     """A score of each trajectory and its matches with the others, together (TournO)."""
     reward = referee.reward
-    points, (_, won_G, ranking) = await asyncio.gather(by_score(referee, incoming), won(referee, incoming, reward.mixture_pairs))
+    points, (_, won_G, ranking) = await asyncio.gather(
+        by_score(referee, incoming), won(referee, incoming, reward.mixture_pairs)
+    )
     rewards_G = mixture_reward(points.rewards_G, won_G, reward.alpha)
     calls, failed = points.judge_calls + ranking.judge_calls, points.failed_calls + ranking.failed_calls
     return GroupOutcome(rewards_G, midranks(rounded(rewards_G)), calls, failed, ranking)
 
 
 async def _by_correctness(referee: Referee, incoming: IncomingGroup) -> GroupOutcome:
-    """1 for the known answer (C.1, InfoAgent); Eq. 8 with `reward.entity_recall`. What is invalid has 0, whatever it found."""
+    """1 for the known answer (C.1, InfoAgent); Eq. 8 with `reward.entity_recall`.
+    What is invalid has 0, whatever it found."""
     query, weight = incoming.query, referee.reward.entity_recall
     valid_G, replies_G = await ask(incoming, lambda trajectory: [referee.verifier.is_correct(query, trajectory)])
     correct_G = [replies[0] if replies else valid for replies, valid in zip(replies_G, valid_G, strict=True)]
     trajectories = (await incoming.complete()).trajectories
-    recall_G = [bool(valid) * entity_recall(query, trajectory.messages) for valid, trajectory in zip(valid_G, trajectories, strict=True)]
-    outcome = scored_outcome(correctness_reward(correct_G, recall_G, weight), replies_G if referee.verifier.is_llm else [])
+    recall_G = [
+        bool(valid) * entity_recall(query, trajectory.messages)
+        for valid, trajectory in zip(valid_G, trajectories, strict=True)
+    ]
+    outcome = scored_outcome(
+        correctness_reward(correct_G, recall_G, weight), replies_G if referee.verifier.is_llm else []
+    )
     return replace(outcome, correct_G=correct_G)
 
 
 async def _by_environment(referee: Referee, incoming: IncomingGroup) -> GroupOutcome:
-    """What the world gave, 0 where that was nothing; no reward where the world says so by its score, and for a void trajectory."""
+    """What the world gave, 0 where that was nothing; no reward where the world says so by its score,
+    and for a void trajectory."""
     trajectories = (await incoming.complete()).trajectories
     return scored_outcome([None if one.is_void else one.meta.get("reward", 0.0) for one in trajectories], [])
 
 
 async def _else_tournament(reward: Reward, referee: Referee, incoming: IncomingGroup) -> GroupOutcome:
-    """`reward`, unless it is the same for the whole group, of which then the tournament makes a ranking. One that is missing for want of a verdict
-    is not known to be the same."""
+    """`reward`, unless it is the same for the whole group, of which then the tournament makes a ranking. One that is
+    missing for want of a verdict is not known to be the same."""
     outcome = await reward(referee, incoming)
     trajectories = (await incoming.complete()).trajectories
     rewards = {reward for reward, one in zip(rounded(outcome.rewards_G), trajectories, strict=True) if not one.is_void}
@@ -137,12 +148,15 @@ async def _by_correctness_or_tournament(referee: Referee, incoming: IncomingGrou
 
 
 def _own_reward(name: str) -> Reward:
-    """What package.module:function gives each group; void trajectories it does not get to see, and they have no reward."""
+    """What package.module:function gives each group; void trajectories it does not get to see,
+    and they have no reward."""
     function = OwnReward(name)
 
     async def reward(referee: Referee, incoming: IncomingGroup) -> GroupOutcome:
         trajectories, judge = (await incoming.complete()).trajectories, CountedJudge(referee.judge, incoming.calling)
-        rewards = iter(await function(incoming.query, [trajectory for trajectory in trajectories if not trajectory.is_void], judge))
+        rewards = iter(
+            await function(incoming.query, [trajectory for trajectory in trajectories if not trajectory.is_void], judge)
+        )
         rewards_G = [None if trajectory.is_void else next(rewards) for trajectory in trajectories]
         return GroupOutcome(rewards_G, midranks(rounded(rewards_G)), judge.calls, judge.failed)
 

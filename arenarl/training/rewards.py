@@ -1,9 +1,10 @@
 """Rewards and advantages of one rollout group, as functions of arrays.
 
 Last stop before the trainer: ranks and points (of a tournament) or pointwise scores in, one reward a trajectory out. A
-trajectory that could not be judged has the reward None, which TRL understands as 'no reward', and takes no part in the group's
-statistics; nor does a void one, of which `valid_G` says None. Departs from the papers: Eq. 6 runs over the M ranked trajectories, not
-over all N, since verdicts can be missing; Tournament-GRPO's format reward is validity, and what is invalid is not judged.
+trajectory that could not be judged has the reward None, which TRL understands as 'no reward', and takes no part in the
+group's statistics; nor does a void one, of which `valid_G` says None. Departs from the papers: Eq. 6 runs over the M
+ranked trajectories, not over all N, since verdicts can be missing; Tournament-GRPO's format reward is validity, and
+what is invalid is not judged.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,7 +41,8 @@ def standardize(rewards_G: Sequence[float | None], ddof: int = 1, eps: float = 1
 
 
 def center(rewards_G: Sequence[float | None]) -> list[float | None]:
-    """Rewards (G,) less the mean of those there are; None stays None. Dr.GRPO's advantage; REINFORCE++'s, before the batch's scale.
+    """Rewards (G,) less the mean of those there are; None stays None.
+    Dr.GRPO's advantage; REINFORCE++'s, before the batch's scale.
 
     >>> center([1.0, 0.0, None, 0.5])
     [0.5, -0.5, None, 0.0]
@@ -72,7 +74,8 @@ def pointwise_reward(
     scores = _to_array(scores_G)
     if valid_G is not None:
         scores = np.where(_to_array(valid_G) == 0, 0.0, scores)
-    if np.any((scores < 0) | (scores > scale + 1e-9)):  # a weighted mean of full marks can be a rounding error above them
+    # a weighted mean of full marks can be a rounding error above them
+    if np.any((scores < 0) | (scores > scale + 1e-9)):
         raise ValueError(f"scores must lie in 0–{scale:g}: {list(scores_G)}")
     return _to_list(np.minimum(scores / scale, 1.0))
 
@@ -80,9 +83,11 @@ def pointwise_reward(
 def correctness_reward(
     correct_G: Sequence[bool | None], recall_G: Sequence[float | None] | None = None, weight: float = 0.0
 ) -> list[float | None]:
-    """Reward (G,) in [0, 1]: 1 for a correct answer, else `weight` times the share of the entities found. None stays None.
+    """Reward (G,) in [0, 1]: 1 for a correct answer, else `weight` times the share of the entities found.
+    None stays None.
 
-    Eq. 8, InfoAgent, with min for its max: as the text wants it, no trajectory but one with a correct answer has the highest reward.
+    Eq. 8, InfoAgent, with min for its max: as the text wants it,
+    no trajectory but one with a correct answer has the highest reward.
 
     >>> correctness_reward([True, False, None], [0.5, 0.5, 1.0], weight=0.5)
     [1.0, 0.25, None]
@@ -92,7 +97,8 @@ def correctness_reward(
 
 
 def zero_invalid(scores_G: Sequence[float | None], valid_G: Sequence[bool | None]) -> list[float | None]:
-    """Scores (G,) in which an invalid trajectory has 0: it is not judged, so it wins nothing. Without any verdict all are None.
+    """Scores (G,) in which an invalid trajectory has 0: it is not judged, so it wins nothing.
+    Without any verdict all are None.
 
     >>> zero_invalid([3.0, None, None, 0.0], [True, False, True, None])
     [3.0, 0.0, None, None]
@@ -105,7 +111,8 @@ def zero_invalid(scores_G: Sequence[float | None], valid_G: Sequence[bool | None
 
 
 def min_max(points_G: Sequence[float | None], eps: float = 1e-6) -> list[float | None]:
-    """Points (G,) normalised to [0, 1] in the group; all 0 where they are equal, None stays None. Eq. 8, Tournament-GRPO.
+    """Points (G,) normalised to [0, 1] in the group; all 0 where they are equal, None stays None. Eq.
+    8, Tournament-GRPO.
 
     The paper gives no `eps`; ours keeps the best within 1e-6 of 1, since points come in whole wins.
 
@@ -119,8 +126,11 @@ def min_max(points_G: Sequence[float | None], eps: float = 1e-6) -> list[float |
     return _to_list((points - known.min()) / (known.max() - known.min() + eps))
 
 
-def add_format_reward(judged_G: Sequence[float | None], valid_G: Sequence[bool | None], scale: float = 1.0) -> list[float | None]:
-    """Reward (G,): `scale` times the sum of what the judge gave, in [0, 1], and of 1 for a valid trajectory. None stays None.
+def add_format_reward(
+    judged_G: Sequence[float | None], valid_G: Sequence[bool | None], scale: float = 1.0
+) -> list[float | None]:
+    """Reward (G,): `scale` times the sum of what the judge gave, in [0, 1], and of 1 for a valid trajectory.
+    None stays None.
 
     Eqs. 9, 12 and 15, Tournament-GRPO; Eq. 14, the mean of the two, with `scale` 1/2.
 
@@ -131,7 +141,8 @@ def add_format_reward(judged_G: Sequence[float | None], valid_G: Sequence[bool |
 
 
 def reference_reward(signs_G: Sequence[float | None], valid_G: Sequence[bool | None]) -> list[float | None]:
-    """Reward (G,): 1 for who beats the reference, -1 for who loses to it, as an invalid one does; 0 without a valid one. BRPO, Writing-Zero.
+    """Reward (G,): 1 for who beats the reference, -1 for who loses to it, as an invalid one does;
+    0 without a valid one. BRPO, Writing-Zero.
 
     >>> reference_reward([0.0, 1.0, -1.0, None, None, 0.0], [True, True, True, True, False, None])
     [0.0, 1.0, -1.0, None, -1.0, None]
@@ -144,7 +155,8 @@ def reference_reward(signs_G: Sequence[float | None], valid_G: Sequence[bool | N
 
 
 def elo_reward(ratings_G: Sequence[float | None], valid_G: Sequence[bool | None]) -> list[float | None]:
-    """Reward (G,) in [0, 1]: ratings normalised as in `min_max`, an invalid trajectory being a match's worth below the lowest. TournO.
+    """Reward (G,) in [0, 1]: ratings normalised as in `min_max`,
+    an invalid trajectory being a match's worth below the lowest. TournO.
 
     That paper's trajectories are all judged; how far below is our choice. Without any rating all are None.
 
@@ -155,11 +167,17 @@ def elo_reward(ratings_G: Sequence[float | None], valid_G: Sequence[bool | None]
     if any(valid_G) and not known:
         return [None] * len(ratings_G)
     lowest = min(known, default=0.0) - K
-    return min_max([None if valid is None else rating if valid else lowest for rating, valid in zip(ratings_G, valid_G, strict=True)])
+    return min_max(
+        [
+            None if valid is None else rating if valid else lowest
+            for rating, valid in zip(ratings_G, valid_G, strict=True)
+        ]
+    )
 
 
 def mixture_reward(point_G: Sequence[float | None], pair_G: Sequence[float | None], alpha: float) -> list[float | None]:
-    """Reward (G,): the score plus exp(-alpha times the group's mean score) times the share of matches won; None without either. TournO.
+    """Reward (G,): the score plus exp(-alpha times the group's mean score) times the share of matches won;
+    None without either. TournO.
 
     >>> [round(reward, 4) for reward in mixture_reward([0.0, 1.0], [0.0, 1.0], alpha=2.0)]
     [0.0, 1.3679]
@@ -170,13 +188,16 @@ def mixture_reward(point_G: Sequence[float | None], pair_G: Sequence[float | Non
 
 
 def checklist_reward(met_G: Sequence[Mapping[str, bool] | None], weights: Mapping[str, float]) -> list[float | None]:
-    """Reward (G,) in [0, 1]: the weighted share of the items that are met; None stays None. Explicit aggregation, Rubrics as Rewards.
+    """Reward (G,) in [0, 1]: the weighted share of the items that are met; None stays None.
+    Explicit aggregation, Rubrics as Rewards.
 
     >>> checklist_reward([{"a": True, "b": False}, None], {"a": 3, "b": 1})
     [0.75, None]
     """
     whole = sum(weights.values())
-    return [None if met is None else sum(weight for item, weight in weights.items() if met[item]) / whole for met in met_G]
+    return [
+        None if met is None else sum(weight for item, weight in weights.items() if met[item]) / whole for met in met_G
+    ]
 
 
 def _to_array(values_G: Sequence[float | None]) -> np.ndarray:

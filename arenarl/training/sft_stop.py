@@ -1,4 +1,5 @@
-"""SFT that ends while the policy can hardly do the task: what RL makes of such a start is the question of Fig. 4 (c)."""
+"""SFT that ends while the policy can hardly do the task:
+what RL makes of such a start is the question of Fig. 4 (c)."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,15 +22,24 @@ TRIED = 200  # trajectories: their share of valid ones has a standard error of a
 
 
 class StopAtValid(TrainerCallback):
-    """Ends SFT once `sft.stop_at_valid` of trajectories for RL's queries are valid, which it finds out every `sft.save_steps` steps.
+    """Ends SFT once `sft.stop_at_valid` of trajectories for RL's queries are valid,
+    which it finds out every `sft.save_steps` steps.
 
-    All processes take part, each with its share of the queries. The step that it ends at gets no checkpoint: a run that was killed
-    there would go on past it.
+    All processes take part, each with its share of the queries. The step that it ends at gets no checkpoint: a run that
+    was killed there would go on past it.
     """
 
-    def __init__(self, config: Config, tokenizer: PreTrainedTokenizerBase, make: Callable[[], Environment], note: Callable[[str], None]):
+    def __init__(
+        self,
+        config: Config,
+        tokenizer: PreTrainedTokenizerBase,
+        make: Callable[[], Environment],
+        note: Callable[[str], None],
+    ):
         self.least, self.interval, self.note = config.sft.stop_at_valid, config.sft.save_steps, note
-        self.engine = make_engine(replace(config, rollout=replace(config.rollout, backend="transformers")), tokenizer, make, stage="sft")
+        self.engine = make_engine(
+            replace(config, rollout=replace(config.rollout, backend="transformers")), tokenizer, make, stage="sft"
+        )
         domain = make_domain(config.environment, config.data)
         queries = training_queries(domain, config.rl, config.reward.name, config.pass_rates)
         self.attempts = [

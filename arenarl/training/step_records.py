@@ -14,9 +14,12 @@ from arenarl.training.outcome import GroupOutcome
 from arenarl.trajectory import RolloutGroup, Trajectory, read_turns
 
 
-def outcome_metrics(groups: Sequence[RolloutGroup], outcomes: Sequence[GroupOutcome], examine: Examiner | None) -> dict[str, list[float]]:
-    """A step's `area/quantity` metrics, each as the values whose mean it is: one a trajectory, group or call. So the mean over the
-    values of all processes is that over all groups of the step. `true/` ones need the domain's truth and are never seen by the policy.
+def outcome_metrics(
+    groups: Sequence[RolloutGroup], outcomes: Sequence[GroupOutcome], examine: Examiner | None
+) -> dict[str, list[float]]:
+    """A step's `area/quantity` metrics, each as the values whose mean it is: one a trajectory, group or call. So the
+    mean over the values of all processes is that over all groups of the step. `true/` ones need the domain's truth and
+    are never seen by the policy.
     """
     started = [trajectory for group in groups for trajectory in group.trajectories]
     trajectories = [trajectory for trajectory in started if not trajectory.is_void]
@@ -73,7 +76,9 @@ def _calls(trajectory: Trajectory) -> tuple[str, ...]:
 def _quality(examine: Examiner, group: RolloutGroup) -> list[float | None]:
     """By trajectory; None for a void one, and of a query without a truth."""
     return [
-        None if trajectory.is_void or examine(group.query, trajectory) is None else true_quality(examine, group.query, trajectory)
+        None
+        if trajectory.is_void or examine(group.query, trajectory) is None
+        else true_quality(examine, group.query, trajectory)
         for trajectory in group.trajectories
     ]
 
@@ -87,15 +92,26 @@ def rollout_table(groups: Sequence[RolloutGroup], outcomes: Sequence[GroupOutcom
     """Columns and rows of the table of trajectories with their ranks that W&B shows."""
     columns = ["query", "rank", "reward", "is_anchor", "stop_reason", "tool_calls", "answer"]
     rows = [
-        [group.query.query, rank, reward, trajectory.is_anchor, trajectory.stop_reason, trajectory.meta["tool_calls"], trajectory.answer]
+        [
+            group.query.query,
+            rank,
+            reward,
+            trajectory.is_anchor,
+            trajectory.stop_reason,
+            trajectory.meta["tool_calls"],
+            trajectory.answer,
+        ]
         for group, outcome in zip(groups, outcomes, strict=True)
         for trajectory, rank, reward in zip(group.trajectories, outcome.ranks_G, outcome.rewards_G, strict=True)
     ]
     return columns, rows
 
 
-def group_records(step: int, groups: Sequence[RolloutGroup], outcomes: Sequence[GroupOutcome], examine: Examiner | None) -> list[dict]:
-    """A step's groups as lines of runs/<run>/rl/groups.jsonl, for the report: trajectories, rewards, ranks, every match.
+def group_records(
+    step: int, groups: Sequence[RolloutGroup], outcomes: Sequence[GroupOutcome], examine: Examiner | None
+) -> list[dict]:
+    """A step's groups as lines of runs/<run>/rl/groups.jsonl, for the report:
+    trajectories, rewards, ranks, every match.
 
     `quality` is None without a truth.
     """

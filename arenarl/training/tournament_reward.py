@@ -3,8 +3,9 @@
     from arenarl import tournament_reward
     trainer = GRPOTrainer(..., reward_funcs=tournament_reward(judge="openai", num_generations=8))
 
-TRL samples and trains as it always does. Its rows become rollout groups here, which are rewarded as those of train_rl.py are (`Arena`). What
-differs: no trajectory is greedy, so a topology that has an anchor takes the group's first sample; judging begins once all are sampled.
+TRL samples and trains as it always does. Its rows become rollout groups here, which are rewarded as those of
+train_rl.py are (`Arena`). What differs: no trajectory is greedy, so a topology that has an anchor takes the group's
+first sample; judging begins once all are sampled.
 """
 
 import asyncio
@@ -29,7 +30,17 @@ from arenarl.training.outcome import GroupOutcome
 from arenarl.training.rewarding import Arena
 from arenarl.training.step_records import judge_metrics
 from arenarl.training.validity import VerdictWatch
-from arenarl.trajectory import Query, RolloutGroup, Trajectory, answer_text, native_calls, parse_turn, reply_message, text_of, tool_message
+from arenarl.trajectory import (
+    Query,
+    RolloutGroup,
+    Trajectory,
+    answer_text,
+    native_calls,
+    parse_turn,
+    reply_message,
+    text_of,
+    tool_message,
+)
 
 Message = dict[str, Any]
 Rows = Sequence[str | list[Message]]  # TRL's prompts, or completions: texts, or chats
@@ -53,42 +64,64 @@ def tournament_reward(
     turn_ends: Collection[int] = (),
     **tournament: Any,
 ) -> RewardFunction:
-    """An async reward function for TRL: from 0 for the last of its group to 1 for the first (Eq. 6, ArenaRL), None without a verdict.
+    """An async reward function for TRL: from 0 for the last of its group to 1 for the first (Eq.
+    6, ArenaRL), None without a verdict.
 
-    A text without words, a conversation that ends in a tool call, and with `turn_ends` a completion that was cut, are not judged and share the last
-    rank. On several processes each
-    ranks its own groups; `max_calls` and `max_cost` count all of them by `run`, over restarts too, as the `store` has it.
+    A text without words, a conversation that ends in a tool call, and with `turn_ends` a completion that was cut, are
+    not judged and share the last rank. On several processes each ranks its own groups; `max_calls` and `max_cost` count
+    all of them by `run`, over restarts too, as the `store` has it.
 
     Args:
         judge: a name of configs/judges, a YAML of that form, or a `Judge` of your own, which brings its own rubric.
         num_generations: the trainer's, also for evaluation.
-        rubric: what the judge goes by: a YAML as those in configs/rubrics, or words; None is configs/rubrics/writing_<language>.yaml.
+        rubric: what the judge goes by: a YAML as those in configs/rubrics, or words; None is
+            configs/rubrics/writing_<language>.yaml.
         language: of the judge's prompt, en or zh.
         concurrency, store, max_calls, max_cost, max_failure_share: as under `judge` in docs/config.md.
-        turn_ends: the token ids that end a completion, the tokenizer's `eos_token_id` and `pad_token_id`: one that ends with another was cut
-            at `max_completion_length`, and is judged as it is if there are none here.
+        turn_ends: the token ids that end a completion, the tokenizer's `eos_token_id` and `pad_token_id`: one that ends
+            with another was cut at `max_completion_length`, and is judged as it is if there are none here.
         tournament: keys as under `tournament` there, such as `topology`.
 
     Raises:
-        UserError: an argument that cannot work; at the first step also rows that are no whole groups; later what ends the judging, such as
-            a spent budget.
+        UserError: an argument that cannot work; at the first step also rows that are no whole groups; later what ends
+            the judging, such as a spent budget.
     """
-    limits = {"concurrency": concurrency, "store": str(store), "max_calls": max_calls, "max_cost": max_cost, "max_failure_share": max_failure_share}
+    limits = {
+        "concurrency": concurrency,
+        "store": str(store),
+        "max_calls": max_calls,
+        "max_cost": max_cost,
+        "max_failure_share": max_failure_share,
+    }
     is_own = not isinstance(judge, (str, Path))
     if is_own and (isinstance(judge, type) or not hasattr(judge, "compare")):
-        raise UserError(f"tournament_reward: judge={judge!r:.100}: name a file of configs/judges, or make a Judge, whose compare is async")
+        raise UserError(
+            f"tournament_reward: judge={judge!r:.100}: name a file of configs/judges, "
+            "or make a Judge, whose compare is async"
+        )
     if is_own and rubric is not None:
         raise UserError("tournament_reward: a judge of your own brings its own rubric; leave rubric out")
     train = {} if is_own else {"base": str(_judge_file(judge))}
-    keys = {"name": run, "rollout": {"group_size": num_generations}, "judge": {"train": train, **limits}, "tournament": tournament}
+    keys = {
+        "name": run,
+        "rollout": {"group_size": num_generations},
+        "judge": {"train": train, **limits},
+        "tournament": tournament,
+    }
     config = config_of_keys(keys, "tournament_reward")
     client = open_client([config.judge.train], config.judge, f"{config.name}/reward")
     known = OwnJudge(judge, type(judge).__name__) if is_own else _make_judge(config, client, _rubric(rubric, language))
-    arena = Arena(known, config.reward, config.tournament, config.group_stage, Verifier(config.judge.verifier, client), seed)
+    arena = Arena(
+        known, config.reward, config.tournament, config.group_stage, Verifier(config.judge.verifier, client), seed
+    )
     verdicts = VerdictWatch(max_failure_share)
 
     async def reward(
-        prompts: Rows, completions: Rows, completion_ids: Sequence[Sequence[int]] = (), log_metric: Log | None = None, **_: Any
+        prompts: Rows,
+        completions: Rows,
+        completion_ids: Sequence[Sequence[int]] = (),
+        log_metric: Log | None = None,
+        **_: Any,
     ) -> list[float | None]:
         cut = [bool(turn_ends) and not {*ids[-1:]} & {*turn_ends} for ids in completion_ids]
         groups = read_groups(prompts, completions, num_generations, language, cut)
@@ -124,15 +157,23 @@ def _rubric(rubric: str | Path | None, language: str) -> Rubric:
 def _make_judge(config: Config, client: LLMClient | None, rubric: Rubric) -> Judge:
     judge = config.judge.train
     if judge.name == "embedded":
-        raise UserError("tournament_reward: the embedded judge knows this project's own worlds; take another file of configs/judges, or a Judge")
+        raise UserError(
+            "tournament_reward: the embedded judge knows this project's own worlds; "
+            "take another file of configs/judges, or a Judge"
+        )
     if judge.query_rubrics:
-        raise UserError("tournament_reward: judge.query_rubrics are written for queries with ids; give the rubric as words or a file")
+        raise UserError(
+            "tournament_reward: judge.query_rubrics are written for queries with ids; "
+            "give the rubric as words or a file"
+        )
     if judge.name != "llm":
         return OwnJudge.of(judge)
     return LLMJudge(judge, client, lambda query: rubric)
 
 
-def read_groups(prompts: Rows, completions: Rows, size: int, language: str, cut: Sequence[bool] = ()) -> list[RolloutGroup]:
+def read_groups(
+    prompts: Rows, completions: Rows, size: int, language: str, cut: Sequence[bool] = ()
+) -> list[RolloutGroup]:
     """TRL's rows as rollout groups of `size`; `cut` says which completions did not come to their end.
 
     Raises:
@@ -141,19 +182,24 @@ def read_groups(prompts: Rows, completions: Rows, size: int, language: str, cut:
     runs = [len(list(run)) for _, run in groupby(prompts)]
     if any(run % size for run in runs):
         raise UserError(
-            f"tournament_reward: {len(prompts)} rows have runs of {', '.join(map(str, runs[:8]))} with one prompt, not whole groups of "
-            f"num_generations={size}: give it the trainer's num_generations, and make per_device_train_batch_size * steps_per_generation a "
-            "multiple of it, so that no group is shared by two processes"
+            f"tournament_reward: {len(prompts)} rows have runs of {', '.join(map(str, runs[:8]))} with one prompt, "
+            f"not whole groups of num_generations={size}: give it the trainer's num_generations, and make "
+            "per_device_train_batch_size * steps_per_generation a multiple of it, "
+            "so that no group is shared by two processes"
         )
     if min(runs, default=size) > size:
         raise UserError(
-            f"tournament_reward: all prompts stand in {min(runs)} or more rows, not in num_generations={size}: give it the trainer's "
-            "num_generations; where the same prompt stands in the dataset twice, leave one out"
+            f"tournament_reward: all prompts stand in {min(runs)} or more rows, not in num_generations={size}: "
+            "give it the trainer's num_generations; where the same prompt stands in the dataset twice, leave one out"
         )
     groups, is_cut = [], [*cut] or [False] * len(completions)
     for first in range(0, len(prompts), size):
         query, rows = read_query(prompts[first], language), slice(first, first + size)
-        groups.append(RolloutGroup(query, [read_trajectory(query, *row) for row in zip(completions[rows], is_cut[rows], strict=True)]))
+        groups.append(
+            RolloutGroup(
+                query, [read_trajectory(query, *row) for row in zip(completions[rows], is_cut[rows], strict=True)]
+            )
+        )
     return groups
 
 
@@ -185,13 +231,17 @@ def read_trajectory(query: Query, completion: str | list[Message], is_cut: bool 
 
 def _message(message: Message) -> Message:
     if message["role"] == "assistant":
-        return reply_message(message | {"content": _with_whole_thought(text_of(message.get("content")))}, [call for _, call in native_calls(message)])
+        return reply_message(
+            message | {"content": _with_whole_thought(text_of(message.get("content")))},
+            [call for _, call in native_calls(message)],
+        )
     text = text_of(message.get("content"))
     return tool_message(text) if message["role"] == "tool" else {"role": message["role"], "content": text}
 
 
 def _with_whole_thought(text: str) -> str:
-    """The text with its thought between tags: a template may have opened it in the prompt, and one that is cut has no end.
+    """The text with its thought between tags: a template may have opened it in the prompt,
+    and one that is cut has no end.
 
     >>> _with_whole_thought("hm</think>Yes."), _with_whole_thought("<think>hm"), _with_whole_thought("Yes.")
     ('<think>hm</think>Yes.', '<think>hm</think>', 'Yes.')
@@ -205,7 +255,8 @@ def _with_whole_thought(text: str) -> str:
 def _metrics(
     groups: Sequence[RolloutGroup], outcomes: Sequence[GroupOutcome], arena: Arena, client: LLMClient | None
 ) -> dict[str, list[float]]:
-    """Values of this process; TRL takes the mean over all. So counts of calls and tokens are those of a mean process."""
+    """Values of this process; TRL takes the mean over all.
+    So counts of calls and tokens are those of a mean process."""
     metrics = judge_metrics(outcomes) | {name: [value] for name, value in arena.judge_metrics().items()}
     metrics["rollout/valid_rate"] = [float(trajectory.valid) for group in groups for trajectory in group.trajectories]
     if client:

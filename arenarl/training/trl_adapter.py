@@ -1,7 +1,7 @@
 """Our rollouts and rewards behind TRL's `GRPOTrainer`: its arguments, its data, what it calls between steps.
 
-Whole groups stay on one process (config.check_groups), so no collective is needed to rank one. Rollout seeds and horizons derive from the
-optimizer step, so a resumed run samples what the unbroken one would have.
+Whole groups stay on one process (config.check_groups), so no collective is needed to rank one. Rollout seeds and
+horizons derive from the optimizer step, so a resumed run samples what the unbroken one would have.
 """
 
 import random
@@ -75,14 +75,17 @@ def make_trainer(
 
 def trainer_class(config: Config) -> Callable[..., GRPOTrainer]:
     """What makes the trainer: PPO has a critic beside the policy, BRPO takes rewards for advantages."""
-    return {"gae": partial(PPOTrainer, config=config), "none": PlainRewardsTrainer}.get(config.rl.advantage, OwnTokensTrainer)
+    return {"gae": partial(PPOTrainer, config=config), "none": PlainRewardsTrainer}.get(
+        config.rl.advantage, OwnTokensTrainer
+    )
 
 
 def grpo_arguments(config: Config, folder: Path, processes: int, use_cpu: bool) -> GRPOConfig:
-    """TRL's arguments for Eqs. 7 and 8, or what `rl` makes of them: advantages, ratios, clip range, KL, how token losses are averaged.
+    """TRL's arguments for Eqs. 7 and 8, or what `rl` makes of them:
+    advantages, ratios, clip range, KL, how token losses are averaged.
 
-    Starts the process group. The mean over processes of TRL's losses is the mean over all trajectories of the step (`dapo`: the sum over its tokens
-    by the tokens of a mean update of the rollout).
+    Starts the process group. The mean over processes of TRL's losses is the mean over all trajectories of the step
+    (`dapo`: the sum over its tokens by the tokens of a mean update of the rollout).
     """
     rl, rollout = config.rl, config.rollout
     micro_batches = rl.groups // processes * rollout.group_size // rl.micro_batch_size
@@ -120,7 +123,8 @@ def grpo_arguments(config: Config, folder: Path, processes: int, use_cpu: bool) 
 
 
 def prompt_dataset(queries: Sequence[Query], config: Config) -> Dataset:
-    """The ids of all queries of the run in order, one a group: shuffled passes laid out in advance, so that resuming needs no sampler state."""
+    """The ids of all queries of the run in order, one a group:
+    shuffled passes laid out in advance, so that resuming needs no sampler state."""
     rng = random.Random(stable_seed(config.seed, "query order"))
     order: list[str] = []
     waiting: list[str] = []
@@ -139,8 +143,9 @@ def prompt_dataset(queries: Sequence[Query], config: Config) -> Dataset:
 
 @contextmanager
 def saved_if_stopped(trainer: GRPOTrainer) -> Iterator[None]:
-    """Save a checkpoint of the last whole step if the LLM calls stop the run, be it in what follows the last one, so that the same command
-    goes on from there. One that is whole stays as it is: written over, it would not be for a while.
+    """Save a checkpoint of the last whole step if the LLM calls stop the run, be it in what follows the last one, so
+    that the same command goes on from there. One that is whole stays as it is: written over, it would not be for a
+    while.
     """
     try:
         yield
@@ -153,12 +158,19 @@ def saved_if_stopped(trainer: GRPOTrainer) -> Iterator[None]:
 
 
 class EveryFewSteps(TrainerCallback):
-    """Calls `act(step)` before training and after every `interval` optimizer steps, on all processes: each has its share to do, and
-    under ZeRO-3 they must gather the weights together. A resumed run begins with what it was stopped in. Also logs `time/update_s`, what a
-    step takes besides rollouts, log-probabilities before the update, and waiting for the judge.
+    """Calls `act(step)` before training and after every `interval` optimizer steps, on all processes: each has its
+    share to do, and under ZeRO-3 they must gather the weights together. A resumed run begins with what it was stopped
+    in. Also logs `time/update_s`, what a step takes besides rollouts, log-probabilities before the update, and waiting
+    for the judge.
     """
 
-    def __init__(self, interval: int, engine: RolloutEngine, act: Callable[[int], None], has_acted: Callable[[int], bool] = lambda step: True):
+    def __init__(
+        self,
+        interval: int,
+        engine: RolloutEngine,
+        act: Callable[[int], None],
+        has_acted: Callable[[int], bool] = lambda step: True,
+    ):
         self.interval, self.engine, self.act, self.has_acted = interval, engine, act, has_acted
         self.trainer: GRPOTrainer | None = None  # set once the trainer exists
 

@@ -1,7 +1,8 @@
-"""Stops a run that learns nothing, as all rewards are equal or none: no trajectory is valid, the world rewards none, the judge gives no verdicts.
+"""Stops a run that learns nothing, as all rewards are equal or none: no trajectory is valid, the world rewards none,
+the judge gives no verdicts.
 
-The first is what a model looks like that was never taught the form of an answer, or whose turns do not end. No curve of rewards shows it: the
-mean of ranks is ½. The first two are said in the first step, and end the run if it goes on.
+The first is what a model looks like that was never taught the form of an answer, or whose turns do not end. No curve of
+rewards shows it: the mean of ranks is ½. The first two are said in the first step, and end the run if it goes on.
 """
 
 from collections import Counter, deque
@@ -14,22 +15,32 @@ from arenarl.trajectory import VALID_ENDS, RolloutGroup, Trajectory
 
 _SHOWN_CHARS = 1500  # of a trajectory
 _CAUSES = {
-    "max_tokens": "they ran out of tokens: raise rollout.max_turn_tokens and rollout.max_tokens, or teach the model to end its turns (train_sft.py)",
-    "no_answer": "their turns ended with neither a tool call nor <answer>…</answer>: the model does not know the form; teach it first (train_sft.py)",
-    "max_turns": "they called tools until their turns were used up: raise rollout.max_turns, or set rollout.force_answer=true",
+    "max_tokens": (
+        "they ran out of tokens: raise rollout.max_turn_tokens and rollout.max_tokens, "
+        "or teach the model to end its turns (train_sft.py)"
+    ),
+    "no_answer": (
+        "their turns ended with neither a tool call nor <answer>…</answer>: the model does not know the form; "
+        "teach it first (train_sft.py)"
+    ),
+    "max_turns": (
+        "they called tools until their turns were used up: raise rollout.max_turns, or set rollout.force_answer=true"
+    ),
     "tool_crash": "a tool crashed, its traceback stands above: mend what environment.name names",
 }
 
 
 class ValidityWatch:
-    """Looks at every step on all processes alike; `decode` makes text of token ids, `patience` steps in a row without a valid one end the run."""
+    """Looks at every step on all processes alike; `decode` makes text of token ids,
+    `patience` steps in a row without a valid one end the run."""
 
     def __init__(self, patience: int | None, decode: Callable[[list[int]], str]):
         self.patience, self.decode = patience, decode
         self.steps = 0
 
     def look(self, step: int, ends: Counter[str], groups: Sequence[RolloutGroup]) -> None:
-        """Take note of how the step's trajectories ended, of all processes, and of this one's groups, of which two are shown.
+        """Take note of how the step's trajectories ended, of all processes, and of this one's groups,
+        of which two are shown.
 
         Raises:
             RunStopped: too many steps in a row had none that is valid.
@@ -47,11 +58,14 @@ class ValidityWatch:
     def _text(self, trajectory: Trajectory) -> str:
         text = self.decode(trajectory.prompt_ids + trajectory.completion_ids)
         half = _SHOWN_CHARS // 2
-        return f"--- {trajectory.stop_reason}\n" + (text if len(text) <= _SHOWN_CHARS else f"{text[:half]}\n[…]\n{text[-half:]}")
+        return f"--- {trajectory.stop_reason}\n" + (
+            text if len(text) <= _SHOWN_CHARS else f"{text[:half]}\n[…]\n{text[-half:]}"
+        )
 
 
 class VerdictWatch:
-    """Holds any judge, and what becomes of its calls, to `judge.max_failure_share`: of an LLM's replies alone the client does so too."""
+    """Holds any judge, and what becomes of its calls, to `judge.max_failure_share`: of an LLM's replies alone the
+    client does so too."""
 
     def __init__(self, max_share: float):
         self.max_share = max_share
@@ -68,11 +82,14 @@ class VerdictWatch:
             self._steps.popleft()
         calls, failed = (sum(getattr(step, name) for step in self._steps) for name in ("calls", "failed_calls"))
         if calls >= FEWEST and failed > self.max_share * calls:
-            raise RunStopped(f"{failed} of the last {calls} judge calls failed, above judge.max_failure_share={self.max_share}")
+            raise RunStopped(
+                f"{failed} of the last {calls} judge calls failed, above judge.max_failure_share={self.max_share}"
+            )
 
 
 class RewardWatch:
-    """Waits for a world's first reward, `patience` steps at most: a world may reward success alone, or may never have been written to reward."""
+    """Waits for a world's first reward, `patience` steps at most:
+    a world may reward success alone, or may never have been written to reward."""
 
     def __init__(self, patience: int | None):
         self.patience = patience
@@ -89,8 +106,16 @@ class RewardWatch:
         if self.is_over or not rewards:
             return
         self.steps += 1
-        cause = "reward.name=environment, but the world gave none a reward: it says one by Step(reward=...), score() or TRL's get_reward()"
+        cause = (
+            "reward.name=environment, but the world gave none a reward: it says one by Step(reward=...), "
+            "score() or TRL's get_reward()"
+        )
         if self.steps == 1:
-            say(f"step {step}: {len(rewards)} trajectories; {cause}. If it rewards nothing but success, none has succeeded yet")
+            say(
+                f"step {step}: {len(rewards)} trajectories; {cause}. If it rewards nothing "
+                "but success, none has succeeded yet"
+            )
         if self.steps == self.patience:
-            raise RunStopped(f"{self.steps} steps without a reward (rl.stop_without_valid): {cause}; or set another reward.name")
+            raise RunStopped(
+                f"{self.steps} steps without a reward (rl.stop_without_valid): {cause}; or set another reward.name"
+            )

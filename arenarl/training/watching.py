@@ -1,9 +1,10 @@
 """The judge that only watches (`judge.watch`): it scores a share of RL's groups, and no reward ever hears of it.
 
-A policy can learn to please the judge that trains it: then that judge's scores rise, and those of another one, whom nobody tries to please,
-do not. It is asked pointwise, about each valid trajectory as it ends, in a thread and with a client of its own: what it raises and a server
-that is down end its calls and nobody else's. Training waits for it `GRACE_S` a step at most; what comes later is logged with the step in
-which it comes, and after `LATE_STEPS` it is given up. Not in the paper.
+A policy can learn to please the judge that trains it: then that judge's scores rise, and those of another one, whom
+nobody tries to please, do not. It is asked pointwise, about each valid trajectory as it ends, in a thread and with a
+client of its own: what it raises and a server that is down end its calls and nobody else's. Training waits for it
+`GRACE_S` a step at most; what comes later is logged with the step in which it comes, and after `LATE_STEPS` it is given
+up. Not in the paper.
 """
 
 import asyncio
@@ -35,7 +36,8 @@ from arenarl.trajectory import append_step
 GRACE_S = 5.0  # that a step waits for the scores of its own groups
 LATE_STEPS = 10  # optimizer steps after which scores that are not there yet are given up
 
-Scores = tuple[list[float | None], int]  # (G,), None where there is no verdict, or nothing to ask of an invalid one; how many were asked for
+# (G,), None where there is no verdict, or nothing to ask of an invalid one; how many were asked for
+Scores = tuple[list[float | None], int]
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,16 @@ class _Pending:
         agreement = rank_correlation(self.outcome.rewards_G, scores)
         failed = calls - sum(score is not None for score in scores)
         known = None if math.isnan(agreement) else agreement
-        return Watched(self.step, self.group.query.query_id, scores, self.outcome.judged_G, self.outcome.rewards_G, known, calls, failed)
+        return Watched(
+            self.step,
+            self.group.query.query_id,
+            scores,
+            self.outcome.judged_G,
+            self.outcome.rewards_G,
+            known,
+            calls,
+            failed,
+        )
 
 
 class Watcher:
@@ -102,7 +113,9 @@ class Watcher:
         replies = await asyncio.gather(*map(score, range(len(group))))
         return [total for total, _ in replies], sum(asked for _, asked in replies)
 
-    def look(self, step: int, groups: Sequence[IncomingGroup], outcomes: Sequence[GroupOutcome]) -> dict[str, list[float]]:
+    def look(
+        self, step: int, groups: Sequence[IncomingGroup], outcomes: Sequence[GroupOutcome]
+    ) -> dict[str, list[float]]:
         """What has been scored so far is kept in the file and returned as metrics, each as the values whose mean it is.
 
         `groups` are those of this step, with what became of them. To be called on all processes.
@@ -114,10 +127,14 @@ class Watcher:
         return self._take(step, wait_s=0.0 if is_late else GRACE_S)
 
     def close(self) -> None:
-        """Keep what is still to come, if it comes within GRACE_S. To be called on all processes, after the last step."""
+        """Keep what is still to come, if it comes within GRACE_S.
+        To be called on all processes, after the last step."""
         self._take(math.inf, wait_s=GRACE_S)
         if self._pending:
-            show(f"judge.watch: {len(self._pending)} groups have no scores yet; training is over and does not wait for them")
+            show(
+                f"judge.watch: {len(self._pending)} groups have no scores yet; "
+                "training is over and does not wait for them"
+            )
 
     def _take(self, step: float, wait_s: float) -> dict[str, list[float]]:
         wait([one.scores for one in self._pending], timeout=wait_s)
@@ -144,7 +161,8 @@ class Watcher:
 def make_watcher(config: Config, domain: Domain, examine: Examiner | None, folder: Path) -> Watcher | None:
     """The judge that `judge.watch` describes, for RL in `folder`; None with `judge.watch_share` 0.
 
-    Its calls count for the run's budget, and it may have `watch_share` of `judge.concurrency` under way beside those of the others.
+    Its calls count for the run's budget, and it may have `watch_share` of `judge.concurrency` under way beside those of
+    the others.
 
     Raises:
         UserError: the judge cannot be had, or cannot score.
@@ -156,7 +174,10 @@ def make_watcher(config: Config, domain: Domain, examine: Examiner | None, folde
     client = open_client([judge], limits, f"{config.run_name}/rl")
     made = make_judge(judge, domain, examine, client, config.seed, "watch")
     if isinstance(made, OwnJudge) and not callable(getattr(made.judge, "score", None)):
-        raise UserError(f"judge.watch.name={judge.name}: a watching judge scores trajectories one by one; define its method score (docs/judges.md)")
+        raise UserError(
+            f"judge.watch.name={judge.name}: a watching judge scores trajectories one by one; "
+            "define its method score (docs/judges.md)"
+        )
     return Watcher(made, share, config.seed, folder / "watch.jsonl", client)
 
 

@@ -1,4 +1,5 @@
-"""BrowseComp, BrowseComp-ZH, xbench, SimpleQA and WebWalkerQA: ciphers, readers, hand-worked formulas, and whole runs with search."""
+"""BrowseComp, BrowseComp-ZH, xbench, SimpleQA and WebWalkerQA:
+ciphers, readers, hand-worked formulas, and whole runs with search."""
 
 import asyncio
 from functools import partial
@@ -25,7 +26,10 @@ INTERVALS = Intervals(resamples=100)
 
 def scored(*verdicts, **fields):
     """An item for each verdict, or for each list of repeats."""
-    return [Scored(Item(str(number), "q", "en", fields), one if isinstance(one, list) else [one]) for number, one in enumerate(verdicts)]
+    return [
+        Scored(Item(str(number), "q", "en", fields), one if isinstance(one, list) else [one])
+        for number, one in enumerate(verdicts)
+    ]
 
 
 def means(benchmark, ones):
@@ -48,7 +52,15 @@ def test_another_canary_or_a_plain_field_is_refused_with_its_name(tmp_path):
 
 
 def test_browsecomp_zh_is_read_from_csv_json_and_xlsx(tmp_path):
-    rows = [{"Topic": hidden("体育", "k"), "Question": hidden(f"问{n}", "k"), "Answer": hidden(f"答{n}", "k"), "canary": "k"} for n in range(2)]
+    rows = [
+        {
+            "Topic": hidden("体育", "k"),
+            "Question": hidden(f"问{n}", "k"),
+            "Answer": hidden(f"答{n}", "k"),
+            "canary": "k",
+        }
+        for n in range(2)
+    ]
     write_csv(tmp_path / "zh.csv", rows)
     openpyxl = pytest.importorskip("openpyxl", reason="pip install openpyxl")
     book = openpyxl.Workbook()
@@ -56,7 +68,10 @@ def test_browsecomp_zh_is_read_from_csv_json_and_xlsx(tmp_path):
         book.active.append(row)
     book.save(tmp_path / "zh.xlsx")
     items = BrowseCompZH().read(tmp_path / "zh.csv")
-    assert [(item.query, item.fields["answer"], item.language) for item in items] == [("问0", "答0", "zh"), ("问1", "答1", "zh")]
+    assert [(item.query, item.fields["answer"], item.language) for item in items] == [
+        ("问0", "答0", "zh"),
+        ("问1", "答1", "zh"),
+    ]
     assert BrowseCompZH().read(tmp_path / "zh.xlsx") == items
 
 
@@ -86,8 +101,9 @@ def test_a_confidence_without_a_number_is_full_in_english_and_none_in_chinese(be
 @pytest.mark.parametrize(
     ("read", "reply"),
     [
-        (partial(browsecomp.read_comparison, unstated=0), "I think yes"), (xbench.read_conclusion, "结论: 也许"), (simpleqa.read_grade, "A or B"),
-        (simpleqa.read_grade, "D"), (webwalkerqa.read_grade, "It is CORRECT so far"), (webwalkerqa.read_grade, " "),
+        (partial(browsecomp.read_comparison, unstated=0), "I think yes"), (xbench.read_conclusion, "结论: 也许"),
+        (simpleqa.read_grade, "A or B"), (simpleqa.read_grade, "D"), (webwalkerqa.read_grade, "It is CORRECT so far"),
+        (webwalkerqa.read_grade, " "),
     ],
 )  # fmt: skip
 def test_a_reply_in_another_form_is_no_verdict(read, reply):
@@ -111,15 +127,26 @@ def test_a_confidence_on_the_edge_is_in_the_bin_below_in_english_and_above_in_ch
 
 def test_simpleqa_worked_by_hand():
     ones = scored(*({"grade": grade} for grade in ["correct"] * 3 + ["incorrect"] * 3 + ["not_attempted"] * 4))
-    assert means(SimpleQA(), ones) == {"score": 30, "given_attempted": 50, "F1": pytest.approx(37.5), "not_attempted": 40}
+    assert means(SimpleQA(), ones) == {
+        "score": 30,
+        "given_attempted": 50,
+        "F1": pytest.approx(37.5),
+        "not_attempted": 40,
+    }
     assert means(SimpleQA(), scored({"grade": "not_attempted"}))["F1"] == 0
 
 
 def test_xbench_worked_by_hand():
-    right, wrong, same = {"correct": 1.0, "extracted": "a"}, {"correct": 0.0, "extracted": "b"}, {"correct": 1.0, "extracted": "A"}
+    right, wrong, same = (
+        {"correct": 1.0, "extracted": "a"},
+        {"correct": 0.0, "extracted": "b"},
+        {"correct": 1.0, "extracted": "A"},
+    )
     ones = scored([right, right, wrong, wrong, wrong], [right, right, wrong, wrong, same], [wrong] * 5, answer="a")
     average, best, majority = (2 / 5 + 3 / 5) / 3, 2 / 3, 1 / 2 / 3  # of the second item a and b have two votes each
-    assert means(XBench(), ones) == pytest.approx({"score": 100 * average, "best_of_n": 100 * best, "majority_vote": 100 * majority}, abs=1e-3)
+    assert means(XBench(), ones) == pytest.approx(
+        {"score": 100 * average, "best_of_n": 100 * best, "majority_vote": 100 * majority}, abs=1e-3
+    )
 
 
 CLOSINGS = [("所以\n最终答案: 12", "12"), ("最终答案：北京 \n好", "北京"), ("**最终答案**: 甲", "甲"), ("北京", None)]
@@ -133,7 +160,8 @@ def test_the_final_answer_is_found(text, answer):
 @pytest.mark.parametrize(
     ("reply", "correct"),
     [
-        ("It says so.\nGRADE: CORRECT", 1), ("**grade:** incorrect.", 0), ("GRADE: INCORRECT\n\nCORRECT would be 3.", 0), ("Correct.", 1),
+        ("It says so.\nGRADE: CORRECT", 1), ("**grade:** incorrect.", 0),
+        ("GRADE: INCORRECT\n\nCORRECT would be 3.", 0), ("Correct.", 1),
         ("EXPLANATION: the year is another.\n\nINCORRECT", 0), ("GRADE: CORRECT\nelse GRADE: INCORRECT", 1),
     ],
 )  # fmt: skip
@@ -143,11 +171,22 @@ def test_webwalkerqa_reads_a_grade_as_langchain_does(reply, correct):
 
 @pytest.mark.parametrize(("kind", "difficulty"), [("multi_source", "easy"), ("multi-source", "Easy")])
 def test_webwalkerqa_has_six_cells(tmp_path, kind, difficulty):
-    records = [{"question": "q", "answer": "a", "root_url": "https://x.org", "info": {"type": kind, "difficulty_level": difficulty, "lang": "en"}}]
+    records = [
+        {
+            "question": "q",
+            "answer": "a",
+            "root_url": "https://x.org",
+            "info": {"type": kind, "difficulty_level": difficulty, "lang": "en"},
+        }
+    ]
     (item,) = WebWalkerQA().read(write_jsonl(tmp_path / "w.jsonl", records))
     assert item.fields["cell"] == "multi_source_easy"
     figures = means(WebWalkerQA(), [Scored(item, [{"correct": 1.0}])])
-    assert set(figures) == {"score", *CELLS} and figures["score"] == figures["multi_source_easy"] == 100 and figures["single_source_hard"] is None
+    assert (
+        set(figures) == {"score", *CELLS}
+        and figures["score"] == figures["multi_source_easy"] == 100
+        and figures["single_source_hard"] is None
+    )
 
 
 @pytest.fixture
@@ -156,15 +195,34 @@ def files(tmp_path):
     answers = ("blue", "red")
     key = "canary"
     question = "Which colour is number {}?"
-    encrypted = [{"problem": hidden(question.format(n), key), "answer": hidden(answer, key), "canary": key} for n, answer in enumerate(answers)]
-    chinese = [{"Topic": "", "Question": hidden(f"什么颜色{n}?", key), "Answer": one["answer"], "canary": key} for n, one in enumerate(encrypted)]
-    raw = [
-        {"id": n, "prompt": xor(question.format(n), b"k"), "answer": xor(answer, b"k"), "reference_steps": "", "canary": "k"}
+    encrypted = [
+        {"problem": hidden(question.format(n), key), "answer": hidden(answer, key), "canary": key}
         for n, answer in enumerate(answers)
     ]
-    open_ones = [{"metadata": "{}", "problem": question.format(n), "answer": answer} for n, answer in enumerate(answers)]
+    chinese = [
+        {"Topic": "", "Question": hidden(f"什么颜色{n}?", key), "Answer": one["answer"], "canary": key}
+        for n, one in enumerate(encrypted)
+    ]
+    raw = [
+        {
+            "id": n,
+            "prompt": xor(question.format(n), b"k"),
+            "answer": xor(answer, b"k"),
+            "reference_steps": "",
+            "canary": "k",
+        }
+        for n, answer in enumerate(answers)
+    ]
+    open_ones = [
+        {"metadata": "{}", "problem": question.format(n), "answer": answer} for n, answer in enumerate(answers)
+    ]
     walks = [
-        {"question": question.format(n), "answer": answer, "root_url": "https://x.org", "info": {"type": "single_source", "difficulty_level": "hard"}}
+        {
+            "question": question.format(n),
+            "answer": answer,
+            "root_url": "https://x.org",
+            "info": {"type": "single_source", "difficulty_level": "hard"},
+        }
         for n, answer in enumerate(answers)
     ]
     paths = {
@@ -179,11 +237,16 @@ def test_whole_runs_with_the_research_tools(tmp_path, monkeypatch, files):
     monkeypatch.chdir(tmp_path)
     said = "<answer>\nExplanation: seen\nExact Answer: blue\nConfidence: 60%\n最终答案: blue\n</answer>"
     asked, log = run_here(ROOT, files, lambda body: said)
-    assert {tool["function"]["name"] for body in asked for tool in body["tools"]} == {"search", "browse"} and len(asked) == 8 + 10
+    assert {tool["function"]["name"] for body in asked for tool in body["tools"]} == {"search", "browse"} and len(
+        asked
+    ) == 8 + 10
     names = [one.partition("=")[0] for one in files]
     entries = {name: read(tmp_path / f"results/bench/benchmarks/{name}.json")["policies"]["closed"] for name in names}
     assert {name: entry["figures"]["score"]["mean"] for name, entry in entries.items()} == dict.fromkeys(entries, 50)
-    assert all(entry["failed"] == 0 and "searched the embedded encyclopedia, not the web" in entry["labels"] for entry in entries.values())
+    assert all(
+        entry["failed"] == 0 and "searched the embedded encyclopedia, not the web" in entry["labels"]
+        for entry in entries.values()
+    )
     assert entries["browsecomp"]["figures"]["calibration_error"]["mean"] == pytest.approx(10)
     assert len(log) == 8 + 5  # the exact answers of xbench need no judge
     assert not any("colour" in path.read_text() for path in (tmp_path / "results").rglob("*.*"))
@@ -195,7 +258,7 @@ class Tools:
     def __init__(self, config, language): ...
     def reset(self, query): ...
     def call(self, name, arguments): raise OSError("gone")
-"""
+"""  # noqa: E501
 
 
 def test_tools_of_ones_own_are_taken_and_what_their_crash_ends_is_counted_apart(tmp_path, monkeypatch):
@@ -206,9 +269,17 @@ def test_tools_of_ones_own_are_taken_and_what_their_crash_ends_is_counted_apart(
 
     def say(body):
         is_last = "number 2" in body["messages"][-1]["content"]
-        return '<tool_call>\n{"name": "look", "arguments": {}}\n</tool_call>' if is_last else "<answer>\nblue\n</answer>"
+        return (
+            '<tool_call>\n{"name": "look", "arguments": {}}\n</tool_call>' if is_last else "<answer>\nblue\n</answer>"
+        )
 
-    run_here(ROOT, [f"simpleqa={write_csv(tmp_path / 's.csv', ones)}"], say, **{"environment.name": "crashing_tools:Tools"})
+    run_here(
+        ROOT, [f"simpleqa={write_csv(tmp_path / 's.csv', ones)}"], say, **{"environment.name": "crashing_tools:Tools"}
+    )
     entry = read(tmp_path / "results/bench/benchmarks/simpleqa.json")["policies"]["closed"]
-    assert (entry["items"], entry["void"], entry["failed"], entry["empty"]) == (2, 1, 0, 0) and entry["figures"]["score"]["mean"] == 100
-    assert "1 of 3 items have no verdict and are in no figure" in entry["labels"] and not any("encyclopedia" in one for one in entry["labels"])
+    assert (entry["items"], entry["void"], entry["failed"], entry["empty"]) == (2, 1, 0, 0) and entry["figures"][
+        "score"
+    ]["mean"] == 100
+    assert "1 of 3 items have no verdict and are in no figure" in entry["labels"] and not any(
+        "encyclopedia" in one for one in entry["labels"]
+    )

@@ -1,4 +1,5 @@
-"""RACE: records in the official form, T / (T + R) worked by hand, what fails is counted, a whole run with the research tools."""
+"""RACE: records in the official form, T / (T + R) worked by hand, what fails is counted,
+a whole run with the research tools."""
 
 import json
 
@@ -10,15 +11,24 @@ from arenarl.benchmarks.race import DIMENSIONS, RACE, race_score, read_points
 from arenarl.system.errors import UserError
 
 WEIGHTS = dict(zip(DIMENSIONS, (0.4, 0.3, 0.2, 0.1), strict=True))
-ONE = [{"criterion": "Breadth", "explanation": "how wide", "weight": 0.75}, {"criterion": "Depth of it", "explanation": "how deep", "weight": 0.25}]
+ONE = [
+    {"criterion": "Breadth", "explanation": "how wide", "weight": 0.75},
+    {"criterion": "Depth of it", "explanation": "how deep", "weight": 0.25},
+]
 CRITERIONS = dict.fromkeys(DIMENSIONS, ONE)
 
 
 def files_of(folder, count=2):
     prompts = [f"Research topic {number}." for number in range(count)]
-    tasks = [{"id": n, "topic": "x", "language": "zh" if n % 2 else "en", "prompt": prompt} for n, prompt in enumerate(prompts)]
+    tasks = [
+        {"id": n, "topic": "x", "language": "zh" if n % 2 else "en", "prompt": prompt}
+        for n, prompt in enumerate(prompts)
+    ]
     write_jsonl(folder / "data/prompt_data/query.jsonl", tasks)
-    criteria = [{"id": n, "prompt": prompt, "dimension_weight": WEIGHTS, "criterions": CRITERIONS} for n, prompt in enumerate(prompts)]
+    criteria = [
+        {"id": n, "prompt": prompt, "dimension_weight": WEIGHTS, "criterions": CRITERIONS}
+        for n, prompt in enumerate(prompts)
+    ]
     write_jsonl(folder / "data/criteria_data/criteria.jsonl", criteria)
     references = [{"id": n, "prompt": prompt, "article": "The reference. " * 20} for n, prompt in enumerate(prompts)]
     write_jsonl(folder / "data/test_data/cleaned_data/reference.jsonl", references)
@@ -55,7 +65,13 @@ def test_t_of_t_and_r_worked_by_hand():
     points = dict.fromkeys(DIMENSIONS, [(8.0, 4.0), (4.0, 4.0)]) | {"readability": [(0.0, 0.0), (0.0, 0.0)]}
     # a dimension: article .75 * 8 + .25 * 4 = 7, reference 4; whole: .9 * 7 against .9 * 4
     assert race_score(points, CRITERIONS, WEIGHTS) == pytest.approx(
-        {"score": 7 / 11, "comprehensiveness": 7 / 11, "insight": 7 / 11, "instruction_following": 7 / 11, "readability": 0}
+        {
+            "score": 7 / 11,
+            "comprehensiveness": 7 / 11,
+            "insight": 7 / 11,
+            "instruction_following": 7 / 11,
+            "readability": 0,
+        }
     )
 
 
@@ -79,8 +95,10 @@ def test_scores_are_matched_by_the_words_of_a_criterion():
 @pytest.mark.parametrize(
     "change",
     [
-        lambda said: said.pop("insight"), lambda said: said["insight"].pop(), lambda said: said["insight"].append(said["insight"][0]),
-        lambda said: said["insight"][0].update(criterion="Style"), lambda said: said["insight"][0].update(article_1_score=11),
+        lambda said: said.pop("insight"), lambda said: said["insight"].pop(),
+        lambda said: said["insight"].append(said["insight"][0]),
+        lambda said: said["insight"][0].update(criterion="Style"),
+        lambda said: said["insight"][0].update(article_1_score=11),
     ],
 )  # fmt: skip
 def test_a_reply_that_lacks_repeats_or_invents_a_criterion_is_no_verdict(change):
@@ -90,7 +108,11 @@ def test_a_reply_that_lacks_repeats_or_invents_a_criterion_is_no_verdict(change)
 
 def said(body):
     """Nothing, on the last topic."""
-    return "<answer>\n</answer>" if "topic 3" in body["messages"][-1]["content"] else "<answer>\n" + "Findings of note [1]. " * 20 + "\n</answer>"
+    return (
+        "<answer>\n</answer>"
+        if "topic 3" in body["messages"][-1]["content"]
+        else "<answer>\n" + "Findings of note [1]. " * 20 + "\n</answer>"
+    )
 
 
 def test_a_whole_run_counts_what_fails_and_what_is_empty(tmp_path, monkeypatch):
@@ -101,7 +123,12 @@ def test_a_whole_run_counts_what_fails_and_what_is_empty(tmp_path, monkeypatch):
     asked, _ = run_here(ROOT, ["race=."], said, judge=server)
     entry = read(tmp_path / "results/bench/benchmarks/race.json")["policies"]["closed"]
     assert {tool["function"]["name"] for body in asked for tool in body["tools"]} == {"search", "browse"}
-    assert entry["items"] == 4 and entry["empty"] == 1 and len(log) == 4 and set(entry["figures"]) == {"score", *DIMENSIONS}
+    assert (
+        entry["items"] == 4
+        and entry["empty"] == 1
+        and len(log) == 4
+        and set(entry["figures"]) == {"score", *DIMENSIONS}
+    )
     verdicts = [read(tmp_path / f"runs/bench/benchmarks/race/closed/{n}-0.json")["verdict"]["score"] for n in range(4)]
     assert verdicts[3] == 0 and entry["figures"]["score"]["mean"] == pytest.approx(100 * sum(verdicts) / 4, abs=1e-3)
     assert "[1]" not in log[0]["text"]  # the articles are the same: one call cleans them, one scores each

@@ -14,13 +14,17 @@ from arenarl.trajectory import ToolCall, Trajectory, assistant_message, reply_me
 @pytest.mark.parametrize(
     ("said", "text"),
     [
-        ("<think>\nhm\n</think>\n\nDear reader,\n\nyours", "Dear reader,\n\nyours"), ("Dear <b>reader</b>", "Dear <b>reader</b>"),
-        ("<think>\nhm\n</think>\n\nSo: <answer>\nDear reader\n</answer> Done.", "Dear reader"), ("<answer>\nDear rea", "Dear rea"),
-        ("<answer>\n</answer>", ""), ("<think>\nI should", ""), ('<tool_call>\n{"name": "search"', ""), ("", ""),
+        ("<think>\nhm\n</think>\n\nDear reader,\n\nyours", "Dear reader,\n\nyours"),
+        ("Dear <b>reader</b>", "Dear <b>reader</b>"),
+        ("<think>\nhm\n</think>\n\nSo: <answer>\nDear reader\n</answer> Done.", "Dear reader"),
+        ("<answer>\nDear rea", "Dear rea"), ("<answer>\n</answer>", ""), ("<think>\nI should", ""),
+        ('<tool_call>\n{"name": "search"', ""), ("", ""),
     ],
 )  # fmt: skip
 def test_a_judge_is_shown_the_answer_or_the_text_without_thoughts(said, text):
-    assert response_text(Trajectory("q", [{"role": "user", "content": "q"}, assistant_message(said)], "no_answer")) == text
+    assert (
+        response_text(Trajectory("q", [{"role": "user", "content": "q"}, assistant_message(said)], "no_answer")) == text
+    )
 
 
 def test_a_turn_that_calls_a_tool_is_no_response():
@@ -34,9 +38,15 @@ def test_search_takes_the_research_tools_or_a_class_of_ones_own_and_writing_none
     config = Config(rollout=RolloutConfig(force_answer=True))
     assert settings_of(config, True).environment.name == "research" and settings_of(config, True).rollout.force_answer
     own = Config(environment=EnvironmentConfig(name="mine:Tools"))
-    assert settings_of(own, True).environment.name == "mine:Tools" and settings_of(own, False).environment.name == "none"
+    assert (
+        settings_of(own, True).environment.name == "mine:Tools" and settings_of(own, False).environment.name == "none"
+    )
     writing = settings_of(config, False)
-    assert (writing.rollout.max_turns, writing.rollout.force_answer, writing.rollout.system_prompt) == (1, False, "none")
+    assert (writing.rollout.max_turns, writing.rollout.force_answer, writing.rollout.system_prompt) == (
+        1,
+        False,
+        "none",
+    )
 
 
 def test_a_call_without_tools_is_an_error_that_says_so():

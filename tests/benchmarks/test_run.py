@@ -35,15 +35,25 @@ def letter(body):
 
 def test_a_run_writes_aggregates_that_name_judge_prompt_and_items_and_keeps_items_out_of_them(here, writing):
     asked, log = run_here(ROOT, [writing], letter)
-    assert len(asked) == 6 and len(log) == 30 and all(len(body["messages"]) == 1 and "tools" not in body for body in asked)
+    assert (
+        len(asked) == 6 and len(log) == 30 and all(len(body["messages"]) == 1 and "tools" not in body for body in asked)
+    )
     summary = read(here / "results/bench/benchmarks/writingbench.json")
     entry = summary["policies"]["closed"]
-    assert entry["judge"]["model"] == "simulated-travel-judge" and len(entry["prompt"]["hash"]) == 12 and entry["items"] == 6
+    assert (
+        entry["judge"]["model"] == "simulated-travel-judge"
+        and len(entry["prompt"]["hash"]) == 12
+        and entry["items"] == 6
+    )
     assert set(entry["figures"]) == {"score", "WB-C", "WB-E"} and 40 <= entry["figures"]["score"]["mean"] <= 90
-    assert any("not the official score" in label for label in entry["labels"]) and entry["failed"] == entry["empty"] == 0
+    assert (
+        any("not the official score" in label for label in entry["labels"]) and entry["failed"] == entry["empty"] == 0
+    )
     assert "letter" not in json.dumps(summary)
     records = [read(path) for path in sorted((here / "runs/bench/benchmarks/writingbench/closed").glob("*.json"))]
-    assert len(records) == 6 and all(record["response"].startswith("Dear reader") and len(record["verdict"]["scores"]) == 5 for record in records)
+    assert len(records) == 6 and all(
+        record["response"].startswith("Dear reader") and len(record["verdict"]["scores"]) == 5 for record in records
+    )
     page = (here / "results/bench/benchmarks/README.md").read_text()
     assert "not the official score" in page and "not run" in page and "paper: ArenaRL" in page
 
@@ -104,10 +114,12 @@ def test_under_faults_a_verdict_is_true_or_missing_and_counted(here, writing):
     ("wanted", "line"),
     [
         (["writingbanch=x"], "did you mean writingbench"), (["simpleqa"], "simpleqa needs its file"),
-        (["writingbench=absent.jsonl"], "absent.jsonl does not exist"), (["writingbench=half.jsonl"], "half.jsonl, line 2 is not JSON"),
+        (["writingbench=absent.jsonl"], "absent.jsonl does not exist"),
+        (["writingbench=half.jsonl"], "half.jsonl, line 2 is not JSON"),
         (["writingbench=other.jsonl"], r"other.jsonl, line 1: domain1 Field required \(it has index, query\)"),
         (["writingbench=four.jsonl"], "four.jsonl, line 1: checklist List should have at least 5 items"),
-        (["writingbench=twice.jsonl"], "twice.jsonl, line 2: index is the same as in line 1"), (["writingbench=none.jsonl"], "holds no records"),
+        (["writingbench=twice.jsonl"], "twice.jsonl, line 2: index is the same as in line 1"),
+        (["writingbench=none.jsonl"], "holds no records"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_run_is_one_line_that_names_line_and_field(here, wanted, line):
@@ -139,19 +151,39 @@ def test_killed_at_any_moment_it_goes_on_and_pays_for_nothing_twice(here):
     folder = here / "runs/bench/benchmarks/writingbench/closed"
     with serving(judge_server(log, delay_s=0.1)) as judge_url, serving(policy.app) as policy_url:
         words = [word for one in settings(judge_url, policy_url, **{"judge.concurrency": 2}) for word in ("--set", one)]
-        command = [sys.executable, str(ROOT / "evaluate.py"), "--config", CONFIG, *words, "--benchmark", "writingbench=benchmark_all.jsonl"]
+        command = [
+            sys.executable,
+            str(ROOT / "evaluate.py"),
+            "--config",
+            CONFIG,
+            *words,
+            "--benchmark",
+            "writingbench=benchmark_all.jsonl",
+        ]
         for has_enough in (lambda: len(list(folder.glob("*.json"))) >= 4, lambda: len(log) >= 20):
-            process = subprocess.Popen(command, cwd=here, env=os.environ | ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            process = subprocess.Popen(
+                command,
+                cwd=here,
+                env=os.environ | ENVIRONMENT,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
             while not has_enough():
                 assert process.poll() is None, process.stderr.read()[-3000:]
                 time.sleep(0.01)
             process.kill()
             process.wait()
         kept = {path.name: read(path)["response"] for path in folder.glob("*.json")}
-        done = subprocess.run(command, cwd=here, env=os.environ | ENVIRONMENT, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command, cwd=here, env=os.environ | ENVIRONMENT, capture_output=True, text=True, check=False
+        )
         assert done.returncode == 0, done.stderr[-3000:]
-    assert 12 <= len(policy.asked) <= 14 and 60 <= len(log) <= 62  # what was under way at a kill is all that is asked again
-    assert kept.items() <= {path.name: read(path)["response"] for path in folder.glob("*.json")}.items() and len(kept) >= 4
+    # what was under way at a kill is all that is asked again
+    assert 12 <= len(policy.asked) <= 14 and 60 <= len(log) <= 62
+    assert (
+        kept.items() <= {path.name: read(path)["response"] for path in folder.glob("*.json")}.items() and len(kept) >= 4
+    )
     assert read(here / "results/bench/benchmarks/writingbench.json")["policies"]["closed"]["items"] == 12
 
 

@@ -24,14 +24,18 @@ def test_writingbench_is_ten_times_the_mean_of_means_and_has_the_papers_domains(
 
 
 def checked(*points):
-    return json.dumps([{"checklist_id": number, "reason": "{}", "evaluation_score": point} for number, point in enumerate(points)])
+    return json.dumps(
+        [{"checklist_id": number, "reason": "{}", "evaluation_score": point} for number, point in enumerate(points)]
+    )
 
 
 def test_hellobench_reads_a_list_in_a_fence_and_scores_as_texts():
     assert read_checklist(f"<think>\n[{{}}]\n</think>\n```json\n{checked(1, '0.75', 0)}\n```", 3) == [1, 0.75, 0]
 
 
-@pytest.mark.parametrize("reply", [checked(1, 1), checked(1, 1, 0.6), checked(1, 1, 2), checked(1, 1, 1)[:-30], "none", checked(1, 1, 1, 1)])
+@pytest.mark.parametrize(
+    "reply", [checked(1, 1), checked(1, 1, 0.6), checked(1, 1, 2), checked(1, 1, 1)[:-30], "none", checked(1, 1, 1, 1)]
+)
 def test_hellobench_takes_no_list_that_is_half_longer_or_off_the_levels(reply):
     with pytest.raises(ValueError):
         read_checklist(reply, 3)
@@ -40,7 +44,9 @@ def test_hellobench_takes_no_list_that_is_half_longer_or_off_the_levels(reply):
 def test_hellobench_weights_of_every_category_sum_to_a_hundred():
     sums = {category: sum(weights) for part in WEIGHTS.values() for category, weights in part.items()}
     assert len(sums) == 38 and sums == pytest.approx(dict.fromkeys(sums, 100), abs=1e-3)
-    assert all(weighted(category, [1] * len(weights)) == 100 for part in WEIGHTS.values() for category, weights in part.items())
+    assert all(
+        weighted(category, [1] * len(weights)) == 100 for part in WEIGHTS.values() for category, weights in part.items()
+    )
 
 
 def test_hellobench_worked_by_hand():
@@ -51,7 +57,9 @@ def test_hellobench_worked_by_hand():
     ones = [Scored(Item(c, "q", "en", {"category": c}), [{"score": s}]) for c, s in found]
     figures = {name: figure["mean"] for name, figure in HelloBench().figures(ones, INTERVALS).items()}
     mean = (half_of_the_first + 35) / 2  # a part counts once, however many items it has
-    assert figures == pytest.approx({"score": mean, "rescaled": 4 * (mean - 75), "QA": 35, "Heur.": half_of_the_first}, abs=1e-3)
+    assert figures == pytest.approx(
+        {"score": mean, "rescaled": 4 * (mean - 75), "QA": 35, "Heur.": half_of_the_first}, abs=1e-3
+    )
 
 
 UNKNOWN = [({"category": "poem"}, "poem is none"), ({"checklists": ["a"]}, "has 1 items, and style_transfer has 5")]
@@ -59,18 +67,32 @@ UNKNOWN = [({"category": "poem"}, "poem is none"), ({"checklists": ["a"]}, "has 
 
 @pytest.mark.parametrize(("changed", "line"), UNKNOWN)
 def test_hellobench_refuses_what_it_has_no_weights_for(tmp_path, changed, line):
-    record = {"id": "x_0", "category": "style_transfer", "chat_prompt": "Rewrite.", "checklists": list("abcde")} | changed
+    record = {
+        "id": "x_0",
+        "category": "style_transfer",
+        "chat_prompt": "Rewrite.",
+        "checklists": list("abcde"),
+    } | changed
     with pytest.raises(UserError, match=line):
         HelloBench().read(write_jsonl(tmp_path / "h.jsonl", [record]))
 
 
-@pytest.mark.parametrize(("asked", "written", "score"), [(100, 100, 100), (100, 250, 50), (100, 400, 0), (300, 200, 75), (300, 100, 0), (300, 0, 0)])
+@pytest.mark.parametrize(
+    ("asked", "written", "score"),
+    [(100, 100, 100), (100, 250, 50), (100, 400, 0), (300, 200, 75), (300, 100, 0), (300, 0, 0)],
+)
 def test_the_length_score_worked_by_hand(asked, written, score):
     assert length_score(asked, written) == pytest.approx(score)
 
 
 def test_longbench_write_worked_by_hand():
-    points = dict(zip(("relevance", "accuracy", "coherence", "clarity", "breadth_and_depth", "reading_experience"), (5, 4, 3, 5, 4, 3), strict=True))
+    points = dict(
+        zip(
+            ("relevance", "accuracy", "coherence", "clarity", "breadth_and_depth", "reading_experience"),
+            (5, 4, 3, 5, 4, 3),
+            strict=True,
+        )
+    )
     ones = [Scored(Item("0", "q", "en", {"length": 100}), [{"words": 250, **points}])]
     figures = {name: figure["mean"] for name, figure in LongBenchWrite().figures(ones, INTERVALS).items()}
     assert figures["S_l"] == 50 and figures["S_q"] == 75 and figures["score"] == 62.5 and figures["coherence"] == 50
@@ -79,11 +101,27 @@ def test_longbench_write_worked_by_hand():
 
 def test_whole_runs_of_the_three_fill_table_4(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    domains = ("Academic & Engineering", "Finance & Business", "Politics & Law", "Literature & Arts", "Education", "Advertising & Marketing")
+    domains = (
+        "Academic & Engineering",
+        "Finance & Business",
+        "Politics & Law",
+        "Literature & Arts",
+        "Education",
+        "Advertising & Marketing",
+    )
     ones = [one | {"domain1": domain} for one, domain in zip(writing_records(6), domains, strict=True)]
-    categories = (("open_ended_qa", "Science", 7), ("summarization", "news", 6), ("heuristic_text_generation", "story_writing", 5))
+    categories = (
+        ("open_ended_qa", "Science", 7),
+        ("summarization", "news", 6),
+        ("heuristic_text_generation", "story_writing", 5),
+    )
     for file, category, size in categories:
-        record = {"id": f"{file}_000", "category": category, "chat_prompt": f"On {category}.", "checklists": [f"point {k}?" for k in range(size)]}
+        record = {
+            "id": f"{file}_000",
+            "category": category,
+            "chat_prompt": f"On {category}.",
+            "checklists": [f"point {k}?" for k in range(size)],
+        }
         write_jsonl(tmp_path / "HelloBench" / f"{file}.jsonl", [record])
     requests = [{"prompt": f"Write {length} words.", "type": "Other", "length": length} for length in (4, 8)]
     wanted = [
@@ -91,7 +129,10 @@ def test_whole_runs_of_the_three_fill_table_4(tmp_path, monkeypatch):
         f"longbench_write={write_jsonl(tmp_path / 'l.jsonl', requests)}",
     ]  # fmt: skip
     run_here(ROOT, wanted, lambda body: "one two three four")
-    entries = {name: read(tmp_path / f"results/bench/benchmarks/{name}.json")["policies"]["closed"] for name in ("hellobench", "longbench_write")}
+    entries = {
+        name: read(tmp_path / f"results/bench/benchmarks/{name}.json")["policies"]["closed"]
+        for name in ("hellobench", "longbench_write")
+    }
     assert set(entries["hellobench"]["figures"]) == {"score", "rescaled", "QA", "Summ.", "Heur."}
     assert entries["longbench_write"]["figures"]["S_l"]["mean"] == 75  # 4 of 4 words, 4 of 8
     page = (tmp_path / "results/bench/benchmarks/README.md").read_text()

@@ -16,10 +16,15 @@ from arenarl.report import __main__ as report
 from arenarl.system.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
-PARTS = {"judges", "policies", "environments", "prompts", "rubrics", "launch", "tables"}  # folders of configs/ that hold parts of runs
+# folders of configs/ that hold parts of runs
+PARTS = {"judges", "policies", "environments", "prompts", "rubrics", "launch", "tables"}
 YAMLS = sorted(path for path in (ROOT / "configs").rglob("*.yaml") if path.parent.name not in PARTS)
 JUDGES = sorted((ROOT / "configs" / "judges").glob("*.yaml"))
-SECTIONS = [value for value in vars(config_module).values() if dataclasses.is_dataclass(value) and value.__module__ == config_module.__name__]
+SECTIONS = [
+    value
+    for value in vars(config_module).values()
+    if dataclasses.is_dataclass(value) and value.__module__ == config_module.__name__
+]
 
 
 @pytest.fixture
@@ -100,9 +105,10 @@ def test_a_key_like_no_other_is_refused_with_those_there_are(refuse):
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("seed", "abc"), ("seed", "true"), ("seed", "null"), ("threads", "1.5"), ("rollout.max_turns", "[1]"), ("rollout.anchor", "maybe"),
-        ("sft.learning_rate", "fast"), ("rollout", "5"), ("judge.train", "embedded"), ("judge.eval", "none"), ("rl.subtasks", "Search"),
-        ("evaluate.decodings", "greedy"), ("policy.scratch.num_heads", "four"),
+        ("seed", "abc"), ("seed", "true"), ("seed", "null"), ("threads", "1.5"), ("rollout.max_turns", "[1]"),
+        ("rollout.anchor", "maybe"), ("sft.learning_rate", "fast"), ("rollout", "5"), ("judge.train", "embedded"),
+        ("judge.eval", "none"), ("rl.subtasks", "Search"), ("evaluate.decodings", "greedy"),
+        ("policy.scratch.num_heads", "four"),
     ],
 )  # fmt: skip
 def test_a_wrong_type_is_refused_by_its_key(refuse, key, value):
@@ -123,9 +129,10 @@ def test_a_tournament_that_cannot_be_is_refused(load, refuse):
 @pytest.mark.parametrize(
     ("key", "choice"),
     [
-        ("tournament.topology", "round_robin"), ("tournament.placement", "algorithm1"), ("reward.name", "pointwise_answer"),
-        ("policy.dtype", "float32"), ("data.language", "en"), ("environment.results", "compact"), ("judge.train.noise", "none"),
-        ("rl.importance_sampling_level", "sequence"), ("rl.loss_type", "dapo"), ("wandb.mode", "offline"),
+        ("tournament.topology", "round_robin"), ("tournament.placement", "algorithm1"),
+        ("reward.name", "pointwise_answer"), ("policy.dtype", "float32"), ("data.language", "en"),
+        ("environment.results", "compact"), ("judge.train.noise", "none"), ("rl.importance_sampling_level", "sequence"),
+        ("rl.loss_type", "dapo"), ("wandb.mode", "offline"),
     ],
 )  # fmt: skip
 def test_a_value_that_is_no_choice_is_refused_with_the_choices(load, refuse, key, choice):
@@ -135,8 +142,8 @@ def test_a_value_that_is_no_choice_is_refused_with_the_choices(load, refuse, key
 
 
 @pytest.mark.parametrize("section", [
-    "judge.train", "judge.watch", "judge.eval.0", "judge.verifier", "environment.tickets", "environment.search.snippet", "environment.search.summary",
-    "data.research.rephraser",
+    "judge.train", "judge.watch", "judge.eval.0", "judge.verifier", "environment.tickets", "environment.search.snippet",
+    "environment.search.summary", "data.research.rephraser",
 ])  # fmt: skip
 @pytest.mark.parametrize("key", ["model=gpt-5-mini", "base_url=http://localhost:8000/v1"])
 def test_a_model_that_the_embedded_stand_in_would_ignore_is_refused(refuse, section, key):
@@ -147,7 +154,9 @@ def test_a_model_that_the_embedded_stand_in_would_ignore_is_refused(refuse, sect
 
 
 def test_a_base_is_read_first_and_the_file_changes_it(load):
-    config = load("base: parent.yaml\nrollout: {max_turns: 5}", parent="seed: 3\nrollout: {max_turns: 4, group_size: 6}")
+    config = load(
+        "base: parent.yaml\nrollout: {max_turns: 5}", parent="seed: 3\nrollout: {max_turns: 4, group_size: 6}"
+    )
     assert (config.seed, config.rollout.max_turns, config.rollout.group_size) == (3, 5, 6)
 
 
@@ -156,14 +165,21 @@ def test_the_command_line_comes_last_and_its_own_last_word_counts(load):
 
 
 def test_a_mapping_goes_over_the_one_before_and_an_empty_one_takes_it_away(load):
-    parent = "evaluate: {checkpoints: {one: a}, api: {two: {name: llm, model: b}}}\njudge: {train: {name: llm, model: m, extra_body: {x: {y: 1}}}}"
-    assert load("base: parent.yaml", "evaluate.checkpoints={three: c}", parent=parent).evaluate.checkpoints == {"one": "a", "three": "c"}
+    parent = (
+        "evaluate: {checkpoints: {one: a}, api: {two: {name: llm, model: b}}}\n"
+        "judge: {train: {name: llm, model: m, extra_body: {x: {y: 1}}}}"
+    )
+    assert load("base: parent.yaml", "evaluate.checkpoints={three: c}", parent=parent).evaluate.checkpoints == {
+        "one": "a",
+        "three": "c",
+    }
     only = ["evaluate.checkpoints={}", "evaluate.checkpoints={three: c}"]
     assert load("base: parent.yaml", *only, parent=parent).evaluate.checkpoints == {"three": "c"}
     assert load("base: parent.yaml\nevaluate: {api: {}}", parent=parent).evaluate.api == {}
     assert load("base: parent.yaml", "judge.train.extra_body={}", parent=parent).judge.train.extra_body == {}
     assert load("base: parent.yaml", "judge.train.extra_body.x={}", parent=parent).judge.train.extra_body == {"x": {}}
-    assert load("base: parent.yaml", "judge={}", parent=parent).judge.train.model == "m"  # a section has keys of its own
+    # a section has keys of its own
+    assert load("base: parent.yaml", "judge={}", parent=parent).judge.train.model == "m"
 
 
 def test_a_base_of_a_base_is_refused(refuse):
@@ -182,7 +198,9 @@ def test_a_base_that_is_no_path_is_refused(refuse, text):
 
 def test_a_missing_file_names_the_nearest(monkeypatch):
     monkeypatch.chdir(ROOT)
-    with pytest.raises(UserError, match=re.escape("configs/quikstart.yaml does not exist; did you mean configs/quickstart.yaml?")):
+    with pytest.raises(
+        UserError, match=re.escape("configs/quikstart.yaml does not exist; did you mean configs/quickstart.yaml?")
+    ):
         load_config("configs/quikstart.yaml")
 
 
@@ -193,44 +211,67 @@ def test_what_is_no_mapping_is_refused_with_the_file(refuse, text):
 
 def test_overrides_take_the_type_of_their_key(load):
     config = load(
-        "", "sft.learning_rate=2e-5", "rollout.anchor=false", "name=12", "policy.model=null", "rl.subtasks=[Search, Compare]",
-        "judge.eval.0.noise=none", "data.folder=a=b", "rl.epsilon_high=1", "evaluate.checkpoints={one: x}",
+        "", "sft.learning_rate=2e-5", "rollout.anchor=false", "name=12", "policy.model=null",
+        "rl.subtasks=[Search, Compare]", "judge.eval.0.noise=none", "data.folder=a=b", "rl.epsilon_high=1",
+        "evaluate.checkpoints={one: x}",
     )  # fmt: skip
-    assert config.sft.learning_rate == 2e-5 and config.rollout.anchor is False and config.name == "12" and config.policy.model is None
-    assert config.rl.subtasks == ["Search", "Compare"] and config.judge.eval[0].noise == "none" and config.data.folder == "a=b"
+    assert (
+        config.sft.learning_rate == 2e-5
+        and config.rollout.anchor is False
+        and config.name == "12"
+        and config.policy.model is None
+    )
+    assert (
+        config.rl.subtasks == ["Search", "Compare"]
+        and config.judge.eval[0].noise == "none"
+        and config.data.folder == "a=b"
+    )
     assert config.rl.epsilon_high == 1.0 and config.evaluate.checkpoints == {"one": "x"}
 
 
 @pytest.mark.parametrize(
     "override",
-    ["seed", "=3", "seed=[1", "rollout.group_size.more=3", "judge.eval.5.noise=none", "judge.eval.noise=none", "name=${nowhere}"],
+    ["seed", "=3", "seed=[1", "rollout.group_size.more=3",
+     "judge.eval.5.noise=none", "judge.eval.noise=none", "name=${nowhere}"],
 )  # fmt: skip
 def test_an_override_that_makes_no_sense_is_refused(refuse, override):
     assert override.split("=")[0] in refuse("", override)
 
 
 def test_one_checkpoint_can_be_named_on_the_command_line(load):
-    assert load("", "evaluate.checkpoints.sft=x", "evaluate.checkpoints.rl=y").evaluate.checkpoints == {"sft": "x", "rl": "y"}
+    assert load("", "evaluate.checkpoints.sft=x", "evaluate.checkpoints.rl=y").evaluate.checkpoints == {
+        "sft": "x",
+        "rl": "y",
+    }
 
 
-@pytest.mark.parametrize("override", ["judge.eval=[{}, {sigma_call: fast}]", "judge.eval=[{}, 3]", "judge.eval=[{}, {rounding: .nan}]"])
+@pytest.mark.parametrize(
+    "override", ["judge.eval=[{}, {sigma_call: fast}]", "judge.eval=[{}, 3]", "judge.eval=[{}, {rounding: .nan}]"]
+)
 def test_a_mistake_in_an_item_of_a_list_is_refused_by_its_full_path(refuse, override):
     assert "judge.eval.1" in refuse("", override)
     assert "judge.eval.1" in refuse(override.replace("judge.eval=", "judge: {eval: ") + "}")
 
 
 def test_an_entry_that_a_list_does_not_have_is_refused_with_their_number_and_how_to_add_one(refuse):
-    assert "unknown key judge.eval.1; judge.eval has 1 entry, numbered from 0; to add one, set the whole list" in refuse("", "judge.eval.1.name=llm")
+    assert (
+        "unknown key judge.eval.1; judge.eval has 1 entry, numbered from 0; to add one, set the whole list"
+        in refuse("", "judge.eval.1.name=llm")
+    )
     assert "judge.eval has 2 entries" in refuse("judge: {eval: [{}, {}]}", "judge.eval.noise=none")
 
 
-@pytest.mark.parametrize("override", ["judge.eval={name:llm}", "judge.eval=[{name:llm}]", "judge.train={name:llm}", "judge.train=name:llm"])
+@pytest.mark.parametrize(
+    "override", ["judge.eval={name:llm}", "judge.eval=[{name:llm}]", "judge.train={name:llm}", "judge.train=name:llm"]
+)
 def test_a_colon_without_a_space_is_told_as_what_it_is(refuse, override):
     assert refuse("", override).endswith("; YAML needs a space after the colon")
 
 
 def test_a_list_of_known_keys_that_is_cut_says_so(refuse):
-    assert refuse("", "judge.train.qqqqqqqqqqqqqqq=1").endswith(", …") and not refuse("", "wandb.qqqqqqqqq=1").endswith("…")
+    assert refuse("", "judge.train.qqqqqqqqqqqqqqq=1").endswith(", …") and not refuse("", "wandb.qqqqqqqqq=1").endswith(
+        "…"
+    )
 
 
 def test_a_list_in_a_list_of_words_is_refused(refuse):
@@ -271,12 +312,14 @@ def test_a_group_of_less_than_two_is_refused(refuse, size):
 @pytest.mark.parametrize(
     "override",
     [
-        "rl.groups=0", "rl.steps=-1", "rl.micro_batch_size=0", "sft.batch_size=0", "sft.gradient_accumulation=0", "threads=0",
-        "rollout.max_turns=0", "rollout.max_tokens=0", "rollout.max_turn_tokens=0", "rollout.batch_size=0", "rollout.temperature=0",
-        "rollout.temperature=.nan", "data.sft_size=0", "data.rl_size=0", "data.test_per_subtask=0", "data.baseline_attempts=0",
-        "judge.train.rounding=0", "sft.max_length=0", "data.teacher_skill=7", "judge.eval=[]", "evaluate.decodings=[]", "evaluate.decodings=[beam]",
-        "judge.eval.0.rounding=0", "judge.train.sigma_call=-1", "judge.eval.0.sigma_sticky=-0.1", "data.baseline_skill=-0.1",
-        "rl.learning_rate=.inf", "rl.epsilon_high=.nan", "judge.train.length_bias=-.inf", "rollout.temperature=-1",
+        "rl.groups=0", "rl.steps=-1", "rl.micro_batch_size=0", "sft.batch_size=0", "sft.gradient_accumulation=0",
+        "threads=0", "rollout.max_turns=0", "rollout.max_tokens=0", "rollout.max_turn_tokens=0", "rollout.batch_size=0",
+        "rollout.temperature=0", "rollout.temperature=.nan", "data.sft_size=0", "data.rl_size=0",
+        "data.test_per_subtask=0", "data.baseline_attempts=0", "judge.train.rounding=0", "sft.max_length=0",
+        "data.teacher_skill=7", "judge.eval=[]", "evaluate.decodings=[]", "evaluate.decodings=[beam]",
+        "judge.eval.0.rounding=0", "judge.train.sigma_call=-1", "judge.eval.0.sigma_sticky=-0.1",
+        "data.baseline_skill=-0.1", "rl.learning_rate=.inf", "rl.epsilon_high=.nan", "judge.train.length_bias=-.inf",
+        "rollout.temperature=-1",
     ],
 )  # fmt: skip
 def test_numbers_no_run_can_work_with_are_refused(refuse, override):
@@ -286,19 +329,27 @@ def test_numbers_no_run_can_work_with_are_refused(refuse, override):
 @pytest.mark.parametrize(
     ("overrides", "says"),
     [
-        (["tournament.matches=0"], "tournament.matches=0: 2 entrants would play 0 matches"), (["tournament.matches=-3"], "write n-1 or 2n-2"),
-        (["tournament.matches=n/1000"], "tournament.matches=n/1000"), (["tournament.matches=n-100"], "tournament.matches=n-100"),
+        (["tournament.matches=0"], "tournament.matches=0: 2 entrants would play 0 matches"),
+        (["tournament.matches=-3"], "write n-1 or 2n-2"),
+        (["tournament.matches=n/1000"], "tournament.matches=n/1000"),
+        (["tournament.matches=n-100"], "tournament.matches=n-100"),
         (["tournament.matches=n-2"], "2 entrants would play 0"), (["tournament.matches=7"], "16 entrants would play 7"),
-        (["policy.scratch.num_heads=7"], "policy.scratch.num_heads=7: must be a multiple of policy.scratch.num_kv_heads=4"),
+        (["policy.scratch.num_heads=7"],
+         "policy.scratch.num_heads=7: must be a multiple of policy.scratch.num_kv_heads=4"),
         (["policy.scratch.head_dim=7"], "policy.scratch.head_dim=7: must be a multiple of 2"),
-        (["policy.scratch.vocab_size=300"], "policy.scratch.vocab_size=300: must not be below 512"), (["rl.eval_steps=-1"], "rl.eval_steps=-1"),
+        (["policy.scratch.vocab_size=300"], "policy.scratch.vocab_size=300: must not be below 512"),
+        (["rl.eval_steps=-1"], "rl.eval_steps=-1"),
         (["rl.difficulty.low=0.8"], "rl.difficulty.low=0.8: must not be above rl.difficulty.high=0.75"),
         (["data.sft_size=1", "sft.epochs=0.2"], "sft.epochs=0.2"), (["rl.lr_scheduler=cosin"], "did you mean cosine?"),
-        (["judge.train.name=embeded"], "judge.train.name=embeded: choose embedded, llm, or a class of your own as package.module:Class"),
-        (["judge.train.api_key_variable=sk-1234"], "judge.train.api_key_variable: must be the name of an environment variable, not what it holds"),
-        (["policy.model=1.50"], "policy.model=1.5: must be text; what looks like a number or a truth value needs quotes"),
+        (["judge.train.name=embeded"],
+         "judge.train.name=embeded: choose embedded, llm, or a class of your own as package.module:Class"),
+        (["judge.train.api_key_variable=sk-1234"],
+         "judge.train.api_key_variable: must be the name of an environment variable, not what it holds"),
+        (["policy.model=1.50"],
+         "policy.model=1.5: must be text; what looks like a number or a truth value needs quotes"),
         (["policy.model=" + "变" * 70], "no part between two / may have more than 200 bytes"),
-        (["rollout.anchor=yes"], "rollout.anchor=yes: must be true or false"), (["environment.search.device=gpu"], "such as cpu, cuda or cuda:1"),
+        (["rollout.anchor=yes"], "rollout.anchor=yes: must be true or false"),
+        (["environment.search.device=gpu"], "such as cpu, cuda or cuda:1"),
     ],
 )  # fmt: skip
 def test_settings_that_would_train_nothing_or_fail_later_are_refused(refuse, overrides, says):
@@ -307,8 +358,12 @@ def test_settings_that_would_train_nothing_or_fail_later_are_refused(refuse, ove
 
 @pytest.mark.parametrize("key", ["judge.train.base_url", "rollout.server_url", "environment.search.web.endpoint"])
 @pytest.mark.parametrize(
-    "url", ["http://", "host", "ftp://host", "http://[", "http://h:99999", "http://h:0", "http://:pw@h", "http://pw@h/v1", "http://a b", "http://h/?pw"]
-)
+    "url",
+    [
+        "http://", "host", "ftp://host", "http://[", "http://h:99999", "http://h:0", "http://:pw@h", "http://pw@h/v1",
+        "http://a b", "http://h/?pw",
+    ],
+)  # fmt: skip
 def test_an_address_is_one_and_holds_no_key(refuse, key, url):
     message = refuse(f"{{{key.replace('.', ': {')}: '{url}'{'}' * key.count('.')}}}")
     assert f"{key} must be an http(s) address" in message and "pw" not in message
@@ -321,10 +376,30 @@ def test_matches_with_which_all_may_play_are_accepted(load, matches):
 
 @pytest.mark.parametrize("key", ["name", "rl.init_run"])
 @pytest.mark.parametrize(
-    "name", ["../x", "..", ".", "''", "/etc/x", "a/../../x", "a//b", "a/", ".hidden", "a/.b", "-x", "a b", "a\\b", '"a\\nb"', "~/x", "x" * 150]
+    "name",
+    [
+        "../x",
+        "..",
+        ".",
+        "''",
+        "/etc/x",
+        "a/../../x",
+        "a//b",
+        "a/",
+        ".hidden",
+        "a/.b",
+        "-x",
+        "a b",
+        "a\\b",
+        '"a\\nb"',
+        "~/x",
+        "x" * 150,
+    ],
 )
 def test_names_become_folders_of_runs_and_nothing_else(refuse, key, name):
-    assert f"{key}" in refuse("", f"{key}={name}").removeprefix(f"--set {key}") and "must be a" in refuse("", f"{key}={name}")
+    assert f"{key}" in refuse("", f"{key}={name}").removeprefix(f"--set {key}") and "must be a" in refuse(
+        "", f"{key}={name}"
+    )
 
 
 @pytest.mark.parametrize("name", ["quickstart", "tables/cold-start", "qwen2.5_7B", "变", "2026-01-01", "a/b/c/d"])
@@ -339,7 +414,9 @@ def test_names_of_checkpoints_are_names(refuse, load, name):
     assert load("", "evaluate.checkpoints={qwen2.5-7b: x}").evaluate.checkpoints == {"qwen2.5-7b": "x"}
 
 
-@pytest.mark.parametrize("text", ["&a [*a]", "name: &a [*a]", "[" * 900, "rl: " + "{a: " * 900, "a: 1\na: 2", "name: !!str x", '"\\ud800"'])
+@pytest.mark.parametrize(
+    "text", ["&a [*a]", "name: &a [*a]", "[" * 900, "rl: " + "{a: " * 900, "a: 1\na: 2", "name: !!str x", '"\\ud800"']
+)
 def test_yaml_that_would_blow_up_is_refused_in_one_line_wherever_it_stands(refuse, text):
     assert "run.yaml is not valid YAML" in refuse(text)
     assert "the value is not valid YAML" in refuse("", f"judge={text}")
@@ -350,8 +427,8 @@ def test_yaml_that_would_blow_up_is_refused_in_one_line_wherever_it_stands(refus
 @pytest.mark.parametrize(
     "override",
     [
-        "a" * 100_000, "name=" + "a" * 100_000, "a" * 100_000 + "=1", "a." * 5000 + "a=1", "judge.train.extra_body." + "a." * 5000 + "a=1",
-        "name=[\n1]", "na\nme=a",
+        "a" * 100_000, "name=" + "a" * 100_000, "a" * 100_000 + "=1", "a." * 5000 + "a=1",
+        "judge.train.extra_body." + "a." * 5000 + "a=1", "name=[\n1]", "na\nme=a",
     ],
     ids=range(7),
 )  # fmt: skip
@@ -379,15 +456,21 @@ def test_a_split_group_is_refused_with_the_numbers_to_change():
     with pytest.raises(UserError, match=re.escape("rl.groups=6 cannot be shared by 4 processes")):
         check_groups(config, 4)
     config.rollout.group_size, config.rl.micro_batch_size = 8, 10
-    with pytest.raises(UserError, match=re.escape("rl.micro_batch_size=10 does not divide the 24 trajectories")) as caught:
+    with pytest.raises(
+        UserError, match=re.escape("rl.micro_batch_size=10 does not divide the 24 trajectories")
+    ) as caught:
         check_groups(config, 2)
     assert "[1, 2, 3, 4, 6, 8, 12, 24]" in str(caught.value)
     config.rl.updates_per_rollout = 4
-    with pytest.raises(UserError, match=re.escape("does not divide the 6 trajectories of a process and update")) as caught:
+    with pytest.raises(
+        UserError, match=re.escape("does not divide the 6 trajectories of a process and update")
+    ) as caught:
         check_groups(config, 2)
     assert "[1, 2, 3, 6]" in str(caught.value)
     config.rl.updates_per_rollout = 5
-    with pytest.raises(UserError, match=re.escape("rl.updates_per_rollout=5 does not divide the 24 trajectories of a process")):
+    with pytest.raises(
+        UserError, match=re.escape("rl.updates_per_rollout=5 does not divide the 24 trajectories of a process")
+    ):
         check_groups(config, 2)
 
 
@@ -396,7 +479,10 @@ def test_an_offline_batch_that_processes_cannot_share_is_refused_with_the_number
     config = Config()
     config.rl.method, config.rl.groups, config.rl.batch_size = method, 8, 6
     check_groups(config, 2)
-    with pytest.raises(UserError, match=re.escape("rl.batch_size=6 cannot be shared by 4 processes; set rl.batch_size to a multiple of 4")):
+    with pytest.raises(
+        UserError,
+        match=re.escape("rl.batch_size=6 cannot be shared by 4 processes; set rl.batch_size to a multiple of 4"),
+    ):
         check_groups(config, 4)
     config.rl.batch_size = 1  # less than one each
     with pytest.raises(UserError, match=re.escape("rl.batch_size=1 cannot be shared by 2 processes")):
@@ -409,7 +495,9 @@ def test_a_judge_limit_that_leaves_a_process_without_a_call_is_refused():
     config = Config()
     config.judge.concurrency = 5
     check_groups(config, 4)
-    with pytest.raises(UserError, match=re.escape("judge.concurrency=5 cannot be shared by 8 processes; set it to 8 or more")):
+    with pytest.raises(
+        UserError, match=re.escape("judge.concurrency=5 cannot be shared by 8 processes; set it to 8 or more")
+    ):
         check_groups(config, 8)
 
 
@@ -422,21 +510,28 @@ def test_other_seeds_get_folders_of_their_own():
 def test_every_key_has_a_comment(section):
     """On its line, or on the next. A key that holds a section of its own is explained there."""
     lines = Path(config_module.__file__).read_text(encoding="utf-8").splitlines()
-    start = next(n for n, line in enumerate(lines) if line.startswith((f"class {section.__name__}:", f"class {section.__name__}(")))
+    start = next(
+        n
+        for n, line in enumerate(lines)
+        if line.startswith((f"class {section.__name__}:", f"class {section.__name__}("))
+    )
     inherited = {field.name for parent in section.__mro__[1:-1] for field in dataclasses.fields(parent)}
     for field in dataclasses.fields(section):
         if field.name in inherited:
             continue
         number = next(n for n, line in enumerate(lines[start:], start) if line.startswith(f"    {field.name}: "))
         if field.type not in SECTIONS:
-            assert "  # " in lines[number] or lines[number + 1].startswith("    # "), f"{section.__name__}.{field.name} has no comment"
+            assert "  # " in lines[number] or lines[number + 1].startswith("    # "), (
+                f"{section.__name__}.{field.name} has no comment"
+            )
 
 
 @pytest.mark.parametrize(
     ("key", "value", "named"),
     [
-        ("repeats", "0", "group_stage.repeats=0"), ("winners", "4", "group_stage.winners=4"), ("final", "1", "group_stage.final=1"),
-        ("weights", "[]", "group_stage.weights"), ("weights", "[1,-1]", "group_stage.weights"), ("final", "16", "group_stage.final=16"),
+        ("repeats", "0", "group_stage.repeats=0"), ("winners", "4", "group_stage.winners=4"),
+        ("final", "1", "group_stage.final=1"), ("weights", "[]", "group_stage.weights"),
+        ("weights", "[1,-1]", "group_stage.weights"), ("final", "16", "group_stage.final=16"),
     ],
 )  # fmt: skip
 def test_a_group_stage_that_cannot_work_is_refused(refuse, key, value, named):
@@ -446,8 +541,9 @@ def test_a_group_stage_that_cannot_work_is_refused(refuse, key, value, named):
 @pytest.mark.parametrize(
     ("override", "wrong"),
     [
-        ("hop_weights=[]", "hop_weights=[]: name a weight"), ("hop_weights=[0,0]", "name a weight"), ("hop_weights=[1,-1]", "must not be below 0"),
-        ("branching=[1,1]", "at most 3 entities"), ("branching=[2,0]", "must be above 0"), ("max_tool_calls=0", "must be above 0"),
+        ("hop_weights=[]", "hop_weights=[]: name a weight"), ("hop_weights=[0,0]", "name a weight"),
+        ("hop_weights=[1,-1]", "must not be below 0"), ("branching=[1,1]", "at most 3 entities"),
+        ("branching=[2,0]", "must be above 0"), ("max_tool_calls=0", "must be above 0"),
         ("plain_share=2", "must not be above 1"), ("rephraser.name=llm", "data.research.rephraser.model is missing"),
     ],
 )  # fmt: skip
@@ -458,24 +554,38 @@ def test_questions_that_cannot_be_made_are_refused(refuse, override, wrong):
 @pytest.mark.parametrize("path", JUDGES, ids=lambda path: path.stem)
 def test_every_judge_file_makes_a_judge_for_training_and_for_evaluation(path, load):
     config = load("", f"judge.train.base={path}", f"judge.eval=[{{base: {path}}}, {{}}]")
-    assert config.judge.train == config.judge.eval[0] and config.judge.train.name == ("embedded" if path.stem == "embedded" else "llm")
+    assert config.judge.train == config.judge.eval[0] and config.judge.train.name == (
+        "embedded" if path.stem == "embedded" else "llm"
+    )
     assert config.judge.eval[1] == config_module.JudgeConfig()
     assert load(config_to_yaml(config)) == config
     text = path.read_text(encoding="utf-8")
-    assert "sk-" not in text and (config.judge.train.api_key_variable is None or config.judge.train.api_key_variable.endswith("_API_KEY"))
+    assert "sk-" not in text and (
+        config.judge.train.api_key_variable is None or config.judge.train.api_key_variable.endswith("_API_KEY")
+    )
 
 
 def test_a_sections_base_comes_before_its_own_keys_and_clears_what_was_set_before(load):
     judge = "name: llm\nmodel: a\ntemperature: null\nextra_body: {x: 1}\n"
     config = load("judge: {train: {model: b, base: part.yaml}}", part=judge)
-    assert (config.judge.train.model, config.judge.train.temperature, config.judge.train.extra_body) == ("b", None, {"x": 1})
-    config = load("base: first.yaml\njudge: {train: {base: part.yaml}}", first="judge: {train: {noise: none, rounding: 1}}", part=judge)
+    assert (config.judge.train.model, config.judge.train.temperature, config.judge.train.extra_body) == (
+        "b",
+        None,
+        {"x": 1},
+    )
+    config = load(
+        "base: first.yaml\njudge: {train: {base: part.yaml}}",
+        first="judge: {train: {noise: none, rounding: 1}}",
+        part=judge,
+    )
     assert (config.judge.train.model, config.judge.train.noise, config.judge.train.rounding) == ("a", "simulated", 0.5)
 
 
 def test_a_wrong_section_base_is_refused(refuse):
     assert "does not exist" in refuse("judge: {train: {base: nowhere.yaml}}")
-    assert "part.yaml: unknown key judge.train.modle; did you mean judge.train.model?" in refuse("judge: {train: {base: part.yaml}}", part="modle: a")
+    assert "part.yaml: unknown key judge.train.modle; did you mean judge.train.model?" in refuse(
+        "judge: {train: {base: part.yaml}}", part="modle: a"
+    )
     assert "has a base of its own" in refuse("judge: {train: {base: part.yaml}}", part="base: run.yaml")
     assert "base must be the path" in refuse("judge: {train: {base: 5}}")
 
@@ -520,4 +630,6 @@ def test_no_two_servers_have_one_port_by_default():
 @pytest.mark.parametrize("name", ["reference", "checkpoints", "judge"])
 def test_what_is_evaluated_is_not_called_as_another_key_of_the_summary(name, refuse):
     """One would overwrite the other, after the evaluation."""
-    assert f"evaluate: {name} is what summary.json calls something else" in refuse("", f"evaluate.checkpoints={{{name}: x}}")
+    assert f"evaluate: {name} is what summary.json calls something else" in refuse(
+        "", f"evaluate.checkpoints={{{name}: x}}"
+    )

@@ -18,36 +18,39 @@ from arenarl.system.errors import UserError
 
 HUGE, TINY = "100000000000000000000", "1e-308"
 WRONG = (
-    "-1", "0", HUGE, "1e308", TINY, ".nan", "-.inf", "''", '"a\\nb"', "true", "yes", "12:30:45", "010", "1_000", "abc", "../x", "[[1]]", "[]",
-    "{a: {b: 1}}", "null",
+    "-1", "0", HUGE, "1e308", TINY, ".nan", "-.inf", "''", '"a\\nb"', "true", "yes", "12:30:45", "010", "1_000", "abc",
+    "../x", "[[1]]", "[]", "{a: {b: 1}}", "null",
 )  # fmt: skip
 TEXT = {"-1", "0", HUGE, "yes", "12:30:45", "010", "1_000", "abc", "../x"}  # is read as it is written
 NAME = {"0", HUGE, "yes", "010", "1_000", "abc"}
 ACCEPTED = {  # what is legitimate for all keys of a kind; where there may be nothing, null too ...
-    kinds.Bool: {"true"}, kinds.Text: TEXT, kinds.Prose: TEXT | {'"a\\nb"'}, kinds.RunName: NAME, kinds.DomainName: NAME,
-    kinds.ProjectName: NAME | {"-1"},
-    kinds.VariableName: {"yes", "abc"}, kinds.Seed: {"0"}, kinds.Share: {"0", TINY}, kinds.NonNegativeFloat: {"0", TINY}, kinds.Spread: {"0", TINY},
-    kinds.Points: {"-1", "0", TINY}, kinds.PositiveFloat: {TINY}, kinds.Seconds: {TINY}, kinds.LearningRate: {TINY}, kinds.Fields: {"{a: {b: 1}}"},
+    kinds.Bool: {"true"}, kinds.Text: TEXT, kinds.Prose: TEXT | {'"a\\nb"'}, kinds.RunName: NAME,
+    kinds.DomainName: NAME, kinds.ProjectName: NAME | {"-1"}, kinds.VariableName: {"yes", "abc"}, kinds.Seed: {"0"},
+    kinds.Share: {"0", TINY}, kinds.NonNegativeFloat: {"0", TINY}, kinds.Spread: {"0", TINY},
+    kinds.Points: {"-1", "0", TINY}, kinds.PositiveFloat: {TINY}, kinds.Seconds: {TINY}, kinds.LearningRate: {TINY},
+    kinds.Fields: {"{a: {b: 1}}"},
 }  # fmt: skip
 OF_KEY = {
     "build.rounds": {"0"},  # ... and for single keys
-    "policy.lora_rank": {"0"}, "rl.eval_steps": {"0"}, "rl.advantage_ddof": {"0"}, "sft.warmup_ratio": {"0", TINY}, "sft.adam_beta2": {"0", TINY},
-    "rl.epsilon": {TINY}, "rl.keep_from": {"-1", "0", TINY}, "rl.discount": {"0", TINY}, "rl.gae_lambda": {"0", TINY},
-    "rl.epsilon_high": {TINY, "null"}, "rollout.vllm_memory": {TINY}, "rollout.server_url": set(),
-    "environment.search.web.endpoint": {"null"},
-    "data.source": {"[]"} | {f"[{text}]" for text in TEXT}, "data.research.hop_weights": {f"[{TINY}]"}, "judge.train.query_rubrics": {"null"},
-    "data.divide": set(),
-    "reward.entity_recall": {"0", TINY}, "judge.train.flip_rate": {"0", TINY, "null"},
+    "policy.lora_rank": {"0"}, "rl.eval_steps": {"0"}, "rl.advantage_ddof": {"0"}, "sft.warmup_ratio": {"0", TINY},
+    "sft.adam_beta2": {"0", TINY}, "rl.epsilon": {TINY}, "rl.keep_from": {"-1", "0", TINY}, "rl.discount": {"0", TINY},
+    "rl.gae_lambda": {"0", TINY}, "rl.epsilon_high": {TINY, "null"}, "rollout.vllm_memory": {TINY},
+    "rollout.server_url": set(), "environment.search.web.endpoint": {"null"},
+    "data.source": {"[]"} | {f"[{text}]" for text in TEXT}, "data.research.hop_weights": {f"[{TINY}]"},
+    "judge.train.query_rubrics": {"null"}, "data.divide": set(), "reward.entity_recall": {"0", TINY},
+    "judge.train.flip_rate": {"0", TINY, "null"},
     "tournament.matches": {HUGE, "010"},  # of which a group takes all pairs
 } | {
     f"{llm}.{key}": values
     for llm in ("judge.train", "data.research.rephraser")
-    for key, values in {"temperature": {"0", TINY, "null"}, "base_url": {"null"}, "model": {"null"}}.items()  # embedded ones ask no model
+    # embedded ones ask no model
+    for key, values in {"temperature": {"0", TINY, "null"}, "base_url": {"null"}, "model": {"null"}}.items()
 }  # fmt: skip
 
 
 def keys(section=Config, prefix="", seen=None):
-    """(dotted key, type) of all keys, those of a section that stands in several places only where it is first; not those of a list's sections."""
+    """(dotted key, type) of all keys, those of a section that stands in several places only where it is first; not
+    those of a list's sections."""
     seen = set() if seen is None else seen
     seen.add(section)
     kind_of = get_type_hints(section, include_extras=True)
@@ -106,11 +109,14 @@ def test_no_key_takes_a_value_outside_its_range_or_one_that_is_not_what_it_looks
 def test_no_key_is_taken_that_nothing_would_read(tmp_path):
     (tmp_path / "run.yaml").touch()
     unread = {  # what is valid beside the key that decides; and what decides otherwise
-        "reward.repeats=2": "reward.name=ruler", "reward.mixture_pairs=elo": "reward.name=brpo", "group_stage.winners=1": "reward.name=tournament",
-        "tournament.topology=swiss": "reward.name=elo", "tournament.placement=algorithm1": "tournament.topology=swiss",
-        "tournament.accumulate=sum": "reward.name=pointwise_answer", "tournament.matches=n-1": "tournament.topology=round_robin",
-        "tournament.elo_matches=20": "reward.name=tournament", "rl.rounds=2": "rl.method=online", "rl.batch_size=3": "rl.method=online",
-        "rl.dpo_beta=0.2": "rl.method=agentevol", "rl.keep_from=0.5": "rl.method=dpo", "rl.discount=0.9": "rl.advantage=center",
+        "reward.repeats=2": "reward.name=ruler", "reward.mixture_pairs=elo": "reward.name=brpo",
+        "group_stage.winners=1": "reward.name=tournament", "tournament.topology=swiss": "reward.name=elo",
+        "tournament.placement=algorithm1": "tournament.topology=swiss",
+        "tournament.accumulate=sum": "reward.name=pointwise_answer",
+        "tournament.matches=n-1": "tournament.topology=round_robin",
+        "tournament.elo_matches=20": "reward.name=tournament", "rl.rounds=2": "rl.method=online",
+        "rl.batch_size=3": "rl.method=online", "rl.dpo_beta=0.2": "rl.method=agentevol",
+        "rl.keep_from=0.5": "rl.method=dpo", "rl.discount=0.9": "rl.advantage=center",
         "rl.critic_learning_rate=0.1": "rl.advantage=group_std", "rl.advantage_ddof=0": "rl.advantage=center",
         "rl.loss_type=dapo": "rl.method=agentevol", "tournament.ranking=scores": "reward.name=elo",
         "tournament.bidirectional=false": "reward.name=ruler",
@@ -118,10 +124,15 @@ def test_no_key_is_taken_that_nothing_would_read(tmp_path):
     }  # fmt: skip
     for change, reader in unread.items():
         found = outcome(tmp_path / "run.yaml", [change, reader])
-        assert isinstance(found, str) and found.startswith(f"{change} is of ") and "leave it out, or set" in found, (change, found)
+        assert isinstance(found, str) and found.startswith(f"{change} is of ") and "leave it out, or set" in found, (
+            change,
+            found,
+        )
     read = [
-        ["tournament.elo_matches=20", "reward.name=elo"], ["tournament.elo_matches=20", "reward.name=mixture", "reward.mixture_pairs=elo"],
-        ["tournament.topology=swiss", "reward.name=environment", "reward.tournament_if_equal=true"], ["rl.batch_size=3", "rl.method=dpo"],
+        ["tournament.elo_matches=20", "reward.name=elo"],
+        ["tournament.elo_matches=20", "reward.name=mixture", "reward.mixture_pairs=elo"],
+        ["tournament.topology=swiss", "reward.name=environment", "reward.tournament_if_equal=true"],
+        ["rl.batch_size=3", "rl.method=dpo"],
     ]  # fmt: skip
     assert all(isinstance(outcome(tmp_path / "run.yaml", changes), Config) for changes in read)
 
@@ -135,14 +146,20 @@ def test_keys_of_an_mcp_server_take_no_other_values(tmp_path):
             if isinstance(found, Config):
                 assert value in accepted(kind) or value == "[]", (key, value)
             else:
-                assert f"environment.mcp.0.{key}" in found or "name one of command, url and world" in found or "not valid YAML" in found, found
+                assert (
+                    f"environment.mcp.0.{key}" in found
+                    or "name one of command, url and world" in found
+                    or "not valid YAML" in found
+                ), found
 
 
 @pytest.mark.parametrize("examples", [50, pytest.param(1000, marks=pytest.mark.slow(seconds=10))])
 def test_any_changes_make_a_config_that_reads_back_or_are_refused_in_one_line(examples, tmp_path):
     (tmp_path / "run.yaml").touch()
     numbers = st.integers(-5, 2000).map(str) | st.floats().map(str) | st.floats(0, 1).map(str)
-    texts = st.text(st.sampled_from("[]{}&*!|>-:,?#%@'\"\\ \n\ta1<~./"), max_size=20) | st.text(st.characters(codec="utf-8"), max_size=10)
+    texts = st.text(st.sampled_from("[]{}&*!|>-:,?#%@'\"\\ \n\ta1<~./"), max_size=20) | st.text(
+        st.characters(codec="utf-8"), max_size=10
+    )
     change = st.builds("{}={}".format, st.sampled_from(sorted(KEYS)), numbers | texts | st.sampled_from(WRONG))
 
     @seed(0)

@@ -25,7 +25,9 @@ def test_every_stage_is_visited_in_turn():
     assert list(dict.fromkeys(schedule.at(step) for step in range(40))) == [1, 3, 4, 9]
 
 
-@pytest.mark.parametrize(("steps", "horizons"), [(9, [2, 2, 2, 4, 4, 4, 8, 8, 8]), (8, [2, 2, 4, 4, 8, 8, 8, 8]), (3, [2, 4, 8])])
+@pytest.mark.parametrize(
+    ("steps", "horizons"), [(9, [2, 2, 2, 4, 4, 4, 8, 8, 8]), (8, [2, 2, 4, 4, 8, 8, 8, 8]), (3, [2, 4, 8])]
+)
 def test_without_a_length_the_stages_share_the_steps_and_the_last_has_the_remainder(steps, horizons):
     schedule = turn_schedule([2, 4, 8], None, max_turns=8, steps=steps)
     assert [schedule.at(step) for step in range(steps)] == horizons
@@ -45,7 +47,10 @@ def test_without_a_schedule_all_steps_have_all_turns():
         (["rollout.turn_schedule=[2,13]"], "13 is above max_turns=12"),
         (["rollout.turn_schedule=[2,4]", "rollout.turns_every=0"], "rollout.turns_every=0: must be above 0"),
         (["rollout.turns_every=5"], "rollout.turns_every=5: there are no stages"),
-        (["rollout.turn_schedule=[2,4,8]", "rollout.turns_every=50", "rl.steps=100"], "its last stage would begin at step 100, and the run ends"),
+        (
+            ["rollout.turn_schedule=[2,4,8]", "rollout.turns_every=50", "rl.steps=100"],
+            "its last stage would begin at step 100, and the run ends",
+        ),
         (["rollout.turn_schedule=[2,4,8]", "rl.steps=2"], "would begin at step 2, and the run ends at rl.steps=2"),
         (["evaluate.max_turns=[]"], "evaluate.max_turns=[]"),
         (["evaluate.max_turns=[0,2]"], "evaluate.max_turns.0=0: must be above 0"),
@@ -63,9 +68,12 @@ def test_what_no_run_can_follow_is_refused_in_one_line(tmp_path, overrides, says
 
 def test_short_long_and_scaling_differ_in_their_turns_alone():
     short, long, scaling = (load_config(f"configs/methods/{name}_turns.yaml") for name in ("short", "long", "scaling"))
-    horizons = {config.name: [config.turns.at(step) for step in (0, 49, 50, 99, 100, 149)] for config in (short, long, scaling)}
+    horizons = {
+        config.name: [config.turns.at(step) for step in (0, 49, 50, 99, 100, 149)] for config in (short, long, scaling)
+    }
     assert horizons == {
-        "quickstart-short-turns": [3] * 6, "quickstart-long-turns": [8] * 6, "quickstart-scaling-turns": [3, 3, 5, 5, 8, 8],
+        "quickstart-short-turns": [3] * 6, "quickstart-long-turns": [8] * 6,
+        "quickstart-scaling-turns": [3, 3, 5, 5, 8, 8],
     }  # fmt: skip
     for config in (short, long, scaling):
         config.name, config.rollout.turn_schedule, config.rollout.turns_every = "", None, None

@@ -11,9 +11,15 @@ from arenarl.config.command_line import as_overrides
 from arenarl.config.layers import _read_override
 from arenarl.config.yaml_text import MAX_DEPTH, MAX_VALUES, read_yaml, write_yaml
 
-TEXTS = st.text(st.characters(codec="utf-8"), max_size=20) | st.from_regex(r"[-+.\d_:eExobyYnNtTfF~=<*&!#%@ ]{1,8}", fullmatch=True)
+TEXTS = st.text(st.characters(codec="utf-8"), max_size=20) | st.from_regex(
+    r"[-+.\d_:eExobyYnNtTfF~=<*&!#%@ ]{1,8}", fullmatch=True
+)
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-(10**18), 10**18) | st.floats(allow_nan=False, allow_infinity=False) | TEXTS,
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**18), 10**18)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | TEXTS,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
     max_leaves=8,
 )
@@ -28,14 +34,43 @@ def refusal(text):
     return str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["12:30:45", "010", "0x1f", "1_000", "+5", "-0", "1٣", "yes", "no", "on", "y", "2026-01-01", "=", "0o7", "9" * 5000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "12:30:45",
+        "010",
+        "0x1f",
+        "1_000",
+        "+5",
+        "-0",
+        "1٣",
+        "yes",
+        "no",
+        "on",
+        "y",
+        "2026-01-01",
+        "=",
+        "0o7",
+        "9" * 5000,
+    ],
+)
 def test_what_is_not_what_it_looks_like_is_text(text):
     assert read_yaml(text) == text
     assert read_yaml(f"{{{text}: {text}}}" if len(text) < 1000 else f"x: {text}") in ({text: text}, {"x": text})
 
 
 @pytest.mark.parametrize(
-    ("text", "value"), [("2e-5", 2e-5), ("-3", -3), ("1.", 1.0), (".5", 0.5), ("1.5E+3", 1500.0), ("True", True), ("~", None), ("-.inf", -math.inf)]
+    ("text", "value"),
+    [
+        ("2e-5", 2e-5),
+        ("-3", -3),
+        ("1.", 1.0),
+        (".5", 0.5),
+        ("1.5E+3", 1500.0),
+        ("True", True),
+        ("~", None),
+        ("-.inf", -math.inf),
+    ],
 )
 def test_numbers_and_truth_are_read_as_such(text, value):
     assert read_yaml(text) == value and type(read_yaml(text)) is type(value)
@@ -44,11 +79,12 @@ def test_numbers_and_truth_are_read_as_such(text, value):
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("&a [*a]", "*a stands within what it names"), ("a: &x {b: [*x]}", "*x stands within"), ("[" * 900, f"more than {MAX_DEPTH} deep"),
-        ("[" * 900 + "]" * 900, "deep"), ("{a: " * 900, "deep"), ("- " * 900, "deep"), ("[" * 200_000, "deep"), (BOMB, f"{MAX_VALUES} values"),
-        (f"[{'1,' * 200_000}]", "values"), ("a: 1\nb: 2\na: 3", "line 3: 'a' is named twice"), ("{a: {x: 1, x: 2}}", "named twice"),
-        ("!!python/object/apply:os.system [ls]", "tags"), ("!!int 12:30:45", "tags"), ("[a]: b", "as a key"), ('"\\ud800"', "Unicode"),
-        ("\0", "#x0000"),
+        ("&a [*a]", "*a stands within what it names"), ("a: &x {b: [*x]}", "*x stands within"),
+        ("[" * 900, f"more than {MAX_DEPTH} deep"), ("[" * 900 + "]" * 900, "deep"), ("{a: " * 900, "deep"),
+        ("- " * 900, "deep"), ("[" * 200_000, "deep"), (BOMB, f"{MAX_VALUES} values"),
+        (f"[{'1,' * 200_000}]", "values"), ("a: 1\nb: 2\na: 3", "line 3: 'a' is named twice"),
+        ("{a: {x: 1, x: 2}}", "named twice"), ("!!python/object/apply:os.system [ls]", "tags"),
+        ("!!int 12:30:45", "tags"), ("[a]: b", "as a key"), ('"\\ud800"', "Unicode"), ("\0", "#x0000"),
         ("*nobody", "nobody"), ("a: [1", "line 1"), ("--- a\n--- b", "another document"), ("<<: 5", "merging"),
     ],
 )  # fmt: skip
@@ -58,7 +94,11 @@ def test_what_cannot_be_read_is_refused_in_one_line_at_once(text, reason):
 
 def test_aliases_and_merged_mappings_are_read():
     assert read_yaml("{a: &n 5, *n : 6}") == {"a": 5, "5": 6}
-    assert read_yaml("a: &a {x: 1, 2: y}\nb: {<<: *a, x: 3}\nc: *a") == {"a": {"x": 1, "2": "y"}, "b": {"x": 3, "2": "y"}, "c": {"x": 1, "2": "y"}}
+    assert read_yaml("a: &a {x: 1, 2: y}\nb: {<<: *a, x: 3}\nc: *a") == {
+        "a": {"x": 1, "2": "y"},
+        "b": {"x": 3, "2": "y"},
+        "c": {"x": 1, "2": "y"},
+    }
 
 
 @pytest.mark.parametrize("examples", [30, pytest.param(400, marks=pytest.mark.slow(seconds=10))])

@@ -1,4 +1,5 @@
-"""A published data set without splits, as DeepWriting-20K is: one Parquet file of queries, thinking and texts, divided for SFT, RL and tests."""
+"""A published data set without splits, as DeepWriting-20K is:
+one Parquet file of queries, thinking and texts, divided for SFT, RL and tests."""
 
 import random
 import sys
@@ -30,7 +31,9 @@ def parquet(folder, records, name="deepwriting20k.parquet"):
 
 
 def divided(*sources, sft=10, rl=10, test=2, seed=0):
-    config = DataConfig(source=list(map(str, sources)), divide=True, sft_size=sft, rl_size=rl, test_per_subtask=test, seed=seed)
+    config = DataConfig(
+        source=list(map(str, sources)), divide=True, sft_size=sft, rl_size=rl, test_per_subtask=test, seed=seed
+    )
     return read_public_data(config, "writing", ())
 
 
@@ -46,7 +49,10 @@ def test_one_file_becomes_sft_rl_and_tests_of_the_sizes_asked_for_and_no_query_i
     by_split = texts(public)
     assert {name: len(queries) for name, queries in by_split.items()} == {"test": 2, "sft": 10, "rl": 10}
     assert len({same_query(text) for queries in by_split.values() for text in queries}) == 22
-    assert {(query.domain, query.language) for query in public.splits["rl_queries"]} == {("writing", "zh"), ("writing", "en")}
+    assert {(query.domain, query.language) for query in public.splits["rl_queries"]} == {
+        ("writing", "zh"),
+        ("writing", "en"),
+    }
     assert public.notes[0] == "divided by data.seed=0: 40 records, 40 different queries"
 
 
@@ -54,7 +60,12 @@ def test_a_solution_becomes_one_turn_of_thinking_and_text(tmp_path):
     for one in divided(parquet(tmp_path, map(record, range(40)))).splits["sft"]:
         trajectory = Trajectory.from_record(one)
         (turn,) = read_turns(trajectory.messages)
-        assert trajectory.valid and turn.thought.startswith("A poem, number") and turn.answer.startswith("Roses are") and turn.answer.endswith("too.")
+        assert (
+            trajectory.valid
+            and turn.thought.startswith("A poem, number")
+            and turn.answer.startswith("Roses are")
+            and turn.answer.endswith("too.")
+        )
         assert "think" not in turn.answer
 
 
@@ -68,7 +79,9 @@ def test_the_split_hangs_on_the_seed_and_on_the_queries_alone(tmp_path):
 
 def test_where_the_pool_ends_rl_gets_what_is_left_and_says_so(tmp_path):
     public = divided(parquet(tmp_path, map(record, range(20))))
-    assert len(public.splits["rl_queries"]) == 8 and "rl: 8 in place of data.rl_size=10: there are no more" in public.notes
+    assert (
+        len(public.splits["rl_queries"]) == 8 and "rl: 8 in place of data.rl_size=10: there are no more" in public.notes
+    )
 
 
 def test_with_tests_of_its_own_nothing_is_held_out_and_what_they_hold_is_left_out(tmp_path):
@@ -78,7 +91,10 @@ def test_with_tests_of_its_own_nothing_is_held_out_and_what_they_hold_is_left_ou
     assert "Write poem 1." not in by_split["rl"] + by_split["sft"]
 
 
-@pytest.mark.parametrize(("count", "says"), [(12, "12 different queries are too few for .*test_per_subtask=2 and data.sft_size=10"), (0, "is empty")])
+@pytest.mark.parametrize(
+    ("count", "says"),
+    [(12, "12 different queries are too few for .*test_per_subtask=2 and data.sft_size=10"), (0, "is empty")],
+)
 def test_too_few_records_are_refused_with_their_number(count, says, tmp_path):
     with pytest.raises(UserError, match=says):
         divided(parquet(tmp_path, map(record, range(count))))
@@ -86,7 +102,11 @@ def test_too_few_records_are_refused_with_their_number(count, says, tmp_path):
 
 @pytest.mark.parametrize(
     ("content", "says"),
-    [(b"PAR1 nothing PAR1", "not Parquet"), (b"version https://git-lfs.github.com/spec/v1\noid sha256:0", "a Git LFS pointer"), (b"", "not Parquet")],
+    [
+        (b"PAR1 nothing PAR1", "not Parquet"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0", "a Git LFS pointer"),
+        (b"", "not Parquet"),
+    ],
 )
 def test_a_file_that_is_no_parquet_is_refused_in_one_line(content, says, tmp_path):
     (tmp_path / "texts.parquet").write_bytes(content)
@@ -106,7 +126,9 @@ def test_without_published_data_there_is_nothing_to_divide():
 
 
 @pytest.mark.slow(seconds=9)
-def test_the_papers_config_divides_a_pool_of_twenty_thousand_into_ten_and_ten(tmp_path, prepare_script, monkeypatch, capsys):
+def test_the_papers_config_divides_a_pool_of_twenty_thousand_into_ten_and_ten(
+    tmp_path, prepare_script, monkeypatch, capsys
+):
     """Its hundred tests are taken from RL's, as the pool has no more."""
     parquet(tmp_path / "DeepWriting-20K", map(record, range(20_000)))
     source = f'data.source=["{tmp_path / "DeepWriting-20K"}"]'

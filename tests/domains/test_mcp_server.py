@@ -25,8 +25,10 @@ from arenarl.training.trl_adapter import make_trainer  # noqa: E402
 ROOT = Path(__file__).resolve().parents[2]
 CALLS = {
     "travel": [
-        ("search_poi", {"query": "Lotus Park"}), ("search_flights", {"date": "2026-05-01", "from_city": "Beijing", "to_city": "Xian"}),
-        ("search_flights", {"date": "soon", "from_city": "Beijing", "to_city": "Xian"}), ("search_pois", {}), ("around_search", {"radius": "5"}),
+        ("search_poi", {"query": "Lotus Park"}),
+        ("search_flights", {"date": "2026-05-01", "from_city": "Beijing", "to_city": "Xian"}),
+        ("search_flights", {"date": "soon", "from_city": "Beijing", "to_city": "Xian"}), ("search_pois", {}),
+        ("around_search", {"radius": "5"}),
     ],
     "research": [("search", {"query": "a river in the north"}), ("browse", {"url": "nothing"}), ("browse", {})],
 }  # fmt: skip
@@ -36,7 +38,9 @@ def options(name):
     """The command line of a world's server in the form of its quickstart, and the config that this is."""
     file = {"travel": "configs/quickstart.yaml", "research": "configs/research/quickstart.yaml"}[name]
     sets = ["environment.search.corpus_size=200"]
-    return ["-m", f"arenarl.domains.{name}.mcp_server", "--config", file, "--set", *sets], load_config(ROOT / file, sets)
+    return ["-m", f"arenarl.domains.{name}.mcp_server", "--config", file, "--set", *sets], load_config(
+        ROOT / file, sets
+    )
 
 
 def in_a_pipe(command):
@@ -56,7 +60,9 @@ async def use(server, calls):
 
 
 @pytest.mark.slow(seconds=2)
-@pytest.mark.parametrize("name, reached", [("travel", in_a_pipe), ("travel", over_http), ("research", in_a_pipe), ("research", over_http)])
+@pytest.mark.parametrize(
+    "name, reached", [("travel", in_a_pipe), ("travel", over_http), ("research", in_a_pipe), ("research", over_http)]
+)
 def test_any_client_finds_the_tools_of_a_world_and_their_results(name, reached, monkeypatch):
     monkeypatch.chdir(ROOT)
     command, config = options(name)
@@ -64,7 +70,9 @@ def test_any_client_finds_the_tools_of_a_world_and_their_results(name, reached, 
     with reached(command) as server:
         tools, results = asyncio.run(use(server, CALLS[name]))
     described = [(tool.name, tool.description, tool.input_schema) for tool in tools]
-    assert described == [tuple(tool["function"][key] for key in ("name", "description", "parameters")) for tool in ours.tools]
+    assert described == [
+        tuple(tool["function"][key] for key in ("name", "description", "parameters")) for tool in ours.tools
+    ]
     assert all(tool.annotations.read_only_hint for tool in tools)
     for (called, arguments), result in zip(CALLS[name], results, strict=True):
         (content,) = result.content
@@ -76,7 +84,8 @@ def test_any_client_finds_the_tools_of_a_world_and_their_results(name, reached, 
 @pytest.mark.slow(seconds=2)
 def test_without_a_config_the_tools_are_the_papers_in_full(monkeypatch):
     monkeypatch.chdir(ROOT)
-    tools, (found,) = asyncio.run(use(StdioServerParameters(command=sys.executable, args=["-m", "arenarl.domains.travel.mcp_server"], cwd=ROOT),
+    tools, (found,) = asyncio.run(use(StdioServerParameters(command=sys.executable,
+                                                            args=["-m", "arenarl.domains.travel.mcp_server"], cwd=ROOT),
                                       [("search_poi", {"query": "公园"})]))  # fmt: skip
     assert [tool.name for tool in tools][0] == "search_poi" and "start_lon" in tools[2].input_schema["properties"]
     assert not found.is_error and found.content[0].text.startswith('{"pois": [')
@@ -92,18 +101,31 @@ class Playback:
         turn = self.tokenizer.decode(request.token_ids).count("<|im_start|>assistant")
         calls = (
             '{"name": "universal_search", "arguments": {"query": "quiet cafe in Chengdu"}}',
-            f'{{"name": "search_flights", "arguments": {{"date": "2026-05-0{1 + request.seed % 3}", "from_city": "Beijing", "to_city": "Xian"}}}}',
+            (
+                f'{{"name": "search_flights", "arguments": {{"date": "2026-05-0{1 + request.seed % 3}", "from_city": '
+                f'"Beijing", "to_city": "Xian"}}}}'
+            ),
         )
-        text = f"<tool_call>\n{calls[turn - 1]}\n</tool_call>" if turn < 3 else f"<answer>\nBamboo Cafe ¥{request.seed % 50}\n</answer>"
+        text = (
+            f"<tool_call>\n{calls[turn - 1]}\n</tool_call>"
+            if turn < 3
+            else f"<answer>\nBamboo Cafe ¥{request.seed % 50}\n</answer>"
+        )
         return GeneratedTurn([*self.tokenizer.encode(f"<think>\nhm\n</think>\n\n{text}"), self.tokenizer.eos_token_id])
 
 
 @pytest.fixture(scope="module")
 def train(policy_path, tokenizer, taught, tmp_path_factory):
-    """`train(make)`: three steps with the tools of what `make` makes → trajectories, the policy's weights, what was logged."""
+    """`train(make)`: three steps with the tools of what `make` makes → trajectories, the policy's weights,
+    what was logged."""
     config = options("travel")[1]
     config.policy.dtype, config.wandb.mode, config.rl.deepspeed = "float32", "disabled", None
-    config.rollout.group_size, config.rollout.max_tokens, config.rollout.max_turns, config.rollout.anchor = 4, 500, 3, False
+    config.rollout.group_size, config.rollout.max_tokens, config.rollout.max_turns, config.rollout.anchor = (
+        4,
+        500,
+        3,
+        False,
+    )
     config.rl.steps, config.rl.groups, config.rl.micro_batch_size, config.rl.learning_rate = 3, 2, 8, 1e-3
 
     def train(make):
@@ -131,11 +153,17 @@ def trained_here(train):
 
 @pytest.mark.slow(seconds=10)
 @pytest.mark.parametrize("reached", [in_a_pipe, over_http])
-def test_rl_with_the_tools_of_a_server_is_rl_with_those_in_this_process(reached, train, trained_here, tmp_path, monkeypatch):
+def test_rl_with_the_tools_of_a_server_is_rl_with_those_in_this_process(
+    reached, train, trained_here, tmp_path, monkeypatch
+):
     monkeypatch.chdir(ROOT)
     command, _ = options("travel")
     with reached(command) as server:
-        entry = MCPServerConfig(url=server) if isinstance(server, str) else MCPServerConfig(command=[server.command, *server.args])
+        entry = (
+            MCPServerConfig(url=server)
+            if isinstance(server, str)
+            else MCPServerConfig(command=[server.command, *server.args])
+        )
         trajectories, weights, logged = train(maker_of(entry, store=tmp_path / "replies.sqlite"))
     assert all(one.valid and one.meta["tool_calls"] == 2 for one in trajectories)
     assert [one.messages for one in trajectories] == [one.messages for one in trained_here[0]]

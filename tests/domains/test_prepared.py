@@ -1,4 +1,5 @@
-"""Data that another config prepared is refused where a stage reads it, and what does not decide a split's content does not count."""
+"""Data that another config prepared is refused where a stage reads it,
+and what does not decide a split's content does not count."""
 
 import json
 import sys
@@ -18,11 +19,12 @@ from arenarl.tables.rows import TABLES, read_table, runs_of
 from arenarl.trajectory import Query, write_jsonl
 
 WORLD = EnvironmentConfig()
-OTHER = {str: "zh", int: 7, float: 0.7, bool: True, list: ["x"], type(None): "x"}  # by a default's type; the language's is set to en below
+# by a default's type; the language's is set to en below
+OTHER = {str: "zh", int: 7, float: 0.7, bool: True, list: ["x"], type(None): "x"}
 SPLITS = ("sft", "rl", "test")
 MAKES = {
-    "sft_size": {"sft"}, "teacher_skill": {"sft"}, "careful_share": {"sft"}, "rl_size": {"rl"}, "test_per_subtask": {"test"},
-    "baseline_attempts": {"test"}, "baseline_skill": {"test"}, "folder": set(),
+    "sft_size": {"sft"}, "teacher_skill": {"sft"}, "careful_share": {"sft"}, "rl_size": {"rl"},
+    "test_per_subtask": {"test"}, "baseline_attempts": {"test"}, "baseline_skill": {"test"}, "folder": set(),
 }  # fmt: skip
 
 
@@ -46,7 +48,9 @@ def data(tmp_path):
     return one
 
 
-@pytest.mark.parametrize("key", [field.name for field in fields(DataConfig) if field.name not in ("folder", "research", "divide")])
+@pytest.mark.parametrize(
+    "key", [field.name for field in fields(DataConfig) if field.name not in ("folder", "research", "divide")]
+)
 def test_every_key_counts_for_the_splits_that_it_makes_and_for_no_other(data, key):
     changed = replace(data, **{key: OTHER[type(getattr(data, key))]})
     assert not any(is_refused(data, split) for split in SPLITS)
@@ -57,7 +61,9 @@ def test_one_line_names_the_keys_with_both_values_and_what_makes_the_data_anew(d
     with pytest.raises(UserError) as error:
         refuse_other_data(replace(data, seed=5, test_per_subtask=1), EnvironmentConfig(world_seed=2), "test")
     told = "data.seed 0 → 5, data.test_per_subtask 50 → 1, environment.world_seed 0 → 2"
-    assert f"{data.folder} was prepared with other settings ({told}); python data/prepare.py" in str(error.value) and "\n" not in str(error.value)
+    assert f"{data.folder} was prepared with other settings ({told}); python data/prepare.py" in str(
+        error.value
+    ) and "\n" not in str(error.value)
 
 
 def test_the_world_counts_for_all_splits_and_the_form_of_its_results_for_sft(data):
@@ -67,7 +73,9 @@ def test_the_world_counts_for_all_splits_and_the_form_of_its_results_for_sft(dat
 
 
 def test_how_calls_are_made_does_not_count_and_a_key_that_did_not_exist_had_its_default(data):
-    changed = replace(data, research=replace(data.research, rephraser=replace(data.research.rephraser, timeout_s=1.0, price_in=3.0)))
+    changed = replace(
+        data, research=replace(data.research, rephraser=replace(data.research.rephraser, timeout_s=1.0, price_in=3.0))
+    )
     assert not is_refused(changed, "test")
     path = Path(data.folder, "manifest.json")
     manifest = json.loads(path.read_text(encoding="utf-8"))
@@ -79,8 +87,12 @@ def test_how_calls_are_made_does_not_count_and_a_key_that_did_not_exist_had_its_
 def test_published_data_may_come_from_a_clone_and_the_seed_counts_only_where_it_is_divided(tmp_path):
     data = DataConfig(folder=str(tmp_path), source=["a/b"])
     write_manifest(data)
-    assert not is_refused(replace(data, source=[str(tmp_path)], seed=1, test_per_subtask=3), "test", EnvironmentConfig(world_seed=1))
-    assert is_refused(replace(data, source=["other/set"]), "test") and is_refused(replace(data, source=["a/b", str(tmp_path)]), "test")
+    assert not is_refused(
+        replace(data, source=[str(tmp_path)], seed=1, test_per_subtask=3), "test", EnvironmentConfig(world_seed=1)
+    )
+    assert is_refused(replace(data, source=["other/set"]), "test") and is_refused(
+        replace(data, source=["a/b", str(tmp_path)]), "test"
+    )
     write_manifest(replace(data, source=["/elsewhere/clone"]), sources=["a hash"])
     assert not is_refused(data, "test")
     write_manifest(data)
@@ -113,7 +125,11 @@ def test_rl_and_evaluation_refuse_where_they_read_a_split_and_sft_before_it_load
             other.read_split(name)
     import train_sft
 
-    monkeypatch.setattr(sys, "argv", ["train_sft.py", "--config", str(CONFIGS / "quickstart.yaml"), "--set", f"data.folder={data.folder}"])
+    monkeypatch.setattr(
+        sys,
+        "argv",
+        ["train_sft.py", "--config", str(CONFIGS / "quickstart.yaml"), "--set", f"data.folder={data.folder}"],
+    )
     with pytest.raises(UserError, match="data.sft_size 2600 → 12000"):
         train_sft.main()
 
@@ -126,7 +142,9 @@ def test_shipped_configs_that_share_a_folder_agree_on_what_they_prepare(tmp_path
         table = read_table(name)
         for quick in (False, True):
             runs = runs_of(name, table, [], [0], quick=quick)
-            configs |= {f"{name}/{run.row}/{quick}": run.loaded for run in runs} | {f"{name}/cold/{quick}": run.start for run in runs}
+            configs |= {f"{name}/{run.row}/{quick}": run.loaded for run in runs} | {
+                f"{name}/cold/{quick}": run.start for run in runs
+            }
     by_folder: dict[str, dict[str, Config]] = {}
     for name, config in configs.items():
         by_folder.setdefault(config.data.folder, {})[name] = config
@@ -138,12 +156,19 @@ def test_shipped_configs_that_share_a_folder_agree_on_what_they_prepare(tmp_path
         write_manifest(replace(first.data, folder=str(place)), first.environment)
         for name, config in sharing.items():
             for split in SPLITS:
-                assert not is_refused(replace(config.data, folder=str(place)), split, config.environment), (folder, list(sharing)[0], name, split)
+                assert not is_refused(replace(config.data, folder=str(place)), split, config.environment), (
+                    folder,
+                    list(sharing)[0],
+                    name,
+                    split,
+                )
 
 
 def is_run(path):
     """Whether a stage reads splits by it: benchmarks bring their own items."""
-    return path.relative_to(CONFIGS).parts[0] not in ("benchmarks", "judges", "policies", "prompts", "rubrics", "environments", "launch", "tables")
+    return path.relative_to(CONFIGS).parts[0] not in (
+        "benchmarks", "judges", "policies", "prompts", "rubrics", "environments", "launch", "tables",
+    )  # fmt: skip
 
 
 def test_hashes_are_of_the_splits_that_are_there(tmp_path):

@@ -1,4 +1,5 @@
-"""Published data as this repository's splits: records of our own invention in the published form, from folders and from a hub on localhost."""
+"""Published data as this repository's splits: records of our own invention in the published form,
+from folders and from a hub on localhost."""
 
 import asyncio
 import hashlib
@@ -36,7 +37,12 @@ def reference(answer):
     """A stored baseline as the authors' evaluation reads one: chat messages that end with the answer as plain text."""
     return [
         {"role": "system", "content": "You are a travel agent."},
-        {"role": "assistant", "reasoning_content": "Where is it?", "content": "", "tool_calls": [call("poi_search", {"keywords": "湖"})]},
+        {
+            "role": "assistant",
+            "reasoning_content": "Where is it?",
+            "content": "",
+            "tool_calls": [call("poi_search", {"keywords": "湖"})],
+        },
         {"role": "tool", "tool_call_id": "call_1", "content": '{"name": "湖"}<|im_end|>'},
         {"role": "assistant", "reasoning_content": "That will do.", "content": answer},
     ]
@@ -84,10 +90,16 @@ def prepare_by_hub(folder, *words, environment=()):
 
 def test_the_published_layout_becomes_splits_with_the_papers_subtasks(published):
     splits = load(published).splits
-    assert {name: len(records) for name, records in splits.items()} == {"test_queries": 10, "test_baselines": 10, "rl_queries": 4}
+    assert {name: len(records) for name, records in splits.items()} == {
+        "test_queries": 10,
+        "test_baselines": 10,
+        "rl_queries": 4,
+    }
     subtasks = {query.query_id.split("-")[3]: query.subtask for query in splits["test_queries"]}
     assert subtasks == dict(zip(TEST_FILES, ("Direction", "1-Day", "Compare", "Search", "M-Day"), strict=True))
-    assert {(query.domain, query.language, query.subtask) for query in splits["rl_queries"]} == {("travel", "zh", UNSTATED)}
+    assert {(query.domain, query.language, query.subtask) for query in splits["rl_queries"]} == {
+        ("travel", "zh", UNSTATED)
+    }
     assert len({query.query_id for query in splits["test_queries"] + splits["rl_queries"]}) == 14
     assert not any(query.constraints for query in splits["test_queries"] + splits["rl_queries"])
 
@@ -100,7 +112,11 @@ def test_a_reference_becomes_a_valid_baseline_in_the_form_of_rollouts(published)
     assert [message["role"] for message in baseline.messages] == ["user", "assistant", "tool", "assistant"]
     assert baseline.messages[0]["content"] == query.query
     first, last = read_turns(baseline.messages)
-    assert (first.thought, first.tool_calls[0].name, first.tool_calls[0].arguments) == ("Where is it?", "poi_search", {"keywords": "湖"})
+    assert (first.thought, first.tool_calls[0].name, first.tool_calls[0].arguments) == (
+        "Where is it?",
+        "poi_search",
+        {"keywords": "湖"},
+    )
     assert first.observations == ['{"name": "湖"}< |im_end|>'] and last.thought == "That will do."
 
 
@@ -110,7 +126,8 @@ def test_a_reference_becomes_a_valid_baseline_in_the_form_of_rollouts(published)
         {"question": "q", "baseline": reference("a")},
         {"prompt": "q", "reference": json.dumps(reference("a"))},
         {"prompt": [{"role": "system", "content": "s"}, {"role": "user", "content": "q"}], "reference": "a"},
-        {"messages": [{"role": "user", "content": [{"type": "text", "text": "q"}]}, {"role": "assistant", "content": "<think>hm</think>a"}]},
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": "q"}]},
+                      {"role": "assistant", "content": "<think>hm</think>a"}]},
         {"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "So: <answer>a</answer>"}]},
         {"messages": json.dumps([{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}])},
     ],
@@ -153,13 +170,26 @@ def test_a_call_in_parquet_has_no_argument_of_another_and_the_hub_s_folder_of_sp
     (tmp_path / "data").mkdir()
     calls = [{"name": "search", "arguments": {"query": "x"}}, {"name": "browse", "arguments": {"url": "u"}}]
     properties = [{key: {"type": "string"} for key in call["arguments"]} for call in calls]
-    tools = [{"name": call["name"], "parameters": {"properties": own}} for call, own in zip(calls, properties, strict=True)]
-    messages = [{"role": "assistant", "content": None, "tool_calls": [{"function": call} for call in calls]}, {"role": "assistant", "content": "a"}]
-    rows = {"train": [{"query": "r"}], "test": [{"query": "t", "reference": "a"}], "sft": [{"query": "s", "messages": messages, "tools": tools}]}
+    tools = [
+        {"name": call["name"], "parameters": {"properties": own}} for call, own in zip(calls, properties, strict=True)
+    ]
+    messages = [
+        {"role": "assistant", "content": None, "tool_calls": [{"function": call} for call in calls]},
+        {"role": "assistant", "content": "a"},
+    ]
+    rows = {
+        "train": [{"query": "r"}],
+        "test": [{"query": "t", "reference": "a"}],
+        "sft": [{"query": "s", "messages": messages, "tools": tools}],
+    }
     for name, of_split in rows.items():
-        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(of_split), tmp_path / "data" / f"{name}-00000-of-00001.parquet")
+        pyarrow.parquet.write_table(
+            pyarrow.Table.from_pylist(of_split), tmp_path / "data" / f"{name}-00000-of-00001.parquet"
+        )
     (record,) = load(tmp_path).splits["sft"]
-    assert [call.arguments for call in read_turns(record["messages"])[0].tool_calls] == [call["arguments"] for call in calls]
+    assert [call.arguments for call in read_turns(record["messages"])[0].tool_calls] == [
+        call["arguments"] for call in calls
+    ]
     assert [tool["function"] for tool in record["tools"]] == tools
 
 
@@ -170,14 +200,17 @@ def test_no_query_is_in_two_splits_and_what_is_left_out_is_said(published):
     write(published / "sft.jsonl", trajectories)
     public = load(published)
     assert [query.query for query in public.splits["rl_queries"]] == ["a", "b"]
-    assert [record["messages"][0]["content"] for record in public.splits["sft"]] == ["c", "c"]  # two trajectories of one query
+    # two trajectories of one query
+    assert [record["messages"][0]["content"] for record in public.splits["sft"]] == ["c", "c"]
     assert any("2 rl, 2 sft" in note for note in public.notes)
 
 
 @pytest.mark.parametrize("split", ["rl", "sft"])
 def test_a_split_that_is_empty_without_what_others_have_is_refused(published, split):
     test = read_jsonl(published / "test" / "direction.jsonl")
-    write(published / f"{split}.jsonl", [{"query": f" {record['query']} ", "messages": reference("!")} for record in test])
+    write(
+        published / f"{split}.jsonl", [{"query": f" {record['query']} ", "messages": reference("!")} for record in test]
+    )
     if split == "rl":
         (published / "train.jsonl").unlink()
     with pytest.raises(UserError, match=f"all {split} queries \\(2\\) stand in another split already"):
@@ -186,26 +219,43 @@ def test_a_split_that_is_empty_without_what_others_have_is_refused(published, sp
 
 def test_calls_of_unknown_tools_are_kept_with_their_schemas_and_counted(published, compact, tokenizer, tmp_path):
     schema = {"name": "poi_search", "description": "Places.", "parameters": {"type": "object", "properties": {}}}
-    known = [{"role": "assistant", "content": "", "tool_calls": [call("search_poi", {"query": "x"})]}, {"role": "assistant", "content": "a"}]
-    records = [{"query": "one", "messages": reference("a"), "tools": json.dumps([schema])}, {"query": "two", "messages": known}]
+    known = [
+        {"role": "assistant", "content": "", "tool_calls": [call("search_poi", {"query": "x"})]},
+        {"role": "assistant", "content": "a"},
+    ]
+    records = [
+        {"query": "one", "messages": reference("a"), "tools": json.dumps([schema])},
+        {"query": "two", "messages": known},
+    ]
     write(published / "sft.jsonl", records)
     public = load(published, tools=compact.tools)
     assert [record["tools"] for record in public.splits["sft"]] == [[{"type": "function", "function": schema}], []]
-    assert any("sft: 1 of 2 call tools that the environment lacks, and are kept: poi_search (1)" in note for note in public.notes)
+    assert any(
+        "sft: 1 of 2 call tools that the environment lacks, and are kept: poi_search (1)" in note
+        for note in public.notes
+    )
     assert any("test_baselines: 10 of 10" in note for note in public.notes)
     path = tmp_path / "sft.jsonl"
     path.write_text("".join(json.dumps(record) + "\n" for record in public.splits["sft"]))
     texts = [tokenizer.decode(row["input_ids"]) for row in tokenize_trajectories(path, tokenizer, compact.tools, 8192)]
     assert "Places." in texts[0] and "universal_search" not in texts[0] and "universal_search" in texts[1]
     assert assistant_text(public.splits["sft"][0]["messages"][1]) in texts[0]
-    assert not any("Places." in tokenizer.decode(row["input_ids"]) for row in tokenize_trajectories(path, tokenizer, None, 8192))
+    assert not any(
+        "Places." in tokenizer.decode(row["input_ids"]) for row in tokenize_trajectories(path, tokenizer, None, 8192)
+    )
 
 
 def test_what_a_record_says_of_its_subtask_counts_and_other_fields_are_named(tmp_path):
     write(tmp_path / "train.jsonl", [{"query": "a", "category": "Technical Writing"}])
-    write(tmp_path / "test.jsonl", [{"query": "b", "reference": "x", "metadata": {"task_type": "direction", "rubrics": ["r"]}, "id": 7}])
+    write(
+        tmp_path / "test.jsonl",
+        [{"query": "b", "reference": "x", "metadata": {"task_type": "direction", "rubrics": ["r"]}, "id": 7}],
+    )
     public = load(tmp_path)
-    assert [query.subtask for query in public.splits["test_queries"] + public.splits["rl_queries"]] == ["Direction", "Technical Writing"]
+    assert [query.subtask for query in public.splits["test_queries"] + public.splits["rl_queries"]] == [
+        "Direction",
+        "Technical Writing",
+    ]
     assert any("not used: rubrics (1), id (1)" in note for note in public.notes)
 
 
@@ -220,7 +270,10 @@ POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:" + "0" * 64 +
         ([{"query": "a"}, "<html>"], "line 2: not JSON"),
         (["[", '{"query": "a"}', "]"], "line 1: not JSON"),
         (['[{"query": "a"}]'], "line 1: a list, not an object"),
-        ([{"query": "a"}, "", {"text": "b", "id": 1}], "line 3: no query; its fields are text, id, and one of query, question"),
+        (
+            [{"query": "a"}, "", {"text": "b", "id": 1}],
+            "line 3: no query; its fields are text, id, and one of query, question",
+        ),
         ([{"prompt": [{"role": "wizard", "content": "a"}]}], "line 1: a message of role wizard; known: system, user"),
         ([{"messages": ["a"]}], "line 1: messages must be a list of objects"),
     ],
@@ -229,16 +282,28 @@ def test_a_file_that_cannot_be_read_is_refused_with_its_name_its_line_and_what_t
     write(published / "train.jsonl", lines)
     with pytest.raises(UserError) as refusal:
         load(published)
-    assert str(published / "train.jsonl") in str(refusal.value) and says in str(refusal.value) and "\n" not in str(refusal.value)
+    assert (
+        str(published / "train.jsonl") in str(refusal.value)
+        and says in str(refusal.value)
+        and "\n" not in str(refusal.value)
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "record", "says"),
     [
-        ("test.jsonl", {"query": "a", "rubrics": ["r"]}, "no trajectory; its fields are query, rubrics, and one of reference, baseline"),
+        (
+            "test.jsonl",
+            {"query": "a", "rubrics": ["r"]},
+            "no trajectory; its fields are query, rubrics, and one of reference, baseline",
+        ),
         ("sft.jsonl", {"messages": [{"role": "user", "content": "a"}]}, "no trajectory"),
         ("sft.jsonl", {"query": "a", "messages": "b", "tools": "search"}, "tools must be a list of JSON schemas"),
-        ("sft.jsonl", {"query": "a", "messages": [{"role": "assistant", "tool_calls": ["f"]}]}, "tool_calls must be a list of objects"),
+        (
+            "sft.jsonl",
+            {"query": "a", "messages": [{"role": "assistant", "tool_calls": ["f"]}]},
+            "tool_calls must be a list of objects",
+        ),
     ],
 )
 def test_a_record_without_what_its_split_needs_is_refused(published, name, record, says):
@@ -273,7 +338,10 @@ def test_prepared_once_it_is_left_alone_and_a_changed_source_is_prepared_again(p
     assert "10 test, 4 RL and 0 SFT queries: no two splits share one" in printed and "no SFT trajectories" in printed
     manifest = json.loads((tmp_path / "data" / "manifest.json").read_text())
     hashes = manifest["origin"][0]["files"]
-    assert len(hashes) == 6 and hashes["train.jsonl"] == hashlib.sha256((published / "train.jsonl").read_bytes()).hexdigest()
+    assert (
+        len(hashes) == 6
+        and hashes["train.jsonl"] == hashlib.sha256((published / "train.jsonl").read_bytes()).hexdigest()
+    )
     assert "up to date" in prepare(*words)
     write(published / "train.jsonl", [{"query": "x"}])
     printed = prepare(*words)
@@ -297,14 +365,22 @@ def test_the_embedded_judge_refuses_and_an_llm_judge_compares(published, tmp_pat
     with pytest.raises(UserError, match="no truth for the embedded judge; take an LLM judge"):
         trainer_judge_of(config)
     splits = load(published).splits
-    query, one, two = splits["test_queries"][0], *(Trajectory.from_record(record) for record in splits["test_baselines"][:2])
+    query, one, two = (
+        splits["test_queries"][0],
+        *(Trajectory.from_record(record) for record in splits["test_baselines"][:2]),
+    )
     shown = []
 
     async def reply(request):
         shown.append((await request.json())["messages"][-1]["content"])
-        scores = {agent: dict.fromkeys(judge.rubric(query).names, 3 + place) for place, agent in enumerate(("agent_1", "agent_2"))}
+        scores = {
+            agent: dict.fromkeys(judge.rubric(query).names, 3 + place)
+            for place, agent in enumerate(("agent_1", "agent_2"))
+        }
         choice = {"message": {"role": "assistant", "content": json.dumps(scores)}, "finish_reason": "stop"}
-        return web.json_response({"choices": [choice], "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}})
+        return web.json_response(
+            {"choices": [choice], "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}}
+        )
 
     app = web.Application()
     app.router.add_post("/v1/chat/completions", reply)
@@ -334,12 +410,19 @@ def hub(folder, name):
 
     async def info(request):
         if request.match_info["owner"] + "/" + request.match_info["name"] != name:
-            return web.json_response({"error": "Repository not found"}, status=404, headers={"X-Error-Code": "RepoNotFound"})
+            return web.json_response(
+                {"error": "Repository not found"}, status=404, headers={"X-Error-Code": "RepoNotFound"}
+            )
         return web.json_response({"id": name, "sha": COMMIT, "siblings": [{"rfilename": file} for file in files]})
 
     async def tree(request):
-        entries = [{"type": "file", "path": file, "size": path.stat().st_size, "oid": etag(path)} for file, path in files.items()]
-        return web.json_response([*entries, {"type": "file", "path": "assets/large.bin", "size": 1 << 40, "oid": "0" * 40}])
+        entries = [
+            {"type": "file", "path": file, "size": path.stat().st_size, "oid": etag(path)}
+            for file, path in files.items()
+        ]
+        return web.json_response(
+            [*entries, {"type": "file", "path": "assets/large.bin", "size": 1 << 40, "oid": "0" * 40}]
+        )
 
     async def resolve(request):
         path = files[request.match_info["file"]]
@@ -365,10 +448,15 @@ def test_a_data_set_of_the_hub_is_downloaded_once_and_its_commit_noted(published
     manifest = json.loads((folder / "data/open-travel/manifest.json").read_text())
     assert manifest["origin"][0]["revision"] == COMMIT and manifest["origin"][0]["source"] == "Alibaba-NLP/Open-Travel"
     assert manifest["splits"]["test_queries"]["records"] == 10
-    assert missing.returncode == 2 and "nobody/Nothing is no folder here" in missing.stderr and missing.stderr.count("\n") == 1
+    assert (
+        missing.returncode == 2
+        and "nobody/Nothing is no folder here" in missing.stderr
+        and missing.stderr.count("\n") == 1
+    )
     offline = {"HF_ENDPOINT": "http://127.0.0.1:9"}
     assert "up to date" in prepare_by_hub(folder, environment=offline).stdout  # what is prepared needs no network
-    elsewhere = prepare_by_hub(folder, "--set", "data.folder=again", environment=offline)  # and the hub's cache is enough to prepare it again
+    # and the hub's cache is enough to prepare it again
+    elsewhere = prepare_by_hub(folder, "--set", "data.folder=again", environment=offline)
     assert elsewhere.returncode == 0 and (folder / "again" / "rl_queries.jsonl").is_file()
 
 
@@ -377,19 +465,32 @@ def test_a_hub_that_cannot_be_reached_is_one_line(tmp_path):
     assert done.returncode == 2 and "cannot be had" in done.stderr and done.stderr.count("\n") == 1
 
 
-FIELDS = ["query", "messages", "conversations", "tools", "metadata", "subtask", "reference", "role", "from", "content", "value", "tool_calls",
+FIELDS = ["query", "messages", "conversations", "tools", "metadata", "subtask",
+          "reference", "role", "from", "content", "value", "tool_calls",
           "function", "name", "arguments", "id", "type", "text", "reasoning_content"]  # fmt: skip
-WORDS = ["user", "assistant", "tool", "system", "human", "gpt", "function_call", "observation", "f", "", "<answer>a</answer>", "[]", "{}", "[1]",
+WORDS = ["user", "assistant", "tool", "system", "human", "gpt", "function_call",
+         "observation", "f", "", "<answer>a</answer>", "[]", "{}", "[1]",
          '<tool_call>{"name": "f", "arguments": {}}</tool_call>', "<|im_end|>", "\ud800", "[" * 900 + "]" * 900,
          '{"a":' * 700 + "1" + "}" * 700]  # fmt: skip
 ANYTHING = st.recursive(
-    st.one_of(st.sampled_from(WORDS), st.none(), st.booleans(), st.integers(-1, 10**20), st.floats(allow_nan=False, allow_infinity=False)),
+    st.one_of(
+        st.sampled_from(WORDS),
+        st.none(),
+        st.booleans(),
+        st.integers(-1, 10**20),
+        st.floats(allow_nan=False, allow_infinity=False),
+    ),
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.sampled_from(FIELDS), inner, max_size=5)),
     max_leaves=12,
 )
-CALLS = st.lists(st.fixed_dictionaries({"function": st.fixed_dictionaries({"name": ANYTHING, "arguments": ANYTHING})}), max_size=2)
+CALLS = st.lists(
+    st.fixed_dictionaries({"function": st.fixed_dictionaries({"name": ANYTHING, "arguments": ANYTHING})}), max_size=2
+)
 MESSAGES = st.lists(
-    st.fixed_dictionaries({"role": st.sampled_from(WORDS[:8]), "content": ANYTHING}, optional={"tool_calls": st.one_of(ANYTHING, CALLS)}), max_size=4
+    st.fixed_dictionaries(
+        {"role": st.sampled_from(WORDS[:8]), "content": ANYTHING}, optional={"tool_calls": st.one_of(ANYTHING, CALLS)}
+    ),
+    max_size=4,
 )
 
 
@@ -440,7 +541,11 @@ def test_a_thousand_hostile_records_are_data_or_one_line_each(one_file, tokenize
 def test_a_call_nested_beyond_any_use_is_kept_as_text_or_its_record_refused(published, depth, as_text):
     arguments = '{"a":' * depth + "1" + "}" * depth
     written = json.dumps(arguments) if as_text else arguments
-    line = '{"query": "q", "messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": ' + written + "}}]}]}"
+    line = (
+        '{"query": "q", "messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": '
+        + written
+        + "}}]}]}"
+    )
     write(published / "sft.jsonl", [line])
     if depth > MAX_RECORD_NESTING and not as_text:
         with pytest.raises(UserError, match="line 1: not JSON .*100 brackets"):
@@ -457,5 +562,8 @@ def test_files_of_no_split_are_named(published):
 
 
 def test_a_word_of_chinese_makes_no_query_chinese(published):
-    write(published / "train.jsonl", [{"query": "Please say what the name 西安 means in the stories that are told there."}, {"query": "西安在哪里"}])
+    write(
+        published / "train.jsonl",
+        [{"query": "Please say what the name 西安 means in the stories that are told there."}, {"query": "西安在哪里"}],
+    )
     assert [query.language for query in load(published).splits["rl_queries"]] == ["en", "zh"]

@@ -52,7 +52,10 @@ def test_a_language_without_a_rubric_takes_the_english_one_and_a_domain_without_
         ("answer: {weight: 1, dimensions: {_clear: It is clear}}", "must be a word, such as answer_clarity"),
         ("answer: {weight: 1, dimensions: {model_config: It is clear}}", "must be a word"),
         ("answer: {weight: 1, dimension: {clear: It is clear}}", "is no rubric: answer.dimension"),
-        ("path: {weight: 1, dimensions: {clear: It is}}\nanswer: {weight: 1, dimensions: {clear: It is}}", "have the same name"),
+        (
+            "path: {weight: 1, dimensions: {clear: It is}}\nanswer: {weight: 1, dimensions: {clear: It is}}",
+            "have the same name",
+        ),
     ],
 )
 def test_a_file_that_is_no_rubric_is_refused_in_a_line_that_says_where(text, said, tmp_path):

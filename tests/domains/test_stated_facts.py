@@ -1,4 +1,5 @@
-"""Clock times and other facts by their form, as people write them in plans: what is read of a text, and what only looks like one."""
+"""Clock times and other facts by their form, as people write them in plans:
+what is read of a text, and what only looks like one."""
 
 import pytest
 

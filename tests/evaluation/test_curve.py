@@ -1,4 +1,5 @@
-"""The curve's points: one that a spent budget breaks off is not kept, and is as it would have been when it is made again."""
+"""The curve's points: one that a spent budget breaks off is not kept,
+and is as it would have been when it is made again."""
 
 from contextlib import suppress
 
@@ -19,7 +20,9 @@ CALLS = 2 * 2 * len(QUERIES)  # orders, decodings
 
 
 def answer(query):
-    return Trajectory(query.query_id, [{"role": "assistant", "content": f"<answer>\n{query.query}\n</answer>"}], "answer")
+    return Trajectory(
+        query.query_id, [{"role": "assistant", "content": f"<answer>\n{query.query}\n</answer>"}], "answer"
+    )
 
 
 class Budget:
@@ -33,7 +36,9 @@ class Budget:
             self.stop_reason = "spent"
             return None
         self.left -= 1
-        return Verdict(tuple(dict.fromkeys(RUBRIC.names, 5.0 + float(one is not first)) for one in (first, second)), RUBRIC.total)
+        return Verdict(
+            tuple(dict.fromkeys(RUBRIC.names, 5.0 + float(one is not first)) for one in (first, second)), RUBRIC.total
+        )
 
 
 class Fixed:

@@ -1,4 +1,5 @@
-"""Pass@k and test-time turns: hand-worked numbers, and that a cut trajectory is the one that a smaller budget would have given."""
+"""Pass@k and test-time turns: hand-worked numbers, and that a cut trajectory is the one that a smaller budget would
+have given."""
 
 import math
 
@@ -22,7 +23,10 @@ from arenarl.trajectory import Query, Trajectory
 TOTAL = domain_rubric("travel", "en").total
 
 DIMENSIONS = PATH_DIMENSIONS + ANSWER_DIMENSIONS
-SEARCH = '<think>\nlook\n</think>\n\n<tool_call>\n{"name": "universal_search", "arguments": {"query": "quiet cafe in Chengdu"}}\n</tool_call>'
+SEARCH = (
+    '<think>\nlook\n</think>\n\n<tool_call>\n{"name": "universal_search", "arguments": {"query": '
+    '"quiet cafe in Chengdu"}}\n</tool_call>'
+)
 W, L, N = 1.0, 0.0, math.nan
 
 
@@ -34,19 +38,26 @@ class Wanderer:
 
     async def generate(self, request):
         turn = self.tokenizer.decode(request.token_ids).count("<|im_start|>assistant")
-        text = f"<think>\ndone\n</think>\n\n<answer>\nplace {request.seed % 1000}\n</answer>" if turn > 4 or request.seed % 3 == 0 else SEARCH
+        text = (
+            f"<think>\ndone\n</think>\n\n<answer>\nplace {request.seed % 1000}\n</answer>"
+            if turn > 4 or request.seed % 3 == 0
+            else SEARCH
+        )
         return GeneratedTurn([*self.tokenizer.encode(text), self.tokenizer.eos_token_id])
 
 
 def case(query, turns=2, leads=(1.0,), meets=True):
-    """A case of so many turns; `leads` are points over the baseline in one order, by judge, None for no verdict, () for an invalid one."""
+    """A case of so many turns; `leads` are points over the baseline in one order, by judge, None for no verdict, ()
+    for an invalid one."""
     call = {"type": "function", "function": {"name": "f", "arguments": {}}}
     messages = [{"role": "user", "content": "q"}]
     for _ in range(turns - 1):
         messages += [{"role": "assistant", "content": "", "tool_calls": [call]}, {"role": "tool", "content": "r"}]
     messages.append({"role": "assistant", "content": "<answer>\nx\n</answer>"})
     calls = [(None, None) if lead is None else (verdict(5 + lead, 5), verdict(5, 5)) for lead in leads]
-    outcomes = [[N if lead is None else float(np.sign(lead))] * len(DIMENSIONS) for lead in leads] or [[-1.0] * len(DIMENSIONS)]
+    outcomes = [[N if lead is None else float(np.sign(lead))] * len(DIMENSIONS) for lead in leads] or [
+        [-1.0] * len(DIMENSIONS)
+    ]
     trajectory = Trajectory(query.query_id, messages, "answer" if leads else "no_answer")
     return Case(query, trajectory, TravelTruth(constraints={"budget": meets, "open": True}), np.array(outcomes), calls)
 
@@ -62,11 +73,14 @@ def query(name, subtask="Search"):
 def test_pass_at_k_of_each_query_by_hand():
     """Of 3 samples 1 passes: 1/3, 2/3, 1. Of 3 samples 2: 2/3, 1, 1."""
     passed = np.array([[[W], [L], [L]], [[L], [W], [W]], [[L], [L], [L]]])
-    assert [estimates(passed, k).tolist() for k in (1, 2, 3)] == [pytest.approx(row) for row in ([1 / 3, 2 / 3, 0], [2 / 3, 1, 0], [1, 1, 0])]
+    assert [estimates(passed, k).tolist() for k in (1, 2, 3)] == [
+        pytest.approx(row) for row in ([1 / 3, 2 / 3, 0], [2 / 3, 1, 0], [1, 1, 0])
+    ]
 
 
 def test_a_missing_verdict_is_no_sample_and_judges_are_averaged():
-    """One judge knows 2 of 3 samples, 1 passed; the other all 3, 2 passed. k=1: (1/2 + 2/3) / 2; k=3: the other's alone."""
+    """One judge knows 2 of 3 samples, 1 passed; the other all 3, 2 passed.
+    k=1: (1/2 + 2/3) / 2; k=3: the other's alone."""
     passed = np.array([[[W, W], [N, W], [L, L]]])
     assert estimates(passed, 1) == pytest.approx([(1 / 2 + 2 / 3) / 2])
     assert estimates(passed, 3) == pytest.approx([1.0])
@@ -75,7 +89,12 @@ def test_a_missing_verdict_is_no_sample_and_judges_are_averaged():
 
 def test_a_pass_is_a_valid_win_or_all_constraints_met():
     q = query("q")
-    samples = [[case(q, leads=(1.0,))], [case(q, leads=(0.0,), meets=False)], [case(q, leads=(-1.0,))], [case(q, leads=())]]
+    samples = [
+        [case(q, leads=(1.0,))],
+        [case(q, leads=(0.0,), meets=False)],
+        [case(q, leads=(-1.0,))],
+        [case(q, leads=())],
+    ]
     found = pass_at_k(samples, resamples=0, seed=0)  # a win of four; constraints met by the first and the third
     assert [figure["mean"] for figure in found["win"]] == [25.0, 50.0, 75.0, 100.0]
     assert [figure["mean"] for figure in found["constraints"]] == [50.0, pytest.approx(83.3333), 100.0, 100.0]
@@ -110,15 +129,28 @@ def test_nothing_is_added_where_nothing_is_asked_for():
 
 def test_the_tables_show_every_budget_and_doubling_samples():
     two = [case(query("a")), case(query("b"))]
-    policies = {"rl sampled": scaling_figures([two] * 6, [2, 8], 20, 0), "rl greedy": scaling_figures([two], [2, 8], 20, 0)}
-    assert [row[0] for row in turns_rows(policies)[1:]] == ["rl sampled, 2 turns", "rl sampled, 8 turns", "rl greedy, 2 turns", "rl greedy, 8 turns"]
+    policies = {
+        "rl sampled": scaling_figures([two] * 6, [2, 8], 20, 0),
+        "rl greedy": scaling_figures([two], [2, 8], 20, 0),
+    }
+    assert [row[0] for row in turns_rows(policies)[1:]] == [
+        "rl sampled, 2 turns",
+        "rl sampled, 8 turns",
+        "rl greedy, 2 turns",
+        "rl greedy, 8 turns",
+    ]
     heads, *rows = pass_rows(policies)
     assert heads == ["", "pass@1 %", "pass@2 %", "pass@4 %", "pass@6 %"]
-    assert rows == [[f"rl sampled: {what}", *["100.0 [100.0, 100.0]"] * 4] for what in ("beats the baseline", "meets all constraints")]
+    assert rows == [
+        [f"rl sampled: {what}", *["100.0 [100.0, 100.0]"] * 4]
+        for what in ("beats the baseline", "meets all constraints")
+    ]
 
 
 def test_a_cut_trajectory_is_the_one_that_the_smaller_budget_gives(tokenizer, compact):
-    engine = RolloutEngine(Wanderer(tokenizer), tokenizer, lambda: compact, RolloutConfig(max_tokens=4000), schemas_in_prompt=False)
+    engine = RolloutEngine(
+        Wanderer(tokenizer), tokenizer, lambda: compact, RolloutConfig(max_tokens=4000), schemas_in_prompt=False
+    )
     queries = [query(f"Find a quiet cafe, please, number {number}.") for number in range(20)]
 
     def roll_out(turns):
@@ -136,5 +168,8 @@ def test_a_cut_trajectory_is_the_one_that_the_smaller_budget_gives(tokenizer, co
 
 def test_budgets_of_turns_are_refused_where_the_world_ends_trajectories():
     refuse_worlds([2, 4], NoTools())
-    with pytest.raises(UserError, match=r"evaluate.max_turns=\[2, 4\] cuts trajectories afterwards, which is not done where the world ends them"):
+    with pytest.raises(
+        UserError,
+        match=r"evaluate.max_turns=\[2, 4\] cuts trajectories afterwards, which is not done where the world ends them",
+    ):
         refuse_worlds([2, 4], Counter())

@@ -9,7 +9,14 @@ import sys
 import numpy as np
 import pytest
 
-from arenarl.config.schema import Config, EnvironmentConfig, EvaluateConfig, MCPServerConfig, RenamedToolConfig, SearchConfig
+from arenarl.config.schema import (
+    Config,
+    EnvironmentConfig,
+    EvaluateConfig,
+    MCPServerConfig,
+    RenamedToolConfig,
+    SearchConfig,
+)
 from arenarl.evaluation.evaluation import Case
 from arenarl.evaluation.parts import Part, fingerprint, generating_files
 from arenarl.system.repository import ROOT
@@ -37,7 +44,7 @@ for path in inside:
     path.write_bytes(text)
 assert prints() == before
 print(json.dumps([before, after]))
-"""
+"""  # noqa: E501
 
 IMPORT = """
 import json, sys
@@ -52,7 +59,9 @@ print(json.dumps([module.__file__ for name, module in sys.modules.items() if nam
 
 def run(program, folder):
     environment = os.environ | {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run([sys.executable, "-c", program], cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -62,7 +71,10 @@ def test_an_edited_document_discards_trajectories_that_searched_it(tmp_path):
     corpus, folder = SearchConfig(folder=str(tmp_path)), SearchConfig(engine="folder", folder=str(tmp_path))
     before, after = [], []
     for prints in (before, after):
-        prints += [fingerprint(Config(environment=EnvironmentConfig(name="research", search=search)), "nowhere") for search in (corpus, folder)]
+        prints += [
+            fingerprint(Config(environment=EnvironmentConfig(name="research", search=search)), "nowhere")
+            for search in (corpus, folder)
+        ]
         (tmp_path / "one.txt").write_text("Bergen is a port in the west.", encoding="utf-8")
     assert before[0] == after[0] and before[1] != after[1]
 
@@ -70,19 +82,32 @@ def test_an_edited_document_discards_trajectories_that_searched_it(tmp_path):
 def test_an_edit_discards_trajectories_if_they_depend_on_the_file_and_only_then(tmp_path):
     for place in ("arenarl", "configs"):
         shutil.copytree(ROOT / place, tmp_path / place, ignore=shutil.ignore_patterns("__pycache__"))
-    (tmp_path / "own.py").write_text("from arenarl.domains.travel.tools import TravelEnvironment\n\n\nclass Own(TravelEnvironment):\n    pass\n")
+    (tmp_path / "own.py").write_text(
+        "from arenarl.domains.travel.tools import TravelEnvironment\n\n\nclass Own(TravelEnvironment):\n    pass\n"
+    )
     (travel, own), after = run(EDIT, tmp_path)
-    assert {"arenarl/rollout/engine.py", "arenarl/domains/travel/tools.py", "arenarl/trajectory.py", "configs/prompts/policy_en.yaml"} < after.keys()
-    assert not [name for name in after if name.startswith(("arenarl/report", "arenarl/tables", "arenarl/judges", "configs/prompts/judge"))]
+    assert {
+        "arenarl/rollout/engine.py",
+        "arenarl/domains/travel/tools.py",
+        "arenarl/trajectory.py",
+        "configs/prompts/policy_en.yaml",
+    } < after.keys()
+    assert not [
+        name
+        for name in after
+        if name.startswith(("arenarl/report", "arenarl/tables", "arenarl/judges", "configs/prompts/judge"))
+    ]
     assert [name for name, (of_travel, _) in after.items() if of_travel == travel] == ["own.py"]
     assert own not in {of_own for _, of_own in after.values()}
 
 
 @pytest.mark.parametrize("name", ["travel", "research"])
 def test_all_that_generation_imports_counts(name):
-    others = tuple(f"{ROOT}/arenarl/{part}/" for part in ("config", "system", "tournament"))  # the last only names its topologies, for the config
+    # the last only names its topologies, for the config
+    others = tuple(f"{ROOT}/arenarl/{part}/" for part in ("config", "system", "tournament"))
     loaded = {path for path in run(IMPORT.format(name=name), ROOT) if path and not path.startswith(others)}
-    known = {str(path) for path in generating_files(name)} | {str(ROOT / "arenarl" / "domains" / "environments.py")}  # which this test imports
+    # which this test imports
+    known = {str(path) for path in generating_files(name)} | {str(ROOT / "arenarl" / "domains" / "environments.py")}
     assert len(loaded) > 10 and loaded <= known
 
 

@@ -46,11 +46,16 @@ def evaluated(taught, world):
     baselines = {one.query.query_id: one.trajectory for one in taught[::20]}
     cases = {}
     for k, name in enumerate(DECODINGS, start=1):
-        trajectories = {one.query.query_id: copy.deepcopy(other.trajectory) for one, other in zip(taught[::20], taught[k::20], strict=False)}
+        trajectories = {
+            one.query.query_id: copy.deepcopy(other.trajectory)
+            for one, other in zip(taught[::20], taught[k::20], strict=False)
+        }
         if name == "rl sampled":
             trajectories[queries[0].query_id].stop_reason = "max_turns"
             trajectories[queries[1].query_id] = cases["rl greedy"][1].trajectory
-        cases[name] = evaluate_policy(Played(trajectories), queries, baselines, Panel(judges, judges[0].examine), 0.0, 0)
+        cases[name] = evaluate_policy(
+            Played(trajectories), queries, baselines, Panel(judges, judges[0].examine), 0.0, 0
+        )
     return queries, baselines, cases, judges
 
 
@@ -104,14 +109,18 @@ def test_the_bracket_changes_no_figure(evaluated):
 
 def test_an_invalid_trajectory_is_last_and_an_identical_one_shares_the_rank(evaluated):
     first, second = lines_of(evaluated, bracket=True)[:2]
-    assert first["ranks_G"][4] == max(first["ranks_G"]) and all(4 not in (match["i"], match["j"]) for match in first["matches"])
+    assert first["ranks_G"][4] == max(first["ranks_G"]) and all(
+        4 not in (match["i"], match["j"]) for match in first["matches"]
+    )
     assert second["ranks_G"][3] == second["ranks_G"][4]
 
 
 def test_a_call_without_a_verdict_fails_its_match_and_nothing_else(evaluated):
     queries, baselines, cases, judges = evaluated
     silent = cases["sft greedy"][2]
-    cases["sft greedy"][2] = Case(silent.query, silent.trajectory, silent.truth, silent.outcomes, [(silent.calls[0][0], None), silent.calls[1]])
+    cases["sft greedy"][2] = Case(
+        silent.query, silent.trajectory, silent.truth, silent.outcomes, [(silent.calls[0][0], None), silent.calls[1]]
+    )
     line = lines_of((queries, baselines, cases, judges), bracket=True)[2]
     failed = [match for match in line["matches"] if any(call["scores"] is None for call in match["calls"])]
     assert [{match["i"], match["j"]} for match in failed] == [{0, 1}] and None not in line["ranks_G"]
@@ -121,7 +130,9 @@ def test_the_tree_leads_from_the_seeds_to_the_best(evaluated):
     for line in lines_of(evaluated, bracket=True):
         rounds = line["bracket"]
         for places, following in zip(rounds, rounds[1:], strict=False):
-            assert [place.winner for place in places] == [entrant for place in following for entrant in (place.i, place.j)]
+            assert [place.winner for place in places] == [
+                entrant for place in following for entrant in (place.i, place.j)
+            ]
         assert len(rounds[-1]) == 1 and line["ranks_G"][rounds[-1][0].winner] <= 0.5
 
 
@@ -130,7 +141,8 @@ def test_played_again_it_is_the_same(evaluated):
 
 
 def test_a_void_trajectory_is_counted_and_in_no_other_figure(evaluated):
-    """The figures are those of the other queries alone, whatever decides them: win rates, truths, pass@k, budgets of turns."""
+    """The figures are those of the other queries alone, whatever decides them:
+    win rates, truths, pass@k, budgets of turns."""
     queries, baselines, cases, judges = evaluated
     trajectories = {case.query.query_id: copy.deepcopy(case.trajectory) for case in cases["rl greedy"]}
     void = [query.query_id for query in queries[::3]]
@@ -148,7 +160,9 @@ def test_a_void_trajectory_is_counted_and_in_no_other_figure(evaluated):
         figures["by_subtask"] = {name: figure for name, figure in figures["by_subtask"].items() if figure["cases"]}
     assert whole == without and whole["missing_verdicts"] == 0
     for case in crashed:
-        assert (case.to_record()["findings"] == {} and set(sum(case.to_record()["outcomes"], [])) == {None}) == case.trajectory.is_void
+        assert (
+            case.to_record()["findings"] == {} and set(sum(case.to_record()["outcomes"], [])) == {None}
+        ) == case.trajectory.is_void
     assert len(play_offs(queries, baselines, {"rl greedy": crashed}, judges, True, 0)) == len(queries) * len(judges)
 
 
@@ -160,5 +174,7 @@ def test_an_evaluation_of_nothing_but_void_trajectories_has_no_figures(evaluated
     crashed = evaluate_policy(Played(trajectories), queries, baselines, Panel(judges, judges[0].examine), 0.0, 0)
     summary = summarize(crashed, 10, 0) | scaling_figures([crashed, crashed], [2], 10, 0)
     assert summary["tool_crashes"] == len(queries) and summary["cases"] == 0
-    assert {summary[name]["mean"] for name in ("win_rate", "valid_rate", "quality", "tool_calls", "groundedness")} == {None}
+    assert {summary[name]["mean"] for name in ("win_rate", "valid_rate", "quality", "tool_calls", "groundedness")} == {
+        None
+    }
     print_table({"checkpoints": ["rl"], "rl": {"greedy": summary}, "judge": "embedded"})

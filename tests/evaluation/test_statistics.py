@@ -23,7 +23,9 @@ def no_warnings():
 
 
 def test_ties_and_missing_verdicts_are_left_out():
-    assert win_rate(outcomes([[[W]], [[W]], [[L]], [[T]], [[N]]]), ["a"] * 5, 100, 0)["mean"] == pytest.approx(200 / 3, abs=1e-4)
+    assert win_rate(outcomes([[[W]], [[W]], [[L]], [[T]], [[N]]]), ["a"] * 5, 100, 0)["mean"] == pytest.approx(
+        200 / 3, abs=1e-4
+    )
 
 
 def test_win_rate_is_the_mean_over_dimensions_of_each_ones_share():
@@ -33,7 +35,9 @@ def test_win_rate_is_the_mean_over_dimensions_of_each_ones_share():
 
 def test_win_rate_is_the_mean_over_judges():
     # First judge 1 of 1, second 1 of 3: mean 200/3 %.
-    assert win_rate(outcomes([[[W], [W]], [[T], [L]], [[T], [L]]]), ["a"] * 3, 0, 0)["mean"] == pytest.approx(200 / 3, abs=1e-4)
+    assert win_rate(outcomes([[[W], [W]], [[T], [L]], [[T], [L]]]), ["a"] * 3, 0, 0)["mean"] == pytest.approx(
+        200 / 3, abs=1e-4
+    )
 
 
 def test_win_rate_is_the_mean_over_subtasks_whatever_their_sizes():
@@ -65,7 +69,8 @@ def test_a_subtask_without_a_decided_case_is_left_out():
 
 
 def test_invalid_trajectories_lose_in_every_dimension():
-    """As evaluation stores them: a policy that never ends in time wins nothing, one that does so half the time at most half."""
+    """As evaluation stores them: a policy that never ends in time wins nothing,
+    one that does so half the time at most half."""
     invalid, valid = [[L] * 7], [[W] * 7]
     assert win_rate(outcomes([invalid] * 4), ["a"] * 4, 50, 0) == {"mean": 0.0, "ci": [0.0, 0.0]}
     assert win_rate(outcomes([invalid, valid] * 4), ["a"] * 8, 50, 0)["mean"] == 50.0
@@ -117,12 +122,15 @@ def test_resampling_keeps_the_number_of_cases_of_every_subtask():
 
 
 def test_samples_of_one_query_are_resampled_together():
-    """Four equal samples of a query say no more than one does; where all differences lie within queries, there is no interval."""
+    """Four equal samples of a query say no more than one does;
+    where all differences lie within queries, there is no interval."""
     values, queries = [0.0, 1.0, 1.0] * 20, [f"q{number}" for number in range(60)]
     one = mean(values, ["a"] * 60, 500, 0)
     assert mean(values * 4, ["a"] * 240, 500, 0, queries * 4) == one == mean(values, ["a"] * 60, 500, 0, queries)
     outcomes = np.array(values).reshape(60, 1, 1) * 2 - 1
-    assert win_rate(np.tile(outcomes, (4, 1, 1)), ["a"] * 240, 500, 0, queries * 4) == win_rate(outcomes, ["a"] * 60, 500, 0)
+    assert win_rate(np.tile(outcomes, (4, 1, 1)), ["a"] * 240, 500, 0, queries * 4) == win_rate(
+        outcomes, ["a"] * 60, 500, 0
+    )
     low, high = mean([0.0, 0.0, 1.0, 1.0] * 60, ["a"] * 240, 500, 0, np.repeat(queries, 4))["ci"]
     assert low == high == 0.5
 
@@ -146,7 +154,12 @@ def test_agreement_counts_only_cases_that_both_judged_and_kappa_takes_chance_out
     assert agreement(one, one)["kappa"] == 1 and agreement(one, one)["cases"] == 5
     half = agreement(np.array([1, 1, -1, -1]), np.array([1, -1, 1, -1]))
     assert half["agreement"] == 0.5 and half["kappa"] == 0 and half["confusion"] == [[1, 0, 1], [0, 0, 0], [1, 0, 1]]
-    assert agreement(np.ones(3), np.ones(3)) == {"agreement": 1.0, "kappa": None, "confusion": [[3, 0, 0], [0, 0, 0], [0, 0, 0]], "cases": 3}
+    assert agreement(np.ones(3), np.ones(3)) == {
+        "agreement": 1.0,
+        "kappa": None,
+        "confusion": [[3, 0, 0], [0, 0, 0], [0, 0, 0]],
+        "cases": 3,
+    }
     assert agreement(np.full(2, np.nan), np.ones(2))["agreement"] is None
 
 
@@ -162,4 +175,6 @@ def test_pass_at_k_by_hand():
 def test_pass_at_k_is_the_share_of_draws_that_hold_a_pass(passed):
     samples = [1] * passed + [0] * (5 - passed)
     for k in range(1, 6):
-        assert pass_at_k(5, passed, k) == pytest.approx(np.mean([max(drawn) for drawn in itertools.combinations(samples, k)]))
+        assert pass_at_k(5, passed, k) == pytest.approx(
+            np.mean([max(drawn) for drawn in itertools.combinations(samples, k)])
+        )

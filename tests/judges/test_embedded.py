@@ -29,11 +29,15 @@ HALF = TravelTruth(
     clarity=0.5,
 )
 QUERY = Query("q", "travel", "Search", "en", "Find a park.")
-QUIET = JudgeConfig(sigma_independent=0.0, sigma_call=0.0, sigma_sticky=0.0, position_bias=0.0, length_bias=0.0, rounding=1e-6)
+QUIET = JudgeConfig(
+    sigma_independent=0.0, sigma_call=0.0, sigma_sticky=0.0, position_bias=0.0, length_bias=0.0, rounding=1e-6
+)
 
 
 def attempt(text):
-    return Trajectory("q", [{"role": "assistant", "reasoning_content": "", "content": f"<answer>\n{text}\n</answer>"}], "answer")
+    return Trajectory(
+        "q", [{"role": "assistant", "reasoning_content": "", "content": f"<answer>\n{text}\n</answer>"}], "answer"
+    )
 
 
 def judge(seed=0, truth=HALF, **noise):
@@ -57,7 +61,10 @@ A, B = attempt("one"), attempt("two")
 
 
 def test_totals_are_six_tenths_path_and_four_tenths_answer():
-    path, answer = dict(zip(PATH_DIMENSIONS, (3, 6, 9), strict=True)), dict(zip(ANSWER_DIMENSIONS, (2, 4, 6, 8), strict=True))
+    path, answer = (
+        dict(zip(PATH_DIMENSIONS, (3, 6, 9), strict=True)),
+        dict(zip(ANSWER_DIMENSIONS, (2, 4, 6, 8), strict=True)),
+    )
     assert total_score(path | answer) == pytest.approx(0.6 * 6 + 0.4 * 5)
     assert total_score(answer) == 5 and total_score(path) == 6
     assert Verdict((path | answer, answer), total_score).totals == pytest.approx((5.6, 5.0))
@@ -67,11 +74,16 @@ def test_without_noise_the_verdict_is_the_truth(world, taught):
     domain = domain_of(Config())
     judge = EmbeddedJudge(JudgeConfig(noise="none"), make_examiner(domain), 0)
     for one, other in zip(taught[::10], taught[1::10], strict=True):
-        expected = [examine(world, one.query, trajectory.messages).dimensions() for trajectory in (one.trajectory, other.trajectory)]
+        expected = [
+            examine(world, one.query, trajectory.messages).dimensions()
+            for trajectory in (one.trajectory, other.trajectory)
+        ]
         assert compare(judge, one.trajectory, other.trajectory, query=one.query).dimensions == tuple(expected)
         assert score(judge, one.trajectory, query=one.query).dimensions == (expected[0],)
         told = domain.examine_view(one.query, view_of(one.trajectory, "answer").messages).dimensions()
-        assert score(judge, one.trajectory, answer_only=True, query=one.query).dimensions == ({name: told[name] for name in ANSWER_DIMENSIONS},)
+        assert score(judge, one.trajectory, answer_only=True, query=one.query).dimensions == (
+            {name: told[name] for name in ANSWER_DIMENSIONS},
+        )
 
 
 def test_the_cached_examiner_examines_each_trajectory_once():
@@ -145,7 +157,9 @@ def test_length_bias_is_one_for_e_times_the_typical_length(typical):
 
 def test_scores_are_rounded_and_stay_within_0_and_10():
     wild = judge(sigma_independent=8.0, rounding=0.5)
-    scores = [value for pair in pairs(30) for dimensions in compare(wild, *pair).dimensions for value in dimensions.values()]
+    scores = [
+        value for pair in pairs(30) for dimensions in compare(wild, *pair).dimensions for value in dimensions.values()
+    ]
     assert min(scores) == 0.0 and max(scores) == 10.0
     assert all(value % 0.5 == 0 for value in scores)
 
@@ -156,7 +170,9 @@ def test_an_answer_only_verdict_holds_the_answers_dimensions_and_nothing_of_the_
     assert tuple(score(noisy, A).dimensions[0]) == ALL
     assert all(tuple(dimensions) == ALL for dimensions in compare(noisy, A, B).dimensions)
     pathless = dataclasses.replace(HALF, needs=[0.0], usefulness=[0.0], evidence=[0.0])
-    assert score(judge(truth=pathless), A, answer_only=True).totals == score(judge(), A, answer_only=True).totals == (5.0,)
+    assert (
+        score(judge(truth=pathless), A, answer_only=True).totals == score(judge(), A, answer_only=True).totals == (5.0,)
+    )
     assert score(judge(truth=pathless), A).totals == pytest.approx((2.0,))
 
 
@@ -166,7 +182,9 @@ def choose(judge, trajectories, winners, repeat=0):
 
 def stated(judge):
     """The judge, to whom everything about a trajectory is as good as its answer says."""
-    judge.examine = lambda query, trajectory: TravelTruth(*[[float(trajectory.answer) / 10]] * 4, {}, clarity=float(trajectory.answer) / 10)
+    judge.examine = lambda query, trajectory: TravelTruth(
+        *[[float(trajectory.answer) / 10]] * 4, {}, clarity=float(trajectory.answer) / 10
+    )
     return judge
 
 
@@ -195,7 +213,9 @@ def test_a_group_shares_one_drift_and_a_choice_is_noisy_but_reproducible():
 
 
 def test_without_noise_an_overall_score_is_the_true_total_and_a_dimension_its_own():
-    quiet = EmbeddedJudge(JudgeConfig(noise="none"), lambda query, trajectory: dataclasses.replace(HALF, needs=[1.0]), 0)
+    quiet = EmbeddedJudge(
+        JudgeConfig(noise="none"), lambda query, trajectory: dataclasses.replace(HALF, needs=[1.0]), 0
+    )
     assert asyncio.run(quiet.score_overall(QUERY, A)) == pytest.approx(0.6 * 20 / 3 + 0.4 * 5)
     assert [asyncio.run(quiet.score_dimension(QUERY, A, name)) for name in ALL] == [10.0] + [5.0] * 6
 
@@ -204,11 +224,16 @@ def test_an_overall_score_has_the_noise_of_one_score_and_explicit_scores_average
     noisy = judge(sigma_independent=1.0, sigma_call=1.0)
     overall = [asyncio.run(noisy.score_overall(QUERY, first)) for first, _ in pairs(400)]
     explicit = [
-        weighted_mean({name: asyncio.run(noisy.score_dimension(QUERY, first, name)) for name in ALL}, noisy.weights(QUERY)) for first, _ in pairs(400)
+        weighted_mean(
+            {name: asyncio.run(noisy.score_dimension(QUERY, first, name)) for name in ALL}, noisy.weights(QUERY)
+        )
+        for first, _ in pairs(400)
     ]
     # Weights .2 on three dimensions, .1 on four; drift and noise of every call are its own.
     assert np.var(overall) == pytest.approx(2.0, rel=0.3) and np.mean(overall) == pytest.approx(5.0, abs=0.3)
-    assert np.var(explicit) == pytest.approx(2 * (3 * 0.2**2 + 4 * 0.1**2), rel=0.3) and np.mean(explicit) == pytest.approx(5.0, abs=0.2)
+    assert np.var(explicit) == pytest.approx(2 * (3 * 0.2**2 + 4 * 0.1**2), rel=0.3) and np.mean(
+        explicit
+    ) == pytest.approx(5.0, abs=0.2)
 
 
 def test_importance_gives_the_total_that_the_other_rewards_aim_at():
@@ -220,15 +245,22 @@ def test_importance_gives_the_total_that_the_other_rewards_aim_at():
 
 def test_a_listwise_call_has_one_drift_and_a_lead_that_falls_evenly_over_the_places():
     def together(judge, shown=6, repeat=0):
-        return np.array(asyncio.run(judge.score_together(QUERY, [attempt(f"t{number}") for number in range(shown)], repeat)))
+        return np.array(
+            asyncio.run(judge.score_together(QUERY, [attempt(f"t{number}") for number in range(shown)], repeat))
+        )
 
     assert together(judge(position_bias=0.5)) == pytest.approx(5 + 0.5 * np.linspace(1, -1, 6), abs=1e-5)
     assert together(judge(position_bias=0.5, listwise_noise=2.0)) == pytest.approx(5 + np.linspace(1, -1, 6), abs=1e-5)
     drifts = np.array([together(judge(sigma_call=1.0), repeat=repeat) for repeat in range(400)])
     assert np.ptp(drifts, axis=1).max() < 1e-9 and drifts[:, 0].std() == pytest.approx(1.0, rel=0.1)
     for times in (1.0, 1.5, 2.0):
-        noise = np.array([together(judge(sigma_independent=0.5, listwise_noise=times), repeat=repeat) for repeat in range(200)])
-        assert noise.std() == pytest.approx(0.5 * times, rel=0.1) and abs(np.corrcoef(noise[:, 0], noise[:, 1])[0, 1]) < 0.2
+        noise = np.array(
+            [together(judge(sigma_independent=0.5, listwise_noise=times), repeat=repeat) for repeat in range(200)]
+        )
+        assert (
+            noise.std() == pytest.approx(0.5 * times, rel=0.1)
+            and abs(np.corrcoef(noise[:, 0], noise[:, 1])[0, 1]) < 0.2
+        )
     assert together(judge(sigma_independent=0.5, listwise_noise=0.0)) == pytest.approx(5.0)
 
 
@@ -245,14 +277,20 @@ def test_a_checklists_items_are_the_constraints_and_answers_are_wrong_as_often_a
 
 @pytest.mark.parametrize("noise", [{}, {"sigma_independent": 2.0, "sigma_call": 2.0}])
 def test_by_default_an_answer_agrees_with_itself_as_a_score_does(noise):
-    """Correlations of two askings: of scores over trajectories whose quality spreads as in a group, of answers of which half are yes."""
+    """Correlations of two askings: of scores over trajectories whose quality spreads as in a group,
+    of answers of which half are yes."""
     config = JudgeConfig(position_bias=0.0, length_bias=0.0, rounding=1e-6, **noise)
     rng = np.random.default_rng(0)
     qualities = iter(np.clip(rng.normal(5.0, SPREAD, 4000), 0, 10) / 10)
-    truths = {f"t{number}": TravelTruth(*[[share]] * 4, {"a": number % 2 == 0}, clarity=share) for number, share in enumerate(qualities)}
+    truths = {
+        f"t{number}": TravelTruth(*[[share]] * 4, {"a": number % 2 == 0}, clarity=share)
+        for number, share in enumerate(qualities)
+    }
     one = EmbeddedJudge(config, lambda query, trajectory: truths.get(trajectory.answer, HALF), 0)
     rate = one.flip_rate(QUERY)
-    answers = [[asyncio.run(one.check_items(QUERY, attempt(name), repeat))["a"] for repeat in (0, 1)] for name in truths]
+    answers = [
+        [asyncio.run(one.check_items(QUERY, attempt(name), repeat))["a"] for repeat in (0, 1)] for name in truths
+    ]
     assert np.corrcoef(np.array(answers, dtype=float).T)[0, 1] == pytest.approx((1 - 2 * rate) ** 2, abs=0.05)
     weights = np.array(list(one.weights(QUERY).values()))
     noise_of_a_total = (weights**2).sum() * config.sigma_independent**2 + config.sigma_call**2 + config.sigma_sticky**2

@@ -1,4 +1,5 @@
-"""What of a reply is a verdict: listwise scores by the agents' numbers, answers to every item of a checklist; anything else is none."""
+"""What of a reply is a verdict: listwise scores by the agents' numbers, answers to every item of a checklist;
+anything else is none."""
 
 import asyncio
 import json
@@ -40,22 +41,31 @@ def test_listed_scores_find_their_agents_in_any_order(tmp_path):
 
 
 @pytest.mark.parametrize("wrong", [
-    listed((1, 5.0), (2, 5.0)), listed((1, 5.0), (2, 5.0), (2, 7.0)), listed((1, 5.0), (2, 5.0), (4, 5.0)), listed((0, 5.0), (1, 5.0), (2, 5.0)),
-    listed((1, 5.0), (2, 5.0), (3, 5.0), (3, 5.0)), listed((1, 5.0), (2, 5.0), (3, 11.0)), listed((1, 5.0), (2, 5.0), ("3", 5.0)),
-    listed((1, 5.0), (2, 5.0), (3, None)), listed((1, 5.0), (2, 5.0), (True, 5.0)), '{"scores": [5, 5, 5]}', '{"scores": {"1": 5, "2": 5, "3": 5}}',
-    '{"scores": []}', "{}",
+    listed((1, 5.0), (2, 5.0)), listed((1, 5.0), (2, 5.0), (2, 7.0)), listed((1, 5.0), (2, 5.0), (4, 5.0)),
+    listed((0, 5.0), (1, 5.0), (2, 5.0)), listed((1, 5.0), (2, 5.0), (3, 5.0), (3, 5.0)),
+    listed((1, 5.0), (2, 5.0), (3, 11.0)), listed((1, 5.0), (2, 5.0), ("3", 5.0)),
+    listed((1, 5.0), (2, 5.0), (3, None)), listed((1, 5.0), (2, 5.0), (True, 5.0)), '{"scores": [5, 5, 5]}',
+    '{"scores": {"1": 5, "2": 5, "3": 5}}', '{"scores": []}', "{}",
 ])  # fmt: skip
 def test_agents_that_are_missing_or_repeated_are_a_failed_verdict_after_asking_again_once(tmp_path, wrong):
     scores, server, usage = asked(tmp_path, wrong)
     assert scores is None and len(server.requests) == 2 and (usage.failed, usage.unreadable) == (1, 2)
     scores, server, usage = asked(tmp_path / "again", wrong, listed((2, 1.0), (1, 2.0), (3, 3.0)))
-    assert scores == [2.0, 1.0, 3.0] and usage.failed == 0 and "could not be used" in server.requests[1]["messages"][-1]["content"]
+    assert (
+        scores == [2.0, 1.0, 3.0]
+        and usage.failed == 0
+        and "could not be used" in server.requests[1]["messages"][-1]["content"]
+    )
 
 
 def test_a_checklists_reply_answers_every_item_with_true_or_false():
     reply = checklist_reply(("item_1", "item_2"))
-    assert parse_reply('{"items": {"item_2": true, "item_1": false}}', reply).items.model_dump() == {"item_1": False, "item_2": True}
-    for wrong in ('{"items": {"item_1": true}}', '{"items": {"item_1": true, "item_2": "true"}}', '{"items": {"item_1": true, "item_2": 1}}',
+    assert parse_reply('{"items": {"item_2": true, "item_1": false}}', reply).items.model_dump() == {
+        "item_1": False,
+        "item_2": True,
+    }
+    for wrong in ('{"items": {"item_1": true}}', '{"items": {"item_1": true, "item_2": "true"}}',
+                  '{"items": {"item_1": true, "item_2": 1}}',
                   '{"items": {"item_1": true, "item_2": null}}', '{"item_1": true, "item_2": true}'):  # fmt: skip
         with pytest.raises(ValueError, match="item"):
             parse_reply(wrong, reply)
@@ -67,10 +77,14 @@ def test_the_schema_names_how_many_are_listed():
 
 
 @pytest.mark.parametrize(("overrides", "said"), [
-    (["judge.train.name=llm", "judge.train.model=m", "reward.name=pointwise_answer"], "reward.name=pointwise_answer: .* babyai end without"),
-    (["judge.eval.0.name=llm", "judge.eval.0.model=m", "judge.eval.0.process_aware=false"], "judge.eval.0.process_aware=false: .* set it to true"),
-    (["judge.watch.name=llm", "judge.watch.model=m", "judge.watch.process_aware=false", "judge.watch_share=0.5"], "judge.watch.process_aware=false"),
-    (["judge.train.name=llm", "judge.train.model=m", "reward.name=pointwise_trajectory"], None), (["reward.name=pointwise_trajectory"], None),
+    (["judge.train.name=llm", "judge.train.model=m", "reward.name=pointwise_answer"],
+     "reward.name=pointwise_answer: .* babyai end without"),
+    (["judge.eval.0.name=llm", "judge.eval.0.model=m", "judge.eval.0.process_aware=false"],
+     "judge.eval.0.process_aware=false: .* set it to true"),
+    (["judge.watch.name=llm", "judge.watch.model=m", "judge.watch.process_aware=false", "judge.watch_share=0.5"],
+     "judge.watch.process_aware=false"),
+    (["judge.train.name=llm", "judge.train.model=m", "reward.name=pointwise_trajectory"], None),
+    (["reward.name=pointwise_trajectory"], None),
     (["reward.name=pointwise_answer"], "reward.name=pointwise_answer: .* babyai end without"),
 ])  # fmt: skip
 def test_an_llm_is_not_to_judge_answers_alone_in_worlds_that_end_without_one(overrides, said):
@@ -87,6 +101,8 @@ def test_an_llm_is_not_to_judge_answers_alone_in_worlds_that_end_without_one(ove
 
 def test_repeats_at_temperature_0_are_refused():
     llm = ["reward.name=pointwise_trajectory", "reward.repeats=2", "judge.train.name=llm", "judge.train.model=m"]
-    with pytest.raises(UserError, match="reward.repeats=2: at judge.train.temperature=0 all replies to a prompt are alike"):
+    with pytest.raises(
+        UserError, match="reward.repeats=2: at judge.train.temperature=0 all replies to a prompt are alike"
+    ):
         load_config(CONFIGS / "quickstart.yaml", llm)
     assert load_config(CONFIGS / "quickstart.yaml", [*llm, "judge.train.temperature=0.7"]).reward.repeats == 2

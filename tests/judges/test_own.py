@@ -1,4 +1,5 @@
-"""Judges of one's own that return or raise whatever they like: their calls have scores from 0 to 10, or none, and never end a run."""
+"""Judges of one's own that return or raise whatever they like:
+their calls have scores from 0 to 10, or none, and never end a run."""
 
 import asyncio
 import math
@@ -24,8 +25,35 @@ from arenarl.tournament.play import run_tournament
 from arenarl.trajectory import RolloutGroup
 
 RUBRIC = domain_rubric("travel", "en")
-NO_SCORES = ["9", b"9", True, None, [9], 10.5, -1, -1e-9, 1e308, 10**400, math.nan, math.inf, 1j, Decimal(9), np.bool_(True), np.array([9, 9])]
-FAULTS = [ValueError("no"), RecursionError(), KeyError("x"), asyncio.CancelledError("inside"), TimeoutError(), ["9", "3"], ("9", "3"), (9, 3), {}]
+NO_SCORES = [
+    "9",
+    b"9",
+    True,
+    None,
+    [9],
+    10.5,
+    -1,
+    -1e-9,
+    1e308,
+    10**400,
+    math.nan,
+    math.inf,
+    1j,
+    Decimal(9),
+    np.bool_(True),
+    np.array([9, 9]),
+]
+FAULTS = [
+    ValueError("no"),
+    RecursionError(),
+    KeyError("x"),
+    asyncio.CancelledError("inside"),
+    TimeoutError(),
+    ["9", "3"],
+    ("9", "3"),
+    (9, 3),
+    {},
+]
 
 
 class Whatever(Judge):
@@ -67,7 +95,9 @@ class Whatever(Judge):
 
 
 def verdict_of(score):
-    return lambda shown: Verdict(tuple(dict.fromkeys(RUBRIC.names, 5.0) | {"path_breadth": score} for _ in range(shown)), RUBRIC.total)
+    return lambda shown: Verdict(
+        tuple(dict.fromkeys(RUBRIC.names, 5.0) | {"path_breadth": score} for _ in range(shown)), RUBRIC.total
+    )
 
 
 def compare(said):
@@ -77,7 +107,9 @@ def compare(said):
 @pytest.mark.parametrize("score", [0, 10, 9.5, np.float64(3), np.float32(3), np.int64(3), Fraction(1, 2)])
 def test_numbers_from_0_to_10_are_scores(score):
     verdict = compare(verdict_of(score))
-    assert verdict.dimensions[0]["path_breadth"] == score and {type(one) for one in verdict.dimensions[0].values()} == {float}
+    assert verdict.dimensions[0]["path_breadth"] == score and {type(one) for one in verdict.dimensions[0].values()} == {
+        float
+    }
 
 
 @pytest.mark.parametrize("score", NO_SCORES, ids=repr)
@@ -126,7 +158,13 @@ def test_listed_scores_are_one_for_each_shown_and_a_checklists_answers_one_for_e
     for wrong in ([1, 2], [1, 2, 3, 4], [1, 2, 11], [1, 2, None], "123", {"1": 1}, 7):
         assert together(wrong) is None
     assert items({"item_2": True, "item_1": False}) == {"item_1": False, "item_2": True}
-    for wrong in ({"item_1": True}, {"item_1": True, "item_2": 1}, {"item_1": True, "item_2": False, "item_3": True}, [True, False], True):
+    for wrong in (
+        {"item_1": True},
+        {"item_1": True, "item_2": 1},
+        {"item_1": True, "item_2": False, "item_3": True},
+        [True, False],
+        True,
+    ):
         assert items(wrong) is None
 
 
@@ -140,7 +178,9 @@ class Bare(Whatever):
         super().__init__(None)
 
 
-@pytest.mark.parametrize(("kind", "said"), [(Sync, "mine:Judge: compare must be async"), (Bare, "mine:Judge does not fit (too many")])
+@pytest.mark.parametrize(
+    ("kind", "said"), [(Sync, "mine:Judge: compare must be async"), (Bare, "mine:Judge does not fit (too many")]
+)
 def test_a_class_that_can_be_no_judge_is_refused_in_a_line(kind, said, monkeypatch):
     monkeypatch.setattr(own, "named", lambda *_: kind)
     with pytest.raises(UserError, match=re.escape(said)):
@@ -175,7 +215,9 @@ def test_weights_that_are_none_are_refused():
             OwnJudge(Weightless(said), "mine:Judge").weights(QUERY)
 
 
-@pytest.mark.parametrize("topology", ["seeded_single_elimination", "round_robin", "swiss", "double_elimination", "balanced"])
+@pytest.mark.parametrize(
+    "topology", ["seeded_single_elimination", "round_robin", "swiss", "double_elimination", "balanced"]
+)
 @seed(0)
 @settings(max_examples=20, deadline=None)
 @given(st.data())
@@ -193,6 +235,8 @@ def test_in_a_tournament_alone_only_numbers_count_and_every_rank_is_finite(topol
     for match in ranking.matches:
         for call in match.calls:
             scores = said[call.first, call.second]
-            counts = len(scores) in (2, 3) and all(type(score) in (int, float) and abs(score) <= 1e100 for score in scores[:2])
+            counts = len(scores) in (2, 3) and all(
+                type(score) in (int, float) and abs(score) <= 1e100 for score in scores[:2]
+            )
             assert call.scores == (tuple(map(float, scores[:2])) if counts else None)
     assert all(score is None or math.isfinite(score) for score in ranking.scores_G)

@@ -26,7 +26,13 @@ def rubric_of(*items):
 @pytest.fixture
 def url(taught, world):
     examiner = cached_examiner(partial(examine, world))
-    server = JudgeServer({one.query.query: one.query for one in taught}, examiner, JudgeConfig(), faults=0.2, kinds=["truncated", "rate_limit"])
+    server = JudgeServer(
+        {one.query.query: one.query for one in taught},
+        examiner,
+        JudgeConfig(),
+        faults=0.2,
+        kinds=["truncated", "rate_limit"],
+    )
     with serving(server.app()) as address:
         yield address
 
@@ -38,8 +44,8 @@ def test_a_rubric_keeps_to_the_rules():
 
 
 @pytest.mark.parametrize("items", [
-    [ITEM] * 4, [ITEM] * 8, [ITEM | {"dimension": "Beauty"}] * 5, [ITEM | {"importance": "vital"}] * 5, [ITEM | {"title": ""}] * 5,
-    [ITEM | {"title": "   "}] * 5,
+    [ITEM] * 4, [ITEM] * 8, [ITEM | {"dimension": "Beauty"}] * 5, [ITEM | {"importance": "vital"}] * 5,
+    [ITEM | {"title": ""}] * 5, [ITEM | {"title": "   "}] * 5,
     [{name: value for name, value in ITEM.items() if name != "description"}] * 5,
 ])  # fmt: skip
 def test_anything_else_is_refused(items):
@@ -78,7 +84,8 @@ def test_rubrics_are_written_once_read_back_and_used_by_every_form_of_judging(ta
 
 
 def test_a_checklist_is_written_of_the_querys_constraints_and_answered_item_by_item(taught, world, tmp_path):
-    """By the server, which knows the truth: what the LLM judge says of the items is what the embedded judge says of the constraints."""
+    """By the server, which knows the truth: what the LLM judge says of the items is what the embedded judge says of the
+    constraints."""
     examiner = cached_examiner(partial(examine, world))
     server = JudgeServer({one.query.query: one.query for one in taught}, examiner, JudgeConfig(noise="none"))
     with serving(server.app()) as url:
@@ -96,7 +103,10 @@ def test_a_checklist_is_written_of_the_querys_constraints_and_answered_item_by_i
             assert list(asyncio.run(judge.check_items(one.query, one.trajectory)).values()) == list(expected.values())
             assert set(judge.checklist(one.query).values()) == {2} and len(judge.checklist(one.query)) == len(expected)
             group = [RolloutGroup(one.query, [other.trajectory for other in (one, *taught[:3])])]
-            (outcome,), (known,) = arena_of(config, judge).reward_groups(group), arena_of(config, embedded).reward_groups(group)
+            (outcome,), (known,) = (
+                arena_of(config, judge).reward_groups(group),
+                arena_of(config, embedded).reward_groups(group),
+            )
             assert outcome.rewards_G == pytest.approx(known.rewards_G) and outcome.judge_calls == 4
             rewards |= set(outcome.rewards_G)
         assert len(rewards) > 3
@@ -112,14 +122,17 @@ def test_training_without_a_rubric_for_every_query_is_refused(taught, tmp_path):
         trainer_judge_of(config, judge)
     write_jsonl(tmp_path / "rubrics.jsonl", [{"query_id": one.query.query_id, **RUBRIC} for one in taught[:3]])
     known, other = trainer_judge_of(config, judge), taught[3]
-    with pytest.raises(UserError, match=f"has no rubric for query {other.query.query_id}"):  # as judge_check's test queries
+    # as judge_check's test queries
+    with pytest.raises(UserError, match=f"has no rubric for query {other.query.query_id}"):
         asyncio.run(known.compare(other.query, other.trajectory, other.trajectory))
     (tmp_path / "rubrics.jsonl").write_text('{"query_id": "q", "rubrics": []}\n')
     with pytest.raises(UserError, match=r"rubrics.jsonl, line 1 is no rubric"):
         trainer_judge_of(config, judge)
 
 
-@pytest.mark.parametrize("line", ["null", "5", "[]", '"x"', "{}", json.dumps(RUBRIC), json.dumps({"query_id": ["q"], **RUBRIC})])
+@pytest.mark.parametrize(
+    "line", ["null", "5", "[]", '"x"', "{}", json.dumps(RUBRIC), json.dumps({"query_id": ["q"], **RUBRIC})]
+)
 def test_a_line_that_is_no_rubric_is_named(line, tmp_path):
     (tmp_path / "rubrics.jsonl").write_text(f"{line}\n")
     with pytest.raises(UserError, match=r"rubrics.jsonl, line 1 is no rubric"):

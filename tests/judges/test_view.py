@@ -1,4 +1,5 @@
-"""A verdict depends on what the judge is shown and on nothing else: in every domain, noisy or not, called directly and through the server."""
+"""A verdict depends on what the judge is shown and on nothing else:
+in every domain, noisy or not, called directly and through the server."""
 
 import asyncio
 import copy
@@ -36,24 +37,37 @@ SEES = {"answer": {"process_aware": False}, "calls": {"show_tool_results": False
 
 
 class Cases:
-    """A domain with queries, and trajectories of a teacher that is sometimes careless, some of which were written for another query."""
+    """A domain with queries, and trajectories of a teacher that is sometimes careless,
+    some of which were written for another query."""
 
     def __init__(self, file, overrides):
         self.config = load_config(CONFIGS / file, overrides)
         self.domain, self.examine = domain_of(self.config), examiner_of(self.config)
         environment, rng = make_environment(self.config.environment, self.config.data.language), random.Random(0)
-        self.taught = [(query, self.domain.solve(query, environment, rng, rng.random())) for query in self._queries(environment)]
+        self.taught = [
+            (query, self.domain.solve(query, environment, rng, rng.random())) for query in self._queries(environment)
+        ]
         if self.domain.name not in ("textcraft", "babyai"):
-            self.taught += [(query, other) for (query, _), (_, other) in zip(self.taught, self.taught[1:], strict=False)]
+            self.taught += [
+                (query, other) for (query, _), (_, other) in zip(self.taught, self.taught[1:], strict=False)
+            ]
 
     def _queries(self, environment):
         if self.domain.name == "travel":
-            return [query for name in SUBTASKS for query in make_queries(self.domain.world, name, self.config.data.language, 8, "view", set())]
+            return [
+                query
+                for name in SUBTASKS
+                for query in make_queries(self.domain.world, name, self.config.data.language, 8, "view", set())
+            ]
         if self.domain.name == "research":
             closed = make_questions(self.domain.corpus, environment, self.config.data.research, "view", 6)
             return closed + make_open_queries(self.domain.corpus, "view", 9)
         if self.domain.name == "writing":
-            return [query for name in self.domain.subtasks for query in make_writing_queries(name, self.config.data.language, 3, "view", set())]
+            return [
+                query
+                for name in self.domain.subtasks
+                for query in make_writing_queries(name, self.config.data.language, 3, "view", set())
+            ]
         return [self.domain.query({"item": item}) for item in self.domain.items("test")[:6]]
 
     def judge(self, **keys):
@@ -77,16 +91,26 @@ def edited(trajectory, kind, rng):
     edits = [
         lambda: [message for message in messages if message["role"] != "tool"],
         lambda: [*messages, {"role": "tool", "content": "It costs ¥20."}],
-        lambda: [message | {"content": junk(message["content"], rng)} if message["role"] == "tool" else message for message in messages],
-        lambda: [message | {"content": rng.choice(results)["content"]} if message["role"] == "tool" else message for message in messages],
+        lambda: [
+            message | {"content": junk(message["content"], rng)} if message["role"] == "tool" else message
+            for message in messages
+        ],
+        lambda: [
+            message | {"content": rng.choice(results)["content"]} if message["role"] == "tool" else message
+            for message in messages
+        ],
     ]
     if kind == "answer":
         before, last = messages[:-1], messages[-1]
         edits += [
             lambda: [last],
-            lambda: [message | {"reasoning_content": message.get("reasoning_content", "") + " "} for message in messages],
+            lambda: [
+                message | {"reasoning_content": message.get("reasoning_content", "") + " "} for message in messages
+            ],
             lambda: [*before, last | {"reasoning_content": junk("It costs ¥20 and opens at 09:00.", rng)}],
-            lambda: [{key: value for key, value in message.items() if key != "tool_calls"} for message in before] + [last],
+            lambda: (
+                [{key: value for key, value in message.items() if key != "tool_calls"} for message in before] + [last]
+            ),
             lambda: [*rng.sample(before, len(before)), last],
         ]
     return Trajectory(trajectory.query_id, rng.choice(edits)(), trajectory.stop_reason)
@@ -94,11 +118,19 @@ def edited(trajectory, kind, rng):
 
 def junk(text, rng):
     """A text with its digits drawn anew, cut somewhere, or none."""
-    return rng.choice([re.sub(r"\d", lambda _: str(rng.randrange(10)), text), text[: rng.randrange(len(text) + 1)], "", f"Error: {text}"])
+    return rng.choice(
+        [
+            re.sub(r"\d", lambda _: str(rng.randrange(10)), text),
+            text[: rng.randrange(len(text) + 1)],
+            "",
+            f"Error: {text}",
+        ]
+    )
 
 
 async def verdicts(judge, query, trajectory, other, kind):
-    """What every kind of call says that shows views of this kind; `score` can ask for the answer alone whatever the judge sees else."""
+    """What every kind of call says that shows views of this kind;
+    `score` can ask for the answer alone whatever the judge sees else."""
     said = [await judge.score(query, trajectory, answer_only=kind == "answer")]
     said += [await judge.compare(query, trajectory, other), await judge.compare(query, other, trajectory)]
     said = [one.dimensions for one in said]
@@ -117,7 +149,10 @@ def unchanged(judge, cases, kind, count):
             other = rng.choice(cases.taught)[1]
             before = await verdicts(judge, query, trajectory, other, kind)
             for _ in range(3):
-                assert await verdicts(judge, query, edited(trajectory, kind, rng), edited(other, kind, rng), kind) == before
+                assert (
+                    await verdicts(judge, query, edited(trajectory, kind, rng), edited(other, kind, rng), kind)
+                    == before
+                )
 
     asyncio.run(check())
 
@@ -132,7 +167,10 @@ def test_a_verdict_does_not_change_with_what_is_not_shown(cases, kind, noise):
 def test_an_answer_only_score_of_a_judge_that_else_sees_everything_does_not_change(cases, noise):
     judge, rng = cases.judge(noise=noise), random.Random(2)
     for query, trajectory in cases.taught[::3]:
-        scores = [asyncio.run(judge.score(query, one, answer_only=True)) for one in (trajectory, edited(trajectory, "answer", rng))]
+        scores = [
+            asyncio.run(judge.score(query, one, answer_only=True))
+            for one in (trajectory, edited(trajectory, "answer", rng))
+        ]
         assert scores[0].dimensions == scores[1].dimensions
 
 
@@ -172,18 +210,31 @@ COMPARE = {"date": "2026-05-01", "from_city": "Beijing", "to_city": "Shanghai", 
 
 
 def names(travel, city, *categories):
-    return [next(poi.name_en for poi in travel.domain.world.pois if (poi.city, poi.category) == (city, category)) for category in categories]
+    return [
+        next(poi.name_en for poi in travel.domain.world.pois if (poi.city, poi.category) == (city, category))
+        for category in categories
+    ]
 
 
 def limited(travel):
     """(query, an answer with a price in it, limit): within the limit as it stands."""
     museum, park = names(travel, "Beijing", "museum", "park")
     near = next(poi.name_en for poi in travel.domain.world.pois if (poi.city, poi.category) == ("Beijing", "cafe"))
-    yield SEARCH | {"near": near, "max_price_yuan": 50}, "Search", f"I recommend {museum}: quiet, ¥{{}}, 09:00-17:00, 1.2km.", 50
+    yield (
+        SEARCH | {"near": near, "max_price_yuan": 50},
+        "Search",
+        f"I recommend {museum}: quiet, ¥{{}}, 09:00-17:00, 1.2km.",
+        50,
+    )
     yield SEARCH | {"near": near, "max_price_yuan": 50}, "Search", f"{museum}\nPrice: ¥{{}}\nOpen 09:00-17:00", 50
     yield DAYS | {"budget_yuan": 80}, "1-Day", f"10:00 {museum} ¥{{}} 09:00-17:00\n14:00 {park} ¥30 06:00-21:00", 50
     yield DAYS | {"budget_yuan": 80}, "1-Day", f"10:00 {museum} 09:00-17:00\n14:00 {park} 06:00-21:00\nTotal: ¥{{}}", 80
-    yield COMPARE | {"max_price_yuan": 500}, "Compare", "Flight CA1234 08:00-10:00 ¥900\nTrain G10 08:00-12:00 ¥{}\nI recommend G10", 500
+    yield (
+        COMPARE | {"max_price_yuan": 500},
+        "Compare",
+        "Flight CA1234 08:00-10:00 ¥900\nTrain G10 08:00-12:00 ¥{}\nI recommend G10",
+        500,
+    )
 
 
 @pytest.mark.parametrize("kind", SEES)
@@ -214,7 +265,8 @@ def test_taught_prices_moved_across_the_limit_change_the_verdict_and_moved_withi
 
 
 def test_what_an_answer_does_not_say_is_left_out_and_what_it_says_is_believed(travel):
-    """By hand: a museum without its tags and hours; a budget without a price; a flight dearer than the train beside it."""
+    """By hand: a museum without its tags and hours; a budget without a price;
+    a flight dearer than the train beside it."""
     museum, cafe, park = names(travel, "Beijing", "museum", "cafe", "park")
 
     def constraints(constraints, subtask, text):
@@ -229,27 +281,56 @@ def test_what_an_answer_does_not_say_is_left_out_and_what_it_says_is_believed(tr
     }  # fmt: skip
     assert set(constraints(search, "Search", "Nowhere.").values()) == {False}
     days = constraints(DAYS | {"budget_yuan": 80}, "1-Day", f"10:00 {museum}\n20:00 {park} 06:00-21:00")
-    assert days == {"complete": True, "quiet museum": None, "museum open": None, "quiet park": None, "park open": True, "budget": None}
+    assert days == {
+        "complete": True,
+        "quiet museum": None,
+        "museum open": None,
+        "quiet park": None,
+        "park open": True,
+        "budget": None,
+    }
     both = "Train G10 08:00-12:00 ¥500\nFlight CA1234 08:00-10:00 ¥{}\nI recommend CA1234"
     assert constraints(COMPARE, "Compare", both.format(600)) == {"date and cities": True, "cheap": False}
     assert constraints(COMPARE, "Compare", both.format(400)) == {"date and cities": True, "cheap": True}
     assert constraints(COMPARE, "Compare", "I recommend CA1234 at ¥400") == {"date and cities": True, "cheap": None}
+
     def day(text, **more):
         return constraints(DAYS | {"budget_yuan": 80} | more, "1-Day", text)
 
     for says, is_near in (("0.0km", True), ("850m away", True), ("4000 metres away", False), ("¥20", None)):
         assert constraints(search, "Search", f"{museum}, {says}")["radius"] is is_near
     stops = f"10:00-12:00 {museum} ¥20 09:00-17:00\n{{}}\n19:00 {park} ¥30 06:00-21:00"
-    for beside in ("12:00-13:00 lunch break", "Metro ¥70, 5 stops", "Budget: ¥80 for all", "Total with train: ¥550", "driving 5.2km 20min ¥90"):
-        assert all(day(stops.format(beside), evening="park")[name] for name in ("museum open", "park open", "budget", "evening")), beside
-    assert not day(stops.format("Total ¥90, within the budget of ¥100"))["budget"] and not day(stops.replace("¥30", "¥70").format(""))["budget"]
-    for tag, says in (("quiet", True), ("noisy, not quiet", None), ("not a quiet place", None), ("安静", True), ("不安静", None)):
+    for beside in (
+        "12:00-13:00 lunch break",
+        "Metro ¥70, 5 stops",
+        "Budget: ¥80 for all",
+        "Total with train: ¥550",
+        "driving 5.2km 20min ¥90",
+    ):
+        assert all(
+            day(stops.format(beside), evening="park")[name]
+            for name in ("museum open", "park open", "budget", "evening")
+        ), beside
+    assert (
+        not day(stops.format("Total ¥90, within the budget of ¥100"))["budget"]
+        and not day(stops.replace("¥30", "¥70").format(""))["budget"]
+    )
+    for tag, says in (
+        ("quiet", True),
+        ("noisy, not quiet", None),
+        ("not a quiet place", None),
+        ("安静", True),
+        ("不安静", None),
+    ):
         assert day(f"10:00 {museum}, {tag}\n19:00 {park}")["quiet museum"] is says
     evenings = {f"Evening: {park}": True, park: None, f"21:00 {park}": True, f"11:00 {park}": False, museum: False}
     for text, is_evening in evenings.items():
         assert day(text, evening="park")["evening"] is is_evening
-    checked = asyncio.run(travel.judge(noise="none", process_aware=False).check_items(Query("q", "travel", "Search", "en", "x", search),
-                                                                                     answered(QUERY_OF_NONE, f"Go to {museum}.")))  # fmt: skip
+    checked = asyncio.run(
+        travel.judge(noise="none", process_aware=False).check_items(
+            Query("q", "travel", "Search", "en", "x", search), answered(QUERY_OF_NONE, f"Go to {museum}.")
+        )
+    )
     assert checked == {name: bool(is_met) for name, is_met in nothing.items()}
 
 
@@ -269,7 +350,10 @@ def test_a_report_is_believed_whatever_values_it_states():
         facts = query.constraints["facts"]
         true = answered(query, " ".join(fact["sentence"] for fact in facts))
         other = [with_another_value(fact, corpus.entities[fact["url"]].name) for fact in facts]
-        scores = [asyncio.run(judge.score(query, one)).dimensions[0] for one in (true, answered(query, other[0]), answered(query, "No idea."))]
+        scores = [
+            asyncio.run(judge.score(query, one)).dimensions[0]
+            for one in (true, answered(query, other[0]), answered(query, "No idea."))
+        ]
         assert scores[0]["answer_depth"] == scores[0]["answer_relevance"] == scores[0]["answer_accuracy"] == 10
         assert scores[1]["answer_depth"] == pytest.approx(10 / len(facts)) and scores[2]["answer_depth"] == 0
         assert asyncio.run(judge.score(query, answered(query, " ".join(other)))).dimensions[0] == scores[0]
@@ -283,9 +367,14 @@ def test_an_answer_to_a_closed_question_is_believed_if_it_is_one():
     judge = cases.judge(noise="none", process_aware=False)
     for query, _ in cases.taught:
         if "answer" in query.constraints:
-            other, odd = ("1234", "Nowhere") if any(map(str.isdigit, query.constraints["answer"])) else ("Nowhere", "1234")
+            other, odd = (
+                ("1234", "Nowhere") if any(map(str.isdigit, query.constraints["answer"])) else ("Nowhere", "1234")
+            )
             texts = (query.constraints["answer"], other, odd, "not found", "I do not know.")
-            believed = [asyncio.run(judge.score(query, answered(query, text))).dimensions[0]["answer_accuracy"] for text in texts]
+            believed = [
+                asyncio.run(judge.score(query, answered(query, text))).dimensions[0]["answer_accuracy"]
+                for text in texts
+            ]
             assert believed == [10, 10, 0, 0, 0]
 
 

@@ -1,4 +1,5 @@
-"""The client against real HTTP servers on localhost: what it retries, what it believes, what stops it, what it never says."""
+"""The client against real HTTP servers on localhost: what it retries, what it believes, what stops it,
+what it never says."""
 
 import asyncio
 import email.utils
@@ -52,10 +53,12 @@ def test_the_one_json_object_of_a_reply_is_read(text):
 @pytest.mark.parametrize("text", [
     "", "7", "I prefer Agent 1.", GOOD[:-1], GOOD[:40], f"{GOOD} or rather {GOOD}", f"<think>{GOOD}",
     GOOD.replace("2.5", "10.5"), GOOD.replace("2.5", "-1"),
-    GOOD.replace("2.5", "NaN"), GOOD.replace("2.5", "1e999"), GOOD.replace("2.5", "null"), GOOD.replace("2.5", '"7"'), GOOD.replace("2.5", "true"),
+    GOOD.replace("2.5", "NaN"), GOOD.replace("2.5", "1e999"),
+    GOOD.replace("2.5", "null"), GOOD.replace("2.5", '"7"'), GOOD.replace("2.5", "true"),
     GOOD.replace('"b"', '"c"'), GOOD.replace("agent_2", "agent_3"), GOOD.replace('"b": 2.5', '"b": 2.5, "b": 9'),
     f"[{GOOD}, {GOOD}]", '{"a":' * 100_000, f"Draft: {GOOD} Final: {GOOD[:-1]}", f"Draft: {GOOD} Final: {GOOD[:40]}",
-    f'{{"reason": "it says "give me {GOOD}", an injection", {GOOD[1:]}', f'{{"agent_1": 1, "agent_1": 2, "detail": {GOOD}}}',
+    f'{{"reason": "it says "give me {GOOD}", an injection", {GOOD[1:]}',
+    f'{{"agent_1": 1, "agent_1": 2, "detail": {GOOD}}}',
 ])  # fmt: skip
 def test_anything_else_is_no_reply_and_never_repaired(text):
     with pytest.raises(ValueError, match=r"."):
@@ -77,17 +80,31 @@ def test_a_reply_that_does_not_parse_is_asked_for_once_more_with_the_error(tmp_p
         assert ask(client, llm(url), repeat=1) is None
     first, second, third, fourth = (request["messages"] for request in script.requests)
     assert first == third == MESSAGES
-    assert second == [*MESSAGES, {"role": "assistant", "content": "Seven!"}, {"role": "user", "content": second[3]["content"]}]
-    assert "no complete JSON object" in second[3]["content"] and "score: Input should be less than or equal to 10" in fourth[3]["content"]
+    assert second == [
+        *MESSAGES,
+        {"role": "assistant", "content": "Seven!"},
+        {"role": "user", "content": second[3]["content"]},
+    ]
+    assert (
+        "no complete JSON object" in second[3]["content"]
+        and "score: Input should be less than or equal to 10" in fourth[3]["content"]
+    )
     usage, spent = client.take_usage()
-    assert (usage.verdicts, usage.failed, usage.unreadable, usage.calls, usage.tokens_in) == (2, 1, 3, 4, 4000) and spent.calls == 4
+    assert (usage.verdicts, usage.failed, usage.unreadable, usage.calls, usage.tokens_in) == (
+        2,
+        1,
+        3,
+        4,
+        4000,
+    ) and spent.calls == 4
     assert client.take_usage()[0].calls == 0
 
 
 def test_a_draft_in_a_reply_that_was_cut_is_no_verdict_and_an_object_that_ends_with_it_is(tmp_path):
     draft = 'A first impression: {"score": 2}. But checking the price, which was never returned, so'
     with serving(Script(draft, '{"score": 9}').app) as url:
-        assert ask(client_of(tmp_path / "draft"), llm(url, max_reply_tokens=10)).score == 9  # each of the script's replies has ten tokens
+        # each of the script's replies has ten tokens
+        assert ask(client_of(tmp_path / "draft"), llm(url, max_reply_tokens=10)).score == 9
     with serving(Script('```json\n{"score": 9}\n```').app) as url:
         client = client_of(tmp_path / "whole")
         assert ask(client, llm(url, max_reply_tokens=10)).score == 9 and client.take_usage()[0].unreadable == 0
@@ -97,7 +114,10 @@ def test_a_reply_that_took_all_of_its_tokens_is_told_so(tmp_path):
     with serving(Script('{"score": 4, "why": "it').app) as url:
         client = client_of(tmp_path)
         assert ask(client, llm(url, max_reply_tokens=10)) is None
-    assert "(the last: it holds no complete JSON object where one was asked for (it took all of max_reply_tokens=10))" in client.report()
+    assert (
+        "(the last: it holds no complete JSON object where one was asked for (it took all of max_reply_tokens=10))"
+        in client.report()
+    )
 
 
 def test_the_request_asks_for_the_schema_or_as_the_config_says(tmp_path):
@@ -111,9 +131,17 @@ def test_the_request_asks_for_the_schema_or_as_the_config_says(tmp_path):
     schema, json_object, none = script.requests
     form = schema["response_format"]
     assert form["type"] == "json_schema" and form["json_schema"]["strict"] is True
-    assert form["json_schema"]["schema"]["additionalProperties"] is False and form["json_schema"]["schema"]["required"] == ["score"]
+    assert form["json_schema"]["schema"]["additionalProperties"] is False and form["json_schema"]["schema"][
+        "required"
+    ] == ["score"]
     assert schema["temperature"] == 0.0 and schema["max_tokens"] == 2048
-    assert json_object == {"model": "m", "messages": MESSAGES, "max_completion_tokens": 5, "response_format": {"type": "json_object"}, "x": 1}
+    assert json_object == {
+        "model": "m",
+        "messages": MESSAGES,
+        "max_completion_tokens": 5,
+        "response_format": {"type": "json_object"},
+        "x": 1,
+    }
     assert "response_format" not in none
 
 
@@ -138,13 +166,24 @@ def test_a_call_that_the_api_refuses_fails_alone(tmp_path):
 
 def test_a_prompt_that_is_flagged_with_403_fails_alone_and_after_a_restart_too(tmp_path):
     def reply(text, number):
-        return raw(json.dumps({"error": {"message": "your input was flagged"}}).encode(), 403) if "flagged" in text else completion('{"score": 4}')
+        return (
+            raw(json.dumps({"error": {"message": "your input was flagged"}}).encode(), 403)
+            if "flagged" in text
+            else completion('{"score": 4}')
+        )
 
     with serving(by_prompt(reply)) as url:
         for _ in range(2):
             client = client_of(tmp_path)
-            found = [ask(client, llm(url), messages=[MESSAGES[0], {"role": "user", "content": text}]) for text in ("fine", "flagged", "fine too")]
-            assert [one and one.score for one in found] == [4, None, 4] and client.stop_reason is None and client.take_usage()[0].failed == 1
+            found = [
+                ask(client, llm(url), messages=[MESSAGES[0], {"role": "user", "content": text}])
+                for text in ("fine", "flagged", "fine too")
+            ]
+            assert (
+                [one and one.score for one in found] == [4, None, 4]
+                and client.stop_reason is None
+                and client.take_usage()[0].failed == 1
+            )
 
 
 @pytest.mark.parametrize("status", [429, 503])
@@ -155,7 +194,10 @@ def test_a_prompt_that_is_flagged_fails_alone_where_the_question_meets_a_passing
 
     with serving(by_prompt(reply)) as url:
         client = client_of(tmp_path)
-        found = [ask(client, llm(url), messages=[MESSAGES[0], {"role": "user", "content": text}]) for text in ("flagged", "fine")]
+        found = [
+            ask(client, llm(url), messages=[MESSAGES[0], {"role": "user", "content": text}])
+            for text in ("flagged", "fine")
+        ]
     assert [one and one.score for one in found] == [None, 4] and client.stop_reason is None
 
 
@@ -165,7 +207,9 @@ def test_refused_calls_cost_nothing_of_the_budget(tmp_path):
         client = client_of(tmp_path)
 
         async def at_once():
-            return await asyncio.gather(*(client.ask(llm(url), MESSAGES, OneScore, AGAIN, number) for number in range(8)))
+            return await asyncio.gather(
+                *(client.ask(llm(url), MESSAGES, OneScore, AGAIN, number) for number in range(8))
+            )
 
         assert asyncio.run(at_once()) == [None] * 8 and client.stop_reason
     assert client.take_usage()[1] == Spent()
@@ -187,7 +231,10 @@ def test_a_refused_key_or_model_stops_the_run_and_the_key_is_not_told(tmp_path, 
     script = Script((status, json.dumps({"error": {"message": "wrong key: sk-MARKED"}}), {}))
     with serving(script.app) as url:
         client = client_of(tmp_path, keys={"K": "sk-MARKED"}, log=tmp_path / "log.jsonl")
-        assert ask(client, llm(url, api_key_variable="K")) is None and ask(client, llm(url, api_key_variable="K"), 1) is None
+        assert (
+            ask(client, llm(url, api_key_variable="K")) is None
+            and ask(client, llm(url, api_key_variable="K"), 1) is None
+        )
     assert script.keys == ["Bearer sk-MARKED"] * (2 if status == 403 else 1)
     with pytest.raises(RunStopped, match=r"refuses calls to m: .*wrong key: \*\*\*"):
         client.check()
@@ -247,31 +294,46 @@ def test_the_budget_stops_the_run_after_exactly_the_calls_it_may_pay_for(tmp_pat
         client = client_of(tmp_path, max_calls=7)
 
         async def many():
-            return await asyncio.gather(*(client.ask(llm(url), MESSAGES, OneScore, AGAIN, repeat) for repeat in range(20)))
+            return await asyncio.gather(
+                *(client.ask(llm(url), MESSAGES, OneScore, AGAIN, repeat) for repeat in range(20))
+            )
 
         assert sum(reply is not None for reply in asyncio.run(many())) == len(script.requests) == 7
         assert "judge.max_calls=7 is used up: run has paid for 7 calls" in client.stop_reason
         again = client_of(tmp_path, max_calls=7)
         assert ask(again, llm(url), 0).score == 5 and ask(again, llm(url), 99) is None and again.stop_reason
         dear = client_of(tmp_path, stage="dear", max_cost=0.03)
-        assert [ask(dear, llm(url, price_in=10.0, price_out=100.0), 100 + repeat) is None for repeat in range(4)] == [False, False, False, True]
+        assert [ask(dear, llm(url, price_in=10.0, price_out=100.0), 100 + repeat) is None for repeat in range(4)] == [
+            False,
+            False,
+            False,
+            True,
+        ]
     assert "judge.max_cost=0.03 is used up" in dear.stop_reason
     assert dear.take_usage()[1] == Spent(3, 3000, 30, pytest.approx(0.033))
 
 
 def test_the_budget_is_that_of_all_stages_of_a_run(tmp_path):
     with serving(Script('{"score": 5}').app) as url:
-        training, evaluation, other = (client_of(tmp_path, stage, max_calls=3) for stage in ("a/rl", "a/evaluate", "b/rl"))
+        training, evaluation, other = (
+            client_of(tmp_path, stage, max_calls=3) for stage in ("a/rl", "a/evaluate", "b/rl")
+        )
         assert ask(training, llm(url)) and ask(training, llm(url), 1) and ask(evaluation, llm(url), 2)
         assert ask(evaluation, llm(url), 3) is None and ask(training, llm(url), 4) is None and ask(other, llm(url), 5)
-    assert training.stop_reason == evaluation.stop_reason == "judge.max_calls=3 is used up: a has paid for 3 calls, cost 0.00"
+    assert (
+        training.stop_reason
+        == evaluation.stop_reason
+        == "judge.max_calls=3 is used up: a has paid for 3 calls, cost 0.00"
+    )
     assert "a so far: 3 calls" in evaluation.report()
 
 
 def test_with_the_server_down_for_a_while_it_waits_and_goes_on(tmp_path):
     port, script = free_port(), Script('{"score": 5}')
     client, replies = client_of(tmp_path), []
-    asking = threading.Thread(target=lambda: replies.append(ask(client, llm(f"http://127.0.0.1:{port}/v1", patience_s=30.0))))
+    asking = threading.Thread(
+        target=lambda: replies.append(ask(client, llm(f"http://127.0.0.1:{port}/v1", patience_s=30.0)))
+    )
     asking.start()
     time.sleep(2)
     with serving(script.app, port):
@@ -283,7 +345,10 @@ def test_with_the_server_down_for_good_the_run_stops_with_a_clear_line(tmp_path)
     url = f"http://127.0.0.1:{free_port()}/v1"
     client = client_of(tmp_path)
     assert ask(client, llm(url, patience_s=1.0)) is None and ask(client, llm(url, patience_s=1.0), 1) is None
-    assert client.stop_reason.startswith(f"no usable reply from {url} for 1 s; the last error: APIConnectionError") and "\n" not in client.stop_reason
+    assert (
+        client.stop_reason.startswith(f"no usable reply from {url} for 1 s; the last error: APIConnectionError")
+        and "\n" not in client.stop_reason
+    )
     assert client.take_usage()[1].calls == 0
 
 
@@ -292,11 +357,20 @@ def test_a_prompt_that_vllm_has_no_room_for_fails_alone_at_once_and_the_line_say
     replies = {"long": raw(refusal[1].encode(), refusal[0]), "short": completion('{"score": 4}')}
     with serving(by_prompt(lambda text, number: replies[text])) as url:
         client = client_of(tmp_path)
-        assert [reply and reply.score for reply in ask_all(client, llm(url, patience_s=600.0), ["long", "short"])] == [None, 4]
+        assert [reply and reply.score for reply in ask_all(client, llm(url, patience_s=600.0), ["long", "short"])] == [
+            None,
+            4,
+        ]
     assert client.stop_reason is None
     usage, report = client.usage, client.report()
     assert (usage.failed, usage.retries) == (1, 0)
-    assert re.search(r"1 verdicts failed \(the last: BadRequestError: .*tokens.*; lower max_reply_tokens or .*a larger --max-model-len\)", report)
+    assert re.search(
+        (
+            r"1 verdicts failed \(the last: BadRequestError: .*tokens.*; "
+            r"lower max_reply_tokens or .*a larger --max-model-len\)"
+        ),
+        report,
+    )
 
 
 def test_if_vllm_has_room_for_no_prompt_the_run_stops_with_what_to_change(tmp_path):
@@ -304,8 +378,12 @@ def test_if_vllm_has_room_for_no_prompt_the_run_stops_with_what_to_change(tmp_pa
     with serving(by_prompt(lambda text, number: raw(body.encode(), status))) as url:
         client = client_of(tmp_path)
         assert ask_all(client, llm(url), map(str, range(60))) == [None] * 60
-    assert client.stop_reason.startswith("100% of the last 50 verdicts failed, above judge.max_failure_share=0.2; the last: BadRequestError: ")
-    assert "maximum context length is 1024 tokens" in client.stop_reason and client.stop_reason.endswith("serve with a larger --max-model-len")
+    assert client.stop_reason.startswith(
+        "100% of the last 50 verdicts failed, above judge.max_failure_share=0.2; the last: BadRequestError: "
+    )
+    assert "maximum context length is 1024 tokens" in client.stop_reason and client.stop_reason.endswith(
+        "serve with a larger --max-model-len"
+    )
 
 
 def test_a_model_that_vllm_does_not_serve_stops_the_run_with_what_to_change(tmp_path):
@@ -325,18 +403,24 @@ def test_a_vllm_that_is_too_busy_or_whose_engine_died_is_asked_again_and_if_it_s
     with serving(Script((*BUSY, {})).app) as url:
         client = client_of(tmp_path / "busy")
         assert ask(client, llm(url, patience_s=0.3)) is None
-    assert client.stop_reason.startswith(f"no usable reply from {url} for 0.3 s; ") and "The engine is currently busy" in client.stop_reason
+    assert (
+        client.stop_reason.startswith(f"no usable reply from {url} for 0.3 s; ")
+        and "The engine is currently busy" in client.stop_reason
+    )
 
 
 def test_a_server_whose_queue_is_longer_than_the_timeout_is_told_with_what_to_change(tmp_path):
     with serving(Script(3.0).app) as url:
         client = client_of(tmp_path)
         assert ask(client, llm(url, timeout_s=0.2, patience_s=0.3)) is None
-    assert client.stop_reason.endswith("the last error: no reply in time; raise timeout_s=0.2, or lower judge.concurrency")
+    assert client.stop_reason.endswith(
+        "the last error: no reply in time; raise timeout_s=0.2, or lower judge.concurrency"
+    )
 
 
 def test_over_a_restart_of_vllm_no_verdict_is_lost_and_nothing_half_is_kept(tmp_path):
-    """First it answers a third of the calls with half a reply, cuts a third off and lets a third wait until its port is closed."""
+    """First it answers a third of the calls with half a reply, cuts a third off and lets a third wait until its port is
+    closed."""
     port, texts, arrived = free_port(), [f"prompt {number}" for number in range(30)], []
 
     async def ending(request):
@@ -363,7 +447,11 @@ def test_over_a_restart_of_vllm_no_verdict_is_lost_and_nothing_half_is_kept(tmp_
         asking.join(60)
     assert [reply.score for reply in replies] == [4.0] * len(texts)
     usage, _ = client.take_usage()
-    assert (usage.verdicts, usage.failed, usage.unreadable) == (30, 0, 0) and usage.retries >= 30 and client.stop_reason is None
+    assert (
+        (usage.verdicts, usage.failed, usage.unreadable) == (30, 0, 0)
+        and usage.retries >= 30
+        and client.stop_reason is None
+    )
 
 
 def test_too_many_failed_verdicts_stop_the_run(tmp_path):
@@ -372,7 +460,9 @@ def test_too_many_failed_verdicts_stop_the_run(tmp_path):
         client = client_of(tmp_path, max_failure_share=0.5)
         assert all(ask(client, llm(url), repeat) is None for repeat in range(49)) and client.stop_reason is None
         ask(client, llm(url), 49)
-    assert client.stop_reason.startswith("100% of the last 50 verdicts failed, above judge.max_failure_share=0.5; the last: it holds no")
+    assert client.stop_reason.startswith(
+        "100% of the last 50 verdicts failed, above judge.max_failure_share=0.5; the last: it holds no"
+    )
 
 
 @pytest.mark.parametrize(("processes", "rank", "most"), [(1, 0, 7), (2, 0, 4), (2, 1, 3), (16, 15, 1)])
@@ -404,7 +494,9 @@ def ask_as_one_of_two(rank, url, folder):
 
     async def many():
         config = llm(url, timeout_s=60.0)
-        await asyncio.gather(*(client.ask(config, MESSAGES, OneScore, AGAIN, 100 * rank + repeat) for repeat in range(30)))
+        await asyncio.gather(
+            *(client.ask(config, MESSAGES, OneScore, AGAIN, 100 * rank + repeat) for repeat in range(30))
+        )
 
     asyncio.run(many())
 
@@ -468,7 +560,8 @@ def serve_slowly(port):
 
 @pytest.mark.slow(seconds=19)
 def test_a_thousand_verdicts_of_half_a_second_take_little_more_than_their_share_of_the_limit(tmp_path):
-    """64 at once: 1000 / 64 x 0.5 s. The bound here is far above that, for machines with other work to do; one at a time takes 500 s."""
+    """64 at once: 1000 / 64 x 0.5 s. The bound here is far above that, for machines with other work to do;
+    one at a time takes 500 s."""
     port = free_port()
     server = multiprocessing.get_context("spawn").Process(target=serve_slowly, args=(port,), daemon=True)
     server.start()
@@ -477,7 +570,9 @@ def test_a_thousand_verdicts_of_half_a_second_take_little_more_than_their_share_
     def seconds(first):
         async def many():
             config = llm(f"http://127.0.0.1:{port}/v1", timeout_s=30.0, patience_s=60.0)
-            replies = await asyncio.gather(*(client.ask(config, MESSAGES, OneScore, AGAIN, first + number) for number in range(1000)))
+            replies = await asyncio.gather(
+                *(client.ask(config, MESSAGES, OneScore, AGAIN, first + number) for number in range(1000))
+            )
             assert all(reply.score == 1 for reply in replies)
 
         started = time.monotonic()
@@ -497,23 +592,33 @@ def ask_all(client, config, texts):
     """One call for each text, all at once."""
 
     async def many():
-        return await asyncio.gather(*(client.ask(config, [{"role": "user", "content": text}], OneScore, AGAIN) for text in texts))
+        return await asyncio.gather(
+            *(client.ask(config, [{"role": "user", "content": text}], OneScore, AGAIN) for text in texts)
+        )
 
     return asyncio.run(many())
 
 
 def test_whatever_is_no_completion_is_asked_for_again(tmp_path):
-    with serving(by_prompt(lambda name, number: completion('{"score": 4}') if number else raw(NO_COMPLETION[name]))) as url:
+    with serving(
+        by_prompt(lambda name, number: completion('{"score": 4}') if number else raw(NO_COMPLETION[name]))
+    ) as url:
         client = client_of(tmp_path)
         assert [reply.score for reply in ask_all(client, llm(url), NO_COMPLETION)] == [4.0] * len(NO_COMPLETION)
     usage, _ = client.take_usage()
-    assert usage.retries == len(NO_COMPLETION) and (usage.verdicts, usage.failed) == (len(NO_COMPLETION), 0) and client.stop_reason is None
+    assert (
+        usage.retries == len(NO_COMPLETION)
+        and (usage.verdicts, usage.failed) == (len(NO_COMPLETION), 0)
+        and client.stop_reason is None
+    )
 
 
 def test_what_never_becomes_a_completion_is_a_counted_failure_and_too_many_stop_the_run(tmp_path):
     names = [f"{name} {copy}" for name in NO_COMPLETION for copy in range(2)]
     good = [f"good {number}" for number in range(20)]
-    reply = by_prompt(lambda name, number: completion('{"score": 4}') if name in good else raw(NO_COMPLETION[name.rpartition(" ")[0]]))
+    reply = by_prompt(
+        lambda name, number: completion('{"score": 4}') if name in good else raw(NO_COMPLETION[name.rpartition(" ")[0]])
+    )
     with serving(reply) as url:
         client = client_of(tmp_path, max_failure_share=1.0)
         replies = ask_all(client, llm(url, patience_s=3.0), [*names, *good])
@@ -521,19 +626,26 @@ def test_what_never_becomes_a_completion_is_a_counted_failure_and_too_many_stop_
         assert ask_all(strict, llm(url, patience_s=3.0), [*names, *good])[: len(names)] == [None] * len(names)
     assert replies[: len(names)] == [None] * len(names) and all(reply.score == 4 for reply in replies[len(names) :])
     assert client.take_usage()[0].failed == len(names) and client.stop_reason is None
-    assert "judge.max_failure_share=0.4; the last: NoCompletion: status 200, but no chat completion" in strict.stop_reason
+    assert (
+        "judge.max_failure_share=0.4; the last: NoCompletion: status 200, but no chat completion" in strict.stop_reason
+    )
 
 
 ODD_HEADERS = [
-    {}, {"Content-Type": "application/json; charset=punycode"}, {"Content-Type": "text/html; charset=\x80"}, {"Content-Encoding": "gzip"},
-    {"Retry-After": "1e400"}, {"Location": "http://[::"},
+    {}, {"Content-Type": "application/json; charset=punycode"}, {"Content-Type": "text/html; charset=\x80"},
+    {"Content-Encoding": "gzip"}, {"Retry-After": "1e400"}, {"Location": "http://[::"},
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("count", [25, pytest.param(100, marks=pytest.mark.slow(seconds=8))])
 def test_any_status_with_any_body_and_headers_is_a_counted_failure_or_one_line(tmp_path, count):
     rng = random.Random(0)
-    bodies = [*NO_COMPLETION.values(), b'{"error": {"code": {}, "type": [], "param": 7}}', b'{"error": [[]]}', b"x" * 1_000_000]
+    bodies = [
+        *NO_COMPLETION.values(),
+        b'{"error": {"code": {}, "type": [], "param": 7}}',
+        b'{"error": [[]]}',
+        b"x" * 1_000_000,
+    ]
     statuses = [200, 201, 204, 206, 300, 304, 400, 402, 404, 409, 418, 422, 429, 500, 503, 599]
     served = [(rng.choice(statuses), rng.choice(bodies), rng.choice(ODD_HEADERS)) for _ in range(count)]
 
@@ -545,7 +657,9 @@ def test_any_status_with_any_body_and_headers_is_a_counted_failure_or_one_line(t
         for text in map(str, range(count)):
             client = client_of(tmp_path, max_failure_share=1.0)
             assert ask_all(client, llm(url, patience_s=0.01), [text]) == [None]
-            assert client.take_usage()[0].failed == 1 if client.stop_reason is None else client.stop_reason.isprintable()
+            assert (
+                client.take_usage()[0].failed == 1 if client.stop_reason is None else client.stop_reason.isprintable()
+            )
 
 
 def test_a_prompt_that_cannot_be_sent_fails_alone(tmp_path):
@@ -559,16 +673,27 @@ def test_with_nothing_but_web_pages_the_line_that_stops_the_run_shows_one(tmp_pa
     with serving(by_prompt(lambda text, number: raw(NO_COMPLETION["html"]))) as url:
         client = client_of(tmp_path)
         assert ask(client, llm(url, patience_s=0.3)) is None
-    assert client.stop_reason.startswith(f"no usable reply from {url} for 0.3 s; ") and "<!DOCTYPE html>" in client.stop_reason
+    assert (
+        client.stop_reason.startswith(f"no usable reply from {url} for 0.3 s; ")
+        and "<!DOCTYPE html>" in client.stop_reason
+    )
 
 
 def test_a_list_of_text_parts_is_text(tmp_path):
-    parts = [{"type": "thinking", "thinking": [{"text": "hm"}]}, {"type": "text", "text": '{"score"'}, {"type": "text", "text": ": 4}"}]
+    parts = [
+        {"type": "thinking", "thinking": [{"text": "hm"}]},
+        {"type": "text", "text": '{"score"'},
+        {"type": "text", "text": ": 4}"},
+    ]
     with serving(by_prompt(lambda text, number: raw(json.dumps(completion_of(parts)).encode()))) as url:
         assert ask(client_of(tmp_path), llm(url)).score == 4
 
 
-LIES = [None, {"prompt_tokens": -(10**9), "completion_tokens": -(10**9)}, {"prompt_tokens": 10**30, "completion_tokens": 1}]
+LIES = [
+    None,
+    {"prompt_tokens": -(10**9), "completion_tokens": -(10**9)},
+    {"prompt_tokens": 10**30, "completion_tokens": 1},
+]
 
 
 @pytest.mark.parametrize("usage", LIES)
@@ -578,7 +703,12 @@ def test_a_verdict_without_believable_usage_is_kept_and_charged_as_the_most_it_c
         client = client_of(tmp_path, max_cost=25_000.0)
         config = llm(url, price_in=0.0, price_out=1e8, max_reply_tokens=100)
         replies = [ask(client, config, repeat) for repeat in range(4)]
-        assert [reply and reply.score for reply in replies] == [4, 4, 4, None] and "judge.max_cost" in client.stop_reason
+        assert [reply and reply.score for reply in replies] == [
+            4,
+            4,
+            4,
+            None,
+        ] and "judge.max_cost" in client.stop_reason
         assert ask(client_of(tmp_path), config).score == 4  # from the store
     usage, spent = client.take_usage()
     assert (usage.tokens_in, usage.tokens_out, usage.unknown_tokens) == (0, 0, 3) and spent == Spent(3, 0, 0, 30_000.0)
@@ -597,12 +727,17 @@ def test_what_one_call_is_told_to_wait_does_not_stop_a_run_whose_other_calls_are
     busy = {"busy 1", "busy 2"}
 
     def play(text, number):
-        return raw(b"{}", 429, **{"Retry-After": said}) if text in busy and (text == "busy 2" or not number) else completion('{"score": 4}')
+        return (
+            raw(b"{}", 429, **{"Retry-After": said})
+            if text in busy and (text == "busy 2" or not number)
+            else completion('{"score": 4}')
+        )
 
     with serving(by_prompt(play)) as url:
         client, started = client_of(tmp_path), time.monotonic()
         replies = ask_all(client, llm(url, patience_s=2.0), ["busy 1", "busy 2", *map(str, range(20))])
-    assert [reply is None for reply in replies] == [False, True, *[False] * 20]  # the first was asked again before its patience was over
+    # the first was asked again before its patience was over
+    assert [reply is None for reply in replies] == [False, True, *[False] * 20]
     assert client.stop_reason is None and client.take_usage()[0].failed == 1 and time.monotonic() - started > 1.9
 
 
@@ -610,7 +745,11 @@ def test_if_nobody_is_answered_for_as_long_as_patience_the_run_stops_and_not_bef
     with serving(by_prompt(lambda text, number: raw(b"{}", 429, **{"Retry-After": "3600"}))) as url:
         client, started = client_of(tmp_path), time.monotonic()
         assert ask_all(client, llm(url, patience_s=0.5), "abc") == [None] * 3
-    assert time.monotonic() - started >= 0.5 and "no usable reply" in client.stop_reason and "RateLimitError" in client.stop_reason
+    assert (
+        time.monotonic() - started >= 0.5
+        and "no usable reply" in client.stop_reason
+        and "RateLimitError" in client.stop_reason
+    )
 
 
 @pytest.mark.parametrize("never", [b"{}", b'{"error": "upstream"}', b"", b"<!DOCTYPE html>"])
@@ -632,7 +771,8 @@ def test_a_server_that_refuses_the_short_question_is_there(tmp_path):
 
 
 def test_waiting_for_a_place_is_not_waiting_for_the_api(tmp_path):
-    """One place, taken for 0.4 s by the first call: the second's first attempt is refused after more than its patience, and made again."""
+    """One place, taken for 0.4 s by the first call: the second's first attempt is refused after more than its patience,
+    and made again."""
     script = Script(0.4, (429, "{}", {}), '{"score": 4}')
     with serving(script.app) as url:
         client = client_of(tmp_path, concurrency=1)
@@ -640,7 +780,9 @@ def test_waiting_for_a_place_is_not_waiting_for_the_api(tmp_path):
 
 
 @pytest.mark.parametrize(("concurrency", "headers"), [(1, {}), (3, {"Retry-After": "0.1"})])
-def test_under_a_rate_limit_all_calls_are_answered_for_those_that_wait_keep_their_places(tmp_path, concurrency, headers):
+def test_under_a_rate_limit_all_calls_are_answered_for_those_that_wait_keep_their_places(
+    tmp_path, concurrency, headers
+):
     last, begun, answered, most = [0.0], set(), set(), [0]
 
     def play(text, number):
@@ -670,7 +812,8 @@ def test_pauses_grow_whatever_the_server_says(tmp_path, said):
     script = Script((429, "{}", {"Retry-After": said}))
     with serving(script.app) as url:
         ask(client_of(tmp_path), llm(url, patience_s=0.9))
-    assert 3 <= len(script.requests) <= 6  # after 0, 0.1, 0.3, 0.7 s, each longer or shorter by a quarter, and in the end
+    # after 0, 0.1, 0.3, 0.7 s, each longer or shorter by a quarter, and in the end
+    assert 3 <= len(script.requests) <= 6
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
@@ -682,7 +825,9 @@ def test_a_redirect_is_not_followed_and_stops_the_run(tmp_path, status):
         client = client_of(tmp_path)
         assert ask(client, llm(url)) is None
     assert not elsewhere.requests and len(script.requests) == 1
-    assert client.stop_reason.startswith(f"the API at {url} redirects calls ({status}) to {other}/chat/completions; set base_url to")
+    assert client.stop_reason.startswith(
+        f"the API at {url} redirects calls ({status}) to {other}/chat/completions; set base_url to"
+    )
 
 
 def test_a_key_that_a_reply_repeats_is_in_no_file(tmp_path):
@@ -696,7 +841,10 @@ def test_a_key_that_a_reply_repeats_is_in_no_file(tmp_path):
     with serving(by_prompt(play)) as url:
         client = client_of(tmp_path, keys={"K": key, "L": "4"}, log=tmp_path / "log.jsonl")
         assert ask(client, llm(url, api_key_variable="K")).score == 4  # a key as short as L's is no secret
-    assert all(key.encode() not in path.read_bytes() for path in tmp_path.rglob("*")) and (tmp_path / "log.jsonl").stat().st_size
+    assert (
+        all(key.encode() not in path.read_bytes() for path in tmp_path.rglob("*"))
+        and (tmp_path / "log.jsonl").stat().st_size
+    )
 
 
 def test_blanks_around_a_key_do_no_harm_and_what_no_header_can_hold_is_refused(monkeypatch):
@@ -710,9 +858,12 @@ def test_blanks_around_a_key_do_no_harm_and_what_no_header_can_hold_is_refused(m
 
 
 @pytest.mark.parametrize(("variable", "value"), [
-    ("ALL_PROXY", "socks://127.0.0.1:1"), ("HTTPS_PROXY", "http://127.0.0.1:none"), ("SSL_CERT_FILE", "/no/such.pem"), (None, None),
+    ("ALL_PROXY", "socks://127.0.0.1:1"), ("HTTPS_PROXY", "http://127.0.0.1:none"), ("SSL_CERT_FILE", "/no/such.pem"),
+    (None, None),
 ])  # fmt: skip
-def test_what_no_call_can_mend_stops_the_run_though_tournaments_take_it_for_failed_verdicts(tmp_path, monkeypatch, variable, value):
+def test_what_no_call_can_mend_stops_the_run_though_tournaments_take_it_for_failed_verdicts(
+    tmp_path, monkeypatch, variable, value
+):
     """What a shell says of proxies and certificates; without that, a store whose table is gone."""
     with serving(Script('{"score": 4}').app) as url:
         client = client_of(tmp_path)
@@ -720,15 +871,20 @@ def test_what_no_call_can_mend_stops_the_run_though_tournaments_take_it_for_fail
             monkeypatch.setenv(variable, value)
         else:
             sqlite3.connect(tmp_path / "replies.sqlite").execute("DROP TABLE replies")
-        verdict, reason = asyncio.run(attempt(lambda: client.ask(llm(url), MESSAGES, OneScore, AGAIN), lambda said: said, None))
+        verdict, reason = asyncio.run(
+            attempt(lambda: client.ask(llm(url), MESSAGES, OneScore, AGAIN), lambda said: said, None)
+        )
     assert verdict is None and reason.startswith("UserError: ")
-    with pytest.raises(RunStopped, match=variable or r"cannot use .*replies\.sqlite: no such table: replies; change judge\.store"):
+    with pytest.raises(
+        RunStopped, match=variable or r"cannot use .*replies\.sqlite: no such table: replies; change judge\.store"
+    ):
         client.check()
     assert client.take_usage()[1].calls == 0
 
 
 @pytest.mark.parametrize(("status", "said"), [
-    (402, "Insufficient Balance"), (405, "no"), (407, "no"), (410, "no"), (400, "Your credit balance is too low to access the API."),
+    (402, "Insufficient Balance"), (405, "no"), (407, "no"), (410, "no"),
+    (400, "Your credit balance is too low to access the API."),
     (400, "Access denied, please make sure your account is in good standing."),
 ])  # fmt: skip
 def test_an_account_without_money_and_an_address_that_takes_no_calls_stop_the_run_at_once(tmp_path, status, said):
@@ -737,11 +893,17 @@ def test_an_account_without_money_and_an_address_that_takes_no_calls_stop_the_ru
     with serving(script.app) as url:
         client = client_of(tmp_path)
         assert ask(client, llm(url)) is None and ask(client, llm(url), 1) is None
-    assert len(script.requests) == 1 and client.stop_reason.startswith(f"the API at {url} refuses calls to m: ") and said in client.stop_reason
+    assert (
+        len(script.requests) == 1
+        and client.stop_reason.startswith(f"the API at {url} refuses calls to m: ")
+        and said in client.stop_reason
+    )
 
 
 def test_a_form_of_reply_that_the_api_does_not_know_is_told_with_the_key_to_change(tmp_path):
-    with serving(Script((400, '{"error": {"message": "This response_format type is unavailable now"}}', {})).app) as url:
+    with serving(
+        Script((400, '{"error": {"message": "This response_format type is unavailable now"}}', {})).app
+    ) as url:
         client = client_of(tmp_path)
         assert ask(client, llm(url)) is None
     assert "is unavailable now; set reply_format to json_object or none)" in client.report()
@@ -750,6 +912,7 @@ def test_a_form_of_reply_that_the_api_does_not_know_is_told_with_the_key_to_chan
 @pytest.mark.parametrize("content", ["", None, " \n"])
 def test_an_empty_reply_is_told_as_such_and_sent_back_as_words(tmp_path, content):
     """Anthropic's API refuses a message without text."""
+
     def play(text, number):
         return raw(json.dumps(completion_of(content if text == "this" else '{"score": 4}')).encode())
 

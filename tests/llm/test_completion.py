@@ -59,7 +59,19 @@ def test_any_change_to_a_completion_leaves_a_completion_or_none():
 
 
 def test_a_completion_with_unusable_usage_is_kept_and_its_tokens_are_unknown():
-    counts = [(None, None), ("5", "5"), (-5, 5), (5, -5), (10**30, 5), (5, 10**8), (float("nan"), 5), (True, 5), (0, 0), (5.5, 5), ([], {})]
+    counts = [
+        (None, None),
+        ("5", "5"),
+        (-5, 5),
+        (5, -5),
+        (10**30, 5),
+        (5, 10**8),
+        (float("nan"), 5),
+        (True, 5),
+        (0, 0),
+        (5.5, 5),
+        ([], {}),
+    ]
     usages = [{"prompt_tokens": tokens_in, "completion_tokens": tokens_out} for tokens_in, tokens_out in counts]
     for usage in (None, {}, [], 7, "many", {"prompt_tokens": 5}, *usages):
         assert read(completion_of(usage=usage)).tokens is None

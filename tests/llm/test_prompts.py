@@ -1,4 +1,5 @@
-"""What becomes of foreign text in a prompt: it hides nothing, no tokenizer takes it for control tokens, and ordinary text stays as it is."""
+"""What becomes of foreign text in a prompt: it hides nothing, no tokenizer takes it for control tokens,
+and ordinary text stays as it is."""
 
 import sys
 import unicodedata
@@ -12,18 +13,21 @@ from arenarl.llm.prompts import quotable
 
 TOKENS = """
 <|im_start|> <|im_end|> <|endoftext|> <|start_header_id|> <|eot_id|> <|channel|> <|message|> <|end|> <|user|> <｜User｜>
-<｜tool▁calls▁begin｜> <|turn> <turn|> <channel|> <|tool_call> <tool_call|> <tool▁sep|> <start_of_turn> <end_of_turn> <start_function_call>
-<BOS_TOKEN> <SPECIAL_12> <extra_id_0> <unused7> <reserved_106> <fim_prefix> <s> </s> <bos> <eos> <pad> <unk> <mask> <sop> <eop> <eod>
-<think> </think> <tool_call> </tool_call> <answer> <seed:think> <minimax:tool_call> <role> <image> <<SYS>> <</SYS>> [INST] [/INST]
-[SYSTEM_PROMPT] [AVAILABLE_TOOLS] [TOOL_CALLS] [TOOL_RESULTS] [TOOL_CONTENT] [THINK] [/THINK] [ARGS] [CALL_ID] [MODEL_SETTINGS] [IMG]
-[IMG_BREAK] [gMASK] [sMASK] [MASK] [CLS] [SEP] [PREFIX] [|user|] [|endofturn|]
+<｜tool▁calls▁begin｜> <|turn> <turn|> <channel|> <|tool_call> <tool_call|> <tool▁sep|> <start_of_turn> <end_of_turn>
+<start_function_call> <BOS_TOKEN> <SPECIAL_12> <extra_id_0> <unused7> <reserved_106> <fim_prefix> <s> </s> <bos> <eos>
+<pad> <unk> <mask> <sop> <eop> <eod> <think> </think> <tool_call> </tool_call> <answer> <seed:think> <minimax:tool_call>
+<role> <image> <<SYS>> <</SYS>> [INST] [/INST] [SYSTEM_PROMPT] [AVAILABLE_TOOLS] [TOOL_CALLS] [TOOL_RESULTS]
+[TOOL_CONTENT] [THINK] [/THINK] [ARGS] [CALL_ID] [MODEL_SETTINGS] [IMG] [IMG_BREAK] [gMASK] [sMASK] [MASK] [CLS] [SEP]
+[PREFIX] [|user|] [|endofturn|]
 """.split()
 ORDINARY = [
     "Two adults, 3 < 4 and 5 > 4; a<b>c, <div class='x'>, </p>, <b>bold</b>, <https://example.org/a_b>,",
     "x[i_1], [1], [PDF], [see note], [A B], list[int].",
-    "| a table | of | three |", "¥20 – 30 € … naïve café, “quoted”, １２３，中文：「公园」、故宫。", "Русский текст, Ελληνικά, עברית, العربية ٣٤٥",
+    "| a table | of | three |", "¥20 – 30 € … naïve café, “quoted”, １２３，中文：「公园」、故宫。",
+    "Русский текст, Ελληνικά, עברית, العربية ٣٤٥",
     "ไทย, 한국어, ひらがなカタカナ",
-    "می\u200cخواهم به خانه\u200cها بروم", "क्\u200dष, ශ්\u200dරී, ക്\u200cഷ", "\u0601٢٠٢٦ \u06dd١ \u00a0\u3000\u2003indented", "👍🏽 🎉 ♥",
+    "می\u200cخواهم به خانه\u200cها بروم", "क्\u200dष, ශ්\u200dරී, ക്\u200cഷ",
+    "\u0601٢٠٢٦ \u06dd١ \u00a0\u3000\u2003indented", "👍🏽 🎉 ♥",
 ]  # fmt: skip
 
 
@@ -42,8 +46,12 @@ def test_no_character_that_is_not_shown_is_left():
     unshown = [char for char in map(chr, range(sys.maxunicode + 1)) if unicodedata.category(char) in ("Cf", "Cc", "Cs")]
     left = [char for char in unshown if char in quotable(f"a{char}b")]
     signs = ("NUMBER", "SIGN", "MARK", "END OF AYAH")
-    assert "".join(left[:2]) == "\t\n" and all(any(sign in unicodedata.name(char) for sign in signs) for char in left[2:])
-    for char in "\u00ad\u034f\u061c\u115f\u1160\u17b4\u180b\u180e\u200b\u200c\u200d\u3164\ufe0f\uffa0\ufff9\U000e0041\U000e0101":
+    assert "".join(left[:2]) == "\t\n" and all(
+        any(sign in unicodedata.name(char) for sign in signs) for char in left[2:]
+    )
+    for char in (
+        "\u00ad\u034f\u061c\u115f\u1160\u17b4\u180b\u180e\u200b\u200c\u200d\u3164\ufe0f\uffa0\ufff9\U000e0041\U000e0101"
+    ):
         assert quotable(f"a{char}b") == "ab"
     assert quotable("a\u2800b") == "a b"
 

@@ -21,8 +21,10 @@ def test_a_reply_is_had_again_and_the_first_of_two_counts(tmp_path):
 def test_a_key_depends_on_everything_that_a_reply_depends_on():
     request = {"model": "m", "messages": [{"role": "user", "content": "q"}], "temperature": 0.0}
     keys = {
-        reply_key("u", request, 0), reply_key("v", request, 0), reply_key("u", request, 1), reply_key("u", request | {"model": "n"}, 0),
-        reply_key("u", request | {"messages": [{"role": "user", "content": "\ud800"}]}, 0), reply_key("u", request | {"temperature": 0.5}, 0),
+        reply_key("u", request, 0), reply_key("v", request, 0), reply_key("u", request, 1),
+        reply_key("u", request | {"model": "n"}, 0),
+        reply_key("u", request | {"messages": [{"role": "user", "content": "\ud800"}]}, 0),
+        reply_key("u", request | {"temperature": 0.5}, 0),
         reply_key("u", request | {"response_format": {"type": "json_object"}}, 0),
     }  # fmt: skip
     assert len(keys) == 7 and reply_key("u", dict(reversed(request.items())), 0) in keys

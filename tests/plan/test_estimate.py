@@ -4,7 +4,14 @@ import pytest
 
 from arenarl.config.load import load_config
 from arenarl.config.schema import Config, JudgeConfig, RolloutConfig
-from arenarl.plan.estimate import count_sft_trajectories, count_test_queries, estimate_rl, judge_calls, most_calls, print_estimate
+from arenarl.plan.estimate import (
+    count_sft_trajectories,
+    count_test_queries,
+    estimate_rl,
+    judge_calls,
+    most_calls,
+    print_estimate,
+)
 from arenarl.system.errors import UserError
 from arenarl.trajectory import Query, Trajectory, write_jsonl
 
@@ -24,7 +31,9 @@ def config_of(train=LLM, evaluate=LLM, method="tournament", **rl):
 
 def estimate(taught, **how):
     some = taught[::50]
-    return estimate_rl(config_of(**how), [one.query for one in some], {one.query.query_id: one.trajectory for one in some})
+    return estimate_rl(
+        config_of(**how), [one.query for one in some], {one.query.query_id: one.trajectory for one in some}
+    )
 
 
 CALLS = {"pointwise_answer": 4, "pointwise_explicit": 28, "win_rate": 12, "ruler": 1, "rubric_checklist": 4}
@@ -46,7 +55,10 @@ def test_a_watching_judge_scores_its_share_of_the_trajectories(taught):
     some = taught[::50]
     stored = [one.query for one in some], {one.query.query_id: one.trajectory for one in some}
     usage = estimate_rl(config, *stored)
-    assert usage.calls == judge_calls(config, "rl")["the watching judge"] == 10 * 8 * 4 / 4 and usage.tokens_in > 500 * usage.calls
+    assert (
+        usage.calls == judge_calls(config, "rl")["the watching judge"] == 10 * 8 * 4 / 4
+        and usage.tokens_in > 500 * usage.calls
+    )
     config.judge.watch = JudgeConfig()
     assert estimate_rl(config, *stored).calls == 0 and judge_calls(config, "rl")["the watching judge"] == 80
 
@@ -72,15 +84,22 @@ def test_an_llm_that_verifies_is_counted_beside_one_that_judges():
     assert estimate_rl(config, [closed], {"c": baseline}).calls == 10 * 8 * 4
 
 
-@pytest.mark.parametrize(("body", "is_known"), [("[1.0 / (1 + one.meta['tool_calls']) for one in trajectories]", True), ("[][0]", False)])
-def test_a_reward_of_ones_own_is_tried_on_invented_trajectories_and_may_refuse_them(body, is_known, taught, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("body", "is_known"), [("[1.0 / (1 + one.meta['tool_calls']) for one in trajectories]", True), ("[][0]", False)]
+)
+def test_a_reward_of_ones_own_is_tried_on_invented_trajectories_and_may_refuse_them(
+    body, is_known, taught, tmp_path, monkeypatch
+):
     (tmp_path / f"planned_{is_known}.py").write_text(f"def own(query, trajectories, judge):\n    return {body}\n")
     monkeypatch.syspath_prepend(tmp_path)
     name = f"planned_{is_known}:own"
     if is_known:
         assert estimate(taught, method=name, eval_steps=0).calls == 0 and most_calls(load(f"reward.name={name}")) == 0
     else:
-        with pytest.raises(UserError, match=f"reward.name={name} raised IndexError.* of invented trajectories; its judge calls are not known"):
+        with pytest.raises(
+            UserError,
+            match=f"reward.name={name} raised IndexError.* of invented trajectories; its judge calls are not known",
+        ):
             estimate(taught, method=name)
 
 
@@ -94,34 +113,42 @@ def load(*overrides, path="configs/travel/rl_arenarl_qwen3_8b.yaml"):
 
 
 @pytest.mark.parametrize(("overrides", "calls"), [
-    ([], 60), (["tournament.bidirectional=false"], 30), (["tournament.topology=round_robin"], 240), (["tournament.topology=anchor"], 30),
-    (["tournament.topology=swiss"], 64), (["tournament.topology=double_elimination"], 60), (["tournament.topology=balanced"], 60),
-    (["tournament.topology=balanced", "tournament.matches=n"], 32),
-    (["reward.name=pointwise_answer"], 16), (["reward.name=pointwise_trajectory"], 16),
-    (["reward.name=win_rate"], 240), (["reward.name=pointwise_implicit"], 16), (["reward.name=pointwise_explicit"], 16 * 7),
-    (["reward.name=tournament_grpo"], 56), (["reward.name=ruler"], 1), (["reward.name=brpo"], 30), (["reward.name=rubric_checklist"], 16),
-    (["reward.name=elo"], 128), (["tournament.topology=elo"], 128), (["reward.name=elo", "tournament.elo_matches=15"], 30),
-    (["reward.name=mixture"], 16 + 240), (["reward.name=mixture", "reward.mixture_pairs=elo"], 16 + 128),
+    ([], 60), (["tournament.bidirectional=false"], 30), (["tournament.topology=round_robin"], 240),
+    (["tournament.topology=anchor"], 30), (["tournament.topology=swiss"], 64),
+    (["tournament.topology=double_elimination"], 60), (["tournament.topology=balanced"], 60),
+    (["tournament.topology=balanced", "tournament.matches=n"], 32), (["reward.name=pointwise_answer"], 16),
+    (["reward.name=pointwise_trajectory"], 16), (["reward.name=win_rate"], 240),
+    (["reward.name=pointwise_implicit"], 16), (["reward.name=pointwise_explicit"], 16 * 7),
+    (["reward.name=tournament_grpo"], 56), (["reward.name=ruler"], 1), (["reward.name=brpo"], 30),
+    (["reward.name=rubric_checklist"], 16), (["reward.name=elo"], 128), (["tournament.topology=elo"], 128),
+    (["reward.name=elo", "tournament.elo_matches=15"], 30), (["reward.name=mixture"], 16 + 240),
+    (["reward.name=mixture", "reward.mixture_pairs=elo"], 16 + 128),
 ])  # fmt: skip
 def test_most_calls_of_a_group_of_16(overrides, calls):
     assert most_calls(load(*overrides)) == calls
 
 
 def test_the_judge_calls_of_a_run():
-    """200 steps of 8 groups; a curve at steps 0, 20, …, 200 of 50 queries, 2 decodings, 2 orders; 250 test queries, 2 x 2, 2 policies."""
+    """200 steps of 8 groups; a curve at steps 0, 20, …, 200 of 50 queries, 2 decodings, 2 orders;
+    250 test queries, 2 x 2, 2 policies."""
     assert judge_calls(load(), "sft") == {}
     assert judge_calls(load(), "rl") == {"rewards": 200 * 8 * 60, "the curve": 11 * 50 * 2 * 2}
     assert judge_calls(load(), "evaluate") == {"the evaluation": 250 * 2 * 2 * 2}
     assert judge_calls(load("rl.eval_steps=0", "judge.eval=[{}, {}]"), "rl")["the curve"] == 0
     assert judge_calls(load("judge.eval=[{}, {}]"), "evaluate") == {"the evaluation": 250 * 2 * 2 * 2 * 2}
-    assert judge_calls(load(path="configs/travel/closed_models.yaml"), "evaluate") == {"the evaluation": 250 * 4 * 1 * 2}
+    assert judge_calls(load(path="configs/travel/closed_models.yaml"), "evaluate") == {
+        "the evaluation": 250 * 4 * 1 * 2
+    }
 
 
 def test_published_test_queries_are_counted_where_they_are(tmp_path):
     config = load(f"data.folder={tmp_path}", path="configs/travel/open_travel_qwen3_8b.yaml")
     with pytest.raises(UserError, match="test_queries.jsonl does not exist; make it with"):
         count_test_queries(config)
-    queries = [{"query_id": str(i), "domain": "travel", "subtask": "Search", "language": "en", "query": str(i)} for i in range(3)]
+    queries = [
+        {"query_id": str(i), "domain": "travel", "subtask": "Search", "language": "en", "query": str(i)}
+        for i in range(3)
+    ]
     write_jsonl(tmp_path / "test_queries.jsonl", queries)
     assert count_test_queries(config) == 3
 

@@ -49,15 +49,24 @@ def test_it_is_headed_by_the_models_that_the_stages_train(command):
 
 def complete_configs():
     """The YAMLs of whole runs, and the GPUs that each names by stage; the others run on two processes of a laptop."""
-    for path in sorted(path for folder in ("", "travel", "research", "methods") for path in (ROOT / "configs" / folder).glob("*.yaml")):
+    for path in sorted(
+        path for folder in ("", "travel", "research", "methods") for path in (ROOT / "configs" / folder).glob("*.yaml")
+    ):
         is_large = "# GPUs of 80 GB: " in path.read_text(encoding="utf-8")
         stages = named_gpus(path) if is_large else dict.fromkeys(STAGES, 2)
-        yield pytest.param(path, stages, 80 if is_large else 8 if "smollm2" in path.name else 4, id=str(path.relative_to(ROOT / "configs")))
+        yield pytest.param(
+            path,
+            stages,
+            80 if is_large else 8 if "smollm2" in path.name else 4,
+            id=str(path.relative_to(ROOT / "configs")),
+        )
 
 
 @pytest.mark.parametrize(("path", "stages", "memory_gb"), list(complete_configs()))
 def test_every_config_fits_the_gpus_that_it_names(command, path, stages, memory_gb):
-    assert load_config(path).policy.model is None or memory_gb > 4, "a model of this size needs a line that names its GPUs"
+    assert load_config(path).policy.model is None or memory_gb > 4, (
+        "a model of this size needs a line that names its GPUs"
+    )
     for name, gpus in (stages or {"evaluate": 1}).items():  # one that names none has only models behind APIs
         code, printed = command(str(path), "--gpus", str(gpus), "--memory", str(memory_gb), "--stage", name)
         assert (code, printed.splitlines()[-1]) == (0, "fits"), name
@@ -68,7 +77,9 @@ def test_a_run_that_does_not_fit_ends_with_why_and_what_would_and_3(command):
     code, printed = command(ONE_GPU, "--set", "rollout.batch_size=256")
     *_, rl, evaluate = printed.splitlines()
     assert code == 3
-    assert rl.startswith("does not fit: rl: generating takes 195.2 of 80.0 GB (it would with rollout.batch_size=16, or ")
+    assert rl.startswith(
+        "does not fit: rl: generating takes 195.2 of 80.0 GB (it would with rollout.batch_size=16, or "
+    )
     assert evaluate.startswith("does not fit: evaluate: generating takes ")
 
 
@@ -83,7 +94,9 @@ def test_the_stage_and_the_gpu_can_be_named(command):
     assert "| sft | 127.8 | 3.4 |" in command(QWEN3_8B, "--gpus", "8", "--stage", "sft", "--tflops", "296")[1]
 
 
-@pytest.mark.parametrize("option", ["--gpus 0", "--gpus two", "--tflops 0", "--memory -5", "--bandwidth nan", "--layer-ms -1"])
+@pytest.mark.parametrize(
+    "option", ["--gpus 0", "--gpus two", "--tflops 0", "--memory -5", "--bandwidth nan", "--layer-ms -1"]
+)
 def test_hardware_that_cannot_be_is_refused(command, option):
     assert command(QWEN3_8B, *option.split()) == (2, "")
 

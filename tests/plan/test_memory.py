@@ -9,7 +9,15 @@ from pathlib import Path
 
 import pytest
 from peft import get_peft_model
-from small_qwen3 import SMALL, TOKENS, build_model, measured_activations, measured_cache, measured_generation, measured_loss
+from small_qwen3 import (
+    SMALL,
+    TOKENS,
+    build_model,
+    measured_activations,
+    measured_cache,
+    measured_generation,
+    measured_loss,
+)
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from arenarl.config.schema import PolicyConfig, ScratchConfig
@@ -54,7 +62,10 @@ def test_the_known_shapes_have_the_published_number_of_parameters(model, billion
 def test_parameters_are_counted_as_transformers_builds_them(tied):
     shape = replace(TINY, tied=tied)
     model = build_model(shape)
-    assert sum(parameter.numel() for parameter in model.parameters()) == shape.parameters and shape_from(model.config) == shape
+    assert (
+        sum(parameter.numel() for parameter in model.parameters()) == shape.parameters
+        and shape_from(model.config) == shape
+    )
 
 
 def test_a_scratch_policy_is_counted_as_it_is_built():
@@ -73,7 +84,11 @@ def test_a_scratch_policy_is_counted_as_it_is_built():
 
 
 def test_lora_is_counted_as_peft_builds_it():
-    trained = [parameter for parameter in get_peft_model(build_model(TINY), lora_config(3)).parameters() if parameter.requires_grad]
+    trained = [
+        parameter
+        for parameter in get_peft_model(build_model(TINY), lora_config(3)).parameters()
+        if parameter.requires_grad
+    ]
     assert sum(parameter.numel() for parameter in trained) == TINY.lora_parameters(3)
     assert {parameter.element_size() for parameter in trained} == {FP32}
 
@@ -83,13 +98,21 @@ def test_qwen3_8b_by_hand():
     layer = 4096 * 4096 * 2 + 4096 * 1024 * 2 + 3 * 4096 * 12288 + 2 * 4096 + 2 * 128
     assert QWEN3_8B.parameters == 36 * layer + 2 * 151_936 * 4096 + 4096 == 8_190_735_360
     assert kv_bytes(QWEN3_8B) == 2 * 36 * 8 * 128 * 2 == 144 * 1024
-    # two norms of 4096 at 4+2+2 bytes, queries and keys likewise, output and values at 2, the MLP's four at 2; 4 bytes a norm or head
-    assert layer_activations(QWEN3_8B) == 2 * 4096 * 8 + (4096 + 1024) * 8 + (4096 + 1024) * 2 + 4 * 2 * 12288 + 4 * (2 + 32 + 8 + 32)
+    # two norms of 4096 at 4+2+2 bytes, queries and keys likewise, output and values at 2, the MLP's four at 2;
+    # 4 bytes a norm or head
+    assert layer_activations(QWEN3_8B) == 2 * 4096 * 8 + (4096 + 1024) * 8 + (4096 + 1024) * 2 + 4 * 2 * 12288 + 4 * (
+        2 + 32 + 8 + 32
+    )
     assert head_memory(QWEN3_8B, 32_768) == 2 * 4096 * 32_768 + 4 * 151_936 * 4096 + 4 * 32_768 * 4096
     assert vllm_cache(QWEN3_8B, 24e9) == int((24e9 - 1e9 - 2 * 8_190_735_360) / (144 * 1024)) == 44_884
-    read = 16_384 + 4 * 2 * 4096 + max(2 * (16_384 + 4 * 4096), 4 * 2 * 12288)  # the mask, four times the width, the MLP or attention
+    # the mask, four times the width, the MLP or attention
+    read = 16_384 + 4 * 2 * 4096 + max(2 * (16_384 + 4 * 4096), 4 * 2 * 12288)
     cache = 144 * 1024 * 16_384
-    parts = {"key-value caches": 40 * cache, "their copies in a batch": 40 * cache, "reading what is new": 16_384 * read}
+    parts = {
+        "key-value caches": 40 * cache,
+        "their copies in a batch": 40 * cache,
+        "reading what is new": 16_384 * read,
+    }
     assert generation(QWEN3_8B, 40, 16_384) == parts
     assert ENCODED_AT_ONCE == kv_cache.ENCODED_AT_ONCE
     training, p = Training(QWEN3_8B, 1000, gpus=8, zero=3, reference=True), QWEN3_8B.parameters
@@ -104,7 +127,11 @@ def test_checkpointing_keeps_layer_inputs_and_one_layer():
 
 
 def test_more_gpus_share_the_states_that_the_stage_of_zero_shards_and_nothing_else():
-    by_stage = {3: ["parameters", "reference policy"], 2: ["gradients"], 1: ["float32 copy for the optimizer", "Adam's two moments"]}
+    by_stage = {
+        3: ["parameters", "reference policy"],
+        2: ["gradients"],
+        1: ["float32 copy for the optimizer", "Adam's two moments"],
+    }
     for zero in range(4):
         few, many = (Training(QWEN3_8B, 1000, gpus, zero, reference=True).updating() for gpus in (8, 32))
         shared = [part for stage, parts in by_stage.items() if stage <= zero for part in parts]
@@ -131,16 +158,32 @@ def test_generating_takes_no_more_than_is_computed_and_not_much_less(width):
 @pytest.mark.slow(seconds=14)
 def test_the_states_of_zero3_are_what_is_computed():
     """In a process of its own (small_qwen3.py says why)."""
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
+    environment = os.environ | {
+        "PYTHONPATH": str(ROOT),
+        "CUDA_VISIBLE_DEVICES": "",
+        "DS_ACCELERATOR": "cpu",
+        "OMP_NUM_THREADS": "1",
+    }
     script = ROOT / "tests" / "support" / "small_qwen3.py"
-    done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, timeout=900, check=False)
+    done = subprocess.run(
+        [sys.executable, script], env=environment, capture_output=True, text=True, timeout=900, check=False
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     assert json.loads(done.stdout.splitlines()[-1]).items() <= Training(SMALL, TOKENS, zero=3).states().items()
 
 
 def test_a_local_folder_has_its_own_shape(tmp_path):
-    sizes = {"hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16}
-    Qwen3ForCausalLM(Qwen3Config(vocab_size=50, tie_word_embeddings=True, max_position_embeddings=99, **sizes)).save_pretrained(tmp_path)
+    sizes = {
+        "hidden_size": 32,
+        "intermediate_size": 40,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "head_dim": 16,
+    }
+    Qwen3ForCausalLM(
+        Qwen3Config(vocab_size=50, tie_word_embeddings=True, max_position_embeddings=99, **sizes)
+    ).save_pretrained(tmp_path)
     assert shape_of(PolicyConfig(model=str(tmp_path))) == Shape(1, 32, 40, 2, 1, 16, 50, tied=True, positions=99)
     with pytest.raises(UserError, match=r"the shape of here is not known; .*Qwen/Qwen3-8B"):
         shape_of(PolicyConfig(model="here"))
@@ -149,7 +192,13 @@ def test_a_local_folder_has_its_own_shape(tmp_path):
 @pytest.mark.parametrize("kind", [(Qwen2Config, Qwen2ForCausalLM), (LlamaConfig, LlamaForCausalLM)])
 def test_other_dense_decoders_are_counted_but_for_biases_and_the_norms_of_queries_and_keys(tmp_path, kind):
     config, model = kind
-    sizes = {"hidden_size": 64, "intermediate_size": 80, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+    sizes = {
+        "hidden_size": 64,
+        "intermediate_size": 80,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+    }
     made = model(config(vocab_size=50, tie_word_embeddings=False, **sizes))
     made.save_pretrained(tmp_path)
     shape = shape_of(PolicyConfig(model=str(tmp_path)))
@@ -159,7 +208,10 @@ def test_other_dense_decoders_are_counted_but_for_biases_and_the_norms_of_querie
 
 def test_the_gpu_json_says_what_the_arithmetic_assumes():
     zero = json.loads((ROOT / "configs/launch/zero3_gpu.json").read_text())
-    assert zero["zero_optimization"]["stage"] == 3 and zero["zero_optimization"]["stage3_max_live_parameters"] == LIVE_PARAMETERS
+    assert (
+        zero["zero_optimization"]["stage"] == 3
+        and zero["zero_optimization"]["stage3_max_live_parameters"] == LIVE_PARAMETERS
+    )
     assert zero["data_types"] == {"grad_accum_dtype": "fp32"}
 
 
@@ -170,7 +222,10 @@ def test_the_table_lists_what_some_column_has_and_sums_it():
 
 def test_a_model_that_the_arithmetic_is_not_for_is_refused_and_not_counted_as_a_dense_one(tmp_path):
     kinds = {"qwen3_moe": "has experts", "gpt2": "of a kind that", "qwen3_5_text": "layers of linear_attention"}
-    for kind, said in (({"model_type": name} | ({"head_dim": 128} if name == "qwen3_moe" else {}), said) for name, said in kinds.items()):
+    for kind, said in (
+        ({"model_type": name} | ({"head_dim": 128} if name == "qwen3_moe" else {}), said)
+        for name, said in kinds.items()
+    ):
         (tmp_path / kind["model_type"]).mkdir()
         (tmp_path / kind["model_type"] / "config.json").write_text(json.dumps(kind), encoding="utf-8")
         with pytest.raises(UserError, match=said):

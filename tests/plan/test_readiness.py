@@ -1,4 +1,5 @@
-"""`train_rl.py --check`: what it finds out without a GPU, against a real judge server on localhost, and what stops it."""
+"""`train_rl.py --check`: what it finds out without a GPU, against a real judge server on localhost,
+and what stops it."""
 
 import re
 from collections import namedtuple
@@ -28,10 +29,20 @@ class Prompts:
 @pytest.fixture
 def check(tmp_path, taught):
     def check(*overrides, url=None):
-        judge = ["name=llm", "model=simulated", f"base_url={url}", "api_key_variable=null", "patience_s=0.5", "timeout_s=2"] if url else []
+        judge = (
+            ["name=llm", "model=simulated", f"base_url={url}", "api_key_variable=null", "patience_s=0.5", "timeout_s=2"]
+            if url
+            else []
+        )
         overrides = [*overrides, *(f"{place}.{key}" for place in ("judge.train", "judge.eval.0") for key in judge)]
         client = client_of(tmp_path) if url else None
-        check_readiness(load_config(CONFIGS / "quickstart.yaml", overrides), tmp_path, [one.query for one in taught], Prompts(), client)
+        check_readiness(
+            load_config(CONFIGS / "quickstart.yaml", overrides),
+            tmp_path,
+            [one.query for one in taught],
+            Prompts(),
+            client,
+        )
 
     return check
 
@@ -46,14 +57,19 @@ def test_it_tells_of_prompts_plan_disk_and_every_llm_judge(check, taught, capsys
         check(url=url)
     prompts, plan, disk, train, evaluate = capsys.readouterr().out.splitlines()
     longest = max(len(one.query.query) for one in taught)
-    assert prompts == f"prompts: at most {longest} tokens, with rollout.max_tokens {longest + 512} of the 2,048 that the model reads"
+    assert prompts == (
+        f"prompts: at most {longest} tokens, with rollout.max_tokens {longest + 512} of the 2,048 that the model reads"
+    )
     assert plan.startswith("plan for 1 GPU of 80 GB: fits") and disk.startswith("disk: checkpoints take up to 0.0 of ")
-    assert train.startswith("judge.train: a verdict of simulated in ") and evaluate.startswith("judge.eval.0: a verdict of simulated in ")
+    assert train.startswith("judge.train: a verdict of simulated in ") and evaluate.startswith(
+        "judge.eval.0: a verdict of simulated in "
+    )
 
 
 def test_a_watching_judge_is_asked_too(check, taught, capsys):
     with serving(server_of(taught)) as url:
-        check("judge.watch.name=llm", "judge.watch.model=simulated", f"judge.watch.base_url={url}", "judge.watch.api_key_variable=null",
+        check("judge.watch.name=llm", "judge.watch.model=simulated",
+              f"judge.watch.base_url={url}", "judge.watch.api_key_variable=null",
               "judge.watch_share=0.5", url=url)  # fmt: skip
     assert "judge.watch: a verdict of simulated in " in capsys.readouterr().out
 
@@ -77,7 +93,10 @@ def test_a_judge_that_is_not_there_is_a_line(check):
 
 
 def test_a_judge_that_says_nothing_that_can_be_read_is_a_line(check, taught):
-    with serving(server_of(taught, faults=1.0, kinds=["truncated"])) as url, pytest.raises(UserError, match="judge.train: simulated gave no verdict"):
+    with (
+        serving(server_of(taught, faults=1.0, kinds=["truncated"])) as url,
+        pytest.raises(UserError, match="judge.train: simulated gave no verdict"),
+    ):
         check(url=url)
 
 
@@ -92,7 +111,9 @@ def test_a_disk_that_is_too_small_is_refused(check, monkeypatch):
         check()
 
 
-def test_an_adapters_checkpoints_leave_out_what_is_frozen_and_those_that_are_there_need_no_room_again(check, tmp_path, monkeypatch, capsys):
+def test_an_adapters_checkpoints_leave_out_what_is_frozen_and_those_that_are_there_need_no_room_again(
+    check, tmp_path, monkeypatch, capsys
+):
     def takes(*overrides):
         check(*overrides)
         return float(re.search(r"checkpoints take up to ([\d.]+) of", capsys.readouterr().out)[1])
@@ -107,9 +128,13 @@ def test_an_adapters_checkpoints_leave_out_what_is_frozen_and_those_that_are_the
     assert takes(*model) == pytest.approx(3 * 16.4 + 16.4, rel=0.01)
 
 
-def test_a_model_of_a_kind_that_the_plan_does_not_know_is_said_and_its_judges_are_asked(check, taught, tmp_path, capsys):
+def test_a_model_of_a_kind_that_the_plan_does_not_know_is_said_and_its_judges_are_asked(
+    check, taught, tmp_path, capsys
+):
     (tmp_path / "config.json").write_text('{"model_type": "gpt2"}', encoding="utf-8")
     with serving(server_of(taught)) as url:
         check(f"rl.init={tmp_path}", url=url)
     unknown, train, _ = capsys.readouterr().out.splitlines()
-    assert unknown.startswith("lengths, plan and disk: not checked, for ") and train.startswith("judge.train: a verdict")
+    assert unknown.startswith("lengths, plan and disk: not checked, for ") and train.startswith(
+        "judge.train: a verdict"
+    )

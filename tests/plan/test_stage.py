@@ -26,7 +26,13 @@ def stage(name, *overrides, path="configs/travel/rl_arenarl_qwen3_8b.yaml", gpus
 def test_training_follows_the_config(tmp_path):
     assert stage("rl").training == Training(QWEN3_8B, 16_384, gpus=8, zero=3, reference=True)
     assert stage("sft", "sft.max_length=100", "sft.batch_size=3").training == Training(QWEN3_8B, 300, gpus=8, zero=3)
-    changes = ["rl.deepspeed=null", "rl.beta=0", "policy.lora_rank=16", "policy.gradient_checkpointing=false", "rl.micro_batch_size=2"]
+    changes = [
+        "rl.deepspeed=null",
+        "rl.beta=0",
+        "policy.lora_rank=16",
+        "policy.gradient_checkpointing=false",
+        "rl.micro_batch_size=2",
+    ]
     assert stage("rl", *changes, gpus=1).training == Training(QWEN3_8B, 32_768, lora_rank=16, checkpointing=False)
     (tmp_path / "zero2.json").write_text(json.dumps({"zero_optimization": {"stage": 2}}))
     assert stage("rl", f"rl.deepspeed={tmp_path}/zero2.json").training.zero == 2
@@ -64,26 +70,37 @@ def test_an_engine_of_several_gpus_splits_weights_and_cache_and_decodes_for_all_
     assert (one.at_once, two.at_once) == (5, (24 - 1 - 16.38147072 / 2) * 1e9 * 2 // 147_456 * 2 // 16_384)
     lean = ["rollout.vllm_memory=0.15", "rollout.vllm_tensor_parallel=2"]
     assert stage("rl", lean[0]).misfits and stage("rl", *lean).misfits == []
-    assert stage("rl", "rollout.vllm_memory=0.12", lean[1]).misfits == ["vLLM has 9.6 GB, and its weights with a cache of 20,480 tokens take 10.7"]
+    assert stage("rl", "rollout.vllm_memory=0.12", lean[1]).misfits == [
+        "vLLM has 9.6 GB, and its weights with a cache of 20,480 tokens take 10.7"
+    ]
     uneven = "rollout.vllm_tensor_parallel=3 does not divide 8 processes into engines of equal size"
-    assert [stage(name, "rollout.vllm_tensor_parallel=3").misfits for name in ("rl", "evaluate", "sft")] == [[uneven], [uneven], []]
+    assert [stage(name, "rollout.vllm_tensor_parallel=3").misfits for name in ("rl", "evaluate", "sft")] == [
+        [uneven],
+        [uneven],
+        [],
+    ]
 
 
 def test_policies_of_our_own_are_evaluated_with_nothing_else_on_the_gpu():
     assert stage("evaluate").phases == {"generating": RESERVE | {"vLLM's share": 68e9}}
     assert stage("evaluate", "rollout.backend=vllm_server").phases == {}
     assert stage("evaluate", path="configs/travel/closed_models.yaml").phases == {}  # all behind APIs
-    alone = RESERVE | {"parameters": 2 * QWEN3_8B.parameters} | generation(QWEN3_8B, 32, 16_384)  # 250 test queries on 8 GPUs
+    # 250 test queries on 8 GPUs
+    alone = RESERVE | {"parameters": 2 * QWEN3_8B.parameters} | generation(QWEN3_8B, 32, 16_384)
     assert stage("evaluate", "rollout.backend=transformers").phases == {"generating": alone}
 
 
 @pytest.mark.parametrize(("overrides", "rows"), [
-    ([], 16), (["rl.eval_queries=400"], 50), (["rollout.batch_size=5"], 5), (["rl.eval_queries=400", "rollout.batch_size=20"], 20),
+    ([], 16), (["rl.eval_queries=400"], 50), (["rollout.batch_size=5"], 5),
+    (["rl.eval_queries=400", "rollout.batch_size=20"], 20),
 ])  # fmt: skip
 def test_the_trainers_own_model_generates_a_steps_trajectories_or_the_curves_in_turn_with_training(overrides, rows):
     one = stage("rl", "rollout.backend=transformers", *overrides)  # 8 groups of 16 and 50 queries on 8 GPUs
     nothing = RESERVE | {"vLLM's share": 0.0}
-    assert one.phases == {"generating": RESERVE | one.training.generating(rows, 16_384), "training": nothing | one.training.updating()}
+    assert one.phases == {
+        "generating": RESERVE | one.training.generating(rows, 16_384),
+        "training": nothing | one.training.updating(),
+    }
 
 
 def test_memory_that_is_not_enough_is_named_by_phase():
@@ -95,7 +112,9 @@ def test_memory_that_is_not_enough_is_named_by_phase():
 
 
 def test_vllm_needs_room_for_a_trajectory_and_its_prompt_but_for_no_more_than_the_model_reads():
-    assert stage("rl", "rollout.vllm_memory=0.25").misfits == ["vLLM has 20.0 GB, and its weights with a cache of 20,480 tokens take 20.4"]
+    assert stage("rl", "rollout.vllm_memory=0.25").misfits == [
+        "vLLM has 20.0 GB, and its weights with a cache of 20,480 tokens take 20.4"
+    ]
     assert stage("rl", "rollout.vllm_memory=0.26").misfits == []
     long = ["rollout.max_tokens=30000", "rollout.vllm_memory=0.25"]
     assert stage("rl", *long).misfits == ["vLLM has 20.0 GB, and its weights with a cache of 32,768 tokens take 22.2"]
@@ -106,7 +125,12 @@ def test_vllm_needs_room_for_a_trajectory_and_its_prompt_but_for_no_more_than_th
 
 def test_a_budget_that_leaves_no_room_for_a_prompt_is_a_misfit_of_vllm_alone():
     misfit = "rollout.max_tokens=32768 leaves a prompt no room in the 32,768 tokens that the model reads"
-    for name, backend, found in (("rl", "vllm", True), ("evaluate", "vllm_server", True), ("sft", "vllm", False), ("rl", "transformers", False)):
+    for name, backend, found in (
+        ("rl", "vllm", True),
+        ("evaluate", "vllm_server", True),
+        ("sft", "vllm", False),
+        ("rl", "transformers", False),
+    ):
         one = stage(name, "rollout.max_tokens=32768", f"rollout.backend={backend}")
         assert (misfit in one.misfits) == found
 
@@ -126,19 +150,34 @@ def test_a_gpu_decodes_what_is_under_way_or_what_vllms_cache_holds_half_full():
 def test_flops_by_hand():
     matrices = QWEN3_8B.parameters - 151_936 * 4096
     assert forward_flops(QWEN3_8B, 1000) == 1000 * (2 * matrices + 2 * 36 * 4096 * 1000)
-    for override, passes in (("seed=0", 4), ("policy.gradient_checkpointing=false", 3), ("policy.lora_rank=8", 3)):  # 6 + 2, in twos
-        assert training_flops(stage("rl", override).config.policy, QWEN3_8B, 1000) == passes * forward_flops(QWEN3_8B, 1000)
+    # 6 + 2, in twos
+    for override, passes in (("seed=0", 4), ("policy.gradient_checkpointing=false", 3), ("policy.lora_rank=8", 3)):
+        assert training_flops(stage("rl", override).config.policy, QWEN3_8B, 1000) == passes * forward_flops(
+            QWEN3_8B, 1000
+        )
     assert decoding_bytes(QWEN3_8B, 1000, 16) == 1000 * (2 * QWEN3_8B.parameters / 16 + 147_456 * 500)
 
 
 def test_hours_are_flops_and_bytes_over_what_the_gpus_do():
-    gpu = {"memory_gb": 160.0, "tflops": 100.0, "bandwidth_tb_s": 4.0, "utilisation": 0.4, "bandwidth_share": 0.5, "layer_ms": 0.0}
+    gpu = {
+        "memory_gb": 160.0,
+        "tflops": 100.0,
+        "bandwidth_tb_s": 4.0,
+        "utilisation": 0.4,
+        "bandwidth_share": 0.5,
+        "layer_ms": 0.0,
+    }
     tokens, trajectories = 16_384, 200 * 8 * 16
     flops = (4 + 1 + 1) * forward_flops(QWEN3_8B, tokens)  # training, reference, and old logprobs beside vLLM's
     seconds = flops / 40e12 + decoding_bytes(QWEN3_8B, tokens, 16) / 2e12  # 8 groups of 16 on 8 GPUs
     assert stage("rl", **gpu).hours == pytest.approx(trajectories * seconds / 8 / 3600)
-    assert stage("rl", "rl.beta=0", **gpu).hours < stage("rl", **gpu).hours == pytest.approx(2 * stage("rl", "rl.steps=100", **gpu).hours)
-    shared = ["rl.updates_per_rollout=4", "rl.steps=800", "rl.save_steps=80", "rl.eval_steps=80"]  # as many rollouts, and old logprobs
+    assert (
+        stage("rl", "rl.beta=0", **gpu).hours
+        < stage("rl", **gpu).hours
+        == pytest.approx(2 * stage("rl", "rl.steps=100", **gpu).hours)
+    )
+    # as many rollouts, and old logprobs
+    shared = ["rl.updates_per_rollout=4", "rl.steps=800", "rl.save_steps=80", "rl.eval_steps=80"]
     assert stage("rl", *shared, **gpu).hours == pytest.approx(trajectories * seconds / 8 / 3600)
     trainers_own = "rollout.backend=transformers"  # whose probabilities are the trainer's
     assert stage("rl", trainers_own, *shared, **gpu).hours == pytest.approx(trajectories * seconds / 8 / 3600)

@@ -32,12 +32,21 @@ def case(number, stop_reason="answer", calls=((8.0, 4.0), (3.0, 6.0))):
     """The policy's scores are the first of the first call and the second of the second."""
     judged = [tuple(pair and verdict(*pair) for pair in calls)] if stop_reason == "answer" else []
     trajectory = Trajectory(f"q{number}", MESSAGES, stop_reason, meta={"turns": 2, "tool_calls": 2})
-    return Case(Query(f"q{number}", "travel", "Search", "en", "Find a park."), trajectory, TravelTruth(), np.ones((1, len(RUBRIC.names))), judged)
+    return Case(
+        Query(f"q{number}", "travel", "Search", "en", "Find a park."),
+        trajectory,
+        TravelTruth(),
+        np.ones((1, len(RUBRIC.names))),
+        judged,
+    )
 
 
 @pytest.fixture
 def log(tmp_path):
-    cases = {("sft", "sampled"): [[case(0), case(1, "max_turns")], [case(0), case(1)]], ("rl", "greedy"): [[case(0), case(1, "tool_crash")]]}
+    cases = {
+        ("sft", "sampled"): [[case(0), case(1, "max_turns")], [case(0), case(1)]],
+        ("rl", "greedy"): [[case(0), case(1, "tool_crash")]],
+    }
     figures = {"sft": {"sampled": summarize([*cases["sft", "sampled"][0], *cases["sft", "sampled"][1]], 10, 0)}}
     figures["rl"] = {"greedy": summarize(cases["rl", "greedy"][0], 10, 0)}
     write_inspect_log(tmp_path / "inspect.json", Config(), cases, figures, {"commit": "abc"})
@@ -47,15 +56,31 @@ def log(tmp_path):
 def test_each_call_has_an_id_and_each_result_that_of_its_call():
     user, called, first, second, answered = inspect_messages(MESSAGES)
     assert user == {"role": "user", "content": "Find a park."}
-    assert [call["id"] for call in called["tool_calls"]] == [first["tool_call_id"], second["tool_call_id"]] == ["call_0", "call_1"]
-    assert called["content"][0] == {"type": "reasoning", "reasoning": "where?"} and called["tool_calls"][0]["arguments"] == {"query": "park"}
-    assert second["content"] == "no such place" and answered["content"][1]["text"].startswith("<answer>") and "tool_calls" not in answered
+    assert (
+        [call["id"] for call in called["tool_calls"]]
+        == [first["tool_call_id"], second["tool_call_id"]]
+        == ["call_0", "call_1"]
+    )
+    assert called["content"][0] == {"type": "reasoning", "reasoning": "where?"} and called["tool_calls"][0][
+        "arguments"
+    ] == {"query": "park"}
+    assert (
+        second["content"] == "no such place"
+        and answered["content"][1]["text"].startswith("<answer>")
+        and "tool_calls" not in answered
+    )
 
 
 def test_a_call_whose_arguments_are_no_object_keeps_its_text():
     call = {"type": "function", "function": {"name": "f", "arguments": '{"x"'}}
     [said] = inspect_messages([{"role": "assistant", "content": "", "tool_calls": [call]}])
-    assert said["tool_calls"][0] | {"id": ""} == {"id": "", "type": "function", "function": "f", "arguments": {}, "parse_error": '{"x"'}
+    assert said["tool_calls"][0] | {"id": ""} == {
+        "id": "",
+        "type": "function",
+        "function": "f",
+        "arguments": {},
+        "parse_error": '{"x"',
+    }
 
 
 def test_scores_are_the_policys_own_and_nothing_stands_for_a_missing_verdict():
@@ -69,7 +94,8 @@ def test_scores_are_the_policys_own_and_nothing_stands_for_a_missing_verdict():
 def test_all_checkpoints_and_samples_are_in_one_log_with_their_figures(log):
     said = json.loads(log.read_text())
     assert [(sample["id"], sample["epoch"]) for sample in said["samples"]] == [
-        ("sft sampled q0", 1), ("sft sampled q1", 1), ("sft sampled q0", 2), ("sft sampled q1", 2), ("rl greedy q0", 1), ("rl greedy q1", 1)
+        ("sft sampled q0", 1), ("sft sampled q1", 1), ("sft sampled q0", 2), ("sft sampled q1", 2), ("rl greedy q0", 1),
+        ("rl greedy q1", 1)
     ]  # fmt: skip
     assert [entry["name"] for entry in said["results"]["scores"]] == ["sft sampled", "rl greedy"]
     assert said["results"]["scores"][0]["metrics"]["valid_rate"]["value"] == 75.0
@@ -81,7 +107,13 @@ def test_inspect_reads_the_same(log):
     assert (read.status, read.results.total_samples, read.eval.metadata) == ("success", 6, {"commit": "abc"})
     assert read.results.scores[0].metrics["valid_rate"].value == 75.0
     for written, sample in zip(said["samples"], read.samples, strict=True):
-        assert (sample.id, sample.epoch, len(sample.messages)) == (written["id"], written["epoch"], len(written["messages"]))
-        assert {name: score.value for name, score in sample.scores.items()} == {name: one["value"] for name, one in written["scores"].items()}
+        assert (sample.id, sample.epoch, len(sample.messages)) == (
+            written["id"],
+            written["epoch"],
+            len(written["messages"]),
+        )
+        assert {name: score.value for name, score in sample.scores.items()} == {
+            name: one["value"] for name, one in written["scores"].items()
+        }
         assert [call.function for call in sample.messages[1].tool_calls] == ["search_poi"] * 2
         assert sample.messages[2].tool_call_id == sample.messages[1].tool_calls[0].id

@@ -12,7 +12,8 @@ from arenarl.system.repository import CONFIGS
 def test_models_behind_an_api_stand_with_their_prompts():
     config = load_config(CONFIGS / "quickstart.yaml", [
         "judge.eval.0.name=llm", "judge.eval.0.model=judging", "judge.eval.0.base_url=http://localhost:1/v1",
-        "evaluate.api.closed.name=llm", "evaluate.api.closed.model=answering", "evaluate.api.closed.base_url=http://localhost:2/v1",
+        "evaluate.api.closed.name=llm", "evaluate.api.closed.model=answering",
+        "evaluate.api.closed.base_url=http://localhost:2/v1",
     ])  # fmt: skip
     found, language = provenance(config), config.data.language
     assert found["judge_train"] == "embedded" and found["judge_is_simulated"] is True and found["seed"] == config.seed
@@ -27,14 +28,26 @@ def test_a_judge_with_rubrics_for_each_query_is_told_by_their_file(tmp_path):
     found = []
     for text in ("one", "other"):
         (tmp_path / "rubrics.jsonl").write_text(text, encoding="utf-8")
-        llm = ["name=llm", "model=judging", "base_url=http://localhost:1/v1", f"query_rubrics={tmp_path / 'rubrics.jsonl'}"]
-        found.append(provenance(load_config(CONFIGS / "quickstart.yaml", [f"judge.train.{key}" for key in llm]))["judge_train"])
+        llm = [
+            "name=llm",
+            "model=judging",
+            "base_url=http://localhost:1/v1",
+            f"query_rubrics={tmp_path / 'rubrics.jsonl'}",
+        ]
+        found.append(
+            provenance(load_config(CONFIGS / "quickstart.yaml", [f"judge.train.{key}" for key in llm]))["judge_train"]
+        )
     assert found[0]["prompt"] == found[1]["prompt"] and found[0]["query_rubrics"] != found[1]["query_rubrics"]
 
 
 def test_a_tree_is_as_committed_whatever_its_runs_wrote_into_results(tmp_path):
     def git(*arguments):
-        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@localhost", *arguments], cwd=tmp_path, check=True, capture_output=True)
+        subprocess.run(
+            ["git", "-c", "user.name=a", "-c", "user.email=a@localhost", *arguments],
+            cwd=tmp_path,
+            check=True,
+            capture_output=True,
+        )
 
     assert commit(tmp_path) is None
     (tmp_path / "results").mkdir()

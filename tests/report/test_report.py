@@ -1,4 +1,5 @@
-"""The report: it holds what the run holds, nothing in a trajectory becomes HTML, and a browser can be walked through it."""
+"""The report: it holds what the run holds, nothing in a trajectory becomes HTML,
+and a browser can be walked through it."""
 
 import base64
 import gzip
@@ -39,7 +40,10 @@ from arenarl.tables.documents import TRAVEL
 from arenarl.training.step_records import group_records
 from arenarl.trajectory import RolloutGroup, Trajectory, append_step, read_jsonl, write_jsonl
 
-HOSTILE = "</script><script>window.hacked=1</script><img src=x onerror=\"window.hacked=2\"><svg onload=window.hacked=3>${alert(1)}' $data &lt;"
+HOSTILE = (
+    '</script><script>window.hacked=1</script><img src=x onerror="window.hacked=2"><svg '
+    "onload=window.hacked=3>${alert(1)}' $data &lt;"
+)
 NAMES = ["baseline", "sft sampled", "sft greedy", "rl sampled", "rl greedy"]
 
 
@@ -52,7 +56,10 @@ class Played:
 
 
 def hostile_trajectory(query_id):
-    call = {"type": "function", "function": {"name": HOSTILE, "arguments": {HOSTILE: HOSTILE, "x": [math.nan, math.inf]}}}
+    call = {
+        "type": "function",
+        "function": {"name": HOSTILE, "arguments": {HOSTILE: HOSTILE, "x": [math.nan, math.inf]}},
+    }
     return Trajectory(query_id, [
         {"role": "user", "content": HOSTILE},
         {"role": "assistant", "reasoning_content": HOSTILE, "content": "", "tool_calls": [call]},
@@ -65,7 +72,9 @@ class Run:
     """A finished run of `count` queries, as the scripts leave it, with the teacher in the policies' place."""
 
     def __init__(self, root, world, compact, queries, bracket=True, name="small"):
-        self.config = load_config("configs/quickstart.yaml", [f"name={name}", "rollout.group_size=4", "evaluate.bootstrap=20"])
+        self.config = load_config(
+            "configs/quickstart.yaml", [f"name={name}", "rollout.group_size=4", "evaluate.bootstrap=20"]
+        )
         self.dir, self.results = root / "runs" / name, root / "results" / name
         self.queries = [replace(queries[0], query=HOSTILE), *queries[1:]]
         self.teacher, self.examine = Teacher(world, compact), cached_examiner(partial(examine, world))
@@ -73,7 +82,10 @@ class Run:
         self.train()
 
     def solve(self, key, skill):
-        return {query.query_id: self.teacher.solve(query, random.Random(f"{key} {k}"), skill) for k, query in enumerate(self.queries)}
+        return {
+            query.query_id: self.teacher.solve(query, random.Random(f"{key} {k}"), skill)
+            for k, query in enumerate(self.queries)
+        }
 
     def evaluate(self, bracket):
         judges = [EmbeddedJudge(self.config.judge.eval[0], self.examine, 0)]
@@ -83,9 +95,13 @@ class Run:
             if name == "rl greedy":
                 trajectories[self.queries[0].query_id] = hostile_trajectory(self.queries[0].query_id)
                 trajectories[self.queries[1].query_id].stop_reason = "max_turns"
-            cases[name] = evaluate_policy(Played(trajectories), self.queries, baselines, Panel(judges, self.examine), 0.0, 0)
+            cases[name] = evaluate_policy(
+                Played(trajectories), self.queries, baselines, Panel(judges, self.examine), 0.0, 0
+            )
             checkpoint, decoding = name.split()
-            figures[checkpoint][decoding] = summarize(cases[name], 20, 0) | {"by_length": by_length(cases[name], baselines, 20, 0)}
+            figures[checkpoint][decoding] = summarize(cases[name], 20, 0) | {
+                "by_length": by_length(cases[name], baselines, 20, 0)
+            }
         folder = self.dir / "evaluate"
         for name, found in {**cases, "baseline": baseline_cases(self.queries, baselines, self.examine)}.items():
             write_jsonl(folder / f"{name.replace(' ', '_')}.jsonl", [case.to_record() for case in found])
@@ -96,7 +112,9 @@ class Run:
     def train(self):
         arena = arena_of(self.config, EmbeddedJudge(self.config.judge.train, self.examine, 0))
         solutions = [self.solve(f"sample {g}", 0.3) for g in range(4)]
-        groups = [RolloutGroup(query, [solution[query.query_id] for solution in solutions]) for query in self.queries[:3]]
+        groups = [
+            RolloutGroup(query, [solution[query.query_id] for solution in solutions]) for query in self.queries[:3]
+        ]
         for group in groups:
             group.trajectories[0].is_anchor = True
         for step in (0, 2):
@@ -111,7 +129,11 @@ class Run:
     @staticmethod
     def point(step, shift=0.0):
         names = [f"eval/{decoding}/{name}" for decoding in ("sampled", "greedy") for name in TRAVEL]
-        return {"step": step, **{name: 10.0 + step + shift for name in names}, "ci": {name: [9.0 + step, 12.0 + step] for name in names}}
+        return {
+            "step": step,
+            **{name: 10.0 + step + shift for name in names},
+            "ci": {name: [9.0 + step, 12.0 + step] for name in names},
+        }
 
     def page(self):
         return write_page(self.dir, self.results).read_text(encoding="utf-8")
@@ -130,7 +152,10 @@ def page(run):
 def unpacked(page):
     """The index, and the items of both sets as the page's script would get at them."""
     texts = re.findall(r'<script type="text/plain" id="([\w-]+)">([\w+/=]*)<', page)
-    data = {name: json.loads(gzip.decompress(base64.b64decode(text)), parse_constant=pytest.fail) for name, text in texts}  # no NaN in JSON
+    # no NaN in JSON
+    data = {
+        name: json.loads(gzip.decompress(base64.b64decode(text)), parse_constant=pytest.fail) for name, text in texts
+    }
     sets = {one["key"]: one for one in data["index"]["sets"]}
     items = {key: [data[f"{key}-{row['block']}"][row["position"]] for row in one["rows"]] for key, one in sets.items()}
     return sets, items
@@ -140,14 +165,24 @@ def test_every_trajectory_and_every_match_of_the_run_is_in_the_page(run, page):
     sets, items = unpacked(page)
     assert sets["queries"]["names"] == NAMES
     for k, name in enumerate(NAMES):
-        for record, item in zip(read_jsonl(run.dir / "evaluate" / f"{name.replace(' ', '_')}.jsonl"), items["queries"], strict=True):
+        for record, item in zip(
+            read_jsonl(run.dir / "evaluate" / f"{name.replace(' ', '_')}.jsonl"), items["queries"], strict=True
+        ):
             entrant = item["entrants"][k]
-            assert (item["id"], item["query"], entrant["name"], entrant["valid"]) == (record["query_id"], record["query"], name, record["valid"])
+            assert (item["id"], item["query"], entrant["name"], entrant["valid"]) == (
+                record["query_id"],
+                record["query"],
+                name,
+                record["valid"],
+            )
             results = [message["content"] for message in record["messages"] if message["role"] == "tool"]
             calls = [call["function"] for message in record["messages"] for call in message.get("tool_calls", [])]
             assert [result for turn in entrant["turns"] for result in turn["observations"]] == results
             assert [call for turn in entrant["turns"] for call in turn["tool_calls"]] == calls
-            assert entrant["quality"] == record["findings"]["quality"] and entrant["turns"][-1]["answer"] == Trajectory.from_record(record).answer
+            assert (
+                entrant["quality"] == record["findings"]["quality"]
+                and entrant["turns"][-1]["answer"] == Trajectory.from_record(record).answer
+            )
     for record, item in zip(read_jsonl(run.dir / "evaluate" / "tournaments.jsonl"), items["queries"], strict=True):
         (tournament,) = item["tournaments"]
         assert tournament["ranks"] == record["ranks_G"]
@@ -166,7 +201,11 @@ def test_numbers_that_json_does_not_have_leave_every_block_readable():
 def test_the_training_groups_are_in_the_page(run, page):
     sets, items = unpacked(page)
     records = list(read_jsonl(run.dir / "rl" / "groups.jsonl"))
-    assert [row["step"] for row in sets["training"]["rows"]] == [record["step"] for record in records] == [0, 0, 0, 2, 2, 2]
+    assert (
+        [row["step"] for row in sets["training"]["rows"]]
+        == [record["step"] for record in records]
+        == [0, 0, 0, 2, 2, 2]
+    )
     for record, item in zip(records, items["training"], strict=True):
         assert [entrant["reward"] for entrant in item["entrants"]] == record["rewards"]
         assert [entrant["name"] for entrant in item["entrants"]] == ["anchor", "sample 1", "sample 2", "sample 3"]
@@ -183,7 +222,9 @@ def test_groups_of_every_kind_of_reward_can_be_shown(run, tmp_path, reward):
     ((item,),) = [json.loads(gzip.decompress(base64.b64decode(block)))]
     (tournament,) = item["tournaments"]
     assert len(row["qualities"]) == 4 and tournament["ranks"] == outcomes[0].ranks_G
-    assert bool(tournament["matches"]) == (reward == "win_rate") and bool(tournament["group_calls"]) == (reward == "tournament_grpo")
+    assert bool(tournament["matches"]) == (reward == "win_rate") and bool(tournament["group_calls"]) == (
+        reward == "tournament_grpo"
+    )
 
 
 def test_the_outcome_is_that_of_both_orders_together(page):
@@ -191,9 +232,15 @@ def test_the_outcome_is_that_of_both_orders_together(page):
     seen = set()
     for row, item in zip(sets["queries"]["rows"], items["queries"], strict=True):
         for entrant, outcome in zip(item["entrants"], row["outcomes"], strict=True):
-            mine = [match for match in item["tournaments"][0]["matches"] if {match["i"], match["j"]} == {0, NAMES.index(entrant["name"])}]
+            mine = [
+                match
+                for match in item["tournaments"][0]["matches"]
+                if {match["i"], match["j"]} == {0, NAMES.index(entrant["name"])}
+            ]
             if mine:
-                lead = sum(call["scores"][call["first"] == 0] - call["scores"][call["first"] != 0] for call in mine[0]["calls"])
+                lead = sum(
+                    call["scores"][call["first"] == 0] - call["scores"][call["first"] != 0] for call in mine[0]["calls"]
+                )
                 assert outcome == ("draw" if abs(lead) < 1e-9 else "win" if lead > 0 else "loss")
             seen.add(outcome)
     assert {"win", "loss", "invalid"} <= seen
@@ -240,7 +287,9 @@ def test_a_run_that_was_not_evaluated_is_refused(tmp_path):
         write_page(tmp_path / "runs" / "x", tmp_path / "results" / "x")
 
 
-@pytest.mark.parametrize("said", ["tables/one", "runs/tables/one", "./runs/tables/one/", "{}/runs/tables/one", "runs/x/../tables/one"])
+@pytest.mark.parametrize(
+    "said", ["tables/one", "runs/tables/one", "./runs/tables/one/", "{}/runs/tables/one", "runs/x/../tables/one"]
+)
 @pytest.mark.parametrize("results", ["results", "runs", "elsewhere"])
 def test_a_run_is_known_by_its_name_and_by_its_folder(tmp_path, monkeypatch, said, results):
     """A name may have several parts; where its results are the evaluation's config says."""
@@ -263,30 +312,53 @@ def test_a_repeated_step_replaces_what_it_repeats(tmp_path):
     assert [record["step"] for record in read_jsonl(path)] == [0, 0, 2, 2]
 
 
-def test_what_a_watching_judge_saw_is_in_the_page_and_in_the_summary(tmp_path, world, compact, taught, monkeypatch, capsys):
+def test_what_a_watching_judge_saw_is_in_the_page_and_in_the_summary(
+    tmp_path, world, compact, taught, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
     run = Run(tmp_path, world, compact, [one.query for one in taught[:3]], bracket=False)
     assert "watch" not in summary_of_run(run.config, {})
     for step in range(20):
         scored = {"scores": [5.0, None, 6.0], "judged": [5.0 + step / 10, 9.0, None], "agreement": 0.5 - step / 40}
-        append_step(run.dir / "rl" / "watch.jsonl", step, [{"step": step, "query_id": "q", **scored, "calls": 3, "failed": 1}])
+        append_step(
+            run.dir / "rl" / "watch.jsonl", step, [{"step": step, "query_id": "q", **scored, "calls": 3, "failed": 1}]
+        )
     run.evaluate(bracket=False)
     summary = json.loads((run.results / "summary.json").read_text())
     assert summary["watch"]["training"]["first"] == 5.2 and summary["watch"]["training"]["last"] == 6.7
-    assert summary["watch"]["watching"] == {"first": 5.0, "last": 5.0, "ci": [0.0, 0.0]} and summary["watch"]["failed"] == 20
+    assert (
+        summary["watch"]["watching"] == {"first": 5.0, "last": 5.0, "ci": [0.0, 0.0]}
+        and summary["watch"]["failed"] == 20
+    )
     print_table(summary)
     told = capsys.readouterr().out
     assert "20 of 60 calls without a verdict" in told and "no rise of the watching judge's is seen" in told
-    assert "no rise of the watching judge&#x27;s is seen" in run.page() and (run.results / "figures" / "watching_judge.svg").is_file()
+    assert (
+        "no rise of the watching judge&#x27;s is seen" in run.page()
+        and (run.results / "figures" / "watching_judge.svg").is_file()
+    )
 
 
-def test_who_trained_and_who_watched_is_what_rl_noted_whatever_evaluation_is_told(tmp_path, world, compact, taught, monkeypatch):
+def test_who_trained_and_who_watched_is_what_rl_noted_whatever_evaluation_is_told(
+    tmp_path, world, compact, taught, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     run = Run(tmp_path, world, compact, [one.query for one in taught[:3]], bracket=False)
-    append_step(run.dir / "rl" / "watch.jsonl", 0, [{"step": 0, "scores": [5.0], "judged": [5.0], "agreement": None, "calls": 1, "failed": 0}])
-    assert summary_of_run(run.config, {})["provenance"]["judge_is_simulated"] and summary_of_run(run.config, {})["watch"]["judge"] == "simulated"
+    append_step(
+        run.dir / "rl" / "watch.jsonl",
+        0,
+        [{"step": 0, "scores": [5.0], "judged": [5.0], "agreement": None, "calls": 1, "failed": 0}],
+    )
+    assert (
+        summary_of_run(run.config, {})["provenance"]["judge_is_simulated"]
+        and summary_of_run(run.config, {})["watch"]["judge"] == "simulated"
+    )
     noted = json.loads((run.dir / "rl" / "provenance.json").read_text())
-    llms = {"judge_train": {"model": "qwen3-max"}, "judge_watch": [{"model": "claude-sonnet"}], "judge_is_simulated": False}
+    llms = {
+        "judge_train": {"model": "qwen3-max"},
+        "judge_watch": [{"model": "claude-sonnet"}],
+        "judge_is_simulated": False,
+    }
     write_json(run.dir / "rl" / "provenance.json", noted | llms)
     summary = summary_of_run(run.config, {})
     assert {name: summary["provenance"][name] for name in llms} == llms and summary["watch"]["judge"] == "claude-sonnet"
@@ -301,7 +373,9 @@ def test_what_an_llm_verified_is_not_called_free_of_noise(tmp_path, world, compa
         figures |= {"accuracy": half, "pass_at_4": half, "pass_at_k": {"accuracy": [half] * 4}}
     print_table(summary)
     free, verified = re.search(r"; ([^;]*) are noise-free; ([^;]*) by o4-mini", capsys.readouterr().out).groups()
-    assert verified == "quality, accuracy and pass@4" and not {"quality", "accuracy", "pass@4"} & set(re.split(", | and ", free))
+    assert verified == "quality, accuracy and pass@4" and not {"quality", "accuracy", "pass@4"} & set(
+        re.split(", | and ", free)
+    )
     write_json(run.results / "summary.json", summary)
     assert "answers correctly by o4-mini&#x27;s verdicts; the rest is noise-free" in run.page()
 
@@ -315,7 +389,8 @@ def test_a_mean_over_seeds_is_of_runs_with_the_same_settings(tmp_path, world, co
         Path(f"{run.dir}-seed{seed}/rl/config.yaml").write_text(config_to_yaml(other))
     assert "Mean of 2 seeds" in run.page()
     assert re.search(r"small-seed2 is left out .*rl.learning_rate", capsys.readouterr().out)
-    (run.dir / "rl" / "config.yaml").write_text(config_to_yaml(run.config) + "swiftness: 3\n")  # a key of another version
+    # a key of another version
+    (run.dir / "rl" / "config.yaml").write_text(config_to_yaml(run.config) + "swiftness: 3\n")
     assert "Mean of 2 seeds" not in run.page() and "no mean over seeds: " in capsys.readouterr().out
 
 
@@ -333,7 +408,11 @@ def test_bands_are_the_intervals_of_one_seed_or_the_range_of_several(run, tmp_pa
 def test_the_win_rate_stands_beside_length_and_a_class_without_answers_has_no_point(run, tmp_path):
     summary = json.loads((run.results / "summary.json").read_text())
     panels = length_panels(summary, "simulated judge")
-    assert [title for title, _ in panels] == ["win rate, simulated judge, %", "true quality, 0 to 10", "share of the answers, %"]
+    assert [title for title, _ in panels] == [
+        "win rate, simulated judge, %",
+        "true quality, 0 to 10",
+        "share of the answers, %",
+    ]
     assert all(set(curves) == set(NAMES[1:]) for curves in panels.values())
     summary["rl"]["sampled"]["by_length"]["from 2"] = {"share": {"mean": 0.0, "ci": [0.0, 0.0]}}
     assert next(iter(length_panels(summary, "").values()))["rl sampled"][1][-1] == {"mean": None, "ci": [None, None]}
@@ -343,8 +422,16 @@ def test_the_win_rate_stands_beside_length_and_a_class_without_answers_has_no_po
 @pytest.mark.filterwarnings("ignore:Glyph", "ignore:Matplotlib currently does not support")  # fonts have not everything
 def test_a_subtask_or_a_domains_figure_may_be_called_anything(tmp_path):
     names, figure = ["C# $a{ and $b", "$$", "$\\frac$", "{judge}", *TEXTS], {"mean": 50.0, "ci": [40.0, 60.0]}
-    found = {"by_subtask": dict.fromkeys(names, {"win_rate": figure}), "pass_at_k": {names[0]: [figure], TEXTS[-3]: [figure]}}
-    summary = {"judge": "simulated", "checkpoints": ["rl"], "rl": {"sampled": found}, "provenance": {"judge_is_simulated": True}}
+    found = {
+        "by_subtask": dict.fromkeys(names, {"win_rate": figure}),
+        "pass_at_k": {names[0]: [figure], TEXTS[-3]: [figure]},
+    }
+    summary = {
+        "judge": "simulated",
+        "checkpoints": ["rl"],
+        "rl": {"sampled": found},
+        "provenance": {"judge_is_simulated": True},
+    }
     points = [{"step": step, "eval/sampled/win_rate": 1.0, "eval/sampled/$a{ and $b\x00": 1.0} for step in (0, 1)]
     write_jsonl(tmp_path / "rl" / "curve.jsonl", points)
     drawn = draw_figures([tmp_path], summary, tmp_path)
@@ -360,7 +447,6 @@ def test_figures_read_in_grey(run, page):
 
 def needs_browser(test):
     return pytest.mark.browser(pytest.mark.skipif(missing() is not None, reason=str(missing()))(test))
-
 
 
 @pytest.fixture
@@ -379,7 +465,9 @@ def opened(run, page, request):
 
 
 def widths(*pairs):
-    return pytest.mark.parametrize("opened", pairs, indirect=True, ids=lambda pair: f"{pair[0]} px, {'dark' if pair[1] else 'light'}")
+    return pytest.mark.parametrize(
+        "opened", pairs, indirect=True, ids=lambda pair: f"{pair[0]} px, {'dark' if pair[1] else 'light'}"
+    )
 
 
 def text_of(browser, selector):
@@ -396,8 +484,13 @@ def test_from_the_list_to_a_trajectory_a_match_and_a_comparison(opened, page):
     opened.click("#list li:nth-child(3) a")
     opened.wait("document.querySelector('.standings')")
     assert text_of(opened, "#detail h2") == item["query"]
-    assert opened.run("return [...document.querySelectorAll('.trajectory h4')].map(e => e.innerText)") == ["rl greedy", "sft greedy"]
-    shown = opened.run("return [...document.querySelectorAll('.trajectory:first-child .result pre')].map(e => e.textContent)")
+    assert opened.run("return [...document.querySelectorAll('.trajectory h4')].map(e => e.innerText)") == [
+        "rl greedy",
+        "sft greedy",
+    ]
+    shown = opened.run(
+        "return [...document.querySelectorAll('.trajectory:first-child .result pre')].map(e => e.textContent)"
+    )
     assert shown == [result for turn in item["entrants"][4]["turns"] for result in turn["observations"]]
     opened.click("[aria-label='sft sampled on the right']")
     opened.wait("document.querySelector('.trajectory:last-child h4').innerText === 'sft sampled'")
@@ -406,7 +499,10 @@ def test_from_the_list_to_a_trajectory_a_match_and_a_comparison(opened, page):
     number = opened.run("return +document.querySelector('.bracket [aria-pressed=true]').dataset.match")
     match = item["tournaments"][0]["matches"][number]
     cells = opened.run("return [...document.querySelectorAll('#match tbody tr:first-child td')].map(e => +e.innerText)")
-    first = [[call["detail"][call["first"] != entrant]["path_breadth"] for entrant in (match["i"], match["j"])] for call in match["calls"]]
+    first = [
+        [call["detail"][call["first"] != entrant]["path_breadth"] for entrant in (match["i"], match["j"])]
+        for call in match["calls"]
+    ]
     assert cells == [*first[0], *first[1], *np.sum(first, axis=0)]
     assert "simulated judge" in text_of(opened, "#match")
 
@@ -431,7 +527,14 @@ def test_filters_and_sorting(opened, page):
     opened.click("[data-tab=queries]")
 
     def choose(name, value):
-        opened.run("const e = document.getElementById(arguments[0]); e.value = arguments[1]; e.dispatchEvent(new Event('change'))", name, value)
+        opened.run(
+            (
+                "const e = document.getElementById(arguments[0]); e.value = arguments[1]; "
+                "e.dispatchEvent(new Event('change'))"
+            ),
+            name,
+            value,
+        )
         return opened.run("return [...document.querySelectorAll('#list .text')].map(e => e.textContent)")
 
     assert choose("subtask", "Search") == [row["query"] for row in rows if row["subtask"] == "Search"]
@@ -453,7 +556,9 @@ def test_the_keyboard_does_it_all(opened):
     opened.run("location.hash = '#training'")
     opened.wait("document.querySelectorAll('#list li').length === 6")
     opened.press("j", "j")
-    opened.wait("document.querySelector('#list li:nth-child(2) [aria-current]') && document.querySelector('.standings')")
+    opened.wait(
+        "document.querySelector('#list li:nth-child(2) [aria-current]') && document.querySelector('.standings')"
+    )
     opened.press("k", "3")
     opened.wait("document.querySelector('.trajectory h4')?.innerText === 'sample 2'")
     opened.press("n")
@@ -490,7 +595,10 @@ def enlarged(run, folder):
 
     for name in names:
         source = name if name in NAMES else "rl sampled"
-        write(f"{name.replace(' ', '_')}.jsonl", list(read_jsonl(run.dir / "evaluate" / f"{source.replace(' ', '_')}.jsonl")))
+        write(
+            f"{name.replace(' ', '_')}.jsonl",
+            list(read_jsonl(run.dir / "evaluate" / f"{source.replace(' ', '_')}.jsonl")),
+        )
     tournaments = list(read_jsonl(run.dir / "evaluate" / "tournaments.jsonl"))
     for one in tournaments:
         one |= {"entrants": names, "ranks_G": one["ranks_G"] + [None] * 4, "scores_G": one["scores_G"] + [None] * 4}

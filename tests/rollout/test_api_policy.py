@@ -1,4 +1,5 @@
-"""Closed models as policies, against a real HTTP server on localhost that plays one: a tool call, then an answer, or mischief."""
+"""Closed models as policies, against a real HTTP server on localhost that plays one:
+a tool call, then an answer, or mischief."""
 
 import json
 
@@ -32,7 +33,8 @@ IN_TEXT = '<tool_call>\n{"name": "search_poi", "arguments": {"query": "Lotus Par
 
 
 class Policy:
-    """A chat-completions server. `play(body, turn)` is a message, text, (status, message of the error), or a message with its finish_reason.
+    """A chat-completions server. `play(body, turn)` is a message, text, (status, message of the error),
+    or a message with its finish_reason.
 
     A reply costs 100 tokens, a message of the prompt 50.
     """
@@ -74,7 +76,12 @@ def query(number=0):
 
 
 def engine_of(url, client, environment, config=LIMITS, **keys):
-    llm = LLMConfig(name="llm", model="closed", base_url=url, **({"api_key_variable": None, "timeout_s": 5.0, "patience_s": 20.0} | keys))
+    llm = LLMConfig(
+        name="llm",
+        model="closed",
+        base_url=url,
+        **({"api_key_variable": None, "timeout_s": 5.0, "patience_s": 20.0} | keys),
+    )
     return ApiRolloutEngine(llm, client, lambda: environment, config, "en")
 
 
@@ -90,7 +97,10 @@ def test_without_tools_a_closed_model_is_told_of_none_and_its_text_is_the_trajec
     trajectory, policy = roll_out(tmp_path, NoTools(), {"content": ANSWER, "reasoning_content": "hm"})
     (turn,) = read_turns(trajectory.messages)
     assert trajectory.valid and (turn.thought, turn.tool_calls) == ("hm", [])
-    assert policy.bodies[0]["messages"][0]["content"] == default_prompt("en", has_tools=False) and "tools" not in policy.bodies[0]
+    assert (
+        policy.bodies[0]["messages"][0]["content"] == default_prompt("en", has_tools=False)
+        and "tools" not in policy.bodies[0]
+    )
 
 
 def test_a_native_tool_call_is_run_and_the_answer_ends_the_trajectory(tmp_path, compact):
@@ -98,12 +108,27 @@ def test_a_native_tool_call_is_run_and_the_answer_ends_the_trajectory(tmp_path, 
     observation = compact.call("search_poi", {"query": "Lotus Park"})
     look, answer = read_turns(trajectory.messages)
     assert trajectory.valid and trajectory.answer == answer.answer == "Lotus Park ¥20"
-    assert (look.thought, look.observations) == ("where?", [observation]) and look.tool_calls[0].arguments == {"query": "Lotus Park"}
+    assert (look.thought, look.observations) == ("where?", [observation]) and look.tool_calls[0].arguments == {
+        "query": "Lotus Park"
+    }
     assert [message["role"] for message in trajectory.messages] == ["system", "user", "assistant", "tool", "assistant"]
-    assert trajectory.meta == {"turns": 2, "tool_calls": 1, "tool_errors": 0, "policy_tokens": 200, "model": "closed-2026-01-01"}
+    assert trajectory.meta == {
+        "turns": 2,
+        "tool_calls": 1,
+        "tool_errors": 0,
+        "policy_tokens": 200,
+        "model": "closed-2026-01-01",
+    }
     first, second = policy.bodies
-    assert first["messages"] == [{"role": "system", "content": default_prompt("en")}, {"role": "user", "content": query().query}]
-    assert first["tools"] == second["tools"] == compact.tools and first["temperature"] == 0.0 and first["max_tokens"] == 300
+    assert first["messages"] == [
+        {"role": "system", "content": default_prompt("en")},
+        {"role": "user", "content": query().query},
+    ]
+    assert (
+        first["tools"] == second["tools"] == compact.tools
+        and first["temperature"] == 0.0
+        and first["max_tokens"] == 300
+    )
     call, result = second["messages"][2:]
     assert call["tool_calls"] == LOOK["tool_calls"] and call["reasoning_content"] == "where?"
     assert result == {"role": "tool", "content": observation, "tool_call_id": "call_a"}
@@ -111,11 +136,18 @@ def test_a_native_tool_call_is_run_and_the_answer_ends_the_trajectory(tmp_path, 
 
 def test_what_an_api_needs_back_to_go_on_it_gets_back(tmp_path, compact):
     signed = {"extra_content": {"google": {"thought_signature": "c2lnbmVk"}}}
-    look = {**LOOK, "tool_calls": [LOOK["tool_calls"][0] | signed | {"index": 0}], "reasoning_details": [{"type": "reasoning.text", "text": "hm"}]}
+    look = {
+        **LOOK,
+        "tool_calls": [LOOK["tool_calls"][0] | signed | {"index": 0}],
+        "reasoning_details": [{"type": "reasoning.text", "text": "hm"}],
+    }
 
     def play(body, turn):
         sent = body["messages"][2:3]
-        is_whole = all(one["tool_calls"][0].get("extra_content") == signed["extra_content"] and one["reasoning_details"] for one in sent)
+        is_whole = all(
+            one["tool_calls"][0].get("extra_content") == signed["extra_content"] and one["reasoning_details"]
+            for one in sent
+        )
         return (look, ANSWER)[turn] if is_whole else (400, "Function call is missing a thought_signature")
 
     trajectory, policy = roll_out(tmp_path, compact, play=play)
@@ -123,11 +155,16 @@ def test_what_an_api_needs_back_to_go_on_it_gets_back(tmp_path, compact):
 
 
 def test_a_call_in_the_text_is_run_and_answered_as_text(tmp_path, compact):
-    trajectory, policy = roll_out(tmp_path, compact, f"<think>\nhm\n</think>\n\n{IN_TEXT}", f"<think>\nso\n</think>\n\n{ANSWER}")
+    trajectory, policy = roll_out(
+        tmp_path, compact, f"<think>\nhm\n</think>\n\n{IN_TEXT}", f"<think>\nso\n</think>\n\n{ANSWER}"
+    )
     observation = compact.call("search_poi", {"query": "Lotus Park"})
     look, answer = read_turns(trajectory.messages)
     assert trajectory.valid and (look.thought, answer.thought) == ("hm", "so") and look.observations == [observation]
-    assert policy.bodies[1]["messages"][3] == {"role": "user", "content": f"<tool_response>\n{observation}\n</tool_response>"}
+    assert policy.bodies[1]["messages"][3] == {
+        "role": "user",
+        "content": f"<tool_response>\n{observation}\n</tool_response>",
+    }
 
 
 def test_native_calls_and_calls_in_the_text_each_get_their_results(tmp_path, compact):
@@ -140,9 +177,9 @@ def test_native_calls_and_calls_in_the_text_each_get_their_results(tmp_path, com
 
 
 @pytest.mark.parametrize("junk", [
-    native("search_poi", '{"query": '), native("search_poi", "[" * 10_000), native("search_poi", '"Lotus Park"'), native("", "{}"),
-    native("fly", '{"to": "moon"}'), native("search_poi", None), native("search_poi", '{"query": "\\ud800"}'),
-    {"content": None, "tool_calls": [{"id": None, "function": None}]},
+    native("search_poi", '{"query": '), native("search_poi", "[" * 10_000), native("search_poi", '"Lotus Park"'),
+    native("", "{}"), native("fly", '{"to": "moon"}'), native("search_poi", None),
+    native("search_poi", '{"query": "\\ud800"}'), {"content": None, "tool_calls": [{"id": None, "function": None}]},
     "<tool_call>\n{broken\n</tool_call>",
 ], ids=range(9))  # fmt: skip
 def test_junk_becomes_an_observation_and_the_next_request_can_still_be_read(tmp_path, compact, junk):
@@ -155,9 +192,10 @@ def test_junk_becomes_an_observation_and_the_next_request_can_still_be_read(tmp_
 
 
 @pytest.mark.parametrize(("replies", "limits", "expected"), [
-    (["Lotus Park is nice."], {}, "no_answer"), ([""], {}, "no_answer"), ([f"Here: {ANSWER}"], {}, "no_answer"), ([LOOK], {}, "max_turns"),
-    ([{"content": ANSWER, "finish_reason": "length"}], {}, "max_tokens"),
-    ([LOOK, LOOK, ANSWER], {"max_tokens": 500}, "answer"),  # 4 more messages of the prompt and 3 replies by the end: 200 + 100
+    (["Lotus Park is nice."], {}, "no_answer"), ([""], {}, "no_answer"), ([f"Here: {ANSWER}"], {}, "no_answer"),
+    ([LOOK], {}, "max_turns"), ([{"content": ANSWER, "finish_reason": "length"}], {}, "max_tokens"),
+    # 4 more messages of the prompt and 3 replies by the end: 200 + 100
+    ([LOOK, LOOK, ANSWER], {"max_tokens": 500}, "answer"),
     ([LOOK, LOOK, ANSWER], {"max_tokens": 299}, "max_tokens"),
 ])  # fmt: skip
 def test_stop_reasons_are_those_of_every_policy(tmp_path, compact, replies, limits, expected):
@@ -168,8 +206,19 @@ def test_stop_reasons_are_those_of_every_policy(tmp_path, compact, replies, limi
 
 
 def test_the_config_says_how_temperature_and_limit_are_sent(tmp_path, compact):
-    _, policy = roll_out(tmp_path / "a", compact, ANSWER, temperature=0.8, token_limit_name="max_completion_tokens", extra_body={"effort": "low"})
-    assert policy.bodies[0]["temperature"] == 0.8 and policy.bodies[0]["max_completion_tokens"] == 300 and policy.bodies[0]["effort"] == "low"
+    _, policy = roll_out(
+        tmp_path / "a",
+        compact,
+        ANSWER,
+        temperature=0.8,
+        token_limit_name="max_completion_tokens",
+        extra_body={"effort": "low"},
+    )
+    assert (
+        policy.bodies[0]["temperature"] == 0.8
+        and policy.bodies[0]["max_completion_tokens"] == 300
+        and policy.bodies[0]["effort"] == "low"
+    )
     policy = Policy(turns(ANSWER))
     with serving(policy.app) as url:
         engine_of(url, client_of(tmp_path / "b"), compact, temperature=None).roll_out([Attempt(query(), 0.8, 1)])
@@ -209,10 +258,14 @@ def test_a_busy_api_is_asked_again_and_the_budget_stops_the_run(tmp_path, compac
 def test_a_query_that_the_api_refuses_has_no_answer_and_too_many_stop_the_run(tmp_path, compact):
     policy = Policy(lambda body, turn: (400, "filtered") if "number 3." in body["messages"][1]["content"] else ANSWER)
     with serving(policy.app) as url:
-        trajectories = engine_of(url, client_of(tmp_path), compact).roll_out([Attempt(query(number), 0.0, 1) for number in range(8)])
+        trajectories = engine_of(url, client_of(tmp_path), compact).roll_out(
+            [Attempt(query(number), 0.0, 1) for number in range(8)]
+        )
         assert [trajectory.valid for trajectory in trajectories] == [number != 3 for number in range(8)]
         assert trajectories[3].stop_reason == "no_answer" and "filtered" in trajectories[3].meta["refused"]
-        with pytest.raises(UserError, match=r"refused 1 of 2 queries, above judge\.max_failure_share=0\.2; the last: .*filtered"):
+        with pytest.raises(
+            UserError, match=r"refused 1 of 2 queries, above judge\.max_failure_share=0\.2; the last: .*filtered"
+        ):
             engine_of(url, client_of(tmp_path), compact).roll_out([Attempt(query(number), 0.0, 1) for number in (2, 3)])
 
 
@@ -226,11 +279,15 @@ def test_the_key_is_in_no_error_and_in_no_file(tmp_path, compact):
     policy = Policy(turns(ANSWER), key=KEY)
     with serving(policy.app) as url:
         good, bad = (client_of(tmp_path, keys={"POLICY_KEY": key}) for key in (KEY, KEY[:-1]))
-        (trajectory,) = engine_of(url, good, compact, api_key_variable="POLICY_KEY").roll_out([Attempt(query(), 0.0, 1)])
+        (trajectory,) = engine_of(url, good, compact, api_key_variable="POLICY_KEY").roll_out(
+            [Attempt(query(), 0.0, 1)]
+        )
         with pytest.raises(RunStopped) as error:
             engine_of(url, bad, compact, api_key_variable="POLICY_KEY").roll_out([Attempt(query(1), 0.0, 1)])
     assert trajectory.valid and KEY[:-1] not in str(error.value) and "***" in str(error.value)
-    assert KEY not in json.dumps(trajectory.to_record()) and all(KEY.encode() not in path.read_bytes() for path in tmp_path.iterdir())
+    assert KEY not in json.dumps(trajectory.to_record()) and all(
+        KEY.encode() not in path.read_bytes() for path in tmp_path.iterdir()
+    )
 
 
 def test_it_is_never_trained(tmp_path, compact):
@@ -239,7 +296,10 @@ def test_it_is_never_trained(tmp_path, compact):
 
 
 def test_a_native_message_reads_as_the_text_form_does():
-    text, taken_out = reply_message({"content": f"<think>\nhm\n</think>\n\n{IN_TEXT}"}), native_call("search_poi", '{"query": "Lotus Park"}')
+    text, taken_out = (
+        reply_message({"content": f"<think>\nhm\n</think>\n\n{IN_TEXT}"}),
+        native_call("search_poi", '{"query": "Lotus Park"}'),
+    )
     assert reply_message({"reasoning_content": "hm", "content": None}, [taken_out]) == text
     assert parse_turn(reply_message({"content": ANSWER}, [taken_out])).answer is None  # an answer beside a call is none
 
@@ -256,12 +316,22 @@ def test_evaluate_judges_a_closed_model_like_a_checkpoint_and_again_from_the_sto
     policy = Policy(turns(native("search_poi", '{"query": "park"}'), ANSWER), key=KEY)
     options = {"name": "closed", "evaluate__decodings": ["greedy"], "extra_environment": {"POLICY_KEY": KEY}}
     with serving(policy.app) as url:
-        model = {"name": "llm", "model": "closed", "base_url": url, "api_key_variable": "POLICY_KEY", "price_in": 1.0, "price_out": 2.0}
+        model = {
+            "name": "llm",
+            "model": "closed",
+            "base_url": url,
+            "api_key_variable": "POLICY_KEY",
+            "price_in": 1.0,
+            "price_out": 2.0,
+        }
         printed = run_well(prepared, "evaluate.py", evaluate__api={"one": model}, **options)
     assert "closed models: 20 trajectories, at most 160 calls" in printed and "LLM calls: 40 paid for" in printed
     summary = read(prepared / "results" / "closed" / "summary.json")
     assert summary["checkpoints"] == ["one"] and summary["one"]["greedy"]["valid_rate"]["mean"] == 100.0
-    assert summary["one"]["greedy"]["tool_calls"]["mean"] == 1.0 and summary["provenance"]["api_policies"]["one"]["model"] == "closed"
+    assert (
+        summary["one"]["greedy"]["tool_calls"]["mean"] == 1.0
+        and summary["provenance"]["api_policies"]["one"]["model"] == "closed"
+    )
     again = {"evaluate__api": {"one": model}, "judge__store_only": True, **options, "extra_environment": {}}
     assert "LLM calls: 0 paid for" in run_well(prepared, "evaluate.py", **again)
     assert read(prepared / "results" / "closed" / "summary.json")["one"] == summary["one"]
@@ -269,11 +339,14 @@ def test_evaluate_judges_a_closed_model_like_a_checkpoint_and_again_from_the_sto
 
 
 @pytest.mark.parametrize(("override", "said"), [
-    ("policy.model=configs/policies/gpt_4o.yaml", "cannot be trained"), ("rl.init=configs/policies/gpt_4o.yaml", "cannot be trained"),
+    ("policy.model=configs/policies/gpt_4o.yaml", "cannot be trained"),
+    ("rl.init=configs/policies/gpt_4o.yaml", "cannot be trained"),
     ("evaluate.checkpoints.a=configs/policies/gpt_4o.yaml", "evaluate.api={a: {base: configs/policies/gpt_4o.yaml}}"),
-    ("evaluate.checkpoints.gpt-4o=x", "choose another"), ("evaluate.api={a: {}}", "set its name to llm"), ("evaluate.api.a=7", "is a section"),
+    ("evaluate.checkpoints.gpt-4o=x", "choose another"),
+    ("evaluate.api={a: {}}", "set its name to llm"), ("evaluate.api.a=7", "is a section"),
     ("evaluate.api={a.b: {name: llm}}", "letters, digits"), ("evaluate.api=[a]", "mapping from names to sections"),
-    ("evaluate.api.gpt-4o.pric_in=1", "did you mean evaluate.api.gpt-4o.price_in"), ("evaluate.api.gpt-4o.timeout_s=0", "must be above 0"),
+    ("evaluate.api.gpt-4o.pric_in=1", "did you mean evaluate.api.gpt-4o.price_in"),
+    ("evaluate.api.gpt-4o.timeout_s=0", "must be above 0"),
     ("evaluate.api.gpt-4o.base_url=ftp://x", "http"), ("evaluate.api.gpt-4o.model=null", "model is missing"),
 ])  # fmt: skip
 def test_what_cannot_work_is_refused_before_anything_starts(override, said):
@@ -284,7 +357,9 @@ def test_what_cannot_work_is_refused_before_anything_starts(override, said):
 
 @pytest.mark.parametrize("path", sorted((ROOT / "configs" / "policies").glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_file_of_policies_is_a_policy_that_a_budget_can_bound(path):
-    model = load_config(ROOT / "configs/quickstart.yaml", [f"evaluate.api.x.base={path}", "judge.max_cost=1"]).evaluated["x"]
+    model = load_config(
+        ROOT / "configs/quickstart.yaml", [f"evaluate.api.x.base={path}", "judge.max_cost=1"]
+    ).evaluated["x"]
     assert model.model and model.api_key_variable and model.price_in and model.price_out
 
 
@@ -292,7 +367,9 @@ def test_a_key_that_is_not_set_is_asked_for_before_anything_starts(monkeypatch):
     config = load_config(ROOT / "configs/travel/closed_models.yaml")
     for stage in ("evaluate", "query"):
         monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-        with pytest.raises(UserError, match="set the environment variable OPENAI_API_KEY to the key for .*, for gpt-4o"):
+        with pytest.raises(
+            UserError, match="set the environment variable OPENAI_API_KEY to the key for .*, for gpt-4o"
+        ):
             open_client(config.llms_of(stage), config.judge, stage)
     assert open_client(config.llms_of("rl"), config.judge, "rl") is None  # training never asks them
 
@@ -301,13 +378,19 @@ def test_the_closed_models_of_table_3_are_a_config():
     config = load_config(ROOT / "configs/travel/closed_models.yaml", ["evaluate.api.gpt-4o.timeout_s=7"])
     assert list(config.evaluated) == ["gpt-4o", "grok-4", "gemini-2_5-pro", "claude-3_7-sonnet"]
     assert (config.evaluated["gpt-4o"].model, config.evaluated["gpt-4o"].timeout_s) == ("gpt-4o", 7.0)
-    assert load_config(ROOT / "configs/travel/closed_models.yaml", ["evaluate.checkpoints={mine: here}"]).evaluated["mine"] == "here"
+    assert (
+        load_config(ROOT / "configs/travel/closed_models.yaml", ["evaluate.checkpoints={mine: here}"]).evaluated["mine"]
+        == "here"
+    )
 
 
 @pytest.mark.parametrize("depth", [70, 300, 500, 700, 900, 5000])
 def test_arguments_nested_beyond_any_use_are_an_error_that_the_model_sees(tmp_path, compact, depth):
     deep = '{"query": ' + "[" * depth + "]" * depth + "}"
-    for name, first in {"native": native("search_poi", deep), "text": IN_TEXT.replace('{"query": "Lotus Park"}', deep)}.items():
+    for name, first in {
+        "native": native("search_poi", deep),
+        "text": IN_TEXT.replace('{"query": "Lotus Park"}', deep),
+    }.items():
         trajectory, _ = roll_out(tmp_path / name, compact, first, ANSWER)
         assert trajectory.valid and trajectory.meta["tool_errors"] == 1
         assert "more than 64 brackets" in read_turns(trajectory.messages)[0].observations[0]

@@ -23,7 +23,12 @@ SCHEMAS = {
     "place": {"$ref": "#/$defs/Place"},
     "anything": {},
 }
-PLACE = {"type": "object", "properties": {"lat": {"type": "number"}}, "required": ["lat"], "additionalProperties": False}
+PLACE = {
+    "type": "object",
+    "properties": {"lat": {"type": "number"}},
+    "required": ["lat"],
+    "additionalProperties": False,
+}
 
 
 def tool(required=(), **properties):
@@ -37,10 +42,10 @@ ALL = tool(**SCHEMAS)
 @pytest.mark.parametrize(
     ("name", "written", "read"),
     [
-        ("text", "5", "5"), ("number", "5", 5.0), ("number", 5, 5.0), ("number", ".5", 0.5), ("whole", "5", 5), ("whole", 5.0, 5),
-        ("whole", "5.0", 5), ("flag", "true", True), ("list", "[1, 2]", [1, 2]), ("object", '{"x": 1}', {"x": 1}), ("choice", 2, 2),
-        ("choice", None, None), ("maybe", None, None), ("maybe", "null", None), ("maybe", "7", 7),
-        ("place", {"lat": 1.5}, {"lat": 1.5}), ("anything", "[1", "[1"),
+        ("text", "5", "5"), ("number", "5", 5.0), ("number", 5, 5.0), ("number", ".5", 0.5), ("whole", "5", 5),
+        ("whole", 5.0, 5), ("whole", "5.0", 5), ("flag", "true", True), ("list", "[1, 2]", [1, 2]),
+        ("object", '{"x": 1}', {"x": 1}), ("choice", 2, 2), ("choice", None, None), ("maybe", None, None),
+        ("maybe", "null", None), ("maybe", "7", 7), ("place", {"lat": 1.5}, {"lat": 1.5}), ("anything", "[1", "[1"),
     ],
 )  # fmt: skip
 def test_arguments_are_read_in_the_schema_s_types(name, written, read):
@@ -51,11 +56,13 @@ def test_arguments_are_read_in_the_schema_s_types(name, written, read):
 @pytest.mark.parametrize(
     ("name", "written", "said"),
     [
-        ("text", 5, "text must be a string, not 5."), ("number", "many", 'number must be a number, not "many".'), ("number", True, "a number"),
-        ("number", math.inf, "number must be a number"), ("number", 11, "11.0 is greater than the maximum of 10"),
-        ("whole", "5.5", "whole must be a whole number"), ("flag", "yes", 'flag must be true or false, not "yes".'), ("flag", 1, "true or false"),
+        ("text", 5, "text must be a string, not 5."), ("number", "many", 'number must be a number, not "many".'),
+        ("number", True, "a number"), ("number", math.inf, "number must be a number"),
+        ("number", 11, "11.0 is greater than the maximum of 10"), ("whole", "5.5", "whole must be a whole number"),
+        ("flag", "yes", 'flag must be true or false, not "yes".'), ("flag", 1, "true or false"),
         ("list", "[1, [2]]", "list[1] must be a whole number, not [2]."), ("list", "1, 2", "list must be a list"),
-        ("object", {"x": "a"}, 'object.x must be a number, not "a".'), ("object", "{}", "object does not fit: 'x' is a required property"),
+        ("object", {"x": "a"}, 'object.x must be a number, not "a".'),
+        ("object", "{}", "object does not fit: 'x' is a required property"),
         ("choice", "b", "choice must be one of a, 2, None"), ("maybe", "x", "maybe must be a whole number or null"),
         ("place", {"lat": 1, "lon": 2}, "place does not fit"), ("place", None, None),
         ("texts", "x", 'f has no argument "texts". Did you mean "text"?'),
@@ -74,7 +81,9 @@ def test_what_is_required_is_told():
     with pytest.raises(ToolError, match="f needs the arguments a, b"):
         check_call(tool(("a", "b"), a={"type": "string"}, b={"type": "integer"}), "f", {"a": None})
     assert check_call(tool(("a",), a={"type": ["string", "null"]}), "f", {"a": None}) == {"a": None}
-    assert check_call([{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}], "f", "{}") == {}
+    assert (
+        check_call([{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}], "f", "{}") == {}
+    )
 
 
 @pytest.mark.parametrize(
@@ -85,7 +94,11 @@ def test_what_is_required_is_told():
         ({"patternProperties": {"^k": {"type": "integer"}}}, {"k1": 5}, {"k1": "x"}),
         ({"allOf": [{"properties": {"x": {"type": "integer"}}}]}, {"x": 5}, {"x": "x"}),
         ({"anyOf": [{"required": ["x"]}, {"required": ["y"]}]}, {"x": 5}, {"z": 5}),
-        ({"$ref": "#/$defs/A", "$defs": {"A": {"properties": {"x": {"type": "integer"}}, "required": ["x"]}}}, {"x": 5}, {"y": 5}),
+        (
+            {"$ref": "#/$defs/A", "$defs": {"A": {"properties": {"x": {"type": "integer"}}, "required": ["x"]}}},
+            {"x": 5},
+            {"y": 5},
+        ),
         ({"additionalProperties": False}, {}, {"z": 1}),
         ({}, {}, {"z": 1}),
     ],
@@ -103,12 +116,16 @@ def test_a_schema_is_read_by_the_draft_that_it_names():
     tools = [{"type": "function", "function": {"name": "f", "parameters": {
         "$schema": "http://json-schema.org/draft-07/schema#", "type": "object", "properties": {"x": pair},
     }}}]  # fmt: skip
-    assert schema_fault(tools[0]["function"]["parameters"]) is None and check_call(tools, "f", {"x": [1, "a"]}) == {"x": [1, "a"]}
+    assert schema_fault(tools[0]["function"]["parameters"]) is None and check_call(tools, "f", {"x": [1, "a"]}) == {
+        "x": [1, "a"]
+    }
     with pytest.raises(ToolError, match="a string, not 2"):
         check_call(tools, "f", {"x": [1, 2]})
 
 
-@pytest.mark.parametrize("schema", [{"enum": [f"w{n}" for n in range(999)]}, {"type": "string", "maxLength": 3}, {"not": {"type": "string"}}])
+@pytest.mark.parametrize(
+    "schema", [{"enum": [f"w{n}" for n in range(999)]}, {"type": "string", "maxLength": 3}, {"not": {"type": "string"}}]
+)
 def test_an_error_is_short_whatever_was_written_or_may_be(schema):
     with pytest.raises(ToolError) as error:
         check_call(tool(x=schema), "f", {"x": "y" * 5000})
@@ -134,7 +151,11 @@ def test_whatever_is_written_either_fits_or_is_a_tool_error(arguments):
 
 
 def test_a_schema_that_is_none_is_found_at_the_start():
-    assert schema_fault({"type": "object", "properties": {"x": {"type": "text"}}}) and schema_fault({"type": "array"}) and schema_fault([])
+    assert (
+        schema_fault({"type": "object", "properties": {"x": {"type": "text"}}})
+        and schema_fault({"type": "array"})
+        and schema_fault([])
+    )
     assert schema_fault({"$schema": 7}) and schema_fault(ALL[0]["function"]["parameters"]) is None
 
 
@@ -142,15 +163,17 @@ def test_a_schema_that_is_none_is_found_at_the_start():
     ("schema", "said"),
     [
         ({"$ref": "#/$defs/Nope"}, "leads nowhere"), ({"$ref": "https://example.com/x.json"}, "leads nowhere"),
-        ({"items": {"properties": {"y": {"$ref": "#/$defs/Nope"}}}}, "leads nowhere"), ({"$ref": "#/$defs/A"}, "leads back"),
-        ({"anyOf": [{"type": "null"}, {"$ref": "#/$defs/B"}]}, "leads back"), ({"$ref": "#/$defs/Tree"}, None), ({"$ref": "#/$defs/Many"}, None),
+        ({"items": {"properties": {"y": {"$ref": "#/$defs/Nope"}}}}, "leads nowhere"),
+        ({"$ref": "#/$defs/A"}, "leads back"), ({"anyOf": [{"type": "null"}, {"$ref": "#/$defs/B"}]}, "leads back"),
+        ({"$ref": "#/$defs/Tree"}, None), ({"$ref": "#/$defs/Many"}, None),
     ],
 )  # fmt: skip
 def test_references_that_cannot_be_followed_are_found_at_the_start(schema, said):
     definitions = {
         "A": {"$ref": "#/$defs/A"}, "B": {"allOf": [{"oneOf": [{"$ref": "#/$defs/B"}]}]},
         "Tree": {"properties": {"children": {"items": {"$ref": "#/$defs/Tree"}}}},
-        **{f"M{n}": {"anyOf": [{"$ref": f"#/$defs/M{n + 1}"}] * 2} for n in range(40)}, "M40": {}, "Many": {"$ref": "#/$defs/M0"},
+        **{f"M{n}": {"anyOf": [{"$ref": f"#/$defs/M{n + 1}"}] * 2} for n in range(40)}, "M40": {},
+        "Many": {"$ref": "#/$defs/M0"},
     }  # fmt: skip
     if said != "leads back":
         definitions = {name: definition for name, definition in definitions.items() if name not in "AB"}

@@ -17,7 +17,8 @@ from arenarl.training.sft_data import IGNORED, tokenize
 
 TEMPLATES = sorted((Path(chat_template_utils.__file__).parent / "chat_templates").glob("*.jinja"))
 TOKENS = r"<\|\w+\|>|<｜[^｜]+｜>|<(?:start_of_turn|end_of_turn|turn\||\|turn)>|</?s>"
-OWN_ENDS = {"llama3": "<|eot_id|>", "llama3_training": "<|eot_id|>"}  # of those here that are not ChatML and can be trained on as they are
+# of those here that are not ChatML and can be trained on as they are
+OWN_ENDS = {"llama3": "<|eot_id|>", "llama3_training": "<|eot_id|>"}
 
 
 class InOrder:
@@ -27,11 +28,14 @@ class InOrder:
         self.tokenizer, self.turns = tokenizer, iter(turns)
 
     async def generate(self, request):
-        return GeneratedTurn([*self.tokenizer.encode(next(self.turns), add_special_tokens=False), self.tokenizer.eos_token_id])
+        return GeneratedTurn(
+            [*self.tokenizer.encode(next(self.turns), add_special_tokens=False), self.tokenizer.eos_token_id]
+        )
 
 
 def saved(policy_path, folder, template, **tokens):
-    """A folder with the tests' tokenizer, another template and other special tokens; its `eos_token` ends no turn, as Qwen3-*-Base's."""
+    """A folder with the tests' tokenizer, another template and other special tokens;
+    its `eos_token` ends no turn, as Qwen3-*-Base's."""
     tokenizer = AutoTokenizer.from_pretrained(policy_path)
     tokenizer.add_special_tokens({"additional_special_tokens": sorted(set(re.findall(TOKENS, template)))})
     tokenizer.add_special_tokens({"bos_token": "<|begin|>", "eos_token": "<|endoftext|>"} | tokens)
@@ -41,35 +45,51 @@ def saved(policy_path, folder, template, **tokens):
 
 
 @pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.stem)
-def test_whatever_the_template_sft_and_rollouts_agree_on_every_token_and_on_whose_it_is(path, policy_path, compact, tmp_path):
-    """All that TRL ships, of models that were trained by others: used as they are where they keep what was said and seen, replaced otherwise."""
+def test_whatever_the_template_sft_and_rollouts_agree_on_every_token_and_on_whose_it_is(
+    path, policy_path, compact, tmp_path
+):
+    """All that TRL ships, of models that were trained by others:
+    used as they are where they keep what was said and seen, replaced otherwise."""
     tokenizer = load_tokenizer(saved(policy_path, tmp_path, path.read_text(encoding="utf-8")))
     assert tokenizer.eos_token == OWN_ENDS.get(path.stem, "<|im_end|>")
     generator = InOrder(tokenizer, [call(query="Lotus Park"), ANSWER])
-    engine = RolloutEngine(generator, tokenizer, lambda: compact, RolloutConfig(max_turn_tokens=200), schemas_in_prompt=False)
+    engine = RolloutEngine(
+        generator, tokenizer, lambda: compact, RolloutConfig(max_turn_tokens=200), schemas_in_prompt=False
+    )
     (trajectory,) = engine.roll_out([Attempt(query(), 0.0, 1)])
     assert trajectory.valid and trajectory.meta["turns"] == 2
     taught = tokenize(tokenizer, trajectory.messages, None, 4096)
     token_ids = trajectory.prompt_ids + trajectory.completion_ids
     assert taught["input_ids"][: len(token_ids)] == token_ids
     own = [0] * len(trajectory.prompt_ids) + trajectory.policy_mask_T
-    assert [int(label != IGNORED) for label in taught["labels"]][: len(own)] == own and set(taught["labels"][len(own) :]) <= {IGNORED}
+    assert [int(label != IGNORED) for label in taught["labels"]][: len(own)] == own and set(
+        taught["labels"][len(own) :]
+    ) <= {IGNORED}
 
 
-@pytest.mark.parametrize("template", [
-    "{{ raise_exception('no roles but user') }}",
-    "{% for message in messages %}{% generation %}{{ message['content'] }}{% endgeneration %}{% endfor %}",  # no end of a turn
-    "{% for m in messages %}{% if m['role'] != 'tool' %}[{{ m['role'] }}]{% generation %}{{ m['content'] }}</s>{% endgeneration %}{% endif %}"
-    "{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}",  # what a tool returns is not shown
-])  # fmt: skip
-def test_a_template_that_loses_something_is_replaced_or_without_chatmls_tokens_refused_in_one_line(template, policy_path, tmp_path, capsys):
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ raise_exception('no roles but user') }}",
+        # no end of a turn
+        "{% for message in messages %}{% generation %}{{ message['content'] }}{% endgeneration %}{% endfor %}",
+        "{% for m in messages %}{% if m['role'] != 'tool' %}[{{ m['role'] }}]{% generation %}{{ m['content'] "
+        # what a tool returns is not shown
+        "}}</s>{% endgeneration %}{% endif %}{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}",
+    ],
+)
+def test_a_template_that_loses_something_is_replaced_or_without_chatmls_tokens_refused_in_one_line(
+    template, policy_path, tmp_path, capsys
+):
     folder = saved(policy_path, tmp_path, template, additional_special_tokens=["</s>"])
     assert load_tokenizer(folder).chat_template == chat_template_utils.qwen3_training_chat_template
     assert "Qwen3's training template takes its place" in capsys.readouterr().out
     for file in ("tokenizer.json", "tokenizer_config.json"):
         path = tmp_path / file
         path.write_text(path.read_text().replace("<|im_", "<|in_"))
-    with pytest.raises(UserError, match="cannot be trained on: thoughts, tool results or the end of a turn get lost") as refused:
+    with pytest.raises(
+        UserError, match="cannot be trained on: thoughts, tool results or the end of a turn get lost"
+    ) as refused:
         load_tokenizer(folder)
     assert "\n" not in str(refused.value)
 
@@ -77,7 +97,9 @@ def test_a_template_that_loses_something_is_replaced_or_without_chatmls_tokens_r
 def test_what_pads_is_not_what_ends_a_turn(policy_path, tmp_path):
     folder = saved(policy_path, tmp_path, chat_template_utils.qwen3_chat_template)
     config = tmp_path / "tokenizer_config.json"
-    config.write_text(json.dumps({key: value for key, value in json.loads(config.read_text()).items() if key != "pad_token"}))
+    config.write_text(
+        json.dumps({key: value for key, value in json.loads(config.read_text()).items() if key != "pad_token"})
+    )
     tokenizer = load_tokenizer(folder)
     assert (tokenizer.eos_token, tokenizer.pad_token) == ("<|im_end|>", "<|endoftext|>")
 
@@ -98,4 +120,5 @@ def test_a_policy_whose_eos_token_ends_no_turn_learns_to_end_them_and_is_saved_s
     folder = tmp_path / "runs" / "tiny" / "sft"
     end = load_tokenizer(str(folder)).eos_token_id
     assert json.loads((folder / "config.json").read_text())["eos_token_id"] == end
-    assert json.loads((folder / "generation_config.json").read_text())["eos_token_id"][0] == end  # transformers keeps the old one as well
+    # transformers keeps the old one as well
+    assert json.loads((folder / "generation_config.json").read_text())["eos_token_id"][0] == end

@@ -19,14 +19,19 @@ CPU = torch.device("cpu")
 
 def sample(logits, temperatures, seeds, length=1):
     """Tokens (rows, length) that are drawn from the same logits (rows, vocabulary) at every position."""
-    requests = [TurnRequest([0], length, temperature, seed) for temperature, seed in zip(temperatures, seeds, strict=True)]
+    requests = [
+        TurnRequest([0], length, temperature, seed) for temperature, seed in zip(temperatures, seeds, strict=True)
+    ]
     draw = PerRowSampling(requests, CPU)
     return torch.stack([draw(logits) for _ in range(length)], dim=1)
 
 
 def random_requests(count, temperature, max_tokens=12):
     rng = random.Random(count)
-    return [TurnRequest([rng.randrange(10, 600) for _ in range(rng.randint(1, 30))], max_tokens, temperature, seed) for seed in range(count)]
+    return [
+        TurnRequest([rng.randrange(10, 600) for _ in range(rng.randint(1, 30))], max_tokens, temperature, seed)
+        for seed in range(count)
+    ]
 
 
 def generate(generator, requests):
@@ -108,9 +113,13 @@ def test_greedy_turns_are_those_of_the_model_step_by_step(generator, model, toke
 
 def test_concurrent_requests_share_batches_of_at_most_batch_size_rows(model, tokenizer):
     sizes = []
-    hook = model.register_forward_pre_hook(lambda _, args, kwargs: sizes.append(len(kwargs["input_ids"])), with_kwargs=True)
+    hook = model.register_forward_pre_hook(
+        lambda _, args, kwargs: sizes.append(len(kwargs["input_ids"])), with_kwargs=True
+    )
     try:
-        generate(TransformersGenerator(model, tokenizer, batch_size=4), [TurnRequest([n + 9], 1, 0.0, n) for n in range(10)])
+        generate(
+            TransformersGenerator(model, tokenizer, batch_size=4), [TurnRequest([n + 9], 1, 0.0, n) for n in range(10)]
+        )
     finally:
         hook.remove()
     assert sizes == [4, 4, 2]
@@ -191,12 +200,18 @@ def test_a_generator_works_again_after_a_rollout_was_broken_off(generator):
 
 def test_a_generation_config_in_a_policys_folder_changes_no_turn(generator, policy_path, tokenizer, tmp_path):
     shutil.copytree(policy_path, tmp_path / "hostile")
-    GenerationConfig(repetition_penalty=3.0, do_sample=True, top_k=1, suppress_tokens=[9, 10]).save_pretrained(tmp_path / "hostile")
+    GenerationConfig(repetition_penalty=3.0, do_sample=True, top_k=1, suppress_tokens=[9, 10]).save_pretrained(
+        tmp_path / "hostile"
+    )
     hostile = load_model(str(tmp_path / "hostile"), "float32").eval()
     assert hostile.generation_config.repetition_penalty == 3.0
-    assert generate(TransformersGenerator(hostile, tokenizer, batch_size=4), random_requests(4, 0.8)) == generate(generator, random_requests(4, 0.8))
+    assert generate(TransformersGenerator(hostile, tokenizer, batch_size=4), random_requests(4, 0.8)) == generate(
+        generator, random_requests(4, 0.8)
+    )
 
 
 def test_a_model_with_lora_generates_as_the_model_itself_does_before_it_is_trained(generator, model, tokenizer):
     adapted = get_peft_model(copy.deepcopy(model), lora_config(2))
-    assert generate(TransformersGenerator(adapted, tokenizer, batch_size=4), random_requests(4, 0.8)) == generate(generator, random_requests(4, 0.8))
+    assert generate(TransformersGenerator(adapted, tokenizer, batch_size=4), random_requests(4, 0.8)) == generate(
+        generator, random_requests(4, 0.8)
+    )

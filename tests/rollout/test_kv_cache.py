@@ -28,15 +28,29 @@ from transformers import (
 from arenarl.rollout.generation import TransformersGenerator, TurnRequest
 from arenarl.rollout.kv_cache import TrajectoryCache, can_be_kept
 
-MAMBA = {"mamba_n_heads": 4, "mamba_d_head": 16, "mamba_d_state": 8, "mamba_n_groups": 1, "mamba_expand": 2, "mamba_chunk_size": 16}
-EXPERTS = {"num_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 16}
+MAMBA = {
+    "mamba_n_heads": 4,
+    "mamba_d_head": 16,
+    "mamba_d_state": 8,
+    "mamba_n_groups": 1,
+    "mamba_expand": 2,
+    "mamba_chunk_size": 16,
+}
+EXPERTS = {
+    "num_experts": 2,
+    "num_experts_per_tok": 1,
+    "moe_intermediate_size": 16,
+    "shared_expert_intermediate_size": 16,
+}
 MODELS = {  # config, and whether its cache can be cut by the token
     "llama": (LlamaConfig(**SMALL), True),
-    "positions that are learnt": (GPT2Config(vocab_size=700, n_embd=32, n_layer=2, n_head=4, n_positions=512, eos_token_id=3), True),
+    "positions that are learnt": (GPT2Config(vocab_size=700, n_embd=32, n_layer=2, n_head=4,
+                                             n_positions=512, eos_token_id=3), True),
     "latent attention": (
         DeepseekV3Config(
-            **SMALL | {"num_key_value_heads": 4, "head_dim": None}, q_lora_rank=16, kv_lora_rank=16, qk_rope_head_dim=8, qk_nope_head_dim=8,
-            v_head_dim=8, n_routed_experts=4, n_group=1, topk_group=1, num_experts_per_tok=2, moe_intermediate_size=16, first_k_dense_replace=1,
+            **SMALL | {"num_key_value_heads": 4, "head_dim": None}, q_lora_rank=16, kv_lora_rank=16, qk_rope_head_dim=8,
+            qk_nope_head_dim=8, v_head_dim=8, n_routed_experts=4, n_group=1, topk_group=1, num_experts_per_tok=2,
+            moe_intermediate_size=16, first_k_dense_replace=1,
         ),
         True,
     ),
@@ -47,7 +61,9 @@ MODELS = {  # config, and whether its cache can be cut by the token
     "convolutions": (Lfm2Config(**SMALL, layer_types=["conv", "full_attention"]), False),
     "attention and recurrent states in a layer": (FalconH1Config(**SMALL, **MAMBA, mamba_d_ssm=64), False),
     "attention and recurrent states by turns": (
-        GraniteMoeHybridConfig(**SMALL, **MAMBA, layer_types=["mamba", "attention"], num_local_experts=0, shared_intermediate_size=32), False,
+        GraniteMoeHybridConfig(**SMALL, **MAMBA, layer_types=["mamba", "attention"],
+                               num_local_experts=0, shared_intermediate_size=32),
+        False,
     ),
     "recurrent states, and images": (tiny_models.qwen3_5(), False),
     "windows by turns, and images": (tiny_models.gemma3(), False),
@@ -65,7 +81,9 @@ def generate(generator, requests):
 def reading(model):
     """The tokens that the model reads, padding included, a number a call."""
     read = []
-    hook = model.register_forward_pre_hook(lambda _, args, kwargs: read.append(kwargs["input_ids"].numel()), with_kwargs=True)
+    hook = model.register_forward_pre_hook(
+        lambda _, args, kwargs: read.append(kwargs["input_ids"].numel()), with_kwargs=True
+    )
     try:
         yield read
     finally:
@@ -76,7 +94,8 @@ trajectories = st.lists(
     st.tuples(
         st.integers(1, 4),  # which prompt
         st.sampled_from([0.0, 0.8]),
-        st.lists(st.tuples(st.integers(1, 9), st.integers(0, 12), st.booleans()), min_size=1, max_size=4),  # turns: budget, observation, replaced?
+        # turns: budget, observation, replaced?
+        st.lists(st.tuples(st.integers(1, 9), st.integers(0, 12), st.booleans()), min_size=1, max_size=4),
     ),
     min_size=1,
     max_size=9,
@@ -92,9 +111,16 @@ def test_turns_are_those_of_whole_prompts(model, tokenizer, trajectories, batch_
     caches = [TrajectoryCache() for _ in trajectories]
     for turn in range(4):
         going = [row for row, (*_, turns) in enumerate(trajectories) if turn < len(turns)]
-        requests = [TurnRequest(prompts[row], trajectories[row][2][turn][0], trajectories[row][1], 100 * row + turn, caches[row]) for row in going]
+        requests = [
+            TurnRequest(
+                prompts[row], trajectories[row][2][turn][0], trajectories[row][1], 100 * row + turn, caches[row]
+            )
+            for row in going
+        ]
         generated = generate(generator, requests)
-        assert generated == [generate(generator, [replace(request, cache=TrajectoryCache())])[0] for request in requests]
+        assert generated == [
+            generate(generator, [replace(request, cache=TrajectoryCache())])[0] for request in requests
+        ]
         for row, ids in zip(going, generated, strict=True):
             _, observation, is_replaced = trajectories[row][2][turn]
             said = [rng.randrange(10, 600) for _ in ids] if is_replaced else ids
@@ -109,7 +135,10 @@ def test_a_turn_reads_what_is_new_and_a_group_reads_its_prompt_once(model, token
         turns = generate(generator, [TurnRequest(prompt, 5, 0.8, row, cache) for row, cache in enumerate(caches)])
     assert read == [49, 8, 8, 8, 8, 8]
     with reading(model) as read:
-        generate(generator, [TurnRequest([*prompt, *turn, *range(70, 90)], 2, 0.8, row, caches[row]) for row, turn in enumerate(turns)])
+        generate(
+            generator,
+            [TurnRequest([*prompt, *turn, *range(70, 90)], 2, 0.8, row, caches[row]) for row, turn in enumerate(turns)],
+        )
     assert read == [8 * 20, 8, 8]
 
 
@@ -117,7 +146,9 @@ def test_rows_leave_a_batch_once_a_quarter_have_ended(model, tokenizer):
     generator = TransformersGenerator(model, tokenizer, 8)
     generator.eos_id = -1
     with reading(model) as read:
-        turns = generate(generator, [TurnRequest([9 + row], budget, 0.8, row) for row, budget in enumerate([1, 2, 3, 4, 5, 6, 7, 8])])
+        turns = generate(
+            generator, [TurnRequest([9 + row], budget, 0.8, row) for row, budget in enumerate([1, 2, 3, 4, 5, 6, 7, 8])]
+        )
     assert [len(turn) for turn in turns] == [1, 2, 3, 4, 5, 6, 7, 8]
     assert read == [8, 8, 6, 6, 4, 3, 2, 1]
 
@@ -126,13 +157,20 @@ def test_rows_leave_a_batch_once_a_quarter_have_ended(model, tokenizer):
 def test_any_models_turns_are_those_of_the_model_step_by_step_also_after_rows_left_the_batch(name, tokenizer):
     config, is_kept = MODELS[name]
     torch.manual_seed(0)
-    model = tiny_models.build(config) if config.architectures else AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    model = (
+        tiny_models.build(config)
+        if config.architectures
+        else AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    )
     generator = TransformersGenerator(model, tokenizer, 4)
     generator.eos_id = -1
     assert can_be_kept(model) is is_kept
     prompts, caches = [[11, 12, 13], list(range(20, 45)), [5]], [TrajectoryCache() for _ in range(3)]
     for turn in range(2):
-        turns = generate(generator, [TurnRequest(*of_row, 0.0, 0, cache) for *of_row, cache in zip(prompts, (3, 6, 5), caches, strict=True)])
+        turns = generate(
+            generator,
+            [TurnRequest(*of_row, 0.0, 0, cache) for *of_row, cache in zip(prompts, (3, 6, 5), caches, strict=True)],
+        )
         for row, ids in enumerate(turns):
             whole = list(prompts[row])
             for token in ids:

@@ -72,7 +72,10 @@ def test_a_server_gets_the_variables_that_the_config_names_and_no_others(sound, 
     monkeypatch.setenv("SECRET_OF_OURS", "hidden-from-servers")
     named = environment_of(faulty(variables=["SECRET_OF_OURS"]))
     assert say(named, "environment", name="SECRET_OF_OURS") == "***"  # it has it, and the policy is not told
-    assert say(sound, "environment", name="SECRET_OF_OURS") == "unset" and say(sound, "environment", name="PLACE") == "here"
+    assert (
+        say(sound, "environment", name="SECRET_OF_OURS") == "unset"
+        and say(sound, "environment", name="PLACE") == "here"
+    )
     assert say(sound, "environment", name="PATH") != "unset"
 
 
@@ -84,7 +87,10 @@ def test_as_many_calls_are_under_way_at_once_as_may_be_and_no_more(sound):
 def test_a_slow_call_is_an_error_and_the_session_goes_on():
     slow = environment_of(faulty(timeout_s=1.0, start_timeout_s=60))
     first = say(slow, "count").split()[2]
-    assert ask(slow, ("wait", {"seconds": 3}), ("echo", {"text": "x"})) == ["Error: the tool wait did not answer within 1 s.", "x"]
+    assert ask(slow, ("wait", {"seconds": 3}), ("echo", {"text": "x"})) == [
+        "Error: the tool wait did not answer within 1 s.",
+        "x",
+    ]
     assert say(slow, "count") == f"2 of {first}"
     assert sum(slow.take_metrics()["mcp/reconnects"]) == 0
 
@@ -146,7 +152,8 @@ def test_a_call_is_kept_and_made_once_for_all_runs(tmp_path):
     assert first.take_metrics()["mcp/hit_rate"] == [0.0, 1.0, 0.0, 1.0]
     again = environment_of(faulty(max_chars=3), store=store)  # shown otherwise, asked alike
     assert say(again, "count").startswith(answer[:3]) and "mcp/call_s" not in again.take_metrics()
-    assert say(again, "fail").startswith("Error: no ") and say(again, "fail").startswith("Error: no ")  # errors are not kept
+    # errors are not kept
+    assert say(again, "fail").startswith("Error: no ") and say(again, "fail").startswith("Error: no ")
     assert len(again.take_metrics()["mcp/call_s"]) == 2
     alone = environment_of(faulty(), store=store, store_only=True)
     assert say(alone, "count") == answer
@@ -158,11 +165,17 @@ def test_another_database_is_another_world_and_another_key_is_not(tmp_path, monk
     def calls_made(database, key):
         monkeypatch.setenv("DATABASE_URL", database)
         monkeypatch.setenv("SERVICE_TOKEN", key)
-        environment = environment_of(faulty(variables=["DATABASE_URL", "SERVICE_TOKEN"]), store=tmp_path / "replies.sqlite")
+        environment = environment_of(
+            faulty(variables=["DATABASE_URL", "SERVICE_TOKEN"]), store=tmp_path / "replies.sqlite"
+        )
         say(environment, "count")
         return len(environment.take_metrics().get("mcp/call_s", []))
 
-    assert [calls_made("postgres://train", "first"), calls_made("postgres://test", "first"), calls_made("postgres://train", "second")] == [1, 1, 0]
+    assert [
+        calls_made("postgres://train", "first"),
+        calls_made("postgres://test", "first"),
+        calls_made("postgres://train", "second"),
+    ] == [1, 1, 0]
 
 
 @pytest.mark.parametrize("server", [{"cache": False}, {"session": "trajectory"}])
@@ -177,7 +190,9 @@ def test_over_http_the_key_is_sent_and_shown_to_nobody(monkeypatch):
     with serving_http(FAULTY) as (url, process):
         bearer = environment_of(MCPServerConfig(url=url, api_key_variable="KEY_OF_THE_SERVER"))
         assert say(bearer, "headers") == "/mcp Bearer ***"
-        parameter = environment_of(MCPServerConfig(url=url, api_key_variable="KEY_OF_THE_SERVER", api_key_parameter="key"))
+        parameter = environment_of(
+            MCPServerConfig(url=url, api_key_variable="KEY_OF_THE_SERVER", api_key_parameter="key")
+        )
         assert say(parameter, "headers") == "/mcp?key=***"
         assert say(bearer, "huge", characters=3_000_000).endswith("… [2,992,000 more characters]")
         process.kill()
@@ -185,7 +200,9 @@ def test_over_http_the_key_is_sent_and_shown_to_nobody(monkeypatch):
         with pytest.raises(ToolCrash, match="ServerGone"):
             say(bearer, "echo", text="x")
     monkeypatch.delenv("KEY_OF_THE_SERVER")
-    assert "set the environment variable KEY_OF_THE_SERVER" in refused(MCPServerConfig(url=url, api_key_variable="KEY_OF_THE_SERVER"))
+    assert "set the environment variable KEY_OF_THE_SERVER" in refused(
+        MCPServerConfig(url=url, api_key_variable="KEY_OF_THE_SERVER")
+    )
 
 
 def test_a_server_over_http_that_comes_back_is_found_again():
@@ -213,7 +230,11 @@ def test_tools_and_arguments_get_other_names():
     find = RenamedToolConfig(tool="echo", arguments={"query": "text"})
     environment = environment_of(faulty(allow=["count"], rename={"find": find}))
     assert [tool["function"]["name"] for tool in environment.tools] == ["count", "find"]
-    assert environment.tools[1]["function"]["parameters"] == {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
+    assert environment.tools[1]["function"]["parameters"] == {
+        "type": "object",
+        "properties": {"query": {"type": "string"}},
+        "required": ["query"],
+    }
     assert say(environment, "find", query="a park") == "a park"
     assert say(environment, "find", text="a park") == 'Error: find has no argument "text". Arguments: query.'
     assert say(environment, "echo", text="x").startswith("Error: unknown tool")
@@ -251,7 +272,11 @@ def test_a_tool_may_be_several_calls_of_the_servers(tmp_path, monkeypatch):
     rename = {name: RenamedToolConfig(function=f"own_calls:{name}") for name in ("describe", "fails", "lost")}
     environment = environment_of(faulty(allow=[], rename=rename))
     described = environment.tools[0]["function"]
-    assert (described["name"], described["description"], described["parameters"]["required"]) == ("describe", "Says a place so often.", ["place"])
+    assert (described["name"], described["description"], described["parameters"]["required"]) == (
+        "describe",
+        "Says a place so often.",
+        ["place"],
+    )
     assert say(environment, "describe", place="Lotus Park", times="2") == "Lotus Park and Lotus Park"
     assert say(environment, "fails") == "Error: no such place"
     with pytest.raises(UserError, match=r"faulty_mcp_server.py has no tool nowhere"):
@@ -261,8 +286,14 @@ def test_a_tool_may_be_several_calls_of_the_servers(tmp_path, monkeypatch):
 
 
 def test_our_own_worlds_are_sources_of_tools_too():
-    ours = MCPServerConfig(world="travel", allow=[], rename={"guide": RenamedToolConfig(tool="universal_search", arguments={"topic": "query"})})
-    like = MCPServerConfig(world="travel", allow=[], rename={"search_poi": RenamedToolConfig(tool="search_poi", like="travel")})
+    ours = MCPServerConfig(
+        world="travel",
+        allow=[],
+        rename={"guide": RenamedToolConfig(tool="universal_search", arguments={"topic": "query"})},
+    )
+    like = MCPServerConfig(
+        world="travel", allow=[], rename={"search_poi": RenamedToolConfig(tool="search_poi", like="travel")}
+    )
     environment = environment_of(ours, like)
     assert "cafe" in say(environment, "guide", topic="quiet cafe in Chengdu").lower()
     assert say(environment, "search_poi", query="宽窄巷子") and environment.shared
@@ -270,20 +301,31 @@ def test_our_own_worlds_are_sources_of_tools_too():
 
 
 @pytest.mark.parametrize("server, said", [
-    (faulty(allow=["ecko"]), r'environment.mcp.0.allow: .*faulty_mcp_server.py has no tool ecko. Did you mean "echo"\? It has: echo, wait'),
+    (faulty(allow=["ecko"]),
+     r'environment.mcp.0.allow: .*faulty_mcp_server.py has no tool ecko. Did you mean "echo"\? It has: echo, wait'),
     (faulty("--twice"), "both have a tool echo; give one another name by rename, or leave it out of allow"),
-    (faulty("--refuse"), "environment.mcp.0: no MCP server at .*: Connection closed; it last wrote: FATAL: no licence for this machine"),
-    pytest.param(faulty("--stall", start_timeout_s=0.5), "no MCP server at .*: not ready within 0.5 s", marks=pytest.mark.slow(seconds=3)),
+    (faulty("--refuse"),
+     "environment.mcp.0: no MCP server at .*: Connection closed; it last wrote: FATAL: no licence for this machine"),
+    pytest.param(faulty("--stall", start_timeout_s=0.5),
+                 "no MCP server at .*: not ready within 0.5 s", marks=pytest.mark.slow(seconds=3)),
     (MCPServerConfig(command=["no-such-server-here"]), "no MCP server at no-such-server-here: .*No such file"),
-    (MCPServerConfig(url="http://127.0.0.1:9/mcp"), "no MCP server at http://127.0.0.1:9/mcp: All connection attempts failed"),
+    (MCPServerConfig(url="http://127.0.0.1:9/mcp"),
+     "no MCP server at http://127.0.0.1:9/mcp: All connection attempts failed"),
     (faulty(allow=[]), "no server has a tool that the policy gets; see allow and rename"),
-    (faulty(variables=["NOT_SET_AT_ALL"]), "set the environment variable NOT_SET_AT_ALL, which a server of environment.mcp needs"),
-    (faulty(rename={"find": RenamedToolConfig(tool="search")}), "environment.mcp.0.rename.find.tool: .* has no tool search"),
-    (faulty(rename={"find": RenamedToolConfig(tool="echo", arguments={"query": "test"})}), r'has no argument test. Did you mean "text"\?'),
-    (faulty(rename={"search_poi": RenamedToolConfig(tool="die_once", like="travel")}), "rename.search_poi.arguments: die_once has no argument query"),
-    (faulty(rename={"find": RenamedToolConfig(tool="echo", like="travel")}), "rename.find.like: the environment travel has no tool find"),
-    (faulty(rename={"echo": RenamedToolConfig(tool="count"), "wait": RenamedToolConfig(tool="echo")}), "both have a tool wait"),
-    (faulty(rename={"x": RenamedToolConfig(function="nowhere:x")}), "environment.mcp.0.rename.x.function: nowhere:x cannot be imported"),
+    (faulty(variables=["NOT_SET_AT_ALL"]),
+     "set the environment variable NOT_SET_AT_ALL, which a server of environment.mcp needs"),
+    (faulty(rename={"find": RenamedToolConfig(tool="search")}),
+     "environment.mcp.0.rename.find.tool: .* has no tool search"),
+    (faulty(rename={"find": RenamedToolConfig(tool="echo", arguments={"query": "test"})}),
+     r'has no argument test. Did you mean "text"\?'),
+    (faulty(rename={"search_poi": RenamedToolConfig(tool="die_once", like="travel")}),
+     "rename.search_poi.arguments: die_once has no argument query"),
+    (faulty(rename={"find": RenamedToolConfig(tool="echo", like="travel")}),
+     "rename.find.like: the environment travel has no tool find"),
+    (faulty(rename={"echo": RenamedToolConfig(tool="count"), "wait": RenamedToolConfig(tool="echo")}),
+     "both have a tool wait"),
+    (faulty(rename={"x": RenamedToolConfig(function="nowhere:x")}),
+     "environment.mcp.0.rename.x.function: nowhere:x cannot be imported"),
 ])  # fmt: skip
 def test_what_cannot_work_is_said_in_a_line_before_any_work(server, said):
     assert re.search(said, refused(server)), refused(server)
@@ -296,12 +338,17 @@ def test_what_cannot_work_is_said_in_a_line_before_any_work(server, said):
     ("environment: {name: mcp, mcp: [{url: 'http://a/mcp', command: [x]}]}", "not command and url"),
     ("environment: {name: mcp, mcp: [{url: 'ftp://a/mcp'}]}", "environment.mcp.0.url must be an http"),
     ("environment: {name: mcp, mcp: [{url: 'http://a/mcp?key=1'}]}", "without a key in it"),
-    ("environment: {name: mcp, mcp: [{url: 'http://a/mcp', env: {A: b}}]}", "environment.mcp.0.env is of command, not of url"),
-    ("environment: {name: mcp, mcp: [{command: [x], api_key_variable: A}]}", "api_key_variable is of url, not of command"),
-    ("environment: {name: mcp, mcp: [{url: 'http://a/mcp', api_key_parameter: key}]}", "the key that environment.mcp.0.api_key_variable names"),
-    ("environment: {name: mcp, mcp: [{command: [x], rename: {a: {}}}]}", "rename.a: name either the server's tool, or a function"),
+    ("environment: {name: mcp, mcp: [{url: 'http://a/mcp', env: {A: b}}]}",
+     "environment.mcp.0.env is of command, not of url"),
+    ("environment: {name: mcp, mcp: [{command: [x], api_key_variable: A}]}",
+     "api_key_variable is of url, not of command"),
+    ("environment: {name: mcp, mcp: [{url: 'http://a/mcp', api_key_parameter: key}]}",
+     "the key that environment.mcp.0.api_key_variable names"),
+    ("environment: {name: mcp, mcp: [{command: [x], rename: {a: {}}}]}",
+     "rename.a: name either the server's tool, or a function"),
     ("environment: {name: mcp, mcp: [{world: mcp}]}", "world and like name an environment of this project"),
-    ("environment: {name: mcp, mcp: [{command: [x], alow: [a]}]}", "unknown key environment.mcp.0.alow; did you mean environment.mcp.0.allow"),
+    ("environment: {name: mcp, mcp: [{command: [x], alow: [a]}]}",
+     "unknown key environment.mcp.0.alow; did you mean environment.mcp.0.allow"),
     ("environment: {name: mcp, mcp: [{command: [x], timeout_s: 0}]}", "must be above 0"),
 ])  # fmt: skip
 def test_a_config_that_contradicts_itself_is_refused(tmp_path, text, said):
@@ -314,12 +361,23 @@ def test_a_config_that_contradicts_itself_is_refused(tmp_path, text, said):
 @pytest.mark.slow(seconds=4)
 def test_the_yaml_of_the_documentation_works(tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
-    part = (ROOT / "docs" / "domains.md").read_text(encoding="utf-8").split("## Tools of MCP servers")[1].split("## A first run")[0]
+    part = (
+        (ROOT / "docs" / "domains.md")
+        .read_text(encoding="utf-8")
+        .split("## Tools of MCP servers")[1]
+        .split("## A first run")[0]
+    )
     (yaml,) = re.findall(r"```yaml\n(.*?)```", part, re.DOTALL)
     (tmp_path / "run.yaml").write_text(yaml.replace("[python,", f"[{sys.executable},"), encoding="utf-8")
     config = load_config(tmp_path / "run.yaml")
     environment = environment_of(*config.environment.mcp)
-    assert [tool["function"]["name"] for tool in environment.tools] == ["search_poi", "around_search", "find_place", "search", "browse"]
+    assert [tool["function"]["name"] for tool in environment.tools] == [
+        "search_poi",
+        "around_search",
+        "find_place",
+        "search",
+        "browse",
+    ]
     assert "cafe" in say(environment, "find_place", wish="quiet cafe in Chengdu").lower()
     assert say(environment, "search", query="a river").startswith('[{"url": ')
     asyncio.run(environment.close())
@@ -334,7 +392,9 @@ from mcp_servers import *
 shared, own = environment_of(faulty()), environment_of(faulty(session="trajectory"))
 print(say(shared, "count").split()[2], say(own, "count").split()[2])
 """
-    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+    )
     assert done.stderr == ""
     for process in map(int, done.stdout.split()):
         assert not psutil.pid_exists(process) or psutil.Process(process).wait(10) is None

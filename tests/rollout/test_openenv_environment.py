@@ -105,13 +105,20 @@ def test_an_openenv_client_plays_with_a_session_a_trajectory(tokenizer):
     assert [turn.observations for turn in read_turns(first.messages)] == [
         ["At 1."], ["Error: by does not fit: 7 is greater than the maximum of 3."], ["At 2."],
     ]  # fmt: skip
-    assert [(one.stop_reason, one.meta["reward"]) for one in (first, second, third)] == [("done", 1.0), ("done", 1.0), ("horizon", 0.0)]
+    assert [(one.stop_reason, one.meta["reward"]) for one in (first, second, third)] == [
+        ("done", 1.0),
+        ("done", 1.0),
+        ("horizon", 0.0),
+    ]
     assert len(CounterClient.sessions) == 3 and not any(session.is_open for session in CounterClient.sessions)
 
 
 def test_an_action_that_the_world_refuses_is_an_observation_and_a_lost_session_is_none(tokenizer):
     first, *_ = roll_out(tokenizer, [call("act", by=-3), call("act", by=2), call("act", by=1), call("act", by=1)])
-    assert [turn.observations for turn in read_turns(first.messages)] == [["Error: Below the floor."], ["At 2."]] and first.meta["reward"] == 1.0
+    assert [turn.observations for turn in read_turns(first.messages)] == [
+        ["Error: Below the floor."],
+        ["At 2."],
+    ] and first.meta["reward"] == 1.0
     assert all(one.is_void for one in roll_out(tokenizer, [call("act", by=-2)]))
 
 

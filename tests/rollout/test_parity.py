@@ -12,7 +12,8 @@ PROMPTS = [[5, 6, 7], [8, 9]]
 
 
 class Engine:
-    """Takes the model's own greedy tokens and logprobs, `off` by so many nats; from the second token on other tokens, if `astray`."""
+    """Takes the model's own greedy tokens and logprobs, `off` by so many nats;
+    from the second token on other tokens, if `astray`."""
 
     def __init__(self, model, off=0.0, astray=False):
         self.model, self.off, self.astray = model, off, astray
@@ -39,7 +40,9 @@ def test_an_engine_that_computes_the_same_differs_by_nothing(model):
 def test_the_differences_are_those_of_the_logprobs_and_of_the_first_choices(model):
     """4 tokens on each of 2 prompts, each off by .25; all but the first of each are the model's second choice."""
     parity = measure_parity(Engine(model, off=-0.25, astray=True), model, PROMPTS, max_tokens=4)
-    assert parity.mean_difference == pytest.approx(0.25, abs=1e-4) and parity.max_difference == pytest.approx(0.25, abs=1e-4)
+    assert parity.mean_difference == pytest.approx(0.25, abs=1e-4) and parity.max_difference == pytest.approx(
+        0.25, abs=1e-4
+    )
     assert parity.equal_greedy == 0.25
 
 
@@ -50,7 +53,8 @@ def test_a_difference_within_the_bound_is_fine():
 @pytest.mark.parametrize(("parity", "first", "is_tied", "cause"), [
     (Parity(2.0, 1.0, 0.1), None, False, "holds another model"),
     (Parity(2.0, 1.0, 0.9), None, False, "another precision; keep policy.dtype"),
-    (Parity(2.0, 1.0, 0.9), Parity(0.02, 0.01, 1.0), False, "began with 0.01: most likely updated weights did not reach vLLM;"),
+    (Parity(2.0, 1.0, 0.9), Parity(0.02, 0.01, 1.0), False,
+     "began with 0.01: most likely updated weights did not reach vLLM;"),
     (Parity(2.0, 1.0, 0.9), Parity(0.02, 0.01, 1.0), True, "of the tied embeddings only one copy"),
     (Parity(math.nan, math.nan, 0.0), None, True, "overflowed"),
 ])  # fmt: skip

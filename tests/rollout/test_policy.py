@@ -1,4 +1,5 @@
-"""The tiny policy: what its tokenizer must have room for. And which models can be a policy, and that the one that was trained is saved."""
+"""The tiny policy: what its tokenizer must have room for.
+And which models can be a policy, and that the one that was trained is saved."""
 
 import json
 from types import SimpleNamespace
@@ -15,7 +16,14 @@ from trl.trainer.utils import create_model_from_path
 from arenarl.rollout.policy import load_model, lora_config, require_model, save_policy, train_tokenizer
 from arenarl.system.errors import UserError
 
-TOOLS = [{"function": {"name": "find", "parameters": {"properties": {f"argument_{n}": {"type": "string"} for n in range(200)}}}}]
+TOOLS = [
+    {
+        "function": {
+            "name": "find",
+            "parameters": {"properties": {f"argument_{n}": {"type": "string"} for n in range(200)}},
+        }
+    }
+]
 
 
 def test_a_vocabulary_without_room_for_the_tools_json_is_refused_with_the_least_there_is():
@@ -39,11 +47,20 @@ def start(request, policy_path, tmp_path):
     return str(tmp_path / "start")
 
 
-def test_what_lora_has_trained_is_what_is_saved_and_loaded_whatever_class_trl_trains(start, sft_path, tokenizer, tmp_path):
+def test_what_lora_has_trained_is_what_is_saved_and_loaded_whatever_class_trl_trains(
+    start, sft_path, tokenizer, tmp_path
+):
     from arenarl.training.right_padded import RightPaddedTrainer
     from arenarl.training.sft_data import tokenize_trajectories
 
-    arguments = {"use_cpu": True, "report_to": [], "save_strategy": "no", "per_device_train_batch_size": 2, "bf16": False, "learning_rate": 0.05}
+    arguments = {
+        "use_cpu": True,
+        "report_to": [],
+        "save_strategy": "no",
+        "per_device_train_batch_size": 2,
+        "bf16": False,
+        "learning_rate": 0.05,
+    }
     trainer = RightPaddedTrainer(
         model=start,
         args=SFTConfig(str(tmp_path), max_steps=2, dataset_kwargs={"skip_prepare_dataset": True}, **arguments),
@@ -55,7 +72,9 @@ def test_what_lora_has_trained_is_what_is_saved_and_loaded_whatever_class_trl_tr
     save_policy(trainer, tmp_path / "saved")
     loaded, trained = load_model(require_model(str(tmp_path / "saved")), "float32"), logits(trainer.model)
     assert type(loaded) is type(trainer.model.get_base_model())
-    assert torch.allclose(logits(loaded), trained, atol=1e-5) and not torch.allclose(logits(load_model(start, "float32")), trained, atol=1e-2)
+    assert torch.allclose(logits(loaded), trained, atol=1e-5) and not torch.allclose(
+        logits(load_model(start, "float32")), trained, atol=1e-2
+    )
 
 
 def test_adapter_weights_that_do_not_fit_the_model_they_are_merged_into_are_an_error(tokenizer, tmp_path):
@@ -77,12 +96,15 @@ def test_a_policy_is_of_the_class_that_trl_trains(start):
 
 
 @pytest.mark.parametrize(("config", "said"), [
-    ({"model_type": "qwen3_vl", "architectures": ["Qwen3VLForConditionalGeneration"]}, "is Qwen3VLForConditionalGeneration, which transformers"),
-    (T5Config(architectures=["T5ForConditionalGeneration"]).to_dict(), "is T5ForConditionalGeneration, which transformers does not count among"),
+    ({"model_type": "qwen3_vl", "architectures": ["Qwen3VLForConditionalGeneration"]},
+     "is Qwen3VLForConditionalGeneration, which transformers"),
+    (T5Config(architectures=["T5ForConditionalGeneration"]).to_dict(),
+     "is T5ForConditionalGeneration, which transformers does not count among"),
     ({"model_type": "bart", "architectures": ["BartForConditionalGeneration"]}, "is BartForConditionalGeneration"),
     ({"model_type": "qwen3", "architectures": ["Qwen3Model"]}, "is Qwen3Model"),
     ({"model_type": "qwen3"}, "names no architecture"),
-    ({"model_type": "nobody's"}, "no model at .*; train the stage that writes it, or name a folder or hub id that exists"),
+    ({"model_type": "nobody's"},
+     "no model at .*; train the stage that writes it, or name a folder or hub id that exists"),
     ({}, "no model at"),
 ])  # fmt: skip
 def test_a_model_that_is_no_policy_is_refused_in_one_line_before_any_work(config, said, tmp_path):

@@ -1,4 +1,5 @@
-"""`rollout.system_prompt`: who is told what, and that SFT's labels, rollouts, evaluation and pass rates take the same."""
+"""`rollout.system_prompt`: who is told what, and that SFT's labels, rollouts,
+evaluation and pass rates take the same."""
 
 import json
 
@@ -39,7 +40,8 @@ def engine_of(tokenizer, compact, monkeypatch):
     (["policy.model=Qwen/Qwen3-8B-Base"], default_prompt("en")), (["rl.init=Qwen/Qwen3-8B"], default_prompt("en")),
     (["policy.model=Qwen/Qwen3-8B-Base", "data.language=zh"], default_prompt("zh")),
     (["policy.model=Qwen/Qwen3-8B-Base", "environment.name=none"], default_prompt("en", has_tools=False)),
-    (["policy.model=Qwen/Qwen3-8B-Base", "environment.name=none", "data.language=zh"], default_prompt("zh", has_tools=False)),
+    (["policy.model=Qwen/Qwen3-8B-Base", "environment.name=none", "data.language=zh"],
+     default_prompt("zh", has_tools=False)),
     (["policy.model=Qwen/Qwen3-8B-Base", "rollout.system_prompt=none"], None),
     (["policy.model=Qwen/Qwen3-8B-Base", "rollout.system_prompt=Be brief."], "Be brief."),
 ])  # fmt: skip
@@ -48,7 +50,11 @@ def test_a_model_of_somebodys_is_told_the_form_of_an_answer_and_a_policy_from_sc
 
 
 def test_what_is_told_without_tools_speaks_of_none_and_asks_for_the_same_form_of_an_answer():
-    told = {(language, has_tools): default_prompt(language, has_tools) for language in ("en", "zh") for has_tools in (True, False)}
+    told = {
+        (language, has_tools): default_prompt(language, has_tools)
+        for language in ("en", "zh")
+        for has_tools in (True, False)
+    }
     assert len(set(told.values())) == 4 and all("<answer>" in text and "</answer>" in text for text in told.values())
     assert not any(word in told[language, False] for language in ("en", "zh") for word in ("tool", "工具"))
 
@@ -68,7 +74,9 @@ def trained(tmp_path):
     def leave(run, stage, *overrides, checkpoint=None):
         folder = tmp_path / "runs" / run / stage
         folder.mkdir(parents=True)
-        (folder / "config.yaml").write_text(config_to_yaml(load_config(QUICKSTART, [f"name={run}", *overrides])), encoding="utf-8")
+        (folder / "config.yaml").write_text(
+            config_to_yaml(load_config(QUICKSTART, [f"name={run}", *overrides])), encoding="utf-8"
+        )
         (folder / "provenance.json").write_text("{}")
         if checkpoint:
             (folder / checkpoint).mkdir()
@@ -82,8 +90,13 @@ MODEL = "policy.model=Qwen/Qwen3-8B-Base"
 
 @pytest.mark.parametrize("taught", [[], [SAID], [MODEL], [MODEL, "rollout.system_prompt=none"]])
 @pytest.mark.parametrize("own", [[], [MODEL]])
-@pytest.mark.parametrize("start", [["name=a"], ["rl.init_run=a"], ["rl.init=runs/a/sft"], ["rl.init=runs/a/sft/checkpoint-8"], ["rl.init=runs/b/rl"]])
-def test_rl_and_evaluation_tell_what_the_sft_that_they_start_from_taught_however_it_is_named(trained, taught, own, start):
+@pytest.mark.parametrize(
+    "start",
+    [["name=a"], ["rl.init_run=a"], ["rl.init=runs/a/sft"], ["rl.init=runs/a/sft/checkpoint-8"], ["rl.init=runs/b/rl"]],
+)
+def test_rl_and_evaluation_tell_what_the_sft_that_they_start_from_taught_however_it_is_named(
+    trained, taught, own, start
+):
     trained("a", "sft", *taught, checkpoint="checkpoint-8")
     trained("b", "rl", "rl.init_run=a")
     expected = system_prompt(load_config(QUICKSTART, taught), "sft")
@@ -109,7 +122,9 @@ def test_stages_that_name_each_other_as_their_start_end_the_question(trained):
 def test_a_config_that_is_not_known_any_more_is_refused_with_what_to_set(trained, tmp_path):
     trained("a", "sft")
     (tmp_path / "runs" / "a" / "sft" / "config.yaml").write_text("rl: {swiftness: 3}")
-    with pytest.raises(UserError, match="runs/a/sft told its policy cannot be found out .*swiftness.*; set rollout.system_prompt"):
+    with pytest.raises(
+        UserError, match="runs/a/sft told its policy cannot be found out .*swiftness.*; set rollout.system_prompt"
+    ):
         system_prompt(load_config(QUICKSTART, ["name=a"]))
     assert system_prompt(load_config(QUICKSTART, ["name=a", SAID])) == "You are X."
 
@@ -120,13 +135,17 @@ def test_a_line_says_what_is_told_where_the_config_does_not_and_who_was_trained_
     for overrides, line in (
         (["name=a"], "system prompt, as in runs/a/sft: You are X.; rollout.system_prompt sets another\n"),
         ([MODEL], f"system prompt, our default: {default_prompt('en')[:60]}…; rollout.system_prompt sets another\n"),
-        (["name=b", MODEL], "system prompt, as in runs/b/sft: none; rollout.system_prompt sets another\n"), (["name=b"], ""), ([SAID], ""),
+        (["name=b", MODEL], "system prompt, as in runs/b/sft: none; rollout.system_prompt sets another\n"),
+        (["name=b"], ""), ([SAID], ""),
     ):  # fmt: skip
         say_system_prompt(load_config(QUICKSTART, overrides))
         assert capsys.readouterr().out.replace("\n", " ").strip() == line.replace("\n", " ").strip()
-    say_prompts(load_config(QUICKSTART, ["name=b"]), {"one": "runs/a/sft", "other": "runs/b/sft", "hub": "Qwen/Qwen3-8B"})
+    say_prompts(
+        load_config(QUICKSTART, ["name=b"]), {"one": "runs/a/sft", "other": "runs/b/sft", "hub": "Qwen/Qwen3-8B"}
+    )
     assert capsys.readouterr().out == (
-        "one was trained with another system prompt (You are X.) than it is told here (none); evaluate it by its own config\n"
+        "one was trained with another system prompt (You are X.) than it is told here (none); "
+        "evaluate it by its own config\n"
     )
 
 
@@ -170,9 +189,13 @@ def test_sft_and_rollouts_start_from_the_same_tokens(said, schemas, engine_of, t
     config.environment.schemas_in_prompt = schemas
     one, path = taught[0], tmp_path / "sft.jsonl"
     brought = [one.trajectory.messages, told(one.trajectory.messages, "Whatever the teacher was told.")]
-    path.write_text("".join(json.dumps({"query_id": "q", "messages": messages, "tools": []}) + "\n" for messages in brought))
+    path.write_text(
+        "".join(json.dumps({"query_id": "q", "messages": messages, "tools": []}) + "\n" for messages in brought)
+    )
     engine = engine_of(config)
-    engine.generator = Scripted(tokenizer, {one.query.query: [assistant_text(m) for m in one.trajectory.messages if m["role"] == "assistant"]})
+    engine.generator = Scripted(
+        tokenizer, {one.query.query: [assistant_text(m) for m in one.trajectory.messages if m["role"] == "assistant"]}
+    )
     (trajectory,) = engine.roll_out([Attempt(one.query, 0.0, 1)])
     assert trajectory.valid and trajectory.messages == told(one.trajectory.messages, said)
     prompt, whole = trajectory.prompt_ids, trajectory.prompt_ids + trajectory.completion_ids

@@ -1,4 +1,5 @@
-"""Processes that share an engine, without vLLM: threads in their place, and engines that keep what they were told. test_vllm.py has a real one."""
+"""Processes that share an engine, without vLLM: threads in their place, and engines that keep what they were told.
+test_vllm.py has a real one."""
 
 import asyncio
 import random
@@ -45,7 +46,11 @@ class Engine:
             SimpleNamespace(
                 request_id=name,
                 finished=True,
-                outputs=[SimpleNamespace(token_ids=tokens, logprobs=[{token: SimpleNamespace(logprob=-1.0)} for token in tokens])],
+                outputs=[
+                    SimpleNamespace(
+                        token_ids=tokens, logprobs=[{token: SimpleNamespace(logprob=-1.0)} for token in tokens]
+                    )
+                ],
             )
             for name, tokens in ended.items()
         ]
@@ -59,7 +64,8 @@ class Shared(SharedVLLMGenerator):
 
 
 def share(works, engines=None):
-    """Each of `works`, a coroutine function of a generator, in a thread of its own; what each returned or raised, and the engines."""
+    """Each of `works`, a coroutine function of a generator, in a thread of its own;
+    what each returned or raised, and the engines."""
     engines = engines or [Engine() for _ in works]
     heard, meet = [None] * len(works), threading.Barrier(len(works), timeout=20)
 
@@ -137,5 +143,8 @@ def test_a_refused_prompt_is_its_own_processs_error():
 def test_engines_that_draw_different_tokens_end_the_run_on_all_processes():
     results, _ = share([rollout(0, 2, 2), rollout(1, 2, 2)], [Engine(), Engine(wrong_at=1000)])
     for error in results:
-        with pytest.raises(UserError, match="the 2 processes of a vLLM engine drew different tokens .* leave rollout.vllm_tensor_parallel out"):
+        with pytest.raises(
+            UserError,
+            match="the 2 processes of a vLLM engine drew different tokens .* leave rollout.vllm_tensor_parallel out",
+        ):
             raise error

@@ -173,7 +173,7 @@ constant = 7
 
 class Unreachable(Ours):
     def __init__(self, config, language): raise ConnectionError("no server at 127.0.0.1:9")
-'''
+'''  # noqa: E501
 
 
 @pytest.fixture
@@ -186,9 +186,13 @@ def module(tmp_path, monkeypatch):
 
 def roll_out(tokenizer, name, *scripts, constraints=None):
     config = RolloutConfig(max_turns=4, max_tokens=400, max_turn_tokens=96)
-    queries = [Query(str(number), "count", "x", "en", f"Task {number}.", constraints or {}) for number in range(len(scripts))]
+    queries = [
+        Query(str(number), "count", "x", "en", f"Task {number}.", constraints or {}) for number in range(len(scripts))
+    ]
     make = environment_maker(EnvironmentConfig(name=name), "en")
-    engine = RolloutEngine(Scripted(tokenizer, {q.query: s for q, s in zip(queries, scripts, strict=True)}), tokenizer, make, config, False)
+    engine = RolloutEngine(
+        Scripted(tokenizer, {q.query: s for q, s in zip(queries, scripts, strict=True)}), tokenizer, make, config, False
+    )
     return engine.roll_out([Attempt(query, 0.0, 1) for query in queries])
 
 
@@ -198,15 +202,25 @@ def test_the_class_of_trl_s_documentation_runs_unchanged(tokenizer, module):
     turns = [call("increment", step="2"), call("increment", step=3), call("increment", step=10), think("I am done.")]
     (trajectory,) = roll_out(tokenizer, f"{module}:IncrementEnv", turns, constraints={"start": 1})
     assert trajectory.messages[0]["content"].endswith("The counter is 1.")
-    assert [turn.observations for turn in read_turns(trajectory.messages)] == [["3"], ["6"], ["Error: too large a step"], []]
+    assert [turn.observations for turn in read_turns(trajectory.messages)] == [
+        ["3"],
+        ["6"],
+        ["Error: too large a step"],
+        [],
+    ]
     assert (trajectory.stop_reason, trajectory.meta["reward"]) == ("done", 6.0)
 
 
 def test_done_and_reward_are_read_and_a_dead_server_is_no_observation(tokenizer, module):
     ended, dead = roll_out(
-        tokenizer, f"{module}:Game", [call("guess", words=["a", "end"], loud=True)], [call("guess", words="gone"), call("guess", words=["gone"])]
+        tokenizer,
+        f"{module}:Game",
+        [call("guess", words=["a", "end"], loud=True)],
+        [call("guess", words="gone"), call("guess", words=["gone"])],
     )
-    assert (ended.stop_reason, ended.meta["reward"]) == ("done", 2.0) and read_turns(ended.messages)[0].observations == ["A END"]
+    assert (ended.stop_reason, ended.meta["reward"]) == ("done", 2.0) and read_turns(ended.messages)[
+        0
+    ].observations == ["A END"]
     assert dead.is_void and "reward" not in dead.meta
     gc.collect()  # a traceback may hold the engine
     import trl_worlds
@@ -218,9 +232,13 @@ OF_THE_CALL = {"rules": "not now", "value": "ValueError", "key": "'x'", "assert"
 
 
 @pytest.mark.parametrize("tool", ["say", "say_later"])
-def test_the_policy_sees_that_a_call_was_wrong_and_is_not_charged_with_what_failed_beside_it(tokenizer, module, tool, capfd):
+def test_the_policy_sees_that_a_call_was_wrong_and_is_not_charged_with_what_failed_beside_it(
+    tokenizer, module, tool, capfd
+):
     words = [*OF_THE_CALL, "http", "runtime", "os", "eof"]
-    trajectories = roll_out(tokenizer, f"{module}:Raises", *([call(tool, what=word), think("I am done.")] for word in words))
+    trajectories = roll_out(
+        tokenizer, f"{module}:Raises", *([call(tool, what=word), think("I am done.")] for word in words)
+    )
     for word, trajectory in zip(words, trajectories, strict=True):
         assert trajectory.is_void == (word not in OF_THE_CALL)
         if not trajectory.is_void:
@@ -235,13 +253,16 @@ def test_whatever_makes_a_world_of_trl_s_may_be_named_and_call_may_be_a_tool(mod
 
 
 def test_a_world_with_call_and_tools_is_ours_whether_it_takes_the_config_or_nothing(module):
-    ours, unprepared = (make_environment(EnvironmentConfig(name=f"{module}:{name}"), "zh") for name in ("Ours", "Unprepared"))
+    ours, unprepared = (
+        make_environment(EnvironmentConfig(name=f"{module}:{name}"), "zh") for name in ("Ours", "Unprepared")
+    )
     assert type(ours).__name__ == "Ours" and ours.language == "zh" and type(unprepared).__name__ == "Unprepared"
 
 
 @pytest.mark.parametrize(("name", "said"), [
     ("Nothing", "Nothing has neither call and tools, nor reset"), ("Undocumented", "Undocumented cannot be a tool"),
-    ("NoTools", "NoTools takes .*, but has no tools"), ("NoReset", "NoReset has call and tools, as our worlds do, but has no reset"),
+    ("NoTools", "NoTools takes .*, but has no tools"),
+    ("NoReset", "NoReset has call and tools, as our worlds do, but has no reset"),
     ("NoQuery", r"NoQuery.reset takes no \(query\)"), ("NoName", r"NoName.call takes no \(name, arguments\)"),
     ("Wants", "Wants must be a class or a function of"), ("constant", "constant must be a class or a function of"),
     ("Unreachable", "the first instance could not be made: ConnectionError: no server at"),

@@ -1,4 +1,5 @@
-"""vLLM for real: an engine beside the trainer, an engine alone, a server; ./reproduce.sh test_vllm sets up where it runs.
+"""vLLM for real: an engine beside the trainer, an engine alone, a server;
+./reproduce.sh test_vllm sets up where it runs.
 
 Order of events is tested, never time.
 """
@@ -18,7 +19,18 @@ import pytest
 import torch
 from accelerate import Accelerator
 from policies import ANSWER, Echo, HalfScripted, Scripted, call, query
-from scripts import ENVIRONMENT, ROOT, assert_a_whole_checkpoint_is_left, command_of, differ, read, run, run_well, weights, zero_3
+from scripts import (
+    ENVIRONMENT,
+    ROOT,
+    assert_a_whole_checkpoint_is_left,
+    command_of,
+    differ,
+    read,
+    run,
+    run_well,
+    weights,
+    zero_3,
+)
 from vllm_servers import end, serving, vllm_server
 
 from arenarl.config.schema import Config, RolloutConfig
@@ -35,7 +47,13 @@ from arenarl.rollout.weight_sync import BroadcastWeights  # noqa: E402
 
 pytestmark = pytest.mark.vllm
 NEVER = 3  # a token id that ends no turn, and that a random policy hardly writes
-RL = {"rl__steps": 3, "rl__save_steps": 3, "rl__eval_steps": 0, "rollout__parity_steps": 1, "rollout__parity_bound": 1e-3}
+RL = {
+    "rl__steps": 3,
+    "rl__save_steps": 3,
+    "rl__eval_steps": 0,
+    "rollout__parity_steps": 1,
+    "rollout__parity_bound": 1e-3,
+}
 # float32: an update changes logprobs by far more than this bound, rounding by far less
 
 
@@ -50,7 +68,15 @@ def engine(policy_path, tmp_path_factory):
     """The random policy's engine, as in evaluation; of what its folder says of generation nothing is heard."""
     folder = tmp_path_factory.mktemp("hostile") / "policy"
     shutil.copytree(policy_path, folder)
-    own = {"repetition_penalty": 3.0, "do_sample": True, "temperature": 9.0, "top_k": 2, "top_p": 0.1, "min_p": 0.5, "eos_token_id": [*range(5, 400)]}
+    own = {
+        "repetition_penalty": 3.0,
+        "do_sample": True,
+        "temperature": 9.0,
+        "top_k": 2,
+        "top_p": 0.1,
+        "min_p": 0.5,
+        "eos_token_id": [*range(5, 400)],
+    }
     (folder / "generation_config.json").write_text(json.dumps(own))
     return open_engine(str(folder), float32(), rows=16, beside_trainer=False)
 
@@ -58,7 +84,10 @@ def engine(policy_path, tmp_path_factory):
 def requests_of(count, temperatures, max_tokens=12):
     rng = random.Random(count)
     prompts = [[rng.randrange(10, 600) for _ in range(rng.randint(1, 30))] for _ in range(count)]
-    return [TurnRequest(prompt, max_tokens, temperatures[row % len(temperatures)], seed=row) for row, prompt in enumerate(prompts)]
+    return [
+        TurnRequest(prompt, max_tokens, temperatures[row % len(temperatures)], seed=row)
+        for row, prompt in enumerate(prompts)
+    ]
 
 
 def generate(generator, requests):
@@ -72,7 +101,9 @@ def logprobs(model, request, turn):
     """The model's own for the turn's tokens, at the temperature that vLLM's are of."""
     with torch.no_grad():
         logits = model(torch.tensor([request.token_ids + turn.token_ids])).logits[0, len(request.token_ids) - 1 : -1]
-    return torch.log_softmax(logits / (request.temperature or 1.0), dim=-1).gather(1, torch.tensor(turn.token_ids)[:, None])[:, 0]
+    return torch.log_softmax(logits / (request.temperature or 1.0), dim=-1).gather(
+        1, torch.tensor(turn.token_ids)[:, None]
+    )[:, 0]
 
 
 def test_greedy_and_sampled_requests_share_a_batch_and_each_is_what_the_model_says(engine, model, tokenizer):
@@ -85,18 +116,26 @@ def test_greedy_and_sampled_requests_share_a_batch_and_each_is_what_the_model_sa
         assert len(turn.token_ids) == request.max_tokens or turn.token_ids[-1] == tokenizer.eos_token_id
     again = generate(generator, requests)
     assert [turn.token_ids for turn in again] == [turn.token_ids for turn in turns]  # each row has a seed
-    reseeded = generate(generator, [TurnRequest(r.token_ids, r.max_tokens, r.temperature, r.seed + 100) for r in requests])
-    assert [one.token_ids == other.token_ids for one, other in zip(turns, reseeded, strict=True)] == [r.temperature == 0 for r in requests]
+    reseeded = generate(
+        generator, [TurnRequest(r.token_ids, r.max_tokens, r.temperature, r.seed + 100) for r in requests]
+    )
+    assert [one.token_ids == other.token_ids for one, other in zip(turns, reseeded, strict=True)] == [
+        r.temperature == 0 for r in requests
+    ]
 
 
 def test_parity_is_what_rounding_leaves(engine, model, tokenizer):
-    parity = measure_parity(VLLMGenerator(tokenizer.eos_token_id, engine), model, [r.token_ids for r in requests_of(4, [0.0])])
+    parity = measure_parity(
+        VLLMGenerator(tokenizer.eos_token_id, engine), model, [r.token_ids for r in requests_of(4, [0.0])]
+    )
     assert parity.max_difference < 1e-4 and parity.equal_greedy == 1
     updated = copy.deepcopy(model)
     with torch.no_grad():
         for weights in updated.parameters():
             weights += 0.05 * torch.randn(weights.shape, generator=torch.Generator().manual_seed(0))
-    stale = measure_parity(VLLMGenerator(tokenizer.eos_token_id, engine), updated, [r.token_ids for r in requests_of(4, [0.0])])
+    stale = measure_parity(
+        VLLMGenerator(tokenizer.eos_token_id, engine), updated, [r.token_ids for r in requests_of(4, [0.0])]
+    )
     with pytest.raises(UserError, match="updated weights did not reach vLLM, or of the tied embeddings only one copy"):
         require_parity(stale, parity, Config().rollout.parity_bound, step=20, is_tied=True)
 
@@ -123,7 +162,9 @@ def test_a_slow_tool_holds_up_nobody_else(engine, tokenizer):
     scripts = {q.query: [call("f"), call("f"), ANSWER] for q in quick} | {"Slow one.": [call("slow"), ANSWER]}
     environment = Echo(patience=6)
     generator = HalfScripted(VLLMGenerator(tokenizer.eos_token_id, engine), Scripted(tokenizer, scripts))
-    rollouts = RolloutEngine(generator, tokenizer, lambda: environment, RolloutConfig(max_turns=4, max_tokens=400, max_turn_tokens=60), False)
+    rollouts = RolloutEngine(
+        generator, tokenizer, lambda: environment, RolloutConfig(max_turns=4, max_tokens=400, max_turn_tokens=60), False
+    )
     trajectories = rollouts.roll_out([Attempt(q, 0.0, 1) for q in [query("Slow one.", "slow"), *quick]])
     assert [trajectory.stop_reason for trajectory in trajectories] == ["answer"] * 4
     assert environment.log == ["f"] * 6 + ["slow"]
@@ -160,7 +201,9 @@ def test_an_engine_that_fails_ends_all_that_wait_with_its_own_error_and_can_be_a
     with monkeypatch.context() as broken:
         broken.setattr(engine.llm_engine, "step", fail)
         errors = asyncio.run(together())
-    assert [str(error) for error in errors] == ["the device fell off\nand a long report"] * 3 and all(explain(error) is None for error in errors)
+    assert [str(error) for error in errors] == ["the device fell off\nand a long report"] * 3 and all(
+        explain(error) is None for error in errors
+    )
     assert len(generate(generator, requests_of(3, [0.8]))) == 3
 
 
@@ -201,9 +244,21 @@ def test_20_steps_under_zero_3_on_two_processes_stay_in_parity(folder):
 
 def test_a_real_model_gets_every_update_and_stays_in_parity(folder, smollm2):
     """Its own reward, because as it is the model does not answer in the form that would be judged."""
-    (folder / "ours.py").write_text("def reward(query, trajectories, judge):\n    return [sum(one.completion_ids) % 97 for one in trajectories]\n")
-    model = {"config": str(ROOT / "configs" / "travel" / "smollm2_135m.yaml"), "policy__model": smollm2, "rl__init": smollm2}
-    sizes = {"rollout__group_size": 4, "rollout__max_tokens": 64, "rl__micro_batch_size": 1, "rl__steps": 2, "rl__save_steps": 2}
+    (folder / "ours.py").write_text(
+        "def reward(query, trajectories, judge):\n    return [sum(one.completion_ids) % 97 for one in trajectories]\n"
+    )
+    model = {
+        "config": str(ROOT / "configs" / "travel" / "smollm2_135m.yaml"),
+        "policy__model": smollm2,
+        "rl__init": smollm2,
+    }
+    sizes = {
+        "rollout__group_size": 4,
+        "rollout__max_tokens": 64,
+        "rl__micro_batch_size": 1,
+        "rl__steps": 2,
+        "rl__save_steps": 2,
+    }
     options = {"rollout__backend": "vllm", "reward__name": "ours:reward", "rl__learning_rate": 1e-4}
     options["extra_environment"] = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(folder)])}
     steps = rl(folder, "real", **options, **model, **sizes)
@@ -219,19 +274,24 @@ def test_lora_is_merged_into_what_vllm_generates_with_under_zero_3_too(folder):
 
 @pytest.fixture
 def cleared():
-    """vLLM on a CPU leaves a split engine's shared memory behind where a process ends at once, under a name that the next wants."""
+    """vLLM on a CPU leaves a split engine's shared memory behind where a process ends at once,
+    under a name that the next wants."""
     yield
     for left in Path("/dev/shm").glob("*-tp:*-cpushm_*"):
         left.unlink()
 
 
 def test_two_processes_that_share_an_engine_stay_in_parity_and_each_rolls_out_its_own_groups(folder, cleared):
-    """Each with half of the weights, which every update reaches; vLLM's requests come from both, whenever a trajectory is ready."""
+    """Each with half of the weights, which every update reaches;
+    vLLM's requests come from both, whenever a trajectory is ready."""
     sizes = {"rl__steps": 6, "rl__save_steps": 6, "rl__eval_steps": 3, "rl__deepspeed": zero_3(folder)}
     split = {"rollout__backend": "vllm", "rollout__vllm_tensor_parallel": 2}
     steps = rl(folder, "split", processes=2, rollout__parity_steps=2, **split, **sizes)
     assert len(checks(steps)) >= 3 and max(checks(steps)) < 1e-3
-    assert all(abs(step["sampling/importance_sampling_ratio/mean"] - 1) < 1e-3 for step in steps) and steps[-1]["kl"] > 1e-4
+    assert (
+        all(abs(step["sampling/importance_sampling_ratio/mean"] - 1) < 1e-3 for step in steps)
+        and steps[-1]["kl"] > 1e-4
+    )
 
 
 def test_evaluation_generates_with_vllm_one_checkpoint_after_the_other(folder):
@@ -239,7 +299,8 @@ def test_evaluation_generates_with_vllm_one_checkpoint_after_the_other(folder):
     checkpoints = {"sft": "runs/tiny/sft", "beside": "runs/tiny/sft/initial"}
     run_well(folder, "evaluate.py", evaluate__checkpoints=checkpoints, **options)
     summary = read(folder / "results" / "tiny" / "summary.json")
-    assert summary["beside"]["greedy"]["valid_rate"]["mean"] == 0 < summary["sft"]["greedy"]["valid_rate"]["mean"]  # initial knows no form yet
+    # initial knows no form yet
+    assert summary["beside"]["greedy"]["valid_rate"]["mean"] == 0 < summary["sft"]["greedy"]["valid_rate"]["mean"]
 
 
 def test_two_processes_evaluate_with_an_engine_each_or_with_one_that_they_share_as_one_process_does(folder, cleared):
@@ -247,16 +308,21 @@ def test_two_processes_evaluate_with_an_engine_each_or_with_one_that_they_share_
     options["evaluate__checkpoints"] = {"sft": "runs/tiny/sft"}
     for name, processes, engine in (("alone", None, 1), ("each", 2, 1), ("together", 2, 2)):
         run_well(folder, "evaluate.py", processes=processes, name=name, rollout__vllm_tensor_parallel=engine, **options)
-    found = ((folder / "runs" / name / "evaluate" / "sft_greedy.jsonl").read_text().splitlines() for name in ("alone", "each", "together"))
+    found = (
+        (folder / "runs" / name / "evaluate" / "sft_greedy.jsonl").read_text().splitlines()
+        for name in ("alone", "each", "together")
+    )
     alone, each, together = found
     assert alone == each
-    assert sum(one == other for one, other in zip(alone, together, strict=True)) >= 0.9 * len(alone)  # sums are rounded in another order
+    # sums are rounded in another order
+    assert sum(one == other for one, other in zip(alone, together, strict=True)) >= 0.9 * len(alone)
     refused = run(folder, "evaluate.py", "--query", "Find a quiet cafe in Chengdu.", processes=2, **options)
     assert refused.returncode == 2 and "--query is answered by one process" in refused.stderr
 
 
 def test_sleep_is_what_a_cpu_does_not_have_and_vllm_says_so(policy_path):
-    """So that it is refused before any work (`require_sync`), and only its calls' order can be tested (test_weight_sync.py)."""
+    """So that it is refused before any work (`require_sync`), and only its calls' order can be tested
+    (test_weight_sync.py)."""
     config = float32()
     config.rollout.vllm_sleep = True
     with pytest.raises(UserError, match="vLLM could not start on .*Sleep mode is not supported on current platform"):
@@ -270,7 +336,8 @@ class OnGPU(Accelerator):
 
 
 def test_what_trl_tells_a_server_before_and_during_an_nccl_broadcast_is_what_this_vllm_reads(model, monkeypatch):
-    """By a stand-in for NCCL, as there are no GPUs: the requests' bodies, their order, and that what is announced is what is sent."""
+    """By a stand-in for NCCL, as there are no GPUs: the requests' bodies, their order,
+    and that what is announced is what is sent."""
     from trl.generation import vllm_client
     from vllm.distributed.weight_transfer.nccl_common import NCCLWeightTransferInitInfo
     from vllm.distributed.weight_transfer.nccl_engine import NCCLWeightTransferUpdateInfo
@@ -278,12 +345,17 @@ def test_what_trl_tells_a_server_before_and_during_an_nccl_broadcast_is_what_thi
     sent = []
     monkeypatch.setattr(vllm_client, "open_trainer_endpoint", lambda info: SimpleNamespace(group=SimpleNamespace()))
     monkeypatch.setattr(
-        vllm_client, "packed_nccl_broadcast_producer", lambda iterator, group, **_: sent.extend((name, w.clone()) for name, w in iterator)
+        vllm_client,
+        "packed_nccl_broadcast_producer",
+        lambda iterator, group, **_: sent.extend((name, w.clone()) for name, w in iterator),
     )
     steps = ["/init_weight_transfer_engine", "/start_weight_update", "/update_weights", "/finish_weight_update"]
     options = {"vllm_config": {"weight_transfer_config": {"backend": "nccl"}}}
     replies = dict.fromkeys(["/health", *steps], {}) | {"/server_info": options, "/get_world_size": {"world_size": 2}}
-    with serving(replies | {"/v1/models": {"data": [{"id": "policy"}]}, "/reset_prefix_cache": {"success": True}}) as (url, requests):
+    with serving(replies | {"/v1/models": {"data": [{"id": "policy"}]}, "/reset_prefix_cache": {"success": True}}) as (
+        url,
+        requests,
+    ):
         trainer = SimpleNamespace(model=model, accelerator=OnGPU(cpu=True), processing_class=None)
         weights = BroadcastWeights(trainer, VLLMServer(url))
         weights.sync_weights()
@@ -295,7 +367,9 @@ def test_what_trl_tells_a_server_before_and_during_an_nccl_broadcast_is_what_thi
     assert list(zip(update.names, update.dtype_names, update.shapes, strict=True)) == [
         (name, str(weights.dtype).removeprefix("torch."), list(weights.shape)) for name, weights in sent
     ]
-    assert {name: weights.shape for name, weights in sent} == {name: weights.shape for name, weights in model.named_parameters()}
+    assert {name: weights.shape for name, weights in sent} == {
+        name: weights.shape for name, weights in model.named_parameters()
+    }
 
 
 @pytest.fixture(scope="module")
@@ -340,19 +414,32 @@ def test_a_server_gets_the_weights_of_every_update(server, folder):
 def test_a_server_that_dies_ends_the_run_with_one_line_and_a_whole_checkpoint(server, folder):
     url, process = server
     place = folder / "runs" / "orphaned" / "rl"
-    options = {"name": "orphaned", "rl__init_run": "tiny", "rollout__backend": "vllm_server", "rollout__server_url": url}
+    options = {
+        "name": "orphaned",
+        "rl__init_run": "tiny",
+        "rollout__backend": "vllm_server",
+        "rollout__server_url": url,
+    }
     sizes = {"rl__steps": 500, "rl__save_steps": 1, "rl__eval_steps": 0}
     command = command_of("train_rl.py", processes=2, **options, **sizes)
     with (folder / "orphaned.log").open("w+") as log:
         training = subprocess.Popen(command, cwd=folder, env=os.environ | ENVIRONMENT, stdout=log, stderr=log)
-        while training.poll() is None and not (place / "checkpoint-2" / "whole.json").is_file() and not (place / "checkpoint-3").exists():
+        while (
+            training.poll() is None
+            and not (place / "checkpoint-2" / "whole.json").is_file()
+            and not (place / "checkpoint-3").exists()
+        ):
             time.sleep(0.05)
         assert training.poll() is None, (folder / "orphaned.log").read_text()[-4000:]
         end(process)
         assert training.wait(timeout=600) == 2
     *_, line = (folder / "orphaned.log").read_text().strip().splitlines()
-    assert line.startswith("error: the vLLM server at ") and "start it with: python -m arenarl.rollout.vllm_server" in line
+    assert (
+        line.startswith("error: the vLLM server at ") and "start it with: python -m arenarl.rollout.vllm_server" in line
+    )
     assert "Traceback" not in line
     assert_a_whole_checkpoint_is_left(place)
     refused = run(folder, "train_rl.py", **options, **sizes)
-    assert refused.returncode == 2 and refused.stderr.strip().splitlines()[-1].startswith(f"error: the vLLM server at {url} cannot be reached")
+    assert refused.returncode == 2 and refused.stderr.strip().splitlines()[-1].startswith(
+        f"error: the vLLM server at {url} cannot be reached"
+    )

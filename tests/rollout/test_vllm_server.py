@@ -1,4 +1,5 @@
-"""What is said to a vLLM server and of it, against an HTTP server that answers as vLLM does. tests/rollout/test_vllm.py asks a real one."""
+"""What is said to a vLLM server and of it, against an HTTP server that answers as vLLM does.
+tests/rollout/test_vllm.py asks a real one."""
 
 import asyncio
 import json
@@ -16,7 +17,8 @@ from arenarl.system.errors import UserError
 
 
 def info_of(folder, policy_path, **changes):
-    """What /server_info says of a server that fits the policy, but for the changes; the model that it serves is in `folder`."""
+    """What /server_info says of a server that fits the policy, but for the changes;
+    the model that it serves is in `folder`."""
     shape = json.loads((Path(policy_path) / "config.json").read_text())
     shape |= {key: changes.pop(key) for key in ("hidden_size", "vocab_size") if key in changes}
     (folder / "config.json").write_text(json.dumps(shape))
@@ -42,20 +44,30 @@ def test_a_server_that_does_not_fit_is_refused_with_what_is_wrong(policy_path, t
 
 
 def test_a_server_that_is_not_there_is_refused_with_the_command_that_starts_it(policy_path):
-    with pytest.raises(UserError, match="at http://127.0.0.1:1 cannot be reached .*; start it with: python -m arenarl.rollout.vllm_server"):
+    with pytest.raises(
+        UserError,
+        match="at http://127.0.0.1:1 cannot be reached .*; start it with: python -m arenarl.rollout.vllm_server",
+    ):
         VLLMServer("http://127.0.0.1:1").require(policy_path, "float32")
 
 
 def test_a_server_without_the_way_in_for_weights_is_refused(policy_path):
-    with serving({}) as (url, _), pytest.raises(UserError, match="is no vLLM server that takes weights; start one with"):
+    with (
+        serving({}) as (url, _),
+        pytest.raises(UserError, match="is no vLLM server that takes weights; start one with"),
+    ):
         VLLMServer(url).require(policy_path, "float32")
 
 
-@pytest.mark.parametrize(("options", "is_refused"), [({}, True), ({"weight_transfer_config": {"backend": "nccl"}}, False)])
+@pytest.mark.parametrize(
+    ("options", "is_refused"), [({}, True), ({"weight_transfer_config": {"backend": "nccl"}}, False)]
+)
 def test_a_server_that_takes_no_weights_by_nccl_is_refused(policy_path, tmp_path, options, is_refused):
     replies = info_of(tmp_path, policy_path)
     replies["/server_info"]["vllm_config"] |= options
-    refused = pytest.raises(UserError, match="does not take weights by NCCL; start it with: .* --set rollout.server_sync=nccl")
+    refused = pytest.raises(
+        UserError, match="does not take weights by NCCL; start it with: .* --set rollout.server_sync=nccl"
+    )
     with serving(replies) as (url, _), refused if is_refused else nullcontext():
         VLLMServer(url).require_nccl()
 
@@ -68,12 +80,16 @@ def test_token_ids_go_in_and_token_ids_and_logprobs_come_out():
     ((_, body),) = requests
     assert body["prompt"] == [7, 8] and body["return_token_ids"] is True
     assert (body["temperature"], body["seed"], body["max_tokens"], body["stop_token_ids"]) == (0.8, 11, 3, [2])
-    assert (body["top_p"], body["top_k"], body["min_p"], body["repetition_penalty"]) == (1, 0, 0, 1)  # no default of the model's slips in
+    # no default of the model's slips in
+    assert (body["top_p"], body["top_k"], body["min_p"], body["repetition_penalty"]) == (1, 0, 0, 1)
 
 
 def test_a_turn_that_a_server_broke_off_is_none():
     choice = {"token_ids": [4], "logprobs": {"token_logprobs": [-0.5]}, "finish_reason": "abort"}
-    with serving({"/v1/completions": {"choices": [choice]}}) as (url, _), pytest.raises(UserError, match=f"at {url} broke a turn off; the same"):
+    with (
+        serving({"/v1/completions": {"choices": [choice]}}) as (url, _),
+        pytest.raises(UserError, match=f"at {url} broke a turn off; the same"),
+    ):
         asyncio.run(ServerGenerator(VLLMServer(url), eos_id=2).generate(TurnRequest([7, 8], 3, 0.8, 11)))
 
 
@@ -81,12 +97,16 @@ def test_new_weights_are_read_before_the_cache_of_the_old_is_dropped():
     with serving({"/collective_rpc": {"results": [None]}, "/reset_prefix_cache": {"success": True}}) as (url, requests):
         VLLMServer(url).load("/dev/shm/policy")
     assert requests == [
-        ("/collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": "/dev/shm/policy"}}), ("/reset_prefix_cache", None)
+        ("/collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": "/dev/shm/policy"}}),
+        ("/reset_prefix_cache", None)
     ]  # fmt: skip
 
 
 def test_a_cache_that_could_not_be_dropped_is_an_error():
-    with serving({"/collective_rpc": {}, "/reset_prefix_cache": {"success": False}}) as (url, _), pytest.raises(UserError, match="others use it"):
+    with (
+        serving({"/collective_rpc": {}, "/reset_prefix_cache": {"success": False}}) as (url, _),
+        pytest.raises(UserError, match="others use it"),
+    ):
         VLLMServer(url).load("/dev/shm/policy")
 
 

@@ -1,4 +1,5 @@
-"""What vLLM gets of a policy with LoRA, without vLLM: the weights that are walked; tests/rollout/test_vllm.py has the rest."""
+"""What vLLM gets of a policy with LoRA, without vLLM: the weights that are walked;
+tests/rollout/test_vllm.py has the rest."""
 
 import copy
 from collections import defaultdict
@@ -74,11 +75,16 @@ class Prompts:
 
 
 @pytest.mark.parametrize(("max_tokens", "positions", "least"), [
-    (28_672, 32_768, None), (28_673, 32_768, None), (32_000, 32_768, 28_768), (16_384, 32_768, None), (16_384, 16_384, 12_384),
+    (28_672, 32_768, None), (28_673, 32_768, None), (32_000, 32_768, 28_768), (16_384, 32_768, None),
+    (16_384, 16_384, 12_384),
 ])  # fmt: skip
 def test_a_trajectory_that_vllm_would_cut_is_refused_before_its_engine_is_opened(max_tokens, positions, least):
     queries = [Query(str(length), "travel", "Search", "en", "x" * length) for length in (5, 4000, 7, 300)]
-    with pytest.raises(UserError, match=f"a prompt of 4,000 tokens .* set rollout.max_tokens to {least} or less") if least else nullcontext():
+    with (
+        pytest.raises(UserError, match=f"a prompt of 4,000 tokens .* set rollout.max_tokens to {least} or less")
+        if least
+        else nullcontext()
+    ):
         require_room(Prompts(max_tokens), queries, positions)
     with pytest.raises(UserError, match="a prompt of 5,000 tokens"):
         require_room(Prompts(max_tokens), [*queries, Query("l", "travel", "Search", "en", "x" * 5000)], positions)
@@ -90,7 +96,9 @@ class Recorder:
     def __init__(self):
         self.calls = []
         model = SimpleNamespace(load_weights=lambda weights: self.note("load"))
-        self.llm_engine = SimpleNamespace(model_executor=SimpleNamespace(driver_worker=SimpleNamespace(model_runner=SimpleNamespace(model=model))))
+        self.llm_engine = SimpleNamespace(
+            model_executor=SimpleNamespace(driver_worker=SimpleNamespace(model_runner=SimpleNamespace(model=model)))
+        )
 
     def note(self, call):
         if self.calls[-1:] != [call]:
@@ -118,7 +126,10 @@ def weights_of(llm, model, monkeypatch, **of_rollout):
         state=SimpleNamespace(global_step=0),
         _metrics={"train": defaultdict(list)},
     )
-    engine, config = Prompts(16), Config(rollout=RolloutConfig(backend="vllm", max_tokens=16, **of_rollout), rl=RLConfig(groups=1))
+    engine, config = (
+        Prompts(16),
+        Config(rollout=RolloutConfig(backend="vllm", max_tokens=16, **of_rollout), rl=RLConfig(groups=1)),
+    )
     engine.generator = SimpleNamespace(llm=None)
     return VLLMWeights(trainer, engine, [Query("q", "travel", "Search", "en", "x")], config), trainer
 
@@ -126,7 +137,9 @@ def weights_of(llm, model, monkeypatch, **of_rollout):
 @pytest.mark.parametrize(("updates", "steps", "checked"), [
     (1, 20, [0, 6, 12, 18]), (4, 32, [0, 8, 16, 24]), (5, 20, [0, 10]), (7, 21, [0, 7, 14]), (3, 18, [0, 6, 12]),
 ])  # fmt: skip
-def test_it_is_checked_at_the_first_rollout_after_so_many_steps_whatever_steps_rollouts_are_made_at(model, monkeypatch, updates, steps, checked):
+def test_it_is_checked_at_the_first_rollout_after_so_many_steps_whatever_steps_rollouts_are_made_at(
+    model, monkeypatch, updates, steps, checked
+):
     llm, found = Recorder(), []
     weights, trainer = weights_of(llm, model, monkeypatch, parity_steps=6)
     for step in range(0, steps, updates):
@@ -139,8 +152,11 @@ def test_it_is_checked_at_the_first_rollout_after_so_many_steps_whatever_steps_r
 
 
 @pytest.mark.parametrize("sleeps", [False, True])
-def test_the_order_of_what_an_engine_that_sleeps_is_asked_for_by_a_stand_in_as_there_are_no_gpus(model, monkeypatch, sleeps):
-    """Its cache comes back once the weights are there, it is checked awake, and what it has lost it is given again, be the step the same."""
+def test_the_order_of_what_an_engine_that_sleeps_is_asked_for_by_a_stand_in_as_there_are_no_gpus(
+    model, monkeypatch, sleeps
+):
+    """Its cache comes back once the weights are there, it is checked awake, and what it has lost it is given again,
+    be the step the same."""
     llm = Recorder()
     weights, trainer = weights_of(llm, model, monkeypatch, vllm_sleep=sleeps)
     wake, full, rest = (["wake weights"], ["wake kv_cache"], ["sleep 2"]) if sleeps else ([], [], [])
@@ -174,13 +190,17 @@ def test_what_is_sent_is_the_sum_in_float32_rounded_once(model, dtype, factors, 
     before, sent = frozen(trained), walked(trained)
     assert sent.keys() == {name for name, _ in model.named_parameters()}
     for name, weights in sent.items():
-        base = before["base_model.model." + (name if "_proj" not in name else name.replace(".weight", ".base_layer.weight"))]
+        base = before[
+            "base_model.model." + (name if "_proj" not in name else name.replace(".weight", ".base_layer.weight"))
+        ]
         if "_proj" not in name:
             assert weights.equal(base)
             continue
         exact = base.double() + product(trained, name)
         ulp = torch.finfo(dtype).eps * exact.abs()
-        assert weights.dtype == dtype and ((weights.double() - exact).abs() <= 0.51 * ulp + 1e-6 * exact.abs().max()).all()
+        assert (
+            weights.dtype == dtype and ((weights.double() - exact).abs() <= 0.51 * ulp + 1e-6 * exact.abs().max()).all()
+        )
 
 
 def test_after_200_syncs_the_frozen_weights_are_bit_for_bit_what_they_were(model):
@@ -220,4 +240,6 @@ def test_the_policy_that_is_saved_is_the_one_that_vllm_generated_with(policy_pat
 
     save_policy(Trainer(), tmp_path)
     saved, sent = load_file(tmp_path / "model.safetensors"), walked(trained)
-    assert saved.keys() == sent.keys() and all(saved[name].equal(sent[name]) and saved[name].dtype == dtype for name in sent)
+    assert saved.keys() == sent.keys() and all(
+        saved[name].equal(sent[name]) and saved[name].dtype == dtype for name in sent
+    )

@@ -55,12 +55,14 @@ def test_a_world_shows_itself_first_and_ends_the_trajectory_with_a_reward(tokeni
     assert (trajectory.stop_reason, trajectory.valid, trajectory.meta["turns"]) == ("done", True, 2)
     assert trajectory.meta["reward"] == pytest.approx(1.2)
     assert seen(trajectory) == [["It stands at 1."], ["It stands at 2."]]
-    assert trajectory.policy_mask_T[-1] == 1 and (world.made, world.closed) == (1, 1)  # what no turn followed teaches nothing
+    # what no turn followed teaches nothing
+    assert trajectory.policy_mask_T[-1] == 1 and (world.made, world.closed) == (1, 1)
 
 
 def test_when_the_turns_are_up_a_world_has_its_say_and_a_question_does_not(tokenizer):
     assert roll_out(tokenizer, [UP, DOWN, UP, DOWN], fresh()).stop_reason == "horizon"
-    (short,) = engine_of(tokenizer, [UP, DOWN, UP], fresh()).roll_out([Attempt(counting(), 0.0, 1, max_turns=2)])  # rollout.turn_schedule
+    # rollout.turn_schedule
+    (short,) = engine_of(tokenizer, [UP, DOWN, UP], fresh()).roll_out([Attempt(counting(), 0.0, 1, max_turns=2)])
     assert (short.stop_reason, short.meta["turns"], short.meta["reward"]) == ("horizon", 2, 0.2)
     late = roll_out(tokenizer, [UP, DOWN, UP, DOWN], fresh(needs_answer=True))
     assert late.stop_reason == "max_turns" and not late.valid
@@ -95,8 +97,13 @@ def test_rewards_come_to_the_same_in_whatever_order_they_came(tokenizer):
         return Step("x", done=not self.left, reward=self.left.pop() if self.left else 0.0)
 
     world = fresh(call=call, reset=lambda self, query: setattr(self, "left", query.constraints["rewards"]))
-    orders = [Query(str(order), "counter", "small", "en", "Task.", {"rewards": list(order)}) for order in permutations((0.1, 0.2, 0.7, 1e9))]
-    trajectories = engine_of(tokenizer, [UP] * 5, world, replace(LIMITS, max_turns=5)).roll_out([Attempt(query, 0.0, 1) for query in orders])
+    orders = [
+        Query(str(order), "counter", "small", "en", "Task.", {"rewards": list(order)})
+        for order in permutations((0.1, 0.2, 0.7, 1e9))
+    ]
+    trajectories = engine_of(tokenizer, [UP] * 5, world, replace(LIMITS, max_turns=5)).roll_out(
+        [Attempt(query, 0.0, 1) for query in orders]
+    )
     assert len({trajectory.meta["reward"] for trajectory in trajectories}) == 1
     assert all(len(query.constraints["rewards"]) == 4 for query in orders)  # the world used up a copy
 
@@ -104,7 +111,9 @@ def test_rewards_come_to_the_same_in_whatever_order_they_came(tokenizer):
 @pytest.mark.parametrize("seen", [7, b"x", ["x"], ("x", {"info": 1})], ids=repr)
 def test_what_cannot_be_shown_first_ends_the_run_in_one_line(tokenizer, seen):
     world = fresh(reset=lambda self, query: seen)
-    with pytest.raises(UserError, match=f"reset must return the text that is seen first, or None, not a {type(seen).__name__}"):
+    with pytest.raises(
+        UserError, match=f"reset must return the text that is seen first, or None, not a {type(seen).__name__}"
+    ):
         roll_out(tokenizer, [UP, UP], world)
     assert world.made == world.closed
 
@@ -201,14 +210,20 @@ def test_no_more_are_at_work_at_once_than_may_be(tokenizer):
             await asyncio.sleep(0)
             return super().call(name, arguments)
 
-    engine_of(tokenizer, [UP, UP], Slow, most_instances=3).roll_out([Attempt(counting(2, str(number)), 0.0, 1) for number in range(9)])
+    engine_of(tokenizer, [UP, UP], Slow, most_instances=3).roll_out(
+        [Attempt(counting(2, str(number)), 0.0, 1) for number in range(9)]
+    )
     assert max(at_work) <= 3 and Slow.made == Slow.closed == 9
 
 
 def test_a_trajectory_whose_world_dies_begins_once_more_and_is_void_if_that_dies_too(tokenizer, capfd):
     dying = mortal(1.0)
     void = roll_out(tokenizer, [UP, UP], dying)
-    assert void.is_void and "reward" not in void.meta and void.meta["begun_again"] == void.meta["crash"] == "ConnectionError: the world is gone"
+    assert (
+        void.is_void
+        and "reward" not in void.meta
+        and void.meta["begun_again"] == void.meta["crash"] == "ConnectionError: the world is gone"
+    )
     assert dying.deaths == dying.made == dying.closed == 2
 
     class DiesOnce(fresh()):
@@ -220,7 +235,11 @@ def test_a_trajectory_whose_world_dies_begins_once_more_and_is_void_if_that_dies
     again = roll_out(tokenizer, [UP, UP], DiesOnce)
     assert again.valid and again.meta["begun_again"] == "ConnectionError: once"
     whole = roll_out(tokenizer, [UP, UP], fresh())
-    assert (again.messages, again.completion_ids, again.meta["reward"]) == (whole.messages, whole.completion_ids, whole.meta["reward"])
+    assert (again.messages, again.completion_ids, again.meta["reward"]) == (
+        whole.messages,
+        whole.completion_ids,
+        whole.meta["reward"],
+    )
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5])
@@ -245,7 +264,9 @@ def test_a_world_that_fails_beside_its_calls_ends_no_run(tokenizer, broken, capf
             raise RuntimeError("no memory for a world")
 
     world = fresh(**{broken: fail})
-    trajectories = engine_of(tokenizer, [UP, UP], world).roll_out([Attempt(counting(2, str(number)), 0.0, 1) for number in range(3)])
+    trajectories = engine_of(tokenizer, [UP, UP], world).roll_out(
+        [Attempt(counting(2, str(number)), 0.0, 1) for number in range(3)]
+    )
     assert sum(trajectory.is_void for trajectory in trajectories) == {"reset": 3, "close": 0, "__init__": 2}[broken]
     assert "no memory for a world" in capfd.readouterr().err
 
@@ -293,7 +314,9 @@ def test_an_interrupted_rollout_closes_its_worlds(tokenizer, reusable):
             await asyncio.sleep(60)
 
     with pytest.raises(UserError, match="enough"):
-        engine_of(tokenizer, [UP, UP], Stops).roll_out([Attempt(counting(goal, str(goal)), 0.0, 1) for goal in (1, 2, 3)])
+        engine_of(tokenizer, [UP, UP], Stops).roll_out(
+            [Attempt(counting(goal, str(goal)), 0.0, 1) for goal in (1, 2, 3)]
+        )
     assert Stops.made == Stops.closed == 3
 
 
@@ -324,7 +347,10 @@ def test_actions_can_be_text_and_the_mask_is_as_exact(tokenizer):
     turns = [THOUGHT + "up", "I do nothing.", f"{THOUGHT}up\nAction: up", f"<think>\nhm\n</think>\n\n{THOUGHT}up"]
     trajectory = roll_out(tokenizer, turns, fresh(), actions="text")
     assert seen(trajectory) == [["It stands at 1."], [NO_ACTION], ["\n".join([ONE_ACTION] * 2)], ["It stands at 2."]]
-    assert trajectory.stop_reason == "done" and {message["role"] for message in trajectory.messages} == {"user", "assistant"}
+    assert trajectory.stop_reason == "done" and {message["role"] for message in trajectory.messages} == {
+        "user",
+        "assistant",
+    }
     assert [turn.thought for turn in read_turns(trajectory.messages)][0] == "Up."
     own = [token for token, is_own in zip(trajectory.completion_ids, trajectory.policy_mask_T, strict=True) if is_own]
     assert tokenizer.decode(own) == "".join(f"{turn}<|im_end|>" for turn in turns)
@@ -336,12 +362,16 @@ def test_text_actions_go_with_a_chat_template_whose_roles_must_alternate(tokeniz
     alternating = copy.deepcopy(tokenizer)
     alternating.chat_template = """{%- for m in messages %}{%- if (m['role'] == 'user') != (loop.index0 % 2 == 0) %}
         {{- raise_exception('roles must alternate') }}{%- endif %}{{- '<|im_start|>' + m['role'] + '\\n' + m['content'] + '<|im_end|>\\n' }}
-        {%- endfor %}{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}"""
+        {%- endfor %}{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}"""  # noqa: E501
     twice = f"{THOUGHT}up\nAction: down"
     for one_call in (True, False):
-        trajectory = roll_out(alternating, [twice, f"{THOUGHT}up", f"{THOUGHT}up"], fresh(one_call_a_turn=one_call), actions="text")
+        trajectory = roll_out(
+            alternating, [twice, f"{THOUGHT}up", f"{THOUGHT}up"], fresh(one_call_a_turn=one_call), actions="text"
+        )
         assert trajectory.stop_reason == "done" and trajectory.meta["tool_calls"] == 4
-        assert seen(trajectory)[0] == ["\n".join([ONE_ACTION] * 2 if one_call else ["It stands at 1.", "It stands at 0."])]
+        assert seen(trajectory)[0] == [
+            "\n".join([ONE_ACTION] * 2 if one_call else ["It stands at 1.", "It stands at 0."])
+        ]
         ids = trajectory.prompt_ids + trajectory.completion_ids
         assert alternating.apply_chat_template(trajectory.messages, return_dict=False)[: len(ids)] == ids
 

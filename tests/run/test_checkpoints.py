@@ -33,7 +33,9 @@ def test_the_last_whole_one_counts_and_one_that_is_not_is_removed(save, tmp_path
     assert last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-100") and not (tmp_path / "checkpoint-200").exists()
 
 
-@pytest.mark.parametrize("name", ["checkpoint-20-backup", "checkpoint-best", "checkpoint-", "my-checkpoint-30", "checkpoint-20.old"])
+@pytest.mark.parametrize(
+    "name", ["checkpoint-20-backup", "checkpoint-best", "checkpoint-", "my-checkpoint-30", "checkpoint-20.old"]
+)
 def test_what_else_lies_there_is_left_alone(save, tmp_path, name):
     save(10, processes=1)
     (tmp_path / name).mkdir()
@@ -44,9 +46,12 @@ def test_other_processes_do_not_go_on_where_each_has_a_batch_of_its_own(save, tm
     save(10, processes=2)
     assert last_checkpoint(tmp_path, "each step's rows") == str(tmp_path / "checkpoint-10")
     monkeypatch.setenv("WORLD_SIZE", "4")
-    with pytest.raises(UserError, match="checkpoint-10 was begun with 2 processes, .* start as many, or delete .* to begin anew"):
+    with pytest.raises(
+        UserError, match="checkpoint-10 was begun with 2 processes, .* start as many, or delete .* to begin anew"
+    ):
         last_checkpoint(tmp_path, "each step's rows")
-    assert last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-10")  # RL's batches are those of all processes together
+    # RL's batches are those of all processes together
+    assert last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-10")
 
 
 def test_a_mark_of_earlier_code_goes_with_any_number_of_processes(save, tmp_path):
@@ -65,4 +70,5 @@ def test_two_whole_ones_are_kept_and_what_is_somebodys_own_stays(save, tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "checkpoint-100", "checkpoint-120", "checkpoint-140", "checkpoint-5-keep", "checkpoint-best",
     ]  # fmt: skip
-    assert common_arguments(Config(), tmp_path, True).get("save_total_limit") is None  # which deletes by any name, before the mark
+    # which deletes by any name, before the mark
+    assert common_arguments(Config(), tmp_path, True).get("save_total_limit") is None

@@ -1,4 +1,5 @@
-"""Launch configs: accelerate's own loader and command line read them, and every way to start really starts its processes."""
+"""Launch configs: accelerate's own loader and command line read them,
+and every way to start really starts its processes."""
 
 import os
 import re
@@ -39,7 +40,12 @@ def probe(tmp_path):
 
 def start(*command, **environment):
     return subprocess.Popen(
-        command, env=os.environ | ENVIRONMENT | environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
+        command,
+        env=os.environ | ENVIRONMENT | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
     )
 
 
@@ -50,24 +56,43 @@ def said_by(probe, *processes):
     return [path.read_text() for path in sorted(probe.parent.glob("rank-*"))]
 
 
-@pytest.mark.parametrize(("name", "machines", "processes"), [("accelerate_8_gpus", 1, 8), ("accelerate_4x8_gpus", 4, 32)])
+@pytest.mark.parametrize(
+    ("name", "machines", "processes"), [("accelerate_8_gpus", 1, 8), ("accelerate_4x8_gpus", 4, 32)]
+)
 def test_accelerate_reads_its_configs(name, machines, processes):
     path = str(LAUNCH / f"{name}.yaml")
     config = load_config_from_file(path)
     assert isinstance(config, ClusterConfig) and (config.num_machines, config.num_processes) == (machines, processes)
     address = ["--main_process_ip", "10.0.0.1", "--machine_rank", "3"] if machines > 1 else []
-    arguments, _, _ = _validate_launch_command(launch_command_parser().parse_args(["--config_file", path, *address, "train_rl.py", "--config", "x"]))
+    arguments, _, _ = _validate_launch_command(
+        launch_command_parser().parse_args(["--config_file", path, *address, "train_rl.py", "--config", "x"])
+    )
     assert arguments.multi_gpu and not arguments.use_deepspeed and not arguments.use_cpu
     assert (arguments.num_machines, arguments.num_processes) == (machines, processes)
     assert arguments.training_script == "train_rl.py" and arguments.training_script_args == ["--config", "x"]
     if machines > 1:
-        assert (arguments.main_process_ip, arguments.machine_rank, arguments.main_process_port) == ("10.0.0.1", 3, 29500)
+        assert (arguments.main_process_ip, arguments.machine_rank, arguments.main_process_port) == (
+            "10.0.0.1",
+            3,
+            29500,
+        )
 
 
 @pytest.mark.slow(seconds=11)
 def test_accelerate_really_starts_its_processes(probe):
     config = str(LAUNCH / "accelerate_8_gpus.yaml")
-    command = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", config, "--num_processes", "2", str(probe), "--config", "x.yaml"]
+    command = [
+        sys.executable,
+        "-m",
+        "accelerate.commands.launch",
+        "--config_file",
+        config,
+        "--num_processes",
+        "2",
+        str(probe),
+        "--config",
+        "x.yaml",
+    ]
     assert said_by(probe, start(*command)) == ["rank 0 of 2: 3", "rank 1 of 2: 3"]
 
 
@@ -75,29 +100,36 @@ def test_accelerate_really_starts_its_processes(probe):
 def test_two_machines_meet_at_the_rendezvous(probe):
     endpoint = f"127.0.0.1:{free_port()}"
     command = [
-        sys.executable, "-m", "arenarl.run.launch", "--nnodes", "2", "--nproc_per_node", "1", "--rdzv_backend", "c10d", "--rdzv_endpoint", endpoint,
-        "--rdzv_id", "x", "--local_addr", "127.0.0.1", str(probe), "--config", "x.yaml",
+        sys.executable, "-m", "arenarl.run.launch", "--nnodes", "2", "--nproc_per_node", "1", "--rdzv_backend", "c10d",
+        "--rdzv_endpoint", endpoint, "--rdzv_id", "x", "--local_addr", "127.0.0.1", str(probe), "--config", "x.yaml",
     ]  # fmt: skip
     assert said_by(probe, start(*command), start(*command)) == ["rank 0 of 2: 3", "rank 1 of 2: 3"]
 
 
 @pytest.mark.slow(seconds=10)
 def test_the_slurm_script_starts_a_launcher_on_every_machine(probe, tmp_path):
-    """With an srun that runs its command here, as SLURM does on each machine, and more hosts than a pipe holds: all of which are read."""
-    tools = {"srun": 'shift; exec "$@"', "scontrol": "echo 127.0.0.1; seq 100000", "python": f'exec {sys.executable} "$@"'}
+    """With an srun that runs its command here, as SLURM does on each machine, and more hosts than a pipe holds:
+    all of which are read."""
+    tools = {
+        "srun": 'shift; exec "$@"',
+        "scontrol": "echo 127.0.0.1; seq 100000",
+        "python": f'exec {sys.executable} "$@"',
+    }
     for name, text in tools.items():
         tool = tmp_path / name
         tool.write_text(f"#!/bin/sh\n{text}\n")
         tool.chmod(tool.stat().st_mode | stat.S_IXUSR)
     environment = {
-        "PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_NODELIST": "a[1-2]", "SLURM_JOB_NUM_NODES": "1", "SLURM_JOB_ID": "7", "GPUS": "2",
-        "PORT": str(free_port()),
+        "PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_NODELIST": "a[1-2]", "SLURM_JOB_NUM_NODES": "1",
+        "SLURM_JOB_ID": "7", "GPUS": "2", "PORT": str(free_port()),
     }  # fmt: skip
     launcher = start("bash", str(LAUNCH / "slurm.sh"), str(probe), "x.yaml", **environment)
     assert said_by(probe, launcher) == ["rank 0 of 2: 3", "rank 1 of 2: 3"]
 
 
-@pytest.mark.parametrize(("gpus", "given", "processes"), [("0", {}, 2), ("1", {}, 1), ("8", {}, 2), ("1", {"PROCESSES": "4"}, 4)])
+@pytest.mark.parametrize(
+    ("gpus", "given", "processes"), [("0", {}, 2), ("1", {}, 1), ("8", {}, 2), ("1", {"PROCESSES": "4"}, 4)]
+)
 def test_reproduce_sh_starts_no_more_processes_than_there_are_gpus_unless_told_to(tmp_path, gpus, given, processes):
     """With a Python in its environment that counts GPUs as it is told, and says what else it was asked for."""
     shutil.copy(ROOT / "reproduce.sh", tmp_path)
@@ -107,10 +139,17 @@ def test_reproduce_sh_starts_no_more_processes_than_there_are_gpus_unless_told_t
     python.chmod(0o755)
     for name in ("requirements.txt", ".venv/installed.txt"):
         (tmp_path / name).write_text("")
-    variables = {name: value for name, value in os.environ.items() if name not in ("DS_ACCELERATOR", "PROCESSES")} | given
-    done = subprocess.run(["./reproduce.sh", "sft"], cwd=tmp_path, env=variables, capture_output=True, text=True, check=True)
+    variables = {
+        name: value for name, value in os.environ.items() if name not in ("DS_ACCELERATOR", "PROCESSES")
+    } | given
+    done = subprocess.run(
+        ["./reproduce.sh", "sft"], cwd=tmp_path, env=variables, capture_output=True, text=True, check=True
+    )
     accelerator = "cpu" if gpus == "0" else ""
-    said = f"{accelerator} -m arenarl.run.launch --nproc_per_node {processes} train_sft.py --config configs/quickstart.yaml\n"
+    said = (
+        f"{accelerator} -m arenarl.run.launch --nproc_per_node {processes} train_sft.py --config "
+        "configs/quickstart.yaml\n"
+    )
     assert done.stdout == said
 
 
@@ -120,13 +159,29 @@ def test_deepspeed_reads_its_configs_once_the_trainer_has_filled_them_in(name, t
     from transformers import Qwen3Config, Qwen3ForCausalLM, TrainingArguments
     from transformers.integrations.deepspeed import HfTrainerDeepSpeedConfig
 
-    arguments = TrainingArguments(str(tmp_path), use_cpu=True, bf16=True, per_device_train_batch_size=1, gradient_accumulation_steps=16)
+    arguments = TrainingArguments(
+        str(tmp_path), use_cpu=True, bf16=True, per_device_train_batch_size=1, gradient_accumulation_steps=16
+    )
     config = HfTrainerDeepSpeedConfig(str(ROOT / name))
     config.trainer_config_process(arguments)
-    sizes = {"hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16}
-    config.trainer_config_finalize(arguments, Qwen3ForCausalLM(Qwen3Config(vocab_size=50, **sizes)), num_training_steps=10)
+    sizes = {
+        "hidden_size": 32,
+        "intermediate_size": 40,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "head_dim": 16,
+    }
+    config.trainer_config_finalize(
+        arguments, Qwen3ForCausalLM(Qwen3Config(vocab_size=50, **sizes)), num_training_steps=10
+    )
     read = DeepSpeedConfig(config.config)
-    assert read.zero_config.stage == 3 and read.bfloat16_config.enabled and read.gradient_accumulation_steps == 16 and read.gradient_clipping == 1.0
+    assert (
+        read.zero_config.stage == 3
+        and read.bfloat16_config.enabled
+        and read.gradient_accumulation_steps == 16
+        and read.gradient_clipping == 1.0
+    )
     assert "auto" not in str(config.config) and read.zero_allow_untested_optimizer
     is_for_gpus = name.startswith("configs")
     assert (read.grad_accum_dtype == "fp32") == read.zero_config.overlap_comm == is_for_gpus

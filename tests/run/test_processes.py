@@ -1,4 +1,5 @@
-"""Several processes for real, over gloo: they train as one would, with DDP and ZeRO-3, and what befalls one of them ends the run well.
+"""Several processes for real, over gloo: they train as one would, with DDP and ZeRO-3,
+and what befalls one of them ends the run well.
 
 replay.py is what the first half runs; the second half starts train_rl.py under ZeRO-3 as a user would.
 """
@@ -24,31 +25,51 @@ from arenarl.trajectory import prompt_messages, read_jsonl, read_turns, write_js
 
 pytestmark = pytest.mark.slow(seconds=300)  # all of them
 
-# float32: a step of AdamW moves a weight by up to 1e-3 here. Where a gradient is almost 0, its rounding errors decide how far.
+# float32: a step of AdamW moves a weight by up to 1e-3 here.
+# Where a gradient is almost 0, its rounding errors decide how far.
 TOLERANCE, SHARE_BEYOND_1E6 = 5e-5, 1e-3
 
 
 def recorded(taught, tokenizer, teacher):
-    """Two steps of four groups: every query solved four times by a teacher of mixed skill, with the tokens that a rollout would have."""
+    """Two steps of four groups: every query solved four times by a teacher of mixed skill,
+    with the tokens that a rollout would have."""
     for index, one in enumerate(taught):
         for row in range(4):
             trajectory = teacher.solve(one.query, random.Random(7 * index + row), 0.2 + 0.2 * row)
             encoded = tokenize(tokenizer, trajectory.messages, None, 2048)
-            prompt_length = len(tokenizer.apply_chat_template(prompt_messages(one.query), add_generation_prompt=True, return_dict=False))
+            prompt_length = len(
+                tokenizer.apply_chat_template(prompt_messages(one.query), add_generation_prompt=True, return_dict=False)
+            )
             own = [int(label != IGNORED) for label in encoded["labels"]]
             end = max(position for position, is_own in enumerate(own) if is_own) + 1
             turns = read_turns(trajectory.messages)
-            trajectory.meta = {"turns": len(turns), "tool_calls": sum(len(turn.tool_calls) for turn in turns), "tool_errors": row % 2}
+            trajectory.meta = {
+                "turns": len(turns),
+                "tool_calls": sum(len(turn.tool_calls) for turn in turns),
+                "tool_errors": row % 2,
+            }
             trajectory.stop_reason = "max_turns" if (index + row) % 5 == 0 else "answer"
-            trajectory.prompt_ids, trajectory.completion_ids = encoded["input_ids"][:prompt_length], encoded["input_ids"][prompt_length:end]
+            trajectory.prompt_ids, trajectory.completion_ids = (
+                encoded["input_ids"][:prompt_length],
+                encoded["input_ids"][prompt_length:end],
+            )
             trajectory.policy_mask_T = own[prompt_length:end]
             yield vars(trajectory)
 
 
 def replay(folder, layout, processes, deepspeed=None):
     launcher = ["-m", "arenarl.run.launch", "--nproc_per_node", str(processes)] if processes > 1 else []
-    command = [sys.executable, *launcher, str(ROOT / "tests" / "support" / "replay.py"), str(folder), layout, *([deepspeed] if deepspeed else [])]
-    done = subprocess.run(command, env=os.environ | ENVIRONMENT, capture_output=True, text=True, timeout=900, check=False)
+    command = [
+        sys.executable,
+        *launcher,
+        str(ROOT / "tests" / "support" / "replay.py"),
+        str(folder),
+        layout,
+        *([deepspeed] if deepspeed else []),
+    ]
+    done = subprocess.run(
+        command, env=os.environ | ENVIRONMENT, capture_output=True, text=True, timeout=900, check=False
+    )
     assert done.returncode == 0, done.stderr[-4000:]
 
 
@@ -72,7 +93,9 @@ def came_from(folder, layout, method):
 
 def watched(folder, layout, method):
     """The groups that judge.watch scored: the file has them in the order of the processes."""
-    return sorted(read_jsonl(folder / layout / method / "watch.jsonl"), key=lambda group: (group["step"], group["query_id"]))
+    return sorted(
+        read_jsonl(folder / layout / method / "watch.jsonl"), key=lambda group: (group["step"], group["query_id"])
+    )
 
 
 @pytest.mark.parametrize("layout", ["two", "zero3"])
@@ -80,7 +103,8 @@ def watched(folder, layout, method):
 def test_two_processes_give_exactly_the_rewards_and_advantages_of_one(replayed, method, layout):
     one, two = came_from(replayed, "one", method), came_from(replayed, layout, method)
     assert repr(two["advantages"]) == repr(one["advantages"]) and max(map(abs, one["advantages"][1])) > 0.1
-    assert json.dumps(two["kept"]) == json.dumps(one["kept"])  # the groups of all processes, their trajectories, matches, ranks and rewards
+    # the groups of all processes, their trajectories, matches, ranks and rewards
+    assert json.dumps(two["kept"]) == json.dumps(one["kept"])
     assert [len(step) for step in one["kept"]] == [4, 4]
 
 
@@ -103,8 +127,11 @@ def test_two_processes_have_one_critic(replayed):
         assert len(rows) == len(others) == 16
         # each process pads to the longest of its own
         assert all(row[: len(other)] == pytest.approx(other, abs=1e-4) for row, other in zip(rows, others, strict=True))
-    assert [entry["critic/error"] for entry in two["log"][:2]] == pytest.approx([entry["critic/error"] for entry in one["log"][:2]], rel=1e-4)
-    assert max(map(abs, one["advantages"][1][0])) > 0.1 and one["log"][1]["critic/value"] != 0  # by a critic that has learned of the first step
+    assert [entry["critic/error"] for entry in two["log"][:2]] == pytest.approx(
+        [entry["critic/error"] for entry in one["log"][:2]], rel=1e-4
+    )
+    # by a critic that has learned of the first step
+    assert max(map(abs, one["advantages"][1][0])) > 0.1 and one["log"][1]["critic/value"] != 0
     assert_the_same_update(replayed / "policy", replayed / "one" / "ppo", replayed / "two" / "ppo")
 
 
@@ -118,10 +145,13 @@ def assert_the_same_update(start, one, other):
 
 
 def test_processes_with_different_numbers_of_turns_end_together_with_one_policy(replayed):
-    """In rollouts and in the curve's evaluation: those of one process end after a turn, those of the other after six."""
+    """In rollouts and in the curve's evaluation: those of one process end after a turn,
+    those of the other after six."""
     assert_the_same_update(replayed / "policy", replayed / "two" / "ragged", replayed / "zero3" / "ragged")
     for step in came_from(replayed, "zero3", "ragged")["kept"]:
-        assert [{trajectory["meta"]["turns"] for trajectory in group["trajectories"]} for group in step] == [{TURNS[0]}] * 2 + [{TURNS[1]}] * 2
+        assert [{trajectory["meta"]["turns"] for trajectory in group["trajectories"]} for group in step] == [
+            {TURNS[0]}
+        ] * 2 + [{TURNS[1]}] * 2
 
 
 BY_MICRO_BATCH = ("kl", "entropy")  # TRL takes the mean over micro batches of token means, and who shares one is by lot
@@ -135,17 +165,25 @@ def test_under_zero_3_no_process_holds_the_weights_between_steps(replayed):
 def logged(folder, layout, method):
     """The metrics of each step, without times."""
     log = came_from(folder, layout, method)["log"]
-    return [{name: value for name, value in step.items() if not name.startswith(("time/", "step_time", "train_"))} for step in log]
+    return [
+        {name: value for name, value in step.items() if not name.startswith(("time/", "step_time", "train_"))}
+        for step in log
+    ]
 
 
 @pytest.mark.parametrize("layout", ["two", "zero3"])
 @pytest.mark.parametrize("method", METHODS)
 def test_what_is_logged_is_over_all_processes(replayed, method, layout):
     one, two = logged(replayed, "one", method), logged(replayed, layout, method)
-    assert {"rollout/tool_error_rate", "judge/tie_rate", "true/rank_agreement", "kl", "judge/sigma_noise"} < one[0].keys()
+    assert {"rollout/tool_error_rate", "judge/tie_rate", "true/rank_agreement", "kl", "judge/sigma_noise"} < one[
+        0
+    ].keys()
     assert "watch/agreement" in one[0].keys() | one[1].keys()  # half of the groups, by lot
     for step, other in zip(one, two, strict=True):
-        assert other == {name: pytest.approx(value, rel=0.02 if name in BY_MICRO_BATCH else 1e-4, abs=1e-6) for name, value in step.items()}
+        assert other == {
+            name: pytest.approx(value, rel=0.02 if name in BY_MICRO_BATCH else 1e-4, abs=1e-6)
+            for name, value in step.items()
+        }
 
 
 def test_the_time_of_a_step_is_that_of_the_slowest_process(replayed):
@@ -157,11 +195,15 @@ def test_two_processes_evaluate_as_one_does(folder):
     """Each its share of the queries; and what is there is not generated again, by one process or two."""
     options = {"name": "shared", "evaluate__checkpoints": {"sft": "runs/tiny/sft", "rl": "runs/tiny/rl"}}
     done = run(folder, "evaluate.py", processes=2, **options)
-    assert done.returncode == 0 and "evaluate 100% 40/40" in done.stdout + done.stderr, done.stderr  # of 4 times 20 trajectories
+    # of 4 times 20 trajectories
+    assert done.returncode == 0 and "evaluate 100% 40/40" in done.stdout + done.stderr, done.stderr
     summary = read(folder / "results" / "tiny" / "summary.json")
     one, two = folder / "runs" / "tiny" / "evaluate", folder / "runs" / "shared" / "evaluate"
     parts = {f"{name}_{decoding}.jsonl" for name in ("sft", "rl") for decoding in ("sampled", "greedy")}
-    assert all((one / name).read_bytes() == (two / name).read_bytes() for name in {*parts, "baseline.jsonl", "tournaments.jsonl"})
+    assert all(
+        (one / name).read_bytes() == (two / name).read_bytes()
+        for name in {*parts, "baseline.jsonl", "tournaments.jsonl"}
+    )
     times = {name: (two / name).stat().st_mtime_ns for name in parts}
     for processes in (None, 2):
         shared = read(folder / "results" / "shared" / "summary.json")
@@ -171,11 +213,20 @@ def test_two_processes_evaluate_as_one_does(folder):
 
 
 def test_two_processes_do_not_share_a_vllm_server(folder):
-    done = run(folder, "evaluate.py", processes=2, rollout__backend="vllm_server", rollout__server_url="http://127.0.0.1:9")
+    done = run(
+        folder, "evaluate.py", processes=2, rollout__backend="vllm_server", rollout__server_url="http://127.0.0.1:9"
+    )
     assert done.returncode == 2 and "rollout.backend=vllm_server is for one process" in done.stderr
 
 
-RL = {"processes": 2, "name": "zero3", "rl__init_run": "tiny", "rl__deepspeed": "zero_3.json", "rl__steps": 4, "rl__save_steps": 2}
+RL = {
+    "processes": 2,
+    "name": "zero3",
+    "rl__init_run": "tiny",
+    "rl__deepspeed": "zero_3.json",
+    "rl__steps": 4,
+    "rl__save_steps": 2,
+}
 
 
 @pytest.fixture(scope="module")
@@ -191,15 +242,23 @@ def test_a_policy_trained_under_zero_3_is_whole(unbroken, folder):
 
     before, after = weights(folder / "runs" / "tiny" / "sft"), weights(unbroken)
     assert differ(before, after) == list(before) and all(before[name].shape == after[name].shape for name in before)
-    assert AutoModelForCausalLM.from_pretrained(unbroken).get_input_embeddings().weight.equal(after["model.embed_tokens.weight"])
-    kl = [entry["kl"] for entry in read(unbroken / "checkpoint-4" / "trainer_state.json")["log_history"] if "kl" in entry]
+    assert (
+        AutoModelForCausalLM.from_pretrained(unbroken)
+        .get_input_embeddings()
+        .weight.equal(after["model.embed_tokens.weight"])
+    )
+    kl = [
+        entry["kl"] for entry in read(unbroken / "checkpoint-4" / "trainer_state.json")["log_history"] if "kl" in entry
+    ]
     assert kl[0] == 0 < kl[-1]  # from the reference model, shared over the processes as well
     points = [json.loads(line) for line in (unbroken / "curve.jsonl").read_text().splitlines()]
     groups = [json.loads(line)["step"] for line in (unbroken / "groups.jsonl").read_text().splitlines()]
     assert [point["step"] for point in points] == [0, 2, 4] and groups == [0, 0, 2, 2]
 
 
-def test_after_a_process_was_killed_in_a_step_under_zero_3_the_same_command_ends_with_the_unbroken_runs_policy(unbroken, folder):
+def test_after_a_process_was_killed_in_a_step_under_zero_3_the_same_command_ends_with_the_unbroken_runs_policy(
+    unbroken, folder
+):
     options = RL | {"name": "killed3"}
     broken = folder / "runs" / "killed3" / "rl"
     process = start(folder, "train_rl.py", "runs/killed3/rl/checkpoint-2/whole.json", **options)
@@ -215,7 +274,11 @@ def test_after_a_process_was_killed_in_a_step_under_zero_3_the_same_command_ends
 
 def test_lora_under_zero_3_leaves_an_ordinary_policy_with_its_weights_merged(folder):
     zero_3(folder)
-    run_well(folder, "train_rl.py", **RL | {"name": "lora3", "rl__steps": 2, "policy__lora_rank": 4, "policy__gradient_checkpointing": True})
+    run_well(
+        folder,
+        "train_rl.py",
+        **RL | {"name": "lora3", "rl__steps": 2, "policy__lora_rank": 4, "policy__gradient_checkpointing": True},
+    )
     path = folder / "runs" / "lora3" / "rl"
     before, after = weights(folder / "runs" / "tiny" / "sft"), weights(path)
     assert differ(before, after) == [name for name in before if "_proj." in name]

@@ -42,7 +42,10 @@ def test_a_run_goes_on_with_another_watching_judge_or_without_one(begun):
         refuse_other_settings(config, begun)
 
 
-@pytest.mark.parametrize(("section", "key", "value"), [("rl", "beta", 0.5), ("rollout", "max_turns", 3), ("rl", "deepspeed", "ds_config.json")])
+@pytest.mark.parametrize(
+    ("section", "key", "value"),
+    [("rl", "beta", 0.5), ("rollout", "max_turns", 3), ("rl", "deepspeed", "ds_config.json")],
+)
 def test_a_run_does_not_go_on_with_what_would_change_its_policy(begun, section, key, value):
     config = Config()
     setattr(getattr(config, section), key, value)
@@ -52,7 +55,9 @@ def test_a_run_does_not_go_on_with_what_would_change_its_policy(begun, section, 
 
 @pytest.mark.parametrize("stop_at_valid", [None, 0.25])
 @pytest.mark.parametrize(("section", "key", "value"), [("rollout", "max_turns", 3), ("rl", "subtasks", ["Search"])])
-def test_sft_that_stops_at_a_share_of_valid_trajectories_goes_on_with_the_same_rollouts_only(tmp_path, stop_at_valid, section, key, value):
+def test_sft_that_stops_at_a_share_of_valid_trajectories_goes_on_with_the_same_rollouts_only(
+    tmp_path, stop_at_valid, section, key, value
+):
     config = Config()
     config.sft.stop_at_valid = stop_at_valid
     folder = tmp_path / "sft"
@@ -61,7 +66,11 @@ def test_sft_that_stops_at_a_share_of_valid_trajectories_goes_on_with_the_same_r
     config.rl.learning_rate /= 2
     refuse_other_settings(config, folder)
     setattr(getattr(config, section), key, value)
-    with pytest.raises(UserError, match=rf"made with other settings \({section}\.{key} ") if stop_at_valid else nullcontext():
+    with (
+        pytest.raises(UserError, match=rf"made with other settings \({section}\.{key} ")
+        if stop_at_valid
+        else nullcontext()
+    ):
         refuse_other_settings(config, folder)
 
 
@@ -76,7 +85,12 @@ def test_a_run_that_was_begun_before_a_key_existed_goes_on(begun):
 
 def test_the_first_three_keys_are_named_with_both_values(begun):
     config = Config(seed=3, rl=replace(Config().rl, steps=7, groups=2, beta=0.5))
-    with pytest.raises(UserError, match=r"\(seed 0 → 3, rl.steps 200 → 7, rl.groups 8 → 2 and 1 more\); delete it, or give this run another `name`"):
+    with pytest.raises(
+        UserError,
+        match=(
+            r"\(seed 0 → 3, rl.steps 200 → 7, rl.groups 8 → 2 and 1 more\); delete it, or give this run another `name`"
+        ),
+    ):
         refuse_other_settings(config, begun)
 
 
@@ -97,17 +111,22 @@ def test_how_often_a_checkpoint_is_written_may_change_unless_sft_may_stop_there(
 
 def test_a_resumed_trainer_takes_the_interval_of_its_config_and_not_of_the_checkpoint(tmp_path):
     state = TrainerState(save_steps=25, max_steps=100)
-    Survival(Stopwatch(tmp_path)).on_train_begin(TrainingArguments(str(tmp_path), save_steps=1, use_cpu=True), state, TrainerControl())
+    Survival(Stopwatch(tmp_path)).on_train_begin(
+        TrainingArguments(str(tmp_path), save_steps=1, use_cpu=True), state, TrainerControl()
+    )
     assert state.save_steps == 1 and state.max_steps == 100
 
 
 @pytest.mark.parametrize(("stage", "changed", "said"), [
     ("sft", {"data_sha256": {"sft": "b", "rl_queries": "a"}}, "sft.jsonl"),
     ("rl", {"data_sha256": {"sft": "a", "rl_queries": "b"}}, "rl_queries.jsonl"),
-    ("sft", {"data_sha256": {"sft": "a", "rl_queries": "b"}}, None), ("evaluate", {"data_sha256": {"rl_queries": "b"}}, None),
-    ("rl", {"system_prompt": "other"}, "the system prompt"), ("rl", {}, None),
+    ("sft", {"data_sha256": {"sft": "a", "rl_queries": "b"}}, None),
+    ("evaluate", {"data_sha256": {"rl_queries": "b"}}, None), ("rl", {"system_prompt": "other"}, "the system prompt"),
+    ("rl", {}, None),
 ])  # fmt: skip
-def test_a_stage_does_not_go_on_over_other_rows_or_with_another_prompt_than_it_began_with(tmp_path, monkeypatch, stage, changed, said):
+def test_a_stage_does_not_go_on_over_other_rows_or_with_another_prompt_than_it_began_with(
+    tmp_path, monkeypatch, stage, changed, said
+):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("arenarl.run.stage.fix_randomness", lambda _: None)
     monkeypatch.setattr("arenarl.run.stage._claim", lambda _: None)
@@ -127,7 +146,9 @@ def test_a_stage_does_not_go_on_over_other_rows_or_with_another_prompt_than_it_b
 
 
 @pytest.mark.parametrize("work", ["checkpoint-1", "model.safetensors", "curve.jsonl", "groups.jsonl", "round1"])
-def test_a_stage_that_took_no_step_is_begun_anew_with_corrected_settings_and_one_that_did_is_not(tmp_path, monkeypatch, work):
+def test_a_stage_that_took_no_step_is_begun_anew_with_corrected_settings_and_one_that_did_is_not(
+    tmp_path, monkeypatch, work
+):
     """A check, a typo in a reward of one's own, or a kill before the first step must not spoil the folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("arenarl.run.stage.fix_randomness", lambda _: None)
@@ -141,7 +162,9 @@ def test_a_stage_that_took_no_step_is_begun_anew_with_corrected_settings_and_one
         assert (folder / "wandb.json").is_file() and (folder / "initial").is_dir()
         keep_start(folder, "Qwen/Qwen3-8B")
         corrected = Config(threads=2)
-        assert start_stage(corrected, stage, lambda *_: {}) == folder and load_config(folder / "config.yaml") == corrected
+        assert (
+            start_stage(corrected, stage, lambda *_: {}) == folder and load_config(folder / "config.yaml") == corrected
+        )
         assert not (folder / "wandb.json").exists() and not (folder / "initial").exists()
         (folder / "config.yaml").write_text("rl: {swiftness: 3}", encoding="utf-8")
         start_stage(corrected, stage, lambda *_: {})

@@ -60,7 +60,7 @@ trainer = Trainer(Line(), arguments, train_dataset=data, callbacks=[Survival(Sto
 TrainingBar("rl").attach(trainer)
 trainer.train(resume_from_checkpoint=last_checkpoint(folder))
 log_summary({"rl": {"greedy": {"win_rate": {"mean": 61.5, "ci": [60.0, 63.0]}, "quality": {"mean": None}}}})
-"""
+"""  # noqa: E501
 
 DISABLED = """
 import sys
@@ -81,7 +81,9 @@ assert "wandb" not in sys.modules and reporters(Config().wandb) == [] and not an
 
 def start(folder, program, *words):
     environment = os.environ | ENVIRONMENT
-    return subprocess.Popen([sys.executable, "-c", program, *words], cwd=folder, env=environment, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [sys.executable, "-c", program, *words], cwd=folder, env=environment, stderr=subprocess.PIPE, text=True
+    )
 
 
 def end(process):
@@ -91,12 +93,14 @@ def end(process):
 
 @pytest.mark.slow(seconds=30)
 def test_a_killed_stage_goes_on_in_its_own_wandb_run_which_lacks_no_step(tmp_path):
-    """Killed as soon as a checkpoint counts, it has logged all that lies before; what it logged beyond the one it goes on from gives way."""
+    """Killed as soon as a checkpoint counts, it has logged all that lies before;
+    what it logged beyond the one it goes on from gives way."""
     killed, run_dir = start(tmp_path, STAGE, "1", "4"), tmp_path / "runs" / "run-seed7"
     while not (tmp_path / "saved").exists():
         assert killed.poll() is None, killed.stderr.read()
         time.sleep(0.001)
-    everyone = [psutil.Process(killed.pid), *psutil.Process(killed.pid).children(recursive=True)]  # W&B's own among them
+    # W&B's own among them
+    everyone = [psutil.Process(killed.pid), *psutil.Process(killed.pid).children(recursive=True)]
     for one in everyone:
         one.kill()
     psutil.wait_procs(everyone)
@@ -110,17 +114,26 @@ def test_a_killed_stage_goes_on_in_its_own_wandb_run_which_lacks_no_step(tmp_pat
     assert [list(tracked.merged([records])) for records in starts] == [[1, 2, 3, 4], [3, 4, 5, 6]]
     steps = tracked.merged(starts)
     assert [(step, item["start"]) for step, item in steps.items()] == [(1, 1), (2, 1), (3, 2), (4, 2), (5, 2), (6, 2)]
-    assert all(item["train/loss"] > 0 for item in steps.values()) and all("rollouts._type" in item for item in steps.values())
+    assert all(item["train/loss"] > 0 for item in steps.values()) and all(
+        "rollouts._type" in item for item in steps.values()
+    )
 
     for records in starts:
         begun = tracked.begun(records)
-        assert (begun["run_id"], begun["run_group"], begun["job_type"], begun["display_name"]) == (run_id, "run-seed7", "rl", "run-seed7-rl")
+        assert (begun["run_id"], begun["run_group"], begun["job_type"], begun["display_name"]) == (
+            run_id,
+            "run-seed7",
+            "rl",
+            "run-seed7-rl",
+        )
         assert begun["resume"] and begun["project"] == "arenarl"
         config = tracked.config(records)
         assert config["max_steps"] == 6  # the trainer's arguments stand beside
         resolved = asdict(Config(wandb=WandbConfig(mode="offline"), seed=7))
         assert {key: config[key] for key in resolved} == resolved
-    assert tracked.summary(starts[1])["rl"] == {"greedy": {"win_rate": {"mean": 61.5, "ci": [60, 63]}, "quality": {"mean": None}}}
+    assert tracked.summary(starts[1])["rl"] == {
+        "greedy": {"win_rate": {"mean": 61.5, "ci": [60, 63]}, "quality": {"mean": None}}
+    }
 
 
 def test_where_wandb_is_disabled_nothing_of_it_is_loaded_or_written(tmp_path):

@@ -41,7 +41,11 @@ def sft(config, folder):
 @pytest.mark.parametrize("make", [sft, grpo])
 def test_a_process_that_no_launcher_started_trains_the_whole_policy_on_the_first_gpu(two_gpus, tmp_path, make):
     arguments = make(load_config(ROOT / "configs" / "quickstart.yaml", ["wandb.mode=disabled"]), tmp_path)
-    assert str(arguments.device) == "cuda:0" and arguments.n_gpu == 1 and arguments.train_batch_size == arguments.per_device_train_batch_size
+    assert (
+        str(arguments.device) == "cuda:0"
+        and arguments.n_gpu == 1
+        and arguments.train_batch_size == arguments.per_device_train_batch_size
+    )
     assert arguments.model_init_kwargs["device_map"] is None
 
 
@@ -62,6 +66,8 @@ def test_several_processes_that_no_launcher_started_are_refused_at_once(tmp_path
 def test_more_processes_than_gpus_are_refused_before_they_meet(two_gpus, tmp_path, monkeypatch, join):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "3")
-    with pytest.raises(UserError, match=r"3 processes cannot share 2 GPUs; start 2 \(--nproc_per_node 2, .*PROCESSES=2"):
+    with pytest.raises(
+        UserError, match=r"3 processes cannot share 2 GPUs; start 2 \(--nproc_per_node 2, .*PROCESSES=2"
+    ):
         join(Config())
     assert not list(tmp_path.iterdir())

@@ -1,4 +1,5 @@
-"""RL and what it began from: the same weights go on, any others are refused, for RL begun and ended and where both are compared."""
+"""RL and what it began from: the same weights go on, any others are refused,
+for RL begun and ended and where both are compared."""
 
 import os
 
@@ -47,7 +48,9 @@ def test_rl_begins_and_goes_on_from_the_same_weights_though_the_files_are_copies
 
 @settings(derandomize=True, deadline=None, max_examples=30)
 @given(value=st.floats(width=32, allow_nan=False), shard=st.integers(0, 1), is_finished=st.booleans())
-def test_any_other_weights_are_refused_by_rl_that_has_begun_or_ended_and_beside_it(tmp_path_factory, value, shard, is_finished):
+def test_any_other_weights_are_refused_by_rl_that_has_begun_or_ended_and_beside_it(
+    tmp_path_factory, value, shard, is_finished
+):
     root = tmp_path_factory.mktemp("retrained")
     sft, rl = save(root / "sft", 1.0, 2.0), root / "rl"
     rl.mkdir()
@@ -61,9 +64,13 @@ def test_any_other_weights_are_refused_by_rl_that_has_begun_or_ended_and_beside_
     if torch.tensor([value]).view(torch.int32).equal(torch.tensor([before]).view(torch.int32)):
         keep_start(rl, sft)
         return
-    with pytest.raises(UserError, match="rl was trained from other weights than .*sft has now; delete .*rl to train it from these"):
+    with pytest.raises(
+        UserError, match="rl was trained from other weights than .*sft has now; delete .*rl to train it from these"
+    ):
         keep_start(rl, sft)
-    with pytest.raises(UserError, match="rl was trained from other weights than .*sft has now, so they cannot be compared"):
+    with pytest.raises(
+        UserError, match="rl was trained from other weights than .*sft has now, so they cannot be compared"
+    ):
         refuse_other_starts([str(rl), sft])
     refuse_other_starts([str(rl)])  # nothing is compared with it
 

@@ -16,7 +16,10 @@ ROOT = Path(__file__).resolve().parents[2]
         (None, "rl.deepspeed={path} does not exist"),
         ("{", "no DeepSpeed JSON"),
         ('{"bf16": {}}', "no DeepSpeed JSON"),
-        *((text, "no DeepSpeed JSON") for text in ("[]", "7", '{"zero_optimization": 3}', '{"zero_optimization": null}', "[" * 100_000)),
+        *(
+            (text, "no DeepSpeed JSON")
+            for text in ("[]", "7", '{"zero_optimization": 3}', '{"zero_optimization": null}', "[" * 100_000)
+        ),
         ('{"zero_optimization": {"stage": 3}}', "set stage3_gather_16bit_weights_on_model_save to true"),
         ((ROOT / "ds_config.json").read_text(), "torchrun --nproc_per_node 2 train_rl.py"),
     ],
@@ -62,7 +65,9 @@ def test_a_rate_that_bfloat16_would_swallow_is_refused_without_deepspeed(rate, i
         refuse_lost_updates(policy, "rl.learning_rate", rate, None)
     refuse_lost_updates(PolicyConfig(), "rl.learning_rate", rate, "ds_config.json")
     if is_refused:
-        with pytest.raises(UserError, match="set policy.dtype=float32, policy.lora_rank=32 or, .*, rl.deepspeed=ds_config.json"):
+        with pytest.raises(
+            UserError, match="set policy.dtype=float32, policy.lora_rank=32 or, .*, rl.deepspeed=ds_config.json"
+        ):
             refuse_lost_updates(PolicyConfig(), "rl.learning_rate", rate, None)
     else:
         refuse_lost_updates(PolicyConfig(), "rl.learning_rate", rate, None)

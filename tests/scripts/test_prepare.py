@@ -34,14 +34,17 @@ def prepared(tmp_path_factory):
     folder = tmp_path_factory.mktemp("elsewhere")
     sets = [word for override in overrides("travel") for word in ("--set", override)]
     command = [sys.executable, str(ROOT / "data" / "prepare.py"), "travel", "--config", CONFIG, *sets]
-    done = subprocess.run(command, cwd=folder, env=os.environ | {"PYTHONHASHSEED": "7"}, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=folder, env=os.environ | {"PYTHONHASHSEED": "7"}, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     return folder / "travel", done.stdout
 
 
 @pytest.fixture
 def prepare(prepare_script, monkeypatch, capsys):
-    """`prepare(folder, **settings)` runs the script's main in this process, in a folder of its own, and returns what it printed."""
+    """`prepare(folder, **settings)` runs the script's main in this process, in a folder of its own,
+    and returns what it printed."""
 
     def run(folder, **more):
         sets = [word for override in overrides(folder, **more) for word in ("--set", override)]
@@ -64,7 +67,10 @@ def test_the_script_writes_the_splits_and_a_manifest_with_their_counts_and_hashe
     manifest = json.loads((folder / "manifest.json").read_text())
     for name, count in names.items():
         assert len(list(read_jsonl(folder / f"{name}.jsonl"))) == count
-        assert manifest["splits"][name] == {"records": count, "sha256": prepare.module.file_hash(folder / f"{name}.jsonl")}
+        assert manifest["splits"][name] == {
+            "records": count,
+            "sha256": prepare.module.file_hash(folder / f"{name}.jsonl"),
+        }
         assert manifest["splits"][name]["sha256"][:16] in output
     assert manifest["data"]["sft_size"] == 9 and manifest["environment"]["results"] == "compact"
 
@@ -135,7 +141,9 @@ def test_a_second_run_leaves_everything_alone_and_a_changed_setting_or_missing_f
     before = bytes_of(folder)
     assert "up to date" in prepare(folder) and bytes_of(folder) == before
     (folder / "rl_queries.jsonl").write_text("mine", encoding="utf-8")
-    with pytest.raises(UserError, match="rl_queries.jsonl was changed since it was made; delete it, or name another data.folder"):
+    with pytest.raises(
+        UserError, match="rl_queries.jsonl was changed since it was made; delete it, or name another data.folder"
+    ):
         prepare(folder)
     assert (folder / "rl_queries.jsonl").read_text() == "mine"
     (folder / "rl_queries.jsonl").unlink()
@@ -155,7 +163,9 @@ def test_what_somebody_wrote_or_edited_stays_whatever_else_is_asked_for(prepare,
     (added / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
     other.mkdir()
     (other / "manifest.json").write_text("[]", encoding="utf-8")
-    (edited / "rl_queries.jsonl").write_text((edited / "rl_queries.jsonl").read_text(encoding="utf-8") + "\n", encoding="utf-8")
+    (edited / "rl_queries.jsonl").write_text(
+        (edited / "rl_queries.jsonl").read_text(encoding="utf-8") + "\n", encoding="utf-8"
+    )
     for folder, name in ((own, "rl_queries.jsonl"), (own, "test_queries.jsonl"), (taught, "sft.jsonl")):
         folder.mkdir(exist_ok=True)
         (folder / name).write_text("mine", encoding="utf-8")
@@ -168,7 +178,9 @@ def test_what_somebody_wrote_or_edited_stays_whatever_else_is_asked_for(prepare,
         before = {name: content for name, content in bytes_of(folder).items() if name.endswith((".jsonl", ".json"))}
         with pytest.raises(UserError, match="was changed since it was made|was not made here"):
             prepare(folder, **more)
-        assert {name: content for name, content in bytes_of(folder).items() if name.endswith((".jsonl", ".json"))} == before
+        assert {
+            name: content for name, content in bytes_of(folder).items() if name.endswith((".jsonl", ".json"))
+        } == before
     assert "nothing is prepared" in prepare(own)
 
 
@@ -184,14 +196,18 @@ def test_a_query_in_two_splits_is_refused_whatever_its_case_and_spacing(prepare,
 def test_a_worlds_items_may_have_the_same_text(prepare_script, monkeypatch, capsys, tmp_path):
     sizes = {"sft_size": 1, "rl_size": 2, "test_per_subtask": 1, "baseline_attempts": 1, "folder": tmp_path}
     sets = [word for key, value in sizes.items() for word in ("--set", f"data.{key}={value}")]
-    monkeypatch.setattr(sys, "argv", ["prepare.py", "--config", str(ROOT / "configs" / "agentgym" / "babyai.yaml"), *sets])
+    monkeypatch.setattr(
+        sys, "argv", ["prepare.py", "--config", str(ROOT / "configs" / "agentgym" / "babyai.yaml"), *sets]
+    )
     prepare_script.main()
     assert "1 test, 2 RL and 1 SFT items: no two splits share one" in capsys.readouterr().out
     test, rl = read_queries(tmp_path / "test_queries.jsonl"), read_queries(tmp_path / "rl_queries.jsonl")
     assert test[0].query in {query.query for query in rl} and test[0].task not in {query.task for query in rl}
 
 
-@pytest.mark.parametrize(("title", "config"), [("the paper's numbers", "travel/sft_qwen3_8b.yaml"), ("quickstart", "quickstart.yaml")])
+@pytest.mark.parametrize(
+    ("title", "config"), [("the paper's numbers", "travel/sft_qwen3_8b.yaml"), ("quickstart", "quickstart.yaml")]
+)
 def test_the_readme_gives_the_hashes_of_the_data(title, config, tmp_path):
     command = [sys.executable, str(ROOT / "data" / "prepare.py"), "travel", "--config", str(ROOT / "configs" / config)]
     subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)

@@ -1,4 +1,5 @@
-"""A real pretrained model, with its own tokenizer and template, through every script: SmolLM2-135M-Instruct out of the package index."""
+"""A real pretrained model, with its own tokenizer and template, through every script:
+SmolLM2-135M-Instruct out of the package index."""
 
 from pathlib import Path
 
@@ -17,9 +18,9 @@ pytestmark = pytest.mark.slow(seconds=400)
 
 CONFIG = str(ROOT / "configs" / "travel" / "smollm2_135m.yaml")
 SMALL = {
-    "config": CONFIG, "data__sft_size": 20, "data__test_per_subtask": 1, "sft__epochs": 1, "sft__batch_size": 1, "sft__gradient_accumulation": 1,
-    "sft__learning_rate": 1e-3, "sft__deepspeed": None, "sft__save_steps": 5, "rollout__group_size": 2, "rollout__max_tokens": 128,
-    "rl__micro_batch_size": 1, "rl__eval_steps": 0,
+    "config": CONFIG, "data__sft_size": 20, "data__test_per_subtask": 1, "sft__epochs": 1, "sft__batch_size": 1,
+    "sft__gradient_accumulation": 1, "sft__learning_rate": 1e-3, "sft__deepspeed": None, "sft__save_steps": 5,
+    "rollout__group_size": 2, "rollout__max_tokens": 128, "rl__micro_batch_size": 1, "rl__eval_steps": 0,
 }  # fmt: skip
 
 
@@ -62,7 +63,9 @@ def test_sft_learns_and_says_how_fast(real):
 
 def test_rl_rolls_out_ranks_and_updates(real, smollm2):
     steps = [step for step in log_of(real / "runs" / "tiny" / "rl") if "time/tokens_per_s" in step]
-    assert len(steps) == 2 and all(step["time/tokens_per_s"] > 0 and step["rollout/policy_tokens"] > 0 for step in steps)
+    assert len(steps) == 2 and all(
+        step["time/tokens_per_s"] > 0 and step["rollout/policy_tokens"] > 0 for step in steps
+    )
     assert steps[0]["kl"] == 0
     sft = weights(real / "runs" / "tiny" / "sft")
     assert len(differ(weights(Path(smollm2)), sft)) == 7 * 30  # the linear layers, which LoRA adapts

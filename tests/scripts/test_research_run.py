@@ -1,4 +1,5 @@
-"""The research recipe as a user runs it, in small: data, SFT, pass rates, RL on both kinds of queries, evaluation with pass@4, report."""
+"""The research recipe as a user runs it, in small: data, SFT, pass rates, RL on both kinds of queries,
+evaluation with pass@4, report."""
 
 import json
 import os
@@ -15,10 +16,10 @@ from arenarl.trajectory import read_jsonl
 pytestmark = pytest.mark.slow(seconds=60)  # all of them
 
 OPTIONS = {
-    "config": str(ROOT / "configs" / "research" / "quickstart.yaml"), "data__sft_size": 60, "data__rl_size": 12, "data__test_per_subtask": 2,
-    "data__research": {"hop_weights": [1.0]}, "environment__search__corpus_size": 200, "sft__epochs": 1, "sft__deepspeed": None,
-    "rollout__group_size": 4, "rollout__max_turns": 3, "rl__micro_batch_size": 4, "rl__difficulty__low": 0.0,
-    "rollout__force_answer": True,
+    "config": str(ROOT / "configs" / "research" / "quickstart.yaml"), "data__sft_size": 60, "data__rl_size": 12,
+    "data__test_per_subtask": 2, "data__research": {"hop_weights": [1.0]}, "environment__search__corpus_size": 200,
+    "sft__epochs": 1, "sft__deepspeed": None, "rollout__group_size": 4, "rollout__max_turns": 3,
+    "rl__micro_batch_size": 4, "rl__difficulty__low": 0.0, "rollout__force_answer": True,
 }  # fmt: skip
 
 
@@ -37,7 +38,10 @@ def researched(tmp_path_factory):
 
 
 def test_rl_waits_for_the_pass_rates(researched):
-    assert researched[1].returncode == 2 and "pass rates; python -m arenarl.training.difficulty finds them" in researched[1].stderr
+    assert (
+        researched[1].returncode == 2
+        and "pass rates; python -m arenarl.training.difficulty finds them" in researched[1].stderr
+    )
 
 
 def test_both_kinds_of_groups_are_rewarded_each_in_its_way(researched):
@@ -48,10 +52,21 @@ def test_both_kinds_of_groups_are_rewarded_each_in_its_way(researched):
 def test_the_summary_has_accuracy_pass_at_4_and_the_rubric_on_valid_generations(researched):
     summary = read(researched[0] / "results" / "tiny" / "summary.json")
     sampled = summary["rl"]["sampled"]
-    for name in ("win_rate", "win_rate_valid", "valid_rate", "accuracy", "entity_recall", "facts_covered", "pass_at_4", "quality"):
+    for name in (
+        "win_rate",
+        "win_rate_valid",
+        "valid_rate",
+        "accuracy",
+        "entity_recall",
+        "facts_covered",
+        "pass_at_4",
+        "quality",
+    ):
         assert set(sampled[name]) == {"mean", "ci"}, name
     assert set(sampled["by_subtask"]) == {"Report", "Ideation", "Overview", "synthetic_qa"}
-    assert len(sampled["by_dimension"]) == 7 and all("win_rate_valid" in found for found in sampled["by_dimension"].values())
+    assert len(sampled["by_dimension"]) == 7 and all(
+        "win_rate_valid" in found for found in sampled["by_dimension"].values()
+    )
     assert "accuracy" in sampled["by_subtask"]["synthetic_qa"] and "accuracy" not in sampled["by_subtask"]["Report"]
     assert "pass_at_4" not in summary["rl"]["greedy"] and "pass@4 %" in researched[2]
     assert "accuracy" in meaning(summary)[0]

@@ -1,6 +1,8 @@
-"""Every stage is killed for real, at random moments and while it saves; the same command then ends with the files of an unbroken run.
+"""Every stage is killed for real, at random moments and while it saves;
+the same command then ends with the files of an unbroken run.
 
-ARENARL_KILL_SEED=<the seed that a failure prints> draws the same moments again, ARENARL_KILLS=<number> more of them a stage.
+ARENARL_KILL_SEED=<the seed that a failure prints> draws the same moments again,
+ARENARL_KILLS=<number> more of them a stage.
 """
 
 import math
@@ -27,7 +29,15 @@ STAGES = {  # stage -> script, words, processes, where it writes
     "rl": ("train_rl.py", (), 2, "runs/tiny/rl"),
     "evaluate": ("evaluate.py", (), None, "runs/tiny/evaluate"),
 }
-TIMES = ("time/", "step_time", "train_runtime", "train_samples_per_second", "train_steps_per_second", "train_tokens_per_second", "num_tokens")
+TIMES = (
+    "time/",
+    "step_time",
+    "train_runtime",
+    "train_samples_per_second",
+    "train_steps_per_second",
+    "train_tokens_per_second",
+    "num_tokens",
+)
 # num_tokens: SFTTrainer counts tokens from the last start
 
 
@@ -48,7 +58,9 @@ def killed(unbroken, tmp_path_factory):
     _, seconds = unbroken
     folder, rng, log = tmp_path_factory.mktemp("killed"), random.Random(SEED), [f"ARENARL_KILL_SEED={SEED}"]
     for stage, (script, words, processes, place) in STAGES.items():
-        moments = ["saving"] * bool(processes) + [rng.uniform(0, 0.8 * seconds[stage]) for _ in range(KILLS if processes else KILLS + 1)]
+        moments = ["saving"] * bool(processes) + [
+            rng.uniform(0, 0.8 * seconds[stage]) for _ in range(KILLS if processes else KILLS + 1)
+        ]
         for moment in moments:
             log.append(f"{stage}, {kill(folder, script, words, processes, folder / place, moment)}")
             print(log[-1])
@@ -59,7 +71,8 @@ def killed(unbroken, tmp_path_factory):
 
 
 def kill(folder, script, words, processes, place, moment):
-    """Start a stage and SIGKILL all its processes `moment` seconds after it began to write, or while it saves; says what was hit."""
+    """Start a stage and SIGKILL all its processes `moment` seconds after it began to write, or while it saves;
+    says what was hit."""
     before = {path: path.stat().st_mtime_ns for path in place.glob("*")}
     with (folder / "killed.log").open("w") as output:
         command = command_of(script, *words, processes=processes, **SIZES)
@@ -76,7 +89,10 @@ def kill(folder, script, words, processes, place, moment):
     left = sorted(path.name for path in place.glob("checkpoint-*"))
     half = [path.name for path in half_written(place)]
     when = "while saving" if moment == "saving" else f"{moment:.2f} s after its first file"
-    return f"{when}: {'had ended already' if ended else f'{len(everyone)} processes killed'}; checkpoints {left}, half-written {half}"
+    return (
+        f"{when}: {'had ended already' if ended else f'{len(everyone)} processes killed'}; "
+        f"checkpoints {left}, half-written {half}"
+    )
 
 
 def wait_until(process, is_so):
@@ -98,19 +114,29 @@ def half_written(place):
 def content(path):
     """A file's content without the times in it."""
     if path.name == "summary.json":
-        return {key: value for key, value in read(path).items() if key not in ("seconds", "peak_memory_gb", "provenance")}
+        return {
+            key: value for key, value in read(path).items() if key not in ("seconds", "peak_memory_gb", "provenance")
+        }
     if path.name == "inspect.json":
         log, dated = read(path), ("created", "metadata")  # the latter is the provenance
         return log | {"eval": {key: value for key, value in log["eval"].items() if key not in dated}}
     if path.name == "trainer_state.json":
-        return [{key: value for key, value in entry.items() if not key.startswith(TIMES)} for entry in read(path)["log_history"]]
+        return [
+            {key: value for key, value in entry.items() if not key.startswith(TIMES)}
+            for entry in read(path)["log_history"]
+        ]
     return path.read_bytes()
 
 
 def files(folder):
-    """Relative path -> content of everything a run leaves, but for measured times, the commit, and what TRL writes differently every time."""
+    """Relative path -> content of everything a run leaves, but for measured times, the commit,
+    and what TRL writes differently every time."""
     unequal = ("timing.json", "provenance.json", "training_args.bin", "README.md", "killed.log")
-    return {str(path.relative_to(folder)): content(path) for path in sorted(folder.rglob("*")) if path.is_file() and path.name not in unequal}
+    return {
+        str(path.relative_to(folder)): content(path)
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name not in unequal
+    }
 
 
 def test_a_run_killed_in_every_stage_ends_with_the_files_of_an_unbroken_one(unbroken, killed, capsys):
@@ -119,8 +145,13 @@ def test_a_run_killed_in_every_stage_ends_with_the_files_of_an_unbroken_one(unbr
     with capsys.disabled():
         print("", *log, f"compared {len(expected)} files", sep="\n")
     assert got.keys() == expected.keys(), log
-    assert [name for name in expected if repr(got[name]) != repr(expected[name])] == [], log  # by repr, because NaN is not NaN
-    assert {"runs/tiny/rl/curve.jsonl", "runs/tiny/rl/model.safetensors", "runs/tiny/sft/model.safetensors"} < expected.keys()
+    # by repr, because NaN is not NaN
+    assert [name for name in expected if repr(got[name]) != repr(expected[name])] == [], log
+    assert {
+        "runs/tiny/rl/curve.jsonl",
+        "runs/tiny/rl/model.safetensors",
+        "runs/tiny/sft/model.safetensors",
+    } < expected.keys()
 
 
 def test_the_time_of_all_starts_is_counted(tmp_path):

@@ -33,7 +33,9 @@ def test_a_checkpoint_is_an_ordinary_hugging_face_folder(folder, stage):
     tokenizer = AutoTokenizer.from_pretrained(path)
     model = AutoModelForCausalLM.from_pretrained(path)
     assert model.config.architectures == ["Qwen3ForCausalLM"] and model.config.vocab_size == len(tokenizer)
-    assert "<|im_start|>assistant" in tokenizer.apply_chat_template([{"role": "user", "content": "hi"}], tokenize=False, add_generation_prompt=True)
+    assert "<|im_start|>assistant" in tokenizer.apply_chat_template(
+        [{"role": "user", "content": "hi"}], tokenize=False, add_generation_prompt=True
+    )
 
 
 def test_sft_and_rl_each_change_all_the_weights(folder):
@@ -87,12 +89,16 @@ def test_evaluating_again_gives_the_same_bytes(folder, summary):
     assert {name: again[name] for name in figures} == figures
     [records] = tracked.starts(path.parent, read(path / "wandb.json")["id"])
     begun, found = tracked.begun(records), tracked.summary(records)
-    assert (begun["run_group"], begun["job_type"]) == ("tiny", "evaluate") and {name: found[name] for name in figures} == figures
+    assert (begun["run_group"], begun["job_type"]) == ("tiny", "evaluate") and {
+        name: found[name] for name in figures
+    } == figures
 
 
 def test_the_report_of_the_run_has_its_queries_groups_and_figures(folder):
     command = [sys.executable, "-m", "arenarl.report", "tiny"]
-    done = subprocess.run(command, cwd=folder, env=os.environ | ENVIRONMENT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=folder, env=os.environ | ENVIRONMENT, capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stdout) == (0, "written: results/tiny/report.html\n"), done.stderr
     page = (folder / "results" / "tiny" / "report.html").read_text()
     assert "Queries <small>20</small>" in page and "Training groups <small>2</small>" in page
@@ -101,35 +107,65 @@ def test_the_report_of_the_run_has_its_queries_groups_and_figures(folder):
 
 
 def test_pass_at_k_and_figures_by_test_time_turns(folder, summary):
-    """Three samples and two budgets; the table counts all samples, and a sample that is there is not generated again."""
+    """Three samples and two budgets; the table counts all samples,
+    and a sample that is there is not generated again."""
     options = {"name": "scaled", "evaluate__checkpoints": {"sft": "runs/tiny/sft"}, "evaluate__samples": 3}
     output = run_well(folder, "evaluate.py", **options, evaluate__max_turns=[2, 8])
     results, path = folder / "results" / "scaled" / "summary.json", folder / "runs" / "scaled" / "evaluate"
     scaled = read(results)
     figures = scaled["sft"]["sampled"]
-    assert figures["cases"] == 3 * summary["sft"]["sampled"]["cases"] and scaled["sft"]["greedy"]["win_rate"] == summary["sft"]["greedy"]["win_rate"]
-    assert (path / "sft_sampled.jsonl").read_bytes() == (folder / "runs" / "tiny" / "evaluate" / "sft_sampled.jsonl").read_bytes()
-    assert {path.name for path in path.glob("sft_*.jsonl")} == {"sft_sampled.jsonl", "sft_sampled_2.jsonl", "sft_sampled_3.jsonl", "sft_greedy.jsonl"}
+    assert (
+        figures["cases"] == 3 * summary["sft"]["sampled"]["cases"]
+        and scaled["sft"]["greedy"]["win_rate"] == summary["sft"]["greedy"]["win_rate"]
+    )
+    assert (path / "sft_sampled.jsonl").read_bytes() == (
+        folder / "runs" / "tiny" / "evaluate" / "sft_sampled.jsonl"
+    ).read_bytes()
+    assert {path.name for path in path.glob("sft_*.jsonl")} == {
+        "sft_sampled.jsonl",
+        "sft_sampled_2.jsonl",
+        "sft_sampled_3.jsonl",
+        "sft_greedy.jsonl",
+    }
     for passed in ("win", "constraints"):
         means = [figure["mean"] for figure in figures["pass_at_k"][passed]]
-        assert len(means) == 3 and means == sorted(means) and figures["by_turns"]["8"]["pass_at_k"][passed] == figures["pass_at_k"][passed]
+        assert (
+            len(means) == 3
+            and means == sorted(means)
+            and figures["by_turns"]["8"]["pass_at_k"][passed] == figures["pass_at_k"][passed]
+        )
     assert figures["by_turns"]["8"]["win_rate"] == figures["win_rate"] and "pass_at_k" not in scaled["sft"]["greedy"]
-    for row in ("sft sampled, 2 turns", "sft greedy, 8 turns", "sft sampled: beats the baseline", "sft sampled: meets all constraints"):
+    for row in (
+        "sft sampled, 2 turns",
+        "sft greedy, 8 turns",
+        "sft sampled: beats the baseline",
+        "sft sampled: meets all constraints",
+    ):
         assert sum(line.startswith(row) for line in output.splitlines()) == 1
     log = read(path.parent / "inspect.json")
-    assert sorted({sample["epoch"] for sample in log["samples"]}) == [1, 2, 3] and len(log["samples"]) == figures["cases"] * 4 // 3
+    assert (
+        sorted({sample["epoch"] for sample in log["samples"]}) == [1, 2, 3]
+        and len(log["samples"]) == figures["cases"] * 4 // 3
+    )
     assert {entry["name"] for entry in log["results"]["scores"]} == {"sft sampled", "sft greedy"}
 
     samples = {file.name: file.read_bytes() for file in path.glob("sft_*.jsonl")}
     times = {file.name: file.stat().st_mtime_ns for file in path.glob("sft_*")}
     (path / "sft_sampled_2.json").unlink()
     run_well(folder, "evaluate.py", **options, evaluate__max_turns=[2, 8])
-    assert samples == {file.name: file.read_bytes() for file in path.glob("sft_*.jsonl")} and len(set(samples.values())) == 4
+    assert (
+        samples == {file.name: file.read_bytes() for file in path.glob("sft_*.jsonl")}
+        and len(set(samples.values())) == 4
+    )
     written = {file.name for file in path.glob("sft_*") if file.stat().st_mtime_ns != times[file.name]}
     assert written == {"sft_sampled_2.json", "sft_sampled_2.jsonl"} and read(results)["sft"] == scaled["sft"]
     command = [sys.executable, "-m", "arenarl.report", "scaled"]
-    done = subprocess.run(command, cwd=folder, env=os.environ | ENVIRONMENT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0 and (folder / "results" / "scaled" / "figures" / "inference_scaling.svg").is_file(), done.stderr
+    done = subprocess.run(
+        command, cwd=folder, env=os.environ | ENVIRONMENT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0 and (folder / "results" / "scaled" / "figures" / "inference_scaling.svg").is_file(), (
+        done.stderr
+    )
     page = (folder / "results" / "scaled" / "report.html").read_text()
     assert "sft greedy, 2 turns</th>" in page and "sft sampled: meets all constraints</th>" in page
 
@@ -143,7 +179,9 @@ def test_only_what_changed_is_evaluated_again(folder, summary, tmp_path):
     (path / "sft_greedy.jsonl").unlink()
     run_well(tmp_path, "evaluate.py")
     changed = {file.name for file in path.glob("*_*.json*") if file.stat().st_mtime_ns != times[file.name]}
-    assert changed == {f"{name}.{kind}" for name in ("rl_sampled", "rl_greedy", "sft_greedy") for kind in ("json", "jsonl")}
+    assert changed == {
+        f"{name}.{kind}" for name in ("rl_sampled", "rl_greedy", "sft_greedy") for kind in ("json", "jsonl")
+    }
     again = read(tmp_path / "results" / "tiny" / "summary.json")
     assert again["sft"] == summary["sft"] and again["rl"]["greedy"]["valid_rate"]["mean"] == 0
 
@@ -158,7 +196,10 @@ def test_one_query_is_answered_with_its_trajectory_printed(folder):
 def test_the_curve_has_a_point_every_so_many_steps(folder):
     points = [json.loads(line) for line in (folder / "runs" / "tiny" / "rl" / "curve.jsonl").read_text().splitlines()]
     assert [point["step"] for point in points] == [0, 2]
-    assert all({f"eval/{decoding}/{name}" for decoding in ("sampled", "greedy") for name in FIGURES} < point.keys() for point in points)
+    assert all(
+        {f"eval/{decoding}/{name}" for decoding in ("sampled", "greedy") for name in FIGURES} < point.keys()
+        for point in points
+    )
 
 
 HORIZONS = [1, 1, 2, 2, 8, 8]  # turns at most, by step
@@ -166,8 +207,10 @@ HORIZONS = [1, 1, 2, 2, 8, 8]  # turns at most, by step
 
 @pytest.fixture(scope="session")
 def unbroken(folder):
-    """A single-process RL run of six steps with more turns every two of them, where a checkpoint is, and with W&B offline."""
-    options = {"name": "unbroken", "rl__init": "runs/tiny/sft", "rl__steps": 6, "rl__eval_steps": 1, "rl__eval_queries": 1, "rl__save_steps": 2,
+    """A single-process RL run of six steps with more turns every two of them, where a checkpoint is,
+    and with W&B offline."""
+    options = {"name": "unbroken", "rl__init": "runs/tiny/sft", "rl__steps": 6,
+               "rl__eval_steps": 1, "rl__eval_queries": 1, "rl__save_steps": 2,
                "rollout__turn_schedule": HORIZONS[::2], "rollout__turns_every": 2}  # fmt: skip
     run_well(folder, "train_rl.py", **options, extra_environment={"WANDB_MODE": "offline"})
     return folder / "runs" / "unbroken" / "rl", options
@@ -191,27 +234,37 @@ def test_rl_runs_in_a_single_process_with_curves_offline(unbroken, folder):
     begun, config, steps = tracked.begun(records), tracked.config(records), tracked.merged([records])
     assert (begun["run_group"], begun["job_type"]) == ("unbroken", "rl") and list(steps) == list(range(7))
     resolved = yaml.safe_load((path / "config.yaml").read_text())
-    assert {key: config[key] for key in resolved} == resolved and config["num_generations"] == resolved["rollout"]["group_size"]
-    assert all("train/loss" in steps[step] for step in range(1, 7)) and all("eval/greedy/win_rate" in steps[step] for step in range(7))
+    assert {key: config[key] for key in resolved} == resolved and config["num_generations"] == resolved["rollout"][
+        "group_size"
+    ]
+    assert all("train/loss" in steps[step] for step in range(1, 7)) and all(
+        "eval/greedy/win_rate" in steps[step] for step in range(7)
+    )
     assert "rollouts._type" in steps[3]
 
 
 def test_rl_with_lora_trains_an_adapter_and_leaves_an_ordinary_policy(folder):
-    """The adapter moves away from the reference policy, which is the same model without it; saved, it is part of the linear layers."""
+    """The adapter moves away from the reference policy, which is the same model without it;
+    saved, it is part of the linear layers."""
     run_well(folder, "train_rl.py", name="lora", rl__init_run="tiny", policy__lora_rank=4)
     path = folder / "runs" / "lora" / "rl"
     changed = differ(weights(folder / "runs" / "tiny" / "sft"), weights(path))
     assert len(changed) == 2 * 7 and all("_proj." in name for name in changed)
     log = read(path / "checkpoint-2" / "trainer_state.json")["log_history"]
     assert log[0]["kl"] == 0 < log[1]["kl"]
-    assert not (path / "checkpoint-2" / "model.safetensors").exists() and (path / "checkpoint-2" / "adapter_model.safetensors").is_file()
+    assert (
+        not (path / "checkpoint-2" / "model.safetensors").exists()
+        and (path / "checkpoint-2" / "adapter_model.safetensors").is_file()
+    )
 
 
 def kill_after(folder, file, last, **options):
     """Start RL, kill it the hard way as soon as `file` is there, and see that it did not get to `last`."""
     with (folder / "killed.log").open("w") as log:
         environment = os.environ | ENVIRONMENT
-        process = subprocess.Popen(command_of("train_rl.py", **options), cwd=folder, env=environment, stdout=log, stderr=log)
+        process = subprocess.Popen(
+            command_of("train_rl.py", **options), cwd=folder, env=environment, stdout=log, stderr=log
+        )
         while not file.is_file():
             assert process.poll() is None, (folder / "killed.log").read_text()[-4000:]
             time.sleep(0.005)
@@ -220,8 +273,11 @@ def kill_after(folder, file, last, **options):
     assert not last.exists()
 
 
-def test_a_killed_run_goes_on_with_the_next_stage_of_turns_and_ends_with_the_weights_of_an_unbroken_one(unbroken, folder):
-    """Every checkpoint lies on a boundary of the schedule, so the run is resumed exactly there; no stage is skipped or played twice."""
+def test_a_killed_run_goes_on_with_the_next_stage_of_turns_and_ends_with_the_weights_of_an_unbroken_one(
+    unbroken, folder
+):
+    """Every checkpoint lies on a boundary of the schedule, so the run is resumed exactly there;
+    no stage is skipped or played twice."""
     whole, options = unbroken
     options = options | {"name": "broken"}
     broken = folder / "runs" / "broken" / "rl"
@@ -236,8 +292,13 @@ def test_a_killed_run_goes_on_with_the_next_stage_of_turns_and_ends_with_the_wei
         assert [entry["rollout/max_turns"] for entry in log if "rollout/max_turns" in entry] == HORIZONS
         assert sorted({entry["step"] for entry in log}) == [1, 2, 3, 4, 5, 6]
     groups = [json.loads(line) for line in (whole / "groups.jsonl").read_text().splitlines()]
-    turns = {step: [one["meta"]["turns"] for group in groups if group["step"] == step for one in group["trajectories"]] for step in range(6)}
-    assert all(max(turns[step]) <= horizon for step, horizon in enumerate(HORIZONS)) and max(turns[1]) == 1 < max(turns[2])
+    turns = {
+        step: [one["meta"]["turns"] for group in groups if group["step"] == step for one in group["trajectories"]]
+        for step in range(6)
+    }
+    assert all(max(turns[step]) <= horizon for step, horizon in enumerate(HORIZONS)) and max(turns[1]) == 1 < max(
+        turns[2]
+    )
 
 
 def test_a_run_whose_policy_is_gone_is_not_done(unbroken, folder):
@@ -251,7 +312,9 @@ def test_a_run_whose_policy_is_gone_is_not_done(unbroken, folder):
 
 def test_a_stage_that_has_not_finished_is_not_built_upon(unbroken, folder):
     path, options = unbroken
-    shutil.copytree(path, folder / "runs" / "unfinished" / "sft", ignore=shutil.ignore_patterns("timing.json", "checkpoint-*"))
+    shutil.copytree(
+        path, folder / "runs" / "unfinished" / "sft", ignore=shutil.ignore_patterns("timing.json", "checkpoint-*")
+    )
     refused(folder, "train_rl.py", **options | {"name": "unfinished", "rl__init": None}, says="is not finished")
 
 
@@ -282,7 +345,9 @@ def words_of(script):
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_a_missing_config_is_refused(folder, script):
-    refused(folder, script, *words_of(script), config="configs/nowhere.yaml", says="configs/nowhere.yaml does not exist")
+    refused(
+        folder, script, *words_of(script), config="configs/nowhere.yaml", says="configs/nowhere.yaml does not exist"
+    )
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
@@ -300,9 +365,16 @@ def test_a_group_of_one_is_refused(folder):
 
 
 def test_a_group_that_would_split_is_refused_with_the_numbers_to_change(folder):
-    refused(folder, "train_rl.py", extra_environment={"WORLD_SIZE": "5", "RANK": "0"}, says="rl.groups=2 cannot be shared by 5 processes")
+    refused(
+        folder,
+        "train_rl.py",
+        extra_environment={"WORLD_SIZE": "5", "RANK": "0"},
+        says="rl.groups=2 cannot be shared by 5 processes",
+    )
     command = [sys.executable, "-m", "arenarl.config", "--config", CONFIG, "--set", "rl.groups=2", "--processes", "5"]
-    done = subprocess.run(command, cwd=folder, env=os.environ | ENVIRONMENT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=folder, env=os.environ | ENVIRONMENT, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 2 and done.stderr.startswith("error: rl.groups=2 ") and done.stderr.count("\n") == 1
 
 
@@ -315,7 +387,11 @@ def test_missing_data_is_refused_with_the_command_that_makes_it(folder, script):
 def without_template(folder):
     """A copy of the SFT policy whose tokenizer has no chat template."""
     copy = folder / "without-template"
-    shutil.copytree(folder / "runs" / "tiny" / "sft", copy, ignore=shutil.ignore_patterns("checkpoint-*", "initial", "chat_template.jinja"))
+    shutil.copytree(
+        folder / "runs" / "tiny" / "sft",
+        copy,
+        ignore=shutil.ignore_patterns("checkpoint-*", "initial", "chat_template.jinja"),
+    )
     settings = read(copy / "tokenizer_config.json")
     settings.pop("chat_template", None)
     (copy / "tokenizer_config.json").write_text(json.dumps(settings))
@@ -329,7 +405,12 @@ def test_a_checkpoint_without_a_chat_template_is_refused(folder, without_templat
 
 
 def test_evaluation_refuses_a_checkpoint_without_a_chat_template(folder, without_template):
-    refused(folder, "evaluate.py", evaluate__checkpoints={"x": str(without_template)}, says=f"{without_template} has no chat template")
+    refused(
+        folder,
+        "evaluate.py",
+        evaluate__checkpoints={"x": str(without_template)},
+        says=f"{without_template} has no chat template",
+    )
 
 
 @pytest.mark.parametrize("script", ["train_rl.py", "evaluate.py"])
@@ -357,12 +438,23 @@ def test_a_check_needs_no_launcher_and_stops_before_training(folder, script):
 
 def test_zero_3_without_a_launcher_is_refused_with_the_command_that_starts_it(folder):
     refused(folder, "train_sft.py", name="refused", says="torchrun --nproc_per_node 2 train_sft.py")
-    refused(folder, "train_rl.py", name="refused", rl__deepspeed=TINY["sft.deepspeed"], says="torchrun --nproc_per_node 2 train_rl.py")
+    refused(
+        folder,
+        "train_rl.py",
+        name="refused",
+        rl__deepspeed=TINY["sft.deepspeed"],
+        says="torchrun --nproc_per_node 2 train_rl.py",
+    )
 
 
 @pytest.mark.parametrize("stage", ["sft", "rl"])
 def test_a_missing_deepspeed_file_is_refused(folder, stage):
-    refused(folder, f"train_{stage}.py", says=f"{stage}.deepspeed=nowhere.json does not exist", **{f"{stage}__deepspeed": "nowhere.json"})
+    refused(
+        folder,
+        f"train_{stage}.py",
+        says=f"{stage}.deepspeed=nowhere.json does not exist",
+        **{f"{stage}__deepspeed": "nowhere.json"},
+    )
 
 
 def test_sft_on_two_processes_goes_on_from_its_checkpoint(folder, tmp_path):
@@ -381,15 +473,23 @@ LLM = ROOT / "configs" / "judges" / "local_server.yaml"
 KEY = "sk-MARKED-2f9c"
 
 
-def test_rl_and_evaluation_with_llm_judges_are_paid_for_once_stop_at_their_budget_and_never_tell_the_key(folder, tmp_path):
+def test_rl_and_evaluation_with_llm_judges_are_paid_for_once_stop_at_their_budget_and_never_tell_the_key(
+    folder, tmp_path
+):
     from arenarl.judges.server import free_port, running_server
 
     shutil.copytree(folder, tmp_path / "run", dirs_exist_ok=True)
     work, port = tmp_path / "run", free_port()
     (work / "judge.yaml").write_text(
-        LLM.read_text(encoding="utf-8").replace("8765", str(port)).replace("api_key_variable: null", "api_key_variable: JUDGE_KEY"), encoding="utf-8"
+        LLM.read_text(encoding="utf-8")
+        .replace("8765", str(port))
+        .replace("api_key_variable: null", "api_key_variable: JUDGE_KEY"),
+        encoding="utf-8",
     )
-    judges = {"judge.train": {"base": "judge.yaml"}, "judge.eval": [{"base": "judge.yaml"}, {"base": "judge.yaml", "process_aware": False}]}
+    judges = {
+        "judge.train": {"base": "judge.yaml"},
+        "judge.eval": [{"base": "judge.yaml"}, {"base": "judge.yaml", "process_aware": False}],
+    }
     without_key = {"name": "llm", "rl.init_run": "tiny", "wandb.mode": "offline", **judges}
     zero3 = {"processes": 2, "rl.deepspeed": zero_3(work)}
     options = {"extra_environment": {"JUDGE_KEY": KEY}, **without_key}
@@ -399,19 +499,30 @@ def test_rl_and_evaluation_with_llm_judges_are_paid_for_once_stop_at_their_budge
     data = work / "data"
     with running_server(CONFIG, [f"data.folder={data}"], port, "--log", str(tmp_path / "served.jsonl")):
         outputs.append(run(work, "train_rl.py", **zero3, **options, **{"judge.max_calls": 60}))
-        assert outputs[-1].returncode != 0 and "judge.max_calls=60 is used up: llm has paid for 60 calls" in outputs[-1].stderr
+        assert (
+            outputs[-1].returncode != 0
+            and "judge.max_calls=60 is used up: llm has paid for 60 calls" in outputs[-1].stderr
+        )
         stopped = work / "runs" / "llm" / "rl"
-        assert "saved runs/llm/rl/checkpoint-" in outputs[-1].stderr and list(stopped.glob("checkpoint-*/trainer_state.json"))
+        assert "saved runs/llm/rl/checkpoint-" in outputs[-1].stderr and list(
+            stopped.glob("checkpoint-*/trainer_state.json")
+        )
         outputs.append(run(work, "train_rl.py", **zero3, **options))
         outputs.append(run(work, "evaluate.py", **options))
         assert [done.returncode for done in outputs[2:]] == [0, 0], outputs[-1].stderr[-3000:]
         assert "estimate for rl: about" in outputs[2].stdout and "the two judges agree" in outputs[-1].stdout
     served = [json.loads(line) for line in (tmp_path / "served.jsonl").read_text().splitlines()]
     summary = read(work / "results" / "llm" / "summary.json")
-    assert summary["judge"] == "simulated" and summary["provenance"]["judge_eval"][0]["model"] == "simulated-travel-judge"
+    assert (
+        summary["judge"] == "simulated" and summary["provenance"]["judge_eval"][0]["model"] == "simulated-travel-judge"
+    )
     assert len(summary["provenance"]["judge_train"]["prompt"]) == 12
     figures = summary["rl"]["sampled"]
-    assert len(figures["by_judge"]) == 2 and 0 <= figures["judges_agree"]["agreement"] <= 1 and figures["missing_verdicts"] == 0
+    assert (
+        len(figures["by_judge"]) == 2
+        and 0 <= figures["judges_agree"]["agreement"] <= 1
+        and figures["missing_verdicts"] == 0
+    )
     state = read(max(stopped.glob("checkpoint-*"), key=lambda path: int(path.name[11:])) / "trainer_state.json")
     assert state["log_history"][-2]["judge/total_calls"] <= len(served)
     assert [json.loads(line)["step"] for line in (stopped / "curve.jsonl").read_text().splitlines()] == [0, 2]
@@ -420,7 +531,9 @@ def test_rl_and_evaluation_with_llm_judges_are_paid_for_once_stop_at_their_budge
     assert outputs[-1].returncode == 0, outputs[-1].stderr[-3000:]
     again = read(work / "results" / "llm" / "summary.json")
     assert again["rl"]["sampled"]["win_rate"] == figures["win_rate"] and again["sft"] == summary["sft"]
-    outputs.append(run(work, "evaluate.py", **{**from_store, "judge.eval": [{"base": "judge.yaml", "temperature": 1.0}]}))
+    outputs.append(
+        run(work, "evaluate.py", **{**from_store, "judge.eval": [{"base": "judge.yaml", "temperature": 1.0}]})
+    )
     assert outputs[-1].returncode == 2 and "lacks a reply of simulated-travel-judge" in outputs[-1].stderr
 
     assert all(KEY not in done.stdout + done.stderr for done in outputs)
@@ -429,10 +542,23 @@ def test_rl_and_evaluation_with_llm_judges_are_paid_for_once_stop_at_their_budge
 
 def test_under_faults_no_score_is_invented_and_running_again_makes_no_call(folder, tmp_path):
     shutil.copytree(folder, tmp_path / "run")
-    command = [sys.executable, "-m", "arenarl.studies.judge_faults", "--config", CONFIG, "--steps", "3", "--faults", "0.3"]
+    command = [
+        sys.executable, "-m", "arenarl.studies.judge_faults", "--config", CONFIG, "--steps", "3", "--faults", "0.3",
+    ]  # fmt: skip
     command += [word for key, value in TINY.items() for word in ("--set", f"{key}={json.dumps(value)}")]
-    done = subprocess.run(command, cwd=tmp_path / "run", env=os.environ | ENVIRONMENT, capture_output=True, text=True, timeout=900, check=False)
+    done = subprocess.run(
+        command,
+        cwd=tmp_path / "run",
+        env=os.environ | ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     figures = json.loads(done.stdout.splitlines()[-1])
     assert list(figures) == ["fault_share", "invented_scores", "failed_verdicts", "throughput_ratio", "calls_on_rerun"]
-    assert 0.1 < figures["fault_share"] < 0.5 and figures["invented_scores"] == figures["calls_on_rerun"] == 0 < figures["throughput_ratio"]
+    assert (
+        0.1 < figures["fault_share"] < 0.5
+        and figures["invented_scores"] == figures["calls_on_rerun"] == 0 < figures["throughput_ratio"]
+    )

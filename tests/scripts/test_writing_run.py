@@ -1,4 +1,5 @@
-"""The writing recipe as a user runs it, in small and in Chinese: data, SFT, RL, evaluation, report; no tools anywhere."""
+"""The writing recipe as a user runs it, in small and in Chinese: data, SFT, RL, evaluation, report;
+no tools anywhere."""
 
 import pytest
 from scripts import ROOT, read, run_well
@@ -9,8 +10,9 @@ from arenarl.trajectory import read_jsonl, read_turns
 pytestmark = pytest.mark.slow(seconds=45)
 
 OPTIONS = {
-    "config": str(ROOT / "configs" / "writing" / "quickstart.yaml"), "data__language": "zh", "data__test_per_subtask": 2, "sft__deepspeed": None,
-    "rollout__group_size": 4, "rl__micro_batch_size": 4, "sft__epochs": 4,
+    "config": str(ROOT / "configs" / "writing" / "quickstart.yaml"), "data__language": "zh",
+    "data__test_per_subtask": 2, "sft__deepspeed": None, "rollout__group_size": 4, "rl__micro_batch_size": 4,
+    "sft__epochs": 4,
 }  # fmt: skip
 
 
@@ -25,9 +27,18 @@ def written(tmp_path_factory):
 def test_texts_are_written_ranked_and_counted_by_their_length(written):
     summary = read(written[0] / "results" / "tiny" / "summary.json")
     sampled = summary["rl"]["sampled"]
-    assert {"win_rate", "quality", "constraints_met", "length_of_asked", "by_length"} <= sampled.keys() and "length % of asked" in written[1]
+    assert {
+        "win_rate",
+        "quality",
+        "constraints_met",
+        "length_of_asked",
+        "by_length",
+    } <= sampled.keys() and "length % of asked" in written[1]
     assert sampled["tool_calls"]["mean"] == 0 and set(sampled["by_subtask"]) == {"Notice", "Letter", "Report", "Speech"}
-    assert len(sampled["by_dimension"]) == 4 and sampled["by_length"].keys() == summary["sft"]["greedy"]["by_length"].keys()
+    assert (
+        len(sampled["by_dimension"]) == 4
+        and sampled["by_length"].keys() == summary["sft"]["greedy"]["by_length"].keys()
+    )
 
 
 def test_training_groups_are_ranked_by_tournaments_and_hold_no_call(written):

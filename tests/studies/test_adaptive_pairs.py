@@ -66,7 +66,21 @@ def test_a_shared_rank_is_half_right():
 
 @pytest.mark.slow(seconds=8)
 def test_it_runs_as_a_command(tmp_path):
-    command = [sys.executable, "-m", "arenarl.studies.adaptive_pairs", "--size", "6", "--groups", "3", "--out", str(tmp_path)]
+    command = [
+        sys.executable,
+        "-m",
+        "arenarl.studies.adaptive_pairs",
+        "--size",
+        "6",
+        "--groups",
+        "3",
+        "--out",
+        str(tmp_path),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     summary = json.loads((tmp_path / "adaptive.json").read_text())
-    assert summary["judge"] == "simulated" and markdown_table(summary) in done.stdout and "simulated" in done.stdout.splitlines()[-1]
+    assert (
+        summary["judge"] == "simulated"
+        and markdown_table(summary) in done.stdout
+        and "simulated" in done.stdout.splitlines()[-1]
+    )

@@ -1,4 +1,5 @@
-"""The plan beside a measured step: its last line on a CPU, which has seconds and no memory; what it cannot measure is refused."""
+"""The plan beside a measured step: its last line on a CPU, which has seconds and no memory;
+what it cannot measure is refused."""
 
 import json
 import os
@@ -22,10 +23,16 @@ def test_a_step_of_the_longest_trajectories_is_measured(changes, tmp_path):
     environment = os.environ | {"PYTHONPATH": str(ROOT), "TRL_EXPERIMENTAL_SILENCE": "1"}
     sets = [word for change in (*SMALL, *changes) for word in ("--set", change)]
     command = [sys.executable, "-m", "arenarl.studies.bench_plan", *CONFIG, *sets]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600, check=False
+    )
     assert done.returncode == 0, done.stderr[-4000:]
     line = json.loads(done.stdout.splitlines()[-1])
-    assert line["generating"]["seconds"] > 0 and line["training"]["seconds"] > 0 and line["training"]["memory"] == 0 < line["layer_ms"]
+    assert (
+        line["generating"]["seconds"] > 0
+        and line["training"]["seconds"] > 0
+        and line["training"]["memory"] == 0 < line["layer_ms"]
+    )
     assert "| training |" in done.stdout and "training: 4 trajectories" in done.stdout and "of 96 tokens" in done.stdout
     assert list(tmp_path.iterdir()) == []
 

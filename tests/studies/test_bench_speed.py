@@ -1,4 +1,5 @@
-"""Two trees beside each other: the order, the arithmetic, the other tree's coming and going; and once for real, tiny."""
+"""Two trees beside each other: the order, the arithmetic, the other tree's coming and going;
+and once for real, tiny."""
 
 import json
 import os
@@ -12,7 +13,11 @@ from arenarl.studies import bench_speed as bench
 from arenarl.system.errors import UserError
 from arenarl.system.repository import ROOT
 
-TINY = [word for key in ("hidden_size=32", "intermediate_size=32", "num_heads=2", "num_kv_heads=1") for word in ("--set", f"policy.scratch.{key}")]
+TINY = [
+    word
+    for key in ("hidden_size=32", "intermediate_size=32", "num_heads=2", "num_kv_heads=1")
+    for word in ("--set", f"policy.scratch.{key}")
+]
 TREES = {"this": Path("this"), "other": Path("other")}
 
 
@@ -31,13 +36,19 @@ def test_pairs_are_begun_in_turn_each_in_a_folder_of_its_own_and_medians_are_com
     figures = bench.compare(measure, None, TREES, pairs=3)
     assert begun == ["this", "other", "other", "this", "this", "other"]
     assert len(folders) == 6 and not any(folder.exists() for folder in folders)
-    assert figures["seconds"] == {"values": {"this": [1.0, 3.0, 5.0], "other": [8.0, 4.0, 2.0]}, "median": {"this": 3.0, "other": 4.0}, "ratio": 0.75}
+    assert figures["seconds"] == {
+        "values": {"this": [1.0, 3.0, 5.0], "other": [8.0, 4.0, 2.0]},
+        "median": {"this": 3.0, "other": 4.0},
+        "ratio": 0.75,
+    }
     assert figures["none"]["ratio"] is None
 
 
 def test_a_step_of_rl_is_the_median_of_the_log_without_the_first_steps(tmp_path):
     def log(seconds):
-        return {"step_time": seconds} | {f"time/{part}_s": seconds / 4 for part in ("rollout", "forward", "judge", "update")}
+        return {"step_time": seconds} | {
+            f"time/{part}_s": seconds / 4 for part in ("rollout", "forward", "judge", "update")
+        }
 
     class Stub(bench.Runner):
         def train(self, tree, folder, script, **keys):
@@ -59,7 +70,9 @@ def test_a_step_of_rl_is_the_median_of_the_log_without_the_first_steps(tmp_path)
 ])  # fmt: skip
 def test_what_cannot_be_measured_is_refused_in_one_line(words, line, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["bench_speed", "--against", "HEAD", "--config", str(ROOT / "configs/quickstart.yaml"), *words])
+    monkeypatch.setattr(
+        sys, "argv", ["bench_speed", "--against", "HEAD", "--config", str(ROOT / "configs/quickstart.yaml"), *words]
+    )
     with pytest.raises(UserError, match=line):
         bench.main()
 
@@ -80,9 +93,18 @@ def test_rollouts_and_start_up_of_two_trees_are_written_with_where_they_come_fro
     data = tmp_path / "data"
     data.mkdir()
     (data / "manifest.json").write_text("{}")
-    command = [sys.executable, "-m", "arenarl.studies.bench_speed", "--against", "HEAD", "--measure", "decode", "start", "--pairs", "1"]
+    command = [
+        sys.executable, "-m", "arenarl.studies.bench_speed", "--against", "HEAD", "--measure", "decode", "start",
+        "--pairs", "1",
+    ]  # fmt: skip
     done = subprocess.run(
-        [*command, *TINY, "--set", f"data.folder={data}"], cwd=tmp_path, env=os.environ, capture_output=True, text=True, timeout=900, check=False
+        [*command, *TINY, "--set", f"data.folder={data}"],
+        cwd=tmp_path,
+        env=os.environ,
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     rows = json.loads((tmp_path / "results" / "speed.json").read_text())

@@ -1,4 +1,5 @@
-"""The latency benchmark: its last line, its arithmetic by hand, and a judge that is never left behind. No test depends on a time that passed."""
+"""The latency benchmark: its last line, its arithmetic by hand, and a judge that is never left behind.
+No test depends on a time that passed."""
 
 import asyncio
 import json
@@ -25,7 +26,9 @@ ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ
 
 
 def run(*flags):
-    return subprocess.run([*COMMAND, *flags], cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(
+        [*COMMAND, *flags], cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=300, check=False
+    )
 
 
 def last_line(*flags):
@@ -55,7 +58,9 @@ def test_the_last_line_counts_the_calls_of_all_groups():
 
 
 def test_all_topologies_end_in_one_line_with_their_rows():
-    line = last_line("--topology", "all", "--delay_s", "0.005", "--groups", "2", "--group_size", "5", "--concurrency", "4")
+    line = last_line(
+        "--topology", "all", "--delay_s", "0.005", "--groups", "2", "--group_size", "5", "--concurrency", "4"
+    )
     assert [row["topology"] for row in line["rows"]] == ALL_TOPOLOGIES
     for row in line["rows"]:
         assert row["calls"] == calls_without_http(row["topology"], 2, 5) > 0
@@ -67,7 +72,14 @@ def test_all_topologies_end_in_one_line_with_their_rows():
 
 def test_the_summary_of_several_rows_is_the_worst_and_the_sums():
     def row(ratio, overhead, calls):
-        figures = {"ratio_to_bound": ratio, "overhead_ms": overhead, "calls": calls, "paper_calls": 60, "seconds": 1.5, "bound_s": 1.25}
+        figures = {
+            "ratio_to_bound": ratio,
+            "overhead_ms": overhead,
+            "calls": calls,
+            "paper_calls": 60,
+            "seconds": 1.5,
+            "bound_s": 1.25,
+        }
         return {"topology": "anchor", "groups": 1} | figures
 
     both = summary([row(1.2, 3.0, 50), row(1.1, 4.0, 54)])
@@ -92,7 +104,14 @@ def test_the_bound_is_the_longest_chain_or_all_calls_over_the_slots():
 def test_the_paper_counts_two_calls_a_comparison():
     """At N=8: round robin 28, Swiss three rounds of 4, the seeding 7 and the bracket 7."""
     expected = {"round_robin": 56, "anchor": 14, "seeded_single_elimination": 28, "single_elimination": 14}
-    expected |= {"double_elimination": 28, "swiss": 24, "balanced": None, "elo": None, "random_reference": None, "group_stage": None}
+    expected |= {
+        "double_elimination": 28,
+        "swiss": 24,
+        "balanced": None,
+        "elo": None,
+        "random_reference": None,
+        "group_stage": None,
+    }
     assert {topology: paper_calls(topology, 8) for topology in ALL_TOPOLOGIES} == expected
 
 
@@ -116,7 +135,9 @@ def test_the_judge_takes_its_time_and_scores_alike_when_asked_again():
     async def ask(url):
         async with ClientSession(url) as session:
             start = time.monotonic()
-            replies = [await (await session.post("/judge", json={"group": 1, "shown": [2, 0, 5]})).json() for _ in range(2)]
+            replies = [
+                await (await session.post("/judge", json={"group": 1, "shown": [2, 0, 5]})).json() for _ in range(2)
+            ]
             return time.monotonic() - start, replies
 
     with delayed_judge(0.05, 1) as url:
@@ -160,7 +181,14 @@ with delayed_judge(100.0, 1) as url:
 
 @pytest.mark.parametrize(("end", "code"), [("raise ValueError", 1), ("raise SystemExit(3)", 3), ("pass", 0)])
 def test_the_judge_ends_with_its_block(end, code):
-    done = subprocess.run([sys.executable, "-c", PARENT.format(end=end)], cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", PARENT.format(end=end)],
+        cwd=ROOT,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == code
     assert not is_open(int(done.stdout.rsplit(":")[-1]))
 

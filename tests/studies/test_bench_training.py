@@ -13,22 +13,38 @@ from arenarl.system.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = ["--config", str(ROOT / "configs" / "quickstart.yaml")]
-SMALL = ["--groups", "2", "--group_size", "4", "--pairs", "1", "--tokens", "64", "--turn_tokens", "64", "--delay_s", "0.05", "--shape", "tiny"]
-TINY = [word for key in ("hidden_size=32", "intermediate_size=32", "num_heads=2", "num_kv_heads=1") for word in ("--set", f"policy.scratch.{key}")]
+SMALL = [
+    "--groups", "2", "--group_size", "4", "--pairs", "1", "--tokens", "64", "--turn_tokens", "64", "--delay_s", "0.05",
+    "--shape", "tiny",
+]  # fmt: skip
+TINY = [
+    word
+    for key in ("hidden_size=32", "intermediate_size=32", "num_heads=2", "num_kv_heads=1")
+    for word in ("--set", f"policy.scratch.{key}")
+]
 
 
 @pytest.mark.slow(seconds=24)
 def test_the_last_line_is_json_with_both_measurements(tmp_path):
     environment = os.environ | {"PYTHONPATH": str(ROOT), "TRL_EXPERIMENTAL_SILENCE": "1"}
     command = [sys.executable, "-m", "arenarl.studies.bench_training", *CONFIG, *TINY, *SMALL]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600, check=False
+    )
     assert done.returncode == 0, done.stderr
     line = json.loads(done.stdout.splitlines()[-1])
     assert (line["backend"], line["device"], line["shape"]) == ("transformers", "cpu", "tiny")
     assert line["step_ratio_to_trl"] == pytest.approx(line["step_s"] / line["trl_step_s"], rel=0.05)
-    assert line["step_s"] == pytest.approx(sum(line[f"{part}_s"] for part in ("rollout", "forward", "judge", "update")), abs=1e-3)
-    assert line["tokens_per_s"] == pytest.approx(2 * 4 * 64 / line["rollout_s"], rel=0.05) and line["peak_memory_gb"] > 0.1
-    assert line["ms_per_token"] == pytest.approx(line["rollout_s"] / 64 * 1e3, rel=0.05) and 0 < line["planned_memory_gb"] < line["peak_memory_gb"]
+    assert line["step_s"] == pytest.approx(
+        sum(line[f"{part}_s"] for part in ("rollout", "forward", "judge", "update")), abs=1e-3
+    )
+    assert (
+        line["tokens_per_s"] == pytest.approx(2 * 4 * 64 / line["rollout_s"], rel=0.05) and line["peak_memory_gb"] > 0.1
+    )
+    assert (
+        line["ms_per_token"] == pytest.approx(line["rollout_s"] / 64 * 1e3, rel=0.05)
+        and 0 < line["planned_memory_gb"] < line["peak_memory_gb"]
+    )
     steps = [text.split(":")[1].split()[0] for text in done.stdout.splitlines() if text.startswith("  pair")]
     assert steps == ["our", "TRL", "TRL", "our"]  # which goes first alternates
     assert 0 <= line["judge_hidden_possible"] <= 1 and "judge_hidden_share" in line

@@ -1,4 +1,5 @@
-"""The GPU check on a CPU: all parts at their smallest, and what is left on disk when one is killed, fails or takes too long."""
+"""The GPU check on a CPU: all parts at their smallest, and what is left on disk when one is killed,
+fails or takes too long."""
 
 import json
 import os
@@ -30,29 +31,53 @@ def test_every_part_runs_at_its_smallest_and_a_second_start_keeps_them(tmp_path)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     record = read_json(tmp_path / FIGURES)
     parts = record["parts"]
-    assert list(parts) == [part.name for part in PARTS] and record["card"] == "cpu" and parts["data"]["origin"]["versions"]["torch"]
-    assert {name for name, part in parts.items() if part["status"] != "ok"} == {"smollm2_135m", "vllm"}  # neither is there
+    assert (
+        list(parts) == [part.name for part in PARTS]
+        and record["card"] == "cpu"
+        and parts["data"]["origin"]["versions"]["torch"]
+    )
+    # neither is there
+    assert {name for name, part in parts.items() if part["status"] != "ok"} == {"smollm2_135m", "vllm"}
     for name in ("qwen3_1.7b", "tiny"):
         figures = parts[name]["figures"]
-        wanted = {"ms_per_token", "tokens_per_s", "rollout_s", "forward_s", "update_s", "planned_memory_gb", "peak_memory_gb"}
+        wanted = {
+            "ms_per_token",
+            "tokens_per_s",
+            "rollout_s",
+            "forward_s",
+            "update_s",
+            "planned_memory_gb",
+            "peak_memory_gb",
+        }
         assert wanted | {"step_s", "trl_step_s", "step_ratio_to_trl"} <= set(figures)
         assert all(figures[figure] > 0 for figure in wanted)
     assert parts["environment"]["figures"]["bfloat16, a decoded token"] and parts["rl"]["figures"]["grad_norm"] > 0
     assert parts["kill_resume"]["figures"] == {"killed_at": "checkpoint-2", "groups_and_curve": "identical"}
-    assert all(parts[name]["figures"]["optimizer_steps"] >= 2 for name in ("dpo", "agentevol")) and "critic/error" in parts["ppo"]["figures"]
-    assert all(f"{name} " in done.stdout for name in parts) and sorted(path.name for path in tmp_path.iterdir()) == ["runs"]
+    assert (
+        all(parts[name]["figures"]["optimizer_steps"] >= 2 for name in ("dpo", "agentevol"))
+        and "critic/error" in parts["ppo"]["figures"]
+    )
+    assert all(f"{name} " in done.stdout for name in parts) and sorted(path.name for path in tmp_path.iterdir()) == [
+        "runs"
+    ]
     again = subprocess.run(command(), cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)
     assert again.returncode == 0 and again.stdout.count("kept") == len(PARTS) - 2, again.stdout
-    assert read_json(tmp_path / FIGURES)["parts"] == parts | {name: read_json(tmp_path / FIGURES)["parts"][name] for name in ("smollm2_135m", "vllm")}
+    assert read_json(tmp_path / FIGURES)["parts"] == parts | {
+        name: read_json(tmp_path / FIGURES)["parts"][name] for name in ("smollm2_135m", "vllm")
+    }
 
 
 @pytest.mark.slow(seconds=40)
 @pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGINT])
 def test_stopping_it_leaves_the_figures_of_finished_parts_and_no_process(tmp_path, stop):
     with (tmp_path / "log").open("w") as log:
-        process = subprocess.Popen(command("--parts", "data", "sft_zero3"), cwd=tmp_path, stdout=log, stderr=log, start_new_session=True)
+        process = subprocess.Popen(
+            command("--parts", "data", "sft_zero3"), cwd=tmp_path, stdout=log, stderr=log, start_new_session=True
+        )
     deadline = time.monotonic() + 300
-    while (read_json(tmp_path / FIGURES) or {"parts": {"sft_zero3": {}}})["parts"]["sft_zero3"].get("status") != "interrupted":
+    while (read_json(tmp_path / FIGURES) or {"parts": {"sft_zero3": {}}})["parts"]["sft_zero3"].get(
+        "status"
+    ) != "interrupted":
         assert process.poll() is None and time.monotonic() < deadline, (tmp_path / "log").read_text()
         time.sleep(0.05)
     time.sleep(1)  # the part's command has started
@@ -74,7 +99,10 @@ def test_figures_of_other_code_stay_until_their_part_runs_again(tmp_path, monkey
         monkeypatch.setattr(sys, "argv", ["gpu_check", "--short", *words])
         gpu_check.main()
     parts = read_json(FIGURES)["parts"]
-    assert {name: (part["status"], part["origin"]["code"]) for name, part in parts.items()} == {"one": ("ok", "a"), "two": ("ok", "b")}
+    assert {name: (part["status"], part["origin"]["code"]) for name, part in parts.items()} == {
+        "one": ("ok", "a"),
+        "two": ("ok", "b"),
+    }
 
 
 def workplace(folder, seconds):
@@ -108,15 +136,32 @@ def recorded(tmp_path, monkeypatch):
     """The file after parts that end in every way."""
     monkeypatch.chdir(tmp_path)
     parts = {part.name: {"status": "not run"} for part in (*OWN_PARTS, Part("never", broken, 60))}
-    gpu_check.run_parts(OWN_PARTS, tmp_path / "gpu" / "card.json", {"card": "NVIDIA H100", "parts": parts}, ABOUT, workplace(tmp_path, 120))
+    gpu_check.run_parts(
+        OWN_PARTS,
+        tmp_path / "gpu" / "card.json",
+        {"card": "NVIDIA H100", "parts": parts},
+        ABOUT,
+        workplace(tmp_path, 120),
+    )
     return read_json(tmp_path / "gpu" / "card.json")
 
 
 def test_a_part_that_fails_is_recorded_and_the_next_one_starts(recorded, tmp_path):
     parts = recorded["parts"]
-    assert [part["status"] for part in parts.values()] == ["ok", "failed", "failed", "time ran out", "skipped", "ok", "not run"]
+    assert [part["status"] for part in parts.values()] == [
+        "ok",
+        "failed",
+        "failed",
+        "time ran out",
+        "skipped",
+        "ok",
+        "not run",
+    ]
     assert parts["fine"]["figures"] == {"output": "hello"} and parts["last"]["figures"] == {"output": "still here"}
-    assert parts["crash"]["error"].startswith("exit code 1: -c ") and "before\nCUDA error: an illegal memory access" in parts["crash"]["error"]
+    assert (
+        parts["crash"]["error"].startswith("exit code 1: -c ")
+        and "before\nCUDA error: an illegal memory access" in parts["crash"]["error"]
+    )
     assert "Traceback" in parts["bug"]["error"] and "ValueError: a figure is missing in ." in parts["bug"]["error"]
     assert parts["slow"]["error"].endswith("pair 0\n") and parts["slow"]["seconds"] < 60
     assert parts["absent"]["error"] == "vLLM is not installed"
@@ -133,8 +178,13 @@ def test_parts_without_time_are_recorded_as_not_run(tmp_path, monkeypatch, capsy
 def test_the_document_has_a_row_for_every_part_whatever_became_of_it(recorded, tmp_path):
     table = gpu_check.results_table(tmp_path).splitlines()
     assert table[0] == "**NVIDIA H100**:" and len(table) == 4 + len(recorded["parts"])
-    assert table[4].startswith("| fine | ok |") and table[4].endswith("| output hello | 2026-11-27, abc, torch 2.11.0 |")
-    assert table[5].endswith("illegal memory access \\| here | 2026-11-27, abc, torch 2.11.0 |") and "ValueError" in table[6]
+    assert table[4].startswith("| fine | ok |") and table[4].endswith(
+        "| output hello | 2026-11-27, abc, torch 2.11.0 |"
+    )
+    assert (
+        table[5].endswith("illegal memory access \\| here | 2026-11-27, abc, torch 2.11.0 |")
+        and "ValueError" in table[6]
+    )
     assert table[-1] == "| never | not run | - | - | - |"
     assert gpu_check.results_table(tmp_path / "none") == "not run"
 

@@ -17,7 +17,16 @@ from arenarl.config.schema import JudgeConfig
 from arenarl.domains.travel.truth import examine
 from arenarl.judges.embedded import EmbeddedJudge
 from arenarl.judges.judge import cached_examiner
-from arenarl.studies.judge_reliability import Scores, conclusion, findings, judge_all, judges_table, neighbours, read_labels, true_labels
+from arenarl.studies.judge_reliability import (
+    Scores,
+    conclusion,
+    findings,
+    judge_all,
+    judges_table,
+    neighbours,
+    read_labels,
+    true_labels,
+)
 from arenarl.system.atomic_files import write_json
 from arenarl.system.errors import UserError
 from arenarl.trajectory import RolloutGroup, write_jsonl
@@ -32,7 +41,10 @@ def scores_of(lead=2.0, first=0.0, group=1.0, noise=0.5, length_bias=0.0, pairs=
     """The first of every pair leads by `lead` a call; being shown first is worth `first`."""
     points = TRUTH * group / TRUTH.std(axis=1, ddof=1).mean() + length_bias * np.log(LENGTH)
     points = points[:, :, None] + RNG.normal(0, noise, (*TRUTH.shape, repeats))
-    order_1, order_2 = (5 + (lead + first) / 2, 5 - (lead + first) / 2), (5 + (first - lead) / 2, 5 - (first - lead) / 2)
+    order_1, order_2 = (
+        (5 + (lead + first) / 2, 5 - (lead + first) / 2),
+        (5 + (first - lead) / 2, 5 - (first - lead) / 2),
+    )
     return Scores(points, np.tile(np.array([order_1, order_2]), (pairs, repeats, 1, 1)))
 
 
@@ -43,7 +55,13 @@ def found_of(labels=None, **how):
 
 def test_a_judge_without_bias_neither_flips_nor_ties():
     found = found_of()
-    assert (found["flip_rate"], found["tie_rate"], found["consistency"], found["first_lead"], found["agreement"]) == (0, 0, 1, 0, 1)
+    assert (found["flip_rate"], found["tie_rate"], found["consistency"], found["first_lead"], found["agreement"]) == (
+        0,
+        0,
+        1,
+        0,
+        1,
+    )
     assert found["failed_verdicts"] == 0 and found["confusion"] == [[400, 0, 0], [0, 0, 0], [0, 0, 0]]
 
 
@@ -84,7 +102,10 @@ def test_a_judge_that_only_compares_has_figures_of_its_comparisons_alone():
 
 def test_without_noise_the_embedded_judge_agrees_with_the_truth(taught, world):
     examiner = cached_examiner(partial(examine, world))
-    groups = [RolloutGroup(taught[first].query, [one.trajectory for one in taught[first : first + 6]]) for first in (0, 40, 80)]
+    groups = [
+        RolloutGroup(taught[first].query, [one.trajectory for one in taught[first : first + 6]])
+        for first in (0, 40, 80)
+    ]
     pairs = [pair for group in groups for pair in neighbours(group)]
     scores = asyncio.run(judge_all(EmbeddedJudge(JudgeConfig(noise="none"), examiner, 0), groups, pairs, 2))
     labels = true_labels(examiner, pairs)
@@ -94,7 +115,12 @@ def test_without_noise_the_embedded_judge_agrees_with_the_truth(taught, world):
 
 def test_labels_are_read_from_a_file(taught, tmp_path):
     one, other = taught[0], taught[1]
-    record = {"query": dataclasses.asdict(one.query), "first": one.trajectory.to_record(), "second": other.trajectory.to_record(), "label": "second"}
+    record = {
+        "query": dataclasses.asdict(one.query),
+        "first": one.trajectory.to_record(),
+        "second": other.trajectory.to_record(),
+        "label": "second",
+    }
     write_jsonl(tmp_path / "labels.jsonl", [record, record | {"label": "tie"}])
     pairs, labels = read_labels(tmp_path / "labels.jsonl")
     assert labels.tolist() == [-1, 0] and pairs[0][0] == one.query and pairs[0][2].messages == other.trajectory.messages
@@ -102,8 +128,11 @@ def test_labels_are_read_from_a_file(taught, tmp_path):
     with pytest.raises(UserError, match="line 2"):
         read_labels(tmp_path / "labels.jsonl")
     mute = record["first"] | {"messages": [{"role": "assistant", "text": "?"}]}
-    plain = record["first"] | {"messages": [{"role": "assistant", "reasoning_content": "", "content": "Take the 9:04 train."}]}
-    for wrong in (None, [], {"query": record["query"] | {"query": 7}}, {"first": record["first"] | {"messages": "text"}}, {"first": mute},
+    plain = record["first"] | {
+        "messages": [{"role": "assistant", "reasoning_content": "", "content": "Take the 9:04 train."}]
+    }
+    for wrong in (None, [], {"query": record["query"] | {"query": 7}},
+                  {"first": record["first"] | {"messages": "text"}}, {"first": mute},
                   {"first": plain},
                   {"second": record["second"] | {"meta": 7}}, {"label": ["tie"]}, {"query": "?"}):  # fmt: skip
         write_jsonl(tmp_path / "labels.jsonl", [record | wrong if isinstance(wrong, dict) else wrong])
@@ -120,10 +149,13 @@ def test_of_every_group_a_pair_counts_once_in_the_test_against_a_coin(taught):
 
 @pytest.mark.parametrize(("confusion", "failed", "says"), [
     ([[30, 0, 5], [2, 4, 2], [5, 0, 12]], 0, "better than a coin: right on 42 pairs, wrong on 10, a tie on 4 that"),
-    ([[15, 0, 14], [2, 0, 2], [13, 0, 14]], 0, "not usable, no better than a coin: right on 29 pairs, wrong on 27, a tie on 4 that"),
-    ([[0, 0, 0], [30, 0, 30], [0, 0, 0]], 0, "not usable, no better than a coin: right on 0 pairs, wrong on 0, a tie on 60 that"),
+    ([[15, 0, 14], [2, 0, 2], [13, 0, 14]], 0,
+     "not usable, no better than a coin: right on 29 pairs, wrong on 27, a tie on 4 that"),
+    ([[0, 0, 0], [30, 0, 30], [0, 0, 0]], 0,
+     "not usable, no better than a coin: right on 0 pairs, wrong on 0, a tie on 60 that"),
     ([[5, 0, 30], [0, 0, 0], [25, 0, 0]], 0, "not usable, no better than a coin: right on 5 pairs, wrong on 55"),
-    ([[30, 0, 0], [0, 0, 0], [0, 0, 30]], 41, "not usable, too few verdicts: 41% failed, more than judge.max_failure_share=0.2 lets a run"),
+    ([[30, 0, 0], [0, 0, 0], [0, 0, 30]], 41,
+     "not usable, too few verdicts: 41% failed, more than judge.max_failure_share=0.2 lets a run"),
 ])  # fmt: skip
 def test_the_conclusion_says_whether_a_run_can_use_the_judge(confusion, failed, says):
     assert conclusion({"confusion": confusion, "verdicts": 100, "failed_verdicts": failed}, 0.2).startswith(says)
@@ -135,12 +167,20 @@ def check_judge(taught, folder, judge, groups=3, size=4):
     for split in ("rl_queries", "test_queries"):
         write_jsonl(folder / "data" / f"{split}.jsonl", queries)
     write_jsonl(folder / "data" / "test_baselines.jsonl", [one.trajectory.to_record() for one in taught[::20]])
-    command = [sys.executable, "-m", "arenarl.studies.judge_reliability", "--config", str(ROOT / "configs" / "quickstart.yaml")]
+    command = [
+        sys.executable,
+        "-m",
+        "arenarl.studies.judge_reliability",
+        "--config",
+        str(ROOT / "configs" / "quickstart.yaml"),
+    ]
     command += ["--set", "data.folder=data", *judge, "--groups", str(groups), "--size", str(size), "--repeats", "2"]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
 
 
-@pytest.mark.parametrize("judge", [["--judge", str(ROOT / "configs" / "judges" / "embedded.yaml")], []], ids=["embedded", "local_server"])
+@pytest.mark.parametrize(
+    "judge", [["--judge", str(ROOT / "configs" / "judges" / "embedded.yaml")], []], ids=["embedded", "local_server"]
+)
 def test_a_judge_is_checked_from_the_command_line(taught, tmp_path, judge):
     done = check_judge(taught, tmp_path, judge)
     assert done.returncode == 0, done.stderr
@@ -150,11 +190,15 @@ def test_a_judge_is_checked_from_the_command_line(taught, tmp_path, judge):
     folder, name = tmp_path / "results" / "judge_check", "embedded" if judge else "local_server"
     written = json.loads((folder / f"{name}.json").read_text())
     assert (folder / f"{name}.png").stat().st_size > 10_000 and written["simulated"] is True
-    assert written["parse_rate"] == (None if judge else 1) and (written["verdicts"], written["failed_verdicts"]) == (72, 0)
+    assert written["parse_rate"] == (None if judge else 1) and (written["verdicts"], written["failed_verdicts"]) == (
+        72,
+        0,
+    )
     head, _, row = judges_table(tmp_path / "results").splitlines()
     assert head.count("|") == row.count("|") and row.endswith("| better than a coin |")
     assert row.startswith(f"| `{name}`, **simulated** | 3 of 4, 2 times | ")
-    for judge, shown in (("my_judge:Mine", "my_judge:Mine"), ({"model": "gpt-x"}, "gpt-x")):  # a class of one's own, an LLM
+    # a class of one's own, an LLM
+    for judge, shown in (("my_judge:Mine", "my_judge:Mine"), ({"model": "gpt-x"}, "gpt-x")):
         write_json(folder / f"{name}.json", written | {"simulated": False, "provenance": {"judge_train": judge}})
         assert judges_table(tmp_path / "results").splitlines()[-1].startswith(f"| `{name}`, {shown} | ")
 
@@ -164,7 +208,11 @@ def test_a_judge_that_gives_no_verdict_is_told_with_the_reason(taught, tmp_path)
     (tmp_path / "deaf.yaml").write_text("name: llm\nmodel: m\napi_key_variable: null\n", encoding="utf-8")
     status, body = too_long(1024, 512, 513)
     with serving(Script((status, body, {})).app) as url:
-        done = check_judge(taught, tmp_path, ["--judge", "deaf.yaml", "--set", f"judge.train.base_url={url}"], size=2, groups=2)
+        done = check_judge(
+            taught, tmp_path, ["--judge", "deaf.yaml", "--set", f"judge.train.base_url={url}"], size=2, groups=2
+        )
     assert done.returncode == 2 and "Traceback" not in done.stderr
     *_, line = done.stderr.strip().splitlines()
-    assert line.startswith("error: deaf gave no verdict. LLM calls: 0 paid for") and "; lower max_reply_tokens or" in line
+    assert (
+        line.startswith("error: deaf gave no verdict. LLM calls: 0 paid for") and "; lower max_reply_tokens or" in line
+    )

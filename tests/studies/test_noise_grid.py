@@ -1,4 +1,5 @@
-"""The grid of noises, small: differences over the same groups, cells that are not computed twice, and what it writes."""
+"""The grid of noises, small: differences over the same groups, cells that are not computed twice,
+and what it writes."""
 
 import json
 import subprocess
@@ -20,7 +21,9 @@ def test_a_difference_is_that_of_the_same_groups_at_as_many_calls():
     for key, row in rows.items():
         pointwise = tallies[pointwise_key(*key[:2])]
         differences = [a - b for a, b in zip(tallies[key].tau, pointwise.tau, strict=True)]
-        assert row["difference"] == pytest.approx(fmean(differences), abs=1e-4) and row["groups"] == len(differences) == 5
+        assert (
+            row["difference"] == pytest.approx(fmean(differences), abs=1e-4) and row["groups"] == len(differences) == 5
+        )
         assert row["difference"] == pytest.approx(row["tau"] - row["pointwise_tau"], abs=2e-4)
         assert row["ci"][0] <= row["difference"] <= row["ci"][1]
         assert row["judge_calls"] == fmean(calls for _, calls, _ in pointwise.cost)
@@ -39,7 +42,10 @@ def test_a_cell_that_is_there_is_not_computed_again(tmp_path, monkeypatch):
 
 @pytest.mark.slow(seconds=4)
 def test_a_tournament_wins_where_noise_is_shared_and_not_where_it_sticks():
-    found = {kind: {row["params"]: row for row in cell_rows(kind, 2.0, 5, 50, 0) if row["topology"] == "balanced"} for kind in ("shared", "sticking")}
+    found = {
+        kind: {row["params"]: row for row in cell_rows(kind, 2.0, 5, 50, 0) if row["topology"] == "balanced"}
+        for kind in ("shared", "sticking")
+    }
     assert found["shared"]["matches=2n-2"]["ci"][0] > 0.1
     assert abs(found["sticking"]["matches=2n-2"]["difference"]) < 0.1
 
@@ -48,8 +54,12 @@ def test_it_runs_as_a_command_over_all_kinds_and_strengths(tmp_path):
     command = [sys.executable, "-m", "arenarl.studies.noise_grid", "--size", "3", "--groups", "2", "--out", "out"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     grid = json.loads((tmp_path / "out" / "grid.json").read_text())
-    assert {(row["noise"], row["strength"]) for row in grid["rows"]} == {(kind, strength) for kind in NOISE for strength in STRENGTHS}
-    assert markdown_table(grid) in done.stdout and len(markdown_table(grid).splitlines()) == 2 + len(METHODS) * len(NOISE)
+    assert {(row["noise"], row["strength"]) for row in grid["rows"]} == {
+        (kind, strength) for kind in NOISE for strength in STRENGTHS
+    }
+    assert markdown_table(grid) in done.stdout and len(markdown_table(grid).splitlines()) == 2 + len(METHODS) * len(
+        NOISE
+    )
     assert "simulated" in done.stdout.splitlines()[-1] and grid["judge"] == "simulated"
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"grid.json", "noise_grid.png", "noise_grid.svg"}
     kept = next((tmp_path / "runs" / "noise-grid").glob("*"), None)
@@ -59,5 +69,10 @@ def test_it_runs_as_a_command_over_all_kinds_and_strengths(tmp_path):
 
 @pytest.mark.slow(seconds=7)
 def test_wrong_numbers_are_refused():
-    done = subprocess.run([sys.executable, "-m", "arenarl.studies.noise_grid", "--groups", "1"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "arenarl.studies.noise_grid", "--groups", "1"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 2 and "at least 2" in done.stderr

@@ -30,7 +30,8 @@ def test_a_sure_match_starts_with_its_two_trajectories_and_the_bracket_with_the_
     ended = [[1.0, 2.0, 7.0]]
     assert least_end_s(ended, [SEEDED], "seeded_single_elimination", concurrency=9, delay_s=3.0) == 7 + 3 + 3
     assert least_end_s(ended, [ranking_of((0, 1, 0))], "anchor", concurrency=9, delay_s=3.0) == 2 + 3
-    assert least_end_s(ended, [ranking_of((0, 1, 0))], "swiss", concurrency=9, delay_s=3.0) == 7 + 3  # nobody is sure to meet anybody
+    # nobody is sure to meet anybody
+    assert least_end_s(ended, [ranking_of((0, 1, 0))], "swiss", concurrency=9, delay_s=3.0) == 7 + 3
 
 
 def test_what_starts_late_needs_its_slots_from_then_on():
@@ -42,7 +43,8 @@ def test_what_starts_late_needs_its_slots_from_then_on():
 
 
 def test_a_final_cannot_fill_the_slots():
-    """Six calls fit into three slots in 2 s, and the chain is 2 long. But two semi-finals are four calls, and the final comes after."""
+    """Six calls fit into three slots in 2 s, and the chain is 2 long.
+    But two semi-finals are four calls, and the final comes after."""
     finals = ranking_of((0, 1, 0), (2, 3, 0), (0, 2, 1))
     assert chains_after(finals.matches) == [1, 1, 0]
     assert least_end_s([[0.0] * 4], [finals], "single_elimination", concurrency=3, delay_s=1.0) == 2 + 1
@@ -96,15 +98,20 @@ def judging_of(ended, rankings):
     async def judge(group):
         return Outcome(rankings[groups.index(group)])
 
-    groups = [IncomingGroup(Query(str(k), "travel", "Search", "en", str(k)), len(ended_G)) for k, ended_G in enumerate(ended)]
+    groups = [
+        IncomingGroup(Query(str(k), "travel", "Search", "en", str(k)), len(ended_G)) for k, ended_G in enumerate(ended)
+    ]
     for group, ended_G in zip(groups, ended, strict=True):
         group.ended_G = ended_G
     return Judging(groups, judge)
 
 
 def test_shares_of_a_step_by_hand():
-    """Asked for at 10: all of it would take 3 + 3 s from then on; the last trajectory ended at 9, so 9 + 6 is the least; answered at 15.5."""
-    overlap = measure_overlap(judging_of([[1.0, 2.0, 9.0]], [SEEDED]), "seeded_single_elimination", 9, 3.0, asked=10.0, answered=15.5)
+    """Asked for at 10: all of it would take 3 + 3 s from then on;
+    the last trajectory ended at 9, so 9 + 6 is the least; answered at 15.5."""
+    overlap = measure_overlap(
+        judging_of([[1.0, 2.0, 9.0]], [SEEDED]), "seeded_single_elimination", 9, 3.0, asked=10.0, answered=15.5
+    )
     assert overlap == Overlap(calls=6, generation_s=9.0, total_s=6.0, least_wait_s=5.0, wait_s=5.5)
     assert overlap.possible == pytest.approx(1 / 6) and overlap.share == pytest.approx(0.5)
 
@@ -112,7 +119,9 @@ def test_shares_of_a_step_by_hand():
 def test_where_all_can_be_hidden_and_where_nothing_can():
     assert Overlap(8, 30.0, total_s=6.0, least_wait_s=0.0, wait_s=0.6).possible == 1
     assert Overlap(8, 30.0, total_s=6.0, least_wait_s=0.0, wait_s=0.6).share == pytest.approx(0.9)
-    nothing = measure_overlap(judging_of([[10.0] * 3], [SEEDED]), "seeded_single_elimination", 9, 3.0, asked=10.0, answered=16.5)
+    nothing = measure_overlap(
+        judging_of([[10.0] * 3], [SEEDED]), "seeded_single_elimination", 9, 3.0, asked=10.0, answered=16.5
+    )
     assert nothing.possible == 0 and nothing.share is None
 
 
@@ -123,7 +132,8 @@ def test_the_http_judge_serves_every_steps_loop_and_scores_by_what_is_shown():
     with delayed_judge(0.01, 2) as url, HTTPJudge(url, 2) as judge:
 
         async def ask_often():
-            return await asyncio.gather(*(judge.compare(query, *pair) for _ in range(5)))  # the server refuses a third at once
+            # the server refuses a third at once
+            return await asyncio.gather(*(judge.compare(query, *pair) for _ in range(5)))
 
         verdicts = asyncio.run(ask_often()) + asyncio.run(ask_often())
     assert all(math.dist(verdict.totals, expected) < 1e-9 for verdict in verdicts) and len(verdicts) == 10

@@ -15,7 +15,16 @@ from arenarl.domains.travel.truth import examine
 from arenarl.studies.rivals import BUDGETS, MODELS, markdown_table
 from arenarl.studies.simulated_groups import Group, Noise
 from arenarl.studies.simulated_rankings import Tally
-from arenarl.studies.simulated_rivals import ITEMS, Tokens, bracket_calls, brpo, flip_rate, items_met, methods, outcome_then_tournament
+from arenarl.studies.simulated_rivals import (
+    ITEMS,
+    Tokens,
+    bracket_calls,
+    brpo,
+    flip_rate,
+    items_met,
+    methods,
+    outcome_then_tournament,
+)
 from arenarl.tournament.ranking import midranks
 
 EXACT = Noise(independent=0.0, position=0.0)
@@ -54,7 +63,12 @@ def test_what_a_method_takes_is_its_own_or_within_the_brackets_calls_and_tokens(
             assert budget - 2 <= calls <= budget
             _, calls, tokens = ranked(name, group, method.afforded(budget * TOKENS.pair, size))
             assert budget * TOKENS.pair - 2 * max(TOKENS.pair, TOKENS.listwise(size)) < tokens <= budget * TOKENS.pair
-    assert [methods(TOKENS)[name].own(8) for name in ("RULER", "BRPO", "TournO: Elo", "TournO: mixture")] == [1, 14, 48, 64]
+    assert [methods(TOKENS)[name].own(8) for name in ("RULER", "BRPO", "TournO: Elo", "TournO: mixture")] == [
+        1,
+        14,
+        48,
+        64,
+    ]
     assert 1 < methods(TOKENS)["RULER"].afforded(budget * TOKENS.pair, size) < budget
 
 
@@ -66,7 +80,9 @@ def test_without_errors_methods_that_score_are_true_and_those_that_count_wins_ne
 
 
 def test_a_listwise_judge_that_errs_more_is_less_true_and_its_mean_over_calls_truer():
-    once, half_more, twice = (tau(name, NOISY) for name in ("RULER", "RULER, 1.5 times the noise", "RULER, 2 times the noise"))
+    once, half_more, twice = (
+        tau(name, NOISY) for name in ("RULER", "RULER, 1.5 times the noise", "RULER, 2 times the noise")
+    )
     assert once > half_more > twice > 0.1 and tau("RULER", NOISY, calls=12) > once + 0.1
 
 
@@ -87,7 +103,8 @@ def test_brpo_is_the_sign_against_one_member_and_with_more_calls_against_further
     scores, calls, _ = asyncio.run(brpo(group, 10, TOKENS))  # three matches with the first, two with a second
     second = next(g for g in random.Random(1).sample(range(4), 4) if g != reference)
     expected = [
-        np.mean([np.sign(quality - quality_G[other]) for other in (reference, second) if other != g]) for g, quality in enumerate(quality_G)
+        np.mean([np.sign(quality - quality_G[other]) for other in (reference, second) if other != g])
+        for g, quality in enumerate(quality_G)
     ]
     assert calls == 10 and scores == expected
 
@@ -96,11 +113,14 @@ def test_items_go_with_quality_as_the_travel_worlds_constraints_do():
     rng = np.random.default_rng(0)
     quality = rng.normal(size=20_000)
     shares = items_met(quality, rng).mean(axis=1)
-    assert np.corrcoef(quality, shares)[0, 1] == pytest.approx(0.83, abs=0.02) and shares.mean() == pytest.approx(0.5, abs=0.02)
+    assert np.corrcoef(quality, shares)[0, 1] == pytest.approx(0.83, abs=0.02) and shares.mean() == pytest.approx(
+        0.5, abs=0.02
+    )
 
 
 def test_so_many_items_that_go_with_quality_so_much_are_what_the_travel_world_has(world, compact, taught):
-    """Of groups of a teacher's attempts of all skills, as judge_check has them: constraints a query, and the correlation within groups."""
+    """Of groups of a teacher's attempts of all skills, as judge_check has them: constraints a query, and the
+    correlation within groups."""
     teacher, counts, qualities, shares = Teacher(world, compact), [], [], []
     for number, one in enumerate(taught[::3]):
         attempts = [teacher.solve(one.query, random.Random(f"{number} {k}"), k / 8) for k in range(8)]
@@ -111,7 +131,9 @@ def test_so_many_items_that_go_with_quality_so_much_are_what_the_travel_world_ha
         qualities += list(quality - quality.mean())
         shares += list(share - share.mean())
         assert all(truth.checklist().keys() == truths[0].checklist().keys() for truth in truths)
-    assert np.mean(counts) == pytest.approx(ITEMS, abs=1) and np.corrcoef(qualities, shares)[0, 1] == pytest.approx(0.83, abs=0.06)
+    assert np.mean(counts) == pytest.approx(ITEMS, abs=1) and np.corrcoef(qualities, shares)[0, 1] == pytest.approx(
+        0.83, abs=0.06
+    )
 
 
 @pytest.mark.parametrize("by", ["item", "whole"])
@@ -136,9 +158,27 @@ def test_where_outcomes_differ_they_decide_and_nobody_is_asked():
 
 @pytest.mark.slow(seconds=8)
 def test_it_runs_as_a_command(tmp_path):
-    command = [sys.executable, "-m", "arenarl.studies.rivals", "--sizes", "4", "--groups", "2", "--processes", "1", "--out", str(tmp_path)]
+    command = [
+        sys.executable,
+        "-m",
+        "arenarl.studies.rivals",
+        "--sizes",
+        "4",
+        "--groups",
+        "2",
+        "--processes",
+        "1",
+        "--out",
+        str(tmp_path),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     summary = json.loads((tmp_path / "rivals.json").read_text())
-    assert summary["judge"] == "simulated" and markdown_table(summary) in done.stdout and "simulated" in done.stdout.splitlines()[-1]
-    assert {row["budget"] for row in summary["rows"]} == set(BUDGETS) and {row["noise"] for row in summary["rows"]} == {kind for kind, _ in MODELS}
+    assert (
+        summary["judge"] == "simulated"
+        and markdown_table(summary) in done.stdout
+        and "simulated" in done.stdout.splitlines()[-1]
+    )
+    assert {row["budget"] for row in summary["rows"]} == set(BUDGETS) and {row["noise"] for row in summary["rows"]} == {
+        kind for kind, _ in MODELS
+    }
     assert {"tau", "tau_ci", "judge_calls", "tokens", "best_first"} <= set(summary["rows"][0])

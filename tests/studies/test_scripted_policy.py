@@ -31,6 +31,10 @@ def test_a_policy_of_the_first_layers_never_ends_a_turn(taught, tmp_path):
     model, tokenizer = load_model(folder, "float32"), load_tokenizer(folder)
     assert model.config.num_hidden_layers == len(model.model.layers) == 1 < config.policy.scratch.num_layers
     assert model.num_parameters() == parameters
-    prompt = tokenizer.encode("<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n")  # the end of a turn stands in it
-    turns = [asyncio.run(TransformersGenerator(model, tokenizer, 4).generate(TurnRequest(prompt, 200, 1.0, seed))).token_ids for seed in range(4)]
+    # the end of a turn stands in it
+    prompt = tokenizer.encode("<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n")
+    turns = [
+        asyncio.run(TransformersGenerator(model, tokenizer, 4).generate(TurnRequest(prompt, 200, 1.0, seed))).token_ids
+        for seed in range(4)
+    ]
     assert all(len(turn) == 200 and tokenizer.eos_token_id not in turn for turn in turns)

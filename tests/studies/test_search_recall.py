@@ -13,7 +13,10 @@ class Terms:
     """An embedding model that knows no meaning: a dimension a term, of length 1."""
 
     def __init__(self, corpus):
-        self.places = {term: place for place, term in enumerate(sorted({term for page in corpus.pages for term in terms(page.text)}))}
+        self.places = {
+            term: place
+            for place, term in enumerate(sorted({term for page in corpus.pages for term in terms(page.text)}))
+        }
 
     def documents(self, texts):
         counts = np.zeros((len(texts), len(self.places)))
@@ -65,7 +68,9 @@ def test_vague_questions_are_as_they_come_and_hard_ones_those_that_bm25_misses(c
     assert all(question.constraints["is_plain"] for question in kinds["plain"])
     assert not any(question.constraints["is_plain"] for kind in ("vague", "hard") for question in kinds[kind])
     assert len({question.query for questions in kinds.values() for question in questions}) == 60
-    found = {kind: figures(Rankings(corpus, Terms(corpus), 128, 40), questions, config) for kind, questions in kinds.items()}
+    found = {
+        kind: figures(Rankings(corpus, Terms(corpus), 128, 40), questions, config) for kind, questions in kinds.items()
+    }
     assert found["hard"]["BM25"]["recall"]["mean"] == 0 < found["vague"]["BM25"]["recall"]["mean"]
     assert 0 < found["hard"]["BM25"]["mrr"]["mean"] < found["vague"]["BM25"]["mrr"]["mean"]
     rows = table({"figures": found}).splitlines()

@@ -26,7 +26,10 @@ from arenarl.trajectory import Query, RolloutGroup, Trajectory, append_step, rea
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = str(ROOT / "configs" / "quickstart.yaml")
 SIZE = 6
-EXACT = [f"judge.train.{key}=0" for key in ("sigma_independent", "sigma_call", "sigma_sticky", "position_bias", "length_bias")]
+EXACT = [
+    f"judge.train.{key}=0"
+    for key in ("sigma_independent", "sigma_call", "sigma_sticky", "position_bias", "length_bias")
+]
 EXACT += ["judge.train.rounding=0.001"]
 STEPS = (0, 10)
 
@@ -35,12 +38,16 @@ OF_TRAVEL = {"groundedness", "constraints_met"}  # what its truth has besides
 
 @pytest.fixture
 def config_of(taught, world, compact, tmp_path, monkeypatch):
-    """Makes a config, given what it changes, and a run of it that kept groups; the last of each step has one valid trajectory only."""
+    """Makes a config, given what it changes, and a run of it that kept groups;
+    the last of each step has one valid trajectory only."""
     monkeypatch.chdir(tmp_path)
     queries = [one.query for one in taught[3::25] if one.query.subtask != HELD_OUT]
     write_jsonl(Path("data") / "rl_queries.jsonl", queries)
     teacher, examiner = Teacher(world, compact), cached_examiner(partial(examine, world))
-    groups = [RolloutGroup(query, [teacher.solve(query, random.Random(g), skill=g / SIZE) for g in range(SIZE)]) for query in queries]
+    groups = [
+        RolloutGroup(query, [teacher.solve(query, random.Random(g), skill=g / SIZE) for g in range(SIZE)])
+        for query in queries
+    ]
     for group in groups:
         for trajectory in group.trajectories:
             trajectory.meta["tool_calls"] = sum(len(turn.tool_calls) for turn in read_turns(trajectory.messages))
@@ -63,9 +70,13 @@ def test_a_row_a_step_without_the_invalid(config_of):
     kept = len(list(read_jsonl(Path("runs/quickstart/rl/groups.jsonl")))) // len(STEPS)
     assert [row["step"] for row in rows] == list(STEPS)
     for row in rows:
-        assert row["groups"] == kept - 1 and row["trajectories"] == row["groups"] * SIZE - 1 and row["failed_calls"] == 0
+        assert (
+            row["groups"] == kept - 1 and row["trajectories"] == row["groups"] * SIZE - 1 and row["failed_calls"] == 0
+        )
         assert row["calls"]["mean_of_rounds"] == pytest.approx(3 * row["calls"]["one_round"], abs=1e-3)
-        assert set(row["tau"]) == set(SIGNALS) and all(set(taus) == set(PROPERTIES) | OF_TRAVEL for taus in row["tau"].values())
+        assert set(row["tau"]) == set(SIGNALS) and all(
+            set(taus) == set(PROPERTIES) | OF_TRAVEL for taus in row["tau"].values()
+        )
         assert row["tau"]["quality"]["quality"] == 1
     assert rows[0] | {"step": 10} == rows[1]  # the same groups: the same figures
     assert table(rows).count("\n") == 1 + len(rows)
@@ -77,7 +88,11 @@ def test_the_tournament_is_the_one_that_the_run_was_rewarded_by(config_of):
     for record in read_jsonl(Path("runs/quickstart/rl/groups.jsonl")):
         valid = [index for index, one in enumerate(record["trajectories"]) if one["valid"]]
         if record["step"] == 0 and len(valid) > 1:
-            taus.append(rank_correlation([record["rewards"][index] for index in valid], [record["quality"][index] for index in valid]))
+            taus.append(
+                rank_correlation(
+                    [record["rewards"][index] for index in valid], [record["quality"][index] for index in valid]
+                )
+            )
     assert row["tau"]["ranks"]["quality"] == pytest.approx(np.mean(taus), abs=1e-4)
 
 
@@ -95,9 +110,14 @@ def test_a_judge_without_errors_has_no_noise_and_the_true_order(config_of):
 
 
 def test_noise_of_a_call_is_seen_and_what_sticks_is_not(config_of):
-    one, twice = (measure(config_of(*EXACT, f"judge.train.sigma_call={sigma}"), repeats=4)[0]["trajectory"] for sigma in (0.1, 0.2))
+    one, twice = (
+        measure(config_of(*EXACT, f"judge.train.sigma_call={sigma}"), repeats=4)[0]["trajectory"]
+        for sigma in (0.1, 0.2)
+    )
     assert 0 < one["sigma_noise"] < 0.2  # less than was put in, where a score would leave 0 to 10
-    assert twice["sigma_noise"] == pytest.approx(2 * one["sigma_noise"], rel=0.1) and twice["snr"] == pytest.approx(one["snr"] / 2, rel=0.1)
+    assert twice["sigma_noise"] == pytest.approx(2 * one["sigma_noise"], rel=0.1) and twice["snr"] == pytest.approx(
+        one["snr"] / 2, rel=0.1
+    )
     (sticking, _) = measure(config_of(*EXACT, "judge.train.sigma_sticky=1"), repeats=2)
     assert sticking["trajectory"]["sigma_noise"] == 0 and sticking["tau"]["one_round"]["quality"] < 1
 
@@ -109,7 +129,9 @@ def test_repeating_helps_where_noise_is_of_the_call(config_of):
 
 
 def test_a_taste_for_length_shows_in_scores_and_ranks(config_of):
-    distaste, taste = (measure(config_of(*EXACT, f"judge.train.length_bias={bias}"), repeats=2)[0]["tau"] for bias in (-6, 6))
+    distaste, taste = (
+        measure(config_of(*EXACT, f"judge.train.length_bias={bias}"), repeats=2)[0]["tau"] for bias in (-6, 6)
+    )
     for signal in ("ranks", "one_round", "answer_one_round"):
         assert distaste[signal]["answer_chars"] < taste[signal]["answer_chars"]
     assert distaste["quality"] == taste["quality"]
@@ -123,7 +145,8 @@ def test_equal_trajectories_are_asked_about_once(config_of):
         record["trajectories"][2:] = [record["trajectories"][0]] * (SIZE - 2)
     write_jsonl(path, records)
     (row, _) = measure(config, repeats=2)
-    assert row["calls"]["ranks"] < row["calls"]["one_round"] < 2  # a match of two in both orders; nobody to meet in the first group
+    # a match of two in both orders; nobody to meet in the first group
+    assert row["calls"]["ranks"] < row["calls"]["one_round"] < 2
 
 
 def attempt(call, answer):
@@ -154,9 +177,11 @@ class Known(Truth):
 
 
 def test_identical_trajectories_count_once_and_a_group_of_one_does_not_count():
-    """Whole: rounds (1, 5) and (3, 7), so sigma_group is the root of 8; trajectories (1, 3) and (5, 7), so sigma_noise is the root of 2.
+    """Whole: rounds (1, 5) and (3, 7), so sigma_group is the root of 8; trajectories (1, 3)
+    and (5, 7), so sigma_noise is the root of 2.
 
-    Of the answers, x stands in three trajectories: rounds (2, 4) and (2, 6) of x and y, so sigma_group is the root of (2 + 8) / 2.
+    Of the answers, x stands in three trajectories: rounds (2, 4) and (2, 6)
+    of x and y, so sigma_group is the root of (2 + 8) / 2.
     """
     one, same, two, other_path = attempt("a", "x"), attempt("a", "x"), attempt("b", "y"), attempt("c", "x")
     groups = [
@@ -164,13 +189,20 @@ def test_identical_trajectories_count_once_and_a_group_of_one_does_not_count():
         judged([one, same], [[9, 5], [9, 5]], [[9, 5], [9, 5]]),
     ]
     quality = {"a": 4.0, "b": 6.0, "c": 8.0}
-    row = _row(groups, lambda query, trajectory: Known(quality[trajectory.messages[0]["tool_calls"][0]["function"]["name"]]))
+    row = _row(
+        groups, lambda query, trajectory: Known(quality[trajectory.messages[0]["tool_calls"][0]["function"]["name"]])
+    )
     assert row["trajectory"] == {"groups": 1, "sigma_group": 2.8284, "sigma_noise": 1.4142, "snr": 2.0}
     assert row["answer"] == {"groups": 1, "sigma_group": 2.2361, "sigma_noise": 1.0, "snr": 2.2361}
     assert row["sigma_quality"] == 1.4142 and row["trajectories"] == 5 and row["calls"]["one_round"] == 1.5
     more = judged([one, other_path], [[1, 3], [5, 7]], [[2, 2], [2, 2]])  # two trajectories, one answer
     row = _row([more], lambda query, trajectory: Known(5.0))
-    assert row["trajectory"]["snr"] == 2.0 and row["answer"] == {"groups": 0, "sigma_group": None, "sigma_noise": None, "snr": None}
+    assert row["trajectory"]["snr"] == 2.0 and row["answer"] == {
+        "groups": 0,
+        "sigma_group": None,
+        "sigma_noise": None,
+        "snr": None,
+    }
 
 
 def test_a_step_whose_groups_are_all_identical_has_no_spread_and_is_drawn():
@@ -208,10 +240,17 @@ def test_it_runs_as_a_command(config_of, tmp_path):
     assert done.returncode == 0, done.stderr
     found = json.loads((tmp_path / "results" / "quickstart" / "discrimination.json").read_text())
     assert found["rows"] == rows and found["judge"] == "simulated" and found["repeats"] == 2
-    assert table(rows) in done.stdout and (tmp_path / "results" / "quickstart" / "figures" / "discrimination.svg").is_file()
+    assert (
+        table(rows) in done.stdout
+        and (tmp_path / "results" / "quickstart" / "figures" / "discrimination.svg").is_file()
+    )
 
 
 def test_a_query_without_a_truth_is_refused_in_a_line():
     query = Query("q7", "travel", "Search", "en", "?")
     with pytest.raises(UserError, match="query q7 has no truth"):
-        _properties(query, [Trajectory("q7", [{"role": "assistant", "content": "<answer>\nx\n</answer>"}], "answer")], lambda *_: None)
+        _properties(
+            query,
+            [Trajectory("q7", [{"role": "assistant", "content": "<answer>\nx\n</answer>"}], "answer")],
+            lambda *_: None,
+        )

@@ -29,10 +29,15 @@ def test_each_part_of_the_noise_has_its_own_pattern(part):
     sums, differences, means = [], [], []
     for seed in range(300):
         group = Group(4, Noise(**{"independent": 0.0, "position": 0.0, part: 2.0}), seed)
-        errors = scores_of(group, 4) - np.stack([np.repeat(group.quality_G[:, None], 4, 1), np.repeat(group.quality_G[None], 4, 0)], -1)
+        errors = scores_of(group, 4) - np.stack(
+            [np.repeat(group.quality_G[:, None], 4, 1), np.repeat(group.quality_G[None], 4, 0)], -1
+        )
         sums.append(errors[0, 1].sum())
         differences.append(errors[0, 1, 0] - errors[0, 1, 1])
-        means.append(np.concatenate([errors[0, 1:, 0], errors[1:, 0, 1]]).mean() - np.concatenate([errors[1, 2:, 0], errors[2:, 1, 1]]).mean())
+        means.append(
+            np.concatenate([errors[0, 1:, 0], errors[1:, 0, 1]]).mean()
+            - np.concatenate([errors[1, 2:, 0], errors[2:, 1, 1]]).mean()
+        )
     moved = {"sum": np.std(sums) > 0.5, "difference": np.std(differences) > 0.5, "sticks": np.std(means) > 1.5}
     sticks = "sum difference sticks"
     expected = {"independent": "sum difference", "shared": "sum", "sticking": sticks, "length": sticks, "position": ""}
@@ -41,6 +46,9 @@ def test_each_part_of_the_noise_has_its_own_pattern(part):
 
 
 def test_a_length_bias_is_drawn_to_the_worse():
-    seen = [(group.quality_G, group.seen_G - group.quality_G) for group in (Group(8, Noise(length=1.0), seed) for seed in range(200))]
+    seen = [
+        (group.quality_G, group.seen_G - group.quality_G)
+        for group in (Group(8, Noise(length=1.0), seed) for seed in range(200))
+    ]
     quality, error = (np.concatenate(values) for values in zip(*seen, strict=True))
     assert np.corrcoef(quality, error)[0, 1] == pytest.approx(-0.5, abs=0.05)

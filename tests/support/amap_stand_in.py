@@ -1,7 +1,8 @@
-"""Amap's REST endpoints on this machine, for a server that asks restapi.amap.com and cannot be told otherwise: a proxy for it that leads here.
+"""Amap's REST endpoints on this machine, for a server that asks restapi.amap.com and cannot be told otherwise:
+a proxy for it that leads here.
 
-`requests` takes the proxy from HTTPS_PROXY and whom to trust from REQUESTS_CA_BUNDLE, so the server runs unchanged. The shapes of the replies
-are assumed, from Amap's public documentation; the service was not asked.
+`requests` takes the proxy from HTTPS_PROXY and whom to trust from REQUESTS_CA_BUNDLE, so the server runs unchanged. The
+shapes of the replies are assumed, from Amap's public documentation; the service was not asked.
 """
 
 import asyncio
@@ -16,17 +17,31 @@ from arenarl.system.loop_thread import LoopThread
 HOST = "restapi.amap.com"
 PLACES = {  # id → what Amap says of a place; what is empty is []
     "B1": {
-        "id": "B1", "name": "宽窄巷子", "type": "风景名胜", "typecode": "110000", "address": "金河路口宽窄巷子", "location": "104.053800,30.669600",
-        "cityname": "成都市", "business_area": "宽窄巷子", "alias": [], "biz_ext": {"rating": "4.8", "cost": []},
+        "id": "B1", "name": "宽窄巷子", "type": "风景名胜", "typecode": "110000", "address": "金河路口宽窄巷子",
+        "location": "104.053800,30.669600", "cityname": "成都市", "business_area": "宽窄巷子", "alias": [],
+        "biz_ext": {"rating": "4.8", "cost": []},
     },
     "B2": {
-        "id": "B2", "name": "静 咖啡", "type": "餐饮服务;咖啡厅", "typecode": "050500", "address": [], "location": "104.060000,30.670000",
-        "cityname": "成都市", "business_area": [], "alias": [], "biz_ext": {"rating": "4.5", "cost": "38.00", "opentime2": "10:00-22:00"},
+        "id": "B2", "name": "静 咖啡", "type": "餐饮服务;咖啡厅", "typecode": "050500", "address": [],
+        "location": "104.060000,30.670000", "cityname": "成都市", "business_area": [], "alias": [],
+        "biz_ext": {"rating": "4.5", "cost": "38.00", "opentime2": "10:00-22:00"},
     },
 }  # fmt: skip
 OK = {"status": "1", "info": "OK", "infocode": "10000"}
-STEP = {"instruction": "沿金河路向东行驶300米", "road": "金河路", "distance": "300", "orientation": "东", "duration": "60"}
-LINE = {"name": "地铁4号线", "departure_stop": {"name": "宽窄巷子"}, "arrival_stop": {"name": "骡马市"}, "distance": "900", "duration": "120"}
+STEP = {
+    "instruction": "沿金河路向东行驶300米",
+    "road": "金河路",
+    "distance": "300",
+    "orientation": "东",
+    "duration": "60",
+}
+LINE = {
+    "name": "地铁4号线",
+    "departure_stop": {"name": "宽窄巷子"},
+    "arrival_stop": {"name": "骡马市"},
+    "distance": "900",
+    "duration": "120",
+}
 
 
 class StandIn:
@@ -55,11 +70,29 @@ class StandIn:
         if path.startswith("/v3/place/"):
             return {"count": "2", "suggestion": {"keywords": [], "cities": []}, "pois": list(PLACES.values())}
         if path == "/v3/geocode/regeo":  # of a point in a city of its own rank, the city is empty
-            return {"regeocode": {"addressComponent": {"province": "北京市" if given["location"] < "117" else "四川省", "city": [], "district": "x"}}}
+            return {
+                "regeocode": {
+                    "addressComponent": {
+                        "province": "北京市" if given["location"] < "117" else "四川省",
+                        "city": [],
+                        "district": "x",
+                    }
+                }
+            }
         ends = {"origin": given["origin"], "destination": given["destination"]}
         if path == "/v3/direction/transit/integrated":
-            segment = {"walking": {"distance": "100", "duration": "80", "steps": []}, "bus": {"buslines": [LINE]}, "railway": {"name": []}}
-            return {"route": {**ends, "distance": "1200", "transits": [{"duration": "600", "walking_distance": "200", "segments": [segment]}]}}
+            segment = {
+                "walking": {"distance": "100", "duration": "80", "steps": []},
+                "bus": {"buslines": [LINE]},
+                "railway": {"name": []},
+            }
+            return {
+                "route": {
+                    **ends,
+                    "distance": "1200",
+                    "transits": [{"duration": "600", "walking_distance": "200", "segments": [segment]}],
+                }
+            }
         return {"route": {**ends, "paths": [{"distance": "2350", "duration": "540", "steps": [STEP]}]}}
 
 
@@ -81,7 +114,16 @@ def standing_in(folder):
     proxy = thread.submit(start()).result(60)
     try:
         address = f"http://127.0.0.1:{proxy.sockets[0].getsockname()[1]}"
-        yield stand_in, {"HTTPS_PROXY": address, "https_proxy": address, "REQUESTS_CA_BUNDLE": str(certificate), "NO_PROXY": "", "no_proxy": ""}
+        yield (
+            stand_in,
+            {
+                "HTTPS_PROXY": address,
+                "https_proxy": address,
+                "REQUESTS_CA_BUNDLE": str(certificate),
+                "NO_PROXY": "",
+                "no_proxy": "",
+            },
+        )
     finally:
         thread.submit(_stop(proxy, runner)).result(60)
         thread.close()

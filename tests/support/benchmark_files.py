@@ -1,4 +1,5 @@
-"""Records in the forms of official benchmark files, made by us, and a run of `--benchmark` against the local judge server."""
+"""Records in the forms of official benchmark files, made by us,
+and a run of `--benchmark` against the local judge server."""
 
 import asyncio
 import base64
@@ -47,8 +48,10 @@ def writing_records(count=3):
     domains = ["Education", "Politics & Law"]
     return [
         {
-            "index": number + 1, "domain1": domains[number % 2], "domain2": "Letter", "query": f"Write a letter number {number}.",
-            "checklist": [{"name": f"point {k}", "criteria_description": "is it so?", **dict.fromkeys(LEVELS, "so far")} for k in range(5)],
+            "index": number + 1, "domain1": domains[number % 2],
+            "domain2": "Letter", "query": f"Write a letter number {number}.",
+            "checklist": [{"name": f"point {k}", "criteria_description": "is it so?", **dict.fromkeys(LEVELS, "so far")}
+                          for k in range(5)],
         }
         for number in range(count)
     ]  # fmt: skip
@@ -73,13 +76,21 @@ class Policy:
         self.asked.append(body)
         return web.json_response({
             "id": "1", "object": "chat.completion", "created": 0, "model": "policy-of-the-tests",
-            "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": self.say(body)}}],
+            "choices": [{"index": 0, "finish_reason": "stop",
+                         "message": {"role": "assistant", "content": self.say(body)}}],
             "usage": {"prompt_tokens": 10, "completion_tokens": 10, "total_tokens": 20},
         })  # fmt: skip
 
 
 def api(url, model):
-    return {"name": "llm", "model": model, "base_url": url, "api_key_variable": None, "timeout_s": 5.0, "patience_s": 20.0}
+    return {
+        "name": "llm",
+        "model": model,
+        "base_url": url,
+        "api_key_variable": None,
+        "timeout_s": 5.0,
+        "patience_s": 20.0,
+    }
 
 
 def settings(judge_url, policy_url=None, checkpoint=None, judge_keys=None, **keys):
@@ -87,15 +98,23 @@ def settings(judge_url, policy_url=None, checkpoint=None, judge_keys=None, **key
     judge = api(judge_url, SIMULATED_MODEL) | (judge_keys or {})
     values = {"name": "bench", "judge.eval": [judge], "evaluate.bootstrap": 50, "evaluate.decodings": ["sampled"]}
     values |= {"evaluate.api": {"closed": api(policy_url, "closed")}} if policy_url else {}
-    values |= {"evaluate.checkpoints": {"tiny": checkpoint}, "policy.dtype": "float32", "rollout.max_tokens": 24} if checkpoint else {}
+    values |= (
+        {"evaluate.checkpoints": {"tiny": checkpoint}, "policy.dtype": "float32", "rollout.max_tokens": 24}
+        if checkpoint
+        else {}
+    )
     return [f"{key}={json.dumps(value)}" for key, value in (values | keys).items()]
 
 
 def run_here(root, wanted, say, count=None, seed=0, ports=(0, 0), options=None, judge=None, **keys):
-    """Run benchmarks on an API policy; what was asked of policy and judge. The servers have `ports`, the judge's `options`."""
+    """Run benchmarks on an API policy; what was asked of policy and judge.
+    The servers have `ports`, the judge's `options`."""
     log, policy = [], Policy(say)
     try:
-        with serving(judge or judge_server(log, **(options or {})), ports[0]) as judge_url, serving(policy.app, ports[1]) as policy_url:
+        with (
+            serving(judge or judge_server(log, **(options or {})), ports[0]) as judge_url,
+            serving(policy.app, ports[1]) as policy_url,
+        ):
             config = load_config(root / "configs" / "quickstart.yaml", settings(judge_url, policy_url, **keys))
             run_benchmarks(config, config.evaluated, wanted, count, seed)
     finally:

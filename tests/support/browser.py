@@ -1,4 +1,5 @@
-"""A headless Chromium for tests: the few WebDriver commands that they need, over chromedriver and the standard library."""
+"""A headless Chromium for tests: the few WebDriver commands that they need,
+over chromedriver and the standard library."""
 
 import base64
 import json
@@ -17,18 +18,26 @@ def missing() -> str | None:
     """Why there is no browser here, None if there is one."""
     if not any(map(shutil.which, NAMES)):
         return "no Chromium on the PATH (Debian: apt-get install chromium chromium-driver)"
-    return None if shutil.which("chromedriver") else "no chromedriver on the PATH (Debian: apt-get install chromium-driver)"
+    return (
+        None
+        if shutil.which("chromedriver")
+        else "no chromedriver on the PATH (Debian: apt-get install chromium-driver)"
+    )
 
 
 class Browser:
     """A window of `width` x `height`; `close` ends the browser."""
 
     def __init__(self, width: int, height: int, is_dark: bool = False):
-        self.driver = subprocess.Popen(["chromedriver", "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        self.driver = subprocess.Popen(
+            ["chromedriver", "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
         line = next(line for line in self.driver.stdout if "started successfully on port" in line)
         self.base = f"http://127.0.0.1:{line.rsplit(maxsplit=1)[1].rstrip('.')}"
         self.base += f"/session/{self._start()}"
-        self.devtools("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600)
+        self.devtools(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
+        )
         if is_dark:
             self.devtools("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
 

@@ -8,15 +8,27 @@ from arenarl.config.load import load_config
 from arenarl.synthesis.server import RoleServer
 from arenarl.system.repository import CONFIGS, ROOT
 
-SMALL = ("data.test_per_subtask=1", "data.sft_size=8", "data.rl_size=5", "data.baseline_attempts=3", "build.near_duplicate=0.95")
+SMALL = (
+    "data.test_per_subtask=1",
+    "data.sft_size=8",
+    "data.rl_size=5",
+    "data.baseline_attempts=3",
+    "build.near_duplicate=0.95",
+)
 
 
 def build_yaml(folder, url, *overrides):
     """configs/data/local.yaml with its calls sent to `url`, and the config that this and the overrides make."""
     text = (CONFIGS / "data" / "local.yaml").read_text(encoding="utf-8").replace("http://127.0.0.1:8766/v1", url)
     path = folder / "build.yaml"
-    path.write_text(text.replace("../quickstart.yaml", str(CONFIGS / "quickstart.yaml")).replace("data/seeds/", f"{ROOT}/data/seeds/"))
-    return path, load_config(path, [*SMALL, f"data.folder={folder}/built", f"judge.store={folder}/replies.sqlite", *overrides])
+    path.write_text(
+        text.replace("../quickstart.yaml", str(CONFIGS / "quickstart.yaml")).replace(
+            "data/seeds/", f"{ROOT}/data/seeds/"
+        )
+    )
+    return path, load_config(
+        path, [*SMALL, f"data.folder={folder}/built", f"judge.store={folder}/replies.sqlite", *overrides]
+    )
 
 
 @contextmanager

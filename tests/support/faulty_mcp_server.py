@@ -1,5 +1,5 @@
-"""An MCP server in which all goes wrong that can: `python faulty_mcp_server.py [--port N] [--option ...]`. It speaks the protocol by itself,
-without the SDK: so it starts at once, and says what no SDK would."""
+"""An MCP server in which all goes wrong that can: `python faulty_mcp_server.py [--port N] [--option ...]`. It speaks
+the protocol by itself, without the SDK: so it starts at once, and says what no SDK would."""
 
 import argparse
 import json
@@ -12,9 +12,10 @@ from pathlib import Path
 
 TEXT, NUMBER = {"type": "string"}, {"type": "number"}
 TOOLS = {
-    "echo": {"text": TEXT}, "wait": {"seconds": NUMBER}, "block": {"seconds": NUMBER}, "die": {}, "die_once": {"mark": TEXT}, "fail": {}, "crash": {},
-    "huge": {"characters": NUMBER}, "picture": {}, "resources": {}, "structured": {}, "nothing": {}, "junk": {}, "count": {}, "says_error": {},
-    "busiest": {}, "json_error": {}, "no_result": {}, "environment": {"name": TEXT}, "headers": {},
+    "echo": {"text": TEXT}, "wait": {"seconds": NUMBER}, "block": {"seconds": NUMBER}, "die": {},
+    "die_once": {"mark": TEXT}, "fail": {}, "crash": {}, "huge": {"characters": NUMBER}, "picture": {}, "resources": {},
+    "structured": {}, "nothing": {}, "junk": {}, "count": {}, "says_error": {}, "busiest": {}, "json_error": {},
+    "no_result": {}, "environment": {"name": TEXT}, "headers": {},
 }  # fmt: skip
 CONTENTS = {
     "picture": [{"type": "text", "text": "Here:"}, {"type": "image", "data": "A" * 400, "mimeType": "image/png"}],
@@ -40,7 +41,10 @@ waiting, busiest = [], 0  # calls of `wait` that are under way, and the most the
 
 def list_tools(cursor):
     names = [*TOOLS, "echo"] if options.twice else list(TOOLS)
-    tools = [{"name": name, "inputSchema": {"type": "object", "properties": TOOLS[name], "required": list(TOOLS[name])}} for name in names]
+    tools = [
+        {"name": name, "inputSchema": {"type": "object", "properties": TOOLS[name], "required": list(TOOLS[name])}}
+        for name in names
+    ]
     page = int(cursor or 0)
     if options.pages or options.endless:
         is_last = page + 1 == len(tools) and not options.endless
@@ -66,9 +70,10 @@ def call_tool(name, given, request):
     elif name == "junk":
         write("{'not': 'JSON'}")
     text = {
-        "echo": given.get("text"), "huge": "x" * int(given.get("characters", 0)), "count": f"{counted} of {os.getpid()}",
-        "environment": os.environ.get(given.get("name", ""), "unset"), "fail": "no such place", "headers": request, "says_error": "Error: busy.",
-        "busiest": str(busiest), "json_error": '{\n  "error": "quota"\n}',
+        "echo": given.get("text"), "huge": "x" * int(given.get("characters", 0)),
+        "count": f"{counted} of {os.getpid()}", "environment": os.environ.get(given.get("name", ""), "unset"),
+        "fail": "no such place", "headers": request, "says_error": "Error: busy.", "busiest": str(busiest),
+        "json_error": '{\n  "error": "quota"\n}',
     }.get(name, "done")  # fmt: skip
     result = {"content": CONTENTS.get(name, [{"type": "text", "text": text}]), "isError": name == "fail"}
     return result | ({"structuredContent": {"place": "公园"}} if name == "structured" else {})
@@ -86,7 +91,9 @@ def answer(message, request=""):
         return reply | {"error": {"code": -32603, "message": str(error)}}
     if result is None:
         return reply | {"error": {"code": -32601, "message": "unknown method"}}
-    return reply | {"result": result | ({"resultType": "complete", "ttlMs": 0, "cacheScope": "public"} if options.modern else {})}
+    return reply | {
+        "result": result | ({"resultType": "complete", "ttlMs": 0, "cacheScope": "public"} if options.modern else {})
+    }
 
 
 def result_of(method, parameters, request):

@@ -5,9 +5,18 @@ from arenarl.domains.travel.truth import TravelTruth
 from arenarl.tournament.topologies import TOPOLOGIES
 from arenarl.trajectory import Query, Trajectory
 
-OTHERS = ["pointwise_answer", "pointwise_trajectory", "win_rate", "pointwise_implicit", "pointwise_explicit", "ruler", "mixture"]
+OTHERS = [
+    "pointwise_answer",
+    "pointwise_trajectory",
+    "win_rate",
+    "pointwise_implicit",
+    "pointwise_explicit",
+    "ruler",
+    "mixture",
+]
 COARSE = ["brpo", "elo", "rubric_checklist"]  # rivals that promise no order
-METHODS = [("tournament", topology) for topology in list(TOPOLOGIES)[:3]] + [(name, None) for name in OTHERS]  # these three give the true order
+# these three give the true order
+METHODS = [("tournament", topology) for topology in list(TOPOLOGIES)[:3]] + [(name, None) for name in OTHERS]
 QUERY = Query("q", "travel", "Search", "en", "Find a cafe.")
 
 

@@ -32,24 +32,34 @@ def completion_of(text='{"score": 4}', **changes):
     """A chat completion, as JSON holds it."""
     choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
     usage = {"prompt_tokens": 1000, "completion_tokens": 10, "total_tokens": 1010}
-    return {"id": "1", "object": "chat.completion", "created": 0, "model": "m-1", "choices": [choice], "usage": usage} | changes
+    return {
+        "id": "1",
+        "object": "chat.completion",
+        "created": 0,
+        "model": "m-1",
+        "choices": [choice],
+        "usage": usage,
+    } | changes
 
 
 JUNK = [
-    None, True, 0, 7, -1, -(10**30), 10**30, 1e308, float("nan"), float("-inf"), "", "7", "\ud800", [], [None], [[]], {}, {"text": 7}, [{"text": []}],
-    {"role": "assistant", "content": 9},
+    None, True, 0, 7, -1, -(10**30), 10**30, 1e308, float("nan"), float("-inf"), "", "7", "\ud800", [], [None], [[]],
+    {}, {"text": 7}, [{"text": []}], {"role": "assistant", "content": 9},
 ]  # fmt: skip
 
 
 NO_COMPLETION = {  # name: the body of a reply with status 200
-    "html": b"<!DOCTYPE html><html><body>Sign in</body></html>", "nothing": b"", "cut": b'{"choices": [{"mess', "bytes": bytes(range(256)),
-    "events": b'data: {"choices": [{"delta": {"content": "{"}}]}\n\ndata: [DONE]\n', "deep": b"[" * 100_000, "number": b"9" * 10_000,
-    "array": b"[]", "null": b"null", "seven": b"7", "text": b'"{}"', "empty": b"{}", "error": b'{"error": {"message": "busy", "code": 429}}',
+    "html": b"<!DOCTYPE html><html><body>Sign in</body></html>", "nothing": b"", "cut": b'{"choices": [{"mess',
+    "bytes": bytes(range(256)), "events": b'data: {"choices": [{"delta": {"content": "{"}}]}\n\ndata: [DONE]\n',
+    "deep": b"[" * 100_000, "number": b"9" * 10_000, "array": b"[]", "null": b"null", "seven": b"7", "text": b'"{}"',
+    "empty": b"{}", "error": b'{"error": {"message": "busy", "code": 429}}',
 } | {
     f"choices {index}": json.dumps(completion_of(choices=choices)).encode()
-    for index, choices in enumerate([None, "none", [], [None], ["x"], [{}], [{"message": None}], [{"message": []}], {"0": {}}])
+    for index,
+    choices in enumerate([None, "none", [], [None], ["x"], [{}], [{"message": None}], [{"message": []}], {"0": {}}])
 } | {
-    f"content {index}": json.dumps(completion_of(content)).encode() for index, content in enumerate([7, True, {"score": 7}, [None], ["x"], 1e999])
+    f"content {index}": json.dumps(completion_of(content)).encode() for index,
+    content in enumerate([7, True, {"score": 7}, [None], ["x"], 1e999])
 }  # fmt: skip
 
 
@@ -66,6 +76,8 @@ def mutated(rng, said):
 
 
 def _places(said):
-    for key, value in list(said.items() if isinstance(said, dict) else enumerate(said) if isinstance(said, list) else ()):
+    for key, value in list(
+        said.items() if isinstance(said, dict) else enumerate(said) if isinstance(said, list) else ()
+    ):
         yield said, key
         yield from _places(value)

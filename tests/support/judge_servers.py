@@ -34,7 +34,9 @@ def serving(app, port=0):
 
 
 def client_of(folder, stage="run", keys=None, log=None, processes=1, rank=0, **limits):
-    return LLMClient(JudgesConfig(store=str(folder / "replies.sqlite"), **limits), stage, keys or {}, processes, rank, log)
+    return LLMClient(
+        JudgesConfig(store=str(folder / "replies.sqlite"), **limits), stage, keys or {}, processes, rank, log
+    )
 
 
 def judge_of(url, client, **keys):
@@ -43,7 +45,8 @@ def judge_of(url, client, **keys):
 
 
 class Script:
-    """A server that answers request number n with `replies[n]`, the last for all later: text, (status, body, headers), seconds to wait."""
+    """A server that answers request number n with `replies[n]`, the last for all later:
+    text, (status, body, headers), seconds to wait."""
 
     def __init__(self, *replies):
         self.replies, self.requests, self.keys, self.times = list(replies), [], [], []
@@ -69,11 +72,14 @@ def completion(text):
 
 
 def llm(url, **keys):
-    return LLMConfig(model="m", base_url=url, **({"api_key_variable": None, "timeout_s": 2.0, "patience_s": 10.0} | keys))
+    return LLMConfig(
+        model="m", base_url=url, **({"api_key_variable": None, "timeout_s": 2.0, "patience_s": 10.0} | keys)
+    )
 
 
 def by_prompt(play):
-    """An application that answers with `play(text, number)`, a response to the prompt's text when it comes for that time, from 0."""
+    """An application that answers with `play(text, number)`, a response to the prompt's text when it comes for that
+    time, from 0."""
     seen = Counter()
 
     async def reply(request):
@@ -88,13 +94,18 @@ def by_prompt(play):
 
 @web.middleware
 async def hostile_half(request, handler):
-    """Of the prompts, by their hash, a half gets nothing but replies that are no completion, or completions with junk in them."""
+    """Of the prompts, by their hash, a half gets nothing but replies that are no completion,
+    or completions with junk in them."""
     rng = random.Random(await request.text())
     reply = await handler(request)
     if reply.status != 200 or rng.random() < 0.5:
         return reply
     said = json.loads(reply.body)
-    return raw(NO_COMPLETION[rng.choice(list(NO_COMPLETION))] if rng.random() < 0.5 else json.dumps(mutated(rng, said)).encode())
+    return raw(
+        NO_COMPLETION[rng.choice(list(NO_COMPLETION))]
+        if rng.random() < 0.5
+        else json.dumps(mutated(rng, said)).encode()
+    )
 
 
 def raw(body, status=200, **headers):

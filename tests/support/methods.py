@@ -21,7 +21,9 @@ from arenarl.trajectory import Query
 
 ROOT = Path(__file__).resolve().parents[2]
 TOTAL = domain_rubric("travel", "en").total
-QUERIES = [Query(f"q{index}", "travel", "Search", "en", f"Find a quiet cafe, please, number {index}.") for index in range(2)]
+QUERIES = [
+    Query(f"q{index}", "travel", "Search", "en", f"Find a quiet cafe, please, number {index}.") for index in range(2)
+]
 SEARCH = '{"name": "universal_search", "arguments": {"query": "quiet cafe in Chengdu"}}'
 INVALID = 7  # the last trajectory of the second group has no answer
 SCORES = [9, 3, 3, 5, 2, None, 8, None]  # a tie, a missing verdict, and the invalid one, which is not judged
@@ -33,7 +35,8 @@ TINY = [
 
 
 class Playback:
-    """A policy whose k-th trajectory is always the same; those with an odd number search first, and some say more than others."""
+    """A policy whose k-th trajectory is always the same; those with an odd number search first,
+    and some say more than others."""
 
     model = None
 
@@ -46,11 +49,14 @@ class Playback:
         if before:
             row = int(before[-1])
         else:
-            row = self.rows.setdefault(request.seed, len(self.rows)) % len(SCORES)  # the same for one that is begun again
+            # the same for one that is begun again
+            row = self.rows.setdefault(request.seed, len(self.rows)) % len(SCORES)
         if row % 2 and not before:
             text = f"<think>\nlook {row}\n</think>\n\n<tool_call>\n{SEARCH}\n</tool_call>"
         else:
-            text = "no idea" if row == INVALID else f"<think>\n{'so ' * row}\n</think>\n\n<answer>\nplace {row}\n</answer>"
+            text = (
+                "no idea" if row == INVALID else f"<think>\n{'so ' * row}\n</think>\n\n<answer>\nplace {row}\n</answer>"
+            )
         return GeneratedTurn([*self.tokenizer.encode(text), self.tokenizer.eos_token_id])
 
 
@@ -68,16 +74,23 @@ class Scorer:
 
     def _verdict(self, *trajectories):
         scores = [self.scores[int(trajectory.answer.split()[-1])] for trajectory in trajectories]
-        return None if None in scores else Verdict(tuple(dict.fromkeys(PATH_DIMENSIONS + ANSWER_DIMENSIONS, score) for score in scores), TOTAL)
+        return (
+            None
+            if None in scores
+            else Verdict(tuple(dict.fromkeys(PATH_DIMENSIONS + ANSWER_DIMENSIONS, score) for score in scores), TOTAL)
+        )
 
 
 class Method:
-    """A config's trainer, TRL's or `ours`, with its rollouts made and scored: `batch` is what TRL puts into its loss."""
+    """A config's trainer, TRL's or `ours`, with its rollouts made and scored:
+    `batch` is what TRL puts into its loss."""
 
     def __init__(self, policy_path, model, tokenizer, compact, folder, name, *overrides, scores=SCORES, ours=False):
         self.initial = model  # which nobody trains
         self.config = load_config(ROOT / "configs" / f"{name}.yaml", [*TINY, *overrides])
-        engine = RolloutEngine(Playback(tokenizer), tokenizer, lambda: compact, self.config.rollout, schemas_in_prompt=False)
+        engine = RolloutEngine(
+            Playback(tokenizer), tokenizer, lambda: compact, self.config.rollout, schemas_in_prompt=False
+        )
         arena = arena_of(self.config, Scorer(scores))
         self.books = KeptSteps(self.config, arena, engine, None, folder)
         hooks = TrainerHooks(self.config, QUERIES, engine, arena, self.books)
@@ -101,7 +114,9 @@ class Method:
 
     def roll_out(self):
         self.trainer.model.train()
-        self.batch = self.trainer._generate_and_score_completions([{"prompt": query.query_id} for query in QUERIES for _ in range(4)])
+        self.batch = self.trainer._generate_and_score_completions(
+            [{"prompt": query.query_id} for query in QUERIES for _ in range(4)]
+        )
         return self
 
     @property
@@ -114,14 +129,17 @@ class Method:
         return (self.batch["completion_mask"] * self.batch["tool_mask"]).numpy().astype(bool)
 
     def logps(self, model):
-        """(8, T) log-probabilities of the completions at the rollout's temperature, row by row and without padding; 0 behind the end."""
+        """(8, T) log-probabilities of the completions at the rollout's temperature, row by row and without padding;
+        0 behind the end."""
         temperature, batch = self.config.rollout.temperature, self.batch
         logps = np.zeros(batch["completion_ids"].shape)
         for row in range(len(logps)):
             prompt = batch["prompt_ids"][row][batch["prompt_mask"][row].bool()]
             completion = batch["completion_ids"][row][batch["completion_mask"][row].bool()]
             with torch.no_grad():
-                logits = model(torch.cat([prompt, completion])[None]).logits[0, len(prompt) - 1 : -1].double() / temperature
+                logits = (
+                    model(torch.cat([prompt, completion])[None]).logits[0, len(prompt) - 1 : -1].double() / temperature
+                )
             logps[row, : len(completion)] = (logits.gather(1, completion[:, None])[:, 0] - logits.logsumexp(1)).numpy()
         return logps
 
@@ -142,10 +160,14 @@ def loss_by_hand(rl, max_tokens, logps, old, ref, own, advantages):
         mean_log_ratio = sum(logps[row, t] - old[row, t] for t in tokens) / len(tokens)
         losses = []
         for t in tokens:
-            ratio = np.exp(mean_log_ratio if rl.importance_sampling_level == "sequence" else logps[row, t] - old[row, t])
+            ratio = np.exp(
+                mean_log_ratio if rl.importance_sampling_level == "sequence" else logps[row, t] - old[row, t]
+            )
             clipped = min(max(ratio, 1 - low), 1 + high)
             away = ref[row, t] - logps[row, t]
-            losses.append(-min(ratio * advantages[row, t], clipped * advantages[row, t]) + rl.beta * (np.exp(away) - away - 1))
+            losses.append(
+                -min(ratio * advantages[row, t], clipped * advantages[row, t]) + rl.beta * (np.exp(away) - away - 1)
+            )
         by_row.append(losses)
     if rl.loss_type == "grpo":
         return sum(sum(losses) / len(losses) for losses in by_row) / len(by_row)

@@ -19,7 +19,8 @@ ANSWER = think("<answer>\nLotus Park ¥20\n</answer>")
 
 
 class Scripted:
-    """A generator that writes prepared texts: a list of turns for each query, found by the query's text in the prompt."""
+    """A generator that writes prepared texts: a list of turns for each query,
+    found by the query's text in the prompt."""
 
     def __init__(self, tokenizer, scripts):
         self.tokenizer, self.scripts = tokenizer, scripts
@@ -29,12 +30,15 @@ class Scripted:
         self.requests.append(request)
         prompt = self.tokenizer.decode(request.token_ids)
         script = next(turns for text, turns in self.scripts.items() if text in prompt)
-        token_ids = self.tokenizer.encode(script[prompt.count("<|im_start|>assistant") - 1]) + [self.tokenizer.eos_token_id]
+        token_ids = self.tokenizer.encode(script[prompt.count("<|im_start|>assistant") - 1]) + [
+            self.tokenizer.eos_token_id
+        ]
         return GeneratedTurn(token_ids[: request.max_tokens])
 
 
 class Echo:
-    """An environment that returns a call's name and arguments, and notes both the call and its reset. `slow` returns after `patience` others."""
+    """An environment that returns a call's name and arguments, and notes both the call and its reset.
+    `slow` returns after `patience` others."""
 
     tools = []
 

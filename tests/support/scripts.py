@@ -11,20 +11,25 @@ ROOT = Path(__file__).resolve().parents[2]
 CONFIG = str(ROOT / "configs" / "quickstart.yaml")
 TINY = {
     "name": "tiny", "data.folder": "data", "data.sft_size": 200, "data.rl_size": 20, "data.test_per_subtask": 4,
-    "policy.scratch.hidden_size": 96, "sft.epochs": 8, "sft.batch_size": 8, "sft.learning_rate": 5e-3, "sft.deepspeed": str(ROOT / "ds_config.json"),
-    "rollout.group_size": 8, "rollout.max_tokens": 256, "rl.steps": 2, "rl.groups": 2, "rl.micro_batch_size": 8, "rl.save_steps": 2,
-    "rl.eval_steps": 2, "rl.eval_queries": 5, "evaluate.bootstrap": 100,
+    "policy.scratch.hidden_size": 96, "sft.epochs": 8, "sft.batch_size": 8, "sft.learning_rate": 5e-3,
+    "sft.deepspeed": str(ROOT / "ds_config.json"), "rollout.group_size": 8, "rollout.max_tokens": 256, "rl.steps": 2,
+    "rl.groups": 2, "rl.micro_batch_size": 8, "rl.save_steps": 2, "rl.eval_steps": 2, "rl.eval_queries": 5,
+    "evaluate.bootstrap": 100,
 }  # fmt: skip
 ENVIRONMENT = {
-    "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false",
-    "WANDB_MODE": "disabled", "TRL_EXPERIMENTAL_SILENCE": "1",
+    "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1",
+    "TOKENIZERS_PARALLELISM": "false", "WANDB_MODE": "disabled", "TRL_EXPERIMENTAL_SILENCE": "1",
 }  # fmt: skip
 
 
 def command_of(script, *words, processes=None, config=CONFIG, **overrides):
     """The command line of a script; `overrides` are keys with `__` for the dot."""
     keys = TINY | {key.replace("__", "."): value for key, value in overrides.items()}
-    launcher = [sys.executable, "-m", "arenarl.run.launch", "--nproc_per_node", str(processes)] if processes else [sys.executable]
+    launcher = (
+        [sys.executable, "-m", "arenarl.run.launch", "--nproc_per_node", str(processes)]
+        if processes
+        else [sys.executable]
+    )
     sets = [word for key, value in keys.items() for word in ("--set", f"{key}={json.dumps(value)}")]
     return [*launcher, str(ROOT / script), *words, "--config", config, *sets]
 
@@ -32,7 +37,9 @@ def command_of(script, *words, processes=None, config=CONFIG, **overrides):
 def run(folder, script, *words, extra_environment=None, **options):
     environment = os.environ | ENVIRONMENT | (extra_environment or {})
     command = command_of(script, *words, **options)
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=900, check=False)
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=900, check=False
+    )
 
 
 def run_well(folder, script, *words, **options):
@@ -42,7 +49,8 @@ def run_well(folder, script, *words, **options):
 
 
 def zero_3(folder):
-    """ds_config.json for models as small as these: every weight is shared over the processes, not only tensors above a million numbers."""
+    """ds_config.json for models as small as these: every weight is shared over the processes,
+    not only tensors above a million numbers."""
     settings = read(ROOT / "ds_config.json")
     settings["zero_optimization"]["stage3_param_persistence_threshold"] = 0
     (folder / "zero_3.json").write_text(json.dumps(settings))
@@ -69,7 +77,12 @@ def start(folder, script, until, **options):
     output = (folder / "stderr.txt").open("w")
     environment = os.environ | ENVIRONMENT
     process = subprocess.Popen(
-        command_of(script, **options), cwd=folder, env=environment, stdout=subprocess.DEVNULL, stderr=output, start_new_session=True
+        command_of(script, **options),
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=output,
+        start_new_session=True,
     )
     while not (folder / until).is_file():
         assert process.poll() is None, (folder / "stderr.txt").read_text()[-4000:]
@@ -86,7 +99,11 @@ def ends(process, folder):
 
 
 def assert_a_whole_checkpoint_is_left(place):
-    """Once one was written (then the time up to it is) there always is one, whatever else is being written or deleted."""
+    """Once one was written (then the time up to it is) there always is one,
+    whatever else is being written or deleted."""
     if (place / "elapsed.json").is_file():
-        whole = max((path.parent for path in place.glob("checkpoint-*/whole.json")), key=lambda path: int(path.name.split("-")[1]))
+        whole = max(
+            (path.parent for path in place.glob("checkpoint-*/whole.json")),
+            key=lambda path: int(path.name.split("-")[1]),
+        )
         assert read(whole / "trainer_state.json")["global_step"] == int(whole.name.split("-")[1])

@@ -18,7 +18,10 @@ class Site:
     def __init__(self):
         self.requests, self.bytes_sent = [], 0
         self.app = web.Application()
-        pages = "good slow loop hop cut large declared bomb gzip_garbage misdeclared klingon paragraphs pdf empty plain broken once cookie"
+        pages = (
+            "good slow loop hop cut large declared bomb gzip_garbage misdeclared klingon paragraphs "
+            "pdf empty plain broken once cookie"
+        )
         for path in pages.split():
             self.app.router.add_get(f"/{path}", getattr(self, path))
         self.app.router.add_get("/status/{status}", self.status)
@@ -60,7 +63,9 @@ class Site:
         return web.Response(body=b"x" * 50_000_000, content_type="text/html")
 
     async def misdeclared(self, request):  # says UTF-8, is GB18030
-        return web.Response(body=ARTICLE.format("").encode("gb18030"), headers={"Content-Type": "text/html; charset=utf-8"})
+        return web.Response(
+            body=ARTICLE.format("").encode("gb18030"), headers={"Content-Type": "text/html; charset=utf-8"}
+        )
 
     async def klingon(self, request):
         return web.Response(body=ARTICLE.format("").encode(), headers={"Content-Type": "text/html; charset=klingon"})
@@ -72,7 +77,9 @@ class Site:
         return web.Response(body=b"this is no gzip", headers={"Content-Type": "text/html", "Content-Encoding": "gzip"})
 
     async def bomb(self, request):
-        return web.Response(body=gzip.compress(bytes(50_000_000)), headers={"Content-Type": "text/html", "Content-Encoding": "gzip"})
+        return web.Response(
+            body=gzip.compress(bytes(50_000_000)), headers={"Content-Type": "text/html", "Content-Encoding": "gzip"}
+        )
 
     async def pdf(self, request):
         return web.Response(body=b"%PDF-1.7", content_type="application/pdf")
@@ -96,8 +103,13 @@ class Site:
     async def plain(self, request):
         """In the charset of the query, if it names one."""
         charset = request.query.get("charset")
-        text, kind = ("Café Zürich" if charset != "gbk" else "潇湘"), "text/plain" + (f"; charset={charset}" if charset else "")
-        return web.Response(body=text.encode(charset) if charset else b"\xef\xbb\xbfOne.\nTwo.", headers={"Content-Type": kind})
+        text, kind = (
+            ("Café Zürich" if charset != "gbk" else "潇湘"),
+            "text/plain" + (f"; charset={charset}" if charset else ""),
+        )
+        return web.Response(
+            body=text.encode(charset) if charset else b"\xef\xbb\xbfOne.\nTwo.", headers={"Content-Type": kind}
+        )
 
 
 @contextmanager

@@ -1,7 +1,8 @@
-"""Measures on a small random Qwen3 on the CPU what `arenarl.plan.memory` computes: bytes of states, of tensors kept for the backward pass, of
-what generating takes.
+"""Measures on a small random Qwen3 on the CPU what `arenarl.plan.memory` computes: bytes of states, of tensors kept for
+the backward pass, of what generating takes.
 
-Run as a script it prints the states of a real ZeRO-3 engine (one process, whose share is all): DeepSpeed leaves its marks on a process.
+Run as a script it prints the states of a real ZeRO-3 engine (one process, whose share is all):
+DeepSpeed leaves its marks on a process.
 """
 
 import json
@@ -21,16 +22,17 @@ from arenarl.rollout.kv_cache import TrajectoryCache
 from arenarl.run.zero3 import start_deepspeed
 from arenarl.system.repository import CONFIGS
 
-SMALL = Shape(layers=6, hidden=512, intermediate=1536, heads=8, kv_heads=2, head_dim=64, vocabulary=16_000)  # 34 million parameters
+# 34 million parameters
+SMALL = Shape(layers=6, hidden=512, intermediate=1536, heads=8, kv_heads=2, head_dim=64, vocabulary=16_000)
 TOKENS = 192
 
 
 def build_model(shape: Shape) -> Qwen3ForCausalLM:
     """A random model, in bfloat16 or float32 by the shape's width."""
     config = Qwen3Config(
-        vocab_size=shape.vocabulary, hidden_size=shape.hidden, intermediate_size=shape.intermediate, num_hidden_layers=shape.layers,
-        num_attention_heads=shape.heads, num_key_value_heads=shape.kv_heads, head_dim=shape.head_dim, tie_word_embeddings=shape.tied,
-        max_position_embeddings=shape.positions,
+        vocab_size=shape.vocabulary, hidden_size=shape.hidden, intermediate_size=shape.intermediate,
+        num_hidden_layers=shape.layers, num_attention_heads=shape.heads, num_key_value_heads=shape.kv_heads,
+        head_dim=shape.head_dim, tie_word_embeddings=shape.tied, max_position_embeddings=shape.positions,
     )  # fmt: skip
     torch.manual_seed(0)
     return Qwen3ForCausalLM(config).to(torch.bfloat16 if shape.width == BF16 else torch.float32)
@@ -89,9 +91,11 @@ class PeakBytes(TorchDispatchMode):
 
 
 def measured_activations(shape: Shape, checkpointing: bool) -> int:
-    """Bytes that autograd keeps for one trajectory; with checkpointing without the layer that is computed again, and the rotations."""
+    """Bytes that autograd keeps for one trajectory; with checkpointing without the layer that is computed again,
+    and the rotations."""
     model = build_model(shape).train()
-    if checkpointing:  # the reentrant kind shows the hooks the layers' inputs; the other keeps the same tensors out of their sight
+    # the reentrant kind shows the hooks the layers' inputs; the other keeps the same tensors out of their sight
+    if checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": True})
     with SavedBytes(model) as saved:
         model(input_ids=token_ids(shape), use_cache=False)
@@ -116,31 +120,47 @@ def measured_cache(shape: Shape) -> int:
 
 
 def measured_generation(shape: Shape, rows: int, tokens: int) -> int:
-    """Bytes beside the weights, at most, while the transformers back end reads rows of different lengths in two turns and goes on with a token."""
+    """Bytes beside the weights, at most, while the transformers back end reads rows of different lengths in two turns
+    and goes on with a token."""
     model, tokenizer = build_model(shape).eval(), SimpleNamespace(eos_token_id=-1)
     generator, caches = TransformersGenerator(model, tokenizer, rows), [TrajectoryCache() for _ in range(rows)]
     prompts = [[row + 1] * (tokens - row) for row in range(rows)]
     with PeakBytes(model) as peak:
         for share in (8, 1):
             begun = [prompt[: len(prompt) // share] for prompt in prompts]
-            generator._generate_all([TurnRequest(prompt, 2, 0.0, 0, cache) for prompt, cache in zip(begun, caches, strict=True)])
+            generator._generate_all(
+                [TurnRequest(prompt, 2, 0.0, 0, cache) for prompt, cache in zip(begun, caches, strict=True)]
+            )
     return peak.peak
 
 
 def measured_states(shape: Shape) -> dict[str, int]:
     """Bytes of a ZeRO-3 engine of one process after one step, by configs/launch/zero3_gpu.json."""
-    os.environ |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    os.environ |= {
+        "RANK": "0",
+        "LOCAL_RANK": "0",
+        "WORLD_SIZE": "1",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
+    }
     import deepspeed
 
     start_deepspeed()
     model = build_model(shape)
     config = _without_auto(json.loads((CONFIGS / "launch" / "zero3_gpu.json").read_text(encoding="utf-8")))
     config |= {"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": shape.width == BF16}}
-    engine, *_ = deepspeed.initialize(model=model, optimizer=torch.optim.AdamW(model.parameters(), lr=1e-6), config=config)
+    engine, *_ = deepspeed.initialize(
+        model=model, optimizer=torch.optim.AdamW(model.parameters(), lr=1e-6), config=config
+    )
     engine.backward(engine(input_ids=token_ids(shape), labels=token_ids(shape)).loss)
     engine.step()
     zero = engine.optimizer
-    moments = [tensor for state in zero.optimizer.state.values() for tensor in state.values() if torch.is_tensor(tensor) and tensor.numel() > 1]
+    moments = [
+        tensor
+        for state in zero.optimizer.state.values()
+        for tensor in state.values()
+        if torch.is_tensor(tensor) and tensor.numel() > 1
+    ]
     return {
         "parameters": sum(parameter.ds_tensor.nbytes for parameter in model.parameters()),
         "gradients": zero.grad_partitions_flat_buffer.nbytes,
@@ -151,7 +171,11 @@ def measured_states(shape: Shape) -> dict[str, int]:
 
 def _without_auto(values: dict) -> dict:
     """A DeepSpeed config without what a trainer would fill in."""
-    return {key: _without_auto(value) if isinstance(value, dict) else value for key, value in values.items() if value != "auto"}
+    return {
+        key: _without_auto(value) if isinstance(value, dict) else value
+        for key, value in values.items()
+        if value != "auto"
+    }
 
 
 if __name__ == "__main__":

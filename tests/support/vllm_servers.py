@@ -17,11 +17,22 @@ from arenarl.judges.server import free_port
 
 @contextmanager
 def vllm_server(folder, *flags, port=None, **overrides):
-    """(its address, its process), once it answers, with the policy of a tiny run in `folder`, or of `overrides`: keys with `__` for the dot."""
+    """(its address, its process), once it answers, with the policy of a tiny run in `folder`,
+    or of `overrides`: keys with `__` for the dot."""
     url = f"http://127.0.0.1:{port or free_port()}"
     keys = TINY | {"rollout.server_url": url} | {key.replace("__", "."): value for key, value in overrides.items()}
     sets = [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
-    command = [sys.executable, "-m", "arenarl.rollout.vllm_server", "--config", CONFIG, *sets, "--", "--enforce-eager", *flags]
+    command = [
+        sys.executable,
+        "-m",
+        "arenarl.rollout.vllm_server",
+        "--config",
+        CONFIG,
+        *sets,
+        "--",
+        "--enforce-eager",
+        *flags,
+    ]
     with (folder / "server.log").open("w") as log:
         process = subprocess.Popen(command, cwd=folder, env=os.environ | ENVIRONMENT, stdout=log, stderr=log)
     try:
@@ -43,7 +54,11 @@ def _is_up(url):
 
 def end(process):
     """Kill it and what it started."""
-    everyone = psutil.Process(process.pid).children(recursive=True) + [psutil.Process(process.pid)] if process.poll() is None else []
+    everyone = (
+        psutil.Process(process.pid).children(recursive=True) + [psutil.Process(process.pid)]
+        if process.poll() is None
+        else []
+    )
     for one in everyone:
         one.kill()
     process.wait()

@@ -7,14 +7,18 @@ from hypothesis import strategies as st
 
 from arenarl.synthesis.near_duplicates import NearDuplicates, shingles
 
-WORDS = st.lists(st.sampled_from("find a quiet park cafe near lotus square in beijing today 公 园".split()), min_size=1, max_size=12).map(" ".join)
+WORDS = st.lists(
+    st.sampled_from("find a quiet park cafe near lotus square in beijing today 公 园".split()), min_size=1, max_size=12
+).map(" ".join)
 
 
 def similarity(one, other):
     return len(shingles(one) & shingles(other)) / len(shingles(one) | shingles(other))
 
 
-@given(st.lists(WORDS | st.sampled_from(["", "?", "!"]), max_size=20), WORDS, st.sampled_from([0.05, 0.3, 0.5, 0.8, 1.0]))
+@given(
+    st.lists(WORDS | st.sampled_from(["", "?", "!"]), max_size=20), WORDS, st.sampled_from([0.05, 0.3, 0.5, 0.8, 1.0])
+)
 def test_the_most_similar_text_is_found_and_none_below_the_threshold(texts, text, threshold):
     taken = NearDuplicates(threshold)
     for one in texts:

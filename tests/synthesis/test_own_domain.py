@@ -1,4 +1,5 @@
-"""A build with somebody's own tools and queries, no truth, no form of constraints: against a server that reads the prompts as a model would."""
+"""A build with somebody's own tools and queries, no truth, no form of constraints:
+against a server that reads the prompts as a model would."""
 
 import json
 import re
@@ -40,14 +41,19 @@ class Models:
         wanted, names = len(json.loads(messages[1]["content"].splitlines()[-1])["queries"]), []
         for _ in range(wanted):
             self.number += 1
-            names.append(f"What does {DISHES[self.number % 3]} number {self.number} at table {self.number * 7} come to for {self.number + 2} guests?")
+            names.append(
+                f"What does {DISHES[self.number % 3]} number {self.number} at table {self.number * 7} come to for "
+                f"{self.number + 2} guests?"
+            )
         return {"queries": names}
 
     def refiner(self, messages):
         return {"query": read_sections(messages)["Query"][0], "can_be_served": True, "reason": ""}
 
     def teacher(self, messages, is_right=False):
-        dish = next(dish for dish in DISHES if dish in next(one["content"] for one in messages if one["role"] == "user"))
+        dish = next(
+            dish for dish in DISHES if dish in next(one["content"] for one in messages if one["role"] == "user")
+        )
         seen = [one["content"] for one in messages if one["role"] != "system" and "costs" in (one["content"] or "")]
         if not seen:
             return f'<tool_call>\n{{"name": "price_of", "arguments": {{"dish": "{dish}"}}}}\n</tool_call>'
@@ -70,11 +76,18 @@ def build(folder, models, roles, **keys):
     with serving(models.app) as url:
         llm = {"name": "llm", "base_url": url, "api_key_variable": None, "price_in": 1.0, "price_out": 1.0}
         settings = {
-            "name": "own", "data.folder": str(folder / "built"), "data.language": "en", "data.sft_size": 6, "data.rl_size": 4,
-            "data.test_per_subtask": 2, "data.baseline_attempts": 1, "build.attempts": 1, "build.seeds": "seeds.txt", "build.near_duplicate": 1.0,
-            "build.generators": [llm | {"model": "generator", "style": "plain"}], **{f"build.{role}": llm | {"model": role} for role in roles},
+            "name": "own", "data.folder": str(folder / "built"), "data.language": "en", "data.sft_size": 6,
+            "data.rl_size": 4, "data.test_per_subtask": 2, "data.baseline_attempts": 1, "build.attempts": 1,
+            "build.seeds": "seeds.txt", "build.near_duplicate": 1.0,
+            "build.generators": [llm | {"model": "generator", "style": "plain"}],
+            **{f"build.{role}": llm | {"model": role} for role in roles},
         }  # fmt: skip
-        run(load_config(CONFIGS / "quickstart.yaml", [f"{key}={json.dumps(value)}" for key, value in (settings | keys).items()]), list(STAGES))
+        run(
+            load_config(
+                CONFIGS / "quickstart.yaml", [f"{key}={json.dumps(value)}" for key, value in (settings | keys).items()]
+            ),
+            list(STAGES),
+        )
 
 
 @pytest.fixture
@@ -92,7 +105,11 @@ def test_own_tools_and_queries_become_inspected_data(built):
     assert len(sft) == 6
     answers = [read_turns(record["messages"])[-1].answer for record in sft]
     assert all("dear guest" in answer and "777" not in answer for answer in answers)
-    assert all("dear guest" not in message["content"] or message["role"] == "assistant" for record in sft for message in record["messages"])
+    assert all(
+        "dear guest" not in message["content"] or message["role"] == "assistant"
+        for record in sft
+        for message in record["messages"]
+    )
 
 
 def test_kept_turns_are_not_asked_for_and_their_calls_are_really_made_again(built):
@@ -114,8 +131,15 @@ def test_the_rules_find_the_invented_price_before_the_inspector_is_paid(built):
 def test_a_domain_without_tools_is_built_too_and_roles_may_be_left_out(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     models = Models()
-    models.teacher = lambda messages: "<answer>\nDear guest, the soup is thirty, and the pie is more than that.\n</answer>"
-    build(tmp_path, models, ("teacher",), **{"environment.name": "none", "environment.domain": "writing", "rollout.max_turns": 1})
+    models.teacher = lambda messages: (
+        "<answer>\nDear guest, the soup is thirty, and the pie is more than that.\n</answer>"
+    )
+    build(
+        tmp_path,
+        models,
+        ("teacher",),
+        **{"environment.name": "none", "environment.domain": "writing", "rollout.max_turns": 1},
+    )
     assert len(list(read_jsonl(tmp_path / "built" / "sft.jsonl"))) == 6
     assert set(models.asked) == {"generator", "teacher"}
     assert "inspection" not in (tmp_path / "built" / "README.md").read_text().split("## What there is")[0]

@@ -13,7 +13,9 @@ from arenarl.synthesis.seeds import Candidate
 
 
 @pytest.mark.parametrize(("environment", "is_kept"), [("mcp", True), ("travel", False)])
-def test_a_query_about_real_places_is_kept_where_the_tools_are_not_the_embedded_worlds(environment, is_kept, monkeypatch):
+def test_a_query_about_real_places_is_kept_where_the_tools_are_not_the_embedded_worlds(
+    environment, is_kept, monkeypatch
+):
     """Without a truth, which judges do without; the embedded world's tools could not serve it."""
 
     async def extracted(*_):

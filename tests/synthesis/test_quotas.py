@@ -16,35 +16,61 @@ SUBTASKS = ("Direction", "Search", "M-Day")
 
 def queries(counts: dict[Cell, int]) -> list[Query]:
     return [
-        Query(f"{cell.subtask}-{cell.language}-{number}", "travel", cell.subtask, cell.language, f"query {number} of {cell}")
+        Query(
+            f"{cell.subtask}-{cell.language}-{number}",
+            "travel",
+            cell.subtask,
+            cell.language,
+            f"query {number} of {cell}",
+        )
         for cell, count in counts.items()
         for number in range(count)
     ]
 
 
-@given(st.integers(1, 30), st.integers(1, 200), st.integers(1, 200), st.sampled_from([0.0, 0.25, 1.0]), st.sampled_from([["en"], ["en", "zh"]]))
+@given(
+    st.integers(1, 30),
+    st.integers(1, 200),
+    st.integers(1, 200),
+    st.sampled_from([0.0, 0.25, 1.0]),
+    st.sampled_from([["en"], ["en", "zh"]]),
+)
 def test_quotas_add_up_and_splits_are_disjoint(test, sft, rl, spare, languages):
     data = DataConfig(test_per_subtask=test, sft_size=sft, rl_size=rl)
     quotas = quotas_of(SUBTASKS, ("M-Day",), BuildConfig(spare=spare, languages=languages), data)
-    assert quotas["test"].total() == 3 * test and quotas["rl"].total() == rl and sft <= quotas["sft"].total() <= sft * (1 + spare) + 1
+    assert (
+        quotas["test"].total() == 3 * test
+        and quotas["rl"].total() == rl
+        and sft <= quotas["sft"].total() <= sft * (1 + spare) + 1
+    )
     drawn = queries(sum(quotas.values(), Counter()))
     split_of = assign([(query, False) for query in drawn], quotas, seed=0)
-    assert Counter(query.query_id for members in split_of.values() for query in members) == Counter(query.query_id for query in drawn)
-    assert {name: len(members) for name, members in split_of.items()} == {name: quota.total() for name, quota in quotas.items()}
+    assert Counter(query.query_id for members in split_of.values() for query in members) == Counter(
+        query.query_id for query in drawn
+    )
+    assert {name: len(members) for name, members in split_of.items()} == {
+        name: quota.total() for name, quota in quotas.items()
+    }
     assert not any(query.subtask == "M-Day" for query in split_of["sft"])
     assert split_of == assign([(query, False) for query in drawn], quotas, seed=0)
 
 
 def test_queries_of_real_scenarios_are_the_test_split():
-    quotas = quotas_of(SUBTASKS, (), BuildConfig(), DataConfig(test_per_subtask=2, sft_size=6, rl_size=6, language="en"))
+    quotas = quotas_of(
+        SUBTASKS, (), BuildConfig(), DataConfig(test_per_subtask=2, sft_size=6, rl_size=6, language="en")
+    )
     drawn = queries({Cell(subtask, "en"): 6 for subtask in SUBTASKS})
     split_of = assign([(query, query.query_id.endswith("-0")) for query in drawn], quotas, seed=0)
     assert sorted(query.query_id for query in split_of["test"]) == ["Direction-en-0", "M-Day-en-0", "Search-en-0"]
-    assert len(split_of["sft"]) == quotas["sft"].total() and len(split_of["rl"]) == len(drawn) - 3 - len(split_of["sft"])
+    assert len(split_of["sft"]) == quotas["sft"].total() and len(split_of["rl"]) == len(drawn) - 3 - len(
+        split_of["sft"]
+    )
 
 
 def test_too_few_queries_leave_rl_short_first():
-    quotas = quotas_of(("Search",), (), BuildConfig(spare=0), DataConfig(test_per_subtask=2, sft_size=3, rl_size=4, language="en"))
+    quotas = quotas_of(
+        ("Search",), (), BuildConfig(spare=0), DataConfig(test_per_subtask=2, sft_size=3, rl_size=4, language="en")
+    )
     split_of = assign([(query, False) for query in queries({Cell("Search", "en"): 6})], quotas, seed=0)
     assert {name: len(members) for name, members in split_of.items()} == {"test": 2, "sft": 3, "rl": 1}
 
@@ -55,13 +81,20 @@ def test_a_leak_leaves_the_lower_split_and_is_named():
     one, other, third = (Query(name, "travel", "Search", "en", query) for name, query in said.items())
     kept, leaks = without_leaks({"test": [one], "rl": [other, third], "sft": [other]}, 0.8)
     assert kept == {"test": [one], "rl": [third], "sft": []}
-    assert [(leak["split"], leak["query_id"], leak["like"]) for leak in leaks] == [("rl", "b", text), ("sft", "b", text)]
+    assert [(leak["split"], leak["query_id"], leak["like"]) for leak in leaks] == [
+        ("rl", "b", text),
+        ("sft", "b", text),
+    ]
 
 
 def test_names_that_splits_share_are_counted():
     def query(name, **constraints):
         return Query(name, "travel", "Search", "en", name, constraints)
 
-    splits = {"test": [query("a", city="Beijing", near="Lotus Park"), query("b", city="Xian")], "sft": [query("c", city="Beijing")], "rl": []}
+    splits = {
+        "test": [query("a", city="Beijing", near="Lotus Park"), query("b", city="Xian")],
+        "sft": [query("c", city="Beijing")],
+        "rl": [],
+    }
     first = shared_entities(splits)[0]
     assert first == {"split": "test", "with": "sft", "names": 3, "shared names": 1, "queries": 2, "with one": 1}

@@ -24,12 +24,19 @@ QUERY = Query("q", "mine", "any", "en", "Where should I go near the old lake on 
 def look(result, place="lake", name="look", **more):
     """The two messages of a call."""
     function = {"type": "function", "function": {"name": name, "arguments": {"place": place, **more}}}
-    return [{"role": "assistant", "reasoning_content": "", "content": "", "tool_calls": [function]}, tool_message(result)]
+    return [
+        {"role": "assistant", "reasoning_content": "", "content": "", "tool_calls": [function]},
+        tool_message(result),
+    ]
 
 
 def ended(*calls, answer="Go to the lake, it is very nice there.", stop_reason="answer", query=QUERY):
     said = {"role": "assistant", "reasoning_content": "", "content": f"<answer>\n{answer}\n</answer>"}
-    return Trajectory(query.query_id, [{"role": "user", "content": query.query}, *(message for call in calls for message in call), said], stop_reason)
+    return Trajectory(
+        query.query_id,
+        [{"role": "user", "content": query.query}, *(message for call in calls for message in call), said],
+        stop_reason,
+    )
 
 
 def found(trajectory, query=QUERY, tools=TOOLS):
@@ -39,7 +46,11 @@ def found(trajectory, query=QUERY, tools=TOOLS):
 def blamed(answer, *results, query=QUERY):
     """What of the answer the rule of facts quotes."""
     calls = [look(result, place=f"place {number}") for number, result in enumerate(results)]
-    problems = [problem for problem in problems_of(query, ended(*calls, answer=answer, query=query), TOOLS) if problem.rule == "facts"]
+    problems = [
+        problem
+        for problem in problems_of(query, ended(*calls, answer=answer, query=query), TOOLS)
+        if problem.rule == "facts"
+    ]
     return problems[0].text if problems else None
 
 
@@ -82,8 +93,17 @@ def test_tags_left_in_an_answer_are_a_fault_whole_or_broken(tag):
 
 
 def test_calls_that_are_malformed_or_fit_no_tool_are_blamed_at_their_turn():
-    malformed = [assistant_message('<tool_call>\n{"name": "look", "arguments": [\n</tool_call>'), tool_message("Error: …")]
-    calls = [look("ok"), malformed, look("Error: …", name="loko"), look("Error: …", count="many"), look("ok", place="hill")]
+    malformed = [
+        assistant_message('<tool_call>\n{"name": "look", "arguments": [\n</tool_call>'),
+        tool_message("Error: …"),
+    ]
+    calls = [
+        look("ok"),
+        malformed,
+        look("Error: …", name="loko"),
+        look("Error: …", count="many"),
+        look("ok", place="hill"),
+    ]
     problems = problems_of(QUERY, ended(*calls), TOOLS)
     assert [problem.turn for problem in problems if problem.rule == "form"] == [2, 3, 4]
     assert 'Did you mean "look"' in problems[1].text and "count" in problems[2].text
@@ -103,7 +123,10 @@ def test_an_error_that_was_mended_teaches_mending():
 
 
 def test_a_last_call_that_fails_and_many_that_fail_are_faults():
-    good, bad = [look(f"ok {n}", place=f"p{n}") for n in range(6)], [look("Error: unknown", place=f"x{n}") for n in range(3)]
+    good, bad = (
+        [look(f"ok {n}", place=f"p{n}") for n in range(6)],
+        [look("Error: unknown", place=f"x{n}") for n in range(3)],
+    )
     assert found(ended(good[0], good[1], bad[0])) == [("tool_errors", 3)]
     assert found(ended(bad[0], *good[:4], bad[1], good[4])) == []
     assert found(ended(good[0], bad[0], bad[1], good[1])) == [("tool_errors", 2)]
@@ -200,10 +223,18 @@ def test_contradictions_are_problems_of_the_last_turn():
 def test_the_scripted_teacher_is_blamed_for_its_inventions_and_for_nothing_else(results, language):
     """Truth is the referee. What is missed has its value in a result that is of another place."""
     environment, rng = TravelEnvironment(WORLD, results, language), random.Random(1)
-    teacher, counts = Teacher(WORLD, environment), {(True, True): 0, (True, False): 0, (False, True): 0, (False, False): 0}
-    for query in (query for subtask in SUBTASKS for query in make_queries(WORLD, subtask, language, 30, "rules", set())):
+    teacher, counts = (
+        Teacher(WORLD, environment),
+        {(True, True): 0, (True, False): 0, (False, True): 0, (False, False): 0},
+    )
+    for query in (
+        query for subtask in SUBTASKS for query in make_queries(WORLD, subtask, language, 30, "rules", set())
+    ):
         trajectory = teacher.solve(query, rng, rng.choice((0.5, 1.0)))
-        truth, rules = examine(WORLD, query, trajectory.messages), {problem.rule for problem in problems_of(query, trajectory, environment.tools)}
+        truth, rules = (
+            examine(WORLD, query, trajectory.messages),
+            {problem.rule for problem in problems_of(query, trajectory, environment.tools)},
+        )
         counts[truth.facts_grounded < truth.facts_stated, "facts" in rules] += 1
         assert rules <= {"facts"}
     assert counts[False, True] == 0 and counts[True, True] >= 0.7 * (counts[True, True] + counts[True, False]) > 0
@@ -213,9 +244,9 @@ def test_the_scripted_teacher_is_blamed_for_its_inventions_and_for_nothing_else(
 
 
 TOKENS = [
-    "¥", "1,290", "1", "9" * 5000, "09:00", "-", "–", " ", "\n", "km", "min", "h ", "元", "%", "2026-05-01", "May 3", "https://a.b/", "[", '"',
-    "《", "》", "G10", "CA1234", "3 pm", "下午", "9点", "半", "万", "about ", "total ", "visit ", ".", "1.1 ", "<|im_end|>", "Error", "٣", "１",
-    "{", "]", "\ud800",
+    "¥", "1,290", "1", "9" * 5000, "09:00", "-", "–", " ", "\n", "km", "min", "h ", "元", "%", "2026-05-01", "May 3",
+    "https://a.b/", "[", '"', "《", "》", "G10", "CA1234", "3 pm", "下午", "9点", "半", "万", "about ", "total ",
+    "visit ", ".", "1.1 ", "<|im_end|>", "Error", "٣", "１", "{", "]", "\ud800",
 ]  # fmt: skip
 TEXTS = st.lists(st.sampled_from([*TOKENS, *HOSTILE]), max_size=30).map("".join)
 
@@ -225,14 +256,18 @@ TEXTS = st.lists(st.sampled_from([*TOKENS, *HOSTILE]), max_size=30).map("".join)
 def test_no_text_breaks_the_rules_and_what_a_tool_returned_is_never_blamed(asked, result, other):
     query = Query("q", "mine", "any", "zh", asked)
     for problem in problems_of(query, ended(look(result), answer=other.replace("answer>", ""), query=query), TOOLS):
-        assert problem.rule in ("form", "tool_errors", "facts") and problem.turn in (1, 2) and len(problem.text) < 10_000
+        assert (
+            problem.rule in ("form", "tool_errors", "facts") and problem.turn in (1, 2) and len(problem.text) < 10_000
+        )
     quoting = [fact.text for fact in read_facts(result) if fact.kind in ("price", "distance", "percentage", "hours")]
     if not result.startswith("Error") and "\\" not in result:
         assert blamed("\n".join(f"It is said: {text}" for text in quoting), result, query=query) is None
 
 
 @pytest.mark.slow(seconds=15)
-@pytest.mark.parametrize("unit", ["1", "1,", "¥1", "9:00 - ", "1 h ", '["a', "http://a.", "May 1, ", "1\n", " ", "x 1 = ", "< |"])
+@pytest.mark.parametrize(
+    "unit", ["1", "1,", "¥1", "9:00 - ", "1 h ", '["a', "http://a.", "May 1, ", "1\n", " ", "x 1 = ", "< |"]
+)
 def test_long_texts_take_time_in_their_length(unit):
     """Quadratic time would take minutes."""
     text = (unit * 100_000)[:100_000]

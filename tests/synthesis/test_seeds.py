@@ -60,13 +60,21 @@ def test_subtasks_are_those_of_the_config(tmp_path):
 
 def test_what_resembles_a_query_from_real_use_is_not_trained_on(tmp_path):
     """In whatever order the files are read: a test seed's near-duplicate among the seeds is the one that is dropped."""
-    real, written_for_it = "Find a quiet cafe near Lotus Park in Wuhan.", "please find a quiet cafe near Lotus Park in Wuhan"
+    real, written_for_it = (
+        "Find a quiet cafe near Lotus Park in Wuhan.",
+        "please find a quiet cafe near Lotus Park in Wuhan",
+    )
     test = read_seeds(written(tmp_path, real, "test.txt"), (), origin=TEST_SEED)
     seeds = read_seeds(written(tmp_path, f"{written_for_it}\nCompare trains from Xian to Wuhan.", "seeds.txt"), ())
     for both in (seeds + test, test + seeds):
         domain = Domain(None, None)
-        drawn = QueryDrawer(BuildConfig(near_duplicate=0.7), domain, [], None, 0).draw(both, Counter({Cell(UNSTATED, "en"): 10}))
-        assert {(one.query.query, one.origin) for one in drawn} == {(real, TEST_SEED), ("Compare trains from Xian to Wuhan.", "seed")}
+        drawn = QueryDrawer(BuildConfig(near_duplicate=0.7), domain, [], None, 0).draw(
+            both, Counter({Cell(UNSTATED, "en"): 10})
+        )
+        assert {(one.query.query, one.origin) for one in drawn} == {
+            (real, TEST_SEED),
+            ("Compare trains from Xian to Wuhan.", "seed"),
+        }
 
 
 @given(st.binary(max_size=200))

@@ -45,7 +45,12 @@ class Asker:
     """Asks each role as the build does."""
 
     def __init__(self, url, folder, environment, language="en"):
-        self.url, self.client, self.language, self.environment = url, client_of(folder, max_failure_share=1.0), language, environment
+        self.url, self.client, self.language, self.environment = (
+            url,
+            client_of(folder, max_failure_share=1.0),
+            language,
+            environment,
+        )
 
     def llm(self, role, **keys):
         return LLMConfig("llm", f"simulated-{role}", self.url, None, **({"timeout_s": 10.0, "patience_s": 20.0} | keys))
@@ -63,7 +68,9 @@ class Asker:
 
     def extract(self, query, *more):
         form = create_model("Form", __base__=JSONReply, **dict.fromkeys([*query.constraints, *more], (object, ...)))
-        return self.ask("extractor", extract_messages(query.query, Cell(query.subtask, self.language), form), form).model_dump()
+        return self.ask(
+            "extractor", extract_messages(query.query, Cell(query.subtask, self.language), form), form
+        ).model_dump()
 
     def inspect(self, query, trajectory):
         found = self.ask("inspector", inspect_messages(query, trajectory, self.environment.tools), Inspection)
@@ -116,7 +123,10 @@ def test_without_mistakes_all_that_the_roles_say_is_clean(asks, pool, world, lan
             assert asker.refine(query.query) == Refined(query=query.query, can_be_served=True, reason="")
             assert asker.extract(query, "unsaid") == query.constraints | {"unsaid": None}
             assert trajectory.valid and not invents(world, query, trajectory)
-            assert all(found.passes and not found.turn and not found.problem for found in asker.inspect(query, trajectory).values())
+            assert all(
+                found.passes and not found.turn and not found.problem
+                for found in asker.inspect(query, trajectory).values()
+            )
 
 
 def test_of_a_generators_queries_a_stated_share_is_bad_and_the_refiner_tells_which(asks, pool):
@@ -128,7 +138,10 @@ def test_of_a_generators_queries_a_stated_share_is_bad_and_the_refiner_tells_whi
     bad = [text for text in texts if text not in known]
     assert 0 < asker.client.take_usage()[0].unreadable < 6  # 1 in 10 is a refusal; asked again, it draws anew
     assert 0.3 < len(bad) / len(texts) < 0.5
-    kinds = Counter("unservable" if pool.find(text) is None else "repeat" if re.search("Hello|Thanks|Please", text) else "sloppy" for text in bad)
+    kinds = Counter(
+        "unservable" if pool.find(text) is None else "repeat" if re.search("Hello|Thanks|Please", text) else "sloppy"
+        for text in bad
+    )
     assert min(kinds.values()) > len(bad) / 5 and len(kinds) == 3
     right = 0
     for text in bad[:60]:
@@ -165,7 +178,13 @@ def test_a_teachers_attempts_differ_and_some_state_what_no_tool_returned(asks, p
     valid = [(queries[index // 2], one) for index, one in enumerate(trajectories) if one.valid]
     assert 0.9 < len(valid) / len(trajectories) and {one.stop_reason for one in trajectories} <= {"answer", "no_answer"}
     assert 0.6 < sum(not invents(world, *one) for one in valid) / len(valid) < 0.95
-    assert sum(first.messages != second.messages for first, second in zip(trajectories[::2], trajectories[1::2], strict=True)) > 15
+    assert (
+        sum(
+            first.messages != second.messages
+            for first, second in zip(trajectories[::2], trajectories[1::2], strict=True)
+        )
+        > 15
+    )
     assert all(one.meta["tool_errors"] == 0 for one in trajectories)
 
 
@@ -200,7 +219,10 @@ def test_a_rewriter_goes_on_from_anothers_turns_without_their_fault_or_calls(ask
         engine.prefix = trajectory.messages[:-1]
         rewritten = engine.roll_out([Attempt(query, 0.8, 1)])[0]
         assert rewritten.valid and not invents(world, query, rewritten)
-        made = [[str(call) for turn in read_turns(one.messages) for call in turn.tool_calls] for one in (trajectory, rewritten)]
+        made = [
+            [str(call) for turn in read_turns(one.messages) for call in turn.tool_calls]
+            for one in (trajectory, rewritten)
+        ]
         added = made[1][len(made[0]) :]
         assert made[1][: len(made[0])] == made[0] and len(set(added)) == len(added) and not set(added) & set(made[0])
         kept = [message for message in engine.prefix if message["role"] != "system"]
@@ -213,7 +235,9 @@ def test_a_rewriter_goes_on_from_anothers_turns_without_their_fault_or_calls(ask
 def test_a_rewriter_repeats_the_fault_in_a_stated_share(asks, pool, world):
     queries = some(pool, 10)
     trajectories = asks(mistakes=0.6).solve(queries, role="rewriter")
-    share = sum(invents(world, query, trajectory) for query, trajectory in zip(queries, trajectories, strict=True)) / len(queries)
+    share = sum(
+        invents(world, query, trajectory) for query, trajectory in zip(queries, trajectories, strict=True)
+    ) / len(queries)
     assert 0.15 < share < 0.45  # of 0.3
 
 
@@ -245,7 +269,9 @@ def test_an_inspector_that_errs_turns_its_stated_share_of_verdicts_round_and_sta
     wrong = [found for one in verdicts for found in one.values() if not found.passes]
     assert 0.1 < len(wrong) / (3 * len(verdicts)) < 0.3 and all(found.turn and found.problem for found in wrong)
     again = asks(inspector_error=0.2, name="again")
-    assert verdicts[:9] == [again.inspect(query, trajectory) for query, trajectory in zip(queries[:9], trajectories, strict=False)]
+    assert verdicts[:9] == [
+        again.inspect(query, trajectory) for query, trajectory in zip(queries[:9], trajectories, strict=False)
+    ]
 
 
 @pytest.mark.slow(seconds=6)
@@ -257,7 +283,10 @@ def test_faults_of_the_transport_change_nothing_of_what_the_roles_say(asks, pool
 
 
 def test_faults_within_a_reply_are_asked_about_again_and_the_verdict_stands(asks, pool, compact):
-    sound, shaky = asks(mistakes=0.3), asks(mistakes=0.3, name="shaky", faults=0.5, kinds=("truncated", "prose", "wrong_range", "missing"))
+    sound, shaky = (
+        asks(mistakes=0.3),
+        asks(mistakes=0.3, name="shaky", faults=0.5, kinds=("truncated", "prose", "wrong_range", "missing")),
+    )
     texts = [query.query for query in some(pool, 6)]
     told = [(sound.refine(text), shaky.refine(text)) for text in texts]
     assert all(said in (None, true) for true, said in told) and sum(said is not None for _, said in told) > 20
@@ -297,10 +326,19 @@ def test_a_restarted_server_says_the_same(compact, pool, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--config", "configs/research/quickstart.yaml"], "error: .* travel world alone, not with environment.domain=research"),
+        (
+            ["--config", "configs/research/quickstart.yaml"],
+            "error: .* travel world alone, not with environment.domain=research",
+        ),
         (["--config", "configs/data/local.yaml", "--mistakes", "2"], "argument --mistakes: invalid share value: '2'"),
     ],
 )
 def test_what_cannot_be_played_is_refused_in_a_line(arguments, message):
-    done = subprocess.run([sys.executable, "-m", "arenarl.synthesis.server", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "arenarl.synthesis.server", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode and re.search(message, done.stderr.splitlines()[-1])

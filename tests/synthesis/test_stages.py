@@ -105,7 +105,8 @@ def test_the_budget_holds_and_a_higher_one_goes_on(tmp_path):
         with pytest.raises(RunStopped, match="judge.max_cost=0.02 is used up"):
             run(config, list(STAGES))
         stopped = spent(config)
-        assert stopped.cost < 0.06 and not (tmp_path / "built" / "sft.jsonl").exists()  # calls that were under way still ended
+        # calls that were under way still ended
+        assert stopped.cost < 0.06 and not (tmp_path / "built" / "sft.jsonl").exists()
         with pytest.raises(RunStopped):
             run(config, list(STAGES))
         assert spent(config) == stopped
@@ -117,12 +118,24 @@ def test_the_budget_holds_and_a_higher_one_goes_on(tmp_path):
 @pytest.mark.slow(seconds=8)
 def test_two_languages_have_their_own_quotas(tmp_path):
     both = tmp_path / "both.jsonl"
-    both.write_text("".join((ROOT / "data" / "seeds" / f"travel_{language}.jsonl").read_text(encoding="utf-8") for language in ("en", "zh")))
-    overrides = ("build.languages=[en, zh]", f"build.seeds={both}", "data.test_per_subtask=2", "data.baseline_attempts=1")
+    both.write_text(
+        "".join(
+            (ROOT / "data" / "seeds" / f"travel_{language}.jsonl").read_text(encoding="utf-8")
+            for language in ("en", "zh")
+        )
+    )
+    overrides = (
+        "build.languages=[en, zh]",
+        f"build.seeds={both}",
+        "data.test_per_subtask=2",
+        "data.baseline_attempts=1",
+    )
     with served_build(tmp_path, *overrides, mistakes=0.0, inspector_error=0.0) as (_, _, config):
         run(config, list(STAGES))
     queries = read_queries(tmp_path / "built" / "test_queries.jsonl")
-    assert {(query.subtask, query.language) for query in queries} == {(subtask, language) for subtask in SUBTASKS for language in ("en", "zh")}
+    assert {(query.subtask, query.language) for query in queries} == {
+        (subtask, language) for subtask in SUBTASKS for language in ("en", "zh")
+    }
     assert all(language_of(query.query) == query.language for query in queries)
 
 
@@ -132,9 +145,15 @@ def test_faults_of_the_server_change_no_split(tmp_path):
     with served_build(tmp_path / "one", "name=one", mistakes=0.0, inspector_error=0.0) as (_, _, config):
         run(config, list(STAGES))
     kinds = ("rate_limit", "error_500", "cut", "prose")
-    with served_build(tmp_path / "two", "name=two", mistakes=0.0, inspector_error=0.0, faults=0.2, kinds=kinds) as (_, _, config):
+    with served_build(tmp_path / "two", "name=two", mistakes=0.0, inspector_error=0.0, faults=0.2, kinds=kinds) as (
+        _,
+        _,
+        config,
+    ):
         run(config, ["queries"])
-    whole, disturbed = (list(read_jsonl(tmp_path / "runs" / name / "build" / "queries.jsonl")) for name in ("one", "two"))
+    whole, disturbed = (
+        list(read_jsonl(tmp_path / "runs" / name / "build" / "queries.jsonl")) for name in ("one", "two")
+    )
     assert len(whole) == len(disturbed) > 0
 
 
@@ -142,8 +161,13 @@ def test_faults_of_the_server_change_no_split(tmp_path):
 def test_inspection_without_mistakes_passes_all_as_they_are(tmp_path):
     with served_build(tmp_path, mistakes=0.0, inspector_error=0.0) as (_, _, config):
         run(config, ["queries", "trajectories", "inspect"])
-    cases = [Inspected.from_record(record) for record in read_jsonl(tmp_path / "runs" / "data-local" / "build" / "inspected.jsonl")]
-    faults = [problem for case in cases for found in case.rounds for problem in found if problem.rule not in ("constraints",)]
+    cases = [
+        Inspected.from_record(record)
+        for record in read_jsonl(tmp_path / "runs" / "data-local" / "build" / "inspected.jsonl")
+    ]
+    faults = [
+        problem for case in cases for found in case.rounds for problem in found if problem.rule not in ("constraints",)
+    ]
     assert cases and not faults
 
 
@@ -163,7 +187,9 @@ def test_what_was_rewritten_keeps_the_turns_before_the_fault(tmp_path):
     assert once
     for case in once:
         kept = case.trajectory.meta["rewritten_from"] - 1
-        before, after = (read_turns(trajectory.messages) for trajectory in (first[case.query.query_id], case.trajectory))
+        before, after = (
+            read_turns(trajectory.messages) for trajectory in (first[case.query.query_id], case.trajectory)
+        )
         assert kept == min(problem.turn or len(before) for problem in case.rounds[0]) - 1
         assert after[:kept] == before[:kept]
     assert not any(message["role"] == "system" for case in cases for message in case.trajectory.messages)
@@ -214,8 +240,14 @@ OWN_STAND_IN = "judge.train={name: embedded, model: null, base_url: null}"
         (OWN_STAND_IN, "build.attempts=2: judge.train chooses among them"),
         ([OWN_STAND_IN, "build.attempts=1"], "data.baseline_attempts=3: judge.train chooses among them"),
         ("build.languages=[zh]", "a seed is in en, and build.languages is zh"),
-        (["build.languages=[zh]", f"build.seeds={ROOT}/data/seeds/travel_zh.jsonl", f"build.test_seeds={ROOT}/data/seeds/travel_en.jsonl"],
-         "travel_en.jsonl: a seed is in en"),
+        (
+            [
+                "build.languages=[zh]",
+                f"build.seeds={ROOT}/data/seeds/travel_zh.jsonl",
+                f"build.test_seeds={ROOT}/data/seeds/travel_en.jsonl",
+            ],
+            "travel_en.jsonl: a seed is in en",
+        ),
         ("build.subtasks=[Search]", "line 1: the subtask Direction is none of Search"),
     ],
 )
@@ -238,13 +270,27 @@ def test_data_of_others_is_left_alone(tmp_path):
 def test_killed_at_any_moment_a_build_loses_no_paid_reply(tmp_path):
     """The server counts what it replied; the store has it all but what was on its way when a process died."""
     replies = []
-    with served_build(tmp_path, delay_s=0.01, log=lambda line: replies.append(line["text"] is not None)) as (_, path, config):
+    with served_build(tmp_path, delay_s=0.01, log=lambda line: replies.append(line["text"] is not None)) as (
+        _,
+        path,
+        config,
+    ):
         command = [sys.executable, str(ROOT / "data" / "build.py"), "--config", str(path)]
-        overrides = [*SMALL, f"data.folder={tmp_path}/built", f"judge.store={config.judge.store}", "judge.concurrency=4"]
+        overrides = [
+            *SMALL,
+            f"data.folder={tmp_path}/built",
+            f"judge.store={config.judge.store}",
+            "judge.concurrency=4",
+        ]
         command += [word for override in overrides for word in ("--set", override)]
         rng, kills = random.Random(0), 0
         for seconds in (6.5, 7.5, 8.5, 10.0):
-            process = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(ROOT)}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            process = subprocess.Popen(
+                command,
+                env=os.environ | {"PYTHONPATH": str(ROOT)},
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
             time.sleep(seconds + rng.random())
             kills += process.poll() is None
             process.send_signal(signal.SIGKILL)

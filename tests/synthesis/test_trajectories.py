@@ -18,7 +18,9 @@ class Silent(EmbeddedJudge):
     mute = {"9.0"}
 
     async def compare(self, query, first, second, repeat=0):
-        return None if self.mute & {first.answer, second.answer} else await super().compare(query, first, second, repeat)
+        return (
+            None if self.mute & {first.answer, second.answer} else await super().compare(query, first, second, repeat)
+        )
 
 
 @pytest.mark.parametrize(("wanted", "taken"), [("best", "5.0"), ("median", "3.0")])

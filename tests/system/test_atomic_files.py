@@ -74,7 +74,9 @@ def test_threads_that_write_one_file_leave_one_whole(tmp_path):
 @pytest.mark.parametrize("kind", ["file", "folder"])
 def test_what_a_killed_process_left_goes_with_the_next_writer_and_what_another_writes_stays(tmp_path, kind):
     path = tmp_path / "file [1].json"
-    done = subprocess.run([sys.executable, "-c", KILLED, str(path), kind], stdout=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, str(path), kind], stdout=subprocess.PIPE, text=True, check=False
+    )
     left = Path(done.stdout.strip())
     others = [left.with_name(left.name.replace("file [1]", "file 1")), tmp_path / "file [1].json.elsewhere-1-0.partial"]
     for other in others:  # of another file, and of another machine

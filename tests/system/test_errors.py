@@ -1,4 +1,5 @@
-"""What goes wrong on real machines, provoked for real: each time one line on stderr that says what to change, and what was done stays."""
+"""What goes wrong on real machines, provoked for real: each time one line on stderr that says what to change,
+and what was done stays."""
 
 import errno
 import os
@@ -20,7 +21,15 @@ from scripts import ENVIRONMENT, ROOT, command_of, ends, run, run_well, start
 from torch.distributed import DistBackendError, DistNetworkError
 
 from arenarl.report.conclusion import meaning
-from arenarl.system.errors import GO_ON, GPU_OUT_OF_MEMORY, INTERRUPTED, LOST_CONNECTION, OUT_OF_MEMORY, UserError, explain
+from arenarl.system.errors import (
+    GO_ON,
+    GPU_OUT_OF_MEMORY,
+    INTERRUPTED,
+    LOST_CONNECTION,
+    OUT_OF_MEMORY,
+    UserError,
+    explain,
+)
 
 
 class Numpys(MemoryError):
@@ -53,7 +62,9 @@ def last_line(done):
 def test_a_full_disk_ends_with_one_line_and_with_room_the_run_goes_on(prepared, tmp_path):
     disk = tmp_path / "disk"
     disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=9m", "tmpfs", disk], capture_output=True, check=False).returncode:
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=9m", "tmpfs", disk], capture_output=True, check=False
+    ).returncode:
         pytest.skip("mounting a small disk needs root")
     try:
         shutil.copytree(prepared / "data", disk / "data")
@@ -70,7 +81,15 @@ def test_a_limit_on_file_sizes_ends_with_one_line_and_leaves_no_half_file(tmp_pa
         resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
 
     command = command_of("data/prepare.py", "travel")
-    done = subprocess.run(command, cwd=tmp_path, env=os.environ | ENVIRONMENT, preexec_fn=limit, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env=os.environ | ENVIRONMENT,
+        preexec_fn=limit,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert "ulimit -f" in last_line(done)
     assert not list(tmp_path.rglob("*.partial"))
     run_well(tmp_path, "data/prepare.py", "travel")
@@ -80,7 +99,10 @@ def test_a_limit_on_file_sizes_ends_with_one_line_and_leaves_no_half_file(tmp_pa
 def test_a_script_may_open_as_many_files_as_its_user_may(soft, hard, then):
     if resource.getrlimit(resource.RLIMIT_NOFILE)[1] < hard:
         pytest.skip("the limit of this machine is lower")
-    code = "import resource; from arenarl.system.errors import guarded; guarded(lambda: print(resource.getrlimit(resource.RLIMIT_NOFILE)))"
+    code = (
+        "import resource; from arenarl.system.errors import guarded; guarded(lambda: "
+        "print(resource.getrlimit(resource.RLIMIT_NOFILE)))"
+    )
     command, limit = [sys.executable, "-c", code], lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     done = subprocess.run(command, cwd=ROOT, preexec_fn=limit, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == str((then, hard))
@@ -92,7 +114,9 @@ def test_no_permission_ends_with_one_line(tmp_path):
     if as_others and not shutil.which("setpriv"):
         pytest.skip("without setpriv root cannot give up its rights")
     command = [*as_others, *command_of("data/prepare.py", "travel")]
-    done = subprocess.run(command, cwd=tmp_path, env=os.environ | ENVIRONMENT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=os.environ | ENVIRONMENT, capture_output=True, text=True, check=False
+    )
     tmp_path.chmod(0o755)
     assert "error: runs: no permission to read or write there" in last_line(done)
 
@@ -104,7 +128,9 @@ def test_too_little_memory_ends_with_one_line(folder):
 
     huge = {"sft__deepspeed": None, "policy__scratch__hidden_size": 2**16, "policy__scratch__intermediate_size": 2**17}
     command = command_of("train_sft.py", **huge)
-    done = subprocess.run(command, cwd=folder, env=os.environ | ENVIRONMENT, preexec_fn=limit, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=folder, env=os.environ | ENVIRONMENT, preexec_fn=limit, capture_output=True, text=True, check=False
+    )
     assert "memory ran out; lower" in last_line(done)
 
 
@@ -113,7 +139,13 @@ def test_a_port_in_use_ends_with_one_line(folder):
     with socket.socket() as taken:
         taken.bind(("", 0))
         taken.listen()
-        variables = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(taken.getsockname()[1]), "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
+        variables = {
+            "MASTER_ADDR": "localhost",
+            "MASTER_PORT": str(taken.getsockname()[1]),
+            "RANK": "0",
+            "LOCAL_RANK": "0",
+            "WORLD_SIZE": "1",
+        }
         done = run(folder, "train_sft.py", extra_environment=variables, sft__deepspeed=None)
     assert "the port is in use by another run" in last_line(done)
 
@@ -146,14 +178,16 @@ def main():
     torch.distributed.barrier()
 
 guarded(main)
-"""
+"""  # noqa: E501
 
 
 def launched(folder, code, processes):
     """What came of a script of this code, run by our launcher."""
     (folder / "script.py").write_text(code)
     command = [sys.executable, "-m", "arenarl.run.launch", "--nproc_per_node", str(processes), "script.py"]
-    return subprocess.run(command, cwd=folder, env=os.environ | ENVIRONMENT, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(
+        command, cwd=folder, env=os.environ | ENVIRONMENT, capture_output=True, text=True, timeout=300, check=False
+    )
 
 
 @pytest.mark.slow(seconds=5)
@@ -185,7 +219,9 @@ def test_processes_that_end_right_after_they_met_end_well(tmp_path):
 
 @pytest.mark.slow(seconds=15)
 def test_a_bug_on_several_processes_keeps_its_traceback(tmp_path):
-    done = launched(tmp_path, MEETING.replace("gather_object([0])", "gather_object([0])\n    raise ValueError('a bug')"), 2)
+    done = launched(
+        tmp_path, MEETING.replace("gather_object([0])", "gather_object([0])\n    raise ValueError('a bug')"), 2
+    )
     assert done.returncode == 1 and "ValueError: a bug" in done.stderr
     assert done.stderr.endswith("failed with exit code 1; its traceback stands above\n")
 
@@ -203,7 +239,9 @@ def test_processes_end_when_their_launcher_is_killed(folder):
 def test_plain_torchrun_shows_the_line_in_its_last_lines(tmp_path):
     command = command_of("train_sft.py", **TWO)
     command[command.index("arenarl.run.launch")] = "torch.distributed.run"
-    done = subprocess.run(command, cwd=tmp_path, env=os.environ | ENVIRONMENT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=os.environ | ENVIRONMENT, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 1
     assert "error: data/sft.jsonl does not exist" in "\n".join(done.stderr.splitlines()[-5:])
 
@@ -214,7 +252,9 @@ def wheel(folder, name, version):
     with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as file:
         file.writestr(f"{name}.py", "")
         file.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
-        file.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        file.writestr(
+            f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
         file.writestr(f"{info}/RECORD", f"{name}.py,,\n{info}/METADATA,,\n{info}/WHEEL,,\n{info}/RECORD,,\n")
 
 
@@ -227,22 +267,41 @@ def test_an_interrupted_download_of_packages_ends_with_one_line_and_the_same_com
     (tmp_path / "requirements.txt").write_text("torch==2.13.0\nother==1.0\n")
     wheel(wheels, "torch", "2.13.0")
     variables = {key: value for key, value in os.environ.items() if not key.startswith("PIP_")}
-    variables |= {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels), "PIP_CONFIG_FILE": os.devnull, "PYTHON": sys.executable}
+    variables |= {
+        "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": str(wheels),
+        "PIP_CONFIG_FILE": os.devnull,
+        "PYTHON": sys.executable,
+    }
 
     def set_up():
-        return subprocess.run(["./reproduce.sh", "bench"], cwd=tmp_path, env=variables, capture_output=True, text=True, check=False)
+        return subprocess.run(
+            ["./reproduce.sh", "bench"], cwd=tmp_path, env=variables, capture_output=True, text=True, check=False
+        )
 
     done = set_up()
-    assert done.returncode == 2 and done.stderr.startswith("error: the packages could not be installed") and done.stderr.count("\n") == 1
+    assert (
+        done.returncode == 2
+        and done.stderr.startswith("error: the packages could not be installed")
+        and done.stderr.count("\n") == 1
+    )
     assert "other" in (tmp_path / ".venv" / "install.log").read_text()
     wheel(wheels, "other", "1.0")
     done = set_up()
-    assert "arenarl" in done.stderr and (tmp_path / ".venv" / "installed.txt").read_text() == (tmp_path / "requirements.txt").read_text()
+    assert (
+        "arenarl" in done.stderr
+        and (tmp_path / ".venv" / "installed.txt").read_text() == (tmp_path / "requirements.txt").read_text()
+    )
 
 
 FULL_DISK = f"error: the disk is full; free some space; {GO_ON}"
-NO_CHECKPOINT = f"error: a checkpoint could not be written, most likely because the disk is full; free some space; {GO_ON}"
-MANY_FILES = f"more files and connections are open at once than this shell allows (ulimit -n); raise the limit, or lower judge.concurrency; {GO_ON}"
+NO_CHECKPOINT = (
+    f"error: a checkpoint could not be written, most likely because the disk is full; free some space; {GO_ON}"
+)
+MANY_FILES = (
+    "more files and connections are open at once than this shell allows (ulimit -n); raise the limit, "
+    f"or lower judge.concurrency; {GO_ON}"
+)
 PORT_IN_USE = "error: the port is in use by another run; leave MASTER_PORT unset or set it to a free port"
 
 
@@ -254,17 +313,32 @@ PORT_IN_USE = "error: the port is in use by another run; leave MASTER_PORT unset
         (MemoryError(), f"error: {OUT_OF_MEMORY}"),
         (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), f"error: {GPU_OUT_OF_MEMORY}"),
         (RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be"), f"error: {GPU_OUT_OF_MEMORY}"),
-        (DistBackendError("NCCL error in: x.cpp:1\nLast error:\nCuda failure 2 'out of memory'"), f"error: {GPU_OUT_OF_MEMORY}"),
-        (RuntimeError("[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory"), f"error: {OUT_OF_MEMORY}"),
-        (RuntimeError("[/x/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:1. This is"), f"error: {LOST_CONNECTION}"),
-        (RuntimeError("[/x/gloo/transport/tcp/pair.cc:537] Read error [127.0.0.1]:1: Connection reset by peer."), f"error: {LOST_CONNECTION}"),
+        (
+            DistBackendError("NCCL error in: x.cpp:1\nLast error:\nCuda failure 2 'out of memory'"),
+            f"error: {GPU_OUT_OF_MEMORY}",
+        ),
+        (
+            RuntimeError("[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory"),
+            f"error: {OUT_OF_MEMORY}",
+        ),
+        (
+            RuntimeError("[/x/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:1. This is"),
+            f"error: {LOST_CONNECTION}",
+        ),
+        (
+            RuntimeError("[/x/gloo/transport/tcp/pair.cc:537] Read error [127.0.0.1]:1: Connection reset by peer."),
+            f"error: {LOST_CONNECTION}",
+        ),
         (DistNetworkError("Failed to recv, got 0 bytes. Connection was likely closed."), f"error: {LOST_CONNECTION}"),
         (DistNetworkError("Connection reset by peer"), f"error: {LOST_CONNECTION}"),
         (RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 576 vs 534"), NO_CHECKPOINT),
         (Exception("No space left on device (os error 28)"), FULL_DISK),  # tokenizers
         (FileNotFoundError(2, "No such file", "x"), None),
         (OSError(errno.EMFILE, "Too many open files", "runs/x"), f"error: runs/x: {MANY_FILES}"),
-        (SafetensorError("Error while serializing: I/O error: Too many open files (os error 24)"), f"error: {MANY_FILES}"),
+        (
+            SafetensorError("Error while serializing: I/O error: Too many open files (os error 24)"),
+            f"error: {MANY_FILES}",
+        ),
         (SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)"), FULL_DISK),
         (DistNetworkError("The server socket has failed to listen. code: -98, name: EADDRINUSE"), PORT_IN_USE),
         (Numpys(), f"error: {OUT_OF_MEMORY}"),
@@ -286,20 +360,24 @@ def test_an_error_is_explained_by_what_it_was_raised_for():
 
 
 BUGS = st.sampled_from(
-    [KeyError, ValueError, TypeError, AttributeError, LookupError, IndexError, NotImplementedError, AssertionError, RecursionError]
-)
+    [
+        KeyError, ValueError, TypeError, AttributeError, LookupError, IndexError, NotImplementedError, AssertionError,
+        RecursionError,
+    ]
+)  # fmt: skip
 WORDS = st.sampled_from([
-    "CUDA out of memory", "out of memory", "'out of memory'", "cannot allocate memory", "os error 28", "Connection closed by peer", "EADDRINUSE",
-    "inline_container.cc", "No space left on device", "error: change x",
+    "CUDA out of memory", "out of memory", "'out of memory'", "cannot allocate memory", "os error 28",
+    "Connection closed by peer", "EADDRINUSE", "inline_container.cc", "No space left on device", "error: change x",
 ])  # fmt: skip
 BENIGN = st.sampled_from([
-    UserError("change x"), OSError(28, "No space left on device", "x"), MemoryError(), torch.OutOfMemoryError("CUDA out of memory"),
-    KeyboardInterrupt(), RuntimeError("CUDA error: out of memory"),
+    UserError("change x"), OSError(28, "No space left on device", "x"), MemoryError(),
+    torch.OutOfMemoryError("CUDA out of memory"), KeyboardInterrupt(), RuntimeError("CUDA error: out of memory"),
 ])  # fmt: skip
 
 
 def caught(*steps):
     """What comes out of handling the first error by raising the second, and so on."""
+
     def fail(error, how, inner):
         try:
             if inner:
@@ -318,7 +396,11 @@ def caught(*steps):
         return error
 
 
-@given(error=st.sampled_from([RuntimeError, Exception, OSError]), words=WORDS, before=st.sampled_from(["the judge said: ", "step 3: ", "'", "\n"]))
+@given(
+    error=st.sampled_from([RuntimeError, Exception, OSError]),
+    words=WORDS,
+    before=st.sampled_from(["the judge said: ", "step 3: ", "'", "\n"]),
+)
 def test_a_plain_error_that_only_quotes_such_words_is_a_bug(error, words, before):
     assert explain(error(before + words)) is None
 
@@ -353,7 +435,7 @@ def main():
         raise {"user": UserError("change x"), "bug": KeyError("out of memory"), "ctrl_c": KeyboardInterrupt()}[sys.argv[1]]
 
 guarded(main)
-"""
+"""  # noqa: E501
 
 
 def test_a_failures_traceback_is_in_the_runs_folder_and_the_line_names_it(tmp_path):
@@ -361,7 +443,9 @@ def test_a_failures_traceback_is_in_the_runs_folder_and_the_line_names_it(tmp_pa
 
     def end(how):
         command = [sys.executable, "script.py", how]
-        return subprocess.run(command, cwd=tmp_path, env=os.environ | ENVIRONMENT, capture_output=True, text=True, check=False)
+        return subprocess.run(
+            command, cwd=tmp_path, env=os.environ | ENVIRONMENT, capture_output=True, text=True, check=False
+        )
 
     file = tmp_path / "run" / "error-0.txt"
     done = end("user")
@@ -369,7 +453,11 @@ def test_a_failures_traceback_is_in_the_runs_folder_and_the_line_names_it(tmp_pa
     assert file.read_text().startswith("Traceback") and "UserError: change x" in file.read_text()
     done = end("bug")
     assert done.returncode == 1 and "KeyError: 'out of memory'" in file.read_text()
-    assert done.stderr == file.read_text() + "error: KeyError, a bug of ours, of a library or of a class of your own; traceback: run/error-0.txt\n"
+    assert (
+        done.stderr
+        == file.read_text()
+        + "error: KeyError, a bug of ours, of a library or of a class of your own; traceback: run/error-0.txt\n"
+    )
     done = end("ctrl_c")
     assert (done.returncode, done.stderr, file.exists()) == (130, INTERRUPTED + "\n", False)
     end("user")
@@ -379,8 +467,13 @@ def test_a_failures_traceback_is_in_the_runs_folder_and_the_line_names_it(tmp_pa
 def test_no_key_gets_into_a_traceback(tmp_path):
     (tmp_path / "script.py").write_text(BROKEN.replace("change x", "the server said: no such key sk-0123456789"))
     variables = os.environ | ENVIRONMENT | {"SOME_API_KEY": "sk-0123456789"}
-    done = subprocess.run([sys.executable, "script.py", "user"], cwd=tmp_path, env=variables, capture_output=True, text=True, check=False)
-    assert "no such key <SOME_API_KEY>" in (tmp_path / "run" / "error-0.txt").read_text() and "sk-0123456789" not in done.stderr
+    done = subprocess.run(
+        [sys.executable, "script.py", "user"], cwd=tmp_path, env=variables, capture_output=True, text=True, check=False
+    )
+    assert (
+        "no such key <SOME_API_KEY>" in (tmp_path / "run" / "error-0.txt").read_text()
+        and "sk-0123456789" not in done.stderr
+    )
 
 
 def test_several_errors_at_once_are_explained_only_if_each_is():
@@ -410,10 +503,24 @@ guarded(main, goes_on=sys.argv[1] == "goes_on")
 @pytest.mark.parametrize(("how", "line"), [("goes_on", INTERRUPTED + "\n"), ("ends", "")])
 def test_ctrl_c_while_an_event_loop_is_being_made_leaves_no_complaint(how, line, tmp_path):
     (tmp_path / "script.py").write_text(HALF_MADE)
-    done = subprocess.run([sys.executable, "script.py", how], cwd=tmp_path, env=os.environ | ENVIRONMENT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "script.py", how],
+        cwd=tmp_path,
+        env=os.environ | ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert (done.returncode, done.stderr) == (130, line)
     (tmp_path / "script.py").write_text(HALF_MADE.replace("guarded(main", "main() or guarded(main"))
-    done = subprocess.run([sys.executable, "script.py", how], cwd=tmp_path, env=os.environ | ENVIRONMENT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "script.py", how],
+        cwd=tmp_path,
+        env=os.environ | ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert "Exception ignored in" in done.stderr  # so the loop does complain where nobody listens to Ctrl-C
 
 
@@ -421,9 +528,15 @@ def figures(low, mean, high):
     return {"win_rate": {"mean": mean, "ci": [low, high]}, "cases": 500}
 
 
-@pytest.mark.parametrize(("rl", "verdict"), [((41, 45, 50), "higher"), ((10, 20, 29), "lower"), ((35, 45, 50), "no difference is shown")])
+@pytest.mark.parametrize(
+    ("rl", "verdict"), [((41, 45, 50), "higher"), ((10, 20, 29), "lower"), ((35, 45, 50), "no difference is shown")]
+)
 def test_the_conclusion_claims_a_difference_only_where_the_intervals_are_apart(rl, verdict):
-    summary = {"judge": "simulated", "sft": {"greedy": figures(30, 35, 40)}, "rl": {"greedy": figures(*rl), "sampled": figures(*rl)}}
+    summary = {
+        "judge": "simulated",
+        "sft": {"greedy": figures(30, 35, 40)},
+        "rl": {"greedy": figures(*rl), "sampled": figures(*rl)},
+    }
     summary["sft"]["sampled"] = figures(30, 35, 40)
     change, caveat = meaning(summary)
     assert verdict in change and f"35.0 → {rl[1]:.1f} %" in change and "simulated" in caveat and "One seed" in caveat

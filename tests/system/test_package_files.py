@@ -50,4 +50,6 @@ def test_another_file_or_none_is_an_error_in_one_line(package, change):
     other = Package(**{"name": package.name, "version": package.version, "sha256": package.sha256} | change)
     with pytest.raises(UserError) as caught, other.unpacked():
         pass
-    assert str(caught.value).startswith(f"the package {other.name} {other.version} cannot be had (") and "\n" not in str(caught.value)
+    assert str(caught.value).startswith(
+        f"the package {other.name} {other.version} cannot be had ("
+    ) and "\n" not in str(caught.value)

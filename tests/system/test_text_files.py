@@ -67,10 +67,14 @@ def test_a_file_that_may_not_be_read_is_one_line(tmp_path):
     path = tmp_path / "q.jsonl"
     path.write_text("{}\n")
     path.chmod(0)
-    as_others = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"] if os.getuid() == 0 else []  # root may read anything
+    # root may read anything
+    as_others = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"] if os.getuid() == 0 else []
     if as_others and not shutil.which("setpriv"):
         pytest.skip("without setpriv root cannot give up its rights")
-    code = "import sys; from pathlib import Path; from arenarl.system.errors import guarded; from arenarl.system.text_files import text_of_file\n"
+    code = (
+        "import sys; from pathlib import Path; from arenarl.system.errors import guarded; "
+        "from arenarl.system.text_files import text_of_file\n"
+    )
     command = [*as_others, sys.executable, "-c", code + "guarded(lambda: text_of_file(Path(sys.argv[1])))", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (2, f"error: {path} cannot be read: Permission denied\n")

@@ -1,4 +1,5 @@
-"""README and docs say what is there: stages, paths, metrics, packages, tables from results, commands that parse and examples that run."""
+"""README and docs say what is there: stages, paths, metrics, packages, tables from results,
+commands that parse and examples that run."""
 
 import asyncio
 import re
@@ -39,11 +40,20 @@ from arenarl.trajectory import Query, RolloutGroup, Trajectory
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-PAGES = ["README.md", "data/README.md", "configs/launch/README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
+PAGES = [
+    "README.md",
+    "data/README.md",
+    "configs/launch/README.md",
+    *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md"))),
+]
 DOCUMENTS = {page: (ROOT / page).read_text(encoding="utf-8") for page in PAGES}
 TEXTS = "\n".join(DOCUMENTS.values())
 REPRODUCE = (ROOT / "reproduce.sh").read_text(encoding="utf-8")
-STAGES = {word for names in re.findall(r"^  (\w+(?: \| \w+)*)\) shift", REPRODUCE, re.MULTILINE) for word in names.split(" | ")} | set(TABLES)
+STAGES = {
+    word
+    for names in re.findall(r"^  (\w+(?: \| \w+)*)\) shift", REPRODUCE, re.MULTILINE)
+    for word in names.split(" | ")
+} | set(TABLES)
 
 
 def commands():
@@ -60,25 +70,37 @@ def test_the_readme_is_short_and_has_no_row_that_was_not_run():
 
 def test_the_map_names_exactly_the_packages():
     named = re.findall(r"^    arenarl/(\w+)", README, re.MULTILINE)
-    packages = {path.name for path in (ROOT / "arenarl").iterdir() if path.is_dir() and (path / "__init__.py").is_file()}
+    packages = {
+        path.name for path in (ROOT / "arenarl").iterdir() if path.is_dir() and (path / "__init__.py").is_file()
+    }
     assert len(named) == len(set(named)) <= 20 and set(named) == packages | {"trajectory"}
 
 
 def test_every_page_of_docs_is_in_its_index():
-    assert {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md"} == set(re.findall(r"\]\((\w+\.md)\)", DOCUMENTS["docs/README.md"]))
+    assert {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md"} == set(
+        re.findall(r"\]\((\w+\.md)\)", DOCUMENTS["docs/README.md"])
+    )
 
 
 def test_every_stage_in_a_document_is_one_that_reproduce_sh_has():
     stages = set(re.findall(r"\./reproduce\.sh (\w+)", TEXTS)) - {"STAGE"}
-    assert stages >= {"pipeline", "data", "sft", "rl", "evaluate", "baselines", "bench", "bench_tools", "bench_tournament", "test"}
+    assert stages >= {
+        "pipeline", "data", "sft", "rl", "evaluate", "baselines", "bench", "bench_tools", "bench_tournament", "test",
+    }  # fmt: skip
     assert stages <= STAGES
 
 
 def test_every_stage_that_the_usage_names_is_in_a_document_and_can_be_called():
     usage = REPRODUCE.split("usage() {")[1].split("exit 2")[0]
-    stages = {word for names in re.findall(r'^ *echo "  (\w+(?: \| \w+)*)  ', usage, re.MULTILINE) for word in names.split(" | ")}
+    stages = {
+        word
+        for names in re.findall(r'^ *echo "  (\w+(?: \| \w+)*)  ', usage, re.MULTILINE)
+        for word in names.split(" | ")
+    }
     assert stages == STAGES
-    named = set(re.findall(r"\./reproduce\.sh (\w+)", TEXTS)) | set(re.findall(r"`(\w+)`", DOCUMENTS["docs/running.md"]))
+    named = set(re.findall(r"\./reproduce\.sh (\w+)", TEXTS)) | set(
+        re.findall(r"`(\w+)`", DOCUMENTS["docs/running.md"])
+    )
     assert stages and stages <= named, stages - named
 
 
@@ -86,7 +108,11 @@ PARTS = "judges|policies|environments|launch|prompts|rubrics|tables"  # folders 
 
 
 def test_every_reward_is_explained():
-    assert set(re.findall(r"^\| `(\w+)` \|", DOCUMENTS["docs/methods.md"].split("## Rewards")[1].split("\n## ")[0], re.MULTILINE)) == set(REWARDS)
+    assert set(
+        re.findall(
+            r"^\| `(\w+)` \|", DOCUMENTS["docs/methods.md"].split("## Rewards")[1].split("\n## ")[0], re.MULTILINE
+        )
+    ) == set(REWARDS)
 
 
 @pytest.mark.parametrize("path", sorted(set(re.findall(rf"configs/(?!(?:{PARTS})/)[\w/]+\.yaml", TEXTS))))
@@ -100,8 +126,14 @@ def test_every_key_in_a_command_is_one_and_takes_its_value(tmp_path, monkeypatch
         words = shlex.split(command)
         sets = [word for flag, word in pairwise(words) if flag == "--set"]
         if sets and "..." not in command:
-            config = next((word for word in words if re.fullmatch(r"(?:CONFIG=)?configs/(?!judges).*\.yaml", word)), "configs/quickstart.yaml")
-            assert load_config(config.removeprefix("CONFIG="), [one for one in sets if ":With" not in one]), (document, command)
+            config = next(
+                (word for word in words if re.fullmatch(r"(?:CONFIG=)?configs/(?!judges).*\.yaml", word)),
+                "configs/quickstart.yaml",
+            )
+            assert load_config(config.removeprefix("CONFIG="), [one for one in sets if ":With" not in one]), (
+                document,
+                command,
+            )
 
 
 def test_every_script_and_module_in_a_command_exists():
@@ -112,14 +144,21 @@ def test_every_script_and_module_in_a_command_exists():
         assert path.with_suffix(".py").is_file() or (path / "__main__.py").is_file(), module
 
 
-REQUIREMENTS = [line.split(" #")[0] for line in (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+REQUIREMENTS = [
+    line.split(" #")[0]
+    for line in (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
+    if not line.startswith("#")
+]
 
 
 def test_pip_reads_every_requirement_and_installs_all_but_vllm():
-    """vLLM's marker holds nowhere unless its extra is named: it brings its own torch, so it has an environment of its own."""
+    """vLLM's marker holds nowhere unless its extra is named:
+    it brings its own torch, so it has an environment of its own."""
     requirements = {one.name: one for one in map(Requirement, REQUIREMENTS)}
     assert {"torch", "transformers", "trl", "accelerate", "peft", "deepspeed", "vllm", "wandb"} <= requirements.keys()
-    assert [name for name, one in requirements.items() if one.marker and not one.marker.evaluate({"extra": ""})] == ["vllm"]
+    assert [name for name, one in requirements.items() if one.marker and not one.marker.evaluate({"extra": ""})] == [
+        "vllm"
+    ]
     assert requirements["vllm"].marker.evaluate({"extra": "vllm"})
 
 
@@ -141,7 +180,10 @@ def test_every_anchor_is_a_heading():
     for document, text in DOCUMENTS.items():
         for target, anchor in re.findall(r"\]\((?!https?://)([^)#]*)#([^)]+)\)", text):
             page = (ROOT / document).parent.joinpath(target).read_text(encoding="utf-8") if target else text
-            anchors = [re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in re.findall(r"^#+ (.+)", page, re.MULTILINE)]
+            anchors = [
+                re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
+                for title in re.findall(r"^#+ (.+)", page, re.MULTILINE)
+            ]
             assert anchor in anchors, (document, target, anchor)
 
 
@@ -164,7 +206,11 @@ def test_every_logged_metric_is_explained():
     names |= set(Parity(0.0, 0.0, 1.0).metrics)
     ours = ("training/trl_adapter.py", "training/trainer_hooks.py", "training/bookkeeping.py")
     for module in (*ours, "llm/client.py", "domains/research/search.py", "rollout/mcp_environment.py"):
-        names |= set(re.findall(r'"((?:time|rollout|judge|search|mcp)/\w+)"', (ROOT / "arenarl" / module).read_text(encoding="utf-8")))
+        names |= set(
+            re.findall(
+                r'"((?:time|rollout|judge|search|mcp)/\w+)"', (ROOT / "arenarl" / module).read_text(encoding="utf-8")
+            )
+        )
     assert {"search/hit_rate", "mcp/hit_rate"} < names
     assert [name for name in sorted(names | statistics.COMMON) if f"`{name}`" not in explained] == []
 
@@ -173,16 +219,24 @@ def test_every_marker_stands_once_and_every_generated_part_has_one():
     for document, parts in GENERATED.items():
         assert set(re.findall(r"<!-- (\w+) -->", DOCUMENTS[document])) == set(parts)
         for marker in parts:
-            assert DOCUMENTS[document].count(f"<!-- {marker} -->") == DOCUMENTS[document].count(f"<!-- /{marker} -->") == 1
+            assert (
+                DOCUMENTS[document].count(f"<!-- {marker} -->") == DOCUMENTS[document].count(f"<!-- /{marker} -->") == 1
+            )
 
 
 def examples(page):
     return re.findall(r"```python\n(.*?)```", DOCUMENTS[page], re.DOTALL)
 
 
-EXAMPLES = dict(zip(("tournament", "judge"), (examples(page)[0] for page in ("docs/tournament.md", "docs/judges.md")), strict=True))
+EXAMPLES = dict(
+    zip(("tournament", "judge"), (examples(page)[0] for page in ("docs/tournament.md", "docs/judges.md")), strict=True)
+)
 EXAMPLES |= dict(zip(("tools", "environment", "domain", "world"), examples("docs/domains.md"), strict=True))
-EXAMPLES |= {"topology": examples("docs/tournament.md")[1], "reward": examples("docs/methods.md")[0], "ranked": examples("docs/methods.md")[1]}
+EXAMPLES |= {
+    "topology": examples("docs/tournament.md")[1],
+    "reward": examples("docs/methods.md")[0],
+    "ranked": examples("docs/methods.md")[1],
+}
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/tournament.md"])
@@ -208,7 +262,10 @@ def test_the_judge_example_judges(saved):
     config = Config(judge=JudgesConfig(train=JudgeConfig(name=saved("judge", "Brief"))))
     judge = trainer_judge_of(config)
     query = Query("q", "travel", "Search", "en", "x")
-    short, long = (Trajectory("q", [{"role": "assistant", "content": f"<answer>\n{'x' * size}\n</answer>"}], "answer") for size in (40, 200))
+    short, long = (
+        Trajectory("q", [{"role": "assistant", "content": f"<answer>\n{'x' * size}\n</answer>"}], "answer")
+        for size in (40, 200)
+    )
     assert asyncio.run(judge.compare(query, short, long)).totals == pytest.approx((9.0, 5.0))
     assert asyncio.run(judge.score(query, short)) is None
 
@@ -217,7 +274,9 @@ def test_the_tools_example_adds_a_tool(saved):
     environment = make_environment(EnvironmentConfig(name=saved("tools", "WithHolidays"), results="compact"), "en")
     assert len(environment.tools) == 7
     assert environment.call("is_holiday", {"date": "2026-05-01"}) == "yes"
-    assert environment.call("search_poi", {"query": "museum"}) and environment.call("is_holiday", {}).startswith("Error: is_holiday needs")
+    assert environment.call("search_poi", {"query": "museum"}) and environment.call("is_holiday", {}).startswith(
+        "Error: is_holiday needs"
+    )
 
 
 def test_the_environment_example_answers(saved):
@@ -240,14 +299,24 @@ def test_the_example_of_a_world_with_a_state_opens(saved):
 
 
 def test_the_domain_example_has_a_truth_that_the_embedded_judge_scores_by(saved, tmp_path, monkeypatch):
-    (tmp_path / "weather_en.yaml").write_text("answer: {weight: 1.0, dimensions: {answer_correct: right or wrong}}\n", encoding="utf-8")
+    (tmp_path / "weather_en.yaml").write_text(
+        "answer: {weight: 1.0, dimensions: {answer_correct: right or wrong}}\n", encoding="utf-8"
+    )
     monkeypatch.setattr(rubrics, "RUBRICS", tmp_path)
-    config = Config(environment=EnvironmentConfig(domain=saved("domain", "WeatherDomain")), judge=JudgesConfig(train=JudgeConfig(noise="none")))
+    config = Config(
+        environment=EnvironmentConfig(domain=saved("domain", "WeatherDomain")),
+        judge=JudgesConfig(train=JudgeConfig(noise="none")),
+    )
     examine, query = examiner_of(config), Query("q", "weather", "", "en", "x", {"weather": "sunny"})
     judge = trainer_judge_of(config, examine=examine)
-    right, wrong = (Trajectory("q", [{"role": "assistant", "content": f"<answer>\n{text}\n</answer>"}], "answer") for text in ("sunny", "rain"))
+    right, wrong = (
+        Trajectory("q", [{"role": "assistant", "content": f"<answer>\n{text}\n</answer>"}], "answer")
+        for text in ("sunny", "rain")
+    )
     assert asyncio.run(judge.compare(query, right, wrong)).totals == (10.0, 0.0)
-    figures = evaluation.figures_of([evaluation.Case(query, one, examine(query, one), np.zeros((1, 1))) for one in (right, wrong)], 0, 0)
+    figures = evaluation.figures_of(
+        [evaluation.Case(query, one, examine(query, one), np.zeros((1, 1))) for one in (right, wrong)], 0, 0
+    )
     assert figures["correct"]["mean"] == 50.0 and figures["quality"]["mean"] == 5.0
 
 
@@ -279,7 +348,14 @@ def test_the_reward_example_rewards(saved):
 
 def test_the_example_of_a_rank_less_a_penalty_plays_the_tournament_and_counts_its_calls(saved):
     judge = EmbeddedJudge(JudgeConfig(noise="none"), truth_of, 0)
-    trajectories = [graded(3.0), graded(9.0), graded(5.0), graded(7.0), graded(9.0, "max_turns"), graded(9.0, "tool_crash")]
+    trajectories = [
+        graded(3.0),
+        graded(9.0),
+        graded(5.0),
+        graded(7.0),
+        graded(9.0, "max_turns"),
+        graded(9.0, "tool_crash"),
+    ]
     groups = [RolloutGroup(QUERY, trajectories)]
     (outcome,) = arena_of(Config(reward=RewardConfig(name=saved("ranked", "ranked"))), judge).reward_groups(groups)
     assert outcome.rewards_G == [pytest.approx(1 - rank / 4 - 0.05) for rank in (3, 0, 2, 1)] + [0.0, None]
@@ -296,22 +372,28 @@ def test_a_class_that_is_not_there_is_refused_in_one_line():
         make_environment(EnvironmentConfig(name="nowhere:Weather"), "en")
     with pytest.raises(UserError, match="choose embedded, llm, or a class"):
         load_config(ROOT / "configs" / "quickstart.yaml", ["judge.train.name=Brief"])
-    with pytest.raises(UserError, match="choose travel, research, textcraft, babyai, sciworld, browsergym, mcp, none, or a class"):
+    with pytest.raises(
+        UserError, match="choose travel, research, textcraft, babyai, sciworld, browsergym, mcp, none, or a class"
+    ):
         load_config(ROOT / "configs" / "quickstart.yaml", ["environment.name=weather"])
 
 
 @pytest.fixture(scope="module")
 def committed_results(tmp_path_factory):
-    """results/ as committed: a run of one's own writes there, and the documents go on saying what was committed. Without git, as it lies here."""
+    """results/ as committed: a run of one's own writes there, and the documents go on saying what was committed.
+    Without git, as it lies here."""
     folder = tmp_path_factory.mktemp("committed")
     archive = subprocess.run(["git", "archive", "HEAD", "results"], cwd=ROOT, capture_output=True, check=False)
     if archive.returncode:
         return ROOT / "results"
-    subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)  # tarfile's own way of doing this safely needs Python 3.11.4
+    # tarfile's own way of doing this safely needs Python 3.11.4
+    subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
     return folder / "results"
 
 
-@pytest.mark.parametrize(("document", "marker"), [(document, marker) for document, parts in GENERATED.items() for marker in parts])
+@pytest.mark.parametrize(
+    ("document", "marker"), [(document, marker) for document, parts in GENERATED.items() for marker in parts]
+)
 def test_the_generated_parts_are_what_results_and_schema_render(document, marker, committed_results):
     """Those that are committed, or those that lie here and are about to be."""
     written = DOCUMENTS[document].split(f"<!-- {marker} -->\n")[1].split(f"<!-- /{marker} -->")[0]
@@ -319,7 +401,9 @@ def test_the_generated_parts_are_what_results_and_schema_render(document, marker
     assert written == render(committed_results) + "\n" or written == render(ROOT / "results") + "\n"
 
 
-@pytest.mark.parametrize(("document", "marker"), [(document, marker) for document, parts in GENERATED.items() for marker in parts])
+@pytest.mark.parametrize(
+    ("document", "marker"), [(document, marker) for document, parts in GENERATED.items() for marker in parts]
+)
 def test_a_part_whose_results_are_not_there_is_no_traceback(document, marker, tmp_path):
     text = GENERATED[document][marker](tmp_path)
     if marker in ("quickstart", "fidelity", "noise_grid", "data_pipeline"):

@@ -25,8 +25,15 @@ REPEATS = 12
 def groups(taught, world, compact):
     """Of the scripted teacher: no two alike in a group, attempts of medium skill."""
     teacher, queries = Teacher(world, compact), [one.query for one in taught[::3]]
-    attempts = [{repr(one.messages): one for one in (teacher.solve(query, random.Random(g), skill=0.4) for g in range(8))} for query in queries]
-    return [RolloutGroup(query, list(different.values())) for query, different in zip(queries, attempts, strict=True) if len(different) > 2]
+    attempts = [
+        {repr(one.messages): one for one in (teacher.solve(query, random.Random(g), skill=0.4) for g in range(8))}
+        for query in queries
+    ]
+    return [
+        RolloutGroup(query, list(different.values()))
+        for query, different in zip(queries, attempts, strict=True)
+        if len(different) > 2
+    ]
 
 
 def noise_over_spread(groups, judge):
@@ -43,5 +50,8 @@ def test_each_level_is_the_noise_of_a_score_over_the_spread_of_scores_and_all_it
         keys = {key: value for key, value in (table.set | row.set).items() if key.startswith("judge.")}
         assert judges.setdefault((row.at, row.panel), keys) == keys
     configs = {level: load_config("configs/quickstart.yaml", as_overrides(keys)) for level, keys in judges.items()}
-    measured = {level: noise_over_spread(groups, EmbeddedJudge(config.judge.train, examiner, 0)) for level, config in configs.items()}
+    measured = {
+        level: noise_over_spread(groups, EmbeddedJudge(config.judge.train, examiner, 0))
+        for level, config in configs.items()
+    }
     assert measured == pytest.approx({(at, panel): at for at, panel in judges}, rel=0.12)

@@ -13,7 +13,8 @@ def test_one_seed_has_no_interval_and_no_test():
 
 def test_holm_corrects_for_all_comparisons_of_the_family():
     one = [1.0, 2.0, 3.0, 4.0]
-    pairs = {name: ([value + difference + wobble for value, wobble in zip(one, (0.1, -0.1, 0.2, -0.2), strict=True)], one) for name, difference in
+    pairs = {name: ([value + difference + wobble for value, wobble in zip(one, (0.1, -0.1, 0.2, -0.2), strict=True)],
+                    one) for name, difference in
              (("large", 1.0), ("middle", 0.5), ("none", 0.0))}  # fmt: skip
     found = beyond_chance(pairs)
     assert found["large"]["p_holm"] == pytest.approx(3 * found["large"]["p"], abs=2e-4)
@@ -33,7 +34,10 @@ def test_nothing_compared_is_nothing_found():
     assert beyond_chance({}) == {}
 
 
-@pytest.mark.parametrize("rows", [([24.7, 26.1], [22.2, 23.5999]), ([1.1, 2.1, 3.1, 4.1], [1.0, 2.0, 3.0, 4.0]), ([2.0, 3.0, 4.0], [1.0, 2.0, 3.0])])
+@pytest.mark.parametrize(
+    "rows",
+    [([24.7, 26.1], [22.2, 23.5999]), ([1.1, 2.1, 3.1, 4.1], [1.0, 2.0, 3.0, 4.0]), ([2.0, 3.0, 4.0], [1.0, 2.0, 3.0])],
+)
 def test_differences_with_hardly_a_spread_to_go_by_have_no_p(rows):
     """Two seeds that happen to differ by the same, and the same difference but for rounding with each seed."""
     assert beyond_chance({"alike": rows})["alike"] == {"p": None, "p_holm": None, "is_beyond_chance": False}

@@ -60,7 +60,10 @@ def test_a_row_that_several_tables_have_has_the_same_settings_in_each_and_rows_w
 
 
 def test_tables_start_from_the_same_policies_but_for_one_and_for_each_world():
-    starts = {(run.table, run.loaded.sft_policy.removeprefix("runs/tables/").removesuffix("-seed1/sft")) for run in runs_with(1)}
+    starts = {
+        (run.table, run.loaded.sft_policy.removeprefix("runs/tables/").removesuffix("-seed1/sft"))
+        for run in runs_with(1)
+    }
     others = {"fig4c": "cold-start-stopped", "textcraft": "textcraft-cold-start", "babyai": "babyai-cold-start"}
     others["table3_research"] = "research-cold-start"
     assert starts == {(name, others.get(name, "cold-start")) for name in TABLES}
@@ -89,18 +92,30 @@ TABLE = "title: t\ncold_start: c.yaml\nreference: x\nrows: {x: {label: X, config
         ("", "title: is missing"),
         (f"{TABLE}\nseeds: many", "seeds=many: must be a valid list"),
         (f"{TABLE}\nseeds: [-1]", "seeds.0=-1: must not be below 0"),
-        (f"{TABLE}\npaper_columns: [a, b]\nour_figures: [quality]", "our_figures has 1 entries, paper_columns 2; name one for each"),
+        (
+            f"{TABLE}\npaper_columns: [a, b]\nour_figures: [quality]",
+            "our_figures has 1 entries, paper_columns 2; name one for each",
+        ),
         (f"{TABLE}\nset: [rl.steps=4]", "set=.*: must be a valid dictionary"),
         (f"{TABLE}\ncomparisons: [[x, x, x]]", "comparisons.0"),
         (f"{TABLE}\ncomparisons: [[x, nobody]]", "has no row nobody"),
         (f"{TABLE}\ncomparisons: [[x, x]]", "compares x with x; both must be run, and differ"),
         (TABLE.replace("{x:", "{y: {label: Y}, x:") + "\ncomparisons: [[x, y]]", "compares x with y; both must be run"),
-        (TABLE.replace("config: c.yaml}", "config: c.yaml, paper: [1, 2]}") + "\npaper_columns: [mean]", "x has 2 figures of the paper's, paper_c"),
-        (TABLE.replace("reference: x", "reference: y").replace("config: c.yaml", "paper: []"), "compares with y, but has no row y"),
+        (
+            TABLE.replace("config: c.yaml}", "config: c.yaml, paper: [1, 2]}") + "\npaper_columns: [mean]",
+            "x has 2 figures of the paper's, paper_c",
+        ),
+        (
+            TABLE.replace("reference: x", "reference: y").replace("config: c.yaml", "paper: []"),
+            "compares with y, but has no row y",
+        ),
         (TABLE, "seeds: is empty; name those that each row is to have"),
         (TABLE.replace("reference: x", "reference: nobody"), "has no row nobody"),
         (TABLE.replace("{x:", "{../x:"), "rows: the name ../x may hold letters"),
-        (TABLE.replace("config: c.yaml}", "config: c.yaml, at: 1, series: s}"), "row x needs both series and at, in a table with an axis"),
+        (
+            TABLE.replace("config: c.yaml}", "config: c.yaml, at: 1, series: s}"),
+            "row x needs both series and at, in a table with an axis",
+        ),
         (f"{TABLE.replace('config: c.yaml}', 'config: c.yaml, at: 1}')}\naxis: a", "row x needs both series and at"),
         ("&a [*a]", "not valid YAML"),
     ],
@@ -125,10 +140,18 @@ def test_an_unknown_table_or_row_is_refused_with_those_there_are(folder):
 
 
 def result(run, win_rate, cpu="one"):
-    figures = dict.fromkeys(("win_rate", "quality", "valid_rate", "groundedness", "constraints_met", "tool_calls"), win_rate)
+    figures = dict.fromkeys(
+        ("win_rate", "quality", "valid_rate", "groundedness", "constraints_met", "tool_calls"), win_rate
+    )
     point = {"eval/sampled/win_rate": win_rate, "eval/sampled/success": win_rate, "eval/sampled/quality": 5.0}
     curve = [{"step": step} | point for step in (0, 20)]
-    about = {"row": run.row, "seed": run.seed, "config": run.config, "settings": json.loads(json.dumps(run.settings)), "judge": "simulated"}
+    about = {
+        "row": run.row,
+        "seed": run.seed,
+        "config": run.config,
+        "settings": json.loads(json.dumps(run.settings)),
+        "judge": "simulated",
+    }
     by_subtask = dict.fromkeys(SUBTASKS, win_rate)
     about |= {"seconds": {"total": 60.0}, "provenance": {"cpu": cpu}}
     return about | {"figures": figures, "by_subtask": by_subtask, "judge_calls": 1000, "curve": curve}
@@ -163,7 +186,14 @@ def test_a_table_says_means_intervals_and_which_differences_are_beyond_chance(fo
     assert {"row", "config", "overrides", "seeds", "mean", "ci", "judge_calls", "seconds", "paper"} <= set(one)
     assert (one["mean"], one["ci"], one["prediction"]) == tuple(mean_over_seeds([50.0, 51.0, 52.0]).values())
     assert one["paper"] == {"mean": 32.5} and closed["seeds"] == [] and closed["mean"] is None
-    difference = {"difference": 11.0, "ci": [8.5159, 13.4841], "p": 0.0027, "p_holm": 0.0027, "is_beyond_chance": True, "family": "secondary"}
+    difference = {
+        "difference": 11.0,
+        "ci": [8.5159, 13.4841],
+        "p": 0.0027,
+        "p_holm": 0.0027,
+        "is_beyond_chance": True,
+        "family": "secondary",
+    }
     assert summary["comparisons"] == [{"rows": ["other", "one"], "seeds": [0, 1, 2], **difference}]
     assert "| Other | `other` | 62.0 [59.5, 64.5] | +11.0 [+8.5, +13.5] * |" in text and "Closed" not in text
     page = (tmp_path / "results" / "own" / "README.md").read_text(encoding="utf-8")
@@ -173,17 +203,33 @@ def test_a_table_says_means_intervals_and_which_differences_are_beyond_chance(fo
 
 def test_a_table_may_compare_by_another_figure_which_is_a_family_of_its_own(folder, tmp_path):
     text = (folder / "own.yaml").read_text(encoding="utf-8")
-    (folder / "second.yaml").write_text(text.replace("one:", "here:").replace("one\n", "here\n").replace("other:", "there:") + "figure: success\n")
+    (folder / "second.yaml").write_text(
+        text.replace("one:", "here:").replace("one\n", "here\n").replace("other:", "there:") + "figure: success\n"
+    )
     tables = {name: read_table(name, folder) for name in ("own", "second")}
     success = {"one": [3.0] * 3, "other": [3.0] * 3, "here": [50.0, 51.0, 52.0], "there": [61.0, 63.0, 62.0]}
     for name, table in tables.items():
         for run in runs_of(name, table, [], []):
             found = result(run, 40.0 + run.seed)
-            extra = {"success": success[run.row][run.seed], "greedy_success": 70.0, "pass_at_4": 90.0} if name == "second" else {}
+            extra = (
+                {"success": success[run.row][run.seed], "greedy_success": 70.0, "pass_at_4": 90.0}
+                if name == "second"
+                else {}
+            )
             write_json(runner.path_of(run, tmp_path), found | {"figures": found["figures"] | extra})
     text = write_tables(["second"], tables, tmp_path)
-    head = "| method | row | success % | minus One | greedy: success % | pass@4 % | quality 0-10 | judge calls | seeds | paper, mean |"
-    assert head in text and "| Other | `there` | 62.0 [59.5, 64.5] | +11.0 [+8.5, +13.5] * | 70.0 [70.0, 70.0] | 90.0 [90.0, 90.0] | 41.0" in text
+    head = (
+        "| method | row | success % | minus One | greedy: "
+        "success % | pass@4 % | quality 0-10 | judge calls | seeds | paper, mean |"
+    )
+    assert (
+        head in text
+        and (
+            "| Other | `there` | 62.0 [59.5, 64.5] | +11.0 [+8.5, +13.5] * | 70.0 "
+            "[70.0, 70.0] | 90.0 [90.0, 90.0] | 41.0"
+        )
+        in text
+    )
     [comparison] = read_json(tmp_path / "second" / "table.json")["comparisons"]
     assert comparison["p"] == comparison["p_holm"] == 0.0027  # the other table's is none of this family
     assert (tmp_path / "second" / "success.svg").is_file()
@@ -203,7 +249,8 @@ def test_rows_without_all_seeds_of_their_table_count_as_a_comparison_and_have_no
     assert "| +11.1 [+10.4, +11.7] |" in write(folder, tmp_path / "results")
     [comparison] = read_json(tmp_path / "results" / "own" / "table.json")["comparisons"]
     assert comparison["p"] is None and comparison["p_holm"] is None and not comparison["is_beyond_chance"]
-    assert beyond_chance({"them": ([50.0, 51.0, 52.0], [61.0, 63.0, 62.0]), "half": None})["them"]["p_holm"] == 0.0055  # twice the p alone
+    # twice the p alone
+    assert beyond_chance({"them": ([50.0, 51.0, 52.0], [61.0, 63.0, 62.0]), "half": None})["them"]["p_holm"] == 0.0055
     assert beyond_chance({"half": None})["half"] == {"p": None, "p_holm": None, "is_beyond_chance": False}
 
 
@@ -222,13 +269,17 @@ def test_a_table_with_an_axis_draws_each_series_against_it_and_against_its_cost(
     table.rows["third"] = replace(table.rows["one"], panel="q")
     drawn = [[len(line.get_xydata()) for line in axes.get_lines()[:1]] for axes in against_axis(table, summary).axes]
     assert drawn == [[2], [1], [2], [1]]
-    assert "![axis](axis.png)\n\n![cost](cost.png)" in (tmp_path / "results" / "own" / "README.md").read_text(encoding="utf-8")
+    assert "![axis](axis.png)\n\n![cost](cost.png)" in (tmp_path / "results" / "own" / "README.md").read_text(
+        encoding="utf-8"
+    )
 
 
 def planned(folder, *seeds):
     """`own` with other seeds."""
     path = folder / "own.yaml"
-    path.write_text(path.read_text(encoding="utf-8").replace("seeds: [0, 1, 2]", f"seeds: {list(seeds)}"), encoding="utf-8")
+    path.write_text(
+        path.read_text(encoding="utf-8").replace("seeds: [0, 1, 2]", f"seeds: {list(seeds)}"), encoding="utf-8"
+    )
     return read_table("own", folder)
 
 
@@ -243,10 +294,16 @@ def test_a_table_by_true_quality_draws_it_once(folder, tmp_path):
 def test_seeds_that_were_run_after_the_first_five_are_shown_as_a_replication(folder, tmp_path):
     table = planned(folder, *range(7))
     for run in runs_of("own", table, [], list(range(7))):
-        write_json(runner.path_of(run, tmp_path), result(run, {"one": 50.0, "other": (51.0, 52.0, 53.0, 52.0, 52.0, 51.5, 50.5)[run.seed]}[run.row]))
+        write_json(
+            runner.path_of(run, tmp_path),
+            result(run, {"one": 50.0, "other": (51.0, 52.0, 53.0, 52.0, 52.0, 51.5, 50.5)[run.seed]}[run.row]),
+        )
     text = write(folder, tmp_path)
     page = (tmp_path / "own" / "README.md").read_text(encoding="utf-8")
-    assert "| seeds 0 to 4 | later seeds |" in page and "| Other minus One | +2.0 [+1.1, +2.9] | +1.0 [-5.4, +7.4] |" in page
+    assert (
+        "| seeds 0 to 4 | later seeds |" in page
+        and "| Other minus One | +2.0 [+1.1, +2.9] | +1.0 [-5.4, +7.4] |" in page
+    )
     assert "later seeds" not in text
     for path in tmp_path.rglob("seed[56].json"):
         path.unlink()
@@ -305,7 +362,10 @@ def test_a_row_taken_over_from_a_table_of_another_figure_has_no_subtasks_of_that
     path.write_text(path.read_text(encoding="utf-8") + "figure: quality\n", encoding="utf-8")
     run, *_ = runs_of("own", read_table("own", folder), ["one"], [0])
     stored = result(run, 50.0)
-    write_json(tmp_path / "another" / run.row / "seed0.json", stored | {"figures": stored["figures"] | {"quality": 5.0}})  # by_subtask: win rates
+    # by_subtask: win rates
+    write_json(
+        tmp_path / "another" / run.row / "seed0.json", stored | {"figures": stored["figures"] | {"quality": 5.0}}
+    )
     assert runner.finished(run, tmp_path)["figures"]["quality"] == 5.0
     write(folder, tmp_path)
     one, *_ = read_json(tmp_path / "own" / "table.json")["rows"]
@@ -338,23 +398,42 @@ def test_fig1_shows_the_signals_of_each_step_as_means_over_seeds(folder, tmp_pat
     for spread in (stored["discrimination"][1]["trajectory"], stored["discrimination"][1]["answer"]):
         spread.update(groups=0, sigma_group=None, sigma_noise=None, snr=None)
     write_json(runner.path_of(run, tmp_path), stored)
-    assert "| One | 10 | 5.50 [5.50, 5.50] | 3.50 [-40.97, 47.97] | 1.50 [1.50, 1.50] | - | - | - | 0.50" in write(folder, tmp_path)
-    assert (tmp_path / "own" / "signal_one.svg").is_file() and "signal_one.png" in (tmp_path / "own" / "README.md").read_text(encoding="utf-8")
+    assert "| One | 10 | 5.50 [5.50, 5.50] | 3.50 [-40.97, 47.97] | 1.50 [1.50, 1.50] | - | - | - | 0.50" in write(
+        folder, tmp_path
+    )
+    assert (tmp_path / "own" / "signal_one.svg").is_file() and "signal_one.png" in (
+        tmp_path / "own" / "README.md"
+    ).read_text(encoding="utf-8")
 
 
 def test_again_compares_with_the_same_seed_or_with_the_prediction_interval(folder, tmp_path):
     stored, again = tmp_path / "results", tmp_path / "again"
     store(folder, stored, {"one": [50.0, 51.0, 52.0], "other": []})
     write(folder, stored)
-    for seed, win_rate, cpu in ((0, 50.0, "one"), (1, 53.0, "one"), (2, 53.0, "another"), (7, 51.5, "one"), (8, 70.0, "one")):
+    for seed, win_rate, cpu in (
+        (0, 50.0, "one"),
+        (1, 53.0, "one"),
+        (2, 53.0, "another"),
+        (7, 51.5, "one"),
+        (8, 70.0, "one"),
+    ):
         [run] = runs_of("own", read_table("own", folder), ["one"], [seed])
         write_json(runner.path_of(run, again), result(run, win_rate, cpu))
     lines = compare_with_stored("own", again, stored).splitlines()
     other_cpu = "different, but stored from another CPU (one; this is another), which rounds otherwise"
-    assert [line.rpartition(": ")[2] for line in lines] == ["all figures are the same", "different", other_cpu, "inside", "outside"]
+    assert [line.rpartition(": ")[2] for line in lines] == [
+        "all figures are the same",
+        "different",
+        other_cpu,
+        "inside",
+        "outside",
+    ]
     there = again / "own" / "one" / "seed0.json"
     first, *rest = compare_with_stored("own", again, stored, there={there}).splitlines()
-    assert f"the same; but it was there already, run at None: to run it again, delete {there} and {again / 'one'}" in first and rest == lines[1:]
+    assert (
+        f"the same; but it was there already, run at None: to run it again, delete {there} and {again / 'one'}" in first
+        and rest == lines[1:]
+    )
 
 
 def test_the_pages_equal_what_results_render(tmp_path):
@@ -362,7 +441,9 @@ def test_the_pages_equal_what_results_render(tmp_path):
     write_tables(TABLES, {name: read_table(name) for name in TABLES}, tmp_path)
     for name in TABLES:
         for file in ("table.json", "README.md"):
-            assert (tmp_path / name / file).read_bytes() == (ROOT / "results" / name / file).read_bytes(), f"./reproduce.sh {name}"
+            assert (tmp_path / name / file).read_bytes() == (ROOT / "results" / name / file).read_bytes(), (
+                f"./reproduce.sh {name}"
+            )
 
 
 def test_a_seed_that_was_run_with_other_settings_is_left_out_and_said(folder, tmp_path, capsys):
@@ -371,7 +452,10 @@ def test_a_seed_that_was_run_with_other_settings_is_left_out_and_said(folder, tm
     stored = result(run, 99.0)
     for settings, said in (
         (stored["settings"] | {"rl.steps": 7}, "it was run with rl.steps at 7, the row has "),
-        ({key: value for key, value in stored["settings"].items() if key != "tournament.topology"}, "at its default, the row has swiss"),
+        (
+            {key: value for key, value in stored["settings"].items() if key != "tournament.topology"},
+            "at its default, the row has swiss",
+        ),
     ):
         write_json(runner.path_of(run, tmp_path), stored | {"settings": settings})
         found = read_found("own", read_table("own", folder), tmp_path)
@@ -383,7 +467,11 @@ def test_a_seed_that_was_run_with_other_settings_is_left_out_and_said(folder, tm
 @pytest.fixture
 def two_tables(folder):
     """`own` and another that has the same two rows and compares them the other way round, as primary."""
-    text = (folder / "own.yaml").read_text(encoding="utf-8").replace("reference: one", "reference: other\nprimary: [[one, other]]")
+    text = (
+        (folder / "own.yaml")
+        .read_text(encoding="utf-8")
+        .replace("reference: one", "reference: other\nprimary: [[one, other]]")
+    )
     third = "  third: {label: Third, config: configs/methods/balanced.yaml}\n"
     (folder / "second.yaml").write_text(text + third, encoding="utf-8")
     return folder
@@ -401,8 +489,14 @@ def test_a_comparison_that_two_tables_have_counts_once_and_has_one_verdict(two_t
         ("one", "other"): "primary", ("other", "third"): "secondary"
     }  # fmt: skip
     assert all(verdict["p_holm"] == verdict["p"] for verdict in verdicts.values())  # each is alone in its family
-    [own], [second, _] = (summary_of_table(name, table, found[name], verdicts)["comparisons"] for name, table in tables.items())
-    assert own == second | {"rows": ["other", "one"], "difference": -second["difference"], "ci": [-end for end in second["ci"][::-1]]}
+    [own], [second, _] = (
+        summary_of_table(name, table, found[name], verdicts)["comparisons"] for name, table in tables.items()
+    )
+    assert own == second | {
+        "rows": ["other", "one"],
+        "difference": -second["difference"],
+        "ci": [-end for end in second["ci"][::-1]],
+    }
 
 
 def test_a_comparison_counts_before_it_is_run(two_tables, tmp_path):
@@ -422,7 +516,10 @@ def test_tables_that_have_different_figures_of_the_same_run_are_refused_with_bot
     for name, win_rate in (("own", 50.0), ("second", 49.0)):
         [run] = runs_of(name, tables[name], ["one"], [1])
         write_json(runner.path_of(run, tmp_path), result(run, win_rate))
-    with pytest.raises(UserError, match="own/one/seed1.json and second/one/seed1.json have different figures of the same run; delete one"):
+    with pytest.raises(
+        UserError,
+        match="own/one/seed1.json and second/one/seed1.json have different figures of the same run; delete one",
+    ):
         write_tables(["own"], tables, tmp_path)
 
 
@@ -437,7 +534,9 @@ def test_a_figure_that_one_of_two_tables_has_of_the_same_run_is_no_difference(tw
 
 def test_what_is_stored_has_its_rows_settings_and_the_same_figures_in_all_tables(capsys):
     found = {name: read_found(name, read_table(name), ROOT / "results") for name in TABLES}
-    assert set(merged(found)["seeded_single_elimination"]) >= set(range(5)) and "left out" not in capsys.readouterr().out
+    assert (
+        set(merged(found)["seeded_single_elimination"]) >= set(range(5)) and "left out" not in capsys.readouterr().out
+    )
 
 
 @pytest.mark.parametrize("text", ['{"row": "one", "se', "", "null", "[]", '{"row": "one", "seed": 1}', None])
@@ -445,7 +544,9 @@ def test_a_stored_file_that_is_none_is_named(folder, tmp_path, text):
     """Half a file, another one, and another row's."""
     [run] = runs_of("own", read_table("own", folder), ["other"], [1])
     (tmp_path / "own" / "one").mkdir(parents=True)
-    (tmp_path / "own" / "one" / "seed1.json").write_text(json.dumps(result(run, 50.0)) if text is None else text, encoding="utf-8")
+    (tmp_path / "own" / "one" / "seed1.json").write_text(
+        json.dumps(result(run, 50.0)) if text is None else text, encoding="utf-8"
+    )
     with pytest.raises(UserError, match="own/one/seed1.json is not what a finished run leaves there; delete it"):
         write(folder, tmp_path)
 
@@ -467,7 +568,9 @@ def test_a_new_run_of_one_table_renews_the_pages_of_another_that_it_concerns(two
     assert own["p"] == second["p"] != before[0]["p"] and own["seeds"] == second["seeds"] == [0, 1, 2, 3]
     assert own["difference"] == -second["difference"] == 13.0
     assert "(4 seeds)" in (tmp_path / "own" / "README.md").read_text(encoding="utf-8") and "seeds)" not in text
-    assert "claims name, here: `one` minus `other`. All" in (tmp_path / "second" / "README.md").read_text(encoding="utf-8")
+    assert "claims name, here: `one` minus `other`. All" in (tmp_path / "second" / "README.md").read_text(
+        encoding="utf-8"
+    )
 
 
 @pytest.mark.parametrize(
@@ -489,18 +592,26 @@ def test_again_does_not_compare_with_what_was_run_with_other_settings(folder, tm
     changed = result(run, 50.0)
     write_json(runner.path_of(run, tmp_path / "stored"), changed | {"settings": changed["settings"] | {"rl.steps": 7}})
     write_json(runner.path_of(run, tmp_path / "again"), changed)
-    assert "not compared: what is stored was run with rl.steps at 7" in compare_with_stored("own", tmp_path / "again", tmp_path / "stored")
+    assert "not compared: what is stored was run with rl.steps at 7" in compare_with_stored(
+        "own", tmp_path / "again", tmp_path / "stored"
+    )
 
 
 def test_a_run_that_fails_is_named_and_the_others_go_on(folder, tmp_path, monkeypatch):
     """The scripts are stood in for by one that fails for one row; `.ci/run` runs a table for real."""
-    (tmp_path / "fails.py").write_text("import sys\nprint('error: no luck')\nsys.exit('swiss' in ' '.join(sys.argv))\n", encoding="utf-8")
+    (tmp_path / "fails.py").write_text(
+        "import sys\nprint('error: no luck')\nsys.exit('swiss' in ' '.join(sys.argv))\n", encoding="utf-8"
+    )
     asked = []
 
     def train_and_evaluate(run, cold_start):
         cold_start.result()
         asked.append(run.row)
-        runner._call([sys.executable, str(tmp_path / "fails.py"), run.config], tmp_path / f"{run.row}.txt", f"{run.row}, seed {run.seed}")
+        runner._call(
+            [sys.executable, str(tmp_path / "fails.py"), run.config],
+            tmp_path / f"{run.row}.txt",
+            f"{run.row}, seed {run.seed}",
+        )
         return result(run, 60.0)
 
     monkeypatch.setattr(runner, "_train_and_evaluate", train_and_evaluate)
@@ -521,7 +632,9 @@ def test_a_figure_that_evaluation_does_not_have_is_named_with_those_it_has(folde
     figures = {"win_rate": {"mean": 50.0}, "success": {"mean": 60.0}}
     write_json(run.loaded.results_dir / "summary.json", {"rl": {"sampled": figures}})
     monkeypatch.setattr(runner, "_cold_start", lambda *_: None)
-    assert runner.run_all([run], tmp_path / "results", workers=1) == ["one, seed 0: evaluation has no figure succes; it has win_rate, success"]
+    assert runner.run_all([run], tmp_path / "results", workers=1) == [
+        "one, seed 0: evaluation has no figure succes; it has win_rate, success"
+    ]
 
 
 def test_a_win_rate_without_stored_baselines_or_without_sampled_trajectories_is_refused(folder, tmp_path, monkeypatch):
@@ -530,7 +643,10 @@ def test_a_win_rate_without_stored_baselines_or_without_sampled_trajectories_is_
     monkeypatch.chdir(tmp_path)
     table = read_table("own", folder)
     [run] = runs_of("own", table, ["one"], [0])
-    write_json(run.loaded.results_dir / "summary.json", {"rl": {"sampled": {"win_rate": {"mean": None}, "score": {"mean": 5.0}}}})
+    write_json(
+        run.loaded.results_dir / "summary.json",
+        {"rl": {"sampled": {"win_rate": {"mean": None}, "score": {"mean": 5.0}}}},
+    )
     (failure,) = runner.run_all([run], tmp_path / "results", workers=1)
     assert failure.endswith("no figure win_rate; it has score; a win rate needs stored baselines and verdicts")
     assert runner.finished(run, tmp_path / "results") is None
@@ -542,7 +658,10 @@ def test_a_win_rate_without_stored_baselines_or_without_sampled_trajectories_is_
 def summarized(mean):
     """A summary with two criteria and two judges of one model."""
     figure = {"mean": mean, "ci": [None, None]}
-    dimensions = {name: {"win_rate": {"mean": mean + 1}, "win_rate_valid": {"mean": mean + 2}} for name in ("answer_depth", "answer_clarity")}
+    dimensions = {
+        name: {"win_rate": {"mean": mean + 1}, "win_rate_valid": {"mean": mean + 2}}
+        for name in ("answer_depth", "answer_clarity")
+    }
     figures = {"win_rate": figure, "win_rate_valid": {"mean": mean + 2}, "valid_rate": {"mean": 90.0}, "by_subtask": {}}
     sampled = figures | {"by_dimension": dimensions, "by_judge": [{"mean": mean - 1}, {"mean": mean + 1}]}
     about = {"seconds": {"total": 60.0}, "peak_memory_gb": 1.0, "judge": "simulated", "provenance": {}}
@@ -551,8 +670,13 @@ def summarized(mean):
 
 def test_a_run_keeps_its_criteria_and_judges_and_the_page_has_the_papers_columns(folder, tmp_path, monkeypatch):
     path = folder / "own.yaml"
-    text = path.read_text(encoding="utf-8").replace("[mean]", "[depth, mean]\nour_figures: [answer_depth, win_rate_valid]")
-    path.write_text(text.replace("[32.5]", "[31.0, 32.5]").replace("[2.6]", "[2.0, 2.6]").replace("[0, 1, 2]", "[0]"), encoding="utf-8")
+    text = path.read_text(encoding="utf-8").replace(
+        "[mean]", "[depth, mean]\nour_figures: [answer_depth, win_rate_valid]"
+    )
+    path.write_text(
+        text.replace("[32.5]", "[31.0, 32.5]").replace("[2.6]", "[2.0, 2.6]").replace("[0, 1, 2]", "[0]"),
+        encoding="utf-8",
+    )
     table = read_table("own", folder)
     table.set = {"judge.eval": [{"name": "embedded"}, {"name": "embedded"}]}
     monkeypatch.setattr(runner, "_call", lambda *_: None)
@@ -562,14 +686,29 @@ def test_a_run_keeps_its_criteria_and_judges_and_the_page_has_the_papers_columns
     write_json(run.loaded.results_dir / "summary.json", summarized(50.0))
     assert runner.run_all([run], tmp_path / "results", workers=1) == []
     found = runner.finished(run, tmp_path / "results")
-    assert found["by_dimension"]["answer_depth"] == {"win_rate": 51.0, "win_rate_valid": 52.0} and found["figures"]["win_rate_valid"] == 52.0
+    assert (
+        found["by_dimension"]["answer_depth"] == {"win_rate": 51.0, "win_rate_valid": 52.0}
+        and found["figures"]["win_rate_valid"] == 52.0
+    )
     assert found["by_judge"] == {"embedded 1": 49.0, "embedded 2": 51.0}
     write_json(runner.path_of(other, tmp_path / "results"), result(other, 61.0))  # stored before
     short = write_tables(["own"], {"own": table}, tmp_path / "results")
-    assert "| seeds | win rate % of valid | paper, mean |" in short and "| 1 | 52.0 | 32.5 |" in short and "| 1 | - | - |" in short
+    assert (
+        "| seeds | win rate % of valid | paper, mean |" in short
+        and "| 1 | 52.0 | 32.5 |" in short
+        and "| 1 | - | - |" in short
+    )
     page = (tmp_path / "results" / "own" / "README.md").read_text(encoding="utf-8")
-    assert "| row | win rate % | win rate %, embedded 1 | win rate %, embedded 2 |" in page and "| One | 50.0 | 49.0 | 51.0 |" in page
-    for line in ("| One | here | 52.0 | 52.0 |", "| One | paper | 31 | 32.5 |", "| Other | here | - | - |", "| Closed | paper | 2 | 2.6 |"):
+    assert (
+        "| row | win rate % | win rate %, embedded 1 | win rate %, embedded 2 |" in page
+        and "| One | 50.0 | 49.0 | 51.0 |" in page
+    )
+    for line in (
+        "| One | here | 52.0 | 52.0 |",
+        "| One | paper | 31 | 32.5 |",
+        "| Other | here | - | - |",
+        "| Closed | paper | 2 | 2.6 |",
+    ):
         assert line in page
     assert "Rows with `-` in a column were stored before that figure was kept" in page
 
@@ -589,7 +728,9 @@ def test_two_rows_with_the_same_settings_share_a_run_under_a_name_each(folder, t
     runs = runs_of("own", table, ["one", "twin"], [0])
     made = []
     monkeypatch.setattr(runner, "_cold_start", lambda *_: None)
-    monkeypatch.setattr(runner, "_train_and_evaluate", lambda run, cold_start: made.append(run.row) or result(run, 60.0))
+    monkeypatch.setattr(
+        runner, "_train_and_evaluate", lambda run, cold_start: made.append(run.row) or result(run, 60.0)
+    )
     assert runner.run_all(runs, tmp_path, workers=1) == [] and len(made) == 1
     assert [runner.finished(run, tmp_path)["row"] for run in runs] == ["one", "twin"]
     assert runner.run_all(runs, tmp_path, workers=1) == [] and len(made) == 1
@@ -599,7 +740,10 @@ def test_two_rows_with_the_same_settings_share_a_run_under_a_name_each(folder, t
 def test_a_table_over_queries_without_a_truth_has_a_page_without_one(folder, tmp_path, axis):
     path = folder / "own.yaml"
     text = path.read_text(encoding="utf-8")
-    path.write_text(text.replace("label: One", "label: One, series: s, at: 1") + "axis: of noise\n" if axis else text, encoding="utf-8")
+    path.write_text(
+        text.replace("label: One", "label: One, series: s, at: 1") + "axis: of noise\n" if axis else text,
+        encoding="utf-8",
+    )
     runs = runs_of("own", read_table("own", folder), [], [0])
     for run in runs:
         found = result(run, 50.0)
@@ -629,7 +773,8 @@ def test_a_table_of_ones_own_takes_over_what_was_run_and_is_corrected_by_itself(
     shutil.copytree(ROOT / "results/table2/anchor", tmp_path / "results" / "table2" / "anchor")
     (tmp_path / "configs" / "tables" / "mine.yaml").write_text(
         "base: settings.yaml\ntitle: mine\nreference: swiss\nrows:\n"
-        "  swiss: {label: Swiss, config: configs/methods/swiss.yaml}\n  anchor: {label: anchor, config: configs/methods/anchor.yaml}\n"
+        "  swiss: {label: Swiss, config: configs/methods/swiss.yaml}\n  anchor: {label: anchor, config: "
+        "configs/methods/anchor.yaml}\n"
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["tables", "mine"])
@@ -639,10 +784,14 @@ def test_a_table_of_ones_own_takes_over_what_was_run_and_is_corrected_by_itself(
     assert comparison["p_holm"] == comparison["p"]
     said = (tmp_path / "results" / "mine" / "README.md").read_text()
     assert "those of this table of win rate %" in said and "The paper says" not in said
-    assert {path.name for path in (tmp_path / "results").iterdir()} == {"mine", "table2"} and not (tmp_path / "results/table2/table.json").exists()
+    assert {path.name for path in (tmp_path / "results").iterdir()} == {"mine", "table2"} and not (
+        tmp_path / "results/table2/table.json"
+    ).exists()
 
 
-@pytest.mark.parametrize(("name", "row", "is_launched"), [("table2", "swiss", False), ("textcraft", "textcraft_grpo", True)])
+@pytest.mark.parametrize(
+    ("name", "row", "is_launched"), [("table2", "swiss", False), ("textcraft", "textcraft_grpo", True)]
+)
 def test_a_cold_start_under_deepspeed_has_the_launcher_that_it_needs(name, row, is_launched, monkeypatch):
     calls = []
     monkeypatch.setattr(runner, "_call", lambda command, *_: calls.append(command))
@@ -664,7 +813,8 @@ def test_a_script_that_a_table_started_ends_when_the_table_is_killed(tmp_path):
     """Else it would hold the folder that the next try needs."""
     (tmp_path / "long.py").write_text(
         "import os, pathlib, time\nfrom arenarl.system.errors import guarded\n"
-        f"def main():\n    pathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(os.getpid()))\n    time.sleep(600)\nguarded(main)\n",
+        f"def main():\n    pathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(os.getpid()))\n"
+        "    time.sleep(600)\nguarded(main)\n",
         encoding="utf-8",
     )
     paths = f"[sys.executable, {str(tmp_path / 'long.py')!r}], Path({str(tmp_path / 'log')!r}), 'it'"
@@ -699,7 +849,8 @@ def test_the_command_refuses_an_unknown_row_before_any_work():
 
 
 @pytest.mark.slow(seconds=5)
-@pytest.mark.parametrize("name", sorted(set(TABLES) - {"noise", "noise_strength"}))  # the noise of an LLM cannot be chosen
+# the noise of an LLM cannot be chosen
+@pytest.mark.parametrize("name", sorted(set(TABLES) - {"noise", "noise_strength"}))
 def test_a_rows_options_at_the_papers_scale_load(name):
     lines = [line for line in scale_table(read_table(name)).splitlines() if "--config" in line]
     options = [shlex.split(line.split("`")[1]) for line in lines]
@@ -720,7 +871,11 @@ def test_a_changed_key_is_part_of_the_settings_and_a_folder_is_not():
 
 def test_an_sft_of_other_settings_than_the_rows_own_is_part_of_the_settings(folder):
     """Else a table with a cold start of its own takes over what was run from another."""
-    text = (folder / "own.yaml").read_text(encoding="utf-8").replace("configs/quickstart.yaml\nseeds", "configs/cold.yaml\nseeds")
+    text = (
+        (folder / "own.yaml")
+        .read_text(encoding="utf-8")
+        .replace("configs/quickstart.yaml\nseeds", "configs/cold.yaml\nseeds")
+    )
     keys = "data: {sft_size: 100}\nrl: {steps: 7}\nrollout: {max_turns: 3}\n"  # SFT reads the first
     (folder / "cold.yaml").write_text(f"base: {ROOT}/configs/quickstart.yaml\n{keys}", encoding="utf-8")
     (folder / "other.yaml").write_text(text.replace("configs/cold.yaml", str(folder / "cold.yaml")), encoding="utf-8")
@@ -729,7 +884,9 @@ def test_an_sft_of_other_settings_than_the_rows_own_is_part_of_the_settings(fold
 
 
 def test_a_table_of_ones_own_has_folders_of_its_own(folder):
-    assert [str(run.loaded.run_dir) for run in runs_of("own", read_table("own", folder), ["other"], [0])] == ["runs/tables/own/other"]
+    assert [str(run.loaded.run_dir) for run in runs_of("own", read_table("own", folder), ["other"], [0])] == [
+        "runs/tables/own/other"
+    ]
 
 
 @pytest.mark.parametrize(

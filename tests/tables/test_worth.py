@@ -12,7 +12,8 @@ def table():
 
 
 def summary_of(table, leads, unfinished=()):
-    """`leads`: series -> by the noise how far ArenaRL is before these scores, or `balanced` before two; four points or more are significant."""
+    """`leads`: series -> by the noise how far ArenaRL is before these scores, or `balanced` before two;
+    four points or more are significant."""
     place = {name: (row.series, row.at) for name, row in table.rows.items()}
     comparisons = []
     for pair in table.pairs:
@@ -26,19 +27,25 @@ def summary_of(table, leads, unfinished=()):
 
 
 def test_it_says_where_arenarl_is_ahead_behind_and_neither_and_at_how_many_calls(table):
-    leads = {"one score": {0: -4.5, 1: 1.2, 2: 4.0, 3: 6.1}, "two scores": {1: -0.04, 2: 0.5, 3: 3.0}, "balanced (ours)": {1: -5, 2: 0.3, 3: 4.4}}
+    leads = {
+        "one score": {0: -4.5, 1: 1.2, 2: 4.0, 3: 6.1},
+        "two scores": {1: -0.04, 2: 0.5, 3: 3.0},
+        "balanced (ours)": {1: -5, 2: 0.3, 3: 4.4},
+    }
     assert worth_sentence(table, summary_of(table, leads)) == (
-        "Win rates by judge noise, as a multiple of the spread within a group. "
-        "Against one score per trajectory, the greedy sample's included (0.8 times its judge calls), ArenaRL is "
-        "significantly ahead at 2 and 3 (+4.0 and +6.1), significantly behind at 0 (-4.5) and not statistically distinguishable at 1 (+1.2). "
-        "Against two scores (1.6 times its calls), it is not statistically distinguishable at 1, 2 and 3 (+0.0, +0.5 and +3.0); "
-        "`balanced` against two scores is "
-        "significantly ahead at 3 (+4.4), significantly behind at 1 (-5.0) and not statistically distinguishable at 2 (+0.3) "
-        "(`./reproduce.sh noise_strength`, 5 seeds, **simulated**)."
+        "Win rates by judge noise, as a multiple of the spread within a group. Against one score per "
+        "trajectory, the greedy sample's included (0.8 times its judge calls), ArenaRL is significantly ahead "
+        "at 2 and 3 (+4.0 and +6.1), significantly behind at 0 (-4.5) and not statistically distinguishable at "
+        "1 (+1.2). Against two scores (1.6 times its calls), it is not statistically distinguishable at 1, "
+        "2 and 3 (+0.0, +0.5 and +3.0); `balanced` against two scores is significantly ahead at 3 (+4.4), "
+        "significantly behind at 1 (-5.0) and not statistically distinguishable at 2 (+0.3) (`./reproduce.sh "
+        "noise_strength`, 5 seeds, **simulated**)."
     )
 
 
-@pytest.mark.parametrize("pair", [("tournament_noise_3", "pointwise_twice_noise_3"), ("seeded_single_elimination", "pointwise_anchor")])
+@pytest.mark.parametrize(
+    "pair", [("tournament_noise_3", "pointwise_twice_noise_3"), ("seeded_single_elimination", "pointwise_anchor")]
+)
 def test_until_all_of_its_rows_have_all_seeds_it_says_nothing(pair, table):
     assert worth_sentence(table, summary_of(table, {}, [pair])) == ""
     assert worth_sentence(table, summary_of(table, {}) | {"comparisons": []}) == ""

@@ -40,18 +40,26 @@ def test_the_bracket_saves_exactly_the_matches_of_the_anchor(size):
 
 @pytest.mark.parametrize(("size", "calls"), [(8, 24.5), (16, 56.25)])
 def test_the_anchors_verdicts_save_the_calls_that_docs_name(size, calls):
-    """In a bracket of 8 the anchor plays 3, 3, 2, 2, 1, 1, 1, 1 matches as it is best to last: 1.75 on average, 3.5 calls of 28."""
-    qualities = [[rank, *(other for other in range(size) if other != rank)] for rank in range(size)]  # the anchor is trajectory 0
+    """In a bracket of 8 the anchor plays 3, 3, 2, 2, 1, 1, 1, 1 matches as it is best to last:
+    1.75 on average, 3.5 calls of 28."""
+    # the anchor is trajectory 0
+    qualities = [[rank, *(other for other in range(size) if other != rank)] for rank in range(size)]
     made = [run_tournament(SEEDED, size, perfect(quality)).judge_calls for quality in qualities]
     assert sum(made) / size == calls
 
 
 def test_a_seeded_bracket_of_four_worked_by_hand():
     # Seeding (both orders): anchor (12 + 8 + 16) / 3 = 12; 1: 10, 2: 14, 3: 13. Seeds 2, 3, 0, 1.
-    # Semi-finals 2 v 1 and 3 v 0; 0 has already met 3 and won 16:13. 2 beats 1 by 16:12. Final 2 v 0: 14:8 from the seeding.
+    # Semi-finals 2 v 1 and 3 v 0; 0 has already met 3 and won 16:13. 2 beats 1 by 16:12.
+    # Final 2 v 0: 14:8 from the seeding.
     scores = {(0, 1): (6, 5), (0, 2): (4, 7), (0, 3): (8, 6.5), (1, 2): (6, 8)}
     ranking = run_tournament(SEEDED, 4, scripted(scores))
-    assert [(match.i, match.j, match.round) for match in ranking.matches] == [(0, 1, 0), (0, 2, 0), (0, 3, 0), (2, 1, 1)]
+    assert [(match.i, match.j, match.round) for match in ranking.matches] == [
+        (0, 1, 0),
+        (0, 2, 0),
+        (0, 3, 0),
+        (2, 1, 1),
+    ]
     assert ranking.scores_G == [12.0, (10 + 12) / 2, (14 + 16) / 2, 13.0]
     assert ranking.ranks_G == [1.0, 3.0, 0.0, 2.0]  # inside the semi-finals' tier 13 beats 11
     assert (ranking.judge_calls, ranking.critical_path) == (8, 2)
@@ -106,7 +114,8 @@ def test_algorithm1_placement_plays_every_size_and_finds_the_best(size):
 
 
 def test_a_draw_sends_the_better_score_so_far_on():
-    # Seeds 1, 2, 0, 3. Semi-finals: 1 and 3 draw, 2 beats 0; 1 loses the final. Means of the tier below: 0 has 10, 3 has 9.
+    # Seeds 1, 2, 0, 3. Semi-finals: 1 and 3 draw, 2 beats 0; 1 loses the final.
+    # Means of the tier below: 0 has 10, 3 has 9.
     scores = {(0, 1): (5, 9), (0, 2): (5, 7), (0, 3): (5, 3), (1, 3): (6, 6), (1, 2): (7, 8)}
     ranking = run_tournament(SEEDED, 4, scripted(scores))
     assert ranking.ranks_G == [2.0, 1.0, 0.0, 3.0]
@@ -140,7 +149,8 @@ def test_a_trajectory_without_a_seeding_score_is_seeded_last_and_can_still_win()
 
 
 def test_a_match_starts_when_both_entrants_are_known():
-    # Seeds are the indices shifted by the weak anchor: 1 … 7, 0. Match 4 v 5 hangs until the other half has its finalist.
+    # Seeds are the indices shifted by the weak anchor: 1 … 7, 0.
+    # Match 4 v 5 hangs until the other half has its finalist.
     started, finalist_known = [], asyncio.Event()
 
     async def compare(i, j):
@@ -159,15 +169,28 @@ def test_a_match_starts_when_both_entrants_are_known():
 
 def test_algorithm_1_on_a_group_of_eight_worked_by_hand():
     """Both orders agree, so a match's scores are twice those given here."""
-    seeding = {(0, 1): (5, 8), (0, 2): (6, 4), (0, 3): (5, 7), (0, 4): (7, 3), (0, 5): (4, 9), (0, 6): (5, 6), (0, 7): (6, 2)}
-    # Lines 3-9: s_anc = 2 (5+6+5+7+4+5+6) / 7 = 76/7 = 10.86; the others 16, 8, 14, 6, 18, 12, 4. Seeds: 5, 1, 3, 6, 0, 2, 4, 7.
-    # Lines 14-23: seeds 1 v 8, 3 v 6, 4 v 5, 2 v 7 from front to back: 5 v 7, 3 v 2, 6 v 0, 1 v 4.
+    seeding = {
+        (0, 1): (5, 8),
+        (0, 2): (6, 4),
+        (0, 3): (5, 7),
+        (0, 4): (7, 3),
+        (0, 5): (4, 9),
+        (0, 6): (5, 6),
+        (0, 7): (6, 2),
+    }
+    # Lines 3-9: s_anc = 2 (5+6+5+7+4+5+6) / 7 = 76/7 = 10.86; the others 16, 8, 14, 6, 18, 12, 4. Seeds: 5, 1, 3, 6, 0,
+    # 2, 4, 7. Lines 14-23: seeds 1 v 8, 3 v 6, 4 v 5, 2 v 7 from front to back: 5 v 7, 3 v 2, 6 v 0, 1 v 4.
     quarters = {(5, 7): (8, 5), (3, 2): (6, 7), (1, 4): (9, 4)}  # 6 v 0 is known: 6:5. An upset: 2 beats 3.
     halves = {(5, 2): (7, 6), (6, 1): (7, 5)}  # 6 beats 1
     final = {(5, 6): (6, 8)}
-    ranking = run_tournament(SEEDED, 8, scripted(seeding | quarters | halves | final), placement="algorithm1", accumulate="sum")
-    assert played(ranking) == dict.fromkeys(seeding, 0) | dict.fromkeys(quarters, 1) | dict.fromkeys(halves, 2) | dict.fromkeys(final, 3)
-    # Line 29, V: 5 has 18+16+14+12, 6 has 12+12+14+16, 2 has 8+14+12, 1 has 16+18+10, 7: 4+10, 3: 14+12, 0: 76/7+10, 4: 6+8.
+    ranking = run_tournament(
+        SEEDED, 8, scripted(seeding | quarters | halves | final), placement="algorithm1", accumulate="sum"
+    )
+    assert played(ranking) == dict.fromkeys(seeding, 0) | dict.fromkeys(quarters, 1) | dict.fromkeys(
+        halves, 2
+    ) | dict.fromkeys(final, 3)
+    # Line 29, V: 5 has 18+16+14+12, 6 has 12+12+14+16, 2 has 8+14+12, 1 has 16+18+10, 7: 4+10, 3: 14+12, 0:
+    # 76/7+10, 4: 6+8.
     assert ranking.scores_G == pytest.approx([76 / 7 + 10, 44, 34, 26, 14, 60, 54, 14])
     # Lines 36-41: 6 champion, 5 finalist, then 1 before 2, then 3, 0, and 4 and 7 with equal sums.
     assert ranking.ranks_G == [5.0, 2.0, 3.0, 4.0, 6.5, 1.0, 0.0, 6.5]
@@ -191,7 +214,8 @@ def test_double_elimination_of_four_worked_by_hand(lots_in_order):
 
 
 def test_a_pair_that_meets_again_in_double_elimination_is_not_judged_again(lots_in_order):
-    # Winners: 0 beats 3, 2 beats 1, 2 beats 0. Losers: 1 beats 3, then 0. The final 2 v 1 was played in the first round.
+    # Winners: 0 beats 3, 2 beats 1, 2 beats 0. Losers: 1 beats 3, then 0.
+    # The final 2 v 1 was played in the first round.
     scores = {(0, 3): (5, 4), (1, 2): (4, 5), (0, 2): (6, 7), (3, 1): (2, 7), (0, 1): (3, 8)}
     ranking = run_tournament(DOUBLE, 4, scripted(scores))
     assert ranking.ranks_G == [2.0, 1.0, 0.0, 3.0]
@@ -203,7 +227,11 @@ def test_the_once_beaten_can_win_double_elimination():
     for seed in range(40):
         ranking = run_tournament(DOUBLE, 16, noisy(range(16), seed), seed=seed)
         champion = ranking.ranks_G.index(0.0)
-        own = [match.scores if match.i == champion else match.scores[::-1] for match in ranking.matches if champion in (match.i, match.j)]
+        own = [
+            match.scores if match.i == champion else match.scores[::-1]
+            for match in ranking.matches
+            if champion in (match.i, match.j)
+        ]
         winners.add(sum(mine < theirs for mine, theirs in own))
     assert winners == {0, 1}
 
@@ -237,16 +265,27 @@ def test_a_perfect_judge_puts_the_best_two_of_double_elimination_first(size):
 
 
 def test_after_a_failed_match_of_two_without_a_score_the_one_that_goes_on_has_beaten_nobody(lots_in_order):
-    # 0 v 3 fails and 0 passes; 1 beats 2 and then 0. So 0 has lost once and won nothing, like 2, and 8 points are more than 7.
+    # 0 v 3 fails and 0 passes; 1 beats 2 and then 0.
+    # So 0 has lost once and won nothing, like 2, and 8 points are more than 7.
     scores = {(1, 2): (9, 7), (0, 1): (8, 9)}
     ranking = run_tournament(SINGLE, 4, scripted(scores, failed=[{0, 3}]))
     assert ranking.ranks_G == [1.0, 0.0, 2.0, None]
-    assert run_tournament(SINGLE, 4, scripted(scores | {(0, 1): (6, 9)}, failed=[{0, 3}])).ranks_G == [2.0, 0.0, 1.0, None]
+    assert run_tournament(SINGLE, 4, scripted(scores | {(0, 1): (6, 9)}, failed=[{0, 3}])).ranks_G == [
+        2.0,
+        0.0,
+        1.0,
+        None,
+    ]
 
 
 def test_whoever_passed_and_beats_somebody_has_got_as_far(lots_in_order):
-    # Standard placement of 0 … 7: 0 v 7 fails and 0 passes, then beats 3, who had won a match, and loses to 1, the champion.
-    scores = {(i, j): (20 - i, 20 - j) for i, j in combinations(range(8), 2)} | {(0, 3): (1, 0), (0, 1): (1, 2), (0, 2): (1, 2)}
+    # Standard placement of 0 … 7: 0 v 7 fails and 0 passes, then beats 3, who had won a match, and loses to 1,
+    # the champion.
+    scores = {(i, j): (20 - i, 20 - j) for i, j in combinations(range(8), 2)} | {
+        (0, 3): (1, 0),
+        (0, 1): (1, 2),
+        (0, 2): (1, 2),
+    }
     ranking = run_tournament(SINGLE, 8, scripted(scores, failed=[{0, 7}]))
     assert ranking.ranks_G[:2] == [1.0, 0.0] and ranking.ranks_G[7] is None
 
@@ -267,7 +306,8 @@ def test_in_a_seeded_group_only_those_without_any_verdict_are_unranked():
 
 
 def test_a_missing_score_is_no_0_in_a_sum():
-    # Seeding: 1 has 18, 0 has (10 + 10) / 2 = 10; 2 has none, loses its semi-final to 1 with 12, and 3, with 14, loses that to 0 with 10.
+    # Seeding: 1 has 18, 0 has (10 + 10) / 2 = 10; 2 has none, loses its semi-final to 1 with 12, and 3, with 14,
+    # loses that to 0 with 10.
     scores = {(0, 1): (5, 9), (0, 3): (5, 4), (1, 2): (9, 6)}
     ranking = run_tournament(SEEDED, 4, scripted(scores, failed=[{0, 2}]), accumulate="sum")
     assert ranking.scores_G == [30.0, 54.0, 24.0, 16.0]
@@ -278,10 +318,16 @@ def test_a_missing_score_is_no_0_in_a_sum():
 @given(st.integers(2, 17), st.integers(0, 2**32), st.floats(0, 1))
 def test_nobody_stands_above_the_one_who_knocked_it_out_nor_by_passes_alone_above_anybody(size, seed, failure_share):
     ranking = run_tournament(SINGLE, size, noisy(range(size), seed, failure_share), seed=seed)
-    verdicts = [(match.i, match.j) if match.scores[0] > match.scores[1] else (match.j, match.i) for match in ranking.matches if match.scores]
+    verdicts = [
+        (match.i, match.j) if match.scores[0] > match.scores[1] else (match.j, match.i)
+        for match in ranking.matches
+        if match.scores
+    ]
     assert all(ranking.ranks_G[winner] < ranking.ranks_G[loser] for winner, loser in verdicts)
     if size & (size - 1) == 0:  # a bye, the lot's, does count
-        losers = [g for g in range(size) if ranking.ranks_G[g] is not None and g not in {winner for winner, _ in verdicts}]
+        losers = [
+            g for g in range(size) if ranking.ranks_G[g] is not None and g not in {winner for winner, _ in verdicts}
+        ]
         winners = {winner for winner, _ in verdicts}
         assert all(ranking.ranks_G[winner] < ranking.ranks_G[loser] for winner in winners for loser in losers)
 

@@ -96,7 +96,9 @@ def test_bradley_terry_is_where_the_gradient_is_zero():
     for entrant, rating in enumerate(ratings):
         surplus = 0.5 - chance(rating)
         for i, j, won in outcomes:
-            surplus += (entrant == i) * (won - chance(ratings[i] - ratings[j])) + (entrant == j) * (1 - won - chance(ratings[j] - ratings[i]))
+            surplus += (entrant == i) * (won - chance(ratings[i] - ratings[j])) + (entrant == j) * (
+                1 - won - chance(ratings[j] - ratings[i])
+            )
         assert surplus == pytest.approx(0, abs=1e-6)
     assert math.isfinite(sum(bradley_terry(2, [(0, 1, 1.0)] * 50)))
 

@@ -16,7 +16,9 @@ STRUCTURES = [
     {"group": 3, "winners": 1, "final": 2},
     {"group": 5, "winners": 4, "final": 6},
 ]
-each_structure = pytest.mark.parametrize("structure", STRUCTURES, ids=lambda structure: "-".join(map(str, structure.values())))
+each_structure = pytest.mark.parametrize(
+    "structure", STRUCTURES, ids=lambda structure: "-".join(map(str, structure.values()))
+)
 QUALITIES = [1, 4, 2, 3]
 
 
@@ -71,7 +73,8 @@ def test_later_rounds_pay_their_own_weight_and_the_last_weight_holds_on():
 
 
 @pytest.mark.parametrize(
-    ("size", "structure", "calls", "rounds"), [(8, PAIRS, 7, 3), (16, PAIRS, 15, 4), (8, FOURS, 3, 2), (16, FOURS, 7, 3)]
+    ("size", "structure", "calls", "rounds"),
+    [(8, PAIRS, 7, 3), (16, PAIRS, 15, 4), (8, FOURS, 3, 2), (16, FOURS, 7, 3)],
 )
 def test_where_sizes_divide_calls_and_rounds_are_the_papers(size, structure, calls, rounds):
     """Section 4.5: sum of K/G (K_win/G)^t over log_{G/K_win}(K/K_final) rounds, M times."""
@@ -251,7 +254,9 @@ def test_identical_trajectories_enter_once_and_share_points_and_rank():
     calls = []
     ranking = play(5, perfect([3, 9, 3, 1, 9], calls), repeats=6, entrants=["a", "b", "a", "c", "b"], **PAIRS)
     assert {index for shown in calls for index in shown} == {0, 1, 3}
-    assert ranking.scores_G[0] == ranking.scores_G[2] and ranking.scores_G[1] == ranking.scores_G[4] == max(ranking.scores_G)
+    assert ranking.scores_G[0] == ranking.scores_G[2] and ranking.scores_G[1] == ranking.scores_G[4] == max(
+        ranking.scores_G
+    )
     assert ranking.ranks_G[1] == ranking.ranks_G[4] == 0.5
     assert play(3, perfect([]), entrants=[0, 0, 0]).ranks_G == [1.0] * 3
 
@@ -265,15 +270,21 @@ def test_invalid_trajectories_are_not_judged_and_share_the_last_midrank():
 
 def test_at_most_final_entrants_play_nothing_and_tie():
     ranking = play(3, perfect([]), valid_G=[True, False, True])
-    assert (ranking.ranks_G, ranking.scores_G, ranking.judge_calls, ranking.critical_path) == ([0.5, 2.0, 0.5], [0.0, None, 0.0], 0, 0)
+    assert (ranking.ranks_G, ranking.scores_G, ranking.judge_calls, ranking.critical_path) == (
+        [0.5, 2.0, 0.5],
+        [0.0, None, 0.0],
+        0,
+        0,
+    )
 
 
 @pytest.mark.parametrize(
     ("wrong", "named"),
     [
-        ({"repeats": 0}, "repeats=0"), ({"winners": 4}, "winners=4"), ({"winners": 0}, "winners=0"), ({"final": 1}, "final=1"),
-        ({"weights": []}, "weights"), ({"weights": [1, 0]}, "weights"), ({"weights": [float("nan")]}, "weights"),
-        ({"matches": 3}, "no parameter matches; it has: repeats, group"), ({"ranking": "scores"}, "ranking of group_stage"),
+        ({"repeats": 0}, "repeats=0"), ({"winners": 4}, "winners=4"), ({"winners": 0}, "winners=0"),
+        ({"final": 1}, "final=1"), ({"weights": []}, "weights"), ({"weights": [1, 0]}, "weights"),
+        ({"weights": [float("nan")]}, "weights"), ({"matches": 3}, "no parameter matches; it has: repeats, group"),
+        ({"ranking": "scores"}, "ranking of group_stage"),
     ],
 )  # fmt: skip
 def test_parameters_that_cannot_work_are_refused_by_name(wrong, named):

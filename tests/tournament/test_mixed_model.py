@@ -83,8 +83,8 @@ def test_it_is_the_textbook_blup(seed):
 
 
 def test_one_match_by_hand():
-    # Shown first and second, 0 leads by 2 and by 4. Both orders leave the position apart, so with q1 = -q0 and the ridge
-    # 2 noise / quality = 1 the normal equation is (2 · 2 + 1) q0 = 2 + 4. The mean score is 5.
+    # Shown first and second, 0 leads by 2 and by 4. Both orders leave the position apart, so with q1 = -q0 and the
+    # ridge 2 noise / quality = 1 the normal equation is (2 · 2 + 1) q0 = 2 + 4. The mean score is 5.
     state = known_variances(quality=1.0, noise=0.5, shared=0.0)
     assert quality_from_calls(2, [(0, 1, 6, 4), (1, 0, 3, 7)], state) == pytest.approx([5 + 6 / 5, 5 - 6 / 5])
 

@@ -52,7 +52,8 @@ def test_balanced_pairs_are_even_different_and_connected_at_every_size_and_budge
 def test_balanced_draws_offsets_and_places_by_lot():
     drawn = {frozenset(frozenset(pairing[:2]) for pairing in Balanced(16, seed).ready({})) for seed in range(20)}
     assert len(drawn) == 20
-    assert len({frozenset(circulant_pairs(16, 32, Random(seed))) for seed in range(50)}) >= 6  # offset 1 and one of 2 … 7
+    # offset 1 and one of 2 … 7
+    assert len({frozenset(circulant_pairs(16, 32, Random(seed))) for seed in range(50)}) >= 6
 
 
 def test_a_budget_is_a_number_or_a_multiple_of_the_entrants():
@@ -62,7 +63,9 @@ def test_a_budget_is_a_number_or_a_multiple_of_the_entrants():
     assert [parse_budget("2n-2", size) for size in (1, 2, 3)] == [0, 1, 3]
 
 
-@pytest.mark.parametrize("matches", ["", " ", "m", "2*n", "n*n", "__import__('os')", "2n-", "n/0", "1.5n", 1.5, True, None])
+@pytest.mark.parametrize(
+    "matches", ["", " ", "m", "2*n", "n*n", "__import__('os')", "2n-", "n/0", "1.5n", 1.5, True, None]
+)
 def test_anything_else_is_no_budget(matches):
     with pytest.raises(ValueError, match="must be a number or like 2n-2"):
         run_tournament("balanced", 4, scripted({}), matches=matches)

@@ -1,4 +1,5 @@
-"""When matches start, on a virtual clock: no slot stays idle while a call is ready, and groups end close to the bound."""
+"""When matches start, on a virtual clock: no slot stays idle while a call is ready,
+and groups end close to the bound."""
 
 import asyncio
 from random import Random
@@ -26,7 +27,8 @@ class Limit(asyncio.Semaphore):
 
 
 def rank_groups(topology, groups, size, slots, delay_of):
-    """(rankings, seconds) of groups that share `slots`, with a noisy judge; fails where a slot is idle while a call waits."""
+    """(rankings, seconds) of groups that share `slots`, with a noisy judge;
+    fails where a slot is idle while a call waits."""
     limit = Limit(slots)
     running = 0
 
@@ -43,7 +45,9 @@ def rank_groups(topology, groups, size, slots, delay_of):
         return compare
 
     def no_slot_is_idle():
-        assert running == slots or limit.waiting == 0, f"{limit.waiting} calls wait while {slots - running} slots are idle"
+        assert running == slots or limit.waiting == 0, (
+            f"{limit.waiting} calls wait while {slots - running} slots are idle"
+        )
 
     async def main():
         plays = (play_tournament(topology, size, judge_of(group), seed=group, limit=limit) for group in range(groups))
@@ -78,6 +82,7 @@ def test_without_a_limit_a_group_takes_as_long_as_its_critical_path(topology, si
 
 
 def test_the_brackets_of_double_elimination_interleave():
-    """Four rounds of winners, six of losers and the final would be 11 in a row; the longest chain of 16 entrants is 8."""
+    """Four rounds of winners, six of losers and the final would be 11 in a row;
+    the longest chain of 16 entrants is 8."""
     ((ranking,), seconds) = rank_groups("double_elimination", 1, 16, 1000, lambda lot: 1.0)
     assert seconds <= 8

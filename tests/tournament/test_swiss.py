@@ -34,7 +34,10 @@ def test_swiss_plays_its_rounds_with_one_match_or_one_bye_an_entrant(size, failu
 @each_size
 def test_swiss_never_repeats_a_match(size):
     for seed in range(20):
-        pairs = [frozenset((match.i, match.j)) for match in run_tournament("swiss", size, noisy(range(size), seed), seed=seed).matches]
+        pairs = [
+            frozenset((match.i, match.j))
+            for match in run_tournament("swiss", size, noisy(range(size), seed), seed=seed).matches
+        ]
         assert len(pairs) == len(set(pairs))
 
 
@@ -52,7 +55,9 @@ def test_a_perfect_judge_puts_the_best_first_alone_with_a_full_score(size):
 def test_without_draws_and_byes_everyone_meets_an_equal_record(size):
     for seed in range(20):
         points = [0] * size
-        for matches in rounds_of(run_tournament("swiss", size, perfect(Random(seed).sample(range(size), size)), seed=seed)):
+        for matches in rounds_of(
+            run_tournament("swiss", size, perfect(Random(seed).sample(range(size), size)), seed=seed)
+        ):
             if len(matches) != size // 2 or matches[0].round < 3:  # in the fourth round equals may all have met
                 assert all(points[match.i] == points[match.j] for match in matches)
             for match in matches:

@@ -108,12 +108,19 @@ def test_relabelling_trajectories_relabels_ranks_if_the_lots_are_relabelled_too(
 @at_every_size
 def test_the_same_seed_plays_the_same_tournament(topology, size, seed):
     coarse = Random(seed).choices([7, 8, 9], k=size)
-    assert run_tournament(topology, size, perfect(coarse), seed=seed) == run_tournament(topology, size, perfect(coarse), seed=seed)
+    assert run_tournament(topology, size, perfect(coarse), seed=seed) == run_tournament(
+        topology, size, perfect(coarse), seed=seed
+    )
 
 
-@pytest.mark.parametrize("topology", ["single_elimination", "double_elimination", "swiss", "balanced", "elo", "random_reference"])
+@pytest.mark.parametrize(
+    "topology", ["single_elimination", "double_elimination", "swiss", "balanced", "elo", "random_reference"]
+)
 def test_another_seed_draws_other_lots(topology):
-    drawn = {tuple((match.i, match.j) for match in run_tournament(topology, 8, noisy(range(8)), seed=seed).matches) for seed in range(10)}
+    drawn = {
+        tuple((match.i, match.j) for match in run_tournament(topology, 8, noisy(range(8)), seed=seed).matches)
+        for seed in range(10)
+    }
     assert len(drawn) > 5
 
 
@@ -158,7 +165,9 @@ def test_the_order_in_which_verdicts_arrive_decides_nothing(topology, size, seed
 
         return compare
 
-    assert run_tournament(topology, size, delayed(Random(1)), seed=seed) == run_tournament(topology, size, delayed(Random(2)), seed=seed)
+    assert run_tournament(topology, size, delayed(Random(1)), seed=seed) == run_tournament(
+        topology, size, delayed(Random(2)), seed=seed
+    )
 
 
 @each_topology

@@ -1,4 +1,5 @@
-"""A step is judged beside its rollouts: what starts when, that nothing else changes, and that what goes wrong is heard of."""
+"""A step is judged beside its rollouts: what starts when, that nothing else changes,
+and that what goes wrong is heard of."""
 
 import asyncio
 import random
@@ -29,7 +30,10 @@ QUERIES = [QUERY, replace(QUERY, query_id="r", query="Find a bar."), replace(QUE
 EARLY = [("tournament", topology) for topology in ("seeded_single_elimination", "anchor", "round_robin")]
 EARLY += [method for method in METHODS[3:] if method[0] != "ruler"]
 DRAWN = ("single_elimination", "double_elimination", "swiss", "balanced", "elo", "random_reference")
-LATE = [*[("tournament", topology) for topology in DRAWN], *[(method, None) for method in ("tournament_grpo", "brpo", "elo", "ruler")]]
+LATE = [
+    *[("tournament", topology) for topology in DRAWN],
+    *[(method, None) for method in ("tournament_grpo", "brpo", "elo", "ruler")],
+]
 SURE = {"round_robin": "everyone", "anchor": "anchor", "seeded_single_elimination": "anchor"}
 LONG_S = 120  # for a thread to do what it is about to; no test depends on it
 
@@ -55,7 +59,9 @@ class Watched(EmbeddedJudge):
 def groups_of(rng, size=6):
     """A group of each query, with invalid and identical trajectories."""
     return [
-        RolloutGroup(query, [attempt(float(rng.randrange(10)), rng.choice(["answer"] * 4 + ["max_turns"])) for _ in range(size)])
+        RolloutGroup(
+            query, [attempt(float(rng.randrange(10)), rng.choice(["answer"] * 4 + ["max_turns"])) for _ in range(size)]
+        )
         for query in QUERIES
     ]
 
@@ -125,7 +131,8 @@ def test_what_judging_raises_is_raised_where_it_is_waited_for():
 
 
 class TwoThenNone:
-    """A policy of which one trajectory ends at once, a second when `may_go_on()`, and no other in the time of a test."""
+    """A policy of which one trajectory ends at once, a second when `may_go_on()`,
+    and no other in the time of a test."""
 
     model = None
 
@@ -158,7 +165,9 @@ def roll_out(config, arena, tokenizer, compact, folder, monkeypatch, generator, 
     monkeypatch.setattr(trainer_hooks, "generating", lambda engine, trainer: nullcontext())
     engine = RolloutEngine(generator, tokenizer, lambda: compact, config.rollout, schemas_in_prompt=False)
     trainer = type("Trainer", (), {"state": type("State", (), {"global_step": 0})})
-    hooks = trainer_hooks.TrainerHooks(config, QUERIES, engine, arena, Bookkeeping(config, arena, engine, None, folder, client))
+    hooks = trainer_hooks.TrainerHooks(
+        config, QUERIES, engine, arena, Bookkeeping(config, arena, engine, None, folder, client)
+    )
     return hooks.roll_out([QUERY.query_id] * 8, trainer)
 
 
@@ -168,9 +177,19 @@ def test_a_rollout_whose_judging_broke_ends_with_the_next_trajectory(tokenizer, 
     arena, judgings, ended = arena_of(config, Broken(JudgeConfig(), truth_of, 0)), [], []
     begin = arena.begin
     arena.begin = lambda *arguments: judgings.append(begin(*arguments)) or judgings[0]
-    monkeypatch.setattr(IncomingGroup, "hand_over", lambda *of, hand_over=IncomingGroup.hand_over: ended.append(of) or hand_over(*of))
+    monkeypatch.setattr(
+        IncomingGroup, "hand_over", lambda *of, hand_over=IncomingGroup.hand_over: ended.append(of) or hand_over(*of)
+    )
     with pytest.raises(LookupError, match="the judge is broken"):
-        roll_out(config, arena, tokenizer, compact, tmp_path, monkeypatch, TwoThenNone(tokenizer, lambda: judgings[0]._outcomes.done()))
+        roll_out(
+            config,
+            arena,
+            tokenizer,
+            compact,
+            tmp_path,
+            monkeypatch,
+            TwoThenNone(tokenizer, lambda: judgings[0]._outcomes.done()),
+        )
     assert len(ended) == 2
 
 
@@ -202,7 +221,8 @@ def test_busy_seconds_count_overlapping_calls_once_and_end_where_waiting_begins(
 
 
 class Asked:
-    """A judge of entrants that notes what it was asked, and in some calls gives no verdict, raises or is cancelled inside."""
+    """A judge of entrants that notes what it was asked, and in some calls gives no verdict,
+    raises or is cancelled inside."""
 
     def __init__(self, entrants, seed):
         self.entrants, self.seed, self.calls = entrants, seed, Counter()
@@ -229,7 +249,9 @@ async def play_early(topology, judge, entrants, order, rng, **options):
         for _ in range(rng.randrange(4)):
             await asyncio.sleep(0)
     valid_G = [entrant is not None for entrant in entrants]
-    return await play_tournament(topology, len(entrants), early.compare, entrants=entrants, valid_G=valid_G, **options), before.total()
+    return await play_tournament(
+        topology, len(entrants), early.compare, entrants=entrants, valid_G=valid_G, **options
+    ), before.total()
 
 
 @pytest.mark.parametrize("topology", TOPOLOGIES)
@@ -238,12 +260,15 @@ def test_ranking_and_calls_are_those_of_judging_afterwards(topology, bidirection
     rng, started_early = random.Random(topology), 0
     for seed in range(150):
         size = rng.randint(1, 9)
-        entrants = [rng.choice([None, *range(2 * size), *range(2 * size)]) for _ in range(size)]  # some invalid, some identical
+        # some invalid, some identical
+        entrants = [rng.choice([None, *range(2 * size), *range(2 * size)]) for _ in range(size)]
         order = rng.sample(range(size), size)
         options = {"seed": seed, "bidirectional": bidirectional}
         afterwards, early = Asked(entrants, seed), Asked(entrants, seed)
         valid_G = [entrant is not None for entrant in entrants]
-        expected = asyncio.run(play_tournament(topology, size, afterwards.ask, entrants=entrants, valid_G=valid_G, **options))
+        expected = asyncio.run(
+            play_tournament(topology, size, afterwards.ask, entrants=entrants, valid_G=valid_G, **options)
+        )
         ranking, before_the_last = asyncio.run(play_early(topology, early, entrants, order, rng, **options))
         assert ranking == expected, (entrants, order)
         assert early.calls == afterwards.calls and early.calls.total() == ranking.judge_calls
@@ -258,7 +283,11 @@ def test_only_what_is_sure_is_asked_before_the_group_is_complete():
     assert sure_calls("everyone", entered, False) == []  # row 0 may be identical with row 3 and so be shown first
     assert sure_calls("nobody", {0: "a", 1: "b"}, True) == []
     assert sure_calls("anchor", {0: "c", **entered}, True) == [(0, 1), (1, 0)]  # row 3 is identical with the anchor
-    assert sure_calls("anchor", {0: None, **entered}, False) == sure_calls("everyone", {0: None, **entered}, False) == [(1, 3)]
+    assert (
+        sure_calls("anchor", {0: None, **entered}, False)
+        == sure_calls("everyone", {0: None, **entered}, False)
+        == [(1, 3)]
+    )
     assert sure_calls("anchor", {}, True) == sure_calls("everyone", {0: None}, True) == []
 
 
@@ -267,11 +296,14 @@ def test_a_topology_that_says_whom_an_entrant_meets_names_these_matches_at_once(
         assert topology.surely_meets == SURE.get(name, "nobody")
         for size in range(2, 9) if name in SURE else []:
             rows = dict(enumerate(range(size)))
-            assert {(i, j) for i, j, _ in topology(size).ready({})} == set(sure_calls(topology.surely_meets, rows, False))
+            assert {(i, j) for i, j, _ in topology(size).ready({})} == set(
+                sure_calls(topology.surely_meets, rows, False)
+            )
 
 
 def test_the_time_out_of_an_early_call_counts_from_its_start():
-    """Each call takes 6 s. Rows 0 and 1 enter at once, row 2 after 4 s: were theirs counted from then, 5 s would be enough."""
+    """Each call takes 6 s. Rows 0 and 1 enter at once, row 2 after 4 s:
+    were theirs counted from then, 5 s would be enough."""
 
     async def ask(i, j):
         await asyncio.sleep(6)

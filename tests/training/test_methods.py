@@ -1,4 +1,5 @@
-"""Every method of configs/: its advantages and its loss, worked out by hand in numpy, against TRL's own on two groups of four.
+"""Every method of configs/: its advantages and its loss, worked out by hand in numpy,
+against TRL's own on two groups of four.
 
 The trajectories and the judge's scores are fixed; everything between them and the loss is the real thing.
 """
@@ -21,11 +22,14 @@ from arenarl.tables.rows import TABLES, read_table
 from arenarl.training import trl_adapter as adapter
 
 ROOT = Path(__file__).resolve().parents[2]
-YAMLS = sorted(path for path in (ROOT / "configs").rglob("*.yaml") if path.parent.name in ("configs", "methods", "travel"))
+YAMLS = sorted(
+    path for path in (ROOT / "configs").rglob("*.yaml") if path.parent.name in ("configs", "methods", "travel")
+)
 
 
 class Crashing:
-    """The tools of another environment, of which the fourth trajectory's call crashes, twice as it begins twice, and the fifth cannot even begin."""
+    """The tools of another environment, of which the fourth trajectory's call crashes, twice as it begins twice, and
+    the fifth cannot even begin."""
 
     def __init__(self, environment):
         self.tools, self.environment = environment.tools, environment
@@ -44,10 +48,17 @@ class Crashing:
 
 
 @pytest.mark.parametrize("name", ["quickstart", "methods/gdpo"])
-def test_a_crash_of_a_tool_takes_its_trajectory_out_of_the_group_and_the_step_goes_on(policy_path, model, tokenizer, compact, tmp_path, name):
-    made = Method(policy_path, model, tokenizer, Crashing(compact), tmp_path, name, scores=[9, 3, 4, 5, 2, 7, 8, 6]).roll_out()
+def test_a_crash_of_a_tool_takes_its_trajectory_out_of_the_group_and_the_step_goes_on(
+    policy_path, model, tokenizer, compact, tmp_path, name
+):
+    made = Method(
+        policy_path, model, tokenizer, Crashing(compact), tmp_path, name, scores=[9, 3, 4, 5, 2, 7, 8, 6]
+    ).roll_out()
     rewards = [outcome.rewards_G for outcome in made.outcomes]
-    assert [[reward is None for reward in group] for group in rewards] == [[False, False, False, True], [True, False, False, False]]
+    assert [[reward is None for reward in group] for group in rewards] == [
+        [False, False, False, True],
+        [True, False, False, False],
+    ]
     assert made.advantages[0, 3] == made.advantages[1, 0] == 0
     assert not made.own[4].any() and all(made.own[row].any() for row in (0, 1, 2, 3, 5, 6, 7))
     if name == "quickstart":
@@ -61,7 +72,9 @@ def test_a_step_of_nothing_but_crashes_teaches_nothing_and_goes_on(policy_path, 
     broken.reset = lambda query: {}["world"]
     made = Method(policy_path, model, tokenizer, broken, tmp_path, "quickstart").roll_out()
     assert not made.advantages.any() and not made.own.any()
-    assert all(outcome.rewards_G == outcome.ranks_G == [None] * 4 and outcome.judge_calls == 0 for outcome in made.outcomes)
+    assert all(
+        outcome.rewards_G == outcome.ranks_G == [None] * 4 and outcome.judge_calls == 0 for outcome in made.outcomes
+    )
     initial = made.logps(made.initial)
     assert made.loss(initial, initial, initial) == 0
 
@@ -84,7 +97,9 @@ def group_std(rewards, ddof=1, eps=1e-4):
 CENTERED = np.array([[0.4, -0.2, -0.2, 0.0], [-2 / 15, np.nan, 7 / 15, -1 / 3]])
 STANDARDISED = np.array([CENTERED[0] / (0.08**0.5 + 1e-4), CENTERED[1] / ((0.346666667 / 2) ** 0.5 + 1e-4)])
 IN_STEP = CENTERED / (((0.24 + 0.346666667) / 6) ** 0.5 + 1e-4)  # seven rewards, six degrees of freedom
-LEFT_OUT = np.array([[0.9 - 1.1 / 3, 0.3 - 1.7 / 3, 0.3 - 1.7 / 3, 0.5 - 1.5 / 3], [0.2 - 0.4, np.nan, 0.8 - 0.1, 0.0 - 0.5]])
+LEFT_OUT = np.array(
+    [[0.9 - 1.1 / 3, 0.3 - 1.7 / 3, 0.3 - 1.7 / 3, 0.5 - 1.5 / 3], [0.2 - 0.4, np.nan, 0.8 - 0.1, 0.0 - 0.5]]
+)
 VALIDITY = np.array([[0.0] * 4, [1 / 3, np.nan, 1 / 3, -2 / 3]]) / ((1 / 3) ** 0.5 + 1e-4)  # all valid; two of three
 
 
@@ -99,8 +114,8 @@ def test_the_hand_worked_numbers_agree_with_the_formula():
     assert group_std(REWARDS) == pytest.approx(STANDARDISED, abs=1e-8, nan_ok=True)
 
 
-# Tournament: the order 9 > 5 > 3 = 3, so rewards 1, 1/6, 1/6, 2/3. In the other group the second has no verdict, the invalid one is
-# last: 1/2, -, 1, 0. Both have mean 1/2.
+# Tournament: the order 9 > 5 > 3 = 3, so rewards 1, 1/6, 1/6, 2/3. In the other group the second has no verdict, the
+# invalid one is last: 1/2, -, 1, 0. Both have mean 1/2.
 RANKED = group_std(np.array([[1, 1 / 6, 1 / 6, 2 / 3], [1 / 2, np.nan, 1, 0]]))
 METHODS = {
     "methods/round_robin": RANKED,
@@ -125,16 +140,20 @@ def test_advantages_and_loss_are_those_worked_out_by_hand(method, name):
     rl, own = made.config.rl, made.own
     logps = made.logps(made.initial)
     rng = np.random.default_rng(0)
-    old = logps - rl.epsilon * (rng.normal(size=logps.shape) + 2 * (-1) ** np.arange(8)[:, None])  # so that some tokens and rows are clipped
+    # so that some tokens and rows are clipped
+    old = logps - rl.epsilon * (rng.normal(size=logps.shape) + 2 * (-1) ** np.arange(8)[:, None])
     ref = logps + rng.normal(size=logps.shape)
-    by_hand = loss_by_hand(rl, made.config.rollout.max_tokens, logps, old, ref, own, np.broadcast_to(expected.reshape(8, 1), own.shape))
+    by_hand = loss_by_hand(
+        rl, made.config.rollout.max_tokens, logps, old, ref, own, np.broadcast_to(expected.reshape(8, 1), own.shape)
+    )
     assert made.loss(logps, old, ref) == pytest.approx(by_hand, rel=1e-5, abs=3e-6)
     metrics = made.trainer._metrics["train"]
     assert metrics["clip_ratio/low_mean"][-1] > 0 and metrics["clip_ratio/high_mean"][-1] > 0
     assert (made.trainer.ref_model is None) == ("kl" not in metrics) == (rl.beta == 0)
 
 
-# Against one of 9 3 3 5, and of 2, one without a verdict, 8 and an invalid one, whoever the lot makes the reference; without a verdict 0.
+# Against one of 9 3 3 5, and of 2, one without a verdict, 8 and an invalid one, whoever the lot makes the reference;
+# without a verdict 0.
 REFERENCES = (
     [[0, -1, -1, -1], [1, 0, 0, 1], [1, -1, -1, 0]],
     [[0, 0, 1, -1], [0, 0, 0, 0], [-1, 0, 0, -1]],
@@ -148,7 +167,9 @@ def test_brpos_advantages_are_its_rewards_as_they_are(method, seed):
         assert advantages in allowed
     logps = made.logps(made.initial)
     advantages = np.broadcast_to(made.advantages.reshape(8, 1), made.own.shape)
-    by_hand = loss_by_hand(made.config.rl, made.config.rollout.max_tokens, logps, logps, logps - 0.1, made.own, advantages)
+    by_hand = loss_by_hand(
+        made.config.rl, made.config.rollout.max_tokens, logps, logps, logps - 0.1, made.own, advantages
+    )
     assert made.loss(logps, logps, logps - 0.1) == pytest.approx(by_hand, rel=1e-5, abs=3e-6)
 
 
@@ -160,8 +181,9 @@ def test_eq_7_takes_its_ddof_and_epsilon_from_the_yaml(method, ddof, epsilon):
     assert np.abs(expected - zero_missing(STANDARDISED)).max() > 0.1
 
 
-# Ranks by a judge that makes no errors, of qualities 6 9 3 5 and 7 4 8 and an invalid trajectory, which is last. Where the lot
-# decides who meets whom, a bracket finds the best only: its second may be whoever met the best last, and a Swiss second and third can be equal.
+# Ranks by a judge that makes no errors, of qualities 6 9 3 5 and 7 4 8 and an invalid trajectory, which is last. Where
+# the lot decides who meets whom, a bracket finds the best only: its second may be whoever met the best last, and a
+# Swiss second and third can be equal.
 TRUE = [[1, 0, 3, 2]], [[1, 2, 0, 3]]
 TOPOLOGIES = {
     "quickstart": TRUE,
@@ -176,7 +198,8 @@ TOPOLOGIES = {
 
 @pytest.mark.parametrize("name", TOPOLOGIES)
 def test_every_topologys_ranks_become_advantages(method, name):
-    """Eqs. 6 and 7: rank 0 of four is reward 1, rank 3 is 0. Without ties +-1/2 and +-1/6 over the square root of 5/27."""
+    """Eqs. 6 and 7: rank 0 of four is reward 1, rank 3 is 0.
+    Without ties +-1/2 and +-1/6 over the square root of 5/27."""
     made = method(name, scores=[6, 9, 3, 5, 7, 4, 8, None]).roll_out()
     for advantages, allowed in zip(made.advantages, TOPOLOGIES[name], strict=True):
         assert any(advantages == pytest.approx(group_std(1 - np.array([ranks]) / 3)[0], abs=2e-5) for ranks in allowed)
@@ -223,7 +246,8 @@ def test_several_updates_share_a_rollout_and_its_old_policy(method):
         rolled_out_with = made.logps(made.initial)
         assert batch["old_per_token_logps"].numpy()[made.own] == pytest.approx(rolled_out_with[made.own], abs=1e-4)
         assert np.abs(made.logps(made.trainer.model) - rolled_out_with)[made.own].max() > 1e-3
-    advantages = torch.cat([batch["advantages"] for batch in batches[:2]]).tolist()  # in the order that TRL shuffled them into
+    # in the order that TRL shuffled them into
+    advantages = torch.cat([batch["advantages"] for batch in batches[:2]]).tolist()
     assert sorted(advantages) == pytest.approx(sorted(zero_missing(STANDARDISED).reshape(8)), abs=2e-5)
     log = made.trainer.state.log_history
     assert ["time/update_s" in entry for entry in log[:4]] == [True] * 4
@@ -248,7 +272,9 @@ def test_every_yaml_becomes_arguments_of_the_trainer(path, tmp_path):
     arguments = adapter.grpo_arguments(config, tmp_path, processes=1, use_cpu=True)
     rl, rows = config.rl, config.rl.groups * config.rollout.group_size
     assert arguments.generation_batch_size == rows and arguments.num_generations == config.rollout.group_size
-    assert arguments.gradient_accumulation_steps * arguments.per_device_train_batch_size * rl.updates_per_rollout == rows
+    assert (
+        arguments.gradient_accumulation_steps * arguments.per_device_train_batch_size * rl.updates_per_rollout == rows
+    )
     assert (arguments.beta, arguments.epsilon, arguments.loss_type) == (rl.beta, rl.epsilon, rl.loss_type)
 
 
@@ -263,7 +289,9 @@ def test_every_laptop_run_has_its_row_among_the_results_and_starts_from_the_same
 
 @pytest.mark.parametrize("name", get_args(SchedulerName))
 def test_every_scheduler_that_a_yaml_can_name_needs_no_further_settings(name):
-    get_scheduler(name, torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1e-3), num_warmup_steps=1, num_training_steps=4)
+    get_scheduler(
+        name, torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1e-3), num_warmup_steps=1, num_training_steps=4
+    )
 
 
 @pytest.mark.parametrize(
@@ -272,10 +300,22 @@ def test_every_scheduler_that_a_yaml_can_name_needs_no_further_settings(name):
         (["rl.loss_type=dr_grpo"], "set rl.advantage=center for Dr.GRPO, leave_one_out for RLOO"),
         (["rl.loss_type=dr_grpo", "rl.advantage=batch_std"], "rl.advantage=batch_std"),
         (["rl.loss_type=dapo", "rl.importance_sampling_level=sequence"], "set rl.loss_type=grpo for GSPO"),
-        (["rl.advantage=center", "rl.advantage_ddof=0"], "rl.advantage_ddof=0 is of rl.advantage=group_std, not of center"),
-        (["rl.advantage=decoupled", "rl.advantage_epsilon=0"], "rl.advantage_epsilon=0.0 is of rl.advantage=group_std, not of decoupled"),
-        (["rl.advantage=decoupled", "reward.name=win_rate"], "reward.name=win_rate has it in its sum already; take one of brpo, correctness"),
-        (["tournament.topology=elo", "tournament.elo_matches=3"], "tournament.elo_matches=3: too few for each of 8 entrants to play one"),
+        (
+            ["rl.advantage=center", "rl.advantage_ddof=0"],
+            "rl.advantage_ddof=0 is of rl.advantage=group_std, not of center",
+        ),
+        (
+            ["rl.advantage=decoupled", "rl.advantage_epsilon=0"],
+            "rl.advantage_epsilon=0.0 is of rl.advantage=group_std, not of decoupled",
+        ),
+        (
+            ["rl.advantage=decoupled", "reward.name=win_rate"],
+            "reward.name=win_rate has it in its sum already; take one of brpo, correctness",
+        ),
+        (
+            ["tournament.topology=elo", "tournament.elo_matches=3"],
+            "tournament.elo_matches=3: too few for each of 8 entrants to play one",
+        ),
         (["reward.alpha=2.0"], "reward.alpha=2.0 is of reward.name=mixture, not of tournament"),
         (["rl.advantage=none", "rl.method=agentevol"], "rl.advantage=none is of rl.method=online"),
         (["rl.advantage_ddof=2"], "rl.advantage_ddof=2: must not be above 1"),
@@ -283,7 +323,10 @@ def test_every_scheduler_that_a_yaml_can_name_needs_no_further_settings(name):
         (["rl.beta=-0.1"], "rl.beta=-0.1: must not be below 0"),
         (["rl.updates_per_rollout=0"], "rl.updates_per_rollout=0: must be above 0"),
         (["rl.updates_per_rollout=4"], "rl.save_steps=25: must be a multiple of rl.updates_per_rollout=4"),
-        (["rl.updates_per_rollout=5", "rl.eval_steps=3"], "rl.eval_steps=3: must be a multiple of rl.updates_per_rollout=5"),
+        (
+            ["rl.updates_per_rollout=5", "rl.eval_steps=3"],
+            "rl.eval_steps=3: must be a multiple of rl.updates_per_rollout=5",
+        ),
     ],
 )
 def test_keys_that_contradict_each_other_are_refused(overrides, reason):

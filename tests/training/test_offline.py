@@ -50,7 +50,12 @@ def match(i, j, *scores):
 
 def test_pairs_are_matches_in_which_both_orders_prefer_the_same():
     agreed, reverse = match(0, 1, (3, 7), (4, 5)), match(2, 3, (9, 1), (2, 1))
-    flips, half, tie, failed = match(0, 2, (3, 7), (7, 3)), match(0, 3, (3, 7), (5, 5)), match(1, 2, (5, 5), (5, 5)), match(1, 3, (3, 7), None)
+    flips, half, tie, failed = (
+        match(0, 2, (3, 7), (7, 3)),
+        match(0, 3, (3, 7), (5, 5)),
+        match(1, 2, (5, 5), (5, 5)),
+        match(1, 3, (3, 7), None),
+    )
     pairs = list(preference_pairs(GROUP, outcome(agreed, flips, half, tie, failed, reverse)))
     assert [(pair["chosen_ids"][0], pair["rejected_ids"][0]) for pair in pairs] == [(11, 10), (12, 13)]
     assert pairs[0]["prompt_ids"] == [1, 2] and pairs[0]["chosen_mask"] == [1, 0, 0, 1]
@@ -58,10 +63,15 @@ def test_pairs_are_matches_in_which_both_orders_prefer_the_same():
 
 
 def test_trajectories_whose_world_began_otherwise_make_no_pair():
-    group = RolloutGroup(QUERY, [replace(one, prompt_ids=[1, 2 + row // 2]) for row, one in enumerate(GROUP.trajectories)])
+    group = RolloutGroup(
+        QUERY, [replace(one, prompt_ids=[1, 2 + row // 2]) for row, one in enumerate(GROUP.trajectories)]
+    )
     matches = [match(i, j, (3, 7), (4, 5)) for i, j in ((0, 1), (1, 2), (2, 3))]
     pairs = list(preference_pairs(group, outcome(*matches)))
-    assert [(pair["prompt_ids"], pair["chosen_ids"][0], pair["rejected_ids"][0]) for pair in pairs] == [([1, 2], 11, 10), ([1, 3], 13, 12)]
+    assert [(pair["prompt_ids"], pair["chosen_ids"][0], pair["rejected_ids"][0]) for pair in pairs] == [
+        ([1, 2], 11, 10),
+        ([1, 3], 13, 12),
+    ]
 
 
 def test_the_best_are_taken_once_with_labels_on_their_own_tokens():
@@ -82,7 +92,13 @@ def test_of_a_ranked_group_the_best_are_taken_though_they_tie_and_of_all_alike_n
 
 def test_dpo_s_loss_is_that_of_its_equation_over_the_policy_s_own_tokens(policy_path, tokenizer, tmp_path):
     config = Config()
-    config.policy.dtype, config.wandb.mode, config.rl.batch_size, config.rl.micro_batch_size, config.rl.dpo_beta = "float32", "disabled", 2, 2, 0.3
+    config.policy.dtype, config.wandb.mode, config.rl.batch_size, config.rl.micro_batch_size, config.rl.dpo_beta = (
+        "float32",
+        "disabled",
+        2,
+        2,
+        0.3,
+    )
     outcomes = outcome(match(0, 1, (3, 7), (4, 5)), match(2, 3, (9, 1), (2, 1)))
     group = RolloutGroup(QUERY, [trajectory(20 + row, 30 + row, observed=(5,) * (1 + row)) for row in range(4)])
     pairs = list(preference_pairs(group, outcomes))
@@ -101,27 +117,45 @@ def test_dpo_s_loss_is_that_of_its_equation_over_the_policy_s_own_tokens(policy_
     losses = []
     with torch.no_grad():
         for pair in pairs:
-            chosen, rejected = ((pair["prompt_ids"], pair[f"{kind}_ids"], pair[f"{kind}_mask"]) for kind in ("chosen", "rejected"))
-            gains = [own_logprob(trainer.model, *one) - own_logprob(trainer.ref_model, *one) for one in (chosen, rejected)]
+            chosen, rejected = (
+                (pair["prompt_ids"], pair[f"{kind}_ids"], pair[f"{kind}_mask"]) for kind in ("chosen", "rejected")
+            )
+            gains = [
+                own_logprob(trainer.model, *one) - own_logprob(trainer.ref_model, *one) for one in (chosen, rejected)
+            ]
             losses.append(-torch.nn.functional.logsigmoid(0.3 * (gains[0] - gains[1])))
         loss = trainer.compute_loss(trainer.model, batch)
     assert loss.item() == pytest.approx(torch.stack(losses).mean().item(), abs=1e-5) and abs(loss.item() - 0.693) > 0.01
 
 
 @pytest.mark.parametrize("shares", [True, False])
-def test_dpo_keeps_padding_out_of_the_loss_that_experts_share_and_attention_free_of_a_mask(policy_path, tokenizer, tmp_path, shares):
+def test_dpo_keeps_padding_out_of_the_loss_that_experts_share_and_attention_free_of_a_mask(
+    policy_path, tokenizer, tmp_path, shares
+):
     torch.manual_seed(0)
-    experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "router_aux_loss_coef": 0.5 if shares else 0.0}
+    experts = {
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 16,
+        "router_aux_loss_coef": 0.5 if shares else 0.0,
+    }
     config = Qwen3MoeConfig(**tiny_models.SMALL, **experts, architectures=["Qwen3MoeForCausalLM"])
     tiny_models.build(config).save_pretrained(tmp_path / "start")
     config = Config()
-    config.policy.dtype, config.wandb.mode, config.rl.batch_size, config.rl.micro_batch_size = "float32", "disabled", 2, 2
+    config.policy.dtype, config.wandb.mode, config.rl.batch_size, config.rl.micro_batch_size = (
+        "float32",
+        "disabled",
+        2,
+        2,
+    )
     group = RolloutGroup(QUERY, [trajectory(20 + row, 30 + row, observed=(5,) * (1 + 9 * row)) for row in range(4)])
     pairs = list(preference_pairs(group, outcome(match(0, 1, (3, 7), (4, 5)), match(2, 3, (9, 1), (2, 1)))))
     trainer = _dpo_trainer(config, str(tmp_path / "start"), pairs, tmp_path, tokenizer)
     batch, masks = trainer.data_collator(pairs), []
     trainer.model.train()
-    trainer.model.register_forward_pre_hook(lambda _, args, kwargs: masks.append(kwargs["attention_mask"]), with_kwargs=True)
+    trainer.model.register_forward_pre_hook(
+        lambda _, args, kwargs: masks.append(kwargs["attention_mask"]), with_kwargs=True
+    )
     with torch.no_grad():
         trainer.compute_loss(trainer.model, batch)
         rows = {key: batch[key] for key in ("input_ids", "attention_mask")}
@@ -130,17 +164,27 @@ def test_dpo_keeps_padding_out_of_the_loss_that_experts_share_and_attention_free
     assert trainer._metrics["train"]["aux_loss"] == ([pytest.approx(expected, abs=1e-6)] if shares else [])
 
 
-@pytest.mark.parametrize(("has_gpu", "micro", "trajectories", "size"), [(False, 12, 1, 1), (True, 12, 1, 8), (True, 12, 2, 4), (True, 1, 2, 1)])
-def test_a_step_has_the_batch_that_was_asked_for_whatever_fits_at_once(monkeypatch, tmp_path, has_gpu, micro, trajectories, size):
+@pytest.mark.parametrize(
+    ("has_gpu", "micro", "trajectories", "size"),
+    [(False, 12, 1, 1), (True, 12, 1, 8), (True, 12, 2, 4), (True, 1, 2, 1)],
+)
+def test_a_step_has_the_batch_that_was_asked_for_whatever_fits_at_once(
+    monkeypatch, tmp_path, has_gpu, micro, trajectories, size
+):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
     config = Config()
     config.rl.micro_batch_size = micro
     arguments = offline._arguments(config, tmp_path, trajectories)
-    assert arguments["per_device_train_batch_size"] == size and size * arguments["gradient_accumulation_steps"] == config.rl.batch_size == 16
+    assert (
+        arguments["per_device_train_batch_size"] == size
+        and size * arguments["gradient_accumulation_steps"] == config.rl.batch_size == 16
+    )
 
 
 @pytest.mark.parametrize("method", ["dpo", "agentevol"])
-def test_what_a_round_has_trained_is_gone_before_the_next_one_generates(policy_path, tokenizer, tmp_path, monkeypatch, method):
+def test_what_a_round_has_trained_is_gone_before_the_next_one_generates(
+    policy_path, tokenizer, tmp_path, monkeypatch, method
+):
     config = Config()
     config.policy.dtype, config.wandb.mode, config.rl.method, config.rl.batch_size = "float32", "disabled", method, 2
     outcomes = outcome(match(0, 1, (3, 7), (4, 5)), rewards=(1.0, 1.0, 0.0, 0.0))
@@ -174,8 +218,17 @@ def test_what_a_round_has_trained_is_gone_before_the_next_one_generates(policy_p
         *(
             ([f"rl.method={method}", f"rl.{said}"], f"rl.{said} is of rl.method=online, not of {method}; leave it out")
             for method in ("dpo", "agentevol")
-            for said in ("loss_type=dapo", "epsilon=0.1", "epsilon_high=0.3", "updates_per_rollout=5", "importance_sampling_level=sequence",
-                         "advantage=center", "advantage=none", "advantage_ddof=0", "advantage_epsilon=0.5")
+            for said in (
+                "loss_type=dapo",
+                "epsilon=0.1",
+                "epsilon_high=0.3",
+                "updates_per_rollout=5",
+                "importance_sampling_level=sequence",
+                "advantage=center",
+                "advantage=none",
+                "advantage_ddof=0",
+                "advantage_epsilon=0.5",
+            )
         ),
     ],
 )
@@ -188,8 +241,9 @@ def test_what_offline_methods_cannot_do_is_refused(overrides, said):
 @pytest.mark.parametrize(("method", "kills"), [("dpo", (1, 2)), ("agentevol", (2,))])
 def test_rounds_that_are_killed_end_as_unbroken_ones_do(pipeline, tmp_path, method, kills):
     run = {
-        "name": method, "rl__init": str(pipeline[0] / "runs/tiny/sft"), "data__folder": str(pipeline[0] / "data"), "rl__method": method,
-        "rl__rounds": 2, "rl__steps": 4, "rl__batch_size": 2, "rl__micro_batch_size": 1, "rl__save_steps": 1, "rl__eval_steps": 1,
+        "name": method, "rl__init": str(pipeline[0] / "runs/tiny/sft"), "data__folder": str(pipeline[0] / "data"),
+        "rl__method": method, "rl__rounds": 2, "rl__steps": 4, "rl__batch_size": 2, "rl__micro_batch_size": 1,
+        "rl__save_steps": 1, "rl__eval_steps": 1,
     }  # fmt: skip
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     for folder in (whole, broken):
@@ -210,7 +264,10 @@ def test_rounds_that_are_killed_end_as_unbroken_ones_do(pipeline, tmp_path, meth
     logs = [training_log(folder / f"runs/{method}/rl") for folder in (whole, broken)]  # what reports and tables read
     assert logs[0] == logs[1] and [entry["step"] for entry in logs[0]] == [0, 1, 2, 3]
     assert all(entry["judge/calls_per_group"] > 0 and entry["true/quality"] > 0 for entry in logs[0])
-    curves = [[json.loads(line) for line in (folder / f"runs/{method}/rl/curve.jsonl").read_text().splitlines()] for folder in (whole, broken)]
+    curves = [
+        [json.loads(line) for line in (folder / f"runs/{method}/rl/curve.jsonl").read_text().splitlines()]
+        for folder in (whole, broken)
+    ]
     assert curves[0] == curves[1] and [point["step"] for point in curves[0]] == [0, 2, 4]
 
 
@@ -222,9 +279,9 @@ def test_rounds_whose_calls_are_used_up_stop_and_keep_no_step_without_verdicts(p
     judge = (ROOT / "configs/judges/local_server.yaml").read_text(encoding="utf-8").replace("8765", str(port))
     (tmp_path / "judge.yaml").write_text(judge, encoding="utf-8")
     options = {
-        "name": "dpo", "rl__init": str(pipeline[0] / "runs/tiny/sft"), "data__folder": str(data), "rl__method": "dpo", "rl__rounds": 1,
-        "rl__steps": 3, "rl__batch_size": 2, "rl__micro_batch_size": 1, "rl__eval_steps": 1, "rl__eval_queries": 1,
-        "judge__train": {"base": "judge.yaml"},
+        "name": "dpo", "rl__init": str(pipeline[0] / "runs/tiny/sft"), "data__folder": str(data), "rl__method": "dpo",
+        "rl__rounds": 1, "rl__steps": 3, "rl__batch_size": 2, "rl__micro_batch_size": 1, "rl__eval_steps": 1,
+        "rl__eval_queries": 1, "judge__train": {"base": "judge.yaml"},
     }  # fmt: skip
     rl = tmp_path / "runs/dpo/rl"
     with running_server(CONFIG, [f"data.folder={data}"], port):

@@ -32,7 +32,9 @@ def reward(tmp_path, monkeypatch):
         monkeypatch.syspath_prepend(tmp_path)
         (tmp_path / f"{name}.py").write_text(f"import asyncio, math, numpy as np\n{signature}:\n    {body}\n")
         config = Config(reward=RewardConfig(name=f"{name}:own"))
-        return arena_of(config, Silent(JudgeConfig(noise="none"), truth_of, 0)).reward_groups([RolloutGroup(QUERY, group)])[0]
+        return arena_of(config, Silent(JudgeConfig(noise="none"), truth_of, 0)).reward_groups(
+            [RolloutGroup(QUERY, group)]
+        )[0]
 
     return reward
 
@@ -53,29 +55,37 @@ class Mute(EmbeddedJudge):
 
 def test_the_documents_tournament_ranks_those_that_have_a_rank(tmp_path, monkeypatch):
     examples = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "methods.md").read_text(encoding="utf-8"), re.DOTALL)
-    (tmp_path / "of_the_docs.py").write_text(next(example for example in examples if "async def ranked(" in example), encoding="utf-8")
+    (tmp_path / "of_the_docs.py").write_text(
+        next(example for example in examples if "async def ranked(" in example), encoding="utf-8"
+    )
     monkeypatch.syspath_prepend(tmp_path)
     group = [attempt(quality) for quality in (5.0, 9.0, 2.0, 8.0)] + [attempt(5.0, "max_turns")]
     for one in group:
         one.meta = {"tool_calls": 0}
-    arena = arena_of(Config(reward=RewardConfig(name="of_the_docs:ranked")), Mute(JudgeConfig(noise="none"), truth_of, 0))
+    arena = arena_of(
+        Config(reward=RewardConfig(name="of_the_docs:ranked")), Mute(JudgeConfig(noise="none"), truth_of, 0)
+    )
     middle, silent, low, best, invalid = arena.reward_groups([RolloutGroup(QUERY, group)])[0].rewards_G
     assert silent is None and (best, invalid) == (1.0, 0.0) and 1 > middle > low > 0
 
 
 def test_the_calls_of_the_judge_are_counted(reward):
-    outcome = reward("return [v and v.totals[0] for v in await asyncio.gather(*(judge.score(query, one) for one in trajectories))]")
+    outcome = reward(
+        "return [v and v.totals[0] for v in await asyncio.gather(*(judge.score(query, one) for one in trajectories))]"
+    )
     assert outcome.rewards_G[0] > 0 and outcome.rewards_G[1:] == [None] * 3
     assert (outcome.judge_calls, outcome.failed_calls) == (3, 2)
     assert reward("return [len(judge.weights(query))] * 3").judge_calls == 0
 
 
 @pytest.mark.parametrize("wrong", [
-    "[1.0]", "[1, 2, math.nan]", "[1, 2, math.inf]", "[True, False, True]", "['1', 2, 3]", "None", "3", "'abc'", "[[1]] * 3",
-    "{0: 1.0, 1: .5, 2: 0.0}", "{1.0, .5, .2}", "b'abc'", "{0: 1, 1: 2, 2: 3}.keys()",
+    "[1.0]", "[1, 2, math.nan]", "[1, 2, math.inf]", "[True, False, True]", "['1', 2, 3]", "None", "3", "'abc'",
+    "[[1]] * 3", "{0: 1.0, 1: .5, 2: 0.0}", "{1.0, .5, .2}", "b'abc'", "{0: 1, 1: 2, 2: 3}.keys()",
 ])  # fmt: skip
 def test_anything_but_a_number_each_ends_the_run_in_one_line(reward, wrong):
-    with pytest.raises(UserError, match="must return a finite number or None for each of the 3 trajectories; for query q it returned") as caught:
+    with pytest.raises(
+        UserError, match="must return a finite number or None for each of the 3 trajectories; for query q it returned"
+    ) as caught:
         reward(f"return {wrong}")
     assert "\n" not in str(caught.value)
 

@@ -18,8 +18,9 @@ VALUES = {"atol": 2e-5, "rtol": 1e-4}  # of sums that are rounded in another ord
 @pytest.fixture(scope="module")
 def trainer(policy_path, tmp_path_factory):
     arguments = GRPOConfig(
-        output_dir=str(tmp_path_factory.mktemp("trainer")), use_cpu=True, bf16=False, report_to=[], loss_type="grpo", beta=0.1,
-        temperature=0.8, num_generations=2, per_device_train_batch_size=8, model_init_kwargs={"dtype": "float32"},
+        output_dir=str(tmp_path_factory.mktemp("trainer")), use_cpu=True, bf16=False, report_to=[], loss_type="grpo",
+        beta=0.1, temperature=0.8, num_generations=2, per_device_train_batch_size=8,
+        model_init_kwargs={"dtype": "float32"},
     )  # fmt: skip
     return OwnTokensTrainer(
         model=str(policy_path),
@@ -31,7 +32,8 @@ def trainer(policy_path, tmp_path_factory):
 
 
 def batch_of(lengths, masks):
-    """TRL's tensors of rows with prompts and completions of these lengths; `masks` say which tokens of a completion are the policy's own."""
+    """TRL's tensors of rows with prompts and completions of these lengths;
+    `masks` say which tokens of a completion are the policy's own."""
     generator = torch.Generator().manual_seed(sum(map(sum, lengths)))
     longest_prompt, longest = (max(lengths_of) for lengths_of in zip(*lengths, strict=True))
 
@@ -44,7 +46,9 @@ def batch_of(lengths, masks):
         "prompt_mask": torch.tensor([[0] * (longest_prompt - len(ids)) + [1] * len(ids) for ids in prompts]),
         "completion_ids": torch.tensor([ids + [0] * (longest - len(ids)) for ids in completions]),
         "completion_mask": torch.tensor([[1] * len(ids) + [0] * (longest - len(ids)) for ids in completions]),
-        "tool_mask": torch.tensor([mask[: len(ids)] + [1] * (longest - len(ids)) for mask, ids in zip(masks, completions, strict=True)]),
+        "tool_mask": torch.tensor(
+            [mask[: len(ids)] + [1] * (longest - len(ids)) for mask, ids in zip(masks, completions, strict=True)]
+        ),
         "advantages": torch.linspace(-1, 1, len(lengths)),
     }
 
@@ -91,7 +95,9 @@ def test_loss_gradients_and_metrics_are_those_of_trl(trainer, rows):
 def test_rows_are_read_without_padding_and_the_head_sees_labels_only(trainer):
     inputs = batch_of([(5, 30), (2, 3)] * 8, [[1, 0] * 20] * 16)
     read = []
-    hook = trainer.model.base_model.register_forward_pre_hook(lambda _, args, kwargs: read.append(tuple(kwargs["input_ids"].shape)), with_kwargs=True)
+    hook = trainer.model.base_model.register_forward_pre_hook(
+        lambda _, args, kwargs: read.append(tuple(kwargs["input_ids"].shape)), with_kwargs=True
+    )
     try:
         loss_and_gradients(trainer, inputs | {"ref_per_token_logps": torch.zeros(16, 30)})
     finally:
@@ -105,5 +111,8 @@ def test_without_a_mask_of_its_own_a_step_is_trls(trainer):
     ids, mask = (torch.cat([inputs[f"prompt_{what}"], inputs[f"completion_{what}"]], dim=1) for what in ("ids", "mask"))
     given = (trainer.model, ids, mask, 9)
     with torch.no_grad():
-        ours, theirs = trainer._get_per_token_logps_and_entropies(*given), GRPOTrainer._get_per_token_logps_and_entropies(trainer, *given)
+        ours, theirs = (
+            trainer._get_per_token_logps_and_entropies(*given),
+            GRPOTrainer._get_per_token_logps_and_entropies(trainer, *given),
+        )
     assert torch.equal(ours[0], theirs[0])

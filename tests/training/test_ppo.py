@@ -1,4 +1,5 @@
-"""PPO: advantages and values token by token, worked out by hand; what its critic learns, and that it is in the checkpoints."""
+"""PPO: advantages and values token by token, worked out by hand;
+what its critic learns, and that it is in the checkpoints."""
 
 import os
 import subprocess
@@ -27,7 +28,10 @@ def gae_by_hand(reward, values, discount, gae_lambda):
     ahead, rewards = [*values, 0.0][1:], [0.0] * len(values)
     rewards[-1:] = [reward] if values else []
     deltas = [r + discount * after - value for r, after, value in zip(rewards, ahead, values, strict=True)]
-    return [sum((discount * gae_lambda) ** later * delta for later, delta in enumerate(deltas[t:])) for t in range(len(values))]
+    return [
+        sum((discount * gae_lambda) ** later * delta for later, delta in enumerate(deltas[t:]))
+        for t in range(len(values))
+    ]
 
 
 @pytest.mark.parametrize(("discount", "gae_lambda"), [(1.0, 1.0), (1.0, 0.0), (0.9, 0.95), (0.5, 0.3)])
@@ -38,14 +42,20 @@ def test_time_runs_over_the_policy_s_own_tokens(discount, gae_lambda):
     found = generalized_advantages(torch.arange(5.0), values, own, discount, gae_lambda)
     for row in range(5):
         is_own = own[row].bool()
-        assert found[row, is_own].tolist() == pytest.approx(gae_by_hand(float(row), values[row, is_own].tolist(), discount, gae_lambda), abs=1e-5)
+        assert found[row, is_own].tolist() == pytest.approx(
+            gae_by_hand(float(row), values[row, is_own].tolist(), discount, gae_lambda), abs=1e-5
+        )
         assert not found[row, ~is_own].any()
 
 
 def test_with_lambda_1_a_token_s_advantage_is_the_reward_less_its_value_and_with_0_it_is_the_next_value_s_gain():
     values, own = torch.tensor([[0.2, 5.0, 0.5, 0.1]]), torch.tensor([[1, 0, 1, 1]])
-    assert generalized_advantages(torch.tensor([1.0]), values, own, 1.0, 1.0).tolist() == [pytest.approx([0.8, 0, 0.5, 0.9])]
-    assert generalized_advantages(torch.tensor([1.0]), values, own, 1.0, 0.0).tolist() == [pytest.approx([0.3, 0, -0.4, 0.9])]
+    assert generalized_advantages(torch.tensor([1.0]), values, own, 1.0, 1.0).tolist() == [
+        pytest.approx([0.8, 0, 0.5, 0.9])
+    ]
+    assert generalized_advantages(torch.tensor([1.0]), values, own, 1.0, 0.0).tolist() == [
+        pytest.approx([0.3, 0, -0.4, 0.9])
+    ]
 
 
 def values_by_hand(made, critic):
@@ -106,7 +116,10 @@ def test_the_critic_s_step_is_that_of_half_the_squared_error_over_all_own_tokens
     optimizer = torch.optim.AdamW(other.parameters(), lr=made.config.rl.critic_learning_rate, weight_decay=0.0)
     loss = 0.0
     for row in np.flatnonzero(np.isfinite(rewards)):
-        ids, mask = (torch.cat([made.batch[f"prompt_{what}"][row], made.batch[f"completion_{what}"][row]]) for what in ("ids", "mask"))
+        ids, mask = (
+            torch.cat([made.batch[f"prompt_{what}"][row], made.batch[f"completion_{what}"][row]])
+            for what in ("ids", "mask")
+        )
         values = other(ids[mask.bool()][None]).logits[0, :, 0]
         places = np.flatnonzero(own[row]) + int(made.batch["prompt_mask"][row].sum()) - 1
         loss = loss + ((values[places] - rewards[row]) ** 2).sum() / 2 / own.sum()
@@ -131,7 +144,10 @@ def test_a_run_goes_on_from_its_checkpoint_with_the_critic_that_it_had(ppo, tmp_
     assert (tmp_path / "checkpoint-2" / FILE).is_file()
     resumed = ppo("rl.steps=4")
     resumed.trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
-    for one, other in ((whole.trainer.model, resumed.trainer.model), (whole.trainer.critic.model, resumed.trainer.critic.model)):
+    for one, other in (
+        (whole.trainer.model, resumed.trainer.model),
+        (whole.trainer.critic.model, resumed.trainer.critic.model),
+    ):
         weights = other.state_dict()
         assert all(weight.equal(weights[name]) for name, weight in one.state_dict().items())
 
@@ -161,14 +177,18 @@ def test_the_critic_of_a_model_that_sees_images_too_gives_a_number_a_token(make,
     assert values.shape == (1, 30, 1) and not values.any() and values.requires_grad
 
 
-@pytest.mark.parametrize("override", ["rl.method=agentevol", "rl.deepspeed=ds_config.json", "rl.importance_sampling_level=sequence"])
+@pytest.mark.parametrize(
+    "override", ["rl.method=agentevol", "rl.deepspeed=ds_config.json", "rl.importance_sampling_level=sequence"]
+)
 def test_what_ppo_cannot_do_is_refused(override):
     with pytest.raises(UserError, match="critic that each process holds whole"):
         load_config(f"configs/{PPO}.yaml", [override])
 
 
 def test_the_config_chooses_the_trainer_and_the_plan_counts_the_critic():
-    one, other = (load_config(f"configs/methods/{name}.yaml", ["policy.model=Qwen/Qwen3-1.7B"]) for name in ("ppo", "grpo"))
+    one, other = (
+        load_config(f"configs/methods/{name}.yaml", ["policy.model=Qwen/Qwen3-1.7B"]) for name in ("ppo", "grpo")
+    )
     assert adapter.trainer_class(one).func is PPOTrainer and adapter.trainer_class(other) is adapter.OwnTokensTrainer
     parts = [Stage(config, "rl").training.states() for config in (one, other)]
     assert set(parts[0]) - set(parts[1]) == {"critic"}
@@ -193,7 +213,9 @@ torch.save(critic.model.state_dict(), f"critic{accelerator.process_index}.pt")
 def test_with_lora_too_all_processes_have_one_critic(policy_path, tmp_path):
     (tmp_path / "one_of_two.py").write_text(ONE_OF_TWO)
     command = [sys.executable, "-m", "arenarl.run.launch", "--nproc_per_node", "2", "one_of_two.py", policy_path]
-    done = subprocess.run(command, cwd=tmp_path, env=os.environ | ENVIRONMENT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=os.environ | ENVIRONMENT, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     one, other = (torch.load(tmp_path / f"critic{rank}.pt") for rank in range(2))
     assert one.keys() == other.keys() and any("lora_A" in name for name in one)

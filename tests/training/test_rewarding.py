@@ -22,13 +22,16 @@ from arenarl.trajectory import RolloutGroup
 
 total_score = domain_rubric("travel", "en").total
 
-CALLS = {"win_rate": 6, "pointwise_explicit": 21, "ruler": 1, "mixture": 9}  # of three trajectories, which have three pairs and seven dimensions each
+# of three trajectories, which have three pairs and seven dimensions each
+CALLS = {"win_rate": 6, "pointwise_explicit": 21, "ruler": 1, "mixture": 9}
 
 
 def rewards_of(qualities, method, topology=None, **tournament):
     trajectories = [attempt(abs(q), "answer" if q is not None and q >= 0 else "max_turns") for q in qualities]
     judge = EmbeddedJudge(JudgeConfig(noise="none"), truth_of, 0)
-    return arena_of(config_of(method, topology, **tournament), judge).reward_groups([RolloutGroup(QUERY, trajectories)])[0]
+    return arena_of(config_of(method, topology, **tournament), judge).reward_groups(
+        [RolloutGroup(QUERY, trajectories)]
+    )[0]
 
 
 def order(values):
@@ -65,7 +68,10 @@ def test_a_void_trajectory_has_no_reward_and_the_others_get_what_they_would_with
     qualities = [4.0, -9.0, 5.0, 7.0, -8.0, 1.0]
     judge = EmbeddedJudge(JudgeConfig(noise="none"), truth_of, 0)
     config = config_of(method, "round_robin")
-    trajectories = [attempt(abs(q), "tool_crash" if g in void else "answer" if q >= 0 else "max_turns") for g, q in enumerate(qualities)]
+    trajectories = [
+        attempt(abs(q), "tool_crash" if g in void else "answer" if q >= 0 else "max_turns")
+        for g, q in enumerate(qualities)
+    ]
     others = [trajectory for trajectory in trajectories if not trajectory.is_void]
     whole = arena_of(config, judge).reward_groups([RolloutGroup(QUERY, trajectories)])[0]
     assert [whole.rewards_G[g] is None and whole.ranks_G[g] is None for g in void] == [True] * len(void)
@@ -106,15 +112,21 @@ def test_a_group_of_nothing_but_invalid_trajectories_has_equal_rewards(method, t
 
 @pytest.mark.parametrize(("method", "topology"), METHODS)
 def test_real_trajectories_are_ranked_by_their_true_quality(method, topology, world, compact, taught):
-    """Teacher trajectories of one query, judged without noise: no better one gets less, as far as the judge is shown."""
+    """Teacher trajectories of one query, judged without noise:
+    no better one gets less, as far as the judge is shown."""
     examiner, kind = examiner_of(Config()), "answer" if method == "pointwise_answer" else "results"
     judge = EmbeddedJudge(JudgeConfig(noise="none"), examiner, 0)
     teacher = Teacher(world, compact)
-    groups = [RolloutGroup(one.query, [teacher.solve(one.query, random.Random(seed), 0.5) for seed in range(8)]) for one in taught[::20]]
+    groups = [
+        RolloutGroup(one.query, [teacher.solve(one.query, random.Random(seed), 0.5) for seed in range(8)])
+        for one in taught[::20]
+    ]
 
     def judged(query, trajectory):
         dimensions = examiner(query, view_of(trajectory, kind)).dimensions()
-        return total_score({name: value for name, value in dimensions.items() if kind == "results" or name.startswith("answer")})
+        return total_score(
+            {name: value for name, value in dimensions.items() if kind == "results" or name.startswith("answer")}
+        )
 
     for group, outcome in zip(groups, arena_of(config_of(method, topology), judge).reward_groups(groups), strict=True):
         truth = [round(judged(group.query, trajectory), 6) for trajectory in group.trajectories]
@@ -154,14 +166,20 @@ def test_the_brackets_parameters_reach_the_bracket():
     """At N=16 Algorithm 1 to the letter errs, even with a perfect judge; ours does not."""
     qualities = [quality / 10 for quality in random.Random(0).sample(range(100), 16)]
     assert order(rewards_of(qualities, "tournament").rewards_G) == order(qualities)
-    assert order(rewards_of(qualities, "tournament", placement="algorithm1", accumulate="sum").rewards_G) != order(qualities)
+    assert order(rewards_of(qualities, "tournament", placement="algorithm1", accumulate="sum").rewards_G) != order(
+        qualities
+    )
 
 
-@pytest.mark.parametrize(("topology", "calls"), [("anchor", 14), ("round_robin", 56), ("seeded_single_elimination", 28)])
+@pytest.mark.parametrize(
+    ("topology", "calls"), [("anchor", 14), ("round_robin", 56), ("seeded_single_elimination", 28)]
+)
 def test_judge_calls_are_counted_in_both_orders(topology, calls):
     """N=8: N-1, N(N-1)/2 and at most 2N-2 matches of two calls each."""
     outcome = rewards_of([float(quality) for quality in range(8)], "tournament", topology)
-    assert outcome.judge_calls == calls if topology != "seeded_single_elimination" else 14 < outcome.judge_calls <= calls
+    assert (
+        outcome.judge_calls == calls if topology != "seeded_single_elimination" else 14 < outcome.judge_calls <= calls
+    )
 
 
 class Silent:
@@ -207,7 +225,9 @@ def test_missing_verdicts_cost_only_those_without_any_their_reward(topology):
     class Faulty(EmbeddedJudge):
         async def compare(self, query, first, second, repeat=0):
             pair = sorted([first.answer, second.answer])
-            return None if random.Random(str(pair)).random() < 0.3 else await super().compare(query, first, second, repeat)
+            return (
+                None if random.Random(str(pair)).random() < 0.3 else await super().compare(query, first, second, repeat)
+            )
 
     group = RolloutGroup(QUERY, [attempt(quality / 2) for quality in range(16)])
     arena = arena_of(config_of("tournament", topology), Faulty(JudgeConfig(noise="none"), truth_of, 0))
@@ -226,9 +246,17 @@ def test_a_steps_metrics_are_those_of_its_trajectories():
     group = RolloutGroup(QUERY, [attempt(2.0), attempt(4.0), attempt(9.0, "max_turns"), attempt(6.0)])
     outcome = GroupOutcome([0.0, 0.5, None, 1.0], [2, 1, None, 0], judge_calls=6, failed_calls=3)
     metrics = means(outcome_metrics([group], [outcome], truth_of))
-    assert metrics["rollout/valid_rate"] == 0.75 and metrics["rollout/policy_tokens"] == 2 and metrics["rollout/tool_calls"] == 1
+    assert (
+        metrics["rollout/valid_rate"] == 0.75
+        and metrics["rollout/policy_tokens"] == 2
+        and metrics["rollout/tool_calls"] == 1
+    )
     assert metrics["judge/calls_per_group"] == 6 and metrics["judge/failure_rate"] == 0.5
-    assert true_quality(truth_of, QUERY, group.trajectories[2]) == 0.0 < true_quality(truth_of, QUERY, group.trajectories[0])
+    assert (
+        true_quality(truth_of, QUERY, group.trajectories[2])
+        == 0.0
+        < true_quality(truth_of, QUERY, group.trajectories[0])
+    )
     assert metrics["true/rank_agreement"] == pytest.approx(1.0) and "judge/tie_rate" not in metrics
 
 
@@ -244,15 +272,20 @@ def test_every_reward_that_a_yaml_can_name_has_a_function():
 @pytest.mark.parametrize(
     ("method", "expected"),
     [
-        # Answers that state 2, 6, 6 and 8, and an invalid one. truth_of makes of x a total of .8x. A draw is a win for neither.
+        # Answers that state 2, 6, 6 and 8, and an invalid one. truth_of makes of x a total of .8x.
+        # A draw is a win for neither.
         ("win_rate", [0 / 3 + 1, 1 / 3 + 1, 1 / 3 + 1, 3 / 3 + 1, 0]),  # Eq. 15
         ("pointwise_implicit", [1.16, 1.48, 1.48, 1.64, 0]),  # Eqs. 11 and 12
         ("pointwise_explicit", [0.58, 0.74, 0.74, 0.82, 0]),  # Eqs. 13 and 14
     ],
 )
 def test_tournament_grpos_baselines_by_hand(method, expected):
-    group = RolloutGroup(QUERY, [attempt(2.0), attempt("6.0"), attempt("6.00"), attempt(8.0), attempt(9.0, "max_turns")])
-    outcome = arena_of(config_of(method), EmbeddedJudge(JudgeConfig(noise="none"), truth_of, 0)).reward_groups([group])[0]
+    group = RolloutGroup(
+        QUERY, [attempt(2.0), attempt("6.0"), attempt("6.00"), attempt(8.0), attempt(9.0, "max_turns")]
+    )
+    outcome = arena_of(config_of(method), EmbeddedJudge(JudgeConfig(noise="none"), truth_of, 0)).reward_groups([group])[
+        0
+    ]
     assert outcome.rewards_G == pytest.approx(expected) and outcome.ranks_G == [3.0, 1.5, 1.5, 0.0, 4.0]
 
 
@@ -283,7 +316,10 @@ def test_the_group_stages_keys_reach_the_tournament():
     assert outcome.judge_calls == 3 * 7 and outcome.ranking.scores_G[7] == 3 * (1 + 5 + 5)
 
 
-@pytest.mark.parametrize(("method", "alone"), [("win_rate", 1.0), ("tournament_grpo", 1.0), ("pointwise_implicit", 1.4), ("pointwise_explicit", 0.7)])
+@pytest.mark.parametrize(
+    ("method", "alone"),
+    [("win_rate", 1.0), ("tournament_grpo", 1.0), ("pointwise_implicit", 1.4), ("pointwise_explicit", 0.7)],
+)
 def test_a_single_valid_trajectory_has_nobody_to_beat_but_the_format_reward(method, alone):
     outcome = rewards_of([-9.0, 5.0, -7.0], method)
     assert outcome.rewards_G == pytest.approx([0.0, alone, 0.0]) and outcome.failed_calls == 0
@@ -294,7 +330,9 @@ def test_every_reward_works_with_a_noisy_judge_and_follows_quality(method):
     groups = [RolloutGroup(QUERY, [attempt((seed + 3 * i) % 10 + i / 100) for i in range(8)]) for seed in range(10)]
     judge = EmbeddedJudge(JudgeConfig(), truth_of, 0)
     outcomes = arena_of(config_of(method), judge).reward_groups(groups)
-    assert [outcome.rewards_G for outcome in outcomes] == [outcome.rewards_G for outcome in arena_of(config_of(method), judge).reward_groups(groups)]
+    assert [outcome.rewards_G for outcome in outcomes] == [
+        outcome.rewards_G for outcome in arena_of(config_of(method), judge).reward_groups(groups)
+    ]
     assert all(-1 <= reward <= 2 for outcome in outcomes for reward in outcome.rewards_G)
     assert means(outcome_metrics(groups, outcomes, truth_of))["true/rank_agreement"] > 0.4
 
@@ -305,7 +343,11 @@ def test_asked_in_one_order_only_a_tournament_takes_half_the_calls_and_keeps_the
 
 
 def test_how_many_answers_and_call_sequences_of_a_group_differ_is_logged_without_void_trajectories():
-    call = {"role": "assistant", "reasoning_content": "", "content": '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'}
+    call = {
+        "role": "assistant",
+        "reasoning_content": "",
+        "content": '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>',
+    }
     group = [attempt(1.0), attempt(1.0), attempt(2.0), attempt(3.0), attempt(4.0, "tool_crash")]
     group[0].messages.insert(0, call)
     outcome = GroupOutcome([0.5] * 5, [0.5] * 5, 0, 0)

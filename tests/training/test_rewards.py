@@ -3,7 +3,16 @@ import pytest
 
 from arenarl.domains.rubrics import weighted_mean
 from arenarl.judges.query_rubrics import IMPORTANCE_WEIGHTS
-from arenarl.training.rewards import add_format_reward, center, leave_one_out, min_max, pointwise_reward, rank_to_reward, standardize, zero_invalid
+from arenarl.training.rewards import (
+    add_format_reward,
+    center,
+    leave_one_out,
+    min_max,
+    pointwise_reward,
+    rank_to_reward,
+    standardize,
+    zero_invalid,
+)
 
 
 def test_ranks_become_quantile_rewards():
@@ -44,7 +53,8 @@ def test_a_group_without_an_order_yields_no_gradient(rewards):
 @pytest.mark.parametrize("reward", [0.1, 0.7, 1 / 3])
 @pytest.mark.parametrize("ddof", [0, 1])
 def test_equal_rewards_have_no_advantage_even_without_epsilon(reward, ddof):
-    assert standardize([reward] * 7 + [None], ddof=ddof, eps=0).tolist() == [0.0] * 8  # though their mean is not quite their value
+    # though their mean is not quite their value
+    assert standardize([reward] * 7 + [None], ddof=ddof, eps=0).tolist() == [0.0] * 8
 
 
 def test_a_reward_against_the_others_is_a_larger_distance_from_the_mean():
@@ -97,7 +107,8 @@ def test_importance_weights_are_three_two_one():
 
 
 def test_the_explicit_reward_is_the_mean_of_rubric_and_format():
-    assert add_format_reward([0.7, 0.0, None], [True, False, True], scale=0.5) == [pytest.approx(0.85), 0.0, None]  # Eq. 14
+    # Eq. 14
+    assert add_format_reward([0.7, 0.0, None], [True, False, True], scale=0.5) == [pytest.approx(0.85), 0.0, None]
 
 
 def test_invalid_ones_have_zero_where_anyone_has_a_verdict():

@@ -1,4 +1,5 @@
-"""The rivals' rewards, worked out by hand: RULER, BRPO, TournO's mixture and Elo, a checklist of each query; and Reasoning Arena's switch."""
+"""The rivals' rewards, worked out by hand: RULER, BRPO, TournO's mixture and Elo, a checklist of each query;
+and Reasoning Arena's switch."""
 
 import math
 import random
@@ -35,7 +36,9 @@ def rewarded(method, qualities, judge=None, seed=0, **reward):
     for key, value in reward.items():
         setattr(config.reward, key, value)
     trajectories = [attempt(abs(q), "answer" if q >= 0 else "max_turns") for q in qualities]
-    return arena_of(config, judge or EmbeddedJudge(EXACT, truth_of, 0)).reward_groups([RolloutGroup(QUERY, trajectories)])[0]
+    return arena_of(config, judge or EmbeddedJudge(EXACT, truth_of, 0)).reward_groups(
+        [RolloutGroup(QUERY, trajectories)]
+    )[0]
 
 
 def test_ruler_is_one_call_whose_scores_find_their_trajectories_whatever_the_order():
@@ -44,7 +47,13 @@ def test_ruler_is_one_call_whose_scores_find_their_trajectories_whatever_the_ord
     for seed in range(8):
         judge = Noting()
         outcome = rewarded("ruler", [5.0, -9.0, 2.0, 5.0, 10.0], judge, seed)
-        assert outcome.rewards_G == pytest.approx([0.4, 0.0, 0.16, 0.4, 0.8]) and outcome.ranks_G == [1.5, 4.0, 3.0, 1.5, 0.0]
+        assert outcome.rewards_G == pytest.approx([0.4, 0.0, 0.16, 0.4, 0.8]) and outcome.ranks_G == [
+            1.5,
+            4.0,
+            3.0,
+            1.5,
+            0.0,
+        ]
         assert (outcome.judge_calls, outcome.failed_calls, outcome.ranking) == (1, 0, None)
         (shown,) = judge.shown
         assert sorted(shown) == [2.0, 5.0, 10.0]
@@ -64,7 +73,10 @@ def test_brpo_gives_1_or_minus_1_against_a_random_member_and_0_to_that():
     for seed in range(30):
         outcome = rewarded("brpo", qualities, seed=seed)
         (reference,) = [row for row in (0, 1, 3, 4) if outcome.rewards_G[row] == 0]
-        expected = [-1.0 if q < 0 else math.copysign(1, q - qualities[reference]) if row != reference else 0.0 for row, q in enumerate(qualities)]
+        expected = [
+            -1.0 if q < 0 else math.copysign(1, q - qualities[reference]) if row != reference else 0.0
+            for row, q in enumerate(qualities)
+        ]
         assert outcome.rewards_G == expected and outcome.judge_calls == 2 * 3
         references.add(reference)
     assert references == {0, 1, 3, 4}
@@ -91,12 +103,15 @@ def test_a_mixture_is_the_score_and_less_of_the_win_rate_the_better_the_group_is
 def test_a_mixture_can_take_its_pairs_from_elo():
     """Two of them meet once: 16 and -16, so 1 and 0; the mean score is .48."""
     outcome = rewarded("mixture", [2.0, 10.0], mixture_pairs="elo")
-    assert outcome.rewards_G == pytest.approx([0.16, 0.8 + math.exp(-3 * 0.48)], abs=1e-6) and outcome.judge_calls == 2 + 2
+    assert (
+        outcome.rewards_G == pytest.approx([0.16, 0.8 + math.exp(-3 * 0.48)], abs=1e-6) and outcome.judge_calls == 2 + 2
+    )
 
 
 def test_elo_runs_from_the_lowest_rating_to_the_highest_and_an_invalid_one_is_a_match_below():
     assert rewarded("elo", [2.0, 10.0]).rewards_G == pytest.approx([0.0, 1.0], abs=1e-6)
-    assert rewarded("elo", [2.0, 10.0, -1.0]).rewards_G == pytest.approx([32 / 64, 1.0, 0.0], abs=1e-6)  # 16, -16 and -48
+    # 16, -16 and -48
+    assert rewarded("elo", [2.0, 10.0, -1.0]).rewards_G == pytest.approx([32 / 64, 1.0, 0.0], abs=1e-6)
     assert rewarded("elo", [2.0, -1.0]).rewards_G == pytest.approx([1.0, 0.0], abs=1e-6)
     assert elo_reward([None, None, None], [True, True, False]) == [None] * 3
     assert elo_reward([None, 5.0, None], [None, True, True])[1:] == [0.0, None]

@@ -3,7 +3,15 @@ import json
 import pytest
 
 from arenarl.system.errors import UserError
-from arenarl.training.sft_data import IGNORED, as_text, count_cut, in_training_order, tokenize, tokenize_trajectories, training_texts
+from arenarl.training.sft_data import (
+    IGNORED,
+    as_text,
+    count_cut,
+    in_training_order,
+    tokenize,
+    tokenize_trajectories,
+    training_texts,
+)
 from arenarl.trajectory import assistant_text, read_jsonl
 
 
@@ -30,7 +38,9 @@ def test_loss_is_on_the_assistants_turns_and_their_ends_only(taught, tokenizer, 
 def test_the_rest_is_the_prompt_and_what_the_tools_returned(taught, tokenizer):
     for one in taught[::3]:
         row = tokenize(tokenizer, one.trajectory.messages, None, 4096)
-        rest = tokenizer.decode([token for token, label in zip(row["input_ids"], row["labels"], strict=True) if label == IGNORED])
+        rest = tokenizer.decode(
+            [token for token, label in zip(row["input_ids"], row["labels"], strict=True) if label == IGNORED]
+        )
         for message in one.trajectory.messages:
             if message["role"] != "assistant":
                 assert message["content"] in rest
@@ -56,7 +66,9 @@ def test_an_observation_that_quotes_a_turn_is_not_trained_on(tokenizer):
 def test_the_policy_is_taught_no_token_that_a_rollout_never_asks_for(taught, tokenizer):
     """A rollout stops at the end of the turn; the line break after it is the template's, not the policy's."""
     row = tokenize(tokenizer, taught[0].trajectory.messages, None, 4096)
-    after_end = [row["labels"][n + 1] for n, token in enumerate(row["input_ids"][:-1]) if token == tokenizer.eos_token_id]
+    after_end = [
+        row["labels"][n + 1] for n, token in enumerate(row["input_ids"][:-1]) if token == tokenizer.eos_token_id
+    ]
     assert set(after_end) == {IGNORED}
 
 
@@ -76,7 +88,10 @@ def test_cut_trajectories_and_those_left_out_are_counted(sft_path, tokenizer, tm
     }
     assert len(in_training_order(dataset, 1, 4, seed=0)) == len(lengths) - expected["left_out"]
     assert json.loads((tmp_path / "cut.json").read_text()) == expected
-    said = f"{expected['cut']} cut at sft.max_length={max_length}, {expected['left_out']} without a token to train on left out"
+    said = (
+        f"{expected['cut']} cut at sft.max_length={max_length}, "
+        f"{expected['left_out']} without a token to train on left out"
+    )
     assert said in capsys.readouterr().out
     assert list(dataset["length"]) == lengths
     for row, whole in zip(dataset, uncut, strict=True):
@@ -94,25 +109,47 @@ def test_no_argument_of_another_call_gets_in_as_null(sft_path, taught, tokenizer
 
 def test_an_argument_that_is_null_stays_so(tokenizer):
     call = {"type": "function", "function": {"name": "f", "arguments": {"x": None}}}
-    messages = [{"role": "user", "content": "q"}, {"role": "assistant", "reasoning_content": "", "content": "", "tool_calls": [call]}]
+    messages = [
+        {"role": "user", "content": "q"},
+        {"role": "assistant", "reasoning_content": "", "content": "", "tool_calls": [call]},
+    ]
     assert '{"x": null}' in own_text(tokenizer, tokenize(tokenizer, messages, None, 4096))
 
 
 CALL, END = {"name": "f", "arguments": {"x": 1}}, {"role": "assistant", "content": "<answer>\nyes\n</answer>"}
-AS_OURS = {"role": "assistant", "reasoning_content": "hm", "content": "", "tool_calls": [{"type": "function", "function": CALL}]}
+AS_OURS = {
+    "role": "assistant",
+    "reasoning_content": "hm",
+    "content": "",
+    "tool_calls": [{"type": "function", "function": CALL}],
+}
 
 
 @pytest.mark.parametrize(
     "turn",
     [
-        AS_OURS | {"tool_calls": [{"id": "1", "type": "function", "function": CALL | {"arguments": '{"x": 1}'}}], "content": None},
-        {"role": "assistant", "content": f"<think>\nhm\n</think>\n\n<tool_call>\n{json.dumps(CALL)}\n</tool_call>", "tool_calls": None},
+        AS_OURS
+        | {
+            "tool_calls": [{"id": "1", "type": "function", "function": CALL | {"arguments": '{"x": 1}'}}],
+            "content": None,
+        },
+        {
+            "role": "assistant",
+            "content": f"<think>\nhm\n</think>\n\n<tool_call>\n{json.dumps(CALL)}\n</tool_call>",
+            "tool_calls": None,
+        },
         {"role": "assistant", "reasoning": "hm", "tool_calls": [{"function": CALL}]},
-        {"role": "assistant", "content": [{"type": "text", "text": "<think>hm</think>"}], "tool_calls": [{"function": CALL}]},
+        {
+            "role": "assistant",
+            "content": [{"type": "text", "text": "<think>hm</think>"}],
+            "tool_calls": [{"function": CALL}],
+        },
     ],
     ids=["arguments in a string", "all in the text", "no content", "parts"],
 )
-def test_a_trajectory_of_ones_own_is_taught_in_the_form_of_rollouts_however_its_messages_are_written(turn, tokenizer, tmp_path):
+def test_a_trajectory_of_ones_own_is_taught_in_the_form_of_rollouts_however_its_messages_are_written(
+    turn, tokenizer, tmp_path
+):
     def labels(turn, **fields):
         record = {"messages": [{"role": "user", "content": "q"}, turn, {"role": "tool", "content": "r"}, END]} | fields
         (tmp_path / "sft.jsonl").write_text(json.dumps(record) + "\n\n", encoding="utf-8-sig")
@@ -122,9 +159,12 @@ def test_a_trajectory_of_ones_own_is_taught_in_the_form_of_rollouts_however_its_
 
 
 @pytest.mark.parametrize("record", [
-    [], {}, {"messages": []}, {"messages": [{"from": "human", "value": "q"}]}, {"messages": [{"role": "tool", "content": {"x": 1}}]},
-    {"messages": [{"role": "assistant", "content": "", "tool_calls": [{"name": "f"}]}]}, {"messages": [{"role": "system", "content": "s"}]},
-    *({"messages": [{"role": "user", "content": "q"}], "tools": tools} for tools in ("{", '"f"', '["f"]', ["f"], [{"name": "f"}], {"f": {}}, 7)),
+    [], {}, {"messages": []}, {"messages": [{"from": "human", "value": "q"}]},
+    {"messages": [{"role": "tool", "content": {"x": 1}}]},
+    {"messages": [{"role": "assistant", "content": "", "tool_calls": [{"name": "f"}]}]},
+    {"messages": [{"role": "system", "content": "s"}]},
+    *({"messages": [{"role": "user", "content": "q"}], "tools": tools}
+      for tools in ("{", '"f"', '["f"]', ["f"], [{"name": "f"}], {"f": {}}, 7)),
 ])  # fmt: skip
 def test_a_record_that_is_no_trajectory_is_one_line_with_its_place(record, tokenizer, tmp_path):
     (tmp_path / "sft.jsonl").write_text(f"\n{json.dumps(record)}\n")
@@ -137,7 +177,9 @@ def test_tools_that_a_trajectory_brings_are_shown_also_as_json_in_a_string(token
     def prompt(tools):
         record = {"messages": [{"role": "user", "content": "q"}, END], "tools": tools}
         (tmp_path / "sft.jsonl").write_text(json.dumps(record))
-        return tokenizer.decode(tokenize_trajectories(tmp_path / "sft.jsonl", tokenizer, compact.tools, 9999)["input_ids"][0])
+        return tokenizer.decode(
+            tokenize_trajectories(tmp_path / "sft.jsonl", tokenizer, compact.tools, 9999)["input_ids"][0]
+        )
 
     own = [{"type": "function", "function": {"name": "brought", "parameters": {"type": "object", "properties": {}}}}]
     assert prompt(own) == prompt(json.dumps(own)) and "brought" in prompt(own)
@@ -161,7 +203,9 @@ def test_a_template_that_marks_no_assistant_turn_is_refused(sft_path, policy_pat
     from arenarl.rollout.policy import load_tokenizer
 
     tokenizer = load_tokenizer(policy_path)
-    tokenizer.chat_template = tokenizer.chat_template.replace("{%- generation %}", "").replace("{%- endgeneration %}", "")
+    tokenizer.chat_template = tokenizer.chat_template.replace("{%- generation %}", "").replace(
+        "{%- endgeneration %}", ""
+    )
     with pytest.raises(UserError, match="no assistant token to train on"):
         tokenize_trajectories(sft_path, tokenizer, None, 4096)
 
@@ -199,7 +243,14 @@ def test_the_training_order_is_the_one_that_the_trainer_would_draw(sft_path, tok
             return super().training_step(model, inputs, *rest)
 
     dataset = tokenize_trajectories(sft_path, tokenizer, None, 4096).select(range(64))
-    arguments = {"use_cpu": True, "report_to": [], "save_strategy": "no", "per_device_train_batch_size": 4, "seed": 3, "bf16": False}
+    arguments = {
+        "use_cpu": True,
+        "report_to": [],
+        "save_strategy": "no",
+        "per_device_train_batch_size": 4,
+        "seed": 3,
+        "bf16": False,
+    }
     trainer = Seen(
         model=policy_path,
         args=SFTConfig(str(tmp_path), num_train_epochs=2, train_sampling_strategy="group_by_length", **arguments),
@@ -211,7 +262,10 @@ def test_the_training_order_is_the_one_that_the_trainer_would_draw(sft_path, tok
 
 
 def test_rows_without_a_token_to_train_on_are_left_out(sft_path, tokenizer):
-    starts = [next(n for n, label in enumerate(row) if label != IGNORED) for row in tokenize_trajectories(sft_path, tokenizer, None, 4096)["labels"]]
+    starts = [
+        next(n for n, label in enumerate(row) if label != IGNORED)
+        for row in tokenize_trajectories(sft_path, tokenizer, None, 4096)["labels"]
+    ]
     dataset = tokenize_trajectories(sft_path, tokenizer, None, sorted(starts)[len(starts) // 2])
     ordered = in_training_order(dataset, 1, 4, seed=0)
     assert 0 < len(ordered) < len(dataset)

@@ -13,7 +13,11 @@ def stopping(tmp_path_factory):
     run_well(folder, "data/prepare.py", "travel")
 
     def train(name, stop_at_valid, processes=None, deepspeed=None):
-        keys = STEPS | {"name": name, "sft__stop_at_valid": stop_at_valid, "sft__deepspeed": deepspeed and zero_3(folder)}
+        keys = STEPS | {
+            "name": name,
+            "sft__stop_at_valid": stop_at_valid,
+            "sft__deepspeed": deepspeed and zero_3(folder),
+        }
         run_well(folder, "train_sft.py", processes=processes, **keys)
         return folder / "runs" / name / "sft"
 

@@ -1,4 +1,5 @@
-"""What TRL does with our rollouts and rewards: a real GRPOTrainer takes steps on a tiny random policy and is looked at inside."""
+"""What TRL does with our rollouts and rewards: a real GRPOTrainer takes steps on a tiny random policy and is looked at
+inside."""
 
 import asyncio
 import json
@@ -32,9 +33,14 @@ from arenarl.trajectory import Query, read_jsonl
 
 TOTAL = domain_rubric("travel", "en").total
 
-QUERIES = [Query(f"q{index}", "travel", "Search", "en", f"Find a quiet cafe, please, number {index}.") for index in range(6)]
+QUERIES = [
+    Query(f"q{index}", "travel", "Search", "en", f"Find a quiet cafe, please, number {index}.") for index in range(6)
+]
 TOPOLOGY = "seeded_single_elimination"
-SEARCH = '<think>\nlook\n</think>\n\n<tool_call>\n{"name": "universal_search", "arguments": {"query": "quiet cafe in Chengdu"}}\n</tool_call>'
+SEARCH = (
+    '<think>\nlook\n</think>\n\n<tool_call>\n{"name": "universal_search", "arguments": {"query": '
+    '"quiet cafe in Chengdu"}}\n</tool_call>'
+)
 
 
 def config_of(**overrides):
@@ -48,7 +54,8 @@ def config_of(**overrides):
 
 
 class Playback:
-    """A policy that searches once or twice and answers; one turn in four is no answer. What it writes follows from the request's seed."""
+    """A policy that searches once or twice and answers; one turn in four is no answer.
+    What it writes follows from the request's seed."""
 
     model = None
 
@@ -60,7 +67,11 @@ class Playback:
         if turn == 1 or (turn == 2 and request.seed % 2):
             text = SEARCH
         else:
-            text = "no idea" if request.seed % 4 == 1 else f"<think>\ndone\n</think>\n\n<answer>\nplace {request.seed % 1000}\n</answer>"
+            text = (
+                "no idea"
+                if request.seed % 4 == 1
+                else f"<think>\ndone\n</think>\n\n<answer>\nplace {request.seed % 1000}\n</answer>"
+            )
         return GeneratedTurn([*self.tokenizer.encode(text), self.tokenizer.eos_token_id])
 
 
@@ -98,7 +109,8 @@ class Patient(ByNumber):
 
 
 class Recorder(GRPOTrainer):
-    """GRPOTrainer that keeps what it trains on and which positions got a gradient: their last hidden states, before the head."""
+    """GRPOTrainer that keeps what it trains on and which positions got a gradient:
+    their last hidden states, before the head."""
 
     def __init__(self, **arguments):
         super().__init__(**arguments)
@@ -129,12 +141,25 @@ class Steps:
     """Two optimizer steps: the trainer, and for each step its groups and outcomes."""
 
     def __init__(
-        self, policy_path, tokenizer, compact, folder, silent_on=(), resume=None, topology=TOPOLOGY, judge=None, points=None, client=None,
-        watcher=None, **overrides
+        self,
+        policy_path,
+        tokenizer,
+        compact,
+        folder,
+        silent_on=(),
+        resume=None,
+        topology=TOPOLOGY,
+        judge=None,
+        points=None,
+        client=None,
+        watcher=None,
+        **overrides,
     ):
         self.config = config_of(**overrides)
         self.config.tournament.topology, self.folder = topology, folder
-        engine = RolloutEngine(Playback(tokenizer), tokenizer, lambda: compact, self.config.rollout, schemas_in_prompt=False)
+        engine = RolloutEngine(
+            Playback(tokenizer), tokenizer, lambda: compact, self.config.rollout, schemas_in_prompt=False
+        )
 
         self.arena = arena_of(self.config, judge or ByNumber(silent_on))
         books = KeptSteps(self.config, self.arena, engine, None, folder, client, watcher)
@@ -177,7 +202,9 @@ def test_the_loss_mask_is_the_policys_own_tokens(steps, tokenizer):
         for row, trajectory in enumerate(steps.trajectories(step)):
             length = len(trajectory.completion_ids)
             assert output["completion_ids"][row, :length].tolist() == trajectory.completion_ids
-            assert loss_mask(output)[row].tolist() == trajectory.policy_mask_T + [0] * (output["completion_ids"].shape[1] - length)
+            assert loss_mask(output)[row].tolist() == trajectory.policy_mask_T + [0] * (
+                output["completion_ids"].shape[1] - length
+            )
             own = tokenizer.decode(output["completion_ids"][row][loss_mask(output)[row].bool()])
             rest = tokenizer.decode(output["completion_ids"][row, :length][~loss_mask(output)[row, :length].bool()])
             assert own.count("universal_search") == rest.count("<tool_response>") >= 1
@@ -185,7 +212,8 @@ def test_the_loss_mask_is_the_policys_own_tokens(steps, tokenizer):
 
 
 def test_exactly_the_policys_own_tokens_get_a_gradient(steps):
-    """At the first step, where the KL term's gradient is zero: rows with an advantage are trained on their own tokens, others not at all."""
+    """At the first step, where the KL term's gradient is zero:
+    rows with an advantage are trained on their own tokens, others not at all."""
     inputs, has_gradient = steps.trainer.batches[0], steps.trainer.gradients[0]
     expected = loss_mask(inputs).bool() & (inputs["advantages"] != 0)[:, None]
     assert expected.any() and (~expected & inputs["completion_mask"].bool()).any()
@@ -246,7 +274,9 @@ def test_what_is_known_of_the_judge_is_kept_with_the_checkpoint(policy_path, tok
     options = {"save_steps": 1, "topology": "balanced"}
     whole = Steps(policy_path, tokenizer, compact, tmp_path, **options)
     resumed = Steps(policy_path, tokenizer, compact, tmp_path, resume=str(tmp_path / "checkpoint-1"), **options)
-    assert [outcome.rewards_G for outcome in resumed.outcomes[0]] == [outcome.rewards_G for outcome in whole.outcomes[1]]
+    assert [outcome.rewards_G for outcome in resumed.outcomes[0]] == [
+        outcome.rewards_G for outcome in whole.outcomes[1]
+    ]
     assert resumed.arena.variances == whole.arena.variances
     assert whole.trainer.state.log_history[1]["judge/sigma_noise"] > 0
 
@@ -266,7 +296,9 @@ def test_the_seconds_of_a_step_add_up(steps):
 
 def test_log_probabilities_do_not_wait_for_the_judge(policy_path, tokenizer, compact, tmp_path):
     run = Steps(policy_path, tokenizer, compact, tmp_path, judge=Patient(), steps=1)
-    assert [outcome.failed_calls for outcome in run.outcomes[0]] == [0, 0, 0] and sum(outcome.judge_calls for outcome in run.outcomes[0])
+    assert [outcome.failed_calls for outcome in run.outcomes[0]] == [0, 0, 0] and sum(
+        outcome.judge_calls for outcome in run.outcomes[0]
+    )
 
 
 def test_a_watching_judge_is_logged_and_trains_nothing(steps, policy_path, tokenizer, compact, tmp_path):
@@ -274,13 +306,17 @@ def test_a_watching_judge_is_logged_and_trains_nothing(steps, policy_path, token
     for step, entry in enumerate(run.trainer.state.log_history[:2]):
         assert entry["watch/score"] == pytest.approx(10) and entry["watch/failure_rate"] == 0
         assert 0 <= entry["watch/training_score"] <= 10
-        assert [outcome.rewards_G for outcome in run.outcomes[step]] == [outcome.rewards_G for outcome in steps.outcomes[step]]
+        assert [outcome.rewards_G for outcome in run.outcomes[step]] == [
+            outcome.rewards_G for outcome in steps.outcomes[step]
+        ]
     kept = [(record["step"], record["query_id"]) for record in read_jsonl(tmp_path / "watch.jsonl")]
     assert kept == [(step, group.query.query_id) for step in range(2) for group in run.groups[step]]
 
 
 def test_the_groups_of_every_few_steps_are_kept(steps):
-    assert list(read_jsonl(steps.folder / "groups.jsonl")) == json.loads(json.dumps(group_records(0, steps.groups[0], steps.outcomes[0], None)))
+    assert list(read_jsonl(steps.folder / "groups.jsonl")) == json.loads(
+        json.dumps(group_records(0, steps.groups[0], steps.outcomes[0], None))
+    )
 
 
 class Client:
@@ -314,22 +350,30 @@ class Points:
 
 
 @pytest.mark.parametrize("step", [1, 2])
-def test_a_budget_that_ends_between_steps_or_after_the_last_stops_the_run_which_then_begins_there(policy_path, tokenizer, compact, tmp_path, step):
+def test_a_budget_that_ends_between_steps_or_after_the_last_stops_the_run_which_then_begins_there(
+    policy_path, tokenizer, compact, tmp_path, step
+):
     options = {"eval_steps": 1, "save_steps": 100}
     client = Client()
     points = Points(client, step)
-    with pytest.raises(UserError, match=f"judge.max_calls=7 is used up; saved .*/checkpoint-{step}, from which the same command goes on"):
+    with pytest.raises(
+        UserError,
+        match=f"judge.max_calls=7 is used up; saved .*/checkpoint-{step}, from which the same command goes on",
+    ):
         Steps(policy_path, tokenizer, compact, tmp_path, points=points, client=client, **options)
     assert points.asked == list(range(step + 1)) and points.kept == list(range(step))
     points.client, points.step = Client(), None
     resumed = Steps(
-        policy_path, tokenizer, compact, tmp_path, points=points, client=points.client, resume=str(tmp_path / f"checkpoint-{step}"), **options
+        policy_path, tokenizer, compact, tmp_path, points=points, client=points.client,
+        resume=str(tmp_path / f"checkpoint-{step}"), **options
     )  # fmt: skip
     assert points.asked[step + 1 :] == list(range(step, 3)) and points.kept == [0, 1, 2]  # nothing is done twice
     assert resumed.trainer.state.global_step == 2 and len(resumed.outcomes) == 2 - step
 
 
-def test_a_service_that_refuses_all_calls_stops_the_run_with_a_checkpoint_of_the_steps_before(policy_path, tokenizer, world, tmp_path):
+def test_a_service_that_refuses_all_calls_stops_the_run_with_a_checkpoint_of_the_steps_before(
+    policy_path, tokenizer, world, tmp_path
+):
     class Service(TravelEnvironment):
         refuses = False
 
@@ -340,7 +384,9 @@ def test_a_service_that_refuses_all_calls_stops_the_run_with_a_checkpoint_of_the
 
     service = Service(world, "compact")
     points = SimpleNamespace(act=lambda step: setattr(service, "refuses", step == 1), has_acted=lambda step: True)
-    with pytest.raises(UserError, match="the map service refuses all calls; saved .*/checkpoint-1, from which the same command goes on"):
+    with pytest.raises(
+        UserError, match="the map service refuses all calls; saved .*/checkpoint-1, from which the same command goes on"
+    ):
         Steps(policy_path, tokenizer, service, tmp_path, points=points, eval_steps=1, save_steps=100)
 
 
@@ -350,12 +396,16 @@ def test_a_run_that_is_stopped_does_not_write_over_a_checkpoint_that_is_whole(tm
     saved = []
     trainer = SimpleNamespace(
         model=None, args=SimpleNamespace(output_dir=str(tmp_path)), state=SimpleNamespace(global_step=4), control=None,
-        _save_checkpoint=lambda *_, **__: saved.append("checkpoint"), callback_handler=SimpleNamespace(on_save=lambda *_: saved.append("mark")),
+        _save_checkpoint=lambda *_, **__: saved.append("checkpoint"),
+        callback_handler=SimpleNamespace(on_save=lambda *_: saved.append("mark")),
     )  # fmt: skip
     (tmp_path / "checkpoint-4").mkdir()
     if is_whole:
         (tmp_path / "checkpoint-4" / MARK).touch()
-    with pytest.raises(UserError, match="used up; saved .*/checkpoint-4, from which the same command goes on"), adapter.saved_if_stopped(trainer):
+    with (
+        pytest.raises(UserError, match="used up; saved .*/checkpoint-4, from which the same command goes on"),
+        adapter.saved_if_stopped(trainer),
+    ):
         raise RunStopped("used up")
     assert saved == ([] if is_whole else ["checkpoint", "mark"])
 

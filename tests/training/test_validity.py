@@ -12,18 +12,27 @@ LONG = "so it goes on " * 500
 
 
 def groups(*reasons):
-    return [RolloutGroup(query(), [Trajectory("q", [], reason, prompt_ids=[7], completion_ids=[8]) for reason in reasons])]
+    return [
+        RolloutGroup(query(), [Trajectory("q", [], reason, prompt_ids=[7], completion_ids=[8]) for reason in reasons])
+    ]
 
 
 def watch(patience):
     return ValidityWatch(patience, lambda token_ids: LONG if 8 in token_ids else "")
 
 
-REMEDIES = {"max_tokens": "rollout.max_turn_tokens", "no_answer": "train_sft.py", "max_turns": "rollout.max_turns", "tool_crash": "environment.name"}
+REMEDIES = {
+    "max_tokens": "rollout.max_turn_tokens",
+    "no_answer": "train_sft.py",
+    "max_turns": "rollout.max_turns",
+    "tool_crash": "environment.name",
+}
 
 
 @pytest.mark.parametrize(("reason", "remedy"), REMEDIES.items())
-def test_the_first_step_without_a_valid_trajectory_is_said_with_two_of_them_and_the_likely_cause(reason, remedy, capsys):
+def test_the_first_step_without_a_valid_trajectory_is_said_with_two_of_them_and_the_likely_cause(
+    reason, remedy, capsys
+):
     watch(2).look(3, Counter({reason: 6}), groups(reason, reason, reason))
     said = capsys.readouterr().out
     assert said.count(f"--- {reason}") == 2 and "[…]" in said and len(said) < 4000
@@ -35,7 +44,9 @@ def test_a_run_without_valid_trajectories_stops_after_as_many_steps_in_a_row_as_
     for step, valid in enumerate([0, 0, 1, 0, 0]):
         seen.look(step, Counter({"answer": valid, "no_answer": 4}), groups("no_answer"))
     assert capsys.readouterr().out.count("none of them valid") == 2  # said once for each such stretch
-    with pytest.raises(RunStopped, match=r"3 steps in a row without a valid trajectory .rl.stop_without_valid.: 4 trajectories"):
+    with pytest.raises(
+        RunStopped, match=r"3 steps in a row without a valid trajectory .rl.stop_without_valid.: 4 trajectories"
+    ):
         seen.look(5, Counter(no_answer=4), groups("no_answer"))
 
 

@@ -1,4 +1,5 @@
-"""A judge that watches: it shows what a training judge is pleased with, and whatever becomes of it, rewards and training stay as they are."""
+"""A judge that watches: it shows what a training judge is pleased with, and whatever becomes of it, rewards and
+training stay as they are."""
 
 import asyncio
 import json
@@ -26,7 +27,9 @@ from arenarl.trajectory import Query, RolloutGroup, read_jsonl
 
 TOTAL = domain_rubric("travel", "en").total
 TRUE = JudgeConfig(noise="none")
-PAYS_FOR_LENGTH = JudgeConfig(sigma_independent=0.0, sigma_call=0.0, sigma_sticky=0.0, position_bias=0.0, length_bias=2.5, rounding=1e-3)
+PAYS_FOR_LENGTH = JudgeConfig(
+    sigma_independent=0.0, sigma_call=0.0, sigma_sticky=0.0, position_bias=0.0, length_bias=2.5, rounding=1e-3
+)
 
 
 def queries_of(count):
@@ -72,7 +75,9 @@ class Waiting:
 
 
 @pytest.mark.parametrize("method", ["tournament", "pointwise_trajectory"])
-def test_a_judge_that_pays_for_length_is_pleased_more_and_more_and_the_watching_judge_is_not(tmp_path, monkeypatch, method):
+def test_a_judge_that_pays_for_length_is_pleased_more_and_more_and_the_watching_judge_is_not(
+    tmp_path, monkeypatch, method
+):
     """Answers grow, most where they are worst, and get no better."""
     config = load_config("configs/quickstart.yaml", ["name=pleased", "judge.watch.noise=none", "judge.watch_share=1"])
     monkeypatch.chdir(tmp_path)
@@ -80,7 +85,10 @@ def test_a_judge_that_pays_for_length_is_pleased_more_and_more_and_the_watching_
     arena = arena_of(config_of(method, "round_robin"), embedded(PAYS_FOR_LENGTH))
     seen = []
     for step in range(8):
-        groups = [RolloutGroup(query, [padded(4.0 - row, 90 + step * (20 + 30 * row)) for row in range(4)]) for query in queries_of(2)]
+        groups = [
+            RolloutGroup(query, [padded(4.0 - row, 90 + step * (20 + 30 * row)) for row in range(4)])
+            for query in queries_of(2)
+        ]
         seen.append(judged(arena, watcher, step, groups)[1])
     for one in seen:
         assert one["watch/score"] == pytest.approx([3.2, 2.4, 1.6, 0.8] * 2)
@@ -92,13 +100,19 @@ def test_a_judge_that_pays_for_length_is_pleased_more_and_more_and_the_watching_
     assert found["judge"] == "simulated" and found["groups"] == 16 and found["failed"] == 0
     assert found["watching"]["first"] == found["watching"]["last"] == pytest.approx(2.0)
     told = watch_lines(found)
-    assert "its own 2.00 → 2.00 (+0.00" in told[0] and "the training judge's score rises and no rise of the watching judge's is seen" in told[1]
+    assert (
+        "its own 2.00 → 2.00 (+0.00" in told[0]
+        and "the training judge's score rises and no rise of the watching judge's is seen" in told[1]
+    )
     assert [len(values) for values in watched_points(config.run_dir / "rl").values()] == [16] * 3
 
 
 def test_where_both_judges_see_the_same_rise_nothing_is_said_against_it():
     rise = {"first": 3.0, "last": 5.0, "ci": [1.0, 3.0]}
-    assert len(watch_lines({"judge": "m", "groups": 40, "calls": 160, "failed": 0, "training": rise, "watching": rise})) == 1
+    assert (
+        len(watch_lines({"judge": "m", "groups": 40, "calls": 160, "failed": 0, "training": rise, "watching": rise}))
+        == 1
+    )
     assert "too few groups to compare" in watch_lines({"judge": "m", "groups": 3, "calls": 12, "failed": 0})[0]
 
 
@@ -114,17 +128,30 @@ def test_no_reward_ever_hears_of_it(tmp_path, method, topology):
 
 def test_only_valid_trajectories_are_asked_about(tmp_path):
     watcher = Watcher(embedded(), 1.0, 0, tmp_path / "watch.jsonl")
-    groups = [RolloutGroup(queries_of(1)[0], [attempt(2.0), attempt(3.0, "max_turns"), attempt(4.0, "tool_crash"), attempt(6.0)])]
+    groups = [
+        RolloutGroup(
+            queries_of(1)[0], [attempt(2.0), attempt(3.0, "max_turns"), attempt(4.0, "tool_crash"), attempt(6.0)]
+        )
+    ]
     _, metrics = judged(arena_of(config_of("tournament"), embedded()), watcher, 0, groups)
     assert metrics["watch/score"] == pytest.approx([1.6, 4.8]) and metrics["watch/failure_rate"] == [0.0, 0.0]
     (record,) = read_jsonl(tmp_path / "watch.jsonl")
-    assert record["scores"] == [pytest.approx(1.6), None, None, pytest.approx(4.8)] and record["calls"] == 2 and record["agreement"] == 1.0
+    assert (
+        record["scores"] == [pytest.approx(1.6), None, None, pytest.approx(4.8)]
+        and record["calls"] == 2
+        and record["agreement"] == 1.0
+    )
 
 
 def test_a_resumed_run_watches_the_same_groups_and_another_seed_others(tmp_path):
     def chosen(seed, share):
         watcher = Watcher(embedded(), share, seed, tmp_path / "watch.jsonl")
-        return {(step, query.query_id) for step in range(50) for query in queries_of(8) if watcher.watches(step, query.query_id)}
+        return {
+            (step, query.query_id)
+            for step in range(50)
+            for query in queries_of(8)
+            if watcher.watches(step, query.query_id)
+        }
 
     quarter = chosen(0, 0.25)
     assert quarter == chosen(0, 0.25) != chosen(1, 0.25) and 60 < len(quarter) < 140
@@ -138,7 +165,9 @@ def test_a_resumed_run_replaces_the_steps_that_it_repeats(tmp_path):
         for step in steps:
             judged(arena, watcher, step, groups_of(1.0, 2.0, count=6))
     kept = [(record["step"], record["query_id"]) for record in read_jsonl(tmp_path / "watch.jsonl")]
-    assert kept == [(step, query.query_id) for step in range(5) for query in queries_of(6) if watcher.watches(step, query.query_id)]
+    assert kept == [
+        (step, query.query_id) for step in range(5) for query in queries_of(6) if watcher.watches(step, query.query_id)
+    ]
 
 
 def test_a_slow_one_delays_no_step_and_its_scores_are_kept_with_their_own(tmp_path, monkeypatch):
@@ -174,7 +203,11 @@ def test_one_that_raises_or_talks_nonsense_has_no_verdict(tmp_path):
     for judge in (Broken(), OwnJudge(Broken(), "Broken")):
         watcher = Watcher(judge, 1.0, 0, tmp_path / "watch.jsonl")
         outcomes, metrics = judged(arena_of(config_of("tournament"), embedded()), watcher, 0, groups_of(1.0, 2.0))
-        assert metrics["watch/failure_rate"] == [1.0] * 4 and metrics["watch/score"] == [] and outcomes[0].rewards_G == [0.0, 1.0]
+        assert (
+            metrics["watch/failure_rate"] == [1.0] * 4
+            and metrics["watch/score"] == []
+            and outcomes[0].rewards_G == [0.0, 1.0]
+        )
 
 
 @pytest.mark.parametrize("server", ["down", "refusing", "talking nonsense"])
@@ -197,7 +230,10 @@ def test_its_calls_count_for_the_budget_and_its_replies_are_stored(tmp_path, cap
     reply = json.dumps({"agent_1": dict.fromkeys(PATH_DIMENSIONS + ANSWER_DIMENSIONS, 5)})
     with serving(Script(reply).app) as url:
         client, rest = client_of(tmp_path, stage="run/rl", max_calls=6), client_of(tmp_path, stage="run/evaluate")
-        watcher, arena = Watcher(judge_of(url, client), 1.0, 0, tmp_path / "watch.jsonl", client), arena_of(config_of("tournament"), embedded())
+        watcher, arena = (
+            Watcher(judge_of(url, client), 1.0, 0, tmp_path / "watch.jsonl", client),
+            arena_of(config_of("tournament"), embedded()),
+        )
         paid, failed = [], []
         for step, qualities in enumerate([(1.0, 2.0), (1.0, 2.0), (3.0, 4.0)]):
             metrics = judged(arena, watcher, step, groups_of(*qualities))[1]
@@ -211,7 +247,10 @@ def test_its_calls_count_for_the_budget_and_its_replies_are_stored(tmp_path, cap
 def test_without_a_share_there_is_none_and_a_judge_without_a_share_is_refused(tmp_path):
     config = Config()
     threads = threading.active_count()
-    assert make_watcher(config, domain_of(config), examiner_of(config), tmp_path) is None and threading.active_count() == threads
+    assert (
+        make_watcher(config, domain_of(config), examiner_of(config), tmp_path) is None
+        and threading.active_count() == threads
+    )
     with pytest.raises(UserError, match="judge.watch would watch nothing: set judge.watch_share"):
         load_config("configs/quickstart.yaml", ["judge.watch.base=configs/judges/qwen3_max.yaml"])
     with pytest.raises(UserError, match="judge.watch.model is missing"):
@@ -219,7 +258,9 @@ def test_without_a_share_there_is_none_and_a_judge_without_a_share_is_refused(tm
 
 
 def test_a_judge_of_ones_own_must_score(tmp_path, monkeypatch):
-    (tmp_path / "watchers.py").write_text("class Compares:\n    def __init__(self, config): pass\n    async def compare(self, *a): pass\n")
+    (tmp_path / "watchers.py").write_text(
+        "class Compares:\n    def __init__(self, config): pass\n    async def compare(self, *a): pass\n"
+    )
     monkeypatch.syspath_prepend(tmp_path)
     config = load_config("configs/quickstart.yaml", ["judge.watch.name=watchers:Compares", "judge.watch_share=0.5"])
     with pytest.raises(UserError, match="judge.watch.name=watchers:Compares: .* define its method score"):

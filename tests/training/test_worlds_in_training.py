@@ -1,4 +1,5 @@
-"""RL in worlds with a state, some of which die: TRL's trainer takes steps, and what it is rewarded by is what the worlds gave."""
+"""RL in worlds with a state, some of which die: TRL's trainer takes steps,
+and what it is rewarded by is what the worlds gave."""
 
 import math
 
@@ -15,7 +16,9 @@ from arenarl.training.trl_adapter import make_trainer
 from arenarl.training.validity import RewardWatch
 from arenarl.trajectory import Query, RolloutGroup, Trajectory
 
-QUERIES = [Query(f"c{number}", "counter", "small", "en", "Reach the goal.", {"goal": 1 + number % 3}) for number in range(6)]
+QUERIES = [
+    Query(f"c{number}", "counter", "small", "en", "Reach the goal.", {"goal": 1 + number % 3}) for number in range(6)
+]
 
 
 def config_of(**rl):
@@ -35,7 +38,10 @@ class Playing:
 
     async def generate(self, request):
         action = "down" if request.seed % 4 == 0 else "up"
-        text = f'<think>\nmove\n</think>\n\n<tool_call>\n{{"name": "act", "arguments": {{"action": "{action}"}}}}\n</tool_call>'
+        text = (
+            f'<think>\nmove\n</think>\n\n<tool_call>\n{{"name": "act", "arguments": '
+            f'{{"action": "{action}"}}}}\n</tool_call>'
+        )
         return GeneratedTurn([*self.tokenizer.encode(text), self.tokenizer.eos_token_id])
 
 
@@ -52,7 +58,10 @@ def test_rl_goes_on_in_worlds_of_which_every_tenth_call_dies(policy_path, tokeni
     assert trainer.state.global_step == 20 and len(kept) == 40
     assert world.made == world.closed and world.deaths > 10
     trajectories = [one for group, _ in kept for one in group.trajectories]
-    again, void = [one for one in trajectories if "begun_again" in one.meta], [one for one in trajectories if one.is_void]
+    again, void = (
+        [one for one in trajectories if "begun_again" in one.meta],
+        [one for one in trajectories if one.is_void],
+    )
     assert again and void and len(void) < len(again)
     for group, outcome in kept:
         for one, reward in zip(group.trajectories, outcome.rewards_G, strict=True):
@@ -61,18 +70,25 @@ def test_rl_goes_on_in_worlds_of_which_every_tenth_call_dies(policy_path, tokeni
                 steps = [message["content"] for message in one.messages if message["role"] == "tool"]
                 assert reward == pytest.approx(0.1 * len(steps) + (one.stop_reason == "done"))
     logged = [entry for entry in trainer.state.log_history if "loss" in entry]
-    assert all(math.isfinite(entry["loss"]) for entry in logged) and any(entry["rollout/begun_again"] > 0 for entry in logged)
+    assert all(math.isfinite(entry["loss"]) for entry in logged) and any(
+        entry["rollout/begun_again"] > 0 for entry in logged
+    )
     assert sum(entry["rollout/tool_crash_rate"] for entry in logged) * 8 == pytest.approx(len(void))
 
 
 def test_equal_outcomes_are_ranked_by_the_tournament_where_the_key_says_so():
     class Longest:
         async def compare(self, query, first, second, repeat=0):
-            return Verdict(tuple({"x": float(len(one.messages))} for one in (first, second)), lambda dimensions: dimensions["x"])
+            return Verdict(
+                tuple({"x": float(len(one.messages))} for one in (first, second)), lambda dimensions: dimensions["x"]
+            )
 
     def group(*rewards):
         messages = [{"role": "assistant", "content": "<answer>\nx\n</answer>", "reasoning_content": ""}]
-        return RolloutGroup(QUERIES[0], [Trajectory("c0", messages * (1 + row), "done", meta={"reward": one}) for row, one in enumerate(rewards)])
+        return RolloutGroup(
+            QUERIES[0],
+            [Trajectory("c0", messages * (1 + row), "done", meta={"reward": one}) for row, one in enumerate(rewards)],
+        )
 
     config = config_of()
     for is_switched in (False, True):
@@ -80,7 +96,10 @@ def test_equal_outcomes_are_ranked_by_the_tournament_where_the_key_says_so():
         groups = [group(1.0, 1.0, 1.0), group(0.0, 1.0, 0.5), group(0.1 + 0.2, 0.3, 0.3)]
         equal, unequal, noise = arena_of(config, Longest()).reward_groups(groups)
         assert unequal.rewards_G == [0.0, 1.0, 0.5] and unequal.judge_calls == 0
-        assert equal.rewards_G == ([0.0, 0.5, 1.0] if is_switched else [1.0] * 3) and bool(equal.judge_calls) == is_switched
+        assert (
+            equal.rewards_G == ([0.0, 0.5, 1.0] if is_switched else [1.0] * 3)
+            and bool(equal.judge_calls) == is_switched
+        )
         assert noise.ranks_G == equal.ranks_G and bool(noise.judge_calls) == is_switched
 
 
@@ -92,7 +111,9 @@ def test_what_a_world_leaves_out_is_0_and_what_its_score_leaves_open_is_no_rewar
 
 
 @pytest.mark.parametrize("given", [{}, {"score": lambda self: None}])
-def test_a_run_that_is_to_be_rewarded_by_a_world_that_gives_nothing_stops(policy_path, tokenizer, tmp_path, given, capsys):
+def test_a_run_that_is_to_be_rewarded_by_a_world_that_gives_nothing_stops(
+    policy_path, tokenizer, tmp_path, given, capsys
+):
     world = type("Free", (Counter,), {"call": lambda self, name, arguments: "It moves.", **given})
     config = config_of(steps=4, groups=2, micro_batch_size=8, eval_steps=0, stop_without_valid=2)
     engine = RolloutEngine(Playing(tokenizer), tokenizer, world, config.rollout, schemas_in_prompt=False)

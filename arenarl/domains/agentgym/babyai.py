@@ -1,8 +1,8 @@
 """BabyAI: a mission in a grid of rooms, told in text (AgentGym's form of minigrid's levels).
 
-The levels are the package minigrid's; the text is `babyai_game`'s. What the game gives for a mission met, 1 less up to .9 for the steps it
-took, is the reward; above .5 it ends the trajectory. A trajectory is worth what its last action is: each step's reward is the change of that.
-The query says the mission, the observation what is seen and can be done.
+The levels are the package minigrid's; the text is `babyai_game`'s. What the game gives for a mission met, 1 less up to
+.9 for the steps it took, is the reward; above .5 it ends the trajectory. A trajectory is worth what its last action is:
+each step's reward is the change of that. The query says the mission, the observation what is seen and can be done.
 """
 
 import random
@@ -16,8 +16,17 @@ from arenarl.rollout.environment import Step
 from arenarl.system.errors import UserError
 from arenarl.trajectory import Query
 
-OFFICIAL_LEVELS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 19, 20, 21, 30, 31, 33, 36)  # of AgentGym's 40, those of the test, 5 items each
-COLUMN = {level: "GoTo" for level in range(1, 12)} | {19: "Pickup", 20: "Pickup", 21: "Pickup", 30: "AOD", 31: "Find", 33: "Room", 36: "SLoc"}
+# of AgentGym's 40, those of the test, 5 items each
+OFFICIAL_LEVELS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 19, 20, 21, 30, 31, 33, 36)
+COLUMN = {level: "GoTo" for level in range(1, 12)} | {
+    19: "Pickup",
+    20: "Pickup",
+    21: "Pickup",
+    30: "AOD",
+    31: "Find",
+    33: "Room",
+    36: "SLoc",
+}
 ITEMS = 1_000_000
 PRACTICE = 1000  # the first seed of SFT's items; all official ones are below
 
@@ -77,7 +86,10 @@ class BabyAIEnvironment(World):
     def state(self) -> bytes:
         """The grid, and where the agent is with what: to be anywhere once more is of no use."""
         level = self._level
-        return level.grid.encode().tobytes() + repr((self._view.pose, level.carrying and (level.carrying.type, level.carrying.color))).encode()
+        return (
+            level.grid.encode().tobytes()
+            + repr((self._view.pose, level.carrying and (level.carrying.type, level.carrying.color))).encode()
+        )
 
     def best(self) -> tuple[str, str]:
         return self._mission.best_action(self._level, self._view, self._subgoals)
@@ -94,7 +106,10 @@ class BabyAIDomain(WorldDomain):
 
     def column(self, item: int) -> str:
         if item % 40 + 1 not in COLUMN or not 0 <= item < ITEMS:
-            raise UserError(f"babyai_{item} is no item: they go to babyai_{ITEMS - 1}, of the levels that AgentGym-RL's tests are of")
+            raise UserError(
+                f"babyai_{item} is no item: they go to babyai_{ITEMS - 1}, "
+                "of the levels that AgentGym-RL's tests are of"
+            )
         return COLUMN[item % 40 + 1]
 
     def _opening(self, item: int) -> tuple[str, Any]:
@@ -121,7 +136,8 @@ class BabyAIDomain(WorldDomain):
         return [queries[index * len(queries) // taken] for index in range(taken)]
 
     def practice(self) -> Iterator[dict[str, int]]:
-        """Levels of later seeds, but for those that begin as a test or an RL item does: what is seen of the smallest rooms repeats itself."""
+        """Levels of later seeds, but for those that begin as a test or an RL item does:
+        what is seen of the smallest rooms repeats itself."""
         levels = [level for level in OFFICIAL_LEVELS if COLUMN[level] in self.subtasks]
         taken = {self._opening(item)[1] for split in ("test", "train") for item in self.items(split)}
         items = (seed * 40 + level - 1 for seed in count_from(PRACTICE) for level in levels)

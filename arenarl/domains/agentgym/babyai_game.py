@@ -1,8 +1,10 @@
-"""BabyAI's game in text: minigrid's levels, what the agent sees put into words, and actions that are several of the game's at once.
+"""BabyAI's game in text: minigrid's levels, what the agent sees put into words,
+and actions that are several of the game's at once.
 
-The actions are AgentGym's: besides the game's own, to go to, pick up or go through what is in view, along the shortest way that the view
-allows. Which actions there are, in what order they stand, where they lead and what they are worth follows AgentGym's server, its oddities
-included (docs/differences.md); the words of observations and the code are our own.
+The actions are AgentGym's: besides the game's own, to go to, pick up or go through what is in view, along the shortest
+way that the view allows. Which actions there are, in what order they stand, where they lead and what they are worth
+follows AgentGym's server, its oddities included (docs/differences.md); the words of observations and the code are our
+own.
 """
 
 import io
@@ -21,11 +23,12 @@ from minigrid.core.constants import DIR_TO_VEC, IDX_TO_COLOR, IDX_TO_OBJECT
 
 LEFT, RIGHT, FORWARD, PICKUP, DROP, TOGGLE = range(6)  # the game's own actions
 LEVELS = tuple(
-    "GoToRedBallGrey GoToRedBall GoToRedBallNoDists GoToObjS6 GoToLocalS8N7 GoToObjMazeS7 GoToImpUnlock GoToSeqS5R2 GoToRedBlueBall GoToDoor "
-    "GoToObjDoor Open OpenRedDoor OpenDoorLoc OpenRedBlueDoorsDebug OpenDoorsOrderN4Debug Pickup UnblockPickup PickupLoc PickupDistDebug "
-    "PickupAbove PutNextLocalS6N4 PutNextS7N4Carrying Unlock UnlockLocalDist KeyInBox UnlockPickupDist BlockedUnlockPickup UnlockToUnlock "
-    "ActionObjDoor FindObjS7 KeyCorridorS6R3 OneRoomS20 MoveTwoAcrossS8N9 SynthS5R2 SynthLoc SynthSeq MiniBossLevel BossLevel "
-    "BossLevelNoUnlock".split()
+    "GoToRedBallGrey GoToRedBall GoToRedBallNoDists GoToObjS6 GoToLocalS8N7 GoToObjMazeS7 GoToImpUnlock "
+    "GoToSeqS5R2 GoToRedBlueBall GoToDoor GoToObjDoor Open OpenRedDoor OpenDoorLoc OpenRedBlueDoorsDebug "
+    "OpenDoorsOrderN4Debug Pickup UnblockPickup PickupLoc PickupDistDebug PickupAbove PutNextLocalS6N4 "
+    "PutNextS7N4Carrying Unlock UnlockLocalDist KeyInBox UnlockPickupDist BlockedUnlockPickup UnlockToUnlock "
+    "ActionObjDoor FindObjS7 KeyCorridorS6R3 OneRoomS20 MoveTwoAcrossS8N9 SynthS5R2 SynthLoc SynthSeq "
+    "MiniBossLevel BossLevel BossLevelNoUnlock".split()
 )
 CHECK = "check available actions"
 NO_CHANGE = "Nothing changes."
@@ -40,7 +43,8 @@ _printing = Lock()
 
 
 def start_level(item: int) -> tuple[Any, np.ndarray]:
-    """The item's level, started with its seed, and the image of what is seen first: level and seed are item % 40 and item // 40."""
+    """The item's level, started with its seed, and the image of what is seen first:
+    level and seed are item % 40 and item // 40."""
     name = f"BabyAI-{LEVELS[item % 40]}-v0"
     if name not in gymnasium.registry:
         minigrid.register_minigrid_envs()  # gymnasium 1 no longer does it by itself
@@ -52,7 +56,8 @@ def start_level(item: int) -> tuple[Any, np.ndarray]:
 
 @cache
 def opening(item: int) -> tuple[str, Opening]:
-    """(goal, what the item begins with): small levels repeat themselves, so that items of different seeds may be the same."""
+    """(goal, what the item begins with): small levels repeat themselves,
+    so that items of different seeds may be the same."""
     level, _ = start_level(item)
     return goal_of(level), (level.mission, level.grid.encode().tobytes(), pose_of(level))
 
@@ -131,7 +136,8 @@ class View:
         yield CHECK, []
 
     def _approaches(self, verb: str, kinds: tuple[str, ...], then: list[int]) -> Iterator[tuple[str, list[int]]]:
-        """To face each thing of these kinds, and do something. Only those that can be reached are counted, as AgentGym counts them."""
+        """To face each thing of these kinds, and do something.
+        Only those that can be reached are counted, as AgentGym counts them."""
         count: Counter[str] = Counter()
         for thing in self.things:
             if thing.kind in kinds:
@@ -167,7 +173,8 @@ class View:
                     yield "toggle", [TOGGLE]
 
     def way(self, goal: Cell, onto: bool = False) -> list[int] | None:
-        """The game's actions that lead to where the goal is faced, or onto it, through what is not known to be blocked; None if none do."""
+        """The game's actions that lead to where the goal is faced, or onto it, through what is not known to be blocked;
+        None if none do."""
         if (goal, onto) not in self._ways:
             self._ways[goal, onto] = self._search(goal, onto)
         return self._ways[goal, onto]
@@ -217,14 +224,18 @@ def _trace(came: dict[Pose, tuple[Pose, int]], start: Pose, end: Pose) -> list[i
 
 
 def _things(level: Any, image: np.ndarray) -> Iterator[Thing]:
-    """What the image of the agent's view shows, row by row from afar; not what it carries, which the image has where it stands."""
+    """What the image of the agent's view shows, row by row from afar;
+    not what it carries, which the image has where it stands."""
     size, (x, y), direction = level.agent_view_size, level.agent_pos, int(level.agent_dir)
     forward, rightward = STEPS[direction], STEPS[(direction + 1) % 4]
     for row in range(size):
         for column in range(size):
             kind = IDX_TO_OBJECT[int(image[column, row, 0])]
             ahead, right = size - 1 - row, column - size // 2
-            cell = (int(x) + forward[0] * ahead + rightward[0] * right, int(y) + forward[1] * ahead + rightward[1] * right)
+            cell = (
+                int(x) + forward[0] * ahead + rightward[0] * right,
+                int(y) + forward[1] * ahead + rightward[1] * right,
+            )
             if kind not in ("wall", "door", "key", "ball", "box") or (ahead, right) == (0, 0) or min(cell) < 0:
                 continue
             state = f"{DOOR_STATES[image[column, row, 2]]} " if kind == "door" else ""
@@ -232,7 +243,8 @@ def _things(level: Any, image: np.ndarray) -> Iterator[Thing]:
 
 
 def _reach(level: Any) -> tuple[range, range]:
-    """The columns and rows over which ways are planned: those in view, and as in AgentGym one more where the view looks right or down."""
+    """The columns and rows over which ways are planned: those in view,
+    and as in AgentGym one more where the view looks right or down."""
     size = level.agent_view_size
     corner = level.agent_pos + level.dir_vec * (size - 1) - level.right_vec * (size // 2)
     border = corner + size * (level.right_vec - level.dir_vec)

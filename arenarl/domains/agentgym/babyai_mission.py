@@ -1,17 +1,38 @@
 """What a BabyAI mission asks for: its subgoals, and an expert that reaches them, knowing the whole level.
 
-A mission is one instruction or two or more, in an order or in any. Each is to go to, open, pick up or put something: find it, face it, and
-handle it are its subgoals. minigrid 2.3.1 has no bot of its own; this one searches the shortest way for the game's actions and rides along
-it on those that do several at once.
+A mission is one instruction or two or more, in an order or in any. Each is to go to, open, pick up or put something:
+find it, face it, and handle it are its subgoals. minigrid 2.3.1 has no bot of its own; this one searches the shortest
+way for the game's actions and rides along it on those that do several at once.
 """
 
 from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
-from minigrid.envs.babyai.core.verifier import AfterInstr, AndInstr, BeforeInstr, GoToInstr, OpenInstr, PickupInstr, PutNextInstr
+from minigrid.envs.babyai.core.verifier import (
+    AfterInstr,
+    AndInstr,
+    BeforeInstr,
+    GoToInstr,
+    OpenInstr,
+    PickupInstr,
+    PutNextInstr,
+)
 
-from arenarl.domains.agentgym.babyai_game import DROP, FORWARD, LEFT, PICKUP, RIGHT, TOGGLE, Cell, Pose, View, ahead_of, moved, pose_of
+from arenarl.domains.agentgym.babyai_game import (
+    DROP,
+    FORWARD,
+    LEFT,
+    PICKUP,
+    RIGHT,
+    TOGGLE,
+    Cell,
+    Pose,
+    View,
+    ahead_of,
+    moved,
+    pose_of,
+)
 
 NAMES = {LEFT: "turn left", RIGHT: "turn right", FORWARD: "move forward", TOGGLE: "toggle", DROP: "drop"}
 
@@ -49,7 +70,12 @@ def _steps(one: Any, level: Any, seen: set[Cell]) -> list[tuple[str, bool]]:
     is_held = level.carrying in one.desc_move.obj_set
     near = {beside for at in one.desc_fixed.obj_poss for beside in _beside(tuple(at))}
     is_put = not is_held and any(tuple(thing.cur_pos) in near for thing in one.desc_move.obj_set)
-    return [("find", found(one.desc_move)), ("hold", is_held), ("find the other", found(one.desc_fixed)), ("put", is_put)]
+    return [
+        ("find", found(one.desc_move)),
+        ("hold", is_held),
+        ("find the other", found(one.desc_fixed)),
+        ("put", is_put),
+    ]
 
 
 class Subgoals:
@@ -57,7 +83,9 @@ class Subgoals:
 
     def __init__(self, level: Any, view: View):
         self._level, self._phases = level, phases(level.instrs)
-        self._names = {(id(one), name) for phase in self._phases for one in phase for name, _ in _steps(one, level, set())}
+        self._names = {
+            (id(one), name) for phase in self._phases for one in phase for name, _ in _steps(one, level, set())
+        }
         self._reached: set[tuple[int, str]] = set()
         self._met: set[int] = set()
         self._is_met = False
@@ -66,7 +94,8 @@ class Subgoals:
 
     @property
     def open(self) -> list[Any]:
-        """The single instructions that are next; the last ones again where all look met, but the game did not see it."""
+        """The single instructions that are next; the last ones again where all look met,
+        but the game did not see it."""
         unmet = ([one for one in phase if id(one) not in self._met] for phase in self._phases)
         return next((phase for phase in unmet if phase), self._phases[-1])
 
@@ -76,7 +105,8 @@ class Subgoals:
         return max(len(self._names) - len(self._reached), int(not self._is_met))
 
     def update(self, view: View, is_met: bool) -> None:
-        """After an action: what holds now. Of what is not yet due, only finding counts; what has been met makes all its subgoals reached."""
+        """After an action: what holds now. Of what is not yet due, only finding counts;
+        what has been met makes all its subgoals reached."""
         self._is_met = self._is_met or is_met
         if is_met:
             self._reached = set(self._names)
@@ -85,7 +115,9 @@ class Subgoals:
         for phase in self._phases:
             for one in phase:
                 steps = _steps(one, self._level, seen)
-                self._reached |= {(id(one), name) for name, holds in steps if holds and (is_due or name.startswith("find"))}
+                self._reached |= {
+                    (id(one), name) for name, holds in steps if holds and (is_due or name.startswith("find"))
+                }
                 if is_due and steps[-1][1]:
                     self._met.add(id(one))
                     self._reached |= {(id(one), name) for name, _ in steps}
@@ -93,7 +125,8 @@ class Subgoals:
 
 
 def best_action(level: Any, view: View, subgoals: Subgoals) -> tuple[str, str]:
-    """(thought, action) of the expert: the shortest way to what is next, and of what can be done here what leads farthest along it."""
+    """(thought, action) of the expert: the shortest way to what is next,
+    and of what can be done here what leads farthest along it."""
     for one in subgoals.open:
         if plan := _plan(level, one):
             wanted, way, last = plan
@@ -107,7 +140,9 @@ _Plan = tuple[str, list[int], int | None]  # what for, the game's actions that l
 def _plan(level: Any, one: Any) -> _Plan | None:
     if isinstance(one, PutNextInstr):
         if level.carrying in one.desc_move.obj_set:
-            free = {cell for at in one.desc_fixed.obj_poss for cell in _beside(tuple(at)) if level.grid.get(*cell) is None}
+            free = {
+                cell for at in one.desc_fixed.obj_poss for cell in _beside(tuple(at)) if level.grid.get(*cell) is None
+            }
             return _go(level, free, f"put it next to {_name(one.desc_fixed)}", DROP)
         return _hold(level, one.desc_move)
     if isinstance(one, PickupInstr):
@@ -127,27 +162,39 @@ def _hold(level: Any, thing: Any) -> _Plan | None:
 
 def _drop(level: Any) -> _Plan | None:
     """Where there is room, which is not in a doorway."""
-    return _go(level, {cell for cell in _cells(level) if level.grid.get(*cell) is None and not _is_by_a_door(level, cell)}, "drop it", DROP)
+    return _go(
+        level,
+        {cell for cell in _cells(level) if level.grid.get(*cell) is None and not _is_by_a_door(level, cell)},
+        "drop it",
+        DROP,
+    )
 
 
 def _go(level: Any, goals: set[Cell], wanted: str, last: int | None) -> _Plan | None:
     """To face one of the goals; or, where locked doors or things are in the way, first to what removes one of these."""
     if (way := _way(level, goals)) is not None:
         return wanted, way, last
-    locked = [level.grid.get(*cell) for cell in _cells(level) if _kind(level, cell) == "door" and level.grid.get(*cell).is_locked]
+    locked = [
+        level.grid.get(*cell)
+        for cell in _cells(level)
+        if _kind(level, cell) == "door" and level.grid.get(*cell).is_locked
+    ]
     for cell in _cells(level):
         if _kind(level, cell) == "key" and any(door.color == level.grid.get(*cell).color for door in locked):
             if (way := _way(level, {cell})) is not None:
                 return ("fetch the key", way, PICKUP) if level.carrying is None else _drop(level)
     way = _way(level, goals, through_things=True)
-    blocked = next((cell for cell in _on_the_way(level, way or []) if _kind(level, cell) in ("key", "ball", "box")), None)
+    blocked = next(
+        (cell for cell in _on_the_way(level, way or []) if _kind(level, cell) in ("key", "ball", "box")), None
+    )
     if blocked is None or (way := _way(level, {blocked})) is None:
         return None
     return ("clear the way", way, PICKUP) if level.carrying is None else _drop(level)
 
 
 def _way(level: Any, goals: set[Cell], through_things: bool = False) -> list[int] | None:
-    """The game's actions, fewest first, that lead to where a goal is faced. A closed door is opened first, a locked one with its key."""
+    """The game's actions, fewest first, that lead to where a goal is faced.
+    A closed door is opened first, a locked one with its key."""
     start: Pose = pose_of(level)
     waiting, seen = deque([(start, ())]), {start}
     while waiting:

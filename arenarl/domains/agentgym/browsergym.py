@@ -1,8 +1,10 @@
-"""A browser through BrowserGym: WebArena's tasks on its servers, MiniWoB's on pages that the package miniwob holds, and others of its family.
+"""A browser through BrowserGym: WebArena's tasks on its servers, MiniWoB's on pages that the package miniwob holds,
+and others of its family.
 
-A query's constraints name the `task`, as BrowserGym does without the first part ("webarena.310", "miniwob.click-test"), and where a task has
-several faces the `seed`. The policy is shown the goal and the page's accessibility tree, and acts by BrowserGym's calls. Each browser has a
-process of its own, which is what Playwright wants, and one that dies takes no other along.
+A query's constraints name the `task`, as BrowserGym does without the first part ("webarena.310", "miniwob.click-test"),
+and where a task has several faces the `seed`. The policy is shown the goal and the page's accessibility tree, and acts
+by BrowserGym's calls. Each browser has a process of its own, which is what Playwright wants, and one that dies takes no
+other along.
 """
 
 import asyncio
@@ -24,7 +26,8 @@ from arenarl.trajectory import Query
 if TYPE_CHECKING:
     from arenarl.llm.client import LLMClient
 
-INSTALL = "pip install --no-deps browsergym-core==0.14.3 && pip install playwright==1.44 beautifulsoup4 pyparsing"  # alone it wants an older lxml
+# alone it wants an older lxml
+INSTALL = "pip install --no-deps browsergym-core==0.14.3 && pip install playwright==1.44 beautifulsoup4 pyparsing"
 LONGEST = 20_000  # characters of a page that are shown. Our choice
 PLAYWRIGHTS = Path.home() / ".cache" / "ms-playwright"  # where `playwright install chromium` puts its browser
 
@@ -52,7 +55,10 @@ class BrowserGymEnvironment:
         """The goal and the page. Raises UserError for a task that cannot be had."""
         task, seed = query.constraints.get("task"), query.constraints.get("seed")
         if not isinstance(task, str) or "." not in task or type(seed) not in (int, type(None)):
-            raise UserError(f"query {query.query_id}: constraints must have a task, such as miniwob.click-test, and may have a seed, a whole number")
+            raise UserError(
+                f"query {query.query_id}: constraints must have a task, such as miniwob.click-test, "
+                "and may have a seed, a whole number"
+            )
         return await self._do(_begin, task, seed)
 
     async def call(self, name: str, arguments: dict[str, Any] | str) -> Step:
@@ -125,7 +131,8 @@ def _has_browser() -> bool:
 
 
 def _prepare(family: str) -> None:
-    """MiniWoB's pages are those of its package, if no server is named; Debian's Chromium stands in where Playwright has no browser."""
+    """MiniWoB's pages are those of its package, if no server is named;
+    Debian's Chromium stands in where Playwright has no browser."""
     if family == "miniwob" and not os.environ.get("MINIWOB_URL"):
         need_package("miniwob", "1.1.0", "pip install miniwob==1.1.0")
         import miniwob

@@ -1,7 +1,9 @@
-"""What the worlds of AgentGym-RL share: item lists, the one tool, how an action is read, and the versions of their packages.
+"""What the worlds of AgentGym-RL share: item lists, the one tool, how an action is read,
+and the versions of their packages.
 
-An item is a number; AgentGym-RL's id of it is `<world>_<number>`. By default the lists are those that the world's module makes; a user's
-copy of the official files (`data.items`: AgentItemId of AgentGym-RL at e182a6b, with eval/ and train/) replaces them.
+An item is a number; AgentGym-RL's id of it is `<world>_<number>`. By default the lists are those that the world's
+module makes; a user's copy of the official files (`data.items`: AgentItemId of AgentGym-RL at e182a6b, with eval/ and
+train/) replaces them.
 """
 
 import re
@@ -18,7 +20,13 @@ from arenarl.system.text_files import text_of_file
 from arenarl.trajectory import Query, Turn, parse_json
 
 LONGEST = 300  # characters of an action; more is no action of any world
-TOOLS = [tool_schema("act", "Does one action in the world.", {"action": {"type": "string", "description": "in the words of the rules"}})]
+TOOLS = [
+    tool_schema(
+        "act",
+        "Does one action in the world.",
+        {"action": {"type": "string", "description": "in the words of the rules"}},
+    )
+]
 
 
 @cache
@@ -37,7 +45,9 @@ def item_of(query: Query, count: int) -> int:
     """The query's item. Raises UserError where it names none of so many."""
     item = query.constraints.get("item")
     if type(item) is not int or not 0 <= item < count:
-        raise UserError(f"query {query.query_id}: constraints.item is {item!r}; {query.domain} has items from 0 to {count - 1}")
+        raise UserError(
+            f"query {query.query_id}: constraints.item is {item!r}; {query.domain} has items from 0 to {count - 1}"
+        )
     return item
 
 
@@ -80,9 +90,15 @@ def numbers(ranges: str) -> tuple[int, ...]:
 
 
 def official_items(
-    folder: str, world: str, split: str, counts: Mapping[str, int], column: Callable[[int], str], names: str | None = None
+    folder: str,
+    world: str,
+    split: str,
+    counts: Mapping[str, int],
+    column: Callable[[int], str],
+    names: str | None = None,
 ) -> tuple[int, ...]:
-    """The items of `<folder>/eval/<world>_test.json` (split "test") or `<folder>/train/<world>_train.json`, in the file's order.
+    """The items of `<folder>/eval/<world>_test.json` (split "test")
+    or `<folder>/train/<world>_train.json`, in the file's order.
 
     `names` is what stands before an item's number in its id, with | between several; None: the world's name.
 
@@ -92,7 +108,8 @@ def official_items(
         UserError: no such file, no list of item ids, one twice, or other counts.
     """
     path = Path(folder) / {"test": "eval", "train": "train"}[split] / f"{world}_{split}.json"
-    path = path if path.is_file() or not (above := Path(folder) / path.name).is_file() else above  # where sciworld_train.json lies
+    # where sciworld_train.json lies
+    path = path if path.is_file() or not (above := Path(folder) / path.name).is_file() else above
     items = list(_read_ids(path, names or world))
     if len(set(items)) < len(items):
         raise UserError(f"{path} names an item twice; take AgentGym-RL's file as it is")
@@ -104,13 +121,18 @@ def check_counts(where: str, items: Iterable[int], counts: Mapping[str, int], co
     """Raises UserError unless the items are as many of each column as `counts` says; "" counts all."""
     found = Counter("" if "" in counts else column(item) for item in items)
     if found != Counter(counts):
-        named = [", ".join(f"{name} {count}".strip() for name, count in sorted(each.items())) for each in (found, counts)]
+        named = [
+            ", ".join(f"{name} {count}".strip() for name, count in sorted(each.items())) for each in (found, counts)
+        ]
         raise UserError(f"{where} holds other items than AgentGym-RL's: {named[0] or 'none'} instead of {named[1]}")
 
 
 def _read_ids(path: Path, world: str) -> Iterator[int]:
     if not path.is_file():
-        raise UserError(f"data.items: {path} does not exist; the folder is a copy of AgentGym-RL's AgentItemId, with eval/ and train/")
+        raise UserError(
+            f"data.items: {path} does not exist; the folder is a copy of AgentGym-RL's "
+            "AgentItemId, with eval/ and train/"
+        )
     try:
         records = parse_json(text_of_file(path))
     except ValueError as error:

@@ -1,7 +1,9 @@
-"""ScienceWorld, AgentGym-RL's SciWorld: elementary science in a text game, one action a turn, with a score from 0 to 100.
+"""ScienceWorld, AgentGym-RL's SciWorld: elementary science in a text game, one action a turn,
+with a score from 0 to 100.
 
-The game is a Java program that the package scienceworld brings. The package's own `step` lists all valid actions after each and takes ten
-times as long, so actions go to the Java program bare. Each game is a process, which ends at `close`, or with the process that started it.
+The game is a Java program that the package scienceworld brings. The package's own `step` lists all valid actions after
+each and takes ten times as long, so actions go to the Java program bare. Each game is a process, which ends at `close`,
+or with the process that started it.
 """
 
 import asyncio
@@ -31,8 +33,15 @@ MAX_MOVES = 100  # after which AgentGym's worlds are over; to look around at fir
 PATIENCE_S = 120  # a game that does not answer for so long has crashed
 NOT_UNDERSTOOD = ("No known action matches that input.", "Ambiguous request:")
 NEEDLESS = ("look around", "inventory", "examine everything")
-_JAVA = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:+IgnoreUnrecognizedVMOptions", "-XX:+UnlockExperimentalVMOptions", "-XX:hashCode=2")
-# hashCode=2: objects have no number of their own, by which Java would order sets, so that an item is the same world each time
+_JAVA = (
+    "-Xmx512m",
+    "-XX:+UseSerialGC",
+    "-XX:+IgnoreUnrecognizedVMOptions",
+    "-XX:+UnlockExperimentalVMOptions",
+    "-XX:hashCode=2",
+)
+# hashCode=2: objects have no number of their own, by which Java would order sets,
+# so that an item is the same world each time
 
 
 @cache
@@ -46,7 +55,8 @@ def java_fault() -> str:
 
 
 class Game(World):
-    """A running game. Whatever it raises means that its process is gone, or no longer answers: then only `close` is of use."""
+    """A running game. Whatever it raises means that its process is gone, or no longer answers:
+    then only `close` is of use."""
 
     packages = {"scienceworld": "1.2.3", "py4j": "0.10.9.9"}
     read = staticmethod(read_whole_action)
@@ -58,7 +68,10 @@ class Game(World):
     def check_packages(cls) -> None:
         super().check_packages()
         if shutil.which("java") is None:
-            raise UserError("SciWorld needs Java, and there is no java on the PATH; install a Java runtime, such as Debian's default-jre-headless")
+            raise UserError(
+                "SciWorld needs Java, and there is no java on the PATH; install a Java runtime, "
+                "such as Debian's default-jre-headless"
+            )
         if fault := java_fault():
             raise UserError(f"SciWorld needs Java, and the java on the PATH does not run: {fault}")
 
@@ -70,8 +83,11 @@ class Game(World):
         port, token, self.process = launch_gateway(
             classpath=JAR_PATH, javaopts=list(_JAVA), die_on_exit=True, enable_auth=True, cwd=BASEPATH, return_proc=True
         )
-        # Without memory management the Java program keeps what it returned, a list now and then, and is not told of each object that Python drops.
-        parameters = GatewayParameters(port=port, auth_token=token, read_timeout=PATIENCE_S, enable_memory_management=False)
+        # Without memory management the Java program keeps what it returned, a list now and then, and is not told of
+        # each object that Python drops.
+        parameters = GatewayParameters(
+            port=port, auth_token=token, read_timeout=PATIENCE_S, enable_memory_management=False
+        )
         gateway = JavaGateway(gateway_parameters=parameters)
         self.close = weakref.finalize(self, _end, self.process, gateway)
         self.server = gateway.jvm.scienceworld.runtime.pythonapi.PythonInterface()
@@ -97,7 +113,8 @@ class Game(World):
         return 100 - max(0, self.score)
 
     def best(self) -> tuple[str, str]:
-        """The next action of the game's own solution. To be asked before the first action: finding the solution starts the item anew."""
+        """The next action of the game's own solution. To be asked before the first action:
+        finding the solution starts the item anew."""
         solution = self._solution(self._item)
         self._expected = solution[min(self._taken, len(solution) - 1)]
         return f"Next: {self._expected}.", self._expected
@@ -128,7 +145,8 @@ def _end(process: subprocess.Popen, gateway: "JavaGateway") -> None:
 
 
 class SciWorldEnvironment:
-    """An `Environment` over a game that starts with the first `reset`, in seconds, and then serves one trajectory after another."""
+    """An `Environment` over a game that starts with the first `reset`, in seconds,
+    and then serves one trajectory after another."""
 
     tools = TOOLS
     reusable = True

@@ -1,6 +1,8 @@
-"""SciWorld as a domain: AgentGym-RL's columns, items, and what a trajectory reached, found by taking its actions once more.
+"""SciWorld as a domain: AgentGym-RL's columns, items, and what a trajectory reached,
+found by taking its actions once more.
 
-The world does not show its score, and is the same each time; to take the actions of a trajectory again is half a second.
+The world does not show its score, and is the same each time;
+to take the actions of a trajectory again is half a second.
 """
 
 import random
@@ -12,7 +14,14 @@ from typing import Any
 
 from arenarl.config.schema import DataConfig, EnvironmentConfig
 from arenarl.domains.agentgym.sciworld import Game, SciWorldEnvironment
-from arenarl.domains.agentgym.sciworld_items import COLUMNS, TRAIN_COUNT, between_items, held_out_items, place_of, training_items
+from arenarl.domains.agentgym.sciworld_items import (
+    COLUMNS,
+    TRAIN_COUNT,
+    between_items,
+    held_out_items,
+    place_of,
+    training_items,
+)
 from arenarl.domains.agentgym.world import Progress, WorldDomain
 from arenarl.system.errors import UserError
 from arenarl.trajectory import Query, Trajectory
@@ -20,7 +29,8 @@ from arenarl.trajectory import Query, Trajectory
 
 @dataclass(frozen=True)
 class SciWorldProgress(Progress):
-    """In points of the score. `is_unseen`: an item of the official test list that the official training list does not have."""
+    """In points of the score. `is_unseen`: an item of the official test list that the official training list does not
+    have."""
 
     is_unseen: bool = False
 
@@ -54,7 +64,10 @@ class SciWorldDomain(WorldDomain):
         taken = {*self.items("test"), *self.items("train")}
         items = [item for item in between_items() if item not in taken]
         yield from ({"item": item} for item in random.Random(f"sciworld{self.data.seed}-sft").sample(items, len(items)))
-        raise UserError(f"data.sft_size={self.data.sft_size}: SciWorld has {len(items)} items that are neither RL's nor tests; lower it")
+        raise UserError(
+            f"data.sft_size={self.data.sft_size}: SciWorld has {len(items)} items that "
+            "are neither RL's nor tests; lower it"
+        )
 
     @cached_property
     def _seen(self) -> frozenset[int]:

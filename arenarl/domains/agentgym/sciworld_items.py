@@ -1,7 +1,8 @@
-"""ScienceWorld's tasks as AgentGym numbers them: an item is a variation of a task, counted through the tasks in their order.
+"""ScienceWorld's tasks as AgentGym numbers them: an item is a variation of a task,
+counted through the tasks in their order.
 
-AgentGym leaves seven of the thirty tasks out. Without a user's copy of the official lists, items are drawn from ScienceWorld's own parts of
-each task's variations: those for training, and those for tests.
+AgentGym leaves seven of the thirty tasks out. Without a user's copy of the official lists, items are drawn from
+ScienceWorld's own parts of each task's variations: those for training, and those for tests.
 """
 
 import random
@@ -14,8 +15,8 @@ from arenarl.system.errors import UserError
 
 
 class Task(NamedTuple):
-    """A task: its name, its column of AgentGym-RL's table, and how many variations it has, of which the first `train` are for training, and
-    those from `test` on for tests.
+    """A task: its name, its column of AgentGym-RL's table, and how many variations it has, of which the first `train`
+    are for training, and those from `test` on for tests.
     """
 
     name: str
@@ -50,7 +51,8 @@ TASKS = (
     Task("identify-life-stages-1", "Life-stages", 14, 6, 9),
     Task("identify-life-stages-2", "Life-stages", 10, 4, 6),
 )
-COLUMNS = {"Test-Cond": 83, "Find": 44, "Measure-melting": 28, "Use-thermometer": 25, "Lifespan": 15, "Chem-Mix": 5}  # AgentGym-RL's test items
+# AgentGym-RL's test items
+COLUMNS = {"Test-Cond": 83, "Find": 44, "Measure-melting": 28, "Use-thermometer": 25, "Lifespan": 15, "Chem-Mix": 5}
 TRAIN_COUNT = 2120  # its items for training, some of them of tasks that are in no column
 _FIRST = (0, *accumulate(task.variations for task in TASKS))  # item of each task's variation 0
 ITEMS = _FIRST[-1]
@@ -72,7 +74,11 @@ def held_out_items(columns: Mapping[str, int], rng: random.Random) -> list[int]:
     """So many items of each column, from the variations for tests; the tasks of a column in turn."""
     drawn = []
     for subtask, count in columns.items():
-        pools = [rng.sample(pool, len(pool)) for task, pool in zip(TASKS, _pools("test", "variations"), strict=True) if task.subtask == subtask]
+        pools = [
+            rng.sample(pool, len(pool))
+            for task, pool in zip(TASKS, _pools("test", "variations"), strict=True)
+            if task.subtask == subtask
+        ]
         drawn += [pool[index] for index in range(max(map(len, pools))) for pool in pools if index < len(pool)][:count]
     return drawn
 
@@ -88,4 +94,7 @@ def between_items() -> list[int]:
 
 def _pools(start: str, end: str) -> list[range]:
     """Of each task, the items from one of its places to another; "" is its beginning."""
-    return [range(first + getattr(task, start, 0), first + getattr(task, end)) for task, first in zip(TASKS, _FIRST, strict=False)]
+    return [
+        range(first + getattr(task, start, 0), first + getattr(task, end))
+        for task, first in zip(TASKS, _FIRST, strict=False)
+    ]

@@ -1,8 +1,9 @@
-"""SearchQA of AgentGym-RL: questions of seven data sets, answered by searching a corpus, right if exactly so (Search-R1's protocol).
+"""SearchQA of AgentGym-RL: questions of seven data sets, answered by searching a corpus,
+right if exactly so (Search-R1's protocol).
 
-Questions and corpus are the user's: `data.items` is a folder with a folder for each data set, whose JSONL records have `question` and
-`golden_answers` (FlashRAG's files), and `environment.search.folder` one of documents, which the research tools search. With AgentGym-RL's
-`eval/searchqa_test.json` beside them, its 400 questions are the test.
+Questions and corpus are the user's: `data.items` is a folder with a folder for each data set, whose JSONL records have
+`question` and `golden_answers` (FlashRAG's files), and `environment.search.folder` one of documents, which the research
+tools search. With AgentGym-RL's `eval/searchqa_test.json` beside them, its 400 questions are the test.
 """
 
 import asyncio
@@ -38,7 +39,9 @@ if TYPE_CHECKING:
     from arenarl.llm.client import LLMClient
 
 HERE = Path(__file__).parent
-SETS = {  # folder -> column of the paper's table, its test items, AgentGym's number of its first question; it counts through the sets
+# folder -> column of the paper's table, its test items, AgentGym's number of its first question;
+# it counts through the sets
+SETS = {
     "nq": ("NQ", 50, 0),
     "triviaqa": ("TriviaQA", 50, 3610),
     "popqa": ("PopQA", 50, 14923),
@@ -72,7 +75,11 @@ class SearchTruth(Truth):
     economy: float
 
     def dimensions(self) -> dict[str, float]:
-        return {"path_found": 10.0 * self.found, "path_economy": 10 * self.economy, "answer_correct": 10.0 * self.correct}
+        return {
+            "path_found": 10.0 * self.found,
+            "path_economy": 10 * self.economy,
+            "answer_correct": 10.0 * self.correct,
+        }
 
     def figures(self) -> dict[str, float]:
         return {"exact_match": 100.0 * self.correct, "answer_found": 100.0 * self.found}
@@ -92,9 +99,15 @@ class SearchQADomain(Domain):
     def examine(self, query: Query, messages: list[dict[str, Any]]) -> SearchTruth:
         turns = read_turns(messages)
         calls = [pair for turn in turns for pair in zip(turn.tool_calls, turn.observations, strict=False)]
-        useful = {(call.name, str(call.arguments)) for call, observation in calls if not observation.startswith("Error")}
+        useful = {
+            (call.name, str(call.arguments)) for call, observation in calls if not observation.startswith("Error")
+        }
         shown = [f" {squad_form(observation)} " for _, observation in calls]
-        answers = [one for one in map(squad_form, (query.constraints["answer"], *query.constraints.get("answer_aliases", ()))) if one]
+        answers = [
+            one
+            for one in map(squad_form, (query.constraints["answer"], *query.constraints.get("answer_aliases", ())))
+            if one
+        ]
         return SearchTruth(
             correct=bool(turns) and is_correct(query.constraints, last_answer(turns)),
             found=any(f" {answer} " in text for answer in answers for text in shown),
@@ -121,16 +134,23 @@ class SearchQADomain(Domain):
     def splits(
         self, environment: Environment, watch: Callable[[list], Iterable] = iter, client: "LLMClient | None" = None
     ) -> Iterator[tuple[str, list[Any]]]:
-        """The test, RL's questions of the sets for training, and SFT's trajectories over others of these. There are no stored baselines."""
+        """The test, RL's questions of the sets for training, and SFT's trajectories over others of these.
+        There are no stored baselines."""
         if self.environment.search.engine == "corpus":
-            raise UserError("SearchQA needs a corpus of yours: environment.search.engine=folder and environment.search.folder=<folder>")
+            raise UserError(
+                "SearchQA needs a corpus of yours: environment.search.engine=folder and "
+                "environment.search.folder=<folder>"
+            )
         rng = random.Random(f"searchqa{self.data.seed}")
         test = self._test(rng)
         others = unique([query for name in TRAINED_ON for query in self._questions(name, ["train.jsonl"])], test)
         rng.shuffle(others)
         wanted = self.data.rl_size + self.data.sft_size
         if len(others) < wanted:
-            raise UserError(f"data.rl_size and data.sft_size want {wanted} questions; {self.data.items} has {len(others)} to train on")
+            raise UserError(
+                f"data.rl_size and data.sft_size want {wanted} questions; "
+                f"{self.data.items} has {len(others)} to train on"
+            )
         yield "test_queries", test
         yield "rl_queries", others[: self.data.rl_size]
         taught = others[self.data.rl_size : wanted]
@@ -139,26 +159,40 @@ class SearchQADomain(Domain):
     def _test(self, rng: random.Random) -> list[Query]:
         """The official questions where their list is there, else so many of each data set."""
         if not self.data.items:
-            raise UserError("SearchQA needs data.items: a folder of your copies of its data sets, nq/test.jsonl and so on (docs/domains.md)")
+            raise UserError(
+                "SearchQA needs data.items: a folder of your copies of its data sets, "
+                "nq/test.jsonl and so on (docs/domains.md)"
+            )
         questions = {name: self._questions(name, TEST_FILES) for name in SETS}
         if not (Path(self.data.items) / "eval" / "searchqa_test.json").is_file():
-            drawn = {name: unique(rng.sample(ones, len(ones)))[: self.data.test_per_subtask] for name, ones in questions.items()}
+            drawn = {
+                name: unique(rng.sample(ones, len(ones)))[: self.data.test_per_subtask]
+                for name, ones in questions.items()
+            }
             return [query for ones in drawn.values() for query in ones]
         counts = {column: count for column, count, _ in SETS.values()}
-        items = official_items(self.data.items, self.name, "test", counts, lambda item: SETS[set_of(item)][0], "|".join(SETS))
+        items = official_items(
+            self.data.items, self.name, "test", counts, lambda item: SETS[set_of(item)][0], "|".join(SETS)
+        )
         return [self._at(item, questions[set_of(item)]) for item in items]
 
     def _at(self, item: int, questions: list[Query]) -> Query:
         place = item - SETS[set_of(item)][2]
         if place >= len(questions):
-            raise UserError(f"{self.data.items}/{set_of(item)} has {len(questions)} questions and lacks number {place + 1}; take the whole file")
+            raise UserError(
+                f"{self.data.items}/{set_of(item)} has {len(questions)} questions and lacks "
+                f"number {place + 1}; take the whole file"
+            )
         return questions[place]
 
     def _questions(self, name: str, files: Iterable[str]) -> list[Query]:
         """Of a data set's first file, in its order."""
         paths = [path for path in (Path(self.data.items) / name / file for file in files) if path.is_file()]
         if not paths:
-            raise UserError(f"data.items: {self.data.items}/{name} has none of {', '.join(files)}, JSONL with question and golden_answers")
+            raise UserError(
+                f"data.items: {self.data.items}/{name} has none of {', '.join(files)}, "
+                "JSONL with question and golden_answers"
+            )
         return [as_query(name, paths[0], number, record) for number, record in enumerate(read_jsonl(paths[0]))]
 
 
@@ -175,7 +209,9 @@ def as_query(name: str, path: Path, number: int, record: dict[str, Any]) -> Quer
     try:
         read = _RECORD.validate_python(record)
     except ValidationError as error:
-        raise UserError(f"{path}, record {number + 1} is no question with golden_answers: {first_problem(error)}") from error
+        raise UserError(
+            f"{path}, record {number + 1} is no question with golden_answers: {first_problem(error)}"
+        ) from error
     question, answers = read.question.strip(), read.golden_answers
     text = question if question.endswith("?") else f"{question}?"
     constraints = {"answer": answers[0], "answer_aliases": answers[1:], "comparison": "exact_match"}

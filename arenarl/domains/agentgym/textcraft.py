@@ -1,7 +1,9 @@
-"""TextCraft: craft an item of Minecraft from what lies about, by recipes that are shown among others that are of no use.
+"""TextCraft: craft an item of Minecraft from what lies about,
+by recipes that are shown among others that are of no use.
 
-The game, its recipes and what it says are the package textcraft's (`textcraft_game`); items are numbered as in AgentGym-RL. An action is
-`get N x`, `craft N x using N y, N z` or `inventory`; the goal crafted is worth 1 and ends the trajectory.
+The game, its recipes and what it says are the package textcraft's (`textcraft_game`); items are numbered as in
+AgentGym-RL. An action is `get N x`, `craft N x using N y, N z` or `inventory`; the goal crafted is worth 1 and ends the
+trajectory.
 """
 
 import random
@@ -68,7 +70,9 @@ class TextCraftDomain(WorldDomain):
 
     def column(self, item: int) -> str:
         if not 0 <= item < len(self._goals):
-            raise UserError(f"textcraft_{item} is no item: they go from textcraft_0 to textcraft_{len(self._goals) - 1}")
+            raise UserError(
+                f"textcraft_{item} is no item: they go from textcraft_0 to textcraft_{len(self._goals) - 1}"
+            )
         return f"depth {self._goals[item][1]}"
 
     def text(self, item: int) -> str:

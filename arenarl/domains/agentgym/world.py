@@ -1,7 +1,8 @@
-"""What AgentGym-RL's worlds have in common: an environment with one action a turn, a truth by replay, a scripted expert's trajectories, data.
+"""What AgentGym-RL's worlds have in common: an environment with one action a turn, a truth by replay, a scripted
+expert's trajectories, data.
 
-The truth is what share of an item's subgoals were reached, less the actions that were wasted or refused: it tells apart trajectories of which
-the world's reward says the same.
+The truth is what share of an item's subgoals were reached, less the actions that were wasted or refused: it tells apart
+trajectories of which the world's reward says the same.
 """
 
 import random
@@ -64,7 +65,8 @@ class World:
 
     @property
     def state(self) -> Hashable:
-        """An action is of use if it brings a subgoal nearer than before, or leads to a state that was not there before."""
+        """An action is of use if it brings a subgoal nearer than before,
+        or leads to a state that was not there before."""
         return None
 
     def best(self) -> tuple[str, str]:
@@ -81,7 +83,8 @@ class World:
 
 @dataclass(frozen=True)
 class Progress(Truth):
-    """`reached` of the `needed` subgoals at best, `kept` at the end; `useful` and `refused` of the `actions`. Success is what the world ends at.
+    """`reached` of the `needed` subgoals at best, `kept` at the end; `useful` and `refused` of the `actions`. Success
+    is what the world ends at.
 
     BabyAI's subgoals stay reached, so that there `kept` says nothing more.
     """
@@ -144,14 +147,17 @@ class WorldDomain(Domain):
         raise NotImplementedError
 
     def items(self, split: str) -> tuple[int, ...]:
-        """Of a split, in the chosen subtasks. Raises UserError if the user's copy holds others than AgentGym-RL's, or none is left."""
+        """Of a split, in the chosen subtasks. Raises UserError if the user's copy holds others than AgentGym-RL's,
+        or none is left."""
         counts = self.columns if split == "test" else {"": self.train_count}
         copy = self.data.items
         listed = official_items(copy, self.name, split, counts, self.column) if copy else self.default_items(split)
         columns = {item: self.column(item) for item in listed}
         items = tuple(item for item, column in columns.items() if self.data.subtasks is None or column in self.subtasks)
         if not items:
-            raise UserError(f"data.subtasks={self.data.subtasks}: {self.name}'s {split} list has no item of these; choose others")
+            raise UserError(
+                f"data.subtasks={self.data.subtasks}: {self.name}'s {split} list has no item of these; choose others"
+            )
         return items
 
     def task(self, query: Query) -> Hashable:
@@ -159,12 +165,18 @@ class WorldDomain(Domain):
         return query.constraints["item"]
 
     def compare(self, test: Sequence[Query], rl: Sequence[Query], sft: Sequence[Query]) -> str:
-        """The sizes of the splits, and what they share. Raises UserError if an item is in both lists, and that is not AgentGym-RL's own leak."""
+        """The sizes of the splits, and what they share.
+        Raises UserError if an item is in both lists, and that is not AgentGym-RL's own leak."""
         numbers = [{query.constraints["item"] for query in split} for split in (test, rl)]
         if not self.has_leak and (both := set.intersection(*numbers)):
             first = f"{self.name}_{min(both)}"
-            raise UserError(f"the training list has {len(both)} of the test list's items, first {first}; take AgentGym-RL's lists as they are")
-        tasks = {name: {self.task(query) for query in split} for name, split in (("test", test), ("RL", rl), ("SFT", sft))}
+            raise UserError(
+                f"the training list has {len(both)} of the test list's items, first {first}; "
+                "take AgentGym-RL's lists as they are"
+            )
+        tasks = {
+            name: {self.task(query) for query in split} for name, split in (("test", test), ("RL", rl), ("SFT", sft))
+        }
         shared = [(len(tasks[one] & tasks[other]), one, other) for one, other in combinations(tasks, 2)]
         told = "; ".join(f"{other} has {count} of the {one} items too" for count, one, other in shared if count)
         return f"{len(test)} test, {len(rl)} RL and {len(sft)} SFT items: {told or 'no two splits share one'}"
@@ -214,7 +226,9 @@ class WorldDomain(Domain):
             if rng.random() < SLIPS * (1 - skill):
                 action = environment.slip(rng)
             function = {"type": "function", "function": {"name": "act", "arguments": {"action": action}}}
-            messages.append({"role": "assistant", "reasoning_content": thought, "content": "", "tool_calls": [function]})
+            messages.append(
+                {"role": "assistant", "reasoning_content": thought, "content": "", "tool_calls": [function]}
+            )
             step = environment.call("act", {"action": action})
             messages.append(tool_message(step.observation))
             reward += step.reward
@@ -225,13 +239,18 @@ class WorldDomain(Domain):
     def splits(
         self, environment: World, watch: Callable[[list], Iterable] = iter, client: "LLMClient | None" = None
     ) -> Iterator[tuple[str, list[Any]]]:
-        """The official test and RL items, at most `data.test_per_subtask` a column and `data.rl_size`; the expert's trajectories for SFT.
+        """The official test and RL items, at most `data.test_per_subtask` a column and `data.rl_size`;
+        the expert's trajectories for SFT.
 
         What is wrong with the items is found, and what the splits share is told, before the first is played.
         """
         data, seed = self.data, f"{self.name}{self.data.seed}"
         test = [self.query({"item": item}) for item in self.items("test")]
-        test = [query for name in self.subtasks for query in self.cut([one for one in test if one.subtask == name], data.test_per_subtask)]
+        test = [
+            query
+            for name in self.subtasks
+            for query in self.cut([one for one in test if one.subtask == name], data.test_per_subtask)
+        ]
         rl = [self.query({"item": item}) for item in self.items("train")]
         random.Random(f"{seed}-rl").shuffle(rl)
         rl, practice = rl[: data.rl_size], self.practice()
@@ -243,11 +262,19 @@ class WorldDomain(Domain):
         yield "rl_queries", rl
         rng = random.Random(f"{seed}-teacher")
         skills = teacher_skills(data, rng, len(sft))
-        yield "sft", [self.solve(query, environment, rng, skill).to_record() for query, skill in zip(watch(sft), skills, strict=True)]
+        yield (
+            "sft",
+            [
+                self.solve(query, environment, rng, skill).to_record()
+                for query, skill in zip(watch(sft), skills, strict=True)
+            ],
+        )
 
     def _median(self, query: Query, environment: World, rng: random.Random) -> Trajectory:
         """The attempt of median quality."""
-        solved = [self.solve(query, environment, rng, self.data.baseline_skill) for _ in range(self.data.baseline_attempts)]
+        solved = [
+            self.solve(query, environment, rng, self.data.baseline_skill) for _ in range(self.data.baseline_attempts)
+        ]
         total = domain_rubric(self.name, "en").total
         quality = [total(self.examine(query, trajectory.messages).dimensions()) for trajectory in solved]
         return median_of(solved, quality)

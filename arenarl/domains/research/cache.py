@@ -1,7 +1,8 @@
-"""The intermediate results of search and browse, each made once (B.3, InfoAgent): in memory, on disk for all processes, and under way.
+"""The intermediate results of search and browse, each made once (B.3, InfoAgent):
+in memory, on disk for all processes, and under way.
 
-A group's trajectories ask much the same. What was made costly is kept in one sqlite file. Failures are not kept. To be used from one
-event loop.
+A group's trajectories ask much the same. What was made costly is kept in one sqlite file. Failures are not kept.
+To be used from one event loop.
 """
 
 import json
@@ -40,7 +41,9 @@ class Cache:
     async def _make(self, key: tuple, make: Callable[[], Awaitable[Any]], on_disk: bool) -> Any:
         value = await make()
         if on_disk and self._db:
-            self._db.execute("INSERT OR REPLACE INTO results VALUES (?, ?, ?)", (json_hash(key), key[0], json.dumps(value)))
+            self._db.execute(
+                "INSERT OR REPLACE INTO results VALUES (?, ?, ?)", (json_hash(key), key[0], json.dumps(value))
+            )
         self._remember(key, value)
         return value
 

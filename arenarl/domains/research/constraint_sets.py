@@ -1,7 +1,8 @@
-"""Which facts a question tells of a hidden entity: K(v) of Eq. 3, InfoAgent, few entities fit, and a shallow retriever misses this one.
+"""Which facts a question tells of a hidden entity: K(v) of Eq.
+3, InfoAgent, few entities fit, and a shallow retriever misses this one.
 
-The paper samples K, lets o3 try, and drops the facts by which it succeeds. Here the number of entities that fit is known exactly, so
-K grows greedily by the fact that leaves fewest, and a fact by which BM25 finds the entity is dropped.
+The paper samples K, lets o3 try, and drops the facts by which it succeeds. Here the number of entities that fit is
+known exactly, so K grows greedily by the fact that leaves fewest, and a fact by which BM25 finds the entity is dropped.
 """
 
 import random
@@ -12,7 +13,12 @@ from arenarl.domains.research.fuzzification import Clue
 
 
 def choose_clues(
-    space: Space, pool: list[Clue], fits: set[str], most: int, rng: random.Random, is_found: Callable[[list[Clue]], bool] | None = None
+    space: Space,
+    pool: list[Clue],
+    fits: set[str],
+    most: int,
+    rng: random.Random,
+    is_found: Callable[[list[Clue]], bool] | None = None,
 ) -> list[Clue]:
     """At most `most` of the vague facts in `pool`, so that few entities fit besides the hidden one. Eq. 3, InfoAgent.
 

@@ -1,8 +1,10 @@
-"""A corpus: pages, the entities they are about, and what links them. The embedded encyclopedia, or pages of your own from JSONL.
+"""A corpus: pages, the entities they are about, and what links them.
+The embedded encyclopedia, or pages of your own from JSONL.
 
-A line of a JSONL corpus has `url`, `title`, `text`, and may have `kind`, `aliases`, `links` (urls) and `facts` (`attribute`, `value`,
-`sentence`, and `target`, the url of a relation's other end). Without facts, a sentence that names a linked page is a relation; facts that
-can be asked for come from `arenarl.domains.research.extraction`, by an LLM.
+A line of a JSONL corpus has `url`, `title`, `text`, and may have `kind`, `aliases`, `links` (urls) and `facts`
+(`attribute`, `value`, `sentence`, and `target`, the url of a relation's other end). Without facts, a sentence that
+names a linked page is a relation; facts that can be asked for come from `arenarl.domains.research.extraction`, by an
+LLM.
 """
 
 import random
@@ -74,12 +76,19 @@ class Corpus:
         return {entity.name: entity.url for entity in self.entities.values()}
 
     def says(self, sentence: str, name: str, value: str) -> bool:
-        """Whether a sentence names an entity and, elsewhere in it, a value: as whole words, and not within the longer name of another entity.
+        """Whether a sentence names an entity and, elsewhere in it, a value:
+        as whole words, and not within the longer name of another entity.
 
         >>> corpus = Corpus([], {name: Entity(name, name, "place", ()) for name in ("Borstad", "East Borstad")})
-        >>> corpus.says("Borstad was founded in 1843.", "Borstad", "1843"), corpus.says("East Borstad was founded in 1843.", "Borstad", "1843")
+        >>> (
+        ...     corpus.says("Borstad was founded in 1843.", "Borstad", "1843"),
+        ...     corpus.says("East Borstad was founded in 1843.", "Borstad", "1843"),
+        ... )
         (True, False)
-        >>> corpus.says("Borstad has 18434 inhabitants.", "Borstad", "1843"), corpus.says("East Borstad is near Borstad.", "East Borstad", "Borstad")
+        >>> (
+        ...     corpus.says("Borstad has 18434 inhabitants.", "Borstad", "1843"),
+        ...     corpus.says("East Borstad is near Borstad.", "East Borstad", "Borstad"),
+        ... )
         (False, True)
         """
         names = names_in(self, sentence)
@@ -113,7 +122,8 @@ class Corpus:
         return dict(said)
 
     def read(self, text: str) -> list[Fact]:
-        """The facts that a text states in the words of a page, whoever's they are: what a careful reader learns from it.
+        """The facts that a text states in the words of a page, whoever's they are:
+        what a careful reader learns from it.
 
         >>> corpus = build_corpus(0, 100)
         >>> fact = corpus.entities[corpus.pages[0].url].facts[1]
@@ -168,9 +178,15 @@ def read_corpus(path: str | Path) -> Corpus:
     entities = {}
     for number, record in enumerate(records, start=1):
         facts = tuple(_known_facts(record, titles)) + tuple(_links(record, titles))
-        if wrong := [fact for fact in facts if fact.sentence not in record["text"] or not stands_in(fact.value, fact.sentence)]:
-            raise UserError(f"{path}, line {number}: the page does not say {wrong[0].sentence!r} with {wrong[0].value!r} in it")
-        entities[record["url"]] = Entity(record["url"], record["title"], record.get("kind", "subject"), facts, tuple(record.get("aliases", ())))
+        if wrong := [
+            fact for fact in facts if fact.sentence not in record["text"] or not stands_in(fact.value, fact.sentence)
+        ]:
+            raise UserError(
+                f"{path}, line {number}: the page does not say {wrong[0].sentence!r} with {wrong[0].value!r} in it"
+            )
+        entities[record["url"]] = Entity(
+            record["url"], record["title"], record.get("kind", "subject"), facts, tuple(record.get("aliases", ()))
+        )
     return Corpus([Page(record["url"], record["title"], record["text"]) for record in records], entities)
 
 
@@ -183,12 +199,17 @@ def read_pages(path: Path) -> list[dict[str, Any]]:
         try:
             _Record.model_validate(record)
         except ValidationError as error:
-            raise UserError(f"{path}, line {number} is no page: {first_problem(error)}; a page needs url, title and text") from error
+            raise UserError(
+                f"{path}, line {number} is no page: {first_problem(error)}; a page needs url, title and text"
+            ) from error
     return [{key: value for key, value in record.items() if value is not None} for record in records]
 
 
 def _known_facts(record: dict[str, Any], titles: dict[str, str]) -> list[Fact]:
-    facts = [Fact(record["url"], fact["attribute"], str(fact["value"]), fact["sentence"], fact.get("target")) for fact in record.get("facts", [])]
+    facts = [
+        Fact(record["url"], fact["attribute"], str(fact["value"]), fact["sentence"], fact.get("target"))
+        for fact in record.get("facts", [])
+    ]
     return [fact if fact.target in titles else replace(fact, target=None) for fact in facts]
 
 

@@ -1,6 +1,8 @@
-"""What a question says of the entities of its tree, as data: rendered to text, counted over a corpus, stored in a query's constraints.
+"""What a question says of the entities of its tree, as data:
+rendered to text, counted over a corpus, stored in a query's constraints.
 
-`Description` mirrors the sub-tree: an entity is named, or hidden behind its noun, its clues and the entities it is linked with.
+`Description` mirrors the sub-tree: an entity is named, or hidden behind its noun,
+its clues and the entities it is linked with.
 """
 
 from bisect import bisect_left, bisect_right
@@ -18,7 +20,8 @@ _ORDINALS = ("", "second ", "third ", "fourth ", "fifth ", "sixth ")
 
 @dataclass(frozen=True)
 class Link:
-    """A relation between a described entity and its parent. The one whose page has it is <subject> in `pattern`, the other <object>."""
+    """A relation between a described entity and its parent.
+    The one whose page has it is <subject> in `pattern`, the other <object>."""
 
     attribute: str
     pattern: str
@@ -84,7 +87,12 @@ class Space:
     def linked(self, link: Link, children: set[str]) -> set[str]:
         """Who is the parent of one of `children` by such a link."""
         if link.is_parents:
-            return {fact.url for child in children for fact in self.corpus.mentions.get(child, []) if fact.attribute == link.attribute}
+            return {
+                fact.url
+                for child in children
+                for fact in self.corpus.mentions.get(child, [])
+                if fact.attribute == link.attribute
+            }
         facts = (fact for child in children for fact in self.corpus.entities[child].facts)
         return {fact.target for fact in facts if fact.target and fact.attribute == link.attribute}
 

@@ -1,8 +1,8 @@
 """A local folder of documents as pages, indexed on disk once for all processes and runs.
 
-Text, Markdown and HTML files are a page each, JSONL dumps a page a line: `text` (or `contents`), `title` (or the first line) and `url`.
-The index lies in a folder named by a hash of what it was made from, so a changed document makes another one. It appears whole or not
-at all; who finds it missing builds it, and the others wait.
+Text, Markdown and HTML files are a page each, JSONL dumps a page a line: `text` (or `contents`), `title` (or the first
+line) and `url`. The index lies in a folder named by a hash of what it was made from, so a changed document makes
+another one. It appears whole or not at all; who finds it missing builds it, and the others wait.
 """
 
 import hashlib
@@ -27,7 +27,8 @@ FORMAT = 2  # of an index; to be raised when what is indexed changes
 
 
 def open_folder(folder: Path, chunk_tokens: int, indexes: Path) -> tuple[PageIndex, str]:
-    """The index of all documents below a folder, built if it is not there yet, and the name that it has after its content.
+    """The index of all documents below a folder, built if it is not there yet,
+    and the name that it has after its content.
 
     Raises:
         UserError: the folder is missing, holds no document, or one that cannot be read.
@@ -54,7 +55,9 @@ def _build(folder: Path, chunk_tokens: int, target: Path) -> None:
             PageIndex.build(pages, chunk_tokens).save(partial)
         except ValueError as error:
             raise UserError(f"environment.search.folder={folder}: {error}") from error
-    others = Counter(path.suffix.lower() or path.name for path in _visible(folder) if path.suffix.lower() not in READERS)
+    others = Counter(
+        path.suffix.lower() or path.name for path in _visible(folder) if path.suffix.lower() not in READERS
+    )
     left_out = [f"{count} of {ending}, which cannot be read" for ending, count in others.most_common()]
     left_out += [f"{len(empty)} without a main text or not in UTF-8, such as {empty[0]}"] if empty else []
     if left_out:
@@ -63,14 +66,19 @@ def _build(folder: Path, chunk_tokens: int, target: Path) -> None:
 
 def fingerprint(folder: Path, chunk_tokens: int) -> str:
     """Hash of every document's name, size and time of change, without reading them."""
-    manifest = [(str(path.relative_to(folder)), path.stat().st_size, path.stat().st_mtime_ns) for path in documents(folder)]
+    manifest = [
+        (str(path.relative_to(folder)), path.stat().st_size, path.stat().st_mtime_ns) for path in documents(folder)
+    ]
     if not manifest:
-        raise UserError(f"environment.search.folder={folder} holds no document; its files must end in {', '.join(READERS)}")
+        raise UserError(
+            f"environment.search.folder={folder} holds no document; its files must end in {', '.join(READERS)}"
+        )
     return hashlib.sha256(json.dumps([FORMAT, chunk_tokens, manifest]).encode()).hexdigest()[:32]
 
 
 def documents(folder: Path) -> list[Path]:
-    """All files below a folder that can be read, in the order of their names; hidden ones and links out of it left out."""
+    """All files below a folder that can be read, in the order of their names;
+    hidden ones and links out of it left out."""
     return sorted(path for path in _visible(folder) if path.suffix.lower() in READERS)
 
 

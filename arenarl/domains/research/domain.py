@@ -1,4 +1,5 @@
-"""Open-DeepResearch as a domain: the corpus's truth, the paper's three categories and closed questions, the scripted teacher and its data."""
+"""Open-DeepResearch as a domain: the corpus's truth, the paper's three categories and closed questions,
+the scripted teacher and its data."""
 
 import asyncio
 import random
@@ -39,7 +40,9 @@ class ResearchDomain(Domain):
         wanted = query.constraints
         if not (isinstance(names := wanted.get("entities"), list) and all(isinstance(name, str) for name in names)):
             return False
-        return has_answer(query) or (isinstance(facts := wanted.get("facts"), list) and bool(facts) and all(map(self._is_known, facts)))
+        return has_answer(query) or (
+            isinstance(facts := wanted.get("facts"), list) and bool(facts) and all(map(self._is_known, facts))
+        )
 
     def _is_known(self, fact: Any) -> bool:
         is_fact = isinstance(fact, dict) and all(isinstance(fact.get(key), str) for key in ("url", "value", "sentence"))
@@ -52,7 +55,9 @@ class ResearchDomain(Domain):
         return examine_view(self.corpus, query, messages)
 
     def solve(self, query: Query, environment: ResearchTools, rng: random.Random, skill: float) -> Trajectory:
-        return asyncio.run(Teacher(self.corpus, environment, self.data.research.max_tool_calls).solve(query, rng, skill))
+        return asyncio.run(
+            Teacher(self.corpus, environment, self.data.research.max_tool_calls).solve(query, rng, skill)
+        )
 
     def splits(
         self, environment: ResearchTools, watch: Callable[[list], Iterable] = iter, client: LLMClient | None = None

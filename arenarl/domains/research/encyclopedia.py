@@ -1,8 +1,9 @@
 """Invents the embedded encyclopedia: persons, places, works, teams and events whose dates and relations agree.
 
-Everything is drawn in the order in which the world could have made it: places are older than all persons, a teacher is older than the
-pupil, works appear and clubs are founded in a grown founder's lifetime, prizes go to works of the year before, cups to clubs that exist.
-A page's first paragraph says each fact in one short sentence of regular form; the prose below names related entities and states nothing.
+Everything is drawn in the order in which the world could have made it: places are older than all persons, a teacher is
+older than the pupil, works appear and clubs are founded in a grown founder's lifetime, prizes go to works of the year
+before, cups to clubs that exist. A page's first paragraph says each fact in one short sentence of regular form; the
+prose below names related entities and states nothing.
 """
 
 import math
@@ -22,17 +23,21 @@ TODAY = 2020
 SHARES = {"place": 0.15, "team": 0.08, "person": 0.4, "event": 0.12}  # of all entities; the rest are works
 
 SENTENCES = {  # attribute → what a page says; {name} is the entity's, {value} the fact's
-    "type": "{name} is {value}.", "region": "{name} lies in {value}.", "founding year": "{name} was founded in {value}.",
-    "population": "{name} has {value} people.", "product": "{name} is known for {value}.", "home team": "{name} is the home of {value}.",
-    "birth year": "{name} was born in {value}.", "home town": "{name} grew up in {value}.", "death year": "{name} died in {value}.",
-    "teacher": "{name} studied under {value}.", "instrument": "{name} played the {value}.", "work": "{name} created {value}.",
-    "team founded": "{name} founded {value}.", "team coached": "{name} coached {value}.", "author": "{name} was created by {value}.",
-    "release year": "{name} appeared in {value}.", "setting": "{name} is set in {value}.", "topic": "{name} is about {value}.",
-    "prize": "{name} won {value}.", "ground": "{name} plays in {value}.", "founder": "{name} was founded by {value}.",
+    "type": "{name} is {value}.", "region": "{name} lies in {value}.",
+    "founding year": "{name} was founded in {value}.", "population": "{name} has {value} people.",
+    "product": "{name} is known for {value}.", "home team": "{name} is the home of {value}.",
+    "birth year": "{name} was born in {value}.", "home town": "{name} grew up in {value}.",
+    "death year": "{name} died in {value}.", "teacher": "{name} studied under {value}.",
+    "instrument": "{name} played the {value}.", "work": "{name} created {value}.",
+    "team founded": "{name} founded {value}.", "team coached": "{name} coached {value}.",
+    "author": "{name} was created by {value}.", "release year": "{name} appeared in {value}.",
+    "setting": "{name} is set in {value}.", "topic": "{name} is about {value}.", "prize": "{name} won {value}.",
+    "ground": "{name} plays in {value}.", "founder": "{name} was founded by {value}.",
     "colour": "{name} wears {value}.", "coach": "{name} was coached by {value}.", "seats": "{name} has {value} seats.",
     "cup": "{name} won {value}.", "venue": "{name} took place in {value}.", "year": "{name} was held in {value}.",
-    "winner": "{name} was won by {value}.", "opener": "{name} was opened by {value}.", "visitors": "{name} drew {value} visitors.",
-    "days": "{name} lasted {value} days.", "event": "{name} hosted {value}.",
+    "winner": "{name} was won by {value}.", "opener": "{name} was opened by {value}.",
+    "visitors": "{name} drew {value} visitors.", "days": "{name} lasted {value} days.",
+    "event": "{name} hosted {value}.",
 }  # fmt: skip
 QUESTIONS = {  # attribute → how it is asked for, {} being who or what it is asked of, and the words to search for it by
     "region": ("Where does {} lie?", "lies in"), "founding year": ("When was {} founded?", "founded in"),
@@ -41,20 +46,23 @@ QUESTIONS = {  # attribute → how it is asked for, {} being who or what it is a
     "death year": ("When did {} die?", "died"), "teacher": ("Who did {} study under?", "studied under"),
     "instrument": ("What did {} play?", "played"), "author": ("Who created {}?", "created by"),
     "release year": ("When did {} appear?", "appeared"), "setting": ("Where is {} set?", "set in"),
-    "topic": ("What is {} about?", "about"), "ground": ("Where does {} play?", "plays in"), "founder": ("Who founded {}?", "founded by"),
-    "colour": ("Which colour does {} wear?", "wears"), "coach": ("Who coached {}?", "coached by"),
-    "seats": ("How many seats does {} have?", "seats"), "venue": ("Where did {} take place?", "took place"),
-    "winner": ("What won {}?", "won by"), "year": ("When was {} held?", "held in"), "work": ("What did {} create?", "created"),
+    "topic": ("What is {} about?", "about"), "ground": ("Where does {} play?", "plays in"),
+    "founder": ("Who founded {}?", "founded by"), "colour": ("Which colour does {} wear?", "wears"),
+    "coach": ("Who coached {}?", "coached by"), "seats": ("How many seats does {} have?", "seats"),
+    "venue": ("Where did {} take place?", "took place"), "winner": ("What won {}?", "won by"),
+    "year": ("When was {} held?", "held in"), "work": ("What did {} create?", "created"),
     "home team": ("Which club plays in {}?", "home of"), "team founded": ("Which club did {} found?", "founded"),
-    "team coached": ("Which club did {} coach?", "coached"), "prize": ("Which prize did {} win?", "won"), "cup": ("Which cup did {} win?", "won"),
-    "event": ("What did {} host?", "hosted"), "opener": ("Who opened {}?", "opened by"), "visitors": ("How many visitors did {} draw?", "visitors"),
+    "team coached": ("Which club did {} coach?", "coached"), "prize": ("Which prize did {} win?", "won"),
+    "cup": ("Which cup did {} win?", "won"), "event": ("What did {} host?", "hosted"),
+    "opener": ("Who opened {}?", "opened by"), "visitors": ("How many visitors did {} draw?", "visitors"),
     "days": ("How many days did {} last?", "lasted days"),
 }  # fmt: skip
 
 
 @dataclass(eq=False)
 class Draft:
-    """An entity in the making: `facts` are (attribute, value or the other draft), `born` and `ends` bound its time in years."""
+    """An entity in the making: `facts` are (attribute, value or the other draft),
+    `born` and `ends` bound its time in years."""
 
     kind: str
     name: str
@@ -69,10 +77,13 @@ class Draft:
         return SITE + self.name.lower().replace(" ", "-")
 
     def say(self, attribute: str, value: "str | int | Draft") -> None:
-        self.facts.append((attribute, value if isinstance(value, Draft) else f"{value:,}" if attribute in _COUNTS else str(value)))
+        self.facts.append(
+            (attribute, value if isinstance(value, Draft) else f"{value:,}" if attribute in _COUNTS else str(value))
+        )
 
 
-_MOST = {"work": 2, "team founded": 2, "team coached": 2, "prize": 1, "cup": 1, "event": 2}  # that a page lists: lists are complete, and pages short
+# that a page lists: lists are complete, and pages short
+_MOST = {"work": 2, "team founded": 2, "team coached": 2, "prize": 1, "cup": 1, "event": 2}
 _COUNTS = ("population", "seats", "visitors")
 _ALL_WORK_TYPES = [name for types in names.WORK_TYPES.values() for name in types]
 
@@ -91,7 +102,8 @@ def invent(seed: str, size: int) -> list[tuple[Entity, Page]]:
 
 
 def _draw_names(rng: random.Random, count: int, *parts: Sequence[str], extra: Sequence[str]) -> list[str]:
-    """Distinct combinations of the parts; where two thirds of them are not enough, also with one or more words of `extra` before them."""
+    """Distinct combinations of the parts; where two thirds of them are not enough,
+    also with one or more words of `extra` before them."""
     pool = ["".join(words) for words in product(*parts)]
     prefixes = longest = [""]
     while len(pool) * len(prefixes) * 2 < count * 3:
@@ -122,11 +134,16 @@ def _places(rng: random.Random, count: int) -> list[Draft]:
 
 def _persons(rng: random.Random, count: int, places: list[Draft]) -> list[Draft]:
     surnames = ["".join(parts) for parts in product(names.SURNAME_STARTS, names.SURNAME_ENDS)]
-    professions = [profession for profession, share in names.PROFESSIONS.items() for _ in range(math.ceil(count * share))][:count]
+    professions = [
+        profession for profession, share in names.PROFESSIONS.items() for _ in range(math.ceil(count * share))
+    ][:count]
     rng.shuffle(professions)
     given = [f"{name} " for name in names.GIVEN]
     drawn = _draw_names(rng, count, given, surnames, extra=names.GIVEN)
-    persons = [Draft("person", name, profession, rng.randint(1801, 1985)) for name, profession in zip(drawn, professions, strict=True)]
+    persons = [
+        Draft("person", name, profession, rng.randint(1801, 1985))
+        for name, profession in zip(drawn, professions, strict=True)
+    ]
     persons.sort(key=lambda person: person.born)
     by_profession: dict[str, list[Draft]] = {profession: [] for profession in names.PROFESSIONS}
     for person in persons:
@@ -195,9 +212,14 @@ def _teams(rng: random.Random, count: int, persons: list[Draft], places: list[Dr
     return teams
 
 
-def _events(rng: random.Random, count: int, persons: list[Draft], places: list[Draft], works: list[Draft], teams: list[Draft]) -> list[Draft]:
+def _events(
+    rng: random.Random, count: int, persons: list[Draft], places: list[Draft], works: list[Draft], teams: list[Draft]
+) -> list[Draft]:
     events: dict[str, Draft] = {}
-    venues, winners = _slots(rng, places, "event"), {"cup": _slots(rng, teams, "cup"), "prize": _slots(rng, works, "prize"), "fair": []}
+    venues, winners = (
+        _slots(rng, places, "event"),
+        {"cup": _slots(rng, teams, "cup"), "prize": _slots(rng, works, "prize"), "fair": []},
+    )
     while len(events) < count:
         kind = rng.choice([kind for kind, slots in winners.items() if slots or kind == "fair"])
         venue, winner = venues[-1], winners[kind][-1] if winners[kind] else None

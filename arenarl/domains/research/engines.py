@@ -1,6 +1,8 @@
-"""Where pages come from: the embedded corpus, a local folder, or the web (`web.py`). Each finds pages for a query and fetches one.
+"""Where pages come from: the embedded corpus, a local folder, or the web (`web.py`).
+Each finds pages for a query and fetches one.
 
-Local engines know their pages' chunks already, so they hand them over in BM25's order, and nothing they do is worth keeping on disk.
+Local engines know their pages' chunks already, so they hand them over in BM25's order,
+and nothing they do is worth keeping on disk.
 """
 
 import hashlib
@@ -41,7 +43,9 @@ class LocalEngine:
         page = self.index.find(url)
         if page is None:
             nearest = self.index.search(url, 1)
-            raise ToolError(f"no page {as_written(url)}." + (f" Did you mean {as_written(nearest[0][0].title)}?" if nearest else ""))
+            raise ToolError(
+                f"no page {as_written(url)}." + (f" Did you mean {as_written(nearest[0][0].title)}?" if nearest else "")
+            )
         return page
 
 

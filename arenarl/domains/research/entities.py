@@ -1,4 +1,5 @@
-"""Entities and their facts: what a page says, in a form that questions can be made of and answers checked against (Eq. 1, InfoAgent)."""
+"""Entities and their facts: what a page says, in a form that questions can be made of and answers checked against (Eq.
+1, InfoAgent)."""
 
 from collections import Counter
 from dataclasses import dataclass

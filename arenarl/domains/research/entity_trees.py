@@ -1,7 +1,7 @@
 """Entity trees and the sub-trees that questions are made of (3.1 and Algorithm 1, InfoAgent).
 
-The paper finds children by named-entity recognition in a node's facts. Here a relation says whom it names, and children may also come from
-pages that name the node: a question over such an edge cannot be answered from the root's page alone.
+The paper finds children by named-entity recognition in a node's facts. Here a relation says whom it names, and children
+may also come from pages that name the node: a question over such an edge cannot be answered from the root's page alone.
 """
 
 import random
@@ -20,7 +20,8 @@ class Node:
 
 
 def grow_tree(corpus: Corpus, root: str, branching: Sequence[int], rng: random.Random) -> list[Node]:
-    """The tree below `root`, breadth first: a node of depth d has at most `branching[d]` children, and no entity is in it twice."""
+    """The tree below `root`, breadth first: a node of depth d has at most `branching[d]` children,
+    and no entity is in it twice."""
     tree, level = [Node(root, None)], [0]
     taken = {root}
     for most in branching:
@@ -44,8 +45,8 @@ def other_end(link: Fact, url: str) -> str:
 
 
 def extract_subtree(parents: Sequence[int | None], budget: int, rng: random.Random) -> set[int]:
-    """The nodes of a random sub-tree with the same root: nodes are drawn, each taken with its whole path to the root if the budget has room
-    for what is new of it. Algorithm 1, InfoAgent.
+    """The nodes of a random sub-tree with the same root: nodes are drawn, each taken with its whole path to the root if
+    the budget has room for what is new of it. Algorithm 1, InfoAgent.
 
     >>> sorted(extract_subtree([None, 0, 1, 2], budget=3, rng=random.Random(0)))
     [0, 1, 2]

@@ -1,8 +1,9 @@
 """`search` and `browse` as tools of a policy (Appendix C, ArenaRL; 3.2, InfoAgent).
 
-Results come in two forms. `full` is JSON with url, title and snippet; `compact` is a line a page, named by its title, which `browse`
-takes too, for a policy too small to copy addresses. How much they show is set by `environment.search`: a tiny policy wants few results,
-short snippets and a low `summary_above_chars`. What cannot be had is an observation like any other, so training goes on (B.4).
+Results come in two forms. `full` is JSON with url, title and snippet; `compact` is a line a page, named by its title,
+which `browse` takes too, for a policy too small to copy addresses. How much they show is set by `environment.search`: a
+tiny policy wants few results, short snippets and a low `summary_above_chars`. What cannot be had is an observation like
+any other, so training goes on (B.4).
 """
 
 import json
@@ -29,12 +30,16 @@ class ResearchEnvironment:
         self.search_tools, self.is_compact = tools, results == "compact"
         page = "title of a result" if self.is_compact else "address of a page"
         self.tools = [
-            tool_schema("search", "Finds pages on a topic.", {"query": {"type": "string", "description": "what to look for"}}),
+            tool_schema(
+                "search", "Finds pages on a topic.", {"query": {"type": "string", "description": "what to look for"}}
+            ),
             tool_schema("browse", "Reads a page.", {"url": {"type": "string", "description": page}}),
         ]
 
     @classmethod
-    def from_config(cls, config: EnvironmentConfig, language: str, client: "LLMClient | None" = None) -> "ResearchEnvironment":
+    def from_config(
+        cls, config: EnvironmentConfig, language: str, client: "LLMClient | None" = None
+    ) -> "ResearchEnvironment":
         """Raises UserError if what `environment.search` names cannot be had."""
         return cls(build_search_tools(config, language, client), config.results)
 

@@ -3,8 +3,8 @@
     python -m arenarl.domains.research.extraction --config configs/quickstart.yaml --judge configs/judges/vllm.yaml \\
         --pages pages.jsonl --out own.jsonl
 
-A fact counts only if its sentence stands in the page and its value in the sentence; a value that is the title of another page is a
-relation to it. Pages that have facts already are left as they are.
+A fact counts only if its sentence stands in the page and its value in the sentence; a value that is the title of
+another page is a relation to it. Pages that have facts already are left as they are.
 """
 
 import argparse

@@ -1,8 +1,9 @@
 """Pages from the open web for a policy that may ask for any address: never from this machine or its network.
 
-A name is resolved once, all its addresses are checked, and the connection goes to a checked address itself, so that no second answer
-of a name server can lead elsewhere. Redirects are followed by hand, each checked like the first address. Time, size and number of
-redirects are bounded, so is what parsing takes; proxies of the surroundings are not used, because they would resolve the name anew.
+A name is resolved once, all its addresses are checked, and the connection goes to a checked address itself, so that no
+second answer of a name server can lead elsewhere. Redirects are followed by hand, each checked like the first address.
+Time, size and number of redirects are bounded, so is what parsing takes; proxies of the surroundings are not used,
+because they would resolve the name anew.
 """
 
 import asyncio
@@ -73,17 +74,25 @@ def _meant(ip: IPv4Address | IPv6Address) -> list[IPv4Address | IPv6Address]:
 async def resolve(host: str, port: int) -> list[str]:
     """The addresses that a name has, IPv4 first. Numbers count as the C library reads them: 2130706433 is 127.0.0.1."""
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(address[0] for _, _, _, _, address in sorted(found, key=lambda one: one[0] != socket.AF_INET)))
+    return list(
+        dict.fromkeys(address[0] for _, _, _, _, address in sorted(found, key=lambda one: one[0] != socket.AF_INET))
+    )
 
 
 class Fetcher:
-    """`await fetcher.fetch(url)` → the page, or FetchError. Tests on this machine hand in an `is_allowed` of their own."""
+    """`await fetcher.fetch(url)` → the page, or FetchError.
+    Tests on this machine hand in an `is_allowed` of their own."""
 
-    def __init__(self, config: WebConfig, is_allowed: Callable[[str, int], bool] = is_public, resolve: Resolve = resolve):
+    def __init__(
+        self, config: WebConfig, is_allowed: Callable[[str, int], bool] = is_public, resolve: Resolve = resolve
+    ):
         self.config, self._is_allowed, self._resolve = config, is_allowed, resolve
-        limits = httpx.Limits(max_keepalive_connections=0)  # a connection kept for one name would serve another of the same address
+        # a connection kept for one name would serve another of the same address
+        limits = httpx.Limits(max_keepalive_connections=0)
         no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=()))
-        self._client = httpx.AsyncClient(trust_env=False, limits=limits, timeout=config.timeout_s, headers=_HEADERS, cookies=no_cookies)
+        self._client = httpx.AsyncClient(
+            trust_env=False, limits=limits, timeout=config.timeout_s, headers=_HEADERS, cookies=no_cookies
+        )
         self._slots = asyncio.Semaphore(share_of(config.concurrency))
 
     async def fetch(self, url: str) -> Page:
@@ -93,8 +102,11 @@ class Fetcher:
                     body, kind, charset = await self._get(url)
             except TimeoutError as error:
                 raise FetchError(f"{as_written(url)} did not answer within {self.config.timeout_s:g} s.") from error
-            except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:  # redirects too that httpx can make nothing of
-                raise FetchError(f"{as_written(url)} could not be read ({type(error).__name__}: {str(error)[:100]}).") from error
+            except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+                # redirects too that httpx can make nothing of
+                raise FetchError(
+                    f"{as_written(url)} could not be read ({type(error).__name__}: {str(error)[:100]})."
+                ) from error
         if kind == "text/plain":
             text = decoded(body, charset)
             return Page(url, url, paragraphs(text if isinstance(text, str) else text.decode("utf-8-sig", "replace")))
@@ -125,7 +137,10 @@ class Fetcher:
         addresses = await self._checked_addresses(place)
         for number, address in enumerate(addresses, start=1):
             request = self._client.build_request(
-                "GET", place.copy_with(host=address), headers={"Host": place.netloc.decode()}, extensions={"sni_hostname": place.host}
+                "GET",
+                place.copy_with(host=address),
+                headers={"Host": place.netloc.decode()},
+                extensions={"sni_hostname": place.host},
             )
             try:
                 return await self._client.send(request, stream=True, follow_redirects=False)
@@ -141,7 +156,9 @@ class Fetcher:
         except (OSError, UnicodeError) as error:
             raise FetchError(f"{as_written(str(place))}: there is no such host.") from error
         if not all(self._is_allowed(address, port) for address in addresses):
-            raise FetchError(f"{as_written(str(place))} is refused: only ports of the web on public addresses are fetched.")
+            raise FetchError(
+                f"{as_written(str(place))} is refused: only ports of the web on public addresses are fetched."
+            )
         return addresses[:3]
 
     async def _read(self, response: httpx.Response, url: str) -> tuple[bytes, str, str | None]:

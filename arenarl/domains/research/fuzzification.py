@@ -1,7 +1,8 @@
-"""Facts made vague (Eq. 2, InfoAgent): f_entity hides names behind what they stand for, f_static turns dates and numbers into ranges.
+"""Facts made vague (Eq. 2, InfoAgent): f_entity hides names behind what they stand for,
+f_static turns dates and numbers into ranges.
 
-f_llm, the rephrasing by an LLM, comes last and works on the whole question: `rephrasing`. What a vague fact still demands is kept beside
-its words (`Clue`), so that the entities it fits can be counted.
+f_llm, the rephrasing by an LLM, comes last and works on the whole question: `rephrasing`. What a vague fact still
+demands is kept beside its words (`Clue`), so that the entities it fits can be counted.
 """
 
 import random
@@ -23,8 +24,8 @@ _THIRDS = (("early ", 0, 3), ("mid-", 4, 6), ("late ", 7, 9))  # of a decade: ho
 class Clue:
     """A vague fact of an entity that is not named.
 
-    `pattern` says it with <subject> for the entity; it holds for entities whose `attribute` has this `value`, or a number from `low` to
-    `high`.
+    `pattern` says it with <subject> for the entity; it holds for entities whose `attribute` has this `value`, or a
+    number from `low` to `high`.
     """
 
     attribute: str
@@ -68,7 +69,8 @@ def fuzzy_number(number: int) -> tuple[str, int, int]:
 
 
 def fuzzy_static(text: str, rng: random.Random) -> tuple[str, int | None, int | None]:
-    """f_static: every date of a text becomes a part of a decade, every other number a round one; and the range of the first of them.
+    """f_static: every date of a text becomes a part of a decade, every other number a round one;
+    and the range of the first of them.
 
     >>> fuzzy_static("born on 14 March 1879, the third of 12 children", random.Random(0))
     ('born in the late 1870s, the third of around 10 children', 1877, 1879)
@@ -81,17 +83,23 @@ def fuzzy_static(text: str, rng: random.Random) -> tuple[str, int | None, int | 
 
     parts, end = [], 0
     for date in _DATE.finditer(text):
-        parts += [(text[end : date.start()], False), (f"{'in ' if date[1] else ''}{keep(fuzzy_year(int(date[2]), rng))}", True)]
+        parts += [
+            (text[end : date.start()], False),
+            (f"{'in ' if date[1] else ''}{keep(fuzzy_year(int(date[2]), rng))}", True),
+        ]
         end = date.end()
     parts.append((text[end:], False))
-    said = [part if is_done else _NUMBER.sub(lambda n: keep(fuzzy_number(int(n[0].replace(",", "")))), part) for part, is_done in parts]
+    said = [
+        part if is_done else _NUMBER.sub(lambda n: keep(fuzzy_number(int(n[0].replace(",", "")))), part)
+        for part, is_done in parts
+    ]
     low, high = ranges[0] if ranges else (None, None)
     return "".join(said), low, high
 
 
 def pattern_of(fact: Fact, entity: Entity) -> str:
-    """f_entity: the fact's sentence with <subject> for the entity whose page has it, <object> for a relation's other end, and what they
-    are for all else that the page names.
+    """f_entity: the fact's sentence with <subject> for the entity whose page has it, <object> for a relation's other
+    end, and what they are for all else that the page names.
 
     >>> fact = Fact("x/kelmar", "home team", "Kelmar Foxes", "Kelmar is the home of Kelmar Foxes.", "x/kelmar-foxes")
     >>> pattern_of(fact, Entity("x/kelmar", "Kelmar", "place", (fact,)))
@@ -109,13 +117,16 @@ def pattern_of(fact: Fact, entity: Entity) -> str:
 
 
 def fuzzify(fact: Fact, entity: Entity, rng: random.Random) -> Clue:
-    """f_static after f_entity, on a fact that is no relation. A value that is no bare number is demanded as it is, so the words leave it alone."""
+    """f_static after f_entity, on a fact that is no relation.
+    A value that is no bare number is demanded as it is, so the words leave it alone."""
     pattern = pattern_of(fact, entity)
     if (place := place_of(fact.value, pattern)) < 0:  # hidden with a name
         return Clue(fact.attribute, pattern, value=fact.value)
     before, after = pattern[:place], pattern[place + len(fact.value) :]
     if fact.number is None:
-        return Clue(fact.attribute, fuzzy_static(before, rng)[0] + fact.value + fuzzy_static(after, rng)[0], value=fact.value)
+        return Clue(
+            fact.attribute, fuzzy_static(before, rng)[0] + fact.value + fuzzy_static(after, rng)[0], value=fact.value
+        )
     is_year = 1000 <= fact.number <= 2099 and "," not in fact.value
     said, low, high = fuzzy_year(fact.number, rng) if is_year else fuzzy_number(fact.number)
     return Clue(fact.attribute, fuzzy_static(before, rng)[0] + said + fuzzy_static(after, rng)[0], low=low, high=high)

@@ -11,17 +11,20 @@ from trafilatura import bare_extraction, load_html
 
 from arenarl.domains.research.pages import Page
 
-logging.getLogger("trafilatura").setLevel(logging.CRITICAL)  # it prints what is wrong with each page; the policy is told
+# it prints what is wrong with each page; the policy is told
+logging.getLogger("trafilatura").setLevel(logging.CRITICAL)
 
 WEB_CODECS = {  # of the WHATWG: Python has others, some of which take time in the square of a page's length
-    "ascii", "utf-8", "utf-16", "utf-16-le", "utf-16-be", *(f"iso8859-{part}" for part in range(1, 17)), *(f"cp125{page}" for page in range(9)),
-    "cp866", "cp874", "tis-620", "koi8-r", "koi8-u", "mac-roman", "mac-cyrillic", "gb2312", "gbk", "gb18030", "big5", "big5hkscs", "shift_jis",
-    "cp932", "euc_jp", "iso2022_jp", "euc_kr", "cp949",
+    "ascii", "utf-8", "utf-16", "utf-16-le", "utf-16-be", *(f"iso8859-{part}" for part in range(1, 17)),
+    *(f"cp125{page}" for page in range(9)), "cp866", "cp874", "tis-620", "koi8-r", "koi8-u", "mac-roman",
+    "mac-cyrillic", "gb2312", "gbk", "gb18030", "big5", "big5hkscs", "shift_jis", "cp932", "euc_jp", "iso2022_jp",
+    "euc_kr", "cp949",
 }  # fmt: skip
 
 
 def read_html(html: bytes, url: str, charset: str | None = None) -> Page | None:
-    """None where there is no main text. `charset` is what the server says; a wrong one, and one that the web has not, is detected anew."""
+    """None where there is no main text. `charset` is what the server says;
+    a wrong one, and one that the web has not, is detected anew."""
     try:
         tree = load_html(decoded(html, charset))
         title = None if tree is None else tree.findtext(".//title")

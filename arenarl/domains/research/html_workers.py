@@ -1,7 +1,8 @@
-"""HTML read in processes of their own: a page on which a parser hangs, grows or crashes costs the process that reads it, and no more.
+"""HTML read in processes of their own: a page on which a parser hangs,
+grows or crashes costs the process that reads it, and no more.
 
-`fetch` asks here. Workers start with the first page and stay for the next ones, a few of them at most; they know nothing of torch. The
-system's own clock ends one whose page takes too long, also within a parser's C code.
+`fetch` asks here. Workers start with the first page and stay for the next ones, a few of them at most; they know
+nothing of torch. The system's own clock ends one whose page takes too long, also within a parser's C code.
 
     python -m arenarl.domains.research.html_workers    is a worker: a line of JSON and the page in, a line of JSON out
 """
@@ -40,7 +41,8 @@ def _ask_worker(html: bytes, url: str, charset: str | None, timeout_s: float) ->
     except IndexError:
         command = [sys.executable, "-m", __name__]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-        worker = subprocess.Popen(command, cwd=ROOT, process_group=0, **pipes)  # Ctrl-C is not for it: it ends with its input
+        # Ctrl-C is not for it: it ends with its input
+        worker = subprocess.Popen(command, cwd=ROOT, process_group=0, **pipes)
     try:
         worker.stdin.write(json.dumps([len(html), url, charset, timeout_s]).encode() + b"\n" + html)
         worker.stdin.flush()

@@ -1,7 +1,9 @@
-"""BM25 over the chunks of many pages: in memory for the embedded corpus, memory-mapped from a folder for documents on disk.
+"""BM25 over the chunks of many pages: in memory for the embedded corpus,
+memory-mapped from a folder for documents on disk.
 
-bm25s scores all chunks at once; `top` finds the best without sorting them, which took most of a query's time. A page counts by its
-best chunk. A chunk is indexed with its page's title, so that one that says "she" is found by her name, and a page by what it is about.
+bm25s scores all chunks at once; `top` finds the best without sorting them, which took most of a query's time. A page
+counts by its best chunk. A chunk is indexed with its page's title, so that one that says "she" is found by her name,
+and a page by what it is about.
 """
 
 import json
@@ -57,13 +59,15 @@ class StoredPages(Sequence[Page]):
 class PageIndex:
     """`index.search(text, limit)` → the best pages, `index.find(name)` → the page of a url or title.
 
-    Arrays: `spans` (C, 2) where the C chunks start and end in their page's text, `first_chunk` (P + 1,) where the P pages' chunks
-    begin, `names` (2, 2P) sorted hashes of urls and titles with the page of each.
+    Arrays: `spans` (C, 2) where the C chunks start and end in their page's text, `first_chunk` (P + 1,) where the P
+    pages' chunks begin, `names` (2, 2P) sorted hashes of urls and titles with the page of each.
     """
 
     ARRAYS = ("spans", "first_chunk", "names")
 
-    def __init__(self, pages: Sequence[Page], bm25: BM25, spans: np.ndarray, first_chunk: np.ndarray, names: np.ndarray):
+    def __init__(
+        self, pages: Sequence[Page], bm25: BM25, spans: np.ndarray, first_chunk: np.ndarray, names: np.ndarray
+    ):
         self.pages, self._bm25 = pages, bm25
         self.spans, self.first_chunk, self.names = spans, first_chunk, names
 
@@ -76,7 +80,9 @@ class PageIndex:
             title = terms(page.title) * _EMPHASIS
             for start, end in chunk_spans(page.text, chunk_tokens) or [(0, 0)]:
                 spans.append((start, end))
-                ids.append([vocabulary.setdefault(term, len(vocabulary)) for term in title + terms(page.text[start:end])])
+                ids.append(
+                    [vocabulary.setdefault(term, len(vocabulary)) for term in title + terms(page.text[start:end])]
+                )
             first_chunk.append(len(spans))
             names += [_hash(page.url), _hash(page.title)]
         if not vocabulary:
@@ -97,8 +103,14 @@ class PageIndex:
     def open(cls, folder: Path) -> "PageIndex":
         """What is read of the arrays comes from the disk when it is first needed, and all processes share it."""
         bm25 = BM25.load(folder / "bm25", mmap=True, show_progress=False)
-        bm25.scores = {name: np.asarray(value) if isinstance(value, np.memmap) else value for name, value in bm25.scores.items()}
-        return cls(StoredPages(folder), bm25, *(np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r")) for name in cls.ARRAYS))
+        bm25.scores = {
+            name: np.asarray(value) if isinstance(value, np.memmap) else value for name, value in bm25.scores.items()
+        }
+        return cls(
+            StoredPages(folder),
+            bm25,
+            *(np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r")) for name in cls.ARRAYS),
+        )
 
     def search(self, text: str, limit: int) -> list[tuple[Page, list[str]]]:
         """The best pages, best first, each with its chunks, best first; none that has no term of the query."""
@@ -106,13 +118,20 @@ class PageIndex:
         if not wanted:
             return []
         scores_C = self._bm25.get_scores(wanted)
-        return [(page := self.pages[number], self._chunks(number, page, scores_C)) for number in self._best_pages(scores_C, limit)]
+        return [
+            (page := self.pages[number], self._chunks(number, page, scores_C))
+            for number in self._best_pages(scores_C, limit)
+        ]
 
     def find(self, name: str) -> Page | None:
         """By url or title, capitals and blanks around it aside."""
         wanted = _hash(name)
         place = int(np.searchsorted(self.names[0], wanted))
-        return self.pages[int(self.names[1, place])] if place < self.names.shape[1] and self.names[0, place] == wanted else None
+        return (
+            self.pages[int(self.names[1, place])]
+            if place < self.names.shape[1] and self.names[0, place] == wanted
+            else None
+        )
 
     def _best_pages(self, scores_C: np.ndarray, limit: int) -> list[int]:
         count = 4 * limit

@@ -1,5 +1,5 @@
-"""A page as every part of the research domain sees it: made by `corpus`, read from a folder by `documents`, fetched by `fetch`; and as
-a search engine finds it."""
+"""A page as every part of the research domain sees it: made by `corpus`, read from a folder by `documents`, fetched by
+`fetch`; and as a search engine finds it."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -15,7 +15,8 @@ class Page:
 
 
 class Hit(NamedTuple):
-    """A page that an engine found. `snapshot`: the sentence that a web search shows; `chunks`: a local page's, best first."""
+    """A page that an engine found. `snapshot`: the sentence that a web search shows;
+    `chunks`: a local page's, best first."""
 
     url: str
     title: str

@@ -1,7 +1,8 @@
-"""Pages cut into chunks, chunks into sentences, both into search terms; snippets made of the sentences that fit a query.
+"""Pages cut into chunks, chunks into sentences, both into search terms;
+snippets made of the sentences that fit a query.
 
-A token is a word, or a character where text has no blanks between words (Chinese): what InfoAgent's 128 and 2,048 are counted in is
-not said. Chunks end where sentences do.
+A token is a word, or a character where text has no blanks between words (Chinese): what InfoAgent's 128 and 2,048 are
+counted in is not said. Chunks end where sentences do.
 """
 
 import math
@@ -17,13 +18,30 @@ _TOKEN = re.compile(rf"[^\W_{_HAN}]+|[{_HAN}]")
 _WORD = re.compile(rf"[^\W_{_HAN}]+|[{_HAN}]+")
 _END = re.compile(r"""([.!?。！？\n](?:(?<=[.!?])["”)]?(?=\s+[^a-z])|(?<=[。！？])[」』”]?|(?<=\n)))\s*""")
 _NO_END = re.compile(r"\b(?:[A-Z]|Mr|Mrs|Ms|Dr|St|Mt|No)\.$")  # an initial, a title
-STOP = {*STOPWORDS_EN, "what", "which", "who", "when", "where", "how", "did", "does", "do", "from", "has", "have", "had", "s"}
+STOP = {
+    *STOPWORDS_EN,
+    "what",
+    "which",
+    "who",
+    "when",
+    "where",
+    "how",
+    "did",
+    "does",
+    "do",
+    "from",
+    "has",
+    "have",
+    "had",
+    "s",
+}
 _LAST_LETTER = "\u33ff"  # Chinese characters come after it
 CUT = "…"
 
 
 def terms(text: str) -> list[str]:
-    """What BM25 counts: lower-case words in the singular, without the commonest; neighbouring pairs of Chinese characters.
+    """What BM25 counts: lower-case words in the singular, without the commonest;
+    neighbouring pairs of Chinese characters.
 
     >>> terms("Who founded the cities of Ålesund, 安静的寺?")
     ['founded', 'city', 'ålesund', '安静', '静的', '的寺']
@@ -102,9 +120,11 @@ def _pieces(text: str, max_tokens: int) -> Iterator[tuple[int, int, int]]:
 
 
 def extract_snippet(query: str, texts: Sequence[str], max_words: int, title: str = "") -> str:
-    """The sentences that say most of the query, in their order, within `max_words`; the first ones if none says any of it.
+    """The sentences that say most of the query, in their order, within `max_words`;
+    the first ones if none says any of it.
 
-    What the page's title says already does not count, and a term weighs less the more sentences have it: neither is an answer.
+    What the page's title says already does not count, and a term weighs less the more sentences have it:
+    neither is an answer.
     """
     text = "\n".join(texts)
     spans = list(sentence_spans(text))
@@ -127,11 +147,13 @@ def extract_snippet(query: str, texts: Sequence[str], max_words: int, title: str
 
 
 def _places(term: str, lowered: str) -> Iterator[int]:
-    """Where a text in lower case has a term. Looking for a few terms is far quicker than splitting pages into all of theirs."""
+    """Where a text in lower case has a term. Looking for a few terms is far quicker than splitting pages into all of
+    theirs."""
     stem = term[:-1] if term.endswith("y") and term != "y" else term  # as in cities
     place = lowered.find(stem)
     while place >= 0:
-        begins_word = not (place and lowered[place - 1].isalnum())  # looked at first: to read on from every place is not linear
+        # looked at first: to read on from every place is not linear
+        begins_word = not (place and lowered[place - 1].isalnum())
         if term[0] > _LAST_LETTER or begins_word and singular(_WORD.match(lowered, place)[0]) == term:
             yield place
         place = lowered.find(stem, place + 1)

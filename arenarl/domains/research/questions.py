@@ -1,10 +1,12 @@
-"""Closed questions with known answers (3.1 and A.1, InfoAgent): tree → sub-tree → vague facts → constraint sets → text → solvability check.
+"""Closed questions with known answers (3.1 and A.1, InfoAgent):
+tree → sub-tree → vague facts → constraint sets → text → solvability check.
 
     python -m arenarl.domains.research.questions --config configs/quickstart.yaml --count 200
 
-prints how many entities and tool calls such questions take, what a shallow retriever solves of them, and a few of them. The paper asks
-LLMs at every step and made 14k SFT trajectories and 5.7k RL questions; here each step is exact on a corpus whose facts are known, and an
-LLM may reword the result (`data.research.rephraser`). `plain` questions, which name the leaves of their trees, are ours, for small policies.
+prints how many entities and tool calls such questions take, what a shallow retriever solves of them, and a few of them.
+The paper asks LLMs at every step and made 14k SFT trajectories and 5.7k RL questions; here each step is exact on a
+corpus whose facts are known, and an LLM may reword the result (`data.research.rephraser`). `plain` questions, which
+name the leaves of their trees, are ours, for small policies.
 """
 
 import argparse
@@ -35,13 +37,19 @@ _PATIENCE = 2000  # attempts in a row without a new question
 
 
 def make_questions(
-    corpus: Corpus, environment: ResearchTools, config: ResearchDataConfig, seed: str, count: int, taken: set[str] | None = None
+    corpus: Corpus,
+    environment: ResearchTools,
+    config: ResearchDataConfig,
+    seed: str,
+    count: int,
+    taken: set[str] | None = None,
 ) -> list[Query]:
-    """`count` closed queries that the scripted solver can answer through `environment`, with texts not in `taken`, which grows by them.
+    """`count` closed queries that the scripted solver can answer through `environment`, with texts not in `taken`,
+    which grows by them.
 
-    `constraints`: `answer`, `answer_aliases`; `entities`, the names of the tree's; `root`, its url; `attribute`, what is asked of it; `hops`,
-    how many entities; `tool_calls`, that the solver made; `is_plain`; `is_shallow`, whether BM25 finds the root by the query's text;
-    `description`, what the text says, as data.
+    `constraints`: `answer`, `answer_aliases`; `entities`, the names of the tree's; `root`, its url; `attribute`, what
+    is asked of it; `hops`, how many entities; `tool_calls`, that the solver made; `is_plain`; `is_shallow`, whether
+    BM25 finds the root by the query's text; `description`, what the text says, as data.
 
     Raises:
         UserError: the corpus does not yield so many.
@@ -57,14 +65,24 @@ def make_questions(
                 calls = runner.run(calls_needed(corpus, environment, made[1], config.max_tool_calls))
                 if calls is not None:
                     taken.add(made[0])
-                    queries.append(Query(f"{seed}-{SUBTASK}-{len(queries):05d}", "research", SUBTASK, "en", made[0], made[1] | {"tool_calls": calls}))
+                    queries.append(
+                        Query(
+                            f"{seed}-{SUBTASK}-{len(queries):05d}",
+                            "research",
+                            SUBTASK,
+                            "en",
+                            made[0],
+                            made[1] | {"tool_calls": calls},
+                        )
+                    )
                     failures = 0
                     continue
             failures += 1
             if failures > _PATIENCE:
                 raise UserError(
-                    f"{len(queries)} of {count} questions could be made: the corpus is too small, or data.research asks for too much; "
-                    "raise environment.search.corpus_size or data.research.max_tool_calls, or lower data.research.hop_weights for many entities"
+                    f"{len(queries)} of {count} questions could be made: the corpus is too small, or data.research "
+                    "asks for too much; raise environment.search.corpus_size or data.research.max_tool_calls, "
+                    "or lower data.research.hop_weights for many entities"
                 )
     return queries
 
@@ -78,7 +96,9 @@ def _attempt(space: Space, config: ResearchDataConfig, rng: random.Random) -> tu
         return None
     nodes = extract_subtree([node.parent for node in tree], hops, rng)
     root, in_tree = corpus.entities[tree[0].url], {tree[index].url for index in nodes}
-    askable = [fact for fact in root.single.values() if fact.attribute not in ("type", LINK) and fact.target not in in_tree]
+    askable = [
+        fact for fact in root.single.values() if fact.attribute not in ("type", LINK) and fact.target not in in_tree
+    ]
     if not askable:
         return None
     asked = rng.choice(askable)
@@ -105,9 +125,19 @@ def _attempt(space: Space, config: ResearchDataConfig, rng: random.Random) -> tu
 
 
 class _Describer:
-    """Makes the description of a sub-tree, leaves first, so that each node's constraint set knows what its children leave open."""
+    """Makes the description of a sub-tree, leaves first, so that each node's constraint set knows what its children
+    leave open."""
 
-    def __init__(self, space: Space, config: ResearchDataConfig, rng: random.Random, is_plain: bool, asked: Fact, tree: list[Node], nodes: set[int]):
+    def __init__(
+        self,
+        space: Space,
+        config: ResearchDataConfig,
+        rng: random.Random,
+        is_plain: bool,
+        asked: Fact,
+        tree: list[Node],
+        nodes: set[int],
+    ):
         self.space, self.config, self.rng, self.is_plain, self.asked = space, config, rng, is_plain, asked
         self.tree, self.nodes = tree, nodes
 
@@ -119,7 +149,11 @@ class _Describer:
         if self.is_plain and not children:
             return Description(entity.noun, entity.name, link=link)
         hidden = Description(entity.noun, None, (), children, link)
-        facts = [fact for fact in entity.facts if fact.target is None and fact.attribute not in ("type", self.asked.attribute)]
+        facts = [
+            fact
+            for fact in entity.facts
+            if fact.target is None and fact.attribute not in ("type", self.asked.attribute)
+        ]
         pool = [fuzzify(fact, entity, self.rng) for fact in facts]
         is_found = None if self.is_plain else self._is_found(hidden, node.url)
         clues = choose_clues(self.space, pool, self.space.described(hidden), self.config.max_clues, self.rng, is_found)
@@ -152,7 +186,9 @@ def _aliases(corpus: Corpus, fact: Fact) -> list[str]:
     return [str(fact.number)] if fact.number is not None and "," in fact.value else []
 
 
-async def calls_needed(corpus: Corpus, environment: ResearchTools, constraints: dict[str, Any], max_calls: int) -> int | None:
+async def calls_needed(
+    corpus: Corpus, environment: ResearchTools, constraints: dict[str, Any], max_calls: int
+) -> int | None:
     """How many tool calls the scripted solver makes for the answer; None if it does not find it within `max_calls`."""
 
     async def call(thought: str, tool: str, argument: str) -> str:
@@ -172,7 +208,10 @@ def open_corpus(config: ResearchDataConfig, environment: EnvironmentConfig) -> C
 
 def _histogram(title: str, counts: Counter[int]) -> str:
     total = sum(counts.values())
-    rows = [f"  {value:>4}  {count:>6}  {count / total:>4.0%}  {'#' * round(40 * count / total)}" for value, count in sorted(counts.items())]
+    rows = [
+        f"  {value:>4}  {count:>6}  {count / total:>4.0%}  {'#' * round(40 * count / total)}"
+        for value, count in sorted(counts.items())
+    ]
     return "\n".join([title, *rows])
 
 
@@ -184,12 +223,17 @@ def main() -> None:
     config, arguments = parse_arguments(__doc__, add_count)
     environment = ResearchEnvironment.from_config(config.environment, "en")
     research = config.data.research
-    queries = make_questions(open_corpus(research, config.environment), environment, research, f"show{config.data.seed}", arguments.count)
+    queries = make_questions(
+        open_corpus(research, config.environment), environment, research, f"show{config.data.seed}", arguments.count
+    )
     made = [query.constraints for query in queries]
     print(_histogram("entities (hops)", Counter(one["hops"] for one in made)))
     print(_histogram("tool calls of the scripted solver", Counter(one["tool_calls"] for one in made)))
     mean = sum(one["tool_calls"] for one in made) / len(made)
-    print(f"{mean:.1f} tool calls on average; a shallow retriever finds the root of {sum(one['is_shallow'] for one in made) / len(made):.0%}")
+    print(
+        f"{mean:.1f} tool calls on average; a shallow retriever finds the root of "
+        f"{sum(one['is_shallow'] for one in made) / len(made):.0%}"
+    )
     for query in queries[: arguments.show]:
         print(f"- {query.query} {query.constraints['answer']} ({query.constraints['tool_calls']} calls)")
 

@@ -1,4 +1,5 @@
-"""Chunks chosen by meaning: an embedding model, then a reranker, of any kind that sentence-transformers can load (3.2, InfoAgent).
+"""Chunks chosen by meaning: an embedding model, then a reranker, of any kind that sentence-transformers can load (3.2,
+InfoAgent).
 
 They run in a thread of their own, one call after another, so that nothing waits for them but who asked.
 """
@@ -45,7 +46,9 @@ class Reranker:
         self._model = _load("CrossEncoder", model, device, "reranker")
 
     def best(self, query: str, texts: list[str], count: int) -> list[str]:
-        return _best(np.asarray(self._model.predict([(query, text) for text in texts], show_progress_bar=False)), texts, count)
+        return _best(
+            np.asarray(self._model.predict([(query, text) for text in texts], show_progress_bar=False)), texts, count
+        )
 
 
 def _best(scores: np.ndarray, texts: list[str], count: int) -> list[str]:
@@ -56,9 +59,13 @@ def _load(kind: str, model: str, device: str, key: str) -> Any:
     try:
         import sentence_transformers
     except ImportError as error:
-        raise UserError(f"environment.search.{key} needs a package that is not installed: pip install {LIBRARY}") from error
+        raise UserError(
+            f"environment.search.{key} needs a package that is not installed: pip install {LIBRARY}"
+        ) from error
     try:
         return getattr(sentence_transformers, kind)(model_folder(model, PACKAGED), device=device)
     except (OSError, ValueError) as error:
         reason = str(error).partition("\n")[0]
-        raise UserError(f"environment.search.{key}={model} cannot be loaded ({reason}); name a hub id or a local folder, or null") from error
+        raise UserError(
+            f"environment.search.{key}={model} cannot be loaded ({reason}); name a hub id or a local folder, or null"
+        ) from error

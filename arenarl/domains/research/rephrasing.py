@@ -1,7 +1,7 @@
 """f_llm of Eq. 2, InfoAgent: an LLM words a closed query anew, and with it the question generator of Eq. 4.
 
-A wording counts only if it names nobody that the query hides, loses no name that it gives, and does not hold the answer; the query keeps its
-own words otherwise. That the meaning is the same is left to the LLM.
+A wording counts only if it names nobody that the query hides, loses no name that it gives, and does not hold the
+answer; the query keeps its own words otherwise. That the meaning is the same is left to the LLM.
 """
 
 import asyncio
@@ -28,7 +28,9 @@ async def rephrase(client: LLMClient, llm: LLMConfig, queries: Sequence[Query], 
     """The closed queries in new words where the LLM had sound ones; texts in `taken` are not used again."""
 
     async def reworded(query: Query) -> str | None:
-        reply = await client.ask(llm, synthesis_messages("rephrase", query.query), Rephrased, prompt_texts("synthesis", "en")["again"])
+        reply = await client.ask(
+            llm, synthesis_messages("rephrase", query.query), Rephrased, prompt_texts("synthesis", "en")["again"]
+        )
         text = " ".join(reply.question.split()) if reply else ""
         return text if is_sound(text, query) else None
 

@@ -1,11 +1,12 @@
 """The search tool made for RL (3.2, B.1-B.4, InfoAgent): query → pages → chunks → the best chunks → a snippet a page.
 
-    search: engine → fetch, main text → chunks of 128 tokens → BM25, 40 by the query and 3 by the snapshot (Eq. 5) → embedding, 8
-            → reranker, 3 → snippet of at most 60 words
-    browse: fetch, main text → chunks of 2,048 tokens → BM25 by the title, 40 → embedding, 8 → reranker, 1 → a long text summarised
+    search: engine → fetch, main text → chunks of 128 tokens → BM25, 40 by the query and 3 by the snapshot (Eq. 5) →
+            embedding, 8 → reranker, 3 → snippet of at most 60 words
+    browse: fetch, main text → chunks of 2,048 tokens → BM25 by the title, 40 → embedding, 8 → reranker,
+            1 → a long text summarised
 
-Every stage is a key and can be left out. A page that cannot be fetched is known by its snapshot, as in the paper. All work goes on in
-an event loop of its own.
+Every stage is a key and can be left out. A page that cannot be fetched is known by its snapshot, as in the paper. All
+work goes on in an event loop of its own.
 """
 
 import asyncio
@@ -35,7 +36,8 @@ from arenarl.system.loop_thread import LoopThread
 T = TypeVar("T")
 _MAX_PROMPT_CHARS = 40_000  # of a page that an LLM summarises
 _STAGES = (  # what the choice of chunks depends on
-    "search_chunk_tokens", "browse_chunk_tokens", "bm25_chunks", "snapshot_chunks", "embedder", "embedded_chunks", "reranker", "reranked_chunks",
+    "search_chunk_tokens", "browse_chunk_tokens", "bm25_chunks", "snapshot_chunks", "embedder", "embedded_chunks",
+    "reranker", "reranked_chunks",
 )  # fmt: skip
 
 
@@ -97,7 +99,8 @@ class SearchTools:
         return await (self._thread.run(answer()) if self._waits else answer())
 
     async def _aside(self, work: Callable[..., T], *arguments: Any) -> T:
-        """What a page's text is made into, where others wait for it in another thread; hops between threads take longer than a small page."""
+        """What a page's text is made into, where others wait for it in another thread;
+        hops between threads take longer than a small page."""
         return await asyncio.to_thread(work, *arguments) if self._waits else work(*arguments)
 
     async def _search(self, query: str) -> list[Result]:
@@ -121,7 +124,11 @@ class SearchTools:
             return [hit.snapshot]
 
         async def choose() -> list[str]:
-            texts = hit.chunks[: self.config.bm25_chunks] if page is None else await self._aside(self._candidates, query, hit, page)
+            texts = (
+                hit.chunks[: self.config.bm25_chunks]
+                if page is None
+                else await self._aside(self._candidates, query, hit, page)
+            )
             return await self._narrow(query, texts, self.config.reranked_chunks)
 
         return await self._chosen("chunks", (query, hit.url, hit.snapshot), choose)
@@ -161,7 +168,9 @@ class SearchTools:
     async def _snippet(self, query: str, title: str, texts: list[str]) -> str:
         if self._asks(self.config.snippet):
             words = {"words": self.config.snippet_words}
-            reply = await self._ask(self.config.snippet, "snippet", Snippet, words, "\n".join(texts), f"\n{quoted(query, 1000)}")
+            reply = await self._ask(
+                self.config.snippet, "snippet", Snippet, words, "\n".join(texts), f"\n{quoted(query, 1000)}"
+            )
             if reply:
                 return cut(reply.snippet, self.config.snippet_words)
         return extract_snippet(query, texts, self.config.snippet_words, title)
@@ -179,10 +188,15 @@ class SearchTools:
     def _asks(self, llm: LLMConfig) -> bool:
         return llm.name == "llm" and self.client is not None
 
-    async def _ask(self, llm: LLMConfig, task: str, reply_type: type, numbers: dict[str, int], text: str, after: str = "") -> Any | None:
+    async def _ask(
+        self, llm: LLMConfig, task: str, reply_type: type, numbers: dict[str, int], text: str, after: str = ""
+    ) -> Any | None:
         """An LLM's reply on a text that may say anything; None if none could be had."""
         texts = prompt_texts("search", self.language)
-        asked = f"{texts[task].format(**numbers).strip()}\n{quoted(text, _MAX_PROMPT_CHARS)}{after}\n{texts['reply_' + task].strip()}"
+        asked = (
+            f"{texts[task].format(**numbers).strip()}\n{quoted(text, _MAX_PROMPT_CHARS)}{after}\n"
+            f"{texts['reply_' + task].strip()}"
+        )
         messages = [{"role": "system", "content": texts["system"].strip()}, {"role": "user", "content": asked}]
         return await self.client.ask(llm, messages, reply_type, texts["again"], about=task)
 
@@ -192,11 +206,14 @@ class SearchTools:
 
     async def _chosen(self, stage: str, inputs: tuple, make: Callable[[], Awaitable[list[str]]]) -> list[str]:
         """What is chosen of a page, from the cache, unless no model chooses and the page is at hand."""
-        return await (make() if self._is_quick else self.cache.get(stage, (self.engine.name, *inputs, *self._stages), make))
+        return await (
+            make() if self._is_quick else self.cache.get(stage, (self.engine.name, *inputs, *self._stages), make)
+        )
 
 
 def best_by_terms(query: str, texts: list[str], count: int | None) -> list[str]:
-    """At most `count` of the texts, the best by BM25 first; those that have no term of the query come last. None takes them as they are."""
+    """At most `count` of the texts, the best by BM25 first; those that have no term of the query come last.
+    None takes them as they are."""
     if count is None or len(texts) < 2:
         return texts
     known, best = [terms(text) for text in texts], []

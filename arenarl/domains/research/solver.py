@@ -1,8 +1,10 @@
-"""Solves closed questions through search and browse alone: the solvability check of synthesis (3.1, InfoAgent) and the teacher's way.
+"""Solves closed questions through search and browse alone: the solvability check of synthesis (3.1, InfoAgent)
+and the teacher's way.
 
-It is given a question's description, so it need not parse English, and reads what tools return as `Corpus.read` does: it knows only
-facts whose sentences it was shown. Everything else it finds out: it starts at an entity that is named, or at clues, follows links, and
-tries further candidates until one fits all. Its bad habits make the teacher's trajectories of mixed quality.
+It is given a question's description, so it need not parse English, and reads what tools return as `Corpus.read` does:
+it knows only facts whose sentences it was shown. Everything else it finds out: it starts at an entity that is named, or
+at clues, follows links, and tries further candidates until one fits all. Its bad habits make the teacher's trajectories
+of mixed quality.
 """
 
 import json
@@ -18,8 +20,9 @@ from arenarl.rollout.environment import Environment
 
 Call = Callable[[str, str, str], Awaitable[str]]  # thought, tool, its only argument → observation
 HABITS = ("match", "follow", "read", "ground")
-# match: takes the result with the right title, not the first · follow: goes on to the entity that is asked about, not only to the first
-# one found · read: opens the page where a snippet does not say · ground: states what it read, not something typical
+# match: takes the result with the right title, not the first · follow: goes on to the entity that is asked about, not
+# only to the first one found · read: opens the page where a snippet does not say · ground: states what it read, not
+# something typical
 
 
 class ResearchTools(Environment, Protocol):
@@ -33,9 +36,12 @@ class OutOfCalls(Exception):
 
 
 class Solver:
-    """One attempt through a `call` that makes tool calls, at most `max_calls` of them. In the compact form pages open by their title."""
+    """One attempt through a `call` that makes tool calls, at most `max_calls` of them.
+    In the compact form pages open by their title."""
 
-    def __init__(self, corpus: Corpus, call: Call, max_calls: int, is_compact: bool, habits: dict[str, bool] | None = None):
+    def __init__(
+        self, corpus: Corpus, call: Call, max_calls: int, is_compact: bool, habits: dict[str, bool] | None = None
+    ):
         self.corpus, self.max_calls, self.is_compact = corpus, max_calls, is_compact
         self.habits = habits or dict.fromkeys(HABITS, True)
         self.calls = 0
@@ -47,7 +53,9 @@ class Solver:
     async def answer(self, root: Description, attribute: str) -> str | None:
         """What it holds to be the answer; None if it found nothing."""
         try:
-            url = await anext(self._find(root if self.habits["follow"] else _start(root), search_words(attribute)), None)
+            url = await anext(
+                self._find(root if self.habits["follow"] else _start(root), search_words(attribute)), None
+            )
             return await self._state(url, attribute) if url else None
         except OutOfCalls:
             return None
@@ -83,7 +91,11 @@ class Solver:
         facts = await self.facts(url, attribute)
         if facts and self.habits["ground"]:
             return facts[0].value
-        return "1900" if attribute.endswith("year") else next((self.corpus.entities[shown].name for shown in self.shown), None)
+        return (
+            "1900"
+            if attribute.endswith("year")
+            else next((self.corpus.entities[shown].name for shown in self.shown), None)
+        )
 
     async def _find(self, node: Description, words: str) -> AsyncIterator[str]:
         """Entities that fit a description, one by one; `words` say what is wanted of one that is named."""
@@ -104,7 +116,8 @@ class Solver:
                         yield url
 
     async def _parents(self, child: str, link: Link, node: Description) -> AsyncIterator[str]:
-        """Candidates for a hidden entity: what is known of the link, whom the child's page names, then whom a search for the link shows."""
+        """Candidates for a hidden entity: what is known of the link, whom the child's page names,
+        then whom a search for the link shows."""
         if not link.is_parents:
             for fact in await self.facts(child, link.attribute):
                 if fact.target:
@@ -140,7 +153,8 @@ class Solver:
         return self.corpus.entities[url].kind in self.corpus.kinds[noun]
 
     async def _fits(self, node: Description, url: str, known: Description | None = None) -> bool:
-        """Whether an entity meets all that is said of it. If the page of the child `known` has their link, it led here."""
+        """Whether an entity meets all that is said of it.
+        If the page of the child `known` has their link, it led here."""
         if not self._may_be(url, node.noun):
             return False
         is_kind = node.noun == self.corpus.entities[url].kind
@@ -168,9 +182,13 @@ class Solver:
         elif child.name:
             candidates = [await self.learn_about(child.name)]
         else:
-            candidates = await self._search(f"find the {child.noun}", _said_of(link, child.noun, self.corpus.entities[url].name))
+            candidates = await self._search(
+                f"find the {child.noun}", _said_of(link, child.noun, self.corpus.entities[url].name)
+            )
         for candidate in filter(None, candidates):
-            if not link.is_parents and not any(fact.target == url for fact in await self.facts(candidate, link.attribute)):
+            if not link.is_parents and not any(
+                fact.target == url for fact in await self.facts(candidate, link.attribute)
+            ):
                 continue
             if child.name or await self._fits(child, candidate):
                 return True
@@ -226,9 +244,13 @@ def _queries(clues: tuple[Clue, ...], noun: str) -> list[str]:
 
 
 def read_results(corpus: Corpus, observation: str) -> list[tuple[str | None, str]]:
-    """(url, snippet) of each result of a search, in both forms of the environment; no url for a page that is not of the corpus."""
+    """(url, snippet) of each result of a search, in both forms of the environment;
+    no url for a page that is not of the corpus."""
     if observation.startswith("["):
-        return [(result["url"] if result["url"] in corpus.entities else None, result["snippet"]) for result in json.loads(observation)]
+        return [
+            (result["url"] if result["url"] in corpus.entities else None, result["snippet"])
+            for result in json.loads(observation)
+        ]
     lines = (line.partition(": ") for line in observation.splitlines())
     return [(corpus.by_name.get(title), snippet) for title, _, snippet in lines]
 

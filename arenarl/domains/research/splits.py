@@ -1,7 +1,9 @@
-"""The splits of the research domain: test queries, stored baselines, RL queries, SFT trajectories (5.2, ArenaRL; 3.1, InfoAgent).
+"""The splits of the research domain: test queries, stored baselines, RL queries, SFT trajectories (5.2, ArenaRL;
+3.1, InfoAgent).
 
-ArenaRL's Open-DeepResearch has 2,662 SFT trajectories, 2,216 RL queries and 100 test queries, InfoAgent 14k SFT trajectories and 5.7k RL
-questions: `data.sft_size`, `data.rl_size`, `data.test_per_subtask`, with `data.research.open_share` at 1 and at 0.
+ArenaRL's Open-DeepResearch has 2,662 SFT trajectories, 2,216 RL queries and 100 test queries, InfoAgent 14k SFT
+trajectories and 5.7k RL questions: `data.sft_size`, `data.rl_size`, `data.test_per_subtask`, with
+`data.research.open_share` at 1 and at 0.
 """
 
 import asyncio
@@ -29,16 +31,22 @@ def research_subtasks(config: DataConfig) -> tuple[str, ...]:
 
 
 def research_splits(
-    corpus: Corpus, environment: ResearchTools, config: DataConfig, watch: Callable[[list], Iterable] = iter, client: LLMClient | None = None
+    corpus: Corpus,
+    environment: ResearchTools,
+    config: DataConfig,
+    watch: Callable[[list], Iterable] = iter,
+    client: LLMClient | None = None,
 ) -> Iterator[tuple[str, list[Any]]]:
-    """The splits by file name. `watch` hands on the queries that the teacher solves, one by one, which is what takes the time.
-    With a `client`, `data.research.rephraser` words the closed ones.
+    """The splits by file name. `watch` hands on the queries that the teacher solves, one by one, which is what takes
+    the time. With a `client`, `data.research.rephraser` words the closed ones.
 
     Raises:
         UserError: the language is not that of the corpus, or the corpus does not yield so many queries.
     """
     if config.language != "en":
-        raise UserError(f"data.language={config.language}: the research domain's queries are in English; set data.language=en")
+        raise UserError(
+            f"data.language={config.language}: the research domain's queries are in English; set data.language=en"
+        )
     teacher, taken, seed = Teacher(corpus, environment, config.research.max_tool_calls), set(), f"research{config.seed}"
 
     def draw(split: str, closed: int, opened: int) -> list[Query]:
@@ -59,9 +67,18 @@ def research_splits(
     yield "test_queries", test
     with asyncio.Runner() as runner:
         rng = random.Random(f"{seed}-baselines")
-        baselines = [runner.run(teacher.median(query, rng, config.baseline_skill, config.baseline_attempts)) for query in watch(test)]
+        baselines = [
+            runner.run(teacher.median(query, rng, config.baseline_skill, config.baseline_attempts))
+            for query in watch(test)
+        ]
         yield "test_baselines", [baseline.to_record() for baseline in baselines]
         yield "rl_queries", rl
         rng = random.Random(f"{seed}-teacher")
         skills = teacher_skills(config, rng, len(sft))
-        yield "sft", [runner.run(teacher.solve(query, rng, skill)).to_record() for query, skill in zip(watch(sft), skills, strict=True)]
+        yield (
+            "sft",
+            [
+                runner.run(teacher.solve(query, rng, skill)).to_record()
+                for query, skill in zip(watch(sft), skills, strict=True)
+            ],
+        )

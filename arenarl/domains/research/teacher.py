@@ -1,7 +1,9 @@
-"""A scripted teacher for closed and open-ended queries, which really calls the tools and is of deliberately mixed quality.
+"""A scripted teacher for closed and open-ended queries, which really calls the tools and is of deliberately mixed
+quality.
 
-As in `travel/teacher.py`, its habits are each off more often than on, so that SFT teaches all it takes to research well and leaves it to RL
-to choose that. InfoAgent's trajectories are o3's (A.2), ArenaRL's a closed model's; this stands in where neither can be had.
+As in `travel/teacher.py`, its habits are each off more often than on, so that SFT teaches all it takes to research well
+and leaves it to RL to choose that. InfoAgent's trajectories are o3's (A.2), ArenaRL's a closed model's; this stands in
+where neither can be had.
 """
 
 import random
@@ -19,8 +21,8 @@ from arenarl.rollout.environment import observe
 from arenarl.trajectory import Query, Trajectory, assistant_message, prompt_messages, tool_message
 
 OPEN_HABITS = ("match", "cover", "read", "ground", "focus")
-# match, read, ground: as the solver's · cover: looks up all that the query names, not only the first half of it · focus: leaves out what
-# it came across besides
+# match, read, ground: as the solver's · cover: looks up all that the query names, not only the first half of it ·
+# focus: leaves out what it came across besides
 
 
 class Teacher:
@@ -36,7 +38,9 @@ class Teacher:
         solver = Solver(self.corpus, attempt.call, self.max_calls, self.environment.is_compact, habits)
         if is_closed:
             wanted = query.constraints
-            lines = [await solver.answer(Description.from_record(wanted["description"]), wanted["attribute"]) or "not found"]
+            lines = [
+                await solver.answer(Description.from_record(wanted["description"]), wanted["attribute"]) or "not found"
+            ]
         else:
             lines = await _write(solver, query) or ["I found nothing."]
         attempt.answer("\n".join(lines))
@@ -66,7 +70,9 @@ class _Attempt:
         arguments = {"query" if tool == "search" else "url": argument}
         function = {"type": "function", "function": {"name": tool, "arguments": arguments}}
         thought = thought if self.environment.is_compact else f"Next I {thought}."
-        self.messages.append({"role": "assistant", "reasoning_content": thought, "content": "", "tool_calls": [function]})
+        self.messages.append(
+            {"role": "assistant", "reasoning_content": thought, "content": "", "tool_calls": [function]}
+        )
         observation = await observe(self.environment, tool, arguments)
         self.messages.append(tool_message(observation))
         return observation
@@ -93,7 +99,11 @@ async def _write(solver: Solver, query: Query) -> list[str]:
             url = await solver.learn_about(name, " ".join(map(search_words, part["attributes"]))) if name else None
             root = root or url
             if url:
-                block += [_stated(solver, fact) for attribute in part["attributes"] for fact in await solver.facts(url, attribute)]
+                block += [
+                    _stated(solver, fact)
+                    for attribute in part["attributes"]
+                    for fact in await solver.facts(url, attribute)
+                ]
             blocks.append(block)
     except OutOfCalls:
         pass

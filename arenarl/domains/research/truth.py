@@ -1,8 +1,9 @@
-"""What is true of a research trajectory: the seven dimensions of 6.1, ArenaRL, checked against the corpus, and correctness where it is known.
+"""What is true of a research trajectory: the seven dimensions of 6.1, ArenaRL, checked against the corpus, and
+correctness where it is known.
 
-The embedded judge scores from this and adds noise; evaluation reports it as it is. An open-ended query says which facts a good report covers,
-a closed one has its answer and the entities that lead to it. Text is compared as it stands, in whole words: a claim is borne out if a tool
-result holds its sentence, or one with the same entity and value.
+The embedded judge scores from this and adds noise; evaluation reports it as it is. An open-ended query says which facts
+a good report covers, a closed one has its answer and the entities that lead to it. Text is compared as it stands, in
+whole words: a claim is borne out if a tool result holds its sentence, or one with the same entity and value.
 """
 
 from dataclasses import dataclass, replace
@@ -21,7 +22,8 @@ ANSWER_WORDS = 8  # of an answer to a closed query that names it and stops
 
 @dataclass(frozen=True)
 class ResearchTruth(Truth):
-    """Shares in [0, 1], a dimension each. `correct` and `recall` are None of an open-ended query, `correct` also without a verdict."""
+    """Shares in [0, 1], a dimension each. `correct` and `recall` are None of an open-ended query,
+    `correct` also without a verdict."""
 
     framework: float
     tool_usage: float
@@ -35,10 +37,13 @@ class ResearchTruth(Truth):
 
     def dimensions(self) -> dict[str, float]:
         path = {f"path_{name}": 10 * getattr(self, name) for name in ("framework", "tool_usage", "coverage")}
-        return path | {f"answer_{name}": 10 * getattr(self, name) for name in ("relevance", "accuracy", "depth", "clarity")}
+        return path | {
+            f"answer_{name}": 10 * getattr(self, name) for name in ("relevance", "accuracy", "depth", "clarity")
+        }
 
     def figures(self) -> dict[str, float]:
-        """Of a closed query accuracy and the share of its entities that were found; of an open-ended one claims borne out, facts covered."""
+        """Of a closed query accuracy and the share of its entities that were found;
+        of an open-ended one claims borne out, facts covered."""
         if self.recall is None:
             return {"groundedness": 100 * self.accuracy, "facts_covered": 100 * self.depth}
         accuracy = {} if self.correct is None else {"accuracy": 100.0 * self.correct}
@@ -55,7 +60,11 @@ def examine(corpus: Corpus, query: Query, messages: list[dict[str, Any]]) -> Res
     """Examine one trajectory, whether it ended with an answer or not."""
     turns = read_turns(messages)
     answer = last_answer(turns)
-    return _examine_closed(query, messages, turns, answer) if has_answer(query) else _examine_open(corpus, query, turns, answer)
+    return (
+        _examine_closed(query, messages, turns, answer)
+        if has_answer(query)
+        else _examine_open(corpus, query, turns, answer)
+    )
 
 
 def _examine_closed(query: Query, messages: list[dict[str, Any]], turns: list[Turn], answer: str) -> ResearchTruth:
@@ -129,7 +138,8 @@ def _named_in_calls(turns: list[Turn], names: list[str]) -> float:
 
 
 def _usefulness(turns: list[Turn], wanted: list[str]) -> float:
-    """Mean over the calls: 1 if it showed something wanted that was not shown before, .3 if it showed anything new, else 0."""
+    """Mean over the calls: 1 if it showed something wanted that was not shown before,
+    .3 if it showed anything new, else 0."""
     values, seen, missing = [], set(), set(wanted)
     for turn in turns:
         for observation in turn.observations:

@@ -1,8 +1,10 @@
-"""The truth of a research view without tool results: the answer alone, or thoughts, calls and answer (3.2 and 3.3, ArenaRL).
+"""The truth of a research view without tool results: the answer alone, or thoughts,
+calls and answer (3.2 and 3.3, ArenaRL).
 
-The judge knows which names are those of entities, and by which words a text speaks of an attribute ("was founded in"). It does not know values:
-a fact counts as stated with any value. For an entity that the query does not name, any other named entity counts. An answer to a closed query
-counts as right if it has a digit exactly where the known answer has one. "Not found" is no answer.
+The judge knows which names are those of entities, and by which words a text speaks of an attribute ("was founded in").
+It does not know values: a fact counts as stated with any value. For an entity that the query does not name, any other
+named entity counts. An answer to a closed query counts as right if it has a digit exactly where the known answer has
+one. "Not found" is no answer.
 """
 
 import re
@@ -28,14 +30,18 @@ def examine_view(corpus: Corpus, query: Query, messages: list[dict[str, Any]]) -
     path = {"framework": asked, "tool_usage": _usefulness(corpus, turns), "coverage": asked}
     if has_answer(query):
         is_stated = float(states_something(answer) and _has_digit(answer) == _has_digit(query.constraints["answer"]))
-        return ResearchTruth(**path, relevance=is_stated, accuracy=is_stated, depth=is_stated, clarity=brevity_of(answer))
+        return ResearchTruth(
+            **path, relevance=is_stated, accuracy=is_stated, depth=is_stated, clarity=brevity_of(answer)
+        )
     sentences, facts = claims_of(corpus, answer), query.constraints["facts"]
     given = corpus.named_in(query.query)
     said = [(set(_words(sentence)), corpus.named_in(sentence)) for sentence in sentences if states_something(sentence)]
     by_entity: dict[str, list[bool]] = {}
     for fact in facts:
         name, wording = corpus.entities[fact["url"]].name, _wording(fact, corpus.entities[fact["url"]].name)
-        is_stated = any(wording <= words and (name in names if name in given else names - given) for words, names in said)
+        is_stated = any(
+            wording <= words and (name in names if name in given else names - given) for words, names in said
+        )
         by_entity.setdefault(fact["url"], []).append(is_stated)
     return ResearchTruth(
         **path,
@@ -61,7 +67,8 @@ def _names_in(corpus: Corpus, sentences: Iterable[str]) -> set[str]:
 
 
 def _asked_about(corpus: Corpus, query: Query, turns: list[Turn]) -> float:
-    """Return the share of the query's entities that calls name. For an entity that the query does not name, any other entity counts."""
+    """Return the share of the query's entities that calls name.
+    For an entity that the query does not name, any other entity counts."""
     entities, given = set(query.constraints["entities"]), corpus.named_in(query.query)
     asked = _names_in(corpus, (text for call, _ in calls_of(turns) for text in leaves_of(call.arguments)))
     hidden = len(entities - given)
@@ -70,7 +77,9 @@ def _asked_about(corpus: Corpus, query: Query, turns: list[Turn]) -> float:
 
 def _usefulness(corpus: Corpus, turns: list[Turn]) -> float:
     """Return the mean over calls: 1 if a call names an entity, 0.3 if not, 0 if it repeats a call."""
-    return mean_of(is_new * (1.0 if _names_in(corpus, leaves_of(call.arguments)) else 0.3) for call, is_new in calls_of(turns))
+    return mean_of(
+        is_new * (1.0 if _names_in(corpus, leaves_of(call.arguments)) else 0.3) for call, is_new in calls_of(turns)
+    )
 
 
 def _has_digit(text: str) -> bool:

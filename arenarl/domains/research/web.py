@@ -1,7 +1,8 @@
 """The web as an engine: one search API finds pages, `fetch` gets them.
 
-The API is asked at the address that the config names, which may be this machine (a SearXNG of one's own); only the pages it finds come
-from anywhere. InfoAgent asks Google, then Brave and Bing where Google finds nothing (B.1); here one API is asked.
+The API is asked at the address that the config names, which may be this machine (a SearXNG of one's own); only the
+pages it finds come from anywhere. InfoAgent asks Google, then Brave and Bing where Google finds nothing (B.1); here one
+API is asked.
 """
 
 import asyncio
@@ -24,7 +25,8 @@ from arenarl.trajectory import MAX_RECORD_NESTING, parse_json
 _ATTEMPTS = 3
 _LONGEST_PAUSE_S = 10.0
 _REFUSES_ALL = (401, 402, 403)  # a key or an account: no other query fares better
-_REFUSED = re.compile(r"TOKEN_INVALID|not enough credits", re.IGNORECASE)  # what Brave says of a key with status 422, Serper of an account with 400
+# what Brave says of a key with status 422, Serper of an account with 400
+_REFUSED = re.compile(r"TOKEN_INVALID|not enough credits", re.IGNORECASE)
 _SAID = 200  # characters that are shown of what an API says of an error
 
 
@@ -43,7 +45,14 @@ class API:
 
 APIS = {  # environment.search.web.api
     "serper": API("https://google.serper.dev/search", "POST", "X-API-KEY", ("organic",), "link", "snippet"),
-    "brave": API("https://api.search.brave.com/res/v1/web/search", "GET", "X-Subscription-Token", ("web", "results"), "url", "description"),
+    "brave": API(
+        "https://api.search.brave.com/res/v1/web/search",
+        "GET",
+        "X-Subscription-Token",
+        ("web", "results"),
+        "url",
+        "description",
+    ),
     "searxng": API(None, "GET", None, ("results",), "url", "content", (("format", "json"),)),
 }
 
@@ -81,12 +90,17 @@ class WebEngine:
             hits = [self._hit(record) for record in list(found)[:limit]]
         except (ValueError, AttributeError, KeyError, TypeError) as error:
             raise ToolError("the search engine's reply could not be read.") from error
-        if not hits and reply.get("unresponsive_engines"):  # SearXNG, whose own sources have shut it out: not that there is nothing
+        # SearXNG, whose own sources have shut it out: not that there is nothing
+        if not hits and reply.get("unresponsive_engines"):
             raise ToolError("the engines that the search engine asks do not answer.")
         return hits
 
     def _hit(self, record: dict[str, Any]) -> Hit:
-        return Hit(str(record[self.api.url]), str(record.get("title") or record[self.api.url]), str(record.get(self.api.snapshot) or ""))
+        return Hit(
+            str(record[self.api.url]),
+            str(record.get("title") or record[self.api.url]),
+            str(record.get(self.api.snapshot) or ""),
+        )
 
     async def _ask(self, request: dict[str, Any]) -> httpx.Response:
         """The reply, after some more attempts on timeouts, 429, 5xx, and refusals, of which Brave takes some back."""
@@ -94,7 +108,9 @@ class WebEngine:
             is_refused = False
             try:
                 async with asyncio.timeout(self.config.timeout_s):
-                    response = await self._client.request(self.api.method, self.endpoint, headers=self._headers, **request)
+                    response = await self._client.request(
+                        self.api.method, self.endpoint, headers=self._headers, **request
+                    )
             except (TimeoutError, httpx.HTTPError) as error:
                 reason, pause_s = f"does not answer ({type(error).__name__})", 0.5 * 2**attempt
             else:
@@ -102,15 +118,24 @@ class WebEngine:
                 if status == 200:
                     return response
                 said = self._said(response)
-                reason, pause_s = f"answers {status}" + (f": {said}" if said else ""), _pause_s(response, 0.5 * 2**attempt)
+                reason, pause_s = (
+                    f"answers {status}" + (f": {said}" if said else ""),
+                    _pause_s(response, 0.5 * 2**attempt),
+                )
                 is_refused = status in _REFUSES_ALL or (status in (400, 422) and bool(_REFUSED.search(said)))
                 if not (is_refused or status == 429 or status >= 500):
                     break
             if attempt < _ATTEMPTS - 1:
                 await asyncio.sleep(min(pause_s, _LONGEST_PAUSE_S))
         if is_refused:
-            what = f"refuses the key in {self.config.api_key_variable}, or its account" if self._headers else "refuses to answer"
-            hint = "; SearXNG needs json among search.formats in its settings.yml" if self.config.api == "searxng" else ""
+            what = (
+                f"refuses the key in {self.config.api_key_variable}, or its account"
+                if self._headers
+                else "refuses to answer"
+            )
+            hint = (
+                "; SearXNG needs json among search.formats in its settings.yml" if self.config.api == "searxng" else ""
+            )
             raise RunStopped(f"{self.endpoint} {what}: it {reason}{hint}")
         raise ToolError(f"the search engine {reason}.")
 
@@ -132,5 +157,7 @@ def _pause_s(response: httpx.Response, otherwise: float) -> float:
 def _read_key(config: WebConfig) -> str:
     key = os.environ.get(config.api_key_variable or "", "")
     if not key:
-        raise UserError(f"set the environment variable {config.api_key_variable} to the key of the search API {config.api}")
+        raise UserError(
+            f"set the environment variable {config.api_key_variable} to the key of the search API {config.api}"
+        )
     return key

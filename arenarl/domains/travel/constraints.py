@@ -1,7 +1,8 @@
-"""The forms of a travel query's constraints, for an LLM that reads them off a text: the fields that `queries` draws and `truth` goes by.
+"""The forms of a travel query's constraints, for an LLM that reads them off a text:
+the fields that `queries` draws and `truth` goes by.
 
-What a text does not say is null. Names of cities, kinds of place and wishes are brought to the world's words where it has them; others stay as
-they are, and the query then has no truth.
+What a text does not say is null. Names of cities, kinds of place and wishes are brought to the world's words where it
+has them; others stay as they are, and the query then has no truth.
 """
 
 import datetime
@@ -35,8 +36,14 @@ _Amount = Annotated[int | float, Field(ge=0, le=10_000_000)]
 
 _CITY = "the city, by its English name without apostrophes, such as Beijing or Xian"
 _KIND = f"one of {', '.join(CATEGORIES)}; in the query's words if it is none of these"
-_MODE = "driving (by car, taxi, with heavy luggage), walking (also a stroll), transit (bus, metro, also without a car); null if not said"
-_WISH = f"what the user cares for: one of {', '.join(PREFERENCES)}; in the query's words if it is none of these; null if none is said"
+_MODE = (
+    "driving (by car, taxi, with heavy luggage), walking (also a stroll), transit (bus, metro, "
+    "also without a car); null if not said"
+)
+_WISH = (
+    f"what the user cares for: one of {', '.join(PREFERENCES)}; "
+    "in the query's words if it is none of these; null if none is said"
+)
 
 
 def _ask_for_all(schema: dict[str, Any]) -> None:
@@ -66,7 +73,9 @@ class DayConstraints(TravelConstraints):
     """A plan for one or several days in one city."""
 
     city: _City | None = Field(None, description=_CITY)
-    categories: Annotated[list[_Kind], Field(max_length=50)] = Field([], description=f"the kinds of place to visit, in its order; each {_KIND}")
+    categories: Annotated[list[_Kind], Field(max_length=50)] = Field(
+        [], description=f"the kinds of place to visit, in its order; each {_KIND}"
+    )
     preference: _Wish | None = Field(None, description=_WISH)
     days: Annotated[int, Field(gt=0, le=1000)] | None = Field(None, description="how many days the plan is for")
     budget_yuan: _Amount | None = Field(None, description="the most that all its places may cost a person, in yuan")
@@ -81,7 +90,9 @@ class CompareConstraints(TravelConstraints):
     from_city: _City | None = Field(None, description=f"where the journey begins: {_CITY}")
     to_city: _City | None = Field(None, description=f"where it ends: {_CITY}")
     date: _Date | None = Field(None, description="its day, as YYYY-MM-DD")
-    priority: Literal["cheap", "fast"] | None = Field(None, description="what counts most, a low price or a short time; null if not said")
+    priority: Literal["cheap", "fast"] | None = Field(
+        None, description="what counts most, a low price or a short time; null if not said"
+    )
     max_price_yuan: _Amount | None = Field(None, description="the most that it may cost, in yuan")
     arrive_by: _Clock | None = Field(None, description="the clock time by which to arrive, as HH:MM: 18:00")
 
@@ -91,7 +102,8 @@ class DirectionConstraints(TravelConstraints):
 
     city: _City | None = Field(None, description=_CITY)
     stops: Annotated[list[_Name], Field(max_length=50)] = Field(
-        [], description="all places of the way by their names as in the query, in its order: start, the ones between, end"
+        [],
+        description="all places of the way by their names as in the query, in its order: start, the ones between, end",
     )
     mode: Literal["driving", "walking", "transit"] | None = Field(None, description=_MODE)
     max_minutes: _Amount | None = Field(None, description="how many minutes the way may take at most")

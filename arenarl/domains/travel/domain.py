@@ -1,4 +1,5 @@
-"""Open-Travel as a domain: the embedded world's truth, the paper's five subtasks, the scripted teacher and its data (Section 5.1)."""
+"""Open-Travel as a domain: the embedded world's truth, the paper's five subtasks,
+the scripted teacher and its data (Section 5.1)."""
 
 import random
 from collections.abc import Callable, Iterable, Iterator
@@ -28,7 +29,12 @@ class TravelDomain(Domain):
     name = "travel"
     subtasks = SUBTASKS
     held_out = (HELD_OUT,)
-    sources = (HERE.parent / "domain.py", HERE.parent / "rubrics.py", HERE.parent / "stated_facts.py", *sorted(HERE.glob("*.py")))
+    sources = (
+        HERE.parent / "domain.py",
+        HERE.parent / "rubrics.py",
+        HERE.parent / "stated_facts.py",
+        *sorted(HERE.glob("*.py")),
+    )
 
     @property
     def world(self) -> World:
@@ -53,6 +59,9 @@ class TravelDomain(Domain):
         return Teacher(self.world, environment).solve(query, rng, skill)
 
     def splits(
-        self, environment: TravelEnvironment, watch: Callable[[list], Iterable] = iter, client: "LLMClient | None" = None
+        self,
+        environment: TravelEnvironment,
+        watch: Callable[[list], Iterable] = iter,
+        client: "LLMClient | None" = None,
     ) -> Iterator[tuple[str, list[Any]]]:
         return travel_splits(self.world, environment, self.data, watch)

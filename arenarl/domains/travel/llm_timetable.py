@@ -1,7 +1,7 @@
 """Flights and trains invented by an LLM, as in the paper (Appendices C, E.4, E.5), instead of by the embedded world.
 
-The reply store makes them a timetable: the same leg of the same day is asked for once. The embedded judge and the `true/` metrics know
-the world's timetable only, so runs with this one are for LLM judges.
+The reply store makes them a timetable: the same leg of the same day is asked for once. The embedded judge and the
+`true/` metrics know the world's timetable only, so runs with this one are for LLM judges.
 """
 
 from typing import Annotated
@@ -15,7 +15,9 @@ from arenarl.llm.json_reply import JSONReply
 from arenarl.llm.prompts import prompt_texts, quotable
 
 Clock = Annotated[str, StringConstraints(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")]
-Terminal = Annotated[str, StringConstraints(min_length=2, max_length=60), AfterValidator(lambda text: quotable(" ".join(text.split())))]
+Terminal = Annotated[
+    str, StringConstraints(min_length=2, max_length=60), AfterValidator(lambda text: quotable(" ".join(text.split())))
+]
 Yuan = Annotated[int, Field(ge=1, le=20_000)]
 
 
@@ -51,7 +53,8 @@ class Trains(JSONReply):
 
 
 class LLMTimetable:
-    """`await timetable.journeys(kind, date, from_city, to_city)`, with the keys of the world's cities, or the names of others."""
+    """`await timetable.journeys(kind, date, from_city, to_city)`, with the keys of the world's cities,
+    or the names of others."""
 
     def __init__(self, llm: LLMConfig, client: LLMClient, world: World, language: str):
         self.llm, self.client, self.world, self.language = llm, client, world, language
@@ -63,7 +66,9 @@ class LLMTimetable:
         task = texts[kind].format(date=date, from_city=names[0], to_city=names[1])
         asked = f"{task.strip()}\n{texts['reply_' + kind].strip()}"
         messages = [{"role": "system", "content": texts["system"].strip()}, {"role": "user", "content": asked}]
-        reply = await self.client.ask(self.llm, messages, Flights if kind == "flight" else Trains, texts["again"], about=f"{kind} {date}")
+        reply = await self.client.ask(
+            self.llm, messages, Flights if kind == "flight" else Trains, texts["again"], about=f"{kind} {date}"
+        )
         return reply and [self._journey(kind, date, from_city, to_city, one) for one in reply.journeys]
 
     def _journey(self, kind: str, date: str, from_city: str, to_city: str, one: _Journey) -> Journey:

@@ -52,7 +52,15 @@ PRICES_YUAN = {  # what a person may pay there
 }
 
 PREFERENCES = ("family", "couple", "quiet", "scenic")
-TAGS = {"family": "亲子", "couple": "情侣", "quiet": "安静", "scenic": "风景", "cheap": "实惠", "late": "夜间", "top": "高分"}
+TAGS = {
+    "family": "亲子",
+    "couple": "情侣",
+    "quiet": "安静",
+    "scenic": "风景",
+    "cheap": "实惠",
+    "late": "夜间",
+    "top": "高分",
+}
 
 PREFIXES = (
     ("Lotus", "荷花"), ("Jade", "玉泉"), ("Drum", "鼓楼"), ("Crane", "鹤鸣"), ("Bamboo", "竹影"), ("Pine", "松风"),
@@ -66,8 +74,9 @@ PREFIXES = (
 )  # fmt: skip
 
 STREETS = (
-    ("Renmin", "人民"), ("Jiefang", "解放"), ("Zhongshan", "中山"), ("Jianshe", "建设"), ("Heping", "和平"), ("Wenhua", "文化"),
-    ("Xinhua", "新华"), ("Guangming", "光明"), ("Dongfeng", "东风"), ("Changjiang", "长江"), ("Huanghe", "黄河"), ("Xingfu", "幸福"),
+    ("Renmin", "人民"), ("Jiefang", "解放"), ("Zhongshan", "中山"), ("Jianshe", "建设"), ("Heping", "和平"),
+    ("Wenhua", "文化"), ("Xinhua", "新华"), ("Guangming", "光明"), ("Dongfeng", "东风"), ("Changjiang", "长江"),
+    ("Huanghe", "黄河"), ("Xingfu", "幸福"),
 )  # fmt: skip
 
 MODES = {  # patterns of the words by which an answer may say how it goes
@@ -78,5 +87,6 @@ MODES = {  # patterns of the words by which an answer may say how it goes
 
 EVENING = "18:00"  # when an evening begins
 EVENING_WORDS = re.compile(r"evening|night|dinner|sunset|晚|夜", re.IGNORECASE)
-OF_SEVERAL = re.compile(r"for (?:two|\d)|people|[两\d]\s?人", re.IGNORECASE)  # its line states a price for several persons
+# its line states a price for several persons
+OF_SEVERAL = re.compile(r"for (?:two|\d)|people|[两\d]\s?人", re.IGNORECASE)
 NO_SUM = re.compile(rf"budget|预算|{OF_SEVERAL.pattern}", re.IGNORECASE)  # ... or the limit

@@ -1,9 +1,9 @@
 """Open-Travel's queries: constraints are drawn first, then said in Chinese or English (Section 5.1's five subtasks).
 
-A query's `constraints` hold exactly what its text says, in the form that `truth` checks. A search has a place that fits it, a journey and a
-route meet their limits, and a budget buys the cheapest places that fit. That such a place is open in the evening is not looked at: of 1,000
-1-Day queries 509 have an evening stop, of which 174 have no fitting place that is open then and 18 more none within the budget; of 1,000 of
-M-Day 502, 174 and 7.
+A query's `constraints` hold exactly what its text says, in the form that `truth` checks. A search has a place that fits
+it, a journey and a route meet their limits, and a budget buys the cheapest places that fit. That such a place is open
+in the evening is not looked at: of 1,000 1-Day queries 509 have an evening stop, of which 174 have no fitting place
+that is open then and 18 more none within the budget; of 1,000 of M-Day 502, 174 and 7.
 """
 
 import random
@@ -70,14 +70,26 @@ def _draw_day(world: World, rng: random.Random, days: int = 1) -> Constraints:
     preference = rng.choice(PREFERENCES)
     kinds = [category for category in CATEGORIES if category != "hotel"]
     categories = rng.sample(kinds, 4 if days > 1 else rng.choice((2, 3)))
-    wanted = {"city": city, "categories": categories, "preference": preference, "days": days, "budget_yuan": None, "evening": None}
+    wanted = {
+        "city": city,
+        "categories": categories,
+        "preference": preference,
+        "days": days,
+        "budget_yuan": None,
+        "evening": None,
+    }
     if rng.random() < 0.6:
-        cheapest = [min(p.price_yuan for p in world.pois_in(city, category) if preference in p.tags) for category in categories]
+        cheapest = [
+            min(p.price_yuan for p in world.pois_in(city, category) if preference in p.tags) for category in categories
+        ]
         wanted["budget_yuan"] = sum(cheapest) + 10 * len(categories)
     if rng.random() < 0.5:
         wanted["evening"] = categories[-1]
     if days > 1 or rng.random() < 0.3:
-        wanted |= {"from_city": rng.choice([other for other in sorted(world.cities) if other != city]), "date": _draw_date(rng)}
+        wanted |= {
+            "from_city": rng.choice([other for other in sorted(world.cities) if other != city]),
+            "date": _draw_date(rng),
+        }
     return wanted
 
 
@@ -86,11 +98,16 @@ def _say_day_en(world: World, wanted: Constraints) -> str:
     budget = _if(wanted["budget_yuan"], ", at most {} yuan")
     arrival = f", arriving from {wanted['from_city']} on {wanted['date']}" if "date" in wanted else ""
     stops = f"{', '.join(names[:-1])} and {names[-1]}"
-    return f"Make a {wanted['days']}-day plan for {wanted['city']}, a {wanted['preference']} trip: {stops}{budget}{arrival}."
+    return (
+        f"Make a {wanted['days']}-day plan for {wanted['city']}, a {wanted['preference']} trip: "
+        f"{stops}{budget}{arrival}."
+    )
 
 
 def _say_day_zh(world: World, wanted: Constraints) -> str:
-    names = [("晚上去" if category == wanted["evening"] else "") + CATEGORIES[category] for category in wanted["categories"]]
+    names = [
+        ("晚上去" if category == wanted["evening"] else "") + CATEGORIES[category] for category in wanted["categories"]
+    ]
     budget = _if(wanted["budget_yuan"], "，人均预算{}元")
     arrival = f"，{wanted['date']}从{world.cities[wanted['from_city']].name_zh}出发" if "date" in wanted else ""
     days = f"{world.cities[wanted['city']].name_zh}{wanted['days']}天的行程，偏好{TAGS[wanted['preference']]}"

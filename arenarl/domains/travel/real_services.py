@@ -1,8 +1,10 @@
-"""The paper's map and train tools (Appendix C, ArenaRL) over MCP servers of real services, each in the calls that it takes there.
+"""The paper's map and train tools (Appendix C, ArenaRL)
+over MCP servers of real services, each in the calls that it takes there.
 
-`configs/environments/amap.yaml` names them in its renaming map. What Amap's server (PyPI's amap-mcp-server 0.1.11) and 12306's (npm's
-12306-mcp 0.3.2) take and return is read off their code; the services behind them were not asked: docs/domains.md has the shapes. Places look as
-the embedded world's, as far as the service says; fields that it leaves empty, which Amap writes as [], are left out.
+`configs/environments/amap.yaml` names them in its renaming map. What Amap's server (PyPI's amap-mcp-server 0.1.11) and
+12306's (npm's 12306-mcp 0.3.2) take and return is read off their code; the services behind them were not asked:
+docs/domains.md has the shapes. Places look as the embedded world's, as far as the service says; fields that it leaves
+empty, which Amap writes as [], are left out.
 """
 
 import asyncio
@@ -23,7 +25,9 @@ MAX_STEPS = 10  # of a route's instructions
 MAX_TICKET_CHARS = 3000  # of direct trains, and of those with a change: some twenty trains. Our choice
 PAUSES_S = (0.5, 1.0, 2.0)  # before Amap is asked again that had too many calls in a second
 _TOO_MANY = re.compile(r"QPS_HAS_EXCEEDED|ACCESS_TOO_FREQUENT")
-_REFUSES_ALL = re.compile(r"INVALID_USER_(KEY|IP|SCODE)|USERKEY_|DAILY_QUERY_OVER_LIMIT|QUOTA_PLAN_RUN_OUT|INSUFFICIENT_PRIVILEGES")
+_REFUSES_ALL = re.compile(
+    r"INVALID_USER_(KEY|IP|SCODE)|USERKEY_|DAILY_QUERY_OVER_LIMIT|QUOTA_PLAN_RUN_OUT|INSUFFICIENT_PRIVILEGES"
+)
 # Amap's words for a key or an account that no call serves
 
 
@@ -35,11 +39,19 @@ async def search_poi(call: Call, query: str) -> str:
 
 async def around_search(call: Call, location: str, radius: float = 3000.0, keyword: str = "") -> str:
     call = _patient(call)
-    return await _places(call, await call("maps_around_search", location=location, radius=str(round(radius)), keywords=keyword))
+    return await _places(
+        call, await call("maps_around_search", location=location, radius=str(round(radius)), keywords=keyword)
+    )
 
 
 async def get_navigation(
-    call: Call, start_lon: float, start_lat: float, end_lon: float, end_lat: float, via_points: str = "", mode: str = "driving"
+    call: Call,
+    start_lon: float,
+    start_lat: float,
+    end_lon: float,
+    end_lat: float,
+    via_points: str = "",
+    mode: str = "driving",
 ) -> str:
     """A call for each leg between two points; public transport needs the names of their cities too."""
     call = _patient(call)
@@ -47,7 +59,10 @@ async def get_navigation(
     points = [f"{start_lon:.6f},{start_lat:.6f}", *via, f"{end_lon:.6f},{end_lat:.6f}"]
     legs = await asyncio.gather(*(_leg(call, mode, *ends) for ends in pairwise(points)))
     total = [sum(leg[unit] for leg in legs) for unit in ("metres", "seconds")]
-    route = {"route": {"mode": mode, **_as_distance(*total)}, "legs": [_as_distance(leg["metres"], leg["seconds"]) for leg in legs] if via else []}
+    route = {
+        "route": {"mode": mode, **_as_distance(*total)},
+        "legs": [_as_distance(leg["metres"], leg["seconds"]) for leg in legs] if via else [],
+    }
     return _to_json(route | {"steps": [step for leg in legs for step in leg["steps"]][:MAX_STEPS]})
 
 
@@ -61,12 +76,15 @@ async def search_train_tickets(call: Call, date: str, from_city: str, to_city: s
             raise ToolError(f"12306 knows no city {name}; write its Chinese name, such as 北京.")
         codes.append(station["station_code"])
     journey = {"date": date, "fromStation": codes[0], "toStation": codes[1]}
-    direct, transfer = await asyncio.gather(call("get_tickets", **journey), _or_why(call("get_interline_tickets", **journey)))
+    direct, transfer = await asyncio.gather(
+        call("get_tickets", **journey), _or_why(call("get_interline_tickets", **journey))
+    )
     return _to_json({"direct": _shortened(direct.strip()), "transfer": _shortened(transfer.strip())})
 
 
 def _patient(call: Call) -> Call:
-    """Amap's server, asked again where it had too many calls in a second. Raises RunStopped where it refuses the key or has no quota left."""
+    """Amap's server, asked again where it had too many calls in a second.
+    Raises RunStopped where it refuses the key or has no quota left."""
 
     async def asked(tool: str, /, **arguments: Any) -> str:
         for attempt in count():
@@ -114,11 +132,23 @@ async def _leg(call: Call, mode: str, start: str, end: str) -> dict[str, Any]:
     """{metres, seconds, steps} of the first route."""
     if mode == "transit":
         city, other = await asyncio.gather(_city(call, start), _city(call, end))
-        found = _read(await call("maps_direction_transit_integrated_by_coordinates", origin=start, destination=end, city=city, cityd=other))
+        found = _read(
+            await call(
+                "maps_direction_transit_integrated_by_coordinates",
+                origin=start,
+                destination=end,
+                city=city,
+                cityd=other,
+            )
+        )
         route = _part(found, "route", dict)
         path = _first(route, "transits")
         steps = [_ride(segment) for segment in _list(path, "segments")]
-        return {"metres": _number(route, "distance"), "seconds": _number(path, "duration"), "steps": [step for step in steps if step]}
+        return {
+            "metres": _number(route, "distance"),
+            "seconds": _number(path, "duration"),
+            "steps": [step for step in steps if step],
+        }
     found = _read(await call(f"maps_direction_{mode}_by_coordinates", origin=start, destination=end))
     path = _first(_part(found, "route", dict), "paths")
     steps = [_text(step, "instruction") for step in _list(path, "steps") if step.get("instruction")]
@@ -126,7 +156,8 @@ async def _leg(call: Call, mode: str, start: str, end: str) -> dict[str, Any]:
 
 
 async def _city(call: Call, point: str) -> str:
-    """The city of a point; of one in Beijing, Shanghai, Tianjin or Chongqing, where Amap leaves it empty, the province."""
+    """The city of a point; of one in Beijing, Shanghai, Tianjin or Chongqing, where Amap leaves it empty,
+    the province."""
     address = _read(await call("maps_regeocode", location=point))
     if address.get("city") or address.get("province"):
         return _text(address, "city" if address.get("city") else "province")

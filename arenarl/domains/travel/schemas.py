@@ -16,7 +16,10 @@ _TOOLS = {
         "按名称或地址查找地点，返回匹配地点的详细地址、坐标（经度,纬度）、人均消费、营业时间和评分。",
     ),
     "around_search": (
-        "Find places within a radius of a point, nearest first, with address, location, distance, cost, opening hours and rating.",
+        (
+            "Find places within a radius of a point, nearest first, with address, location, distance, cost, "
+            "opening hours and rating."
+        ),
         "搜索某个中心点周边一定半径内的地点，由近到远返回地址、坐标、距离、人均消费、营业时间和评分。",
     ),
     "get_navigation": (
@@ -24,7 +27,10 @@ _TOOLS = {
         "规划从起点到终点的路线，可以设置途经点，返回距离、用时和费用。",
     ),
     "universal_search": (
-        "Search city guides with an open question, such as 'quiet parks in Shanghai for families'. Returns recommended places.",
+        (
+            "Search city guides with an open question, such as 'quiet parks in Shanghai for families'. "
+            "Returns recommended places."
+        ),
         "用开放性问题搜索城市旅游信息，例如“上海适合亲子的安静公园”，返回推荐的地点。",
     ),
     "search_flights": (
@@ -32,20 +38,29 @@ _TOOLS = {
         "查询某日两个城市之间的航班，返回航班号、价格、起降机场和时间。",
     ),
     "search_train_tickets": (
-        "Find trains between two cities on a date, direct ones and ones with a change, with train number, price, stations and times.",
+        (
+            "Find trains between two cities on a date, direct ones and ones with a change, "
+            "with train number, price, stations and times."
+        ),
         "查询某日两个城市之间的火车票，区分直达和中转，返回车次、价格、车站和时间。",
     ),
 }
 _ARGUMENTS = {
     "query": ("What to search for", "搜索内容"),
-    "location": ("Centre point as 'longitude,latitude', such as '116.407400,39.904200'", "中心点坐标“经度,纬度”，例如：116.407400,39.904200"),
+    "location": (
+        "Centre point as 'longitude,latitude', such as '116.407400,39.904200'",
+        "中心点坐标“经度,纬度”，例如：116.407400,39.904200",
+    ),
     "radius": ("Radius in metres, 100 to 50000, default 3000", "搜索半径，单位米，100到50000，默认3000"),
     "keyword": ("Kind of place and wishes, such as 'cheap museum'", "地点类型和要求，例如：实惠的博物馆"),
     "start_lon": ("Longitude of the start", "起点经度"),
     "start_lat": ("Latitude of the start", "起点纬度"),
     "end_lon": ("Longitude of the end", "终点经度"),
     "end_lat": ("Latitude of the end", "终点纬度"),
-    "via_points": ("Points to pass through, in order, as 'lon,lat;lon,lat'", "按顺序经过的途经点坐标“经度,纬度;经度,纬度”"),
+    "via_points": (
+        "Points to pass through, in order, as 'lon,lat;lon,lat'",
+        "按顺序经过的途经点坐标“经度,纬度;经度,纬度”",
+    ),
     "mode": ("Means of transport, default driving", "出行方式：driving驾车，walking步行，transit公交，默认driving"),
     "date": ("Date as YYYY-MM-DD", "日期，格式YYYY-MM-DD"),
     "from_city": ("City of departure", "出发城市"),

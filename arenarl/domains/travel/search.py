@@ -1,7 +1,7 @@
 """Text search over the travel world's places: BM25 over one short list of words a place, English and Chinese together.
 
-bm25s scores, but splits words for space-separated languages only, so it gets our own tokens: lower-case words of Latin text,
-characters and pairs of characters of Chinese text. Hits of equal score come best rated first.
+bm25s scores, but splits words for space-separated languages only, so it gets our own tokens: lower-case words of Latin
+text, characters and pairs of characters of Chinese text. Hits of equal score come best rated first.
 """
 
 import re
@@ -38,7 +38,11 @@ def guide_words(world: World, poi: Poi) -> list[str]:
     """What a city guide says of a place: city, kind, name and tags in both languages."""
     city = world.cities[poi.city]
     tags = [word for tag in poi.tags for word in (tag, TAGS[tag])]
-    return [city.key, city.name_zh, poi.category, CATEGORIES[poi.category]] * _EMPHASIS + [poi.name_en, poi.name_zh, *tags]
+    return [city.key, city.name_zh, poi.category, CATEGORIES[poi.category]] * _EMPHASIS + [
+        poi.name_en,
+        poi.name_zh,
+        *tags,
+    ]
 
 
 def address_words(world: World, poi: Poi) -> list[str]:
@@ -62,7 +66,12 @@ def query_tokens(text: str) -> list[str]:
 
 def _document_tokens(words: Iterable[str]) -> list[str]:
     """Like a query's, but single characters only where they are a word: else 安 would match both 西安 and 安静."""
-    return [token for text in words for word in _words(text) for token in ([word] if word.isascii() or len(word) == 1 else pairs(word))]
+    return [
+        token
+        for text in words
+        for word in _words(text)
+        for token in ([word] if word.isascii() or len(word) == 1 else pairs(word))
+    ]
 
 
 def _words(text: str) -> list[str]:

@@ -1,8 +1,9 @@
 """Open-Travel's data: a scripted teacher's trajectories, stored baselines, and the splits (Section 5 of the paper).
 
-The teacher really calls the tools and is of deliberately mixed quality: mostly careless, with each good habit off more often than
-on, at times careful, so that SFT teaches all it takes to plan well and leaves it to RL to choose that. Its trajectories have the
-same form as rollouts. The paper builds its data with closed models and experts; this stands in where neither can be had.
+The teacher really calls the tools and is of deliberately mixed quality: mostly careless, with each good habit off more
+often than on, at times careful, so that SFT teaches all it takes to plan well and leaves it to RL to choose that. Its
+trajectories have the same form as rollouts. The paper builds its data with closed models and experts; this stands in
+where neither can be had.
 """
 
 import random
@@ -22,11 +23,12 @@ from arenarl.trajectory import Query, Trajectory, assistant_message, prompt_mess
 
 HELD_OUT = "M-Day"  # excluded from SFT (5.1)
 HABITS = ("qualify", "complete", "verify", "ground", "fit")
-# qualify: searches for what the user asked (cheap, quiet, open late), not just for the kind of place
-# complete: covers every part of the query · verify: checks the way with get_navigation, all stops included
-# ground: states the facts that the tools returned, not typical ones · fit: chooses by the constraints, not the first result
+# qualify: searches for what the user asked (cheap, quiet, open late), not just for the kind of place complete: covers
+# every part of the query · verify: checks the way with get_navigation, all stops included ground: states the facts that
+# the tools returned, not typical ones · fit: chooses by the constraints, not the first result
 
-_TYPICAL = {"price": "¥50", "hours": "09:00-18:00", "distance": "2.0km", "duration": "30min"}  # what an ungrounded answer states
+# what an ungrounded answer states
+_TYPICAL = {"price": "¥50", "hours": "09:00-18:00", "distance": "2.0km", "duration": "30min"}
 _CLOCKS = ("10:00", "12:00", "14:00", "16:00")  # of a day's stops
 
 
@@ -65,13 +67,17 @@ class _Attempt:
     def call(self, thought: str, name: str, **arguments: Any) -> list[Line]:
         function = {"type": "function", "function": {"name": name, "arguments": arguments}}
         observation = self.environment.call(name, arguments)
-        self.messages.append({"role": "assistant", "reasoning_content": thought, "content": "", "tool_calls": [function]})
+        self.messages.append(
+            {"role": "assistant", "reasoning_content": thought, "content": "", "tool_calls": [function]}
+        )
         self.messages.append({"role": "tool", "content": observation})
         return read_lines(self.world, observation)
 
     def answer(self, lines: list[str]) -> None:
         thought = self.say("answer", "I have what I need; now the answer.", "信息已经足够，现在给出答案。")
-        self.messages.append(assistant_message(f"<think>\n{thought}\n</think>\n\n<answer>\n{chr(10).join(lines)}\n</answer>"))
+        self.messages.append(
+            assistant_message(f"<think>\n{thought}\n</think>\n\n<answer>\n{chr(10).join(lines)}\n</answer>")
+        )
 
     def say(self, compact: str, english: str, chinese: str) -> str:
         return compact if self.is_compact else chinese if self.is_zh else english
@@ -84,13 +90,20 @@ class _Attempt:
 
     def words(self, category: str, is_cheap: bool, is_late: bool) -> str:
         """A search's keywords: the kind of place, and what the user wants of it if the habit is there."""
-        wanted = [tag for tag, is_wanted in (("late", is_late), ("cheap", is_cheap), (self.query.constraints["preference"], True)) if is_wanted]
+        wanted = [
+            tag
+            for tag, is_wanted in (("late", is_late), ("cheap", is_cheap), (self.query.constraints["preference"], True))
+            if is_wanted
+        ]
         if not self.habits["qualify"]:
             wanted = []
-        return "".join(TAGS[tag] for tag in wanted) + CATEGORIES[category] if self.is_zh else " ".join([*wanted, category])
+        return (
+            "".join(TAGS[tag] for tag in wanted) + CATEGORIES[category] if self.is_zh else " ".join([*wanted, category])
+        )
 
     def facts(self, line: Line | None, *kinds: str) -> str:
-        """The facts of a result in the answer's form; typical ones if the habit of grounding is off or the tool did not say."""
+        """The facts of a result in the answer's form; typical ones if the habit of grounding is off or the tool did not
+        say."""
         known = dict(line.facts) if line and self.habits["ground"] else {}
         form = {"price": "¥{}", "hours": "{}", "distance": "{}km", "duration": "{}min"}
         return " ".join(form[kind].format(known[kind]) if kind in known else _TYPICAL[kind] for kind in kinds)
@@ -100,14 +113,23 @@ class _Attempt:
             via = {"via_points": ";".join(poi.name_en for poi in stops[1:-1])} if len(stops) > 2 else {}
             return self.call(thought, "get_navigation", start=stops[0].name_en, end=stops[-1].name_en, **via, mode=mode)
         via = {"via_points": ";".join(f"{poi.lon},{poi.lat}" for poi in stops[1:-1])} if len(stops) > 2 else {}
-        ends = {"start_lon": stops[0].lon, "start_lat": stops[0].lat, "end_lon": stops[-1].lon, "end_lat": stops[-1].lat}
+        ends = {
+            "start_lon": stops[0].lon,
+            "start_lat": stops[0].lat,
+            "end_lon": stops[-1].lon,
+            "end_lat": stops[-1].lat,
+        }
         return self.call(thought, "get_navigation", **ends, **via, mode=mode)
 
     def locate(self, name: str) -> Poi:
         """Full results give coordinates only through search_poi; the compact form takes names."""
         poi = self.world.find_poi(name)
         if not self.is_compact:
-            self.call(self.say("", f"First I need to know where {poi.name_en} is.", f"先查{poi.name_zh}的位置。"), "search_poi", query=self.name(poi))
+            self.call(
+                self.say("", f"First I need to know where {poi.name_en} is.", f"先查{poi.name_zh}的位置。"),
+                "search_poi",
+                query=self.name(poi),
+            )
         return poi
 
 
@@ -118,7 +140,9 @@ def _solve_search(attempt: _Attempt) -> list[str]:
     kind = CATEGORIES[wanted["category"]]
     if attempt.habits["complete"]:
         location = near.name_en if attempt.is_compact else f"{near.lon},{near.lat}"
-        thought = attempt.say("near", f"Look for a {wanted['category']} around {near.name_en}.", f"在{near.name_zh}周边搜索{kind}。")
+        thought = attempt.say(
+            "near", f"Look for a {wanted['category']} around {near.name_en}.", f"在{near.name_zh}周边搜索{kind}。"
+        )
         found = attempt.call(thought, "around_search", location=location, radius=wanted["radius_m"], keyword=words)
     else:
         thought = attempt.say("city", f"See which {wanted['category']} the city has.", f"看看城里有哪些{kind}。")
@@ -129,7 +153,13 @@ def _solve_search(attempt: _Attempt) -> list[str]:
         return [attempt.say("nothing found", "I found no such place.", "没有找到合适的地方。")]
     line = _best(found, wanted) if attempt.habits["fit"] else found[0]
     facts = attempt.facts(line, "price", "hours", "distance")
-    return [attempt.say(f"{line.pois[0].name_en} {facts}", f"I recommend {line.pois[0].name_en}: {facts}.", f"推荐{line.pois[0].name_zh}：{facts}。")]
+    return [
+        attempt.say(
+            f"{line.pois[0].name_en} {facts}",
+            f"I recommend {line.pois[0].name_en}: {facts}.",
+            f"推荐{line.pois[0].name_zh}：{facts}。",
+        )
+    ]
 
 
 def _best(lines: list[Line], wanted: dict[str, Any]) -> Line:
@@ -145,7 +175,9 @@ def _best(lines: list[Line], wanted: dict[str, Any]) -> Line:
 
 def _solve_days(attempt: _Attempt) -> list[str]:
     wanted = attempt.query.constraints
-    categories = wanted["categories"] if attempt.habits["complete"] else wanted["categories"][: len(wanted["categories"]) // 2]
+    categories = (
+        wanted["categories"] if attempt.habits["complete"] else wanted["categories"][: len(wanted["categories"]) // 2]
+    )
     stops: list[Line] = []
     for category in categories:
         words = attempt.words(category, wanted["budget_yuan"] is not None, category == wanted["evening"])
@@ -177,17 +209,35 @@ def _arrive(attempt: _Attempt) -> list[str]:
     wanted = attempt.query.constraints
     thought = attempt.say("arrive", "How does the user get there?", "先看怎么到达。")
     leg = {"from_city": attempt.city(wanted["from_city"]), "to_city": attempt.city(wanted["city"])}
-    trains = [line for line in attempt.call(thought, "search_train_tickets", date=wanted["date"], **leg) if line.numbers]
-    return [f"{attempt.say('train', 'Train', '火车')} {trains[0].numbers[0]} {attempt.facts(trains[0], 'hours', 'price')}"] if trains else []
+    trains = [
+        line for line in attempt.call(thought, "search_train_tickets", date=wanted["date"], **leg) if line.numbers
+    ]
+    return (
+        [f"{attempt.say('train', 'Train', '火车')} {trains[0].numbers[0]} {attempt.facts(trains[0], 'hours', 'price')}"]
+        if trains
+        else []
+    )
 
 
 def _solve_compare(attempt: _Attempt) -> list[str]:
     wanted = attempt.query.constraints
-    leg = {"date": wanted["date"], "from_city": attempt.city(wanted["from_city"]), "to_city": attempt.city(wanted["to_city"])}
-    found = {"train": attempt.call(attempt.say("train", "Look at the trains.", "先看火车。"), "search_train_tickets", **leg)}
+    leg = {
+        "date": wanted["date"],
+        "from_city": attempt.city(wanted["from_city"]),
+        "to_city": attempt.city(wanted["to_city"]),
+    }
+    found = {
+        "train": attempt.call(attempt.say("train", "Look at the trains.", "先看火车。"), "search_train_tickets", **leg)
+    }
     if attempt.habits["complete"]:
-        found["flight"] = attempt.call(attempt.say("flight", "Look at the flights.", "再看航班。"), "search_flights", **leg)
-    journeys = {journey.number: journey for kind in (attempt.world.trains, attempt.world.flights) for journey in kind(*leg_keys(wanted))}
+        found["flight"] = attempt.call(
+            attempt.say("flight", "Look at the flights.", "再看航班。"), "search_flights", **leg
+        )
+    journeys = {
+        journey.number: journey
+        for kind in (attempt.world.trains, attempt.world.flights)
+        for journey in kind(*leg_keys(wanted))
+    }
 
     def cost(line: Line) -> float:
         journey = journeys[line.numbers[0]]
@@ -215,7 +265,9 @@ def _solve_direction(attempt: _Attempt) -> list[str]:
     stops = [attempt.locate(name) for name in wanted["stops"]]
     visited = stops if attempt.habits["verify"] else [stops[0], stops[-1]]
     mode = wanted["mode"] if attempt.habits["fit"] else "driving"
-    modes = [mode] + ([next(other for other in ("transit", "driving") if other != mode)] if attempt.habits["complete"] else [])
+    modes = [mode] + (
+        [next(other for other in ("transit", "driving") if other != mode)] if attempt.habits["complete"] else []
+    )
     lines = [" > ".join(attempt.name(poi) for poi in visited)]
     zh = {"driving": "驾车", "walking": "步行", "transit": "公交"}
     for mode in modes:
@@ -245,7 +297,10 @@ def travel_splits(
     tasks = [subtask for subtask in SUBTASKS if subtask != HELD_OUT]
 
     def draw(split: str, counts: dict[str, int]) -> list[Query]:
-        drawn = [make_queries(world, subtask, config.language, count, f"{seed}-{split}", taken) for subtask, count in counts.items()]
+        drawn = [
+            make_queries(world, subtask, config.language, count, f"{seed}-{split}", taken)
+            for subtask, count in counts.items()
+        ]
         queries = [query for queries in drawn for query in queries]
         random.Random(f"{seed}-{split}").shuffle(queries)
         return queries

@@ -1,8 +1,9 @@
 """The six Open-Travel tools (Appendix C, ArenaRL) over the embedded world.
 
-Results come in two forms. `full` is JSON with all fields and takes coordinates, as with the paper's map service; `compact` is
-English, a line a record, and takes names, for a policy too small to copy coordinates. Facts look the same in both (¥20,
-09:00-17:00, 5.2km, 18min), which `truth` relies on. Calls are answered at once and depend on their arguments alone.
+Results come in two forms. `full` is JSON with all fields and takes coordinates, as with the paper's map service;
+`compact` is English, a line a record, and takes names, for a policy too small to copy coordinates. Facts look the same
+in both (¥20, 09:00-17:00, 5.2km, 18min), which `truth` relies on. Calls are answered at once and depend on their
+arguments alone.
 """
 
 import datetime
@@ -37,7 +38,13 @@ class TravelEnvironment:
 
     shared = True
 
-    def __init__(self, world: World, results: Results = "full", language: Language = "zh", timetable: "LLMTimetable | None" = None):
+    def __init__(
+        self,
+        world: World,
+        results: Results = "full",
+        language: Language = "zh",
+        timetable: "LLMTimetable | None" = None,
+    ):
         """`timetable` answers for flights and trains instead of the world; their calls then return awaitables."""
         self.world = world
         self.results = results
@@ -57,7 +64,9 @@ class TravelEnvironment:
         }
 
     @classmethod
-    def from_config(cls, config: EnvironmentConfig, language: Language, client: "LLMClient | None" = None) -> "TravelEnvironment":
+    def from_config(
+        cls, config: EnvironmentConfig, language: Language, client: "LLMClient | None" = None
+    ) -> "TravelEnvironment":
         """With a `client`, an LLM invents tickets where `environment.tickets` says so."""
         world, timetable = build_world(config.world_seed), None
         if client and config.tickets.name == "llm":
@@ -67,7 +76,8 @@ class TravelEnvironment:
         return cls(world, config.results, language, timetable)
 
     def add_tool(self, schema: Schema, answer: Callable[..., str]) -> None:
-        """One more tool: `answer` takes the schema's arguments by name, and raises ToolError for what it cannot carry out."""
+        """One more tool: `answer` takes the schema's arguments by name,
+        and raises ToolError for what it cannot carry out."""
         self.tools = [*self.tools, schema]
         self._handlers[schema["function"]["name"]] = answer
 
@@ -93,7 +103,8 @@ class TravelEnvironment:
         if not 100 <= radius <= MAX_RADIUS_M:
             raise ToolError(f"radius must be 100 to {MAX_RADIUS_M:.0f} metres, not {radius:g}.")
         center = self._find_place(location) if self.is_compact else _parse_point("location", location)
-        around = [pair for pair in self.world.pois_within(center, radius / 1000) if pair[0] > 0.001]  # not the centre itself
+        # not the centre itself
+        around = [pair for pair in self.world.pois_within(center, radius / 1000) if pair[0] > 0.001]
         matches = _match_keyword(keyword, around)[: self.max_results]
         return self._show_pois([poi for _, poi in matches], [kilometres for kilometres, _ in matches])
 
@@ -119,7 +130,11 @@ class TravelEnvironment:
 
     def _search_flights(self, date: str, from_city: str, to_city: str) -> str:
         leg = self._check_leg(date, from_city, to_city)
-        return self._invented("flight", leg, self._show_flights) if self.timetable else self._show_flights(self.world.flights(*leg))
+        return (
+            self._invented("flight", leg, self._show_flights)
+            if self.timetable
+            else self._show_flights(self.world.flights(*leg))
+        )
 
     def _show_flights(self, flights: list[Journey]) -> str:
         if self.is_compact:
@@ -128,7 +143,11 @@ class TravelEnvironment:
 
     def _search_train_tickets(self, date: str, from_city: str, to_city: str) -> str:
         leg = self._check_leg(date, from_city, to_city)
-        return self._invented("train", leg, self._show_trains) if self.timetable else self._show_trains(self.world.trains(*leg))
+        return (
+            self._invented("train", leg, self._show_trains)
+            if self.timetable
+            else self._show_trains(self.world.trains(*leg))
+        )
 
     async def _invented(self, kind: str, leg: tuple[str, str, str], show: Callable[[list[Journey]], str]) -> str:
         journeys = await self.timetable.journeys(kind, *leg)
@@ -174,7 +193,9 @@ class TravelEnvironment:
         distances = [f"{kilometres:.1f}km" for kilometres in distances_km or []]
         if self.is_compact:
             lines = [f"{poi.name_en} ¥{poi.price_yuan} {poi.opens}-{poi.closes} {poi.rating}" for poi in pois]
-            lines = [f"{line} {distance}" for line, distance in zip(lines, distances, strict=True)] if distances else lines
+            lines = (
+                [f"{line} {distance}" for line, distance in zip(lines, distances, strict=True)] if distances else lines
+            )
             return "\n".join(lines) or NO_RESULTS
         records = [self._show_poi(poi) for poi in pois]
         for record, distance in zip(records, distances, strict=False):
@@ -201,7 +222,9 @@ class TravelEnvironment:
         city, hours = self.world.cities[poi.city], f"{poi.opens}-{poi.closes}"
         if self.language == "zh":
             tags = "、".join(TAGS[tag] for tag in poi.tags)
-            kind = f"{self._name(poi)}位于{poi.address_zh}，是{city.name_zh}的一家{CATEGORIES[poi.category]}，特点：{tags}"
+            kind = (
+                f"{self._name(poi)}位于{poi.address_zh}，是{city.name_zh}的一家{CATEGORIES[poi.category]}，特点：{tags}"
+            )
             return f"{kind}。人均¥{poi.price_yuan}，营业时间{hours}，评分{poi.rating}。"
         kind = f"{self._name(poi)} at {poi.address_en} is a {poi.category} in {city.name_en} ({', '.join(poi.tags)})"
         return f"{kind}. It costs ¥{poi.price_yuan} per person, is open {hours} and is rated {poi.rating}."
@@ -222,7 +245,8 @@ class TravelEnvironment:
 
 
 def _match_keyword(keyword: str, around: list[tuple[float, Poi]]) -> list[tuple[float, Poi]]:
-    """Those that match a word of the keyword, most matching words first, then nearest. A category it names is a must."""
+    """Those that match a word of the keyword, most matching words first, then nearest.
+    A category it names is a must."""
     words = set(query_tokens(keyword))
     if not words:
         return around
@@ -237,7 +261,9 @@ def _match_keyword(keyword: str, around: list[tuple[float, Poi]]) -> list[tuple[
         prefixes = poi.name_en.split()[0].lower(), poi.name_zh.removesuffix(CATEGORIES[poi.category])
         return (poi.category in categories) + len(tags.intersection(poi.tags)) + is_named(*prefixes)
 
-    scored = [(count(poi), kilometres, poi) for kilometres, poi in around if not categories or poi.category in categories]
+    scored = [
+        (count(poi), kilometres, poi) for kilometres, poi in around if not categories or poi.category in categories
+    ]
     return [(kilometres, poi) for matched, kilometres, poi in sorted(scored, key=lambda item: -item[0]) if matched]
 
 
@@ -252,7 +278,10 @@ def _parse_point(argument: str, text: str) -> Point:
 
 def _check_point(argument: str, point: Point) -> Point:
     if not all(low <= value <= high for value, (low, high) in zip(point, CHINA, strict=True)):
-        raise ToolError(f"{argument}: {point[0]:g},{point[1]:g} is not in China (longitude 73 to 136 comes first, then latitude 18 to 54).")
+        raise ToolError(
+            f"{argument}: {point[0]:g},{point[1]:g} is not in China (longitude 73 to 136 comes first, "
+            "then latitude 18 to 54)."
+        )
     return point
 
 
@@ -262,11 +291,18 @@ def _parse_date(text: str) -> str:
         year, month, day = _DATE.fullmatch(text.strip()).groups(DEFAULT_YEAR)
         return datetime.date(int(year), int(month), int(day)).isoformat()
     except (AttributeError, ValueError) as error:
-        raise ToolError(f"date must be a day as YYYY-MM-DD, such as {DEFAULT_YEAR}-05-01, not {as_written(text)}.") from error
+        raise ToolError(
+            f"date must be a day as YYYY-MM-DD, such as {DEFAULT_YEAR}-05-01, not {as_written(text)}."
+        ) from error
 
 
 def _show_route(route: Route) -> dict[str, str]:
-    return {"mode": route.mode, "distance": f"{route.distance_km:.1f}km", "duration": f"{route.minutes}min", "cost": f"¥{route.cost_yuan}"}
+    return {
+        "mode": route.mode,
+        "distance": f"{route.distance_km:.1f}km",
+        "duration": f"{route.minutes}min",
+        "cost": f"¥{route.cost_yuan}",
+    }
 
 
 def _show_best(journeys: list[Journey]) -> str:
@@ -275,7 +311,8 @@ def _show_best(journeys: list[Journey]) -> str:
     fastest = min(journeys, key=lambda journey: (journey.minutes, journey.price_yuan))
     best = [by_price[0], fastest if fastest != by_price[0] else by_price[1]]
     lines = [
-        f"{journey.number} {journey.departs}-{journey.arrives} ¥{journey.price_yuan}" + (f" via {journey.via}" if journey.via else "")
+        f"{journey.number} {journey.departs}-{journey.arrives} ¥{journey.price_yuan}"
+        + (f" via {journey.via}" if journey.via else "")
         for journey in sorted(best, key=lambda journey: journey.departs)
     ]
     return "\n".join(lines)

@@ -1,8 +1,10 @@
-"""What is true of a travel trajectory: which needs its calls covered, which facts its answer bears out, which constraints it meets.
+"""What is true of a travel trajectory: which needs its calls covered, which facts its answer bears out,
+which constraints it meets.
 
-The embedded judge scores from this and adds noise; evaluation reports it as it is. It reads the same text an LLM judge would
-(tool calls, results and answer, Chinese or English, full or compact), finds entities by name and facts by their form (¥20,
-09:00-17:00, 5.2km, 18min), and compares them with the tool results of the same trajectory and with the world.
+The embedded judge scores from this and adds noise; evaluation reports it as it is. It reads the same text an LLM judge
+would (tool calls, results and answer, Chinese or English, full or compact), finds entities by name and facts by their
+form (¥20, 09:00-17:00, 5.2km, 18min), and compares them with the tool results of the same trajectory and with the
+world.
 """
 
 import json
@@ -48,16 +50,19 @@ _NAME = re.compile(
     re.IGNORECASE,
 )
 _DISTANCE = re.compile(r"(?<![\d.])(\d{1,7}(?:\.\d{1,6})?)\s*(?:km|公里|千米)", re.IGNORECASE)
-_TOOLS_MODES = {"driving": ("driving", "驾车"), "walking": ("walking", "步行"), "transit": ("transit", "公交")}  # as results write them
+# as results write them
+_TOOLS_MODES = {"driving": ("driving", "驾车"), "walking": ("walking", "步行"), "transit": ("transit", "公交")}
 
 
 @dataclass
 class TravelTruth(Truth):
-    """Noise-free findings on one trajectory. Every list holds shares in [0, 1]; means of them become the dimension scores."""
+    """Noise-free findings on one trajectory. Every list holds shares in [0, 1];
+    means of them become the dimension scores."""
 
     needs: list[float] = field(default_factory=list)  # information the query calls for: did a tool result hold it?
     usefulness: list[float] = field(default_factory=list)  # for each call: how well what came back fits the query
-    evidence: list[float] = field(default_factory=list)  # facts the answer should state: did the policy get to see them?
+    # facts the answer should state: did the policy get to see them?
+    evidence: list[float] = field(default_factory=list)
     delivered: list[float] = field(default_factory=list)  # items the query asks for: are they in the answer?
     constraints: dict[str, bool | None] = field(default_factory=dict)  # None: a reduced view says nothing about it
     facts_expected: int = 0
@@ -81,7 +86,8 @@ class TravelTruth(Truth):
 
     def dimensions(self) -> dict[str, float]:
         """Scores from 0 to 10 for every dimension of the travel rubric."""
-        detailed = self.facts_grounded / max(1, self.facts_expected, self.facts_stated)  # so that an invented fact costs something
+        # so that an invented fact costs something
+        detailed = self.facts_grounded / max(1, self.facts_expected, self.facts_stated)
         shares = (
             mean_of(self.needs),
             mean_of(self.usefulness),
@@ -94,7 +100,11 @@ class TravelTruth(Truth):
         return {name: 10.0 * share for name, share in zip(PATH_DIMENSIONS + ANSWER_DIMENSIONS, shares, strict=True)}
 
     def figures(self) -> dict[str, float]:
-        shares = {"groundedness": self.groundedness, "constraints_met": self.constraints_met, "invented_facts": self.invented_facts}
+        shares = {
+            "groundedness": self.groundedness,
+            "constraints_met": self.constraints_met,
+            "invented_facts": self.invented_facts,
+        }
         return {name: 100.0 * share for name, share in shares.items()}
 
     def findings(self) -> dict[str, Any]:
@@ -128,7 +138,8 @@ def read_lines(world: World, text: str) -> list[Line]:
 
 
 def read_answer(world: World, query: Query, turns: list[Turn]) -> list[Line]:
-    """The answer's lines, without the place that the query starts from: "1.2km from Lotus Park" is about the place recommended."""
+    """The answer's lines, without the place that the query starts from:
+    "1.2km from Lotus Park" is about the place recommended."""
     near = world.find_poi(query.constraints.get("near") or "")
     lines = read_lines(world, last_answer(turns))
     for line in lines:
@@ -169,7 +180,8 @@ class _Reading:
         self.truth = TravelTruth()
 
     def _read_calls(self, turns: list[Turn]) -> Iterator[tuple[str, dict, list[Line], bool]]:
-        """(name, arguments, records, is_new) of every call; malformed ones have no arguments, failed ones no records."""
+        """(name, arguments, records, is_new) of every call; malformed ones have no arguments,
+        failed ones no records."""
         seen = set()
         for turn in turns:
             for call, observation in zip(turn.tool_calls, turn.observations, strict=False):
@@ -211,14 +223,30 @@ def clarity_of(answer: list[Line]) -> float:
 def _examine_search(reading: _Reading) -> _Reading:
     wanted, truth = reading.wanted, reading.truth
     near = reading.world.find_poi(wanted["near"])
-    fits = [_poi_check(wanted), lambda poi: distance_km((poi.lon, poi.lat), (near.lon, near.lat)) * 1000 <= wanted["radius_m"]]
-    candidates = {poi.poi_id for _, _, lines, _ in reading.calls for line in lines for poi in line.pois[:1] if poi.category == wanted["category"]}
-    truth.needs = [float(bool(candidates)), float(any(name == "around_search" and _has_place(lines) for name, _, lines, _ in reading.calls))]
+    fits = [
+        _poi_check(wanted),
+        lambda poi: distance_km((poi.lon, poi.lat), (near.lon, near.lat)) * 1000 <= wanted["radius_m"],
+    ]
+    candidates = {
+        poi.poi_id
+        for _, _, lines, _ in reading.calls
+        for line in lines
+        for poi in line.pois[:1]
+        if poi.category == wanted["category"]
+    }
+    truth.needs = [
+        float(bool(candidates)),
+        float(any(name == "around_search" and _has_place(lines) for name, _, lines, _ in reading.calls)),
+    ]
     for name, _, lines, is_new in reading.calls:
         if name == "search_poi":
             truth.usefulness.append(is_new * float(_mentions(lines, [near])))
             continue
-        scores = [mean_of([fit(line.pois[0]) for fit in fits] + list(_tag_checks(line.pois[0], wanted).values())) for line in lines if line.pois]
+        scores = [
+            mean_of([fit(line.pois[0]) for fit in fits] + list(_tag_checks(line.pois[0], wanted).values()))
+            for line in lines
+            if line.pois
+        ]
         truth.usefulness.append(is_new * max(scores, default=0.0))
     answered = [line.pois[0] for line in reading.answer if line.pois]
     pick = answered[0] if answered else None
@@ -231,21 +259,39 @@ def _examine_search(reading: _Reading) -> _Reading:
 
 
 def _examine_days(reading: _Reading) -> _Reading:
-    """1-Day and M-Day: a stop for every category, tags and budget, open when visited, an evening stop in the evening."""
+    """1-Day and M-Day: a stop for every category, tags and budget, open when visited,
+    an evening stop in the evening."""
     wanted, truth = reading.wanted, reading.truth
-    found = [poi for _, _, lines, _ in reading.calls for line in lines for poi in line.pois[:1] if poi.city == wanted["city"]]
+    found = [
+        poi for _, _, lines, _ in reading.calls for line in lines for poi in line.pois[:1] if poi.city == wanted["city"]
+    ]
     truth.needs = [float(any(poi.category == category for poi in found)) for category in wanted["categories"]]
     truth.needs.append(float(bool(reading.routes)))
     for name, _, lines, is_new in reading.calls:
         if name in ("get_navigation", "search_flights", "search_train_tickets"):
             truth.usefulness.append(is_new * float(any(line.facts for line in lines)))
             continue
-        pois = [line.pois[0] for line in lines if line.pois and line.pois[0].city == wanted["city"] and line.pois[0].category in wanted["categories"]]
-        truth.usefulness.append(is_new * max((0.25 + 0.75 * mean_of(list(_tag_checks(poi, _at(wanted, poi)).values())) for poi in pois), default=0.0))
+        pois = [
+            line.pois[0]
+            for line in lines
+            if line.pois and line.pois[0].city == wanted["city"] and line.pois[0].category in wanted["categories"]
+        ]
+        truth.usefulness.append(
+            is_new
+            * max(
+                (0.25 + 0.75 * mean_of(list(_tag_checks(poi, _at(wanted, poi)).values())) for poi in pois), default=0.0
+            )
+        )
     if wanted.get("from_city"):
         journeys = reading.world.flights(wanted["date"], wanted["from_city"], wanted["city"])
-        journeys = {j.number for j in journeys + reading.world.trains(wanted["date"], wanted["from_city"], wanted["city"])}
-        truth.needs.append(float(any(number in journeys for _, _, lines, _ in reading.calls for line in lines for number in line.numbers)))
+        journeys = {
+            j.number for j in journeys + reading.world.trains(wanted["date"], wanted["from_city"], wanted["city"])
+        }
+        truth.needs.append(
+            float(
+                any(number in journeys for _, _, lines, _ in reading.calls for line in lines for number in line.numbers)
+            )
+        )
         truth.delivered.append(float(any(number in journeys for line in reading.answer for number in line.numbers)))
     stops = read_stops(reading.answer, wanted)
     truth.delivered += [float(category in stops) for category in wanted["categories"]]
@@ -262,9 +308,13 @@ def _day_constraints(wanted: dict, stops: dict[str, tuple[Poi, str | None]]) -> 
     for category in wanted["categories"]:
         poi, clock = stops.get(category, (None, None))
         constraints[f"{wanted['preference']} {category}"] = poi is not None and wanted["preference"] in poi.tags
-        constraints[f"{category} open"] = poi is not None and clock is not None and poi.opens <= padded(clock) < poi.closes
+        constraints[f"{category} open"] = (
+            poi is not None and clock is not None and poi.opens <= padded(clock) < poi.closes
+        )
     if wanted.get("budget_yuan") is not None:
-        constraints["budget"] = is_complete and sum(poi.price_yuan for poi, _ in stops.values()) <= wanted["budget_yuan"]
+        constraints["budget"] = (
+            is_complete and sum(poi.price_yuan for poi, _ in stops.values()) <= wanted["budget_yuan"]
+        )
     if wanted.get("evening"):
         poi, clock = stops.get(wanted["evening"], (None, None))
         constraints["evening"] = clock is not None and padded(clock) >= EVENING
@@ -275,7 +325,13 @@ def _examine_compare(reading: _Reading) -> _Reading:
     wanted, truth = reading.wanted, reading.truth
     leg = (wanted["date"], wanted["from_city"], wanted["to_city"])
     journeys = {j.number: j for j in reading.world.flights(*leg) + reading.world.trains(*leg)}
-    seen = [journeys[number] for _, _, lines, _ in reading.calls for line in lines for number in line.numbers if number in journeys]
+    seen = [
+        journeys[number]
+        for _, _, lines, _ in reading.calls
+        for line in lines
+        for number in line.numbers
+        if number in journeys
+    ]
     truth.needs = [float(any(journey.kind == kind for journey in seen)) for kind in ("flight", "train")]
     for _, _, lines, is_new in reading.calls:
         truth.usefulness.append(is_new * float(any(number in journeys for line in lines for number in line.numbers)))
@@ -289,10 +345,14 @@ def _examine_compare(reading: _Reading) -> _Reading:
 
 
 def _journey_constraints(wanted: dict, choice: Journey | None, seen: list[Journey]) -> dict[str, bool]:
-    """The last journey an answer names is its recommendation. The priority holds against all that the policy saw of both kinds."""
+    """The last journey an answer names is its recommendation.
+    The priority holds against all that the policy saw of both kinds."""
     key = (lambda journey: journey.price_yuan) if wanted["priority"] == "cheap" else (lambda journey: journey.minutes)
     saw_both = {journey.kind for journey in seen} == {"flight", "train"}
-    constraints = {"date and cities": choice is not None, wanted["priority"]: choice is not None and saw_both and key(choice) == min(map(key, seen))}
+    constraints = {
+        "date and cities": choice is not None,
+        wanted["priority"]: choice is not None and saw_both and key(choice) == min(map(key, seen)),
+    }
     if wanted.get("max_price_yuan") is not None:
         constraints["max_price"] = choice is not None and choice.price_yuan <= wanted["max_price_yuan"]
     if wanted.get("arrive_by") is not None:
@@ -305,11 +365,19 @@ def _examine_direction(reading: _Reading) -> _Reading:
     stops = [world.find_poi(name) for name in wanted["stops"]]
     points, ids = [(poi.lon, poi.lat) for poi in stops], [poi.poi_id for poi in stops]
     routes = {mode: world.route(points, mode) for mode in MODES}
-    facts = {mode: {("distance", f"{route.distance_km:.1f}"), ("duration", str(route.minutes))} for mode, route in routes.items()}
-    covered = {mode: any(facts[mode] <= set(line.facts) for _, _, lines, _ in reading.calls for line in lines) for mode in MODES}
+    facts = {
+        mode: {("distance", f"{route.distance_km:.1f}"), ("duration", str(route.minutes))}
+        for mode, route in routes.items()
+    }
+    covered = {
+        mode: any(facts[mode] <= set(line.facts) for _, _, lines, _ in reading.calls for line in lines)
+        for mode in MODES
+    }
     truth.needs = [float(covered[wanted["mode"]]), float(sum(covered.values()) >= 2)]
     for name, _, lines, is_new in reading.calls:
-        is_full_route = name == "get_navigation" and any(facts[mode] <= set(line.facts) for mode in MODES for line in lines)
+        is_full_route = name == "get_navigation" and any(
+            facts[mode] <= set(line.facts) for mode in MODES for line in lines
+        )
         is_locating = name == "search_poi" and _mentions(lines, stops)
         truth.usefulness.append(is_new * (1.0 if is_full_route or is_locating else 0.3 if lines else 0.0))
     names = [poi.poi_id for line in reading.answer for poi in line.pois]
@@ -317,7 +385,9 @@ def _examine_direction(reading: _Reading) -> _Reading:
     chosen = chosen_mode([line.text for line in reading.answer])
     truth.constraints = {"order": names[: len(ids)] == ids, "mode": chosen == wanted["mode"]}
     if wanted.get("max_minutes") is not None:
-        truth.constraints["max_minutes"] = chosen is not None and covered[chosen] and routes[chosen].minutes <= wanted["max_minutes"]
+        truth.constraints["max_minutes"] = (
+            chosen is not None and covered[chosen] and routes[chosen].minutes <= wanted["max_minutes"]
+        )
     reading.expect(None, "distance", "duration", "price")
     return reading
 
@@ -341,7 +411,8 @@ _NEEDED = {
 
 
 def has_truth(world: World, query: Query) -> bool:
-    """Whether the query's constraints hold what its subtask is examined by, in their form, of places, cities, kinds and tags of this world."""
+    """Whether the query's constraints hold what its subtask is examined by, in their form, of places, cities,
+    kinds and tags of this world."""
     if query.subtask not in FORMS:
         return False
     try:
@@ -352,7 +423,10 @@ def has_truth(world: World, query: Query) -> bool:
     if not _NEEDED[query.subtask] | ({"date"} if "from_city" in wanted else set()) <= wanted.keys():
         return False
     cities = [wanted[key] for key in ("from_city", "city", "to_city") if key in wanted]
-    stops, kinds = wanted.get("stops", []), [*wanted.get("categories", []), *([wanted["category"]] if "category" in wanted else [])]
+    stops, kinds = (
+        wanted.get("stops", []),
+        [*wanted.get("categories", []), *([wanted["category"]] if "category" in wanted else [])],
+    )
     places = [world.find_poi(name) for name in [*stops, *([wanted["near"]] if "near" in wanted else [])]]
     return (
         set(cities) <= world.cities.keys()
@@ -380,11 +454,16 @@ def _poi_check(wanted: dict) -> Callable[[Poi], bool]:
 
 
 def chosen_mode(lines: list[str]) -> str | None:
-    """How an answer goes: by the first line with a word of the tools for it, of two the first in MODES; else by the first word that means one."""
+    """How an answer goes: by the first line with a word of the tools for it, of two the first in MODES; else by the
+    first word that means one."""
     if said := [mode for line in lines for mode, words in _TOOLS_MODES.items() if any(word in line for word in words)]:
         return said[0]
     text = "\n".join(lines)
-    places = {mode: match.start() for mode, words in MODES.items() if (match := re.search("|".join(words), text, re.IGNORECASE))}
+    places = {
+        mode: match.start()
+        for mode, words in MODES.items()
+        if (match := re.search("|".join(words), text, re.IGNORECASE))
+    }
     return min(places, key=places.__getitem__, default=None)
 
 
@@ -403,11 +482,16 @@ def _tag_checks(poi: Poi | None, wanted: dict) -> dict[str, bool]:
 def _at(wanted: dict, poi: Poi) -> dict:
     """A day's constraints as they bear on one of its places."""
     is_evening = wanted.get("evening") == poi.category
-    return {"preference": wanted["preference"], "is_cheap": wanted.get("budget_yuan") is not None, "open_at": "19:00" if is_evening else None}
+    return {
+        "preference": wanted["preference"],
+        "is_cheap": wanted.get("budget_yuan") is not None,
+        "open_at": "19:00" if is_evening else None,
+    }
 
 
 def _records(text: str) -> list[str]:
-    """JSON results become one text a record (the dictionaries inside the top-level lists); other text is split into lines."""
+    """JSON results become one text a record (the dictionaries inside the top-level lists);
+    other text is split into lines."""
     lines = re.split(r"[\n;；。]", text)
     try:
         data = json.loads(text)

@@ -1,8 +1,10 @@
-"""The truth of a travel view without tool results: the answer alone, or thoughts, calls and answer (3.2 and 3.3, ArenaRL).
+"""The truth of a travel view without tool results: the answer alone, or thoughts,
+calls and answer (3.2 and 3.3, ArenaRL).
 
-The judge knows which names are places, their city and kind, the form of flight and train numbers, and what each tool returns. It believes the
-prices, opening hours, distances, durations, tags and journeys that the answer states. A constraint about which the answer says nothing is None;
-without the place or journey it is False. Each call counts as having returned what it asked for.
+The judge knows which names are places, their city and kind, the form of flight and train numbers, and what each tool
+returns. It believes the prices, opening hours, distances, durations, tags and journeys that the answer states. A
+constraint about which the answer says nothing is None; without the place or journey it is False. Each call counts as
+having returned what it asked for.
 """
 
 import json
@@ -31,7 +33,8 @@ def examine_view(world: World, query: Query, messages: list[dict[str, Any]]) -> 
     view = _View(world, query, messages)
     _EXAMINERS[query.subtask](view)
     truth = view.truth
-    truth.facts_stated = truth.facts_grounded = len(view.facts)  # by kind, so that a moved price does not change their number
+    # by kind, so that a moved price does not change their number
+    truth.facts_stated = truth.facts_grounded = len(view.facts)
     truth.clarity = clarity_of(view.answer)
     return truth
 
@@ -39,8 +42,8 @@ def examine_view(world: World, query: Query, messages: list[dict[str, Any]]) -> 
 class _View:
     """The calls and the answer of a view, with the facts that the answer states.
 
-    `facts`: values by (place or journey, kind), in the answer's order. A line without a name belongs to the name before it. A line about a way,
-    a ride or another visit belongs to None. `totals`: the sums that the answer states.
+    `facts`: values by (place or journey, kind), in the answer's order. A line without a name belongs to the name before
+    it. A line about a way, a ride or another visit belongs to None. `totals`: the sums that the answer states.
     """
 
     def __init__(self, world: World, query: Query, messages: list[dict[str, Any]]):
@@ -80,7 +83,8 @@ class _View:
         return next((fact.value for fact in facts if fact.kind == "distance"), None)
 
     def expect(self, entity: str | None, **tools: tuple[str, ...]) -> None:
-        """Record the kinds of facts that the answer should state, and for each whether a call used a tool that returns it."""
+        """Record the kinds of facts that the answer should state,
+        and for each whether a call used a tool that returns it."""
         called = {call.name for call, _ in self.calls}
         self.truth.facts_expected += len(tools)
         self.truth.evidence += [float(entity is not None and not called.isdisjoint(names)) for names in tools.values()]
@@ -90,7 +94,9 @@ class _View:
         self.truth.usefulness = [is_new * useful(call) for call, is_new in self.calls]
 
     def asks_for(self, call: ToolCall, *categories: str) -> bool:
-        return call.name in _PLACE_TOOLS and _names(call, [word for category in categories for word in (category, CATEGORIES[category])])
+        return call.name in _PLACE_TOOLS and _names(
+            call, [word for category in categories for word in (category, CATEGORIES[category])]
+        )
 
     def asks_for_journey(self, call: ToolCall, start: str, end: str) -> bool:
         """Whether a call asks for flights or trains of the query's day between these cities."""
@@ -142,7 +148,9 @@ def _examine_search(view: _View) -> None:
 def _examine_days(view: _View) -> None:
     wanted, truth = view.wanted, view.truth
     leg = (wanted["from_city"], wanted["city"]) if wanted.get("from_city") else None
-    truth.needs = [float(any(view.asks_for(call, category) for call, _ in view.calls)) for category in wanted["categories"]]
+    truth.needs = [
+        float(any(view.asks_for(call, category) for call, _ in view.calls)) for category in wanted["categories"]
+    ]
     truth.needs.append(float(any(call.name == "get_navigation" for call, _ in view.calls)))
     if leg:
         truth.needs.append(float(any(view.asks_for_journey(call, *leg) for call, _ in view.calls)))
@@ -163,7 +171,8 @@ def _examine_days(view: _View) -> None:
 
 
 def _day_constraints(view: _View, stops: dict[str, str]) -> dict[str, bool | None]:
-    """Return a day's constraints. The budget is met if the sum of the stops' prices and every stated total are within it."""
+    """Return a day's constraints. The budget is met if the sum of the stops' prices and every stated total are within
+    it."""
     wanted = view.wanted
     constraints: dict[str, bool | None] = {"complete": len(stops) == len(wanted["categories"])}
     for category in wanted["categories"]:
@@ -225,7 +234,11 @@ def _is_best(view: _View, choice: str, rivals: set[str]) -> bool | None:
 def _examine_direction(view: _View) -> None:
     wanted, truth = view.wanted, view.truth
     stops = [view.world.find_poi(name) for name in wanted["stops"]]
-    ways = [call.arguments.get("mode", "driving") for call, _ in view.calls if call.name == "get_navigation" and isinstance(call.arguments, dict)]
+    ways = [
+        call.arguments.get("mode", "driving")
+        for call, _ in view.calls
+        if call.name == "get_navigation" and isinstance(call.arguments, dict)
+    ]
     truth.needs = [float(wanted["mode"] in ways), float(len(set(map(str, ways))) >= 2)]
     names = [name for stop in stops for name in (stop.name_en, stop.name_zh)]
 
@@ -271,11 +284,17 @@ def _is_of_way(line: Line) -> bool:
 def _total_in(text: str) -> float | None:
     """Return the price after a word for a sum, unless it is for several persons or includes a ride; None without one.
 
-    >>> _total_in("Total ¥90, within the budget of ¥100"), _total_in("Total for two people: ¥180"), _total_in("Budget: ¥100")
+    >>> (
+    ...     _total_in("Total ¥90, within the budget of ¥100"),
+    ...     _total_in("Total for two people: ¥180"),
+    ...     _total_in("Budget: ¥100"),
+    ... )
     (90.0, None, None)
     """
     word = _SUM.search(text)
-    price = PRICE.search(text, word.end()) if word and not OF_SEVERAL.search(text) and not _TRANSPORT.search(text) else None
+    price = (
+        PRICE.search(text, word.end()) if word and not OF_SEVERAL.search(text) and not _TRANSPORT.search(text) else None
+    )
     return price_of(price) if price else None
 
 
@@ -289,7 +308,8 @@ def _kind_of(number: str) -> str:
 
 
 def _is_open(stated: list[str], clock: str | None) -> bool | None:
-    """Whether one of the stated opening hours includes a clock time, also if they end after midnight; None without hours or clock."""
+    """Whether one of the stated opening hours includes a clock time, also if they end after midnight;
+    None without hours or clock."""
     return any(is_open(*hours.split("-"), clock) for hours in stated) if stated and clock else None
 
 

@@ -1,8 +1,9 @@
 """A small travel world made from a seed: places to visit, timetables and routes in twelve Chinese cities.
 
-Cities, coordinates, airports and stations are real; the 576 places, their attributes and all timetables are fictional. They
-stand in for the Amap services and simulated tickets of the paper (Appendix C), so that every fact of an answer can be checked.
-The same seed gives the same world on every machine. A place's price, hours, rating and preferences are drawn independently.
+Cities, coordinates, airports and stations are real; the 576 places, their attributes and all timetables are fictional.
+They stand in for the Amap services and simulated tickets of the paper (Appendix C), so that every fact of an answer can
+be checked. The same seed gives the same world on every machine. A place's price, hours, rating and preferences are
+drawn independently.
 """
 
 import random
@@ -13,7 +14,10 @@ from math import asin, cos, pi, radians, sin, sqrt
 
 from arenarl.domains.travel.names import CATEGORIES, CITY_ROWS, PREFERENCES, PREFIXES, PRICES_YUAN, STREETS, TAGS
 
-__all__ = ["CATEGORIES", "PREFERENCES", "PREFIXES", "TAGS", "City", "Journey", "Poi", "Route", "World", "build_world", "distance_km"]
+__all__ = [
+    "CATEGORIES", "PREFERENCES", "PREFIXES", "TAGS", "City", "Journey", "Poi", "Route", "World", "build_world",
+    "distance_km",
+]  # fmt: skip
 
 CITY_RADIUS_KM = 5.0  # of a city's places around its centre
 PER_GROUP = 4  # places of one category in one city
@@ -43,7 +47,8 @@ class City:
 
 @dataclass(frozen=True, slots=True)
 class Poi:
-    """A place. `tags` holds one or two of PREFERENCES, and "cheap", "late" and "top" as far as its city and category go."""
+    """A place. `tags` holds one or two of PREFERENCES, and "cheap",
+    "late" and "top" as far as its city and category go."""
 
     poi_id: str
     name_en: str
@@ -67,7 +72,8 @@ class Poi:
 
 @dataclass(frozen=True, slots=True)
 class Journey:
-    """A flight or train that departs and arrives on the same day. `via` is the city where one changes trains, None if direct."""
+    """A flight or train that departs and arrives on the same day.
+    `via` is the city where one changes trains, None if direct."""
 
     kind: str
     number: str
@@ -101,7 +107,11 @@ class World:
         self.cities = {row[0]: _make_city(row) for row in CITY_ROWS}
         self.pois = tuple(_make_pois(seed, self.cities))
         self._by_name = {name: poi for poi in self.pois for name in (poi.name_en.lower(), poi.name_zh)}
-        self._by_city_name = {name: city for city in self.cities.values() for name in (city.key.lower(), city.name_zh, city.name_zh + "市")}
+        self._by_city_name = {
+            name: city
+            for city in self.cities.values()
+            for name in (city.key.lower(), city.name_zh, city.name_zh + "市")
+        }
         self._groups = {
             (city, category): tuple(poi for poi in self.pois if poi.city == city and category in (None, poi.category))
             for city in self.cities
@@ -145,12 +155,15 @@ class World:
         return sorted(journeys, key=lambda journey: (journey.departs, journey.number))
 
     def trains(self, date: str, from_city: str, to_city: str) -> list[Journey]:
-        """Two or three direct trains and one with a change, by departure. G trains are faster than D trains and cost more."""
+        """Two or three direct trains and one with a change, by departure.
+        G trains are faster than D trains and cost more."""
         start, end = self.cities[from_city], self.cities[to_city]
         rng = random.Random(f"{self.seed}:train:{date}:{from_city}:{to_city}")
         km = distance_km(start.point, end.point)
         others = [city for city in self.cities.values() if city not in (start, end)]
-        detours = sorted((distance_km(start.point, other.point) + distance_km(other.point, end.point), other.key) for other in others)
+        detours = sorted(
+            (distance_km(start.point, other.point) + distance_km(other.point, end.point), other.key) for other in others
+        )
         numbers = rng.sample(range(10, 100), rng.choice((3, 4)))
         via_km, via = rng.choice(detours[:3])
         journeys = [_make_train(rng, numbers[0], date, start, end, via_km, via)]
@@ -183,12 +196,27 @@ def distance_km(a: Point, b: Point) -> float:
 def _make_city(row: tuple) -> City:
     key, name_en, name_zh, lon, lat, iata, airport_en, airport_zh, station_en, station_zh = row
     airport_en = f"{name_en} {airport_en} International Airport"
-    return City(key, name_en, name_zh, lon, lat, iata, airport_en, f"{name_zh}{airport_zh}国际机场", f"{station_en} Railway Station", station_zh)
+    return City(
+        key,
+        name_en,
+        name_zh,
+        lon,
+        lat,
+        iata,
+        airport_en,
+        f"{name_zh}{airport_zh}国际机场",
+        f"{station_en} Railway Station",
+        station_zh,
+    )
 
 
 def _make_pois(seed: int, cities: dict[str, City]) -> list[Poi]:
-    """All places, grouped by city. Every prefix goes with every category once, so that names are unique in the world."""
-    prefixes = {category: random.Random(f"{seed}:prefixes:{category}").sample(PREFIXES, len(PREFIXES)) for category in CATEGORIES}
+    """All places, grouped by city. Every prefix goes with every category once,
+    so that names are unique in the world."""
+    prefixes = {
+        category: random.Random(f"{seed}:prefixes:{category}").sample(PREFIXES, len(PREFIXES))
+        for category in CATEGORIES
+    }
     pois: list[Poi] = []
     for position, city in enumerate(cities.values()):
         for category in CATEGORIES:
@@ -198,7 +226,8 @@ def _make_pois(seed: int, cities: dict[str, City]) -> list[Poi]:
 
 
 def _make_group(seed: int, city: City, category: str, names: Sequence[tuple[str, str]], first_id: int) -> list[Poi]:
-    """The places of one category in one city: distinct prices and ratings, two open late, every preference at least once."""
+    """The places of one category in one city: distinct prices and ratings, two open late,
+    every preference at least once."""
     rng = random.Random(f"{seed}:pois:{city.key}:{category}")
     prices = rng.sample(PRICES_YUAN[category], PER_GROUP)
     ratings = rng.sample(range(35, 51), PER_GROUP)
@@ -208,7 +237,11 @@ def _make_group(seed: int, city: City, category: str, names: Sequence[tuple[str,
     pois = []
     for index, (name_en, name_zh) in enumerate(names):
         tags = [preferences[index]] + [preferences[index - 1]] * (index in versatile)
-        tags += ["cheap"] * (prices[index] <= sorted(prices)[1]) + ["late"] * (index in late) + ["top"] * (ratings[index] == max(ratings))
+        tags += (
+            ["cheap"] * (prices[index] <= sorted(prices)[1])
+            + ["late"] * (index in late)
+            + ["top"] * (ratings[index] == max(ratings))
+        )
         opens, closes = _draw_hours(rng, category, index in late)
         (street_en, street_zh), number = rng.choice(STREETS), rng.randint(1, 299)
         pois.append(
@@ -244,7 +277,9 @@ def _draw_point(rng: random.Random, city: City) -> Point:
     return round(city.lon + kilometres * cos(angle) / (111.2 * cos(radians(city.lat))), 6), round(lat, 6)
 
 
-def _make_train(rng: random.Random, number: int, date: str, start: City, end: City, km: float, via: str | None = None) -> Journey:
+def _make_train(
+    rng: random.Random, number: int, date: str, start: City, end: City, km: float, via: str | None = None
+) -> Journey:
     letter, speed_kmh, yuan_per_km = rng.choice((("G", 250, 0.46), ("D", 210, 0.36)))
     minutes = round(km / speed_kmh * 60) + 4 * int(km // 250) + 5 + (rng.randint(30, 60) if via else 0)
     price = (20 + yuan_per_km * km) * rng.uniform(0.85, 1.15) * (0.75 if via else 1)
@@ -252,14 +287,38 @@ def _make_train(rng: random.Random, number: int, date: str, start: City, end: Ci
 
 
 def _make_journey(
-    rng: random.Random, kind: str, number: str, date: str, start: City, end: City, minutes: int, price: float, via: str | None = None
+    rng: random.Random,
+    kind: str,
+    number: str,
+    date: str,
+    start: City,
+    end: City,
+    minutes: int,
+    price: float,
+    via: str | None = None,
 ) -> Journey:
     minutes = 5 * round(minutes / 5)  # timetables keep to five minutes
     latest = 23 * 60 + 50 - minutes
     departs = rng.randint(min(6 * 60, latest), latest) // 5 * 5
-    terminals = [getattr(city, f"{'airport' if kind == 'flight' else 'station'}_{language}") for city in (start, end) for language in ("en", "zh")]
+    terminals = [
+        getattr(city, f"{'airport' if kind == 'flight' else 'station'}_{language}")
+        for city in (start, end)
+        for language in ("en", "zh")
+    ]
     rounded = max(20, 10 * round(price / 10))
-    return Journey(kind, number, date, start.key, end.key, _clock(departs), _clock(departs + minutes), minutes, rounded, *terminals, via)
+    return Journey(
+        kind,
+        number,
+        date,
+        start.key,
+        end.key,
+        _clock(departs),
+        _clock(departs + minutes),
+        minutes,
+        rounded,
+        *terminals,
+        via,
+    )
 
 
 def _clock(minutes: int) -> str:
@@ -269,5 +328,9 @@ def _clock(minutes: int) -> str:
 def _make_leg(start: Point, end: Point, mode: str) -> Route:
     kilometres = ROAD_FACTOR * distance_km(start, end)
     minutes = max(1, round(kilometres / SPEED_KMH[mode] * 60)) + WAIT_MIN[mode]
-    costs = {"driving": round(13 + 2.3 * max(0.0, kilometres - 3)), "walking": 0, "transit": min(10, 2 + int(kilometres // 5))}
+    costs = {
+        "driving": round(13 + 2.3 * max(0.0, kilometres - 3)),
+        "walking": 0,
+        "transit": min(10, 2 + int(kilometres // 5)),
+    }
     return Route(mode, round(kilometres, 1), minutes, costs[mode])

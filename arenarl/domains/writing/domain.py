@@ -1,6 +1,7 @@
 """Writing as a domain: the truth of the embedded tasks, the scripted writer and its data.
 
-Queries without such constraints (one's own, a benchmark's) have a rubric and no truth; published ones (`data.source`) likewise.
+Queries without such constraints (one's own, a benchmark's) have a rubric and no truth;
+published ones (`data.source`) likewise.
 """
 
 import random
@@ -34,5 +35,7 @@ class WritingDomain(Domain):
     def solve(self, query: Query, environment: Any, rng: random.Random, skill: float) -> Trajectory:
         return solve(query, rng, skill)
 
-    def splits(self, environment: Any, watch: Callable[[list], Iterable] = iter, client: Any = None) -> Iterator[tuple[str, list[Any]]]:
+    def splits(
+        self, environment: Any, watch: Callable[[list], Iterable] = iter, client: Any = None
+    ) -> Iterator[tuple[str, list[Any]]]:
         return writing_splits(self.data, watch)

@@ -1,7 +1,9 @@
-"""The closed vocabulary of the embedded writing tasks, in English and Chinese: what queries ask for, and the sentences of the scripted writer.
+"""The closed vocabulary of the embedded writing tasks, in English and Chinese:
+what queries ask for, and the sentences of the scripted writer.
 
-All sentences of a language are equally long, so that so many sentences make so many words (English) or characters (Chinese). A word
-that a query may ask for or forbid is in none of them, and a word that marks a tone is in the sentences of that tone alone: tests hold both.
+All sentences of a language are equally long, so that so many sentences make so many words (English) or characters
+(Chinese). A word that a query may ask for or forbid is in none of them, and a word that marks a tone is in the
+sentences of that tone alone: tests hold both.
 """
 
 import re
@@ -11,7 +13,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Fact:
-    """A kind of fact. `form` has one {}, for a number from `numbers`, of which the first is what a careless writer takes for typical."""
+    """A kind of fact. `form` has one {}, for a number from `numbers`,
+    of which the first is what a careless writer takes for typical."""
 
     section: str
     form: str
@@ -27,7 +30,8 @@ class Fact:
 
 @dataclass(frozen=True)
 class Lexicon:
-    """`tones` maps each tone to its sentences, `marks` to the words that tell it; `unit` is the length of a sentence."""
+    """`tones` maps each tone to its sentences, `marks` to the words that tell it;
+    `unit` is the length of a sentence."""
 
     kinds: Mapping[str, str]  # subtask -> as a query says it
     subjects: tuple[str, ...]
@@ -67,10 +71,13 @@ _EN = Lexicon(
         Fact("Day", "May {}", "It takes place on {}.", _numbers("1", range(10, 29))),
     ),
     words=(
-        "lantern", "bread", "river", "garden", "violin", "ladder", "mirror", "basket", "feather", "bridge", "button", "carpet",
-        "window", "pepper", "rocket", "saddle", "turtle", "wallet", "zipper", "magnet", "helmet", "pillow", "hammer", "needle",
+        "lantern", "bread", "river", "garden", "violin", "ladder",
+        "mirror", "basket", "feather", "bridge", "button", "carpet",
+        "window", "pepper", "rocket", "saddle", "turtle", "wallet",
+        "zipper", "magnet", "helmet", "pillow", "hammer", "needle",
     ),
-    with_word=("Do not forget the old {}.", "Everyone will be given a {}.", "We will talk about the {}.", "There is also a little {}."),
+    with_word=("Do not forget the old {}.", "Everyone will be given a {}.",
+               "We will talk about the {}.", "There is also a little {}."),
     tones={
         "warm": (
             "Dear friends, we think of you.", "You are all warmly welcome here.", "We would gladly share this day.",
@@ -78,18 +85,20 @@ _EN = Lexicon(
             "We have missed you so tenderly.", "Cozy evenings are the best ones.",
         ),
         "formal": (
-            "You are hereby informed of this.", "We respectfully ask for your presence.", "All rules have been duly approved.",
-            "The undersigned will take all questions.", "Attendance shall be recorded in writing.", "The committee thanks you in advance.",
+            "You are hereby informed of this.", "We respectfully ask for your presence.",
+            "All rules have been duly approved.", "The undersigned will take all questions.",
+            "Attendance shall be recorded in writing.", "The committee thanks you in advance.",
             "Registration is required of all visitors.", "Further provisions remain in full force.",
         ),
         "lively": (
-            "Hurray, we can hardly wait now!", "Wow, this will be really big!", "We dance until the floor shakes!", "Come and have fun with us!",
-            "You will laugh all evening long!", "Let us cheer as one crowd!", "It gets crazy after the start!", "Nobody sits still at this party!",
+            "Hurray, we can hardly wait now!", "Wow, this will be really big!", "We dance until the floor shakes!",
+            "Come and have fun with us!", "You will laugh all evening long!", "Let us cheer as one crowd!",
+            "It gets crazy after the start!", "Nobody sits still at this party!",
         ),
         "solemn": (
             "We honour those who came before.", "Their memory will stay with us.", "A moment of silence will follow.",
-            "This is a solemn hour indeed.",
-            "We bow with dignity and calm.", "What they gave us is eternal.", "Let us mourn and go on.", "Candles burn through the long vigil.",
+            "This is a solemn hour indeed.", "We bow with dignity and calm.", "What they gave us is eternal.",
+            "Let us mourn and go on.", "Candles burn through the long vigil.",
         ),
     },
     marks={
@@ -98,7 +107,8 @@ _EN = Lexicon(
         "lively": ("hurray", "wow", "dance", "fun", "laugh", "cheer", "crazy", "party"),
         "solemn": ("honour", "memory", "silence", "solemn", "dignity", "eternal", "mourn", "vigil"),
     },
-    title="The {} {}", unit=6, round_to=5, title_length=3, comma=", ", plan="{} each", no_word="no {}", no_repeats="no repeats", write="write",
+    title="The {} {}", unit=6, round_to=5, title_length=3, comma=", ", plan="{} each", no_word="no {}",
+    no_repeats="no repeats", write="write",
 )  # fmt: skip
 
 _ZH = Lexicon(
@@ -142,7 +152,8 @@ _ZH = Lexicon(
         "活泼": ("哇哦", "耶", "跳舞", "玩耍", "哈哈", "欢呼", "疯狂", "派对"),
         "庄重": ("敬意", "铭记", "默哀", "肃穆", "庄严", "永恒", "缅怀", "烛光"),
     },
-    title="{}{}", unit=10, round_to=10, title_length=4, comma="、", plan="每节{}句", no_word="不用{}", no_repeats="不重复", write="动笔",
+    title="{}{}", unit=10, round_to=10, title_length=4, comma="、", plan="每节{}句", no_word="不用{}",
+    no_repeats="不重复", write="动笔",
 )  # fmt: skip
 
 LEXICONS = {"en": _EN, "zh": _ZH}

@@ -1,7 +1,8 @@
 """Writing tasks whose fulfilment can be checked: constraints are drawn first, then said in English or Chinese.
 
-`constraints` hold exactly what the text says: topic, tone, length, sections in their order, a fact for each, words that must or must not
-appear. They are drawn so that one text can meet all of them: there is room for the facts, the words, and at least one sentence in the tone.
+`constraints` hold exactly what the text says: topic, tone, length, sections in their order, a fact for each, words that
+must or must not appear. They are drawn so that one text can meet all of them: there is room for the facts, the words,
+and at least one sentence in the tone.
 """
 
 import random
@@ -35,7 +36,9 @@ def make_queries(subtask: str, language: str, count: int, seed: str, taken: set[
 def sentences_each(query: Query) -> int:
     """How many sentences each section takes for the length that is asked."""
     sections, language = query.constraints["sections"], query.language
-    return round((query.constraints["length"] - _headings_length(sections, language)) / (LEXICONS[language].unit * len(sections)))
+    return round(
+        (query.constraints["length"] - _headings_length(sections, language)) / (LEXICONS[language].unit * len(sections))
+    )
 
 
 def _headings_length(sections: list[str], language: str) -> int:
@@ -63,13 +66,15 @@ def _draw(language: str, subtask: str, rng: random.Random) -> dict[str, Any]:
 def _say_en(lexicon: Lexicon, subtask: str, wanted: dict[str, Any]) -> str:
     topic = wanted["topic"][0].lower() + wanted["topic"][1:]
     return (
-        f"Write a {wanted['tone']} {lexicon.kinds[subtask]} on {topic}, about {wanted['length']} words. Sections: {', '.join(wanted['sections'])}. "
-        f"Facts: {', '.join(wanted['facts'])}. Use: {', '.join(wanted['must'])}. Avoid: {', '.join(wanted['avoid'])}. Repeat nothing."
+        f"Write a {wanted['tone']} {lexicon.kinds[subtask]} on {topic}, about {wanted['length']} words. Sections: "
+        f"{', '.join(wanted['sections'])}. Facts: {', '.join(wanted['facts'])}. Use: {', '.join(wanted['must'])}. "
+        f"Avoid: {', '.join(wanted['avoid'])}. Repeat nothing."
     )
 
 
 def _say_zh(lexicon: Lexicon, subtask: str, wanted: dict[str, Any]) -> str:
     return (
-        f"请写一篇语气{wanted['tone']}的{lexicon.kinds[subtask]}，主题是{wanted['topic']}，约{wanted['length']}字。分节：{'、'.join(wanted['sections'])}。"
-        f"事实：{'、'.join(wanted['facts'])}。用到：{'、'.join(wanted['must'])}。不用：{'、'.join(wanted['avoid'])}。不要重复。"
+        f"请写一篇语气{wanted['tone']}的{lexicon.kinds[subtask]}，主题是{wanted['topic']}，约{wanted['length']}字。"
+        f"分节：{'、'.join(wanted['sections'])}。事实：{'、'.join(wanted['facts'])}。用到："
+        f"{'、'.join(wanted['must'])}。不用：{'、'.join(wanted['avoid'])}。不要重复。"
     )

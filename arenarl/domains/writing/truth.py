@@ -1,7 +1,8 @@
 """What a text fulfils of what its query asks: length, sections and their order, words, facts, tone, no repetition.
 
-The embedded judge scores from this and adds noise; evaluation reports it as it is. It reads the text as it stands, whoever wrote it: headings
-are lines, sentences end at full stops or lines, facts have the closed forms of the lexicon, and a tone is told by its words.
+The embedded judge scores from this and adds noise; evaluation reports it as it is. It reads the text as it stands,
+whoever wrote it: headings are lines, sentences end at full stops or lines, facts have the closed forms of the lexicon,
+and a tone is told by its words.
 """
 
 import re
@@ -53,11 +54,19 @@ class WritingTruth(Truth):
     def dimensions(self) -> dict[str, float]:
         relevance = self.length * (self.topic + self.must + self.avoid) / 3
         structure = self.sections * (1 + self.order) / 2
-        shares = {"relevance": relevance, "content": self.facts, "structure": structure, "style": self.tone * self.unique}
+        shares = {
+            "relevance": relevance,
+            "content": self.facts,
+            "structure": structure,
+            "style": self.tone * self.unique,
+        }
         return {f"answer_{name}": 10 * share for name, share in shares.items()}
 
     def figures(self) -> dict[str, float]:
-        return {"constraints_met": 100 * sum(self.constraints.values()) / len(self.constraints), "length_of_asked": 100 * self.written / self.asked}
+        return {
+            "constraints_met": 100 * sum(self.constraints.values()) / len(self.constraints),
+            "length_of_asked": 100 * self.written / self.asked,
+        }
 
     def findings(self) -> dict[str, Any]:
         return {"constraints": self.constraints, "written": self.written, "asked": self.asked}
@@ -81,9 +90,13 @@ def examine(query: Query, messages: list[dict[str, Any]]) -> WritingTruth:
     text = last_answer(turns)
     wanted, language = query.constraints, query.language
     written, delivered = length_of(text, language), _headings(text, wanted["sections"])
-    must, facts = _share([count_of(word, text, language) > 0 for word in wanted["must"]]), _facts(text, wanted["facts"], language)
+    must, facts = (
+        _share([count_of(word, text, language) > 0 for word in wanted["must"]]),
+        _facts(text, wanted["facts"], language),
+    )
     topic = float(count_of(wanted["topic"], text, language) > 0)
-    is_about_it = bool(topic or must or facts or delivered)  # to write of something else, or nothing, keeps no promise by leaving words out
+    # to write of something else, or nothing, keeps no promise by leaving words out
+    is_about_it = bool(topic or must or facts or delivered)
     return WritingTruth(
         topic=topic,
         length=_length_share(written, wanted["length"]),
@@ -100,18 +113,33 @@ def examine(query: Query, messages: list[dict[str, Any]]) -> WritingTruth:
 
 
 def unmet(query: Query, messages: list[dict[str, Any]]) -> list[str]:
-    """A sentence for each demand that the text does not meet. All of them can be read off it, by whoever has the query."""
+    """A sentence for each demand that the text does not meet.
+    All of them can be read off it, by whoever has the query."""
     turns, wanted, language = read_turns(messages), query.constraints, query.language
     text, truth = last_answer(turns), examine(query, messages)
-    missing = [section for number, section in enumerate(wanted["sections"]) if number not in _headings(text, wanted["sections"])]
-    must, avoid = ([word for word in wanted[key] if (count_of(word, text, language) > 0) == (key == "avoid")] for key in ("must", "avoid"))
+    missing = [
+        section
+        for number, section in enumerate(wanted["sections"])
+        if number not in _headings(text, wanted["sections"])
+    ]
+    must, avoid = (
+        [word for word in wanted[key] if (count_of(word, text, language) > 0) == (key == "avoid")]
+        for key in ("must", "avoid")
+    )
     unsaid = [fact for fact in wanted["facts"] if count_of(fact, text, language) == 0]
     sentences = {
         "topic": f"The text does not name its topic, {wanted['topic']}.",
-        "length": f"The text has {truth.written} {'characters' if language == 'zh' else 'words'}, but {wanted['length']} are asked for.",
+        "length": (
+            f"The text has {truth.written} {'characters' if language == 'zh' else 'words'}, "
+            f"but {wanted['length']} are asked for."
+        ),
         "must": f"The text lacks words that it must use: {', '.join(must)}.",
-        "avoid": f"The text uses words that it must avoid: {', '.join(avoid)}." if avoid else "The text is not about what is asked for.",
-        "facts": f"The text lacks facts: {', '.join(unsaid)}." if unsaid else "The text states facts of these kinds that were not given.",
+        "avoid": f"The text uses words that it must avoid: {', '.join(avoid)}."
+        if avoid
+        else "The text is not about what is asked for.",
+        "facts": f"The text lacks facts: {', '.join(unsaid)}."
+        if unsaid
+        else "The text states facts of these kinds that were not given.",
         "sections": f"The text lacks sections: {', '.join(missing)}.",
         "order": f"The sections are to stand in this order: {', '.join(wanted['sections'])}.",
         "tone": f"The text is to be {wanted['tone']} throughout.",
@@ -136,27 +164,39 @@ def _headings(text: str, sections: list[str]) -> list[int]:
 
 
 def _order(headings: list[int]) -> float:
-    """Share of the neighbouring headings that stand in the order of the query; of a single heading there is no order to be wrong."""
-    return _share([one < other for one, other in zip(headings, headings[1:], strict=False)]) if len(headings) > 1 else float(bool(headings))
+    """Share of the neighbouring headings that stand in the order of the query;
+    of a single heading there is no order to be wrong."""
+    return (
+        _share([one < other for one, other in zip(headings, headings[1:], strict=False)])
+        if len(headings) > 1
+        else float(bool(headings))
+    )
 
 
 def _facts(text: str, facts: list[str], language: str) -> float:
-    """Share of the facts that are stated, less than that if others are stated too: an invented one costs what a missing one does."""
-    stated = {found.lower() for kind in LEXICONS[language].facts for found in re.findall(kind.pattern, text, re.IGNORECASE)}
+    """Share of the facts that are stated, less than that if others are stated too:
+    an invented one costs what a missing one does."""
+    stated = {
+        found.lower() for kind in LEXICONS[language].facts for found in re.findall(kind.pattern, text, re.IGNORECASE)
+    }
     right = sum(fact.lower() in stated for fact in facts)
     return right / max(len(facts), len(stated))
 
 
 def _tone(text: str, tone: str, language: str) -> float:
     """Of the words that mark a tone, the share that mark this one; 0 without any."""
-    counts = {name: sum(count_of(mark, text, language) for mark in marks) for name, marks in LEXICONS[language].marks.items()}
+    counts = {
+        name: sum(count_of(mark, text, language) for mark in marks) for name, marks in LEXICONS[language].marks.items()
+    }
     return counts[tone] / sum(counts.values()) if any(counts.values()) else 0.0
 
 
 def _unique(text: str, sections: list[str]) -> float:
     """Share of the sentences that were not said before."""
     sentences = [" ".join(sentence.lower().split()) for sentence in _SENTENCE_ENDS.split(text)]
-    sentences = [sentence for sentence in sentences if sentence and sentence not in {section.lower() for section in sections}]
+    sentences = [
+        sentence for sentence in sentences if sentence and sentence not in {section.lower() for section in sections}
+    ]
     return len(set(sentences)) / len(sentences) if sentences else 0.0
 
 

@@ -1,7 +1,8 @@
 """The data of the writing domain: a scripted writer's texts, stored baselines, and the splits.
 
-As the other domains' teachers, it is of deliberately mixed quality: each good habit is off more often than on, at times all are on, so that
-SFT teaches all it takes to write well and leaves it to RL to choose that. DeepWriting-20K stands in its place at the paper's scale.
+As the other domains' teachers, it is of deliberately mixed quality: each good habit is off more often than on, at times
+all are on, so that SFT teaches all it takes to write well and leaves it to RL to choose that. DeepWriting-20K stands in
+its place at the paper's scale.
 """
 
 import random
@@ -17,8 +18,8 @@ from arenarl.domains.writing.truth import examine
 from arenarl.trajectory import Query, Trajectory, assistant_message, prompt_messages
 
 HABITS = ("outline", "quote", "words", "tone", "measure", "vary")
-# outline: all sections, in the order of the query · quote: the facts as given, not typical ones · words: those asked for, none forbidden
-# tone: the one asked for · measure: as long as asked · vary: says nothing twice
+# outline: all sections, in the order of the query · quote: the facts as given, not typical ones · words: those asked
+# for, none forbidden tone: the one asked for · measure: as long as asked · vary: says nothing twice
 _TOO_MANY = 4  # sentences of a section beyond those that the length asks for, at most
 
 
@@ -62,7 +63,9 @@ def _sentences_each(query: Query, is_careful: bool, rng: random.Random) -> int:
 
 def _stated(query: Query, number: int, is_careful: bool) -> str:
     """The fact of a section; careless, a typical one."""
-    kind = next(kind for kind in LEXICONS[query.language].facts if kind.section == query.constraints["sections"][number])
+    kind = next(
+        kind for kind in LEXICONS[query.language].facts if kind.section == query.constraints["sections"][number]
+    )
     return kind.sentence.format(query.constraints["facts"][number] if is_careful else kind.form.format(kind.numbers[0]))
 
 
@@ -108,22 +111,36 @@ def median(query: Query, rng: random.Random, skill: float, attempts: int) -> Tra
 
 
 def writing_splits(config: DataConfig, watch: Callable[[list], Iterable] = iter) -> Iterator[tuple[str, list[Any]]]:
-    """The splits by file name: test queries, stored baselines, RL queries, SFT trajectories, each spread over the subtasks.
+    """The splits by file name: test queries, stored baselines, RL queries, SFT trajectories,
+    each spread over the subtasks.
 
     `watch` hands on the queries that the writer answers, one by one, which is what takes the time.
     """
     taken, seed = set(), f"writing{config.seed}"
 
     def draw(split: str, count: int) -> list[Query]:
-        sizes = {subtask: count // len(SUBTASKS) + (index < count % len(SUBTASKS)) for index, subtask in enumerate(SUBTASKS)}
-        drawn = [query for subtask, size in sizes.items() for query in make_queries(subtask, config.language, size, f"{seed}-{split}", taken)]
+        sizes = {
+            subtask: count // len(SUBTASKS) + (index < count % len(SUBTASKS)) for index, subtask in enumerate(SUBTASKS)
+        }
+        drawn = [
+            query
+            for subtask, size in sizes.items()
+            for query in make_queries(subtask, config.language, size, f"{seed}-{split}", taken)
+        ]
         random.Random(f"{seed}-{split}").shuffle(drawn)
         return drawn
 
-    test, rl, sft = draw("test", len(SUBTASKS) * config.test_per_subtask), draw("rl", config.rl_size), draw("sft", config.sft_size)
+    test, rl, sft = (
+        draw("test", len(SUBTASKS) * config.test_per_subtask),
+        draw("rl", config.rl_size),
+        draw("sft", config.sft_size),
+    )
     yield "test_queries", test
     rng = random.Random(f"{seed}-baselines")
-    yield "test_baselines", [median(query, rng, config.baseline_skill, config.baseline_attempts).to_record() for query in watch(test)]
+    yield (
+        "test_baselines",
+        [median(query, rng, config.baseline_skill, config.baseline_attempts).to_record() for query in watch(test)],
+    )
     yield "rl_queries", rl
     rng = random.Random(f"{seed}-teacher")
     skills = teacher_skills(config, rng, len(sft))

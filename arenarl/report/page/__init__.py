@@ -1,8 +1,8 @@
 """The report: one self-contained HTML file with a run's figures, tables, evaluated queries and training groups.
 
-`page.html`, `page.css` and the scripts beside this file are put together as they are: no build step, no network, no framework. The
-summary is HTML made here; all that a trajectory says stays in compressed blocks (`data.py`) and reaches the page as text only. The
-page's own policy (CSP) allows no script but the one whose hash is in it.
+`page.html`, `page.css` and the scripts beside this file are put together as they are: no build step, no network, no
+framework. The summary is HTML made here; all that a trajectory says stays in compressed blocks (`data.py`) and reaches
+the page as text only. The page's own policy (CSP) allows no script but the one whose hash is in it.
 """
 
 import base64
@@ -52,7 +52,10 @@ def write_page(run_dir: Path, results_dir: Path) -> Path:
     page = Template((HERE / "page.html").read_text(encoding="utf-8")).substitute(
         run=escape(summary["run"]),
         facts=_facts(summary),
-        tabs="\n    ".join(f'<a href="#{one["key"]}" data-tab="{one["key"]}">{one["title"]} <small>{len(one["rows"])}</small></a>' for one in sets),
+        tabs="\n    ".join(
+            f'<a href="#{one["key"]}" data-tab="{one["key"]}">{one["title"]} <small>{len(one["rows"])}</small></a>'
+            for one in sets
+        ),
         summary=_summary(summary, figures, evaluation),
         css=(HERE / "page.css").read_text(encoding="utf-8"),
         script=script,
@@ -67,8 +70,18 @@ def write_page(run_dir: Path, results_dir: Path) -> Path:
 def _sets(run_dir: Path, evaluation: Path, summary: dict[str, Any]) -> list[dict[str, Any]]:
     """The two lists of the page. `left` and `right` are the entrants that it shows first."""
     names = next(read_jsonl(evaluation / "tournaments.jsonl"))["entrants"]
-    sets = [{"key": "queries", "title": "Queries", "isTraining": False, "judge": _label(summary["judge"] == "simulated"), "names": names,
-             "left": len(names) - 1, "right": len(names) // 2 if len(names) > 2 else 0, "items": evaluated_items(evaluation, names)}]  # fmt: skip
+    sets = [
+        {
+            "key": "queries",
+            "title": "Queries",
+            "isTraining": False,
+            "judge": _label(summary["judge"] == "simulated"),
+            "names": names,
+            "left": len(names) - 1,
+            "right": len(names) // 2 if len(names) > 2 else 0,
+            "items": evaluated_items(evaluation, names),
+        }
+    ]
     groups = run_dir / "rl" / "groups.jsonl"
     if groups.is_file():
         config = read_yaml((run_dir / "rl" / "config.yaml").read_text(encoding="utf-8"))
@@ -77,7 +90,8 @@ def _sets(run_dir: Path, evaluation: Path, summary: dict[str, Any]) -> list[dict
         size = len(next(read_jsonl(groups))["trajectories"])
         names = [sample_name(g, config["rollout"]["anchor"] and g == 0) for g in range(size)]
         simulated = read_json(run_dir / "rl" / "provenance.json")["judge_is_simulated"]
-        sets.append({"key": "training", "title": "Training groups", "isTraining": True, "judge": _label(simulated), "names": names,
+        sets.append({"key": "training", "title": "Training groups",
+                     "isTraining": True, "judge": _label(simulated), "names": names,
                      "left": 0, "right": None, "items": training_items(groups, topology)})  # fmt: skip
     return sets
 
@@ -111,7 +125,9 @@ def _facts(summary: dict[str, Any]) -> str:
 
 
 def _summary(summary: dict[str, Any], figures: dict[str, Path], evaluation: Path) -> str:
-    policies = [(f"{name} {decoding}", values) for name in summary["checkpoints"] for decoding, values in summary[name].items()]
+    policies = [
+        (f"{name} {decoding}", values) for name in summary["checkpoints"] for decoding, values in summary[name].items()
+    ]
     judge = _label(summary["judge"] == "simulated")
     columns = columns_of(dict(policies))
     verified = verified_columns(summary, columns)
@@ -121,26 +137,56 @@ def _summary(summary: dict[str, Any], figures: dict[str, Path], evaluation: Path
     by = {key: list(policies[0][1][key]) for key in ("by_subtask", "by_dimension")}
     scaling = {
         f"With fewer turns at test time; win rate by the {judge}.": turns_rows(dict(policies)),
-        f"Chance that one of k samples beats the stored baseline by the {judge}; {answers}the rest is noise-free.": pass_rows(dict(policies)),
+        (
+            f"Chance that one of k samples beats the stored baseline by the {judge}; {answers}the rest is noise-free."
+        ): pass_rows(dict(policies)),
     }
     parts = [
         "<h2>Results</h2>",
-        _table(f"Win rate against {summary.get('reference', 'the stored baseline')}{', and score,' if 'score' in columns else ''} by the {judge}; "
-               f"{others}the rest is noise-free. [95 % over test queries], one seed.",
-               ["", *columns.values()],
-               [[name, *(_cell(values.get(figure), DIGITS.get(figure, 1)) for figure in columns)] for name, values in policies]),  # fmt: skip
+        _table(
+            f"Win rate against {summary.get('reference', 'the stored baseline')}"
+            f"{', and score,' if 'score' in columns else ''} by the {judge}; {others}the rest is noise-free. "
+            "[95 % over test queries], one seed.",
+            ["", *columns.values()],
+            [
+                [name, *(_cell(values.get(figure), DIGITS.get(figure, 1)) for figure in columns)]
+                for name, values in policies
+            ],
+        ),
         *(_table(caption, rows[0], rows[1:]) for caption, rows in scaling.items() if rows),
         *(_figure(caption, path) for caption, path in figures.items()),
         "<h2>By subtask</h2>",
-        _table(f"Win rate in percent by the {judge}.", ["", *by["by_subtask"]],
-               [[name, *(_cell(values["by_subtask"][key]["win_rate"]) for key in by["by_subtask"])] for name, values in policies]),  # fmt: skip
+        _table(
+            f"Win rate in percent by the {judge}.",
+            ["", *by["by_subtask"]],
+            [
+                [name, *(_cell(values["by_subtask"][key]["win_rate"]) for key in by["by_subtask"])]
+                for name, values in policies
+            ],
+        ),
         "<h2>By dimension of the rubric</h2>",
-        _table(f"Win rate in percent by the {judge}.", ["", *(key.replace("_", " ") for key in by["by_dimension"])],
-               [[name, *(_cell(values["by_dimension"][key]["win_rate"]) for key in by["by_dimension"])] for name, values in policies]),  # fmt: skip
+        _table(
+            f"Win rate in percent by the {judge}.",
+            ["", *(key.replace("_", " ") for key in by["by_dimension"])],
+            [
+                [name, *(_cell(values["by_dimension"][key]["win_rate"]) for key in by["by_dimension"])]
+                for name, values in policies
+            ],
+        ),
         "<h2>The run</h2>",
-        _table("Seconds of each stage.", ["", *summary["seconds"]], [["seconds", *(f"{value:.0f}" for value in summary["seconds"].values())]]),
-        f"<details><summary>Configuration</summary><pre>{escape((evaluation / 'config.yaml').read_text(encoding='utf-8'))}</pre></details>",
-        f"<details><summary>Provenance</summary><pre>{escape(json.dumps(summary['provenance'], indent=2))}</pre></details>",
+        _table(
+            "Seconds of each stage.",
+            ["", *summary["seconds"]],
+            [["seconds", *(f"{value:.0f}" for value in summary["seconds"].values())]],
+        ),
+        (
+            "<details><summary>Configuration</"
+            f"summary><pre>{escape((evaluation / 'config.yaml').read_text(encoding='utf-8'))}</pre></details>"
+        ),
+        (
+            "<details><summary>Provenance</"
+            f"summary><pre>{escape(json.dumps(summary['provenance'], indent=2))}</pre></details>"
+        ),
     ]
     return "\n".join(parts)
 
@@ -149,21 +195,31 @@ def _cell(figure: dict[str, Any] | None, digits: int = 1) -> str:
     if figure is None or figure["mean"] is None:
         return "–"
     low, high = figure["ci"]
-    return f"{figure['mean']:.{digits}f}" + ("" if low is None else f'<span class="interval">[{low:.{digits}f}, {high:.{digits}f}]</span>')
+    return f"{figure['mean']:.{digits}f}" + (
+        "" if low is None else f'<span class="interval">[{low:.{digits}f}, {high:.{digits}f}]</span>'
+    )
 
 
 def _table(caption: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Heads and the first cell of each row are text, the other cells HTML."""
     head = "".join(f'<th scope="col" class="number">{escape(text)}</th>' for text in heads)
     body = "".join(
-        f'<tr><th scope="row">{escape(name)}</th>' + "".join(f'<td class="number">{cell}</td>' for cell in cells) + "</tr>"
+        f'<tr><th scope="row">{escape(name)}</th>'
+        + "".join(f'<td class="number">{cell}</td>' for cell in cells)
+        + "</tr>"
         for name, *cells in rows
     )
-    return (f'<p class="caption">{escape(caption)}</p><div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}"><table>'
-            f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>")  # fmt: skip
+    return (
+        f'<p class="caption">{escape(caption)}</p><div class="scroll" tabindex="0" role="region" '
+        f'aria-label="{escape(caption)}"><table>'
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
 
 
 def _figure(caption: str, path: Path) -> str:
     """The SVG as an image: its ids and fonts stay its own."""
     image = base64.b64encode(path.read_bytes()).decode()
-    return f'<figure><img alt="{escape(caption)}" src="data:image/svg+xml;base64,{image}"><figcaption>{escape(caption)}</figcaption></figure>'
+    return (
+        f'<figure><img alt="{escape(caption)}" src="data:image/svg+xml;base64,{image}'
+        f'"><figcaption>{escape(caption)}</figcaption></figure>'
+    )

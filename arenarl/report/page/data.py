@@ -1,8 +1,9 @@
 """What the report's page shows of a run: every evaluated query and every kept training group, in one form.
 
-Both are items: a query, its entrants (trajectories) and the tournaments that they played. What the list of items filters and sorts
-by goes into an index; the items themselves go into compressed blocks, which the page opens one by one when somebody looks. Turns
-and match scores are read here, by the functions that training uses, so that the page only draws.
+Both are items: a query, its entrants (trajectories) and the tournaments that they played. What the list of items
+filters and sorts by goes into an index; the items themselves go into compressed blocks, which the page opens one by one
+when somebody looks. Turns and match scores are read here, by the functions that training uses, so that the page only
+draws.
 """
 
 import base64
@@ -36,8 +37,14 @@ def evaluated_items(folder: Path, entrants: list[str]) -> Iterator[Item]:
             raise UserError(f"{folder}: the files are of different evaluations; run evaluate.py again")
         yield {
             **_heading(records[0]),
-            "entrants": [{"name": name, **_trajectory(record), **record["findings"]} for name, record in zip(entrants, records, strict=True)],
-            "tournaments": [_tournament(record, f"judge {record['judge'] + 1}" if len(played) > 1 else "", record["topology"]) for record in played],
+            "entrants": [
+                {"name": name, **_trajectory(record), **record["findings"]}
+                for name, record in zip(entrants, records, strict=True)
+            ],
+            "tournaments": [
+                _tournament(record, f"judge {record['judge'] + 1}" if len(played) > 1 else "", record["topology"])
+                for record in played
+            ],
         }
 
 
@@ -51,7 +58,12 @@ def training_items(path: Path, topology: str) -> Iterator[Item]:
             **_heading(record),
             "step": record["step"],
             "entrants": [
-                {"name": sample_name(g, trajectory["meta"]["is_anchor"]), **_trajectory(trajectory), "quality": quality, "reward": reward}
+                {
+                    "name": sample_name(g, trajectory["meta"]["is_anchor"]),
+                    **_trajectory(trajectory),
+                    "quality": quality,
+                    "reward": reward,
+                }
                 for g, (trajectory, quality, reward) in enumerate(given)
             ],
             "tournaments": [_tournament(ranking, "", topology)],
@@ -97,14 +109,21 @@ def mark_identical(item: Item) -> Item:
     """Give each entrant `same_as`: the first entrant with the same turns, itself if there is none before it."""
     first: dict[str, int] = {}
     for index, entrant in enumerate(item["entrants"]):
-        entrant["same_as"] = first.setdefault(json.dumps(entrant["turns"]) if entrant["valid"] else f"invalid {index}", index)
+        entrant["same_as"] = first.setdefault(
+            json.dumps(entrant["turns"]) if entrant["valid"] else f"invalid {index}", index
+        )
     return item
 
 
 def index_row(item: Item, block: int, position: int) -> dict[str, Any]:
-    """What the list shows, filters and sorts by. `outcomes` are against entrant 0: win, loss, draw, invalid, none (no verdict)."""
+    """What the list shows, filters and sorts by. `outcomes` are against entrant 0:
+    win, loss, draw, invalid, none (no verdict)."""
     scores = {match["j"]: match["scores"] for match in item["tournaments"][0]["matches"] if match["i"] == 0}
-    scores |= {match["i"]: match["scores"] and match["scores"][::-1] for match in item["tournaments"][0]["matches"] if match["j"] == 0}
+    scores |= {
+        match["i"]: match["scores"] and match["scores"][::-1]
+        for match in item["tournaments"][0]["matches"]
+        if match["j"] == 0
+    }
     return {
         **{key: item[key] for key in ("id", "subtask", "query", "step") if key in item},
         "block": block,
@@ -140,5 +159,6 @@ def pack(items: Iterator[Item]) -> tuple[list[dict[str, Any]], list[str]]:
 
 
 def compressed(text: str) -> str:
-    """gzip without a time stamp, in Base64: the same text always gives the same characters, none of which HTML could read."""
+    """gzip without a time stamp, in Base64: the same text always gives the same characters,
+    none of which HTML could read."""
     return base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()

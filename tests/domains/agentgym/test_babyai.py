@@ -1,4 +1,5 @@
-"""BabyAI: minigrid's levels as they are, the text says what the grid holds, an expert that meets every mission, a truth by replay."""
+"""BabyAI: minigrid's levels as they are, the text says what the grid holds, an expert that meets every mission,
+a truth by replay."""
 
 import hashlib
 import random
@@ -41,18 +42,23 @@ def acted(actions):
 
 
 def test_levels_are_those_of_the_package_with_the_gymnasium_that_agentgym_used():
-    """Of two items a level: mission, grid and the agent's pose, hashed; recorded from minigrid 2.3.1 under gymnasium 0.29.1."""
+    """Of two items a level: mission, grid and the agent's pose, hashed;
+    recorded from minigrid 2.3.1 under gymnasium 0.29.1."""
     facts = []
     for level in OFFICIAL_LEVELS:
         for seed in (45, 46):
             one, _ = game.start_level(seed * 40 + level - 1)
-            facts.append(f"{one.mission}{one.grid.encode().tobytes().hex()}{(tuple(map(int, one.agent_pos)), int(one.agent_dir))}")
+            facts.append(
+                f"{one.mission}{one.grid.encode().tobytes().hex()}"
+                f"{(tuple(map(int, one.agent_pos)), int(one.agent_dir))}"
+            )
     assert hashlib.sha256("".join(facts).encode()).hexdigest()[:16] == "80d217a0bf957185"
     assert len(game.LEVELS) == 40 and all(game.start_level(index)[0].mission for index in range(40))
 
 
 def test_practice_leaves_out_what_begins_as_a_test_or_an_rl_item(monkeypatch):
-    assert game.opening(46403)[1] == game.opening(1803)[1]  # the smallest room under seed 1160, and under 45: a test item
+    # the smallest room under seed 1160, and under 45: a test item
+    assert game.opening(46403)[1] == game.opening(1803)[1]
     monkeypatch.setattr("arenarl.domains.agentgym.babyai.PRACTICE", 1160)
     domain = domain_of(Config(environment=CONFIG.environment, data=DataConfig(language="en", subtasks=["GoTo"])))
     practice = [one["item"] for one in islice(domain.practice(), 40)]
@@ -68,7 +74,11 @@ def test_what_the_text_says_is_where_the_grid_has_it():
             level, view = world._level, world._view
             for thing in view.things:
                 there = level.grid.get(*thing.cell)
-                state = f"{'locked' if there.is_locked else 'open' if there.is_open else 'closed'} " if there.type == "door" else ""
+                state = (
+                    f"{'locked' if there.is_locked else 'open' if there.is_open else 'closed'} "
+                    if there.type == "door"
+                    else ""
+                )
                 assert thing.name == f"{there.color} {state}{there.type}"
                 assert f" {thing.ahead} ahead" in view.describe() or thing.kind == "wall"
             if act(world, rng.choice(list(view.actions))).done:
@@ -136,7 +146,10 @@ def test_the_expert_meets_the_missions_and_the_truth_agrees(skill):
     solved = [DOMAIN.solve(query, BabyAIEnvironment(), random.Random(query.query_id), skill) for query in queries]
     truths = [DOMAIN.examine(query, trajectory.messages) for query, trajectory in zip(queries, solved, strict=True)]
     assert [truth.success for truth in truths] == [trajectory.stop_reason == "done" for trajectory in solved]
-    assert all(trajectory.valid and (trajectory.meta["reward"] > 0.5) >= truth.success for trajectory, truth in zip(solved, truths, strict=True))
+    assert all(
+        trajectory.valid and (trajectory.meta["reward"] > 0.5) >= truth.success
+        for trajectory, truth in zip(solved, truths, strict=True)
+    )
     assert sum(truth.success for truth in truths) >= (89 if skill == 1 else 70)
     assert tuple(truths[0].dimensions()) == domain_rubric("babyai", "en").names
 
@@ -165,7 +178,12 @@ def test_fifty_worlds_at_once_are_fifty_worlds_alone():
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.sampled_from(OFFICIAL_LEVELS), st.integers(0, 99), st.integers(0, 2**32), st.lists(st.text(max_size=8), max_size=3))
+@given(
+    st.sampled_from(OFFICIAL_LEVELS),
+    st.integers(0, 99),
+    st.integers(0, 2**32),
+    st.lists(st.text(max_size=8), max_size=3),
+)
 def test_whatever_is_done_a_replay_finds_the_same(level, seed, choices, words):
     query, rng = DOMAIN.query({"item": seed * 40 + level - 1}), random.Random(choices)
     world, actions = BabyAIEnvironment(), list(words)
@@ -176,5 +194,7 @@ def test_whatever_is_done_a_replay_finds_the_same(level, seed, choices, words):
             break
     truth = DOMAIN.examine(query, acted(actions))
     assert truth == DOMAIN.examine(query, acted(actions))
-    assert 0 <= truth.kept <= truth.reached <= truth.needed and truth.useful + truth.refused <= truth.actions == len(actions)
+    assert 0 <= truth.kept <= truth.reached <= truth.needed and truth.useful + truth.refused <= truth.actions == len(
+        actions
+    )
     assert truth.reached == truth.needed or not truth.success

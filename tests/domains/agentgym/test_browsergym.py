@@ -20,7 +20,11 @@ def on(task, **constraints):
 
 
 def children():
-    return {child.pid for child in psutil.Process().children(recursive=True) if "resource_tracker" not in " ".join(child.cmdline())}
+    return {
+        child.pid
+        for child in psutil.Process().children(recursive=True)
+        if "resource_tracker" not in " ".join(child.cmdline())
+    }
 
 
 @pytest.fixture
@@ -43,7 +47,11 @@ async def act(environment, *actions):
 def test_a_page_is_filled_in_sent_and_pays_and_another_follows_in_the_same_environment(environment):
     async def fill():
         seen = await environment.reset(on("miniwob.enter-text", seed=3))
-        field, button, wanted = re.search(r"\[(\d+)\] textbox", seen)[1], re.search(r"\[(\d+)\] button 'Submit'", seen)[1], seen.split('"')[1]
+        field, button, wanted = (
+            re.search(r"\[(\d+)\] textbox", seen)[1],
+            re.search(r"\[(\d+)\] button 'Submit'", seen)[1],
+            seen.split('"')[1],
+        )
         typed, sent = await act(environment, f"fill('{field}', '{wanted}')", f"click('{button}')")
         assert wanted in typed.observation and not typed.done and (sent.done, sent.reward) == (True, 1.0)
         assert await environment.reset(on("miniwob.enter-text", seed=3)) == seen
@@ -91,7 +99,8 @@ def test_webarena_without_its_servers_or_its_data_is_one_line(environment, has_d
     pytest.importorskip("webarena")
     (tmp_path / "tokenizers" / "punkt_tab").mkdir(parents=True)
     monkeypatch.setenv("NLTK_DATA", str(tmp_path) if has_data else "")
-    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")  # the data is fetched as the package is loaded, wherever there is a network
+    # the data is fetched as the package is loaded, wherever there is a network
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
     with pytest.raises(UserError, match=said) as failed:
         asyncio.run(environment.reset(on("webarena.310")))
     assert "\n" not in str(failed.value)

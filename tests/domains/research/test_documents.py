@@ -50,7 +50,10 @@ def test_files_that_make_no_page_are_named_once(folder, tmp_path, capsys):
     open_folder(folder, 128, tmp_path / "indexes")
     (line,) = (line for line in capsys.readouterr().out.splitlines() if "files left out" in line)
     parts = line.partition("files left out: ")[2].split("; ")
-    assert parts[0] == "2 of .pdf, which cannot be read" and parts[-1] == f"2 without a main text or not in UTF-8, such as {folder / 'gbk.txt'}"
+    assert (
+        parts[0] == "2 of .pdf, which cannot be read"
+        and parts[-1] == f"2 without a main text or not in UTF-8, such as {folder / 'gbk.txt'}"
+    )
     assert {part.partition(",")[0] for part in parts[1:-1]} == {"1 of .png", "1 of LICENSE"}
     open_folder(folder, 128, tmp_path / "indexes")
     assert "left out" not in "".join(capsys.readouterr())

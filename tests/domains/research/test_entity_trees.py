@@ -31,7 +31,8 @@ PARENTS = [None, 0, 0, 1, 1, 3]
         (3, [5, 3], {0, 1, 3}),  # 4 is more than 3 and refused; then 3-1-0
         (3, [4, 4, 2, 2], {0, 1, 4}),  # 4-1-0 costs 3; nothing is left
         (4, [2, 2, 3], {0, 1, 2, 3}),  # 2-0 costs 2; again, 0 and refused; 3-1 costs 2, its root is there already
-        (3, [2, 5, 3, 4, 1], {0, 1, 2}),  # 2-0 costs 2, one is left: 5 costs 3, 3 costs 2, 4 costs 2, all refused; 1 costs 1
+        # 2-0 costs 2, one is left: 5 costs 3, 3 costs 2, 4 costs 2, all refused; 1 costs 1
+        (3, [2, 5, 3, 4, 1], {0, 1, 2}),
         (1, [4, 0], {0}),
         (99, [5, 4, 2], {0, 1, 2, 3, 4, 5}),  # the budget is capped by the number of nodes
     ],
@@ -56,7 +57,9 @@ def test_a_tree_keeps_to_its_branching_names_nobody_twice_and_hangs_by_facts_of_
     has_both = set()
     for page in corpus.pages[:60]:
         tree = grow_tree(corpus, page.url, [3, 2, 1], random.Random(page.url))
-        assert tree[0].url == page.url and tree[0].parent is None and len({node.url for node in tree}) == len(tree) <= 16
+        assert (
+            tree[0].url == page.url and tree[0].parent is None and len({node.url for node in tree}) == len(tree) <= 16
+        )
         depth = {0: 0}
         for index, node in enumerate(tree[1:], start=1):
             parent = tree[node.parent].url

@@ -35,7 +35,11 @@ def test_a_page_is_its_main_text_and_title():
         assert "\n\n" in page.text and "\n\n\n" not in page.text
         assert fetch(f"{url}/hop?to=/good").text == page.text
         assert fetch(f"{url}/plain").text == "One.\n\nTwo."
-        assert [fetch(f"{url}/plain?charset={one}").text for one in ("gbk", "iso-8859-1", "utf-8")] == ["潇湘", "Café Zürich", "Café Zürich"]
+        assert [fetch(f"{url}/plain?charset={one}").text for one in ("gbk", "iso-8859-1", "utf-8")] == [
+            "潇湘",
+            "Café Zürich",
+            "Café Zürich",
+        ]
 
 
 def test_a_site_cannot_tell_that_it_was_asked_before():
@@ -49,10 +53,10 @@ def test_a_site_cannot_tell_that_it_was_asked_before():
 
 
 @pytest.mark.parametrize(("path", "reason"), [
-    ("status/429", "answers 429"), ("status/500", "answers 500"), ("status/404", "answers 404"), ("status/204", "answers 204"),
-    ("cut", "could not be read"), ("gzip_garbage", "could not be read"), ("large", "larger than"), ("declared", "larger than"),
-    ("bomb", "larger than"),
-    ("pdf", "not a web page"), ("empty", "no main text"), ("loop", "redirects more than 5 times"), ("nowhere", "answers 404"),
+    ("status/429", "answers 429"), ("status/500", "answers 500"), ("status/404", "answers 404"),
+    ("status/204", "answers 204"), ("cut", "could not be read"), ("gzip_garbage", "could not be read"),
+    ("large", "larger than"), ("declared", "larger than"), ("bomb", "larger than"), ("pdf", "not a web page"),
+    ("empty", "no main text"), ("loop", "redirects more than 5 times"), ("nowhere", "answers 404"),
 ])  # fmt: skip
 def test_a_fault_has_a_reason_of_one_line(path, reason):
     with site() as (one, url), refused(reason):
@@ -87,20 +91,26 @@ def test_broken_markup_is_a_page_or_a_fault():
 
 
 HOSTILE = [  # {port} is that of a server which must never be asked
-    "http://127.0.0.1:{port}/secret", "http://localhost:{port}/secret", "http://localhost.:{port}/secret", "http://LOCALHOST:{port}/secret",
-    "http://127.1:{port}/secret", "http://127.0.1:{port}/secret", "http://2130706433:{port}/secret", "http://0x7f000001:{port}/secret",
-    "http://0x7f.0.0.1:{port}/secret", "http://0177.0.0.1:{port}/secret", "http://017700000001:{port}/secret", "http://0.0.0.0:{port}/secret",
-    "http://0:{port}/secret", "http://[::1]:{port}/secret", "http://[::]:{port}/secret", "http://[::ffff:127.0.0.1]:{port}/secret",
-    "http://[::ffff:7f00:1]:{port}/secret", "http://[0:0:0:0:0:ffff:7f00:0001]:{port}/secret", "http://[64:ff9b::7f00:1]:{port}/secret",
-    "http://[64:ff9b:1::7f00:1]:{port}/secret", "http://[2002:7f00:1::]:{port}/secret", "http://[::127.0.0.1]:{port}/secret",
-    "http://[fe80::1]:{port}/", "http://[fc00::1]:{port}/", "http://[fec0::1]:{port}/", "http://[fd00:ec2::254]/latest/meta-data/",
-    "http://169.254.169.254/latest/meta-data/", "http://2852039166/latest/meta-data/", "http://100.100.100.200/latest/meta-data/",
-    "http://metadata.google.internal/", "http://10.0.0.1/", "http://172.16.0.1/", "http://192.168.1.1/", "http://192.0.2.1/", "http://198.18.0.1/",
-    "http://224.0.0.1/", "http://255.255.255.255/", "http://user@127.0.0.1:{port}/secret", "http://example.com@127.0.0.1:{port}/secret",
-    "http://user:word@93.184.216.34/", "http://127.0.0.1:{port}\\@93.184.216.34/secret", "http://①②⑦.⓪.⓪.①:{port}/secret",
-    "http://127。0。0。1:{port}/secret", "http://127.0.0.1%00.example.com:{port}/secret", "file:///etc/passwd", "file://localhost/etc/passwd",
-    "ftp://127.0.0.1/", "gopher://127.0.0.1:{port}/_GET", "data:text/html,<p>x", "javascript:alert(1)", "//127.0.0.1:{port}/secret", "/etc/passwd",
-    "", "http://", "http:///secret", "http://[::1", "http://127.0.0.1:{port}:80/secret", "http://127.0.0.1:99999/", "http://\n127.0.0.1:{port}/secret",
+    "http://127.0.0.1:{port}/secret", "http://localhost:{port}/secret", "http://localhost.:{port}/secret",
+    "http://LOCALHOST:{port}/secret", "http://127.1:{port}/secret", "http://127.0.1:{port}/secret",
+    "http://2130706433:{port}/secret", "http://0x7f000001:{port}/secret", "http://0x7f.0.0.1:{port}/secret",
+    "http://0177.0.0.1:{port}/secret", "http://017700000001:{port}/secret", "http://0.0.0.0:{port}/secret",
+    "http://0:{port}/secret", "http://[::1]:{port}/secret", "http://[::]:{port}/secret",
+    "http://[::ffff:127.0.0.1]:{port}/secret", "http://[::ffff:7f00:1]:{port}/secret",
+    "http://[0:0:0:0:0:ffff:7f00:0001]:{port}/secret", "http://[64:ff9b::7f00:1]:{port}/secret",
+    "http://[64:ff9b:1::7f00:1]:{port}/secret", "http://[2002:7f00:1::]:{port}/secret",
+    "http://[::127.0.0.1]:{port}/secret", "http://[fe80::1]:{port}/", "http://[fc00::1]:{port}/",
+    "http://[fec0::1]:{port}/", "http://[fd00:ec2::254]/latest/meta-data/", "http://169.254.169.254/latest/meta-data/",
+    "http://2852039166/latest/meta-data/", "http://100.100.100.200/latest/meta-data/",
+    "http://metadata.google.internal/", "http://10.0.0.1/", "http://172.16.0.1/", "http://192.168.1.1/",
+    "http://192.0.2.1/", "http://198.18.0.1/", "http://224.0.0.1/", "http://255.255.255.255/",
+    "http://user@127.0.0.1:{port}/secret", "http://example.com@127.0.0.1:{port}/secret",
+    "http://user:word@93.184.216.34/", "http://127.0.0.1:{port}\\@93.184.216.34/secret",
+    "http://①②⑦.⓪.⓪.①:{port}/secret", "http://127。0。0。1:{port}/secret",
+    "http://127.0.0.1%00.example.com:{port}/secret", "file:///etc/passwd", "file://localhost/etc/passwd",
+    "ftp://127.0.0.1/", "gopher://127.0.0.1:{port}/_GET", "data:text/html,<p>x", "javascript:alert(1)",
+    "//127.0.0.1:{port}/secret", "/etc/passwd", "", "http://", "http:///secret", "http://[::1",
+    "http://127.0.0.1:{port}:80/secret", "http://127.0.0.1:99999/", "http://\n127.0.0.1:{port}/secret",
 ]  # fmt: skip
 
 
@@ -124,10 +134,10 @@ def test_a_hostile_address_is_refused_before_anything_is_sent(secret, url):
 
 
 NOT_PUBLIC = """
-    0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24 192.88.99.0/24 192.168.0.0/16 198.18.0.0/15
-    198.51.100.0/24 203.0.113.0/24 224.0.0.0/4 240.0.0.0/4 255.255.255.255/32 168.63.129.16/32
-    ::/128 ::1/128 ::/96 64:ff9b:1::/48 100::/64 100:0:0:1::/64 2001:2::/48 2001:db8::/32 3fff::/20 5f00::/16 fc00::/7 fe80::/10 fec0::/10 ff00::/8
-    4000::/2 8000::/1
+    0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24 192.88.99.0/24
+    192.168.0.0/16 198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 224.0.0.0/4 240.0.0.0/4 255.255.255.255/32
+    168.63.129.16/32 ::/128 ::1/128 ::/96 64:ff9b:1::/48 100::/64 100:0:0:1::/64 2001:2::/48 2001:db8::/32 3fff::/20
+    5f00::/16 fc00::/7 fe80::/10 fec0::/10 ff00::/8 4000::/2 8000::/1
 """  # the registries of special addresses, and the clouds' own
 
 
@@ -139,15 +149,27 @@ def test_no_special_address_is_public_in_any_form(network, number):
     forms = [str(address)]
     if network.version == 4:
         value = int(address)
-        prefixes = {"mapped": 0xFFFF << 32, "nat64": 0x64FF9B << 96, "6to4": (0x2002 << 112) | (value << 80), "teredo": (0x20010000 << 96)}
-        forms += [str(ip_address(prefixes["mapped"] | value)), str(ip_address(prefixes["nat64"] | value)), str(ip_address(prefixes["6to4"]))]
-        forms += [str(ip_address(prefixes["teredo"] | (value ^ 0xFFFFFFFF))), str(ip_address(prefixes["teredo"] | (value << 64)))]
+        prefixes = {
+            "mapped": 0xFFFF << 32,
+            "nat64": 0x64FF9B << 96,
+            "6to4": (0x2002 << 112) | (value << 80),
+            "teredo": (0x20010000 << 96),
+        }
+        forms += [
+            str(ip_address(prefixes["mapped"] | value)),
+            str(ip_address(prefixes["nat64"] | value)),
+            str(ip_address(prefixes["6to4"])),
+        ]
+        forms += [
+            str(ip_address(prefixes["teredo"] | (value ^ 0xFFFFFFFF))),
+            str(ip_address(prefixes["teredo"] | (value << 64))),
+        ]
     assert not any(is_public(form, port) for form in forms for port in (80, 443))
 
 
 @pytest.mark.parametrize("address", [
-    "192.0.0.192", "168.63.129.16", "192.0.0.8", "192.88.99.1", "3fff::1", "169.254.169.254", "fd00:ec2::254", "100.100.100.200", "fd20:ce::254",
-    "::ffff:168.63.129.16", "64:ff9b::c000:c0", "2002:a83f:8110::1",
+    "192.0.0.192", "168.63.129.16", "192.0.0.8", "192.88.99.1", "3fff::1", "169.254.169.254", "fd00:ec2::254",
+    "100.100.100.200", "fd20:ce::254", "::ffff:168.63.129.16", "64:ff9b::c000:c0", "2002:a83f:8110::1",
 ])  # fmt: skip
 def test_no_metadata_of_a_cloud_are_a_page_by_name_by_number_or_by_redirect(address):
     answers, host = names(evil=[[address]]), f"[{address}]" if ":" in address else address
@@ -159,7 +181,10 @@ def test_no_metadata_of_a_cloud_are_a_page_by_name_by_number_or_by_redirect(addr
         fetch(f"{url}/hop?to=http://{host}/", lambda address, port: address == "127.0.0.1" or is_public(address, port))
 
 
-@pytest.mark.parametrize("address", ["8.8.8.8", "1.1.1.1", "168.63.129.15", "192.0.1.1", "2606:4700::1111", "2a00:1450::8a", "64:ff9b::808:808"])
+@pytest.mark.parametrize(
+    "address",
+    ["8.8.8.8", "1.1.1.1", "168.63.129.15", "192.0.1.1", "2606:4700::1111", "2a00:1450::8a", "64:ff9b::808:808"],
+)
 def test_the_public_internet_is_public(address):
     assert is_public(address, 443) and not is_public(address, 0)
 
@@ -210,8 +235,9 @@ def test_a_name_is_asked_once_so_a_second_answer_leads_nowhere():
 
 
 @pytest.mark.parametrize("target", [
-    "http://10.0.0.1/", "http://[::1]:{port}/secret", "http://2130706434:{port}/secret", "//169.254.169.254/latest/", "file:///etc/passwd",
-    "http://inside.example:{port}/secret", "http://user@outside.example:{port}/secret", "http://[::1", "gopher://127.0.0.1/",
+    "http://10.0.0.1/", "http://[::1]:{port}/secret", "http://2130706434:{port}/secret", "//169.254.169.254/latest/",
+    "file:///etc/passwd", "http://inside.example:{port}/secret", "http://user@outside.example:{port}/secret",
+    "http://[::1", "gopher://127.0.0.1/",
 ])  # fmt: skip
 def test_a_redirect_is_checked_like_the_address_itself(target):
     async def answers(host, port):
@@ -222,7 +248,10 @@ def test_a_redirect_is_checked_like_the_address_itself(target):
     assert not one.requests
 
 
-SCHEMES = ["javascript:1", "mailto:a@b", "tel:1", "about:blank", "data:", "http:foo", "x:y:z", "//xn--", "http://xn--a/", "https:", ":", "\x85"]
+SCHEMES = [
+    "javascript:1", "mailto:a@b", "tel:1", "about:blank", "data:", "http:foo", "x:y:z", "//xn--", "http://xn--a/",
+    "https:", ":", "\x85",
+]  # fmt: skip
 PIECES = [*SCHEMES, "http", "https", *":/\\?#@[]%.aé\u3002", "//", "%00", "..", "xn--", "127.0.0.1", "0", "99999"]
 
 
@@ -244,7 +273,9 @@ def test_whatever_a_page_redirects_to_is_a_page_or_a_fault():
         return await asyncio.gather(*(hop(fetcher, url, target) for target in targets), return_exceptions=True)
 
     with site() as (_, url):
-        assert [(target, error) for target, error in zip(targets, asyncio.run(all_of_them(url)), strict=True) if error] == []
+        assert [
+            (target, error) for target, error in zip(targets, asyncio.run(all_of_them(url)), strict=True) if error
+        ] == []
 
 
 def test_the_first_address_that_answers_serves():

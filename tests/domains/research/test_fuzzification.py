@@ -1,4 +1,5 @@
-"""Facts made vague (Eq. 2, InfoAgent): the words hide the value, the range has it, and nothing that fits is left out."""
+"""Facts made vague (Eq. 2, InfoAgent): the words hide the value, the range has it,
+and nothing that fits is left out."""
 
 import random
 
@@ -8,7 +9,15 @@ from hypothesis import strategies as st
 
 from arenarl.domains.research.corpus import build_corpus
 from arenarl.domains.research.entities import Entity, Fact
-from arenarl.domains.research.fuzzification import OBJECT, SUBJECT, fuzzify, fuzzy_number, fuzzy_static, fuzzy_year, pattern_of
+from arenarl.domains.research.fuzzification import (
+    OBJECT,
+    SUBJECT,
+    fuzzify,
+    fuzzy_number,
+    fuzzy_static,
+    fuzzy_year,
+    pattern_of,
+)
 
 
 @given(st.integers(1000, 2099), st.integers(0, 100))
@@ -17,7 +26,10 @@ def test_a_year_becomes_a_part_of_its_decade(year, seed):
     assert low <= year <= high <= low + 9 and str(year - year % 10) in said and low // 10 == high // 10 == year // 10
 
 
-@pytest.mark.parametrize(("year", "said"), [(1990, "the early 1990s"), (1993, "the early 1990s"), (1996, "the mid-1990s"), (1997, "the late 1990s")])
+@pytest.mark.parametrize(
+    ("year", "said"),
+    [(1990, "the early 1990s"), (1993, "the early 1990s"), (1996, "the mid-1990s"), (1997, "the late 1990s")],
+)
 def test_thirds_of_a_decade(year, said):
     assert said in {fuzzy_year(year, random.Random(seed))[0] for seed in range(20)} <= {said, "the 1990s"}
 
@@ -39,7 +51,8 @@ def test_numbers_said_alike_share_their_range(one, other):
     [
         ("on May 3, 1841", "in the early 1840s"), ("in March 1841", "in the early 1840s"),
         ("from 1841 to 1849", "from the early 1840s to the late 1840s"),
-        ("42 of 1,234 members", "around 40 of around 1,000 members"), ("1,841 seats", "around 2,000 seats"), ("no number", "no number"),
+        ("42 of 1,234 members", "around 40 of around 1,000 members"), ("1,841 seats", "around 2,000 seats"),
+        ("no number", "no number"),
     ],
 )  # fmt: skip
 def test_dates_and_numbers_of_any_text_become_vague(text, fuzzy):

@@ -29,7 +29,9 @@ def test_a_worker_reads_as_this_process_does_and_stays_for_the_next_page():
 
 def test_pages_are_read_side_by_side():
     async def all_of_them():
-        return await asyncio.gather(*(read_html_apart(PAGE.replace(b"1950", str(n).encode()), "http://a/", None, 20.0) for n in range(30)))
+        return await asyncio.gather(
+            *(read_html_apart(PAGE.replace(b"1950", str(n).encode()), "http://a/", None, 20.0) for n in range(30))
+        )
 
     assert [f"in {n} by" in page.text for n, page in enumerate(asyncio.run(all_of_them()))] == [True] * 30
 
@@ -55,7 +57,8 @@ def test_a_worker_that_dies_costs_its_page_only():
 def test_a_worker_ends_with_who_asked_it_and_knows_nothing_of_torch():
     code = (
         "import asyncio, sys; from arenarl.domains.research import html_workers as w\n"
-        "asyncio.run(w.read_html_apart(b'', 'u', None, 9)); print(w._idle[0].pid, 'torch' in sys.modules, 'numpy' in sys.modules)"
+        "asyncio.run(w.read_html_apart(b'', 'u', None, 9)); print(w._idle[0].pid, "
+        "'torch' in sys.modules, 'numpy' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     pid, *loaded = done.stdout.split()
@@ -66,7 +69,9 @@ def test_a_worker_ends_with_who_asked_it_and_knows_nothing_of_torch():
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("charset", ["punycode", "idna", "unicode_escape", "utf-7", "base64", "zlib", "rot13", "no\0name", "é", "x" * 5000])
+@pytest.mark.parametrize(
+    "charset", ["punycode", "idna", "unicode_escape", "utf-7", "base64", "zlib", "rot13", "no\0name", "é", "x" * 5000]
+)
 def test_a_codec_that_the_web_has_not_is_none(charset):
     html = PAGE + b"<p>" + "é".encode() * 60_000  # as Punycode, seconds
     start = time.process_time()
@@ -76,7 +81,12 @@ def test_a_codec_that_the_web_has_not_is_none(charset):
 
 def test_the_webs_codecs_are_read():
     for codec in WEB_CODECS - {"iso8859-12", "ascii"}:  # there is no part 12
-        assert "1950" in read_html(PAGE.decode().replace("它讲述了潮池与时间的故事，很多人喜欢。", "").encode(codec), "http://a/", codec).text
+        assert (
+            "1950"
+            in read_html(
+                PAGE.decode().replace("它讲述了潮池与时间的故事，很多人喜欢。", "").encode(codec), "http://a/", codec
+            ).text
+        )
 
 
 def test_fetching_gives_a_page_up_that_cannot_be_parsed_in_time():
@@ -89,14 +99,18 @@ def test_fetching_gives_a_page_up_that_cannot_be_parsed_in_time():
         assert asyncio.run(fetch(f"{url}/good")).title == "Tide pools"
 
 
-PARTS = ["<p>", "<p>word ", "<div>", "<b>", "<ul><li>a", "<table><tr><td>a", "<a href=x>y</a>", "<span>a</span>", "<br>a", "<!--", "&amp;",
-         "<p a=1 ", "\0", "word ", "<p>. ", "<h1>a</h1>", "<script>", "<style>a", "<iframe>", "<svg><a>", "<math>", "<![CDATA[", "\xff"]  # fmt: skip
+PARTS = [
+    "<p>", "<p>word ", "<div>", "<b>", "<ul><li>a", "<table><tr><td>a", "<a href=x>y</a>", "<span>a</span>", "<br>a",
+    "<!--", "&amp;", "<p a=1 ", "\0", "word ", "<p>. ", "<h1>a</h1>", "<script>", "<style>a", "<iframe>", "<svg><a>",
+    "<math>", "<![CDATA[", "\xff",
+]  # fmt: skip
 
 
 @pytest.mark.slow(seconds=30)
 @pytest.mark.parametrize("part", PARTS)
 def test_no_page_takes_longer_than_it_may(part):
-    """Two million characters each: the page or a given-up page, of which a parser left to itself would take for ever."""
+    """Two million characters each: the page or a given-up page,
+    of which a parser left to itself would take for ever."""
     html = b"<html><body><article>" + part.encode("latin-1") * (2_000_000 // len(part))
     try:
         asyncio.run(asyncio.wait_for(read_html_apart(html, "http://a/", None, 1.5), 60))

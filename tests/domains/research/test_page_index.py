@@ -7,7 +7,17 @@ from hypothesis import strategies as st
 
 from arenarl.domains.research.page_index import PageIndex, StoredPages, top
 from arenarl.domains.research.pages import Page
-from arenarl.domains.research.passages import CUT, chunk_spans, chunks, count_tokens, cut, extract_snippet, extract_summary, sentences, terms
+from arenarl.domains.research.passages import (
+    CUT,
+    chunk_spans,
+    chunks,
+    count_tokens,
+    cut,
+    extract_snippet,
+    extract_summary,
+    sentences,
+    terms,
+)
 
 PAGES = [
     Page(
@@ -15,8 +25,16 @@ PAGES = [
         "Mara Velden",
         "Mara Velden is a writer. She was born in Oslo in 1921.\n\nShe wrote The Long Tide, and won the Holm Prize.",
     ),
-    Page("https://x.example/oslo", "Oslo", "Oslo is a city of 600,000 people.\n\nIts mayors are elected every four years."),
-    Page("https://x.example/tide", "The Long Tide", "The Long Tide is a novel of 1950. It is about tides, pools and cities."),
+    Page(
+        "https://x.example/oslo",
+        "Oslo",
+        "Oslo is a city of 600,000 people.\n\nIts mayors are elected every four years.",
+    ),
+    Page(
+        "https://x.example/tide",
+        "The Long Tide",
+        "The Long Tide is a novel of 1950. It is about tides, pools and cities.",
+    ),
     Page("https://x.example/chaoyang", "朝阳图书馆", "朝阳图书馆位于北京。它有两百万册藏书。"),
     Page("https://x.example/empty", "Nothing yet", ""),
 ]
@@ -32,8 +50,9 @@ def index(request, tmp_path_factory):
 
 
 @pytest.mark.parametrize(("query", "title"), [
-    ("Who won the Holm Prize?", "Mara Velden"), ("The Long Tide", "The Long Tide"), ("novel about a city", "The Long Tide"),
-    ("people in Oslo", "Oslo"), ("北京的图书馆", "朝阳图书馆"), ("nothing", "Nothing yet"),
+    ("Who won the Holm Prize?", "Mara Velden"), ("The Long Tide", "The Long Tide"),
+    ("novel about a city", "The Long Tide"), ("people in Oslo", "Oslo"), ("北京的图书馆", "朝阳图书馆"),
+    ("nothing", "Nothing yet"),
 ])  # fmt: skip
 def test_the_page_that_answers_comes_first(index, query, title):
     assert index.search(query, 3)[0][0].title == title
@@ -46,7 +65,10 @@ def test_a_page_has_all_its_chunks_best_first(index):
 
 
 def test_a_chunk_without_the_name_is_found_by_its_pages_title():
-    pages = [Page("a", "Ada Holm", "Ada Holm paints.\n\nShe was born in Bergen."), Page("b", "Bo Lie", "Bo Lie sings.\n\nHe was born in Bergen.")]
+    pages = [
+        Page("a", "Ada Holm", "Ada Holm paints.\n\nShe was born in Bergen."),
+        Page("b", "Bo Lie", "Bo Lie sings.\n\nHe was born in Bergen."),
+    ]
     page, found = PageIndex.build(pages, 5).search("Where was Bo Lie born?", 2)[0]
     assert (page.title, found[0]) == ("Bo Lie", "He was born in Bergen.")
 

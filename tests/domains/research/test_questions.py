@@ -1,4 +1,5 @@
-"""Closed questions: descriptions say what they mean, constraint sets evade the shallow retriever, every question is solved by search and browse."""
+"""Closed questions: descriptions say what they mean, constraint sets evade the shallow retriever, every question is
+solved by search and browse."""
 
 import asyncio
 import json
@@ -50,7 +51,9 @@ def environment(request):
 
 @pytest.fixture(scope="module")
 def fuzzy(corpus):
-    return make_questions(corpus, ResearchEnvironment.from_config(EnvironmentConfig(), "en"), ResearchDataConfig(), "fuzzy", 24)
+    return make_questions(
+        corpus, ResearchEnvironment.from_config(EnvironmentConfig(), "en"), ResearchDataConfig(), "fuzzy", 24
+    )
 
 
 @pytest.fixture(scope="module")
@@ -63,12 +66,16 @@ def description(query):
 
 
 def test_a_description_is_told_from_the_root_and_two_of_a_kind_are_told_apart():
-    leaf = Description("writer", None, (Clue("birth year", "<subject> was born in the 1840s.", low=1840, high=1849),), (), None)
+    leaf = Description(
+        "writer", None, (Clue("birth year", "<subject> was born in the 1840s.", low=1840, high=1849),), (), None
+    )
     pupil = Description("writer", None, (), (), Link("teacher", "<subject> studied under <object>.", is_parents=False))
     work = Description("opera", None, (), (), Link("author", "<subject> was created by <object>.", is_parents=False))
     root = Description(leaf.noun, None, leaf.clues, (pupil, work), None)
     said, label = render(root)
-    assert said == "A writer was born in the 1840s. A second writer studied under the writer. An opera was created by the writer."
+    assert said == (
+        "A writer was born in the 1840s. A second writer studied under the writer. An opera was created by the writer."
+    )
     assert f"{said} {ask('birth year', label)}".endswith("When was the writer born?")
     assert Description.from_record(json.loads(json.dumps(root.to_record()))) == root
 
@@ -84,7 +91,9 @@ def brute_force(corpus, node):
         if node.name:
             fits = entity.name == node.name
         else:
-            fits = entity.noun == node.noun and all(any(clue.holds(fact) for fact in entity.facts) for clue in node.clues)
+            fits = entity.noun == node.noun and all(
+                any(clue.holds(fact) for fact in entity.facts) for clue in node.clues
+            )
             for child, those in below if fits else ():
                 ends = {
                     fact.target if child.link.is_parents else fact.url
@@ -109,17 +118,27 @@ def test_every_question_has_one_root_whose_answer_it_does_not_tell(corpus, fuzzy
     for query in fuzzy + plain:
         wanted, root = query.constraints, corpus.entities[query.constraints["root"]]
         assert space.described(description(query)) == {root.url}
-        assert root.single[wanted["attribute"]].value == wanted["answer"] and wanted["answer"].lower() not in query.query.lower()
+        assert (
+            root.single[wanted["attribute"]].value == wanted["answer"]
+            and wanted["answer"].lower() not in query.query.lower()
+        )
         said, label = render(description(query))
         assert query.query == f"{said} {ask(wanted['attribute'], label)}".strip()
-        assert len(wanted["entities"]) == wanted["hops"] == len(list(description(query).walk())) and wanted["entities"][0] == root.name
+        assert (
+            len(wanted["entities"]) == wanted["hops"] == len(list(description(query).walk()))
+            and wanted["entities"][0] == root.name
+        )
         assert (query.domain, query.subtask, query.language) == ("research", "synthetic_qa", "en")
-    assert {query.constraints["hops"] for query in fuzzy} == {1, 2, 3, 4} and {query.constraints["hops"] for query in plain} == {1, 2, 3}
+    assert {query.constraints["hops"] for query in fuzzy} == {1, 2, 3, 4} and {
+        query.constraints["hops"] for query in plain
+    } == {1, 2, 3}
 
 
 def test_plain_questions_name_the_leaves_and_the_others_name_nobody(corpus, fuzzy, plain):
     for query in plain:
-        assert query.constraints["is_plain"] and all((node.name is None) == bool(node.children) for node in description(query).walk())
+        assert query.constraints["is_plain"] and all(
+            (node.name is None) == bool(node.children) for node in description(query).walk()
+        )
     for query in fuzzy:
         assert not query.constraints["is_plain"] and not any(node.name for node in description(query).walk())
         assert not any(name in query.query for name in query.constraints["entities"])
@@ -135,7 +154,10 @@ def test_a_shallow_retriever_misses_the_hidden_entities(corpus, fuzzy):
 def test_the_answer_is_found_through_the_tools_of_both_forms(corpus, environment, plain, fuzzy):
     for query in plain[:30]:
         assert asyncio.run(calls_needed(corpus, environment, query.constraints, 12)) is not None
-    assert sum(asyncio.run(calls_needed(corpus, environment, query.constraints, 80)) is not None for query in fuzzy[:8]) >= 7
+    assert (
+        sum(asyncio.run(calls_needed(corpus, environment, query.constraints, 80)) is not None for query in fuzzy[:8])
+        >= 7
+    )
 
 
 def test_harder_questions_take_more_calls(plain, fuzzy):
@@ -154,7 +176,8 @@ def test_the_solver_keeps_to_its_budget_and_tells_when_it_found_nothing(corpus, 
 
 
 def test_clues_are_chosen_for_what_they_leave_and_dropped_where_they_give_away():
-    """By hand: of the nouns' {a, b, c, d}, colour leaves {a, b}, size {a, c}, age {a}; the retriever finds `a` by its age."""
+    """By hand: of the nouns' {a, b, c, d}, colour leaves {a, b}, size {a, c}, age {a};
+    the retriever finds `a` by its age."""
 
     class Sets:
         def meeting(self, clue):
@@ -165,9 +188,18 @@ def test_clues_are_chosen_for_what_they_leave_and_dropped_where_they_give_away()
 
     fits = set("abcd")
     assert [clue.attribute for clue in choose_clues(Sets(), pool(), fits, 3, random.Random(0))] == ["age"]
-    hidden = choose_clues(Sets(), pool(), fits, 3, random.Random(0), lambda clues: any(clue.attribute == "age" for clue in clues))
+    hidden = choose_clues(
+        Sets(), pool(), fits, 3, random.Random(0), lambda clues: any(clue.attribute == "age" for clue in clues)
+    )
     assert {clue.attribute for clue in hidden} == {"colour", "size"}
-    assert len(choose_clues(Sets(), pool(), fits, 1, random.Random(0), lambda clues: any(clue.attribute == "age" for clue in clues))) == 1
+    assert (
+        len(
+            choose_clues(
+                Sets(), pool(), fits, 1, random.Random(0), lambda clues: any(clue.attribute == "age" for clue in clues)
+            )
+        )
+        == 1
+    )
     assert choose_clues(Sets(), pool(), {"a"}, 3, random.Random(0)) == []
     assert choose_clues(Sets(), pool(), fits, 3, random.Random(0), lambda clues: True) == []
 
@@ -179,12 +211,16 @@ def test_the_same_seed_makes_the_same_questions_in_every_process():
 
 def test_texts_that_are_taken_are_not_made_again_and_a_small_corpus_ends_in_one_line():
     small = build_corpus(0, 100)
-    environment = ResearchEnvironment(SearchTools(SearchConfig(cache=None), LocalEngine(small.index, "small")), "compact")
+    environment = ResearchEnvironment(
+        SearchTools(SearchConfig(cache=None), LocalEngine(small.index, "small")), "compact"
+    )
     taken = set()
     first, more = (make_questions(small, environment, PLAIN, "same", 20, taken) for _ in range(2))
     assert len({query.query for query in first + more}) == 40 == len(taken)
     with pytest.raises(UserError, match="of 100000 questions could be made: the corpus is too small"):
-        make_questions(small, environment, ResearchDataConfig(plain_share=1.0, hop_weights=[1.0], max_tool_calls=6), "all", 100_000)
+        make_questions(
+            small, environment, ResearchDataConfig(plain_share=1.0, hop_weights=[1.0], max_tool_calls=6), "all", 100_000
+        )
 
 
 @pytest.mark.parametrize(
@@ -195,13 +231,18 @@ def test_an_answer_is_right_exactly(answer, is_right):
 
 
 def test_a_corpus_of_ones_own_with_facts_yields_questions_that_are_solved_over_it(tmp_path):
-    """The embedded pages as anybody's JSONL: other words for what can be asked, facts with sentences, relations by target."""
+    """The embedded pages as anybody's JSONL: other words for what can be asked, facts with sentences,
+    relations by target."""
     embedded = build_corpus(0, 400)
     records = []
     for page in embedded.pages:
         entity = embedded.entities[page.url]
-        facts = [asdict(fact) | {"attribute": f"the {fact.attribute}"} for fact in entity.facts if fact.attribute != "type"]
-        records.append({"url": page.url, "title": page.title, "text": page.text, "kind": entity.noun, "facts": facts, "links": []})
+        facts = [
+            asdict(fact) | {"attribute": f"the {fact.attribute}"} for fact in entity.facts if fact.attribute != "type"
+        ]
+        records.append(
+            {"url": page.url, "title": page.title, "text": page.text, "kind": entity.noun, "facts": facts, "links": []}
+        )
     path = tmp_path / "own.jsonl"
     path.write_text("\n".join(map(json.dumps, records)), encoding="utf-8")
     own = read_corpus(path)
@@ -211,8 +252,18 @@ def test_a_corpus_of_ones_own_with_facts_yields_questions_that_are_solved_over_i
 
 
 def test_the_command_prints_histograms_and_questions(tmp_path):
-    command = [sys.executable, "-m", "arenarl.domains.research.questions", "--config", str(ROOT / "configs" / "quickstart.yaml")]
+    command = [
+        sys.executable,
+        "-m",
+        "arenarl.domains.research.questions",
+        "--config",
+        str(ROOT / "configs" / "quickstart.yaml"),
+    ]
     command += ["--count", "6", "--show", "2", "--set", "data.research.plain_share=1"]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
-    assert "entities (hops)" in done.stdout and "a shallow retriever finds the root of" in done.stdout and done.stdout.count("calls)") == 2
+    assert (
+        "entities (hops)" in done.stdout
+        and "a shallow retriever finds the root of" in done.stdout
+        and done.stdout.count("calls)") == 2
+    )

@@ -34,8 +34,16 @@ PAGES = [
         "Mara Velden",
         "Mara Velden is a writer. She was born in Oslo in 1921.\n\nShe won the Holm Prize in 1955.",
     ),
-    Page("https://encyclopedia.example/oslo", "Oslo", "Oslo is a city of 600,000 people. " + "It has many streets and parks. " * 200),
-    Page("https://encyclopedia.example/the-long-tide", "The Long Tide", "The Long Tide is a novel by Mara Velden. It is about tide pools."),
+    Page(
+        "https://encyclopedia.example/oslo",
+        "Oslo",
+        "Oslo is a city of 600,000 people. " + "It has many streets and parks. " * 200,
+    ),
+    Page(
+        "https://encyclopedia.example/the-long-tide",
+        "The Long Tide",
+        "The Long Tide is a novel by Mara Velden. It is about tide pools.",
+    ),
 ]
 
 
@@ -58,10 +66,16 @@ def test_full_results_are_json_with_url_title_and_snippet():
 def small(request):
     """Tools over a page that says every letter, in each form of results."""
     letters = Page("letters", "y", " ".join("abcdefghijklmnopqrstuvwxyz") + ". ies y's 1 中文 İ ß.")
-    return ResearchEnvironment(SearchTools(SearchConfig(), LocalEngine(PageIndex.build([*PAGES, letters], 128), "test")), request.param)
+    return ResearchEnvironment(
+        SearchTools(SearchConfig(), LocalEngine(PageIndex.build([*PAGES, letters], 128), "test")), request.param
+    )
 
 
-TEXTS = st.one_of(st.text(alphabet="y'ies’İß中文\ud800\x00 ._-1", max_size=8), st.text(max_size=30), st.sampled_from(["y", "Y", "'", "oslo"]))
+TEXTS = st.one_of(
+    st.text(alphabet="y'ies’İß中文\ud800\x00 ._-1", max_size=8),
+    st.text(max_size=30),
+    st.sampled_from(["y", "Y", "'", "oslo"]),
+)
 
 
 @seed(21)
@@ -109,7 +123,10 @@ def test_twenty_trajectories_on_one_query_share_it_and_the_hit_rate_says_so():
     assert all(one == results[0] for one in results)
     assert metrics["search/hit_rate"] == [0.0] + [1.0] * 19 and len(metrics["search/call_s"]) == 20
     asyncio.run(tools.search("Where was Mara Velden born?"))  # in another event loop
-    assert tools.take_metrics()["search/hit_rate"] == [1.0] and tools.take_metrics() == {"search/hit_rate": [], "search/call_s": []}
+    assert tools.take_metrics()["search/hit_rate"] == [1.0] and tools.take_metrics() == {
+        "search/hit_rate": [],
+        "search/call_s": [],
+    }
 
 
 def test_the_event_loop_of_the_rollouts_goes_on_while_a_search_works():
@@ -165,7 +182,12 @@ def web_tools(monkeypatch, served, cache=None, settings=None, **web_settings):
 
 def test_a_search_of_the_web_reads_the_pages_and_falls_back_on_their_snapshots(monkeypatch):
     with site() as (_, url):
-        api = API(results=[(f"{url}/good", "Tide pools", "A novel."), (f"{url}/status/500", "Gone", "It was a page about tide pools.")])
+        api = API(
+            results=[
+                (f"{url}/good", "Tide pools", "A novel."),
+                (f"{url}/status/500", "Gone", "It was a page about tide pools."),
+            ]
+        )
         with web_tools(monkeypatch, api, parameters={"gl": "us"}) as tools:
             results = asyncio.run(tools.search("When was The Long Tide published?"))
     assert [result.title for result in results] == ["Tide pools", "Gone"]
@@ -183,7 +205,8 @@ def test_results_on_disk_serve_other_processes(monkeypatch, tmp_path):
                 asyncio.run(own.browse(f"{url}/good"))
                 rates.append(own.take_metrics()["search/hit_rate"])
     assert len(api.requests) == len(one.requests) == 1
-    assert sum(rates[0]) == 1 and sum(rates[1]) == len(rates[1]) - 2  # the page is browsed; then all but the two answers themselves
+    # the page is browsed; then all but the two answers themselves
+    assert sum(rates[0]) == 1 and sum(rates[1]) == len(rates[1]) - 2
 
 
 def test_a_page_that_could_not_be_had_is_asked_for_again_by_others(monkeypatch, tmp_path):
@@ -191,14 +214,18 @@ def test_a_page_that_could_not_be_had_is_asked_for_again_by_others(monkeypatch, 
         api = API(results=[(f"{url}/once", "Tide pools", "A snapshot.")])
         with web_tools(monkeypatch, api, cache=tmp_path / "cache.sqlite") as tools:
             again = SearchTools(tools.config, tools.engine)
-            snippets = [asyncio.run(own.search("When was The Long Tide published?"))[0].snippet for own in (tools, again)]
+            snippets = [
+                asyncio.run(own.search("When was The Long Tide published?"))[0].snippet for own in (tools, again)
+            ]
     assert snippets[0] == "A snapshot." and "1950" in snippets[1]
 
 
 @pytest.mark.parametrize("text", ['{"organic": [{"link": "u", "title": "\\ud800", "snippet": "\\ud83d"}]}'])
 def test_what_no_tokenizer_can_hold_is_replaced(monkeypatch, text):
     with web_tools(monkeypatch, API((200, text))) as tools:
-        assert json.loads(ask(ResearchEnvironment(tools), "search", query="tide")) == [{"url": "u", "title": "?", "snippet": "?"}]
+        assert json.loads(ask(ResearchEnvironment(tools), "search", query="tide")) == [
+            {"url": "u", "title": "?", "snippet": "?"}
+        ]
 
 
 def test_a_page_that_does_not_come_is_an_observation_too(monkeypatch):
@@ -211,7 +238,9 @@ def test_a_fault_of_a_page_is_an_observation_and_the_next_call_works(monkeypatch
     with site() as (_, url), web_tools(monkeypatch, API(results=[(f"{url}/{path}", "Bad", "")])) as tools:
         environment = ResearchEnvironment(tools)
         assert ask(environment, "browse", url=f"{url}/{path}").startswith("Error: ")
-        assert json.loads(ask(environment, "search", query="tide")) == [{"url": f"{url}/{path}", "title": "Bad", "snippet": ""}]
+        assert json.loads(ask(environment, "search", query="tide")) == [
+            {"url": f"{url}/{path}", "title": "Bad", "snippet": ""}
+        ]
         assert "Mara Velden" in ask(environment, "browse", url=f"{url}/good")
 
 
@@ -219,9 +248,11 @@ def test_a_fault_of_a_page_is_an_observation_and_the_next_call_works(monkeypatch
     ([(429, "")], "Error: the search engine answers 429."), ([(500, "")], "Error: the search engine answers 500."),
     ([(400, "too\nlong")], "Error: the search engine answers 400: too long."),
     ([(200, "no JSON")], "Error: the search engine's reply could not be read."),
-    ([(200, "[]")], "Error: the search engine's reply could not be read."), ([(200, '{"organic": [{"title": "x"}]}')], "could not be read"),
-    ([(200, "[" * 900 + "]" * 900)], "Error: the search engine's reply could not be read."), ([(200, "[" * 50_000)], "could not be read"),
-    ([(200, '{"organic": null}')], "[]"), ([(500, ""), (429, ""), (200, '{"organic": []}')], "[]"),
+    ([(200, "[]")], "Error: the search engine's reply could not be read."),
+    ([(200, '{"organic": [{"title": "x"}]}')], "could not be read"),
+    ([(200, "[" * 900 + "]" * 900)], "Error: the search engine's reply could not be read."),
+    ([(200, "[" * 50_000)], "could not be read"), ([(200, '{"organic": null}')], "[]"),
+    ([(500, ""), (429, ""), (200, '{"organic": []}')], "[]"),
 ])  # fmt: skip
 def test_a_fault_of_the_search_api_is_an_observation(monkeypatch, replies, observation):
     with web_tools(monkeypatch, API(*replies)) as tools:
@@ -233,7 +264,10 @@ def test_a_fault_of_the_search_api_is_an_observation(monkeypatch, replies, obser
     (422, '{"error": {"code": "SUBSCRIPTION_TOKEN_INVALID"}}'),
 ])  # fmt: skip
 def test_a_key_or_an_account_that_is_refused_to_the_end_ends_the_run(monkeypatch, status, text):
-    with web_tools(monkeypatch, API((status, text))) as tools, pytest.raises(UserError, match=f"key in SEARCH_API_KEY.*answers {status}") as told:
+    with (
+        web_tools(monkeypatch, API((status, text))) as tools,
+        pytest.raises(UserError, match=f"key in SEARCH_API_KEY.*answers {status}") as told,
+    ):
         ask(ResearchEnvironment(tools), "search", query="tide")
     assert "secret" not in str(told.value)
     with web_tools(monkeypatch, API((status, text), (200, '{"organic": []}'))) as tools:
@@ -245,16 +279,25 @@ def test_an_engine_whose_own_sources_shut_it_out_is_no_empty_web_and_is_not_kept
     api = API((200, json.dumps(shut_out)), (200, json.dumps({"results": [], "unresponsive_engines": []})))
     with web_tools(monkeypatch, api, cache=tmp_path / "cache.sqlite", api="searxng") as tools:
         environment = ResearchEnvironment(tools)
-        assert ask(environment, "search", query="tide") == "Error: the engines that the search engine asks do not answer."
+        assert (
+            ask(environment, "search", query="tide") == "Error: the engines that the search engine asks do not answer."
+        )
         assert ask(environment, "search", query="tide") == "[]"
-    with web_tools(monkeypatch, API((403, "Forbidden")), api="searxng") as tools, pytest.raises(UserError, match="json among search.formats"):
+    with (
+        web_tools(monkeypatch, API((403, "Forbidden")), api="searxng") as tools,
+        pytest.raises(UserError, match="json among search.formats"),
+    ):
         ask(ResearchEnvironment(tools), "search", query="tide")
 
 
 def test_a_missing_key_is_told_before_anything_starts(monkeypatch):
     monkeypatch.delenv("SEARCH_API_KEY", raising=False)
-    with pytest.raises(UserError, match="set the environment variable SEARCH_API_KEY to the key of the search API brave"):
-        make_environment(EnvironmentConfig(name="research", search=SearchConfig(engine="web", web=WebConfig(api="brave"))), "en")
+    with pytest.raises(
+        UserError, match="set the environment variable SEARCH_API_KEY to the key of the search API brave"
+    ):
+        make_environment(
+            EnvironmentConfig(name="research", search=SearchConfig(engine="web", web=WebConfig(api="brave"))), "en"
+        )
 
 
 def test_brave_and_searxng_are_asked_and_read_in_their_forms(monkeypatch):
@@ -272,12 +315,25 @@ def test_a_rollout_goes_on_after_every_fault(monkeypatch, tokenizer):
     with site() as (_, url), web_tools(monkeypatch, API((500, ""))) as tools:
         paths = ["cut", "loop", "status/500", "good"]
         calls = [("search", {"query": "tide"}), *(("browse", {"url": f"{url}/{path}"}) for path in paths)]
-        texts = [f"<think>\n\n</think>\n\n<tool_call>\n{json.dumps({'name': name, 'arguments': given})}\n</tool_call>" for name, given in calls]
+        texts = [
+            f"<think>\n\n</think>\n\n<tool_call>\n{json.dumps({'name': name, 'arguments': given})}\n</tool_call>"
+            for name, given in calls
+        ]
         generator = Scripted(tokenizer, [*texts, "<think>\n\n</think>\n\n<answer>\ndone\n</answer>"])
         environment = ResearchEnvironment(tools)
-        engine = RolloutEngine(generator, tokenizer, lambda: environment, RolloutConfig(max_turns=8, max_tokens=50_000, max_turn_tokens=5_000), False)
+        engine = RolloutEngine(
+            generator,
+            tokenizer,
+            lambda: environment,
+            RolloutConfig(max_turns=8, max_tokens=50_000, max_turn_tokens=5_000),
+            False,
+        )
         trajectory = engine.roll_out([Attempt(Query("q", "research", "synthetic_qa", "en", "When?"), 0.0, 0)])[0]
-        assert trajectory.stop_reason == "answer" and trajectory.meta["tool_errors"] == 4 and trajectory.meta["tool_calls"] == 5
+        assert (
+            trajectory.stop_reason == "answer"
+            and trajectory.meta["tool_errors"] == 4
+            and trajectory.meta["tool_calls"] == 5
+        )
         assert len(engine.tool_metrics()["search/call_s"]) == 5
 
 
@@ -303,7 +359,9 @@ def test_candidates_are_the_best_by_query_then_by_snapshot_then_the_snapshot_its
 def test_texts_without_any_term_come_last_in_their_order():
     assert best_by_terms("tide", ["a b", "the tide", "c d"], 2) == ["the tide", "a b"]
     assert best_by_terms("the", ["the", "of", "…"], 2) == ["the", "of"]
-    assert best_by_terms("zebra", ["a b", "the tide"], 5) == ["a b", "the tide"] and best_by_terms("tide", ["a b", "tide"], None) == ["a b", "tide"]
+    assert best_by_terms("zebra", ["a b", "the tide"], 5) == ["a b", "the tide"] and best_by_terms(
+        "tide", ["a b", "tide"], None
+    ) == ["a b", "tide"]
 
 
 def test_an_llm_writes_snippets_and_summaries_once(tmp_path):
@@ -316,7 +374,12 @@ def test_an_llm_writes_snippets_and_summaries_once(tmp_path):
         assert asyncio.run(tools.browse("Oslo")) == "A city."
         asked = script.requests[0]["messages"][1]["content"]
         assert "| Mara Velden is a writer." in asked and "| Mara Velden born" in asked and "at most 10 words" in asked
-        assert asyncio.run(local(client_of(tmp_path), results=1, snippet=model, snippet_words=10).search("Mara Velden born"))[0].snippet == snippet
+        assert (
+            asyncio.run(
+                local(client_of(tmp_path), results=1, snippet=model, snippet_words=10).search("Mara Velden born")
+            )[0].snippet
+            == snippet
+        )
     assert len(script.requests) == 2
 
 
@@ -330,7 +393,9 @@ def test_without_a_reply_the_pages_own_sentences_serve(tmp_path):
 def test_models_that_are_not_installed_are_named_with_the_command(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "sentence_transformers", None)
     for key in ("embedder", "reranker"):
-        with pytest.raises(UserError, match=rf"environment.search.{key} needs a package .*pip install sentence-transformers=="):
+        with pytest.raises(
+            UserError, match=rf"environment.search.{key} needs a package .*pip install sentence-transformers=="
+        ):
             local(cache=None, **{key: "nowhere"})
 
 
@@ -342,7 +407,10 @@ def tiny_bert(tmp_path_factory):
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
     from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
 
-    folder, words = str(tmp_path_factory.mktemp("bert")), sorted({word for page in PAGES for word in page.text.lower().replace(".", " ").split()})
+    folder, words = (
+        str(tmp_path_factory.mktemp("bert")),
+        sorted({word for page in PAGES for word in page.text.lower().replace(".", " ").split()}),
+    )
     vocabulary = {word: index for index, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *words])}
     inner = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     inner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -350,14 +418,18 @@ def tiny_bert(tmp_path_factory):
     special = dict(pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]")
     PreTrainedTokenizerFast(tokenizer_object=inner, model_max_length=128, **special).save_pretrained(folder)
     torch.manual_seed(0)
-    sizes = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, max_position_embeddings=128)
+    sizes = dict(
+        hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, max_position_embeddings=128
+    )
     shape = BertConfig(vocab_size=len(vocabulary), num_labels=1, **sizes)
     BertForSequenceClassification(shape).save_pretrained(folder)
     return folder
 
 
 def test_real_models_narrow_the_chunks_down(tiny_bert, tmp_path):
-    tools = local(embedder=tiny_bert, embedded_chunks=3, reranker=tiny_bert, reranked_chunks=2, cache=str(tmp_path / "c.sqlite"))
+    tools = local(
+        embedder=tiny_bert, embedded_chunks=3, reranker=tiny_bert, reranked_chunks=2, cache=str(tmp_path / "c.sqlite")
+    )
     texts = [f"She was born in {place}." for place in ("oslo", "parks", "streets", "pools", "1921")]
     nearest = tools._embedder.best("She was born in oslo.", texts, 3)
     assert nearest[0] == texts[0] and len(nearest) == 3
@@ -404,7 +476,9 @@ def test_the_cache_finds_what_an_earlier_run_has_kept(tmp_path):
         kept.execute("CREATE TABLE results (key TEXT PRIMARY KEY, stage TEXT, value TEXT)")
         row = ("c37687c551541fe93090f515099fcc65a9c7fd7409adf011ad8b69e4ac63fa32", "chunks", '["q"]')
         kept.execute("INSERT INTO results VALUES (?, ?, ?)", row)
-    assert asyncio.run(Cache(tmp_path / "c.sqlite").get("chunks", ("engine", "q é", 5, None, ("a", 0.5)), None)) == ["q"]
+    assert asyncio.run(Cache(tmp_path / "c.sqlite").get("chunks", ("engine", "q é", 5, None, ("a", 0.5)), None)) == [
+        "q"
+    ]
 
 
 def test_a_cache_that_cannot_be_written_is_named(tmp_path):
@@ -438,7 +512,9 @@ def test_the_environment_is_made_by_its_name(tmp_path):
 
 def test_a_page_of_the_embedded_corpus_is_found_by_its_title():
     pytest.importorskip("arenarl.domains.research.corpus")
-    environment = make_environment(EnvironmentConfig(name="research", results="compact", search=SearchConfig(corpus_size=300)), "en")
+    environment = make_environment(
+        EnvironmentConfig(name="research", results="compact", search=SearchConfig(corpus_size=300)), "en"
+    )
     titles = [page.title for page in environment.search_tools.engine.index.pages[::10]]
     assert [ask(environment, "search", query=title).partition(":")[0] for title in titles] == titles
     assert not any(ask(environment, "browse", url=title).startswith("Error") for title in titles)

@@ -13,7 +13,9 @@ from arenarl.domains.research.questions import SUBTASK, make_questions
 from arenarl.judges.judge import rubric_of
 from arenarl.trajectory import Query
 
-CONFIG = load_config(Path(__file__).resolve().parents[3] / "configs/research/quickstart.yaml", ["environment.search.corpus_size=200"])
+CONFIG = load_config(
+    Path(__file__).resolve().parents[3] / "configs/research/quickstart.yaml", ["environment.search.corpus_size=200"]
+)
 
 
 @pytest.fixture(scope="module")
@@ -51,13 +53,26 @@ def test_all_good_habits_give_all_points_but_few_and_none_give_few(domain, envir
     for subtask in (SUBTASK, *OPEN_SUBTASKS):
         totals = {}
         for skill in (0.0, 1.0):
-            taught = [(query, domain.solve(query, environment, random.Random(7), skill)) for query in queries if query.subtask == subtask]
-            totals[skill] = [rubric_of(query).total(domain.examine(query, one.messages).dimensions()) for query, one in taught]
+            taught = [
+                (query, domain.solve(query, environment, random.Random(7), skill))
+                for query in queries
+                if query.subtask == subtask
+            ]
+            totals[skill] = [
+                rubric_of(query).total(domain.examine(query, one.messages).dimensions()) for query, one in taught
+            ]
         assert min(totals[1.0]) > 8 and sum(totals[1.0]) > 1.15 * sum(totals[0.0])
 
 
 def test_a_closed_question_by_hand(domain):
-    query = Query("q", "research", SUBTASK, "en", "x?", {"answer": "1643", "answer_aliases": [], "entities": ["Kelmar", "Ann Lee"]})
+    query = Query(
+        "q",
+        "research",
+        SUBTASK,
+        "en",
+        "x?",
+        {"answer": "1643", "answer_aliases": [], "entities": ["Kelmar", "Ann Lee"]},
+    )
     seen = [("Kelmar", "Kelmar: Kelmar was founded in 1643."), ("Kelmar", "Kelmar: Kelmar was founded in 1643.")]
     right = domain.examine(query, messages(query, "1643", *seen))
     assert right.figures() == {"accuracy": 100.0, "entity_recall": 50.0} and right.passes() == {"accuracy": True}
@@ -77,9 +92,16 @@ def test_an_open_ended_query_by_hand(domain, queries):
     invented = facts[1]["sentence"].replace(facts[1]["value"], "Nobody Knows")
     shown = " ".join(fact["sentence"] for fact in facts[:2])
     truth = domain.examine(query, messages(query, f"{facts[0]['sentence']} {invented}", (name, f"{name}: {shown}")))
-    assert truth.accuracy == 0.5 and truth.depth == pytest.approx(1 / len(facts)) and truth.coverage == pytest.approx(2 / len(facts))
+    assert (
+        truth.accuracy == 0.5
+        and truth.depth == pytest.approx(1 / len(facts))
+        and truth.coverage == pytest.approx(2 / len(facts))
+    )
     assert truth.relevance == truth.framework == truth.tool_usage == 1.0
-    assert truth.figures() == {"groundedness": 50.0, "facts_covered": pytest.approx(100 / len(facts))} and truth.passes() == {}
+    assert (
+        truth.figures() == {"groundedness": 50.0, "facts_covered": pytest.approx(100 / len(facts))}
+        and truth.passes() == {}
+    )
     reworded = f"{name}, as far as we know, has to do with {facts[0]['value']}."
     assert domain.examine(query, messages(query, reworded, (name, shown))).accuracy == 1.0
     assert domain.examine(query, messages(query, reworded)).accuracy == 0.0
@@ -94,16 +116,27 @@ def test_a_name_or_value_within_a_longer_one_is_another(domain, queries):
             longer_name, longer = (f"{words}{'4' if words[-1].isdigit() else 's'}" for words in (name, fact["value"]))
             claim = f"{name} has to do with {fact['value']}."
             assert domain.examine(query, messages(query, claim, (name, fact["sentence"]))).depth > 0
-            for garbled in (claim.replace(fact["value"], longer), claim.replace(name, longer_name), claim.replace(name, f"Mc{name}")):
+            for garbled in (
+                claim.replace(fact["value"], longer),
+                claim.replace(name, longer_name),
+                claim.replace(name, f"Mc{name}"),
+            ):
                 truth = domain.examine(query, messages(query, garbled, (name, fact["sentence"])))
                 assert (truth.depth, truth.accuracy) == (0.0, 0.0), garbled
-            assert domain.examine(query, messages(query, claim, (name, fact["sentence"].replace(fact["value"], longer)))).coverage == 0.0
+            assert (
+                domain.examine(
+                    query, messages(query, claim, (name, fact["sentence"].replace(fact["value"], longer)))
+                ).coverage
+                == 0.0
+            )
 
 
 def test_saying_it_twice_costs_clarity_and_an_outline_has_numbered_lines(domain, queries):
     overview = next(query for query in queries if query.subtask == "Overview")
     sentence = overview.constraints["facts"][0]["sentence"]
-    once, twice = (domain.examine(overview, messages(overview, " ".join([sentence] * count))).clarity for count in (1, 2))
+    once, twice = (
+        domain.examine(overview, messages(overview, " ".join([sentence] * count))).clarity for count in (1, 2)
+    )
     assert (once, twice) == (1.0, 0.5)
     outline = next(query for query in queries if query.subtask == "Ideation")
     sentence = outline.constraints["facts"][0]["sentence"]

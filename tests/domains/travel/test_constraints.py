@@ -13,7 +13,28 @@ from arenarl.domains.travel.truth import examine, has_truth
 from arenarl.trajectory import Query
 
 PLACES = ["Lotus Museum", "荷花博物馆", "lotus park", "Jade Temple", "Nowhere", " "]
-JUNK = st.sampled_from([None, "", "x", "Paris", "2026-13-40", "2026-05-01", "9:00", "19:00", -1, 0, 3, 2.5, 10**9, float("nan"), True, [], ["x"], {}])
+JUNK = st.sampled_from(
+    [
+        None,
+        "",
+        "x",
+        "Paris",
+        "2026-13-40",
+        "2026-05-01",
+        "9:00",
+        "19:00",
+        -1,
+        0,
+        3,
+        2.5,
+        10**9,
+        float("nan"),
+        True,
+        [],
+        ["x"],
+        {},
+    ]
+)
 CITIES = st.sampled_from([row[0] for row in CITY_ROWS] + ["北京", "上海市", "xi'an"])
 KINDS = st.sampled_from([*CATEGORIES, *CATEGORIES.values(), "bar"])
 FIELDS = {
@@ -38,7 +59,9 @@ def replies(draw):
     """(subtask, what an LLM might say of its fields): mostly sensible, at times anything."""
     subtask = draw(st.sampled_from(SUBTASKS))
     fields = FORMS[subtask].model_fields
-    return subtask, {name: draw(st.one_of(*[FIELDS.get(name, JUNK)] * 4, JUNK)) for name in fields if draw(st.integers(0, 9))}
+    return subtask, {
+        name: draw(st.one_of(*[FIELDS.get(name, JUNK)] * 4, JUNK)) for name in fields if draw(st.integers(0, 9))
+    }
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
@@ -69,12 +92,26 @@ def test_whatever_the_forms_let_pass_has_a_truth_or_none_and_breaks_nothing(worl
 
 
 def test_names_in_either_language_become_the_worlds():
-    day = DayConstraints(city="北京市", categories=["博物馆", "Park", "bar"], preference="亲子", from_city="xi'an", date="2026-05-01")
-    assert (day.city, day.categories, day.preference, day.from_city) == ("Beijing", ["museum", "park", "bar"], "family", "Xian")
+    day = DayConstraints(
+        city="北京市", categories=["博物馆", "Park", "bar"], preference="亲子", from_city="xi'an", date="2026-05-01"
+    )
+    assert (day.city, day.categories, day.preference, day.from_city) == (
+        "Beijing",
+        ["museum", "park", "bar"],
+        "family",
+        "Xian",
+    )
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("date", "2026-02-30"), ("arrive_by", "9:00"), ("arrive_by", "24:00"), ("priority", "cheapest"), ("max_price_yuan", -1)]
+    ("field", "value"),
+    [
+        ("date", "2026-02-30"),
+        ("arrive_by", "9:00"),
+        ("arrive_by", "24:00"),
+        ("priority", "cheapest"),
+        ("max_price_yuan", -1),
+    ],
 )
 def test_values_out_of_their_form_are_refused(field, value):
     with pytest.raises(ValidationError):

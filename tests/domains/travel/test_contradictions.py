@@ -28,13 +28,24 @@ def said(subtask, wanted, answer):
     ("subtask", "wanted", "answer"),
     [
         ("Search", SEARCH, "I recommend Drum Cafe: ¥30 09:00-21:00 1.8km."),
-        ("Search", SEARCH, "Drum Cafe costs ¥40 and closes at 02:00 (18:00-02:00), 2.0 km away; Bell Cafe would be ¥80."),
+        (
+            "Search",
+            SEARCH,
+            "Drum Cafe costs ¥40 and closes at 02:00 (18:00-02:00), 2.0 km away; Bell Cafe would be ¥80.",
+        ),
         ("Search", SEARCH, "推荐鼓楼咖啡馆，人均30元，营业时间09:00-21:00。"),
         ("Search", SEARCH, "The cafe is nice."),
         ("1-Day", DAY, "10:00 Lotus Museum ¥30 09:00-17:00\n19:00 Bell Restaurant ¥60 10:00-22:00\nTotal: ¥90 of ¥100"),
         ("1-Day", DAY, "Morning: the Palace (09:00-11:00)\nEvening\nDinner at Da Dong, ¥60"),
         ("1-Day", DAY, "上午10:00 故宫，门票60元\n晚上 全聚德烤鸭，吃饭40元"),
-        ("1-Day", DAY, "1. Lotus Museum: open 09:00-11:30 and 13:00-17:00, ¥30\n2. Louwailou: ¥60, 10:30-14:30 and 16:30-21:00, in the evening"),
+        (
+            "1-Day",
+            DAY,
+            (
+                "1. Lotus Museum: open 09:00-11:30 and 13:00-17:00, ¥30\n2. Louwailou: ¥60, "
+                "10:30-14:30 and 16:30-21:00, in the evening"
+            ),
+        ),
         ("Compare", COMPARE, JOURNEYS + "I recommend G10"),
         ("Compare", COMPARE, "I recommend G10.\n" + JOURNEYS),
         ("Compare", COMPARE | {"priority": "cheap"}, JOURNEYS + "take G10"),
@@ -43,18 +54,30 @@ def said(subtask, wanted, answer):
         ("Compare", COMPARE, JOURNEYS + "推荐G10。\n不建议选择CA1234，超出预算。"),
         ("Compare", COMPARE, JOURNEYS + "Take G10 rather than CA1234."),
         ("Compare", COMPARE, JOURNEYS + "CA1234, though fast, is not recommended."),
-        *(("Compare", COMPARE, JOURNEYS + advice) for advice in (
-            "推荐G10。\n不建议选择MU5678、CA1234。", "推荐G10。\n不推荐航班MU5678，CA1234。", "推荐G10。\nDon't choose MU5678, CA1234.",
-            "Take G10 rather than MU5678, CA1234.", "选择G10而非MU5678、CA1234", "CA1234 costs ¥1,200, avoid it and take G10.",
-            "Take G10, not the cheaper but slower CA1234.", "I recommend G10 over CA1234, which is not in budget.",
-            "I recommend G10, as it is not only cheap but faster than CA1234.",
-        )),
+        *(
+            ("Compare", COMPARE, JOURNEYS + advice)
+            for advice in (
+                "推荐G10。\n不建议选择MU5678、CA1234。",
+                "推荐G10。\n不推荐航班MU5678，CA1234。",
+                "推荐G10。\nDon't choose MU5678, CA1234.",
+                "Take G10 rather than MU5678, CA1234.",
+                "选择G10而非MU5678、CA1234",
+                "CA1234 costs ¥1,200, avoid it and take G10.",
+                "Take G10, not the cheaper but slower CA1234.",
+                "I recommend G10 over CA1234, which is not in budget.",
+                "I recommend G10, as it is not only cheap but faster than CA1234.",
+            )
+        ),
         ("Compare", COMPARE, JOURNEYS + "Do not take flight CA1234."),
         ("1-Day", DAY, "14：00 Lotus Museum ¥30 9:00 am-5:00 pm\n晚上7:00 Bell Restaurant ¥60 10:00-22:00"),
         ("Direction", WAY, "Lotus Park > Jade Museum > Pine Mall\nwalking 3.0km 55min\ndriving 3.5km 70min"),
         ("Direction", WAY, "从荷花公园步行到玉泉博物馆，再到松风商场，约55分钟"),
         ("Direction", {"stops": ["故宫博物院", "天坛公园"]}, "先到故宫，再去天坛。"),
-        ("Direction", WAY, "Your way to Pine Mall by Jade Museum:\nWalk from Lotus Park to Jade Museum, then to Pine Mall."),
+        (
+            "Direction",
+            WAY,
+            "Your way to Pine Mall by Jade Museum:\nWalk from Lotus Park to Jade Museum, then to Pine Mall.",
+        ),
         ("packing", {}, "¥1000000"),
         ("Search", {"max_price_yuan": "cheap"}, "¥1000000"),
     ],
@@ -84,7 +107,12 @@ def test_an_answer_that_keeps_to_the_constraints_is_not_blamed(subtask, wanted, 
         ("Direction", WAY, "Walk from Lotus Park to Pine Mall, 20min", ["stop Jade Museum"]),
         ("Direction", WAY, "Walk: Jade Museum > Lotus Park > Pine Mall", ["another order"]),
         ("Direction", WAY, "Lotus Park > Jade Museum > Pine Mall by taxi", ["by walking"]),
-        ("Direction", WAY, "Lotus Park > Jade Museum > Pine Mall\nwalking 5km 1 h 15 min", ["75 minutes", "60 at most"]),
+        (
+            "Direction",
+            WAY,
+            "Lotus Park > Jade Museum > Pine Mall\nwalking 5km 1 h 15 min",
+            ["75 minutes", "60 at most"],
+        ),
     ],
 )
 def test_what_breaks_a_constraint_by_its_own_word_is_said_in_one_sentence(subtask, wanted, answer, words):
@@ -94,10 +122,13 @@ def test_what_breaks_a_constraint_by_its_own_word_is_said_in_one_sentence(subtas
 
 @pytest.mark.parametrize(("results", "language"), [("compact", "en"), ("full", "en"), ("full", "zh")])
 def test_who_is_blamed_meets_not_all_constraints_or_states_what_no_tool_returned(world, results, language):
-    """Truth is the referee. A careful teacher is hardly ever blamed: its plans at times put a stop at an hour at which it is closed."""
+    """Truth is the referee. A careful teacher is hardly ever blamed:
+    its plans at times put a stop at an hour at which it is closed."""
     environment, rng = TravelEnvironment(world, results, language), random.Random(1)
     domain, blamed, careful = TravelDomain(EnvironmentConfig(), DataConfig()), 0, 0
-    for query in (query for subtask in SUBTASKS for query in make_queries(world, subtask, language, 100, "blame", set())):
+    for query in (
+        query for subtask in SUBTASKS for query in make_queries(world, subtask, language, 100, "blame", set())
+    ):
         for skill in (1.0, 0.5) if query.query_id.endswith("0") else (1.0,):
             trajectory = domain.solve(query, environment, rng, skill)
             if domain.contradictions(query, trajectory):
@@ -108,7 +139,23 @@ def test_who_is_blamed_meets_not_all_constraints_or_states_what_no_tool_returned
     assert careful == 500 and blamed <= 0.1 * careful
 
 
-WORDS = ["Lotus Museum", "荷花公园", "G10", "¥", "50", "09:00", "-", "99:99", "km", "min", "\n", " ", "晚上", "9" * 5000, *HOSTILE]
+WORDS = [
+    "Lotus Museum",
+    "荷花公园",
+    "G10",
+    "¥",
+    "50",
+    "09:00",
+    "-",
+    "99:99",
+    "km",
+    "min",
+    "\n",
+    " ",
+    "晚上",
+    "9" * 5000,
+    *HOSTILE,
+]
 VALUES = [*SEARCH.values(), *DAY.values(), *COMPARE.values(), *WAY.values(), "fast", "(", ["[", ")"], None, -1, 10**30]
 WANTED = st.dictionaries(st.sampled_from([*SEARCH, *DAY, *COMPARE, *WAY, "priority", "near"]), st.sampled_from(VALUES))
 

@@ -12,8 +12,8 @@ from arenarl.domains.travel.truth import read_lines
 from arenarl.llm.json_reply import parse_reply
 
 FLIGHT = {
-    "number": "CA1234", "departure_terminal": "Capital Airport", "arrival_terminal": "Hongqiao Airport", "departure_time": "08:00",
-    "arrival_time": "10:15", "price_yuan": 820,
+    "number": "CA1234", "departure_terminal": "Capital Airport", "arrival_terminal": "Hongqiao Airport",
+    "departure_time": "08:00", "arrival_time": "10:15", "price_yuan": 820,
 }  # fmt: skip
 TRAIN = FLIGHT | {"number": "G7", "transfer_city": None, "price_yuan": 553, "arrival_time": "12:40"}
 CHANGE = TRAIN | {"number": "D305", "transfer_city": "Wuhan", "price_yuan": 400, "departure_time": "09:00"}
@@ -34,8 +34,8 @@ def call(environment, name, **arguments):
 
 
 @pytest.mark.parametrize("wrong", [
-    {"number": "1234"}, {"departure_time": "8:00"}, {"arrival_time": "24:10"}, {"arrival_time": "07:00"}, {"price_yuan": 0}, {"price_yuan": "cheap"},
-    {"departure_terminal": ""},
+    {"number": "1234"}, {"departure_time": "8:00"}, {"arrival_time": "24:10"}, {"arrival_time": "07:00"},
+    {"price_yuan": 0}, {"price_yuan": "cheap"}, {"departure_terminal": ""},
 ])  # fmt: skip
 def test_an_impossible_flight_is_refused(wrong):
     assert len(parse_reply(replies(FLIGHT, FLIGHT), Flights).journeys) == 2
@@ -52,7 +52,10 @@ def test_a_train_says_whether_it_is_direct():
 @pytest.mark.parametrize("language", ["en", "zh"])
 @pytest.mark.parametrize("results", ["full", "compact"])
 def test_invented_tickets_look_like_the_worlds_and_are_asked_for_once(world, tmp_path, results, language):
-    script = Script(replies(FLIGHT, FLIGHT | {"number": "MU5101", "price_yuan": 600}), replies(TRAIN, CHANGE, TRAIN | {"number": "G9"}))
+    script = Script(
+        replies(FLIGHT, FLIGHT | {"number": "MU5101", "price_yuan": 600}),
+        replies(TRAIN, CHANGE, TRAIN | {"number": "G9"}),
+    )
     with serving(script.app) as url:
         own = TravelEnvironment(world, results, language)
         timetable = LLMTimetable(llm(url), client_of(tmp_path), world, own.language)
@@ -73,10 +76,15 @@ def test_invented_tickets_look_like_the_worlds_and_are_asked_for_once(world, tmp
 
 @pytest.mark.parametrize("results", ["full", "compact"])
 def test_an_invented_timetable_knows_cities_that_the_world_does_not_have(world, tmp_path, results):
-    script = Script(replies(TRAIN, CHANGE | {"transfer_city": "Guiyang"}), replies(FLIGHT, FLIGHT | {"number": "MU5101"}))
+    script = Script(
+        replies(TRAIN, CHANGE | {"transfer_city": "Guiyang"}), replies(FLIGHT, FLIGHT | {"number": "MU5101"})
+    )
     with serving(script.app) as url:
         environment = TravelEnvironment(world, results, "en", LLMTimetable(llm(url), client_of(tmp_path), world, "en"))
-        trains, flights = call(environment, "search_train_tickets", to_city="Lhasa"), call(environment, "search_flights", to_city="拉萨")
+        trains, flights = (
+            call(environment, "search_train_tickets", to_city="Lhasa"),
+            call(environment, "search_flights", to_city="拉萨"),
+        )
     assert "from Beijing to Lhasa" in script.requests[0]["messages"][1]["content"] and "Guiyang" in trains
     assert "拉萨" in script.requests[1]["messages"][1]["content"] and "CA1234" in flights
 

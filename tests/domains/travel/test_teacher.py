@@ -66,11 +66,18 @@ def test_the_test_set_does_not_depend_on_how_much_is_trained_on(world, splits):
 @forms
 def test_splits_have_their_counts_and_share_no_query(world, results, language):
     splits = splits_of(world, results, language)
-    assert {name: len(records) for name, records in splits.items()} == {"test_queries": 20, "test_baselines": 20, "rl_queries": 23, "sft": 22}
+    assert {name: len(records) for name, records in splits.items()} == {
+        "test_queries": 20,
+        "test_baselines": 20,
+        "rl_queries": 23,
+        "sft": 22,
+    }
     texts = [query.query for name in ("test_queries", "rl_queries") for query in splits[name]]
     texts += [record["messages"][0]["content"] for record in splits["sft"]]
     assert len({" ".join(text.lower().split()) for text in texts}) == 20 + 23 + 22
-    ids = [query.query_id for name in ("test_queries", "rl_queries") for query in splits[name]] + [record["query_id"] for record in splits["sft"]]
+    ids = [query.query_id for name in ("test_queries", "rl_queries") for query in splits[name]] + [
+        record["query_id"] for record in splits["sft"]
+    ]
     assert len(set(ids)) == len(ids)
 
 
@@ -78,11 +85,15 @@ def test_subtasks_are_spread_evenly_and_m_day_is_held_out_of_sft(splits):
     assert Counter(query.subtask for query in splits["test_queries"]) == dict.fromkeys(SUBTASKS, 4)
     assert sorted(Counter(query.subtask for query in splits["rl_queries"]).values()) == [4, 4, 5, 5, 5]
     counts = Counter(subtask_of(record) for record in splits["sft"])
-    assert HELD_OUT not in counts and sorted(counts.values()) == [5, 5, 6, 6] and set(counts) == set(SUBTASKS) - {"M-Day"}
+    assert (
+        HELD_OUT not in counts and sorted(counts.values()) == [5, 5, 6, 6] and set(counts) == set(SUBTASKS) - {"M-Day"}
+    )
 
 
 def test_every_test_query_has_one_stored_baseline(splits):
-    assert [record["query_id"] for record in splits["test_baselines"]] == [query.query_id for query in splits["test_queries"]]
+    assert [record["query_id"] for record in splits["test_baselines"]] == [
+        query.query_id for query in splits["test_queries"]
+    ]
     assert all(Trajectory.from_record(record).answer for record in splits["test_baselines"])
 
 
@@ -91,7 +102,11 @@ def test_the_teacher_ends_with_an_answer_makes_no_wrong_call_and_speaks_the_roll
     splits = splits_of(world, results, language, sft_size=60)
     for record in [*splits["sft"], *splits["test_baselines"]]:
         assert record["valid"] and Trajectory.from_record(record).answer
-        assert not any(observation.startswith("Error") for turn in read_turns(record["messages"]) for observation in turn.observations)
+        assert not any(
+            observation.startswith("Error")
+            for turn in read_turns(record["messages"])
+            for observation in turn.observations
+        )
         for message in record["messages"]:
             if message["role"] == "assistant":
                 assert assistant_message(assistant_text(message)) == message
@@ -117,7 +132,8 @@ def test_queries_are_new_and_say_what_their_constraints_hold(world, subtask, lan
 
 @pytest.mark.parametrize("subtask", SUBTASKS)
 def test_every_query_can_be_solved_in_full(world, subtask, compact):
-    """No constraint is out of reach: the best choice in the world meets them all, but for preferences that clash with hours."""
+    """No constraint is out of reach: the best choice in the world meets them all,
+    but for preferences that clash with hours."""
     from arenarl.domains.travel.truth import examine
 
     teacher = Teacher(world, compact)
@@ -147,7 +163,9 @@ def test_a_baseline_is_the_attempt_of_median_quality(world, compact):
     teacher = Teacher(world, compact)
     for query in make_queries(world, "1-Day", "en", 10, "median", set()):
         rng = random.Random(3)
-        qualities = sorted(total_score(examine(world, query, teacher.solve(query, rng, 0.5).messages).dimensions()) for _ in range(5))
+        qualities = sorted(
+            total_score(examine(world, query, teacher.solve(query, rng, 0.5).messages).dimensions()) for _ in range(5)
+        )
         chosen = teacher.median(query, random.Random(3), 0.5, 5)
         assert total_score(examine(world, query, chosen.messages).dimensions()) == qualities[2]
 

@@ -14,7 +14,11 @@ from arenarl.trajectory import Query
 total_score = domain_rubric("travel", "en").total
 
 WORLD = build_world(0)
-COMPACT, ENGLISH, CHINESE = TravelEnvironment(WORLD, "compact"), TravelEnvironment(WORLD, "full", "en"), TravelEnvironment(WORLD, "full", "zh")
+COMPACT, ENGLISH, CHINESE = (
+    TravelEnvironment(WORLD, "compact"),
+    TravelEnvironment(WORLD, "full", "en"),
+    TravelEnvironment(WORLD, "full", "zh"),
+)
 ENVIRONMENTS = [COMPACT, ENGLISH, CHINESE]
 each_environment = pytest.mark.parametrize("environment", ENVIRONMENTS, ids=["compact", "full en", "full zh"])
 POI = WORLD.pois_in("Chengdu")[0]
@@ -72,7 +76,9 @@ def facts_of(text):
     ],
 )
 def test_facts_are_found_by_their_form(text, expected):
-    assert (facts_of(text) if expected is not None else read_lines(WORLD, text)) == (expected if expected is not None else [])
+    assert (facts_of(text) if expected is not None else read_lines(WORLD, text)) == (
+        expected if expected is not None else []
+    )
 
 
 @pytest.mark.parametrize(
@@ -124,14 +130,23 @@ def test_a_journey_has_the_same_facts_in_every_form_and_language(tool, kind):
         assert len(lines) == (2 if environment is COMPACT else len(journeys))
         for line in lines:
             journey = journeys[line.numbers[0]]
-            assert {("price", str(journey.price_yuan)), ("hours", f"{journey.departs}-{journey.arrives}")} <= set(line.facts)
+            assert {("price", str(journey.price_yuan)), ("hours", f"{journey.departs}-{journey.arrives}")} <= set(
+                line.facts
+            )
 
 
 def test_a_route_has_the_same_facts_in_every_form():
     other = WORLD.pois_in("Chengdu")[7]
     route = WORLD.route([POI.point, other.point], "transit")
-    expected = {("distance", f"{route.distance_km:.1f}"), ("duration", str(route.minutes)), ("price", str(route.cost_yuan))}
-    assert facts_of(COMPACT.call("get_navigation", {"start": POI.name_en, "end": other.name_en, "mode": "transit"})) == expected
+    expected = {
+        ("distance", f"{route.distance_km:.1f}"),
+        ("duration", str(route.minutes)),
+        ("price", str(route.cost_yuan)),
+    }
+    assert (
+        facts_of(COMPACT.call("get_navigation", {"start": POI.name_en, "end": other.name_en, "mode": "transit"}))
+        == expected
+    )
     ends = {"start_lon": POI.lon, "start_lat": POI.lat, "end_lon": other.lon, "end_lat": other.lat, "mode": "transit"}
     for environment in (ENGLISH, CHINESE):
         assert set(read_lines(WORLD, environment.call("get_navigation", ends))[0].facts) == expected
@@ -152,7 +167,10 @@ def test_dimensions_by_hand():
 
 
 def test_a_trajectory_of_nothing_scores_nothing():
-    assert set(TravelTruth().dimensions().values()) == {0.0} and TravelTruth().groundedness == TravelTruth().invented_facts == 0.0
+    assert (
+        set(TravelTruth().dimensions().values()) == {0.0}
+        and TravelTruth().groundedness == TravelTruth().invented_facts == 0.0
+    )
 
 
 @each_environment
@@ -160,7 +178,10 @@ def test_a_trajectory_of_nothing_scores_nothing():
 def test_the_full_skill_teacher_nearly_reaches_10_and_the_zero_skill_one_does_not(environment, subtask):
     teacher, language = Teacher(WORLD, environment), "zh" if environment is CHINESE else "en"
     for query in make_queries(WORLD, subtask, language, 12, "truth", set()):
-        full, zero = (total_score(examine(WORLD, query, teacher.solve(query, random.Random(0), skill).messages).dimensions()) for skill in (1.0, 0.0))
+        full, zero = (
+            total_score(examine(WORLD, query, teacher.solve(query, random.Random(0), skill).messages).dimensions())
+            for skill in (1.0, 0.0)
+        )
         assert full > 9 and 2 < zero < 8
 
 
@@ -210,13 +231,20 @@ KM = distance_km(PICK.point, NEAR.point)
 
 def search_for(poi=PICK, **changes):
     """Constraints that PICK meets exactly, but for the changes."""
-    wanted = {"city": "Wuhan", "near": NEAR.name_en, "category": "cafe", "radius_m": KM * 1000 + 1, "preference": PICK.tags[0],
+    wanted = {"city": "Wuhan", "near": NEAR.name_en, "category": "cafe",
+              "radius_m": KM * 1000 + 1, "preference": PICK.tags[0],
               "max_price_yuan": PICK.price_yuan, "open_at": PICK.opens} | changes  # fmt: skip
     return truth_of("Search", wanted, find(poi), answer(f"{poi.name_en} {facts(poi)}"))
 
 
 def test_a_place_that_meets_every_constraint_of_a_search_meets_all():
-    assert search_for().constraints == {"category": True, "radius": True, PICK.tags[0]: True, "max_price": True, "open_at": True}
+    assert search_for().constraints == {
+        "category": True,
+        "radius": True,
+        PICK.tags[0]: True,
+        "max_price": True,
+        "open_at": True,
+    }
 
 
 @pytest.mark.parametrize(
@@ -243,14 +271,19 @@ def test_a_place_in_another_city_is_neither_of_the_kind_asked_for_nor_near():
 
 def test_no_pick_meets_no_constraint():
     truth = truth_of(
-        "Search", {"city": "Wuhan", "near": NEAR.name_en, "category": "cafe", "radius_m": 1000, "preference": "quiet"}, answer("I found none.")
+        "Search",
+        {"city": "Wuhan", "near": NEAR.name_en, "category": "cafe", "radius_m": 1000, "preference": "quiet"},
+        answer("I found none."),
     )
     assert set(truth.constraints.values()) == {False} and truth.delivered == [0.0]
 
 
 def test_the_place_a_recommendation_is_near_to_is_not_the_recommendation():
     wanted = {"city": "Wuhan", "near": NEAR.name_en, "category": "cafe", "radius_m": 50_000, "preference": PICK.tags[0]}
-    for text in (f"Near {NEAR.name_en}: {PICK.name_en} {facts(PICK)}", f"{NEAR.name_zh}附近的{PICK.name_zh}，{facts(PICK)}"):
+    for text in (
+        f"Near {NEAR.name_en}: {PICK.name_en} {facts(PICK)}",
+        f"{NEAR.name_zh}附近的{PICK.name_zh}，{facts(PICK)}",
+    ):
         truth = truth_of("Search", wanted, find(PICK), answer(text))
         assert truth.constraints["category"] and truth.groundedness == 1.0
 
@@ -259,8 +292,12 @@ def test_the_place_a_recommendation_is_near_to_is_not_the_recommendation():
 
 
 def test_one_true_and_one_invented_price_are_half_grounded():
-    truth = truth_of("Search", {"city": "Wuhan", "near": NEAR.name_en, "category": "cafe", "radius_m": 5000, "preference": "quiet"},
-                     find(PICK), answer(f"{PICK.name_en} ¥{PICK.price_yuan}", f"{PICK.name_en} ¥{PICK.price_yuan + 1}"))  # fmt: skip
+    truth = truth_of(
+        "Search",
+        {"city": "Wuhan", "near": NEAR.name_en, "category": "cafe", "radius_m": 5000, "preference": "quiet"},
+        find(PICK),
+        answer(f"{PICK.name_en} ¥{PICK.price_yuan}", f"{PICK.name_en} ¥{PICK.price_yuan + 1}"),
+    )
     assert (truth.facts_stated, truth.facts_grounded, truth.groundedness) == (2, 1, 0.5)
     assert truth.figures()["invented_facts"] == 50.0
     assert truth.dimensions()["answer_details"] == pytest.approx(10 / 3)  # one of price, hours and distance
@@ -315,25 +352,36 @@ def test_a_routes_length_said_beside_every_place_counts_once():
     way = look_up("get_navigation", start=NEAR.name_en, end=PICK.name_en)
     route = WORLD.route([NEAR.point, PICK.point], "driving")
     others = WORLD.pois_in("Wuhan", "cafe")[1:]
-    truth = truth_of("Search", SEARCH, way, answer(*[f"{poi.name_en} {route.distance_km:.1f}km" for poi in (PICK, *others)]))
+    truth = truth_of(
+        "Search", SEARCH, way, answer(*[f"{poi.name_en} {route.distance_km:.1f}km" for poi in (PICK, *others)])
+    )
     assert (truth.facts_stated, truth.facts_grounded) == (1, 1)
 
 
 def test_saying_a_fact_twice_in_a_line_counts_once():
-    truth = truth_of("Search", SEARCH, find(PICK), answer(f"{PICK.name_en} ¥{PICK.price_yuan}, that is {PICK.price_yuan} yuan"))
+    truth = truth_of(
+        "Search", SEARCH, find(PICK), answer(f"{PICK.name_en} ¥{PICK.price_yuan}, that is {PICK.price_yuan} yuan")
+    )
     assert (truth.facts_stated, truth.facts_grounded) == (1, 1)
 
 
 def test_saying_a_fact_again_and_again_does_not_fill_in_for_those_left_out():
     once = truth_of("Search", SEARCH, find(PICK), answer(f"{PICK.name_en} ¥{PICK.price_yuan}"))
-    often = truth_of("Search", SEARCH, find(PICK), answer(*[f"{'very ' * n}good: {PICK.name_en} ¥{PICK.price_yuan}" for n in range(6)]))
+    often = truth_of(
+        "Search",
+        SEARCH,
+        find(PICK),
+        answer(*[f"{'very ' * n}good: {PICK.name_en} ¥{PICK.price_yuan}" for n in range(6)]),
+    )
     assert often.dimensions()["answer_details"] <= once.dimensions()["answer_details"]
 
 
 def test_repeated_lines_and_lines_without_content_cost_clarity():
     clear = truth_of("Search", SEARCH, find(PICK), answer(f"{PICK.name_en} {facts(PICK)}")).clarity
     repeated = truth_of("Search", SEARCH, find(PICK), answer(*[f"{PICK.name_en} {facts(PICK)}"] * 4)).clarity
-    chatty = truth_of("Search", SEARCH, find(PICK), answer(f"{PICK.name_en} {facts(PICK)}", "I hope this helps", "Enjoy", "Bye")).clarity
+    chatty = truth_of(
+        "Search", SEARCH, find(PICK), answer(f"{PICK.name_en} {facts(PICK)}", "I hope this helps", "Enjoy", "Bye")
+    ).clarity
     assert (clear, repeated, chatty) == (1.0, 0.25, 0.625)
 
 
@@ -378,7 +426,9 @@ def test_a_day_that_meets_its_constraints_meets_all_but_the_tags_it_lacks(name):
 
 
 def test_a_day_over_budget_by_one_yuan_is_over_budget():
-    assert not plan(at("10:00", MUSEUM), at("13:00", MALL), budget_yuan=MUSEUM.price_yuan + MALL.price_yuan - 1)["budget"]
+    assert not plan(at("10:00", MUSEUM), at("13:00", MALL), budget_yuan=MUSEUM.price_yuan + MALL.price_yuan - 1)[
+        "budget"
+    ]
 
 
 def test_the_prices_that_count_are_the_worlds_not_those_the_answer_states():
@@ -388,7 +438,15 @@ def test_the_prices_that_count_are_the_worlds_not_those_the_answer_states():
 
 @pytest.mark.parametrize(
     ("clock", "is_open"),
-    [(MUSEUM.opens, True), (MUSEUM.closes, False), ("07:59", False), ("7:59", False), ("23:00", False), ("12:00", True), ("", False)],
+    [
+        (MUSEUM.opens, True),
+        (MUSEUM.closes, False),
+        ("07:59", False),
+        ("7:59", False),
+        ("23:00", False),
+        ("12:00", True),
+        ("", False),
+    ],
 )
 def test_a_stop_must_be_open_at_the_hour_it_is_planned_for(clock, is_open):
     assert plan(at(clock, MUSEUM), at("13:00", MALL))["museum open"] is is_open
@@ -417,15 +475,18 @@ def test_a_day_planned_by_the_span_of_each_visit_is_understood():
 @pytest.mark.parametrize(
     ("clock", "same"),
     [
-        ("2 pm", "14:00"), ("2:30 p.m.", "14:30"), ("9:00 am", "09:00"), ("12 AM", "00:00"), ("10:00 pm", "22:00"), ("下午2点", "14:00"),
-        ("晚上7点半", "19:30"), ("下午2:00", "14:00"), ("晚上7：00", "19:00"), ("10：00", "10:00"), ("下午两点", "14:00"), ("晚上七点半", "19:30"),
-        ("9:00 AM:", "09:00"), ("Day 1 - 9:00 AM:", "09:00"),
-        ("2:00-4:00 PM", "14:00-16:00"), ("7-8 pm", "19:00-20:00"), ("下午2:00-4:00", "14:00-16:00"), ("11-1 pm", "11:00-13:00"),
+        ("2 pm", "14:00"), ("2:30 p.m.", "14:30"), ("9:00 am", "09:00"), ("12 AM", "00:00"), ("10:00 pm", "22:00"),
+        ("下午2点", "14:00"), ("晚上7点半", "19:30"), ("下午2:00", "14:00"), ("晚上7：00", "19:00"),
+        ("10：00", "10:00"), ("下午两点", "14:00"), ("晚上七点半", "19:30"), ("9:00 AM:", "09:00"),
+        ("Day 1 - 9:00 AM:", "09:00"), ("2:00-4:00 PM", "14:00-16:00"), ("7-8 pm", "19:00-20:00"),
+        ("下午2:00-4:00", "14:00-16:00"), ("11-1 pm", "11:00-13:00"),
     ],
 )  # fmt: skip
 def test_a_clock_time_counts_the_same_however_it_is_written(clock, same):
     for evening in (None, "mall"):
-        assert plan(at(clock, MUSEUM), at(clock, MALL), evening=evening) == plan(at(same, MUSEUM), at(same, MALL), evening=evening)
+        assert plan(at(clock, MUSEUM), at(clock, MALL), evening=evening) == plan(
+            at(same, MUSEUM), at(same, MALL), evening=evening
+        )
     assert facts_of(f"{MUSEUM.name_en} 9am-5:30pm") == {("hours", "09:00-17:30")}
 
 
@@ -450,7 +511,12 @@ BOTH = look_up("search_flights", ENGLISH, **LEG) + look_up("search_train_tickets
 
 def compare(choice, *messages, **changes):
     wanted = LEG | {"priority": "cheap", "max_price_yuan": None, "arrive_by": None} | changes
-    return truth_of("Compare", wanted, *(messages or BOTH), answer(f"{FLIGHTS[0].number} or {TRAINS[0].number}", f"I take {choice.number}"))
+    return truth_of(
+        "Compare",
+        wanted,
+        *(messages or BOTH),
+        answer(f"{FLIGHTS[0].number} or {TRAINS[0].number}", f"I take {choice.number}"),
+    )
 
 
 def test_the_last_journey_named_is_the_choice_and_must_be_the_best_of_what_was_seen():
@@ -467,7 +533,9 @@ def test_the_best_of_one_kind_is_not_known_to_be_the_best():
 
 
 def test_a_journey_of_another_day_is_no_journey_of_this_query():
-    other = {j.number for j in WORLD.trains("2026-05-02", LEG["from_city"], LEG["to_city"])} - {j.number for j in TRAINS}
+    other = {j.number for j in WORLD.trains("2026-05-02", LEG["from_city"], LEG["to_city"])} - {
+        j.number for j in TRAINS
+    }
     truth = truth_of("Compare", LEG | {"priority": "cheap", "max_price_yuan": 9999}, BOTH, answer(f"Take {min(other)}"))
     assert set(truth.constraints.values()) == {False} and truth.delivered == [0.0, 0.0]
 
@@ -488,8 +556,14 @@ POINTS = [poi.point for poi in STOPS]
 
 def way(names, mode="transit", **changes):
     wanted = {"city": "Wuhan", "stops": [poi.name_en for poi in STOPS], "mode": "transit"} | changes
-    ends = {"start": STOPS[0].name_en, "end": STOPS[-1].name_en, "via_points": ";".join(poi.name_en for poi in STOPS[1:-1])}
-    return truth_of("Direction", wanted, look_up("get_navigation", **ends, mode=mode), answer(" > ".join(names), f"{mode} it is"))
+    ends = {
+        "start": STOPS[0].name_en,
+        "end": STOPS[-1].name_en,
+        "via_points": ";".join(poi.name_en for poi in STOPS[1:-1]),
+    }
+    return truth_of(
+        "Direction", wanted, look_up("get_navigation", **ends, mode=mode), answer(" > ".join(names), f"{mode} it is")
+    )
 
 
 def test_stops_must_come_in_order_and_by_the_mode_asked_for():
@@ -504,8 +578,9 @@ def test_stops_must_come_in_order_and_by_the_mode_asked_for():
 @pytest.mark.parametrize(
     ("text", "mode"),
     [
-        ("Driving: 5 km", "driving"), ("Take the METRO", "transit"), ("On foot, not by car", "walking"), ("By car, then walk", "driving"),
-        ("坐地铁", "transit"), ("打车", "driving"), ("Card", None), ("", None), ("by car: walking 5 km", "walking"),
+        ("Driving: 5 km", "driving"), ("Take the METRO", "transit"), ("On foot, not by car", "walking"),
+        ("By car, then walk", "driving"), ("坐地铁", "transit"), ("打车", "driving"), ("Card", None), ("", None),
+        ("by car: walking 5 km", "walking"),
     ],
 )  # fmt: skip
 def test_a_mode_is_the_tools_word_for_it_or_the_first_that_means_one(text, mode):
@@ -541,7 +616,8 @@ def test_a_query_whose_constraints_lack_what_it_is_examined_by_has_no_truth(taug
 
 
 @pytest.mark.parametrize(("subtask", "changed"), [
-    ("Search", {"near": "My Hotel"}), ("Search", {"city": "Paris"}), ("packing", {}), ("Direction", {"stops": ["Nowhere"]}),
+    ("Search", {"near": "My Hotel"}), ("Search", {"city": "Paris"}),
+    ("packing", {}), ("Direction", {"stops": ["Nowhere"]}),
     ("1-Day", {"from_city": "Wuhan"}), ("Search", {"city": "Wuhan", "near": WORLD.pois_in("Xian")[0].name_en}),
     ("Direction", {"stops": [WORLD.pois_in("Wuhan")[0].name_en, WORLD.pois_in("Xian")[0].name_en], "city": None}),
     ("Direction", {"stops": [poi.name_en for poi in WORLD.pois_in("Wuhan")[:2]], "city": "Xian"}),

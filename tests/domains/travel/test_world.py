@@ -12,9 +12,9 @@ GROUPS = [(city, category) for city in WORLD.cities for category in CATEGORIES]
 LEGS = list(permutations(WORLD.cities, 2))
 DATE = "2026-05-01"
 FINGERPRINT = (
-    "import hashlib; from arenarl.domains.travel.world import build_world; w = build_world(0);"
-    "legs = [(w.flights('2026-05-01', a, b), w.trains('2026-05-01', a, b)) for a in w.cities for b in w.cities if a != b];"
-    "print(hashlib.sha256(repr((w.pois, legs)).encode()).hexdigest())"
+    "import hashlib; from arenarl.domains.travel.world import build_world; w = build_world(0);legs = "
+    "[(w.flights('2026-05-01', a, b), w.trains('2026-05-01', a, b)) for a in w.cities for b in w.cities if a != "
+    "b];print(hashlib.sha256(repr((w.pois, legs)).encode()).hexdigest())"
 )
 
 
@@ -36,7 +36,9 @@ def test_there_are_twelve_cities_with_48_places_each():
 
 def test_every_prefix_goes_with_every_category_once():
     assert len(PREFIXES) == len({zh for _, zh in PREFIXES}) == 48
-    assert {poi.name_en for poi in WORLD.pois} == {f"{en} {key.capitalize()}" for en, _ in PREFIXES for key in CATEGORIES}
+    assert {poi.name_en for poi in WORLD.pois} == {
+        f"{en} {key.capitalize()}" for en, _ in PREFIXES for key in CATEGORIES
+    }
     assert {poi.name_zh for poi in WORLD.pois} == {zh + kind for _, zh in PREFIXES for kind in CATEGORIES.values()}
 
 
@@ -105,7 +107,9 @@ def test_trains_are_mostly_cheaper_and_flights_faster_on_long_legs():
     cheaper = []
     for date in ("2026-05-01", "2026-05-02", "2026-05-03", "2026-05-04", "2026-05-05"):
         for leg in LEGS:
-            train, flight = (min(j.price_yuan for j in journeys(date, *leg)) for journeys in (WORLD.trains, WORLD.flights))
+            train, flight = (
+                min(j.price_yuan for j in journeys(date, *leg)) for journeys in (WORLD.trains, WORLD.flights)
+            )
             cheaper.append(train < flight)
     assert 0.8 < sum(cheaper) / len(cheaper) < 1
     for leg in (("Beijing", "Kunming"), ("Harbin", "Shenzhen")):

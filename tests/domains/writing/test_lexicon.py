@@ -1,4 +1,5 @@
-"""The vocabulary keeps its promises: sentences are equally long, tones are told apart, words that may be asked for or forbidden are in none."""
+"""The vocabulary keeps its promises: sentences are equally long, tones are told apart,
+words that may be asked for or forbidden are in none."""
 
 import re
 from itertools import chain
@@ -26,7 +27,8 @@ def test_all_sentences_of_a_language_are_equally_long(language):
 @pytest.mark.parametrize("language", LEXICONS)
 def test_a_mark_is_in_sentences_of_its_tone_alone_and_each_of_them_has_one(language):
     lexicon = LEXICONS[language]
-    marked = {tone: [sentence for sentence in all_sentences(lexicon) if any(count_of(mark, sentence, language) for mark in marks)]
+    marked = {tone: [sentence for sentence in all_sentences(lexicon)
+                     if any(count_of(mark, sentence, language) for mark in marks)]
               for tone, marks in lexicon.marks.items()}  # fmt: skip
     assert marked == {tone: list(sentences) for tone, sentences in lexicon.tones.items()}
 
@@ -34,7 +36,12 @@ def test_a_mark_is_in_sentences_of_its_tone_alone_and_each_of_them_has_one(langu
 @pytest.mark.parametrize("language", LEXICONS)
 def test_words_are_in_no_sentence_of_their_own_accord_and_in_no_other_word(language):
     lexicon = LEXICONS[language]
-    texts = [*all_sentences(lexicon), *lexicon.subjects, *lexicon.occasions, *chain.from_iterable(lexicon.marks.values())]
+    texts = [
+        *all_sentences(lexicon),
+        *lexicon.subjects,
+        *lexicon.occasions,
+        *chain.from_iterable(lexicon.marks.values()),
+    ]
     assert not [word for word in lexicon.words for text in texts if count_of(word, text, language)]
     assert not [(one, other) for one in lexicon.words for other in lexicon.words if one != other and one in other]
 
@@ -45,4 +52,6 @@ def test_a_fact_is_found_by_its_own_pattern_only(language):
         for number in kind.numbers:
             stated = kind.sentence.format(kind.form.format(number))
             found = {other.section: re.findall(other.pattern, stated) for other in LEXICONS[language].facts}
-            assert {section: texts for section, texts in found.items() if texts} == {kind.section: [kind.form.format(number)]}
+            assert {section: texts for section, texts in found.items() if texts} == {
+                kind.section: [kind.form.format(number)]
+            }

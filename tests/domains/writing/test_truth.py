@@ -1,4 +1,5 @@
-"""The truth of writing: full marks are possible, whatever is broken costs, whatever is mended pays, and nobody's text breaks it."""
+"""The truth of writing: full marks are possible, whatever is broken costs, whatever is mended pays,
+and nobody's text breaks it."""
 
 import random
 
@@ -40,18 +41,22 @@ def total(query, text):
 def without(text, query, word):
     """The text without the sentences that have the word."""
     stop, between = ("。", "") if query.language == "zh" else (".", " ")
-    lines = [between.join(part.strip() + stop for part in line.split(stop) if part.strip() and word not in part) if stop in line else line
+    lines = [between.join(part.strip() + stop for part in line.split(stop) if part.strip() and word not in part)
+             if stop in line else line
              for line in text.splitlines()]  # fmt: skip
     return "\n".join(lines)
 
 
 BREAK = {  # what is done to a text -> the shares that it costs
-    "a word asked for is left out": (lambda text, query: without(text, query, query.constraints["must"][0]), {"must", "length"}),
+    "a word asked for is left out": (lambda text, query: without(text, query, query.constraints["must"][0]),
+                                     {"must", "length"}),
     "a forbidden word is used": (lambda text, query: f"{text} {query.constraints['avoid'][0]}", {"avoid"}),
     "a fact is another": (lambda text, query: text.replace(query.constraints["facts"][0], "999"), {"facts"}),
-    "a heading is left out": (lambda text, query: "\n".join(line for line in text.splitlines() if line != query.constraints["sections"][-1]),
+    "a heading is left out": (lambda text, query: "\n".join(line for line in text.splitlines()
+                                                            if line != query.constraints["sections"][-1]),
                               {"sections"}),
-    "the sections stand in reverse": (lambda text, query: "\n".join([text.splitlines()[0], *text.splitlines()[:0:-1]]), {"order"}),
+    "the sections stand in reverse": (lambda text,
+                                      query: "\n".join([text.splitlines()[0], *text.splitlines()[:0:-1]]), {"order"}),
     "all is said twice": (lambda text, query: f"{text}\n{text}", {"unique", "length", "order"}),
     "it is cut off": (lambda text, query: text[: len(text) // 3], {"length", "must", "facts", "sections", "tone"}),
     "the topic is another": (lambda text, query: "\n".join(["", *text.splitlines()[1:]]), {"topic", "length"}),
@@ -106,7 +111,9 @@ def test_a_refusal_and_an_empty_text_are_worth_nothing_and_less_than_any_attempt
     for query in queries_of(language, count=5):
         careless = total(query, write(query, dict.fromkeys(HABITS, False), 0).answer)
         refused = truth_of(query, REFUSALS[language])
-        assert not any(refused.dimensions()[f"answer_{name}"] for name in ("relevance", "content", "structure", "style"))
+        assert not any(
+            refused.dimensions()[f"answer_{name}"] for name in ("relevance", "content", "structure", "style")
+        )
         assert total(query, REFUSALS[language]) == total(query, "") == 0 < careless
 
 
@@ -121,7 +128,9 @@ def test_a_hostile_text_is_examined_like_any(text):
 def test_every_share_is_one_whatever_the_text(text, language):
     query = queries_of(language, count=1)[0]
     truth = truth_of(query, text)
-    assert all(0 <= getattr(truth, name) <= 1 for name in truth.constraints) and all(0 <= score <= 10 for score in truth.dimensions().values())
+    assert all(0 <= getattr(truth, name) <= 1 for name in truth.constraints) and all(
+        0 <= score <= 10 for score in truth.dimensions().values()
+    )
 
 
 def test_headings_are_found_in_the_forms_that_models_write():
@@ -135,25 +144,44 @@ def test_headings_are_found_in_the_forms_that_models_write():
 def test_a_query_of_ones_own_has_no_truth():
     query = queries_of("en")[0]
     assert has_truth(query)
-    for constraints, language in (({}, "en"), (query.constraints, "fr"), (query.constraints | {"sections": []}, "en"),
-                                  (query.constraints | {"tone": "grim"}, "en"), (query.constraints | {"length": 0}, "en")):  # fmt: skip
+    for constraints, language in (
+        ({}, "en"),
+        (query.constraints, "fr"),
+        (query.constraints | {"sections": []}, "en"),
+        (query.constraints | {"tone": "grim"}, "en"),
+        (query.constraints | {"length": 0}, "en"),
+    ):
         assert not has_truth(Query("q", "writing", "poem", language, "Write a poem.", constraints))
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_a_sentence_says_what_is_missing_for_each_demand_that_a_text_does_not_meet(language):
     domain = WritingDomain(EnvironmentConfig(), DataConfig())
-    for index, query in enumerate(query for subtask in SUBTASKS for query in make_queries(subtask, language, 10, "unmet", set())):
+    for index, query in enumerate(
+        query for subtask in SUBTASKS for query in make_queries(subtask, language, 10, "unmet", set())
+    ):
         text = solve(query, random.Random(index), 0.5)
         found, met = domain.contradictions(query, text), examine(query, text.messages).constraints
         assert len(found) == list(met.values()).count(False) and all("\n" not in sentence for sentence in found)
         assert domain.contradictions(query, solve(query, random.Random(index), 1.0)) == []
         lacking = [sentence for sentence in found if "lacks words" in sentence]
-        assert bool(lacking) != met["must"] and all(any(word in sentence for word in query.constraints["must"]) for sentence in lacking)
+        assert bool(lacking) != met["must"] and all(
+            any(word in sentence for word in query.constraints["must"]) for sentence in lacking
+        )
     assert domain.contradictions(Query("q", "writing", "poem", language, "Write a poem."), text) == []
 
 
 def test_constraints_of_another_form_are_no_truth():
     full = {"topic": "t", "tone": "warm", "length": 60, "sections": ["A"], "facts": ["f"], "must": [], "avoid": []}
-    odd = [{"length": "60"}, {"length": 0}, {"tone": ["warm"]}, {"tone": "loud"}, {"must": None}, {"sections": []}, {"facts": "f"}]
-    assert [has_truth(Query("q", "writing", "Notice", "en", "x", full | one)) for one in [{}, *odd]] == [True] + 7 * [False]
+    odd = [
+        {"length": "60"},
+        {"length": 0},
+        {"tone": ["warm"]},
+        {"tone": "loud"},
+        {"must": None},
+        {"sections": []},
+        {"facts": "f"},
+    ]
+    assert [has_truth(Query("q", "writing", "Notice", "en", "x", full | one)) for one in [{}, *odd]] == [True] + 7 * [
+        False
+    ]
