@@ -32,11 +32,11 @@ SMALL = {
     "rl.save_steps": 3, "rl.eval_steps": 3, "rl.eval_queries": 10, "evaluate.bootstrap": 100,
 }  # fmt: skip
 SMALLEST = SMALL | {
-    "data.sft_size": 800, "data.rl_size": 8, "data.test_per_subtask": 1, "rl.steps": 4, "rl.save_steps": 2,
-    "rl.eval_steps": 4, "rl.eval_queries": 1, "rl.groups": 2, "rl.micro_batch_size": 8, "rollout.group_size": 4,
+    "data.sft_size": 600, "data.rl_size": 8, "data.test_per_subtask": 1, "rl.steps": 2, "rl.save_steps": 1,
+    "rl.eval_steps": 2, "rl.eval_queries": 1, "rl.groups": 2, "rl.micro_batch_size": 8, "rollout.group_size": 4,
     "rollout.max_tokens": 320,
 }  # fmt: skip
-TWO_STEPS = {"rl.steps": 2, "rl.save_steps": 2, "rl.eval_steps": 0}
+TWO_STEPS = {"rl.steps": 2, "rl.save_steps": 2, "rl.eval_steps": 0, "rl.init_run": "quickstart"}
 # so that the few examples are two steps or more
 OFFLINE = {"rl.rounds": 1, "rl.batch_size": 1, "rl.micro_batch_size": 1}
 
@@ -67,11 +67,6 @@ class Workplace:
     @property
     def sizes(self) -> Figures:
         return SMALLEST if self.is_short else SMALL
-
-    @property
-    def start(self) -> dict[str, str]:
-        """Return the key that starts RL from the ZeRO-3 SFT policy, or from the plain one if that run failed."""
-        return {"rl.init_run": "quickstart" if self.has_ended("quickstart/sft") else "plain"}
 
     def stage(self, name: str) -> Path:
         return self.folder / "runs" / name
@@ -212,19 +207,19 @@ def data(place: Workplace) -> Figures:
 
 
 def sft_plain(place: Workplace) -> Figures:
-    # the other SFT's policy is the one that RL starts from
-    epochs = 0.1 if place.is_short else place.sizes["sft.epochs"]
-    place.run(place.script("train_sft.py", name="plain", sft__deepspeed=None, sft__epochs=epochs))
-    return _sft_figures(place.stage("plain/sft"))
-
-
-def sft_zero3(place: Workplace) -> Figures:
-    place.run(place.script("train_sft.py", launched=True))
+    """SFT without DeepSpeed. RL starts from its policy."""
+    place.run(place.script("train_sft.py", sft__deepspeed=None))
     return _sft_figures(place.stage("quickstart/sft"))
 
 
+def sft_zero3(place: Workplace) -> Figures:
+    epochs = 0.1 if place.is_short else place.sizes["sft.epochs"]
+    place.run(place.script("train_sft.py", launched=True, name="zero3", sft__epochs=epochs))
+    return _sft_figures(place.stage("zero3/sft"))
+
+
 def rl(place: Workplace) -> Figures:
-    place.run(place.script("train_rl.py", **place.start))
+    place.run(place.script("train_rl.py"))
     return _rl_figures(place.stage("quickstart/rl"), place.sizes["rl.steps"])
 
 
@@ -233,7 +228,7 @@ def kill_and_resume(place: Workplace) -> Figures:
     if not place.has_ended("quickstart/rl"):
         raise Skipped("there is no unbroken run to compare with: the part rl did not end")
     command, folder, unbroken = (
-        place.script("train_rl.py", name="killed", **place.start),
+        place.script("train_rl.py", name="killed", rl__init_run="quickstart"),
         place.stage("killed/rl"),
         place.stage("quickstart/rl"),
     )
@@ -262,12 +257,7 @@ def kill_and_resume(place: Workplace) -> Figures:
 
 
 def evaluate(place: Workplace) -> Figures:
-    keys = (
-        {}
-        if place.has_ended("quickstart/sft")
-        else {"evaluate__checkpoints": {"sft": "runs/plain/sft", "rl": "runs/quickstart/rl"}}
-    )
-    place.run(place.script("evaluate.py", **keys))
+    place.run(place.script("evaluate.py"))
     summary = read_json(place.folder / "results" / "quickstart" / "summary.json")
     names = ("valid_rate", "win_rate", "quality")
     return {f"{policy} {name}": summary[policy]["sampled"][name]["mean"] for policy in ("sft", "rl") for name in names}
@@ -277,9 +267,7 @@ def method(name: str, **keys: Any) -> "Measure":
     """Return a part that runs two steps of a method's config."""
 
     def measure(place: Workplace) -> Figures:
-        place.run(
-            place.script("train_rl.py", config=f"methods/{name}.yaml", name=name, **place.start, **TWO_STEPS, **keys)
-        )
+        place.run(place.script("train_rl.py", config=f"methods/{name}.yaml", name=name, **TWO_STEPS, **keys))
         return (
             _rl_figures(place.stage(f"{name}/rl"), 2) if name == "ppo" else _offline_figures(place.stage(f"{name}/rl"))
         )
@@ -290,7 +278,7 @@ def method(name: str, **keys: Any) -> "Measure":
 def vllm(place: Workplace) -> Figures:
     if importlib.util.find_spec("vllm") is None:
         raise Skipped("vLLM is not installed")
-    place.run(place.script("train_rl.py", name="vllm", rollout__backend="vllm", **place.start, **TWO_STEPS))
+    place.run(place.script("train_rl.py", name="vllm", rollout__backend="vllm", **TWO_STEPS))
     return _rl_figures(place.stage("vllm/rl"), 2)
 
 
@@ -345,8 +333,8 @@ PARTS = (
     Part("environment", environment, 60),
     Part("qwen3_1.7b", qwen3, 180),
     Part("data", data, 60, ("data/quickstart",)),
-    Part("sft", sft_plain, 90, ("runs/plain/sft",)),
-    Part("sft_zero3", sft_zero3, 120, ("runs/quickstart/sft",)),
+    Part("sft", sft_plain, 90, ("runs/quickstart/sft",)),
+    Part("sft_zero3", sft_zero3, 120, ("runs/zero3/sft",)),
     Part("rl", rl, 90, ("runs/quickstart/rl",)),
     Part("kill_resume", kill_and_resume, 120, ("runs/killed",)),
     Part("evaluate", evaluate, 60, ("runs/quickstart/evaluate",)),

@@ -52,7 +52,7 @@ def test_every_part_runs_at_its_smallest_and_a_second_start_keeps_them(tmp_path)
         assert wanted | {"step_s", "trl_step_s", "step_ratio_to_trl"} <= set(figures)
         assert all(figures[figure] > 0 for figure in wanted)
     assert parts["environment"]["figures"]["bfloat16, a decoded token"] and parts["rl"]["figures"]["grad_norm"] > 0
-    assert parts["kill_resume"]["figures"] == {"killed_at": "checkpoint-2", "groups_and_curve": "identical"}
+    assert parts["kill_resume"]["figures"] == {"killed_at": "checkpoint-1", "groups_and_curve": "identical"}
     assert (
         all(parts[name]["figures"]["optimizer_steps"] >= 2 for name in ("dpo", "agentevol"))
         and "critic/error" in parts["ppo"]["figures"]
