@@ -1,6 +1,6 @@
 """ArenaRL on one page: the whole method in plain torch, without this repository's engine, tournament or trainer.
 
-    ./reproduce.sh sft                 # once: the SFT policy of configs/quickstart.yaml, five minutes on two cores
+    ./reproduce.sh data && ./reproduce.sh sft    # once: the SFT policy of configs/quickstart.yaml, minutes on two cores
     python examples/one_page.py
 
 The steps of the paper (arXiv 2601.06487) come in their order: roll out a group (Section 4.2), play its tournament
