@@ -2,7 +2,7 @@
 
     python -m arenarl.tables table2 [table3 ...] [--quick] [--row NAME ...] [--seed 5 ...] [--again]
 
-A finished seed is written at once to results/<table>/<row>/seed<k>.json. From the seeds that the table lists, `pages`
+A finished seed is written at once to results/<table>/rows.jsonl. From the seeds that the table lists, `pages`
 makes table.json, a figure and the documents' tables. `--again` reruns rows that are stored and compares the results.
 Your own file in configs/tables runs the same way; its comparisons are a family of their own, so that no star of a
 shipped table depends on them.
@@ -56,10 +56,10 @@ def main() -> None:
         raise UserError(f"{', '.join(names)}: nothing to run; name a --seed")
 
     from arenarl.tables.pages import write_tables  # which load scipy and matplotlib
-    from arenarl.tables.runner import finished, path_of, run_all
+    from arenarl.tables.runner import missing_runs, run_all
     from arenarl.tables.summary import compare_with_stored
 
-    there = {path_of(run, results) for run in runs if finished(run, results)} if arguments.again else set()
+    there = {run.key for run in runs} - {run.key for run in missing_runs(runs, results)} if arguments.again else set()
     failures = run_all(runs, results, arguments.workers)
     if arguments.again:
         print(

@@ -17,12 +17,9 @@ from arenarl.config.load import load, load_config
 from arenarl.config.schema import Config
 from arenarl.config.value_types import Bool, Float, Line, Name, PositiveInt, Seed, Text
 from arenarl.run.settings import settings_of
-from arenarl.system.atomic_files import read_json
 from arenarl.system.errors import UserError
 
 FOLDER = Path("configs/tables")
-# of what a run leaves
-_FOUND = {"row", "seed", "settings", "figures", "by_subtask", "judge_calls", "curve", "seconds", "judge"}
 TABLES = (
     "table2", "table3", "table3_research", "fig1", "collapse", "fig4a", "fig4c", "ablations", "noise", "noise_strength",
     "tournament_grpo", "textcraft", "babyai",
@@ -115,6 +112,10 @@ class Run:
     checkpoint: str
     figure: str
     measure: str | None
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        return self.table, self.row, self.seed
 
     @cached_property
     def settings(self) -> dict[str, Any]:
@@ -241,26 +242,6 @@ def runs_of(
                 )
             )
     return runs
-
-
-def read_run(path: Path) -> dict[str, Any] | None:
-    """What a run found, of its <row>/seed<k>.json; None if there is none.
-
-    Raises:
-        UserError: half a file, or another than `runner` writes there.
-    """
-    try:
-        run = read_json(path)
-    except ValueError:
-        run = {}
-    is_ours = (
-        isinstance(run, dict)
-        and run.keys() >= _FOUND
-        and (path.parent.name, path.stem) == (run["row"], f"seed{run['seed']}")
-    )
-    if path.is_file() and not is_ours:
-        raise UserError(f"{path} is not what a finished run leaves there; delete it, and the run is made again")
-    return run
 
 
 def _changed(settings: dict[str, Any], defaults: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -1,7 +1,7 @@
 """Runs the rows of tables: SFT once a seed, then RL and evaluation of every row, a process each and several at once.
 
-The scripts do the work, as subprocesses, and resume by themselves; a row is finished when its seed<k>.json is there.
-That of another table with the same settings serves as well.
+The scripts do the work, as subprocesses, and resume by themselves; a row is finished when `store` has its
+seed. That of another table with the same settings serves as well.
 """
 
 import json
@@ -19,10 +19,11 @@ from arenarl.config.schema import JudgeConfig
 from arenarl.evaluation.statistics import KEPT_BY_TABLES, shown_figures
 from arenarl.report.figures import training_log
 from arenarl.report.summary import heading
-from arenarl.system.atomic_files import read_json, write_json
+from arenarl.system.atomic_files import read_json
 from arenarl.system.errors import OWNED
 from arenarl.system.progress import Bar, say
-from arenarl.tables.rows import Run, read_run
+from arenarl.tables.rows import Run
+from arenarl.tables.store import FILE, Stored, read_runs, store_run
 from arenarl.trajectory import read_jsonl
 
 
@@ -36,7 +37,7 @@ _ONE_PREPARES = Lock()  # seeds share their data
 def run_all(runs: Sequence[Run], results: Path, workers: int) -> list[str]:
     """Finish all runs; what failed, in a line each, after the others are through."""
     failures: dict[tuple[int, str], str] = {}
-    missing = [run for run in runs if finished(run, results) is None]
+    missing = missing_runs(runs, results)
     with Bar("runs", len(runs), len(runs) - len(missing)) as bar:
         for run, future in _in_parallel(_different(missing), workers):
             try:
@@ -46,7 +47,7 @@ def run_all(runs: Sequence[Run], results: Path, workers: int) -> list[str]:
                 continue
             sharing = [other for other in missing if other.settings == run.settings]
             for other in sharing:
-                write_json(path_of(other, results), found | {"row": other.row, "config": other.config})
+                store_run(results / other.table, found | {"row": other.row, "config": other.config})
             say(
                 f"{run.row}, seed {run.seed}: {heading(run.figure)} {found['figures'][run.figure]:.1f} after "
                 f"{found['seconds']['total']:.0f} s"
@@ -79,21 +80,27 @@ def _in_parallel(runs: Sequence[Run], workers: int) -> Iterator[tuple[Run, Futur
         pool.shutdown(cancel_futures=True)
 
 
-def path_of(run: Run, results: Path) -> Path:
-    return results / run.table / run.row / f"seed{run.seed}.json"
+def missing_runs(runs: Sequence[Run], results: Path) -> list[Run]:
+    """Return the runs that are still to be made; one that another table has with the same settings is copied."""
+    stored = {path.parent.name: read_runs(path.parent) for path in sorted(results.glob(f"*/{FILE}"))}
+    missing = []
+    for run in runs:
+        tables = [name for name in (run.table, *stored) if _is_finished(run, stored.get(name, {}))]
+        if not tables:
+            missing.append(run)
+        elif tables[0] != run.table:
+            store_run(results / run.table, stored[tables[0]][run.row, run.seed])
+    return missing
 
 
-def finished(run: Run, results: Path) -> dict[str, Any] | None:
-    """What a run found if it is finished; taken over from another table that has the same row."""
-    own = path_of(run, results)
-    for path in (own, *results.glob(f"*/{run.row}/seed{run.seed}.json")):
-        found = read_run(path)
-        same = found and found["settings"] == json.loads(json.dumps(run.settings)) and run.figure in found["figures"]
-        if same and (run.measure is None or run.measure in found):
-            if path != own:
-                write_json(own, found)
-            return found
-    return None
+def _is_finished(run: Run, stored: Stored) -> bool:
+    found = stored.get((run.row, run.seed))
+    return (
+        found is not None
+        and found["settings"] == json.loads(json.dumps(run.settings))
+        and run.figure in found["figures"]
+        and (run.measure is None or run.measure in found)
+    )
 
 
 def _cold_start(run: Run) -> None:

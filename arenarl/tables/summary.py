@@ -26,7 +26,8 @@ from arenarl.system.atomic_files import read_json
 from arenarl.system.errors import UserError
 from arenarl.system.progress import say
 from arenarl.tables.over_seeds import FIRST_SEEDS, Rows, beyond_chance, mean_over_seeds, paired_difference
-from arenarl.tables.rows import Row, Table, read_run, runs_of
+from arenarl.tables.rows import Row, Table, runs_of
+from arenarl.tables.store import FILE, read_runs
 
 Seeds = dict[int, dict[str, Any]]  # seed -> what its run found
 Found = dict[str, Seeds]  # by row
@@ -39,21 +40,18 @@ def read_found(name: str, table: Table, results: Path, folder: str = "tables", q
 
     A seed that was added when others had been seen would make chance differences of some comparisons, sooner or later.
     """
-    stored = {
-        row: sorted(map(read_run, (results / name / row).glob("seed*.json")), key=lambda run: run["seed"])
-        for row in table.rows
-    }
     settings = {
         (run.row, run.seed): json.loads(json.dumps(run.settings))
         for run in runs_of(name, table, [], table.seeds, folder, quick)
     }
     found: Found = {row: {} for row in table.rows}
-    for row, runs in stored.items():
-        for run in runs:
-            if why := _left_out(run, table, settings.get((row, run["seed"]), {})):
-                say(f"{name}, {row}, seed {run['seed']} is left out: it {why}")
-            else:
-                found[row][run["seed"]] = run if _has_subtasks_of(table.figure, run) else run | {"by_subtask": {}}
+    for (row, seed), run in read_runs(results / name).items():
+        if row not in table.rows:
+            continue
+        if why := _left_out(run, table, settings.get((row, seed), {})):
+            say(f"{name}, {row}, seed {seed} is left out: it {why}")
+        else:
+            found[row][seed] = run if _has_subtasks_of(table.figure, run) else run | {"by_subtask": {}}
     return found
 
 
@@ -182,9 +180,9 @@ def merged(found: dict[str, Found]) -> Found:
         table = first.setdefault((row, seed), name)
         other = together.setdefault(row, {}).setdefault(seed, run)["figures"]
         if any(other[figure] != run["figures"][figure] for figure in other.keys() & run["figures"]):
-            files = f"{table}/{row}/seed{seed}.json and {name}/{row}/seed{seed}.json"
             raise UserError(
-                f"{files} have different figures of the same run; delete one, and both tables have the other's"
+                f"{table}/{FILE} and {name}/{FILE} have different figures of row {row}, seed {seed}; "
+                "delete one of the two lines, and both tables have the other's"
             )
     return together
 
@@ -250,20 +248,20 @@ def _replication(seeds: Sequence[int], rows: Rows) -> dict[str, Any]:
 
 
 def compare_with_stored(
-    name: str, again: Path, stored: Path, figure: str = "win_rate", there: Collection[Path] = ()
+    name: str, again: Path, stored: Path, figure: str = "win_rate", there: Collection[tuple[str, str, int]] = ()
 ) -> str:
     """A line for each row and seed that was run again: beside the stored figure of the same seed,
     or the interval for a new one.
 
     Args:
-        there: files of runs that were finished before, perhaps by another tree.
+        there: (table, row, seed) of runs that were finished before, perhaps by another tree.
     """
     table = read_json(stored / name / "table.json") or {"rows": []}
     rows = {row["row"]: row for row in table["rows"]}
-    lines = []
-    for path in sorted((again / name).glob("*/seed*.json")):
-        run, earlier = read_run(path), read_run(stored / name / path.parent.name / path.name)
-        line = f"{name}, {run['row']}, seed {run['seed']}: {heading(figure)} {run['figures'][figure]:.4f}"
+    lines, stored_runs = [], read_runs(stored / name)
+    for (row, seed), run in read_runs(again / name).items():
+        earlier = stored_runs.get((row, seed))
+        line = f"{name}, {row}, seed {seed}: {heading(figure)} {run['figures'][figure]:.4f}"
         if earlier and earlier["settings"] != run["settings"]:
             lines.append(
                 f"{line}, not compared: what is stored {_other_settings(earlier['settings'], run['settings'])}"
@@ -274,14 +272,14 @@ def compare_with_stored(
                 for one in (earlier, run)
             ]
             same = "all figures are the same" if both[0] == both[1] else f"different{_other_cpu(earlier, run)}"
-            if path in there:
+            if (name, row, seed) in there:
                 made = run.get("provenance", {}).get("commit")
                 same += (
                     f"; but it was there already, run at {made}: to run it again, "
-                    f"delete {path} and {again / run['row']}"
+                    f"delete its line in {again / name / FILE} and {again / row}"
                 )
             lines.append(f"{line}, stored {earlier['figures'][figure]:.4f}: {same}")
-        elif (bounds := rows.get(run["row"], {}).get("prediction")) and bounds[0] is not None:
+        elif (bounds := rows.get(row, {}).get("prediction")) and bounds[0] is not None:
             inside = bounds[0] <= run["figures"][figure] <= bounds[1]
             lines.append(
                 f"{line}, 95 % prediction interval {bounds[0]:.1f} to {bounds[1]:.1f}: "

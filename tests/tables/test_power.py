@@ -1,14 +1,13 @@
 """How many seeds a comparison needs, against drawn experiments."""
 
-import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.stats import ttest_1samp
 
-from arenarl.system.atomic_files import read_json, write_json
 from arenarl.tables.power import POWER, power_table, seeds_needed
+from arenarl.tables.store import read_runs, store_run
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
 
@@ -35,12 +34,11 @@ def test_the_spread_is_that_of_runs_with_the_rows_settings_whichever_table_has_t
     def of_swiss():
         return [line for line in power_table(tmp_path).splitlines() if line.startswith("| Swiss")]
 
-    rows = ("swiss", "seeded_single_elimination")
-    shutil.copytree(RESULTS / "table2" / rows[0], tmp_path / "table2" / rows[0])
-    shutil.copytree(RESULTS / "fig1" / rows[1], tmp_path / "fig1" / rows[1])
+    for table, row in (("table2", "swiss"), ("fig1", "seeded_single_elimination")):
+        for run in (run for (name, _), run in read_runs(RESULTS / table).items() if name == row):
+            store_run(tmp_path / table, run)
     [line] = of_swiss()
     assert line in power_table(RESULTS)
-    path = tmp_path / "table2" / rows[0] / "seed2.json"
-    run = read_json(path)
-    write_json(path, run | {"settings": run["settings"] | {"rl.steps": 10}})
+    run = read_runs(tmp_path / "table2")["swiss", 2]
+    store_run(tmp_path / "table2", run | {"settings": run["settings"] | {"rl.steps": 10}})
     assert of_swiss() == []

@@ -20,7 +20,7 @@ from arenarl.domains.rubrics import domain_rubric
 from arenarl.domains.travel.queries import SUBTASKS
 from arenarl.report.summary import HEADS
 from arenarl.studies.signal_figures import PROPERTIES, SIGNALS
-from arenarl.system.atomic_files import read_json, write_json
+from arenarl.system.atomic_files import read_json, write_json, write_lines
 from arenarl.system.errors import UserError
 from arenarl.tables import rows as tables
 from arenarl.tables import runner
@@ -28,7 +28,8 @@ from arenarl.tables.__main__ import main
 from arenarl.tables.figures import against_axis, against_cost
 from arenarl.tables.over_seeds import beyond_chance, mean_over_seeds
 from arenarl.tables.pages import scale_table, write_tables
-from arenarl.tables.rows import TABLES, read_run, read_table, runs_of
+from arenarl.tables.rows import TABLES, read_table, runs_of
+from arenarl.tables.store import FILE, read_runs, store_run
 from arenarl.tables.summary import compare_all, compare_with_stored, merged, read_found, summary_of_table
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -161,8 +162,13 @@ def store(folder, results, win_rates):
     runs = runs_of("own", read_table("own", folder), [], [])
     for run in runs:
         if run.seed < len(win_rates[run.row]):
-            write_json(runner.path_of(run, results), result(run, win_rates[run.row][run.seed]))
+            store_run(results / run.table, result(run, win_rates[run.row][run.seed]))
     return runs
+
+
+def keep(folder, wanted):
+    """Drop the stored runs that are not wanted."""
+    write_lines(folder / FILE, [run for run in read_runs(folder).values() if wanted(run)])
 
 
 def write(folder, results):
@@ -216,7 +222,7 @@ def test_a_table_may_compare_by_another_figure_which_is_a_family_of_its_own(fold
                 if name == "second"
                 else {}
             )
-            write_json(runner.path_of(run, tmp_path), found | {"figures": found["figures"] | extra})
+            store_run(tmp_path / run.table, found | {"figures": found["figures"] | extra})
     text = write_tables(["second"], tables, tmp_path)
     head = (
         "| method | row | success % | minus One | greedy: "
@@ -294,8 +300,8 @@ def test_a_table_by_true_quality_draws_it_once(folder, tmp_path):
 def test_seeds_that_were_run_after_the_first_five_are_shown_as_a_replication(folder, tmp_path):
     table = planned(folder, *range(7))
     for run in runs_of("own", table, [], list(range(7))):
-        write_json(
-            runner.path_of(run, tmp_path),
+        store_run(
+            tmp_path / "own",
             result(run, {"one": 50.0, "other": (51.0, 52.0, 53.0, 52.0, 52.0, 51.5, 50.5)[run.seed]}[run.row]),
         )
     text = write(folder, tmp_path)
@@ -305,8 +311,7 @@ def test_seeds_that_were_run_after_the_first_five_are_shown_as_a_replication(fol
         and "| Other minus One | +2.0 [+1.1, +2.9] | +1.0 [-5.4, +7.4] |" in page
     )
     assert "later seeds" not in text
-    for path in tmp_path.rglob("seed[56].json"):
-        path.unlink()
+    keep(tmp_path / "own", lambda run: run["seed"] < 5)
     write(folder, tmp_path)
     assert "later seeds" not in (tmp_path / "own" / "README.md").read_text(encoding="utf-8")
 
@@ -315,11 +320,11 @@ def test_a_seed_that_the_table_does_not_have_is_in_no_figure_and_stands_for_none
     """Seeds added one by one until a difference has a star would give it one by chance."""
     win_rates = {"one": [50.0, 51.0, 52.0, 40.0], "other": [61.0, 63.0, 62.0, 80.0]}
     for run in runs_of("own", read_table("own", folder), [], list(range(4))):
-        write_json(runner.path_of(run, tmp_path), result(run, win_rates[run.row][run.seed]))
+        store_run(tmp_path / run.table, result(run, win_rates[run.row][run.seed]))
     text = write(folder, tmp_path)
     assert "| Other | `other` | 62.0 [59.5, 64.5] | +11.0 [+8.5, +13.5] * |" in text
     assert "own, other, seed 3 is left out: it is none of the table's seeds" in capsys.readouterr().out
-    (tmp_path / "own" / "one" / "seed2.json").unlink()
+    keep(tmp_path / "own", lambda run: (run["row"], run["seed"]) != ("one", 2))
     write(folder, tmp_path)
     [comparison] = read_json(tmp_path / "own" / "table.json")["comparisons"]
     assert comparison["seeds"] == [0, 1] and comparison["p"] is None
@@ -347,14 +352,13 @@ def test_a_table_without_runs_says_not_run(folder, tmp_path):
 
 def test_a_finished_row_is_not_run_again_whichever_table_it_was_run_for(folder, tmp_path):
     run, *_ = runs_of("own", read_table("own", folder), [], [0])
-    assert runner.finished(run, tmp_path) is None
-    write_json(tmp_path / "another" / run.row / "seed0.json", result(run, 50.0))
-    assert runner.finished(run, tmp_path)["figures"]["win_rate"] == 50.0
-    assert runner.path_of(run, tmp_path).is_file()
+    assert runner.missing_runs([run], tmp_path) == [run]
+    store_run(tmp_path / "another", result(run, 50.0))
+    assert runner.missing_runs([run], tmp_path) == [] and read_runs(tmp_path / "own") == read_runs(tmp_path / "another")
     changed = result(run, 50.0) | {"settings": {**run.settings, "rl.beta": 0.5}}
-    write_json(runner.path_of(run, tmp_path), changed)
-    write_json(tmp_path / "another" / run.row / "seed0.json", changed)
-    assert runner.finished(run, tmp_path) is None
+    for table in ("own", "another"):
+        store_run(tmp_path / table, changed)
+    assert runner.missing_runs([run], tmp_path) == [run]
 
 
 def test_a_row_taken_over_from_a_table_of_another_figure_has_no_subtasks_of_that_one(folder, tmp_path):
@@ -363,10 +367,8 @@ def test_a_row_taken_over_from_a_table_of_another_figure_has_no_subtasks_of_that
     run, *_ = runs_of("own", read_table("own", folder), ["one"], [0])
     stored = result(run, 50.0)
     # by_subtask: win rates
-    write_json(
-        tmp_path / "another" / run.row / "seed0.json", stored | {"figures": stored["figures"] | {"quality": 5.0}}
-    )
-    assert runner.finished(run, tmp_path)["figures"]["quality"] == 5.0
+    store_run(tmp_path / "another", stored | {"figures": stored["figures"] | {"quality": 5.0}})
+    assert runner.missing_runs([run], tmp_path) == []
     write(folder, tmp_path)
     one, *_ = read_json(tmp_path / "own" / "table.json")["rows"]
     assert one["mean"] == 5.0 and one["by_subtask"] == {}
@@ -376,7 +378,7 @@ def test_a_figure_that_only_later_runs_have_is_no_mean_over_the_seeds(folder, tm
     for run in store(folder, tmp_path, {"one": [50.0, 51.0, 52.0], "other": []}):
         if (run.row, run.seed) in (("one", 0), ("one", 1)):
             stored = result(run, 50.0 + run.seed)
-            write_json(runner.path_of(run, tmp_path), stored | {"figures": stored["figures"] | {"world_reward": 0.5}})
+            store_run(tmp_path / run.table, stored | {"figures": stored["figures"] | {"world_reward": 0.5}})
     write(folder, tmp_path)
     one, *_ = read_json(tmp_path / "own" / "table.json")["rows"]
     assert len(one["seeds"]) == 3 and "world_reward" not in one["figures"] and one["figures"]["quality"]["mean"] == 51.0
@@ -390,14 +392,14 @@ def test_fig1_shows_the_signals_of_each_step_as_means_over_seeds(folder, tmp_pat
         tau = {signal: dict.fromkeys(PROPERTIES, 0.25 + 0.5 * run.seed) for signal in SIGNALS}
         row = {"sigma_quality": 1.5, "trajectory": spread, "answer": spread, "calls": {"one_round": 5.5}, "tau": tau}
         rows = [{"step": step} | row for step in (0, 10)]
-        write_json(runner.path_of(run, tmp_path), result(run, 60.0 + run.seed) | {"discrimination": rows})
+        store_run(tmp_path / run.table, result(run, 60.0 + run.seed) | {"discrimination": rows})
     text = write(folder, tmp_path)
     same = (f"{value:.2f} [{value:.2f}, {value:.2f}]" for value in (5.5, 7.0, 1.5, 2.0, 1.0, 2.0))  # of both seeds
     assert f"| One | 10 | {' | '.join(same)} | 0.50 [-2.68, 3.68] |" in text
-    stored = read_run(runner.path_of(run, tmp_path))
+    stored = read_runs(tmp_path / "own")["one", 1]
     for spread in (stored["discrimination"][1]["trajectory"], stored["discrimination"][1]["answer"]):
         spread.update(groups=0, sigma_group=None, sigma_noise=None, snr=None)
-    write_json(runner.path_of(run, tmp_path), stored)
+    store_run(tmp_path / run.table, stored)
     assert "| One | 10 | 5.50 [5.50, 5.50] | 3.50 [-40.97, 47.97] | 1.50 [1.50, 1.50] | - | - | - | 0.50" in write(
         folder, tmp_path
     )
@@ -418,7 +420,7 @@ def test_again_compares_with_the_same_seed_or_with_the_prediction_interval(folde
         (8, 70.0, "one"),
     ):
         [run] = runs_of("own", read_table("own", folder), ["one"], [seed])
-        write_json(runner.path_of(run, again), result(run, win_rate, cpu))
+        store_run(again / run.table, result(run, win_rate, cpu))
     lines = compare_with_stored("own", again, stored).splitlines()
     other_cpu = "different, but stored from another CPU (one; this is another), which rounds otherwise"
     assert [line.rpartition(": ")[2] for line in lines] == [
@@ -428,12 +430,9 @@ def test_again_compares_with_the_same_seed_or_with_the_prediction_interval(folde
         "inside",
         "outside",
     ]
-    there = again / "own" / "one" / "seed0.json"
-    first, *rest = compare_with_stored("own", again, stored, there={there}).splitlines()
-    assert (
-        f"the same; but it was there already, run at None: to run it again, delete {there} and {again / 'one'}" in first
-        and rest == lines[1:]
-    )
+    first, *rest = compare_with_stored("own", again, stored, there={("own", "one", 0)}).splitlines()
+    there = f"delete its line in {again / 'own' / FILE} and {again / 'one'}"
+    assert f"the same; but it was there already, run at None: to run it again, {there}" in first and rest == lines[1:]
 
 
 def test_the_pages_equal_what_results_render(tmp_path):
@@ -457,7 +456,7 @@ def test_a_seed_that_was_run_with_other_settings_is_left_out_and_said(folder, tm
             "at its default, the row has swiss",
         ),
     ):
-        write_json(runner.path_of(run, tmp_path), stored | {"settings": settings})
+        store_run(tmp_path / run.table, stored | {"settings": settings})
         found = read_found("own", read_table("own", folder), tmp_path)
         out = capsys.readouterr().out
         assert out.count("left out") == 1 and out.startswith("own, other, seed 1 is left out: ") and said in out
@@ -482,7 +481,7 @@ def test_a_comparison_that_two_tables_have_counts_once_and_has_one_verdict(two_t
     win_rates = {"one": [50.0, 51.0, 52.0], "other": [61.0, 63.0, 62.0], "third": [61.0, 61.5, 62.4]}
     for name, table in tables.items():
         for run in runs_of(name, table, [], []):
-            write_json(runner.path_of(run, tmp_path), result(run, win_rates[run.row][run.seed]))
+            store_run(tmp_path / run.table, result(run, win_rates[run.row][run.seed]))
     found = {name: read_found(name, table, tmp_path) for name, table in tables.items()}
     verdicts = compare_all(tables, found)
     assert {tuple(sorted(rows)): verdict["family"] for rows, verdict in verdicts.items()} == {
@@ -515,10 +514,10 @@ def test_tables_that_have_different_figures_of_the_same_run_are_refused_with_bot
     tables = {name: read_table(name, two_tables) for name in ("own", "second")}
     for name, win_rate in (("own", 50.0), ("second", 49.0)):
         [run] = runs_of(name, tables[name], ["one"], [1])
-        write_json(runner.path_of(run, tmp_path), result(run, win_rate))
+        store_run(tmp_path / run.table, result(run, win_rate))
     with pytest.raises(
         UserError,
-        match="own/one/seed1.json and second/one/seed1.json have different figures of the same run; delete one",
+        match="own/rows.jsonl and second/rows.jsonl have different figures of row one, seed 1; delete one",
     ):
         write_tables(["own"], tables, tmp_path)
 
@@ -528,7 +527,7 @@ def test_a_figure_that_one_of_two_tables_has_of_the_same_run_is_no_difference(tw
     for name, extra in (("own", {}), ("second", {"win_rate_valid": 52.0})):
         [run] = runs_of(name, tables[name], ["one"], [1])
         stored = result(run, 50.0)
-        write_json(runner.path_of(run, tmp_path), stored | {"figures": stored["figures"] | extra})
+        store_run(tmp_path / run.table, stored | {"figures": stored["figures"] | extra})
     assert list(merged({name: read_found(name, table, tmp_path) for name, table in tables.items()})["one"]) == [1]
 
 
@@ -539,16 +538,35 @@ def test_what_is_stored_has_its_rows_settings_and_the_same_figures_in_all_tables
     )
 
 
-@pytest.mark.parametrize("text", ['{"row": "one", "se', "", "null", "[]", '{"row": "one", "seed": 1}', None])
-def test_a_stored_file_that_is_none_is_named(folder, tmp_path, text):
-    """Half a file, another one, and another row's."""
-    [run] = runs_of("own", read_table("own", folder), ["other"], [1])
-    (tmp_path / "own" / "one").mkdir(parents=True)
-    (tmp_path / "own" / "one" / "seed1.json").write_text(
-        json.dumps(result(run, 50.0)) if text is None else text, encoding="utf-8"
-    )
-    with pytest.raises(UserError, match="own/one/seed1.json is not what a finished run leaves there; delete it"):
+@pytest.mark.parametrize("text", ['{"row": "one", "se', "null", "[]", '{"row": "one", "seed": 1}', "twice"])
+def test_a_line_that_is_not_a_run_is_named(folder, tmp_path, text):
+    [run] = runs_of("own", read_table("own", folder), ["one"], [1])
+    store_run(tmp_path / "own", result(run, 50.0))
+    with (tmp_path / "own" / FILE).open("a", encoding="utf-8") as file:
+        file.write(json.dumps(result(run, 50.0)) if text == "twice" else text)
+    with pytest.raises(UserError, match="own/rows.jsonl, line 2 "):
         write(folder, tmp_path)
+
+
+STORE = """
+import sys
+from pathlib import Path
+from arenarl.tables.store import store_run
+run = dict.fromkeys(("settings", "figures", "by_subtask", "judge_calls", "curve", "seconds", "judge"), "x" * 20_000)
+for seed in range(10_000):
+    store_run(Path(sys.argv[1]), run | {"row": sys.argv[2], "seed": seed % 20})
+    print(seed, flush=True)
+"""
+
+
+def test_two_processes_that_are_killed_lose_no_finished_run(tmp_path):
+    command = [sys.executable, "-c", STORE, str(tmp_path)]
+    writers = {row: subprocess.Popen([*command, row], cwd=ROOT, stdout=subprocess.PIPE, text=True) for row in "ab"}
+    finished = {row: [int(writer.stdout.readline()) for _ in range(6)] for row, writer in writers.items()}
+    for writer in writers.values():
+        writer.kill()
+        writer.communicate()
+    assert read_runs(tmp_path).keys() >= {(row, seed) for row, seeds in finished.items() for seed in seeds}
 
 
 def test_a_new_run_of_one_table_renews_the_pages_of_another_that_it_concerns(two_tables, tmp_path, monkeypatch):
@@ -562,7 +580,7 @@ def test_a_new_run_of_one_table_renews_the_pages_of_another_that_it_concerns(two
     tables["second"].seeds = [0, 1, 2, 3]
     for row, win_rate in (("one", 51.0), ("other", 70.0)):
         [run] = runs_of("second", tables["second"], [row], [3])
-        write_json(runner.path_of(run, tmp_path), result(run, win_rate))
+        store_run(tmp_path / run.table, result(run, win_rate))
     text = write_tables(["second"], tables, tmp_path)
     own, second = (read_json(page)["comparisons"][0] for page in pages)
     assert own["p"] == second["p"] != before[0]["p"] and own["seeds"] == second["seeds"] == [0, 1, 2, 3]
@@ -590,8 +608,8 @@ def test_a_primary_comparison_that_is_not_made_is_refused_in_a_line(folder, keys
 def test_again_does_not_compare_with_what_was_run_with_other_settings(folder, tmp_path):
     [run] = runs_of("own", read_table("own", folder), ["one"], [0])
     changed = result(run, 50.0)
-    write_json(runner.path_of(run, tmp_path / "stored"), changed | {"settings": changed["settings"] | {"rl.steps": 7}})
-    write_json(runner.path_of(run, tmp_path / "again"), changed)
+    store_run(tmp_path / "stored" / run.table, changed | {"settings": changed["settings"] | {"rl.steps": 7}})
+    store_run(tmp_path / "again" / run.table, changed)
     assert "not compared: what is stored was run with rl.steps at 7" in compare_with_stored(
         "own", tmp_path / "again", tmp_path / "stored"
     )
@@ -649,7 +667,7 @@ def test_a_win_rate_without_stored_baselines_or_without_sampled_trajectories_is_
     )
     (failure,) = runner.run_all([run], tmp_path / "results", workers=1)
     assert failure.endswith("no figure win_rate; it has score; a win rate needs stored baselines and verdicts")
-    assert runner.finished(run, tmp_path / "results") is None
+    assert read_runs(tmp_path / "results" / "own") == {}
     table.set = {"evaluate.decodings": ["greedy"]}
     with pytest.raises(UserError, match="row one: evaluate.decodings lacks sampled"):
         runs_of("own", table, ["one"], [0])
@@ -685,13 +703,13 @@ def test_a_run_keeps_its_criteria_and_judges_and_the_page_has_the_papers_columns
     [run, other] = runs_of("own", table, [], [])
     write_json(run.loaded.results_dir / "summary.json", summarized(50.0))
     assert runner.run_all([run], tmp_path / "results", workers=1) == []
-    found = runner.finished(run, tmp_path / "results")
+    [found] = read_runs(tmp_path / "results" / "own").values()
     assert (
         found["by_dimension"]["answer_depth"] == {"win_rate": 51.0, "win_rate_valid": 52.0}
         and found["figures"]["win_rate_valid"] == 52.0
     )
     assert found["by_judge"] == {"embedded 1": 49.0, "embedded 2": 51.0}
-    write_json(runner.path_of(other, tmp_path / "results"), result(other, 61.0))  # stored before
+    store_run(tmp_path / "results" / "own", result(other, 61.0))  # stored before
     short = write_tables(["own"], {"own": table}, tmp_path / "results")
     assert (
         "| seeds | win rate % of valid | paper, mean |" in short
@@ -732,7 +750,7 @@ def test_two_rows_with_the_same_settings_share_a_run_under_a_name_each(folder, t
         runner, "_train_and_evaluate", lambda run, cold_start: made.append(run.row) or result(run, 60.0)
     )
     assert runner.run_all(runs, tmp_path, workers=1) == [] and len(made) == 1
-    assert [runner.finished(run, tmp_path)["row"] for run in runs] == ["one", "twin"]
+    assert list(read_runs(tmp_path / "own")) == [("one", 0), ("twin", 0)]
     assert runner.run_all(runs, tmp_path, workers=1) == [] and len(made) == 1
 
 
@@ -750,7 +768,7 @@ def test_a_table_over_queries_without_a_truth_has_a_page_without_one(folder, tmp
         found["figures"].pop("quality")
         for point in found["curve"]:
             point.pop("eval/sampled/quality")
-        write_json(runner.path_of(run, tmp_path / "results"), found)
+        store_run(tmp_path / "results" / run.table, found)
     assert "| - |" in (page := write(folder, tmp_path / "results")) and "not run" not in page
     assert not (tmp_path / "results" / "own" / "cost.svg").exists()
 
@@ -764,13 +782,12 @@ def test_a_cold_start_that_fails_is_named_once_and_ends_the_rows_of_its_seed(fol
     monkeypatch.setattr(runner, "_train_and_evaluate", lambda run, cold_start: cold_start.result() or result(run, 60.0))
     runs = runs_of("own", read_table("own", folder), [], [0, 1])
     assert runner.run_all(runs, tmp_path, workers=1) == ["seed 0: error: no luck"]
-    assert [runner.finished(run, tmp_path) is not None for run in runs] == [False, False, True, True]
+    assert list(read_runs(tmp_path / "own")) == [("one", 1), ("other", 1)]
 
 
 def test_a_table_of_ones_own_takes_over_what_was_run_and_is_corrected_by_itself(tmp_path, monkeypatch, capsys):
     shutil.copytree(ROOT / "configs", tmp_path / "configs")
-    shutil.copytree(ROOT / "results/table2/swiss", tmp_path / "results" / "table2" / "swiss")
-    shutil.copytree(ROOT / "results/table2/anchor", tmp_path / "results" / "table2" / "anchor")
+    shutil.copytree(ROOT / "results/table2", tmp_path / "results/table2", ignore=lambda *_: ["table.json"])
     (tmp_path / "configs" / "tables" / "mine.yaml").write_text(
         "base: settings.yaml\ntitle: mine\nreference: swiss\nrows:\n"
         "  swiss: {label: Swiss, config: configs/methods/swiss.yaml}\n  anchor: {label: anchor, config: "

@@ -1,0 +1,45 @@
+"""Finished runs on disk: results/<table>/rows.jsonl has a line for each row and seed.
+
+A run is written as soon as it ends. The file is replaced as a whole under a lock, so that a kill leaves it as it was
+before or after, and processes that finish runs of one table at the same time keep each other's lines.
+"""
+
+import fcntl
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from arenarl.system.atomic_files import write_lines
+from arenarl.system.errors import UserError
+from arenarl.trajectory import read_jsonl
+
+FILE = "rows.jsonl"
+_KEYS = {"row", "seed", "settings", "figures", "by_subtask", "judge_calls", "curve", "seconds", "judge"}
+
+Stored = dict[tuple[str, int], dict[str, Any]]  # (row, seed) -> what the run found
+
+
+def read_runs(folder: Path) -> Stored:
+    """Return the finished runs of a table's folder, sorted by row and seed.
+
+    Raises:
+        UserError: a line is not a finished run, or two lines have the same row and seed.
+    """
+    path, runs = folder / FILE, {}
+    for number, run in enumerate(read_jsonl(path) if path.is_file() else (), start=1):
+        if not isinstance(run, dict) or not run.keys() >= _KEYS:
+            raise UserError(f"{path}, line {number} is not a finished run; delete the line, and the run is repeated")
+        if (run["row"], run["seed"]) in runs:
+            raise UserError(f"{path}, line {number} repeats row {run['row']}, seed {run['seed']}; delete one of them")
+        runs[run["row"], run["seed"]] = run
+    return dict(sorted(runs.items()))
+
+
+def store_run(folder: Path, run: dict[str, Any]) -> None:
+    """Write a finished run; it replaces an earlier one of the same row and seed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as lock:
+        with suppress(OSError):  # a file system without locks: only one process may write there
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        runs = read_runs(folder) | {(run["row"], run["seed"]): run}
+        write_lines(folder / FILE, (runs[key] for key in sorted(runs)))
