@@ -31,22 +31,14 @@ judge_faults() { data; sft; python -m arenarl.studies.judge_faults --config "$CO
 bench()     { python -m arenarl.studies.bench_training --config "$CONFIG" "$@"; }
 bench_plan() { python -m arenarl.studies.bench_plan --config "$CONFIG" "$@"; }
 gpu_check() { python -m arenarl.studies.gpu_check "$@"; }
-speed()     { python -m arenarl.studies.bench_speed --config "$CONFIG" "$@"; }
-bench_tools() { python -m arenarl.studies.bench_tools; }
-bench_search() { python -m arenarl.studies.bench_search "$@"; }
-bench_mcp() { python -m arenarl.studies.bench_mcp "$@"; }
-bench_worlds() { python -m arenarl.studies.bench_worlds "$@"; }
-search_recall() { python -m arenarl.studies.search_recall --config "$CONFIG" --set environment.search.embedder=all-minilm-l6-v2 "$@"; }
 data_pipeline() { CONFIG=configs/data/local.yaml; python -m arenarl.studies.data_pipeline --config "$CONFIG" "$@"; }
 fidelity() {
   case "${1:-}" in
     --grid) python -m arenarl.studies.noise_grid "${@:2}" ;;
-    --adaptive) python -m arenarl.studies.adaptive_pairs "${@:2}" ;;
     --rivals) python -m arenarl.studies.rivals "${@:2}" ;;
     *) python -m arenarl.studies.fidelity "$@" ;;
   esac
 }
-bench_tournament() { python -m arenarl.studies.bench_tournament "$@"; }
 test()      { if [ "${1:-}" = --all ]; then test_all "${@:2}"; else python -m pytest -n 2 "$@"; fi; }
 
 quickstart() {
@@ -187,15 +179,8 @@ usage() {
   echo "  bench                         a training step compared with plain TRL's, and how much judging is hidden; see --help"
   echo "  bench_plan                    RL's memory and time on this machine's GPU, beside what arenarl.plan says, with random weights of the config's shape"
   echo "  gpu_check                     everything that one GPU can check, in minutes and offline: --minutes 8, --short on a CPU; see --help → results/gpu/"
-  echo "  speed                         this tree compared with another commit, in interleaved pairs: --against COMMIT; see --help → results/speed.json"
-  echo "  bench_tools                   tool calls per second"
-  echo "  bench_search                  search queries per second on one core, over 100,000 pages; --pages for fewer"
-  echo "  bench_mcp                     32 concurrent one-second calls over one session with an MCP server → results/bench_mcp.json"
-  echo "  bench_worlds                  steps per second of each AgentGym-RL world, the cost of an instance, several at once → results/bench_worlds.json"
-  echo "  search_recall                 how often search finds the page with the answer, by BM25 and by an embedding model; needs sentence-transformers"
   echo "  fidelity                      accuracy and cost of each topology's ranking; simulated, with known truth. --grid: against as many pointwise calls;"
-  echo "                                --rivals: RULER, BRPO, TournO, checklists; --adaptive: matches in rounds"
-  echo "  bench_tournament              seconds to rank 8 groups of 16, against the lower bound; see --help"
+  echo "                                --rivals: RULER, BRPO, TournO, checklists"
   echo "  test                          the contributor tests, minutes; --all adds kills, multiple processes, whole scripts, browser, vLLM"
   echo "  test_vllm                     vLLM, ZeRO-3 and LoRA, in a separate environment"
   exit 2
@@ -210,7 +195,7 @@ case "$stage" in
   quickstart | research | writing | writing_length | pipeline | data | sft | difficulty | rl | baselines | turns) shift; environment; check "$@"; "$stage" "$@" ;;
   all) shift; environment; tables all "$@" ;;
   agentgym) shift; environment; tables textcraft babyai "$@" ;;
-  real_model | data_pipeline | data_quality | evaluate | report | readme | judge_check | judge_faults | bench | bench_plan | gpu_check | speed | bench_tools | bench_search | bench_mcp | bench_worlds | search_recall | fidelity | bench_tournament | test) shift; environment; "$stage" "$@" ;;
+  real_model | data_pipeline | data_quality | evaluate | report | readme | judge_check | judge_faults | bench | bench_plan | gpu_check | fidelity | test) shift; environment; "$stage" "$@" ;;
   test_vllm) shift; test_vllm "$@" ;;
   *) [ -f "configs/tables/$stage.yaml" ] || usage; shift; environment; tables "$stage" "$@" ;;
 esac

@@ -34,8 +34,8 @@ from arenarl.plan.stage import Stage
 from arenarl.report import markdown
 from arenarl.rollout.generation import GeneratedTurn, TransformersGenerator, TurnRequest
 from arenarl.run.stage import fix_randomness
+from arenarl.studies.bench_parts import Generate, build_shape
 from arenarl.studies.bench_training import Bench, InstantJudge, Taken, begin, taken_since
-from arenarl.studies.scripted_policy import Generate, build_shape
 from arenarl.system.errors import UserError, guarded
 
 NEW = 32  # tokens

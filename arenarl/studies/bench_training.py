@@ -5,8 +5,8 @@ and how much of the judging it hides behind generation.
         [--group_size 16] [--pairs 6] …
 
 The policy has random weights, or those of a packaged model, and never ends a turn by itself, so that both steps
-generate just as many tokens; what a turn says is written over it afterwards (`scripted_policy`). Two measurements for
-each `--shape`, on one process:
+generate just as many tokens; what a turn says is written over it afterwards (`bench_parts`). Two measurements for each
+`--shape`, on one process:
 
 1. One GRPOTrainer takes our step and TRL's own in turn, on the same prompts, with `--tokens` in every completion. TRL's
    step is `GRPOTrainer` as it comes, but for attention and output head, which are ours in both: `model.generate`,
@@ -18,7 +18,7 @@ each `--shape`, on one process:
    process's on a CPU, and what torch allocated in our steps on a GPU; `planned_memory_gb` is what `arenarl.plan` says
    of such a step.
 2. Rollouts of several turns with real tool calls, which end at different times, judged by an HTTP server that takes
-   `--delay_s` a call: `overlap` says what `judge_hidden_possible` and `judge_hidden_share` are.
+   `--delay_s` a call: `bench_parts` says what `judge_hidden_possible` and `judge_hidden_share` are.
 
 `--measure` chooses one of them. The last line is JSON, of the last shape; `rows` has all of them.
 """
@@ -57,9 +57,8 @@ from arenarl.rollout.system_prompt import system_prompt
 from arenarl.run.checkpoints import TrainingBar
 from arenarl.run.stage import fix_randomness
 from arenarl.run.timing import peak_memory_gb
-from arenarl.studies.delayed_judge import delayed_judge
-from arenarl.studies.overlap import HTTPJudge, Overlap, measure_overlap
-from arenarl.studies.scripted_policy import SHAPES, Generate, Script, build_policy
+from arenarl.studies import bench_parts
+from arenarl.studies.bench_parts import SHAPES, Generate, Overlap, Script
 from arenarl.system.errors import UserError, guarded
 from arenarl.system.seeds import stable_seed
 from arenarl.training import trl_adapter as adapter
@@ -174,7 +173,7 @@ class Bench:
         self.queries = [
             query for name in SUBTASKS for query in make_queries(world, name, config.data.language, 40, "bench", taken)
         ]
-        self.policy, self.parameters = build_policy(config, shape, self.queries, folder / "policy", layers)
+        self.policy, self.parameters = bench_parts.build_policy(config, shape, self.queries, folder / "policy", layers)
         self.tokenizer = load_tokenizer(self.policy)
 
     def trainer(
@@ -280,7 +279,7 @@ class Bench:
         prompts = [
             query.query_id for step in range(2) for query in random.Random(-step - 1).sample(self.queries, groups)
         ]
-        with delayed_judge(delay_s, concurrency) as url, HTTPJudge(url, concurrency) as judge:
+        with bench_parts.delayed_judge(delay_s, concurrency) as url, bench_parts.HTTPJudge(url, concurrency) as judge:
 
             def ask(judging) -> None:
                 asked.append(judging)
@@ -290,7 +289,7 @@ class Bench:
 
             waits: list[tuple[float, float]] = []
             self.trainer(judge, prompts, 2, TURNS, turn_tokens, [], ask).train()
-        return measure_overlap(asked[-1], self.config.tournament.topology, concurrency, delay_s, *waits[-1])
+        return bench_parts.measure_overlap(asked[-1], self.config.tournament.topology, concurrency, delay_s, *waits[-1])
 
     def _rendered(self, query: Query) -> str:
         """The query's prompt as text, which TRL then encodes into the tokens that our engine starts from."""

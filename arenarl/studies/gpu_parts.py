@@ -16,10 +16,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from arenarl.config.command_line import as_overrides, command_line, keyword_overrides
-from arenarl.studies.bench_speed import rl_step
 from arenarl.system.atomic_files import read_json
 from arenarl.system.errors import OWNED
 from arenarl.system.repository import ROOT
@@ -306,9 +306,14 @@ def _sft_figures(folder: Path) -> Figures:
 
 def _rl_figures(folder: Path, steps: int) -> Figures:
     """Medians of all steps but the first, and what the last one logged."""
-    last = [entry for entry in _logged(folder) if "step_time" in entry][-1]
+    log = _logged(folder)
+    keys = {"step_s": "step_time"} | {
+        f"{part}_s": f"time/{part}_s" for part in ("rollout", "forward", "judge", "update")
+    }
+    medians = {name: median(entry[key] for entry in log[1:steps]) for name, key in keys.items()}
+    last = [entry for entry in log if "step_time" in entry][-1]
     names = ("reward", "kl", "grad_norm", "time/tokens_per_s", "critic/error", "parity/max_difference")
-    return rl_step(folder, steps, skipped=1) | {name: last[name] for name in names if name in last} | _timing(folder)
+    return medians | {name: last[name] for name in names if name in last} | _timing(folder)
 
 
 def _offline_figures(folder: Path) -> Figures:

@@ -16,17 +16,7 @@ from arenarl.plan import scale
 from arenarl.report import markdown
 from arenarl.report.conclusion import print_conclusion
 from arenarl.report.summary import format_figure, heading, print_table, read_summaries
-from arenarl.studies import (
-    adaptive_pairs,
-    bench_mcp,
-    bench_worlds,
-    data_pipeline,
-    fidelity,
-    judge_reliability,
-    noise_grid,
-    rivals,
-    search_recall,
-)
+from arenarl.studies import data_pipeline, fidelity, judge_reliability, noise_grid, rivals
 from arenarl.studies.gpu_check import results_table as gpu_table
 from arenarl.system.atomic_files import read_json
 from arenarl.system.errors import guarded
@@ -199,7 +189,6 @@ GENERATED = {  # document -> marker -> what stands between it and its end
     "docs/tournament.md": {
         "fidelity": study("ranking_fidelity/summary.json", fidelity.markdown_table, fidelity.markdown_differences),
         "noise_grid": study("ranking_fidelity/grid.json", noise_grid.markdown_table),
-        "adaptive": study("ranking_fidelity/adaptive.json", adaptive_pairs.markdown_table),
     },
     "docs/benchmarks.md": {name: partial(over_runs, name) for name in PAPER_TABLES},
     "docs/methods.md": {
@@ -210,11 +199,6 @@ GENERATED = {  # document -> marker -> what stands between it and its end
     "docs/data.md": {
         "data_pipeline": study("data_pipeline.json", data_pipeline.tables),
         "data_quality": partial(results_table, rows=QUALITY_ROWS),
-    },
-    "docs/domains.md": {
-        "search_recall": search_recall.recall_table,
-        "bench_worlds": bench_worlds.worlds_table,
-        "bench_mcp": bench_mcp.mcp_table,
     },
     "docs/paper_scale.md": {"scale": scale.scale_table, "fits": lambda results: scale.fits_table(), "gpu": gpu_table},
     "configs/launch/README.md": {

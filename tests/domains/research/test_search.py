@@ -518,12 +518,3 @@ def test_a_page_of_the_embedded_corpus_is_found_by_its_title():
     titles = [page.title for page in environment.search_tools.engine.index.pages[::10]]
     assert [ask(environment, "search", query=title).partition(":")[0] for title in titles] == titles
     assert not any(ask(environment, "browse", url=title).startswith("Error") for title in titles)
-
-
-def test_the_benchmark_measures_what_it_says(tmp_path):
-    from arenarl.studies import bench_search as benchmark
-
-    benchmark.QUERIES = 20
-    figures = benchmark.measure(60, tmp_path)
-    assert figures["pages"] == 60 and all(value > 0 for value in figures.values())
-    assert figures["p50_ms"] <= figures["p99_ms"]

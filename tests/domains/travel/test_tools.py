@@ -8,7 +8,6 @@ from arenarl.domains.travel.search import PoiIndex, guide_words
 from arenarl.domains.travel.tools import TravelEnvironment
 from arenarl.domains.travel.world import build_world, distance_km
 from arenarl.rollout.environment import check_call
-from arenarl.studies.bench_tools import sample_calls
 
 WORLD = build_world(0)
 CHINESE = TravelEnvironment(WORLD, "full", "zh")
@@ -36,6 +35,30 @@ def test_the_six_tools_are_those_of_the_paper(environment):
 def test_descriptions_are_in_the_environments_language():
     assert re.search("[\u4e00-\u9fff]", CHINESE.tools[0]["function"]["description"])
     assert not re.search("[\u4e00-\u9fff]", json.dumps(ENGLISH.tools + COMPACT.tools, ensure_ascii=False))
+
+
+def sample_calls(world, results):
+    """A few dozen typical calls of each tool, over all cities and categories."""
+    cities = list(world.cities)
+    legs = [
+        {"date": "2026-05-01", "from_city": start, "to_city": end} for start in cities for end in cities if start != end
+    ]
+    pois = world.pois[::7]
+    pairs = list(zip(pois, pois[1:], strict=False))
+    if results == "compact":
+        around = [{"location": poi.name_en, "radius": 3000, "keyword": "quiet cafe"} for poi in pois]
+        routes = [{"start": a.name_en, "end": b.name_en, "mode": "transit"} for a, b in pairs]
+    else:
+        around = [{"location": f"{poi.lon},{poi.lat}", "radius": 3000, "keyword": "安静的咖啡馆"} for poi in pois]
+        routes = [{"start_lon": a.lon, "start_lat": a.lat, "end_lon": b.lon, "end_lat": b.lat} for a, b in pairs]
+    return {
+        "search_poi": [{"query": poi.name_en} for poi in pois] + [{"query": poi.address_zh} for poi in pois],
+        "around_search": around,
+        "get_navigation": routes,
+        "universal_search": [{"query": f"quiet cheap {poi.category} in {poi.city}"} for poi in pois],
+        "search_flights": legs,
+        "search_train_tickets": legs,
+    }
 
 
 @pytest.mark.parametrize("environment", [CHINESE, ENGLISH, COMPACT])

@@ -1,20 +1,39 @@
-"""What can be hidden of judging, by hand; and a judge over HTTP that is asked from several event loops."""
+"""The parts of the benches: a script written over turns, a slow judge's lifetime and limits, hidden judging by hand."""
 
 import asyncio
 import math
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
 from random import Random
 
 import pytest
+from aiohttp import ClientSession
 from virtual_clock import run_on_virtual_clock
 
-from arenarl.studies.delayed_judge import delayed_judge, noisy_scores
-from arenarl.studies.overlap import HTTPJudge, Overlap, chains_after, least_end_s, measure_overlap
+from arenarl.config.schema import Config, EnvironmentConfig
+from arenarl.rollout.generation import GeneratedTurn, TransformersGenerator, TurnRequest
+from arenarl.rollout.policy import load_model, load_tokenizer
+from arenarl.studies.bench_parts import (
+    HTTPJudge,
+    Overlap,
+    Script,
+    build_policy,
+    chains_after,
+    delayed_judge,
+    least_end_s,
+    measure_overlap,
+    noisy_scores,
+)
 from arenarl.system.seeds import stable_seed
 from arenarl.tournament.play import play_tournament
 from arenarl.tournament.ranking import Call, Match, Ranking
 from arenarl.tournament.topologies import TOPOLOGIES
 from arenarl.training.judging import EarlyCalls, IncomingGroup, Judging
-from arenarl.trajectory import Query, Trajectory
+from arenarl.trajectory import Query, Trajectory, assistant_message, parse_turn
 
 
 def ranking_of(*matches):
@@ -137,3 +156,66 @@ def test_the_http_judge_serves_every_steps_loop_and_scores_by_what_is_shown():
 
         verdicts = asyncio.run(ask_often()) + asyncio.run(ask_often())
     assert all(math.dist(verdict.totals, expected) < 1e-9 for verdict in verdicts) and len(verdicts) == 10
+
+
+def test_the_judge_admits_no_more_calls_than_it_was_set_to():
+    async def first_status(url):
+        async with ClientSession(url) as session:
+            calls = [asyncio.create_task(session.post("/judge", json={"group": 0, "shown": [0, 1]})) for _ in range(2)]
+            done, under_way = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
+            under_way.pop().cancel()
+            return done.pop().result().status
+
+    with delayed_judge(100.0, 1) as url:
+        assert asyncio.run(first_status(url)) == 429
+
+
+PARENT = """
+import time
+from arenarl.studies.bench_parts import delayed_judge
+with delayed_judge(100.0, 1) as url:
+    print(url, flush=True)
+    time.sleep(1000)
+"""
+
+
+def test_the_judge_ends_when_its_parent_is_killed():
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    with subprocess.Popen([sys.executable, "-c", PARENT], env=environment, stdout=subprocess.PIPE, text=True) as parent:
+        port = int(parent.stdout.readline().rsplit(":")[-1])
+        parent.kill()
+    deadline = time.monotonic() + 120
+    while socket.socket().connect_ex(("127.0.0.1", port)) == 0:
+        assert time.monotonic() < deadline, "the judge outlives its parent"
+        time.sleep(0.05)
+
+
+def test_a_script_keeps_a_turns_length_and_makes_it_a_tool_call_or_an_answer(tokenizer):
+    async def generate(request):
+        return GeneratedTurn([(request.seed * 31 + k) % len(tokenizer) for k in range(70)])  # control tokens among them
+
+    script = Script(tokenizer, generate, turns=3)
+    prompt = [5, *script.header]
+    turns = [asyncio.run(script(TurnRequest(prompt, 70, 1.0, seed))).token_ids for seed in range(40)]
+    read = [parse_turn(assistant_message(tokenizer.decode(turn[:-1]))) for turn in turns]
+    assert {len(turn) for turn in turns} == {70} and {turn[-1] for turn in turns} == {tokenizer.eos_token_id}
+    assert len({turn.thought for turn in read}) == 40
+    assert 10 < sum(turn.answer is None and turn.tool_calls[0].name == "universal_search" for turn in read) < 38
+    assert all(turn.answer or turn.tool_calls for turn in read)
+    last = [asyncio.run(script(TurnRequest(prompt * 3, 70, 1.0, seed))).token_ids for seed in range(40)]
+    assert all(parse_turn(assistant_message(tokenizer.decode(turn[:-1]))).answer for turn in last)
+
+
+def test_a_policy_of_the_first_layers_never_ends_a_turn(taught, tmp_path):
+    config = Config(environment=EnvironmentConfig(results="compact"))
+    folder, parameters = build_policy(config, "tiny", [one.query for one in taught[:8]], tmp_path, layers=1)
+    model, tokenizer = load_model(folder, "float32"), load_tokenizer(folder)
+    assert model.config.num_hidden_layers == len(model.model.layers) == 1 < config.policy.scratch.num_layers
+    assert model.num_parameters() == parameters
+    # the end of a turn stands in it
+    prompt = tokenizer.encode("<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n")
+    turns = [
+        asyncio.run(TransformersGenerator(model, tokenizer, 4).generate(TurnRequest(prompt, 200, 1.0, seed))).token_ids
+        for seed in range(4)
+    ]
+    assert all(len(turn) == 200 and tokenizer.eos_token_id not in turn for turn in turns)
