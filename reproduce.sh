@@ -29,7 +29,6 @@ readme()    { python -m arenarl.tables.documents; }
 judge_check()  { data; python -m arenarl.studies.judge_reliability --config "$CONFIG" "$@"; }
 judge_faults() { data; sft; python -m arenarl.studies.judge_faults --config "$CONFIG" "$@"; }
 bench()     { python -m arenarl.studies.bench_training --config "$CONFIG" "$@"; }
-bench_plan() { python -m arenarl.studies.bench_plan --config "$CONFIG" "$@"; }
 gpu_check() { python -m arenarl.studies.gpu_check "$@"; }
 data_pipeline() { CONFIG=configs/data/local.yaml; python -m arenarl.studies.data_pipeline --config "$CONFIG" "$@"; }
 fidelity() {
@@ -177,7 +176,6 @@ usage() {
   echo "  judge_check                   how good a judge is: --judge configs/judges/x.yaml"
   echo "  judge_faults                  RL against a judge server that fails in every way"
   echo "  bench                         a training step compared with plain TRL's, and how much judging is hidden; see --help"
-  echo "  bench_plan                    RL's memory and time on this machine's GPU, beside what arenarl.plan says, with random weights of the config's shape"
   echo "  gpu_check                     everything that one GPU can check, in minutes and offline: --minutes 8, --short on a CPU; see --help → results/gpu/"
   echo "  fidelity                      accuracy and cost of each topology's ranking; simulated, with known truth. --grid: against as many pointwise calls;"
   echo "                                --rivals: RULER, BRPO, TournO, checklists"
@@ -195,7 +193,7 @@ case "$stage" in
   quickstart | research | writing | writing_length | pipeline | data | sft | difficulty | rl | baselines | turns) shift; environment; check "$@"; "$stage" "$@" ;;
   all) shift; environment; tables all "$@" ;;
   agentgym) shift; environment; tables textcraft babyai "$@" ;;
-  real_model | data_pipeline | data_quality | evaluate | report | readme | judge_check | judge_faults | bench | bench_plan | gpu_check | fidelity | test) shift; environment; "$stage" "$@" ;;
+  real_model | data_pipeline | data_quality | evaluate | report | readme | judge_check | judge_faults | bench | gpu_check | fidelity | test) shift; environment; "$stage" "$@" ;;
   test_vllm) shift; test_vllm "$@" ;;
   *) [ -f "configs/tables/$stage.yaml" ] || usage; shift; environment; tables "$stage" "$@" ;;
 esac

@@ -21,26 +21,28 @@ from arenarl.report import markdown
 from arenarl.system.errors import guarded
 
 DOES_NOT_FIT = 3
+ASSUMED = {  # field of Hardware -> option, its least value, what it is
+    "memory_gb": ("--memory", 1e-3, "memory of one GPU, in GB"),
+    "tflops": ("--tflops", 1e-3, "bfloat16 TFLOPS of one GPU"),
+    "bandwidth_tb_s": ("--bandwidth", 1e-3, "memory bandwidth of one GPU, in TB/s"),
+    "utilisation": ("--utilisation", 1e-3, "share of the TFLOPS that training achieves"),
+    "bandwidth_share": ("--bandwidth-share", 1e-3, "share of the bandwidth that decoding achieves"),
+    "layer_ms": ("--layer-ms", 0, "milliseconds a layer and token without vLLM"),
+}
 
 
 def main() -> None:
     config, given = parse_arguments(__doc__, add_options)
-    gpu = Hardware(
-        given.memory, given.tflops, given.bandwidth, given.utilisation, given.bandwidth_share, given.layer_ms
-    )
+    gpu = Hardware(**{name: getattr(given, name) for name in ASSUMED})
     stages = [Stage(config, name, given.gpus, gpu) for name in given.stage]
 
     models = {stage.model or "policy.scratch": stage.shape.parameters / 1e6 for stage in stages}
     named = "; ".join(f"{model}, {parameters:,.1f} million parameters" for model, parameters in models.items())
-    print(f"{named}; GPUs: {given.gpus} of {given.memory:g} GB\n")
+    print(f"{named}; GPUs: {given.gpus} of {gpu.memory_gb:g} GB\n")
     if columns := {f"{stage.name}: {phase}": parts for stage in stages for phase, parts in stage.phases.items()}:
         print(memory_table(columns), "\n")
-    print(
-        markdown.table(
-            ["at most", "million tokens", "hours", "decoded at once on a GPU", "judge calls"],
-            [row_of(stage) for stage in stages],
-        )
-    )
+    head = ["at most", "million tokens", "hours", "decoded at once on a GPU", "judge calls"]
+    print(markdown.table(head, [row_of(stage) for stage in stages]))
     print(
         f"hours by {gpu.tflops:g} TFLOPS and {gpu.bandwidth_tb_s:g} TB/s a GPU (an H20's unless --tflops and "
         "--bandwidth say otherwise)\n"
@@ -48,10 +50,8 @@ def main() -> None:
     wrong = [(stage, misfits) for stage in stages if (misfits := stage.misfits)]
     for stage, misfits in wrong:
         would = ", or ".join(remedies(stage))
-        print(
-            f"does not fit: {stage.name}: {'; '.join(misfits)} "
-            f"({f'it would with {would}' if would else 'no two changes are enough'})"
-        )
+        advice = f"it would with {would}" if would else "no two changes are enough"
+        print(f"does not fit: {stage.name}: {'; '.join(misfits)} ({advice})")
     if wrong:
         sys.exit(DOES_NOT_FIT)
     print("fits")
@@ -65,31 +65,12 @@ def row_of(stage: Stage) -> list[str]:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    positive = at_least(1e-3, float)
     parser.add_argument("--gpus", type=at_least(1, int), default=1, help="number of GPUs, with one process each")
-    parser.add_argument(
-        "--stage", nargs="+", choices=STAGES, default=list(STAGES), help="stages to plan (default: all)"
-    )
-    parser.add_argument("--memory", type=positive, default=Hardware.memory_gb, help="memory of one GPU, in GB")
-    parser.add_argument("--tflops", type=positive, default=Hardware.tflops, help="bfloat16 TFLOPS of one GPU")
-    parser.add_argument(
-        "--bandwidth", type=positive, default=Hardware.bandwidth_tb_s, help="memory bandwidth of one GPU, in TB/s"
-    )
-    parser.add_argument(
-        "--utilisation", type=positive, default=Hardware.utilisation, help="share of the TFLOPS that training achieves"
-    )
-    parser.add_argument(
-        "--bandwidth-share",
-        type=positive,
-        default=Hardware.bandwidth_share,
-        help="share of the bandwidth that decoding achieves",
-    )
-    parser.add_argument(
-        "--layer-ms",
-        type=at_least(0, float),
-        default=Hardware.layer_ms,
-        help="milliseconds a layer and token without vLLM",
-    )
+    several = {"nargs": "+", "choices": STAGES, "default": list(STAGES)}
+    parser.add_argument("--stage", help="stages to plan (default: all)", **several)
+    for name, (flag, least, about) in ASSUMED.items():
+        kind = at_least(least, float)
+        parser.add_argument(flag, dest=name, metavar="N", type=kind, default=getattr(Hardware, name), help=about)
 
 
 if __name__ == "__main__":

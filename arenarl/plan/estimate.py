@@ -28,6 +28,7 @@ from arenarl.tournament.topologies import paper_calls
 from arenarl.training.rewarding import Arena
 from arenarl.trajectory import Query, RolloutGroup, Trajectory, read_jsonl
 
+PLAYS = {"tournament", "correctness_or_tournament"} | OUTCOMES  # rewards that may play the config's tournament
 _EXPLANATION = "A sentence about what the agent did well, and one of its faults, as the listwise prompt asks for."
 
 
@@ -51,12 +52,11 @@ class _CountingClient:
         invented: dict[str, Any] = {}
         for name, field in reply_type.model_fields.items():
             if name in ("winners", "scores"):
-                numbers = range(1, reply_type.model_json_schema()["properties"][name]["minItems"] + 1)
-                listed = [
-                    {"agent": number, "explanation": _EXPLANATION, "score": self._rng.uniform(0, 10)}
-                    for number in numbers
-                ]
-                invented[name] = list(numbers) if name == "winners" else listed
+                numbers = list(range(1, reply_type.model_json_schema()["properties"][name]["minItems"] + 1))
+                scores = [self._rng.uniform(0, 10) for _ in numbers]
+                about = zip(numbers, scores, strict=True)
+                listed = [{"agent": agent, "explanation": _EXPLANATION, "score": score} for agent, score in about]
+                invented[name] = numbers if name == "winners" else listed
             elif get_origin(field.annotation) is Literal:
                 invented[name] = get_args(field.annotation)[0]
             elif field.annotation is str:
@@ -103,13 +103,8 @@ def most_calls(config: Config) -> int:
     size, tournament = config.rollout.group_size, config.tournament
     if config.reward.name in OUTCOMES and not config.reward.tournament_if_equal:
         return 0
-    plays = {"tournament", "correctness_or_tournament"} | OUTCOMES
-    if (
-        config.reward.name not in plays
-        or ":" in tournament.topology
-        or tournament.topology in ("elo", "random_reference")
-    ):
-        # these ask as often for every group
+    asks_alike = ":" in tournament.topology or tournament.topology in ("elo", "random_reference")
+    if config.reward.name not in PLAYS or asks_alike:  # these ask as often for every group
         trajectory = Trajectory("", [{"role": "assistant", "content": "<answer>\n\n</answer>"}], "answer")
         client = _CountingClient()
         query = Query("", make_domain(config.environment, config.data).name, "", "en", "")
@@ -129,12 +124,8 @@ def judge_calls(config: Config, stage: str) -> dict[str, int]:
         }
         return calls | ({"the watching judge": math.ceil(_watched(config))} if config.judge.watching else {})
     if stage == "evaluate":
-        return {
-            "the evaluation": count_test_queries(config)
-            * len(config.evaluate.attempts)
-            * len(config.evaluated)
-            * both_orders
-        }
+        trajectories = count_test_queries(config) * len(config.evaluate.attempts) * len(config.evaluated)
+        return {"the evaluation": trajectories * both_orders}
     return {}
 
 
@@ -169,12 +160,10 @@ def count_sft_trajectories(config: Config) -> int:
     """As many as are taken, or, of published data that nothing divides and where they are there already,
     as many as there are."""
     path = Path(config.data.folder) / "sft.jsonl"
-    own = (
-        path.is_file()
-        and (make_domain(config.environment, config.data).has_own_queries or config.data.source)
-        and not config.data.divide
-    )
-    return sum(1 for _ in read_jsonl(path)) if own else config.data.sft_size
+    if not path.is_file() or config.data.divide:
+        return config.data.sft_size
+    is_own = make_domain(config.environment, config.data).has_own_queries or config.data.source
+    return sum(1 for _ in read_jsonl(path)) if is_own else config.data.sft_size
 
 
 def _estimate_cases(
@@ -219,32 +208,22 @@ def _tokens(text: str) -> int:
 
 def print_estimate(config: Config, stage: str) -> None:
     """The estimate as a line, if the stage asks an LLM; on the main process only."""
-    judges = (
-        config.judge.eval
-        if stage == "evaluate"
-        else [config.judge.train, *config.judge.watching.values(), *config.judge.eval]
-    )
-    if stage == "evaluate" and config.evaluate.api and is_main_process():
-        trajectories = (
-            len(make_domain(config.environment, config.data).read_test_set()[0])
-            * len(config.evaluate.attempts)
-            * len(config.evaluate.api)
-        )
-        print(
-            f"closed models: {trajectories:,} trajectories, at most {trajectories * config.test_turns:,} calls",
-            flush=True,
-        )
-    if not is_main_process() or all(judge.name != "llm" for judge in judges):
+    if not is_main_process():
         return
-    queries, baselines = make_domain(config.environment, config.data).read_test_set()
+    domain, judges = make_domain(config.environment, config.data), config.judge.eval
+    attempts = len(config.evaluate.attempts)
+    if stage == "rl":
+        judges = [config.judge.train, *config.judge.watching.values(), *judges]
+    elif config.evaluate.api:
+        trajectories = len(domain.read_test_set()[0]) * attempts * len(config.evaluate.api)
+        calls = trajectories * config.test_turns
+        print(f"closed models: {trajectories:,} trajectories, at most {calls:,} calls", flush=True)
+    if all(judge.name != "llm" for judge in judges):
+        return
+    queries, baselines = domain.read_test_set()
     if not baselines:
-        print(
-            (
-                f"estimate for {stage}: none, as no baselines are stored to size prompts by; "
-                "judge.max_calls and judge.max_cost are limits"
-            ),
-            flush=True,
-        )
+        limits = "judge.max_calls and judge.max_cost are limits"
+        print(f"estimate for {stage}: none, as no baselines are stored to size prompts by; {limits}", flush=True)
         return
     if stage == "rl":
         try:
@@ -253,7 +232,7 @@ def print_estimate(config: Config, stage: str) -> None:
             print(f"estimate for rl: none: {error}", flush=True)
             return
     else:
-        cases = len(queries) * len(config.evaluate.attempts) * len(config.evaluated)
+        cases = len(queries) * attempts * len(config.evaluated)
         usage = _estimate_cases(config, queries[:5], baselines, _CountingClient(), cases)
     tokens = f"{usage.tokens_in / 1e6:.2f}M tokens in, {usage.tokens_out / 1e6:.2f}M out"
     cost = f"cost {usage.cost:.2f} by the config's prices; thinking is extra"

@@ -87,15 +87,8 @@ def shape_of(policy: PolicyConfig) -> Shape:
     """
     model, one = policy.model, policy.scratch
     if model is None:
-        sizes = (
-            one.num_layers,
-            one.hidden_size,
-            one.intermediate_size,
-            one.num_heads,
-            one.num_kv_heads,
-            one.head_dim,
-            one.vocab_size,
-        )
+        heads = (one.num_heads, one.num_kv_heads, one.head_dim)
+        sizes = (one.num_layers, one.hidden_size, one.intermediate_size, *heads, one.vocab_size)
         shape = Shape(*sizes, tied=True, positions=one.max_positions)
     elif model.removesuffix("-Base") in SHAPES:
         shape = SHAPES[model.removesuffix("-Base")]
@@ -118,31 +111,26 @@ def _shape_in(model: str) -> Shape:
         ) from error
     if any(hasattr(config, name) for name in ("num_experts", "num_local_experts", "n_routed_experts")):
         raise UserError(f"{model} has experts; the arithmetic is for dense models")
-    if others := {
-        kind
-        for kind in getattr(config, "layer_types", None) or ()
-        if not kind.endswith("attention") or kind.startswith("linear")
-    }:
-        raise UserError(
-            f"{model} is of a kind that the arithmetic is not for: it has layers of {', '.join(sorted(others))}"
-        )
+    kinds = getattr(config, "layer_types", None) or ()
+    others = {kind for kind in kinds if not kind.endswith("attention") or kind.startswith("linear")}
+    unsuited = f"{model} is of a kind that the arithmetic is not for"
+    if others:
+        raise UserError(f"{unsuited}: it has layers of {', '.join(sorted(others))}")
     try:
         return shape_from(config)
     except AttributeError as error:
-        raise UserError(f"{model} is of a kind that the arithmetic is not for: {error}") from error
+        raise UserError(f"{unsuited}: {error}") from error
 
 
 def shape_from(config) -> Shape:
     """Of a transformers config; Qwen2's and others leave out the size of a head,
     some how many share keys and values."""
-    c = config
-    head_dim, kv_heads = (
-        getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads,
-        getattr(c, "num_key_value_heads", None),
-    )
-    heads = c.num_attention_heads, kv_heads or c.num_attention_heads, head_dim
-    sizes = (c.num_hidden_layers, c.hidden_size, c.intermediate_size, *heads, c.vocab_size)
-    return Shape(*sizes, tied=c.tie_word_embeddings, positions=c.max_position_embeddings)
+    heads = config.num_attention_heads
+    kv_heads = getattr(config, "num_key_value_heads", None) or heads
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
+    layers = config.num_hidden_layers, config.hidden_size, config.intermediate_size
+    positions = config.max_position_embeddings
+    return Shape(*layers, heads, kv_heads, head_dim, config.vocab_size, config.tie_word_embeddings, positions)
 
 
 def layer_activations(shape: Shape) -> int:
@@ -244,16 +232,12 @@ class Training:
             "reference policy": (shape.width * shape.parameters if self.reference and not rank else 0, 3),
         }
         critic = {"critic": shape.width * frozen + (2 + ADAM) * weight * trained} if self.critic else {}
-        return {
-            name: size // (self.gpus if self.zero >= stage else 1) for name, (size, stage) in parts.items()
-        } | critic
+        shared = {name: size // (self.gpus if self.zero >= stage else 1) for name, (size, stage) in parts.items()}
+        return shared | critic
 
     def gathered(self, parameters: int) -> dict[str, int]:
-        return {
-            "parameters gathered while in use": self.shape.width * min(parameters, self.shape.parameters)
-            if self.zero == 3
-            else 0
-        }
+        size = self.shape.width * min(parameters, self.shape.parameters) if self.zero == 3 else 0
+        return {"parameters gathered while in use": size}
 
     def updating(self) -> dict[str, int]:
         """Bytes on each GPU during the backward pass, part by part."""
@@ -279,10 +263,7 @@ def gb(size: float) -> str:
 def memory_table(columns: dict[str, dict[str, float]]) -> str:
     """Part → bytes of each column as Markdown, with their sums."""
     parts = dict.fromkeys(part for column in columns.values() for part in column)
-    rows = [
-        [part, *sizes]
-        for part in parts
-        if set(sizes := [gb(column.get(part, 0)) for column in columns.values()]) != {"-"}
-    ]
+    rows = [[part, *(gb(column.get(part, 0)) for column in columns.values())] for part in parts]
+    rows = [row for row in rows if set(row[1:]) != {"-"}]
     rows.append(["**sum**", *(f"**{gb(sum(column.values()))}**" for column in columns.values())])
     return markdown.table(["GB on each GPU", *columns], rows)

@@ -99,23 +99,18 @@ def _check_verifier(llm: LLMConfig, query: Query, client: LLMClient) -> None:
 
 
 def _answer(query: Query, text: str) -> Trajectory:
-    return Trajectory(
-        query.query_id,
-        [{"role": "assistant", "reasoning_content": "", "content": f"<answer>\n{text}\n</answer>"}],
-        "answer",
-    )
+    message = {"role": "assistant", "reasoning_content": "", "content": f"<answer>\n{text}\n</answer>"}
+    return Trajectory(query.query_id, [message], "answer")
 
 
 def _impatient(llm: LLM) -> LLM:
     return replace(llm, patience_s=min(llm.patience_s, PATIENCE_S))
 
 
-def _await_verdict(
-    key: str, llm: LLMConfig, client: LLMClient, verdict: Coroutine[Any, Any, Any], advice: str = ""
-) -> None:
+def _await_verdict(key: str, llm: LLMConfig, client: LLMClient, asked: Coroutine[Any, Any, Any], advice="") -> None:
     start = time.monotonic()
-    said = asyncio.run(verdict)
+    verdict = asyncio.run(asked)
     client.check()
-    if said is None:
+    if verdict is None:
         raise UserError(f"{key}: {llm.model} gave no verdict that can be read{advice}")
     print(f"{key}: a verdict of {llm.model} in {time.monotonic() - start:.1f} s")

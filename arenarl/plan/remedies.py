@@ -45,9 +45,10 @@ def _mends(stage: Stage, change: dict[str, Any]) -> bool:
     """It fits by the change, and no other key of the config forbids that."""
     other = changed(stage, change)
     try:
-        return not other.misfits and check(other.config) is None
+        check(other.config)
     except UserError:
         return False
+    return not other.misfits
 
 
 def changed(stage: Stage, change: dict[str, Any]) -> Stage:

@@ -18,6 +18,7 @@ H20 = Hardware(memory_gb=96.0)  # the paper's
 GPUS = {"H800 or H100": 80, "H20 (the paper's)": 96, "H200": 141}  # GB
 LONG = 32_768  # tokens
 RL = "configs/travel/rl_arenarl_qwen3_8b.yaml"
+CLOSED = "configs/travel/closed_models.yaml"
 
 
 @dataclass(frozen=True)
@@ -36,12 +37,7 @@ ROWS = [
     Row("GRPO of the whole trajectory, Qwen3-8B", "configs/travel/rl_grpo_trajectory_qwen3_8b.yaml", "rl", 8),
     Row("cold start, one GPU, Qwen3-1.7B with LoRA", "configs/travel/rl_arenarl_one_gpu.yaml", "sft", 1),
     Row("ArenaRL, one GPU, Qwen3-1.7B with LoRA", "configs/travel/rl_arenarl_one_gpu.yaml", "rl", 1),
-    Row(
-        "GPT-4o, Grok-4, Gemini-2.5-pro, Claude-3.7-Sonnet (Table 3)",
-        "configs/travel/closed_models.yaml",
-        "evaluate",
-        0,
-    ),
+    Row("GPT-4o, Grok-4, Gemini-2.5-pro, Claude-3.7-Sonnet (Table 3)", CLOSED, "evaluate", 0),
 ]
 
 
@@ -55,10 +51,10 @@ def _row(row: Row, results: Path) -> list[str]:
     config, figures, cost, calls = load_config(row.config), ["-"] * 3, ["-"] * 3, {}
     if row.stage != "sft":
         summary = read_json(results / config.run_name / "summary.json")
-        last = summary[summary["checkpoints"][-1]]["sampled"] if summary else {}
-        figures = [
-            format_figure(last[name]) if summary else "not run" for name in ("win_rate", "quality", "valid_rate")
-        ]
+        figures = ["not run"] * 3
+        if summary:
+            last = summary[summary["checkpoints"][-1]]["sampled"]
+            figures = [format_figure(last[name]) for name in ("win_rate", "quality", "valid_rate")]
         calls = (judge_calls(config, "rl") if row.stage == "rl" else {}) | judge_calls(config, "evaluate")
     if row.gpus:
         stage = Stage(config, row.stage, row.gpus, H20)
@@ -75,21 +71,13 @@ def named_gpus(config: Path) -> dict[str, int]:
 def fits_table() -> str:
     """What each stage of each YAML takes at most of the GPUs that it names, and what the plan says."""
     rows = []
-    for path in sorted(
-        path for folder in ("travel", "research", "writing") for path in (CONFIGS / folder).glob("*.yaml")
-    ):
+    paths = (path for folder in ("travel", "research", "writing") for path in (CONFIGS / folder).glob("*.yaml"))
+    for path in sorted(paths):
         for name, gpus in named_gpus(path).items():
             stage = Stage(load_config(path), name, gpus)
             most = max((sum(parts.values()) for parts in stage.phases.values()), default=0.0)
-            rows.append(
-                [
-                    f"`configs/{path.relative_to(CONFIGS)}`",
-                    name,
-                    str(gpus),
-                    gb(most),
-                    "; ".join(stage.misfits) or "fits",
-                ]
-            )
+            config = f"`configs/{path.relative_to(CONFIGS)}`"
+            rows.append([config, name, str(gpus), gb(most), "; ".join(stage.misfits) or "fits"])
     return markdown.table(["config", "stage", "GPUs", "GB at most of 80", "`arenarl.plan`"], rows)
 
 
@@ -105,20 +93,15 @@ def sequence_table() -> str:
     """What grows with the length of a trajectory."""
     config = load_config(RL)
     shape, lengths = shape_of(config.policy), [config.rollout.max_tokens, LONG]
-    rows = [
-        ["activations, no checkpointing", *(gb(activations(shape, length, False)) for length in lengths)],
-        ["activations, every layer checkpointed", *(gb(activations(shape, length, True)) for length in lengths)],
-        [
-            f"logits, whole: {shape.vocabulary:,} x tokens, bfloat16",
-            *(gb(shape.width * shape.vocabulary * length) for length in lengths),
-        ],
-        [
-            "the same in float32, of which a plain loss keeps one",
-            *(gb(FP32 * shape.vocabulary * length) for length in lengths),
-        ],
-        ["output head in tiles, as TRL 1.16 does it", *(gb(head_memory(shape, length)) for length in lengths)],
-        ["key-value cache of one trajectory", *(gb(kv_bytes(shape) * length) for length in lengths)],
-    ]
+    sizes = {
+        "activations, no checkpointing": lambda tokens: activations(shape, tokens, False),
+        "activations, every layer checkpointed": lambda tokens: activations(shape, tokens, True),
+        f"logits, whole: {shape.vocabulary:,} x tokens, bfloat16": lambda n: shape.width * shape.vocabulary * n,
+        "the same in float32, of which a plain loss keeps one": lambda tokens: FP32 * shape.vocabulary * tokens,
+        "output head in tiles, as TRL 1.16 does it": lambda tokens: head_memory(shape, tokens),
+        "key-value cache of one trajectory": lambda tokens: kv_bytes(shape) * tokens,
+    }
+    rows = [[name, *(gb(size(length)) for length in lengths)] for name, size in sizes.items()]
     return markdown.table(["GB for one trajectory of", *(f"{length:,} tokens" for length in lengths)], rows)
 
 
@@ -129,22 +112,8 @@ def vllm_table() -> str:
     for name, memory in GPUS.items():
         share = config.rollout.vllm_memory * memory * 1e9
         weights, tokens = shape.width * shape.parameters, vllm_cache(shape, share)
-        rows.append(
-            [
-                f"{name}, {memory} GB",
-                gb(share),
-                gb(weights),
-                gb(tokens * kv_bytes(shape)),
-                f"{tokens:,}",
-                str(tokens // length),
-            ]
-        )
-    head = [
-        "GPU",
-        "vLLM's share, GB",
-        "weights, GB",
-        "left for the cache, GB",
-        "tokens in it",
-        f"trajectories of {length:,} tokens at once",
-    ]
+        sizes = map(gb, (share, weights, tokens * kv_bytes(shape)))
+        rows.append([f"{name}, {memory} GB", *sizes, f"{tokens:,}", str(tokens // length)])
+    head = ["GPU", "vLLM's share, GB", "weights, GB", "left for the cache, GB", "tokens in it"]
+    head.append(f"trajectories of {length:,} tokens at once")
     return f"A token of the cache is {kv_bytes(shape) // 1024} KiB.\n\n" + markdown.table(head, rows)

@@ -77,20 +77,17 @@ class Stage:
     def rows(self) -> int:
         """Trajectories that a GPU has under way at once: a step's, or its share of the test queries."""
         rl, rollout = self.config.rl, self.config.rollout
-        rows = (
-            rl.groups * rollout.group_size // self.gpus
-            if self.name == "rl"
-            else -(-count_test_queries(self.config) // self.gpus)
-        )
+        is_rl = self.name == "rl"
+        total = rl.groups * rollout.group_size if is_rl else count_test_queries(self.config)
+        rows = total // self.gpus if is_rl else -(-total // self.gpus)
         return max(1, min(rows, rollout.batch_size) if rollout.backend == "transformers" else rows)
 
     @property
     def rows_at_most(self) -> int:
         """The same, or what RL's curve has."""
-        rl, at_once = self.config.rl, self.config.rollout.batch_size
-        return max(
-            self.rows, min(-(-rl.eval_queries // self.gpus), at_once) if self.name == "rl" and rl.eval_steps else 0
-        )
+        rl = self.config.rl
+        of_curve = -(-rl.eval_queries // self.gpus) if self.name == "rl" and rl.eval_steps else 0
+        return max(self.rows, min(of_curve, self.config.rollout.batch_size))
 
     @property
     def vllm_share(self) -> float:
@@ -117,16 +114,8 @@ class Stage:
             rows = max(section.micro_batch_size, 2 if section.method == "dpo" else 1)  # a pair at least
             reference = section.method == "dpo" or section.method == "online" and section.beta > 0
             critic = section.advantage == "gae"
-        return Training(
-            self.shape,
-            rows * self.length,
-            self.gpus,
-            zero,
-            policy.lora_rank,
-            policy.gradient_checkpointing,
-            reference,
-            critic,
-        )
+        kept = (policy.lora_rank, policy.gradient_checkpointing, reference, critic)
+        return Training(self.shape, rows * self.length, self.gpus, zero, *kept)
 
     @property
     def phases(self) -> dict[str, dict[str, float]]:
@@ -156,16 +145,11 @@ class Stage:
         found = [f"{phase} takes {gb(size)} of {gb(memory)} GB" for phase, size in sums.items() if size > memory]
         longest, engine = min(shape.positions, rollout.longest), rollout.vllm_tensor_parallel
         if self.vllm_share and vllm_cache(shape, self.vllm_share, engine) < longest:  # vLLM refuses to start
-            least = vllm_part(shape, engine, longest)
-            found.append(
-                f"vLLM has {gb(self.vllm_share)} GB, and its weights with a cache of "
-                f"{longest:,} tokens take {gb(least)}"
-            )
+            taken = f"its weights with a cache of {longest:,} tokens take {gb(vllm_part(shape, engine, longest))}"
+            found.append(f"vLLM has {gb(self.vllm_share)} GB, and {taken}")
         if self.name != "sft" and rollout.backend != "transformers" and rollout.max_tokens >= shape.positions:
-            found.append(
-                f"rollout.max_tokens={rollout.max_tokens} leaves a prompt no room in the "
-                f"{shape.positions:,} tokens that the model reads"
-            )
+            room = f"no room in the {shape.positions:,} tokens that the model reads"
+            found.append(f"rollout.max_tokens={rollout.max_tokens} leaves a prompt {room}")
         try:
             if self.name == "rl":
                 check_groups(self.config, self.gpus)
@@ -197,9 +181,8 @@ class Stage:
     @property
     def hours(self) -> float:
         """RL's without the curve's evaluations."""
-        seconds = self.flops / (self.gpu.tflops * 1e12 * self.gpu.utilisation) + (
-            self.decoding_seconds if self.name != "sft" else 0.0
-        )
+        seconds = self.flops / (self.gpu.tflops * 1e12 * self.gpu.utilisation)
+        seconds += self.decoding_seconds if self.name != "sft" else 0.0
         return self.trajectories * seconds / self.gpus / 3600
 
 

@@ -7,7 +7,7 @@ they read in grey. The same data gives the same bytes.
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from arenarl.report.summary import policies_of
 from arenarl.report.watching import Points, watch_lines, watched_points
 from arenarl.trajectory import read_jsonl
 
@@ -71,47 +72,36 @@ def draw_figures(run_dirs: Sequence[Path], summary: dict[str, Any], folder: Path
     Args:
         run_dirs: the run's folder, and those of the same run with other seeds.
     """
-    curves = _read_curves(run_dirs)
-    log = training_log(run_dirs[0] / "rl")
-    judge = f"{summary['judge']} judge"
-    drawn = []
     with mpl.rc_context(STYLE):
-        if curves:
-            figure, bands = learning_curves(curves, judge)
-            drawn.append(
-                ("learning_curves", figure, f"Learning curves on held-out queries; win rate by the {judge}. {bands}")
-            )
-        caption = f"Win rate against the stored baseline by the {judge}. Bars: 95 % over test queries; one seed."
-        drawn.append(("win_rate_by_subtask", win_rate_by_subtask(summary, judge), caption))
-        if panels := length_panels(summary, judge):
-            caption = (
-                f"Win rate by the {judge} against length, the stored baseline's being 1. "
-                "Bars: 95 % over test queries; one seed."
-            )
-            drawn.append(("win_rate_by_length", win_rate_by_length(panels), caption))
-        if panels := scaling_panels(summary, judge):
-            caption = (
-                "What more turns and samples buy at test time; a win is one over the stored baseline. Bars: "
-                "95 % over test queries; one seed."
-            )
-            drawn.append(("inference_scaling", inference_scaling(panels), caption))
-        if any("true/quality_spread" in entry for entry in log):
-            trainer = "simulated judge" if summary["provenance"]["judge_is_simulated"] else "model judge"
-            caption = (
-                f"What there is to rank in a group, and the noise of the {trainer}. Thin: "
-                "single steps; thick: mean of the last ten."
-            )
-            drawn.append(("noise_against_spread", noise_against_spread(log, trainer), caption))
-        if points := watched_points(run_dirs[0] / "rl"):
-            lines = watch_lines(summary["watch"]) if "watch" in summary else []
-            caption = (
-                "The judge that trains and one that only watches, on the same trajectories. Thin: "
-                "single steps; thick: mean of the last ten."
-            )
-            drawn.append(
-                ("watching_judge", watching_judge(points), ". ".join([caption.removesuffix("."), *lines]) + ".")
-            )
+        drawn = list(_figures(run_dirs, summary))
         return {caption: save_figure(figure, folder / name) for name, figure, caption in drawn}
+
+
+def _figures(run_dirs: Sequence[Path], summary: dict[str, Any]) -> Iterator[tuple[str, Figure, str]]:
+    """(name, figure, caption) of each that the run has data for."""
+    judge = f"{summary['judge']} judge"
+    bars = "Bars: 95 % over test queries; one seed."
+    smoothed = "Thin: single steps; thick: mean of the last ten."
+    if curves := _read_curves(run_dirs):
+        figure, bands = learning_curves(curves, judge)
+        yield "learning_curves", figure, f"Learning curves on held-out queries; win rate by the {judge}. {bands}"
+    caption = f"Win rate against the stored baseline by the {judge}. {bars}"
+    yield "win_rate_by_subtask", win_rate_by_subtask(summary, judge), caption
+    if panels := length_panels(summary, judge):
+        caption = f"Win rate by the {judge} against length, the stored baseline's being 1. {bars}"
+        yield "win_rate_by_length", win_rate_by_length(panels), caption
+    if panels := scaling_panels(summary, judge):
+        caption = f"What more turns and samples buy at test time; a win is one over the stored baseline. {bars}"
+        yield "inference_scaling", inference_scaling(panels), caption
+    log = training_log(run_dirs[0] / "rl")
+    if any("true/quality_spread" in entry for entry in log):
+        trainer = "simulated judge" if summary["provenance"]["judge_is_simulated"] else "model judge"
+        caption = f"What there is to rank in a group, and the noise of the {trainer}. {smoothed}"
+        yield "noise_against_spread", noise_against_spread(log, trainer), caption
+    if points := watched_points(run_dirs[0] / "rl"):
+        caption = f"The judge that trains and one that only watches, on the same trajectories. {smoothed}"
+        lines = watch_lines(summary["watch"]) if "watch" in summary else []
+        yield "watching_judge", watching_judge(points), ". ".join([caption.removesuffix("."), *lines]) + "."
 
 
 def learning_curves(curves: Sequence[list[dict[str, Any]]], judge: str) -> tuple[Figure, str]:
@@ -156,19 +146,15 @@ def _interval(points: dict[int, dict[str, Any]], steps: list[int], key: str) -> 
 
 def win_rate_by_subtask(summary: dict[str, Any], judge: str) -> Figure:
     """A point with its interval for each checkpoint and decoding, subtask by subtask."""
-    policies = [(name, decoding) for name in summary["checkpoints"] for decoding in summary[name]]
-    subtasks = list(summary[policies[0][0]][policies[0][1]]["by_subtask"])
+    policies = policies_of(summary)
+    subtasks = list(next(iter(policies.values()))["by_subtask"])
     figure = Figure(figsize=(9.5, 3.8), layout="constrained")
     axes = figure.subplots()
-    for k, (name, decoding) in enumerate(policies):
-        figures = [summary[name][decoding]["by_subtask"][subtask]["win_rate"] for subtask in subtasks]
-        means = np.array([value["mean"] for value in figures], dtype=float)
-        bounds = np.array([value["ci"] for value in figures], dtype=float).T
+    for k, (policy, found) in enumerate(policies.items()):
+        figures = [found["by_subtask"][subtask]["win_rate"] for subtask in subtasks]
         places = np.arange(len(subtasks)) + (k - (len(policies) - 1) / 2) * 0.16
-        style = LINES[k % len(LINES)]
-        axes.errorbar(places, means, abs(bounds - means), color=style["color"],
-                      marker=style["marker"], linestyle="", markersize=6, capsize=2,
-                      label=f"{name} {decoding}")  # fmt: skip
+        style = {key: LINES[k % len(LINES)][key] for key in ("color", "marker")}
+        _plot_with_bars(axes, places, figures, label=policy, linestyle="", markersize=6, elinewidth=None, **style)
     axes.axhline(50, color="#666666", linewidth=0.8, linestyle=":")
     axes.set_xticks(range(len(subtasks)), map(drawable, subtasks))
     axes.set_title(f"win rate, {judge}, % (50: as good as the stored baseline)")
@@ -184,11 +170,7 @@ def length_panels(summary: dict[str, Any], judge: str) -> Panels:
         "quality": "true quality, 0 to 10",
         "share": "share of the answers, %",
     }
-    found = {
-        f"{name} {decoding}": figures.get("by_length", {})
-        for name in summary["checkpoints"]
-        for decoding, figures in summary[name].items()
-    }
+    found = {policy: figures.get("by_length", {}) for policy, figures in policies_of(summary).items()}
     panels: Panels = {}
     for figure, title in titles.items():
         for policy, classes in found.items():
@@ -202,9 +184,8 @@ def win_rate_by_length(panels: Panels) -> Figure:
     """Side by side: what judges pay for length, what is true of it, how many answers are so long.
     A class without answers has no point."""
     figure = Figure(figsize=(9.5, 3.8), layout="constrained")
-    for axes, ((title, unit), curves) in zip(
-        np.atleast_1d(figure.subplots(1, len(panels))), panels.items(), strict=True
-    ):
+    grid = figure.subplots(1, len(panels), squeeze=False)[0]
+    for axes, ((title, unit), curves) in zip(grid, panels.items(), strict=True):
         for k, (policy, (classes, values)) in enumerate(curves.items()):
             places = np.arange(len(classes)) + (k - (len(curves) - 1) / 2) * 0.12
             _plot_with_bars(axes, places, values, label=policy, **LINES[k % len(LINES)])
@@ -218,23 +199,18 @@ def win_rate_by_length(panels: Panels) -> Figure:
 def scaling_panels(summary: dict[str, Any], judge: str) -> Panels:
     """What `evaluate.max_turns` and `evaluate.samples` left in the summary; empty where they are not set."""
     panels: Panels = {}
-    for name in summary["checkpoints"]:
-        for decoding, figures in summary[name].items():
-            policy = f"{name} {decoding}"
-            if by_turns := figures.get("by_turns"):
-                curve = list(map(int, by_turns)), [values["win_rate"] for values in by_turns.values()]
-                panels.setdefault((f"win rate, {judge}, %", "turns, at most"), {})[policy] = curve
-            if pass_at_k := figures.get("pass_at_k"):
-                titles = {
-                    "win": f"pass@k, win, {judge}, %",
-                    "constraints": "pass@k, all constraints met, %",
-                    "accuracy": "pass@k, accuracy, %",
-                }
-                for passed, values in pass_at_k.items():
-                    curve = list(range(1, len(values) + 1)), values
-                    panels.setdefault((titles.get(passed, f"pass@k, {drawable(passed)}, %"), "k, samples"), {})[
-                        policy
-                    ] = curve
+    titles = {
+        "win": f"pass@k, win, {judge}, %",
+        "constraints": "pass@k, all constraints met, %",
+        "accuracy": "pass@k, accuracy, %",
+    }
+    for policy, figures in policies_of(summary).items():
+        if by_turns := figures.get("by_turns"):
+            curve = list(map(int, by_turns)), [values["win_rate"] for values in by_turns.values()]
+            panels.setdefault((f"win rate, {judge}, %", "turns, at most"), {})[policy] = curve
+        for passed, values in (figures.get("pass_at_k") or {}).items():
+            title = titles.get(passed, f"pass@k, {drawable(passed)}, %")
+            panels.setdefault((title, "k, samples"), {})[policy] = (list(range(1, len(values) + 1)), values)
     return panels
 
 
@@ -243,9 +219,8 @@ def inference_scaling(panels: Panels) -> Figure:
     A policy has one style in all."""
     figure = Figure(figsize=(9.5, 3.8), layout="constrained")
     policies = list(dict.fromkeys(policy for curves in panels.values() for policy in curves))
-    for axes, ((title, unit), curves) in zip(
-        np.atleast_1d(figure.subplots(1, len(panels))), panels.items(), strict=True
-    ):
+    grid = figure.subplots(1, len(panels), squeeze=False)[0]
+    for axes, ((title, unit), curves) in zip(grid, panels.items(), strict=True):
         for policy, (places, values) in curves.items():
             _plot_with_bars(axes, places, values, label=policy, **LINES[policies.index(policy) % len(LINES)])
         axes.set_xscale("log", base=2)
@@ -258,11 +233,13 @@ def inference_scaling(panels: Panels) -> Figure:
     return figure
 
 
-def _plot_with_bars(axes: Axes, places: Sequence[float], values: Sequence[dict[str, Any]], **line: Any) -> None:
+def _plot_with_bars(
+    axes: Axes, places: Sequence[float], values: Sequence[dict[str, Any]], elinewidth: float | None = 0.8, **line: Any
+) -> None:
     """A line through figures, each with its interval."""
     means = np.array([value["mean"] for value in values], dtype=float)
     bounds = np.array([value["ci"] for value in values], dtype=float).T
-    axes.errorbar(places, means, abs(bounds - means), capsize=2, elinewidth=0.8, **line)
+    axes.errorbar(places, means, abs(bounds - means), capsize=2, elinewidth=elinewidth, **line)
 
 
 def _legend_outside(figure: Figure) -> None:
@@ -300,9 +277,8 @@ def watching_judge(points: Points) -> Figure:
         if key in points:
             steps, values = map(np.array, zip(*points[key], strict=True))
             different = np.unique(steps)
-            _plot_smoothed(
-                axes, different, np.array([values[steps == step].mean() for step in different]), label=label, **line
-            )
+            means = np.array([values[steps == step].mean() for step in different])
+            _plot_smoothed(axes, different, means, label=label, **line)
             axes.legend()
     panels[0].set_title("mean score, 0 to 10")
     panels[1].set_title("Kendall's tau-b within a group, mean")
@@ -311,10 +287,8 @@ def watching_judge(points: Points) -> Figure:
     return figure
 
 
-def _plot_smoothed(
-    axes: Axes, steps: np.ndarray, values: np.ndarray, label: str, window: int = 10, **line: Any
-) -> None:
-    means = [values[max(0, k - window + 1) : k + 1].mean() for k in range(len(values))]
+def _plot_smoothed(axes: Axes, steps: np.ndarray, values: np.ndarray, label: str, **line: Any) -> None:
+    means = [values[max(0, k - 9) : k + 1].mean() for k in range(len(values))]
     axes.plot(steps, values, color=line["color"], linewidth=0.6, alpha=0.3)
     axes.plot(steps, means, label=label, markevery=max(1, len(steps) // 8), **line)
 
@@ -334,10 +308,9 @@ def training_log(folder: Path) -> list[dict[str, Any]]:
     metrics.jsonl; empty without."""
     if (folder / "metrics.jsonl").is_file():
         return list(read_jsonl(folder / "metrics.jsonl"))
-    states = sorted(
-        folder.glob("checkpoint-*/trainer_state.json"), key=lambda path: int(path.parent.name.rpartition("-")[2])
-    )
-    return json.loads(states[-1].read_text(encoding="utf-8"))["log_history"] if states else []
+    states = folder.glob("checkpoint-*/trainer_state.json")
+    last = max(states, key=lambda path: int(path.parent.name.rpartition("-")[2]), default=None)
+    return json.loads(last.read_text(encoding="utf-8"))["log_history"] if last else []
 
 
 def save_figure(figure: Figure, path: Path) -> Path:

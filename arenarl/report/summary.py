@@ -57,15 +57,14 @@ def summary_of_run(config: Config, figures: dict[str, Any], reference: str | Non
     paths = {stage: config.run_dir / stage / "timing.json" for stage in STAGES}
     timings = {stage: timing for stage, path in paths.items() if (timing := read_json(path))}
     seconds = {stage: timing["seconds"] for stage, timing in timings.items()}
-    judges = config.judge.eval
+    judges = [judge.model or judge.name for judge in config.judge.eval]
+    is_simulated = any(judge.is_simulated for judge in config.judge.eval)
     # evaluation may be told of other judges than RL was
     noted = read_json(config.run_dir / "rl" / "provenance.json") or {}
     return {
         "run": config.run_name,
         "seed": config.seed,
-        "judge": "simulated"
-        if any(judge.is_simulated for judge in judges)
-        else " and ".join(judge.model or judge.name for judge in judges),
+        "judge": "simulated" if is_simulated else " and ".join(judges),
         "seconds": {**seconds, "total": round(sum(seconds.values()), 1)},
         "peak_memory_gb": max((timing["peak_memory_gb"] for timing in timings.values()), default=None),
         "checkpoints": list(figures),
@@ -83,20 +82,23 @@ def read_summaries(results: Path, run: str) -> list[dict[str, Any]]:
     return [summary for path in paths if (summary := read_json(path))]
 
 
-def print_table(summary: dict[str, Any]) -> None:
-    """Checkpoints x decodings, each figure with its 95 % interval over test queries."""
-    policies = {
+def policies_of(summary: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the figures of each policy, by checkpoint and decoding: `rl sampled`."""
+    return {
         f"{name} {decoding}": figures for name in summary["checkpoints"] for decoding, figures in summary[name].items()
     }
+
+
+def print_table(summary: dict[str, Any]) -> None:
+    """Checkpoints x decodings, each figure with its 95 % interval over test queries."""
+    policies = policies_of(summary)
     columns = columns_of(policies)
     rows = [
         [name, *(format_figure(figures.get(figure), DIGITS.get(figure, 1)) for figure in columns)]
         for name, figures in policies.items()
     ]
-    _print_rows([["", *columns.values()], *rows])
-    for rows in (turns_rows(policies), pass_rows(policies)):
-        if rows:
-            _print_rows(rows)
+    for part in ([["", *columns.values()], *rows], turns_rows(policies), pass_rows(policies)):
+        _print_rows(part)
     agreements = [figures["judges_agree"] for figures in policies.values()]
     if all(agreements):
         print(f"the two judges agree, row by row, on {', '.join(map(_format_agreement, agreements))} of the outcomes")
@@ -107,26 +109,19 @@ def print_table(summary: dict[str, Any]) -> None:
     if "watch" in summary:
         print(*watch_lines(summary["watch"]), sep="\n")
     verified = verified_columns(summary, columns)
-    true = [
-        name
-        for name in columns
-        if name not in ("win_rate", "score", "valid_rate", "tool_calls", "world_reward", *verified)
-    ]
+    others = ("win_rate", "score", "valid_rate", "tool_calls", "world_reward", *verified)
+    true = [name for name in columns if name not in others]
     noise_free = f"; {in_words(true)} are noise-free" if true else ""
     verifier = f"; {in_words(verified)} by {summary['verifier']}" if verified else ""
     reference = f" over {summary['reference']}, which it scored by itself" if "reference" in summary else ""
-    print(
-        f"win rate by the {summary['judge']} judge{reference}{noise_free}{verifier}; [95 % over test queries], one seed"
-    )
+    judge = f"win rate by the {summary['judge']} judge{reference}"
+    print(f"{judge}{noise_free}{verifier}; [95 % over test queries], one seed")
 
 
 def verified_columns(summary: dict[str, Any], columns: Iterable[str]) -> list[str]:
     """Those that rest on what an LLM said of answers, and so are not free of noise."""
-    return (
-        [name for name in columns if name in ("accuracy", "quality", "pass_at_4")]
-        if "verifier" in summary and "accuracy" in columns
-        else []
-    )
+    is_verified = "verifier" in summary and "accuracy" in columns
+    return [name for name in columns if is_verified and name in ("accuracy", "quality", "pass_at_4")]
 
 
 def in_words(columns: Iterable[str]) -> str:
@@ -148,7 +143,7 @@ def _format_agreement(found: dict[str, Any]) -> str:
 
 
 def _print_rows(rows: list[list[str]]) -> None:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 

@@ -32,21 +32,13 @@ def machine() -> dict[str, Any]:
     """The card, its driver and memory; None on a CPU."""
     if not torch.cuda.is_available():
         return {"card": None, "torch": torch.__version__}
-    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-    drivers = (
-        subprocess.run(query, capture_output=True, text=True, check=False).stdout.split()
-        if shutil.which(query[0])
-        else []
-    )
+    query, drivers = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"], []
+    if shutil.which(query[0]):
+        drivers = subprocess.run(query, capture_output=True, text=True, check=False).stdout.split()
     card = torch.cuda.get_device_properties(0)
-    return {
-        "card": card.name,
-        "driver": drivers[0] if drivers else None,
-        "memory_gb": round(card.total_memory / 1e9, 1),
-        "capability": f"{card.major}.{card.minor}",
-        "torch": torch.__version__,
-        "cuda": torch.version.cuda,
-    }
+    figures = {"card": card.name, "driver": drivers[0] if drivers else None}
+    figures |= {"memory_gb": round(card.total_memory / 1e9, 1), "capability": f"{card.major}.{card.minor}"}
+    return figures | {"torch": torch.__version__, "cuda": torch.version.cuda}
 
 
 def passes(model: Qwen3ForCausalLM, length: int) -> Iterator[tuple[str, Callable[[], Any]]]:
@@ -74,17 +66,12 @@ def kernels_of(run: Callable[[], Any]) -> list[str]:
         if torch.cuda.is_available():
             torch.cuda.synchronize()
     events = profiler.key_averages()
-    choices = {
-        event.key.removeprefix(CHOICE)
-        for event in events
-        if event.key.startswith(CHOICE) and not event.key.endswith("backward")
-    }
-    kernels = {
-        event.key[:90]
-        for event in events
-        if event.device_type == DeviceType.CUDA and any(word in event.key.lower() for word in WORDS)
-    }
-    return sorted(choices) + sorted(kernels - {event.key for event in events if event.key.startswith("aten::")})
+    names = [event.key for event in events]
+    chosen = [name for name in names if name.startswith(CHOICE) and not name.endswith("backward")]
+    on_gpu = [event.key for event in events if event.device_type == DeviceType.CUDA]
+    kernels = {name[:90] for name in on_gpu if any(word in name.lower() for word in WORDS)}
+    operations = {name for name in names if name.startswith("aten::")}
+    return sorted({name.removeprefix(CHOICE) for name in chosen}) + sorted(kernels - operations)
 
 
 def main() -> None:
@@ -92,10 +79,9 @@ def main() -> None:
     device, length = ("cuda", 1024) if torch.cuda.is_available() else ("cpu", 32)
     figures = machine()
     for dtype in (torch.bfloat16, torch.float32):
+        config = Qwen3Config(**HEADS, **SIZES)
         with torch.device(device):
-            model = Qwen3ForCausalLM._from_config(
-                Qwen3Config(**HEADS, **SIZES), dtype=dtype, attn_implementation="sdpa"
-            )
+            model = Qwen3ForCausalLM._from_config(config, dtype=dtype, attn_implementation="sdpa")
         for name, run in passes(model, length):
             figures[f"{str(dtype).removeprefix('torch.')}, {name}"] = kernels = kernels_of(run)
             print(f"{dtype}, {name}:", *(kernels or ["none"]), sep="\n    ", flush=True)

@@ -31,7 +31,6 @@ from dataclasses import dataclass
 from math import ceil
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
 
 import torch
 from aiohttp import ClientSession, ClientTimeout, TCPConnector, web
@@ -139,17 +138,12 @@ def _random_model(config: Config, shape: str, tokenizer: PreTrainedTokenizerBase
     if shape not in SHAPES:
         return build_scratch_model(config.policy.scratch, tokenizer).to(getattr(torch, config.policy.dtype))
     with torch.device("cuda" if torch.cuda.is_available() else "cpu"):  # a GPU draws a billion numbers in a moment
-        return build_shape(SHAPES[shape], tokenizer, config.policy.dtype)
-
-
-def build_shape(shape: memory.Shape, tokenizer: PreTrainedTokenizerBase, dtype: str, **others: Any) -> Qwen3ForCausalLM:
-    """Of random weights, with the shape's vocabulary, of which the tokenizer may know a part;
-    `others` as in `scratch_config`."""
-    sizes = (shape.hidden, shape.intermediate, shape.layers, shape.heads, shape.kv_heads, shape.head_dim)
-    scratch = ScratchConfig(*sizes, rope_theta=1e6, max_positions=40960)
-    return Qwen3ForCausalLM._from_config(
-        scratch_config(scratch, tokenizer, vocab_size=shape.vocabulary, dtype=dtype, **others)
-    )
+        sizes = SHAPES[shape]
+        layer = (sizes.hidden, sizes.intermediate, sizes.layers, sizes.heads, sizes.kv_heads, sizes.head_dim)
+        scratch = ScratchConfig(*layer, rope_theta=1e6, max_positions=40960)
+        # the tokenizer may know a part of the vocabulary
+        full = scratch_config(scratch, tokenizer, vocab_size=sizes.vocabulary, dtype=config.policy.dtype)
+        return Qwen3ForCausalLM._from_config(full)
 
 
 @torch.no_grad()

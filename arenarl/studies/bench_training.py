@@ -58,7 +58,7 @@ from arenarl.run.checkpoints import TrainingBar
 from arenarl.run.stage import fix_randomness
 from arenarl.run.timing import peak_memory_gb
 from arenarl.studies import bench_parts
-from arenarl.studies.bench_parts import SHAPES, Generate, Overlap, Script
+from arenarl.studies.bench_parts import SHAPES, Overlap, Script
 from arenarl.system.errors import UserError, guarded
 from arenarl.system.seeds import stable_seed
 from arenarl.training import trl_adapter as adapter
@@ -123,42 +123,22 @@ class TurnAbout(TrainerCallback):
 
     def on_step_begin(self, args, state, control, **kwargs):
         self.trainer.rollout_func = self.ours if is_ours(state.global_step) else None
-        self.start = begin()
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+            torch.cuda.reset_peak_memory_stats()
+        self.start = perf_counter()
 
     def on_step_end(self, args, state, control, **kwargs):
-        self.taken = taken_since(self.start)
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        self.seconds = perf_counter() - self.start
+        self.memory = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
 
     def on_log(self, args, state, control, logs=None, **kwargs):
         if len(self.steps) < state.global_step:  # the last log is of the whole training
             step = state.global_step - 1
-            self.steps.append(Step(step // 2, is_ours(step), self.taken.seconds, self.taken.memory, dict(logs)))
+            self.steps.append(Step(step // 2, is_ours(step), self.seconds, self.memory, dict(logs)))
             self.steps[-1].show()
-
-
-def wait_for_gpu() -> None:
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-
-
-@dataclass
-class Taken:
-    """Seconds, and bytes of the GPU at most (0 on a CPU, which does not tell)."""
-
-    seconds: float
-    memory: int
-
-
-def begin() -> float:
-    """When what is to be measured began."""
-    wait_for_gpu()
-    if torch.cuda.is_available():
-        torch.cuda.reset_peak_memory_stats()
-    return perf_counter()
-
-
-def taken_since(start: float) -> Taken:
-    wait_for_gpu()
-    return Taken(perf_counter() - start, torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0)
 
 
 class Bench:
@@ -177,15 +157,8 @@ class Bench:
         self.tokenizer = load_tokenizer(self.policy)
 
     def trainer(
-        self,
-        judge: Judge,
-        prompts: list[str],
-        steps: int,
-        turns: int,
-        turn_tokens: int,
-        callbacks: list,
-        ask=lambda judging: None,
-    ):
+        self, judge: Judge, prompts: list[str], steps: int, turns: int, turn_tokens: int, callbacks=(), ask=None
+    ) -> GRPOTrainer:
         """A GRPOTrainer with our rollouts and rewards, and with a reward that is there at once for steps without them.
 
         Args:
@@ -197,24 +170,18 @@ class Bench:
         config.rollout.max_tokens = turn_tokens if turns == 1 else 4 * turns * turn_tokens  # observations included
         tools = make_environment(config.environment, config.data.language)
         engine = make_engine(config, self.tokenizer, lambda: tools)
-        engine.generator.generate = self.scripted(engine.generator.generate, turns)
-        arena = Arena(
-            judge,
-            config.reward,
-            config.tournament,
-            config.group_stage,
-            Verifier(config.judge.verifier, None),
-            config.seed,
-        )
-        hooks = TrainerHooks(
-            config, self.queries, engine, arena, Bookkeeping(config, arena, engine, self.examine, self.folder)
-        )
+        engine.generator.generate = Script(self.tokenizer, engine.generator.generate, turns)
+        verifier = Verifier(config.judge.verifier, None)
+        arena = Arena(judge, config.reward, config.tournament, config.group_stage, verifier, config.seed)
+        bookkeeping = Bookkeeping(config, arena, engine, self.examine, self.folder)
+        hooks = TrainerHooks(config, self.queries, engine, arena, bookkeeping)
         (reward,) = hooks.reward_functions
 
         def reward_or_at_once(prompts: list, **given: Any) -> list[float]:
             if trainer.rollout_func is None:  # TRL's own step
                 return [float(row % 2) for row in range(len(prompts))]
-            ask(hooks.judging)
+            if ask:
+                ask(hooks.judging)
             return reward(**given)
 
         arguments = adapter.grpo_arguments(config, self.folder / "trainer", 1, use_cpu=not torch.cuda.is_available())
@@ -226,15 +193,11 @@ class Bench:
             processing_class=self.tokenizer,
             rollout_func=hooks.roll_out,
             reward_funcs=reward_or_at_once,
-            callbacks=callbacks,
+            callbacks=list(callbacks),
             peft_config=lora_config(config.policy.lora_rank),
         )
         TrainingBar(f"bench, {self.shape}").attach(trainer)
         return trainer
-
-    def scripted(self, generate: Generate, turns: int) -> Generate:
-        """What the engine takes for the policy."""
-        return Script(self.tokenizer, generate, turns)
 
     def measure_step(self, pairs: int, tokens: int) -> dict[str, Any]:
         """Our step beside TRL's, and where the seconds of ours go; medians over all pairs but the first."""
@@ -254,15 +217,18 @@ class Bench:
         ours, trl = ([step for step in turn_about.steps[2:] if step.is_ours == kind] for kind in (True, False))
         parts = {part: median(step.logged[f"time/{part}_s"] for step in ours) for part in PARTS}
         step_s, trl_step_s = (median(step.seconds for step in kind) for kind in (ours, trl))
-        row = {"step_s": step_s, "trl_step_s": trl_step_s, "step_ratio_to_trl": step_s / trl_step_s}
-        row |= {f"{part}_s": seconds for part, seconds in parts.items()} | {"update_s": step_s - sum(parts.values())}
-        row |= {
+        return {
+            "step_s": step_s,
+            "trl_step_s": trl_step_s,
+            "step_ratio_to_trl": step_s / trl_step_s,
+            **{f"{part}_s": seconds for part, seconds in parts.items()},
+            "update_s": step_s - sum(parts.values()),
             "tokens_per_s": groups * size * tokens / parts["rollout"],
             "ms_per_token": parts["rollout"] / tokens * 1e3,
+            # of the process, where there is no GPU
+            "peak_memory_gb": max(step.memory for step in ours) / 1e9 or peak_memory_gb() * 2**30 / 1e9,
+            "planned_memory_gb": self._planned_gb(tokens),
         }
-        # of the process, where there is no GPU
-        peak_gb = max(step.memory for step in ours) / 1e9 or peak_memory_gb() * 2**30 / 1e9
-        return row | {"peak_memory_gb": peak_gb, "planned_memory_gb": self._planned_gb(tokens)}
 
     def _planned_gb(self, tokens: int) -> float:
         """What the plan says of a step whose completions have so many tokens."""
@@ -276,9 +242,8 @@ class Bench:
     def measure_hidden(self, delay_s: float, turn_tokens: int) -> Overlap:
         """How much of the judging of a step a slow judge leaves to be waited for; the second of two steps."""
         groups, concurrency, asked = self.config.rl.groups, self.config.judge.concurrency, []
-        prompts = [
-            query.query_id for step in range(2) for query in random.Random(-step - 1).sample(self.queries, groups)
-        ]
+        sampled = [query for step in range(2) for query in random.Random(-step - 1).sample(self.queries, groups)]
+        prompts = [query.query_id for query in sampled]
         with bench_parts.delayed_judge(delay_s, concurrency) as url, bench_parts.HTTPJudge(url, concurrency) as judge:
 
             def ask(judging) -> None:
@@ -288,7 +253,7 @@ class Bench:
                 waits.append((start, perf_counter()))
 
             waits: list[tuple[float, float]] = []
-            self.trainer(judge, prompts, 2, TURNS, turn_tokens, [], ask).train()
+            self.trainer(judge, prompts, 2, TURNS, turn_tokens, ask=ask).train()
         return bench_parts.measure_overlap(asked[-1], self.config.tournament.topology, concurrency, delay_s, *waits[-1])
 
     def _rendered(self, query: Query) -> str:
@@ -298,68 +263,38 @@ class Bench:
         )
 
 
-def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """What the last line says: the last row, and all of them."""
-    return rows[-1] | {"rows": rows}
-
-
 def show_step(row: dict[str, Any], given: argparse.Namespace) -> None:
     """A shape's step beside TRL's, with what the figures are."""
     s = {name.removesuffix("_s"): f"{seconds:.3f}" for name, seconds in row.items() if name.endswith("_s")}
-    print(
-        (
-            f"{row['shape']}, {row['parameters']:,} parameters, {row['backend']} on {row['device']}: "
-            f"{given.groups} groups of {given.group_size}"
-        ),
-        f"  our step    {s['step']} s with {given.tokens} tokens in each completion: rollout {s['rollout']}, "
-        f"log-probabilities {s['forward']}, waiting for the judge {s['judge']}, update and the rest {s['update']}",
-        (
-            f"  TRL's step  {s['trl_step']} s; ours takes {row['step_ratio_to_trl']:.3f} times as "
-            f"long (medians of {given.pairs} each)"
-        ),
-        f"  {row['tokens_per_s']:.0f} tokens a second of the rollout, {row['ms_per_token']:.2f} ms a token of all "
-        f"rows; {row['peak_memory_gb']:.2f} GB at most, {row['planned_memory_gb']:.2f} by arenarl.plan",
-        sep="\n",
-        flush=True,
-    )
+    text = f"""{row["shape"]}, {row["parameters"]:,} parameters, {row["backend"]} on {row["device"]}: \
+{given.groups} groups of {given.group_size}
+  our step    {s["step"]} s with {given.tokens} tokens in each completion: rollout {s["rollout"]}, \
+log-probabilities {s["forward"]}, waiting for the judge {s["judge"]}, update and the rest {s["update"]}
+  TRL's step  {s["trl_step"]} s; ours takes {row["step_ratio_to_trl"]:.3f} times as long (medians of {given.pairs} each)
+  {row["tokens_per_s"]:.0f} tokens a second of the rollout, {row["ms_per_token"]:.2f} ms a token of all rows; \
+{row["peak_memory_gb"]:.2f} GB at most, {row["planned_memory_gb"]:.2f} by arenarl.plan"""
+    print(text, flush=True)
 
 
 def show_hidden(row: dict[str, Any], overlap: Overlap, given: argparse.Namespace) -> None:
     """What of the judging the shape's rollouts hide."""
-    print(
-        f"  {overlap.calls} judge calls of {given.delay_s:g} s, {row['concurrency']} at once: "
-        f"{overlap.total_s:.2f} s if nothing were hidden; waited {overlap.wait_s:.2f} s, and at least "
-        f"{overlap.least_wait_s:.2f} s in any case; trajectories ended over {overlap.generation_s:.2f} s",
-        (
-            f"  judge_hidden_possible {overlap.possible:.3f}: the share of the judging that the dependency graph "
-            "allows before rewards are asked for"
-        ),
-        (
-            f"  judge_hidden_share    {'-' if overlap.share is None else f'{overlap.share:.3f}'}: "
-            "how much of that share was done by then"
-        ),
-        sep="\n",
-        flush=True,
-    )
+    share = "-" if overlap.share is None else f"{overlap.share:.3f}"
+    text = f"""  {overlap.calls} judge calls of {given.delay_s:g} s, {row["concurrency"]} at once: \
+{overlap.total_s:.2f} s if nothing were hidden; waited {overlap.wait_s:.2f} s, and at least \
+{overlap.least_wait_s:.2f} s in any case; trajectories ended over {overlap.generation_s:.2f} s
+  judge_hidden_possible {overlap.possible:.3f}: the share of the judging that the dependency graph allows before \
+rewards are asked for
+  judge_hidden_share    {share}: how much of that share was done by then"""
+    print(text, flush=True)
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--shape",
-        nargs="+",
-        choices=["tiny", *SHAPES, *PACKAGED],
-        help="policies (default: tiny, and with a GPU also qwen3-1.7b)",
-    )
-    parser.add_argument(
-        "--measure",
-        nargs="+",
-        choices=["step", "hidden"],
-        default=["step", "hidden"],
-        help="a step beside TRL's, hidden judging",
-    )
-    parser.add_argument(
-        "--layers", type=int, help="keep only the policy's first layers, for a quick look (default: all)"
-    )
+    shapes, measures = ["tiny", *SHAPES, *PACKAGED], ["step", "hidden"]
+    several = "policies (default: tiny, and with a GPU also qwen3-1.7b)"
+    parser.add_argument("--shape", nargs="+", choices=shapes, help=several)
+    beside = "a step beside TRL's, hidden judging"
+    parser.add_argument("--measure", nargs="+", choices=measures, default=measures, help=beside)
+    parser.add_argument("--layers", type=int, help="keep only the policy's first layers (default: all)")
     parser.add_argument("--groups", type=int, default=8, help="queries per step")
     parser.add_argument("--group_size", type=int, default=16, help="trajectories per query")
     parser.add_argument("--tokens", type=int, default=128, help="tokens per completion, for comparing steps")
@@ -370,14 +305,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 def main() -> None:
     config, arguments = parse_arguments(__doc__, add_flags)
-    for name, least in (
-        ("groups", 1),
-        ("group_size", 3),
-        ("tokens", 64),
-        ("pairs", 1),
-        ("turn_tokens", 64),
-        ("delay_s", 1e-3),
-    ):
+    at_least = {"groups": 1, "group_size": 3, "tokens": 64, "pairs": 1, "turn_tokens": 64, "delay_s": 1e-3}
+    for name, least in at_least.items():
         if getattr(arguments, name) < least:
             raise UserError(f"--{name} {getattr(arguments, name)}: must be at least {least}")
     if config.rollout.backend != "transformers":
@@ -394,11 +323,9 @@ def main() -> None:
     for shape in arguments.shape or ["tiny", *["qwen3-1.7b"] * torch.cuda.is_available()]:
         with tempfile.TemporaryDirectory() as folder:
             bench = Bench(deepcopy(config), shape, Path(folder), arguments.layers)
+            device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
             row = {"shape": shape, "parameters": bench.parameters, "concurrency": config.judge.concurrency}
-            row |= {
-                "backend": config.rollout.backend,
-                "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
-            }
+            row |= {"backend": config.rollout.backend, "device": device}
             if "step" in arguments.measure:
                 row |= bench.measure_step(arguments.pairs, arguments.tokens)
                 show_step(row, arguments)
@@ -407,7 +334,7 @@ def main() -> None:
                 row |= {"judge_hidden_share": overlap.share, "judge_hidden_possible": overlap.possible}
                 show_hidden(row, overlap, arguments)
         rows.append({name: round(value, 4) if isinstance(value, float) else value for name, value in row.items()})
-    print(json.dumps(summary(rows)))
+    print(json.dumps(rows[-1] | {"rows": rows}))
 
 
 if __name__ == "__main__":

@@ -44,14 +44,8 @@ def main() -> None:
     options = ("--faults", str(FAULTS), "--mistakes", str(MISTAKES), "--inspector-error", str(INSPECTOR_ERROR))
     with served(config, *options):
         graded = grade(run(config, list(STAGES)))
-    write_json(
-        FILE,
-        {
-            "commit": commit(),
-            "rates": {"faults": FAULTS, "mistakes": MISTAKES, "inspector_error": INSPECTOR_ERROR},
-            **graded,
-        },
-    )
+    rates = {"faults": FAULTS, "mistakes": MISTAKES, "inspector_error": INSPECTOR_ERROR}
+    write_json(FILE, {"commit": commit(), "rates": rates, **graded})
     print(tables(read_json(FILE)))
     print(f"written: {FILE}")
 
@@ -62,10 +56,8 @@ def served(config: Config, *options: str) -> Iterator[None]:
     these rates, where a second start finds them."""
     port = urlsplit(config.build.teacher.base_url or "").port
     if port is None:
-        raise UserError(
-            f"build.teacher.base_url={config.build.teacher.base_url} names no port of this machine, "
-            "as configs/data/local.yaml does"
-        )
+        url = f"build.teacher.base_url={config.build.teacher.base_url}"
+        raise UserError(f"{url} names no port of this machine, as configs/data/local.yaml does")
     folder = config.run_dir / "build"
     config.judge.store = str(folder / f"replies-{json_hash(options)[:8]}.sqlite")
     settings = folder / "server.yaml"

@@ -3,8 +3,8 @@ Groups of known quality, judges of known noise; Table 2 with the truth at hand.
 
     python -m arenarl.studies.fidelity          # ./reproduce.sh fidelity
 
-One kind of a simulated judge's errors is varied (`simulated_groups`), and all topologies rank the same groups. Beside
-every tournament stands the mean of as many pointwise scores from the same judge (`simulated_rankings`). No policy is
+One kind of a simulated judge's errors is varied (`simulated_rankings`), and all topologies rank the same groups. Beside
+every tournament stands the mean of as many pointwise scores from the same judge. No policy is
 trained here, and no judge is real.
 
 Writes results/ranking_fidelity/summary.json (`rows`; `paired`: differences over the same groups; `reach`: the matches
@@ -25,17 +25,15 @@ from arenarl.config.command_line import at_least
 from arenarl.report import markdown
 from arenarl.report.figures import STYLE, save_figure
 from arenarl.report.provenance import commit
-from arenarl.studies.simulated_groups import NOISE
+from arenarl.studies import simulated_rankings as simulated
 from arenarl.studies.simulated_rankings import (
+    NOISE,
     TOPOLOGIES,
     Key,
     difference,
     format_params,
-    one_row_a_line,
     pointwise_key,
-    run_jobs,
     simulate,
-    study_parser,
 )
 from arenarl.system.atomic_files import write_text
 
@@ -70,17 +68,10 @@ def paired_rows(kind: str, strength: float, size: int, groups: int, seed: int) -
     tallies = simulate(kind, strength, size, groups, seed, wanted)
     rows = []
     for a, b in PAIRED:
-        rows.append(
-            {
-                "noise": kind,
-                "strength": strength,
-                "group_size": size,
-                "a": " ".join(filter(None, a)),
-                "b": " ".join(filter(None, b)),
-            }
-            | {"tau_a": round(fmean(tallies[a].tau), 4), "tau_b": round(fmean(tallies[b].tau), 4)}
-            | difference(tallies[a], tallies[b])
-        )
+        row = {"noise": kind, "strength": strength, "group_size": size}
+        row |= {"a": " ".join(filter(None, a)), "b": " ".join(filter(None, b))}
+        row |= {"tau_a": round(fmean(tallies[a].tau), 4), "tau_b": round(fmean(tallies[b].tau), 4)}
+        rows.append(row | difference(tallies[a], tallies[b]))
     return rows
 
 
@@ -112,7 +103,7 @@ def run(sizes: Sequence[int], groups: int, paired_groups: int, seed: int, proces
     models = [(*model, size, paired_groups, seed) for model, size in product(MODELS, PAIRED_SIZES) if size in sizes]
     # the longest first
     jobs = [(reach_rows, *cell) for cell in models] + [(paired_rows, *cell) for cell in models] + grid[::-1]
-    rows_of = run_jobs("fidelity", jobs, processes)
+    rows_of = simulated.run_jobs("fidelity", jobs, processes)
     return {
         "rows": [row for job in grid for row in rows_of[job]],
         "paired": [row for job in jobs if job[0] is paired_rows for row in rows_of[job]],
@@ -121,37 +112,24 @@ def run(sizes: Sequence[int], groups: int, paired_groups: int, seed: int, proces
 
 
 def rows_of_model(summary: dict[str, Any], kind: str, strength: float, size: int) -> dict[Key, dict[str, Any]]:
-    rows = [
-        row for row in summary["rows"] if (row["noise"], row["strength"], row["group_size"]) == (kind, strength, size)
-    ]
+    wanted = (kind, strength, size)
+    rows = [row for row in summary["rows"] if (row["noise"], row["strength"], row["group_size"]) == wanted]
     return {(row["topology"], row["params"], row["ranking"]): row for row in rows}
-
-
-def largest(summary: dict[str, Any]) -> int:
-    return max(row["group_size"] for row in summary["rows"])
 
 
 def markdown_table(summary: dict[str, Any]) -> str:
     """docs/tournament.md's table, of the largest groups: tau by a topology's own rules / its matches' scores / as many
     pointwise calls."""
-    size = largest(summary)
+    size = max(row["group_size"] for row in summary["rows"])
     models = [rows_of_model(summary, *model, size) for model in MODELS]
-    heads = [
-        "topology",
-        "matches",
-        "judge calls",
-        "critical path",
-        *(f"{kind} noise, {strength:g}" for kind, strength in MODELS),
-    ]
+    noises = [f"{kind} noise, {strength:g}" for kind, strength in MODELS]
+    heads = ["topology", "matches", "judge calls", "critical path", *noises]
     lines = []
     for topology, params in TOPOLOGIES:
-        given = format_params(params)
-        cells = []
+        given, cells = format_params(params), []
+        keys = ((topology, given, "bracket"), (topology, given, "scores"), pointwise_key(topology, given))
         for rows in models:
-            found = [
-                rows.get(key)
-                for key in ((topology, given, "bracket"), (topology, given, "scores"), pointwise_key(topology, given))
-            ]
+            found = map(rows.get, keys)
             cells.append(" / ".join("-" if row is None else f"{row['tau']:.3f}" for row in found))
         cost = next(row for (name, of, _), row in models[0].items() if (name, of) == (topology, given))
         numbers = [f"{cost[name]:g}" for name in ("matches", "judge_calls", "critical_path")]
@@ -177,7 +155,7 @@ def markdown_differences(summary: dict[str, Any]) -> str:
 def draw(summary: dict[str, Any]) -> Figure:
     """Tau against judge calls: each topology by its own rules and by the scores of the same matches,
     beside pointwise means."""
-    size = largest(summary)
+    size = max(row["group_size"] for row in summary["rows"])
     figure = Figure(figsize=(11, 3.9), layout="constrained")
     panels = figure.subplots(1, len(MODELS), sharey=True)
     for panel, (kind, strength) in zip(panels, MODELS, strict=True):
@@ -186,15 +164,10 @@ def draw(summary: dict[str, Any]) -> Figure:
         panel.plot(*zip(*pointwise, strict=True), color="0.6", linestyle="--", label="pointwise, mean score", zorder=0)
         for topology, marker in MARKERS.items():
             for ranking, face in (("bracket", "white"), ("scores", "black")):
-                found = [
-                    row
-                    for row in rows
-                    if (row["topology"], row["ranking"]) == (topology, ranking) and "placement" not in row["params"]
-                ]
-                if found:
-                    name = topology.replace("_", " ") + (
-                        ", by scores" if ranking == "scores" and topology != "balanced" else ""
-                    )
+                of = [row for row in rows if (row["topology"], row["ranking"]) == (topology, ranking)]
+                if found := [row for row in of if "placement" not in row["params"]]:
+                    by = ", by scores" if ranking == "scores" and topology != "balanced" else ""
+                    name = topology.replace("_", " ") + by
                     _plot_points(panel, found, label=name, marker=marker, markerfacecolor=face)
         panel.set(xscale="log", xlabel="judge calls a group", title=f"{kind} noise, {strength:g} (simulated)")
         panel.set_xticks([30, 60, 120, 240], ["30", "60", "120", "240"])
@@ -211,37 +184,22 @@ def _plot_points(panel: Axes, rows: list[dict[str, Any]], **style: Any) -> None:
 
 
 MARKERS = {
-    "round_robin": "o",
-    "anchor": "v",
-    "seeded_single_elimination": "s",
-    "single_elimination": "^",
-    "double_elimination": "D",
-    "swiss": "P",
-    "group_stage": "X",
-    "balanced": "*",
-}
+    "round_robin": "o", "anchor": "v", "seeded_single_elimination": "s", "single_elimination": "^",
+    "double_elimination": "D", "swiss": "P", "group_stage": "X", "balanced": "*",
+}  # fmt: skip
 
 
 def main() -> None:
-    parser = study_parser(__doc__, 300, "in a cell of the grid")
+    parser = simulated.study_parser(__doc__, 300, "in a cell of the grid")
     parser.add_argument("--sizes", type=at_least(2, int), nargs="+", default=list(SIZES), help="group sizes")
-    parser.add_argument(
-        "--paired-groups",
-        type=at_least(2, int),
-        default=2000,
-        help="groups for differences and the matches that reach round robin",
-    )
+    of = "groups for differences and the matches that reach round robin"
+    parser.add_argument("--paired-groups", type=at_least(2, int), default=2000, help=of)
     arguments = parser.parse_args()
     start = time.perf_counter()
     results = run(arguments.sizes, arguments.groups, arguments.paired_groups, arguments.seed, arguments.processes)
-    summary = {
-        "judge": "simulated",
-        "seed": arguments.seed,
-        "commit": commit(),
-        "seconds": round(time.perf_counter() - start),
-        **results,
-    }
-    write_text(arguments.out / "summary.json", one_row_a_line(summary))
+    about = {"judge": "simulated", "seed": arguments.seed, "commit": commit()}
+    summary = about | {"seconds": round(time.perf_counter() - start)} | results
+    write_text(arguments.out / "summary.json", simulated.one_row_a_line(summary))
     with mpl.rc_context(STYLE):
         save_figure(draw(summary), arguments.out / "tau_by_calls")
     print("Kendall's tau, largest groups: a topology's own rules / the scores of its matches / as many pointwise calls")

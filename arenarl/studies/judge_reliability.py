@@ -114,11 +114,8 @@ def teacher_groups(config: Config, count: int, size: int) -> list[RolloutGroup]:
 def neighbours(group: RolloutGroup) -> list[Pair]:
     """Each trajectory with the next, around the group, of two the one pair; none with its like."""
     following = [*group.trajectories[1:], *group.trajectories[: len(group.trajectories) > 2]]
-    return [
-        (group.query, one, other)
-        for one, other in zip(group.trajectories, following, strict=False)
-        if one.messages != other.messages
-    ]
+    pairs = zip(group.trajectories, following, strict=False)
+    return [(group.query, one, other) for one, other in pairs if one.messages != other.messages]
 
 
 def read_labels(path: Path) -> tuple[list[Pair], np.ndarray]:
@@ -126,15 +123,13 @@ def read_labels(path: Path) -> tuple[list[Pair], np.ndarray]:
     pairs, labels = [], []
     for number, record in enumerate(read_jsonl(path), start=1):
         try:
-            pairs.append(
-                (_QUERY.validate_python(record["query"]), _attempt(record["first"]), _attempt(record["second"]))
-            )
+            query = _QUERY.validate_python(record["query"])
+            pairs.append((query, _attempt(record["first"]), _attempt(record["second"])))
             labels.append(OUTCOMES[record["label"]])
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             problem = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-            raise UserError(
-                f"{path}, line {number}: needs query, first, second and a label of {', '.join(OUTCOMES)} ({problem})"
-            ) from error
+            needed = f"query, first, second and a label of {', '.join(OUTCOMES)}"
+            raise UserError(f"{path}, line {number}: needs {needed} ({problem})") from error
     return pairs, np.array(labels)
 
 
@@ -145,9 +140,7 @@ def _attempt(record: dict[str, Any]) -> Trajectory:
         raise TypeError("a message's content must be a text")
     read_turns(attempt.messages)
     if attempt.stop_reason == "answer" and not attempt.answer:
-        raise ValueError(
-            "the last message of an attempt that ended with an answer must be <answer>…</answer> and nothing else"
-        )
+        raise ValueError("an attempt that ended with an answer must end with <answer>…</answer> and nothing else")
     return attempt
 
 
@@ -199,29 +192,25 @@ def conclusion(found: dict[str, Any], max_failure_share: float) -> str:
     is right more often than a coin (binomial test at 5 %, one-sided; rough, since a group's pairs share trajectories).
     Our choice."""
     if found["failed_verdicts"] > max_failure_share * found["verdicts"]:
-        share = found["failed_verdicts"] / found["verdicts"]
-        return (
-            f"not usable, too few verdicts: {share:.0%} failed, "
-            f"more than judge.max_failure_share={max_failure_share:g} lets a run go on with"
-        )
+        share = f"{found['failed_verdicts'] / found['verdicts']:.0%} failed"
+        limit = f"more than judge.max_failure_share={max_failure_share:g} lets a run go on with"
+        return f"not usable, too few verdicts: {share}, {limit}"
     wins, ties, losses = found["confusion"]
     right, wrong, undecided = wins[0] + losses[2], wins[2] + losses[0], ties[0] + ties[2]
     p = binomtest(right, right + wrong, alternative="greater").pvalue if right + wrong else 1.0
-    said = (
-        f"right on {right} pairs, wrong on {wrong}, a tie on {undecided} that the labels decide (p = {p:.2g} by chance)"
-    )
-    return f"better than a coin: {said}" if p < 0.05 else f"not usable, no better than a coin: {said}"
+    counts = f"right on {right} pairs, wrong on {wrong}, a tie on {undecided} that the labels decide"
+    verdict = "better than a coin" if p < 0.05 else "not usable, no better than a coin"
+    return f"{verdict}: {counts} (p = {p:.2g} by chance)"
 
 
 def _length_bias(points_GN: np.ndarray, truth_GN: np.ndarray, length_GN: np.ndarray) -> float | None:
     """Least squares of score on true quality and log length, all centred within the group."""
-    centred = [
-        (values - values.mean(axis=1, keepdims=True)).ravel() for values in (truth_GN, np.log(length_GN), points_GN)
-    ]
-    known = np.isfinite(centred[2])
-    if not known.any() or np.ptp(centred[1][known]) == 0:
+    arrays = (truth_GN, np.log(length_GN), points_GN)
+    truth, length, points = ((values - values.mean(axis=1, keepdims=True)).ravel() for values in arrays)
+    known = np.isfinite(points)
+    if not known.any() or np.ptp(length[known]) == 0:
         return None
-    return rounded(np.linalg.lstsq(np.stack(centred[:2], axis=1)[known], centred[2][known], rcond=None)[0][1], 3)
+    return rounded(np.linalg.lstsq(np.stack([truth, length], axis=1)[known], points[known], rcond=None)[0][1], 3)
 
 
 def _share(conditions: np.ndarray) -> float | None:
@@ -253,9 +242,7 @@ def draw(scores: Scores, found: dict[str, Any], title: str) -> Figure:
     return figure
 
 
-def check(
-    config: Config, name: str, groups: Sequence[RolloutGroup], labels: Path | None, repeats: int
-) -> dict[str, Any]:
+def check(config: Config, name: str, groups: Sequence[RolloutGroup], labels: Path | None, repeats: int) -> dict:
     """Judge, print the table, write it with the figure; returns what was found."""
     folder = Path(config.results) / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
@@ -275,23 +262,18 @@ def check(
         client.check()
     if scores.failed == scores.verdicts:
         raise UserError(f"{name} gave no verdict. {client.report() if client else 'Its class says why, above'}")
-    truth_GN = np.array(
-        [[true_quality(examine, group.query, trajectory) for trajectory in group.trajectories] for group in groups]
-    )
-    length_GN = np.array([[max(1, len(trajectory.answer)) for trajectory in group.trajectories] for group in groups])
+    truth_GN = np.array([[true_quality(examine, group.query, one) for one in group.trajectories] for group in groups])
+    length_GN = np.array([[max(1, len(one.answer)) for one in group.trajectories] for group in groups])
     found = {"parse_rate": _parse_rate(client), **findings(scores, truth_GN, length_GN, labels_P)}
     if config.judge.train.name == "llm" and config.judge.train.temperature == 0:
         found |= dict.fromkeys(("consistency", "sigma_noise", "snr"))
-        print(
-            "at judge.train.temperature=0 all replies to a prompt are alike, and repeats tell no noise; "
-            "set what a run will have, such as 0.7"
-        )
+        advice = "set what a run will have, such as 0.7"
+        print(f"at judge.train.temperature=0 all replies to a prompt are alike, and repeats tell no noise; {advice}")
     found["conclusion"] = conclusion(found, config.judge.max_failure_share)
     is_simulated = config.judge.train.is_simulated
-    title = (
-        f"{name}{' (simulated)' if is_simulated else ''}: {len(groups)} groups of {truth_GN.shape[1]}, "
-        f"{len(pairs)} pairs, {repeats} repeats"
-    )
+    size = truth_GN.shape[1]
+    shown = f"{name} (simulated)" if is_simulated else name
+    title = f"{shown}: {len(groups)} groups of {size}, {len(pairs)} pairs, {repeats} repeats"
     print(title)
     for figure, value in found.items():
         print(f"  {figure:16} {value}")
@@ -299,14 +281,8 @@ def check(
         print(client.report())
     with mpl.rc_context(STYLE):
         save_figure(draw(scores, found, title), folder / name)
-    asked = {
-        "judge": name,
-        "simulated": is_simulated,
-        "groups": len(groups),
-        "size": truth_GN.shape[1],
-        "repeats": repeats,
-        "seconds": seconds,
-    }
+    asked = {"judge": name, "simulated": is_simulated, "groups": len(groups), "size": size}
+    asked |= {"repeats": repeats, "seconds": seconds}
     write_json(folder / f"{name}.json", asked | found | {"provenance": provenance(config)})
     print(f"written: {folder / name}.json, .png and .svg")
     return found
@@ -323,28 +299,20 @@ def judges_table(results: Path) -> str:
     rows = []
     for path in sorted((results / FOLDER).glob("*.json")):
         one = read_json(path)
-        told = one["provenance"]["judge_train"]  # of a class of one's own its name alone
-        name = (
-            f"`{one['judge']}`, "
-            f"{'**simulated**' if one['simulated'] else told['model'] if isinstance(told, dict) else told}"
-        )
+        model = one["provenance"]["judge_train"]
+        if isinstance(model, dict):  # else a class of one's own, by its name
+            model = model["model"]
+        name = f"`{one['judge']}`, {'**simulated**' if one['simulated'] else model}"
         asked = f"{one['groups']} of {one['size']}, {one['repeats']} times"
-        rows.append(
-            [
-                name,
-                asked,
-                *("-" if one[key] is None else f"{one[key]:g}" for key in COLUMNS.values()),
-                one["conclusion"].partition(":")[0],
-            ]
-        )
+        figures = ["-" if one[key] is None else f"{one[key]:g}" for key in COLUMNS.values()]
+        rows.append([name, asked, *figures, one["conclusion"].partition(":")[0]])
     return markdown.table(["judge", "groups", *COLUMNS, "usable"], rows)
 
 
 def true_labels(examine: Examiner, pairs: Sequence[Pair]) -> np.ndarray:
     """Labels from the noise-free quality."""
-    leads = np.array(
-        [true_quality(examine, query, one) - true_quality(examine, query, other) for query, one, other in pairs]
-    )
+    qualities = np.array([[true_quality(examine, query, one) for one in pair] for query, *pair in pairs])
+    leads = qualities[:, 0] - qualities[:, 1]
     return np.where(np.abs(leads) <= TIE_WIDTH, 0, np.sign(leads)).astype(int)
 
 
@@ -361,23 +329,17 @@ def main() -> None:
     for name, least in (("groups", 1), ("size", 2), ("repeats", 2)):
         if getattr(arguments, name) < least:
             raise UserError(f"--{name} must be {least} or more")
-    port = free_port()
-    server = nullcontext() if arguments.judge else running_server(arguments.config, arguments.overrides, port)
-    sets = [f"judge.train.base={arguments.judge or LOCAL}"]
+    server, sets = nullcontext(), [f"judge.train.base={arguments.judge or LOCAL}"]
     if not arguments.judge:
-        sets += [f"judge.train.base_url=http://127.0.0.1:{port}/v1"]
+        port = free_port()
+        server = running_server(arguments.config, arguments.overrides, port)
+        sets.append(f"judge.train.base_url=http://127.0.0.1:{port}/v1")
     config = load_config(arguments.config, [*sets, *arguments.overrides])
     with server:
         groups = teacher_groups(config, arguments.groups, arguments.size)
         found = check(config, Path(arguments.judge or LOCAL).stem, groups, arguments.labels, arguments.repeats)
-    print(
-        json.dumps(
-            {
-                name: found[name]
-                for name in ("flip_rate", "tie_rate", "sigma_group", "sigma_noise", "snr", "agreement", "kappa")
-            }
-        )
-    )
+    last = ("flip_rate", "tie_rate", "sigma_group", "sigma_noise", "snr", "agreement", "kappa")
+    print(json.dumps({name: found[name] for name in last}))
 
 
 if __name__ == "__main__":

@@ -26,17 +26,8 @@ from arenarl.config.command_line import at_least
 from arenarl.report import markdown
 from arenarl.report.figures import LINES, STYLE, save_figure
 from arenarl.report.provenance import commit
-from arenarl.studies.simulated_groups import NOISE
-from arenarl.studies.simulated_rankings import (
-    TOPOLOGIES,
-    difference,
-    format_params,
-    one_row_a_line,
-    pointwise_key,
-    run_jobs,
-    simulate,
-    study_parser,
-)
+from arenarl.studies import simulated_rankings as simulated
+from arenarl.studies.simulated_rankings import NOISE, TOPOLOGIES, difference, format_params, pointwise_key, simulate
 from arenarl.system.atomic_files import read_json, write_json, write_text
 
 STRENGTHS = (0.25, 0.5, 1.0, 1.5, 2.0)
@@ -46,9 +37,8 @@ METHODS = {  # rows of docs/tournament.md's table -> (topology, params, ranking)
     "seeded single elimination": ("seeded_single_elimination", "", "bracket"),
     "`balanced`, matches=2n-2": ("balanced", "matches=2n-2", "scores"),
 }
-DIVERGING = LinearSegmentedColormap.from_list(
-    "pointwise to tournament", [LINES[1]["color"], "white", LINES[0]["color"]]
-)
+COLOURS = [LINES[1]["color"], "white", LINES[0]["color"]]
+DIVERGING = LinearSegmentedColormap.from_list("pointwise to tournament", COLOURS)
 
 
 def cell(kind: str, strength: float, size: int, groups: int, seed: int, folder: Path | None) -> dict[str, Any]:
@@ -57,10 +47,8 @@ def cell(kind: str, strength: float, size: int, groups: int, seed: int, folder: 
     if path and (kept := read_json(path)):
         return kept
     start = time.process_time()
-    found = {
-        "rows": cell_rows(kind, strength, size, groups, seed),
-        "core_seconds": round(time.process_time() - start, 1),
-    }
+    rows = cell_rows(kind, strength, size, groups, seed)
+    found = {"rows": rows, "core_seconds": round(time.process_time() - start, 1)}
     if path:
         write_json(path, found)
     return found
@@ -73,44 +61,26 @@ def cell_rows(kind: str, strength: float, size: int, groups: int, seed: int) -> 
     for (topology, params, ranking), tally in tallies.items():
         if topology != "pointwise":
             pointwise = tallies[pointwise_key(topology, params)]
-            row = {
-                "noise": kind,
-                "strength": strength,
-                "group_size": size,
-                "topology": topology,
-                "params": params,
-                "ranking": ranking,
-            }
-            row |= {
-                "judge_calls": tally.row()["judge_calls"],
-                "tau": round(fmean(tally.tau), 4),
-                "pointwise_tau": round(fmean(pointwise.tau), 4),
-            }
-            rows.append(row | difference(tally, pointwise))
+            row = {"noise": kind, "strength": strength, "group_size": size}
+            row |= {"topology": topology, "params": params, "ranking": ranking}
+            taus = {"tau": round(fmean(tally.tau), 4), "pointwise_tau": round(fmean(pointwise.tau), 4)}
+            rows.append(row | {"judge_calls": tally.row()["judge_calls"]} | taus | difference(tally, pointwise))
     return rows
 
 
 def run(size: int, groups: int, seed: int, processes: int, folder: Path | None) -> dict[str, Any]:
     """All cells. Each has its own seed, so the order of work changes nothing."""
     jobs = [(cell, kind, strength, size, groups, seed, folder) for kind, strength in product(NOISE, STRENGTHS)]
-    found = run_jobs("noise grid", jobs, processes)
+    found = simulated.run_jobs("noise grid", jobs, processes)
     cells = [found[job] for job in jobs]
-    return {
-        "core_seconds": round(sum(one["core_seconds"] for one in cells)),
-        "rows": [row for one in cells for row in one["rows"]],
-    }
+    seconds = round(sum(one["core_seconds"] for one in cells))
+    return {"core_seconds": seconds, "rows": [row for one in cells for row in one["rows"]]}
 
 
-def differences(
-    grid: dict[str, Any], topology: str, params: str, ranking: str
-) -> dict[tuple[str, float], dict[str, Any]]:
-    """(kind, strength) -> row of one method."""
-    wanted = (topology, params, ranking)
-    return {
-        (row["noise"], row["strength"]): row
-        for row in grid["rows"]
-        if (row["topology"], row["params"], row["ranking"]) == wanted
-    }
+def differences(grid: dict[str, Any], *method: str) -> dict[tuple[str, float], dict[str, Any]]:
+    """(kind, strength) -> row of one method: topology, params, ranking."""
+    rows = [row for row in grid["rows"] if (row["topology"], row["params"], row["ranking"]) == method]
+    return {(row["noise"], row["strength"]): row for row in rows}
 
 
 def markdown_table(grid: dict[str, Any]) -> str:
@@ -134,21 +104,15 @@ def draw(grid: dict[str, Any]) -> Figure:
     below by the scores of its matches."""
     figure = Figure(figsize=(11, 5.2), layout="constrained")
     limit = max(abs(row["difference"]) for row in grid["rows"])
-    for panels, ranking in zip(
-        figure.subplots(len(RANKINGS), len(NOISE), sharex=True, sharey="row"), RANKINGS, strict=True
-    ):
-        keys = [
-            (topology, format_params(params), ranking) for topology, params in TOPOLOGIES if "placement" not in params
-        ]
-        methods = {key: found for key in keys if (found := differences(grid, *key))}
+    grid_of_axes = figure.subplots(len(RANKINGS), len(NOISE), sharex=True, sharey="row")
+    topologies = [(name, format_params(params)) for name, params in TOPOLOGIES if "placement" not in params]
+    for panels, ranking in zip(grid_of_axes, RANKINGS, strict=True):
+        methods = {method: found for method in topologies if (found := differences(grid, *method, ranking))}
         for panel, kind in zip(panels, NOISE, strict=True):
-            image = _heatmap(
-                panel, [[found[kind, strength] for strength in STRENGTHS] for found in methods.values()], limit
-            )
+            rows = [[found[kind, strength] for strength in STRENGTHS] for found in methods.values()]
+            image = _heatmap(panel, rows, limit)
             panel.set_title(kind if ranking == "bracket" else "")
-        names = [
-            f"{topology} {params.removeprefix('matches=')}".strip().replace("_", " ") for topology, params, _ in methods
-        ]
+        names = [f"{name} {params.removeprefix('matches=')}".strip().replace("_", " ") for name, params in methods]
         panels[0].set_yticks(range(len(names)), names)
         panels[0].set_ylabel(RANKINGS[ranking])
     size = grid["rows"][0]["group_size"]
@@ -176,14 +140,14 @@ def _heatmap(panel: Axes, rows: list[list[dict[str, Any]]], limit: float) -> Axe
 
 
 def main() -> None:
-    parser = study_parser(__doc__, 300, "in a cell")
+    parser = simulated.study_parser(__doc__, 300, "in a cell")
     parser.add_argument("--size", type=at_least(3, int), default=8, help="group size")
     arguments = parser.parse_args()
     version = commit()
     folder = KEPT / version if version and not version.endswith("-dirty") else None
     found = run(arguments.size, arguments.groups, arguments.seed, arguments.processes, folder)
     grid = {"judge": "simulated", "seed": arguments.seed, "commit": version, **found}
-    write_text(arguments.out / "grid.json", one_row_a_line(grid))
+    write_text(arguments.out / "grid.json", simulated.one_row_a_line(grid))
     with mpl.rc_context(STYLE):
         save_figure(draw(grid), arguments.out / "noise_grid")
     print(
@@ -191,10 +155,8 @@ def main() -> None:
         "± half the 95 % interval"
     )
     print(markdown_table(grid))
-    print(
-        f"groups and judges are simulated; {grid['core_seconds']} s of one core; written: "
-        f"{arguments.out}/grid.json, noise_grid.png and .svg"
-    )
+    written = f"{arguments.out}/grid.json, noise_grid.png and .svg"
+    print(f"groups and judges are simulated; {grid['core_seconds']} s of one core; written: {written}")
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ The paper shows one query; here figures are over all groups of a step.
 
 import asyncio
 import math
+from argparse import ArgumentParser
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -81,9 +82,8 @@ def kept_groups(config: Config, domain: Domain) -> dict[int, list[RolloutGroup]]
     path = config.run_dir / "rl" / "groups.jsonl"
     if not path.is_file():
         raise UserError(f"{path} does not exist; run train_rl.py with this config, its rl.eval_steps above 0")
-    queries = {
-        query.query_id: query for query in training_queries(domain, config.rl, config.reward.name, config.pass_rates)
-    }
+    asked = training_queries(domain, config.rl, config.reward.name, config.pass_rates)
+    queries = {query.query_id: query for query in asked}
     groups: dict[int, list[RolloutGroup]] = {}
     for record in read_jsonl(path):
         trajectories = [Trajectory.from_record(one) for one in record["trajectories"]]
@@ -105,9 +105,7 @@ class Judged:
     def distinct(self, seen: str = "trajectory") -> tuple[np.ndarray, np.ndarray]:
         """Return the first row of each distinct trajectory, and for each (V,) the index of its distinct one;
         `seen`: what the judge is shown."""
-        texts_V = [
-            trajectory.answer if seen == "answer" else repr(trajectory.messages) for trajectory in self.trajectories_V
-        ]
+        texts_V = [one.answer if seen == "answer" else repr(one.messages) for one in self.trajectories_V]
         return np.unique(texts_V, return_index=True, return_inverse=True)[1:]
 
     def signals(self, quality_V: list[float]) -> dict[str, list[Sequence[float | None]]]:
@@ -118,13 +116,12 @@ class Judged:
         """
         whole, answer = self.points.values()
         first, copies_V = self.distinct()
-        rounds, calls = whole.shape[1], max(self.calls, len(first))
+        calls = max(self.calls, len(first))
+        rolled = [np.roll(whole[first], -k, axis=1) for k in range(whole.shape[1])]
         return {
             "quality": [quality_V],
             "ranks": [self.rewards_V],
-            "as_many_calls": [
-                np.array(mean_of_calls(np.roll(whole[first], -k, axis=1), calls))[copies_V] for k in range(rounds)
-            ],
+            "as_many_calls": [np.array(mean_of_calls(scores, calls))[copies_V] for scores in rolled],
             "mean_of_rounds": [nanmean(whole)],
             "one_round": list(whole.T),
             "answer_mean_of_rounds": [nanmean(answer)],
@@ -136,22 +133,16 @@ def judge_step(arena: Arena, groups: Sequence[RolloutGroup], repeats: int) -> li
     """A step's groups, those with two valid trajectories or more, judged in both ways."""
     outcomes = arena.reward_groups(groups)
     arena.learn(len(groups[0].trajectories), [outcome.scored_calls for outcome in outcomes])
-    valid = [[index for index, trajectory in enumerate(group.trajectories) if trajectory.valid] for group in groups]
-    kept = [
-        (group, outcome, rows) for group, outcome, rows in zip(groups, outcomes, valid, strict=True) if len(rows) > 1
-    ]
+    valid = [[index for index, one in enumerate(group.trajectories) if one.valid] for group in groups]
+    kept = [group for group in zip(groups, outcomes, valid, strict=True) if len(group[2]) > 1]
     shown = [replace(group, trajectories=[group.trajectories[row] for row in rows]) for group, _, rows in kept]
     points = {seen: asyncio.run(pointwise_scores(arena.judge, shown, repeats, seen == "answer")) for seen in SEEN}
-    return [
-        Judged(
-            group.query,
-            group.trajectories,
-            [outcome.rewards_G[row] for row in rows],
-            outcome.judge_calls,
-            {seen: scores[index] for seen, scores in points.items()},
-        )
-        for index, (group, (_, outcome, rows)) in enumerate(zip(shown, kept, strict=True))
-    ]
+    judged = []
+    for index, (group, (_, outcome, rows)) in enumerate(zip(shown, kept, strict=True)):
+        rewards_V = [outcome.rewards_G[row] for row in rows]
+        points_of_group = {seen: scores[index] for seen, scores in points.items()}
+        judged.append(Judged(group.query, group.trajectories, rewards_V, outcome.judge_calls, points_of_group))
+    return judged
 
 
 def _row(judged: Sequence[Judged], examine: Examiner) -> dict[str, Any]:
@@ -159,18 +150,14 @@ def _row(judged: Sequence[Judged], examine: Examiner) -> dict[str, Any]:
     signals = [one.signals(properties["quality"]) for one, properties in zip(judged, found, strict=True)]
     rounds, distinct = judged[0].points["trajectory"].shape[1], np.mean([len(one.distinct()[0]) for one in judged])
     qualities = [np.array(properties["quality"])[:, None] for properties in found]
+    true = _spread([points[one.distinct()[0]] for one, points in zip(judged, qualities, strict=True)])
     names = dict.fromkeys(name for properties in found for name in properties)
-    calls = {
-        "one_round": distinct,
-        "mean_of_rounds": rounds * distinct,
-        "ranks": np.mean([one.calls for one in judged]),
-    }
+    matches = np.mean([one.calls for one in judged])
+    calls = {"one_round": distinct, "mean_of_rounds": rounds * distinct, "ranks": matches}
     return {
         "groups": len(judged),
         "trajectories": sum(len(one.trajectories_V) for one in judged),
-        "sigma_quality": _spread([points[one.distinct()[0]] for one, points in zip(judged, qualities, strict=True)])[
-            "sigma_group"
-        ],
+        "sigma_quality": true["sigma_group"],
         **{seen: _spread([one.points[seen][one.distinct(seen)[0]] for one in judged]) for seen in SEEN},
         "failed_calls": sum(int(np.isnan(scores).sum()) for one in judged for scores in one.points.values()),
         "calls": {name: rounded(number) for name, number in calls.items()},
@@ -221,17 +208,15 @@ def _mean_tau(
 
 
 def main() -> None:
-    config, arguments = parse_arguments(
-        __doc__, lambda parser: parser.add_argument("--repeats", type=int, default=5, help="rounds of pointwise calls")
-    )
+    def add_repeats(parser: ArgumentParser) -> None:
+        parser.add_argument("--repeats", type=int, default=5, help="rounds of pointwise calls")
+
+    config, arguments = parse_arguments(__doc__, add_repeats)
     rows = measure(config, arguments.repeats)
     judge = config.judge.train
     path = config.results_dir / "discrimination.json"
-    head = {
-        "run": config.run_name,
-        "seed": config.seed,
-        "judge": "simulated" if judge.is_simulated else judge.model or judge.name,
-    }
+    name = "simulated" if judge.is_simulated else judge.model or judge.name
+    head = {"run": config.run_name, "seed": config.seed, "judge": name}
     write_json(path, head | {"repeats": arguments.repeats, "rows": rows, "provenance": provenance(config)})
     figure = draw([rows], config.results_dir / "figures" / "discrimination")
     print(table(rows))

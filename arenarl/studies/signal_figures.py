@@ -104,23 +104,14 @@ def _plot_properties(axes: Axes, by_seed: Sequence[dict[int, dict]], step: int) 
     properties = list(by_seed[0][step]["tau"]["quality"])
     for k, name in enumerate(names):
         values = np.array([[_value(rows[step], "tau", name, key) for key in properties] for rows in by_seed])
-        means, style = values.mean(axis=0), LINES[k]
+        means = values.mean(axis=0)
         places = np.arange(len(properties)) + (k - (len(names) - 1) / 2) * 0.15
         bounds = np.array([values.min(axis=0), values.max(axis=0)])
-        axes.errorbar(
-            places,
-            means,
-            abs(bounds - means),
-            color=style["color"],
-            marker=style["marker"],
-            linestyle="",
-            capsize=2,
-            label=SIGNALS[name],
-        )
+        style = {key: LINES[k][key] for key in ("color", "marker")} | {"linestyle": "", "capsize": 2}
+        axes.errorbar(places, means, abs(bounds - means), label=SIGNALS[name], **style)
     axes.axhline(0, color="#666666", linewidth=0.8, linestyle=":")
-    axes.set_xticks(
-        range(len(properties)), [PROPERTIES.get(name, name.replace("_", " ")).replace(" ", "\n") for name in properties]
-    )
+    named = [PROPERTIES.get(name, name.replace("_", " ")).replace(" ", "\n") for name in properties]
+    axes.set_xticks(range(len(properties)), named)
     axes.grid(visible=False, axis="x")
     axes.set_title(f"Kendall's tau to …, step {step}")
     axes.legend(fontsize=8)

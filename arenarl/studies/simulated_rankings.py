@@ -1,7 +1,9 @@
-"""Every topology ranks the same simulated groups, beside the mean of as many pointwise scores from the same judge.
+"""Simulated groups of known quality, a judge of known noise, and every topology's ranking of the same groups.
 
-What `fidelity` and `noise_grid` have in common. Groups follow each other as in training: the mixed model knows the
-judge from the groups before, and from nothing else. Not in the paper.
+What `fidelity`, `noise_grid` and `rivals` share; no trajectories, not in the paper. Qualities are N(0, 1), so a judge's
+errors are in units of their standard deviation. All topologies face the same verdicts: a call that several of them make
+has one outcome. Beside each stands the mean of as many pointwise scores from the same judge. Groups follow each other
+as in training: the mixed model knows the judge from the groups before, and from nothing else.
 """
 
 import argparse
@@ -18,7 +20,7 @@ import numpy as np
 from scipy.stats import kendalltau
 
 from arenarl.config.command_line import at_least
-from arenarl.studies.simulated_groups import NOISE, Group, Noise
+from arenarl.studies.repeated_scores import mean_of_calls
 from arenarl.system.progress import Bar
 from arenarl.system.seeds import stable_seed
 from arenarl.tournament.mixed_model import JudgeVariances, quality_from_calls
@@ -28,6 +30,8 @@ from arenarl.tournament.ranking import Ranking, midranks, scored_calls
 Key = tuple[str, str, str]  # topology, its parameters, ranking
 Cost = tuple[int, int, int]  # matches, judge calls, critical path
 
+ROUNDING = 0.25
+PADDING = -0.5  # correlation of length with quality: a judge that likes length is drawn to the worse ones
 WARM_UP = 10  # groups before the first that counts: the judge is not new in a training run either
 
 TOPOLOGIES: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -42,6 +46,74 @@ TOPOLOGIES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("balanced", {"matches": "n"}),
     ("balanced", {"matches": "2n-2"}),
 )
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Standard deviations of a judge's errors; `position` is added to who is shown first and taken from who is shown
+    last."""
+
+    independent: float = 0.5  # drawn anew for every score
+    shared: float = 0.0  # drawn once a call, for all that it shows
+    sticking: float = 0.0  # drawn once a trajectory: asking again does not average it out
+    position: float = 0.3
+    length: float = 0.0  # points for a standard deviation of length
+
+
+NOISE = {  # kind -> strength -> judge; the first three stand in the table of `fidelity`, at the strengths 1, 1 and 1.5
+    "independent": lambda strength: Noise(independent=strength),
+    "mixed": lambda strength: Noise(independent=0.7 * strength, shared=0.7 * strength),
+    "shared": lambda strength: Noise(shared=strength),
+    "sticking": lambda strength: Noise(sticking=strength),
+    "position": lambda strength: Noise(position=strength),
+    "length": lambda strength: Noise(length=strength),
+}
+
+
+class Group:
+    """`size` trajectories and all that the judge would say of them; the same seed is the same group.
+
+    `quality_G` (size,); `pair_scores` (first, second, 2); `point_scores` (size, calls).
+    """
+
+    def __init__(self, size: int, noise: Noise, seed: int):
+        self.seed, self.noise = seed, noise
+        rng = np.random.default_rng(seed)
+        self.quality_G = rng.normal(size=size)
+        length_G = PADDING * self.quality_G + np.sqrt(1 - PADDING**2) * rng.normal(size=size)
+        # what all calls agree on
+        self.seen_G = self.quality_G + noise.sticking * rng.normal(size=size) + noise.length * length_G
+        pairs = np.stack([np.repeat(self.seen_G[:, None], size, 1), np.repeat(self.seen_G[None], size, 0)], axis=-1)
+        self.pair_scores = self._scored(pairs + noise.position * np.array([1, -1]), rng)
+        self.point_scores = self._scored(np.repeat(self.seen_G[:, None, None], size, 1), rng)[..., 0]
+
+    def _scored(self, seen: np.ndarray, rng: np.random.Generator, times: float = 1.0) -> np.ndarray:
+        """Scores (..., shown) of calls that show `seen`, with `times` the noise that calls have."""
+        drift = self.noise.shared * rng.normal(size=(*seen.shape[:-1], 1))
+        return (
+            np.round((seen + times * (drift + self.noise.independent * rng.normal(size=seen.shape))) / ROUNDING)
+            * ROUNDING
+        )
+
+    async def compare(self, i: int, j: int) -> tuple[float, float]:
+        return tuple(self.pair_scores[i, j])
+
+    async def choose(self, indices: tuple[int, ...], winners: int) -> list[int]:
+        lead = self.noise.position * np.linspace(1, -1, len(indices))
+        scores = self._scored(self.seen_G[list(indices)] + lead, np.random.default_rng(stable_seed(self.seed, indices)))
+        return [indices[place] for place in np.argsort(-scores, kind="stable")[:winners]]
+
+    def listwise(self, call: int, times: float = 1.0) -> np.ndarray:
+        """Scores (size,) of listwise call number `call`, which shows all in an order of its own: one drift for all, the
+        noise of a score each, and a lead that falls evenly over the places; `times` as much of each.
+        """
+        rng = np.random.default_rng(stable_seed(self.seed, "listwise", call))
+        lead = np.linspace(1, -1, len(self.seen_G))[rng.permutation(len(self.seen_G))]
+        return self._scored(self.seen_G + times * self.noise.position * lead, rng, times)
+
+    def pointwise(self, calls: int) -> list[float]:
+        """Mean scores (size,) of `calls` pointwise calls spread evenly over the group."""
+        return mean_of_calls(self.point_scores, calls)
 
 
 @dataclass

@@ -19,20 +19,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("tables", nargs="+", metavar="TABLE", help=f"one of {', '.join(TABLES)}; or all")
     parser.add_argument("--row", action="append", default=[], dest="rows", help="only this row; may be repeated")
-    parser.add_argument(
-        "--seed",
-        action="append",
-        default=[],
-        type=int,
-        dest="seeds",
-        help="this seed instead of the table's; may be repeated",
-    )
-    parser.add_argument(
-        "--quick", action="store_true", help="smoke test with one seed and a few steps, minutes; writes to runs/quick"
-    )
-    parser.add_argument(
-        "--again", action="store_true", help="rerun rows that are stored, and compare; writes to runs/again"
-    )
+    several = {"action": "append", "default": [], "dest": "seeds", "type": int}
+    parser.add_argument("--seed", help="this seed instead of the table's; may be repeated", **several)
+    smoke = "smoke test with one seed and a few steps, minutes; writes to runs/quick"
+    parser.add_argument("--quick", action="store_true", help=smoke)
+    again = "rerun rows that are stored, and compare; writes to runs/again"
+    parser.add_argument("--again", action="store_true", help=again)
     parser.add_argument("--workers", type=int, default=2, help="concurrent runs, one core each (default: 2)")
     arguments = parser.parse_args()
     if arguments.workers < 1:
@@ -42,9 +34,8 @@ def main() -> None:
     tables = {name: read_table(name) for name in names}
     folder = "quick" if arguments.quick else "again" if arguments.again else "tables"
     results = Path("runs") / folder if folder != "tables" else Path("results")
-    if len(tables) > 1 and (
-        unknown := [row for row in arguments.rows if not any(row in table.rows for table in tables.values())]
-    ):
+    unknown = [row for row in arguments.rows if not any(row in table.rows for table in tables.values())]
+    if len(tables) > 1 and unknown:
         raise UserError(f"none of {', '.join(names)} has a row {unknown[0]}")
     runs = []
     for name, table in tables.items():
@@ -62,12 +53,8 @@ def main() -> None:
     there = {run.key for run in runs} - {run.key for run in missing_runs(runs, results)} if arguments.again else set()
     failures = run_all(runs, results, arguments.workers)
     if arguments.again:
-        print(
-            "\n".join(
-                compare_with_stored(name, results, Path("results"), table.figure, there)
-                for name, table in tables.items()
-            )
-        )
+        for name, table in tables.items():
+            print(compare_with_stored(name, results, Path("results"), table.figure, there))
     else:
         shipped = {name: read_table(name) for name in TABLES}
         for family in (shipped, *({name: table} for name, table in tables.items() if name not in shipped)):

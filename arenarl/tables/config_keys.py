@@ -15,15 +15,9 @@ from arenarl.config import schema
 from arenarl.report import markdown
 
 _BOUNDS = {
-    "minimum": "≥",
-    "ge": "≥",
-    "exclusiveMinimum": ">",
-    "gt": ">",
-    "maximum": "≤",
-    "le": "≤",
-    "exclusiveMaximum": "<",
-    "lt": "<",
-}
+    "minimum": "≥", "ge": "≥", "exclusiveMinimum": ">", "gt": ">",
+    "maximum": "≤", "le": "≤", "exclusiveMaximum": "<", "lt": "<",
+}  # fmt: skip
 
 
 def config_tables() -> str:
@@ -36,17 +30,13 @@ def config_tables() -> str:
         inherited = [base.id for base in classes[name].bases if isinstance(base, ast.Name)]
         fields = {field.target.id: field for one in (*inherited, name) for field in _fields(classes[one])}
         section = getattr(schema, name)
-        types, defaults = get_type_hints(section, include_extras=True), section()
-        rows = [
-            [
-                f"`{prefix}{key}`",
-                _values(types[key], field, classes),
-                _default(getattr(defaults, key), field, classes),
-                _meaning(field, comments),
-            ]
-            for key, field in fields.items()
-        ]
-        rows = [row for row in rows if any(row[1:])]  # a section of which there is nothing to say but its keys
+        types, defaults, rows = get_type_hints(section, include_extras=True), section(), []
+        for key, field in fields.items():
+            values, default = "", ""
+            if not _classes_in(field.annotation, classes):  # of a section, whose keys have their own
+                values, default = in_words(TypeAdapter(types[key]).json_schema()), _default(getattr(defaults, key))
+            if any(cells := [values, default, _meaning(field, comments)]):
+                rows.append([f"`{prefix}{key}`", *cells])
         doc = " ".join((ast.get_docstring(classes[name]) or "").split())
         table = markdown.table(["key", "values", "default", "meaning"], rows)
         parts.append("\n\n".join(filter(None, [f"## {prefix.rstrip('.') or 'A run'}", doc, table])))
@@ -72,11 +62,6 @@ def _fields(section: ast.ClassDef) -> list[ast.AnnAssign]:
     return [node for node in section.body if isinstance(node, ast.AnnAssign)]
 
 
-def _values(kind: Any, field: ast.AnnAssign, classes: dict[str, ast.ClassDef]) -> str:
-    """What a key may be: its choices, or its type and range; nothing for a section."""
-    return "" if _classes_in(field.annotation, classes) else in_words(TypeAdapter(kind).json_schema())
-
-
 def in_words(kind: dict[str, Any]) -> str:
     """A JSON schema as one would say it.
 
@@ -89,19 +74,14 @@ def in_words(kind: dict[str, Any]) -> str:
         return ", ".join(f"`{value}`" for value in kind.get("enum", [kind.get("const")]))
     if kind.get("type") == "array":
         return f"list of {in_words(kind['items'])}"
-    name = {"string": "text", "boolean": "true, false", "object": "mapping", None: "any"}.get(
-        kind.get("type"), kind.get("type")
-    )
-    return " ".join(
-        [name, " and ".join(f"{sign} {kind[bound]:g}" for bound, sign in _BOUNDS.items() if bound in kind)]
-    ).strip()
+    names = {"string": "text", "boolean": "true, false", "object": "mapping", None: "any"}
+    bounds = " and ".join(f"{sign} {kind[bound]:g}" for bound, sign in _BOUNDS.items() if bound in kind)
+    return f"{names.get(kind.get('type'), kind.get('type'))} {bounds}".strip()
 
 
-def _default(value: Any, field: ast.AnnAssign, classes: dict[str, ast.ClassDef]) -> str:
-    """As YAML would have it; nothing for a section, whose keys have their own."""
-    return (
-        "" if _classes_in(field.annotation, classes) else f"`{value if isinstance(value, str) else json.dumps(value)}`"
-    )
+def _default(value: Any) -> str:
+    """As YAML would have it."""
+    return f"`{value if isinstance(value, str) else json.dumps(value)}`"
 
 
 def _meaning(field: ast.AnnAssign, comments: dict[int, tuple[str, bool]]) -> str:

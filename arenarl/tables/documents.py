@@ -23,7 +23,7 @@ from arenarl.system.errors import guarded
 from arenarl.tables.config_keys import config_tables
 from arenarl.tables.pages import beside_paper, method_table, short_table, told_apart
 from arenarl.tables.power import power_table
-from arenarl.tables.rows import FOLDER, TABLES, read_table
+from arenarl.tables.rows import FOLDER, TABLES, Table, read_table
 from arenarl.tables.worth import worth_sentence
 
 Part = Callable[[Path], str]  # what a marker stands for, out of results/; 'not run' where that has none
@@ -60,7 +60,9 @@ REAL_ROWS = {
     "smollm2-balanced": ("balanced matches, ranked by scores (ours)", "configs/travel/smollm2_135m_balanced.yaml"),
     "smollm2-schemas": ("SFT with the tools' schemas in the prompt", "configs/travel/smollm2_135m_schemas.yaml"),
 }
-RIVALS = ("ruler", "brpo", "mixture", "elo", "rubric_checklist")  # rows of table3
+RIVALS = (  # rows of table3: rivals, beside the tournament and as many scores
+    "seeded_single_elimination", "balanced", "pointwise_matched", "ruler", "brpo", "mixture", "elo", "rubric_checklist"
+)  # fmt: skip
 RESEARCH_ROWS = {
     "research": ("closed by correctness, open-ended by tournament", "configs/research/quickstart.yaml"),
     "research-correctness": ("closed questions only, by correctness", "configs/research/quickstart_correctness.yaml"),
@@ -90,12 +92,6 @@ def quickstart_ending(results: Path) -> str:
     return "\n".join(f"    {line}".rstrip() for line in printed.getvalue().splitlines())
 
 
-def methods(results: Path) -> str:
-    """A line a method: Table 3, small; and what it says."""
-    table, summary = read_table("table3", FOLDER), read_json(results / "table3" / "table.json")
-    return f"{method_table(table, summary, results)}\n\n{told_apart(table, summary)}" if summary else "not run"
-
-
 def worth(results: Path) -> str:
     """When a tournament is worth its calls, in a sentence; nothing until it was run."""
     summary = read_json(results / "noise_strength" / "table.json")
@@ -106,43 +102,40 @@ def results_table(results: Path, rows: dict[str, tuple[str, str]] = ROWS, column
     """A row a method, seed, checkpoint and decoding; 'not run' where there is no summary."""
     lines = []
     for folder, (method, config) in rows.items():
-        summaries = read_summaries(results, folder)
-        if not summaries:
+        found = policies(results, folder)
+        if not found:
             lines.append([method, f"`{config}`", "-", "-", *["not run"] * len(columns)])
-        for summary in summaries:
-            for name in summary["checkpoints"]:
-                for decoding, figures in summary[name].items():
-                    cells = [method, f"`{config}`", str(summary["seed"]), f"{name}, {decoding}"]
-                    lines.append(cells + [format_figure(figures.get(figure)) for figure in columns])
+        for seed, policy, figures in found:
+            lines.append([method, f"`{config}`", seed, policy, *(format_figure(figures.get(name)) for name in columns)])
     return markdown.table(["method", "config", "seed", "checkpoint", *map(heading, columns)], lines)
 
 
-def study(path: str, *shown: Callable[[Any], str]) -> Part:
+def policies(results: Path, run: str) -> list[tuple[str, str, dict[str, Any]]]:
+    """(seed, checkpoint and decoding, figures) of all that was evaluated of a run and of its other seeds."""
+    return [
+        (str(summary["seed"]), f"{name}, {decoding}", figures)
+        for summary in read_summaries(results, run)
+        for name in summary["checkpoints"]
+        for decoding, figures in summary[name].items()
+    ]
+
+
+def stored(path: str, *show: Callable[[Any], str]) -> Part:
     """The tables that a study makes of what it found, which is at `path` in results/."""
 
     def render(results: Path) -> str:
         found = read_json(results / path)
-        return "\n\n".join(show(found) for show in shown) if found else "not run"
+        return "\n\n".join(part(found) for part in show) if found else "not run"
 
     return render
 
 
-def paper_table(name: str) -> Part:
-    """A table of the papers, small."""
+def of_table(name: str, *show: Callable[[Table, dict[str, Any], Path], str]) -> Part:
+    """Parts of a table of the papers, by functions of the table, its table.json and results/."""
 
     def render(results: Path) -> str:
         summary = read_json(results / name / "table.json")
-        return short_table(read_table(name, FOLDER), summary, results) if summary else "not run"
-
-    return render
-
-
-def paper_columns(name: str) -> Part:
-    """Render our figures and the paper's under the paper's columns."""
-
-    def render(results: Path) -> str:
-        summary = read_json(results / name / "table.json")
-        return beside_paper(read_table(name, FOLDER), summary) if summary else "not run"
+        return "\n\n".join(part(read_table(name, FOLDER), summary, results) for part in show) if summary else "not run"
 
     return render
 
@@ -152,52 +145,44 @@ def research_criteria(results: Path) -> str:
     over valid reports, the win rate by criterion and their mean."""
     lines, criteria = [], {}
     for folder, (method, _) in RESEARCH_ROWS.items():
-        for summary in read_summaries(results, folder):
-            for name in summary["checkpoints"]:
-                for decoding, figures in summary[name].items():
-                    criteria = figures["by_dimension"]
-                    cells = [method, str(summary["seed"]), f"{name}, {decoding}", format_figure(figures["valid_rate"])]
-                    cells += [format_figure(of["win_rate_valid"]) for of in criteria.values()]
-                    lines.append([*cells, format_figure(figures["win_rate_valid"])])
+        for seed, policy, figures in policies(results, folder):
+            criteria = figures["by_dimension"]
+            wins = [of["win_rate_valid"] for of in criteria.values()]
+            cells = map(format_figure, (figures["valid_rate"], *wins, figures["win_rate_valid"]))
+            lines.append([method, seed, policy, *cells])
     names = [name.replace("_", " ") for name in criteria]
-    return (
-        markdown.table(["method", "seed", "checkpoint", heading("valid_rate"), *names, "mean"], lines)
-        if lines
-        else "not run"
-    )
-
-
-def rivals_trained(results: Path) -> str:
-    """Rivals' rows of Table 3, small, beside the tournament's and that of as many scores."""
-    names = ("seeded_single_elimination", "balanced", "pointwise_matched", *RIVALS)
-    summary = read_json(results / "table3" / "table.json")
-    return method_table(read_table("table3", FOLDER), summary, results, names) if summary else "not run"
+    heads = ["method", "seed", "checkpoint", heading("valid_rate"), *names, "mean"]
+    return markdown.table(heads, lines) if lines else "not run"
 
 
 GENERATED = {  # document -> marker -> what stands between it and its end
-    "README.md": {"quickstart": quickstart_ending, "methods": methods, "worth": worth},
+    "README.md": {
+        "quickstart": quickstart_ending,
+        "methods": of_table("table3", method_table, lambda table, summary, _: told_apart(table, summary)),
+        "worth": worth,
+    },
     "docs/results.md": {
         "results": results_table,
-        "table3_research_columns": paper_columns("table3_research"),
+        "table3_research_columns": of_table("table3_research", lambda table, summary, _: beside_paper(table, summary)),
         "research_criteria": research_criteria,
         "research": partial(results_table, rows=RESEARCH_ROWS, columns=RESEARCH),
         "writing": partial(results_table, rows=WRITING_ROWS, columns=WRITING),
         "real_model": partial(results_table, rows=REAL_ROWS),
         "power": power_table,
     }
-    | {name: paper_table(name) for name in TABLES},
+    | {name: of_table(name, short_table) for name in TABLES},
     "docs/tournament.md": {
-        "fidelity": study("ranking_fidelity/summary.json", fidelity.markdown_table, fidelity.markdown_differences),
-        "noise_grid": study("ranking_fidelity/grid.json", noise_grid.markdown_table),
+        "fidelity": stored("ranking_fidelity/summary.json", fidelity.markdown_table, fidelity.markdown_differences),
+        "noise_grid": stored("ranking_fidelity/grid.json", noise_grid.markdown_table),
     },
     "docs/benchmarks.md": {name: partial(over_runs, name) for name in PAPER_TABLES},
     "docs/methods.md": {
-        "rivals": study("ranking_fidelity/rivals.json", rivals.markdown_table),
-        "rivals_trained": rivals_trained,
+        "rivals": stored("ranking_fidelity/rivals.json", rivals.markdown_table),
+        "rivals_trained": of_table("table3", partial(method_table, names=RIVALS)),
     },
     "docs/judges.md": {"judge_check": judge_reliability.judges_table},
     "docs/data.md": {
-        "data_pipeline": study("data_pipeline.json", data_pipeline.tables),
+        "data_pipeline": stored("data_pipeline.json", data_pipeline.tables),
         "data_quality": partial(results_table, rows=QUALITY_ROWS),
     },
     "docs/paper_scale.md": {"scale": scale.scale_table, "fits": lambda results: scale.fits_table(), "gpu": gpu_table},

@@ -24,9 +24,9 @@ def draw(summary: dict[str, Any], table: Table, found: dict[str, dict[int, dict[
     with mpl.rc_context(STYLE):
         figures = {FILES.get(table.figure, table.figure): all_rows(table, summary, found)}
         if table.axis:
-            figures |= {"axis": against_axis(table, summary)} | (
-                {"cost": against_cost(table, summary)} if _has_truth(summary) else {}
-            )
+            figures["axis"] = against_axis(table, summary)
+            if _has_truth(summary):
+                figures["cost"] = against_cost(table, summary)
         else:
             figures["curves"] = learning_curves({row: of for row, of in curves.items() if of}, table, summary)
         for name, figure in figures.items():
@@ -49,14 +49,8 @@ def all_rows(table: Table, summary: dict[str, Any], found: dict[str, dict[int, d
         values = [run["figures"][table.figure] for run in found[row["row"]].values()]
         axes.plot(values, [place] * len(values), linestyle="", marker="|", color=LINES[1]["color"], markersize=7)
         low, high = row["ci"] if row["ci"][0] is not None else (row["mean"], row["mean"])
-        axes.errorbar(
-            row["mean"],
-            place,
-            xerr=[[row["mean"] - low], [high - row["mean"]]],
-            color=LINES[0]["color"],
-            marker="o",
-            capsize=3,
-        )
+        bounds = [[row["mean"] - low], [high - row["mean"]]]
+        axes.errorbar(row["mean"], place, xerr=bounds, color=LINES[0]["color"], marker="o", capsize=3)
     axes.set_yticks(range(len(rows)), [row["label"] for row in rows])
     axes.set_xlabel(
         f"{_described(table, summary, ' of sampled trajectories')}\ndot and bar: mean, 95 % over seeds; ticks: seeds"
@@ -72,10 +66,9 @@ def learning_curves(curves: dict[str, list[list[dict[str, Any]]]], table: Table,
     colours = mpl.colormaps["cividis"](np.linspace(0, 0.9, len(curves)))
     for axes, (name, title) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
         for place, (row, seeds) in enumerate(curves.items()):
-            length = max(len(points) for points in seeds)
-            values = np.array(
-                [[point[f"eval/sampled/{name}"] for point in points] for points in seeds if len(points) == length]
-            )
+            length = max(map(len, seeds))
+            whole = [points for points in seeds if len(points) == length]
+            values = np.array([[point[f"eval/sampled/{name}"] for point in points] for points in whole])
             share = [point["step"] / seeds[0][-1]["step"] for point in seeds[0]]
             line = LINES[place % len(LINES)] | {"color": colours[place], "label": table.rows[row].label}
             if row == table.reference:
@@ -115,10 +108,9 @@ def against_cost(table: Table, summary: dict[str, Any]) -> Figure:
     grid = figure.subplots(1, len(table.panels), sharex=True, sharey=True, squeeze=False)[0]
     for axes, panel in zip(grid, table.panels, strict=True):
         for line, (series, points) in zip(LINES, _series(table, summary, panel).items(), strict=False):
+            calls = [row["judge_calls"] for row in points.values()]
             quality = [row["figures"]["quality"]["mean"] for row in points.values()]
-            axes.plot(
-                [row["judge_calls"] for row in points.values()], quality, label=series, **line | {"linestyle": ""}
-            )
+            axes.plot(calls, quality, label=series, **line | {"linestyle": ""})
         axes.set_title(f"true quality, 0 to 10\n{panel}" if panel else "true quality, 0 to 10")
     figure.supxlabel("judge calls of a run", fontsize="medium")
     figure.legend(*grid[0].get_legend_handles_labels(), loc="outside right center")
@@ -137,9 +129,8 @@ def _series(table: Table, summary: dict[str, Any], panel: str | None) -> dict[st
 
 def _panels(table: Table, summary: dict[str, Any]) -> dict[str, str]:
     """Figure -> title; one where the table's is true quality itself, or there is no truth."""
-    return {table.figure: _described(table, summary)} | (
-        {"quality": "true quality, 0 to 10"} if _has_truth(summary) else {}
-    )
+    quality = {"quality": "true quality, 0 to 10"} if _has_truth(summary) else {}
+    return {table.figure: _described(table, summary)} | quality
 
 
 def _has_truth(summary: dict[str, Any]) -> bool:

@@ -5,8 +5,9 @@ All figures are those of `summary`, which this module writes too, as table.json;
 a real model's are those of its runs' own summaries.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from arenarl.tables.rows import Row, Table
 from arenarl.tables.summary import Found, compare_all, read_found, summary_of_table
 
 EXTRAS = ("greedy_", "pass_at_")  # figures that the short table has where they were measured
+
+Column = tuple[str, Callable[[dict[str, Any]], str]]  # heading, and the cell of a row of table.json
 
 
 def write_tables(
@@ -51,37 +54,34 @@ def method_table(table: Table, summary: dict[str, Any], results: Path, names: Se
     """A line a row (of `names`, if there are any) that has all of the table's seeds: its figure, difference from the
     reference, noise-free quality, judge calls.
     """
-    differences = _from_reference(table, summary)
-    lines = [
-        [row["label"], _figure(row), differences.get(row["row"], "-"), _figure_of(row, "quality"), _calls(row)]
-        + _real(table, row, results)
-        for row in _run_rows(table, summary)
-        if set(table.seeds) <= set(row["seeds"]) and row["row"] in (names or table.rows)
+    rows = [row for row in _run_rows(table, summary) if set(table.seeds) <= set(row["seeds"])]
+    columns = [
+        ("method", itemgetter("label")),
+        (heading(table.figure), _figure),
+        _minus_reference(table, summary),
+        _figure_column("quality"),
+        ("judge calls", _calls),
+        *_real_columns(table, results),
     ]
-    return markdown.table(
-        ["method", heading(table.figure), _minus(table), heading("quality"), "judge calls", *_real_heading(table)],
-        lines,
-    )
+    return _table(columns, [row for row in rows if row["row"] in (names or table.rows)])
 
 
 def told_apart(table: Table, summary: dict[str, Any]) -> str:
     """What `method_table` says, in sentences: from which rows the reference differs significantly;
     and what the paper has."""
     labels = {row["row"]: row["label"] for row in summary["rows"]}
-    found: dict[str, list[str]] = {"ahead of": [], "behind": [], "not": []}
+    ahead, behind, level = found = [], [], []
     for figures in summary["comparisons"]:
         row, other = figures["rows"]
         if other == table.reference and set(table.seeds) <= set(figures["seeds"]):
-            found[
-                "not" if not figures["is_beyond_chance"] else "ahead of" if figures["difference"] < 0 else "behind"
-            ].append(labels[row])
-    papers = {row["row"]: row["paper"] for row in _run_rows(table, summary) if row["paper"]}
-    told = [f"{where} {'; '.join(rows)}" for where, rows in found.items() if rows and where != "not"]
+            where = level if not figures["is_beyond_chance"] else ahead if figures["difference"] < 0 else behind
+            where.append(labels[row])
+    apart = [f"{where} {'; '.join(rows)}" for where, rows in zip(("ahead of", "behind"), found, strict=False) if rows]
+    papers = [f"{row['label']} {_paper(row['paper'])[-1]}" for row in _run_rows(table, summary) if row["paper"]]
     return (
         f"{len(table.seeds)} seeds per row. {labels[table.reference]} is significantly "
-        f"{', and '.join(told) or 'ahead of or behind no row'}. With these seeds, it is not statistically "
-        f"distinguishable from the other {len(found['not'])}. In the paper: "
-        f"{'; '.join(f'{labels[name]} {_paper(figures)[-1]}' for name, figures in papers.items())}."
+        f"{', and '.join(apart) or 'ahead of or behind no row'}. With these seeds, it is not statistically "
+        f"distinguishable from the other {len(level)}. In the paper: {'; '.join(papers)}."
     )
 
 
@@ -89,36 +89,26 @@ def short_table(table: Table, summary: dict[str, Any], results: Path) -> str:
     """What docs/results.md shows: a row's figure, its difference from the reference, what it cost,
     and the paper's figure."""
     extras = [figure for figure in _columns(summary, "figures") if figure.startswith(EXTRAS)]
-    head = [
-        "method",
-        "row",
-        heading(table.figure),
-        *([_minus(table)] if table.compare_with_reference else []),
-        *map(heading, extras),
-    ]
-    head += [heading("quality"), "judge calls", "seeds", *_real_heading(table)]
     # the paper's last column, where it is another figure
     ours = [name for name in table.our_figures[-1:] if name not in (None, table.figure)]
-    head += [
-        *(_heading(name, summary) for name in ours),
-        *([f"paper, {table.paper_columns[-1]}"] if table.paper_columns else []),
+    columns = [
+        ("method", itemgetter("label")),
+        ("row", lambda row: f"`{row['row']}`"),
+        (heading(table.figure), _figure),
+        *([_minus_reference(table, summary)] if table.compare_with_reference else []),
+        *map(_figure_column, (*extras, "quality")),
+        ("judge calls", _calls),
+        ("seeds", lambda row: str(len(row["seeds"]))),
+        *_real_columns(table, results),
     ]
-    differences = _from_reference(table, summary)
-    lines = []
-    for row in _run_rows(table, summary):
-        cells = [
-            row["label"],
-            f"`{row['row']}`",
-            _figure(row),
-            *([differences.get(row["row"], "-")] if table.compare_with_reference else []),
-        ]
-        cells += [*(_figure_of(row, figure) for figure in (*extras, "quality")), _calls(row), str(len(row["seeds"]))]
-        cells += [
-            *_real(table, row, results),
-            *(_figure(_ours(row, name)) if _ours(row, name) else "-" for name in ours),
-        ]
-        lines.append(cells + ([_paper(row["paper"])[-1]] if table.paper_columns else []))
-    return "\n\n".join([markdown.table(head, lines), *_pairs_table(table, summary), *_signals_table(summary)])
+    subtasks = _columns(summary, "by_subtask")
+    for name in ours:
+        title = f"{name} %" if name in subtasks else heading(name)
+        columns.append((title, lambda row, name=name: _figure(_ours(row, name)) if _ours(row, name) else "-"))
+    if table.paper_columns:
+        columns.append((f"paper, {table.paper_columns[-1]}", lambda row: _paper(row["paper"])[-1]))
+    rows = _table(columns, _run_rows(table, summary))
+    return "\n\n".join([rows, *_pairs_table(table, summary), *_signals_table(summary)])
 
 
 def beside_paper(table: Table, summary: dict[str, Any]) -> str:
@@ -129,37 +119,35 @@ def beside_paper(table: Table, summary: dict[str, Any]) -> str:
             lines.append([row["label"], "here", *(_mean(_ours(row, name)) for name in table.our_figures)])
         if row["paper"]:
             lines.append([row["label"], "paper", *_paper(row["paper"])])
-    note = (
-        ""
-        if _has_all(table, summary)
-        else "\n\nRows with `-` in a column were stored before that figure was kept; a rerun fills it in."
-    )
-    return markdown.table(["row", "figures", *table.paper_columns], lines) + note
+    run, known = [row for row in summary["rows"] if row["seeds"]], filter(None, table.our_figures)
+    is_whole = all(_ours(row, name) for name in known for row in run)
+    note = "\n\nRows with `-` in a column were stored before that figure was kept; a rerun fills it in."
+    return markdown.table(["row", "figures", *table.paper_columns], lines) + ("" if is_whole else note)
 
 
 def page(name: str, table: Table, summary: dict[str, Any], results: Path, figures: Sequence[str], together: str) -> str:
     """results/<table>/README.md: all figures, and the same rows at scale;
     `together` says what tables are corrected with it."""
-    subtasks, figures_of_rows = _columns(summary, "by_subtask"), _columns(summary, "figures")
-    others = [name for name in figures_of_rows if name not in (table.figure, "quality") and not name.startswith(EXTRAS)]
+    others = [
+        figure
+        for figure in _columns(summary, "figures")
+        if figure not in (table.figure, "quality") and not figure.startswith(EXTRAS)
+    ]
     judges = _columns(summary, "by_judge") if len(_columns(summary, "by_judge")) > 1 else []
-    head = ["row", heading(table.figure), *(f"{heading('win_rate')}, {judge}" for judge in judges)]
-    head += [*(f"{subtask} %" for subtask in subtasks), *map(heading, others), "minutes (median)"]
-    head += [f"curve, step {step} %" for step in table.curve_steps]
-    lines = []
-    for row in _run_rows(table, summary):
-        cells = [row["label"], _figure(row), *(_mean(row["by_judge"].get(judge)) for judge in judges)]
-        cells += [_mean(row["by_subtask"].get(subtask)) for subtask in subtasks]
-        cells += [_mean(row["figures"].get(name)) for name in others]
-        cells += [
-            "-" if row["seconds"] is None else f"{row['seconds'] / 60:.1f}",
-            *(_mean(row["curve"].get(step)) for step in table.curve_steps),
-        ]
-        lines.append(cells)
+    columns = [
+        ("row", itemgetter("label")),
+        (heading(table.figure), _figure),
+        *_mean_columns("by_judge", judges, f"{heading('win_rate')}, {{}}".format),
+        *_mean_columns("by_subtask", _columns(summary, "by_subtask"), "{} %".format),
+        *_mean_columns("figures", others, heading),
+        ("minutes (median)", lambda row: "-" if row["seconds"] is None else f"{row['seconds'] / 60:.1f}"),
+        *_mean_columns("curve", table.curve_steps, "curve, step {} %".format),
+    ]
+    claims = f" The paper says: {' '.join(table.claims)}" if table.claims else ""
+    by_recipe = f"{table.real_model}, trained by its own recipe with `./reproduce.sh real_model`"
     parts = [
         f"# {table.title}",
-        f"Made by `./reproduce.sh {name}`; do not edit."
-        + (f" The paper says: {' '.join(table.claims)}" if table.claims else ""),
+        f"Made by `./reproduce.sh {name}`; do not edit.{claims}",
         "Figures are of sampled trajectories, means over seeds with 95 % intervals (t). "
         f"Win rates are by the {' and '.join(summary['judge']) or 'evaluating'} judge.",
         "Differences are paired over seeds, those of all tables that make the comparison: where these are more "
@@ -167,42 +155,29 @@ def page(name: str, table: Table, summary: dict[str, Any], results: Path, figure
         f"comparisons of a family, run or not, those of {together} of {heading(table.figure)}. "
         f"Primary are those that the papers' claims name, here: {_primary(summary)}. All others are secondary.",
         f"Judge calls are those for the rewards of a run. Runs of {', '.join(summary['commits']) or 'no commit yet'}.",
-        *(
-            [f"{table.real_model}, trained by its own recipe with `./reproduce.sh real_model`, has one figure a seed."]
-            if table.real_model
-            else []
-        ),
+        f"{by_recipe}, has one figure a seed." if table.real_model else "",
         short_table(table, summary, results),
-        markdown.table(head, lines),
-        *([beside_paper(table, summary)] if len([name for name in table.our_figures if name]) > 1 else []),
-        *_replication_table(table, summary),
+        _table(columns, _run_rows(table, summary)),
+        beside_paper(table, summary) if len([name for name in table.our_figures if name]) > 1 else "",
+        _replication_table(table, summary),
         *(f"![{figure}]({figure}.png)" for figure in figures),
-        (
-            "One row with one seed again, beside what is stored here: "
-            f"`./reproduce.sh {name} --again --row ROW --seed SEED`."
-        ),
+        "One row with one seed again, beside what is stored here: "
+        f"`./reproduce.sh {name} --again --row ROW --seed SEED`.",
+        scale_table(table) if any(row.at_scale for row in table.rows.values()) else "",
     ]
-    at_scale = any(row.at_scale for row in table.rows.values())
-    return "\n\n".join([*parts, *([scale_table(table)] if at_scale else [])]) + "\n"
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def scale_table(table: Table) -> str:
     """The paper's figures, ours at that scale, and the options of the scripts that run it."""
     scripts = ["train_rl.py", "evaluate.py", *(["arenarl.studies.signal_and_noise"] if table.measure else [])]
     paper = [f"paper: {column}" for column in table.paper_columns]
-    head = ["at scale", *paper, "ours", f"options of {', '.join(scripts)}"]
-    unknown = ["-"] * len(table.paper_columns)
-    rows = [
-        [
-            row.label,
-            *([f"{value:g}" for value in row.paper] if row.paper else unknown),
-            "not run",
-            f"`{_named(name, row)}`",
-        ]
-        for name, row in table.rows.items()
-        if row.at_scale
-    ]
-    return markdown.table(head, rows)
+    lines = []
+    for name, row in table.rows.items():
+        if row.at_scale:
+            figures = [f"{value:g}" for value in row.paper] if row.paper else ["-"] * len(paper)
+            lines.append([row.label, *figures, "not run", f"`{_named(name, row)}`"])
+    return markdown.table(["at scale", *paper, "ours", f"options of {', '.join(scripts)}"], lines)
 
 
 def _named(name: str, row: Row) -> str:
@@ -223,6 +198,45 @@ def _primary(summary: dict[str, Any]) -> str:
     return "; ".join(f"{', '.join(ones)} minus `{other}`" for other, ones in rows.items()) or "none"
 
 
+def _table(columns: Sequence[Column], rows: Iterable[dict[str, Any]]) -> str:
+    return markdown.table([title for title, _ in columns], [[cell(row) for _, cell in columns] for row in rows])
+
+
+def _figure_column(name: str) -> Column:
+    """A figure that a row may lack though it was run, as true quality without a truth."""
+
+    def cell(row: dict[str, Any]) -> str:
+        return _figure(row["figures"].get(name)) if name in row["figures"] or not row["seeds"] else "-"
+
+    return heading(name), cell
+
+
+def _mean_columns(kind: str, names: Sequence[Any], title: Callable[[Any], str]) -> list[Column]:
+    """Means of what a row has of `kind`, such as `by_subtask`."""
+    return [(title(name), lambda row, name=name: _mean(row[kind].get(name))) for name in names]
+
+
+def _minus_reference(table: Table, summary: dict[str, Any]) -> Column:
+    differences = {
+        figures["rows"][0]: _difference(table, figures)
+        for figures in summary["comparisons"]
+        if figures["rows"][1] == table.reference
+    }
+    return f"minus {table.rows[table.reference].label}", lambda row: differences.get(row["row"], "-")
+
+
+def _real_columns(table: Table, results: Path) -> list[Column]:
+    """The figure of the real model's sampled trajectories with each seed; no column without such a model."""
+
+    def cell(row: dict[str, Any]) -> str:
+        planned = table.rows[row["row"]]
+        summaries = read_summaries(results, planned.real_run) if planned.real_run else []
+        policies = [summary[planned.checkpoint]["sampled"] for summary in summaries if planned.checkpoint in summary]
+        return ", ".join(f"{policy[table.figure]['mean']:.1f}" for policy in policies) or "-"
+
+    return [(f"{heading(table.figure)}, {table.real_model}", cell)] if table.real_model else []
+
+
 def _columns(summary: dict[str, Any], kind: str) -> list[str]:
     """What some row has of `figures` or `by_subtask`."""
     return list(dict.fromkeys(name for row in summary["rows"] for name in row[kind]))
@@ -233,55 +247,28 @@ def _ours(row: dict[str, Any], name: str | None) -> dict[str, Any] | None:
     return next((row[kind][name] for kind in ("figures", "by_subtask", "by_dimension") if name in row[kind]), None)
 
 
-def _has_all(table: Table, summary: dict[str, Any]) -> bool:
-    """Whether all rows that were run have all of `our_figures`."""
-    return all(_ours(row, name) for row in summary["rows"] if row["seeds"] for name in table.our_figures if name)
-
-
-def _heading(name: str, summary: dict[str, Any]) -> str:
-    return f"{name} %" if name in _columns(summary, "by_subtask") else heading(name)
-
-
 def _run_rows(table: Table, summary: dict[str, Any]) -> list[dict[str, Any]]:
     """Rows that have something to run here."""
     return [row for row in summary["rows"] if table.rows[row["row"]].is_run]
 
 
-def _from_reference(table: Table, summary: dict[str, Any]) -> dict[str, str]:
-    """By row, its difference as it is shown."""
-    return {
-        figures["rows"][0]: _difference(table, figures)
-        for figures in summary["comparisons"]
-        if figures["rows"][1] == table.reference
-    }
+def _compared(table: Table, figures: dict[str, Any]) -> str:
+    return " minus ".join(table.rows[row].label for row in figures["rows"])
 
 
 def _pairs_table(table: Table, summary: dict[str, Any]) -> list[str]:
     """The comparisons that are not with the reference, if there are any."""
-    pairs = [
-        figures
-        for figures in summary["comparisons"]
-        if tuple(figures["rows"]) in {tuple(pair) for pair in table.comparisons}
-    ]
-    lines = [
-        [" minus ".join(table.rows[row].label for row in figures["rows"]), _difference(table, figures)]
-        for figures in pairs
-    ]
+    pairs = [figures for figures in summary["comparisons"] if tuple(figures["rows"]) in map(tuple, table.comparisons)]
+    lines = [[_compared(table, figures), _difference(table, figures)] for figures in pairs]
     return [markdown.table(["compared", heading(table.figure)], lines)] if lines else []
 
 
-def _replication_table(table: Table, summary: dict[str, Any]) -> list[str]:
-    """Each comparison over the first seeds and over the later ones, if some have both."""
-    lines = [
-        [
-            " minus ".join(table.rows[row].label for row in figures["rows"]),
-            *(_interval(figures[half]) for half in ("first", "later")),
-        ]
-        for figures in summary["comparisons"]
-        if "later" in figures
-    ]
+def _replication_table(table: Table, summary: dict[str, Any]) -> str:
+    """Each comparison over the first seeds and over the later ones; empty if none has both."""
+    both = [figures for figures in summary["comparisons"] if "later" in figures]
+    lines = [[_compared(table, one), _interval(one["first"]), _interval(one["later"])] for one in both]
     head = [f"{heading(table.figure)}, compared", f"seeds {FIRST_SEEDS[0]} to {FIRST_SEEDS[-1]}", "later seeds"]
-    return [markdown.table(head, lines)] if lines else []
+    return markdown.table(head, lines) if lines else ""
 
 
 def _signals_table(summary: dict[str, Any]) -> list[str]:
@@ -294,10 +281,6 @@ def _signals_table(summary: dict[str, Any]) -> list[str]:
     return [markdown.table(["groups of", "step", *steps[0][1]["told"]], lines)] if steps else []
 
 
-def _minus(table: Table) -> str:
-    return f"minus {table.rows[table.reference].label}"
-
-
 def _calls(row: dict[str, Any]) -> str:
     return f"{row['judge_calls']:,}" if row["seeds"] else "-"
 
@@ -306,25 +289,8 @@ def _paper(figures: dict[str, Any] | None) -> list[str]:
     return [f"{value:g}" for value in figures.values()] if figures else ["-"]
 
 
-def _real_heading(table: Table) -> list[str]:
-    return [f"{heading(table.figure)}, {table.real_model}"] if table.real_model else []
-
-
-def _real(table: Table, row: dict[str, Any], results: Path) -> list[str]:
-    """The figure of the real model's sampled trajectories with each seed."""
-    planned = table.rows[row["row"]]
-    summaries = read_summaries(results, planned.real_run) if planned.real_run else []
-    policies = [summary[planned.checkpoint]["sampled"] for summary in summaries if planned.checkpoint in summary]
-    return [", ".join(f"{policy[table.figure]['mean']:.1f}" for policy in policies) or "-"] if table.real_model else []
-
-
 def _figure(figure: dict[str, Any] | None, digits: int = 1) -> str:
     return format_figure(figure, digits) if figure and figure["mean"] is not None else "not run"
-
-
-def _figure_of(row: dict[str, Any], name: str) -> str:
-    """One that a row may lack though it was run, as true quality without a truth."""
-    return _figure(row["figures"].get(name)) if name in row["figures"] or not row["seeds"] else "-"
 
 
 def _mean(figure: dict[str, Any] | None) -> str:

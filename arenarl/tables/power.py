@@ -12,7 +12,7 @@ from scipy.stats import f, ncf
 
 from arenarl.report import markdown
 from arenarl.tables.over_seeds import FIRST_SEEDS
-from arenarl.tables.rows import FOLDER, TABLES, Table, read_table
+from arenarl.tables.rows import FOLDER, TABLES, read_table
 from arenarl.tables.summary import Found, merged, read_found
 
 DIFFERENCES = (3.0, 1.5)  # points of a win rate
@@ -51,29 +51,19 @@ def power_table(results: Path) -> str:
     lines = []
     for pair, names in where.items():
         table = tables[names[0]]
-        differences = _differences(seeds_of, next(one for one in table.pairs if frozenset(one) == pair))
+        rows = next(one for one in table.pairs if frozenset(one) == pair)
+        differences = _differences(seeds_of, rows)
         if len(differences) == len(FIRST_SEEDS):
             spread = float(np.std(differences, ddof=1))
-            needed = [
-                f"{seeds_needed(spread, difference)} ({seeds_needed(spread, difference, strictest)})"
-                for difference in DIFFERENCES
-            ]
-            lines.append([_compared(table, pair), ", ".join(names), f"{spread:.1f}", *needed])
-    return markdown.table(
-        ["compared", "tables", "spread of differences", *(f"seeds for {one:g} points" for one in DIFFERENCES)], lines
-    )
+            needed = [f"{seeds_needed(spread, one)} ({seeds_needed(spread, one, strictest)})" for one in DIFFERENCES]
+            compared = " minus ".join(table.rows[row].label for row in rows)
+            lines.append([compared, ", ".join(names), f"{spread:.1f}", *needed])
+    seeds = [f"seeds for {one:g} points" for one in DIFFERENCES]
+    return markdown.table(["compared", "tables", "spread of differences", *seeds], lines)
 
 
 def _differences(seeds_of: Found, pair: tuple[str, str]) -> list[float]:
     """Of win rates, over those of the first seeds that both rows have."""
     one, other = (seeds_of.get(row, {}) for row in pair)
-    return [
-        one[seed]["figures"]["win_rate"] - other[seed]["figures"]["win_rate"]
-        for seed in FIRST_SEEDS
-        if seed in one and seed in other
-    ]
-
-
-def _compared(table: Table, pair: frozenset[str]) -> str:
-    one, other = next(one for one in table.pairs if frozenset(one) == pair)
-    return f"{table.rows[one].label} minus {table.rows[other].label}"
+    seeds = [seed for seed in FIRST_SEEDS if seed in one and seed in other]
+    return [one[seed]["figures"]["win_rate"] - other[seed]["figures"]["win_rate"] for seed in seeds]

@@ -145,38 +145,35 @@ def read_table(name: str, folder: Path = FOLDER) -> Table:
     if path not in folder.glob("*.yaml"):
         raise UserError(f"there is no table {name} in {folder}; known: {', '.join(TABLES)}")
     table = load(Table, {}, path)
+    if problem := next(_problems(table), None):
+        raise UserError(f"{path}: {problem}")
+    return table
+
+
+def _problems(table: Table) -> Iterator[str]:
+    """What does not fit together in a table's YAML."""
+    columns = len(table.paper_columns)
     if table.compare_with_reference and table.reference not in table.rows:
-        raise UserError(f"{path}: compares with {table.reference}, but has no row {table.reference}")
+        yield f"compares with {table.reference}, but has no row {table.reference}"
     for pair in table.pairs:
         if missing := [row for row in pair if row not in table.rows]:
-            raise UserError(f"{path}: compares {' with '.join(pair)}, but has no row {missing[0]}")
-        if pair[0] == pair[1] or not all(table.rows[row].is_run for row in pair):
-            raise UserError(f"{path}: compares {' with '.join(pair)}; both must be run, and differ")
-    if odd := [name for name, row in table.rows.items() if row.paper and len(row.paper) != len(table.paper_columns)]:
-        raise UserError(
-            f"{path}: row {odd[0]} has {len(table.rows[odd[0]].paper)} figures of the paper's, "
-            f"paper_columns {len(table.paper_columns)}"
-        )
-    if table.our_figures and len(table.our_figures) != len(table.paper_columns):
-        raise UserError(
-            f"{path}: our_figures has {len(table.our_figures)} entries, "
-            f"paper_columns {len(table.paper_columns)}; name one for each"
-        )
-    if odd := [
-        name
-        for name, row in table.rows.items()
-        if (row.series is None) != (row.at is None) or row.at is not None and table.axis is None
-    ]:
-        raise UserError(f"{path}: row {odd[0]} needs both series and at, in a table with an axis, or neither")
-    if unknown := [pair for pair in table.primary if frozenset(pair) not in map(frozenset, table.pairs)]:
-        raise UserError(
-            f"{path}: primary names {' with '.join(unknown[0])}, which are not compared; add them to comparisons"
-        )
-    if odd := [name for name, row in table.rows.items() if row.real_run and not table.real_model]:
-        raise UserError(f"{path}: row {odd[0]} has a real_run, but the table names no real_model")
+            yield f"compares {' with '.join(pair)}, but has no row {missing[0]}"
+        elif pair[0] == pair[1] or not all(table.rows[row].is_run for row in pair):
+            yield f"compares {' with '.join(pair)}; both must be run, and differ"
+    for pair in table.primary:
+        if frozenset(pair) not in map(frozenset, table.pairs):
+            yield f"primary names {' with '.join(pair)}, which are not compared; add them to comparisons"
+    for name, row in table.rows.items():
+        if row.paper and len(row.paper) != columns:
+            yield f"row {name} has {len(row.paper)} figures of the paper's, paper_columns {columns}"
+        if (row.series is None) != (row.at is None) or row.at is not None and table.axis is None:
+            yield f"row {name} needs both series and at, in a table with an axis, or neither"
+        if row.real_run and not table.real_model:
+            yield f"row {name} has a real_run, but the table names no real_model"
+    if table.our_figures and len(table.our_figures) != columns:
+        yield f"our_figures has {len(table.our_figures)} entries, paper_columns {columns}; name one for each"
     if not table.seeds:
-        raise UserError(f"{path}: seeds: is empty; name those that each row is to have")
-    return table
+        yield "seeds: is empty; name those that each row is to have"
 
 
 def runs_of(
@@ -198,19 +195,11 @@ def runs_of(
     place = folder if name in TABLES else f"{folder}/{name}"
     cold_start = table.cold_start_set | last
     sft = load_config(table.cold_start, as_overrides(cold_start))
-    configs = {
-        name: row.config or table.cold_start
-        for name, row in table.rows.items()
-        if row.is_run and name in (rows or table.rows)
-    }
-    changes = {
-        row: table.cold_start_set
-        | table.set
-        | table.rows[row].set
-        | last
-        | {"name": f"{place}/{row}", "results": "runs", "rl.init_run": sft.name}
-        for row in configs
-    }
+    chosen = [row for row in table.rows if table.rows[row].is_run and (not rows or row in rows)]
+    configs = {row: table.rows[row].config or table.cold_start for row in chosen}
+    own = table.cold_start_set | table.set
+    of_run = {"results": "runs", "rl.init_run": sft.name}
+    changes = {row: own | table.rows[row].set | last | {"name": f"{place}/{row}"} | of_run for row in chosen}
     # once for all seeds: it takes a while
     loaded = {row: load_config(config, as_overrides(changes[row])) for row, config in configs.items()}
     if greedy := [row for row, config in loaded.items() if "sampled" not in config.evaluate.decodings]:
@@ -223,24 +212,9 @@ def runs_of(
             checkpoint, of_seed = table.rows[row].checkpoint, replace(loaded[row], seed=seed)
             evaluated = {checkpoint: sft_of_seed.sft_policy if checkpoint == "sft" else str(of_seed.run_dir / "rl")}
             of_seed = replace(of_seed, evaluate=replace(of_seed.evaluate, checkpoints=evaluated))
-            options = command_line(
-                config, as_overrides(changes[row] | {"seed": seed, "evaluate.checkpoints": evaluated})
-            )
-            runs.append(
-                Run(
-                    name,
-                    row,
-                    seed,
-                    config,
-                    of_seed,
-                    sft_of_seed,
-                    options,
-                    start,
-                    checkpoint,
-                    table.figure,
-                    table.measure,
-                )
-            )
+            sets = as_overrides(changes[row] | {"seed": seed, "evaluate.checkpoints": evaluated})
+            made = (of_seed, sft_of_seed, command_line(config, sets), start)
+            runs.append(Run(name, row, seed, config, *made, checkpoint, table.figure, table.measure))
     return runs
 
 

@@ -58,9 +58,8 @@ def run_all(runs: Sequence[Run], results: Path, workers: int) -> list[str]:
 
 def _different(runs: Sequence[Run]) -> list[Run]:
     """Seed by seed, one run of those that tables share, the one of which most is measured."""
-    by_settings = {
-        json.dumps(run.settings, sort_keys=True): run for run in sorted(runs, key=lambda run: run.measure is not None)
-    }
+    measured_last = sorted(runs, key=lambda run: run.measure is not None)
+    by_settings = {json.dumps(run.settings, sort_keys=True): run for run in measured_last}
     return sorted((run for run in runs if run in by_settings.values()), key=lambda run: run.seed)
 
 
@@ -128,36 +127,28 @@ def _train_and_evaluate(run: Run, cold_start: Future[None]) -> dict[str, Any]:
         raise _RunFailed(
             f"{run.row}, seed {run.seed}: evaluation has no figure {run.figure}; it has {', '.join(known)}{why}"
         )
+    kept = [name for name in (*shown_figures(figures), *KEPT_BY_TABLES) if name in figures]
+    means = {name: figures[name]["mean"] for name in kept}
+    means |= {f"greedy_{run.figure}": greedy[run.figure]["mean"]} if greedy else {}
+    at_k = enumerate(figures.get("pass_at_k", {}).get(run.figure, []), start=1)
+    means |= {f"pass_at_{k}": value["mean"] for k, value in at_k if k > 1}
     steps = [entry for entry in training_log(config.run_dir / "rl") if "judge/calls_per_group" in entry]
     curve = config.run_dir / "rl" / "curve.jsonl"
+    points = read_jsonl(curve) if curve.is_file() else ()
     found = {
         "row": run.row,
         "seed": run.seed,
         "config": run.config,
         "settings": run.settings,
-        "figures": {
-            name: figures[name]["mean"] for name in (*shown_figures(figures), *KEPT_BY_TABLES) if name in figures
-        }
-        | ({f"greedy_{run.figure}": greedy[run.figure]["mean"]} if greedy else {})
-        | {
-            f"pass_at_{k}": at_k["mean"]
-            for k, at_k in enumerate(figures.get("pass_at_k", {}).get(run.figure, []), start=1)
-            if k > 1
-        },
-        "by_subtask": {
-            subtask: found[run.figure]["mean"]
-            for subtask, found in figures["by_subtask"].items()
-            if run.figure in found
-        },
+        "figures": means,
+        "by_subtask": {name: of[run.figure]["mean"] for name, of in figures["by_subtask"].items() if run.figure in of},
         "by_dimension": {
-            dimension: {name: figure["mean"] for name, figure in of_dimension.items()}
-            for dimension, of_dimension in figures.get("by_dimension", {}).items()
+            name: {figure: value["mean"] for figure, value in of.items()}
+            for name, of in figures.get("by_dimension", {}).items()
         },
         "by_judge": _by_judge(config.judge.eval, figures.get("by_judge", [])),
         "judge_calls": round(sum(step["judge/calls_per_group"] for step in steps) * config.rl.groups),
-        "curve": [{name: value for name, value in point.items() if name != "ci"} for point in read_jsonl(curve)]
-        if curve.is_file()
-        else [],
+        "curve": [{name: value for name, value in point.items() if name != "ci"} for point in points],
         "seconds": summary["seconds"],
         "peak_memory_gb": summary["peak_memory_gb"],
         "judge": summary["judge"],
@@ -183,9 +174,9 @@ def _call(command: Sequence[str], log: Path, what: str) -> None:
     """Run a script that ends when this process does, however that ends; what it says goes to `log`."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("a", encoding="utf-8") as file:
-        code = subprocess.run(
+        done = subprocess.run(
             command, stdout=file, stderr=subprocess.STDOUT, env=os.environ | {OWNED: "1"}, check=False
-        ).returncode
-    if code:
-        lines = log.read_text(encoding="utf-8").strip().splitlines()
-        raise _RunFailed(f"{what}: {lines[-1] if lines else f'exit code {code}'} ({log})")
+        )
+    if done.returncode:
+        lines = log.read_text(encoding="utf-8").strip().splitlines() or [f"exit code {done.returncode}"]
+        raise _RunFailed(f"{what}: {lines[-1]} ({log})")

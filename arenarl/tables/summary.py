@@ -105,7 +105,6 @@ def _subtasks(table: Table, runs: Iterable[dict[str, Any]]) -> Sequence[str]:
 
 def _row_figures(name: str, row: Row, table: Table, subtasks: Sequence[str], seeds: Seeds) -> dict[str, Any]:
     runs = list(seeds.values())
-
     dimensions = [{name: of["win_rate_valid"] for name, of in run.get("by_dimension", {}).items()} for run in runs]
     values = [run["figures"][table.figure] for run in runs]
     none = {"mean": None, "ci": [None, None], "prediction": [None, None]}
@@ -121,9 +120,7 @@ def _row_figures(name: str, row: Row, table: Table, subtasks: Sequence[str], see
         "seconds": round(median(run["seconds"]["total"] for run in runs), 1) if runs else None,
         "paper": dict(zip(table.paper_columns, row.paper, strict=True)) if row.paper else None,
         "figures": _means_of_all([run["figures"] for run in runs]),
-        "by_subtask": _means_of_all(
-            [{subtask: run["by_subtask"].get(subtask) for subtask in subtasks} for run in runs]
-        ),
+        "by_subtask": _means_of_all([{name: run["by_subtask"].get(name) for name in subtasks} for run in runs]),
         "by_dimension": _means_of_all(dimensions),  # win rates over valid trajectories
         "by_judge": _means_of_all([run.get("by_judge", {}) for run in runs]),
         "curve": _curve_points(runs, table),
@@ -174,12 +171,11 @@ def merged(found: dict[str, Found]) -> Found:
     """
     together: Found = {}
     first: dict[tuple[str, int], str] = {}
-    for name, row, seed, run in (
-        (name, row, *one) for name, rows in found.items() for row, seeds in rows.items() for one in seeds.items()
-    ):
+    runs = ((name, row, *one) for name, rows in found.items() for row, seeds in rows.items() for one in seeds.items())
+    for name, row, seed, run in runs:
         table = first.setdefault((row, seed), name)
         other = together.setdefault(row, {}).setdefault(seed, run)["figures"]
-        if any(other[figure] != run["figures"][figure] for figure in other.keys() & run["figures"]):
+        if _common(other, run["figures"]) != _common(run["figures"], other):
             raise UserError(
                 f"{table}/{FILE} and {name}/{FILE} have different figures of row {row}, seed {seed}; "
                 "delete one of the two lines, and both tables have the other's"
@@ -201,21 +197,19 @@ def compare_all(tables: dict[str, Table], found: dict[str, Found]) -> dict[Compa
     families: dict[tuple[str, str], dict[Comparison, Rows | None]] = {}
     figures: dict[Comparison, dict[str, dict[int, float]]] = {}
     for comparison, figure in figure_of.items():
-        planned = {
-            seed for table in tables.values() if comparison in map(frozenset, table.pairs) for seed in table.seeds
-        }
+        having = [table for table in tables.values() if comparison in map(frozenset, table.pairs)]
+        planned = {seed for table in having for seed in table.seeds}
         seeds = sorted(planned.intersection(*(seeds_of.get(row, {}) for row in comparison)))
         figures[comparison] = {
             row: {seed: seeds_of[row][seed]["figures"][figure] for seed in seeds} for row in sorted(comparison)
         }
         family = families.setdefault((figure, "primary" if comparison in primary else "secondary"), {})
         family[comparison] = _rows(figures[comparison], sorted(comparison)) if planned == set(seeds) else None
-    verdicts = {
-        one: {**verdict, "family": name}
+    return {
+        one: {"figures": figures[one], **verdict, "family": name}
         for (_, name), family in families.items()
         for one, verdict in beyond_chance(family).items()
     }
-    return {one: {"figures": figures[one], **verdict} for one, verdict in verdicts.items()}
 
 
 def _rows(figures: dict[str, dict[int, float]], pair: Sequence[str]) -> Rows:
@@ -231,9 +225,8 @@ def _comparisons(table: Table, found: Found, verdicts: dict[Comparison, dict[str
         figures = verdict.pop("figures")
         rows, seeds = _rows(figures, pair), list(figures[pair[0]])
         if seeds and all(found[row] for row in pair):
-            comparisons.append(
-                {"rows": list(pair), "seeds": seeds, **paired_difference(rows), **verdict, **_replication(seeds, rows)}
-            )
+            difference = paired_difference(rows) | verdict | _replication(seeds, rows)
+            comparisons.append({"rows": list(pair), "seeds": seeds} | difference)
     return comparisons
 
 
@@ -263,38 +256,31 @@ def compare_with_stored(
         earlier = stored_runs.get((row, seed))
         line = f"{name}, {row}, seed {seed}: {heading(figure)} {run['figures'][figure]:.4f}"
         if earlier and earlier["settings"] != run["settings"]:
-            lines.append(
-                f"{line}, not compared: what is stored {_other_settings(earlier['settings'], run['settings'])}"
-            )
+            line += f", not compared: what is stored {_other_settings(earlier['settings'], run['settings'])}"
         elif earlier:
-            both = [
-                {name: one["figures"][name] for name in earlier["figures"].keys() & run["figures"]}
-                for one in (earlier, run)
-            ]
-            same = "all figures are the same" if both[0] == both[1] else f"different{_other_cpu(earlier, run)}"
+            is_same = _common(earlier["figures"], run["figures"]) == _common(run["figures"], earlier["figures"])
+            line += f", stored {earlier['figures'][figure]:.4f}: "
+            line += "all figures are the same" if is_same else f"different{_other_cpu(earlier, run)}"
             if (name, row, seed) in there:
                 made = run.get("provenance", {}).get("commit")
-                same += (
-                    f"; but it was there already, run at {made}: to run it again, "
-                    f"delete its line in {again / name / FILE} and {again / row}"
-                )
-            lines.append(f"{line}, stored {earlier['figures'][figure]:.4f}: {same}")
+                line += f"; but it was there already, run at {made}: to run it again, "
+                line += f"delete its line in {again / name / FILE} and {again / row}"
         elif (bounds := rows.get(row, {}).get("prediction")) and bounds[0] is not None:
-            inside = bounds[0] <= run["figures"][figure] <= bounds[1]
-            lines.append(
-                f"{line}, 95 % prediction interval {bounds[0]:.1f} to {bounds[1]:.1f}: "
-                f"{'inside' if inside else 'outside'}"
-            )
+            where = "inside" if bounds[0] <= run["figures"][figure] <= bounds[1] else "outside"
+            line += f", 95 % prediction interval {bounds[0]:.1f} to {bounds[1]:.1f}: {where}"
         else:
-            lines.append(f"{line}, nothing stored to compare with")
+            line += ", nothing stored to compare with"
+        lines.append(line)
     return "\n".join(lines)
+
+
+def _common(figures: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """The figures that `other` has too."""
+    return {name: value for name, value in figures.items() if name in other}
 
 
 def _other_cpu(earlier: dict[str, Any], run: dict[str, Any]) -> str:
     """Where two runs of a seed had different CPUs, that it may be these; a CPU that was not noted is no reason."""
     before, now = (one.get("provenance", {}).get("cpu") for one in (earlier, run))
-    return (
-        f", but stored from another CPU ({before}; this is {now}), which rounds otherwise"
-        if before and before != now
-        else ""
-    )
+    other = f", but stored from another CPU ({before}; this is {now}), which rounds otherwise"
+    return other if before and before != now else ""

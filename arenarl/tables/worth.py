@@ -37,9 +37,8 @@ def _leads(table: Table, summary: dict[str, Any], who: str, scores: str) -> Lead
     compared = {tuple(figures["rows"]): figures for figures in summary["comparisons"] if figures["p"] is not None}
     panels = (None, table.rows[table.reference].panel)
     rows = {(row.series, row.at): name for name, row in table.rows.items() if row.panel in panels}
-    pairs = {
-        at: (name, rows[scores, at]) for (series, at), name in rows.items() if series == who and (scores, at) in rows
-    }
+    places = [at for series, at in rows if series == who and (scores, at) in rows]
+    pairs = {at: (rows[who, at], rows[scores, at]) for at in places}
     return {at: compared.get(pair) for at, pair in pairs.items() if pair in table.pairs}
 
 
@@ -52,20 +51,13 @@ def _calls(summary: dict[str, Any], leads: Leads) -> str:
 
 def _found(leads: Leads) -> str:
     """`significantly ahead at 2 and 3 (+4.0 and +5.0)`, and what else there is."""
-    places: dict[str, list[float]] = {
-        "significantly ahead": [],
-        "significantly behind": [],
-        "not statistically distinguishable": [],
-    }
-    ahead, behind, level = places
+    ahead, behind, level = "significantly ahead", "significantly behind", "not statistically distinguishable"
+    places: dict[str, list[float]] = {ahead: [], behind: [], level: []}
     for at, lead in leads.items():
         places[level if not lead["is_beyond_chance"] else ahead if lead["difference"] > 0 else behind].append(at)
+    points = {at: f"{lead['difference']:+z.1f}" for at, lead in leads.items()}
     return listed(
-        f"{what} at {listed(f'{at:g}' for at in noise)} ({listed(_points(leads[at]) for at in noise)})"
+        f"{what} at {listed(f'{at:g}' for at in noise)} ({listed(points[at] for at in noise)})"
         for what, noise in places.items()
         if noise
     )
-
-
-def _points(lead: dict[str, Any]) -> str:
-    return f"{lead['difference']:+z.1f}"

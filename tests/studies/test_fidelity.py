@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from arenarl.studies.fidelity import MODELS, markdown_differences, markdown_table
-from arenarl.studies.simulated_groups import NOISE
+from arenarl.studies.simulated_rankings import NOISE
 
 
 @pytest.mark.slow(seconds=19)

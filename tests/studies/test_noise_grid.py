@@ -10,8 +10,7 @@ import pytest
 
 from arenarl.studies import noise_grid
 from arenarl.studies.noise_grid import METHODS, STRENGTHS, cell, cell_rows, markdown_table, run
-from arenarl.studies.simulated_groups import NOISE
-from arenarl.studies.simulated_rankings import pointwise_key, simulate
+from arenarl.studies.simulated_rankings import NOISE, pointwise_key, simulate
 
 
 def test_a_difference_is_that_of_the_same_groups_at_as_many_calls():

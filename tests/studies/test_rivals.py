@@ -12,19 +12,20 @@ import pytest
 from arenarl.domains.rubrics import domain_rubric
 from arenarl.domains.travel.teacher import Teacher
 from arenarl.domains.travel.truth import examine
-from arenarl.studies.rivals import BUDGETS, MODELS, markdown_table
-from arenarl.studies.simulated_groups import Group, Noise
-from arenarl.studies.simulated_rankings import Tally
-from arenarl.studies.simulated_rivals import (
+from arenarl.studies.rivals import (
+    BUDGETS,
     ITEMS,
+    MODELS,
     Tokens,
     bracket_calls,
     brpo,
     flip_rate,
     items_met,
+    markdown_table,
     methods,
     outcome_then_tournament,
 )
+from arenarl.studies.simulated_rankings import Group, Noise, Tally
 from arenarl.tournament.ranking import midranks
 
 EXACT = Noise(independent=0.0, position=0.0)

@@ -5,7 +5,7 @@ import asyncio
 import numpy as np
 import pytest
 
-from arenarl.studies.simulated_groups import ROUNDING, Group, Noise
+from arenarl.studies.simulated_rankings import ROUNDING, Group, Noise
 
 EXACT = Noise(independent=0.0, position=0.0)
 

@@ -19,7 +19,16 @@ from arenarl.config.load import load_config
 from arenarl.config.yaml_text import read_yaml
 from arenarl.report.figures import draw_figures
 from arenarl.report.page.data import compressed, evaluated_items, pack, sample_name, training_items
-from arenarl.report.summary import DIGITS, PASSES, columns_of, in_words, pass_rows, turns_rows, verified_columns
+from arenarl.report.summary import (
+    DIGITS,
+    PASSES,
+    columns_of,
+    in_words,
+    pass_rows,
+    policies_of,
+    turns_rows,
+    verified_columns,
+)
 from arenarl.run.settings import other_settings
 from arenarl.system.atomic_files import read_json, write_text
 from arenarl.system.errors import UserError
@@ -52,10 +61,7 @@ def write_page(run_dir: Path, results_dir: Path) -> Path:
     page = Template((HERE / "page.html").read_text(encoding="utf-8")).substitute(
         run=escape(summary["run"]),
         facts=_facts(summary),
-        tabs="\n    ".join(
-            f'<a href="#{one["key"]}" data-tab="{one["key"]}">{one["title"]} <small>{len(one["rows"])}</small></a>'
-            for one in sets
-        ),
+        tabs="\n    ".join(map(_tab, sets)),
         summary=_summary(summary, figures, evaluation),
         css=(HERE / "page.css").read_text(encoding="utf-8"),
         script=script,
@@ -67,21 +73,17 @@ def write_page(run_dir: Path, results_dir: Path) -> Path:
     return path
 
 
+def _tab(one: dict[str, Any]) -> str:
+    return f'<a href="#{one["key"]}" data-tab="{one["key"]}">{one["title"]} <small>{len(one["rows"])}</small></a>'
+
+
 def _sets(run_dir: Path, evaluation: Path, summary: dict[str, Any]) -> list[dict[str, Any]]:
     """The two lists of the page. `left` and `right` are the entrants that it shows first."""
     names = next(read_jsonl(evaluation / "tournaments.jsonl"))["entrants"]
-    sets = [
-        {
-            "key": "queries",
-            "title": "Queries",
-            "isTraining": False,
-            "judge": _label(summary["judge"] == "simulated"),
-            "names": names,
-            "left": len(names) - 1,
-            "right": len(names) // 2 if len(names) > 2 else 0,
-            "items": evaluated_items(evaluation, names),
-        }
-    ]
+    sets = [{"key": "queries", "title": "Queries", "isTraining": False,
+             "judge": _label(summary["judge"] == "simulated"), "names": names,
+             "left": len(names) - 1, "right": len(names) // 2 if len(names) > 2 else 0,
+             "items": evaluated_items(evaluation, names)}]  # fmt: skip
     groups = run_dir / "rl" / "groups.jsonl"
     if groups.is_file():
         config = read_yaml((run_dir / "rl" / "config.yaml").read_text(encoding="utf-8"))
@@ -125,22 +127,33 @@ def _facts(summary: dict[str, Any]) -> str:
 
 
 def _summary(summary: dict[str, Any], figures: dict[str, Path], evaluation: Path) -> str:
-    policies = [
-        (f"{name} {decoding}", values) for name in summary["checkpoints"] for decoding, values in summary[name].items()
-    ]
+    policies = policies_of(summary)
     judge = _label(summary["judge"] == "simulated")
-    columns = columns_of(dict(policies))
+    columns = columns_of(policies)
     verified = verified_columns(summary, columns)
     others = f"{in_words(verified)} rest on {summary['verifier']}'s verdicts; " if verified else ""
     answers = f"{PASSES['accuracy']} by {summary['verifier']}'s verdicts; " if verified else ""
     others += "the reward is of the world; " if "world_reward" in columns else ""
-    by = {key: list(policies[0][1][key]) for key in ("by_subtask", "by_dimension")}
+    samples = "Chance that one of k samples beats the stored baseline"
     scaling = {
-        f"With fewer turns at test time; win rate by the {judge}.": turns_rows(dict(policies)),
-        (
-            f"Chance that one of k samples beats the stored baseline by the {judge}; {answers}the rest is noise-free."
-        ): pass_rows(dict(policies)),
+        f"With fewer turns at test time; win rate by the {judge}.": turns_rows(policies),
+        f"{samples} by the {judge}; {answers}the rest is noise-free.": pass_rows(policies),
     }
+    results = [
+        [name, *(_cell(values.get(figure), DIGITS.get(figure, 1)) for figure in columns)]
+        for name, values in policies.items()
+    ]
+
+    def win_rates(by: str) -> str:
+        keys = list(next(iter(policies.values()))[by])
+        rows = [[name, *(_cell(values[by][key]["win_rate"]) for key in keys)] for name, values in policies.items()]
+        heads = [key.replace("_", " ") for key in keys] if by == "by_dimension" else keys
+        return _table(f"Win rate in percent by the {judge}.", ["", *heads], rows)
+
+    def details(title: str, text: str) -> str:
+        return f"<details><summary>{title}</summary><pre>{escape(text)}</pre></details>"
+
+    seconds = ["seconds", *(f"{value:.0f}" for value in summary["seconds"].values())]
     parts = [
         "<h2>Results</h2>",
         _table(
@@ -148,45 +161,18 @@ def _summary(summary: dict[str, Any], figures: dict[str, Path], evaluation: Path
             f"{', and score,' if 'score' in columns else ''} by the {judge}; {others}the rest is noise-free. "
             "[95 % over test queries], one seed.",
             ["", *columns.values()],
-            [
-                [name, *(_cell(values.get(figure), DIGITS.get(figure, 1)) for figure in columns)]
-                for name, values in policies
-            ],
+            results,
         ),
         *(_table(caption, rows[0], rows[1:]) for caption, rows in scaling.items() if rows),
         *(_figure(caption, path) for caption, path in figures.items()),
         "<h2>By subtask</h2>",
-        _table(
-            f"Win rate in percent by the {judge}.",
-            ["", *by["by_subtask"]],
-            [
-                [name, *(_cell(values["by_subtask"][key]["win_rate"]) for key in by["by_subtask"])]
-                for name, values in policies
-            ],
-        ),
+        win_rates("by_subtask"),
         "<h2>By dimension of the rubric</h2>",
-        _table(
-            f"Win rate in percent by the {judge}.",
-            ["", *(key.replace("_", " ") for key in by["by_dimension"])],
-            [
-                [name, *(_cell(values["by_dimension"][key]["win_rate"]) for key in by["by_dimension"])]
-                for name, values in policies
-            ],
-        ),
+        win_rates("by_dimension"),
         "<h2>The run</h2>",
-        _table(
-            "Seconds of each stage.",
-            ["", *summary["seconds"]],
-            [["seconds", *(f"{value:.0f}" for value in summary["seconds"].values())]],
-        ),
-        (
-            "<details><summary>Configuration</"
-            f"summary><pre>{escape((evaluation / 'config.yaml').read_text(encoding='utf-8'))}</pre></details>"
-        ),
-        (
-            "<details><summary>Provenance</"
-            f"summary><pre>{escape(json.dumps(summary['provenance'], indent=2))}</pre></details>"
-        ),
+        _table("Seconds of each stage.", ["", *summary["seconds"]], [seconds]),
+        details("Configuration", (evaluation / "config.yaml").read_text(encoding="utf-8")),
+        details("Provenance", json.dumps(summary["provenance"], indent=2)),
     ]
     return "\n".join(parts)
 
@@ -194,21 +180,17 @@ def _summary(summary: dict[str, Any], figures: dict[str, Path], evaluation: Path
 def _cell(figure: dict[str, Any] | None, digits: int = 1) -> str:
     if figure is None or figure["mean"] is None:
         return "–"
-    low, high = figure["ci"]
-    return f"{figure['mean']:.{digits}f}" + (
-        "" if low is None else f'<span class="interval">[{low:.{digits}f}, {high:.{digits}f}]</span>'
-    )
+    mean, (low, high) = f"{figure['mean']:.{digits}f}", figure["ci"]
+    return mean if low is None else f'{mean}<span class="interval">[{low:.{digits}f}, {high:.{digits}f}]</span>'
 
 
 def _table(caption: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Heads and the first cell of each row are text, the other cells HTML."""
     head = "".join(f'<th scope="col" class="number">{escape(text)}</th>' for text in heads)
-    body = "".join(
-        f'<tr><th scope="row">{escape(name)}</th>'
-        + "".join(f'<td class="number">{cell}</td>' for cell in cells)
-        + "</tr>"
-        for name, *cells in rows
-    )
+    body = ""
+    for name, *cells in rows:
+        numbers = "".join(f'<td class="number">{cell}</td>' for cell in cells)
+        body += f'<tr><th scope="row">{escape(name)}</th>{numbers}</tr>'
     return (
         f'<p class="caption">{escape(caption)}</p><div class="scroll" tabindex="0" role="region" '
         f'aria-label="{escape(caption)}"><table>'
