@@ -137,13 +137,9 @@ def _watched(config: Config) -> float:
 def _estimate_watching(
     config: Config, queries: Sequence[Query], baselines: dict[str, Trajectory], client: _CountingClient
 ) -> Usage:
-    async def score() -> None:
-        for judge in config.judge.watching.values():
-            for query in queries:
-                if judge.name == "llm":
-                    await LLMJudge(judge, client).score(query, baselines[query.query_id])
-
-    asyncio.run(score())
+    for judge in (LLMJudge(judge, client) for judge in config.judge.watching.values() if judge.name == "llm"):
+        for query in queries:
+            asyncio.run(judge.score(query, baselines[query.query_id]))
     return _times(client, _watched(config) / len(queries))
 
 
@@ -170,15 +166,9 @@ def _estimate_cases(
     config: Config, queries: Sequence[Query], baselines: dict[str, Trajectory], client: _CountingClient, cases: int
 ) -> Usage:
     """Policy against baseline in both orders, by every judge of `judge.eval`."""
-
-    async def ask() -> None:
-        for judge in config.judge.eval:
-            for query in queries:
-                baseline = baselines[query.query_id]
-                if judge.name == "llm":
-                    await LLMJudge(judge, client).compare(query, baseline, baseline)
-
-    asyncio.run(ask())
+    for judge in (LLMJudge(judge, client) for judge in config.judge.eval if judge.name == "llm"):
+        for query in queries:
+            asyncio.run(judge.compare(query, baselines[query.query_id], baselines[query.query_id]))
     return _times(client, 2 * cases / len(queries))
 
 

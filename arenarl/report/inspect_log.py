@@ -36,14 +36,8 @@ def write_inspect_log(
         for case in of_sample
     ]
     ids = list(dict.fromkeys(sample["id"] for sample in samples))
-    task = {
-        "task": config.name,
-        "task_id": config.run_name,
-        "task_version": 0,
-        "task_file": None,
-        "task_attribs": {},
-        "task_args": {},
-    }
+    task = {"task": config.name, "task_id": config.run_name, "task_version": 0, "task_file": None,
+            "task_attribs": {}, "task_args": {}}  # fmt: skip
     log = {
         "version": 2,
         "status": "success",
@@ -70,19 +64,16 @@ def write_inspect_log(
 
 def _results(name: str, figures: dict[str, Any]) -> dict[str, Any]:
     """The figures that have a mean, as metrics of one scorer."""
-    means = {
-        key: value["mean"]
-        for key, value in figures.items()
-        if isinstance(value, dict) and value.get("mean") is not None
-    }
-    metrics = {key: {"name": key, "value": mean, "params": {}} for key, mean in means.items()}
+    found = {key: value for key, value in figures.items() if isinstance(value, dict) and value.get("mean") is not None}
+    metrics = {key: {"name": key, "value": value["mean"], "params": {}} for key, value in found.items()}
     return {"name": name, "scorer": "arenarl", "params": {}, "metrics": metrics}
 
 
 def _sample(policy: str, epoch: int, case: Case) -> dict[str, Any]:
     messages = list(inspect_messages(case.trajectory.messages))
     said = next((message for message in reversed(messages) if message["role"] == "assistant"), None)
-    answer = case.trajectory.answer
+    about = {"answer": case.trajectory.answer, "explanation": None}
+    ended = {"stop_reason": case.trajectory.stop_reason, "policy_tokens": case.trajectory.policy_tokens}
     choices = [{"message": said, "stop_reason": "stop" if case.trajectory.valid else "unknown"}] if said else []
     return {
         "id": f"{policy} {case.query.query_id}",
@@ -91,14 +82,8 @@ def _sample(policy: str, epoch: int, case: Case) -> dict[str, Any]:
         "target": "",
         "messages": messages,
         "output": {"model": policy, "choices": choices},
-        "scores": {
-            name: {"value": value, "answer": answer, "explanation": None} for name, value in scores_of(case).items()
-        },
-        "metadata": {
-            "subtask": case.query.subtask,
-            "stop_reason": case.trajectory.stop_reason,
-            "policy_tokens": case.trajectory.policy_tokens,
-        },
+        "scores": {name: {"value": value} | about for name, value in scores_of(case).items()},
+        "metadata": {"subtask": case.query.subtask, **ended},
     }
 
 
@@ -115,11 +100,8 @@ def scores_of(case: Case) -> dict[str, float]:
     scores = {"valid": float(case.trajectory.valid)} | {name: fmean(values) for name, values in given.items()}
     if case.score is not None and not math.isnan(case.score):
         scores["score"] = case.score
-    return (
-        scores
-        | ({"quality": case.quality} if case.truth else {})
-        | {name: float(value) for name, value in case.figures.items()}
-    )
+    true = {"quality": case.quality} if case.truth else {}
+    return scores | true | {name: float(value) for name, value in case.figures.items()}
 
 
 def inspect_messages(messages: Sequence[Message]) -> Iterator[Message]:
@@ -131,19 +113,15 @@ def inspect_messages(messages: Sequence[Message]) -> Iterator[Message]:
             call_id, name = waiting.pop(0) if waiting else (None, None)
             yield {"role": "tool", "content": message["content"], "tool_call_id": call_id, "function": name}
         elif message["role"] == "assistant":
-            made = [
-                _call(f"call_{calls + place}", call["function"])
-                for place, call in enumerate(message.get("tool_calls", []))
-            ]
+            functions = [call["function"] for call in message.get("tool_calls", [])]
+            made = [_call(f"call_{number}", function) for number, function in enumerate(functions, start=calls)]
             calls += len(made)
             waiting = [(call["id"], call["function"]) for call in made]
-            thought = message.get("reasoning_content")
-            text = {"type": "text", "text": message["content"]}
-            yield {
-                "role": "assistant",
-                "content": [{"type": "reasoning", "reasoning": thought}, text] if thought else message["content"],
-                "source": "generate",
-            } | ({"tool_calls": made} if made else {})
+            content = message["content"]
+            if thought := message.get("reasoning_content"):
+                content = [{"type": "reasoning", "reasoning": thought}, {"type": "text", "text": content}]
+            reply = {"role": "assistant", "content": content, "source": "generate"}
+            yield reply | ({"tool_calls": made} if made else {})
         else:
             yield {"role": message["role"], "content": message["content"]}
 

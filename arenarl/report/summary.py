@@ -156,11 +156,9 @@ def columns_of(policies: dict[str, dict[str, Any]]) -> dict[str, str]:
 
 def turns_rows(policies: dict[str, dict[str, Any]]) -> list[list[str]]:
     """Heads and rows: each policy with each budget of test-time turns (`evaluate.max_turns`); empty without any."""
-    found = {
-        f"{name}, {turns} turns": figures
-        for name, found in policies.items()
-        for turns, figures in found.get("by_turns", {}).items()
-    }
+    found = {}
+    for name, figures in policies.items():
+        found |= {f"{name}, {turns} turns": of_turns for turns, of_turns in figures.get("by_turns", {}).items()}
     if not found:
         return []
     columns = columns_of(found)

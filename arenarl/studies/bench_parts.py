@@ -70,11 +70,8 @@ class Script:
 
         self.generate, self.turns = generate, turns
         self.head = encode("<think>\n")
-        self.search = [
-            *encode(
-                '\n</think>\n\n<tool_call>\n{"name": "universal_search", "arguments": {"query": "cafe"}}\n</tool_call>'
-            )
-        ]
+        call = '{"name": "universal_search", "arguments": {"query": "cafe"}}'
+        self.search = encode(f"\n</think>\n\n<tool_call>\n{call}\n</tool_call>")
         self.answer = encode("\n</think>\n\n<answer>\nA cafe in Chengdu.\n</answer>")
         self.end, (self.filler, *_) = tokenizer.eos_token_id, encode(" cafe")
         self.header = encode("<|im_start|>assistant\n")
@@ -85,10 +82,9 @@ class Script:
         is_last = _count(self.header, request.token_ids) == self.turns
         goes_on = not is_last and random.Random(request.seed).random() < GOING_ON
         tail = [*(self.search if goes_on else self.answer), self.end]
-        thought = turn_ids[len(self.head) : len(turn_ids) - len(tail)]
-        return GeneratedTurn(
-            [*self.head, *(token if token in self.ordinary else self.filler for token in thought), *tail]
-        )
+        said = turn_ids[len(self.head) : len(turn_ids) - len(tail)]
+        thought = [token if token in self.ordinary else self.filler for token in said]
+        return GeneratedTurn([*self.head, *thought, *tail])
 
 
 def _count(part: list[int], token_ids: list[int]) -> int:
@@ -264,10 +260,8 @@ def least_end_s(
             calls += [(start, after)] * len(match.calls)
     ends = []
     for after in {after for _, after in calls}:
-        latest_first = sorted((start for start, others in calls if others >= after), reverse=True)
-        ends += [
-            start + delay_s * (ceil(count / concurrency) + after) for count, start in enumerate(latest_first, start=1)
-        ]
+        latest_first = enumerate(sorted((start for start, others in calls if others >= after), reverse=True), start=1)
+        ends += [start + delay_s * (ceil(count / concurrency) + after) for count, start in latest_first]
     return max(ends)
 
 
@@ -276,13 +270,9 @@ def chains_after(matches: Sequence[Match]) -> list[int]:
     Sorted by round."""
     after = [0] * len(matches)
     for k in reversed(range(len(matches))):
-        one = matches[k]
-        waiting = [
-            n
-            for n in range(k + 1, len(matches))
-            if matches[n].round > one.round and {one.i, one.j} & {matches[n].i, matches[n].j}
-        ]
-        after[k] = max((1 + after[n] for n in waiting), default=0)
+        one, later = matches[k], range(k + 1, len(matches))
+        shares = [n for n in later if {one.i, one.j} & {matches[n].i, matches[n].j}]
+        after[k] = max((1 + after[n] for n in shares if matches[n].round > one.round), default=0)
     return after
 
 

@@ -26,15 +26,7 @@ from arenarl.report import markdown
 from arenarl.report.figures import STYLE, save_figure
 from arenarl.report.provenance import commit
 from arenarl.studies import simulated_rankings as simulated
-from arenarl.studies.simulated_rankings import (
-    NOISE,
-    TOPOLOGIES,
-    Key,
-    difference,
-    format_params,
-    pointwise_key,
-    simulate,
-)
+from arenarl.studies.simulated_rankings import NOISE, TOPOLOGIES, Key, difference, format_params, pointwise_key
 from arenarl.system.atomic_files import write_text
 
 STRENGTHS = (0.5, 1.0, 1.5)
@@ -46,7 +38,7 @@ PAIRED_SIZES = (8, 16)
 def grid_rows(kind: str, strength: float, size: int, groups: int, seed: int) -> list[dict[str, Any]]:
     """The rows of one judge and group size; `pointwise` rows say under `topology` whose calls they had."""
     setting = {"noise": kind, "strength": strength, "group_size": size}
-    tallies = simulate(kind, strength, size, groups, seed)
+    tallies = simulated.simulate(kind, strength, size, groups, seed)
     return [
         setting | {"topology": topology, "params": params, "ranking": ranking} | tally.row() | {"groups": groups}
         for (topology, params, ranking), tally in tallies.items()
@@ -65,7 +57,7 @@ PAIRED = (  # (a, b): tau of a less tau of b
 def paired_rows(kind: str, strength: float, size: int, groups: int, seed: int) -> list[dict[str, Any]]:
     """Differences in tau over the same groups."""
     wanted = [entry for entry in TOPOLOGIES if entry[0] in ("round_robin", "seeded_single_elimination", "balanced")]
-    tallies = simulate(kind, strength, size, groups, seed, wanted)
+    tallies = simulated.simulate(kind, strength, size, groups, seed, wanted)
     rows = []
     for a, b in PAIRED:
         row = {"noise": kind, "strength": strength, "group_size": size}
@@ -79,7 +71,7 @@ def reach_rows(kind: str, strength: float, size: int, groups: int, seed: int) ->
     """The fewest matches with which `balanced` comes within .02 of round robin's tau by wins, found by bisection."""
 
     def tau_of(topology: str, ranking: str, **params) -> float:
-        tallies = simulate(kind, strength, size, groups, seed, [(topology, params)])
+        tallies = simulated.simulate(kind, strength, size, groups, seed, [(topology, params)])
         return next(fmean(tally.tau) for (name, _, by), tally in tallies.items() if (name, by) == (topology, ranking))
 
     wins = tau_of("round_robin", "bracket")

@@ -20,7 +20,7 @@ from arenarl.config.command_line import as_overrides, command_line, parse_argume
 from arenarl.config.load import load_config
 from arenarl.judges.server import free_port, running_server
 from arenarl.system.atomic_files import read_json
-from arenarl.system.errors import UserError
+from arenarl.system.errors import UserError, guarded
 from arenarl.system.repository import ROOT
 from arenarl.trajectory import read_jsonl
 
@@ -65,20 +65,17 @@ def main() -> None:
     port = free_port()  # the same for all, since replies are kept by address
 
     def run(name: str, faults: float, log: Path) -> tuple[float, list[dict[str, Any]]]:
+        init_run = config.rl.init_run or config.name
         with running_server(arguments.config, arguments.overrides, port, "--faults", str(faults), "--log", str(log)):
-            return train(
-                arguments.config, name, config.rl.init_run or config.name, arguments.steps, port, arguments.overrides
-            )
+            return train(arguments.config, name, init_run, arguments.steps, port, arguments.overrides)
 
     seconds_without, _ = run("judge-faults-none", 0.0, FOLDER / "none.jsonl")
     seconds, steps = run("judge-faults-some", arguments.faults, FOLDER / "some.jsonl")
     some = load_config(arguments.config, [*arguments.overrides, "name=judge-faults-some"]).run_dir
     used, served = list(read_jsonl(some / "rl" / "verdicts-0.jsonl")), list(read_jsonl(FOLDER / "some.jsonl"))
     run("judge-faults-some", arguments.faults, FOLDER / "again.jsonl")
-    print(
-        f"{len(used)} verdicts used, {len(served)} requests served; logs in {FOLDER}; "
-        f"curves of both runs in {some}/wandb"
-    )
+    curves = f"curves of both runs in {some}/wandb"
+    print(f"{len(used)} verdicts used, {len(served)} requests served; logs in {FOLDER}; {curves}")
     figures = {
         "fault_share": round(sum(line["fault"] is not None for line in served) / len(served), 3),
         "invented_scores": invented_scores(used, served),
@@ -90,6 +87,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    from arenarl.system.errors import guarded
-
     guarded(main)

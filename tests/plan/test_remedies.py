@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from arenarl.config.load import load_config
-from arenarl.plan.remedies import remedies
+from arenarl.plan.__main__ import remedies
 from arenarl.plan.stage import Hardware, Stage
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -17,18 +17,10 @@ from typing import Any
 
 from arenarl.config.load import load_config
 from arenarl.config.yaml_text import read_yaml
+from arenarl.report import summary as tables
 from arenarl.report.figures import draw_figures
 from arenarl.report.page.data import compressed, evaluated_items, pack, sample_name, training_items
-from arenarl.report.summary import (
-    DIGITS,
-    PASSES,
-    columns_of,
-    in_words,
-    pass_rows,
-    policies_of,
-    turns_rows,
-    verified_columns,
-)
+from arenarl.report.summary import DIGITS, PASSES, columns_of, in_words, policies_of, verified_columns
 from arenarl.run.settings import other_settings
 from arenarl.system.atomic_files import read_json, write_text
 from arenarl.system.errors import UserError
@@ -136,8 +128,8 @@ def _summary(summary: dict[str, Any], figures: dict[str, Path], evaluation: Path
     others += "the reward is of the world; " if "world_reward" in columns else ""
     samples = "Chance that one of k samples beats the stored baseline"
     scaling = {
-        f"With fewer turns at test time; win rate by the {judge}.": turns_rows(policies),
-        f"{samples} by the {judge}; {answers}the rest is noise-free.": pass_rows(policies),
+        f"With fewer turns at test time; win rate by the {judge}.": tables.turns_rows(policies),
+        f"{samples} by the {judge}; {answers}the rest is noise-free.": tables.pass_rows(policies),
     }
     results = [
         [name, *(_cell(values.get(figure), DIGITS.get(figure, 1)) for figure in columns)]

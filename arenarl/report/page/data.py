@@ -54,20 +54,12 @@ def training_items(path: Path, topology: str) -> Iterator[Item]:
         ranking = record["ranking"] or {"ranks_G": record["ranks"], "scores_G": record["rewards"], "matches": []}
         quality = record["quality"] or [None] * len(record["rewards"])
         given = zip(record["trajectories"], quality, record["rewards"], strict=True)
-        yield {
-            **_heading(record),
-            "step": record["step"],
-            "entrants": [
-                {
-                    "name": sample_name(g, trajectory["meta"]["is_anchor"]),
-                    **_trajectory(trajectory),
-                    "quality": quality,
-                    "reward": reward,
-                }
-                for g, (trajectory, quality, reward) in enumerate(given)
-            ],
-            "tournaments": [_tournament(ranking, "", topology)],
-        }
+        entrants = []
+        for g, (trajectory, true_quality, reward) in enumerate(given):
+            name = {"name": sample_name(g, trajectory["meta"]["is_anchor"])}
+            entrants.append(name | _trajectory(trajectory) | {"quality": true_quality, "reward": reward})
+        tournaments = [_tournament(ranking, "", topology)]
+        yield {**_heading(record), "step": record["step"], "entrants": entrants, "tournaments": tournaments}
 
 
 def sample_name(g: int, is_anchor: bool) -> str:
@@ -109,21 +101,17 @@ def mark_identical(item: Item) -> Item:
     """Give each entrant `same_as`: the first entrant with the same turns, itself if there is none before it."""
     first: dict[str, int] = {}
     for index, entrant in enumerate(item["entrants"]):
-        entrant["same_as"] = first.setdefault(
-            json.dumps(entrant["turns"]) if entrant["valid"] else f"invalid {index}", index
-        )
+        text = json.dumps(entrant["turns"]) if entrant["valid"] else f"invalid {index}"
+        entrant["same_as"] = first.setdefault(text, index)
     return item
 
 
 def index_row(item: Item, block: int, position: int) -> dict[str, Any]:
     """What the list shows, filters and sorts by. `outcomes` are against entrant 0:
     win, loss, draw, invalid, none (no verdict)."""
-    scores = {match["j"]: match["scores"] for match in item["tournaments"][0]["matches"] if match["i"] == 0}
-    scores |= {
-        match["i"]: match["scores"] and match["scores"][::-1]
-        for match in item["tournaments"][0]["matches"]
-        if match["j"] == 0
-    }
+    matches = item["tournaments"][0]["matches"]
+    scores = {match["j"]: match["scores"] for match in matches if match["i"] == 0}
+    scores |= {match["i"]: match["scores"] and match["scores"][::-1] for match in matches if match["j"] == 0}
     return {
         **{key: item[key] for key in ("id", "subtask", "query", "step") if key in item},
         "block": block,
