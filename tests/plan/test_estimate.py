@@ -55,10 +55,8 @@ def test_a_watching_judge_scores_its_share_of_the_trajectories(taught):
     some = taught[::50]
     stored = [one.query for one in some], {one.query.query_id: one.trajectory for one in some}
     usage = estimate_rl(config, *stored)
-    assert (
-        usage.calls == judge_calls(config, "rl")["the watching judge"] == 10 * 8 * 4 / 4
-        and usage.tokens_in > 500 * usage.calls
-    )
+    assert usage.calls == judge_calls(config, "rl")["the watching judge"] == 10 * 8 * 4 / 4
+    assert usage.tokens_in > 500 * usage.calls
     config.judge.watch = JudgeConfig()
     assert estimate_rl(config, *stored).calls == 0 and judge_calls(config, "rl")["the watching judge"] == 80
 
@@ -67,13 +65,6 @@ def test_tokens_and_cost_are_of_the_size_of_the_prompts(taught):
     usage = estimate(taught, eval_steps=0)
     assert 500 < usage.tokens_in / usage.calls < 1500 and 30 < usage.tokens_out / usage.calls < 150
     assert usage.cost == pytest.approx((2 * usage.tokens_in + 8 * usage.tokens_out) / 1e6, rel=0.01)
-
-
-def test_a_listwise_call_reads_the_whole_group_and_a_pair_reads_two(taught):
-    """Of groups of four: 12 calls of two trajectories and four of one, against one of four."""
-    one, many = (estimate(taught, method=method, eval_steps=0) for method in ("ruler", "mixture"))
-    assert many.calls == 16 * one.calls and 5 < many.tokens_in / one.tokens_in < 12
-    assert one.tokens_out / one.calls > 100
 
 
 def test_an_llm_that_verifies_is_counted_beside_one_that_judges():

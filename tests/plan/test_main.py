@@ -1,5 +1,7 @@
-"""The command: its tables, its verdict for every YAML, its exit code."""
+"""The command: its tables, its verdict for every YAML, its exit code, and the changes that it names; the tables of the
+paper's scale."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -7,8 +9,8 @@ import pytest
 
 from arenarl.config.load import load_config
 from arenarl.plan import __main__ as plan
-from arenarl.plan.scale import named_gpus
-from arenarl.plan.stage import STAGES
+from arenarl.plan.scale import H20, ROWS, named_gpus, scale_table
+from arenarl.plan.stage import STAGES, Hardware, Stage
 
 ROOT = Path(__file__).resolve().parents[2]
 QWEN3_8B = "configs/travel/rl_arenarl_qwen3_8b.yaml"
@@ -49,17 +51,12 @@ def test_it_is_headed_by_the_models_that_the_stages_train(command):
 
 def complete_configs():
     """The YAMLs of whole runs, and the GPUs that each names by stage; the others run on two processes of a laptop."""
-    for path in sorted(
-        path for folder in ("", "travel", "research", "methods") for path in (ROOT / "configs" / folder).glob("*.yaml")
-    ):
+    folders = [ROOT / "configs" / folder for folder in ("", "travel", "research", "methods")]
+    for path in sorted(path for folder in folders for path in folder.glob("*.yaml")):
         is_large = "# GPUs of 80 GB: " in path.read_text(encoding="utf-8")
         stages = named_gpus(path) if is_large else dict.fromkeys(STAGES, 2)
-        yield pytest.param(
-            path,
-            stages,
-            80 if is_large else 8 if "smollm2" in path.name else 4,
-            id=str(path.relative_to(ROOT / "configs")),
-        )
+        memory_gb = 80 if is_large else 8 if "smollm2" in path.name else 4
+        yield pytest.param(path, stages, memory_gb, id=str(path.relative_to(ROOT / "configs")))
 
 
 @pytest.mark.parametrize(("path", "stages", "memory_gb"), list(complete_configs()))
@@ -101,14 +98,62 @@ def test_hardware_that_cannot_be_is_refused(command, option):
     assert command(QWEN3_8B, *option.split()) == (2, "")
 
 
-def test_a_scratch_policy_is_planned_like_any_other(command):
-    code, printed = command("configs/quickstart.yaml", "--gpus", "2")
-    assert code == 0
-    assert printed.startswith("policy.scratch, 0.5 million parameters; GPUs: 2 of 80 GB\n")
+TEXTCRAFT = "configs/agentgym/textcraft_qwen3_8b.yaml"
+# as methods that DeepSpeed has no part in
+ALONE = ["rl.deepspeed=null", "rollout.backend=transformers", "rollout.batch_size=8"]
 
 
-def test_closed_models_take_no_gpu_and_make_calls(command):
-    code, printed = command("configs/travel/closed_models.yaml", "--stage", "evaluate")
-    assert code == 0
-    assert "GB on each GPU" not in printed
-    assert "2,000 for the evaluation" in printed
+@pytest.mark.parametrize(("path", "override", "name", "gpus", "memory_gb"), [
+    (QWEN3_8B, "rollout.vllm_memory=0.6", "rl", 8, 80), (QWEN3_8B, "rollout.vllm_memory=0.2", "rl", 8, 80),
+    (QWEN3_8B, "seed=0", "rl", 8, 40), (QWEN3_8B, "policy.gradient_checkpointing=false", "sft", 8, 80),
+    (QWEN3_8B, "rl.deepspeed=null", "rl", 8, 80), (QWEN3_8B, "seed=0", "sft", 1, 80),
+    (ONE_GPU, "rollout.batch_size=256", "rl", 1, 80), (ONE_GPU, "seed=0", "evaluate", 1, 24),
+    (QWEN3_8B, "seed=0", "rl", 32, 80), ("configs/quickstart.yaml", "rl.micro_batch_size=64", "rl", 2, 2.4),
+    (TEXTCRAFT, [*ALONE, "rl.method=dpo", "reward.name=tournament"], "rl", 2, 80),
+    (TEXTCRAFT, [*ALONE, "rl.method=agentevol"], "rl", 2, 80),
+    (TEXTCRAFT, [*ALONE, "rl.advantage=gae", "rl.loss_type=dapo"], "rl", 2, 80),
+])  # fmt: skip
+def test_every_remedy_makes_it_fit_and_none_changes_more_than_it_must(
+    path, override, name, gpus, memory_gb, monkeypatch
+):
+    monkeypatch.chdir(ROOT)  # where the configs' DeepSpeed JSONs are
+
+    def with_changes(*changes):
+        keys = dict(change.split("=", 1) for change in changes)
+        count = int(keys.pop("gpus", gpus))
+        overrides = [override] if isinstance(override, str) else override
+        config = load_config(path, [*overrides, *(f"{key}={value}" for key, value in keys.items())])
+        return Stage(config, name, count, Hardware(memory_gb))
+
+    assert with_changes().misfits
+    found = [remedy.split(" with ") for remedy in plan.remedies(with_changes())]
+    assert 1 <= len(found) <= 3
+    for changes in found:
+        assert not with_changes(*changes).misfits, changes
+        assert len(changes) == 1 or all(with_changes(change).misfits for change in changes), changes
+
+
+def test_remedies_are_found_from_any_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    full = load_config(
+        ROOT / ONE_GPU, ["policy.model=Qwen/Qwen3-8B", "policy.lora_rank=0", "rollout.backend=vllm_server"]
+    )
+    assert any("zero3_gpu.json with gpus=4" in remedy for remedy in plan.remedies(Stage(full, "rl", 1)))
+
+
+def test_every_row_fits_the_gpus_that_it_names(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    for row in ROWS:
+        assert row.stage in ("sft", "rl", "evaluate")
+        assert (row.gpus > 0) == (row.stage != "evaluate")
+        assert Stage(load_config(row.config), row.stage, row.gpus or 1, H20).misfits == [], row
+
+
+def test_a_row_that_somebody_ran_has_its_figures(tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    assert scale_table(tmp_path).count("not run") == 3 * sum(row.stage != "sft" for row in ROWS)
+    figures = dict.fromkeys(("win_rate", "quality", "valid_rate"), {"mean": 61.5, "ci": [60.0, 63.0]})
+    folder = tmp_path / load_config(ROWS[1].config).run_name
+    folder.mkdir()
+    (folder / "summary.json").write_text(json.dumps({"checkpoints": ["rl"], "rl": {"sampled": figures}}))
+    assert f"| `{ROWS[1].config}` |" + " 61.5 [60.0, 63.0] |" * 3 in scale_table(tmp_path)

@@ -20,7 +20,7 @@ from small_qwen3 import (
 )
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
-from arenarl.config.schema import PolicyConfig, ScratchConfig
+from arenarl.config.schema import PolicyConfig
 from arenarl.plan.memory import (
     BF16,
     ENCODED_AT_ONCE,
@@ -62,25 +62,8 @@ def test_the_known_shapes_have_the_published_number_of_parameters(model, billion
 def test_parameters_are_counted_as_transformers_builds_them(tied):
     shape = replace(TINY, tied=tied)
     model = build_model(shape)
-    assert (
-        sum(parameter.numel() for parameter in model.parameters()) == shape.parameters
-        and shape_from(model.config) == shape
-    )
-
-
-def test_a_scratch_policy_is_counted_as_it_is_built():
-    from arenarl.rollout.policy import build_scratch_model
-
-    class Tokenizer:
-        eos_token_id, pad_token_id = 1, 0
-
-        def __len__(self):
-            return ScratchConfig().vocab_size
-
-    shape = shape_of(PolicyConfig(dtype="float32"))
-    model = build_scratch_model(ScratchConfig(), Tokenizer())
-    assert model.num_parameters() == shape.parameters and shape_from(model.config) == replace(shape, width=BF16)
-    assert shape.width == FP32
+    assert sum(parameter.numel() for parameter in model.parameters()) == shape.parameters
+    assert shape_from(model.config) == shape
 
 
 def test_lora_is_counted_as_peft_builds_it():
@@ -208,10 +191,8 @@ def test_other_dense_decoders_are_counted_but_for_biases_and_the_norms_of_querie
 
 def test_the_gpu_json_says_what_the_arithmetic_assumes():
     zero = json.loads((ROOT / "configs/launch/zero3_gpu.json").read_text())
-    assert (
-        zero["zero_optimization"]["stage"] == 3
-        and zero["zero_optimization"]["stage3_max_live_parameters"] == LIVE_PARAMETERS
-    )
+    assert zero["zero_optimization"]["stage"] == 3
+    assert zero["zero_optimization"]["stage3_max_live_parameters"] == LIVE_PARAMETERS
     assert zero["data_types"] == {"grad_accum_dtype": "fp32"}
 
 

@@ -61,9 +61,8 @@ def test_it_tells_of_prompts_plan_disk_and_every_llm_judge(check, taught, capsys
         f"prompts: at most {longest} tokens, with rollout.max_tokens {longest + 512} of the 2,048 that the model reads"
     )
     assert plan.startswith("plan for 1 GPU of 80 GB: fits") and disk.startswith("disk: checkpoints take up to 0.0 of ")
-    assert train.startswith("judge.train: a verdict of simulated in ") and evaluate.startswith(
-        "judge.eval.0: a verdict of simulated in "
-    )
+    assert train.startswith("judge.train: a verdict of simulated in ")
+    assert evaluate.startswith("judge.eval.0: a verdict of simulated in ")
 
 
 def test_a_watching_judge_is_asked_too(check, taught, capsys):
@@ -135,6 +134,5 @@ def test_a_model_of_a_kind_that_the_plan_does_not_know_is_said_and_its_judges_ar
     with serving(server_of(taught)) as url:
         check(f"rl.init={tmp_path}", url=url)
     unknown, train, _ = capsys.readouterr().out.splitlines()
-    assert unknown.startswith("lengths, plan and disk: not checked, for ") and train.startswith(
-        "judge.train: a verdict"
-    )
+    assert unknown.startswith("lengths, plan and disk: not checked, for ")
+    assert train.startswith("judge.train: a verdict")

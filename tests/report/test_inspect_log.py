@@ -61,14 +61,11 @@ def test_each_call_has_an_id_and_each_result_that_of_its_call():
         == [first["tool_call_id"], second["tool_call_id"]]
         == ["call_0", "call_1"]
     )
-    assert called["content"][0] == {"type": "reasoning", "reasoning": "where?"} and called["tool_calls"][0][
-        "arguments"
-    ] == {"query": "park"}
-    assert (
-        second["content"] == "no such place"
-        and answered["content"][1]["text"].startswith("<answer>")
-        and "tool_calls" not in answered
-    )
+    assert called["content"][0] == {"type": "reasoning", "reasoning": "where?"}
+    assert called["tool_calls"][0]["arguments"] == {"query": "park"}
+    assert second["content"] == "no such place"
+    assert answered["content"][1]["text"].startswith("<answer>")
+    assert "tool_calls" not in answered
 
 
 def test_a_call_whose_arguments_are_no_object_keeps_its_text():

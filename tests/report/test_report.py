@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 from browser import Browser, missing
 from hostile import HOSTILE as TEXTS
-from matplotlib.image import imread
 from parts import arena_of
 
 from arenarl.config.load import config_to_yaml, load_config
@@ -29,7 +28,7 @@ from arenarl.evaluation.playoffs import play_offs
 from arenarl.judges.embedded import EmbeddedJudge
 from arenarl.judges.judge import cached_examiner
 from arenarl.report.__main__ import folders_of
-from arenarl.report.figures import LINES, draw_figures, learning_curves, length_panels
+from arenarl.report.figures import draw_figures
 from arenarl.report.page import write_page
 from arenarl.report.page.data import pack, training_items
 from arenarl.report.provenance import provenance
@@ -72,9 +71,8 @@ class Run:
     """A finished run of `count` queries, as the scripts leave it, with the teacher in the policies' place."""
 
     def __init__(self, root, world, compact, queries, bracket=True, name="small"):
-        self.config = load_config(
-            "configs/quickstart.yaml", [f"name={name}", "rollout.group_size=4", "evaluate.bootstrap=20"]
-        )
+        changes = [f"name={name}", "rollout.group_size=4", "evaluate.bootstrap=20"]
+        self.config = load_config("configs/quickstart.yaml", changes)
         self.dir, self.results = root / "runs" / name, root / "results" / name
         self.queries = [replace(queries[0], query=HOSTILE), *queries[1:]]
         self.teacher, self.examine = Teacher(world, compact), cached_examiner(partial(examine, world))
@@ -82,10 +80,8 @@ class Run:
         self.train()
 
     def solve(self, key, skill):
-        return {
-            query.query_id: self.teacher.solve(query, random.Random(f"{key} {k}"), skill)
-            for k, query in enumerate(self.queries)
-        }
+        lots = [(query, random.Random(f"{key} {k}")) for k, query in enumerate(self.queries)]
+        return {query.query_id: self.teacher.solve(query, lot, skill) for query, lot in lots}
 
     def evaluate(self, bracket):
         judges = [EmbeddedJudge(self.config.judge.eval[0], self.examine, 0)]
@@ -95,13 +91,11 @@ class Run:
             if name == "rl greedy":
                 trajectories[self.queries[0].query_id] = hostile_trajectory(self.queries[0].query_id)
                 trajectories[self.queries[1].query_id].stop_reason = "max_turns"
-            cases[name] = evaluate_policy(
-                Played(trajectories), self.queries, baselines, Panel(judges, self.examine), 0.0, 0
-            )
+            panel = Panel(judges, self.examine)
+            cases[name] = evaluate_policy(Played(trajectories), self.queries, baselines, panel, 0.0, 0)
             checkpoint, decoding = name.split()
-            figures[checkpoint][decoding] = summarize(cases[name], 20, 0) | {
-                "by_length": by_length(cases[name], baselines, 20, 0)
-            }
+            lengths = {"by_length": by_length(cases[name], baselines, 20, 0)}
+            figures[checkpoint][decoding] = summarize(cases[name], 20, 0) | lengths
         folder = self.dir / "evaluate"
         for name, found in {**cases, "baseline": baseline_cases(self.queries, baselines, self.examine)}.items():
             write_jsonl(folder / f"{name.replace(' ', '_')}.jsonl", [case.to_record() for case in found])
@@ -112,9 +106,8 @@ class Run:
     def train(self):
         arena = arena_of(self.config, EmbeddedJudge(self.config.judge.train, self.examine, 0))
         solutions = [self.solve(f"sample {g}", 0.3) for g in range(4)]
-        groups = [
-            RolloutGroup(query, [solution[query.query_id] for solution in solutions]) for query in self.queries[:3]
-        ]
+        queries = self.queries[:3]
+        groups = [RolloutGroup(query, [one[query.query_id] for one in solutions]) for query in queries]
         for group in groups:
             group.trajectories[0].is_anchor = True
         for step in (0, 2):
@@ -179,23 +172,12 @@ def test_every_trajectory_and_every_match_of_the_run_is_in_the_page(run, page):
             calls = [call["function"] for message in record["messages"] for call in message.get("tool_calls", [])]
             assert [result for turn in entrant["turns"] for result in turn["observations"]] == results
             assert [call for turn in entrant["turns"] for call in turn["tool_calls"]] == calls
-            assert (
-                entrant["quality"] == record["findings"]["quality"]
-                and entrant["turns"][-1]["answer"] == Trajectory.from_record(record).answer
-            )
+            assert entrant["quality"] == record["findings"]["quality"]
+            assert entrant["turns"][-1]["answer"] == Trajectory.from_record(record).answer
     for record, item in zip(read_jsonl(run.dir / "evaluate" / "tournaments.jsonl"), items["queries"], strict=True):
         (tournament,) = item["tournaments"]
         assert tournament["ranks"] == record["ranks_G"]
         assert [match["calls"] for match in tournament["matches"]] == [match["calls"] for match in record["matches"]]
-
-
-def test_numbers_that_json_does_not_have_leave_every_block_readable():
-    """As files that older runs wrote can hold them."""
-    entrant = {"turns": [{"x": math.nan}], "valid": True, "quality": math.inf}
-    item = {"id": "q", "subtask": "s", "query": "?", "entrants": [entrant], "tournaments": [{"matches": []}]}
-    rows, blocks = pack(iter([item]))
-    [[shown]] = [json.loads(gzip.decompress(base64.b64decode(block)), parse_constant=pytest.fail) for block in blocks]
-    assert shown["entrants"][0]["turns"] == [{"x": None}] and shown["entrants"][0]["quality"] is None and len(rows) == 1
 
 
 def test_the_training_groups_are_in_the_page(run, page):
@@ -222,9 +204,8 @@ def test_groups_of_every_kind_of_reward_can_be_shown(run, tmp_path, reward):
     ((item,),) = [json.loads(gzip.decompress(base64.b64decode(block)))]
     (tournament,) = item["tournaments"]
     assert len(row["qualities"]) == 4 and tournament["ranks"] == outcomes[0].ranks_G
-    assert bool(tournament["matches"]) == (reward == "win_rate") and bool(tournament["group_calls"]) == (
-        reward == "tournament_grpo"
-    )
+    assert bool(tournament["matches"]) == (reward == "win_rate")
+    assert bool(tournament["group_calls"]) == (reward == "tournament_grpo")
 
 
 def test_the_outcome_is_that_of_both_orders_together(page):
@@ -326,10 +307,8 @@ def test_what_a_watching_judge_saw_is_in_the_page_and_in_the_summary(
     run.evaluate(bracket=False)
     summary = json.loads((run.results / "summary.json").read_text())
     assert summary["watch"]["training"]["first"] == 5.2 and summary["watch"]["training"]["last"] == 6.7
-    assert (
-        summary["watch"]["watching"] == {"first": 5.0, "last": 5.0, "ci": [0.0, 0.0]}
-        and summary["watch"]["failed"] == 20
-    )
+    assert summary["watch"]["watching"] == {"first": 5.0, "last": 5.0, "ci": [0.0, 0.0]}
+    assert summary["watch"]["failed"] == 20
     print_table(summary)
     told = capsys.readouterr().out
     assert "20 of 60 calls without a verdict" in told and "no rise of the watching judge's is seen" in told
@@ -339,29 +318,13 @@ def test_what_a_watching_judge_saw_is_in_the_page_and_in_the_summary(
     )
 
 
-def test_who_trained_and_who_watched_is_what_rl_noted_whatever_evaluation_is_told(
-    tmp_path, world, compact, taught, monkeypatch
-):
+def test_who_trained_is_what_rl_noted_whatever_evaluation_is_told(tmp_path, world, compact, taught, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run = Run(tmp_path, world, compact, [one.query for one in taught[:3]], bracket=False)
-    append_step(
-        run.dir / "rl" / "watch.jsonl",
-        0,
-        [{"step": 0, "scores": [5.0], "judged": [5.0], "agreement": None, "calls": 1, "failed": 0}],
-    )
-    assert (
-        summary_of_run(run.config, {})["provenance"]["judge_is_simulated"]
-        and summary_of_run(run.config, {})["watch"]["judge"] == "simulated"
-    )
-    noted = json.loads((run.dir / "rl" / "provenance.json").read_text())
-    llms = {
-        "judge_train": {"model": "qwen3-max"},
-        "judge_watch": [{"model": "claude-sonnet"}],
-        "judge_is_simulated": False,
-    }
-    write_json(run.dir / "rl" / "provenance.json", noted | llms)
-    summary = summary_of_run(run.config, {})
-    assert {name: summary["provenance"][name] for name in llms} == llms and summary["watch"]["judge"] == "claude-sonnet"
+    path, noted = run.dir / "rl" / "provenance.json", {"judge_train": {"model": "qwen3"}, "judge_is_simulated": False}
+    assert summary_of_run(run.config, {})["provenance"]["judge_is_simulated"]
+    write_json(path, json.loads(path.read_text()) | noted)
+    assert summary_of_run(run.config, {})["provenance"].items() >= noted.items()
 
 
 def test_what_an_llm_verified_is_not_called_free_of_noise(tmp_path, world, compact, taught, monkeypatch, capsys):
@@ -373,9 +336,8 @@ def test_what_an_llm_verified_is_not_called_free_of_noise(tmp_path, world, compa
         figures |= {"accuracy": half, "pass_at_4": half, "pass_at_k": {"accuracy": [half] * 4}}
     print_table(summary)
     free, verified = re.search(r"; ([^;]*) are noise-free; ([^;]*) by o4-mini", capsys.readouterr().out).groups()
-    assert verified == "quality, accuracy and pass@4" and not {"quality", "accuracy", "pass@4"} & set(
-        re.split(", | and ", free)
-    )
+    assert verified == "quality, accuracy and pass@4"
+    assert not {"quality", "accuracy", "pass@4"} & set(re.split(", | and ", free))
     write_json(run.results / "summary.json", summary)
     assert "answers correctly by o4-mini&#x27;s verdicts; the rest is noise-free" in run.page()
 
@@ -405,20 +367,6 @@ def test_bands_are_the_intervals_of_one_seed_or_the_range_of_several(run, tmp_pa
     assert "Mean of 2 seeds" in list(draw_figures([run.dir, other], summary, tmp_path / "two"))[0]
 
 
-def test_the_win_rate_stands_beside_length_and_a_class_without_answers_has_no_point(run, tmp_path):
-    summary = json.loads((run.results / "summary.json").read_text())
-    panels = length_panels(summary, "simulated judge")
-    assert [title for title, _ in panels] == [
-        "win rate, simulated judge, %",
-        "true quality, 0 to 10",
-        "share of the answers, %",
-    ]
-    assert all(set(curves) == set(NAMES[1:]) for curves in panels.values())
-    summary["rl"]["sampled"]["by_length"]["from 2"] = {"share": {"mean": 0.0, "ci": [0.0, 0.0]}}
-    assert next(iter(length_panels(summary, "").values()))["rl sampled"][1][-1] == {"mean": None, "ci": [None, None]}
-    assert "win_rate_by_length" in str(list(draw_figures([run.dir], summary, tmp_path).values()))
-
-
 @pytest.mark.filterwarnings("ignore:Glyph", "ignore:Matplotlib currently does not support")  # fonts have not everything
 def test_a_subtask_or_a_domains_figure_may_be_called_anything(tmp_path):
     names, figure = ["C# $a{ and $b", "$$", "$\\frac$", "{judge}", *TEXTS], {"mean": 50.0, "ci": [40.0, 60.0]}
@@ -436,13 +384,6 @@ def test_a_subtask_or_a_domains_figure_may_be_called_anything(tmp_path):
     write_jsonl(tmp_path / "rl" / "curve.jsonl", points)
     drawn = draw_figures([tmp_path], summary, tmp_path)
     assert len(drawn) == 3 and all(ElementTree.parse(path) for path in drawn.values())
-
-
-def test_figures_read_in_grey(run, page):
-    for key in ("marker", "linestyle"):
-        assert len({str(line[key]) for line in LINES}) == len(LINES)
-    image = imread(run.results / "figures" / "learning_curves.png")[..., :3]
-    assert image.shape[1] > 1200 and np.ptp(image.mean(axis=2)) > 0.7
 
 
 def needs_browser(test):
@@ -582,58 +523,3 @@ def test_an_address_opens_its_item(opened, page):
     assert text_of(opened, "#detail h2") == row["query"]
     opened.run("history.back()")
     opened.wait("!document.getElementById('summary').hidden")
-
-
-def enlarged(run, folder):
-    """The run's evaluation with 500 queries and 8 trajectories each, and the baseline."""
-    names = [*NAMES, *(f"more{k} sampled" for k in range(4))]
-    copies = range(-(-500 // len(run.queries)))
-
-    def write(name, records):
-        numbered = ({**record, "query_id": f"{record['query_id']}-{k}"} for k in copies for record in records)
-        write_jsonl(folder / "runs" / "big" / "evaluate" / name, numbered)
-
-    for name in names:
-        source = name if name in NAMES else "rl sampled"
-        write(
-            f"{name.replace(' ', '_')}.jsonl",
-            list(read_jsonl(run.dir / "evaluate" / f"{source.replace(' ', '_')}.jsonl")),
-        )
-    tournaments = list(read_jsonl(run.dir / "evaluate" / "tournaments.jsonl"))
-    for one in tournaments:
-        one |= {"entrants": names, "ranks_G": one["ranks_G"] + [None] * 4, "scores_G": one["scores_G"] + [None] * 4}
-    write("tournaments.jsonl", tournaments)
-    (folder / "runs" / "big" / "evaluate" / "config.yaml").write_text("")
-    write_json(folder / "results" / "big" / "summary.json", json.loads((run.results / "summary.json").read_text()))
-    return write_page(folder / "runs" / "big", folder / "results" / "big")
-
-
-@needs_browser
-@widths((1280, False))
-def test_500_queries_of_8_trajectories_stay_smooth(opened, run, tmp_path):
-    """A letter in the search takes some 10 ms and the next query 50; the bounds leave room for a slow machine."""
-    opened.open(enlarged(run, tmp_path).as_uri())
-    opened.wait("document.body.dataset.ready")
-    opened.run("location.hash = '#queries'")
-    assert opened.wait("document.querySelectorAll('#list li').length") >= 500
-    milliseconds = opened.run("""
-      const search = document.getElementById('search'), times = [];
-      for (const text of ['t', 'tr', 'tra', '', 'o']) {
-        const start = performance.now();
-        search.value = text;
-        search.dispatchEvent(new Event('input'));
-        document.body.getBoundingClientRect();
-        times.push(performance.now() - start);
-      }
-      return Math.max(...times)""")
-    assert milliseconds < 5000  # far above what it takes: it would be minutes if every query were laid out at each key
-    opened.press("j")
-    opened.wait("document.querySelector('.standings')")
-
-
-def test_curves_have_a_figure_that_not_every_point_has():
-    """A world that has rewarded nobody yet, or decodings that were changed when the run went on."""
-    points = [{"step": step, "eval/sampled/win_rate": 50.0, "ci": {}} for step in (0, 10)]
-    points[1] |= {"eval/sampled/world_reward": 0.5}
-    figure, _ = learning_curves([points], "simulated judge")
-    assert [axes.get_title(loc="left") or axes.get_title() for axes in figure.axes][1] == "the world's reward"

@@ -2,8 +2,6 @@
 fails or takes too long."""
 
 import json
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -31,11 +29,9 @@ def test_every_part_runs_at_its_smallest_and_a_second_start_keeps_them(tmp_path)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     record = read_json(tmp_path / FIGURES)
     parts = record["parts"]
-    assert (
-        list(parts) == [part.name for part in PARTS]
-        and record["card"] == "cpu"
-        and parts["data"]["origin"]["versions"]["torch"]
-    )
+    assert list(parts) == [part.name for part in PARTS]
+    assert record["card"] == "cpu"
+    assert parts["data"]["origin"]["versions"]["torch"]
     # neither is there
     assert {name for name, part in parts.items() if part["status"] != "ok"} == {"smollm2_135m", "vllm"}
     for name in ("qwen3_1.7b", "tiny"):
@@ -53,13 +49,10 @@ def test_every_part_runs_at_its_smallest_and_a_second_start_keeps_them(tmp_path)
         assert all(figures[figure] > 0 for figure in wanted)
     assert parts["environment"]["figures"]["bfloat16, a decoded token"] and parts["rl"]["figures"]["grad_norm"] > 0
     assert parts["kill_resume"]["figures"] == {"killed_at": "checkpoint-1", "groups_and_curve": "identical"}
-    assert (
-        all(parts[name]["figures"]["optimizer_steps"] >= 2 for name in ("dpo", "agentevol"))
-        and "critic/error" in parts["ppo"]["figures"]
-    )
-    assert all(f"{name} " in done.stdout for name in parts) and sorted(path.name for path in tmp_path.iterdir()) == [
-        "runs"
-    ]
+    assert all(parts[name]["figures"]["optimizer_steps"] >= 2 for name in ("dpo", "agentevol"))
+    assert "critic/error" in parts["ppo"]["figures"]
+    assert all(f"{name} " in done.stdout for name in parts)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["runs"]
     again = subprocess.run(command(), cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)
     assert again.returncode == 0 and again.stdout.count("kept") == len(PARTS) - 2, again.stdout
     assert read_json(tmp_path / FIGURES)["parts"] == parts | {
@@ -68,8 +61,7 @@ def test_every_part_runs_at_its_smallest_and_a_second_start_keeps_them(tmp_path)
 
 
 @pytest.mark.slow(seconds=40)
-@pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGINT])
-def test_stopping_it_leaves_the_figures_of_finished_parts_and_no_process(tmp_path, stop):
+def test_a_kill_leaves_the_figures_of_finished_parts_and_no_process(tmp_path):
     with (tmp_path / "log").open("w") as log:
         process = subprocess.Popen(
             command("--parts", "data", "sft_zero3"), cwd=tmp_path, stdout=log, stderr=log, start_new_session=True
@@ -82,7 +74,7 @@ def test_stopping_it_leaves_the_figures_of_finished_parts_and_no_process(tmp_pat
         time.sleep(0.05)
     time.sleep(1)  # the part's command has started
     children = psutil.Process(process.pid).children(recursive=True)
-    os.kill(process.pid, stop)
+    process.kill()
     process.wait(timeout=60)
     parts = read_json(tmp_path / FIGURES)["parts"]
     assert parts["data"]["status"] == "ok" and parts["data"]["figures"]["sft"] > 0
@@ -158,10 +150,8 @@ def test_a_part_that_fails_is_recorded_and_the_next_one_starts(recorded, tmp_pat
         "not run",
     ]
     assert parts["fine"]["figures"] == {"output": "hello"} and parts["last"]["figures"] == {"output": "still here"}
-    assert (
-        parts["crash"]["error"].startswith("exit code 1: -c ")
-        and "before\nCUDA error: an illegal memory access" in parts["crash"]["error"]
-    )
+    assert parts["crash"]["error"].startswith("exit code 1: -c ")
+    assert "before\nCUDA error: an illegal memory access" in parts["crash"]["error"]
     assert "Traceback" in parts["bug"]["error"] and "ValueError: a figure is missing in ." in parts["bug"]["error"]
     assert parts["slow"]["error"].endswith("pair 0\n") and parts["slow"]["seconds"] < 60
     assert parts["absent"]["error"] == "vLLM is not installed"
@@ -178,13 +168,10 @@ def test_parts_without_time_are_recorded_as_not_run(tmp_path, monkeypatch, capsy
 def test_the_document_has_a_row_for_every_part_whatever_became_of_it(recorded, tmp_path):
     table = gpu_check.results_table(tmp_path).splitlines()
     assert table[0] == "**NVIDIA H100**:" and len(table) == 4 + len(recorded["parts"])
-    assert table[4].startswith("| fine | ok |") and table[4].endswith(
-        "| output hello | 2026-11-27, abc, torch 2.11.0 |"
-    )
-    assert (
-        table[5].endswith("illegal memory access \\| here | 2026-11-27, abc, torch 2.11.0 |")
-        and "ValueError" in table[6]
-    )
+    assert table[4].startswith("| fine | ok |")
+    assert table[4].endswith("| output hello | 2026-11-27, abc, torch 2.11.0 |")
+    assert table[5].endswith("illegal memory access \\| here | 2026-11-27, abc, torch 2.11.0 |")
+    assert "ValueError" in table[6]
     assert table[-1] == "| never | not run | - | - | - |"
     assert gpu_check.results_table(tmp_path / "none") == "not run"
 

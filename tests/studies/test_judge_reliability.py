@@ -115,12 +115,8 @@ def test_without_noise_the_embedded_judge_agrees_with_the_truth(taught, world):
 
 def test_labels_are_read_from_a_file(taught, tmp_path):
     one, other = taught[0], taught[1]
-    record = {
-        "query": dataclasses.asdict(one.query),
-        "first": one.trajectory.to_record(),
-        "second": other.trajectory.to_record(),
-        "label": "second",
-    }
+    record = {"query": dataclasses.asdict(one.query), "first": one.trajectory.to_record(),
+              "second": other.trajectory.to_record(), "label": "second"}  # fmt: skip
     write_jsonl(tmp_path / "labels.jsonl", [record, record | {"label": "tie"}])
     pairs, labels = read_labels(tmp_path / "labels.jsonl")
     assert labels.tolist() == [-1, 0] and pairs[0][0] == one.query and pairs[0][2].messages == other.trajectory.messages
@@ -167,14 +163,9 @@ def check_judge(taught, folder, judge, groups=3, size=4):
     for split in ("rl_queries", "test_queries"):
         write_jsonl(folder / "data" / f"{split}.jsonl", queries)
     write_jsonl(folder / "data" / "test_baselines.jsonl", [one.trajectory.to_record() for one in taught[::20]])
-    command = [
-        sys.executable,
-        "-m",
-        "arenarl.studies.judge_reliability",
-        "--config",
-        str(ROOT / "configs" / "quickstart.yaml"),
-    ]
-    command += ["--set", "data.folder=data", *judge, "--groups", str(groups), "--size", str(size), "--repeats", "2"]
+    sizes = f"--groups {groups} --size {size} --repeats 2 --set data.folder=data".split()
+    config = str(ROOT / "configs" / "quickstart.yaml")
+    command = [sys.executable, "-m", "arenarl.studies.judge_reliability", "--config", config, *judge, *sizes]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
 
 
@@ -190,10 +181,8 @@ def test_a_judge_is_checked_from_the_command_line(taught, tmp_path, judge):
     folder, name = tmp_path / "results" / "judge_check", "embedded" if judge else "local_server"
     written = json.loads((folder / f"{name}.json").read_text())
     assert (folder / f"{name}.png").stat().st_size > 10_000 and written["simulated"] is True
-    assert written["parse_rate"] == (None if judge else 1) and (written["verdicts"], written["failed_verdicts"]) == (
-        72,
-        0,
-    )
+    assert written["parse_rate"] == (None if judge else 1)
+    assert (written["verdicts"], written["failed_verdicts"]) == (72, 0)
     head, _, row = judges_table(tmp_path / "results").splitlines()
     assert head.count("|") == row.count("|") and row.endswith("| better than a coin |")
     assert row.startswith(f"| `{name}`, **simulated** | 3 of 4, 2 times | ")
@@ -213,6 +202,5 @@ def test_a_judge_that_gives_no_verdict_is_told_with_the_reason(taught, tmp_path)
         )
     assert done.returncode == 2 and "Traceback" not in done.stderr
     *_, line = done.stderr.strip().splitlines()
-    assert (
-        line.startswith("error: deaf gave no verdict. LLM calls: 0 paid for") and "; lower max_reply_tokens or" in line
-    )
+    assert line.startswith("error: deaf gave no verdict. LLM calls: 0 paid for")
+    assert "; lower max_reply_tokens or" in line

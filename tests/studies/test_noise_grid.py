@@ -20,9 +20,8 @@ def test_a_difference_is_that_of_the_same_groups_at_as_many_calls():
     for key, row in rows.items():
         pointwise = tallies[pointwise_key(*key[:2])]
         differences = [a - b for a, b in zip(tallies[key].tau, pointwise.tau, strict=True)]
-        assert (
-            row["difference"] == pytest.approx(fmean(differences), abs=1e-4) and row["groups"] == len(differences) == 5
-        )
+        assert row["difference"] == pytest.approx(fmean(differences), abs=1e-4)
+        assert row["groups"] == len(differences) == 5
         assert row["difference"] == pytest.approx(row["tau"] - row["pointwise_tau"], abs=2e-4)
         assert row["ci"][0] <= row["difference"] <= row["ci"][1]
         assert row["judge_calls"] == fmean(calls for _, calls, _ in pointwise.cost)
@@ -56,22 +55,10 @@ def test_it_runs_as_a_command_over_all_kinds_and_strengths(tmp_path):
     assert {(row["noise"], row["strength"]) for row in grid["rows"]} == {
         (kind, strength) for kind in NOISE for strength in STRENGTHS
     }
-    assert markdown_table(grid) in done.stdout and len(markdown_table(grid).splitlines()) == 2 + len(METHODS) * len(
-        NOISE
-    )
+    assert markdown_table(grid) in done.stdout
+    assert len(markdown_table(grid).splitlines()) == 2 + len(METHODS) * len(NOISE)
     assert "simulated" in done.stdout.splitlines()[-1] and grid["judge"] == "simulated"
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"grid.json", "noise_grid.png", "noise_grid.svg"}
     kept = next((tmp_path / "runs" / "noise-grid").glob("*"), None)
     assert (kept is None) == (grid["commit"] is None or grid["commit"].endswith("-dirty"))
     assert run(3, 2, 0, 1, kept)["rows"] == grid["rows"]
-
-
-@pytest.mark.slow(seconds=7)
-def test_wrong_numbers_are_refused():
-    done = subprocess.run(
-        [sys.executable, "-m", "arenarl.studies.noise_grid", "--groups", "1"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 2 and "at least 2" in done.stderr

@@ -18,7 +18,7 @@ from arenarl.domains.travel.teacher import HELD_OUT, Teacher
 from arenarl.domains.travel.truth import examine
 from arenarl.judges.judge import cached_examiner
 from arenarl.studies.signal_and_noise import Judged, _properties, _row, measure
-from arenarl.studies.signal_figures import PROPERTIES, SEEN, SIGNALS, draw, table
+from arenarl.studies.signal_figures import PROPERTIES, SEEN, SIGNALS, table
 from arenarl.system.errors import UserError
 from arenarl.training.step_records import group_records, rank_correlation
 from arenarl.trajectory import Query, RolloutGroup, Trajectory, append_step, read_jsonl, read_turns, write_jsonl
@@ -70,13 +70,12 @@ def test_a_row_a_step_without_the_invalid(config_of):
     kept = len(list(read_jsonl(Path("runs/quickstart/rl/groups.jsonl")))) // len(STEPS)
     assert [row["step"] for row in rows] == list(STEPS)
     for row in rows:
-        assert (
-            row["groups"] == kept - 1 and row["trajectories"] == row["groups"] * SIZE - 1 and row["failed_calls"] == 0
-        )
+        assert row["groups"] == kept - 1
+        assert row["trajectories"] == row["groups"] * SIZE - 1
+        assert row["failed_calls"] == 0
         assert row["calls"]["mean_of_rounds"] == pytest.approx(3 * row["calls"]["one_round"], abs=1e-3)
-        assert set(row["tau"]) == set(SIGNALS) and all(
-            set(taus) == set(PROPERTIES) | OF_TRAVEL for taus in row["tau"].values()
-        )
+        assert set(row["tau"]) == set(SIGNALS)
+        assert all(set(taus) == set(PROPERTIES) | OF_TRAVEL for taus in row["tau"].values())
         assert row["tau"]["quality"]["quality"] == 1
     assert rows[0] | {"step": 10} == rows[1]  # the same groups: the same figures
     assert table(rows).count("\n") == 1 + len(rows)
@@ -115,38 +114,10 @@ def test_noise_of_a_call_is_seen_and_what_sticks_is_not(config_of):
         for sigma in (0.1, 0.2)
     )
     assert 0 < one["sigma_noise"] < 0.2  # less than was put in, where a score would leave 0 to 10
-    assert twice["sigma_noise"] == pytest.approx(2 * one["sigma_noise"], rel=0.1) and twice["snr"] == pytest.approx(
-        one["snr"] / 2, rel=0.1
-    )
+    assert twice["sigma_noise"] == pytest.approx(2 * one["sigma_noise"], rel=0.1)
+    assert twice["snr"] == pytest.approx(one["snr"] / 2, rel=0.1)
     (sticking, _) = measure(config_of(*EXACT, "judge.train.sigma_sticky=1"), repeats=2)
     assert sticking["trajectory"]["sigma_noise"] == 0 and sticking["tau"]["one_round"]["quality"] < 1
-
-
-def test_repeating_helps_where_noise_is_of_the_call(config_of):
-    taus = measure(config_of(*EXACT, "judge.train.sigma_call=2"), repeats=8)[0]["tau"]
-    assert taus["one_round"]["quality"] < taus["mean_of_rounds"]["quality"]
-    assert taus["answer_one_round"]["quality"] < taus["answer_mean_of_rounds"]["quality"]
-
-
-def test_a_taste_for_length_shows_in_scores_and_ranks(config_of):
-    distaste, taste = (
-        measure(config_of(*EXACT, f"judge.train.length_bias={bias}"), repeats=2)[0]["tau"] for bias in (-6, 6)
-    )
-    for signal in ("ranks", "one_round", "answer_one_round"):
-        assert distaste[signal]["answer_chars"] < taste[signal]["answer_chars"]
-    assert distaste["quality"] == taste["quality"]
-
-
-def test_equal_trajectories_are_asked_about_once(config_of):
-    config = config_of()
-    path = config.run_dir / "rl" / "groups.jsonl"
-    records = list(read_jsonl(path))
-    for record in records:
-        record["trajectories"][2:] = [record["trajectories"][0]] * (SIZE - 2)
-    write_jsonl(path, records)
-    (row, _) = measure(config, repeats=2)
-    # a match of two in both orders; nobody to meet in the first group
-    assert row["calls"]["ranks"] < row["calls"]["one_round"] < 2
 
 
 def attempt(call, answer):
@@ -197,7 +168,8 @@ def test_identical_trajectories_count_once_and_a_group_of_one_does_not_count():
     assert row["sigma_quality"] == 1.4142 and row["trajectories"] == 5 and row["calls"]["one_round"] == 1.5
     more = judged([one, other_path], [[1, 3], [5, 7]], [[2, 2], [2, 2]])  # two trajectories, one answer
     row = _row([more], lambda query, trajectory: Known(5.0))
-    assert row["trajectory"]["snr"] == 2.0 and row["answer"] == {
+    assert row["trajectory"]["snr"] == 2.0
+    assert row["answer"] == {
         "groups": 0,
         "sigma_group": None,
         "sigma_noise": None,
@@ -225,12 +197,6 @@ def test_without_kept_groups_or_repeats_it_says_what_to_do(config_of, tmp_path):
         measure(load_config(CONFIG, ["name=other", "data.folder=data"]))
 
 
-def test_seeds_are_drawn_at_the_steps_that_all_have(config_of):
-    rows = measure(config_of(), repeats=2)
-    path = draw([rows, rows[:1], rows], Path("figure"))
-    assert path.stat().st_size > 10_000 and path.with_suffix(".png").is_file() and "3 seeds" in path.read_text()
-
-
 def test_it_runs_as_a_command(config_of, tmp_path):
     rows = measure(config_of(), repeats=2)
     command = [sys.executable, "-m", "arenarl.studies.signal_and_noise", "--config", CONFIG, "--repeats", "2"]
@@ -240,10 +206,8 @@ def test_it_runs_as_a_command(config_of, tmp_path):
     assert done.returncode == 0, done.stderr
     found = json.loads((tmp_path / "results" / "quickstart" / "discrimination.json").read_text())
     assert found["rows"] == rows and found["judge"] == "simulated" and found["repeats"] == 2
-    assert (
-        table(rows) in done.stdout
-        and (tmp_path / "results" / "quickstart" / "figures" / "discrimination.svg").is_file()
-    )
+    assert table(rows) in done.stdout
+    assert (tmp_path / "results" / "quickstart" / "figures" / "discrimination.svg").is_file()
 
 
 def test_a_query_without_a_truth_is_refused_in_a_line():

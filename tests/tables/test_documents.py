@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from groups import QUERY, truth_of
 from groups import attempt as graded
-from packaging.requirements import Requirement
 from parts import arena_of, examiner_of, trainer_judge_of
 
 from arenarl.config.load import load_config
@@ -29,7 +28,6 @@ from arenarl.plan.estimate import most_calls
 from arenarl.report.summary import HEADS
 from arenarl.rollout.environment import step
 from arenarl.rollout.parity import Parity
-from arenarl.system.errors import UserError
 from arenarl.tables.documents import GENERATED
 from arenarl.tables.rows import TABLES
 from arenarl.tournament.play import run_tournament
@@ -149,17 +147,6 @@ REQUIREMENTS = [
 ]
 
 
-def test_pip_reads_every_requirement_and_installs_all_but_vllm():
-    """vLLM's marker holds nowhere unless its extra is named:
-    it brings its own torch, so it has an environment of its own."""
-    requirements = {one.name: one for one in map(Requirement, REQUIREMENTS)}
-    assert {"torch", "transformers", "trl", "accelerate", "peft", "deepspeed", "vllm", "wandb"} <= requirements.keys()
-    assert [name for name, one in requirements.items() if one.marker and not one.marker.evaluate({"extra": ""})] == [
-        "vllm"
-    ]
-    assert requirements["vllm"].marker.evaluate({"extra": "vllm"})
-
-
 def test_vllm_has_one_version_everywhere():
     [pinned] = [line.split(";")[0] for line in REQUIREMENTS if line.startswith("vllm==")]
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -272,9 +259,8 @@ def test_the_tools_example_adds_a_tool(saved):
     environment = make_environment(EnvironmentConfig(name=saved("tools", "WithHolidays"), results="compact"), "en")
     assert len(environment.tools) == 7
     assert environment.call("is_holiday", {"date": "2026-05-01"}) == "yes"
-    assert environment.call("search_poi", {"query": "museum"}) and environment.call("is_holiday", {}).startswith(
-        "Error: is_holiday needs"
-    )
+    assert environment.call("search_poi", {"query": "museum"})
+    assert environment.call("is_holiday", {}).startswith("Error: is_holiday needs")
 
 
 def test_the_environment_example_answers(saved):
@@ -363,17 +349,6 @@ def test_the_example_of_a_rank_less_a_penalty_plays_the_tournament_and_counts_it
 
 def judge_total(judge, trajectory):
     return asyncio.run(judge.score(QUERY, trajectory)).totals[0]
-
-
-def test_a_class_that_is_not_there_is_refused_in_one_line():
-    with pytest.raises(UserError, match="environment.name: nowhere:Weather cannot be imported"):
-        make_environment(EnvironmentConfig(name="nowhere:Weather"), "en")
-    with pytest.raises(UserError, match="choose embedded, llm, or a class"):
-        load_config(ROOT / "configs" / "quickstart.yaml", ["judge.train.name=Brief"])
-    with pytest.raises(
-        UserError, match="choose travel, research, textcraft, babyai, sciworld, browsergym, mcp, none, or a class"
-    ):
-        load_config(ROOT / "configs" / "quickstart.yaml", ["environment.name=weather"])
 
 
 @pytest.fixture(scope="module")

@@ -24,9 +24,8 @@ def test_with_so_many_seeds_and_with_none_fewer_four_of_five_drawn_experiments_s
 
 
 def test_a_smaller_difference_a_wider_spread_and_a_stricter_level_need_no_fewer():
-    assert seeds_needed(2, 3) <= seeds_needed(2, 1.5) <= seeds_needed(2, 1.5, alpha=0.001) and seeds_needed(
-        2, 3
-    ) <= seeds_needed(3, 3)
+    assert seeds_needed(2, 3) <= seeds_needed(2, 1.5) <= seeds_needed(2, 1.5, alpha=0.001)
+    assert seeds_needed(2, 3) <= seeds_needed(3, 3)
     assert seeds_needed(1e-6, 3) == 2
 
 
