@@ -11,7 +11,7 @@ ranks → rewards (Eq. 6, arenarl/training) → TRL standardises them within the
 
 from arenarl.config.checks import check_groups
 from arenarl.config.command_line import add_check, parse_arguments
-from arenarl.run.zero3 import check_deepspeed, refuse_lost_updates
+from arenarl.run.trainer_arguments import check_deepspeed, refuse_lost_updates
 from arenarl.system.errors import guarded
 from arenarl.system.progress import process_count
 

@@ -17,8 +17,15 @@ from arenarl.domains.prepared import refuse_other_data
 from arenarl.run.stage import is_done, start_stage
 from arenarl.run.timing import timed
 from arenarl.run.tracking import start_tracking
-from arenarl.run.trainer_arguments import common_arguments, on_one_gpu
-from arenarl.run.zero3 import check_deepspeed, clip_norm, deepspeed_file, refuse_lost_updates, start_deepspeed
+from arenarl.run.trainer_arguments import (
+    check_deepspeed,
+    clip_norm,
+    common_arguments,
+    deepspeed_file,
+    on_one_gpu,
+    refuse_lost_updates,
+    start_deepspeed,
+)
 from arenarl.system.errors import UserError, guarded
 from arenarl.system.progress import is_main_process
 

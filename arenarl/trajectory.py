@@ -19,8 +19,7 @@ from pydantic import AfterValidator, ConfigDict, TypeAdapter, ValidationError, w
 
 from arenarl.system.atomic_files import write_lines
 from arenarl.system.errors import UserError
-from arenarl.system.text_files import lines_of
-from arenarl.system.validation import first_problem
+from arenarl.system.user_input import first_problem, lines_of
 
 StopReason = Literal["answer", "done", "horizon", "no_answer", "max_turns", "max_tokens", "tool_crash"]
 VALID_ENDS = ("answer", "done", "horizon")

@@ -19,7 +19,7 @@ from arenarl.benchmarks.prompts import Edition, Prompts
 from arenarl.benchmarks.records import Record, Written, official_file, read_records
 from arenarl.llm.json_reply import JSONReply, json_objects, without_thinking
 from arenarl.system.errors import UserError
-from arenarl.system.validation import first_problem
+from arenarl.system.user_input import first_problem
 
 LEVELS = (0.0, 0.25, 0.5, 0.75, 1.0)
 PART_OF = {category: part for part, categories in WEIGHTS.items() for category in categories}

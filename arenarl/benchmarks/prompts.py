@@ -15,7 +15,7 @@ from pathlib import Path
 
 from arenarl.llm.prompts import prompt_texts, quotable, quoted
 from arenarl.system.errors import UserError
-from arenarl.system.text_files import text_of_file
+from arenarl.system.user_input import text_of_file
 
 # what openai/simple-evals tells its graders
 SIMPLE_EVALS_SYSTEM = ("sampler/chat_completion_sampler.py", "OPENAI_SYSTEM_MESSAGE_API")

@@ -15,8 +15,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 
 from arenarl.system.errors import UserError
-from arenarl.system.text_files import lines_of
-from arenarl.system.validation import first_problem
+from arenarl.system.user_input import first_problem, lines_of
 from arenarl.trajectory import MAX_RECORD_NESTING, parse_json, storable
 
 Written = Annotated[str, StringConstraints(min_length=1, strip_whitespace=False)]  # text that is not empty

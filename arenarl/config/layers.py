@@ -19,7 +19,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from arenarl.config.yaml_text import MAX_DEPTH, read_yaml
 from arenarl.system.errors import UserError
 from arenarl.system.repository import CONFIGS, ROOT, file_named
-from arenarl.system.text_files import text_of_file
+from arenarl.system.user_input import text_of_file
 
 _SPACE = "; YAML needs a space after the colon"
 _types = cache(get_type_hints)  # of a section's keys

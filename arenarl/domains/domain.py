@@ -18,8 +18,8 @@ from arenarl.domains.prepared import refuse_other_data
 from arenarl.domains.rubrics import domain_rubric
 from arenarl.rollout.environment import Environment
 from arenarl.system.errors import UserError
-from arenarl.system.imports import named
 from arenarl.system.progress import say
+from arenarl.system.user_input import named
 from arenarl.trajectory import Query, Trajectory, read_queries, read_trajectories
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from arenarl.rollout.environment import Environment
 from arenarl.rollout.openenv_environment import OpenEnvEnvironment, is_client
 from arenarl.rollout.trl_environment import TRLEnvironment
 from arenarl.system.errors import UserError
-from arenarl.system.imports import named
+from arenarl.system.user_input import named
 
 if TYPE_CHECKING:
     from arenarl.llm.client import LLMClient

@@ -9,10 +9,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from arenarl.config.differences import differences
 from arenarl.config.layers import over
 from arenarl.config.schema import DataConfig, EnvironmentConfig
-from arenarl.run.settings import OF_CALLS, without
+from arenarl.run.settings import OF_CALLS, differences, without
 from arenarl.system.atomic_files import hash_files, read_json
 from arenarl.system.errors import UserError
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from arenarl.rollout.environment import Schema
 from arenarl.system.errors import UserError
-from arenarl.system.text_files import lines_of
+from arenarl.system.user_input import lines_of
 from arenarl.trajectory import (
     MAX_RECORD_NESTING,
     Query,

@@ -16,8 +16,7 @@ from arenarl.config.value_types import DimensionName, PositiveFloat, Prose
 from arenarl.config.yaml_text import read_yaml
 from arenarl.system.errors import UserError
 from arenarl.system.repository import CONFIGS, file_named
-from arenarl.system.text_files import text_of_file
-from arenarl.system.validation import first_problem
+from arenarl.system.user_input import first_problem, text_of_file
 
 RUBRICS = CONFIGS / "rubrics"
 

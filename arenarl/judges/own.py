@@ -12,7 +12,7 @@ from typing import Any
 from arenarl.config.schema import JudgeConfig
 from arenarl.judges.judge import Judge, Verdict
 from arenarl.system.errors import UserError, show
-from arenarl.system.imports import named
+from arenarl.system.user_input import named
 from arenarl.tournament.calls import attempt, is_number
 from arenarl.trajectory import Query, Trajectory
 

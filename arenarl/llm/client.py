@@ -34,8 +34,7 @@ from arenarl.llm.prompts import quotable
 from arenarl.llm.reply_store import ReplyStore, Spent, StoredReply, reply_key, run_of
 from arenarl.system.database import json_hash
 from arenarl.system.errors import UserError
-from arenarl.system.in_flight import InFlight
-from arenarl.system.loop_thread import LoopThread
+from arenarl.system.event_loops import InFlight, LoopThread
 from arenarl.system.progress import process_count, process_rank
 from arenarl.trajectory import text_of
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from arenarl.system.validation import first_problem
+from arenarl.system.user_input import first_problem
 from arenarl.trajectory import storable
 
 # finish reasons of a reply that the server did not bring to its end: vLLM's, SGLang's, gateways'

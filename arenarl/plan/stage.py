@@ -15,7 +15,7 @@ from arenarl.config.checks import check_groups, check_tensor_parallel
 from arenarl.config.schema import VLLM_ALONE, Config, PolicyConfig
 from arenarl.plan.estimate import count_sft_trajectories, count_test_queries
 from arenarl.plan.memory import ENGINE, Shape, Training, gb, generation, kv_bytes, shape_of, vllm_cache, vllm_part
-from arenarl.run.zero3 import check_deepspeed
+from arenarl.run.trainer_arguments import check_deepspeed
 from arenarl.system.errors import UserError
 
 STAGES = ("sft", "rl", "evaluate")

@@ -15,8 +15,7 @@ from typing import Any
 
 from arenarl.config.schema import Config
 from arenarl.evaluation.evaluation import Case
-from arenarl.system.atomic_files import write_text
-from arenarl.system.strict_json import to_json
+from arenarl.system.atomic_files import to_json, write_text
 
 Message = dict[str, Any]
 # by checkpoint and decoding: sample after sample, a case a query

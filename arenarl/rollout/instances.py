@@ -15,7 +15,7 @@ from typing import Any
 
 from arenarl.rollout.environment import Environment, ToolCrash, check_tools, crashing, settled, trait
 from arenarl.system.errors import UserError, show
-from arenarl.system.loop_thread import LoopThread
+from arenarl.system.event_loops import LoopThread
 
 
 class Instances:

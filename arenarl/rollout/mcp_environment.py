@@ -25,8 +25,7 @@ from arenarl.rollout.environment import Environment, Schema, ToolError, check_ca
 from arenarl.rollout.mcp_session import ServerGone, Session
 from arenarl.rollout.mcp_tools import OfferedTool, cut, offered_tools, schema_of, sound, text_of
 from arenarl.system.errors import UserError
-from arenarl.system.in_flight import InFlight
-from arenarl.system.loop_thread import LoopThread
+from arenarl.system.event_loops import InFlight, LoopThread
 
 _SHORTEST_SECRET = 8  # characters; shorter values of variables may be words of a result
 # or by which way: variables that change no result

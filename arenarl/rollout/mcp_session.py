@@ -21,7 +21,7 @@ from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND, UNSUPPORTED_PROTOCOL_VER
 from arenarl.config.schema import MCPServerConfig
 from arenarl.rollout.environment import ToolError
 from arenarl.system.errors import UserError
-from arenarl.system.in_flight import InFlight
+from arenarl.system.event_loops import InFlight
 
 _MOST_BYTES = 64 * 2**20  # of an event: what is longer would not be read whole
 _MOST_PAGES = 100  # of a list of tools

@@ -16,7 +16,7 @@ from mcp_types import CallToolResult, Tool
 from arenarl.config.schema import MCPServerConfig, RenamedToolConfig
 from arenarl.rollout.environment import Schema, ToolError, nearest, settled
 from arenarl.system.errors import UserError
-from arenarl.system.imports import named
+from arenarl.system.user_input import named
 from arenarl.trajectory import parse_json, storable
 
 # call(tool, **arguments) → the text that the server's tool gives; raises ToolError

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from arenarl.rollout.environment import Step, ToolError, check_call, settled
 from arenarl.system.errors import UserError
-from arenarl.system.validation import first_problem
+from arenarl.system.user_input import first_problem
 from arenarl.trajectory import Query
 
 _ABOUT_THE_STEP = {"done", "reward", "metadata"}

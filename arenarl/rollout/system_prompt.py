@@ -15,7 +15,7 @@ from arenarl.llm.prompts import prompt_texts
 from arenarl.system.atomic_files import read_json
 from arenarl.system.errors import UserError
 from arenarl.system.progress import say
-from arenarl.system.text_files import text_of_file
+from arenarl.system.user_input import text_of_file
 
 SHOWN = 60  # characters of a prompt in a line
 

@@ -10,7 +10,7 @@ import torch
 from accelerate import PartialState
 
 from arenarl.config.schema import Config
-from arenarl.run.zero3 import LONGEST_WAIT_S
+from arenarl.run.trainer_arguments import LONGEST_WAIT_S
 from arenarl.system.errors import UserError
 from arenarl.system.progress import process_count
 
@@ -46,10 +46,8 @@ def check_launch() -> None:
             f"WORLD_SIZE={process_count()} is set, but not LOCAL_RANK: no launcher started this process; "
             "start it with torchrun, or unset WORLD_SIZE"
         )
-    processes, gpus = (
-        int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
-        torch.cuda.device_count() if torch.cuda.is_available() else 0,
-    )
+    processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if 0 < gpus < processes:
         raise UserError(
             f"{processes} processes cannot share {gpus} GPU{'s' * (gpus > 1)}; start {gpus} (--nproc_per_node {gpus}, "

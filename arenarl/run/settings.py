@@ -1,11 +1,12 @@
 """With which settings a stage goes on that was begun with others:
 those that change neither a verdict nor, but for rounding, the policy."""
 
+import json
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from arenarl.config.differences import differences
 from arenarl.config.load import load_config
 from arenarl.config.schema import Config
 from arenarl.system.errors import UserError
@@ -25,6 +26,8 @@ _FREE_ON_RESUMING = {
     "rl": {"micro_batch_size", "stop_without_valid", "save_steps"},
     "rollout": _OF_VLLM | {"batch_size"}, "policy": {"gradient_checkpointing"},
 }  # fmt: skip
+_NAMED = 3  # keys in a message; of more it says how many
+_LONGEST = 60  # characters of a value
 _WORK = ("checkpoint-*", "*.safetensors", "pytorch_model*.bin", "curve.jsonl", "groups.jsonl", "round*")
 
 
@@ -81,3 +84,36 @@ def without(keys: set[str], settings: Any) -> Any:
     if isinstance(settings, dict):
         return {name: without(keys, value) for name, value in settings.items() if name not in keys}
     return settings
+
+
+def differences(old: Any, new: Any) -> str:
+    """The first keys whose values differ, dotted, an item of a list by its number; empty where none does.
+
+    >>> differences({"rl": {"steps": 4, "beta": 0.1}, "seed": 0}, {"rl": {"steps": 8, "beta": None}, "seed": 0})
+    'rl.steps 4 → 8, rl.beta 0.1 → null'
+    """
+    found = list(_differing(old, new))
+    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+    return ", ".join(f"{name} {_shown(before)} → {_shown(now)}" for name, before, now in found[:_NAMED]) + more
+
+
+def _differing(old: Any, new: Any, key: str = "") -> Iterator[tuple[str, Any, Any]]:
+    if (
+        isinstance(old, list)
+        and isinstance(new, list)
+        and len(old) == len(new)
+        and any(isinstance(item, dict) for item in new)
+    ):
+        old, new = dict(enumerate(old)), dict(enumerate(new))
+    if not (isinstance(old, dict) and isinstance(new, dict)):
+        if old != new:
+            yield key, old, new
+        return
+    for name in [*old, *(name for name in new if name not in old)]:
+        yield from _differing(old.get(name), new.get(name), f"{key}.{name}" if key else str(name))
+
+
+def _shown(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    text = " ".join(text.split())
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

@@ -44,7 +44,7 @@ from arenarl.plan import memory
 from arenarl.rollout.generation import GeneratedTurn, TurnRequest
 from arenarl.rollout.packaged_models import PACKAGED, folder_of
 from arenarl.rollout.policy import build_scratch_model, load_model, load_tokenizer, scratch_config, train_tokenizer
-from arenarl.system.loop_thread import LoopThread
+from arenarl.system.event_loops import LoopThread
 from arenarl.system.seeds import stable_seed
 from arenarl.tournament.ranking import Match, Ranking
 from arenarl.tournament.topologies import surely_meets

@@ -14,8 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from arenarl.synthesis.prompts import Cell, QueryText
 from arenarl.system.errors import UserError
-from arenarl.system.text_files import lines_of
-from arenarl.system.validation import first_problem
+from arenarl.system.user_input import first_problem, lines_of
 from arenarl.trajectory import language_of, parse_json, same_query, storable
 
 UNSTATED = "unstated"  # the subtask of a seed that names none

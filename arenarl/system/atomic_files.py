@@ -1,6 +1,7 @@
 """Files that appear whole or not at all, so that a run killed at any moment leaves only files that can be read.
 
-Several may write one file at once: each writes to a place of its own, and whoever ends last has it.
+Several may write one file at once: each writes to a place of its own, and whoever ends last has it. What is written is
+JSON that every reader takes, whatever a policy, a judge or a tool put into it.
 """
 
 import hashlib
@@ -12,10 +13,9 @@ import shutil
 import socket
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from math import isfinite
 from pathlib import Path
 from typing import Any
-
-from arenarl.system.strict_json import to_json
 
 _WRITERS = itertools.count()  # in this process
 
@@ -55,6 +55,26 @@ def write_lines(path: Path, records: Iterable[Any]) -> None:
 def read_json(path: Path) -> Any | None:
     """What a JSON file holds, None if there is no such file."""
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+
+
+def to_json(value: Any, **options: Any) -> str:
+    """`json.dumps` without what JSON does not have: `null` stands for NaN and the infinities, as in JavaScript.
+
+    >>> to_json({"x": [1.5, float("nan")], "y": json.loads("1e999")})
+    '{"x": [1.5, null], "y": null}'
+    """
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, **options)
+    except ValueError:
+        return json.dumps(_finite(value), ensure_ascii=False, allow_nan=False, **options)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not isfinite(value) else value
 
 
 def hash_files(paths: Iterable[Path]) -> str:

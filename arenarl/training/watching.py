@@ -24,7 +24,7 @@ from arenarl.judges.judge import Examiner, Judge, Verdict
 from arenarl.judges.own import OwnJudge
 from arenarl.llm.client import LLMClient, Usage, open_client
 from arenarl.system.errors import UserError, show
-from arenarl.system.loop_thread import LoopThread
+from arenarl.system.event_loops import LoopThread
 from arenarl.system.progress import is_main_process
 from arenarl.system.seeds import stable_seed
 from arenarl.tournament.calls import attempt

@@ -20,7 +20,7 @@ from arenarl.judges.judge import rubric_of
 from arenarl.report.page import write_page
 from arenarl.report.summary import columns_of
 from arenarl.system.errors import UserError
-from arenarl.system.imports import named
+from arenarl.system.user_input import named
 from arenarl.trajectory import Query, Trajectory, write_jsonl
 
 JUDGE = """

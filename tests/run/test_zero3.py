@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from arenarl.config.schema import PolicyConfig
-from arenarl.run.zero3 import check_deepspeed, deepspeed_file, refuse_lost_updates
+from arenarl.run.trainer_arguments import check_deepspeed, deepspeed_file, refuse_lost_updates
 from arenarl.system.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from aiohttp import web
 
-from arenarl.system.loop_thread import LoopThread
+from arenarl.system.event_loops import LoopThread
 
 HOST = "restapi.amap.com"
 PLACES = {  # id → what Amap says of a place; what is empty is []

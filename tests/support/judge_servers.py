@@ -13,7 +13,7 @@ from hostile import NO_COMPLETION, completion_of, mutated
 from arenarl.config.schema import SIMULATED_MODEL, JudgeConfig, JudgesConfig, LLMConfig
 from arenarl.judges.llm import LLMJudge
 from arenarl.llm.client import LLMClient
-from arenarl.system.loop_thread import LoopThread
+from arenarl.system.event_loops import LoopThread
 
 
 @contextmanager

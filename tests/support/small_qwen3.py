@@ -19,7 +19,7 @@ from arenarl.judges.server import free_port
 from arenarl.plan.memory import BF16, Shape
 from arenarl.rollout.generation import TransformersGenerator, TurnRequest
 from arenarl.rollout.kv_cache import TrajectoryCache
-from arenarl.run.zero3 import start_deepspeed
+from arenarl.run.trainer_arguments import start_deepspeed
 from arenarl.system.repository import CONFIGS
 
 # 34 million parameters

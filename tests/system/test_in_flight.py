@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from arenarl.system.in_flight import InFlight
+from arenarl.system.event_loops import InFlight
 
 
 class Making:

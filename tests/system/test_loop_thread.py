@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from arenarl.system.loop_thread import LoopThread
+from arenarl.system.event_loops import LoopThread
 
 
 async def here():

@@ -6,8 +6,7 @@ import math
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from arenarl.system.atomic_files import write_json, write_lines
-from arenarl.system.strict_json import to_json
+from arenarl.system.atomic_files import to_json, write_json, write_lines
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
 VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=20)

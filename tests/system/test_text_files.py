@@ -11,9 +11,9 @@ import pytest
 from arenarl.config.load import load_config
 from arenarl.config.schema import DataConfig
 from arenarl.domains.public_data import find_source, read_public_data
-from arenarl.run.zero3 import check_deepspeed
+from arenarl.run.trainer_arguments import check_deepspeed
 from arenarl.system.errors import UserError, explain
-from arenarl.system.text_files import lines_of, text_of_file
+from arenarl.system.user_input import lines_of, text_of_file
 from arenarl.trajectory import MAX_RECORD_NESTING, read_jsonl, read_queries
 
 READERS = {
@@ -73,7 +73,7 @@ def test_a_file_that_may_not_be_read_is_one_line(tmp_path):
         pytest.skip("without setpriv root cannot give up its rights")
     code = (
         "import sys; from pathlib import Path; from arenarl.system.errors import guarded; "
-        "from arenarl.system.text_files import text_of_file\n"
+        "from arenarl.system.user_input import text_of_file\n"
     )
     command = [*as_others, sys.executable, "-c", code + "guarded(lambda: text_of_file(Path(sys.argv[1])))", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -16,7 +16,7 @@ from typing import Any
 
 from arenarl.rollout.environment import ToolError, check_call, tool_schema
 from arenarl.system.errors import UserError
-from arenarl.system.text_files import text_of_file
+from arenarl.system.user_input import text_of_file
 from arenarl.trajectory import Query, Turn, parse_json
 
 LONGEST = 300  # characters of an action; more is no action of any world

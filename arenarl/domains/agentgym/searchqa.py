@@ -21,7 +21,7 @@ from arenarl.domains.domain import Domain, Truth, mean_of
 from arenarl.domains.known_answers import has_answer, is_correct, squad_form, states_something
 from arenarl.rollout.environment import Environment, observe
 from arenarl.system.errors import UserError
-from arenarl.system.validation import first_problem
+from arenarl.system.user_input import first_problem
 from arenarl.trajectory import (
     Query,
     Trajectory,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from arenarl.system.database import json_hash, open_database
-from arenarl.system.in_flight import InFlight
+from arenarl.system.event_loops import InFlight
 
 _SCHEMA = "CREATE TABLE IF NOT EXISTS results (key TEXT PRIMARY KEY, stage TEXT, value TEXT);"
 _IN_MEMORY = 5_000  # results, some of them pages; the oldest go first

@@ -24,7 +24,7 @@ from arenarl.domains.research.page_index import PageIndex
 from arenarl.domains.research.pages import Page
 from arenarl.domains.stated_facts import place_of, stands_in
 from arenarl.system.errors import UserError
-from arenarl.system.validation import first_problem
+from arenarl.system.user_input import first_problem
 from arenarl.trajectory import read_jsonl
 
 LINK = "link"  # the attribute of a relation of which only the sentence is known

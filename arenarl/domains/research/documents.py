@@ -20,7 +20,7 @@ from arenarl.domains.research.pages import Page
 from arenarl.system.atomic_files import appearing
 from arenarl.system.errors import UserError
 from arenarl.system.progress import say
-from arenarl.system.text_files import NotText, lines_of, text_of_file
+from arenarl.system.user_input import NotText, lines_of, text_of_file
 from arenarl.trajectory import MAX_RECORD_NESTING, parse_json
 
 FORMAT = 2  # of an index; to be raised when what is indexed changes

@@ -31,7 +31,7 @@ from arenarl.llm.client import LLMClient
 from arenarl.llm.json_reply import JSONReply
 from arenarl.llm.prompts import prompt_texts, quoted
 from arenarl.rollout.environment import ToolError
-from arenarl.system.loop_thread import LoopThread
+from arenarl.system.event_loops import LoopThread
 
 T = TypeVar("T")
 _MAX_PROMPT_CHARS = 40_000  # of a page that an LLM summarises

@@ -22,10 +22,9 @@ from arenarl.report.figures import draw_figures
 from arenarl.report.page.data import compressed, evaluated_items, pack, sample_name, training_items
 from arenarl.report.summary import DIGITS, PASSES, columns_of, in_words, policies_of, verified_columns
 from arenarl.run.settings import other_settings
-from arenarl.system.atomic_files import read_json, write_text
+from arenarl.system.atomic_files import read_json, to_json, write_text
 from arenarl.system.errors import UserError
 from arenarl.system.progress import say
-from arenarl.system.strict_json import to_json
 from arenarl.trajectory import read_jsonl
 
 HERE = Path(__file__).parent

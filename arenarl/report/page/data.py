@@ -14,8 +14,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from arenarl.system.atomic_files import to_json
 from arenarl.system.errors import UserError
-from arenarl.system.strict_json import to_json
 from arenarl.tournament.ranking import Call, Match
 from arenarl.tournament.schedules import Place
 from arenarl.trajectory import Trajectory, read_jsonl, read_turns

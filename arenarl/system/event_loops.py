@@ -1,14 +1,14 @@
-"""An event loop that outlives those of its callers, in a thread of its own.
+"""Work of asyncio that callers share: a loop that outlives theirs, and one task for all who need its result.
 
 Each step of training opens and closes a loop; connections, and limits on what is under way, must last for the run.
 """
 
 import asyncio
 import weakref
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Hashable
 from concurrent.futures import Future
 from threading import Thread, current_thread
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 Result = TypeVar("Result")
 
@@ -35,7 +35,7 @@ class LoopThread:
 
     @property
     def is_current(self) -> bool:
-        """Whether this is asked from within."""
+        """Whether the caller runs in this thread."""
         return current_thread() is self._thread
 
     async def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
@@ -54,6 +54,24 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
             loop.run_forever()
             is_over = True
         except (SystemExit, KeyboardInterrupt):
-            # of something that runs here: who waits for that gets it, and the others do not wait for ever
-            pass
+            pass  # raised by one coroutine, whose waiter gets it; the others go on
     loop.close()
+
+
+class InFlight(Generic[Result]):
+    """Deduplicate concurrent calls: one task per key (`key in in_flight`), shared by all waiters, then forgotten.
+    To be used from one event loop."""
+
+    def __init__(self):
+        self._tasks: dict[Hashable, asyncio.Task[Result]] = {}
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._tasks
+
+    async def get(self, key: Hashable, make: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
+        """Return what `make` returns, called now unless the key's task runs already.
+        The task goes on if a waiter is cancelled: others may wait, `make` may keep its result."""
+        if key not in self._tasks:
+            self._tasks[key] = asyncio.create_task(make())
+            self._tasks[key].add_done_callback(lambda _: self._tasks.pop(key))
+        return await asyncio.shield(self._tasks[key])
