@@ -58,13 +58,18 @@ def check_arguments(arguments: Namespace, config: Config, processes: int) -> Non
         )
 
 
-def required_policies(config: Config) -> dict[str, str | LLMConfig]:
+def preflight(config: Config, arguments: Namespace) -> dict[str, str | LLMConfig]:
     """What is evaluated, by name: folders that are there and that the back end can serve, and models behind an API.
     Raises UserError."""
     from arenarl.rollout.backends import require_backend
     from arenarl.rollout.policy import load_tokenizer, require_model
+    from arenarl.run.processes import join_processes
     from arenarl.run.weights import refuse_other_starts
+    from arenarl.system.progress import process_count, quiet_libraries
 
+    quiet_libraries()
+    check_arguments(arguments, config, process_count())
+    join_processes(config)
     checkpoints = {name: require_model(policy) for name, policy in config.evaluated.items() if isinstance(policy, str)}
     for checkpoint in checkpoints.values():
         load_tokenizer(checkpoint)
@@ -93,6 +98,7 @@ def answer(config: Config, policy: str | LLMConfig, text: str) -> None:
 
 def main() -> None:
     config, arguments = parse_arguments(__doc__, add_options)
+    policies = preflight(config, arguments)
 
     from arenarl.domains.domain import make_domain
     from arenarl.domains.environments import environment_maker
@@ -111,17 +117,12 @@ def main() -> None:
     from arenarl.rollout.backends import make_policy_engine
     from arenarl.rollout.instances import Instances
     from arenarl.rollout.system_prompt import say_prompts
-    from arenarl.run.processes import join_processes
     from arenarl.run.stage import start_stage
     from arenarl.run.timing import timed
     from arenarl.run.tracking import log_summary, start_tracking
-    from arenarl.system.progress import is_main_process, process_count, quiet_libraries
+    from arenarl.system.progress import is_main_process
     from arenarl.trajectory import write_jsonl
 
-    quiet_libraries()
-    check_arguments(arguments, config, process_count())
-    join_processes(config)
-    policies = required_policies(config)
     if arguments.benchmark:
         from arenarl.benchmarks.run import run_benchmarks
 

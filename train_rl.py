@@ -9,78 +9,44 @@ ranks → rewards (Eq. 6, arenarl/training) → TRL standardises them within the
 (Eqs. 7 and 8). After a crash, the same command resumes from the last checkpoint.
 """
 
-from arenarl.config.checks import check_groups
 from arenarl.config.command_line import add_check, parse_arguments
-from arenarl.run.trainer_arguments import check_deepspeed, refuse_lost_updates
+from arenarl.report.provenance import provenance
 from arenarl.system.errors import guarded
-from arenarl.system.progress import process_count
+from arenarl.training.preflight import preflight
 
 
 def main() -> None:
     config, arguments = parse_arguments(__doc__, add_check)
-    check_groups(config, process_count())
-    check_deepspeed("rl.deepspeed", config.rl.deepspeed, "train_rl.py", arguments.check)
-    refuse_lost_updates(config.policy, "rl.learning_rate", config.rl.learning_rate, config.rl.deepspeed)
-    if config.rl.advantage == "gae":
-        refuse_lost_updates(
-            config.policy, "rl.critic_learning_rate", config.rl.critic_learning_rate, config.rl.deepspeed
-        )
+    start = preflight(config, arguments, provenance)
+    if start is None:
+        return
+    folder, domain, queries = start.folder, start.domain, start.queries
 
-    # after the config is known to be sound: loading torch and TRL takes seconds
-    from arenarl.domains.domain import make_domain
+    # after all checks: loading TRL takes seconds
     from arenarl.domains.environments import environment_maker
     from arenarl.evaluation.curve import CurveRecorder
     from arenarl.evaluation.evaluation import Panel
-    from arenarl.judges.factory import (
-        make_judge,
-        make_judges,
-        refuse_answers_alone,
-        refuse_without_checklist,
-        refuse_without_truth,
-    )
+    from arenarl.judges.factory import make_judge, make_judges, refuse_without_checklist
     from arenarl.judges.judge import make_examiner
     from arenarl.judges.verifier import Verifier
     from arenarl.llm.client import open_client
     from arenarl.plan.estimate import print_estimate
     from arenarl.plan.readiness import check_readiness
-    from arenarl.report.provenance import provenance
-    from arenarl.rollout.backends import make_engine, require_backend, require_sync
-    from arenarl.rollout.policy import load_tokenizer, require_model, save_policy
-    from arenarl.rollout.system_prompt import say_system_prompt
+    from arenarl.rollout.backends import make_engine
+    from arenarl.rollout.policy import save_policy
     from arenarl.run.checkpoints import Survival, TrainingBar, last_checkpoint
-    from arenarl.run.stage import is_done, start_stage
     from arenarl.run.timing import timed
     from arenarl.run.tracking import start_tracking
-    from arenarl.run.weights import keep_start
     from arenarl.training.bookkeeping import Bookkeeping
-    from arenarl.training.queries import refuse_other_pass_rates, training_queries
     from arenarl.training.rewarding import Arena
     from arenarl.training.trl_adapter import make_trainer, saved_if_stopped
     from arenarl.training.watching import make_watcher
-
-    start = require_model(config.sft_policy)
-    require_backend(config.rollout, start, config.policy.dtype, arguments.check)
-    if not arguments.check:
-        require_sync(config.rollout)
-    tokenizer = load_tokenizer(start)
-    domain = make_domain(config.environment, config.data)
-    queries = training_queries(domain, config.rl, config.reward.name, config.pass_rates)
-    refuse_without_truth("judge.train", [config.judge.train], domain, queries)
-    refuse_without_truth("judge.watch", config.judge.watching.values(), domain, queries)
-    refuse_without_truth("judge.eval", config.judge.eval, domain, domain.read_split("test"))
-    refuse_answers_alone(config, is_training=True)
-    folder = start_stage(config, "rl", provenance)
-    keep_start(folder, start)
-    refuse_other_pass_rates(config.rl, config.pass_rates, start)
-    if is_done(folder):
-        return
-    say_system_prompt(config)
 
     # query → trajectories: the policy and its tools, turn by turn
     # the way to LLMs; None without any
     client = open_client(config.llms_of("rl"), config.judge, f"{config.run_name}/rl", folder)
     make_environment = environment_maker(config.environment, config.data.language, client, config.judge)
-    engine = make_engine(config, tokenizer, make_environment)
+    engine = make_engine(config, start.tokenizer, make_environment)
 
     # group → tournament → ranks → rewards (Eqs. 3-6)
     examine = make_examiner(domain)
@@ -108,9 +74,9 @@ def main() -> None:
         if config.rl.method != "online":
             from arenarl.training.offline import Rounds
 
-            Rounds(config, engine, arena, bookkeeping, curve.record, stopwatch, bar).train(start, queries)
+            Rounds(config, engine, arena, bookkeeping, curve.record, stopwatch, bar).train(start.policy, queries)
             return
-        trainer = make_trainer(config, start, queries, engine, arena, bookkeeping, curve.record, curve.has_point)
+        trainer = make_trainer(config, start.policy, queries, engine, arena, bookkeeping, curve.record, curve.has_point)
         trainer.add_callback(Survival(stopwatch))
         bar.attach(trainer)
         print_estimate(config, "rl")

@@ -13,45 +13,27 @@ from pathlib import Path
 
 from arenarl.config.command_line import add_check, parse_arguments
 from arenarl.config.schema import Config
-from arenarl.domains.prepared import refuse_other_data
-from arenarl.run.stage import is_done, start_stage
-from arenarl.run.timing import timed
-from arenarl.run.tracking import start_tracking
-from arenarl.run.trainer_arguments import (
-    check_deepspeed,
-    clip_norm,
-    common_arguments,
-    deepspeed_file,
-    on_one_gpu,
-    refuse_lost_updates,
-    start_deepspeed,
-)
-from arenarl.system.errors import UserError, guarded
+from arenarl.report.provenance import provenance
+from arenarl.system.errors import guarded
 from arenarl.system.progress import is_main_process
+from arenarl.training.preflight import preflight_sft
 
 
 def main() -> None:
     config, arguments = parse_arguments(__doc__, add_check)
-    data = Path(config.data.folder) / "sft.jsonl"
-    if not data.is_file():
-        how = (
-            "name a file of trajectories in data.source beside the others, and run"
-            if config.data.source
-            else "make it with:"
-        )
-        raise UserError(f"{data} does not exist; {how} python data/prepare.py --config <this YAML>")
-    refuse_other_data(config.data, config.environment, "sft")
-    check_deepspeed("sft.deepspeed", config.sft.deepspeed, "train_sft.py", arguments.check)
-    refuse_lost_updates(config.policy, "sft.learning_rate", config.sft.learning_rate, config.sft.deepspeed)
+    folder = preflight_sft(config, arguments, provenance)
+    if folder is None:
+        return
 
-    # after the checks: loading torch and TRL takes seconds
+    # after all checks: loading TRL takes seconds
     from arenarl.domains.environments import environment_maker
-    from arenarl.report.provenance import provenance
     from arenarl.rollout.instances import briefly
-    from arenarl.rollout.policy import load_tokenizer, lora_config, prepare_initial_policy, require_model, save_policy
-    from arenarl.rollout.system_prompt import say_system_prompt, system_prompt
+    from arenarl.rollout.policy import load_tokenizer, lora_config, prepare_initial_policy, save_policy
+    from arenarl.rollout.system_prompt import system_prompt
     from arenarl.run.checkpoints import Survival, TrainingBar, last_checkpoint
     from arenarl.run.processes import hold_gradients_once
+    from arenarl.run.timing import timed
+    from arenarl.run.tracking import start_tracking
     from arenarl.training.right_padded import RightPaddedTrainer
     from arenarl.training.sft_data import (
         count_cut,
@@ -61,12 +43,7 @@ def main() -> None:
         warn_of_untaught,
     )
 
-    if config.policy.model:
-        load_tokenizer(require_model(config.policy.model))
-    folder = start_stage(config, "sft", provenance)
-    if is_done(folder) or arguments.check:
-        return
-    say_system_prompt(config, "sft")
+    data = Path(config.data.folder) / "sft.jsonl"
     start_tracking(config, folder)
     with timed(folder, "sft") as stopwatch:
         training = sft_arguments(config, folder)
@@ -111,6 +88,8 @@ def sft_arguments(config: Config, folder: Path):
     """TRL's arguments for the cold start (Appendix A). Starts the process group."""
     import torch
     from trl import SFTConfig
+
+    from arenarl.run.trainer_arguments import clip_norm, common_arguments, deepspeed_file, on_one_gpu, start_deepspeed
 
     sft = config.sft
     arguments = SFTConfig(

@@ -44,7 +44,7 @@ def run_and_loaded(folder, *command):
     (("-m", "arenarl.config", "--config", CONFIG), "arenarl.config.load", MODELS | TRAINING | ELSEWHERE | {"numpy"}),
     (("-m", "arenarl.run.launch", "--help"), "torch.distributed.run", MODELS - {"torch"} | TRAINING | ELSEWHERE),
     ((str(ROOT / "train_rl.py"), "--config", CONFIG, "--check"),
-     "arenarl.training.trl_adapter", ELSEWHERE | {"deepspeed"}),
+     "arenarl.judges.factory", ELSEWHERE | {"deepspeed"}),
 ], ids=["prepare", "report", "conclusion", "config", "launch", "rl"])  # fmt: skip
 def test_a_script_loads_nothing_that_it_does_not_need(command, worker, needless, tmp_path):
     _, modules = run_and_loaded(tmp_path, *command)

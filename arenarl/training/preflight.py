@@ -1,0 +1,114 @@
+"""Refuse everything that a training stage cannot work with, before any work.
+
+First what the config alone says, in milliseconds; then what needs torch, the data and the policy that training starts
+from. Each refusal is a UserError, one line that says what to change. train_rl.py calls `preflight`, train_sft.py
+`preflight_sft`.
+"""
+
+from argparse import Namespace
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from arenarl.config.checks import check_groups
+from arenarl.config.schema import Config
+from arenarl.run.trainer_arguments import check_deepspeed, refuse_lost_updates
+from arenarl.system.errors import UserError
+from arenarl.system.progress import process_count
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from arenarl.domains.domain import Domain
+    from arenarl.trajectory import Query
+
+Provenance = Callable[[Config, str], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Start:
+    """What RL starts from."""
+
+    folder: Path  # runs/<run>/rl
+    policy: str  # folder or hub id
+    tokenizer: "PreTrainedTokenizerBase"
+    domain: "Domain"
+    queries: "list[Query]"  # those that RL trains on
+
+
+def preflight(config: Config, arguments: Namespace, provenance: Provenance) -> Start | None:
+    """Check all inputs of RL and make its folder; None if RL has finished before.
+
+    Raises:
+        UserError: something cannot work.
+    """
+    check_groups(config, process_count())
+    _check_optimizer(config, "rl", arguments)
+    if config.rl.advantage == "gae":
+        critic = "rl.critic_learning_rate", config.rl.critic_learning_rate
+        refuse_lost_updates(config.policy, *critic, config.rl.deepspeed)
+
+    # after the config is known to be sound: loading torch takes seconds
+    from arenarl.domains.domain import make_domain
+    from arenarl.judges.factory import refuse_answers_alone, refuse_without_truth
+    from arenarl.rollout.backends import require_backend, require_sync
+    from arenarl.rollout.policy import load_tokenizer, require_model
+    from arenarl.rollout.system_prompt import say_system_prompt
+    from arenarl.run.stage import is_done, start_stage
+    from arenarl.run.weights import keep_start
+    from arenarl.training.queries import refuse_other_pass_rates, training_queries
+
+    policy = require_model(config.sft_policy)
+    require_backend(config.rollout, policy, config.policy.dtype, arguments.check)
+    if not arguments.check:
+        require_sync(config.rollout)
+    tokenizer = load_tokenizer(policy)
+    domain = make_domain(config.environment, config.data)
+    queries = training_queries(domain, config.rl, config.reward.name, config.pass_rates)
+    refuse_without_truth("judge.train", [config.judge.train], domain, queries)
+    refuse_without_truth("judge.watch", config.judge.watching.values(), domain, queries)
+    refuse_without_truth("judge.eval", config.judge.eval, domain, domain.read_split("test"))
+    refuse_answers_alone(config, is_training=True)
+    folder = start_stage(config, "rl", provenance)
+    keep_start(folder, policy)
+    refuse_other_pass_rates(config.rl, config.pass_rates, policy)
+    if is_done(folder):
+        return None
+    say_system_prompt(config)
+    return Start(folder, policy, tokenizer, domain, queries)
+
+
+def preflight_sft(config: Config, arguments: Namespace, provenance: Provenance) -> Path | None:
+    """Check all inputs of SFT and make its folder, runs/<run>/sft; None if there is nothing to train.
+
+    Raises:
+        UserError: something cannot work.
+    """
+    from arenarl.domains.prepared import refuse_other_data
+
+    data = Path(config.data.folder) / "sft.jsonl"
+    if not data.is_file():
+        named = "name a file of trajectories in data.source beside the others, and run"
+        how = named if config.data.source else "make it with:"
+        raise UserError(f"{data} does not exist; {how} python data/prepare.py --config <this YAML>")
+    refuse_other_data(config.data, config.environment, "sft")
+    _check_optimizer(config, "sft", arguments)
+
+    from arenarl.rollout.policy import load_tokenizer, require_model
+    from arenarl.rollout.system_prompt import say_system_prompt
+    from arenarl.run.stage import is_done, start_stage
+
+    if config.policy.model:
+        load_tokenizer(require_model(config.policy.model))
+    folder = start_stage(config, "sft", provenance)
+    if is_done(folder) or arguments.check:
+        return None
+    say_system_prompt(config, "sft")
+    return folder
+
+
+def _check_optimizer(config: Config, stage: str, arguments: Namespace) -> None:
+    section = getattr(config, stage)
+    check_deepspeed(f"{stage}.deepspeed", section.deepspeed, f"train_{stage}.py", arguments.check)
+    refuse_lost_updates(config.policy, f"{stage}.learning_rate", section.learning_rate, section.deepspeed)
