@@ -5,26 +5,28 @@ a truth or a table costs no generation.
 """
 
 import inspect
-import re
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from functools import lru_cache
-from modulefinder import ModuleFinder
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from arenarl.config.schema import Config, LLMConfig, SearchConfig
-from arenarl.domains.environments import environment_class
 from arenarl.llm.prompts import PROMPTS
 from arenarl.rollout.system_prompt import system_prompt
 from arenarl.run.weights import hash_weights
 from arenarl.system.atomic_files import hash_files, read_json, write_json
-from arenarl.system.repository import ROOT
 from arenarl.system.seeds import stable_seed
+from arenarl.system.user_input import named
 from arenarl.trajectory import Trajectory, read_jsonl, write_jsonl
 
 if TYPE_CHECKING:
     from arenarl.evaluation.evaluation import Case
+
+# What our own code generates. Raise it with every change after which the same policy, query and settings give another
+# trajectory: stored ones are then generated again. tests/evaluation/test_parts.py fails until it is raised.
+GENERATION = 1
 
 
 class Part:
@@ -52,7 +54,8 @@ class Part:
 
 
 def fingerprint(config: Config, policy: str | LLMConfig, queries: Iterable[Path] | None = None) -> str:
-    """Hash of all that a policy's trajectories depend on: weights, queries, settings, code, a folder that is searched.
+    """Hash of all that a policy's trajectories depend on: weights, queries, settings, a folder that is searched,
+    prompts of LLMs behind tools, the user's own code, and `GENERATION` for ours.
 
     A hub id or a model's name stands for its weights.
 
@@ -60,21 +63,13 @@ def fingerprint(config: Config, policy: str | LLMConfig, queries: Iterable[Path]
     """
     weights = hash_weights(policy) if isinstance(policy, str) else asdict(policy)
     asked = Path(config.data.folder).glob("test_queries.jsonl") if queries is None else queries
-    paths = [*asked, *generating_files(*config.environment.made_of)]
+    prompts = sorted(path for name in ("search", "tickets") for path in PROMPTS.glob(f"{name}_*.yaml"))
+    files = hash_files([*asked, *prompts, *own_code(config.environment.made_of)])
     settings = asdict(config)
     read = {key: settings[key] for key in ("seed", "threads", "policy", "data", "environment", "rollout")}
-    told, searched = system_prompt(config), _searched(config.environment.search)
-    return str(
-        stable_seed(
-            hash_files(paths),
-            policy if isinstance(policy, str) else None,
-            weights,
-            read,
-            told,
-            config.test_turns,
-            *searched,
-        )
-    )
+    folder, turns = policy if isinstance(policy, str) else None, config.test_turns
+    searched = _searched(config.environment.search)
+    return str(stable_seed(GENERATION, files, folder, weights, read, system_prompt(config), turns, *searched))
 
 
 def _searched(search: SearchConfig) -> list[str]:
@@ -85,20 +80,26 @@ def _searched(search: SearchConfig) -> list[str]:
     return [documents.fingerprint(Path(search.folder), search.search_chunk_tokens)]
 
 
-@lru_cache
-def generating_files(*environments: str) -> tuple[Path, ...]:
-    """The code that trajectories depend on, and what it tells LLMs:
-    arenarl/rollout, the environments' modules, and all that these import.
+def own_code(names: Iterable[str]) -> list[Path]:
+    """The files behind `package.module:Class` or `package.module:function` that are not of this project: all of its
+    package, or the module and what it uses of the modules and packages beside it."""
+    files: set[Path] = set()
+    for name in names:
+        if ":" in name:
+            named(name, "environment")  # imports it
+            _add_code(sys.modules[name.partition(":")[0]], files)
+    return sorted(files)
 
-    Without arenarl/config and arenarl/system: what a setting is, and how seeds derive, the fingerprint holds itself.
-    """
-    roots = [
-        *(ROOT / "arenarl" / "rollout").glob("*.py"),
-        *(Path(inspect.getfile(environment_class(name))) for name in environments),
-    ]
-    finder = ModuleFinder([str(ROOT)], excludes=["arenarl.config", "arenarl.system"])
-    for root in roots:
-        finder.run_script(str(root))
-    code = {*roots, *(Path(module.__file__) for module in finder.modules.values() if module.__file__)}
-    named = {name for path in code for name in re.findall(r'prompt_texts\("(\w+)"', path.read_text(encoding="utf-8"))}
-    return tuple(sorted(code | {path for name in named for path in PROMPTS.glob(f"{name}_*.yaml")}))
+
+def _add_code(module: ModuleType, files: set[Path]) -> None:
+    package, file = sys.modules[module.__name__.partition(".")[0]], Path(module.__file__ or "")
+    if package.__name__ == "arenarl" or file in files:
+        return
+    files.add(file)
+    if hasattr(package, "__path__"):
+        files |= {path for folder in package.__path__ for path in Path(folder).rglob("*.py")}
+    elif "site-packages" not in file.parts:
+        for value in vars(module).values():
+            used = inspect.getmodule(value)
+            if used and file.parent in Path(getattr(used, "__file__", None) or "").parents:
+                _add_code(used, files)

@@ -1,140 +1,124 @@
-"""What makes stored trajectories out of date: on a copy of the package, whose files are edited one by one."""
+"""What makes stored trajectories out of date, and that what our own code generates changes only with its version."""
 
+import hashlib
 import json
-import os
-import shutil
-import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
+from policies import Scripted, call, think
 
-from arenarl.config.schema import (
-    Config,
-    EnvironmentConfig,
-    EvaluateConfig,
-    MCPServerConfig,
-    RenamedToolConfig,
-    SearchConfig,
-)
+from arenarl.config.schema import Config, EnvironmentConfig, EvaluateConfig, RolloutConfig, SearchConfig
+from arenarl.domains.environments import environment_maker
 from arenarl.evaluation.evaluation import Case
-from arenarl.evaluation.parts import Part, fingerprint, generating_files
-from arenarl.system.repository import ROOT
+from arenarl.evaluation.parts import GENERATION, Part, fingerprint, own_code
+from arenarl.rollout.engine import RolloutEngine, attempts_at
 from arenarl.trajectory import Query, Trajectory, read_jsonl
 
-EDIT = """
-import json
-from pathlib import Path
-from arenarl.config.schema import Config, EnvironmentConfig
-from arenarl.evaluation.parts import fingerprint, generating_files
-from arenarl.system.repository import ROOT
-
-def prints():
-    return [fingerprint(Config(environment=EnvironmentConfig(name=name)), "nowhere") for name in ("travel", "own:Own")]
-
-inside, before, after = generating_files("own:Own"), prints(), {}
-assert ROOT == Path.cwd() and set(inside) == {*generating_files("travel"), ROOT / "own.py"}
-for path in [path for place in ("arenarl", "configs") for path in ROOT.joinpath(place).rglob("*.*") if path.is_file() and path not in inside]:
-    path.write_bytes(path.read_bytes() + b"\\n# edited\\n")
-assert prints() == before, "an edit elsewhere"
-for path in inside:
-    text = path.read_bytes()
-    path.write_bytes(text + b"\\n# edited\\n")
-    after[str(path.relative_to(ROOT))] = prints()
-    path.write_bytes(text)
-assert prints() == before
-print(json.dumps([before, after]))
-"""  # noqa: E501
-
-IMPORT = """
-import json, sys
-from arenarl.config.schema import EnvironmentConfig, LLMConfig, SearchConfig
-from arenarl.domains.environments import environment_class
-if {name!r} == "travel":
-    import arenarl.rollout.engine, arenarl.rollout.api_policy, arenarl.rollout.policy
-made = environment_class({name!r}).from_config(EnvironmentConfig(search=SearchConfig(corpus_size=300)), "en")
-print(json.dumps([module.__file__ for name, module in sys.modules.items() if name.startswith("arenarl.")]))
-"""
+STORED = json.loads(Path(__file__).with_name("generation.json").read_text(encoding="utf-8"))
+ANSWER = think("<answer>\n{}\n</answer>")
+SCRIPTS = {  # of fixed queries, by world: tools called well and badly, answers of every kind
+    "travel": {
+        "Find a quiet cafe in Chengdu.": [
+            call("universal_search", query="quiet cafe in Chengdu"), call("around_search", location="Bamboo Cafe"),
+            call("get_navigation", start="Bamboo Cafe", end="Snow Cafe"), ANSWER.format("Bamboo Cafe ¥40"),
+        ],
+        "How do I get from Chengdu to Xi'an?": [
+            call("search_train_tickets", date="2026-05-01", from_city="Chengdu", to_city="Xi'an"),
+            call("search_poi", city="Xi'an"), call("no_such_tool"), call("search_poi", query="Lotus Park"), "no answer",
+        ],
+        "A form that nobody reads.": ["<tool_call>\n{broken}\n</tool_call>"] * 5,
+    },
+    "research": {
+        "Who founded the Osholm Bears?": [
+            call("search", query="Osholm Bears founded"), call("browse", url="Osholm Bears"), call("browse", url="x"),
+            ANSWER.format("Marta Rosden"),
+        ],
+        "Name a port.": [think("nothing more")],
+    },
+    "none": {"Write a poem.": [ANSWER.format("Rain.")], "Write another.": [think("<answer>\n\n</answer>")]},
+}  # fmt: skip
 
 
-def run(program, folder):
-    environment = os.environ | {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """Writes modules of a user's own into a folder on the path, and forgets them in the end."""
+    monkeypatch.syspath_prepend(tmp_path)
+    before = set(sys.modules)
+
+    def write(modules):
+        for name, text in modules.items():
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            (tmp_path / name).write_text(text)
+
+    yield write
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
+
+
+def test_our_own_code_generates_what_it_did_until_its_version_is_raised(tokenizer):
+    """A policy that writes fixed turns, in worlds with tools and without: prompts, parsing, tools, stops.
+    Fails after a change of generation: raise GENERATION in arenarl/evaluation/parts.py, and store both numbers here."""
+    generated = []
+    for world, scripts in SCRIPTS.items():
+        environment = EnvironmentConfig(name=world, search=SearchConfig(corpus_size=300), results="compact")
+        policy = Scripted(tokenizer, scripts)
+        limits = RolloutConfig(max_tokens=1500, max_turn_tokens=200, max_turns=5, force_answer=world == "travel")
+        engine = RolloutEngine(policy, tokenizer, environment_maker(environment, "en"), limits, world == "research")
+        queries = [Query(str(number), world, "", "en", text) for number, text in enumerate(scripts)]
+        for trajectory in engine.roll_out(attempts_at(queries, 0.8, 0)):
+            generated.append([trajectory.messages, trajectory.stop_reason, sum(trajectory.policy_mask_T)])
+        requests = [(tokenizer.decode(one.token_ids), one.seed, one.temperature) for one in policy.requests]
+        generated += sorted(requests)  # several are under way at once
+    digest = hashlib.sha256(json.dumps(generated, sort_keys=True).encode()).hexdigest()
+    assert STORED == {"version": GENERATION, "sha256": digest}
+
+
+@pytest.mark.parametrize("edited", ["own.py", "helper.py", "deeper.py"])
+def test_an_edit_of_ones_own_environment_or_of_a_module_that_it_uses_discards_trajectories(own, tmp_path, edited):
+    """With a folder called as one of our imports beside it."""
+    (tmp_path / "mcp").mkdir()
+    texts = {"own.py": "import helper\n\nclass Own:\n    pass\n", "helper.py": "from deeper import two\n",
+             "deeper.py": "from pathlib import Path\n\ndef two():\n    return 2\n", "unused.py": "x = 1\n"}  # fmt: skip
+    own(texts)
+    config = Config(environment=EnvironmentConfig(name="own:Own"))
+    before = fingerprint(config, "nowhere")
+    own({"unused.py": "x = 2\n"})
+    assert fingerprint(config, "nowhere") == before and len(own_code(["own:Own", "travel"])) == 3
+    own({edited: texts[edited] + "# edited\n"})
+    assert fingerprint(config, "nowhere") != before != fingerprint(Config(), "nowhere")
+
+
+def test_all_of_a_package_of_ones_own_counts_and_nothing_of_ours(own, tmp_path):
+    own({"pack/__init__.py": "", "pack/world.py": "from arenarl.rollout.no_tools import NoTools\n", "pack/lazy.py": ""})
+    assert [path.name for path in own_code(["pack.world:NoTools"])] == ["__init__.py", "lazy.py", "world.py"]
+    assert own_code(["travel", "arenarl.rollout.no_tools:NoTools"]) == []
 
 
 def test_an_edited_document_discards_trajectories_that_searched_it(tmp_path):
     (tmp_path / "one.txt").write_text("Bergen is a port.", encoding="utf-8")
     corpus, folder = SearchConfig(folder=str(tmp_path)), SearchConfig(engine="folder", folder=str(tmp_path))
-    before, after = [], []
-    for prints in (before, after):
-        prints += [
-            fingerprint(Config(environment=EnvironmentConfig(name="research", search=search)), "nowhere")
-            for search in (corpus, folder)
-        ]
-        (tmp_path / "one.txt").write_text("Bergen is a port in the west.", encoding="utf-8")
-    assert before[0] == after[0] and before[1] != after[1]
+
+    def prints():
+        configs = [Config(environment=EnvironmentConfig(name="research", search=search)) for search in (corpus, folder)]
+        return [fingerprint(config, "nowhere") for config in configs]
+
+    before = prints()
+    (tmp_path / "one.txt").write_text("Bergen is a port in the west.", encoding="utf-8")
+    assert [one == other for one, other in zip(before, prints(), strict=True)] == [True, False]
 
 
-def test_an_edit_discards_trajectories_if_they_depend_on_the_file_and_only_then(tmp_path):
-    for place in ("arenarl", "configs"):
-        shutil.copytree(ROOT / place, tmp_path / place, ignore=shutil.ignore_patterns("__pycache__"))
-    (tmp_path / "own.py").write_text(
-        "from arenarl.domains.travel.tools import TravelEnvironment\n\n\nclass Own(TravelEnvironment):\n    pass\n"
-    )
-    (travel, own), after = run(EDIT, tmp_path)
-    assert {
-        "arenarl/rollout/engine.py",
-        "arenarl/domains/travel/tools.py",
-        "arenarl/trajectory.py",
-        "configs/prompts/policy_en.yaml",
-    } < after.keys()
-    assert not [
-        name
-        for name in after
-        if name.startswith(("arenarl/report", "arenarl/tables", "arenarl/judges", "configs/prompts/judge"))
-    ]
-    assert [name for name, (of_travel, _) in after.items() if of_travel == travel] == ["own.py"]
-    assert own not in {of_own for _, of_own in after.values()}
-
-
-@pytest.mark.parametrize("name", ["travel", "research"])
-def test_all_that_generation_imports_counts(name):
-    # the last only names its topologies, for the config
-    others = tuple(f"{ROOT}/arenarl/{part}/" for part in ("config", "system", "tournament"))
-    loaded = {path for path in run(IMPORT.format(name=name), ROOT) if path and not path.startswith(others)}
-    # which this test imports
-    known = {str(path) for path in generating_files(name)} | {str(ROOT / "arenarl" / "domains" / "environments.py")}
-    assert len(loaded) > 10 and loaded <= known
-
-
-def test_the_code_of_all_that_mcp_tools_are_made_of_counts():
-    pytest.importorskip("mcp", reason="the SDK mcp is not installed: pip install mcp==2.3.0")
-    call = RenamedToolConfig(function="arenarl.domains.travel.real_services:search_poi")
-    servers = [MCPServerConfig(command=["x"], rename={"search_poi": call}), MCPServerConfig(world="research")]
-    files = {path.name for path in generating_files(*EnvironmentConfig(name="mcp", mcp=servers).made_of)}
-    assert {"mcp_session.py", "real_services.py", "search.py"} <= files and "schemas.py" not in files
-
-
-def test_trajectories_of_another_largest_budget_are_not_taken_for_this_ones():
-    """More samples, or further budgets below the largest, need nothing anew."""
-
+def test_a_judge_or_more_samples_need_no_new_trajectories_and_a_temperature_or_budget_does():
     def of(**changes):
         return fingerprint(Config(evaluate=EvaluateConfig(**changes)), "nowhere")
 
     assert of() == of(samples=9) == of(max_turns=[12]) == of(max_turns=[2, 12]) != of(max_turns=[2])
-
-
-def test_another_judge_needs_no_new_trajectories():
     config = Config()
-    before = fingerprint(config, "nowhere")
     config.judge.train.name = "llm"
-    assert fingerprint(config, "nowhere") == before
+    assert fingerprint(config, "nowhere") == of()
     config.rollout.temperature /= 2
-    assert fingerprint(config, "nowhere") != before
+    assert fingerprint(config, "nowhere") != of()
 
 
 def test_stored_cases_take_on_new_verdicts_and_stay_as_they_are_without(tmp_path):
