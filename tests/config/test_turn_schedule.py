@@ -13,18 +13,6 @@ def test_a_stage_begins_at_its_boundary_and_lasts_until_the_next():
     assert [schedule.at(step) for step in range(12)] == [2, 2, 2, 4, 4, 4, 8, 8, 8, 8, 8, 8]
 
 
-def test_the_horizon_depends_on_the_step_alone():
-    """Asked for any one step first, as a resumed run does, the answer is that of a run that came from the beginning."""
-    expected = [turn_schedule([1, 3, 4, 9], 5, max_turns=9, steps=40).at(step) for step in range(40)]
-    for step in (0, 4, 5, 6, 9, 10, 14, 15, 16, 39):
-        assert turn_schedule([1, 3, 4, 9], 5, max_turns=9, steps=40).at(step) == expected[step]
-
-
-def test_every_stage_is_visited_in_turn():
-    schedule = turn_schedule([1, 3, 4, 9], 5, max_turns=9, steps=40)
-    assert list(dict.fromkeys(schedule.at(step) for step in range(40))) == [1, 3, 4, 9]
-
-
 @pytest.mark.parametrize(
     ("steps", "horizons"), [(9, [2, 2, 2, 4, 4, 4, 8, 8, 8]), (8, [2, 2, 4, 4, 8, 8, 8, 8]), (3, [2, 4, 8])]
 )
