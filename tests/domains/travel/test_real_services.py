@@ -11,10 +11,10 @@ import pytest
 
 from arenarl.config.load import load_config
 from arenarl.domains.environments import make_environment
-from arenarl.domains.travel import real_services
 from arenarl.domains.travel.schemas import travel_schemas
 from arenarl.rollout.environment import ToolError
 from arenarl.system.errors import UserError
+from examples import real_services
 
 ROOT = Path(__file__).resolve().parents[3]
 SERVER = (

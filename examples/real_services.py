@@ -1,10 +1,10 @@
-"""The paper's map and train tools (Appendix C, ArenaRL)
-over MCP servers of real services, each in the calls that it takes there.
+"""An example of the public environment interface: the paper's map and train tools (Appendix C, ArenaRL) over MCP
+servers of real services. Each tool is one function that makes the server's calls.
 
-`configs/environments/amap.yaml` names them in its renaming map. What Amap's server (PyPI's amap-mcp-server 0.1.11) and
-12306's (npm's 12306-mcp 0.3.2) take and return is read off their code; the services behind them were not asked:
-docs/domains.md has the shapes. Places look as the embedded world's, as far as the service says; fields that it leaves
-empty, which Amap writes as [], are left out.
+`configs/environments/amap.yaml` names the functions in its renaming map. What Amap's server (PyPI's amap-mcp-server
+0.1.11) and 12306's (npm's 12306-mcp 0.3.2) take and return is read off their code; the services behind them were not
+asked: docs/domains.md has the shapes. Places look as the embedded world's, as far as the service says; fields that it
+leaves empty, which Amap writes as [], are left out.
 """
 
 import asyncio
