@@ -313,8 +313,8 @@ class MCPServerConfig:
 
 @dataclass
 class EnvironmentConfig:
-    name: EnvironmentName = "travel"  # the tools: travel, research, a world of AgentGym-RL, a browser, MCP servers
-    # (mcp), none (query, thinking, text), or your own class as package.module:Class
+    name: EnvironmentName = "travel"  # the tools: travel, research, a world of AgentGym-RL, MCP servers (mcp),
+    # none (query, thinking, text), or your own class as package.module:Class
     domain: DomainName = "travel"  # of the queries: travel, research, writing, textcraft, babyai, your own as
     # package.module:Class, or a name with only a rubric, configs/rubrics/<domain>_<language>.yaml, for LLM judges and
     # your own (arenarl/domains/domain.py)

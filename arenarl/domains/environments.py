@@ -27,7 +27,6 @@ ENVIRONMENTS = {
     "research": "arenarl.domains.research.environment:ResearchEnvironment",
     "textcraft": "arenarl.domains.agentgym.textcraft:TextCraftEnvironment",
     "babyai": "arenarl.domains.agentgym.babyai:BabyAIEnvironment",
-    "browsergym": "arenarl.domains.agentgym.browsergym:BrowserGymEnvironment",
     "sciworld": "arenarl.domains.agentgym.sciworld:SciWorldEnvironment",
     "mcp": "arenarl.rollout.mcp_environment:MCPEnvironment",
     "none": "arenarl.rollout.no_tools:NoTools",

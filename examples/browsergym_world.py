@@ -1,10 +1,11 @@
-"""A browser through BrowserGym: WebArena's tasks on its servers, MiniWoB's on pages that the package miniwob holds,
-and others of its family.
+"""A browser as an environment of your own, through BrowserGym: WebArena's tasks, MiniWoB's pages, and others.
 
-A query's constraints name the `task`, as BrowserGym does without the first part ("webarena.310", "miniwob.click-test"),
-and where a task has several faces the `seed`. The policy is shown the goal and the page's accessibility tree, and acts
-by BrowserGym's calls. Each browser has a process of its own, which is what Playwright wants, and one that dies takes no
-other along.
+    python train_rl.py --config mine.yaml --set environment.name=examples.browsergym_world:BrowserGymEnvironment
+
+A query's constraints name the `task` as BrowserGym does, without the first part ("webarena.310", "miniwob.click-test"),
+and the `seed` of a task that has several forms. The policy sees the goal and the page's accessibility tree, and acts by
+BrowserGym's calls. Playwright wants one process per browser, so each environment has its own; one that dies takes no
+other along. docs/domains.md says what to install.
 """
 
 import asyncio
@@ -13,43 +14,47 @@ import os
 import shutil
 import tempfile
 from concurrent.futures import ProcessPoolExecutor
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any
 
 from arenarl.config.schema import EnvironmentConfig
-from arenarl.domains.agentgym.items import TOOLS, need_package, read_whole_action
-from arenarl.rollout.environment import Step
+from arenarl.rollout.environment import Step, ToolError, check_call, tool_schema
 from arenarl.system.errors import UserError
 from arenarl.trajectory import Query
-
-if TYPE_CHECKING:
-    from arenarl.llm.client import LLMClient
 
 # alone it wants an older lxml
 INSTALL = "pip install --no-deps browsergym-core==0.14.3 && pip install playwright==1.44 beautifulsoup4 pyparsing"
 LONGEST = 20_000  # characters of a page that are shown. Our choice
+LONGEST_ACTION = 300  # characters
 PLAYWRIGHTS = Path.home() / ".cache" / "ms-playwright"  # where `playwright install chromium` puts its browser
 
 
 class BrowserGymEnvironment:
-    """An `Environment` that starts its process with the first `reset`, and a browser with each."""
+    """Start a process with the first `reset`, and a browser with each.
 
-    tools = TOOLS
+    Raises:
+        UserError: BrowserGym or a browser is missing.
+    """
+
+    tools = [
+        tool_schema(
+            "act",
+            "Does one action in the world.",
+            {"action": {"type": "string", "description": "in the words of the rules"}},
+        )
+    ]
     reusable = True
     needs_answer = False
     one_call_a_turn = True
 
-    def __init__(self) -> None:
-        self._process = ProcessPoolExecutor(1, get_context("spawn"))
-
-    @classmethod
-    def from_config(cls, config: EnvironmentConfig, language: str, client: "LLMClient | None" = None) -> Self:
-        """Raises UserError if BrowserGym or a browser is missing."""
+    def __init__(self, config: EnvironmentConfig, language: str):
         need_package("browsergym-core", "0.14.3", INSTALL)
         if not _has_browser() and shutil.which("chromium") is None:
             raise UserError("BrowserGym needs a browser: playwright install chromium, or Debian's package chromium")
-        return cls()
+        self._process = ProcessPoolExecutor(1, get_context("spawn"))
 
     async def reset(self, query: Query) -> str:
         """The goal and the page. Raises UserError for a task that cannot be had."""
@@ -62,18 +67,34 @@ class BrowserGymEnvironment:
         return await self._do(_begin, task, seed)
 
     async def call(self, name: str, arguments: dict[str, Any] | str) -> Step:
-        return await self._do(_act, read_whole_action(name, arguments))
+        action = check_call(self.tools, name, arguments)["action"].strip()
+        if len(action) > LONGEST_ACTION:
+            raise ToolError(f"an action has at most {LONGEST_ACTION} characters.")
+        return await self._do(_act, action)
 
     async def _do(self, function: Any, *arguments: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._process, function, *arguments)
 
     def close(self) -> None:
-        """The browser ends, and the process with it."""
+        """End the browser and its process."""
         try:
             self._process.submit(_end).result()
         except Exception:  # it is gone already
             pass
         self._process.shutdown()
+
+
+@cache
+def need_package(name: str, pinned: str, how: str) -> None:
+    """Raise UserError if the package is missing or of another version."""
+    try:
+        found = version(name)
+    except PackageNotFoundError:
+        found = None
+    if found != pinned:
+        raise UserError(
+            f"{name} {f'is {found}, not {pinned}' if found else 'is not installed'}; install it with: {how}"
+        )
 
 
 _open: list[Any] = []  # in a browser's own process: BrowserGym's environment

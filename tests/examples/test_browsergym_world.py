@@ -8,11 +8,13 @@ import psutil
 import pytest
 
 from arenarl.config.schema import EnvironmentConfig
-from arenarl.domains.agentgym import browsergym, items
-from arenarl.domains.agentgym.browsergym import BrowserGymEnvironment
+from arenarl.domains.environments import environment_maker
 from arenarl.rollout.environment import ToolCrash, step
 from arenarl.system.errors import UserError
 from arenarl.trajectory import Query
+from examples import browsergym_world
+
+make = environment_maker(EnvironmentConfig(name="examples.browsergym_world:BrowserGymEnvironment"), "en")
 
 
 def on(task, **constraints):
@@ -30,10 +32,10 @@ def children():
 @pytest.fixture
 def environment():
     pytest.importorskip("browsergym.miniwob")
-    if not browsergym._has_browser() and shutil.which("chromium") is None:
+    if not browsergym_world._has_browser() and shutil.which("chromium") is None:
         pytest.skip("no Chromium")
     before = children()
-    one = BrowserGymEnvironment.from_config(EnvironmentConfig(name="browsergym"), "en")
+    one = make()
     yield one
     one.close()
     assert children() <= before
@@ -107,12 +109,12 @@ def test_webarena_without_its_servers_or_its_data_is_one_line(environment, has_d
 
 
 def test_what_is_missing_is_one_line(monkeypatch):
-    monkeypatch.setattr(browsergym, "need_package", items.need_package.__wrapped__)
-    monkeypatch.setattr(items, "version", lambda name: "0.1.0")
+    monkeypatch.setattr(browsergym_world, "need_package", browsergym_world.need_package.__wrapped__)
+    monkeypatch.setattr(browsergym_world, "version", lambda name: "0.1.0")
     with pytest.raises(UserError, match="browsergym-core is 0.1.0, not 0.14.3; .* pip install"):
-        BrowserGymEnvironment.from_config(EnvironmentConfig(name="browsergym"), "en")
-    monkeypatch.setattr(items, "version", lambda name: "0.14.3")
+        make()
+    monkeypatch.setattr(browsergym_world, "version", lambda name: "0.14.3")
     monkeypatch.setattr(shutil, "which", lambda name: None)
     monkeypatch.setenv("PLAYWRIGHT_BROWSERS_PATH", "no/such/folder")
     with pytest.raises(UserError, match="BrowserGym needs a browser: playwright install chromium"):
-        BrowserGymEnvironment.from_config(EnvironmentConfig(name="browsergym"), "en")
+        make()
