@@ -78,6 +78,10 @@ class Intervals:
         """Any statistic: (resamples, items) how often each counts -> (resamples,)"""
         return statistics.weighted(statistic, items, self.resamples, self.seed)
 
+    def figure(self, name: str, scored: Iterable[Scored], factor: float = 100) -> Figure:
+        """The mean over items of what the verdicts call `name`, times `factor`."""
+        return self.mean(factor * one.mean(name) for one in scored)
+
 
 class Benchmark:
     """One public benchmark. `figures` has the main one under `score`, in percent unless the class says otherwise."""

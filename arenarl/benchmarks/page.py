@@ -81,21 +81,17 @@ TABLES = {
 
 def write_page(results: Path) -> None:
     """Make the page of the aggregates that lie in `results`."""
-    write_text(results / "README.md", page(_aggregates(results)))
-
-
-def page(found: Found) -> str:
-    """Of aggregates by benchmark."""
+    found = _aggregates(results)
     parts = [
         "# Public benchmarks",
         "Made by `evaluate.py --benchmark`; do not edit. Figures have 95 % intervals over items. "
         "Rows of a paper are as printed there, by that paper's judge.",
     ]
     for table in TABLES.values():
-        parts += [f"## {table.title}", markdown.table(_head(table), [*_paper_rows(table), *_rows(table, found)])]
+        parts += [f"## {table.title}", _table(table, _rows(table, found))]
     for one in found.values():
         parts += [f"## {one['title']}", _figures(one), _made_with(one)]
-    return "\n\n".join(parts) + "\n"
+    write_text(results / "README.md", "\n\n".join(parts) + "\n")
 
 
 def over_runs(name: str, results: Path) -> str:
@@ -103,13 +99,9 @@ def over_runs(name: str, results: Path) -> str:
     one row says 'not run' if none has."""
     table = TABLES[name]
     runs = {folder.parent.name: _aggregates(folder) for folder in sorted(results.glob("*/benchmarks"))}
-    rows = [
-        row
-        for run, found in runs.items()
-        for row in _rows(table, found, f"{run}: ")
-        if any(cell != NOT_RUN for cell in row[1:])
-    ]
-    return markdown.table(_head(table), [*_paper_rows(table), *(rows or _rows(table, {}))])
+    rows = [row for run, found in runs.items() for row in _rows(table, found, f"{run}: ")]
+    rows = [row for row in rows if any(cell != NOT_RUN for cell in row[1:])]
+    return _table(table, rows or _rows(table, {}))
 
 
 def _aggregates(folder: Path) -> Found:
@@ -125,12 +117,10 @@ def in_words(entry: dict[str, Any]) -> str:
     )
 
 
-def _head(table: PaperTable) -> list[str]:
-    return ["", *table.columns, *(["Mean"] if table.has_mean else [])]
-
-
-def _paper_rows(table: PaperTable) -> list[list[str]]:
-    return [[f"paper: {name}", *map(_number, figures)] for name, figures in table.rows.items()]
+def _table(table: PaperTable, rows: list[list[str]]) -> str:
+    """The paper's rows, then these."""
+    printed = [[f"paper: {name}", *map(_number, figures)] for name, figures in table.rows.items()]
+    return markdown.table(["", *table.columns, *(["Mean"] if table.has_mean else [])], [*printed, *rows])
 
 
 def _rows(table: PaperTable, found: Found, prefix: str = "") -> list[list[str]]:
@@ -140,46 +130,31 @@ def _rows(table: PaperTable, found: Found, prefix: str = "") -> list[list[str]]:
 
 
 def _row(table: PaperTable, found: Found, prefix: str, policy: str) -> list[str]:
-    entries = {
-        benchmark: found.get(benchmark, {}).get("policies", {}).get(policy) for benchmark, _ in table.columns.values()
-    }
-    figures = [
-        entries[benchmark] and entries[benchmark]["figures"].get(name) for benchmark, name in table.columns.values()
-    ]
+    entries = {name: found.get(name, {}).get("policies", {}).get(policy) for name, _ in table.columns.values()}
+    figures = [entries[name] and entries[name]["figures"].get(figure) for name, figure in table.columns.values()]
     means = [figure["mean"] for figure in figures if figure and figure["mean"] is not None]
     mean = NOT_RUN if None in figures else _number(fmean(means) if len(means) == len(figures) else None)
     has_labels = any(entry["labels"] for entry in entries.values() if entry)
-    name = f"{prefix}{policy}{f', {NOT_OFFICIAL}' if has_labels else ''}"
-    return [
-        name,
-        *(format_figure(figure) if figure else NOT_RUN for figure in figures),
-        *([mean] if table.has_mean else []),
-    ]
+    cells = [format_figure(figure) if figure else NOT_RUN for figure in figures] + [mean] * table.has_mean
+    return [f"{prefix}{policy}{f', {NOT_OFFICIAL}' if has_labels else ''}", *cells]
 
 
 def _figures(one: dict[str, Any]) -> str:
     names = list(dict.fromkeys(name for entry in one["policies"].values() for name in entry["figures"]))
     counts = ("items", "failed", "void", "empty", "cut")
-    lines = [
-        [
-            policy,
-            *(format_figure(entry["figures"].get(name)) for name in names),
-            *(f"{entry[count]:,}" for count in counts),
-        ]
-        for policy, entry in one["policies"].items()
-    ]
-    return markdown.table(["", *names, *counts], lines)
+    rows = []
+    for policy, entry in one["policies"].items():
+        figures = [format_figure(entry["figures"].get(name)) for name in names]
+        rows.append([policy, *figures, *(f"{entry[count]:,}" for count in counts)])
+    return markdown.table(["", *names, *counts], rows)
 
 
 def _made_with(one: dict[str, Any]) -> str:
     lines = []
     for policy, entry in one["policies"].items():
         prompt, labels = entry["prompt"], [f"**{label}**" for label in entry["labels"]]
-        lines.append(
-            "; ".join(
-                [f"- {policy}: judge {entry['judge']['model']}, prompt {prompt['hash']} ({prompt['source']})", *labels]
-            )
-        )
+        made = f"- {policy}: judge {entry['judge']['model']}, prompt {prompt['hash']} ({prompt['source']})"
+        lines.append("; ".join([made, *labels]))
     return "\n".join(lines)
 
 

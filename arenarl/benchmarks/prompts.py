@@ -9,6 +9,7 @@ import ast
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -45,42 +46,33 @@ class Prompts:
 
     @property
     def hash(self) -> str:
-        return hashlib.sha256(
-            "\0".join(f"{name}\0{text}" for name, text in sorted(self.texts.items())).encode()
-        ).hexdigest()[:12]
+        texts = "\0".join(f"{name}\0{text}" for name, text in sorted(self.texts.items()))
+        return hashlib.sha256(texts.encode()).hexdigest()[:12]
 
     def messages(self, name: str, language: str = "en", **fields: object) -> list[dict[str, str]]:
         """What a judge is asked: the filled text, behind the system message if there is one."""
         system = self.texts.get("system", "").strip()
-        return [
-            *([{"role": "system", "content": system}] if system else []),
-            {"role": "user", "content": self.fill(name, language, **fields)},
-        ]
+        asked = {"role": "user", "content": self.fill(name, language, **fields)}
+        return [{"role": "system", "content": system}, asked] if system else [asked]
 
     def fill(self, name: str, language: str = "en", **fields: object) -> str:
         """The text for this purpose, in the language if there is one. Official texts have the fields as they are, but
         for characters that nobody sees and tokens of control; in ours each is quoted line by line too, so that a
         response cannot speak as the one who asks."""
-        text = self.texts.get(f"{name}_{language}") or self.texts[name]
-        return self._filled(name, text, {key: self._shown(value) for key, value in fields.items()})
+        quote = quotable if self.is_official else partial(quoted, limit=_MOST_CHARACTERS)
+        shown = {key: quote(value) if isinstance(value, str) else value for key, value in fields.items()}
+        return self._filled(f"{name}_{language}" if self.texts.get(f"{name}_{language}") else name, shown)
 
     def query(self, **fields: str) -> str:
         """What the policy is asked: the fields as they are."""
-        return self._filled("query", self.texts["query"], fields)
+        return self._filled("query", fields)
 
-    def _filled(self, name: str, text: str, fields: dict[str, object]) -> str:
+    def _filled(self, name: str, fields: dict[str, object]) -> str:
         try:
-            return text.format(**fields)
+            return self.texts[name].format(**fields)
         except (KeyError, IndexError, ValueError) as error:
-            raise UserError(
-                f"the prompt {name} of {self.source} has a placeholder that is not known: {error}; "
-                "take another version of it"
-            ) from error
-
-    def _shown(self, value: object) -> object:
-        if not isinstance(value, str):
-            return value
-        return quotable(value) if self.is_official else quoted(value, _MOST_CHARACTERS)
+            wrong = f"the prompt {name} of {self.source} has a placeholder that is not known: {error}"
+            raise UserError(f"{wrong}; take another version of it") from error
 
 
 def find_prompts(name: str, editions: tuple[Edition, ...], path: Path) -> Prompts:
@@ -103,15 +95,6 @@ def package_folder(package: str) -> Path | None:
     return Path(spec.submodule_search_locations[0]) if spec and spec.submodule_search_locations else None
 
 
-def package_version(package: str) -> str:
-    """Name and version, as installed."""
-    name = package.replace("_", "-")
-    try:
-        return f"{name} {version(name)}"
-    except PackageNotFoundError:
-        return name
-
-
 def _folders(edition: Edition, path: Path) -> Iterator[tuple[Path, str]]:
     """(folder, what to call it)."""
     if edition.package is None:
@@ -119,7 +102,11 @@ def _folders(edition: Edition, path: Path) -> Iterator[tuple[Path, str]]:
         for folder in [start, *start.parents][: _LEVELS_UP + 1]:
             yield folder, "the official repository"
     elif folder := package_folder(edition.package):
-        yield folder, package_version(edition.package)
+        name = edition.package.replace("_", "-")
+        try:
+            yield folder, f"{name} {version(name)}"
+        except PackageNotFoundError:
+            yield folder, name
 
 
 def _read(edition: Edition, folder: Path) -> dict[str, str]:
@@ -137,17 +124,14 @@ def _text_in(file: Path, name: str) -> str | None:
     """The whole file, or the text that a Python file gives this name or that a function of this name returns."""
     text = text_of_file(file)
     if not name:
-        return (
-            text.replace("{", "{{").replace("}", "}}").replace("$INST$", "{query}").replace("$RESPONSE$", "{response}")
-        )
+        text = text.replace("{", "{{").replace("}", "}}")
+        return text.replace("$INST$", "{query}").replace("$RESPONSE$", "{response}")
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):
         return None
     for node in ast.walk(tree):
-        if isinstance(node, ast.Assign) and any(
-            isinstance(target, ast.Name) and target.id == name for target in node.targets
-        ):
+        if isinstance(node, ast.Assign) and name in [getattr(target, "id", None) for target in node.targets]:
             return _literal(node.value)
         if isinstance(node, ast.FunctionDef) and node.name == name:
             returned = [one.value for one in ast.walk(node) if isinstance(one, ast.Return) and one.value]
@@ -157,16 +141,12 @@ def _text_in(file: Path, name: str) -> str | None:
 
 def _literal(node: ast.expr) -> str | None:
     """A text as written; an f-string with 0 for what it inserts; either with .strip() behind it."""
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        return node.value
-    if isinstance(node, ast.JoinedStr):
-        return "".join(str(part.value) if isinstance(part, ast.Constant) else "0" for part in node.values)
-    if (
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr == "strip"
-        and not node.args
-    ):
-        text = _literal(node.func.value)
-        return text and text.strip()
+    match node:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.JoinedStr():
+            return "".join(str(part.value) if isinstance(part, ast.Constant) else "0" for part in node.values)
+        case ast.Call(func=ast.Attribute(attr="strip", value=value), args=[]):
+            text = _literal(value)
+            return text and text.strip()
     return None

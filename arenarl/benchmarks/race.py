@@ -97,51 +97,44 @@ class RACE(Benchmark):
         return [path, *(_beside(folders, _PLACES[name]) for name in ("criteria", "reference"))]
 
     def read(self, path: Path) -> list[Item]:
-        files = self.files_of(path)
-        tasks, criteria, references = (
-            read_records(file, kind, "prompt") for file, kind in zip(files, (_Task, _Criteria, _Reference), strict=True)
-        )
-        criteria, references = ({one.prompt: one for one in ones} for ones in (criteria, references))
-        for task in tasks:
-            for file, known in zip(files[1:], (criteria, references), strict=True):
-                if task.prompt not in known:
-                    raise UserError(
-                        f"{file}: no record has the prompt of id {task.id} in {files[0]}; "
-                        "take both from one version of the benchmark"
-                    )
+        tasks_file, *others = self.files_of(path)
+        tasks, by_prompt = read_records(tasks_file, _Task, "prompt"), []
+        for file, kind in zip(others, (_Criteria, _Reference), strict=True):
+            known = {one.prompt: one for one in read_records(file, kind, "prompt")}
+            by_prompt.append(known)
+            if missing := next((task for task in tasks if task.prompt not in known), None):
+                raise UserError(
+                    f"{file}: no record has the prompt of id {missing.id} in {tasks_file}; "
+                    "take both from one version of the benchmark"
+                )
+        criteria, references = by_prompt
         return [
-            Item(
-                task.id,
-                task.prompt,
-                task.language,
-                criteria[task.prompt].model_dump() | {"reference": references[task.prompt].article},
-            )
-            for task in tasks
-        ]
+            Item(one.id, one.prompt, one.language,
+                 criteria[one.prompt].model_dump() | {"reference": references[one.prompt].article})
+            for one in tasks
+        ]  # fmt: skip
 
     async def judge(self, item: Item, response: str, prompts: Prompts, ask: Ask) -> Verdict | None:
         """An article without a word has nothing of both together; the official code leaves it out."""
         if not response.strip():
             return dict.fromkeys(("score", *DIMENSIONS), 0.0)
-        article = await ask(
-            prompts.messages("clean", item.language, article=response), partial(_read_article, length=len(response))
-        )
+        cleaning = prompts.messages("clean", item.language, article=response)
+        article = await ask(cleaning, partial(_read_article, length=len(response)))
         if article is None:
             return None
         criterions = item.fields["criterions"]
-        fields = {
-            "task_prompt": item.query,
-            "article_1": article,
-            "article_2": item.fields["reference"],
-            "criteria_list": _listed(criterions),
+        listed = {  # as the official prompt has them: without weights
+            name: [{key: one[key] for key in ("criterion", "explanation")} for one in ones]
+            for name, ones in criterions.items()
         }
-        points = await ask(
-            prompts.messages("score", item.language, **fields), partial(read_points, criterions=criterions)
-        )
+        fields = {"task_prompt": item.query, "article_1": article, "article_2": item.fields["reference"]}
+        fields["criteria_list"] = json.dumps(listed, ensure_ascii=False, indent=2)
+        scoring = prompts.messages("score", item.language, **fields)
+        points = await ask(scoring, partial(read_points, criterions=criterions))
         return points and race_score(points, criterions, item.fields["dimension_weight"])
 
     def figures(self, scored: Sequence[Scored], intervals: Intervals) -> dict[str, Figure]:
-        return {name: intervals.mean(100 * one.mean(name) for one in scored) for name in ("score", *DIMENSIONS)}
+        return {name: intervals.figure(name, scored) for name in ("score", *DIMENSIONS)}
 
 
 Points = dict[str, list[tuple[float, float]]]  # by dimension, in the order of its criteria: article, reference
@@ -157,10 +150,8 @@ def race_score(points: Points, criterions: dict[str, list[dict[str, Any]]], weig
             for side in (0, 1)
         )
     target, reference = (sum(weights[name] * side[name] for name in weights) for side in (targets, references))
-    return {
-        "score": _share(target, reference),
-        **{name: _share(targets[name], references[name]) for name in DIMENSIONS},
-    }
+    shares = {name: _share(targets[name], references[name]) for name in DIMENSIONS}
+    return {"score": _share(target, reference), **shares}
 
 
 def read_points(text: str, criterions: dict[str, list[dict[str, Any]]]) -> Points:
@@ -181,15 +172,6 @@ def _scored_as(criterion: str, compared: Sequence[_Compared]) -> _Compared | Non
     known = _plain(criterion)
     fits = [each for each in compared if (said := _plain(each.criterion)) and (said in known or known in said)]
     return min(fits, key=lambda each: _plain(each.criterion) != known, default=None)
-
-
-def _listed(criterions: dict[str, list[dict[str, Any]]]) -> str:
-    """As the official prompt has them: without weights."""
-    shown = {
-        name: [{key: one[key] for key in ("criterion", "explanation")} for one in ones]
-        for name, ones in criterions.items()
-    }
-    return json.dumps(shown, ensure_ascii=False, indent=2)
 
 
 def _beside(folders: Sequence[Path], places: tuple[str, ...]) -> Path:

@@ -48,20 +48,13 @@ class Records:
     def read(self, response: Response) -> Trajectory | None:
         """The trajectory of an earlier start, if it still counts."""
         record = read_json(self._path(response))
-        return (
-            Trajectory.from_record(record["trajectory"])
-            if record and record["made_by"] == self._print(response)
-            else None
-        )
+        is_current = record and record["made_by"] == self._print(response)
+        return Trajectory.from_record(record["trajectory"]) if is_current else None
 
     def write(self, response: Response) -> None:
-        record = {
-            "item": asdict(response.item),
-            "made_by": self._print(response),
-            "response": response.text,
-            "verdict": response.verdict,
-        }
-        write_json(self._path(response), record | {"trajectory": response.trajectory.to_record()})
+        record = {"item": asdict(response.item), "made_by": self._print(response), "response": response.text}
+        record |= {"verdict": response.verdict, "trajectory": response.trajectory.to_record()}
+        write_json(self._path(response), record)
 
     def _path(self, response: Response) -> Path:
         return self.folder / f"{response.number}-{response.repeat}.json"
@@ -112,9 +105,8 @@ def settings_of(config: Config, has_search: bool) -> Config:
     """
     world, rollout = config.environment, config.rollout
     if has_search:
-        return replace(
-            config, environment=world if ":" in world.name else replace(world, name="research", actions="tool_calls")
-        )
+        world = world if ":" in world.name else replace(world, name="research", actions="tool_calls")
+        return replace(config, environment=world)
     rollout = replace(rollout, force_answer=False, max_turns=1, system_prompt=rollout.system_prompt or "none")
     return replace(config, environment=replace(world, name="none", actions="tool_calls"), rollout=rollout)
 
@@ -124,12 +116,8 @@ def make_benchmark_engine(
 ) -> RolloutEngine:
     """The engine of a policy with these tools. Raises UserError if what they search cannot be had."""
     settings = settings_of(config, has_search)
-    engine = make_policy_engine(
-        settings,
-        policy,
-        environment_maker(settings.environment, settings.data.language, client, settings.judge),
-        client,
-    )
+    make = environment_maker(settings.environment, settings.data.language, client, settings.judge)
+    engine = make_policy_engine(settings, policy, make, client)
     if not has_search:
         engine.system = system_prompt(settings)  # what a model behind an API is told by default is about tools
     return engine

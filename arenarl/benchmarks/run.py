@@ -3,24 +3,27 @@
 Responses come from the rollout engine and its back ends, verdicts from the first of `judge.eval` through the one
 client, with its store, budget and retries. Each response is in a file of its own,
 runs/<run>/benchmarks/<benchmark>/<policy>/<item>-<repeat>.json; verdicts are read anew from the store, so nothing is
-paid for twice. Aggregates go to results/<run>/benchmarks, with a page.
+paid for twice. Aggregates go to results/<run>/benchmarks, with a page; items and responses stay with the user.
 """
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 from accelerate.utils import gather_object
 
-from arenarl.benchmarks.benchmark import Benchmark
-from arenarl.benchmarks.catalogue import chosen
-from arenarl.benchmarks.page import in_words, write_page
-from arenarl.benchmarks.prompts import find_prompts
+from arenarl.benchmarks.benchmark import Benchmark, Intervals, Item, Scored
+from arenarl.benchmarks.page import NOT_OFFICIAL, in_words, write_page
+from arenarl.benchmarks.prompts import Prompts, find_prompts
+from arenarl.benchmarks.questions import BrowseComp, BrowseCompZH, SimpleQA, WebWalkerQA, XBench
+from arenarl.benchmarks.race import RACE
 from arenarl.benchmarks.responses import Records, Response, make_benchmark_engine, respond, settings_of
-from arenarl.benchmarks.results import Task, entry_of
+from arenarl.benchmarks.writing import HelloBench, LongBenchWrite, WritingBench
 from arenarl.config.schema import Config, JudgeConfig, LLMConfig
 from arenarl.evaluation.parts import fingerprint
 from arenarl.llm.client import LLMClient, open_client
@@ -31,9 +34,29 @@ from arenarl.rollout.engine import attempts_at
 from arenarl.run.processes import own_share
 from arenarl.run.stage import start_stage
 from arenarl.system.atomic_files import hash_files, write_json
-from arenarl.system.errors import UserError
+from arenarl.system.errors import UserError, did_you_mean
 from arenarl.system.progress import Bar, is_main_process, say
 from arenarl.trajectory import Query
+
+BENCHMARKS: dict[str, type[Benchmark]] = {
+    one.name: one for one in (
+        WritingBench, HelloBench, LongBenchWrite, RACE, BrowseComp, BrowseCompZH, XBench, SimpleQA, WebWalkerQA,
+    )
+}  # fmt: skip
+EMBEDDED_SEARCH = "searched the embedded encyclopedia, not the web"
+
+
+@dataclass(frozen=True)
+class Task:
+    """A benchmark with the items to run, by their numbers in the official file;
+    `sample` says how they were drawn from `total`."""
+
+    benchmark: Benchmark
+    items: dict[int, Item]
+    prompts: Prompts
+    data: dict[str, Any]  # the files' names and their sha256
+    total: int
+    sample: dict[str, int] | None
 
 
 def run_benchmarks(
@@ -45,12 +68,20 @@ def run_benchmarks(
     Raises:
         UserError: a benchmark, its file, its judge or its tools cannot be had; before anything is generated.
     """
-    judge = _judge_of(config)
+    judge = config.judge.eval[0]
+    if judge.name != "llm":
+        option = '--set "judge.eval=[{base: configs/judges/openai.yaml}]"'
+        raise UserError(
+            f"a benchmark is judged by an LLM, and judge.eval names {judge.name}; name one: "
+            f"{option} (docs/benchmarks.md)"
+        )
     tasks = sorted((_task(*one, count, seed) for one in chosen(wanted)), key=lambda task: task.benchmark.has_search)
     folder, results = start_stage(config, "benchmarks", provenance), config.results_dir / "benchmarks"
     client = open_client(config.llms_of("benchmarks"), config.judge, f"{config.run_name}/benchmarks", folder)
     for task in tasks:
-        say(_announced(task, len(policies)))
+        calls = len(task.items) * task.benchmark.repeats * task.benchmark.calls * len(policies)
+        items = f"{task.benchmark.title}: {len(task.items):,} of {task.total:,} items"
+        say(f"{items}, at most {calls:,} judge calls; prompts: {task.prompts.source}")
 
     @lru_cache(maxsize=1)  # a checkpoint is loaded once for all benchmarks with the same tools
     def engine_of(policy: str, has_search: bool):
@@ -67,49 +98,45 @@ def run_benchmarks(
             _judge_all(mine, task, records, judge, client, title)
             responses = gather_object(list(mine))
             if is_main_process():
-                entries[benchmark.name][policy] = entry = entry_of(task, responses, judge, config)
-                _write(results, benchmark, entries[benchmark.name], config)
+                of_policies = entries[benchmark.name]
+                of_policies[policy] = entry = entry_of(task, responses, judge, config)
+                summary = {"benchmark": benchmark.name, "title": benchmark.title, "policies": of_policies}
+                write_json(results / f"{benchmark.name}.json", summary | {"provenance": provenance(config)})
+                write_page(results)
                 say(f"{title}: {in_words(entry)}")
     if is_main_process():
         print(client.report())
         print(f"written: {results}/README.md, responses in {folder}")
 
 
-def _judge_of(config: Config) -> JudgeConfig:
-    judge = config.judge.eval[0]
-    if judge.name != "llm":
-        option = '--set "judge.eval=[{base: configs/judges/openai.yaml}]"'
-        raise UserError(
-            f"a benchmark is judged by an LLM, and judge.eval names {judge.name}; name one: "
-            f"{option} (docs/benchmarks.md)"
-        )
-    return judge
+def chosen(wanted: Iterable[str]) -> list[tuple[Benchmark, Path]]:
+    """The benchmarks that these name, each with its file.
+    Raises UserError for a name that is none, stands twice or needs a file."""
+    found: dict[str, tuple[Benchmark, Path]] = {}
+    for text in wanted:
+        name, _, file = text.partition("=")
+        if name not in BENCHMARKS:
+            raise UserError(
+                f"--benchmark: there is no {name}; choose {', '.join(BENCHMARKS)}{did_you_mean(name, BENCHMARKS)}"
+            )
+        if name in found:
+            raise UserError(f"--benchmark: {name} stands twice; name each once")
+        benchmark = BENCHMARKS[name]()
+        path = Path(file) if file else benchmark.default_path()
+        if path is None:
+            raise UserError(f"--benchmark: {name} needs its file: {name}=FILE; it comes from {benchmark.source}")
+        found[name] = benchmark, path
+    return list(found.values())
 
 
 def _task(benchmark: Benchmark, path: Path, count: int | None, seed: int) -> Task:
-    items = benchmark.read(path)
+    items, files = benchmark.read(path), benchmark.files_of(path)
     is_sample = count is not None and count < len(items)
     numbers = sorted(random.Random(seed).sample(range(len(items)), count)) if is_sample else range(len(items))
+    chosen_items = {number: items[number] for number in numbers}
     prompts = find_prompts(benchmark.name, benchmark.editions, path)
-    files = benchmark.files_of(path)
     data = {"files": [file.name for file in files], "sha256": hash_files(files)}
-    return Task(
-        benchmark,
-        {number: items[number] for number in numbers},
-        prompts,
-        data,
-        len(items),
-        {"seed": seed} if is_sample else None,
-    )
-
-
-def _announced(task: Task, policies: int) -> str:
-    benchmark = task.benchmark
-    calls = len(task.items) * benchmark.repeats * benchmark.calls * policies
-    return (
-        f"{benchmark.title}: {len(task.items):,} of {task.total:,} items, at most {calls:,} judge "
-        f"calls; prompts: {task.prompts.source}"
-    )
+    return Task(benchmark, chosen_items, prompts, data, len(items), {"seed": seed} if is_sample else None)
 
 
 def _planned(task: Task, config: Config) -> list[Response]:
@@ -119,13 +146,8 @@ def _planned(task: Task, config: Config) -> list[Response]:
     turns = config.test_turns if benchmark.has_search else 1
     planned = []
     for number, item in task.items.items():
-        query = Query(
-            f"{benchmark.name}-{item.item_id}",
-            "benchmark",
-            benchmark.name,
-            item.language,
-            benchmark.query(item, task.prompts),
-        )
+        query_id, text = f"{benchmark.name}-{item.item_id}", benchmark.query(item, task.prompts)
+        query = Query(query_id, "benchmark", benchmark.name, item.language, text)
         for repeat in range(benchmark.repeats):
             (attempt,) = attempts_at([query], temperature, config.seed, repeat, turns)
             planned.append(Response(number, repeat, item, attempt))
@@ -162,12 +184,54 @@ def _judge_all(
     client.check()
 
 
-def _write(results: Path, benchmark: Benchmark, entries: dict[str, Any], config: Config) -> None:
-    summary = {
-        "benchmark": benchmark.name,
-        "title": benchmark.title,
-        "policies": entries,
-        "provenance": provenance(config),
+def entry_of(task: Task, responses: Sequence[Response], judge: JudgeConfig, config: Config) -> dict[str, Any]:
+    """What one policy's figures are, of what, by whom. A response without a verdict is counted as failed, a tool's
+    crash as void: neither is in a figure, and the items that have no other are not in `items`."""
+    of_item = defaultdict(list)
+    for response in sorted(responses, key=lambda one: (one.number, one.repeat)):
+        of_item[response.number].append(response)
+    scored = [
+        Scored(task.items[number], [one.verdict for one in ones if one.verdict is not None])
+        for number, ones in of_item.items()
+    ]
+    scored = [one for one in scored if one.verdicts]
+    void = sum(one.trajectory.is_void for one in responses)
+    return {
+        "figures": task.benchmark.figures(scored, Intervals(config.evaluate.bootstrap, config.seed)),
+        "items": len(scored),
+        "of_items": task.total,
+        "sample": task.sample,
+        "repeats": task.benchmark.repeats,
+        "failed": sum(one.verdict is None for one in responses) - void,
+        "void": void,
+        "empty": sum(not one.text.strip() for one in responses) - void,
+        "cut": sum(one.trajectory.stop_reason == "max_tokens" for one in responses),
+        "judge": {"model": judge.model, "base_url": judge.base_url, "temperature": judge.temperature},
+        "official_judge": {"models": list(task.benchmark.judges), "temperature": task.benchmark.judge_temperature},
+        "prompt": {"hash": task.prompts.hash, "source": task.prompts.source},
+        "decoding": config.evaluate.decodings[0],
+        "data": task.data,
+        "search": config.environment.search.engine if task.benchmark.has_search else None,
+        "labels": _labels(task, judge, config, len(scored), len(of_item)),
     }
-    write_json(results / f"{benchmark.name}.json", summary)
-    write_page(results)
+
+
+def _labels(task: Task, judge: JudgeConfig, config: Config, scored: int, items: int) -> list[str]:
+    """What a reader must know who compares the score with a published one."""
+    benchmark, labels = task.benchmark, []
+    if not benchmark.is_official_judge(judge.model):
+        labels.append(f"{NOT_OFFICIAL} (judge {judge.model}; official: {' or '.join(benchmark.judges)})")
+    if benchmark.judge_temperature not in (None, judge.temperature):
+        own = "the model's own" if judge.temperature is None else judge.temperature
+        labels.append(f"judge temperature {own}, official {benchmark.judge_temperature}")
+    if not task.prompts.is_official:
+        labels.append("not the official prompt")
+    if task.sample:
+        labels.append(f"a sample of {items:,} of {task.total:,} items, seed {task.sample['seed']}")
+    if task.total != benchmark.size:
+        labels.append(f"a file of {task.total:,} items; official: {benchmark.size:,}")
+    if scored < items:
+        labels.append(f"{items - scored:,} of {items:,} items have no verdict and are in no figure")
+    if benchmark.has_search and config.environment.search.engine == "corpus" and ":" not in config.environment.name:
+        labels.append(EMBEDDED_SEARCH)
+    return labels

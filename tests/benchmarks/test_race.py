@@ -4,7 +4,7 @@ a whole run with the research tools."""
 import json
 
 import pytest
-from benchmark_files import judge_server, run_here, write_jsonl
+from benchmark_files import run_here, write_jsonl
 from scripts import ROOT, read
 
 from arenarl.benchmarks.race import DIMENSIONS, RACE, race_score, read_points
@@ -19,18 +19,11 @@ CRITERIONS = dict.fromkeys(DIMENSIONS, ONE)
 
 
 def files_of(folder, count=2):
-    prompts = [f"Research topic {number}." for number in range(count)]
-    tasks = [
-        {"id": n, "topic": "x", "language": "zh" if n % 2 else "en", "prompt": prompt}
-        for n, prompt in enumerate(prompts)
-    ]
+    tasks = [{"id": n, "prompt": f"Research topic {n}.", "language": "zh" if n % 2 else "en"} for n in range(count)]
+    weighed, article = {"dimension_weight": WEIGHTS, "criterions": CRITERIONS}, "The reference. " * 20
     write_jsonl(folder / "data/prompt_data/query.jsonl", tasks)
-    criteria = [
-        {"id": n, "prompt": prompt, "dimension_weight": WEIGHTS, "criterions": CRITERIONS}
-        for n, prompt in enumerate(prompts)
-    ]
-    write_jsonl(folder / "data/criteria_data/criteria.jsonl", criteria)
-    references = [{"id": n, "prompt": prompt, "article": "The reference. " * 20} for n, prompt in enumerate(prompts)]
+    write_jsonl(folder / "data/criteria_data/criteria.jsonl", [task | weighed for task in tasks])
+    references = [task | {"article": article} for task in tasks]
     write_jsonl(folder / "data/test_data/cleaned_data/reference.jsonl", references)
     return folder
 
@@ -42,7 +35,7 @@ def test_a_repository_or_its_query_file_is_read(tmp_path):
     assert RACE().read(tmp_path / "data/prompt_data/query.jsonl") == items
 
 
-def test_a_task_without_criteria_or_reference_is_refused(tmp_path):
+def test_a_task_without_a_reference_or_a_criterion_of_each_dimension_is_refused(tmp_path):
     path = files_of(tmp_path) / "data/test_data/cleaned_data/reference.jsonl"
     path.write_text(path.read_text().splitlines()[0] + "\n")
     with pytest.raises(UserError, match=r"reference.jsonl: no record has the prompt of id 1"):
@@ -50,9 +43,6 @@ def test_a_task_without_criteria_or_reference_is_refused(tmp_path):
     path.unlink()
     with pytest.raises(UserError, match="without data/test_data/cleaned_data/reference.jsonl or reference.jsonl"):
         RACE().read(tmp_path)
-
-
-def test_criteria_of_three_dimensions_are_refused(tmp_path):
     files_of(tmp_path)
     three = {name: ONE for name in DIMENSIONS[:3]}
     record = {"prompt": "Research topic 0.", "dimension_weight": WEIGHTS, "criterions": three}
@@ -64,15 +54,8 @@ def test_criteria_of_three_dimensions_are_refused(tmp_path):
 def test_t_of_t_and_r_worked_by_hand():
     points = dict.fromkeys(DIMENSIONS, [(8.0, 4.0), (4.0, 4.0)]) | {"readability": [(0.0, 0.0), (0.0, 0.0)]}
     # a dimension: article .75 * 8 + .25 * 4 = 7, reference 4; whole: .9 * 7 against .9 * 4
-    assert race_score(points, CRITERIONS, WEIGHTS) == pytest.approx(
-        {
-            "score": 7 / 11,
-            "comprehensiveness": 7 / 11,
-            "insight": 7 / 11,
-            "instruction_following": 7 / 11,
-            "readability": 0,
-        }
-    )
+    expected = dict.fromkeys(("score", *DIMENSIONS), 7 / 11) | {"readability": 0}
+    assert race_score(points, CRITERIONS, WEIGHTS) == pytest.approx(expected)
 
 
 def reply(change=lambda said: None):
@@ -108,27 +91,18 @@ def test_a_reply_that_lacks_repeats_or_invents_a_criterion_is_no_verdict(change)
 
 def said(body):
     """Nothing, on the last topic."""
-    return (
-        "<answer>\n</answer>"
-        if "topic 3" in body["messages"][-1]["content"]
-        else "<answer>\n" + "Findings of note [1]. " * 20 + "\n</answer>"
-    )
+    is_last = "topic 3" in body["messages"][-1]["content"]
+    return f"<answer>\n{'' if is_last else 'Findings of note [1]. ' * 20}\n</answer>"
 
 
 def test_a_whole_run_counts_what_fails_and_what_is_empty(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     files_of(tmp_path, 4)
-    log = []
-    server = judge_server(log)
-    asked, _ = run_here(ROOT, ["race=."], said, judge=server)
+    asked, log = run_here(ROOT, ["race=."], said)
     entry = read(tmp_path / "results/bench/benchmarks/race.json")["policies"]["closed"]
     assert {tool["function"]["name"] for body in asked for tool in body["tools"]} == {"search", "browse"}
-    assert (
-        entry["items"] == 4
-        and entry["empty"] == 1
-        and len(log) == 4
-        and set(entry["figures"]) == {"score", *DIMENSIONS}
-    )
+    assert (entry["items"], entry["empty"], len(log)) == (4, 1, 4)
+    assert set(entry["figures"]) == {"score", *DIMENSIONS}
     verdicts = [read(tmp_path / f"runs/bench/benchmarks/race/closed/{n}-0.json")["verdict"]["score"] for n in range(4)]
     assert verdicts[3] == 0 and entry["figures"]["score"]["mean"] == pytest.approx(100 * sum(verdicts) / 4, abs=1e-3)
     assert "[1]" not in log[0]["text"]  # the articles are the same: one call cleans them, one scores each
@@ -137,8 +111,7 @@ def test_a_whole_run_counts_what_fails_and_what_is_empty(tmp_path, monkeypatch):
 def test_a_reply_that_is_cut_off_is_no_verdict(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     files_of(tmp_path)
-    judge = {"max_reply_tokens": 50}
-    run_here(ROOT, ["race=."], said, judge_keys=judge, **{"judge.max_failure_share": 1})
+    run_here(ROOT, ["race=."], said, judge_keys={"max_reply_tokens": 50}, **{"judge.max_failure_share": 1})
     entry = read(tmp_path / "results/bench/benchmarks/race.json")["policies"]["closed"]
     assert entry["failed"] == 2 and entry["items"] == 0 and entry["figures"]["score"]["mean"] is None
     assert "2 of 2 items have no verdict and are in no figure" in entry["labels"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from arenarl.benchmarks.browsecomp import BrowseCompZH
+from arenarl.benchmarks.questions import BrowseCompZH
 from arenarl.benchmarks.records import Record, Written, read_records
 from arenarl.system.errors import UserError
 
@@ -42,9 +42,7 @@ def test_a_table_with_a_mark_long_fields_and_line_breaks_is_read(tmp_path):
 
 
 def test_a_decrypted_list_is_taken_as_it_is_and_a_broken_sheet_refused(tmp_path):
-    (tmp_path / "zh.json").write_text(
-        '[{"Topic": "t", "Question": "问", "Answer": "答", "canary": "k"}]', encoding="utf-8"
-    )
+    (tmp_path / "zh.json").write_text('[{"Topic": "t", "Question": "问", "Answer": "答"}]', encoding="utf-8")
     (item,) = BrowseCompZH().read(tmp_path / "zh.json")
     assert (item.query, item.fields) == ("问", {"answer": "答"})
     pytest.importorskip("openpyxl", reason="pip install openpyxl")

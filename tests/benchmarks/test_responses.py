@@ -22,9 +22,8 @@ from arenarl.trajectory import ToolCall, Trajectory, assistant_message, reply_me
     ],
 )  # fmt: skip
 def test_a_judge_is_shown_the_answer_or_the_text_without_thoughts(said, text):
-    assert (
-        response_text(Trajectory("q", [{"role": "user", "content": "q"}, assistant_message(said)], "no_answer")) == text
-    )
+    messages = [{"role": "user", "content": "q"}, assistant_message(said)]
+    assert response_text(Trajectory("q", messages, "no_answer")) == text
 
 
 def test_a_turn_that_calls_a_tool_is_no_response():
@@ -36,17 +35,12 @@ def test_a_turn_that_calls_a_tool_is_no_response():
 
 def test_search_takes_the_research_tools_or_a_class_of_ones_own_and_writing_none():
     config = Config(rollout=RolloutConfig(force_answer=True))
-    assert settings_of(config, True).environment.name == "research" and settings_of(config, True).rollout.force_answer
+    searching, writing = settings_of(config, True), settings_of(config, False)
+    assert searching.environment.name == "research" and searching.rollout.force_answer
+    rollout = writing.rollout
+    assert (rollout.max_turns, rollout.force_answer, rollout.system_prompt) == (1, False, "none")
     own = Config(environment=EnvironmentConfig(name="mine:Tools"))
-    assert (
-        settings_of(own, True).environment.name == "mine:Tools" and settings_of(own, False).environment.name == "none"
-    )
-    writing = settings_of(config, False)
-    assert (writing.rollout.max_turns, writing.rollout.force_answer, writing.rollout.system_prompt) == (
-        1,
-        False,
-        "none",
-    )
+    assert [settings_of(own, has_search).environment.name for has_search in (True, False)] == ["mine:Tools", "none"]
 
 
 def test_a_call_without_tools_is_an_error_that_says_so():

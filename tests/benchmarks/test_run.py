@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from benchmark_files import Policy, judge_server, run_here, settings, write_jsonl, writing_records
@@ -33,45 +34,38 @@ def letter(body):
     return f"<think>\nhm\n</think>\n\nDear reader of {body['messages'][-1]['content'][-9:]}"
 
 
+def entry_here(policy="closed"):
+    return read(Path("results/bench/benchmarks/writingbench.json"))["policies"][policy]
+
+
+def records_here(policy="closed"):
+    return [read(path) for path in sorted(Path("runs/bench/benchmarks/writingbench", policy).glob("*.json"))]
+
+
 def test_a_run_writes_aggregates_that_name_judge_prompt_and_items_and_keeps_items_out_of_them(here, writing):
     asked, log = run_here(ROOT, [writing], letter)
-    assert (
-        len(asked) == 6 and len(log) == 30 and all(len(body["messages"]) == 1 and "tools" not in body for body in asked)
-    )
-    summary = read(here / "results/bench/benchmarks/writingbench.json")
-    entry = summary["policies"]["closed"]
-    assert (
-        entry["judge"]["model"] == "simulated-travel-judge"
-        and len(entry["prompt"]["hash"]) == 12
-        and entry["items"] == 6
-    )
+    assert len(asked) == 6 and len(log) == 30
+    assert all(len(body["messages"]) == 1 and "tools" not in body for body in asked)
+    entry = entry_here()
+    assert entry["judge"]["model"] == "simulated-travel-judge" and len(entry["prompt"]["hash"]) == 12
     assert set(entry["figures"]) == {"score", "WB-C", "WB-E"} and 40 <= entry["figures"]["score"]["mean"] <= 90
-    assert (
-        any("not the official score" in label for label in entry["labels"]) and entry["failed"] == entry["empty"] == 0
-    )
-    assert "letter" not in json.dumps(summary)
-    records = [read(path) for path in sorted((here / "runs/bench/benchmarks/writingbench/closed").glob("*.json"))]
-    assert len(records) == 6 and all(
-        record["response"].startswith("Dear reader") and len(record["verdict"]["scores"]) == 5 for record in records
-    )
+    assert any("not the official score" in label for label in entry["labels"])
+    assert (entry["items"], entry["failed"], entry["empty"]) == (6, 0, 0)
+    assert "letter" not in (here / "results/bench/benchmarks/writingbench.json").read_text()
+    records = records_here()
+    assert len(records) == 6 and all(record["response"].startswith("Dear reader") for record in records)
+    assert all(len(record["verdict"]["scores"]) == 5 for record in records)
     page = (here / "results/bench/benchmarks/README.md").read_text()
     assert "not the official score" in page and "not run" in page and "paper: ArenaRL" in page
 
 
-def test_a_second_run_generates_nothing_and_pays_for_no_verdict(here, writing):
+def test_a_second_run_generates_nothing_and_pays_for_no_verdict_and_another_judge_judges_the_same(here, writing):
     ports = free_port(), free_port()
     run_here(ROOT, [writing], letter, ports=ports)
-    first = read(here / "results/bench/benchmarks/writingbench.json")["policies"]
-    assert run_here(ROOT, [writing], letter, ports=ports) == ([], [])
-    assert read(here / "results/bench/benchmarks/writingbench.json")["policies"] == first
-
-
-def test_another_judge_judges_the_same_responses(here, writing):
-    ports = free_port(), free_port()
-    run_here(ROOT, [writing], letter, ports=ports)
+    first = entry_here()
+    assert run_here(ROOT, [writing], letter, ports=ports) == ([], []) and entry_here() == first
     asked, log = run_here(ROOT, [writing], letter, ports=ports, judge_keys={"model": "another"})
-    entry = read(here / "results/bench/benchmarks/writingbench.json")["policies"]["closed"]
-    assert asked == [] and len(log) == 30 and entry["judge"]["model"] == "another"
+    assert asked == [] and len(log) == 30 and entry_here()["judge"]["model"] == "another"
 
 
 @pytest.mark.parametrize(("model", "form"), [("a-judge-of-ours", "json_schema"), ("claude-sonnet-4-5-20250929", None)])
@@ -88,8 +82,7 @@ def test_a_spent_budget_stops_it_and_a_larger_one_goes_on(here, writing):
         run_here(ROOT, [writing], letter, ports=ports, **{"judge.max_calls": 16})
     assert not (here / "results/bench/benchmarks/writingbench.json").exists()
     asked, log = run_here(ROOT, [writing], letter, ports=ports)
-    assert asked == [] and len(log) == 36 - 16
-    assert read(here / "results/bench/benchmarks/writingbench.json")["policies"]["closed"]["items"] == 6
+    assert asked == [] and len(log) == 36 - 16 and entry_here()["items"] == 6
 
 
 def test_a_sample_has_the_responses_of_the_whole(here, writing):
@@ -102,8 +95,7 @@ def test_a_sample_has_the_responses_of_the_whole(here, writing):
 def test_under_faults_a_verdict_is_true_or_missing_and_counted(here, writing):
     faults = {"faults": 0.4, "kinds": ("prose", "wrong_range", "missing", "truncated")}
     run_here(ROOT, [writing], letter, options=faults, **{"judge.max_failure_share": 1})
-    entry = read(here / "results/bench/benchmarks/writingbench.json")["policies"]["closed"]
-    records = [read(path) for path in (here / "runs/bench/benchmarks/writingbench/closed").glob("*.json")]
+    entry, records = entry_here(), records_here()
     scores = [score for record in records if record["verdict"] for score in record["verdict"]["scores"]]
     assert entry["failed"] == sum(record["verdict"] is None for record in records) == 6 - entry["items"] > 0
     assert scores and all(4 <= score <= 9 for score in scores)
@@ -143,7 +135,7 @@ def test_an_embedded_judge_is_refused(here, writing):
         run_benchmarks(config, {}, [writing], None, 0)
 
 
-@pytest.mark.slow(seconds=40)
+@pytest.mark.slow(seconds=20)
 def test_killed_at_any_moment_it_goes_on_and_pays_for_nothing_twice(here):
     """kill -9 while responses come in, and again while verdicts do."""
     write_jsonl(here / "benchmark_all.jsonl", writing_records(12))
@@ -151,40 +143,22 @@ def test_killed_at_any_moment_it_goes_on_and_pays_for_nothing_twice(here):
     folder = here / "runs/bench/benchmarks/writingbench/closed"
     with serving(judge_server(log, delay_s=0.1)) as judge_url, serving(policy.app) as policy_url:
         words = [word for one in settings(judge_url, policy_url, **{"judge.concurrency": 2}) for word in ("--set", one)]
-        command = [
-            sys.executable,
-            str(ROOT / "evaluate.py"),
-            "--config",
-            CONFIG,
-            *words,
-            "--benchmark",
-            "writingbench=benchmark_all.jsonl",
-        ]
+        wanted = ["--benchmark", "writingbench=benchmark_all.jsonl"]
+        command = [sys.executable, str(ROOT / "evaluate.py"), "--config", CONFIG, *words, *wanted]
+        process = {"args": command, "cwd": here, "env": os.environ | ENVIRONMENT, "text": True}
         for has_enough in (lambda: len(list(folder.glob("*.json"))) >= 4, lambda: len(log) >= 20):
-            process = subprocess.Popen(
-                command,
-                cwd=here,
-                env=os.environ | ENVIRONMENT,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-            while not has_enough():
-                assert process.poll() is None, process.stderr.read()[-3000:]
-                time.sleep(0.01)
-            process.kill()
-            process.wait()
+            with subprocess.Popen(**process, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as running:
+                while not has_enough():
+                    assert running.poll() is None, running.stderr.read()[-3000:]
+                    time.sleep(0.01)
+                running.kill()
         kept = {path.name: read(path)["response"] for path in folder.glob("*.json")}
-        done = subprocess.run(
-            command, cwd=here, env=os.environ | ENVIRONMENT, capture_output=True, text=True, check=False
-        )
+        done = subprocess.run(**process, capture_output=True, check=False)
         assert done.returncode == 0, done.stderr[-3000:]
     # what was under way at a kill is all that is asked again
-    assert 12 <= len(policy.asked) <= 14 and 60 <= len(log) <= 62
-    assert (
-        kept.items() <= {path.name: read(path)["response"] for path in folder.glob("*.json")}.items() and len(kept) >= 4
-    )
-    assert read(here / "results/bench/benchmarks/writingbench.json")["policies"]["closed"]["items"] == 12
+    assert 12 <= len(policy.asked) <= 14 and 60 <= len(log) <= 62 and len(kept) >= 4
+    assert kept.items() <= {path.name: read(path)["response"] for path in folder.glob("*.json")}.items()
+    assert entry_here()["items"] == 12
 
 
 def test_a_tiny_policy_without_tools_writes_text_and_a_sample_says_so(here, writing, policy_path):
@@ -192,7 +166,6 @@ def test_a_tiny_policy_without_tools_writes_text_and_a_sample_says_so(here, writ
     with serving(judge_server(log)) as url:
         config = load_config(ROOT / "configs/quickstart.yaml", settings(url, checkpoint=policy_path))
         run_benchmarks(config, config.evaluated, [writing], 4, 0)
-    entry = read(here / "results/bench/benchmarks/writingbench.json")["policies"]["tiny"]
+    entry = entry_here("tiny")
     assert entry["items"] == 4 and "a sample of 4 of 6 items, seed 0" in entry["labels"]
-    record = read(next((here / "runs/bench/benchmarks/writingbench/tiny").glob("*.json")))
-    assert [message["role"] for message in record["trajectory"]["messages"]] == ["user", "assistant"]
+    assert [message["role"] for message in records_here("tiny")[0]["trajectory"]["messages"]] == ["user", "assistant"]

@@ -6,11 +6,17 @@ import pytest
 from benchmark_files import run_here, write_jsonl, writing_records
 from scripts import ROOT, read
 
+from arenarl.benchmarks import writing
 from arenarl.benchmarks.benchmark import Intervals, Item, Scored
-from arenarl.benchmarks.hellobench import HelloBench, read_checklist, weighted
-from arenarl.benchmarks.hellobench_weights import WEIGHTS
-from arenarl.benchmarks.longbench_write import LongBenchWrite, count_words, length_score
-from arenarl.benchmarks.writingbench import WritingBench
+from arenarl.benchmarks.writing import (
+    DOMAINS,
+    PART_OF,
+    WEIGHTS,
+    HelloBench,
+    LongBenchWrite,
+    WritingBench,
+    read_checklist,
+)
 from arenarl.system.errors import UserError
 
 INTERVALS = Intervals(resamples=50)
@@ -24,9 +30,7 @@ def test_writingbench_is_ten_times_the_mean_of_means_and_has_the_papers_domains(
 
 
 def checked(*points):
-    return json.dumps(
-        [{"checklist_id": number, "reason": "{}", "evaluation_score": point} for number, point in enumerate(points)]
-    )
+    return json.dumps([{"checklist_id": at, "reason": "{}", "evaluation_score": one} for at, one in enumerate(points)])
 
 
 def test_hellobench_reads_a_list_in_a_fence_and_scores_as_texts():
@@ -45,14 +49,14 @@ def test_hellobench_weights_of_every_category_sum_to_a_hundred():
     sums = {category: sum(weights) for part in WEIGHTS.values() for category, weights in part.items()}
     assert len(sums) == 38 and sums == pytest.approx(dict.fromkeys(sums, 100), abs=1e-3)
     assert all(
-        weighted(category, [1] * len(weights)) == 100 for part in WEIGHTS.values() for category, weights in part.items()
+        writing.weighted(name, [1] * len(ones)) == 100 for part in WEIGHTS.values() for name, ones in part.items()
     )
 
 
 def test_hellobench_worked_by_hand():
     # keyword_writing: 16.2737, 27.3011, 15.7287, 18.814, 21.8826
     half_of_the_first = 100 - 16.2737 / 2
-    assert weighted("keyword_writing", [0.5, 1, 1, 1, 1]) == pytest.approx(half_of_the_first, abs=1e-3)
+    assert writing.weighted("keyword_writing", [0.5, 1, 1, 1, 1]) == pytest.approx(half_of_the_first, abs=1e-3)
     found = (("keyword_writing", half_of_the_first), ("travel", 50.0), ("Tech", 20.0))
     ones = [Scored(Item(c, "q", "en", {"category": c}), [{"score": s}]) for c, s in found]
     figures = {name: figure["mean"] for name, figure in HelloBench().figures(ones, INTERVALS).items()}
@@ -67,14 +71,9 @@ UNKNOWN = [({"category": "poem"}, "poem is none"), ({"checklists": ["a"]}, "has 
 
 @pytest.mark.parametrize(("changed", "line"), UNKNOWN)
 def test_hellobench_refuses_what_it_has_no_weights_for(tmp_path, changed, line):
-    record = {
-        "id": "x_0",
-        "category": "style_transfer",
-        "chat_prompt": "Rewrite.",
-        "checklists": list("abcde"),
-    } | changed
+    record = {"id": "x_0", "category": "style_transfer", "chat_prompt": "Rewrite.", "checklists": list("abcde")}
     with pytest.raises(UserError, match=line):
-        HelloBench().read(write_jsonl(tmp_path / "h.jsonl", [record]))
+        HelloBench().read(write_jsonl(tmp_path / "h.jsonl", [record | changed]))
 
 
 @pytest.mark.parametrize(
@@ -82,46 +81,25 @@ def test_hellobench_refuses_what_it_has_no_weights_for(tmp_path, changed, line):
     [(100, 100, 100), (100, 250, 50), (100, 400, 0), (300, 200, 75), (300, 100, 0), (300, 0, 0)],
 )
 def test_the_length_score_worked_by_hand(asked, written, score):
-    assert length_score(asked, written) == pytest.approx(score)
+    assert writing.length_score(asked, written) == pytest.approx(score)
 
 
 def test_longbench_write_worked_by_hand():
-    points = dict(
-        zip(
-            ("relevance", "accuracy", "coherence", "clarity", "breadth_and_depth", "reading_experience"),
-            (5, 4, 3, 5, 4, 3),
-            strict=True,
-        )
-    )
+    names = ("relevance", "accuracy", "coherence", "clarity", "breadth_and_depth", "reading_experience")
+    points = dict(zip(names, (5, 4, 3, 5, 4, 3), strict=True))
     ones = [Scored(Item("0", "q", "en", {"length": 100}), [{"words": 250, **points}])]
     figures = {name: figure["mean"] for name, figure in LongBenchWrite().figures(ones, INTERVALS).items()}
     assert figures["S_l"] == 50 and figures["S_q"] == 75 and figures["score"] == 62.5 and figures["coherence"] == 50
-    assert count_words("写一 two-fold 3 cats") == 5
+    assert writing.count_words("写一 two-fold 3 cats") == 5
 
 
 def test_whole_runs_of_the_three_fill_table_4(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    domains = (
-        "Academic & Engineering",
-        "Finance & Business",
-        "Politics & Law",
-        "Literature & Arts",
-        "Education",
-        "Advertising & Marketing",
-    )
-    ones = [one | {"domain1": domain} for one, domain in zip(writing_records(6), domains, strict=True)]
-    categories = (
-        ("open_ended_qa", "Science", 7),
-        ("summarization", "news", 6),
-        ("heuristic_text_generation", "story_writing", 5),
-    )
-    for file, category, size in categories:
-        record = {
-            "id": f"{file}_000",
-            "category": category,
-            "chat_prompt": f"On {category}.",
-            "checklists": [f"point {k}?" for k in range(size)],
-        }
+    ones = [one | {"domain1": domain} for one, domain in zip(writing_records(6), DOMAINS, strict=True)]
+    parts = {"open_ended_qa": "Science", "summarization": "news", "heuristic_text_generation": "story_writing"}
+    for file, category in parts.items():
+        checklist = [f"point {k}?" for k in range(len(WEIGHTS[PART_OF[category]][category]))]
+        record = {"id": file, "category": category, "chat_prompt": f"On {category}.", "checklists": checklist}
         write_jsonl(tmp_path / "HelloBench" / f"{file}.jsonl", [record])
     requests = [{"prompt": f"Write {length} words.", "type": "Other", "length": length} for length in (4, 8)]
     wanted = [
@@ -129,12 +107,12 @@ def test_whole_runs_of_the_three_fill_table_4(tmp_path, monkeypatch):
         f"longbench_write={write_jsonl(tmp_path / 'l.jsonl', requests)}",
     ]  # fmt: skip
     run_here(ROOT, wanted, lambda body: "one two three four")
-    entries = {
-        name: read(tmp_path / f"results/bench/benchmarks/{name}.json")["policies"]["closed"]
+    hello, longbench = (
+        read(tmp_path / f"results/bench/benchmarks/{name}.json")["policies"]["closed"]["figures"]
         for name in ("hellobench", "longbench_write")
-    }
-    assert set(entries["hellobench"]["figures"]) == {"score", "rescaled", "QA", "Summ.", "Heur."}
-    assert entries["longbench_write"]["figures"]["S_l"]["mean"] == 75  # 4 of 4 words, 4 of 8
+    )
+    assert set(hello) == {"score", "rescaled", "QA", "Summ.", "Heur."}
+    assert longbench["S_l"]["mean"] == 75  # 4 of 4 words, 4 of 8
     page = (tmp_path / "results/bench/benchmarks/README.md").read_text()
     (row,) = [line for line in page.split("## ")[1].splitlines() if line.startswith("| closed")]
     cells = [cell.strip() for cell in row.strip("|").split("|")][1:]

@@ -1,5 +1,5 @@
 """BrowseComp, BrowseComp-ZH, xbench, SimpleQA and WebWalkerQA:
-ciphers, readers, hand-worked formulas, and whole runs with search."""
+hidden items, readers, hand-worked formulas, and whole runs with search."""
 
 import asyncio
 from functools import partial
@@ -11,14 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripts import ROOT, read
 
-from arenarl.benchmarks import browsecomp, simpleqa, webwalkerqa, xbench
+from arenarl.benchmarks import questions
 from arenarl.benchmarks.benchmark import Intervals, Item, Scored
-from arenarl.benchmarks.browsecomp import BrowseComp, BrowseCompZH
-from arenarl.benchmarks.ciphers import hashed_key_xor, raw_key_xor
 from arenarl.benchmarks.prompts import find_prompts
-from arenarl.benchmarks.simpleqa import SimpleQA
-from arenarl.benchmarks.webwalkerqa import CELLS, WebWalkerQA
-from arenarl.benchmarks.xbench import XBench
+from arenarl.benchmarks.questions import CELLS, BrowseComp, BrowseCompZH, SimpleQA, WebWalkerQA, XBench
+from arenarl.benchmarks.records import decrypted
 from arenarl.system.errors import UserError
 
 INTERVALS = Intervals(resamples=100)
@@ -39,7 +36,8 @@ def means(benchmark, ones):
 @given(st.text(min_size=1), st.text(st.characters(codec="utf-8"), min_size=1))
 def test_what_is_hidden_comes_back(text, canary):
     text = text.encode("utf-8", "replace").decode()
-    assert hashed_key_xor(hidden(text, canary), canary) == raw_key_xor(xor(text, canary.encode()), canary) == text
+    for benchmark, secret in ((BrowseComp(), hidden(text, canary)), (XBench(), xor(text, canary.encode()))):
+        assert decrypted(secret, benchmark.key_of(canary), "") == text
 
 
 def test_another_canary_or_a_plain_field_is_refused_with_its_name(tmp_path):
@@ -51,7 +49,7 @@ def test_another_canary_or_a_plain_field_is_refused_with_its_name(tmp_path):
         BrowseComp().read(write_csv(tmp_path / "two.csv", [{"problem": "p", "answer": "a"}]))
 
 
-def test_browsecomp_zh_is_read_from_csv_json_and_xlsx(tmp_path):
+def test_browsecomp_zh_is_read_from_csv_and_xlsx(tmp_path):
     rows = [
         {
             "Topic": hidden("体育", "k"),
@@ -69,8 +67,7 @@ def test_browsecomp_zh_is_read_from_csv_json_and_xlsx(tmp_path):
     book.save(tmp_path / "zh.xlsx")
     items = BrowseCompZH().read(tmp_path / "zh.csv")
     assert [(item.query, item.fields["answer"], item.language) for item in items] == [
-        ("问0", "答0", "zh"),
-        ("问1", "答1", "zh"),
+        (f"问{n}", f"答{n}", "zh") for n in range(2)
     ]
     assert BrowseCompZH().read(tmp_path / "zh.xlsx") == items
 
@@ -84,7 +81,7 @@ def test_browsecomp_zh_is_read_from_csv_json_and_xlsx(tmp_path):
     ],
 )  # fmt: skip
 def test_the_word_behind_correct_counts(reply, correct, confidence):
-    verdict = browsecomp.read_comparison(reply, unstated=100)
+    verdict = questions.read_comparison(reply, unstated=100)
     assert (verdict["correct"], verdict["confidence"]) == (correct, confidence)
 
 
@@ -101,9 +98,9 @@ def test_a_confidence_without_a_number_is_full_in_english_and_none_in_chinese(be
 @pytest.mark.parametrize(
     ("read", "reply"),
     [
-        (partial(browsecomp.read_comparison, unstated=0), "I think yes"), (xbench.read_conclusion, "结论: 也许"),
-        (simpleqa.read_grade, "A or B"), (simpleqa.read_grade, "D"), (webwalkerqa.read_grade, "It is CORRECT so far"),
-        (webwalkerqa.read_grade, " "),
+        (partial(questions.read_comparison, unstated=0), "I think yes"), (questions.read_conclusion, "结论: 也许"),
+        (questions.read_letter, "A or B"), (questions.read_letter, "D"), (questions.read_grade, "It is CORRECT so far"),
+        (questions.read_grade, " "),
     ],
 )  # fmt: skip
 def test_a_reply_in_another_form_is_no_verdict(read, reply):
@@ -127,26 +124,17 @@ def test_a_confidence_on_the_edge_is_in_the_bin_below_in_english_and_above_in_ch
 
 def test_simpleqa_worked_by_hand():
     ones = scored(*({"grade": grade} for grade in ["correct"] * 3 + ["incorrect"] * 3 + ["not_attempted"] * 4))
-    assert means(SimpleQA(), ones) == {
-        "score": 30,
-        "given_attempted": 50,
-        "F1": pytest.approx(37.5),
-        "not_attempted": 40,
-    }
+    expected = {"score": 30, "given_attempted": 50, "F1": 37.5, "not_attempted": 40}
+    assert means(SimpleQA(), ones) == pytest.approx(expected)
     assert means(SimpleQA(), scored({"grade": "not_attempted"}))["F1"] == 0
 
 
 def test_xbench_worked_by_hand():
-    right, wrong, same = (
-        {"correct": 1.0, "extracted": "a"},
-        {"correct": 0.0, "extracted": "b"},
-        {"correct": 1.0, "extracted": "A"},
-    )
+    right, wrong, same = ({"correct": c, "extracted": text} for c, text in ((1.0, "a"), (0.0, "b"), (1.0, "A")))
     ones = scored([right, right, wrong, wrong, wrong], [right, right, wrong, wrong, same], [wrong] * 5, answer="a")
     average, best, majority = (2 / 5 + 3 / 5) / 3, 2 / 3, 1 / 2 / 3  # of the second item a and b have two votes each
-    assert means(XBench(), ones) == pytest.approx(
-        {"score": 100 * average, "best_of_n": 100 * best, "majority_vote": 100 * majority}, abs=1e-3
-    )
+    expected = {"score": 100 * average, "best_of_n": 100 * best, "majority_vote": 100 * majority}
+    assert means(XBench(), ones) == pytest.approx(expected, abs=1e-3)
 
 
 CLOSINGS = [("所以\n最终答案: 12", "12"), ("最终答案：北京 \n好", "北京"), ("**最终答案**: 甲", "甲"), ("北京", None)]
@@ -154,7 +142,7 @@ CLOSINGS = [("所以\n最终答案: 12", "12"), ("最终答案：北京 \n好", 
 
 @pytest.mark.parametrize(("text", "answer"), CLOSINGS)
 def test_the_final_answer_is_found(text, answer):
-    assert xbench.final_answer(text) == answer
+    assert questions.final_answer(text) == answer
 
 
 @pytest.mark.parametrize(
@@ -166,68 +154,35 @@ def test_the_final_answer_is_found(text, answer):
     ],
 )  # fmt: skip
 def test_webwalkerqa_reads_a_grade_as_langchain_does(reply, correct):
-    assert webwalkerqa.read_grade(reply) == {"correct": correct}
+    assert questions.read_grade(reply) == {"correct": correct}
 
 
 @pytest.mark.parametrize(("kind", "difficulty"), [("multi_source", "easy"), ("multi-source", "Easy")])
 def test_webwalkerqa_has_six_cells(tmp_path, kind, difficulty):
-    records = [
-        {
-            "question": "q",
-            "answer": "a",
-            "root_url": "https://x.org",
-            "info": {"type": kind, "difficulty_level": difficulty, "lang": "en"},
-        }
-    ]
-    (item,) = WebWalkerQA().read(write_jsonl(tmp_path / "w.jsonl", records))
+    info = {"type": kind, "difficulty_level": difficulty, "lang": "en"}
+    record = {"question": "q", "answer": "a", "root_url": "https://x.org", "info": info}
+    (item,) = WebWalkerQA().read(write_jsonl(tmp_path / "w.jsonl", [record]))
     assert item.fields["cell"] == "multi_source_easy"
     figures = means(WebWalkerQA(), [Scored(item, [{"correct": 1.0}])])
-    assert (
-        set(figures) == {"score", *CELLS}
-        and figures["score"] == figures["multi_source_easy"] == 100
-        and figures["single_source_hard"] is None
-    )
+    assert set(figures) == {"score", *CELLS} and figures["single_source_hard"] is None
+    assert figures["score"] == figures["multi_source_easy"] == 100
 
 
 @pytest.fixture
 def files(tmp_path):
     """--benchmark of all five, two items each: the policy below answers "blue"."""
-    answers = ("blue", "red")
-    key = "canary"
-    question = "Which colour is number {}?"
-    encrypted = [
-        {"problem": hidden(question.format(n), key), "answer": hidden(answer, key), "canary": key}
-        for n, answer in enumerate(answers)
-    ]
+    pairs = [(f"Which colour is number {n}?", answer) for n, answer in enumerate(("blue", "red"))]
+    encrypted = [{"problem": hidden(q, "k"), "answer": hidden(a, "k"), "canary": "k"} for q, a in pairs]
     chinese = [
-        {"Topic": "", "Question": hidden(f"什么颜色{n}?", key), "Answer": one["answer"], "canary": key}
-        for n, one in enumerate(encrypted)
+        {"Topic": "", "Question": hidden(f"{q[:-1]}？", "k"), "Answer": hidden(a, "k"), "canary": "k"} for q, a in pairs
     ]
-    raw = [
-        {
-            "id": n,
-            "prompt": xor(question.format(n), b"k"),
-            "answer": xor(answer, b"k"),
-            "reference_steps": "",
-            "canary": "k",
-        }
-        for n, answer in enumerate(answers)
-    ]
-    open_ones = [
-        {"metadata": "{}", "problem": question.format(n), "answer": answer} for n, answer in enumerate(answers)
-    ]
-    walks = [
-        {
-            "question": question.format(n),
-            "answer": answer,
-            "root_url": "https://x.org",
-            "info": {"type": "single_source", "difficulty_level": "hard"},
-        }
-        for n, answer in enumerate(answers)
-    ]
+    raw = [{"id": q, "prompt": xor(q, b"k"), "answer": xor(a, b"k"), "canary": "k"} for q, a in pairs]
+    plain = [{"metadata": "{}", "problem": q, "answer": a} for q, a in pairs]
+    info = {"type": "single_source", "difficulty_level": "hard"}
+    walks = [{"question": q, "answer": a, "root_url": "https://x.org", "info": info} for q, a in pairs]
     paths = {
         "browsecomp": write_csv(tmp_path / "b.csv", encrypted), "browsecomp_zh": write_csv(tmp_path / "z.csv", chinese),
-        "xbench": write_csv(tmp_path / "x.csv", raw), "simpleqa": write_csv(tmp_path / "s.csv", open_ones),
+        "xbench": write_csv(tmp_path / "x.csv", raw), "simpleqa": write_csv(tmp_path / "s.csv", plain),
         "webwalkerqa": write_jsonl(tmp_path / "w.jsonl", walks),
     }  # fmt: skip
     return [f"{name}={path}" for name, path in paths.items()]
@@ -237,9 +192,8 @@ def test_whole_runs_with_the_research_tools(tmp_path, monkeypatch, files):
     monkeypatch.chdir(tmp_path)
     said = "<answer>\nExplanation: seen\nExact Answer: blue\nConfidence: 60%\n最终答案: blue\n</answer>"
     asked, log = run_here(ROOT, files, lambda body: said)
-    assert {tool["function"]["name"] for body in asked for tool in body["tools"]} == {"search", "browse"} and len(
-        asked
-    ) == 8 + 10
+    assert {tool["function"]["name"] for body in asked for tool in body["tools"]} == {"search", "browse"}
+    assert len(asked) == 8 + 10
     names = [one.partition("=")[0] for one in files]
     entries = {name: read(tmp_path / f"results/bench/benchmarks/{name}.json")["policies"]["closed"] for name in names}
     assert {name: entry["figures"]["score"]["mean"] for name, entry in entries.items()} == dict.fromkeys(entries, 50)
@@ -253,12 +207,13 @@ def test_whole_runs_with_the_research_tools(tmp_path, monkeypatch, files):
 
 
 CRASHING = """
+from arenarl.rollout.environment import tool_schema
 class Tools:
-    tools = [{"type": "function", "function": {"name": "look", "description": "", "parameters": {"type": "object", "properties": {}}}}]
+    tools = [tool_schema("look", "", {})]
     def __init__(self, config, language): ...
     def reset(self, query): ...
     def call(self, name, arguments): raise OSError("gone")
-"""  # noqa: E501
+"""
 
 
 def test_tools_of_ones_own_are_taken_and_what_their_crash_ends_is_counted_apart(tmp_path, monkeypatch):
@@ -266,20 +221,16 @@ def test_tools_of_ones_own_are_taken_and_what_their_crash_ends_is_counted_apart(
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "crashing_tools.py").write_text(CRASHING)
     ones = [{"problem": f"Which colour is number {n}?", "answer": "blue"} for n in range(3)]
+    wanted = [f"simpleqa={write_csv(tmp_path / 's.csv', ones)}"]
 
     def say(body):
         is_last = "number 2" in body["messages"][-1]["content"]
-        return (
-            '<tool_call>\n{"name": "look", "arguments": {}}\n</tool_call>' if is_last else "<answer>\nblue\n</answer>"
-        )
+        call = '<tool_call>\n{"name": "look", "arguments": {}}\n</tool_call>'
+        return call if is_last else "<answer>\nblue\n</answer>"
 
-    run_here(
-        ROOT, [f"simpleqa={write_csv(tmp_path / 's.csv', ones)}"], say, **{"environment.name": "crashing_tools:Tools"}
-    )
+    run_here(ROOT, wanted, say, **{"environment.name": "crashing_tools:Tools"})
     entry = read(tmp_path / "results/bench/benchmarks/simpleqa.json")["policies"]["closed"]
-    assert (entry["items"], entry["void"], entry["failed"], entry["empty"]) == (2, 1, 0, 0) and entry["figures"][
-        "score"
-    ]["mean"] == 100
-    assert "1 of 3 items have no verdict and are in no figure" in entry["labels"] and not any(
-        "encyclopedia" in one for one in entry["labels"]
-    )
+    assert (entry["items"], entry["void"], entry["failed"], entry["empty"]) == (2, 1, 0, 0)
+    assert entry["figures"]["score"]["mean"] == 100
+    assert "1 of 3 items have no verdict and are in no figure" in entry["labels"]
+    assert not any("encyclopedia" in one for one in entry["labels"])

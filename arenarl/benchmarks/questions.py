@@ -1,0 +1,373 @@
+"""Benchmarks of questions with one short answer, which a judge compares with the response.
+
+- BrowseComp (arXiv 2504.12516, 1,266 items) and BrowseComp-ZH (arXiv 2504.19314, 289): answers that are hard to find.
+- xbench-DeepSearch (arXiv 2506.13651): 100 Chinese questions, each answered five times.
+- SimpleQA (arXiv 2411.04368): 4,326 short questions of fact, each answer correct, incorrect or not attempted.
+- WebWalkerQA (arXiv 2501.07572): 680 questions about websites, in Chinese and English, graded by langchain's `cot_qa`.
+"""
+
+import hashlib
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+from pydantic import AliasChoices, BeforeValidator, Field, model_validator
+
+from arenarl.benchmarks.benchmark import Ask, Benchmark, Figure, Intervals, Item, Scored, Verdict
+from arenarl.benchmarks.prompts import SIMPLE_EVALS_SYSTEM, Edition, Prompts
+from arenarl.benchmarks.records import Record, Written, decrypted, read_records
+from arenarl.llm.json_reply import without_thinking
+from arenarl.trajectory import language_of
+
+
+class HiddenQuestions(Benchmark):
+    """A benchmark whose file hides questions and answers from crawlers. Decrypted items stay on this machine."""
+
+    record: ClassVar[type[Record]]
+    hidden: ClassVar[tuple[str, str]] = ("problem", "answer")  # the fields of question and answer
+    language: ClassVar[str] = "en"
+    has_search = True
+
+    def read(self, path: Path) -> list[Item]:
+        (file,) = self.files_of(path)
+        return [
+            self._item(file, number, record)
+            for number, record in enumerate(read_records(file, self.record, "id" if self.has_ids else None))
+        ]
+
+    @property
+    def has_ids(self) -> bool:
+        return "id" in self.record.model_fields
+
+    def key_of(self, canary: str) -> bytes:
+        return hashlib.sha256(canary.encode()).digest()
+
+    def is_plain(self, file: Path) -> bool:
+        """Return True for a file that is decrypted already."""
+        return False
+
+    def _item(self, file: Path, number: int, record: Any) -> Item:
+        question, answer = (
+            getattr(record, name)
+            if self.is_plain(file)
+            else decrypted(getattr(record, name), self.key_of(record.canary), f"{file}, record {number + 1}: {name}")
+            for name in self.hidden
+        )
+        return Item(record.id if self.has_ids else str(number), question, self.language, {"answer": answer})
+
+
+class _Hidden(Record):
+    problem: Written
+    answer: Written
+    canary: Written
+
+
+class BrowseComp(HiddenQuestions):
+    """Accuracy and calibration error, in 10 bins as inspect-evals has it: open below, and 0 is in the first.
+
+    The judge also reads off how sure the response is; without a number it counts as sure by 100. The reference code
+    compares "correct: yes" with "yes" and so finds everything wrong; here the word behind the colon counts.
+    """
+
+    name, title, size = "browsecomp", "BrowseComp", 1266
+    judges = ("gpt-4.1",)  # the grader of openai/simple-evals
+    judge_temperature = 0.5
+    files = ("browse_comp_test_set.csv",)
+    editions = (
+        Edition({
+            "judge": ("browsecomp_eval.py", "GRADER_TEMPLATE"), "query": ("browsecomp_eval.py", "QUERY_TEMPLATE"),
+            "system": SIMPLE_EVALS_SYSTEM,
+        }),
+        Edition({"judge": ("browse_comp/prompts.py", "GRADER_TEMPLATE"),
+                 "query": ("browse_comp/prompts.py", "QUERY_TEMPLATE")}, "inspect_evals"),
+    )  # fmt: skip
+    source = "browse_comp_test_set.csv of openai/simple-evals"
+    record = _Hidden
+    unstated: ClassVar[float] = 100.0  # the confidence, where the judge gives no number
+
+    def bin_of(self, confidence: float) -> int:
+        """Of a confidence from 0 to 100."""
+        return max(math.ceil(confidence / 10) - 1, 0)
+
+    def query(self, item: Item, prompts: Prompts) -> str:
+        return prompts.query(Question=item.query, question=item.query)
+
+    async def judge(self, item: Item, response: str, prompts: Prompts, ask: Ask) -> Verdict | None:
+        fields = {"question": item.query, "response": response, "correct_answer": item.fields["answer"]}
+        messages = prompts.messages("judge", item.language, **fields)
+        return await ask(messages, partial(read_comparison, unstated=self.unstated))
+
+    def figures(self, scored: Sequence[Scored], intervals: Intervals) -> dict[str, Figure]:
+        correct, confidence = [one.mean("correct") for one in scored], [one.mean("confidence") for one in scored]
+        bins = [self.bin_of(value) for value in confidence]
+        error = calibration_error(correct, [value / 100 for value in confidence], bins, intervals)
+        return {"score": intervals.figure("correct", scored), "calibration_error": error}
+
+
+class _HiddenChinese(Record):
+    Topic: str = ""
+    Question: Written
+    Answer: Written
+    canary: str = ""
+
+
+class BrowseCompZH(BrowseComp):
+    """The same in Chinese, with calibration error in 5 bins, and sure by 0 without a number."""
+
+    name, title, size = "browsecomp_zh", "BrowseComp-ZH", 289
+    judges = ("gpt-4o",)
+    judge_temperature = 0.6
+    files = ("data/browsecomp-zh-encrypted.xlsx", "browsecomp-zh-encrypted.xlsx")
+    editions = (Edition({"judge": ("prompt.py", "JUDGE_PROMPT_CN")}),)
+    source = "github.com/PALIN2018/BrowseComp-ZH, data/browsecomp-zh-encrypted.xlsx"
+    record, hidden, language = _HiddenChinese, ("Question", "Answer"), "zh"
+    unstated = 0.0
+
+    def bin_of(self, confidence: float) -> int:
+        return min(int(confidence // 20), 4)
+
+    def is_plain(self, file: Path) -> bool:
+        """Return True for what the official script makes of the sheet."""
+        return file.suffix == ".json"
+
+
+def read_comparison(text: str, unstated: float) -> Verdict:
+    """Whether the answer is correct, 0 or 1, and how sure the response is, 0 to 100: `unstated` without a number.
+    Raises ValueError."""
+    said = without_thinking(text)
+    correct = re.findall(r"^\W*correct\W*[:：]\W*(yes|no)\b", said, re.MULTILINE | re.IGNORECASE)
+    if not correct:
+        raise ValueError('it has no line "correct: yes" or "correct: no"')
+    confidence = re.findall(r"^\W*confidence\W*[:：]\W*(\d+)", said, re.MULTILINE | re.IGNORECASE)
+    extracted = re.search(r"^\W*extracted_final_answer\W*[:：]\s*(.*)", said, re.MULTILINE)
+    return {
+        "correct": float(correct[-1].lower() == "yes"),
+        "confidence": min(float(confidence[-1]), 100.0) if confidence else unstated,
+        "extracted": extracted[1].strip() if extracted else "",
+    }
+
+
+def calibration_error(
+    correct: Sequence[float], confidence: Sequence[float], bins: Sequence[int], intervals: Intervals
+) -> Figure:
+    """Expected calibration error in percent: over bins, the share of items in one times the distance of its accuracy
+    and its mean confidence.
+
+    Args:
+        correct: (items,) 0 or 1.
+        confidence: (items,) 0 to 1.
+        bins: (items,) the number of each item's bin.
+    """
+    gaps, bins = np.asarray(correct, dtype=float) - np.asarray(confidence, dtype=float), np.asarray(bins)
+
+    def statistic(weights: np.ndarray) -> np.ndarray:
+        off = sum(np.abs(weights[:, bins == number] @ gaps[bins == number]) for number in set(bins.tolist()))
+        return 100 * off / weights.sum(axis=1)
+
+    return intervals.of(statistic, len(gaps))
+
+
+class _HiddenPrompt(Record):
+    id: Written
+    prompt: Written
+    answer: Written
+    canary: Written
+
+
+class XBench(HiddenQuestions):
+    """The average over the repeats, the best of them, and whether the answer given most often is the known one
+    (between equals the official code draws lots, here it is the share of them).
+
+    A response whose last line names the known answer exactly is right without a judge.
+    """
+
+    name, title, size = "xbench", "xbench-DeepSearch", 100
+    judges = ("gemini-2.0-flash",)
+    repeats = 5
+    files = ("data/DeepSearch-2510.csv", "data/DeepSearch-2505.csv", "data/DeepSearch.csv")
+    editions = (Edition({"judge": ("eval_grader.py", "LLM_JUDGE_PROMPT")}),)
+    source = "github.com/xbench-ai/xbench-evals, data/DeepSearch-2505.csv or -2510.csv"
+    record, hidden, language = _HiddenPrompt, ("prompt", "answer"), "zh"
+
+    def key_of(self, canary: str) -> bytes:
+        return canary.encode()
+
+    async def judge(self, item: Item, response: str, prompts: Prompts, ask: Ask) -> Verdict | None:
+        known = item.fields["answer"]
+        if final_answer(response) == known.strip():
+            return {"correct": 1.0, "extracted": known, "is_exact": True}
+        messages = prompts.messages("judge", question=item.query, correct_answer=known, response=response)
+        return await ask(messages, read_conclusion)
+
+    def figures(self, scored: Sequence[Scored], intervals: Intervals) -> dict[str, Figure]:
+        return {
+            "score": intervals.figure("correct", scored),
+            "best_of_n": intervals.mean(100 * max(verdict["correct"] for verdict in one.verdicts) for one in scored),
+            "majority_vote": intervals.mean(100 * majority_share(one) for one in scored),
+        }
+
+
+def final_answer(text: str) -> str | None:
+    """What stands behind the first 最终答案, None without one."""
+    found = re.search(r"最终答案\W*?[:：][ \t]*(.*)", text)
+    return found[1].strip() if found else None
+
+
+def read_conclusion(text: str) -> Verdict:
+    """Raises ValueError."""
+    said = without_thinking(text)
+    concluded = re.findall(r"结论\W*(正确|错误)", said)
+    if not concluded:
+        raise ValueError('it has no line "结论: 正确" or "结论: 错误"')
+    return {"correct": float(concluded[-1] == "正确"), "extracted": final_answer(said) or "", "is_exact": False}
+
+
+def majority_share(one: Scored) -> float:
+    """Of the answers given most often, the share that is the known answer as it is written."""
+    votes = Counter(verdict["extracted"] for verdict in one.verdicts)
+    first = [answer for answer, count in votes.items() if count == max(votes.values())]
+    return sum(answer == one.item.fields["answer"] for answer in first) / len(first)
+
+
+GRADES = {"A": "correct", "B": "incorrect", "C": "not_attempted"}
+_TEMPLATES = "simpleqa/grader_templates.py"
+
+
+class _Problem(Record):
+    problem: Written
+    answer: Written
+
+
+class SimpleQA(Benchmark):
+    """The share that is correct, that share of what was attempted, and F1, their harmonic mean.
+    InfoAgent reports the first, with search."""
+
+    name, title, size = "simpleqa", "SimpleQA", 4326
+    judges = ("gpt-4.1", "gpt-4o")  # of openai/simple-evals, and of the paper
+    judge_temperature = 0.5
+    has_search = True
+    files = ("simple_qa_test_set.csv",)
+    editions = (
+        Edition({"judge": ("simpleqa_eval.py", "GRADER_TEMPLATE"), "system": SIMPLE_EVALS_SYSTEM}),
+        Edition({"judge": (_TEMPLATES, "SIMPLEQA_GRADER_TEMPLATE"),
+                 "instructions": (_TEMPLATES, "SIMPLEQA_GRADING_INSTRUCTIONS")}, "inspect_evals"),
+    )  # fmt: skip
+    source = "simple_qa_test_set.csv of openai/simple-evals"
+
+    def read(self, path: Path) -> list[Item]:
+        records = read_records(*self.files_of(path), _Problem)
+        return [Item(str(number), one.problem, "en", {"answer": one.answer}) for number, one in enumerate(records)]
+
+    async def judge(self, item: Item, response: str, prompts: Prompts, ask: Ask) -> Verdict | None:
+        """The official texts name the known answer and the response each in their way."""
+        fields = {"question": item.query, "instructions": prompts.texts.get("instructions", "")}
+        fields |= dict.fromkeys(("target", "criterion"), item.fields["answer"])
+        fields |= dict.fromkeys(("predicted_answer", "answer"), response)
+        grade = await ask(prompts.messages("judge", **fields), read_letter)
+        return grade and {"grade": grade}
+
+    def figures(self, scored: Sequence[Scored], intervals: Intervals) -> dict[str, Figure]:
+        grades = [one.verdicts[0]["grade"] for one in scored]
+        is_a, is_b, is_c = (np.array([grade == known for grade in grades], dtype=float) for known in GRADES.values())
+
+        def share(part: np.ndarray, whole: np.ndarray) -> Figure:
+            """In percent; 0 of nothing, as the official code has it."""
+
+            def percent(weights: np.ndarray) -> np.ndarray:
+                parts, wholes = weights @ part, weights @ whole
+                return 100 * np.divide(parts, wholes, out=np.zeros_like(parts), where=wholes > 0)
+
+            return intervals.of(percent, len(grades))
+
+        return {
+            "score": share(is_a, np.ones_like(is_a)),
+            "given_attempted": share(is_a, is_a + is_b),
+            "F1": share(2 * is_a, 2 * is_a + 2 * is_b + is_c),  # = harmonic mean of A/(A+B+C) and A/(A+B)
+            "not_attempted": share(is_c, np.ones_like(is_c)),
+        }
+
+
+def read_letter(text: str) -> str:
+    """The one letter of A, B and C that stands by itself. Raises ValueError for none or several."""
+    letters = set(re.findall(r"\b[ABC]\b", without_thinking(text)))
+    if len(letters) != 1:
+        raise ValueError("it holds no letter, or more than one, where A, B or C was asked for")
+    return GRADES[letters.pop()]
+
+
+CELLS = [f"{pages}_{level}" for pages in ("single_source", "multi_source") for level in ("easy", "medium", "hard")]
+_COT = {"judge": ("evaluation/qa/eval_prompt.py", "cot_template")}
+
+
+class _Lower(Record):
+    """Names and values in whatever case: the data set's card and its file differ."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _lower(cls, row: Any) -> Any:
+        return {str(name).lower(): value for name, value in row.items()} if isinstance(row, dict) else row
+
+
+_one_word = BeforeValidator(lambda text: text.lower().replace("-", "_") if isinstance(text, str) else text)
+
+
+class _Info(_Lower):
+    type: Annotated[Literal["single_source", "multi_source"], _one_word] = Field(
+        validation_alias=AliasChoices("type", "hop")
+    )
+    difficulty_level: Annotated[Literal["easy", "medium", "hard"], _one_word]
+
+
+class _Question(_Lower):
+    question: Written
+    answer: Written
+    root_url: Written
+    info: _Info
+
+
+class WebWalkerQA(Benchmark):
+    """Accuracy overall and in six cells, by how many pages an answer is spread over and how hard it is to find."""
+
+    name, title, size = "webwalkerqa", "WebWalkerQA", 680
+    judges = ("gpt-4",)
+    judge_temperature = 0.0  # of the model that langchain takes by itself
+    has_search = True
+    files = ("data/main-00000-of-00001.jsonl",)
+    editions = (Edition(_COT, "langchain"), Edition(_COT, "langchain_classic"))
+    source = "the data set callanwu/WebWalkerQA of the hub"
+
+    def read(self, path: Path) -> list[Item]:
+        records = read_records(*self.files_of(path), _Question)
+        return [
+            Item(str(number), one.question, language_of(one.question), {
+                "answer": one.answer, "root_url": one.root_url, "cell": f"{one.info.type}_{one.info.difficulty_level}",
+            })
+            for number, one in enumerate(records)
+        ]  # fmt: skip
+
+    def query(self, item: Item, prompts: Prompts) -> str:
+        return prompts.query(question=item.query, root_url=item.fields["root_url"])
+
+    async def judge(self, item: Item, response: str, prompts: Prompts, ask: Ask) -> Verdict | None:
+        messages = prompts.messages("judge", query=item.query, context=item.fields["answer"], result=response)
+        return await ask(messages, read_grade)
+
+    def figures(self, scored: Sequence[Scored], intervals: Intervals) -> dict[str, Figure]:
+        parts = {cell: [one for one in scored if one.item.fields["cell"] == cell] for cell in CELLS}
+        return {name: intervals.figure("correct", ones) for name, ones in ({"score": scored} | parts).items()}
+
+
+def read_grade(text: str) -> Verdict:
+    """As langchain reads it: the first grade, else the first word of the reply, else the last. Raises ValueError."""
+    said = without_thinking(text)
+    words = re.findall(r"\w+", said)
+    graded = re.search(r"\bGRADE\W*(CORRECT|INCORRECT)\b", said, re.IGNORECASE)
+    for grade in [graded[1]] if graded else [*words[:1], *words[-1:]]:
+        if grade.upper() in ("CORRECT", "INCORRECT"):
+            return {"correct": float(grade.upper() == "CORRECT")}
+    raise ValueError('it has no line "GRADE: CORRECT" or "GRADE: INCORRECT"')

@@ -1,0 +1,331 @@
+"""Benchmarks of long texts, which a judge scores by criteria.
+
+- WritingBench (arXiv 2503.05244): 1,000 writing queries, each with five criteria of its own. Its items come with the
+  package inspect-evals.
+- LongBench-Write (arXiv 2408.07055): 120 writing requests, each with a length that is asked for.
+- HelloBench (arXiv 2409.16191): 647 long texts, each checked against its category's checklist in one call.
+"""
+
+import asyncio
+import json
+import re
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+from typing import Annotated
+
+from pydantic import AfterValidator, AliasChoices, ConfigDict, Field, ValidationError
+
+from arenarl.benchmarks.benchmark import Ask, Benchmark, Figure, Intervals, Item, Message, Scored, Verdict
+from arenarl.benchmarks.prompts import Edition, Prompts, package_folder
+from arenarl.benchmarks.records import Record, Written, official_file, read_records
+from arenarl.llm.json_reply import JSONReply, json_objects, without_thinking
+from arenarl.system.errors import UserError
+from arenarl.system.user_input import first_problem
+from arenarl.trajectory import language_of
+
+DOMAINS = {  # WritingBench's, as Table 4, ArenaRL, names them
+    "Academic & Engineering": "WB-A", "Finance & Business": "WB-B", "Politics & Law": "WB-C",
+    "Literature & Arts": "WB-D", "Education": "WB-E", "Advertising & Marketing": "WB-F",
+}  # fmt: skip
+_IN_PACKAGE = "writingbench/benchmark_all.jsonl"
+
+
+class _Criterion(Record):
+    model_config = ConfigDict(extra="allow")  # the levels "1-2" to "9-10" are shown too
+
+    name: Written
+    criteria_description: Written
+
+
+class _Query(Record):
+    index: Written
+    domain1: Written
+    domain2: Written
+    query: Written
+    checklist: Annotated[list[_Criterion], Field(min_length=5, max_length=5)]
+
+
+class _CriterionReply(JSONReply):
+    score: Annotated[int, Field(ge=1, le=10)]
+    reason: str
+
+
+class WritingBench(Benchmark):
+    """A response's score is the mean of its five criteria, 1 to 10 in a call each; the benchmark's is the mean over
+    queries times 10, as on its leaderboard. Official judge now: Claude-Sonnet-4.5, or the authors' critic model."""
+
+    name, title, size = "writingbench", "WritingBench", 1000
+    judges = ("claude-sonnet-4-5", "claude-sonnet-4.5", "WritingBench-Critic-Model-Qwen-7B")
+    judge_temperature = 1.0
+    calls = 5
+    files = ("benchmark_query/benchmark_all.jsonl", "benchmark_all.jsonl")
+    editions = (
+        Edition({"judge": ("prompt.py", "evaluate_prompt"), "system": ("prompt.py", "evaluate_system")}),
+        Edition({"judge": ("writingbench/writingbench.py", "create_scoring_prompt")}, "inspect_evals"),
+    )
+    source = (
+        "the package inspect-evals (pip install --no-deps inspect-evals==0.26.0), or github.com/X-PLUG/WritingBench"
+    )
+
+    def default_path(self) -> Path | None:
+        folder = package_folder("inspect_evals")
+        return folder / _IN_PACKAGE if folder and (folder / _IN_PACKAGE).is_file() else None
+
+    def read(self, path: Path) -> list[Item]:
+        return [
+            Item(one.index, one.query, language_of(one.query), {
+                "domain": one.domain1, "checklist": [each.model_dump() for each in one.checklist],
+            })
+            for one in read_records(*self.files_of(path), _Query, "index")
+        ]  # fmt: skip
+
+    async def judge(self, item: Item, response: str, prompts: Prompts, ask: Ask) -> Verdict | None:
+        calls = (ask(_messages(item, response, one, prompts), _CriterionReply) for one in item.fields["checklist"])
+        replies = await asyncio.gather(*calls)
+        if None in replies:
+            return None
+        scores = [reply.score for reply in replies]
+        return {"score": fmean(scores), "scores": scores, "reasons": [reply.reason for reply in replies]}
+
+    def figures(self, scored: Sequence[Scored], intervals: Intervals) -> dict[str, Figure]:
+        """Of 100: overall, and by domain where there are items of it."""
+        parts: dict[str, list[Scored]] = {name: [] for name in DOMAINS}
+        for one in scored:
+            parts.setdefault(one.item.fields["domain"], []).append(one)
+        named = {"score": scored} | {DOMAINS.get(name, name): ones for name, ones in parts.items() if ones}
+        return {name: intervals.figure("score", ones, 10) for name, ones in named.items()}
+
+
+def _messages(item: Item, response: str, criterion: dict[str, str], prompts: Prompts) -> list[Message]:
+    """The official texts name query, response and criterion each in their way."""
+    shown = criterion if prompts.is_official else "\n".join(f"{name}: {text}" for name, text in criterion.items())
+    asked, written = dict.fromkeys(("query", "question"), item.query), dict.fromkeys(("response", "answer"), response)
+    return prompts.messages("judge", **asked, **written, criteria=shown, checklist=[shown])
+
+
+_Points = Annotated[int, Field(ge=1, le=5)]
+
+
+class _Request(Record):
+    prompt: Written
+    type: Written
+    length: Annotated[int, Field(gt=0)]
+
+
+class _QualityReply(JSONReply):
+    relevance: _Points = Field(alias="Relevance")
+    accuracy: _Points = Field(alias="Accuracy")
+    coherence: _Points = Field(alias="Coherence")
+    clarity: _Points = Field(alias="Clarity")
+    breadth_and_depth: _Points = Field(alias="Breadth and Depth")
+    reading_experience: _Points = Field(alias="Reading Experience")
+
+
+class LongBenchWrite(Benchmark):
+    """S_l says how near the response comes to the length, S_q how good it is in six dimensions, whatever its length;
+    the score is their mean. Table 4, ArenaRL, has S_q."""
+
+    name, title, size = "longbench_write", "LongBench-Write", 120
+    judges = ("gpt-4o",)
+    judge_temperature = 0.5
+    files = ("evaluation/longbench_write.jsonl", "longbench_write.jsonl")
+    editions = (Edition({"judge": ("evaluation/judge.txt", "")}), Edition({"judge": ("judge.txt", "")}))
+    source = "github.com/THUDM/LongWriter, evaluation/longbench_write.jsonl"
+
+    def read(self, path: Path) -> list[Item]:
+        records = enumerate(read_records(*self.files_of(path), _Request))
+        return [Item(str(at), one.prompt, language_of(one.prompt), {"length": one.length}) for at, one in records]
+
+    async def judge(self, item: Item, response: str, prompts: Prompts, ask: Ask) -> Verdict | None:
+        reply = await ask(prompts.messages("judge", query=item.query, response=response), _QualityReply)
+        return reply and {"words": count_words(response), **reply.model_dump()}
+
+    def figures(self, scored: Sequence[Scored], intervals: Intervals) -> dict[str, Figure]:
+        """S_q's dimensions too, each of 100."""
+        dimensions = {name: [25 * (one.mean(name) - 1) for one in scored] for name in _QualityReply.model_fields}
+        quality = [fmean(points) for points in zip(*dimensions.values(), strict=True)]
+        length = [length_score(one.item.fields["length"], int(one.mean("words"))) for one in scored]
+        totals = [fmean(both) for both in zip(length, quality, strict=True)]
+        figures = {"score": totals, "S_l": length, "S_q": quality, **dimensions}
+        return {name: intervals.mean(values) for name, values in figures.items()}
+
+
+def length_score(asked: int, written: int) -> float:
+    """S_l, 0 to 100: nothing from four times the length on, nor below a third of it.
+
+    >>> [length_score(1000, written) for written in (1000, 2500, 4000, 500, 0)]
+    [100.0, 50.0, 0.0, 50.0, 0.0]
+    """
+    if written > asked:
+        return 100 * max(0.0, 1 - (written / asked - 1) / 3)
+    return 100 * max(0.0, 1 - (asked / written - 1) / 2) if written else 0.0
+
+
+def count_words(text: str) -> int:
+    """Chinese characters and words of Latin letters.
+
+    >>> count_words("你好, my 2 friends")
+    4
+    """
+    return len(re.findall(r"[\u4e00-\u9fff]", text)) + len(re.findall(r"\b[a-zA-Z]+\b", text))
+
+
+# HelloBench: how much each item of a category's checklist counts, of 100, as its authors fitted them to human ratings;
+# by the parts of the benchmark. From OpenCompass (REGRESSION_DICT, opencompass/datasets/subjective/hellobench.py), to
+# four decimals.
+WEIGHTS: dict[str, dict[str, tuple[float, ...]]] = {
+    "QA": {
+        "travel": (14.8164, 9.9126, 6.8542, 16.5484, 12.4944, 19.925, 19.449),
+        "Tech": (9.7304, 15.44, 8.7127, 17.0479, 8.1882, 18.2729, 22.608),
+        "Sport": (10.4707, 9.6281, 5.8377, 18.9087, 11.1701, 22.5555, 21.4291),
+        "Science": (10.2156, 11.8513, 13.1997, 15.7714, 10.7724, 18.2593, 19.9302),
+        "music": (10.5706, 10.2507, 8.7156, 20.7677, 15.1301, 17.46, 17.1054),
+        "health": (14.409, 8.9967, 9.0583, 20.3748, 13.1131, 13.6229, 20.4253),
+        "write": (17.2018, 11.6479, 13.5496, 18.4514, 8.4157, 15.6938, 15.0399),
+        "book": (10.9878, 10.8058, 11.1106, 21.918, 7.7576, 15.3798, 22.0404),
+        "food": (10.8864, 11.9726, 13.7624, 18.4491, 10.8289, 15.4033, 18.6974),
+        "movie": (13.9877, 13.7811, 10.7008, 14.9502, 9.0432, 14.9903, 22.5466),
+    },
+    "Summ.": {
+        "long_dialogue": (12.6551, 12.1286, 15.4174, 8.8051, 22.4468, 19.3826, 9.1643),
+        "blogs": (7.5861, 19.535, 15.3617, 17.1692, 16.8698, 23.4781),
+        "academic_article": (7.1514, 13.0272, 17.5171, 14.2229, 18.018, 30.0634),
+        "report": (8.962, 17.6452, 17.077, 12.9625, 18.7773, 24.576),
+        "news": (5.7463, 18.8281, 18.3486, 16.5467, 20.4988, 20.0315),
+    },
+    "Chat": {
+        "question_generation": (15.6306, 17.8158, 5.2602, 5.2602, 30.2814, 25.7518),
+        "character_creation": (13.3875, 16.1542, 5.3565, 17.7459, 27.8317, 19.5243),
+        "script_write": (16.0208, 12.5373, 7.5836, 10.9621, 21.5525, 31.3436),
+        "report_write": (23.7154, 11.3227, 6.4551, 7.2668, 20.7955, 30.4444),
+        "science_problem_solve": (14.532, 13.9881, 5.7811, 13.9067, 29.7495, 22.0426),
+        "academic_write": (18.275, 17.6688, 5.3737, 15.3399, 27.1169, 16.2257),
+        "guide_generation": (24.9916, 12.996, 11.3481, 13.1765, 19.2385, 18.2492),
+        "creative_write": (20.5674, 13.8659, 9.9595, 16.6106, 21.3077, 17.689),
+        "question_answering": (14.2574, 12.5985, 5.741, 15.9599, 28.8381, 22.605),
+        "curriculum_development": (20.6885, 22.2005, 5.8343, 5.8343, 17.8964, 27.546),
+        "continue_write": (18.6699, 21.4189, 13.8419, 6.5027, 17.1429, 22.4237),
+        "idea_generation": (16.6085, 24.4571, 12.2354, 5.5041, 18.7944, 22.4005),
+        "data_analysis": (18.2968, 5.7222, 5.7402, 20.9251, 26.5107, 22.8051),
+        "rewrite": (20.8017, 8.5108, 11.1306, 13.722, 19.8037, 26.0312),
+        "explanation": (10.3136, 18.6315, 16.4129, 11.8386, 19.1113, 23.6921),
+    },
+    "Completion": {
+        "continuation": (21.4277, 19.0222, 16.2203, 20.5704, 22.7594),
+        "imitative_writing": (19.8708, 19.7934, 19.3462, 21.7709, 19.2188),
+        "style_transfer": (16.4389, 18.227, 21.4484, 23.9618, 19.9239),
+    },
+    "Heur.": {
+        "story_writing": (23.5319, 22.4209, 10.5399, 17.0471, 26.4601),
+        "keyword_writing": (16.2737, 27.3011, 15.7287, 18.8139, 21.8826),
+        "screenplay_writing": (19.8221, 20.9733, 17.0956, 19.5659, 22.5431),
+        "argumentative_writing": (18.3029, 24.505, 20.4836, 14.552, 22.1565),
+        "roleplaying_writing": (18.2384, 22.2992, 12.861, 19.9183, 26.6832),
+    },
+}
+
+LEVELS = (0.0, 0.25, 0.5, 0.75, 1.0)
+PART_OF = {category: part for part, categories in WEIGHTS.items() for category in categories}
+_FILES = [
+    f"{name}.jsonl" for name in "open_ended_qa summarization chat text_completion heuristic_text_generation".split()
+]
+
+
+def _one_of(known: Sequence[float] | dict[str, str], what: str) -> AfterValidator:
+    def check(value: float | str) -> float | str:
+        if value not in known:
+            raise ValueError(f"{value} is none of {what}")
+        return value
+
+    return AfterValidator(check)
+
+
+class _Instruction(Record):
+    id: Written
+    category: Annotated[str, _one_of(PART_OF, "HelloBench's categories")]
+    instruction: Written = Field(validation_alias=AliasChoices("instruction", "chat_prompt"))
+    checklists: Annotated[list[Written], Field(min_length=1)]
+
+
+class _Checked(JSONReply):
+    checklist_id: int
+    evaluation_score: Annotated[float, _one_of(LEVELS, str(LEVELS))]
+    reason: str = ""
+
+
+class HelloBench(Benchmark):
+    """Every item of a checklist gets 0, .25, .5, .75 or 1; a response's score is their sum, weighted so that 100 is the
+    most.
+
+    The benchmark's is the mean of its five parts, each of which counts the same whatever its size. Its authors also
+    rescale it, (score - 75) x 4. Table 4, ArenaRL, has three of the parts, not rescaled.
+    """
+
+    name, title, size = "hellobench", "HelloBench", 647
+    judges = ("gpt-4o",)
+    judge_temperature = 0.8
+    editions = (Edition({"judge": ("llm_judge.py", "USER_PROMPT"), "system": ("llm_judge.py", "SYS_PROMPT")}),)
+    source = "github.com/Quehry/HelloBench: its folder, or one JSONL file"
+
+    def files_of(self, path: Path) -> list[Path]:
+        """One file, or all parts that a folder has."""
+        if not path.is_file():
+            for folder in (path, path / "HelloBench", path / "data" / "main_data"):
+                if found := [folder / name for name in _FILES if (folder / name).is_file()]:
+                    return found
+        return [official_file(path, tuple(_FILES))]
+
+    def read(self, path: Path) -> list[Item]:
+        items = []
+        for file in self.files_of(path):
+            for one in read_records(file, _Instruction, "id"):
+                asked, weights = len(one.checklists), len(WEIGHTS[PART_OF[one.category]][one.category])
+                if asked != weights:
+                    raise UserError(
+                        f"{file}, id {one.id}: checklists has {asked} items, "
+                        f"and {one.category} has {weights} weights; download it again"
+                    )
+                fields = {"category": one.category, "checklists": one.checklists}
+                items.append(Item(one.id, one.instruction, "en", fields))
+        return items
+
+    async def judge(self, item: Item, response: str, prompts: Prompts, ask: Ask) -> Verdict | None:
+        checklist = item.fields["checklists"]
+        listed = [{"checklist_id": number, "checklist_content": text} for number, text in enumerate(checklist)]
+        fields = {"checklists": json.dumps(listed, ensure_ascii=False), "num_checklist": len(checklist)}
+        messages = prompts.messages("judge", instruction=item.query, response=response, **fields)
+        points = await ask(messages, partial(read_checklist, count=len(checklist)))
+        return points and {"score": weighted(item.fields["category"], points), "points": points}
+
+    def figures(self, scored: Sequence[Scored], intervals: Intervals) -> dict[str, Figure]:
+        scores, parts = [one.mean("score") for one in scored], [PART_OF[one.item.fields["category"]] for one in scored]
+        of_parts = {part: [score for score, its in zip(scores, parts, strict=True) if its == part] for part in WEIGHTS}
+        return {
+            "score": intervals.mean(scores, parts),
+            "rescaled": intervals.mean([4 * (score - 75) for score in scores], parts),
+            **{part: intervals.mean(ones) for part, ones in of_parts.items() if ones},
+        }
+
+
+def weighted(category: str, points: Sequence[float]) -> float:
+    """A response's score, 0 to 100.
+
+    >>> round(weighted("continuation", [1, 1, 1, 1, 0.5]), 2)
+    88.62
+    """
+    weights = WEIGHTS[PART_OF[category]][category]
+    return 100 * sum(weight * point for weight, point in zip(weights, points, strict=True)) / sum(weights)
+
+
+def read_checklist(text: str, count: int) -> list[float]:
+    """The points of items 0 to count - 1, each of which must stand once. Raises ValueError."""
+    try:
+        checked = [_Checked.model_validate(one) for one in json_objects(without_thinking(text))]
+    except ValidationError as error:
+        raise ValueError(first_problem(error)) from error
+    points = {one.checklist_id: one.evaluation_score for one in checked}
+    if sorted(one.checklist_id for one in checked) != list(range(count)):
+        raise ValueError(f"it has the items {sorted(points)} where each of 0 to {count - 1} was asked for once")
+    return [points[number] for number in range(count)]
