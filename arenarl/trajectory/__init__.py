@@ -1,0 +1,16 @@
+"""The vocabulary of the project, and Qwen3's text form of a turn.
+
+`vocabulary`: queries, trajectories, rollout groups. `messages`: turns, tool calls and the grammar between a generated
+text, a chat message and a turn. `records`: JSONL files. `text`: JSON of unknown origin, storable text, languages.
+"""
+
+# ruff: noqa: F401, I001 - what the other packages import
+from arenarl.trajectory.messages import (
+    ACTION_BEGINS, ToolCall, Turn, answer_of, answer_text, assistant_message, assistant_text, calls_of, given_calls,
+    last_answer, messages_of, native_call, native_calls, parse_turn, read_turns, reply_message, told, tool_message,
+)  # fmt: skip
+from arenarl.trajectory.records import append_step, read_jsonl, read_queries, read_trajectories, write_jsonl
+from arenarl.trajectory.text import (
+    MAX_NESTING, MAX_RECORD_NESTING, harmless, language_of, parse_json, same_query, storable, text_of,
+)  # fmt: skip
+from arenarl.trajectory.vocabulary import VALID_ENDS, Query, RolloutGroup, StopReason, Trajectory, prompt_messages

@@ -1,0 +1,122 @@
+"""JSONL files of queries, trajectories and other records: written whole, read with file and line in every error."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from arenarl.system.atomic_files import write_lines
+from arenarl.system.errors import UserError
+from arenarl.system.user_input import first_problem, lines_of
+from arenarl.trajectory.messages import are_objects, given_calls, parse_turn, reply_message
+from arenarl.trajectory.text import MAX_RECORD_NESTING, parse_json, text_of
+from arenarl.trajectory.vocabulary import Query
+
+_QUERY = TypeAdapter(Query)
+_ROLES = ("system", "user", "assistant", "tool")
+_HELP = "data/README.md says what a record holds"
+
+
+def write_jsonl(path: Path, records: Iterable[Any]) -> None:
+    """Write records (dictionaries or queries) a line each."""
+    write_lines(path, (asdict(record) if isinstance(record, Query) else record for record in records))
+
+
+def append_step(path: Path, step: int, records: Iterable[dict[str, Any]]) -> None:
+    """Append the records of an optimizer step, each with its `step`. A resumed run replaces what it repeats."""
+    earlier = [record for record in read_jsonl(path) if record["step"] < step] if path.is_file() else []
+    write_jsonl(path, [*earlier, *records])
+
+
+def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
+    """The records of a JSONL file. Raises UserError if there is none; with file and line if a record cannot be read."""
+    for _, record in _numbered(path):
+        yield record
+
+
+def _numbered(path: Path) -> Iterator[tuple[int, Any]]:
+    """(number, record) of each line that is not blank. Raises UserError as `read_jsonl` does."""
+    if not path.exists():
+        raise UserError(f"{path} does not exist; make it with: python data/prepare.py --config <the run's YAML>")
+    for number, line in enumerate(lines_of(path, "utf-8-sig"), start=1):
+        try:
+            if line.strip():
+                yield number, parse_json(line, MAX_RECORD_NESTING)
+        except ValueError as error:
+            raise UserError(f"{path}, line {number} is not JSON: {error}") from error
+
+
+def read_queries(path: Path) -> list[Query]:
+    """The queries of a split. Raises UserError if there is none, a record is none, or two share an id or a text."""
+    queries = []
+    for number, record in _numbered(path):
+        try:
+            queries.append(_QUERY.validate_python(record))
+        except ValidationError as error:
+            raise UserError(f"{path}, line {number} is no query: {first_problem(error)}; {_HELP}") from error
+    if not queries:
+        raise UserError(f"{path} has no query; {_HELP}")
+    for key, attribute in {"query_id": "query_id", "query and constraints": "task"}.items():
+        if len({getattr(query, attribute) for query in queries}) < len(queries):
+            raise UserError(f"{path}: two queries have the same {key}; each must be unique")
+    return queries
+
+
+def read_trajectories(path: Path) -> Iterator[dict[str, Any]]:
+    """The records of a file of trajectories, in the form of rollouts whoever wrote them: OpenAI's messages have calls'
+    arguments as JSON in a string and null beside them, and thoughts may stand in the text; Arrow's tools are JSON in a
+    string too.
+
+    Raises:
+        UserError: a record is none.
+    """
+    for number, record in _numbered(path):
+        try:
+            messages, tools, meta = _read_messages(record), _read_tools(record), record.get("meta") or {}
+            _require(isinstance(meta, dict), "meta must be an object")
+        except ValueError as error:
+            raise UserError(f"{path}, line {number} is no trajectory: {error}; {_HELP}") from error
+        is_answered = messages[-1]["role"] == "assistant" and parse_turn(messages[-1]).answer
+        meta = {"stop_reason": "answer" if is_answered else "no_answer"} | meta
+        yield record | {"messages": messages, "tools": tools, "meta": meta}
+
+
+def _require(is_met: Any, problem: str) -> None:
+    if not is_met:
+        raise ValueError(problem)
+
+
+def _read_messages(record: Any) -> list[dict[str, Any]]:
+    """A record's messages as rollouts have them. Raises ValueError."""
+    messages = record.get("messages") if isinstance(record, dict) else None
+    _require(
+        messages and are_objects(messages, lambda message: message.get("role") in _ROLES),
+        f"messages must be a list of objects with content and a role, one of {', '.join(_ROLES)}",
+    )
+    has_others = any(message["role"] != "system" for message in messages)
+    _require(has_others, "messages must hold more than the system's")
+    return [_read_message(message) for message in messages]
+
+
+def _read_message(message: dict[str, Any]) -> dict[str, Any]:
+    content, actions = message.get("content"), message.get("actions") or []
+    is_text = isinstance(content, str | list | None)
+    _require(is_text, f"the content of a message of role {message['role']} must be text")
+    have_both = are_objects(actions, lambda action: action.keys() == {"name", "arguments"})
+    _require(have_both, "actions must be a list of objects with name and arguments")
+    if message["role"] != "assistant" or "actions" in message:
+        return message | {"content": text_of(content)}
+    return reply_message(message, given_calls(message))
+
+
+def _read_tools(record: dict[str, Any]) -> list[dict[str, Any]]:
+    """The tools that a record brings. Raises ValueError."""
+    tools = record.get("tools") or []
+    tools = parse_json(tools, MAX_RECORD_NESTING) or [] if isinstance(tools, str) else tools
+    _require(
+        are_objects(tools, lambda tool: isinstance(tool.get("function"), dict)),
+        "tools must be a list of objects with a function, which has name and parameters, or a JSON string of one",
+    )
+    return tools
