@@ -40,7 +40,8 @@ from arenarl.trajectory import read_queries, read_trajectories, same_query, writ
 PAPER = {name: f"configs/{name}/sft_qwen3_8b.yaml" for name in ("travel", "research", "writing")}
 # reads `data.source`
 PUBLIC_CODE = [
-    ROOT / "arenarl" / name for name in ("domains/public_data.py", "domains/published_records.py", "trajectory.py")
+    *(ROOT / "arenarl" / "domains" / name for name in ("public_data.py", "published_records.py")),
+    *(ROOT / "arenarl" / "trajectory" / name for name in ("messages.py", "records.py", "text.py")),
 ]
 
 
